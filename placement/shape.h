@@ -1,0 +1,78 @@
+// Sizes and strides of up to kMaxDims dimensions, held in place.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor {
+
+inline constexpr int kMaxDims = 8;
+
+// A short list of int64: a shape, a list of strides, a list of offsets.
+// Never allocates. REQUIRES: at most kMaxDims entries (else Error).
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> v) {
+    for (int64_t x : v) push_back(x);
+  }
+  explicit Shape(std::span<const int64_t> v) {
+    for (int64_t x : v) push_back(x);
+  }
+  // `n` entries of `value`.
+  static Shape filled(int n, int64_t value);
+
+  int size() const { return n_; }
+  bool empty() const { return n_ == 0; }
+  int64_t& operator[](int i) { return d_[static_cast<size_t>(i)]; }
+  int64_t operator[](int i) const { return d_[static_cast<size_t>(i)]; }
+  int64_t& back() { return d_[static_cast<size_t>(n_ - 1)]; }
+  int64_t back() const { return d_[static_cast<size_t>(n_ - 1)]; }
+  const int64_t* begin() const { return d_.data(); }
+  const int64_t* end() const { return d_.data() + n_; }
+  int64_t* begin() { return d_.data(); }
+  int64_t* end() { return d_.data() + n_; }
+  void push_back(int64_t x) {
+    if (n_ == kMaxDims) too_long();
+    d_[static_cast<size_t>(n_++)] = x;
+  }
+  void pop_back() { --n_; }
+  void insert(int at, int64_t x);
+  void erase(int at);
+  bool operator==(const Shape& o) const {
+    if (n_ != o.n_) return false;
+    for (int i = 0; i < n_; ++i)
+      if ((*this)[i] != o[i]) return false;
+    return true;
+  }
+
+ private:
+  [[noreturn]] static void too_long();
+  std::array<int64_t, kMaxDims> d_{};
+  int n_ = 0;
+};
+
+// The product of the sizes, 1 for none. Throws Error when a size is negative
+// or the product (or bytes of f64 elements) does not fit into int64.
+int64_t numel(const Shape&);
+
+// Row-major strides, in elements.
+Shape contiguous_strides(const Shape&);
+
+// "[2, 3]".
+std::string to_string(const Shape&);
+// Reads "64x64" or "64,64"; "" is the shape of a scalar. `where` heads the
+// error.
+Shape parse_shape(std::string_view text, std::string_view where);
+
+// `dim`, or dim + ndim when negative; throws Error when out of range.
+int normalize_dim(int64_t dim, int ndim, std::string_view where);
+
+// The shape that two shapes broadcast to (NumPy's rule), or Error.
+Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view where);
+
+}  // namespace dtensor
