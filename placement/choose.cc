@@ -111,6 +111,19 @@ Assignment assemble(const BoundRule& rule,
   return a;
 }
 
+// Does some input's dimension with factor f split over this axis?
+bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
+             int f) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Rule::Term& term = rule.rule().inputs()[i];
+    for (size_t d = 0; d < term.size(); ++d)
+      if (contains(term[d], f) &&
+          (inputs[i].spec->dim(static_cast<int>(d)).axes() >> axis & 1))
+        return true;
+  }
+  return false;
+}
+
 std::vector<std::vector<AxisChoice>> axis_choices(
     const BoundRule& rule, std::span<const OpInput> inputs, bool all) {
   const Mesh& mesh = inputs[0].spec->mesh();
@@ -121,7 +134,9 @@ std::vector<std::vector<AxisChoice>> axis_choices(
     for (const OpInput& in : inputs)
       used |= (in.spec->split_axes() | in.spec->partial_axes()) >> axis & 1;
     if (used) {
-      for (auto& factors : rule.choices()) list.push_back({factors});
+      for (auto& factors : rule.choices())
+        if (all || carried(rule, inputs, axis, factors[0]))
+          list.push_back({factors});
       for (size_t n = 0; n < rule.rule().notes().size(); ++n) {
         const PartialNote& note = rule.rule().notes()[n];
         for (int i : note.inputs) {

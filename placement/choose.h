@@ -1,8 +1,9 @@
 // Which assignment an operator takes.
 //
 // For every mesh axis that some input uses, the choice is which factor it
-// splits, which inputs' partials pass, or neither. The price of an assignment,
-// in picoseconds of the cost table, is
+// splits (of those that it splits in some input: an operator does not spread
+// work over ranks that nobody asked for), which inputs' partials pass, or
+// neither. The price of an assignment, in picoseconds of the cost table, is
 //   comm    the redistribution of the inputs, plus
 //   work    the largest rank's share of the local work, plus
 //   reduce  what is put off: the reduction of a partial output, and the gather

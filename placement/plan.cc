@@ -186,16 +186,24 @@ Plan attempt(const Spec* from, const Spec* to, const CostTable& cost,
     all_reduce(b, now);
   }
 
-  AxisMask fill = to->partial_axes() & ~keep;
   // A split axis that becomes partial: every rank keeps its part among
-  // identities, when popping these axes is all that differs.
+  // identities, when popping these axes is all that differs, and the identity
+  // is one and the same. (An average has none: it is of the value on all.)
+  AxisMask fill = to->partial_axes() & ~keep, in_place = 0;
   Layout popped = b.at->layout();
   bool direct = true;
+  std::optional<ReduceOp> kind;
+  for (const Partial& p : to->layout().partials) {
+    if (!(fill & bit(p.axis)) || p.op == ReduceOp::kAvg) continue;
+    direct &= !kind || *kind == p.op;
+    kind = p.op;
+    in_place |= bit(p.axis);
+  }
   for (size_t d = 0; d < popped.dims.size(); ++d) {
     const Dim &have = popped.dims[d], &want = to->layout().dims[d];
     if (have == want) continue;
     direct &=
-        refines(have, want, mesh) && !(have.axes() & ~want.axes() & ~fill);
+        refines(have, want, mesh) && !(have.axes() & ~want.axes() & ~in_place);
   }
   if (!direct || fill == 0) move_splits(b, to->layout());
   b.add(StepKind::kFill, 0, to, 0);

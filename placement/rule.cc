@@ -410,9 +410,21 @@ Shape BoundRule::shape_of(const Rule::Term& t) const {
   return s;
 }
 
+namespace {
+
+// Every value of the link's first factor meets one of the second's.
+bool is_linked(const Rule& rule, size_t factor) {
+  for (auto [h, g] : rule.links())
+    if (static_cast<size_t>(g) == factor) return true;
+  return false;
+}
+
+}  // namespace
+
 double BoundRule::points() const {
   double n = 1;
-  for (int64_t s : sizes_) n *= static_cast<double>(s);
+  for (size_t f = 0; f < sizes_.size(); ++f)
+    if (!is_linked(rule_, f)) n *= static_cast<double>(sizes_[f]);
   return n;
 }
 
@@ -470,7 +482,7 @@ Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
 double BoundRule::largest_share(const Assignment& a, const Mesh& mesh) const {
   double share = 1;
   for (size_t f = 0; f < sizes_.size(); ++f)
-    if (!a.splits[f].whole() && sizes_[f] > 0)
+    if (!a.splits[f].whole() && sizes_[f] > 0 && !is_linked(rule_, f))
       share *= static_cast<double>(a.splits[f].largest(mesh, sizes_[f])) /
                static_cast<double>(sizes_[f]);
   return share;
@@ -478,13 +490,10 @@ double BoundRule::largest_share(const Assignment& a, const Mesh& mesh) const {
 
 std::vector<std::vector<int>> BoundRule::choices() const {
   std::vector<std::vector<int>> all;
-  auto linked = [&](int f) {
-    for (auto [h, g] : rule_.links())
-      if (g == f) return true;
-    return false;
-  };
   for (int f = 0; f < static_cast<int>(sizes_.size()); ++f) {
-    if (rule_.factors()[static_cast<size_t>(f)].pinned || linked(f)) continue;
+    if (rule_.factors()[static_cast<size_t>(f)].pinned ||
+        is_linked(rule_, static_cast<size_t>(f)))
+      continue;
     all.push_back({f});
     for (auto [h, g] : rule_.links())
       if (h == f) all.push_back({h, g});

@@ -1,0 +1,358 @@
+// Which assignment an operator takes.
+#include "placement/choose.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kMatmul = "mk,kn->mn | linear 0; linear 1";
+constexpr const char* kAdd = "...,...->... | linear 0,1";
+constexpr const char* kMul = "...,...->... | linear 0; linear 1";
+
+// "8192x1024:S0,R", a parameter when it ends in '!'.
+OpInput input(const Mesh& mesh, std::string_view text) {
+  bool stationary = text.back() == '!';
+  if (stationary) text.remove_suffix(1);
+  size_t colon = text.find(':');
+  Shape shape = parse_shape(text.substr(0, colon), "test");
+  Layout l = parse_layout(text.substr(colon + 1), mesh, shape);
+  return {Spec::get(mesh, shape, l, DType::kF32), stationary};
+}
+
+struct Case {
+  Mesh mesh;
+  std::vector<OpInput> in;
+  BoundRule rule;
+  OpWork work;
+  std::vector<DType> dtypes;
+  Planner planner;
+
+  Case(const char* rule_text, const char* mesh_text,
+       const std::vector<std::string>& inputs, CostTable cost = {})
+      : mesh(Mesh::parse(mesh_text)),
+        in(read(mesh, inputs)),
+        rule(Rule(rule_text), shapes(in), "test"),
+        work{2},
+        dtypes(rule.rule().outputs().size(), DType::kF32),
+        planner(std::move(cost)) {}
+
+  static std::vector<OpInput> read(const Mesh& mesh,
+                                   const std::vector<std::string>& texts) {
+    std::vector<OpInput> all;
+    for (const std::string& t : texts) all.push_back(input(mesh, t));
+    return all;
+  }
+  static std::vector<Shape> shapes(const std::vector<OpInput>& in) {
+    std::vector<Shape> all;
+    for (const OpInput& i : in) all.push_back(i.spec->shape());
+    return all;
+  }
+  Choice choose() {
+    return dtensor::choose(rule, in, dtypes, work, planner, "test");
+  }
+  std::vector<Choice> all() {
+    return all_choices(rule, in, dtypes, work, planner);
+  }
+  std::string text(const Choice& c) {
+    return rule.to_string(c.assignment, mesh);
+  }
+};
+
+TEST(Choose, ColumnParallelMovesNothing) {
+  Case c(kMatmul, "dp=2,tp=4", {"8192x1024:S0,R", "1024x4096:R,S1!"});
+  Choice best = c.choose();
+  EXPECT_EQ(c.text(best), "m: dp; n: tp");
+  EXPECT_EQ(best.comm_ps, 0);
+  EXPECT_EQ(best.reduce_ps, 0);
+  EXPECT_EQ(best.steps, 0);
+  EXPECT_EQ(best.in[0], c.in[0].spec);
+  EXPECT_EQ(best.in[1], c.in[1].spec);
+  EXPECT_EQ(best.out[0]->to_string(), "f32[8192, 4096](S0,S1)");
+  // A parameter or not: it is the cheapest either way.
+  Case free(kMatmul, "dp=2,tp=4", {"8192x1024:S0,R", "1024x4096:R,S1"});
+  EXPECT_EQ(free.text(free.choose()), "m: dp; n: tp");
+}
+
+TEST(Choose, RowParallelLeavesAPartialSum) {
+  Case c(kMatmul, "dp=2,tp=4", {"8192x4096:S0,S1", "4096x1024:R,S0!"});
+  Choice best = c.choose();
+  EXPECT_EQ(c.text(best), "m: dp; k: tp");
+  EXPECT_EQ(best.comm_ps, 0);
+  EXPECT_EQ(best.out[0]->to_string(), "f32[8192, 1024](S0,P)");
+  EXPECT_EQ(best.reduce_ps,
+            c.planner.cost().collective_ps(0b10, 4096 * 1024 * 4 * 3 / 2));
+}
+
+TEST(Choose, GradientOfAColumnParallelWeightStaysWithTheWeight) {
+  // dW = x^T dy: x is split by rows over dp, dy by both.
+  Case c("mk,mn->kn | linear 0; linear 1", "dp=2,tp=4",
+         {"8192x1024:S0,R", "8192x4096:S0,S1"});
+  Choice best = c.choose();
+  EXPECT_EQ(c.text(best), "m: dp; n: tp");
+  EXPECT_EQ(best.out[0]->to_string(), "f32[1024, 4096](P,S1)");
+}
+
+TEST(Choose, StationaryInputsNeverMove) {
+  std::vector<std::string> layouts;
+  for (const char* a : {"R", "S0", "S1", "P"})
+    for (const char* b : {"R", "S0", "S1", "P"})
+      layouts.push_back(std::string(a) + "," + b);
+  int refused = 0, taken = 0;
+  for (const std::string& x : layouts)
+    for (const std::string& w : layouts) {
+      // Many tokens: gathering the weight would be the cheapest.
+      Case c(kMatmul, "2x2", {"4096x8:" + x, "8x8:" + w + "!"});
+      try {
+        Choice best = c.choose();
+        EXPECT_FALSE(c.planner.plan(c.in[1].spec, best.in[1]).communicates())
+            << x << " " << w << ": " << c.text(best);
+        ++taken;
+      } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find("sending a parameter"),
+                  std::string::npos)
+            << e.what();
+        ++refused;
+      }
+    }
+  EXPECT_EQ(refused, 0) << "matmul can take any layout of its weight";
+  EXPECT_EQ(taken, 256);
+}
+
+TEST(Choose, RefusesWhenAParameterWouldHaveToMove) {
+  Case c("n!->n", "tp=2", {"8:S0!"});
+  try {
+    c.choose();
+    FAIL() << "expected an Error";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(),
+                 "[test] no way to compute on f32[8](S0) (parameter) without "
+                 "sending a parameter; redistribute one of them first");
+  }
+  EXPECT_EQ(Case("n!->n", "tp=2", {"8:S0"}).choose().out[0]->to_string(),
+            "f32[8](R)");
+}
+
+TEST(Choose, AddOfWholeAndPartialReducesOnce) {
+  for (bool first : {true, false}) {
+    Case c(kAdd, "tp=4",
+           {first ? "64x64:P" : "64x64:R", first ? "64x64:R" : "64x64:P"});
+    Choice best = c.choose();
+    const Spec* whole = Spec::replicated(c.mesh, {64, 64}, DType::kF32);
+    const Spec* partial = c.in[first ? 0 : 1].spec;
+    int64_t once = c.planner.plan(partial, whole).time_ps;
+    EXPECT_GT(once, 0);
+    EXPECT_EQ(best.comm_ps + best.reduce_ps, once);
+  }
+}
+
+TEST(Choose, AddOfPartialsStaysPartial) {
+  Case c(kAdd, "dp=2,tp=4", {"64x64:S0,P", "64x64:S0,P"});
+  Choice best = c.choose();
+  EXPECT_EQ(best.comm_ps, 0);
+  EXPECT_EQ(best.out[0]->to_string(), "f32[64, 64](S0,P)");
+  // Of different kinds: none can pass with the other.
+  Case mixed(kAdd, "tp=4", {"64x64:P", "64x64:P(max)"});
+  EXPECT_FALSE(mixed.choose().out[0]->partial_axes() &&
+               mixed.choose().comm_ps == 0);
+}
+
+TEST(Choose, ProductOfPartialsNeverPasses) {
+  Case c(kMul, "2x2", {"64x64:P,P", "64x64:P,R"});
+  for (const Choice& choice : c.all())
+    EXPECT_FALSE(choice.in[0]->partial_axes() & choice.in[1]->partial_axes())
+        << c.text(choice);
+  Choice best = c.choose();
+  EXPECT_FALSE(best.in[0]->partial_axes() & best.in[1]->partial_axes());
+  // Each alone may: (P,R) and (R,P), also on different axes.
+  Case apart(kMul, "2x2", {"64x64:P,R", "64x64:R,P"});
+  EXPECT_EQ(apart.choose().out[0]->to_string(), "f32[64, 64](P,P)");
+  EXPECT_EQ(apart.choose().comm_ps, 0);
+}
+
+TEST(Choose, MonotoneFunctionsKeepExtremaAndReduceSums) {
+  const char* kExp = "...->... | up 0";
+  EXPECT_EQ(Case(kExp, "2", {"64:P(max)"}).choose().out[0]->to_string(),
+            "f32[64](P(max))");
+  EXPECT_EQ(Case(kExp, "2", {"64:P"}).choose().out[0]->to_string(),
+            "f32[64](R)");
+  EXPECT_EQ(Case("...->... | down 0", "2", {"64:P(max)"})
+                .choose()
+                .out[0]
+                ->to_string(),
+            "f32[64](P(min))");
+  const char* kAffine = "...->... | affine 0";
+  EXPECT_EQ(Case(kAffine, "2", {"64:P(avg)"}).choose().out[0]->to_string(),
+            "f32[64](P(avg))");
+  EXPECT_EQ(Case(kAffine, "2", {"64:P"}).choose().out[0]->to_string(),
+            "f32[64](R)");
+}
+
+TEST(Choose, WholeInputsStayWhole) {
+  // No axis is used by an input, so none is taken, whatever the work saved.
+  Case c(kMatmul, "2x2", {"512x512:R,R", "512x512:R,R"});
+  EXPECT_EQ(c.text(c.choose()), "R");
+}
+
+TEST(Choose, OutputFollowsItsLargestOperand) {
+  // Boundaries from a slice: the others come to where the large one is.
+  Case c(kAdd, "2", {"9:S0", "4x9:S1@0|2|9"});
+  Choice best = c.choose();
+  EXPECT_EQ(best.in[1], c.in[1].spec);
+  EXPECT_EQ(best.out[0]->to_string(), "f32[4, 9](S1@0|2|9)");
+  Case granule(kAdd, "2x2", {"15:S0,R", "3x15:S1/3,R"});
+  EXPECT_EQ(granule.choose().out[0]->to_string(), "f32[3, 15](S1/3,R)");
+  // Different granules meet at their least common multiple.
+  Case both(kAdd, "2x4", {"30:S0/2,R", "3x30:R,S1/3"});
+  int split_by_both = 0;
+  for (const Choice& choice : both.all()) {
+    const Split& s = choice.out[0]->dim(1).split();
+    if (s.num_axes() != 2) continue;
+    EXPECT_EQ(s.granule(), 6) << choice.out[0]->to_string();
+    ++split_by_both;
+  }
+  EXPECT_EQ(split_by_both, 1);
+}
+
+TEST(Choose, PriceCountsThePostponedGather) {
+  // Split although no input was: the gather is on the bill.
+  Case c("n->n", "2", {"64:P"});
+  Assignment a{{Split::over({0})}, {}};
+  Choice split = price(c.rule, c.in, c.dtypes, c.work, a, c.planner);
+  EXPECT_EQ(split.reduce_ps, c.planner.cost().collective_ps(1, 32 * 4));
+  EXPECT_EQ(split.comm_ps, c.planner.cost().collective_ps(1, 32 * 4));
+  Case there("n->n", "2", {"64:S0"});
+  EXPECT_EQ(
+      price(there.rule, there.in, c.dtypes, c.work, a, there.planner).reduce_ps,
+      0);
+}
+
+TEST(Choose, WorkIsTheLargestShare) {
+  Case c(kMatmul, "3", {"500x64:S0", "64x64:R"});
+  Choice best = c.choose();
+  EXPECT_EQ(best.work_ps, int64_t{167} * 64 * 64 * 2 * 10);
+}
+
+// Does every axis split only factors that it splits in some input?
+bool spreads_nothing(const Case& c, const Assignment& a) {
+  for (size_t f = 0; f < a.splits.size(); ++f) {
+    AxisMask there = 0;
+    for (size_t i = 0; i < c.in.size(); ++i)
+      for (size_t d = 0; d < c.rule.rule().inputs()[i].size(); ++d)
+        if (c.rule.rule().inputs()[i][d] ==
+            Rule::DimFactors{static_cast<int>(f)})
+          there |= c.in[i].spec->dim(static_cast<int>(d)).axes();
+    if (a.splits[f].mask() & ~there) return false;
+  }
+  return true;
+}
+
+// The chosen one is the cheapest of all that split by an axis only what it
+// splits in some input, whatever was planned before, and the same each time.
+TEST(Choose, CheapestAndDeterministic) {
+  std::mt19937 gen(3);
+  auto pick = [&](const std::vector<std::string>& of) {
+    return of[gen() % of.size()];
+  };
+  const std::vector<std::string> two = {"R", "S0", "S1", "P", "P(max)"};
+  Planner shared;
+  for (int trial = 0; trial < 200; ++trial) {
+    bool matmul = gen() % 2;
+    auto layout = [&] { return pick(two) + "," + pick(two); };
+    std::vector<std::string> in = {"6x10:" + layout(),
+                                   (matmul ? "10x7:" : "6x10:") + layout()};
+    Case c(matmul ? kMatmul : gen() % 2 ? kAdd : kMul, "2x3", in);
+    Choice best = c.choose();
+    Choice again = choose(c.rule, c.in, c.dtypes, c.work, shared, "test");
+    EXPECT_EQ(best.assignment, again.assignment) << in[0] << " " << in[1];
+    EXPECT_EQ(best.total_ps(), again.total_ps());
+    std::vector<Choice> all = c.all();
+    EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),
+                               [](const Choice& a, const Choice& b) {
+                                 return a.total_ps() < b.total_ps();
+                               }));
+    for (const Choice& other : all) {
+      if (!spreads_nothing(c, other.assignment)) continue;
+      EXPECT_LE(best.total_ps(), other.total_ps())
+          << in[0] << " " << in[1] << ": " << c.text(best) << " before "
+          << c.text(other);
+    }
+  }
+}
+
+// A sum of a whole and a partial operand is reduced once, at every size: to
+// scatter it would save local work, and spread the layout over what follows.
+TEST(Choose, AResidualStaysWhereItIs) {
+  for (const char* size : {"8x6", "1024x256", "65536x4096"}) {
+    std::string shape = size;
+    Case c(kAdd, "2", {shape + ":R", shape + ":P"});
+    EXPECT_EQ(c.text(c.choose()), "R") << size;
+  }
+}
+
+TEST(Choose, TiesGoToFewerStepsThenToTheFirst) {
+  CostTable free;
+  free.axes = {{0, 0}};
+  free.ps_per_flop = free.ps_per_local_byte = 0;
+  // All prices are 0. Fewest steps: as it is.
+  Case c(kMul, "2", {"64:S0", "64:S0"}, free);
+  EXPECT_EQ(c.text(c.choose()), "Z: a0");
+  // No step is saved by splitting: whole comes first.
+  Case d(kMul, "2", {"64:S0", "64:R"}, free);
+  EXPECT_EQ(d.text(d.choose()), "R");
+  // Either operand may pass: the first note.
+  Case e(kMul, "2", {"64:P", "64:P"}, free);
+  EXPECT_EQ(e.text(e.choose()), "P(sum) over a0 in 0");
+}
+
+TEST(Enumerate, EveryChoiceOnEveryAxis) {
+  Mesh one = Mesh::parse("2"), two = Mesh::parse("2x3");
+  const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax,
+                          ReduceOp::kMin};
+  auto count = [&](const char* rule, const std::vector<Shape>& shapes,
+                   const Mesh& mesh) {
+    return enumerate(BoundRule(Rule(rule), shapes, "test"), mesh, ops).size();
+  };
+  // None, m, k, n; sum and avg in either operand.
+  EXPECT_EQ(count(kMatmul, {{5, 3}, {3, 4}}, one), 8u);
+  EXPECT_EQ(count(kMatmul, {{5, 3}, {3, 4}}, two), 64u);
+  EXPECT_EQ(count(kAdd, {{5, 3}, {3}}, one), 5u);
+  EXPECT_EQ(count("...->... | up 0", {{5, 3}}, one), 5u);
+  EXPECT_EQ(count("m!n~->m", {{5, 3}}, one), 2u);
+  EXPECT_EQ(count("bh,bg->bh | link h g", {{2, 4}, {2, 2}}, one), 4u);
+  const ReduceOp sum[] = {ReduceOp::kSum};
+  BoundRule rule(Rule(kMatmul), {{5, 3}, {3, 4}}, "test");
+  EXPECT_EQ(enumerate(rule, one, sum).size(), 6u);
+  EXPECT_EQ(enumerate(rule, one, {}).size(), 4u);
+  // All different, and each with layouts that are legal.
+  auto all = enumerate(rule, two, ops);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_FALSE(all[i] == all[j]);
+    for (int k = 0; k < 2; ++k)
+      Spec::get(two, rule.input_shape(k), rule.input_layout(all[i], two, k),
+                DType::kF32);
+  }
+}
+
+TEST(Planner, RemembersPlans) {
+  Mesh mesh = Mesh::parse("2");
+  OpInput a = input(mesh, "8:S0"), b = input(mesh, "8:R");
+  Planner p;
+  const Plan* first = &p.plan(a.spec, b.spec);
+  EXPECT_EQ(&p.plan(a.spec, b.spec), first);
+  EXPECT_EQ(p.hits(), 1);
+  EXPECT_EQ(p.misses(), 1);
+  EXPECT_EQ(p.plan(b.spec, a.spec).bytes, 0);
+  EXPECT_EQ(p.misses(), 2);
+}
+
+}  // namespace
+}  // namespace dtensor

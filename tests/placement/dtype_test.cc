@@ -1,0 +1,160 @@
+#include "placement/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using enum DType;
+constexpr DType kAll[] = {kF32, kF64, kBF16, kI32, kI64, kBool};
+
+TEST(DTypeTest, NamesReadBack) {
+  const char* names[] = {"f32", "f64", "bf16", "i32", "i64", "bool"};
+  static_assert(std::size(kAll) == kNumDTypes);
+  for (int i = 0; i < kNumDTypes; ++i) {
+    EXPECT_EQ(name(kAll[i]), names[i]);
+    EXPECT_EQ(parse_dtype(names[i]), kAll[i]);
+  }
+}
+
+TEST(DTypeTest, OtherTextIsAnError) {
+  for (const char* text : {"", "F32", "f32 ", " f32", "f3", "f322", "float"})
+    EXPECT_THROW(parse_dtype(text), Error) << "'" << text << "'";
+  try {
+    parse_dtype("f16");
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(),
+                 "[dtype] there is no type 'f16'; write f32, f64, bf16, i32, "
+                 "i64 or bool");
+  }
+}
+
+TEST(DTypeTest, SizeIsThatOfTheCppType) {
+  for (DType t : kAll)
+    visit(t, [&]<class T>() {
+      EXPECT_EQ(size_of(t), static_cast<int64_t>(sizeof(T))) << name(t);
+    });
+}
+
+TEST(DTypeTest, FloatsAreFloats) {
+  EXPECT_TRUE(is_float(kF32));
+  EXPECT_TRUE(is_float(kF64));
+  EXPECT_TRUE(is_float(kBF16));
+  EXPECT_FALSE(is_float(kI32));
+  EXPECT_FALSE(is_float(kI64));
+  EXPECT_FALSE(is_float(kBool));
+}
+
+TEST(DTypeTest, VisitCallsWithTheType) {
+  for (DType t : kAll)
+    EXPECT_EQ(visit(t, []<class T>() { return dtype_of<T>; }), t) << name(t);
+  EXPECT_TRUE(
+      (visit(kF32, []<class T>() { return std::is_same_v<T, float>; })));
+  EXPECT_TRUE(
+      (visit(kF64, []<class T>() { return std::is_same_v<T, double>; })));
+  EXPECT_TRUE(
+      (visit(kBF16, []<class T>() { return std::is_same_v<T, bf16>; })));
+  EXPECT_TRUE(
+      (visit(kBool, []<class T>() { return std::is_same_v<T, bool>; })));
+}
+
+TEST(DTypeTest, VisitReturnsAReference) {
+  int x = 0;
+  visit(kI32, [&]<class T>() -> int& { return x; }) = 3;
+  EXPECT_EQ(x, 3);
+}
+
+// torch.promote_types of the same pairs.
+TEST(PromoteTest, EveryPair) {
+  constexpr DType want[kNumDTypes][kNumDTypes] = {
+      // f32, f64, bf16, i32, i64, bool
+      {kF32, kF64, kF32, kF32, kF32, kF32},      // f32
+      {kF64, kF64, kF64, kF64, kF64, kF64},      // f64
+      {kF32, kF64, kBF16, kBF16, kBF16, kBF16},  // bf16
+      {kF32, kF64, kBF16, kI32, kI64, kI32},     // i32
+      {kF32, kF64, kBF16, kI64, kI64, kI64},     // i64
+      {kF32, kF64, kBF16, kI32, kI64, kBool},    // bool
+  };
+  for (int a = 0; a < kNumDTypes; ++a)
+    for (int b = 0; b < kNumDTypes; ++b)
+      EXPECT_EQ(promote(kAll[a], kAll[b]), want[a][b])
+          << name(kAll[a]) << " with " << name(kAll[b]);
+}
+
+float from_bits(uint32_t u) { return std::bit_cast<float>(u); }
+float round_trip(float f) { return static_cast<float>(bf16(f)); }
+
+TEST(BF16Test, StartsAtZero) {
+  EXPECT_EQ(bf16().bits, 0);
+  EXPECT_EQ(static_cast<float>(bf16()), 0.0f);
+}
+
+TEST(BF16Test, EveryValueSurvivesTheRoundTrip) {
+  for (uint32_t b = 0; b < 0x10000; ++b) {
+    float f = from_bits(b << 16);
+    if (std::isnan(f)) continue;
+    ASSERT_EQ(bf16(f).bits, b);
+  }
+}
+
+TEST(BF16Test, TiesGoToEven) {
+  EXPECT_EQ(round_trip(1 + 0x1p-8f), 1.0f);
+  EXPECT_EQ(round_trip(1 + 3 * 0x1p-8f), 1 + 0x1p-6f);
+  EXPECT_EQ(round_trip(-1 - 0x1p-8f), -1.0f);
+  EXPECT_EQ(round_trip(-1 - 3 * 0x1p-8f), -1 - 0x1p-6f);
+  // Just beside a tie the nearer one wins.
+  EXPECT_EQ(round_trip(1 + 0x1p-8f + 0x1p-23f), 1 + 0x1p-7f);
+  EXPECT_EQ(round_trip(1 + 3 * 0x1p-8f - 0x1p-23f), 1 + 0x1p-7f);
+}
+
+// Against the definition: of the two neighbours the nearer one, of two equally
+// near ones the even one. What would follow the largest value is infinity.
+TEST(BF16Test, RoundsToNearest) {
+  auto value = [](uint32_t b) {  // of a positive bf16; infinity as 2^128
+    return b == 0x7f80 ? 0x1p128 : double{from_bits(b << 16)};
+  };
+  for (uint32_t sign : {0u, 0x8000u})
+    for (uint32_t b = 0; b < 0x7f80; ++b)
+      for (uint32_t low : {1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+        double x = from_bits(b << 16 | low);
+        double down = x - value(b), up = value(b + 1) - x;
+        uint32_t want = down < up || (down == up && b % 2 == 0) ? b : b + 1;
+        float f = from_bits((sign | b) << 16 | low);
+        ASSERT_EQ(bf16(f).bits, sign | want) << f;
+      }
+}
+
+TEST(BF16Test, OverflowsToInfinity) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(round_trip(std::numeric_limits<float>::max()), kInf);
+  EXPECT_EQ(round_trip(std::numeric_limits<float>::lowest()), -kInf);
+  EXPECT_EQ(round_trip(kInf), kInf);
+  EXPECT_EQ(round_trip(-kInf), -kInf);
+}
+
+TEST(BF16Test, KeepsTheSignOfZero) {
+  EXPECT_EQ(bf16(-0.0f).bits, 0x8000);
+  EXPECT_EQ(bf16(-std::numeric_limits<float>::denorm_min()).bits, 0x8000);
+}
+
+// A NaN whose payload is only in the lower half must not become infinity, and
+// one whose payload is all ones must not overflow into zero.
+TEST(BF16Test, NaNStaysNaN) {
+  for (uint32_t u : {0x7f800001u, 0x7f80ffffu, 0x7fc00000u, 0x7fffffffu,
+                     0xff800001u, 0xffc00000u, 0xffffffffu}) {
+    bf16 b(from_bits(u));
+    EXPECT_TRUE(std::isnan(static_cast<float>(b))) << std::hex << u;
+    EXPECT_EQ(b.bits >> 15, u >> 31) << std::hex << u;  // the sign
+    EXPECT_TRUE(b.bits & 0x40) << std::hex << u;        // quiet
+  }
+}
+
+}  // namespace
+}  // namespace dtensor

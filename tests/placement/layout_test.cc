@@ -1,0 +1,489 @@
+#include "placement/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using enum ReduceOp;
+
+template <class Fn>
+std::string error_of(Fn fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+const Mesh& two() {
+  static const Mesh m = Mesh::parse("tp=2");
+  return m;
+}
+const Mesh& grid() {
+  static const Mesh m = Mesh::parse("a=2,b=2,c=3,one=1");
+  return m;
+}
+constexpr int kA = 0, kB = 1, kC = 2, kOne = 3;
+
+Coord first(int v) {
+  Coord c;
+  c[0] = v;
+  return c;
+}
+
+IntervalList list_of(const Dim& d, const Mesh& m, const Coord& c) {
+  IntervalList l;
+  d.intervals(m, c, l);
+  return l;
+}
+
+Layout layout(std::vector<Dim> dims, std::vector<Partial> partials = {}) {
+  return Layout{std::move(dims), std::move(partials)};
+}
+
+Dim leaf(int64_t n, std::vector<int> axes, int64_t granule = 1) {
+  return Dim(n, Split::over(axes, granule));
+}
+
+TEST(RegionTest, Counts) {
+  IntervalList a{{0, 2}, {4, 6}}, b{{1, 5}};
+  EXPECT_EQ(length({}), 0);
+  EXPECT_EQ(length(a), 4);
+  EXPECT_EQ(overlap(a, b), 2);
+  EXPECT_EQ(overlap(a, IntervalList{}), 0);
+  EXPECT_EQ(overlap(a, a), 4);
+  Region r{a, b};
+  EXPECT_EQ(volume(r), 16);
+  EXPECT_EQ(local_shape(r), (Shape{4, 4}));
+  EXPECT_EQ(overlap(r, Region{b, b}), 8);
+  // A scalar: one element, and everybody's.
+  EXPECT_EQ(volume(Region{}), 1);
+  EXPECT_EQ(overlap(Region{}, Region{}), 1);
+  EXPECT_EQ(local_shape(Region{}), Shape{});
+}
+
+TEST(DimTest, Interleaved) {
+  Dim d = Dim::product({Dim(2), leaf(4, {0})});
+  EXPECT_EQ(d.size(), 8);
+  EXPECT_EQ(d.axes(), 1u);
+  EXPECT_FALSE(d.whole());
+  EXPECT_EQ(list_of(d, two(), first(0)), (IntervalList{{0, 2}, {4, 6}}));
+  EXPECT_EQ(list_of(d, two(), first(1)), (IntervalList{{2, 4}, {6, 8}}));
+}
+
+TEST(DimTest, GroupedQueries) {
+  // q of 8 heads, k and v of 2 each, 4 apart.
+  Dim d = Dim::concat({leaf(32, {0}, 4), leaf(8, {0}, 4), leaf(8, {0}, 4)});
+  EXPECT_EQ(d.size(), 48);
+  EXPECT_EQ(list_of(d, two(), first(1)),
+            (IntervalList{{16, 32}, {36, 40}, {44, 48}}));
+  EXPECT_EQ(d.local_size(two(), first(1)), 24);
+  EXPECT_EQ(d.largest(two()), 24);
+  // Rank 0's ranges of neighbours in the concat are one range where they touch.
+  Dim touch = Dim::concat(
+      {Dim(4, Split::at({0}, {0, 0, 4}, two())), leaf(4, {0}), leaf(4, {0})});
+  EXPECT_EQ(list_of(touch, two(), first(1)),
+            (IntervalList{{0, 4}, {6, 8}, {10, 12}}));
+}
+
+TEST(DimTest, DefaultIsEmpty) {
+  Dim d;
+  EXPECT_EQ(d.size(), 0);
+  EXPECT_EQ(d.kind(), Dim::Kind::kLeaf);
+  EXPECT_EQ(list_of(d, two(), {}), IntervalList{});
+  EXPECT_EQ(Dim::product({}).size(), 1);
+  EXPECT_EQ(Dim::concat({}).size(), 0);
+  EXPECT_EQ(Dim::product({}).canonical(two()), Dim(1));
+  EXPECT_EQ(Dim::concat({}).canonical(two()), Dim(0));
+}
+
+TEST(DimCanonicalTest, SimplerTrees) {
+  auto canonical = [](const Dim& d) { return d.canonical(grid()); };
+  Dim a4 = leaf(4, {kA}), a6 = leaf(6, {kA});
+  // Whole trees are one whole leaf.
+  EXPECT_EQ(canonical(Dim::product({Dim(2), Dim(3), Dim(4)})), Dim(24));
+  EXPECT_EQ(canonical(Dim::concat({Dim(2), Dim(3)})), Dim(5));
+  EXPECT_EQ(canonical(Dim::product({Dim(2), leaf(3, {kOne})})), Dim(6));
+  // Sub-dimensions of size 1 and empty segments go.
+  EXPECT_EQ(canonical(Dim::product({Dim(1), a4, Dim(1)})), a4);
+  EXPECT_EQ(canonical(Dim::concat({Dim(0), a4, Dim(0)})), a4);
+  // A split outer part times a whole one has a granule, or listed boundaries.
+  EXPECT_EQ(canonical(Dim::product({leaf(3, {kA}), Dim(4)})),
+            leaf(12, {kA}, 4));
+  EXPECT_EQ(canonical(Dim::product({a4, Dim(4)})), leaf(16, {kA}));
+  EXPECT_EQ(canonical(Dim::product({leaf(6, {kA}, 2), Dim(4)})),
+            leaf(24, {kA}, 8));
+  EXPECT_EQ(canonical(Dim::product(
+                {Dim(5, Split::at({kA}, {0, 1, 5}, grid())), Dim(2)})),
+            Dim(10, Split::at({kA}, {0, 2, 10}, grid())));
+  // One outer index each: [2, 4] over (a, b) is 8 over both.
+  EXPECT_EQ(canonical(Dim::product({leaf(2, {kA}), leaf(4, {kB})})),
+            leaf(8, {kA, kB}));
+  // Two each: that is no leaf.
+  EXPECT_EQ(canonical(Dim::product({a4, leaf(4, {kB})})).kind(),
+            Dim::Kind::kProduct);
+  // Nested ones are one.
+  EXPECT_EQ(canonical(Dim::product({Dim(2), Dim::product({Dim(3), a4})})),
+            Dim::product({Dim(6), a4}));
+  EXPECT_EQ(canonical(Dim::concat({Dim::concat({a4, a6}), Dim(2), Dim(1)})),
+            Dim::concat({a4, a6, Dim(3)}));
+  // h|h is "(2 h)", whoever says it.
+  EXPECT_EQ(canonical(Dim::concat({a6, a6, a6})), Dim::product({Dim(3), a6}));
+  EXPECT_EQ(canonical(Dim::concat({Dim::product({Dim(2), a6}), a6})),
+            Dim::product({Dim(3), a6}));
+  // The end of one part beside its continuation is one part.
+  Dim head(4, Split::at({kA}, {0, 3, 4}, grid()));
+  Dim tail(2, Split::at({kA}, {0, 0, 2}, grid()));
+  EXPECT_EQ(canonical(Dim::concat({head, tail})), a6);
+  EXPECT_EQ(canonical(Dim::concat({tail, head})).kind(), Dim::Kind::kConcat);
+  // A concat of heads times their size is the concat of the products.
+  EXPECT_EQ(canonical(Dim::product({Dim::concat({a6, leaf(2, {kA})}), Dim(8)})),
+            Dim::concat({leaf(48, {kA}), leaf(16, {kA})}));
+}
+
+TEST(DimCanonicalTest, Hash) {
+  Dim a4 = leaf(4, {kA});
+  std::vector<Dim> different = {Dim(8),
+                                Dim(4),
+                                a4,
+                                leaf(4, {kB}),
+                                Dim::product({Dim(2), a4}),
+                                Dim::concat({Dim(2), a4}),
+                                Dim::concat({a4, Dim(2)}),
+                                Dim::product({a4, Dim(2)})};
+  std::set<uint64_t> hashes;
+  for (const Dim& d : different) hashes.insert(d.hash());
+  EXPECT_EQ(hashes.size(), different.size());
+  EXPECT_EQ(Dim::concat({a4, a4}).canonical(grid()).hash(),
+            Dim::product({Dim(2), a4}).canonical(grid()).hash());
+}
+
+TEST(DimTest, Slice) {
+  auto slice = [](const Dim& d, int64_t lo, int64_t n) {
+    return *d.slice(two(), lo, n);
+  };
+  Dim d = leaf(10, {0});
+  EXPECT_EQ(slice(d, 0, 10), d);
+  EXPECT_EQ(slice(d, 3, 4), leaf(4, {0}));
+  EXPECT_EQ(slice(d, 4, 4), Dim(4, Split::at({0}, {0, 1, 4}, two())));
+  EXPECT_EQ(slice(d, 6, 4), Dim(4, Split::at({0}, {0, 0, 4}, two())));
+  EXPECT_EQ(slice(d, 6, 0).size(), 0);
+  EXPECT_EQ(slice(Dim(10), 2, 3), Dim(3));
+  // The k of q|k|v.
+  Dim qkv = Dim::concat({leaf(8, {0}), leaf(4, {0}), Dim(5)});
+  EXPECT_EQ(slice(qkv, 8, 4), leaf(4, {0}));
+  EXPECT_EQ(slice(qkv, 8, 6), Dim::concat({leaf(4, {0}), Dim(2)}));
+  EXPECT_EQ(slice(qkv, 3, 0), Dim(0));
+  // Whole outer indices, a part of one, and parts of two.
+  Dim three = Dim::product({Dim(3), leaf(4, {0})});
+  EXPECT_EQ(slice(three, 4, 4), leaf(4, {0}));
+  EXPECT_EQ(slice(three, 4, 8), Dim::product({Dim(2), leaf(4, {0})}));
+  EXPECT_EQ(slice(three, 5, 2), leaf(2, {0}));
+  EXPECT_EQ(
+      slice(three, 3, 5),
+      Dim::concat({Dim(1, Split::at({0}, {0, 0, 1}, two())), leaf(4, {0})}));
+}
+
+TEST(DimTest, Unflatten) {
+  using Dims = std::vector<Dim>;
+  auto cut = [](const Dim& d, std::vector<int64_t> sizes) {
+    return d.unflatten(grid(), sizes);
+  };
+  Dim c6 = leaf(6, {kC});
+  EXPECT_EQ(cut(c6, {3, 2}), (Dims{leaf(3, {kC}), Dim(2)}));
+  EXPECT_EQ(cut(c6, {1, 6, 1}), (Dims{Dim(1), c6, Dim(1)}));
+  EXPECT_EQ(cut(c6, {2, 3}), std::nullopt);
+  EXPECT_EQ(cut(Dim(6), {2, 3}), (Dims{Dim(2), Dim(3)}));
+  EXPECT_EQ(cut(Dim(1), {}), Dims{});
+  EXPECT_EQ(cut(leaf(1, {kA}), {}), std::nullopt);
+  // The first axis cuts the outer indices, the second each of them.
+  EXPECT_EQ(cut(leaf(8, {kA, kB}), {2, 4}),
+            (Dims{leaf(2, {kA}), leaf(4, {kB})}));
+  EXPECT_EQ(cut(leaf(8, {kA, kB}), {4, 2}), (Dims{leaf(4, {kA, kB}), Dim(2)}));
+  // Heads of one size out of q|k|v.
+  EXPECT_EQ(cut(Dim::concat({leaf(48, {kA}), leaf(16, {kA})}), {8, 8}),
+            (Dims{Dim::concat({leaf(6, {kA}), leaf(2, {kA})}), Dim(8)}));
+  EXPECT_EQ(cut(Dim::concat({leaf(48, {kA}), leaf(16, {kA})}), {2, 32}),
+            std::nullopt);
+  // No element.
+  EXPECT_EQ(cut(Dim(0), {0, 4}), (Dims{Dim(0), Dim(4)}));
+  EXPECT_EQ(cut(Dim(0), {4, 0}), (Dims{Dim(4), Dim(0)}));
+}
+
+TEST(ReduceOpTest, NamesAndComponents) {
+  const char* names[] = {"sum",  "avg", "max", "min",
+                         "prod", "any", "all", "mean"};
+  for (int i = 0; i < 8; ++i) {
+    auto op = static_cast<ReduceOp>(i);
+    EXPECT_EQ(name(op), names[i]);
+    EXPECT_EQ(components(op), op == kMean ? 2 : 1);
+  }
+}
+
+TEST(ReduceOpTest, OnlyTheseCommute) {
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < 8; ++j) {
+      auto a = static_cast<ReduceOp>(i), b = static_cast<ReduceOp>(j);
+      bool want = i == j || (i <= 1 && j <= 1);
+      EXPECT_EQ(commute(a, b), want) << name(a) << " " << name(b);
+    }
+}
+
+TEST(LayoutTest, Basics) {
+  Layout l = layout({leaf(4, {kA}), Dim(6)}, {{kB, kMax}});
+  EXPECT_EQ(l.split_axes(), 0b01u);
+  EXPECT_EQ(l.partial_axes(), 0b10u);
+  EXPECT_EQ(l.partial_on(kB), kMax);
+  EXPECT_EQ(l.partial_on(kA), std::nullopt);
+  EXPECT_EQ(l.shape(), (Shape{4, 6}));
+  EXPECT_EQ(l.region(grid(), first(1)), (Region{{{2, 4}}, {{0, 6}}}));
+  Layout r = Layout::replicated({4, 6});
+  EXPECT_EQ(r, layout({Dim(4), Dim(6)}));
+  EXPECT_EQ(r.split_axes() | r.partial_axes(), 0u);
+  EXPECT_NE(l, r);
+}
+
+TEST(LayoutTest, PartialsInOneOrder) {
+  auto partials = [](std::vector<Partial> p) {
+    return layout({}, std::move(p)).canonical(grid()).partials;
+  };
+  using List = std::vector<Partial>;
+  // Neighbours that commute are put in mesh order.
+  EXPECT_EQ(partials({{kC, kSum}, {kA, kAvg}, {kB, kSum}}),
+            (List{{kA, kAvg}, {kB, kSum}, {kC, kSum}}));
+  EXPECT_EQ(partials({{kB, kMax}, {kA, kMax}}), (List{{kA, kMax}, {kB, kMax}}));
+  // Max over b of sums over a is not the sum of maxima.
+  EXPECT_EQ(partials({{kB, kMax}, {kA, kSum}}), (List{{kB, kMax}, {kA, kSum}}));
+  EXPECT_EQ(partials({{kC, kSum}, {kB, kMax}, {kA, kSum}}),
+            (List{{kC, kSum}, {kB, kMax}, {kA, kSum}}));
+  // An axis of size 1 combines nothing, but a (sum, count) is still one.
+  EXPECT_EQ(partials({{kOne, kSum}}), List{});
+  EXPECT_EQ(partials({{kOne, kMax}}), List{});
+  EXPECT_EQ(partials({{kOne, kMean}}), (List{{kOne, kMean}}));
+  // And then what stood around it are neighbours.
+  EXPECT_EQ(partials({{kB, kSum}, {kOne, kMax}, {kA, kSum}}),
+            (List{{kA, kSum}, {kB, kSum}}));
+}
+
+TEST(LayoutTest, HashTellsLayoutsApart) {
+  std::vector<Layout> different = {
+      layout({Dim(4), Dim(4)}),
+      layout({leaf(4, {kA}), Dim(4)}),
+      layout({Dim(4), leaf(4, {kA})}),
+      layout({Dim(4), Dim(4)}, {{kA, kSum}}),
+      layout({Dim(4), Dim(4)}, {{kA, kMax}}),
+      layout({Dim(4), Dim(4)}, {{kB, kSum}}),
+      layout({Dim(4), Dim(4)}, {{kA, kSum}, {kB, kMax}}),
+      layout({Dim(4), Dim(4)}, {{kB, kMax}, {kA, kSum}})};
+  std::set<uint64_t> hashes;
+  for (const Layout& l : different) hashes.insert(l.hash());
+  EXPECT_EQ(hashes.size(), different.size());
+}
+
+TEST(LayoutErrorTest, AnAxisUsedTwice) {
+  const std::string want =
+      "[layout] axis b of mesh a=2,b=2,c=3,one=1 is used twice";
+  Dim b4 = leaf(4, {kB}), ba = leaf(4, {kB, kA});
+  for (const Layout& l :
+       {layout({b4, b4}), layout({b4}, {{kB, kSum}}),
+        layout({}, {{kB, kSum}, {kB, kSum}}), layout({Dim::product({b4, b4})}),
+        layout({Dim::product({Dim::product({b4, b4}), Dim(2)})}),
+        layout({Dim::concat({Dim(2), Dim::product({b4, b4})})}),
+        layout({Dim::concat({ba, b4}), b4})})
+    EXPECT_EQ(error_of([&] { (void)l.canonical(grid()); }), want);
+  // Segments share their axes.
+  EXPECT_NO_THROW((void)layout({Dim::concat({b4, ba})}).canonical(grid()));
+}
+
+TEST(LayoutErrorTest, NoSuchAxis) {
+  EXPECT_EQ(error_of([] { (void)layout({leaf(4, {5})}).canonical(grid()); }),
+            "[split] mesh a=2,b=2,c=3,one=1 has no axis 5");
+  EXPECT_EQ(error_of([] {
+              (void)layout({}, {{5, kSum}}).canonical(grid());
+            }),
+            "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5");
+}
+
+// Text. ----------------------------------------------------------------------
+
+TEST(LayoutTextTest, PerAxisReadsBack) {
+  Mesh m = Mesh::parse("a=2,b=3");
+  for (const char* text :
+       {"R,R", "S0,R", "R,S1", "S1,S0", "S0,S0", "S1,S1", "P,R", "S0,P",
+        "P,P(max)", "P(avg),P(min)", "P(prod),P(any)", "P(all),P(mean)",
+        "S0/6,R", "R,S1/2", "S0/2,S0", "S0@0|1|18,R", "S1@0|1|1|2|3|4|4,S1"})
+    EXPECT_EQ(parse_layout(text, m, {18, 4}).to_string(m), text);
+  Layout l = parse_layout("S0/6,P(max)", m, {18, 4});
+  EXPECT_EQ(l, layout({leaf(18, {0}, 6), Dim(4)}, {{1, kMax}}));
+}
+
+TEST(LayoutTextTest, ReadsToTheCanonicalForm) {
+  Mesh m = Mesh::parse("a=2,b=3,one=1");
+  auto again = [&](const char* text) {
+    return parse_layout(text, m, {18, 4}).to_string(m);
+  };
+  EXPECT_EQ(again("S0,R,S0"), "S0,R,R");
+  EXPECT_EQ(again("S0,R,P"), "S0,R,R");
+  EXPECT_EQ(again("S0,R,P(mean)"), "S0,R,P(mean)");
+  EXPECT_EQ(again("S0/3,R,R"), "S0,R,R");
+  EXPECT_EQ(again("S0@0|9|18,R,R"), "S0,R,R");
+  EXPECT_EQ(again("S0@0|6|18,R,R"), "S0/6,R,R");
+  EXPECT_EQ(again("S0,S0/6,R"), "S0/6,S0,R");
+}
+
+TEST(LayoutTextTest, EveryPerAxisTextReadsBack) {
+  Mesh m = Mesh::parse("a=2,b=3,c=2");
+  const char* items[] = {"R", "S0", "S1", "P", "P(max)", "P(avg)", "P(mean)"};
+  for (auto x : items)
+    for (auto y : items)
+      for (auto z : items) {
+        std::string text = std::string(x) + "," + y + "," + z;
+        Layout l = parse_layout(text, m, {7, 5});
+        EXPECT_EQ(l.to_string(m), text);
+        EXPECT_EQ(l, l.canonical(m));
+      }
+}
+
+TEST(LayoutTextTest, Scalars) {
+  EXPECT_EQ(parse_layout("P", two(), {}).to_string(two()), "P");
+  EXPECT_EQ(parse_layout("R", two(), {}), Layout::replicated({}));
+  Mesh none{std::vector<MeshAxis>{}};
+  EXPECT_EQ(parse_layout("", none, {3}), Layout::replicated({3}));
+  EXPECT_EQ(Layout::replicated({3}).to_string(none), "");
+}
+
+TEST(LayoutTextTest, PerDimensionWhereAxesDoNotSay) {
+  Mesh m = Mesh::parse("dp=2,tp=3");
+  auto text = [&](const Layout& l) { return l.to_string(m); };
+  EXPECT_EQ(text(layout({leaf(6, {1, 0}), Dim(2)})), "[{tp,dp},{}]");
+  EXPECT_EQ(text(layout({leaf(12, {1, 0}, 4), Dim(2)})), "[{tp,dp}/4,{}]");
+  EXPECT_EQ(text(layout({Dim(4, Split::at({1, 0}, {0, 1, 1, 1, 1, 1, 4}, m))})),
+            "[{tp,dp}@0|1|1|1|1|1|4]");
+  EXPECT_EQ(
+      text(layout({Dim::product({Dim(3), leaf(6, {1})}), Dim(2)}, {{0, kSum}})),
+      "[(3 6{tp}),{}] P{dp}");
+  EXPECT_EQ(text(layout({Dim::concat({leaf(8, {1}, 2), Dim(5)}), Dim(2)})),
+            "[(8{tp}/2|5),{}]");
+  EXPECT_EQ(text(layout({Dim(2)}, {{1, kMax}, {0, kSum}})),
+            "[{}] P{tp:max} P{dp}");
+  EXPECT_EQ(text(layout({}, {{1, kMean}, {0, kSum}})), "[] P{tp:mean} P{dp}");
+}
+
+TEST(LayoutTextTest, Errors) {
+  Mesh m = Mesh::parse("a=2,b=3");
+  auto error = [&](const char* text) {
+    return error_of([&] { parse_layout(text, m, {18, 4}); });
+  };
+  auto not_one = [](const std::string& item) {
+    return "[layout] '" + item +
+           "' is not a placement; write R, S<dim>, P or P(max), for example S0";
+  };
+  EXPECT_EQ(error("S0"),
+            "[layout] 'S0' has 1 placements, but mesh a=2,b=3 has 2 axes; "
+            "write one for each");
+  EXPECT_THROW(parse_layout("", m, {18, 4}), Error);
+  EXPECT_THROW(parse_layout("R,R,R", m, {18, 4}), Error);
+  for (const char* item :
+       {"",        "r",   "R0",  "X",    "S",   "Sx",      "S0x",
+        "S 0",     " S0", "S0/", "S0/x", "S0@", "S0@|",    "S0@0|x",
+        "S0@0|9|", "P(",  "P)",  "PP",   "p",   "Shard(0)"})
+    EXPECT_EQ(error((std::string(item) + ",R").c_str()), not_one(item));
+  EXPECT_EQ(error("P(median),R"),
+            "[layout] 'median' is no reduction; write P, P(avg), P(max), "
+            "P(min), P(prod), P(any), P(all) or P(mean)");
+  EXPECT_THROW(parse_layout("P(),R", m, {18, 4}), Error);
+  EXPECT_EQ(error("S2,R"),
+            "[layout] S2 splits a dimension that shape [18, 4] does not have; "
+            "write S0 to S1");
+  EXPECT_EQ(error("S-1,R"),
+            "[layout] S-1 splits a dimension that shape [18, 4] does not have; "
+            "write S0 to S1");
+  EXPECT_EQ(error_of([] { parse_layout("S0", two(), {}); }),
+            "[layout] 'S0' splits a scalar, which has no dimension; write R or "
+            "P");
+  EXPECT_EQ(error("S0/0,R"),
+            "[layout] 'S0/0' has a granule of 0; it is at least 1");
+  EXPECT_EQ(error("S0/-2,R"),
+            "[layout] 'S0/-2' has a granule of -2; it is at least 1");
+  EXPECT_EQ(error("S0/4,R"),
+            "[split] a dimension of 18 cannot be split in granules of 4: they "
+            "do not divide it");
+  EXPECT_EQ(error("S0/2,S0/3"),
+            "[layout] 'S0/2,S0/3' says twice where dimension 0 is cut; write "
+            "the granule or the boundaries at its first axis alone");
+  EXPECT_THROW(parse_layout("S0/2,S0@0|1|2|3|4|5|18", m, {18, 4}), Error);
+  EXPECT_THROW(parse_layout("S0@0|1,R", m, {18, 4}), Error);
+  EXPECT_THROW(parse_layout("S0@0|19|18,R", m, {18, 4}), Error);
+  // Also where the boundaries are those of a balanced split of another size.
+  for (const char* points : {"0|1|5", "0|2|5"})
+    EXPECT_EQ(error((std::string("S0@") + points + ",R").c_str()),
+              "[layout] the boundaries in 'S0@" + std::string(points) +
+                  ",R' end at 5, but dimension 0 of [18, 4] has size 18");
+}
+
+// Views. ---------------------------------------------------------------------
+
+std::string view(const char* text, const Mesh& m, const Shape& from,
+                 const Shape& to) {
+  auto v = view_layout(parse_layout(text, m, from), m, to);
+  return v ? v->to_string(m) : "refused";
+}
+
+TEST(ViewTest, KnownCases) {
+  Mesh three = Mesh::parse("3"), pair = Mesh::parse("2x2");
+  // Rank 1 would hold (0, 2) and (1, 0).
+  EXPECT_EQ(view("S0", three, {6}, {2, 3}), "refused");
+  EXPECT_EQ(view("S0", three, {6}, {3, 2}), "S0");
+  EXPECT_EQ(view("S1", two(), {12, 8}, {16, 6}), "refused");
+  // The interleaved layout.
+  EXPECT_EQ(view("S1", two(), {2, 4}, {8}), "[(2 4{tp})]");
+  EXPECT_EQ(view("S0", two(), {2, 4}, {8}), "S0");
+  EXPECT_EQ(view("S0", three, {4, 2}, {8}), "S0/2");
+  EXPECT_EQ(view("S0,S1", pair, {2, 4}, {8}), "S0,S0");
+  EXPECT_EQ(view("S0,S0", pair, {8}, {2, 4}), "S0,S1");
+  EXPECT_EQ(view("S0,S0", pair, {8}, {4, 2}), "S0,S0");
+  EXPECT_EQ(view("S0,S2", pair, {4, 6, 8}, {24, 8}), "S0,S1");
+  EXPECT_EQ(view("S0,R", pair, {4, 6}, {1, 4, 1, 6, 1}), "S1,R");
+  EXPECT_EQ(view("S1,P(max)", pair, {1, 4, 1, 6}, {4, 6}), "S0,P(max)");
+}
+
+TEST(ViewTest, InterleavedAndBack) {
+  auto three = Mesh::parse("3");
+  auto flat = view_layout(parse_layout("S1", three, {3, 4}), three, {12});
+  ASSERT_TRUE(flat);
+  EXPECT_EQ(flat->to_string(three), "[(3 4{a0})]");
+  auto back = view_layout(*flat, three, {3, 4});
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->to_string(three), "S1");
+  EXPECT_EQ(local_shape(back->region(three, first(2))), (Shape{3, 2}));
+}
+
+TEST(ViewTest, Scalars) {
+  EXPECT_EQ(view("R", two(), {1, 1}, {}), "R");
+  EXPECT_EQ(view("P", two(), {}, {1, 1}), "P");
+  EXPECT_EQ(view("S0", two(), {1}, {}), "refused");
+  EXPECT_EQ(view("S0", two(), {1}, {1, 1}), "S1");
+}
+
+TEST(ViewTest, NoElement) {
+  EXPECT_EQ(view("S0", two(), {0, 4}, {0, 4}), "S0");
+  EXPECT_EQ(view("S0", two(), {0, 4}, {2, 0}), "R");
+  EXPECT_EQ(view("P", two(), {0, 4}, {2, 0}), "P");
+}
+
+TEST(ViewTest, OtherNumberOfElements) {
+  EXPECT_EQ(view("S0", two(), {6}, {2, 2}), "refused");
+  EXPECT_EQ(view("S0", two(), {6}, {7}), "refused");
+  EXPECT_EQ(view("R", two(), {6}, {}), "refused");
+  EXPECT_EQ(view("R", two(), {0}, {5}), "refused");
+  EXPECT_EQ(view("R", two(), {5}, {0}), "refused");
+}
+
+}  // namespace
+}  // namespace dtensor
