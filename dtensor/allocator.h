@@ -1,0 +1,38 @@
+// A rank's memory: a cache of freed blocks in front of the system, and counts.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtensor {
+
+// Used by one thread at a time for allocate(); release() may come from any
+// thread (a tensor that another rank's thread frees).
+class Allocator {
+ public:
+  struct Stats {
+    int64_t current_bytes = 0;  // asked for and not yet freed
+    int64_t peak_bytes = 0;
+    int64_t allocations = 0;
+    // The largest single request under each tag, from the first one on.
+    std::map<std::string, int64_t, std::less<>> largest_by_tag;
+  };
+
+  // 64-byte aligned blocks; rounded up to size classes and kept when freed.
+  static std::shared_ptr<Allocator> cpu();
+  // Counts as cpu() does and hands out no memory.
+  static std::shared_ptr<Allocator> dry_run();
+  virtual ~Allocator() = default;
+
+  // Throws Error when the system has no more. `tag` names what it is for (the
+  // running op), for Stats. 0 bytes are fine.
+  virtual void* allocate(int64_t bytes, std::string_view tag) = 0;
+  virtual void release(void* block, int64_t bytes) = 0;
+  virtual Stats stats() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+}  // namespace dtensor

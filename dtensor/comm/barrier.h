@@ -1,0 +1,96 @@
+// A barrier of threads that can be broken.
+//
+// One 32-bit word holds the round, how many have come, and whether the barrier
+// is broken. A round is completed or found broken by one compare-and-swap, so
+// that either all members of a round pass or none: a rank that unwinds after a
+// failure never frees memory that another one, which passed, still reads.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace dtensor {
+
+class Barrier {
+ public:
+  // With `spin` a waiting thread polls for a while before it sleeps; that pays
+  // only while every thread has a core of its own.
+  Barrier(int members, bool spin)
+      : members_(static_cast<uint32_t>(members)), spin_(spin) {}
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+
+  static constexpr int kMaxMembers = (1 << 14) - 1;
+
+  // Waits for all members; false when the barrier is broken before they have
+  // come. While it sleeps, late(round()) is called now and then.
+  template <class Late>
+  bool wait(Late&& late) {
+    return arrive(true, late);
+  }
+  // The same for members that are known to come, broken or not: those that
+  // passed wait() together.
+  void wait_unbroken() {
+    arrive(false, [](uint32_t) {});
+  }
+
+  // From now on wait() is false for a round that is not complete.
+  void break_up();
+  bool broken() const {
+    return word_.load(std::memory_order_acquire) & kBroken;
+  }
+  // A number that changes when a round completes.
+  uint32_t round() const {
+    return word_.load(std::memory_order_acquire) / kRound;
+  }
+
+ private:
+  static constexpr uint32_t kBroken = 1, kSleeper = 2, kMember = 4,
+                            kRound = 1 << 16;
+
+  template <class Late>
+  bool arrive(bool breakable, Late&& late) {
+    uint32_t word = word_.load(std::memory_order_acquire);
+    for (;;) {
+      if (breakable && (word & kBroken)) return false;
+      const uint32_t come = word % kRound / kMember + 1;
+      if (come == members_) {
+        const uint32_t next = (word / kRound + 1) * kRound + (word & kBroken);
+        if (!swap(word, next)) continue;
+        if (word & kSleeper) wake();
+        return true;
+      }
+      if (swap(word, word + kMember)) {
+        word += kMember;
+        break;
+      }
+    }
+    const uint32_t mine = word / kRound;
+    auto over = [&] { return word / kRound != mine; };
+    if (spin_ && spin(mine, breakable)) {
+      word = word_.load(std::memory_order_acquire);
+      return over();
+    }
+    for (;;) {
+      word = word_.load(std::memory_order_acquire);
+      if (over()) return true;
+      if (breakable && (word & kBroken)) return false;
+      if (!(word & kSleeper) && !swap(word, word | kSleeper)) continue;
+      if (!sleep(word | kSleeper)) late(mine);
+    }
+  }
+  bool swap(uint32_t& word, uint32_t next) {
+    return word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
+                                       std::memory_order_acquire);
+  }
+  // True when the round is over, or broken.
+  bool spin(uint32_t mine, bool breakable) const;
+  // Until the word is another; false when nothing happened for a while.
+  bool sleep(uint32_t word);
+  void wake();
+
+  alignas(64) std::atomic<uint32_t> word_{0};
+  uint32_t members_;
+  bool spin_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,78 @@
+// Collectives among the members of one group, as one of its members sees them.
+//
+// Every call is collective: all members make the same calls in the same order.
+// Each carries a fingerprint (see Call); when two members' differ, all of them
+// throw the same Error that shows both, before any output is touched. When a
+// member fails instead of coming, the others throw an Error that names it.
+//
+// Data is described by Regions: each member's source holds some index ranges
+// of a global tensor, and the destination wants some. A backend that shares
+// memory copies the intersections straight from the peers' memory, strided;
+// one that does not packs them. Nothing is ever padded.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "placement/dtype.h"
+#include "placement/layout.h"
+#include "placement/shape.h"
+
+namespace dtensor {
+
+// What this member believes it is calling.
+struct Call {
+  std::string_view kind;      // "all-gather"
+  std::string_view op;        // for which operator: "matmul"
+  uint64_t fingerprint = 0;   // of the specs, reduce op, dtype; the backend
+                              // adds the sequence number within the group
+  std::string_view describe;  // for the error: "f32[8](S0) -> f32[8](R)"
+};
+
+// Local memory that holds `region` of a global tensor, one stride (in
+// elements) per dimension; within a dimension the region's ranges lie one
+// after the other. data is null only when the region is empty.
+struct Part {
+  void* data = nullptr;
+  Shape strides;
+  const Region* region = nullptr;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // dst[i] = the source of a member that holds i, for every i of dst's region.
+  // sources[m] is what member m holds (sources[rank()] is *src.region); where
+  // several hold an index any may serve. What this rank has is copied locally.
+  // Returns the bytes read from other members, counted where they are copied.
+  // Throws Error when some index of dst is held by nobody.
+  virtual int64_t exchange(const Call&, DType, const Part& src,
+                           std::span<const Region> sources,
+                           const Part& dst) = 0;
+
+  // dst[i] = the reduction over the members that hold i, in member order, of
+  // their sources; where nobody holds i: the identity. A reduce-scatter when
+  // all hold everything; the accumulating form of the box exchange when their
+  // regions overlap. kAvg divides the sum by size(); bf16 is accumulated in
+  // f32 and rounded once. kMean is not for here. src and dst do not overlap.
+  // Returns the bytes read from other members.
+  virtual int64_t reduce(const Call&, ReduceOp, DType, const Part& src,
+                         std::span<const Region> sources, const Part& dst) = 0;
+
+  // In place on n contiguous elements, the same bits on every member: member i
+  // reduces elements [floor(i*n/p), floor((i+1)*n/p)) in member order, then
+  // everyone collects the rest. Returns the bytes read from other members:
+  // (p-1) * own + n - own elements.
+  virtual int64_t all_reduce(const Call&, ReduceOp, DType, void* data,
+                             int64_t n) = 0;
+
+  // out[m] = member m's `bytes` bytes; small host-side facts. Not counted.
+  virtual void all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                                void* out) = 0;
+  virtual void barrier(const Call&) = 0;
+};
+
+}  // namespace dtensor

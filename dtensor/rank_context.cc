@@ -1,0 +1,59 @@
+#include "dtensor/rank_context.h"
+
+#include <algorithm>
+
+#include "dtensor/comm/null.h"
+#include "dtensor/comm/threads.h"
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+thread_local RankContext* current_context = nullptr;
+}  // namespace
+
+RankContext& RankContext::current() {
+  check(current_context != nullptr, "run",
+        "this thread is no rank; call this inside run(), or hand the rank's "
+        "context on with RankContext::set_current");
+  return *current_context;
+}
+
+RankContext* RankContext::current_or_null() { return current_context; }
+
+void RankContext::set_current(RankContext* c) { current_context = c; }
+
+const Coord& RankContext::coordinate(const Mesh& mesh) {
+  for (const CachedCoordinate& c : coordinates)
+    if (c.mesh == mesh) return *c.at;
+  check(mesh.valid(), "mesh", "there is no mesh; make one with Runtime::mesh");
+  const int64_t mine = mesh.mesh_rank_of(world_rank);
+  check(mine >= 0, "mesh", "rank {} of the run is not in mesh {}", world_rank,
+        mesh.to_string());
+  coordinates.push_back(
+      {mesh, std::make_unique<const Coord>(mesh.coordinate(mine))});
+  return *coordinates.back().at;
+}
+
+Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
+  for (const CachedCommunicator& c : communicators)
+    if (c.mesh == mesh && c.axes == axes) return *c.communicator;
+  const Coord& at = coordinate(mesh);
+  check((axes & ~mesh.all_axes()) == 0, "communicator",
+        "mesh {} has no axes beyond {}", mesh.to_string(), mesh.num_axes() - 1);
+  std::vector<int64_t> ranks = mesh.group(axes, at);
+  for (int64_t& r : ranks) r = mesh.world_rank(r);
+  std::unique_ptr<Communicator> made;
+  if (dry_run) {
+    const auto me = std::find(ranks.begin(), ranks.end(), world_rank);
+    made = null_communicator(static_cast<int>(me - ranks.begin()),
+                             static_cast<int>(ranks.size()));
+  } else {
+    check(hub != nullptr, "communicator",
+          "rank {} is not part of a run; start ranks with run()", world_rank);
+    made = thread_communicator(*hub, ranks, world_rank);
+  }
+  communicators.push_back({mesh, axes, std::move(made)});
+  return *communicators.back().communicator;
+}
+
+}  // namespace dtensor

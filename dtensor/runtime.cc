@@ -1,0 +1,139 @@
+#include "dtensor/runtime.h"
+
+#include <dlfcn.h>
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "dtensor/comm/thread_hub.h"
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// One thread per rank: the setting is the calling thread's own. Found at run
+// time, since OpenMP is there only when oneDNN is linked.
+void use_one_openmp_thread() {
+  using Set = void (*)(int);
+  static const Set set =
+      reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set) set(1);
+}
+
+// How a rank left fn.
+struct Outcome {
+  std::exception_ptr error;
+  bool own = false;  // not that of a peer
+};
+
+Outcome run_rank(const RunOptions& options, int64_t rank,
+                 const std::shared_ptr<ThreadHub>& hub,
+                 const std::function<void(Runtime&)>& fn) {
+  Outcome outcome;
+  std::string what;
+  RankContext context;
+  try {
+    use_one_openmp_thread();
+    context.world_rank = rank;
+    context.world_size = options.world;
+    context.dry_run = options.dry_run;
+    context.allocator =
+        options.dry_run ? Allocator::dry_run() : Allocator::cpu();
+    context.planner = Planner(options.cost);
+    context.mesh_text = options.mesh;
+    context.hub = hub;
+    Runtime runtime(context);
+    context.runtime = &runtime;
+    RankContext::set_current(&context);
+    fn(runtime);
+  } catch (const PeerFailure& e) {
+    outcome = {std::current_exception(), false};
+    what = e.what();
+  } catch (const Error& e) {
+    outcome = {std::current_exception(), true};
+    what = e.what();
+  } catch (const std::exception& e) {
+    what = fmt::format("[run] rank {} threw: {}", rank, e.what());
+    outcome = {std::make_exception_ptr(Error(what)), true};
+  } catch (...) {
+    what = fmt::format("[run] rank {} threw what is no std::exception", rank);
+    outcome = {std::make_exception_ptr(Error(what)), true};
+  }
+  RankContext::set_current(nullptr);
+  if (hub && outcome.error)
+    hub->failed(rank, what);
+  else if (hub)
+    hub->left(rank);
+  return outcome;
+}
+
+}  // namespace
+
+Mesh Runtime::mesh(std::vector<MeshAxis> axes) {
+  Mesh mesh(std::move(axes));
+  check(mesh.num_ranks() <= world_size(), "mesh",
+        "{} has {} ranks, but {} run; start more ranks, or make an axis "
+        "smaller",
+        mesh.to_string(), mesh.num_ranks(), world_size());
+  return mesh;
+}
+
+Mesh Runtime::mesh() {
+  if (context_.mesh_text.empty()) return mesh({{"ranks", world_size()}});
+  Mesh mesh = Mesh::parse(context_.mesh_text);
+  check(mesh.num_ranks() <= world_size(), "mesh",
+        "--mesh {} has {} ranks, but {} run; start more ranks, or make an axis "
+        "smaller",
+        context_.mesh_text, mesh.num_ranks(), world_size());
+  return mesh;
+}
+
+void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
+  check(options.world >= 1, "run", "{} ranks; a run has at least 1",
+        options.world);
+  if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
+  if (options.dry_run) {
+    // A thread of its own, as any rank: what fn leaves in thread-local memory
+    // does not reach the caller.
+    Outcome outcome;
+    std::thread([&] {
+      outcome = run_rank(options, options.world - 1, nullptr, fn);
+    }).join();
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    return;
+  }
+  auto hub = std::make_shared<ThreadHub>(options.world);
+  std::vector<Outcome> outcomes(static_cast<size_t>(options.world));
+  std::vector<std::thread> threads;
+  threads.reserve(outcomes.size());
+  std::exception_ptr no_thread;
+  for (int64_t rank = 0; rank < options.world; ++rank) {
+    try {
+      threads.emplace_back([&, rank] {
+        outcomes[static_cast<size_t>(rank)] = run_rank(options, rank, hub, fn);
+      });
+    } catch (const std::exception& e) {
+      const std::string what = fmt::format(
+          "[run] the system starts no thread for rank {} of {}: {}; run fewer "
+          "ranks",
+          rank, options.world, e.what());
+      no_thread = std::make_exception_ptr(Error(what));
+      for (int64_t r = rank; r < options.world; ++r) hub->failed(r, what);
+      break;
+    }
+  }
+  for (std::thread& t : threads) t.join();
+  if (no_thread) std::rethrow_exception(no_thread);
+  for (bool own : {true, false})
+    for (const Outcome& o : outcomes)
+      if (o.error && o.own == own) std::rethrow_exception(o.error);
+}
+
+void run(int64_t world, const std::function<void(Runtime&)>& fn) {
+  RunOptions options;
+  options.world = world;
+  run(options, fn);
+}
+
+}  // namespace dtensor
