@@ -1,0 +1,297 @@
+#include "ops/attention.h"
+
+#include "dtensor/allocator.h"
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+// [b, s, h, d] and [b, t, g, d]; a query that may attend to nothing gives 0.
+Array reference(const Array& q, const Array& k, const Array& v,
+                const Array* mask, bool causal, double scale) {
+  const int64_t b = q.shape[0], s = q.shape[1], h = q.shape[2], d = q.shape[3];
+  const int64_t t = k.shape[1], g = k.shape[2];
+  Array out = zeros_like(q.shape);
+  auto mask_at = [&](int64_t bi, int64_t hi, int64_t i, int64_t j) {
+    const int64_t index[] = {bi, hi, i, j};
+    int64_t at = 0;
+    for (int x = 0; x < mask->shape.size(); ++x) {
+      const int64_t n = mask->shape[x];
+      at = at * n + (n == 1 ? 0 : index[4 - mask->shape.size() + x]);
+    }
+    return mask->at(at);
+  };
+  for (int64_t bi = 0; bi < b; ++bi)
+    for (int64_t hi = 0; hi < h; ++hi)
+      for (int64_t i = 0; i < s; ++i) {
+        const int64_t gi = hi * g / h;
+        std::vector<double> score;
+        double max = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < t; ++j) {
+          double x = 0;
+          for (int64_t c = 0; c < d; ++c)
+            x += q.at(((bi * s + i) * h + hi) * d + c) *
+                 k.at(((bi * t + j) * g + gi) * d + c);
+          x *= scale;
+          if (mask && mask->dtype == DType::kBool)
+            x = mask_at(bi, hi, i, j) != 0 ? x : -INFINITY;
+          else if (mask)
+            x += mask_at(bi, hi, i, j);
+          if (causal && j > i) x = -INFINITY;
+          score.push_back(x);
+          max = std::max(max, x);
+        }
+        if (max == -INFINITY) continue;
+        for (double& x : score) sum += x = std::exp(x - max);
+        for (int64_t j = 0; j < t; ++j)
+          for (int64_t c = 0; c < d; ++c)
+            out.at(((bi * s + i) * h + hi) * d + c) +=
+                score[static_cast<size_t>(j)] / sum *
+                v.at(((bi * t + j) * g + gi) * d + c);
+      }
+  return out;
+}
+
+struct Sizes {
+  int64_t b, s, t, h, g, d;
+};
+
+Problem problem(const Sizes& n, bool causal, const Array* mask = nullptr) {
+  Problem p;
+  p.inputs = {values({n.b, n.s, n.h, n.d}, 1), values({n.b, n.t, n.g, n.d}, 2),
+              values({n.b, n.t, n.g, n.d}, 3)};
+  if (mask) p.inputs.push_back(*mask);
+  p.function = [=](const auto& x) {
+    return attention(x[0], x[1], x[2], {causal, 0.6},
+                     x.size() > 3 ? x[3] : DistTensor());
+  };
+  p.reference = [=](const auto& x) {
+    return reference(x[0], x[1], x[2], x.size() > 3 ? &x[3] : nullptr, causal,
+                     0.6);
+  };
+  return p;
+}
+
+// Heads are dimension 2, s and t dimension 1.
+TEST(AttentionTest, OneKvHeadPerQueryHead) {
+  for (bool causal : {false, true})
+    check_problem(problem({2, 3, 3, 3, 3, 2}, causal),
+                  {{"x=2", {"R", "R", "R"}},
+                   {"x=2", {"S0", "S0", "S0"}},
+                   {"x=2", {"S2", "S2", "S2"}},
+                   {"x=3", {"S2", "S2", "S2"}},
+                   {"x=2", {"S1", "R", "R"}},
+                   {"x=2", {"S1", "S1", "S1"}},
+                   {"x=2", {"S3", "S3", "S3"}},
+                   {"x=2", {"P", "R", "P"}},
+                   {"x=2,y=2", {"S0,S2", "S0,S2", "S0,S2"}},
+                   {"x=2,y=2", {"S1,S2", "R,S2", "R,S2"}},
+                   {"x=2,y=2", {"S2,S2", "S2,S2", "S2,S2"}}});
+}
+
+// 6 query heads and 2 heads of k and v on 2, 3 and 4 ranks.
+TEST(AttentionTest, GroupedQueries) {
+  for (bool causal : {false, true})
+    check_problem(problem({1, 2, 4, 6, 2, 2}, causal),
+                  {{"x=2", {"S2", "S2", "S2"}},
+                   {"x=3", {"S2", "S2", "S2"}},
+                   {"x=4", {"S2", "S2", "S2"}},
+                   {"x=4", {"S2", "R", "R"}},
+                   {"x=3", {"S2", "R", "S2"}},
+                   {"x=2,y=2", {"S2,S2", "S2,S2", "S2,S2"}},
+                   {"x=2,y=2", {"S2,S2", "S2,R", "S2,R"}},
+                   {"x=2,y=2", {"S2,S2", "R,S2", "R,S2"}},
+                   {"x=2,y=3", {"S1,S2", "R,S2", "R,S2"}}});
+}
+
+TEST(AttentionTest, OneKvHeadForAll) {
+  check_problem(problem({2, 3, 5, 4, 1, 3}, false),
+                {{"x=2", {"S2", "S2", "S2"}},
+                 {"x=3", {"S2", "R", "R"}},
+                 {"x=2,y=2", {"S2,S0", "S2,S0", "S2,S0"}}});
+}
+
+TEST(AttentionTest, EmptyParts) {
+  check_problem(problem({1, 1, 2, 2, 1, 2}, true),
+                {{"x=3", {"S2", "S2", "S2"}},
+                 {"x=3", {"S1", "S1", "S1"}},
+                 {"x=3", {"S0", "S0", "S0"}},
+                 {"x=2,y=3", {"S1,S2", "R,S2", "R,S2"}}});
+}
+
+TEST(AttentionTest, Masks) {
+  Array may = zeros_like({6, 2, 4}, DType::kBool);
+  for (int64_t i = 0; i < numel(may.shape); ++i) may.at(i) = i % 3 != 0;
+  for (int64_t j = 0; j < 4; ++j) may.at(4 + j) = 0;  // a query without keys
+  const std::vector<Case> cases = {{"x=2", {"S2", "S2", "S2", "S0"}},
+                                   {"x=4", {"S2", "S2", "S2", "R"}},
+                                   {"x=2", {"S1", "R", "R", "S1"}},
+                                   {"x=2,y=2", {"S1,S2", "R,S2", "R,S2"}}};
+  check_problem(problem({1, 2, 4, 6, 2, 2}, false, &may), cases);
+  check_problem(problem({1, 2, 4, 6, 2, 2}, true, &may), cases);
+
+  // Numbers, of which the gradient is wanted too.
+  for (const Shape& shape :
+       {Shape{2, 4}, Shape{6, 1, 4}, Shape{1, 1, 2, 1}, Shape{4}}) {
+    const Array bias = values(shape, 4);
+    check_problem(
+        problem({1, 2, 4, 6, 2, 2}, false, &bias),
+        {{"x=2", {"S2", "S2", "S2"}}, {"x=2,y=2", {"S1,S2", "R,S2", "R,S2"}}});
+  }
+}
+
+// Minus infinity forbids, and has a gradient of 0.
+TEST(AttentionTest, InfiniteMask) {
+  Problem p = problem({1, 2, 3, 2, 1, 2}, false);
+  Array bias = values({2, 3}, 4);
+  bias.at(1) = -INFINITY;
+  for (int64_t j = 3; j < 6; ++j) bias.at(j) = -INFINITY;
+  on_mesh("x=2", [&](const Mesh& mesh) {
+    std::vector<DistTensor> x;
+    for (const Array& a : p.inputs)
+      x.push_back(
+          put(a, mesh, a.shape[2] == 2 ? "S2" : "R").set_requires_grad());
+    for (bool wanted : {false, true}) {
+      DistTensor mask = put(bias, mesh);
+      mask.set_requires_grad(wanted);
+      DistTensor y = attention(x[0], x[1], x[2], {false, 0.6}, mask);
+      expect_near(
+          array_of(y.full()),
+          reference(p.inputs[0], p.inputs[1], p.inputs[2], &bias, false, 0.6),
+          1e-12, "value");
+      std::vector<DistTensor> inputs = x;
+      if (wanted) inputs.push_back(mask);
+      for (const DistTensor& g : grad(sum(square(y)), inputs))
+        for (double v : array_of(g.full()).v) EXPECT_TRUE(std::isfinite(v));
+    }
+  });
+}
+
+TEST(AttentionTest, DefaultScaleAndTransposedMemory) {
+  const Array q = values({2, 3, 2, 4}, 1), k = values({2, 5, 2, 4}, 2);
+  on_mesh("x=2", [&](const Mesh& mesh) {
+    // Made as [b, h, s, d], and turned around.
+    auto turned = [&](const Array& a) {
+      Tensor t = tensor_of(a, DType::kF64).transpose(1, 2).to_contiguous();
+      return DistTensor::from_local(t.transpose(1, 2), mesh, "R", a.shape);
+    };
+    expect_near(array_of(attention(turned(q), turned(k), turned(k)).full()),
+                reference(q, k, k, nullptr, false, 0.5), 1e-12, "out");
+  });
+}
+
+TEST(AttentionTest, Types) {
+  check_types(problem({2, 3, 3, 4, 2, 2}, true), {"S2", "S2", "S2"});
+  const Array bias = values({3, 3}, 4);
+  check_types(problem({2, 3, 3, 4, 2, 2}, true, &bias), {"S1", "R", "R", "S0"});
+}
+
+// 6 query heads on 4 ranks are 1, 2, 1, 2, and 2 heads of k and v are 0, 1, 0,
+// 1: ranks fetch the one that they need, and hold no other.
+TEST(AttentionTest, NoRankHoldsMoreKvHeadsThanItNeeds) {
+  const int64_t t = 128, d = 4;
+  run(4, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    DistTensor q = put(values({1, 2, 6, d}, 1), mesh, "S2").set_requires_grad();
+    DistTensor k = put(values({1, t, 2, d}, 2), mesh, "S2").set_requires_grad();
+    DistTensor v = put(values({1, t, 2, d}, 3), mesh, "S2").set_requires_grad();
+    rt.context().record = true;
+    DistTensor y = attention(q, k, v);
+    EXPECT_EQ(y.spec()->to_string(), "f64[1, 2, 6, 4](S2)");
+    int64_t bytes = 0;
+    for (const CommEvent& e : rt.context().events) {
+      EXPECT_EQ(e.op, "attention");
+      bytes += e.counted;
+    }
+    // Ranks 0 and 2 hold no head, and rank 1 and 3 the one that they need.
+    EXPECT_EQ(bytes, rt.rank() % 2 == 0 ? 2 * t * d * 8 : 0);
+    grad(sum(y), {q, k, v});
+    const auto stats = rt.context().allocator->stats().largest_by_tag;
+    EXPECT_LE(stats.at("attention"), t * d * 8);
+    EXPECT_LE(stats.at("attention_backward"), t * d * 8);
+  });
+}
+
+// When every rank holds the heads that it needs, nothing is sent.
+TEST(AttentionTest, AlignedHeadsSendNothing) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    DistTensor q = put(values({1, 2, 6, 2}, 1), mesh, "S2").set_requires_grad();
+    DistTensor k = put(values({1, 3, 2, 2}, 2), mesh, "S2").set_requires_grad();
+    rt.context().record = true;
+    DistTensor y = attention(q, k, k, {true, 0});
+    auto g = grad(y, {q, k},
+                  {.cotangent = put(values({1, 2, 6, 2}, 4), mesh, "S2")});
+    EXPECT_TRUE(rt.context().events.empty());
+    EXPECT_EQ(g[1].spec(), k.spec());
+  });
+}
+
+TEST(AttentionTest, Errors) {
+  auto with = [](const Shape& q, const Shape& k, const Shape& mask) {
+    return error_of(2, [=](const Mesh& m) {
+      attention(put(values(q, 1), m), put(values(k, 1), m),
+                put(values(k, 1), m), {}, put(values(mask, 1), m));
+    });
+  };
+  EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 4, 4}, {2, 2}),
+            "[attention] 6 query heads share 4 heads of k and v; write a "
+            "multiple");
+  EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 2, 4}, {3, 2}),
+            "[attention] a mask of shape [3, 2] does not broadcast to "
+            "[b, h, s, t] = [1, 6, 2, 2]");
+  EXPECT_NE(with({1, 2, 6, 4}, {1, 2, 2, 3}, {2, 2}).find("'d' of the rule"),
+            std::string::npos);
+  EXPECT_NE(with({2, 6, 4}, {2, 2, 4}, {2, 2}).find("[b, t, kv_heads, d]"),
+            std::string::npos);
+}
+
+Array rotated(const Array& x, double theta, int64_t offset) {
+  const int64_t b = x.shape[0], s = x.shape[1], h = x.shape[2], d = x.shape[3];
+  Array y = x;
+  for (int64_t i = 0; i < b * s * h; ++i)
+    for (int64_t j = 0; j < d / 2; ++j) {
+      const double position = static_cast<double>(i / h % s + offset);
+      const double angle =
+          position * std::pow(theta, -2.0 * static_cast<double>(j) /
+                                         static_cast<double>(d));
+      const double x1 = x.at(i * d + j), x2 = x.at(i * d + d / 2 + j);
+      y.at(i * d + j) = x1 * std::cos(angle) - x2 * std::sin(angle);
+      y.at(i * d + d / 2 + j) = x2 * std::cos(angle) + x1 * std::sin(angle);
+    }
+  return y;
+}
+
+TEST(RotaryTest, Layouts) {
+  // Squared, so that there is a second derivative.
+  Problem p{{values({2, 5, 3, 4}, 1)},
+            [](const auto& x) { return square(rotary(x[0], 100, 3)); },
+            [](const auto& x) {
+              Array y = rotated(x[0], 100, 3);
+              for (double& v : y.v) v *= v;
+              return y;
+            }};
+  check_problem(p, {{"x=2", {"S0"}},
+                    {"x=2", {"S1"}},
+                    {"x=3", {"S1"}},
+                    {"x=2", {"S2"}},
+                    {"x=2", {"S3"}},
+                    {"x=2", {"P"}},
+                    {"x=2,y=2", {"S1,S1"}},
+                    {"x=2,y=3", {"S2,S1"}}});
+  p.inputs = {values({1, 2, 1, 2}, 1)};
+  check_problem(p, {{"x=3", {"S1"}}});
+  check_types(p, {"S1"});
+}
+
+TEST(RotaryTest, Errors) {
+  EXPECT_EQ(error_of(2,
+                     [](const Mesh& m) {
+                       rotary(put(values({1, 2, 1, 3}, 1), m));
+                     }),
+            "[rotary] x has shape [1, 2, 1, 3]; write [b, s, heads, d] with an "
+            "even d");
+}
+
+}  // namespace
+}  // namespace dtensor::testing

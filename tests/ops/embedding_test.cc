@@ -1,0 +1,111 @@
+#include "ops/embedding.h"
+
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+Array reference(const Array& table, const Array& ids) {
+  const int64_t v = table.shape[0], h = table.shape[1];
+  Shape shape = ids.shape;
+  shape.push_back(h);
+  Array out = zeros_like(shape);
+  for (int64_t i = 0; i < numel(ids.shape); ++i) {
+    const auto id = static_cast<int64_t>(ids.at(i));
+    for (int64_t j = 0; j < h; ++j)
+      out.at(i * h + j) = id >= 0 && id < v ? table.at(id * h + j) : 0;
+  }
+  return out;
+}
+
+Problem problem(int64_t v, int64_t h, const Array& ids) {
+  return {{values({v, h}, 1), ids},
+          [](const auto& x) { return embedding(x[0], x[1]); },
+          [](const auto& x) { return reference(x[0], x[1]); },
+          false};
+}
+
+// 5 is used often, 2 never; -1 and 7 name no row.
+const Array kIds = integers({2, 5}, {5, 0, 3, 5, 6, 1, -1, 5, 7, 4});
+
+TEST(EmbeddingTest, Layouts) {
+  const std::vector<Case> cases = {
+      {"x=2", {"R", "R"}},         {"x=2", {"S0", "R"}},
+      {"x=3", {"S0", "R"}},        {"x=2", {"S1", "R"}},
+      {"x=2", {"R", "S0"}},        {"x=2", {"R", "S1"}},
+      {"x=2", {"S0", "S1"}},       {"x=2", {"P", "R"}},
+      {"x=2,y=2", {"S0,S1", "R"}}, {"x=2,y=2", {"R,S0", "S0,R"}},
+      {"x=2,y=3", {"S0,S0", "R"}}, {"x=2,y=2", {"S0,P", "R"}}};
+  check_problem(problem(7, 3, kIds), cases);
+  Array narrow = kIds;
+  narrow.dtype = DType::kI32;
+  check_problem(problem(7, 3, narrow), {{"x=2", {"S0", "R"}}});
+}
+
+TEST(EmbeddingTest, EmptyParts) {
+  check_problem(problem(2, 1, integers({2}, {1, 0})),
+                {{"x=3", {"S0", "R"}},
+                 {"x=3", {"S1", "S0"}},
+                 {"x=2,y=3", {"S0,R", "R,S0"}}});
+  check_problem(problem(1, 3, integers({}, {0})), {{"x=2", {"S0", "R"}}});
+}
+
+// Second derivatives: the function is linear, so mixed with a square.
+TEST(EmbeddingTest, SecondOrder) {
+  Problem p = problem(7, 3, kIds);
+  p.function = [](const auto& x) { return exp(embedding(x[0], x[1])); };
+  p.reference = [](const auto& x) {
+    Array y = reference(x[0], x[1]);
+    for (double& v : y.v) v = std::exp(v);
+    return y;
+  };
+  p.second_order = true;
+  check_problem(p, {{"x=2", {"S0", "R"}},
+                    {"x=2", {"S1", "R"}},
+                    {"x=2,y=2", {"R,S0", "S0,R"}}});
+}
+
+TEST(EmbeddingTest, Types) { check_types(problem(7, 3, kIds), {"S0", "R"}); }
+
+// A table whose rows are split is looked up without any of it being sent: the
+// result is a partial sum.
+TEST(EmbeddingTest, SplitRowsGiveAPartialSum) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    DistTensor table = put(values({7, 3}, 1), mesh, "S0").as_parameter();
+    rt.context().record = true;
+    DistTensor y = embedding(table, put(kIds, mesh));
+    EXPECT_EQ(y.spec()->to_string(), "f64[2, 5, 3](P)");
+    auto g = grad(y, {table}, {.cotangent = put(values({2, 5, 3}, 2), mesh)});
+    EXPECT_TRUE(rt.context().events.empty());
+    EXPECT_EQ(g[0].spec()->to_string(), "f64[7, 3](S0)");
+  });
+}
+
+TEST(EmbeddingTest, SumsOfBf16AreInF32) {
+  // 1 + 1000 / 1024 in steps that bf16 cannot add to 1.
+  on_mesh("x=1", [](const Mesh& mesh) {
+    const int64_t n = 1000;
+    DistTensor table =
+        put(values({1, 1}, 1), mesh, "", DType::kBF16).set_requires_grad();
+    DistTensor y = embedding(table, put(zeros_like({n}, DType::kI64), mesh));
+    Array dy = zeros_like({n, 1});
+    for (double& v : dy.v) v = 1.0 / 1024;
+    dy.at(0) = 1;
+    auto g = grad(y, {table}, {.cotangent = put(dy, mesh, "", DType::kBF16)});
+    EXPECT_NEAR(g[0].item(), 1 + 999.0 / 1024, 1.0 / 128);
+  });
+}
+
+TEST(EmbeddingTest, Errors) {
+  EXPECT_EQ(
+      error_of(2,
+               [](const Mesh& m) {
+                 embedding(put(values({2, 3}, 1), m), put(values({3}, 1), m));
+               }),
+      "[embedding] the ids are f64; only i32 and i64 will do: write "
+      "cast(ids, DType::kI64)");
+}
+
+}  // namespace
+}  // namespace dtensor::testing

@@ -1,0 +1,223 @@
+// Attention and the rotary embedding.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+enum class Mask { kNone, kBool, kBoolPerKey, kAdditive, kAdditiveBroadcast };
+
+struct Case {
+  int64_t b, hq, hkv, s, t, d;
+  bool causal;
+  int64_t offset;
+  Mask mask;
+  bool bshd;  // memory as [b, s, h, d], else [b, h, s, d]
+  const int* kv_head;
+};
+
+void set_strides(int64_t (&to)[4], bool bshd, int64_t h, int64_t s, int64_t d) {
+  const int64_t bhsd_strides[] = {h * s * d, s * d, d, 1};
+  const int64_t bshd_strides[] = {h * s * d, d, h * d, 1};
+  std::copy_n(bshd ? bshd_strides : bhsd_strides, 4, to);
+}
+
+void run(DType t, const Case& c) {
+  SCOPED_TRACE(std::string(name(t)) + " b " + std::to_string(c.b) + " hq " +
+               std::to_string(c.hq) + " hkv " + std::to_string(c.hkv) + " s " +
+               std::to_string(c.s) + " t " + std::to_string(c.t) + " d " +
+               std::to_string(c.d) + " causal " + std::to_string(c.causal) +
+               " offset " + std::to_string(c.offset) + " mask " +
+               std::to_string(static_cast<int>(c.mask)));
+  const DType st = stat_of(t);
+  const int64_t nq = c.b * c.hq * c.s * c.d, nkv = c.b * c.hkv * c.t * c.d;
+  const Array q = Array::random(t, nq, -2, 2, 1);
+  const Array k = Array::random(t, nkv, -2, 2, 2);
+  const Array v = Array::random(t, nkv, -1, 1, 3);
+  const Array dout = Array::random(t, nq, -1, 1, 4);
+  Attention a;
+  a.b = c.b, a.hq = c.hq, a.hkv = c.hkv, a.s = c.s, a.t = c.t, a.d = c.d;
+  set_strides(a.q_strides, c.bshd, c.hq, c.s, c.d);
+  set_strides(a.k_strides, c.bshd, c.hkv, c.t, c.d);
+  set_strides(a.v_strides, !c.bshd, c.hkv, c.t, c.d);
+  a.kv_head = c.kv_head;
+  a.scale = 1 / std::sqrt(static_cast<double>(c.d));
+  a.causal = c.causal;
+  a.query_offset = c.offset;
+  const bool is_bool = c.mask == Mask::kBool || c.mask == Mask::kBoolPerKey;
+  Array mask(is_bool ? DType::kBool : t, c.b * c.hq * c.s * c.t);
+  if (c.mask != Mask::kNone) {
+    mask = Array::random(mask.type(), mask.size(), -1, 1, 5);
+    a.mask_is_bool = is_bool;
+    const int64_t full[] = {c.hq * c.s * c.t, c.s * c.t, c.t, 1};
+    const int64_t key[] = {c.t, 0, 0, 1};
+    const int64_t head[] = {0, c.s, 1, 0};
+    std::copy_n(c.mask == Mask::kBoolPerKey          ? key
+                : c.mask == Mask::kAdditiveBroadcast ? head
+                                                     : full,
+                4, a.mask_strides);
+    if (!is_bool && mask.size() > 2) mask.set(1, -INFINITY);
+    // A query without any key.
+    if (c.mask == Mask::kBool)
+      for (int64_t j = 0; j < c.t; ++j) mask.set(j, 0);
+  }
+  Array out(t, nq, 9), lse(st, c.b * c.hq * c.s, 9), dq(t, nq, 9),
+      dk(t, nkv, 9), dv(t, nkv, 9);
+  AttentionGrad g;
+  set_strides(g.out_strides, !c.bshd, c.hq, c.s, c.d);
+  set_strides(g.dout_strides, c.bshd, c.hq, c.s, c.d);
+  set_strides(g.dq_strides, !c.bshd, c.hq, c.s, c.d);
+  set_strides(g.dk_strides, c.bshd, c.hkv, c.t, c.d);
+  set_strides(g.dv_strides, c.bshd, c.hkv, c.t, c.d);
+
+  a.q = q.data(), a.k = k.data(), a.v = v.data();
+  a.mask = c.mask == Mask::kNone ? nullptr : mask.data();
+  attention(nullptr, t, a, out.data(), g.out_strides, lse.data());
+  g.out = out.data(), g.dout = dout.data(), g.lse = lse.data();
+  g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
+  attention_backward(nullptr, t, a, g);
+
+  const Array q64(DType::kF64, q.doubles()), k64(DType::kF64, k.doubles()),
+      v64(DType::kF64, v.doubles()), dout64(DType::kF64, dout.doubles());
+  Array out64(DType::kF64, nq), lse64(DType::kF64, lse.size()),
+      dq64(DType::kF64, nq), dk64(DType::kF64, nkv), dv64(DType::kF64, nkv);
+  const Array mask64(is_bool ? DType::kBool : DType::kF64, mask.doubles());
+  a.q = q64.data(), a.k = k64.data(), a.v = v64.data();
+  a.mask = c.mask == Mask::kNone ? nullptr : mask64.data();
+  reference::attention(a, static_cast<double*>(out64.data()), g.out_strides,
+                       static_cast<double*>(lse64.data()));
+  g.dout = dout64.data();
+  g.dq = dq64.data(), g.dk = dk64.data(), g.dv = dv64.data();
+  reference::attention_backward(a, g);
+  const double tol = 4 * tolerance(t);
+  EXPECT_TRUE(near(out, out64.doubles(), tol)) << "out";
+  EXPECT_TRUE(near(lse, lse64.doubles(), st == DType::kF64 ? 1e-12 : 1e-5))
+      << "lse";
+  EXPECT_TRUE(near(dq, dq64.doubles(), tol)) << "dq";
+  EXPECT_TRUE(near(dk, dk64.doubles(), 4 * tol)) << "dk";
+  EXPECT_TRUE(near(dv, dv64.doubles(), 4 * tol)) << "dv";
+}
+
+TEST(AttentionTest, MatchesTheReference) {
+  static const int kv_head[] = {1, 0, 1};
+  const Case cases[] = {
+      {1, 1, 1, 1, 1, 1, false, 0, Mask::kNone, false, nullptr},
+      {2, 3, 3, 17, 19, 8, false, 0, Mask::kNone, false, nullptr},
+      {2, 4, 2, 33, 33, 16, true, 0, Mask::kNone, true, nullptr},
+      {1, 3, 2, 20, 20, 5, true, 0, Mask::kNone, true, kv_head},
+      {1, 2, 1, 150, 300, 16, true, 150, Mask::kNone, true, nullptr},
+      {1, 2, 2, 150, 300, 16, true, 0, Mask::kNone, false, nullptr},
+      {1, 1, 1, 300, 40, 8, true, -100, Mask::kNone, false, nullptr},
+      {1, 1, 1, 5, 6, 8, true, -50, Mask::kNone, false, nullptr},
+      {2, 2, 2, 40, 70, 12, false, 0, Mask::kBool, false, nullptr},
+      {2, 2, 1, 130, 270, 8, false, 0, Mask::kBoolPerKey, true, nullptr},
+      {2, 2, 1, 130, 270, 8, true, 20, Mask::kAdditive, true, nullptr},
+      {1, 2, 2, 40, 600, 32, false, 0, Mask::kAdditiveBroadcast, true, nullptr},
+      {2, 2, 2, 40, 70, 12, true, 0, Mask::kBool, true, nullptr},
+  };
+  for (DType t : kFloats)
+    for (const Case& c : cases) {
+      run(t, c);
+      if (HasFailure()) return;
+    }
+}
+
+TEST(AttentionTest, EmptyParts) {
+  for (DType t : kFloats) {
+    run(t, {1, 2, 2, 0, 5, 4, false, 0, Mask::kNone, false, nullptr});
+    run(t, {0, 2, 2, 3, 5, 4, false, 0, Mask::kNone, false, nullptr});
+    run(t, {2, 2, 2, 3, 0, 4, false, 0, Mask::kNone, false, nullptr});
+    run(t, {2, 2, 2, 3, 0, 4, true, 0, Mask::kNone, true, nullptr});
+    run(t, {2, 0, 2, 3, 4, 4, true, 0, Mask::kNone, true, nullptr});
+  }
+}
+
+// The keys in two parts, joined through their lse, as ring attention does.
+TEST(AttentionTest, PartsOfTheKeysCombine) {
+  const int64_t s = 9, t = 30, d = 8, cut = 13;
+  const Array q = Array::random(DType::kF64, s * d, -1, 1, 1);
+  Array k = Array::random(DType::kF64, t * d, -1, 1, 2);
+  Array v = Array::random(DType::kF64, t * d, -1, 1, 3);
+  Attention a;
+  a.b = a.hq = a.hkv = 1;
+  a.s = s, a.d = d;
+  a.q = q.data();
+  set_strides(a.q_strides, false, 1, s, d);
+  auto part = [&](int64_t lo, int64_t hi, Array& out, Array& lse) {
+    a.t = hi - lo;
+    a.k = k.at(lo * d), a.v = v.at(lo * d);
+    set_strides(a.k_strides, false, 1, a.t, d);
+    set_strides(a.v_strides, false, 1, a.t, d);
+    a.causal = true;
+    a.query_offset = 20 - lo;
+    attention(nullptr, DType::kF64, a, out.data(), a.q_strides, lse.data());
+  };
+  Array o(DType::kF64, s * d), o1 = o, o2 = o, l(DType::kF64, s), l1 = l,
+                               l2 = l;
+  part(0, t, o, l);
+  part(0, cut, o1, l1);
+  part(cut, t, o2, l2);
+  for (int64_t i = 0; i < s * d; ++i) {
+    const int64_t r = i / d;
+    EXPECT_NEAR(o[i],
+                o1[i] * std::exp(l1[r] - l[r]) + o2[i] * std::exp(l2[r] - l[r]),
+                1e-12);
+  }
+}
+
+TEST(RotaryTest, MatchesTheReferenceAndInverts) {
+  for (DType t : kFloats)
+    for (int64_t d : {2, 6, 32, 70})
+      for (bool inverse : {false, true}) {
+        const int64_t b = 2, h = 3, s = 11, n = b * h * s * d;
+        Array x = Array::random(t, n);
+        Rotary r;
+        r.b = b, r.h = h, r.s = s, r.d = d;
+        set_strides(r.x_strides, true, h, s, d);
+        set_strides(r.out_strides, false, h, s, d);
+        r.position_offset = 1000;
+        r.inverse = inverse;
+        const Array x64(DType::kF64, x.doubles());
+        Array y(t, n), y64(DType::kF64, n);
+        r.x = x64.data(), r.out = y64.data();
+        reference::rotary(r);
+        r.x = x.data(), r.out = y.data();
+        rotary(nullptr, t, r);
+        EXPECT_TRUE(near(y, y64.doubles()));
+        // From tables, and from positions.
+        Array c(stat_of(t), s * d / 2), sn = c;
+        std::vector<int64_t> positions;
+        for (int64_t i = 0; i < s; ++i) positions.push_back(1000 + i);
+        rotary_table(nullptr, stat_of(t), s, d, r.theta, positions.data(), 0,
+                     c.data(), sn.data());
+        Array again(t, n);
+        r.cos = c.data(), r.sin = sn.data(), r.out = again.data();
+        rotary(nullptr, t, r);
+        EXPECT_TRUE(near(again, y.doubles(), 0));
+        r.cos = r.sin = nullptr;
+        r.positions = positions.data(), r.position_offset = 0;
+        rotary(nullptr, t, r);
+        EXPECT_TRUE(near(again, y.doubles(), 0));
+        // And back, in place.
+        r.x = r.out = again.data();
+        std::copy_n(r.out_strides, 4, r.x_strides);
+        r.inverse = !inverse;
+        rotary(nullptr, t, r);
+        std::vector<double> want =
+            gathered(x, {b, h, s, d}, {h * s * d, d, h * d, 1});
+        EXPECT_TRUE(near(again, want, 3 * tolerance(t)));
+      }
+  Rotary odd;
+  odd.d = 3;
+  EXPECT_THROW(rotary(nullptr, DType::kF32, odd), Error);
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

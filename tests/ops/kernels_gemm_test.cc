@@ -1,0 +1,233 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+// Runs the kernel and the reference on the same memory contents. The strides in
+// `g` are taken as they are; the pointers are filled in here.
+void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
+                    int64_t c_size, unsigned seed = 1) {
+  const bool whole = !is_float(in);
+  const Array a =
+      Array::random(in, a_size, whole ? -9 : -1, whole ? 9 : 1, seed);
+  const Array b =
+      Array::random(in, b_size, whole ? -9 : -1, whole ? 9 : 1, seed + 1);
+  Array c =
+      Array::random(out, c_size, whole ? -9 : -1, whole ? 9 : 1, seed + 2);
+  const Array a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles());
+  Array c64(DType::kF64, c.doubles());
+  g.a = a64.data();
+  g.b = b64.data();
+  g.c = c64.data();
+  reference::gemm(g);
+  g.a = a.data();
+  g.b = b.data();
+  g.c = c.data();
+  gemm(nullptr, in, out, g);
+  const double k = std::sqrt(static_cast<double>(g.k + 1));
+  const double tol = out == DType::kF64    ? 1e-14 * k
+                     : out == DType::kF32  ? 1e-6 * k
+                     : out == DType::kBF16 ? 1.0 / 128
+                                           : 0;
+  ASSERT_TRUE(near(c, c64.doubles(), tol))
+      << g.m << "x" << g.n << "x" << g.k << " batch " << to_string(g.batch)
+      << " a " << g.a_m << "," << g.a_k << " b " << g.b_k << "," << g.b_n
+      << " c " << g.c_m << "," << g.c_n << " accumulate " << g.accumulate;
+}
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kI32,
+                            DType::kI64};
+
+// Strides of a [rows, cols] matrix: row-major, column-major, padded, neither.
+struct MatrixLayout {
+  int64_t row, col, size;
+};
+MatrixLayout matrix(int kind, int64_t rows, int64_t cols) {
+  switch (kind) {
+    case 0:
+      return {cols, 1, rows * cols};
+    case 1:
+      return {1, rows, rows * cols};
+    case 2:
+      return {cols + 3, 1, rows * (cols + 3)};
+    case 3:
+      return {2, 2 * rows + 2, (2 * rows + 2) * cols};
+    case 4:
+      return {0, 1, cols};  // one row, broadcast
+    default:
+      return {1, 0, rows};  // one column, broadcast
+  }
+}
+
+TEST(GemmTest, SizesAndTranspositions) {
+  const int64_t sizes[][3] = {
+      {1, 1, 1},    {8, 8, 8},    {7, 5, 3},    {1, 33, 17},    {31, 1, 19},
+      {16, 16, 16}, {13, 300, 1}, {67, 71, 37}, {129, 65, 130}, {1, 1, 5000},
+      {3, 1, 1025}, {40, 40, 0},  {0, 5, 5},    {5, 0, 5}};
+  for (DType t : kTypes)
+    for (const auto& s : sizes)
+      for (int ka = 0; ka < 4; ++ka)
+        for (int kb = 0; kb < 4; ++kb)
+          for (int kc = 0; kc < 4; ++kc)
+            for (bool accumulate : {false, true}) {
+              // All of a, b, c at once only where it is cheap.
+              if (s[0] * s[1] * s[2] > 100000 && ka && kb && kc) continue;
+              Gemm g;
+              g.m = s[0];
+              g.n = s[1];
+              g.k = s[2];
+              const MatrixLayout a = matrix(ka, g.m, g.k);
+              const MatrixLayout b = matrix(kb, g.k, g.n);
+              const MatrixLayout c = matrix(kc, g.m, g.n);
+              g.a_m = a.row, g.a_k = a.col;
+              g.b_k = b.row, g.b_n = b.col;
+              g.c_m = c.row, g.c_n = c.col;
+              g.accumulate = accumulate;
+              expect_matches(t, t, g, a.size, b.size, c.size);
+              if (HasFatalFailure()) return;
+              if (t == DType::kBF16)
+                expect_matches(t, DType::kF32, g, a.size, b.size, c.size);
+              if (HasFatalFailure()) return;
+            }
+}
+
+TEST(GemmTest, BroadcastWithinAMatrix) {
+  for (DType t : kTypes)
+    for (int64_t n : {3, 41})
+      for (int ka : {4, 5})
+        for (int kb : {4, 5}) {
+          Gemm g;
+          g.m = n + 1, g.n = n + 2, g.k = n;
+          const MatrixLayout a = matrix(ka, g.m, g.k), b = matrix(kb, g.k, g.n);
+          g.a_m = a.row, g.a_k = a.col, g.b_k = b.row, g.b_n = b.col;
+          g.c_m = g.n, g.c_n = 1;
+          expect_matches(t, t, g, a.size, b.size, g.m * g.n);
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST(GemmTest, Batches) {
+  for (DType t : kTypes)
+    for (int64_t n : {2, 19}) {
+      Gemm g;
+      g.m = n, g.n = n + 1, g.k = n + 2;
+      g.a_m = g.k, g.a_k = 1, g.b_k = g.n, g.b_n = 1, g.c_m = g.n, g.c_n = 1;
+      const int64_t a = g.m * g.k, b = g.k * g.n, c = g.m * g.n;
+      // All dense.
+      g.batch = {2, 3};
+      g.a_batch_strides = {3 * a, a};
+      g.b_batch_strides = {3 * b, b};
+      g.c_batch_strides = {3 * c, c};
+      expect_matches(t, t, g, 6 * a, 6 * b, 6 * c);
+      // A weight: one product.
+      g.b_batch_strides = {0, 0};
+      expect_matches(t, t, g, 6 * a, b, 6 * c);
+      // a broadcast.
+      g.a_batch_strides = {0, 0};
+      g.b_batch_strides = {3 * b, b};
+      expect_matches(t, t, g, a, 6 * b, 6 * c);
+      // Each broadcast over another dimension, the batch transposed in c.
+      g.a_batch_strides = {a, 0};
+      g.b_batch_strides = {0, b};
+      g.c_batch_strides = {c, 2 * c};
+      expect_matches(t, t, g, 2 * a, 3 * b, 6 * c);
+      // Sums over batch dimensions: one that continues k, one that does not.
+      g.a_batch_strides = {3 * a, a};
+      g.b_batch_strides = {3 * b, b};
+      for (bool accumulate : {false, true}) {
+        g.accumulate = accumulate;
+        g.c_batch_strides = {0, 0};
+        expect_matches(t, t, g, 6 * a, 6 * b, c);
+        g.c_batch_strides = {c, 0};
+        expect_matches(t, t, g, 6 * a, 6 * b, 2 * c);
+        g.c_batch_strides = {0, c};
+        expect_matches(t, t, g, 6 * a, 6 * b, 3 * c);
+        if (t == DType::kBF16)
+          expect_matches(t, DType::kF32, g, 6 * a, 6 * b, 3 * c);
+      }
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(GemmTest, FourBatchDimensionsAsAttentionHasThem) {
+  // [b, s, h, d] operands walked as batch [b, h].
+  const int64_t b = 2, s = 37, h = 3, d = 8;
+  for (DType t : kTypes) {
+    Gemm g;
+    g.batch = {b, 1, h, 1};
+    g.m = g.n = s;
+    g.k = d;
+    g.a_batch_strides = g.b_batch_strides = {s * h * d, 5, d, 9};
+    g.a_m = h * d, g.a_k = 1;
+    g.b_k = 1, g.b_n = h * d;
+    g.c_batch_strides = {h * s * s, 1, s * s, 1};
+    g.c_m = s, g.c_n = 1;
+    expect_matches(t, t, g, b * s * h * d, b * s * h * d, b * h * s * s);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GemmTest, TheGradientOfAWeightSumsItsBatchInOneProduct) {
+  // dw[k,n] = sum over b, s of x[b,s,k] dy[b,s,n]: the batch continues k.
+  const int64_t b = 3, s = 29, k = 23, n = 31;
+  for (DType t : kTypes) {
+    Gemm g;
+    g.batch = {b};
+    g.m = k, g.n = n, g.k = s;
+    g.a_batch_strides = {s * k}, g.a_m = 1, g.a_k = k;
+    g.b_batch_strides = {s * n}, g.b_k = n, g.b_n = 1;
+    g.c_batch_strides = {0}, g.c_m = n, g.c_n = 1;
+    expect_matches(t, t, g, b * s * k, b * s * n, k * n);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GemmTest, EmptyBatches) {
+  for (DType t : kTypes) {
+    Gemm g;
+    g.batch = {0};
+    g.m = g.n = g.k = 3;
+    g.a_batch_strides = g.b_batch_strides = g.c_batch_strides = {9};
+    g.a_m = g.b_k = g.c_m = 3, g.a_k = g.b_n = g.c_n = 1;
+    expect_matches(t, t, g, 0, 0, 0);
+    g.c_batch_strides = {0};  // an empty sum
+    expect_matches(t, t, g, 0, 0, 9);
+    g.accumulate = true;
+    expect_matches(t, t, g, 0, 0, 9);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(GemmTest, NaNAndInfinityReachTheResult) {
+  for (DType t : kFloats)
+    for (int64_t n : {4, 40}) {
+      Array a(t, n * n, 0), b(t, n * n, 1), c(t, n * n);
+      a.set(0, NAN);
+      a.set(n, INFINITY);
+      Gemm g;
+      g.m = g.n = g.k = n;
+      g.a_m = g.b_k = g.c_m = n, g.a_k = g.b_n = g.c_n = 1;
+      g.a = a.data(), g.b = b.data(), g.c = c.data();
+      gemm(nullptr, t, g);
+      EXPECT_TRUE(std::isnan(c[0]));
+      EXPECT_EQ(c[n], INFINITY);
+      EXPECT_EQ(c[2 * n], 0);
+    }
+}
+
+TEST(GemmTest, RefusesWhatItDoesNotHave) {
+  Gemm g;
+  g.m = g.n = g.k = 1;
+  EXPECT_THROW(gemm(nullptr, DType::kBool, g), Error);
+  EXPECT_THROW(gemm(nullptr, DType::kF32, DType::kF64, g), Error);
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

@@ -1,0 +1,546 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/functions.h"
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Parameters and the range of arguments to test a function with.
+struct Domain {
+  double lo, hi;
+  double p[2];
+};
+Domain domain_of(int index) {
+  switch (index) {
+    case fn::index_of<fn::Log>:
+    case fn::index_of<fn::Sqrt>:
+    case fn::index_of<fn::Rsqrt>:
+    case fn::index_of<fn::Reciprocal>:
+      return {0.25, 9, {}};
+    case fn::index_of<fn::Log1p>:
+      return {-0.75, 9, {}};
+    case fn::index_of<fn::PowScalar>:
+      return {0.25, 4, {2.5, 0}};
+    case fn::index_of<fn::LeakyRelu>:
+      return {-4, 4, {0.125, 0}};
+    case fn::index_of<fn::Clamp>:
+      return {-4, 4, {-1.5, 2}};
+    case fn::index_of<fn::Elu>:
+      return {-4, 4, {1.5, 0}};
+    default:
+      return {-4, 4, {0.75, 0}};
+  }
+}
+
+TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
+  for (DType t : kFloats)
+    for (int f = 0; f < fn::kNumUnary; ++f)
+      for (const Layout& l : layouts()) {
+        SCOPED_TRACE(std::string(fn::name_of(f)) + " " + to_string(l.shape) +
+                     to_string(l.strides));
+        const Domain d = domain_of(f);
+        const Array x =
+            Array::random(t, span_of(l.shape, l.strides), d.lo, d.hi);
+        Array y(t, numel(l.shape), 77);
+        Pointwise p;
+        p.shape = l.shape;
+        p.strides[0] = l.strides;
+        p.in[0] = x.data();
+        p.out = y.data();
+        unary(nullptr, f, 0, t, d.p, p);
+        std::vector<double> want = gathered(x, l.shape, l.strides);
+        for (double& v : want) v = reference::unary(f, v, d.p);
+        ASSERT_TRUE(near(y, want));
+      }
+}
+
+// A few ulp: f32 relative 4e-7 against f64 std::, where the function is not
+// close to a root that its text subtracts to.
+TEST(UnaryTest, IsAccurate) {
+  const int64_t n = 4001;
+  for (DType t : {DType::kF32, DType::kF64})
+    for (int f = 0; f < fn::kNumUnary; ++f) {
+      const Domain d = domain_of(f);
+      const Array x = Array::random(t, n, d.lo, d.hi, 5);
+      Array y(t, n);
+      Pointwise p;
+      p.shape = {n};
+      p.strides[0] = {1};
+      p.in[0] = x.data();
+      p.out = y.data();
+      unary(nullptr, f, 0, t, d.p, p);
+      double worst = 0, at = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const double want = reference::unary(f, x[i], d.p);
+        const double e =
+            std::fabs(y[i] - want) /
+            std::fmax(std::fabs(want),
+                      f == fn::index_of<fn::Gelu> ? std::fabs(x[i]) : 1e-3);
+        if (e > worst) worst = e, at = x[i];
+      }
+      // exp() of a rounded argument near -6.
+      const double scale = f == fn::index_of<fn::GeluTanh> ? 2 : 1;
+      EXPECT_LT(worst, scale * (t == DType::kF32 ? 8e-7 : 1.5e-15))
+          << fn::name_of(f) << " " << name(t) << " at " << at;
+    }
+}
+
+// Finite differences of the reference, in f64.
+TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
+  const int64_t n = 101;
+  for (int f = 0; f < fn::kNumUnary; ++f)
+    for (int order = 1; order <= 2; ++order) {
+      const Domain d = domain_of(f);
+      const Array x = Array::random(DType::kF64, n, d.lo + 0.1, d.hi - 0.1, 9);
+      const Array dy = Array::random(DType::kF64, n, -1, 1, 4);
+      Array y(DType::kF64, n);
+      Pointwise p;
+      p.shape = {n};
+      p.strides[0] = p.strides[1] = {1};
+      p.in[0] = x.data();
+      p.in[1] = dy.data();
+      p.out = y.data();
+      unary(nullptr, f, order, DType::kF64, d.p, p);
+      std::vector<double> want;
+      for (int64_t i = 0; i < n; ++i) {
+        auto at = [&](double h) { return reference::unary(f, x[i] + h, d.p); };
+        const double h = order == 1 ? 1e-5 : 1e-4;
+        const double slope = order == 1
+                                 ? (at(h) - at(-h)) / (2 * h)
+                                 : (at(h) - 2 * at(0) + at(-h)) / (h * h);
+        want.push_back(slope * dy[i]);
+      }
+      EXPECT_TRUE(near(y, want, order == 1 ? 1e-7 : 1e-5))
+          << fn::name_of(f) << " " << order;
+    }
+}
+
+TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
+  for (DType t : kFloats)
+    for (int f = 0; f < fn::kNumUnary; ++f)
+      for (int order = 1; order <= 2; ++order) {
+        const Domain d = domain_of(f);
+        const Shape shape = {7, 83};
+        const Array x = Array::random(t, 7 * 83, d.lo, d.hi);
+        const Array dy = Array::random(t, 83);
+        Array y(t, 7 * 83), y64(DType::kF64, 7 * 83);
+        const Array x64(DType::kF64, x.doubles()),
+            dy64(DType::kF64, dy.doubles());
+        Pointwise p;
+        p.shape = shape;
+        p.strides[0] = {1, 7};
+        p.strides[1] = {0, 1};
+        p.in[0] = x.data();
+        p.in[1] = dy.data();
+        p.out = y.data();
+        unary(nullptr, f, order, t, d.p, p);
+        p.in[0] = x64.data();
+        p.in[1] = dy64.data();
+        p.out = y64.data();
+        unary(nullptr, f, order, DType::kF64, d.p, p);
+        EXPECT_TRUE(near(y, y64.doubles(), 10 * tolerance(t)))
+            << fn::name_of(f) << " " << order;
+      }
+}
+
+double apply(int f, int order, DType t, double x, const double* params) {
+  const Array in(t, {x}), dy(t, {1.0});
+  Array out(t, 1);
+  Pointwise p;
+  p.in[0] = in.data();
+  p.in[1] = dy.data();
+  p.out = out.data();
+  unary(nullptr, f, order, t, params, p);
+  return out[0];
+}
+
+TEST(UnaryTest, SpecialValues) {
+  const double clamp[] = {-1, 1}, zero[] = {0, 0}, one[] = {1, 0};
+  for (DType t : kFloats) {
+    auto is = [&]<class F>(int order, double x, double want,
+                           const double* p = nullptr) {
+      const double got = apply(fn::index_of<F>, order, t, x, p);
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+          << F::name << " order " << order << " of " << x << ": " << got;
+    };
+#define IS(F, ...) is.template operator()<fn::F>(__VA_ARGS__)
+    IS(Relu, 0, kNaN, kNaN);
+    IS(Relu, 0, kInf, kInf);
+    IS(Relu, 1, 0, 0);
+    IS(Abs, 0, -kInf, kInf);
+    IS(Abs, 0, kNaN, kNaN);
+    IS(Abs, 1, 0, 0);
+    IS(Abs, 1, -3, -1);
+    IS(Sign, 0, 0, 0);
+    IS(Sign, 0, -kInf, -1);
+    IS(Sign, 1, 2, 0);
+    IS(Clamp, 0, kNaN, kNaN, clamp);
+    IS(Clamp, 1, 1, 1, clamp);
+    IS(Clamp, 1, -1, 1, clamp);
+    IS(Clamp, 1, 1.5, 0, clamp);
+    IS(Exp, 0, kInf, kInf);
+    IS(Exp, 0, -kInf, 0);
+    IS(Exp, 0, kNaN, kNaN);
+    IS(Exp, 0, 0, 1);
+    IS(Log, 0, 0, -kInf);
+    IS(Log, 0, -1, kNaN);
+    IS(Sqrt, 0, -1, kNaN);
+    IS(Sigmoid, 0, -kInf, 0);
+    IS(Sigmoid, 0, kInf, 1);
+    IS(Sigmoid, 1, -2000, 0);
+    IS(Sigmoid, 1, 2000, 0);
+    IS(Sigmoid, 2, -2000, 0);
+    IS(Softplus, 0, 2000, 2000);
+    IS(Softplus, 0, -kInf, 0);
+    IS(Softplus, 1, 2000, 1);
+    IS(Tanh, 0, kInf, 1);
+    IS(Tanh, 0, kNaN, kNaN);
+    IS(Tanh, 1, 500, 0);
+    IS(Gelu, 0, 100, 100);
+    IS(Gelu, 1, 100, 1);
+    IS(Gelu, 1, -100, 0);
+    IS(GeluTanh, 0, 100, 100);
+    IS(GeluTanh, 0, -100, 0);
+    IS(GeluTanh, 1, 100, 1);
+    IS(GeluTanh, 1, -100, 0);
+    IS(Silu, 1, -1000, 0);
+    IS(Silu, 0, kNaN, kNaN);
+    IS(PowScalar, 1, 0, 0, zero);
+    IS(PowScalar, 1, 0, 1, one);
+    IS(PowScalar, 2, 0, 0, one);
+    IS(PowScalar, 0, 0, 1, zero);
+    IS(Elu, 0, 1000, 1000, one);
+    IS(Elu, 1, 1000, 1, one);
+#undef IS
+  }
+}
+
+TEST(UnaryTest, ExpCoversTheWholeRange) {
+  for (double x : {-104.0, -103.5, -100.0, -88.0, -87.5, 87.5, 88.0, 88.72}) {
+    const float want = std::exp(static_cast<float>(x));
+    const double got = apply(fn::index_of<fn::Exp>, 0, DType::kF32,
+                             static_cast<float>(x), nullptr);
+    EXPECT_NEAR(got, want, 3e-7 * want + 1.5e-45) << x;
+  }
+  EXPECT_EQ(apply(fn::index_of<fn::Exp>, 0, DType::kF32, 88.8, nullptr), kInf);
+}
+
+TEST(UnaryTest, PowerOfNegativeBases) {
+  for (double e : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0}) {
+    const double p[] = {e, 0};
+    EXPECT_NEAR(apply(fn::index_of<fn::PowScalar>, 0, DType::kF32, -1.5, p),
+                std::pow(-1.5, e), 1e-5);
+    EXPECT_NEAR(apply(fn::index_of<fn::PowScalar>, 1, DType::kF64, -1.5, p),
+                e * std::pow(-1.5, e - 1), 1e-12);
+  }
+  const double half[] = {2.5, 0};
+  EXPECT_TRUE(std::isnan(
+      apply(fn::index_of<fn::PowScalar>, 0, DType::kF32, -1.5, half)));
+}
+
+TEST(UnaryTest, Integers) {
+  for (DType t : {DType::kI32, DType::kI64}) {
+    const double clamp[] = {-kInf, 3}, two[] = {2, 0};
+    EXPECT_EQ(apply(fn::index_of<fn::Neg>, 0, t, 5, nullptr), -5);
+    EXPECT_EQ(apply(fn::index_of<fn::Abs>, 0, t, -5, nullptr), 5);
+    EXPECT_EQ(apply(fn::index_of<fn::Sign>, 0, t, -5, nullptr), -1);
+    EXPECT_EQ(apply(fn::index_of<fn::Relu>, 0, t, -5, nullptr), 0);
+    EXPECT_EQ(apply(fn::index_of<fn::Square>, 0, t, -5, nullptr), 25);
+    EXPECT_EQ(apply(fn::index_of<fn::Clamp>, 0, t, -5, clamp), -5);
+    EXPECT_EQ(apply(fn::index_of<fn::Clamp>, 0, t, 5, clamp), 3);
+    EXPECT_EQ(apply(fn::index_of<fn::MulScalar>, 0, t, 5, two), 10);
+    EXPECT_THROW(apply(fn::index_of<fn::Exp>, 0, t, 5, nullptr), Error);
+    EXPECT_THROW(apply(fn::index_of<fn::Neg>, 1, t, 5, nullptr), Error);
+  }
+}
+
+TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
+  for (int f = 0; f < fn::kNumUnary; ++f) {
+    const Domain d = domain_of(f);
+    const int64_t n = 67;
+    const Array x = Array::random(DType::kF32, n, d.lo, d.hi);
+    Array y(DType::kF32, n);
+    Pointwise p;
+    p.shape = {n};
+    p.strides[0] = {1};
+    p.in[0] = x.data();
+    p.out = y.data();
+    unary(nullptr, f, 0, DType::kF32, d.p, p);
+    for (int64_t i = 0; i < n; ++i)
+      EXPECT_EQ(y[i], apply(f, 0, DType::kF32, x[i], d.p)) << fn::name_of(f);
+  }
+}
+
+TEST(UnaryTest, InPlace) {
+  for (DType t : kFloats) {
+    Array x = Array::random(t, 1031);
+    const Array dy = Array::random(t, 1031);
+    std::vector<double> want = x.doubles();
+    for (size_t i = 0; i < want.size(); ++i)
+      want[i] = 2 * want[i] * dy[static_cast<int64_t>(i)];
+    Pointwise p;
+    p.shape = {1031};
+    p.strides[0] = p.strides[1] = {1};
+    p.in[0] = p.out = x.data();
+    p.in[1] = dy.data();
+    unary(nullptr, fn::index_of<fn::Square>, 1, t, nullptr, p);
+    EXPECT_TRUE(near(x, want));
+  }
+}
+
+TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
+  for (DType t : kAll)
+    for (int f = 0; f < fn::kNumBinary; ++f) {
+      if (t == DType::kBool && !fn::gives_bool(f)) continue;
+      const bool pow = f == fn::binary_index_of<fn::Pow>;
+      const bool div = f == fn::binary_index_of<fn::Div>;
+      for (const Layout& l : layouts())
+        for (int other = 0; other < 3; ++other) {
+          SCOPED_TRACE(std::string(fn::binary_name_of(f)) + " " +
+                       to_string(l.shape) + to_string(l.strides) + " " +
+                       std::to_string(other));
+          const Shape dense = contiguous_strides(l.shape);
+          const Shape zeros = Shape::filled(l.shape.size(), 0);
+          const Shape bs = other == 0 ? dense : other == 1 ? zeros : l.strides;
+          const Array a =
+              Array::random(t, span_of(l.shape, l.strides), pow ? 0.5 : -5, 6);
+          const Array b =
+              Array::random(t, span_of(l.shape, bs), pow || div ? 1 : -5, 4, 3);
+          const DType to = fn::gives_bool(f) ? DType::kBool : t;
+          Array y(to, numel(l.shape));
+          Pointwise p;
+          p.shape = l.shape;
+          p.strides[0] = l.strides;
+          p.strides[1] = bs;
+          p.in[0] = a.data();
+          p.in[1] = b.data();
+          p.out = y.data();
+          binary(nullptr, f, t, p);
+          std::vector<double> want = gathered(a, l.shape, l.strides);
+          const std::vector<double> wb = gathered(b, l.shape, bs);
+          for (size_t i = 0; i < want.size(); ++i) {
+            want[i] = reference::binary(f, want[i], wb[i]);
+            if (!is_float(t)) want[i] = std::trunc(want[i]);
+          }
+          ASSERT_TRUE(near(y, want));
+        }
+    }
+}
+
+TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
+  for (DType t : kFloats) {
+    const Array a(t, {1, kNaN, 2, kNaN, -kInf}), b(t, {kNaN, 1, 3, kNaN, kInf});
+    Array y(t, 5);
+    Pointwise p;
+    p.shape = {5};
+    p.strides[0] = p.strides[1] = {1};
+    p.in[0] = a.data();
+    p.in[1] = b.data();
+    p.out = y.data();
+    binary(nullptr, fn::binary_index_of<fn::Maximum>, t, p);
+    EXPECT_TRUE(near(y, {kNaN, kNaN, 3, kNaN, kInf}));
+    binary(nullptr, fn::binary_index_of<fn::Minimum>, t, p);
+    EXPECT_TRUE(near(y, {kNaN, kNaN, 2, kNaN, -kInf}));
+  }
+}
+
+TEST(BinaryTest, IntegerCorners) {
+  const int32_t lowest = std::numeric_limits<int32_t>::min();
+  const int32_t a[] = {7, -7, lowest, 5, lowest, 3, -1, 0};
+  const int32_t b[] = {2, 2, -1, 0, 1, -2, -3, 0};
+  int32_t y[8];
+  Pointwise p;
+  p.shape = {8};
+  p.strides[0] = p.strides[1] = {1};
+  p.in[0] = a;
+  p.in[1] = b;
+  p.out = y;
+  binary(nullptr, fn::binary_index_of<fn::Div>, DType::kI32, p);
+  const int32_t quotients[] = {3, -3, lowest, 0, lowest, -1, 0, 0};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
+  binary(nullptr, fn::binary_index_of<fn::Pow>, DType::kI32, p);
+  const int32_t powers[] = {49, 49, 0, 1, lowest, 0, -1, 1};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
+  binary(nullptr, fn::binary_index_of<fn::Sub>, DType::kI32, p);
+  EXPECT_EQ(y[4], std::numeric_limits<int32_t>::max());
+  EXPECT_THROW(binary(nullptr, fn::binary_index_of<fn::Add>, DType::kBool, p),
+               Error);
+}
+
+TEST(BinaryTest, InPlace) {
+  for (DType t : kFloats) {
+    Array a = Array::random(t, 2 * 700);
+    const Array b = Array::random(t, 700);
+    std::vector<double> want = a.doubles();
+    for (size_t i = 0; i < want.size(); ++i)
+      want[i] += b[static_cast<int64_t>(i % 700)];
+    Pointwise p;
+    p.shape = {2, 700};
+    p.strides[0] = {700, 1};
+    p.strides[1] = {0, 1};
+    p.in[0] = p.out = a.data();
+    p.in[1] = b.data();
+    binary(nullptr, fn::binary_index_of<fn::Add>, t, p);
+    EXPECT_TRUE(near(a, want));
+  }
+}
+
+TEST(WhereTest, EveryTypeAndLayout) {
+  for (DType t : kAll)
+    for (const Layout& l : layouts()) {
+      SCOPED_TRACE(to_string(l.shape) + to_string(l.strides));
+      const Shape dense = contiguous_strides(l.shape);
+      const Array c = Array::random(DType::kBool, span_of(l.shape, l.strides));
+      const Array a = Array::random(t, span_of(l.shape, l.strides), -9, 9);
+      const Array b = Array::random(t, numel(l.shape), -9, 9, 2);
+      Array y(t, numel(l.shape));
+      Pointwise p;
+      p.shape = l.shape;
+      p.in[0] = c.data();
+      p.in[1] = a.data();
+      p.in[2] = b.data();
+      p.strides[0] = p.strides[1] = l.strides;
+      p.strides[2] = dense;
+      p.out = y.data();
+      where(nullptr, t, p);
+      std::vector<double> want = gathered(a, l.shape, l.strides);
+      const std::vector<double> wc = gathered(c, l.shape, l.strides);
+      for (size_t i = 0; i < want.size(); ++i)
+        if (wc[i] == 0) want[i] = b[static_cast<int64_t>(i)];
+      ASSERT_TRUE(near(y, want, 0));
+    }
+}
+
+TEST(CastTest, EveryPairAndLayout) {
+  for (DType from : kAll)
+    for (DType to : kAll)
+      for (const Layout& l : layouts()) {
+        const Array x = Array::random(from, span_of(l.shape, l.strides), -9, 9);
+        Array y(to, numel(l.shape));
+        Pointwise p;
+        p.shape = l.shape;
+        p.strides[0] = l.strides;
+        p.in[0] = x.data();
+        p.out = y.data();
+        cast(nullptr, from, to, p);
+        std::vector<double> want = gathered(x, l.shape, l.strides);
+        for (double& v : want)
+          v = to == DType::kBool  ? v != 0
+              : !is_float(to)     ? std::trunc(v)
+              : to == DType::kF32 ? static_cast<float>(v)
+              : to == DType::kF64
+                  ? v
+                  : static_cast<float>(bf16(static_cast<float>(v)));
+        ASSERT_TRUE(near(y, want, 0)) << name(from);
+      }
+}
+
+TEST(CastTest, Saturates) {
+  for (DType from : kFloats) {
+    const Array x(from, {kNaN, kInf, -kInf, 1e30, -1e30, 2147483648.0, -0.5});
+    Array i32(DType::kI32, 7), i64(DType::kI64, 7), b(DType::kBool, 7);
+    Pointwise p;
+    p.shape = {7};
+    p.strides[0] = {1};
+    p.in[0] = x.data();
+    p.out = i32.data();
+    cast(nullptr, from, DType::kI32, p);
+    EXPECT_TRUE(near(i32, {0, 2147483647.0, -2147483648.0, 2147483647.0,
+                           -2147483648.0, 2147483647.0, 0}));
+    p.out = i64.data();
+    cast(nullptr, from, DType::kI64, p);
+    EXPECT_TRUE(near(i64, {0, 0x1p63, -0x1p63, 0x1p63, -0x1p63, 0x1p31, 0}));
+    p.out = b.data();
+    cast(nullptr, from, DType::kBool, p);
+    EXPECT_TRUE(near(b, {1, 1, 1, 1, 1, 1, 1}));
+  }
+}
+
+TEST(FillTest, EveryType) {
+  for (DType t : kAll) {
+    Array a(t, 9);
+    fill(nullptr, t, 7, a.data(), 3.7);
+    const double v = t == DType::kBool  ? 1
+                     : !is_float(t)     ? 3
+                     : t == DType::kF32 ? static_cast<double>(3.7f)
+                     : t == DType::kF64
+                         ? 3.7
+                         : static_cast<double>(static_cast<float>(bf16(3.7f)));
+    EXPECT_TRUE(near(a, {v, v, v, v, v, v, v, 0, 0}, 0));
+  }
+}
+
+TEST(CopyTest, EveryItemSizeAndLayout) {
+  for (int64_t item : {1, 2, 3, 4, 8, 12, 16, 24})
+    for (const Layout& l : layouts())
+      for (bool scatter : {false, true}) {
+        bool broadcast = false;
+        for (int64_t s : l.strides) broadcast = broadcast || s == 0;
+        if (scatter && broadcast) continue;
+        SCOPED_TRACE(to_string(l.shape) + to_string(l.strides) + " item " +
+                     std::to_string(item));
+        const Shape dense = contiguous_strides(l.shape);
+        const Shape& from = scatter ? dense : l.strides;
+        const Shape& to = scatter ? l.strides : dense;
+        std::vector<char> src(
+            static_cast<size_t>(span_of(l.shape, from) * item));
+        std::vector<char> dst(static_cast<size_t>(span_of(l.shape, to) * item),
+                              99);
+        for (size_t i = 0; i < src.size(); ++i)
+          src[i] = static_cast<char>(i * 7 % 97);
+        std::vector<char> want = dst;
+        std::vector<int64_t> offsets;
+        for_elements(l.shape, from,
+                     [&](int64_t, int64_t at) { offsets.push_back(at); });
+        for_elements(l.shape, to, [&](int64_t i, int64_t at) {
+          for (int64_t b = 0; b < item; ++b)
+            want[static_cast<size_t>(at * item + b)] = src[static_cast<size_t>(
+                offsets[static_cast<size_t>(i)] * item + b)];
+        });
+        copy_strided(nullptr, item, l.shape, dst.data(), to, src.data(), from);
+        ASSERT_EQ(dst, want);
+      }
+}
+
+TEST(CopyTest, LargeTransposition) {
+  const int64_t m = 67, n = 129, k = 5;
+  std::vector<float> src(static_cast<size_t>(m * n * k)), dst = src;
+  for (size_t i = 0; i < src.size(); ++i) src[i] = static_cast<float>(i);
+  // dst[n, k, m] from src[m, n, k]
+  copy_strided(nullptr, 4, {n, k, m}, dst.data(), {k * m, m, 1}, src.data(),
+               {k, 1, n * k});
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t p = 0; p < k; ++p)
+        ASSERT_EQ(dst[static_cast<size_t>((j * k + p) * m + i)],
+                  src[static_cast<size_t>((i * n + j) * k + p)]);
+}
+
+TEST(FunctionsTest, TheListsAreConsistent) {
+  EXPECT_EQ(fn::name_of(fn::index_of<fn::Gelu>), "gelu");
+  EXPECT_EQ(fn::num_params_of(fn::index_of<fn::Clamp>), 2);
+  EXPECT_EQ(fn::num_params_of(fn::index_of<fn::Neg>), 0);
+  EXPECT_TRUE(fn::integral_of(fn::index_of<fn::Neg>));
+  EXPECT_FALSE(fn::integral_of(fn::index_of<fn::Exp>));
+  EXPECT_EQ(fn::binary_name_of(fn::binary_index_of<fn::LogicalOr>),
+            "logical_or");
+  EXPECT_FALSE(fn::gives_bool(fn::binary_index_of<fn::Minimum>));
+  EXPECT_TRUE(fn::gives_bool(fn::binary_index_of<fn::Eq>));
+  Pointwise p;
+  EXPECT_THROW(unary(nullptr, fn::kNumUnary, 0, DType::kF32, nullptr, p),
+               Error);
+  EXPECT_THROW(unary(nullptr, 0, 3, DType::kF32, nullptr, p), Error);
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

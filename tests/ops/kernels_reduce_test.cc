@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+constexpr ReduceKind kKinds[] = {ReduceKind::kSum, ReduceKind::kMax,
+                                 ReduceKind::kMin, ReduceKind::kProd};
+
+int64_t kept_size(const Shape& shape, uint32_t dims) {
+  int64_t n = 1;
+  for (int i = 0; i < shape.size(); ++i)
+    if (!(dims >> i & 1)) n *= shape[i];
+  return n;
+}
+
+TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
+  std::vector<Layout> all = layouts();
+  all.push_back({{300, 7}, {7, 1}});
+  all.push_back({{7, 5000}, {5000, 1}});
+  all.push_back({{3, 70, 11, 2}, {1540, 22, 2, 1}});
+  all.push_back({{2, 3, 600}, {1, 1200, 2}});
+  for (DType t : kAll)
+    for (ReduceKind kind : kKinds) {
+      if (t == DType::kBool && kind == ReduceKind::kSum) continue;
+      const bool product = kind == ReduceKind::kProd;
+      for (const Layout& l : all)
+        for (uint32_t dims = 0; dims < 1u << l.shape.size(); ++dims) {
+          // Products near 1, so that they neither vanish nor overflow.
+          const Array x = Array::random(t, span_of(l.shape, l.strides),
+                                        !product       ? -2
+                                        : !is_float(t) ? 0
+                                                       : 0.9995,
+                                        !product       ? 2
+                                        : !is_float(t) ? 3
+                                                       : 1.0005);
+          const Array x64(DType::kF64, x.doubles());
+          const int64_t n = kept_size(l.shape, dims);
+          Array y(t, n, 5), want(DType::kF64, n);
+          reference::reduce(kind, l.shape,
+                            static_cast<const double*>(x64.data()), l.strides,
+                            dims, static_cast<double*>(want.data()));
+          // Integers and bool have lowest and highest values, no infinities.
+          if (!is_float(t) && n > 0 && numel(l.shape) == 0) continue;
+          reduce(nullptr, kind, t, l.shape, x.data(), l.strides, dims,
+                 y.data());
+          ASSERT_TRUE(
+              near(y, want.doubles(), (product ? 20 : 5) * tolerance(t)))
+              << to_string(l.shape) << to_string(l.strides) << " dims " << dims
+              << " kind " << static_cast<int>(kind);
+        }
+    }
+}
+
+TEST(ReduceTest, EmptyReductionsGiveTheIdentity) {
+  auto of = [](DType t, ReduceKind kind) {
+    Array y(t, 2, 7);
+    reduce(nullptr, kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
+    EXPECT_EQ(y[0], y[1]);
+    return y[0];
+  };
+  for (DType t : kFloats) {
+    EXPECT_EQ(of(t, ReduceKind::kSum), 0);
+    EXPECT_EQ(of(t, ReduceKind::kMax), -INFINITY);
+    EXPECT_EQ(of(t, ReduceKind::kMin), INFINITY);
+    EXPECT_EQ(of(t, ReduceKind::kProd), 1);
+  }
+  EXPECT_EQ(of(DType::kI32, ReduceKind::kMax), -2147483648.0);
+  EXPECT_EQ(of(DType::kI32, ReduceKind::kMin), 2147483647.0);
+  EXPECT_EQ(of(DType::kI64, ReduceKind::kMax), -0x1p63);
+  EXPECT_EQ(of(DType::kI64, ReduceKind::kProd), 1);
+  EXPECT_EQ(of(DType::kBool, ReduceKind::kMax), 0);
+  EXPECT_EQ(of(DType::kBool, ReduceKind::kMin), 1);
+  EXPECT_THROW(of(DType::kBool, ReduceKind::kSum), Error);
+}
+
+TEST(ReduceTest, NaNWins) {
+  for (DType t : kFloats)
+    for (ReduceKind kind : kKinds)
+      for (int64_t at : {0, 1, 40, 99}) {
+        Array x = Array::random(t, 200);
+        x.set(at, NAN);
+        Array row(t, 2), column(t, 100);
+        reduce(nullptr, kind, t, {2, 100}, x.data(), {100, 1}, 2, row.data());
+        EXPECT_TRUE(std::isnan(row[0])) << at;
+        EXPECT_FALSE(std::isnan(row[1])) << at;
+        reduce(nullptr, kind, t, {2, 100}, x.data(), {100, 1}, 1,
+               column.data());
+        EXPECT_TRUE(std::isnan(column[at])) << at;
+        EXPECT_FALSE(std::isnan(column[(at + 1) % 100])) << at;
+      }
+}
+
+TEST(ReduceTest, LongSumsAreAccurate) {
+  const int64_t n = 1 << 20;
+  const Array x = Array::random(DType::kF32, n, 0, 1);
+  const std::vector<double> d = x.doubles();
+  const double want = std::accumulate(d.begin(), d.end(), 0.0);
+  Array y(DType::kF32, 1), column(DType::kF32, 2), half(DType::kBF16, 1);
+  reduce(nullptr, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
+         y.data());
+  EXPECT_NEAR(y[0] / want, 1, 2e-7);
+  reduce(nullptr, ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(), {2, 1},
+         1, column.data());
+  EXPECT_NEAR((column[0] + column[1]) / want, 1, 4e-7);
+  const Array ones(DType::kBF16, 100000, 1);
+  reduce(nullptr, ReduceKind::kSum, DType::kBF16, {100000}, ones.data(), {1}, 1,
+         half.data());
+  EXPECT_NEAR(half[0], 100000, 400);
+}
+
+TEST(ReduceTest, IntegerSumsWrapAround) {
+  const int32_t x[] = {2147483647, 1};
+  int32_t y;
+  reduce(nullptr, ReduceKind::kSum, DType::kI32, {2}, x, {1}, 1, &y);
+  EXPECT_EQ(y, std::numeric_limits<int32_t>::min());
+}
+
+TEST(SumSquaresTest, EveryFloat) {
+  for (DType t : kFloats)
+    for (int64_t n : {0, 1, 17, 5003}) {
+      const Array x = Array::random(t, n);
+      double want = 0;
+      for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
+      EXPECT_NEAR(sum_squares(nullptr, t, n, x.data()), want,
+                  2e-7 * (want + 1));
+    }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

@@ -1,0 +1,407 @@
+// Softmax, norms, embedding, cross entropy: kernels on rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+constexpr int64_t kLengths[] = {1, 2, 15, 16, 33, 127, 1000, 9001};
+constexpr int64_t kRows = 5;
+
+std::vector<double> zeros(int64_t n) {
+  return std::vector<double>(static_cast<size_t>(n));
+}
+
+// The rows of a matrix with a row stride, without what lies between.
+std::vector<double> dense(const Array& x, int64_t rows, int64_t n,
+                          int64_t stride) {
+  return gathered(x, {rows, n}, {stride, 1});
+}
+
+TEST(SoftmaxTest, ForwardAndBackward) {
+  for (DType t : kFloats)
+    for (int64_t n : kLengths)
+      for (int64_t pad : {0, 3}) {
+        SCOPED_TRACE(std::string(name(t)) + " " + std::to_string(n));
+        const int64_t stride = n + pad, size = kRows * n;
+        const Array x = Array::random(t, kRows * stride, -6, 6);
+        const Array dy = Array::random(t, kRows * stride, -1, 1, 7);
+        const auto x64 = dense(x, kRows, n, stride);
+        const auto dy64 = dense(dy, kRows, n, stride);
+        auto y64 = zeros(size), dx64 = zeros(size);
+        Array y(t, size), dx(t, size);
+
+        softmax_rows(nullptr, t, kRows, n, x.data(), stride, y.data());
+        reference::softmax(kRows, n, x64.data(), y64.data());
+        EXPECT_TRUE(near(y, y64));
+        softmax_backward_rows(nullptr, t, kRows, n, y.data(), dy.data(), stride,
+                              dx.data());
+        reference::softmax_backward(kRows, n, y.doubles().data(), dy64.data(),
+                                    dx64.data());
+        EXPECT_TRUE(near(dx, dx64));
+
+        log_softmax_rows(nullptr, t, kRows, n, x.data(), stride, y.data());
+        reference::log_softmax(kRows, n, x64.data(), y64.data());
+        EXPECT_TRUE(near(y, y64));
+        log_softmax_backward_rows(nullptr, t, kRows, n, y.data(), dy.data(),
+                                  stride, dx.data());
+        reference::log_softmax_backward(kRows, n, y.doubles().data(),
+                                        dy64.data(), dx64.data());
+        EXPECT_TRUE(near(dx, dx64, 4 * tolerance(t)));
+      }
+}
+
+// Rows cut into parts, one of them empty, as ranks hold them.
+TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
+  for (DType t : kFloats) {
+    const DType st = stat_of(t);
+    const int64_t n = 100, cuts[] = {0, 37, 37, 100};
+    const Array x = Array::random(t, kRows * n, -6, 6);
+    Array dy = Array::random(t, kRows * n, -1, 1, 7);
+    auto part = [&](const Array& a, int p) {
+      Array r(t, kRows * (cuts[p + 1] - cuts[p]));
+      for (int64_t i = 0, k = 0; i < kRows; ++i)
+        for (int64_t j = cuts[p]; j < cuts[p + 1]; ++j)
+          r.set(k++, a[i * n + j]);
+      return r;
+    };
+    Array max(st, kRows, -INFINITY), sum(st, kRows), dot(st, kRows),
+        sum_dy(st, kRows);
+    for (int p = 0; p < 3; ++p) {
+      const int64_t w = cuts[p + 1] - cuts[p];
+      Array m(st, kRows, 9);
+      row_max(nullptr, t, kRows, w, part(x, p).data(), w, m.data());
+      for (int64_t i = 0; i < kRows; ++i) max.set(i, std::fmax(max[i], m[i]));
+      if (w == 0) {
+        EXPECT_EQ(m[0], -INFINITY);
+      }
+    }
+    for (int p = 0; p < 3; ++p) {
+      const int64_t w = cuts[p + 1] - cuts[p];
+      Array s(st, kRows, 9);
+      row_exp_sum(nullptr, t, kRows, w, part(x, p).data(), w, max.data(),
+                  s.data());
+      if (w == 0) {
+        EXPECT_EQ(s[0], 0);
+      }
+      for (int64_t i = 0; i < kRows; ++i) sum.set(i, sum[i] + s[i]);
+    }
+    auto want = zeros(kRows * n), log_want = want, want_dx = want,
+         log_want_dx = want;
+    reference::softmax(kRows, n, x.doubles().data(), want.data());
+    reference::log_softmax(kRows, n, x.doubles().data(), log_want.data());
+    reference::softmax_backward(kRows, n, want.data(), dy.doubles().data(),
+                                want_dx.data());
+    reference::log_softmax_backward(kRows, n, log_want.data(),
+                                    dy.doubles().data(), log_want_dx.data());
+    const Array y(t, want), log_y(t, log_want);
+    for (int p = 0; p < 3; ++p) {
+      const int64_t w = cuts[p + 1] - cuts[p];
+      Array d(st, kRows, 9), s(st, kRows, 9);
+      row_dot(nullptr, t, kRows, w, part(y, p).data(), w, part(dy, p).data(), w,
+              d.data());
+      row_sum(nullptr, t, kRows, w, part(dy, p).data(), w, s.data());
+      for (int64_t i = 0; i < kRows; ++i) {
+        dot.set(i, dot[i] + d[i]);
+        sum_dy.set(i, sum_dy[i] + s[i]);
+      }
+    }
+    for (int p = 0; p < 3; ++p) {
+      const int64_t w = cuts[p + 1] - cuts[p];
+      auto expect = [&](const Array& got, const std::vector<double>& whole) {
+        EXPECT_TRUE(
+            near(got, part(Array(t, whole), p).doubles(), 4 * tolerance(t)))
+            << p;
+      };
+      const Array xp = part(x, p), yp = part(y, p), lp = part(log_y, p),
+                  dp = part(dy, p);
+      Array r(t, kRows * w);
+      softmax_apply(nullptr, t, kRows, w, xp.data(), w, max.data(), sum.data(),
+                    r.data());
+      expect(r, want);
+      log_softmax_apply(nullptr, t, kRows, w, xp.data(), w, max.data(),
+                        sum.data(), r.data());
+      expect(r, log_want);
+      softmax_backward_apply(nullptr, t, kRows, w, yp.data(), dp.data(), w,
+                             dot.data(), r.data());
+      expect(r, want_dx);
+      log_softmax_backward_apply(nullptr, t, kRows, w, lp.data(), dp.data(), w,
+                                 sum_dy.data(), r.data());
+      expect(r, log_want_dx);
+    }
+  }
+}
+
+TEST(SoftmaxTest, MaskedAndExtremeRows) {
+  for (DType t : kFloats) {
+    const double inf = INFINITY;
+    const Array x(t, {-inf, 0, -inf, 0,        // half masked
+                      -inf, -inf, -inf, -inf,  // all masked
+                      1000, -1000, 1000, -1000, NAN, 1, 2, 3});
+    Array y(t, 16);
+    softmax_rows(nullptr, t, 4, 4, x.data(), 4, y.data());
+    EXPECT_TRUE(near(y, {0, 0.5, 0, 0.5, NAN, NAN, NAN, NAN, 0.5, 0, 0.5, 0,
+                         NAN, NAN, NAN, NAN}));
+    log_softmax_rows(nullptr, t, 2, 4, x.data(), 4, y.data());
+    EXPECT_EQ(y[0], -inf);
+    EXPECT_TRUE(std::isnan(y[4]));
+  }
+}
+
+TEST(SoftmaxTest, InPlaceAndEmpty) {
+  for (DType t : kFloats) {
+    Array x = Array::random(t, 3 * 50);
+    auto want = zeros(150);
+    reference::softmax(3, 50, x.doubles().data(), want.data());
+    softmax_rows(nullptr, t, 3, 50, x.data(), 50, x.data());
+    EXPECT_TRUE(near(x, want));
+    softmax_rows(nullptr, t, 3, 0, nullptr, 7, nullptr);
+    softmax_rows(nullptr, t, 0, 7, nullptr, 7, nullptr);
+    EXPECT_THROW(softmax_rows(nullptr, DType::kI32, 0, 7, nullptr, 7, nullptr),
+                 Error);
+  }
+}
+
+struct NormCase {
+  bool rms, gamma, beta;
+};
+
+TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
+  for (DType t : kFloats)
+    for (int64_t n : kLengths)
+      for (int64_t rows : {int64_t{1}, int64_t{5}, int64_t{131}})
+        for (const NormCase& c :
+             {NormCase{false, true, true}, NormCase{false, false, false},
+              NormCase{false, false, true}, NormCase{true, true, false},
+              NormCase{true, false, false}}) {
+          if (rows * n > 200000) continue;
+          SCOPED_TRACE(std::string(name(t)) + " rows " + std::to_string(rows) +
+                       " n " + std::to_string(n) + " rms " +
+                       std::to_string(c.rms) + " gamma " +
+                       std::to_string(c.gamma));
+          const DType st = stat_of(t);
+          const int64_t stride = n + 5, size = rows * n;
+          const double eps = 1e-3, tol = 8 * tolerance(t);
+          const Array x = Array::random(t, rows * stride, -1, 3);
+          const Array dy = Array::random(t, rows * stride, -1, 1, 3);
+          const Array gamma = Array::random(t, n, 0.5, 1.5, 4);
+          const Array beta = Array::random(t, n, -1, 1, 5);
+          Norm a;
+          a.rows = rows, a.n = n;
+          a.x = x.data(), a.x_stride = stride;
+          a.gamma = c.gamma ? gamma.data() : nullptr;
+          a.beta = c.beta ? beta.data() : nullptr;
+
+          const auto x64 = dense(x, rows, n, stride);
+          const auto dy64 = dense(dy, rows, n, stride);
+          const auto gamma64 = gamma.doubles(), beta64 = beta.doubles();
+          auto mean64 = zeros(rows), rstd64 = zeros(rows), y64 = zeros(size),
+               dx64 = zeros(size), dgamma64 = zeros(n), dbeta64 = zeros(n);
+          reference::norm(rows, n, x64.data(),
+                          c.gamma ? gamma64.data() : nullptr,
+                          c.beta ? beta64.data() : nullptr, c.rms, eps,
+                          mean64.data(), rstd64.data(), y64.data());
+          reference::norm_backward(
+              rows, n, x64.data(), c.gamma ? gamma64.data() : nullptr, c.rms,
+              mean64.data(), rstd64.data(), dy64.data(), dx64.data(),
+              dgamma64.data(), dbeta64.data());
+          // n = 1: rstd is 1 / sqrt(eps), and dx a difference of equals.
+          const double scale = c.rms || n > 1 ? 1 : 40;
+
+          Array mean(st, rows), rstd(st, rows), y(t, size), dx(t, size),
+              dgamma(st, n, 3), dbeta(st, n, 3);
+          void* mean_p = c.rms ? nullptr : mean.data();
+          norm_forward(nullptr, t, a, eps, mean_p, rstd.data(), y.data());
+          EXPECT_TRUE(near(y, y64, tol * scale));
+          EXPECT_TRUE(near(rstd, rstd64, 1e-5));
+          norm_backward(nullptr, t, a, mean_p, rstd.data(), dy.data(), stride,
+                        dx.data(), dgamma.data(), dbeta.data());
+          EXPECT_TRUE(near(dx, dx64, tol * scale));
+          const double sum_tol =
+              (st == DType::kF64 ? 1e-12 : 1e-5) * scale * std::sqrt(rows);
+          EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
+          EXPECT_TRUE(near(dbeta, dbeta64, sum_tol));
+
+          // In pieces.
+          Array sum(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
+              s1(st, rows), s2(st, rows);
+          row_sum(nullptr, t, rows, n, x.data(), stride, sum.data());
+          for (int64_t i = 0; i < rows; ++i)
+            m2.set(i, sum[i] / static_cast<double>(n));
+          void* m2_p = c.rms ? nullptr : m2.data();
+          row_centered_sumsq(nullptr, t, rows, n, x.data(), stride, m2_p,
+                             sq.data());
+          for (int64_t i = 0; i < rows; ++i)
+            r2.set(i, 1 / std::sqrt(sq[i] / static_cast<double>(n) + eps));
+          norm_apply(nullptr, t, a, m2_p, r2.data(), y.data());
+          EXPECT_TRUE(near(y, y64, tol * scale));
+          norm_backward_rows(nullptr, t, a, m2_p, r2.data(), dy.data(), stride,
+                             c.rms ? nullptr : s1.data(), s2.data());
+          norm_backward_apply(nullptr, t, a, m2_p, r2.data(), dy.data(), stride,
+                              c.rms ? nullptr : s1.data(), s2.data(),
+                              1.0 / static_cast<double>(n), dx.data());
+          EXPECT_TRUE(near(dx, dx64, tol * scale));
+          norm_backward_params(nullptr, t, a, m2_p, r2.data(), dy.data(),
+                               stride, dgamma.data(), nullptr);
+          EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
+          // dx in place of a contiguous dy.
+          Array in_place(t, dy64);
+          norm_backward(nullptr, t, a, mean_p, rstd.data(), in_place.data(), n,
+                        in_place.data(), dgamma.data(), dbeta.data());
+          EXPECT_TRUE(near(in_place, dx64, tol * scale));
+          EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
+          if (HasFailure()) return;
+        }
+}
+
+TEST(NormTest, StableFarFromZero) {
+  const int64_t n = 512;
+  Array x(DType::kF32, n), y(DType::kF32, n), mean(DType::kF32, 1),
+      rstd(DType::kF32, 1);
+  for (int64_t i = 0; i < n; ++i) x.set(i, 10000 + i % 2);
+  Norm a;
+  a.rows = 1, a.n = n, a.x = x.data(), a.x_stride = n;
+  norm_forward(nullptr, DType::kF32, a, 0, mean.data(), rstd.data(), y.data());
+  EXPECT_NEAR(y[0], -1, 1e-5);
+  EXPECT_NEAR(y[1], 1, 1e-5);
+}
+
+TEST(NormTest, EmptyParts) {
+  for (DType t : kFloats) {
+    const DType st = stat_of(t);
+    Array stat(st, 3, 1), s1(st, 3, 9), s2(st, 3, 9), g(st, 4, 9);
+    Norm a;
+    a.rows = 3, a.x_stride = 10;
+    norm_apply(nullptr, t, a, stat.data(), stat.data(), nullptr);
+    row_centered_sumsq(nullptr, t, 3, 0, nullptr, 10, stat.data(), s1.data());
+    EXPECT_TRUE(near(s1, {0, 0, 0}));
+    norm_backward_rows(nullptr, t, a, stat.data(), stat.data(), nullptr, 10,
+                       s1.data(), s2.data());
+    EXPECT_TRUE(near(s2, {0, 0, 0}));
+    a.rows = 0, a.n = 4;  // no rows: the parameters' gradients are zeros
+    norm_backward_params(nullptr, t, a, stat.data(), stat.data(), nullptr, 4,
+                         g.data(), nullptr);
+    EXPECT_TRUE(near(g, {0, 0, 0, 0}));
+  }
+}
+
+TEST(EmbeddingTest, ForwardAndBackward) {
+  for (DType t : kFloats)
+    for (DType it : {DType::kI32, DType::kI64})
+      for (int64_t h : {1, 7, 64, 100}) {
+        const int64_t lo = 10, hi = 17, count = 40, stride = h + 3;
+        const Array table = Array::random(t, (hi - lo) * stride);
+        Array ids = Array::random(it, count, 5, 22);
+        const Array dy = Array::random(t, count * stride, -1, 1, 2);
+        ids.set(3, lo), ids.set(4, hi - 1), ids.set(5, hi), ids.set(6, lo - 1);
+        Array out(t, count * h, 9);
+        embedding(nullptr, t, it, count, h, table.data(), stride, ids.data(),
+                  lo, hi, out.data());
+        auto want = zeros(count * h), dwant = zeros((hi - lo) * h);
+        for (int64_t i = 0; i < count; ++i) {
+          const auto id = static_cast<int64_t>(ids[i]);
+          if (id < lo || id >= hi) continue;
+          for (int64_t j = 0; j < h; ++j) {
+            want[static_cast<size_t>(i * h + j)] =
+                table[(id - lo) * stride + j];
+            dwant[static_cast<size_t>((id - lo) * h + j)] += dy[i * stride + j];
+          }
+        }
+        EXPECT_TRUE(near(out, want, 0));
+        for (DType dt : {t, stat_of(t)}) {
+          Array dtable(dt, (hi - lo) * h, 9);
+          embedding_backward(nullptr, t, it, count, h, dy.data(), stride,
+                             ids.data(), lo, hi, dt, false, dtable.data());
+          EXPECT_TRUE(near(dtable, dwant, 3 * tolerance(dt)));
+        }
+        Array sum(t, (hi - lo) * h, 1);
+        embedding_backward(nullptr, t, it, count, h, dy.data(), stride,
+                           ids.data(), lo, hi, t, true, sum.data());
+        for (double& v : dwant) v += 1;
+        EXPECT_TRUE(near(sum, dwant, 3 * tolerance(t)));
+      }
+  Array none(DType::kF32, 6, 9);
+  const Array ids(DType::kI64, {0, 5});
+  embedding(nullptr, DType::kF32, DType::kI64, 2, 3, nullptr, 3, ids.data(), 4,
+            4, none.data());
+  EXPECT_TRUE(near(none, {0, 0, 0, 0, 0, 0}));
+  embedding_backward(nullptr, DType::kF32, DType::kI64, 2, 3, none.data(), 3,
+                     ids.data(), 4, 4, DType::kF32, false, nullptr);
+}
+
+TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
+  for (DType t : kFloats)
+    for (double smoothing : {0.0, 0.1})
+      for (DType it : {DType::kI32, DType::kI64}) {
+        const DType st = stat_of(t);
+        const int64_t v = 101, stride = v + 2, cuts[] = {0, 33, 33, 101};
+        const Array x = Array::random(t, kRows * stride, -5, 5);
+        Array targets(it, kRows), scale(st, kRows), max(st, kRows),
+            sum(st, kRows), log_sum(st, kRows), picked(st, kRows);
+        const int64_t ids[] = {0, 32, 33, 100, -100};
+        for (int64_t i = 0; i < kRows; ++i) {
+          targets.set(i, static_cast<double>(ids[i]));
+          scale.set(i, i == 4 ? 0 : 0.25 * static_cast<double>(i + 1));
+        }
+        const auto x64 = dense(x, kRows, v, stride);
+        auto loss = zeros(kRows), dx64 = zeros(kRows * v);
+        reference::cross_entropy(kRows, v, x64.data(), ids, smoothing,
+                                 scale.doubles().data(), loss.data(),
+                                 dx64.data());
+        row_max(nullptr, t, kRows, v, x.data(), stride, max.data());
+        row_exp_sum(nullptr, t, kRows, v, x.data(), stride, max.data(),
+                    sum.data());
+        Array total(st, kRows);
+        row_sum(nullptr, t, kRows, v, x.data(), stride, total.data());
+        for (int64_t i = 0; i < kRows; ++i) log_sum.set(i, std::log(sum[i]));
+        Array dx(t, kRows * v, 9);
+        for (int p = 0; p < 3; ++p) {
+          const Array& in = x;
+          const auto* base = static_cast<const char*>(in.data());
+          const void* logits = base + cuts[p] * size_of(t);
+          ce_pick(nullptr, t, it, kRows, logits, stride, targets.data(),
+                  cuts[p], cuts[p + 1], p > 0, picked.data());
+          CeBackward b;
+          b.rows = kRows;
+          b.logits = logits, b.stride = stride;
+          b.max = max.data(), b.log_sum = log_sum.data();
+          b.targets = targets.data();
+          b.lo = cuts[p], b.hi = cuts[p + 1];
+          b.scale = scale.data();
+          b.smoothing = smoothing, b.vocabulary = v;
+          b.dlogits = dx.at(cuts[p]), b.dlogits_stride = v;
+          ce_backward(nullptr, t, it, b);
+        }
+        EXPECT_TRUE(near(dx, dx64));
+        auto got = zeros(kRows);
+        for (int64_t i = 0; i < 4; ++i) {
+          const double lse = max[i] + log_sum[i];
+          got[static_cast<size_t>(i)] =
+              lse - (1 - smoothing) * picked[i] -
+              smoothing * total[i] / static_cast<double>(v);
+          EXPECT_NEAR(got[static_cast<size_t>(i)], loss[static_cast<size_t>(i)],
+                      1e-5);
+        }
+        EXPECT_EQ(picked[4], 0);
+        // In place of the logits.
+        Array y(t, x64);
+        CeBackward b;
+        b.rows = kRows, b.logits = b.dlogits = y.data();
+        b.stride = b.dlogits_stride = v;
+        b.max = max.data(), b.log_sum = log_sum.data();
+        b.targets = targets.data(), b.hi = v, b.scale = scale.data();
+        b.smoothing = smoothing, b.vocabulary = v;
+        ce_backward(nullptr, t, it, b);
+        EXPECT_TRUE(near(y, dx64));
+      }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

@@ -1,0 +1,182 @@
+// Arrays of any dtype for the kernels' tests, with a copy in f64 beside them.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "placement/dtype.h"
+#include "placement/shape.h"
+
+namespace dtensor::kernels {
+
+inline constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kBF16};
+inline constexpr DType kAll[] = {DType::kF32, DType::kF64, DType::kBF16,
+                                 DType::kI32, DType::kI64, DType::kBool};
+
+// Relative to the larger of 1 and the expected value.
+inline double tolerance(DType t) {
+  return t == DType::kF64 ? 1e-12 : t == DType::kF32 ? 3e-6 : 1.0 / 128;
+}
+
+// n elements in memory of exactly that size, so that the address sanitizer sees
+// every access beyond it.
+class Array {
+ public:
+  Array(DType t, int64_t n, double value = 0)
+      : type_(t), n_(n), raw_(static_cast<size_t>(n * size_of(t))) {
+    for (int64_t i = 0; i < n; ++i) set(i, value);
+  }
+  Array(DType t, std::initializer_list<double> values)
+      : Array(t, static_cast<int64_t>(values.size())) {
+    int64_t i = 0;
+    for (double v : values) set(i++, v);
+  }
+  Array(DType t, const std::vector<double>& values)
+      : Array(t, static_cast<int64_t>(values.size())) {
+    for (int64_t i = 0; i < n_; ++i) set(i, values[static_cast<size_t>(i)]);
+  }
+  // Uniform in [lo, hi), rounded to the type (integers: whole numbers).
+  static Array random(DType t, int64_t n, double lo = -2, double hi = 2,
+                      unsigned seed = 1) {
+    std::mt19937 rng(seed + static_cast<unsigned>(n));
+    std::uniform_real_distribution<double> d(lo, hi);
+    Array a(t, n);
+    for (int64_t i = 0; i < n; ++i)
+      a.set(i, t == DType::kBool ? static_cast<double>(rng() % 2) : d(rng));
+    return a;
+  }
+
+  DType type() const { return type_; }
+  int64_t size() const { return n_; }
+  void* data() { return raw_.empty() ? nullptr : raw_.data(); }
+  const void* data() const { return raw_.empty() ? nullptr : raw_.data(); }
+  // The address of element i.
+  void* at(int64_t i) { return raw_.data() + i * size_of(type_); }
+
+  double operator[](int64_t i) const {
+    return visit(type_, [&]<class T>() -> double {
+      T x;
+      std::memcpy(&x, raw_.data() + i * static_cast<int64_t>(sizeof(T)),
+                  sizeof(T));
+      if constexpr (std::is_same_v<T, bf16>)
+        return static_cast<float>(x);
+      else
+        return static_cast<double>(x);
+    });
+  }
+  void set(int64_t i, double v) {
+    visit(type_, [&]<class T>() {
+      T x;
+      if constexpr (std::is_same_v<T, bf16>)
+        x = bf16(static_cast<float>(v));
+      else if constexpr (std::is_same_v<T, bool>)
+        x = v != 0;
+      else
+        x = static_cast<T>(v);
+      std::memcpy(raw_.data() + i * static_cast<int64_t>(sizeof(T)), &x,
+                  sizeof(T));
+    });
+  }
+  std::vector<double> doubles() const {
+    std::vector<double> r(static_cast<size_t>(n_));
+    for (int64_t i = 0; i < n_; ++i) r[static_cast<size_t>(i)] = (*this)[i];
+    return r;
+  }
+
+ private:
+  DType type_;
+  int64_t n_;
+  std::vector<char> raw_;
+};
+
+// Every element within tol of the expected one (relative above 1); NaN and
+// infinities as they are.
+inline testing::AssertionResult near(const Array& got,
+                                     const std::vector<double>& want,
+                                     double tol) {
+  if (got.size() != static_cast<int64_t>(want.size()))
+    return testing::AssertionFailure() << "sizes differ";
+  for (int64_t i = 0; i < got.size(); ++i) {
+    const double g = got[i], w = want[static_cast<size_t>(i)];
+    const bool same =
+        std::isnan(w)   ? std::isnan(g)
+        : std::isinf(w) ? g == w
+                        : std::fabs(g - w) <= tol * std::fmax(1, std::fabs(w));
+    if (!same)
+      return testing::AssertionFailure()
+             << "element " << i << " is " << g << ", not " << w << " ("
+             << name(got.type()) << ")";
+  }
+  return testing::AssertionSuccess();
+}
+inline testing::AssertionResult near(const Array& got,
+                                     const std::vector<double>& want) {
+  return near(got, want, tolerance(got.type()));
+}
+
+// The number of elements that a shape with strides spans.
+inline int64_t span_of(const Shape& shape, const Shape& strides) {
+  int64_t r = 1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) return 0;
+    r += (shape[i] - 1) * strides[i];
+  }
+  return r;
+}
+
+// f(offset in each of the strides' arrays) over the shape, row-major.
+template <class F>
+void for_elements(const Shape& shape, const Shape& strides, F&& f) {
+  Shape index = Shape::filled(shape.size(), 0);
+  for (int64_t i = 0; i < numel(shape); ++i) {
+    int64_t at = 0;
+    for (int d = 0; d < shape.size(); ++d) at += index[d] * strides[d];
+    f(i, at);
+    for (int d = shape.size() - 1; d >= 0; --d) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+// The elements in row-major order.
+inline std::vector<double> gathered(const Array& a, const Shape& shape,
+                                    const Shape& strides) {
+  std::vector<double> r;
+  for_elements(shape, strides,
+               [&](int64_t, int64_t at) { r.push_back(a[at]); });
+  return r;
+}
+
+struct Layout {
+  Shape shape, strides;
+};
+// Awkward sizes, transposed, strided and broadcast.
+inline std::vector<Layout> layouts() {
+  return {
+      {{}, {}},
+      {{0}, {1}},
+      {{1}, {1}},
+      {{7}, {1}},
+      {{64}, {1}},
+      {{1031}, {1}},
+      {{1031}, {3}},
+      {{1500}, {0}},
+      {{5, 0, 3}, {3, 3, 1}},
+      {{8, 8}, {8, 1}},
+      {{13, 17}, {1, 13}},
+      {{13, 600}, {0, 1}},
+      {{600, 13}, {1, 0}},
+      {{3, 5, 37}, {185, 37, 1}},
+      {{3, 5, 37}, {1, 111, 3}},
+      {{3, 5, 37}, {400, 0, 2}},
+      {{2, 3, 2, 5, 2, 3}, {1, 2, 6, 12, 60, 120}},
+  };
+}
+
+}  // namespace dtensor::kernels

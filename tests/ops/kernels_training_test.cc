@@ -1,0 +1,253 @@
+// Optimizers and random numbers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/philox.h"
+#include "ops/kernels/reference.h"
+#include "placement/error.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+TEST(AdamWTest, MatchesTheReference) {
+  for (DType t : kFloats)
+    for (DType gt : {t, stat_of(t)})
+      for (bool with_master : {false, true})
+        for (int64_t n : {0, 1, 5, 16, 1031}) {
+          const DType st = stat_of(t);
+          Array p = Array::random(t, n), m(st, n), v(st, n);
+          Array master(st, p.doubles());
+          std::vector<double> p64 = p.doubles(), m64(p64.size()),
+                              v64(p64.size());
+          AdamW o;
+          o.lr = 0.125;
+          o.weight_decay = 0.1;
+          o.grad_scale = 0.5;
+          for (int64_t step = 1; step <= 3; ++step) {
+            o.step = step;
+            const Array g =
+                Array::random(gt, n, -1, 1, static_cast<unsigned>(step));
+            adamw(nullptr, t, gt, n, o, p.data(), g.data(), m.data(), v.data(),
+                  with_master ? master.data() : nullptr);
+            reference::adamw(n, o, p64.data(), g.doubles().data(), m64.data(),
+                             v64.data());
+          }
+          EXPECT_TRUE(near(p, p64, 4 * tolerance(t))) << name(t) << n;
+          EXPECT_TRUE(near(m, m64, tolerance(st)));
+          EXPECT_TRUE(near(v, v64, tolerance(st)));
+          if (with_master) {
+            EXPECT_TRUE(near(master, p64, 4 * tolerance(st)));
+            EXPECT_TRUE(near(p, Array(t, master.doubles()).doubles(), 0));
+          }
+        }
+}
+
+// The first step of torch.optim.AdamW moves each weight by lr times the sign of
+// its gradient, after the decay.
+TEST(AdamWTest, FirstStepIsTheSign) {
+  Array p(DType::kF32, {1, -2, 3}), m(DType::kF32, 3), v(DType::kF32, 3);
+  const Array g(DType::kF32, {0.5, -1e-3, 0});
+  AdamW o;
+  o.lr = 0.01;
+  adamw(nullptr, DType::kF32, DType::kF32, 3, o, p.data(), g.data(), m.data(),
+        v.data(), nullptr);
+  const double decay = 1 - 0.01 * 0.01;
+  EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
+}
+
+TEST(SgdTest, MatchesTheReference) {
+  for (DType t : kFloats)
+    for (bool momentum : {false, true})
+      for (bool nesterov : {false, true})
+        for (int64_t n : {1, 16, 103}) {
+          const DType st = stat_of(t);
+          Array p = Array::random(t, n), buffer(st, n);
+          Array master(st, p.doubles());
+          std::vector<double> p64 = p.doubles(), b64(p64.size());
+          Sgd o;
+          o.lr = 0.25;
+          o.momentum = momentum ? 0.9 : 0;
+          o.weight_decay = 0.1;
+          o.nesterov = nesterov;
+          for (unsigned step = 1; step <= 3; ++step) {
+            const Array g = Array::random(t, n, -1, 1, step);
+            sgd(nullptr, t, t, n, o, p.data(), g.data(),
+                momentum ? buffer.data() : nullptr, master.data());
+            reference::sgd(n, o, p64.data(), g.doubles().data(),
+                           momentum ? b64.data() : nullptr);
+          }
+          EXPECT_TRUE(near(master, p64, 4 * tolerance(st)));
+          EXPECT_TRUE(near(p, p64, tolerance(t)));
+        }
+}
+
+TEST(SgdTest, RefusesOtherGradients) {
+  EXPECT_THROW(sgd(nullptr, DType::kF32, DType::kF64, 0, {}, nullptr, nullptr,
+                   nullptr, nullptr),
+               Error);
+}
+
+// Known answers of Random123's kat_vectors for philox4x32, 10 rounds.
+TEST(PhiloxTest, KnownAnswers) {
+  struct Answer {
+    Philox4 counter;
+    uint32_t key[2];
+    Philox4 want;
+  };
+  const Answer answers[] = {
+      {{{0, 0, 0, 0}},
+       {0, 0},
+       {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
+      {{{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},
+       {0xffffffff, 0xffffffff},
+       {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
+      {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+       {0xa4093822, 0x299f31d0},
+       {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
+  };
+  for (const Answer& a : answers) {
+    const Philox4 got = philox4x32(a.counter, a.key[0], a.key[1]);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(got.x[i], a.want.x[i]);
+  }
+}
+
+constexpr uint64_t kSeed = 0x0123456789abcdefu;
+constexpr uint64_t kStream = 0xfedcba9876543210u;
+
+Array draw(Distribution d, DType t, const Shape& global, const Shape& lo,
+           const Shape& size, double p0, double p1) {
+  Array a(t, numel(size));
+  random_box(nullptr, d, t, kSeed, kStream, global, lo, size, a.data(),
+             contiguous_strides(size), p0, p1);
+  return a;
+}
+
+TEST(RandomTest, MatchesTheReferenceByIndex) {
+  const int64_t n = 1500;
+  for (DType t : {DType::kF32, DType::kF64})
+    for (auto [d, p0, p1] : {std::tuple{Distribution::kUniform, 0.0, 1.0},
+                             std::tuple{Distribution::kUniform, -2.0, 3.0},
+                             std::tuple{Distribution::kNormal, 0.0, 1.0},
+                             std::tuple{Distribution::kNormal, 1.0, 0.5},
+                             std::tuple{Distribution::kBernoulli, 0.3, 0.0}}) {
+      const Array a = draw(d, t, {n}, {0}, {n}, p0, p1);
+      std::vector<double> want;
+      for (int64_t i = 0; i < n; ++i)
+        want.push_back(reference::random(d, t == DType::kF64, kSeed, kStream,
+                                         static_cast<uint64_t>(i), p0, p1));
+      EXPECT_TRUE(near(a, want, t == DType::kF64 ? 1e-15 : 2e-7));
+    }
+}
+
+TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
+  const Shape global = {5, 7, 9};
+  for (DType t : kAll)
+    for (auto d : {Distribution::kUniform, Distribution::kNormal,
+                   Distribution::kBernoulli, Distribution::kInteger,
+                   Distribution::kBits}) {
+      const bool real =
+          d == Distribution::kUniform || d == Distribution::kNormal;
+      const bool whole =
+          d == Distribution::kInteger || d == Distribution::kBits;
+      if ((real && !is_float(t)) ||
+          (whole && (is_float(t) || t == DType::kBool)))
+        continue;
+      const double p1 = whole ? 1000 : 1;
+      const Array all = draw(d, t, global, {0, 0, 0}, global, 0.25, p1);
+      for (const Shape& lo : {Shape{0, 0, 0}, Shape{1, 3, 5}, Shape{4, 0, 8}})
+        for (const Shape& size : {Shape{1, 4, 1}, Shape{1, 0, 1}}) {
+          // Into a transposed, strided place.
+          const Shape strides = {1, 3, 20};
+          Array part(t, 60);
+          random_box(nullptr, d, t, kSeed, kStream, global, lo, size,
+                     part.data(), strides, 0.25, p1);
+          for (int64_t i = 0; i < size[0]; ++i)
+            for (int64_t j = 0; j < size[1]; ++j)
+              for (int64_t k = 0; k < size[2]; ++k)
+                ASSERT_EQ(part[i + 3 * j + 20 * k],
+                          all[((lo[0] + i) * 7 + lo[1] + j) * 9 + lo[2] + k]);
+        }
+    }
+}
+
+TEST(RandomTest, LongBoxesAndSingleElementsAgree) {
+  const int64_t n = 3000;
+  for (DType t : kFloats)
+    for (auto d : {Distribution::kUniform, Distribution::kNormal}) {
+      const Array all = draw(d, t, {n}, {0}, {n}, 0, 1);
+      for (int64_t i = 0; i < n; i += 7)
+        ASSERT_EQ(draw(d, t, {n}, {i}, {1}, 0, 1)[0], all[i]);
+      const Array tail = draw(d, t, {n}, {1001}, {n - 1001}, 0, 1);
+      for (int64_t i = 0; i < tail.size(); ++i)
+        ASSERT_EQ(tail[i], all[1001 + i]);
+    }
+}
+
+TEST(RandomTest, MomentsAndRanges) {
+  const int64_t n = 200000;
+  for (DType t : kFloats) {
+    const Array u = draw(Distribution::kUniform, t, {n}, {0}, {n}, 0, 1);
+    const Array z = draw(Distribution::kNormal, t, {n}, {0}, {n}, 0, 1);
+    double mean = 0, square = 0, zm = 0, zs = 0, z4 = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_GE(u[i], 0);
+      ASSERT_LT(u[i], 1);
+      mean += u[i] / n;
+      square += u[i] * u[i] / n;
+      zm += z[i] / n;
+      zs += z[i] * z[i] / n;
+      z4 += std::pow(z[i], 4) / n;
+    }
+    EXPECT_NEAR(mean, 0.5, 0.005);
+    EXPECT_NEAR(square, 1.0 / 3, 0.005);
+    EXPECT_NEAR(zm, 0, 0.01);
+    EXPECT_NEAR(zs, 1, 0.015);
+    EXPECT_NEAR(z4, 3, 0.1);
+  }
+  const Array k =
+      draw(Distribution::kInteger, DType::kI64, {n}, {0}, {n}, -3, 4);
+  std::vector<int> counts(7);
+  for (int64_t i = 0; i < n; ++i) {
+    ASSERT_GE(k[i], -3);
+    ASSERT_LT(k[i], 4);
+    ++counts[static_cast<size_t>(k[i] + 3)];
+  }
+  for (int c : counts) EXPECT_NEAR(c, n / 7.0, n / 100.0);
+}
+
+TEST(RandomTest, BernoulliIsTheSameInEveryTypeAndExactAtTheEnds) {
+  const int64_t n = 1000;
+  const Array a =
+      draw(Distribution::kBernoulli, DType::kF32, {n}, {0}, {n}, 0.3, 0);
+  for (DType t : kAll)
+    EXPECT_TRUE(near(draw(Distribution::kBernoulli, t, {n}, {0}, {n}, 0.3, 0),
+                     a.doubles(), 0));
+  for (double p : {0.0, 1.0}) {
+    const Array e =
+        draw(Distribution::kBernoulli, DType::kBool, {n}, {0}, {n}, p, 0);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(e[i], p);
+  }
+}
+
+TEST(RandomTest, SeedsAndStreamsDiffer) {
+  auto first = [](uint64_t seed, uint64_t stream) {
+    int64_t x;
+    random_box(nullptr, Distribution::kBits, DType::kI64, seed, stream, {1},
+               {0}, {1}, &x, {1}, 0, 0);
+    return x;
+  };
+  EXPECT_NE(first(1, 1), first(2, 1));
+  EXPECT_NE(first(1, 1), first(1, 2));
+  EXPECT_NE(first(1, 1), first(uint64_t{1} << 32, 1));
+  EXPECT_NE(first(1, 1), first(1, (uint64_t{1} << 32) + 1));
+  EXPECT_THROW(draw(Distribution::kUniform, DType::kI32, {1}, {0}, {1}, 0, 1),
+               Error);
+}
+
+}  // namespace
+}  // namespace dtensor::kernels

@@ -1,0 +1,240 @@
+#include "ops/random.h"
+
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+// Layouts of [5, 7], with empty and partial ones.
+const std::vector<Case> kLayouts = {{"x=1", {"R"}},
+                                    {"x=2", {"R"}},
+                                    {"x=2", {"S0"}},
+                                    {"x=3", {"S1"}},
+                                    {"x=2", {"P"}},
+                                    {"x=3", {"P(max)"}},
+                                    {"x=2", {"P(mean)"}},
+                                    {"x=2,y=2", {"S0,S1"}},
+                                    {"x=2,y=2", {"S1,S1"}},
+                                    {"x=3,y=2", {"P,S0"}},
+                                    {"x=2,y=3", {"S0@0|5|5,R"}}};
+
+using Maker = std::function<DistTensor(const Mesh&, const Placements&)>;
+
+// The same values on every mesh and layout, with nothing sent.
+Array check_everywhere(const Maker& make, double tolerance = 0) {
+  Array first;
+  for (const Case& c : kLayouts) {
+    const std::string label = c.mesh + " " + c.layouts[0];
+    on_mesh(c.mesh, [&](const Mesh& mesh) {
+      RankContext& context = RankContext::current();
+      context.record = true;
+      DistTensor x = make(mesh, Placements(c.layouts[0]));
+      EXPECT_TRUE(context.events.empty()) << label;
+      EXPECT_EQ(x.layout(), Placements(c.layouts[0]).resolve(mesh, x.shape()))
+          << label;
+      Array got = array_of(x.full());
+      if (c.mesh == "x=1") first = got;
+      expect_near(got, first, tolerance, label);
+    });
+    RunOptions dry;
+    dry.world = Mesh::parse(c.mesh).num_ranks();
+    dry.dry_run = true;
+    run(dry,
+        [&](Runtime&) { make(Mesh::parse(c.mesh), Placements(c.layouts[0])); });
+  }
+  return first;
+}
+
+const Shape kShape{5, 7};
+
+TEST(FactoryTest, Constants) {
+  auto all = [](const Array& a, double want) {
+    for (double v : a.v) EXPECT_EQ(v, want);
+  };
+  all(check_everywhere([](const Mesh& m, const Placements& p) {
+        return zeros(kShape, m, p);
+      }),
+      0);
+  all(check_everywhere([](const Mesh& m, const Placements& p) {
+        return ones(kShape, m, p, DType::kF64);
+      }),
+      1);
+  all(check_everywhere([](const Mesh& m, const Placements& p) {
+        return full(kShape, -2.5, m, p, DType::kBF16);
+      }),
+      -2.5);
+  on_mesh("x=2", [](const Mesh& m) {
+    EXPECT_EQ(full({}, 1, m, "R", DType::kBool).item(), 1);
+    EXPECT_EQ(full({2}, -3, m, "S0", DType::kI32).full().at(1), -3);
+  });
+}
+
+TEST(FactoryTest, Arange) {
+  for (DType t : {DType::kI64, DType::kI32, DType::kF32, DType::kF64})
+    for (const char* layout : {"R", "S0", "P"})
+      on_mesh("x=3", [&](const Mesh& m) {
+        DistTensor x = arange(5, m, layout, t);
+        EXPECT_EQ(name(x.dtype()), name(t));
+        expect_near(array_of(x.full()), {{5}, {0, 1, 2, 3, 4}, DType::kF64}, 0,
+                    layout);
+      });
+  // Part of [0, 2) [4, 6) ... per rank.
+  on_mesh("x=2", [](const Mesh& m) {
+    Layout l;
+    l.dims = {Dim::product({Dim(3), Dim(4, Split::over({0}))})};
+    DistTensor x = arange(12, m, l);
+    EXPECT_EQ(x.local().at(2), x.region()[0][1].lo);
+    for (int64_t i = 0; i < 12; ++i)
+      EXPECT_EQ(x.full().at(i), static_cast<double>(i));
+  });
+}
+
+TEST(RandomTest, EqualOnEveryLayout) {
+  for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
+    check_everywhere([=](const Mesh& m, const Placements& p) {
+      return randn(kShape, m, p, t, {7, 11}, 0.5, 2);
+    });
+    check_everywhere([=](const Mesh& m, const Placements& p) {
+      return uniform(kShape, m, p, t, {7, 11}, -1, 3);
+    });
+  }
+  for (DType t : {DType::kI32, DType::kI64}) {
+    Array a;
+    for (const char* layout : {"R", "S0", "S1"})
+      on_mesh("x=3", [&](const Mesh& m) {
+        Array got = array_of(randint(-3, 9, kShape, m, layout, t, {7}).full());
+        if (a.v.empty() && RankContext::current().world_rank == 0) a = got;
+        for (double v : got.v)
+          EXPECT_TRUE(v >= -3 && v < 9 && v == std::floor(v));
+      });
+  }
+}
+
+// A rank's part of several ranges: the columns of q, k and v in a fused
+// weight.
+TEST(RandomTest, SeveralRanges) {
+  Array whole;
+  on_mesh("x=1", [&](const Mesh& m) {
+    whole = array_of(uniform({4, 18}, m, {}, DType::kF64, {1, 2}).full());
+  });
+  on_mesh("x=2", [&](const Mesh& m) {
+    Layout l;
+    l.dims = {Dim(4),
+              Dim::concat({Dim(8, Split::over({0})), Dim(4, Split::over({0})),
+                           Dim(6, Split::over({0}))})};
+    DistTensor x = uniform({4, 18}, m, l, DType::kF64, {1, 2});
+    EXPECT_EQ(x.region()[1].size(), 3u);
+    expect_near(array_of(x.full()), whole, 0, "q|k|v");
+  });
+}
+
+TEST(RandomTest, SeedsAndStreamsDiffer) {
+  on_mesh("x=1", [](const Mesh& m) {
+    auto draw = [&](uint64_t seed, uint64_t stream) {
+      return array_of(uniform({64}, m, {}, DType::kF64, {seed, stream}).full());
+    };
+    EXPECT_EQ(draw(1, 2).v, draw(1, 2).v);
+    EXPECT_NE(draw(1, 2).v, draw(1, 3).v);
+    EXPECT_NE(draw(1, 2).v, draw(2, 2).v);
+  });
+}
+
+TEST(RandomTest, Moments) {
+  on_mesh("x=2", [](const Mesh& m) {
+    constexpr int64_t n = 20000;
+    auto moments = [](const Array& a, double* mean, double* deviation) {
+      *mean = 0, *deviation = 0;
+      for (double v : a.v) *mean += v / n;
+      for (double v : a.v) *deviation += (v - *mean) * (v - *mean) / n;
+      *deviation = std::sqrt(*deviation);
+    };
+    double mean, deviation;
+    moments(array_of(randn({n}, m, "S0", DType::kF32, {3}, 1, 2).full()), &mean,
+            &deviation);
+    EXPECT_NEAR(mean, 1, 0.06);
+    EXPECT_NEAR(deviation, 2, 0.05);
+    Array u = array_of(uniform({n}, m, "S0", DType::kF32, {3}, 2, 5).full());
+    moments(u, &mean, &deviation);
+    EXPECT_NEAR(mean, 3.5, 0.03);
+    EXPECT_NEAR(deviation, 3 / std::sqrt(12.0), 0.02);
+    for (double v : u.v) EXPECT_TRUE(v >= 2 && v < 5);
+  });
+}
+
+TEST(DropoutTest, OneMaskOnEveryLayout) {
+  const Array x = values(kShape, 1);
+  Array first;
+  for (const Case& c : kLayouts) {
+    if (c.layouts[0] == "P(mean)" || c.layouts[0] == "P(max)") continue;
+    on_mesh(c.mesh, [&](const Mesh& mesh) {
+      const std::string label = c.mesh + " " + c.layouts[0];
+      DistTensor in = put(x, mesh, c.layouts[0]).set_requires_grad();
+      RankContext::current().record = true;
+      DistTensor y = dropout(in, 0.4, {5, 6});
+      EXPECT_TRUE(RankContext::current().events.empty()) << label;
+      EXPECT_EQ(y.spec(), in.spec()) << label;
+      Array got = array_of(y.full());
+      if (c.mesh == "x=1") first = got;
+      expect_near(got, first, 1e-15, label);
+      // The gradient is the mask that was drawn.
+      auto g = grad(sum(y), {in});
+      Array scale = array_of(g[0].full());
+      for (int64_t i = 0; i < numel(kShape); ++i) {
+        EXPECT_TRUE(scale.at(i) == 0 ||
+                    std::abs(scale.at(i) - 1 / 0.6) < 1e-15);
+        EXPECT_NEAR(got.at(i), scale.at(i) * x.at(i), 1e-15) << label;
+      }
+    });
+  }
+}
+
+TEST(DropoutTest, Differentiated) {
+  std::vector<double> mask;
+  on_mesh("x=1", [&](const Mesh& m) {
+    mask =
+        array_of(dropout(ones({5, 3}, m, {}, DType::kF64), 0.25, {1, 2}).full())
+            .v;
+  });
+  Problem p{{values({5, 3}, 1)},
+            [](const auto& x) {
+              return square(dropout(x[0], 0.25, {1, 2}));
+            },
+            [&](const auto& x) {
+              Array y = x[0];
+              for (size_t i = 0; i < y.v.size(); ++i)
+                y.v[i] *= mask[i] * y.v[i] * mask[i];
+              return y;
+            }};
+  check_problem(p, {{"x=2", {"S0"}}, {"x=2", {"P"}}, {"x=2,y=2", {"S1,S0"}}});
+}
+
+TEST(DropoutTest, Share) {
+  on_mesh("x=2", [](const Mesh& m) {
+    constexpr int64_t n = 20000;
+    DistTensor x = ones({n}, m, "S0");
+    double kept =
+        sum(cast(ne(dropout(x, 0.3, {1, 1}), zeros({n}, m, "S0")), DType::kF32))
+            .item();
+    EXPECT_NEAR(kept / n, 0.7, 0.015);
+    for (double v : array_of(dropout(x, 1, {1, 1}).full()).v) EXPECT_EQ(v, 0);
+    EXPECT_TRUE(dropout(x, 0, {1, 1}).same_as(x));
+  });
+}
+
+TEST(RandomTest, Errors) {
+  EXPECT_EQ(error_of(1, [](const Mesh& m) { randint(3, 3, {2}, m); }),
+            "[randint] no integers in [3, 3); write -2^53 <= lo < hi <= 2^53");
+  EXPECT_EQ(
+      error_of(1,
+               [](const Mesh& m) { randint(0, 3, {2}, m, {}, DType::kF32); }),
+      "[randint] no random integers of type f32; write DType::kI32 or "
+      "DType::kI64");
+  EXPECT_EQ(error_of(1, [](const Mesh& m) { dropout(ones({2}, m), 1.5, {}); }),
+            "[dropout] a probability of 1.5; write one in [0, 1]");
+  EXPECT_NE(error_of(1, [](const Mesh& m) { randn({2}, m, {}, DType::kI32); })
+                .find("[randn] i32 values"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtensor::testing
