@@ -309,6 +309,15 @@ Rule with_notes(std::string_view text) {
   return Rule(t);
 }
 
+// with_notes(), remembered: programs write the same few rules again and again.
+const Rule& known_rule(std::string_view text) {
+  thread_local std::map<std::string, Rule, std::less<>> known;
+  auto it = known.find(text);
+  if (it == known.end())
+    it = known.emplace(std::string(text), with_notes(text)).first;
+  return it->second;
+}
+
 // Operators live as long as the process; made once per name and rule.
 const Op& contraction_op(std::string_view name, const Rule& rule) {
   std::string key(name);
@@ -408,7 +417,7 @@ DistTensor einsum(std::string_view text,
   std::string t;
   for (char c : text)
     if (c != ' ') t += c;
-  Rule rule = with_notes(t);
+  const Rule& rule = known_rule(t);
   DT_CHECK(rule.inputs().size() == operands.size(), "einsum",
            "'{}' is for {} operands, but got {}", text, rule.inputs().size(),
            operands.size());
@@ -462,7 +471,7 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     else if (keepdim)
       out += '1';
   }
-  return contract(with_notes(in + "->" + out), {&x, 1}, {}, nullptr, "sum");
+  return contract(known_rule(in + "->" + out), {&x, 1}, {}, nullptr, "sum");
 }
 
 DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -497,8 +506,8 @@ DistTensor expand(const DistTensor& x, const Shape& shape) {
   }
   if (same) return x;
   // The rule's factor order is that of first appearance.
-  Rule rule = with_notes(in + "->" + out);
-  return contract(rule, {&x, 1}, sizes, nullptr, "expand");
+  return contract(known_rule(in + "->" + out), {&x, 1}, sizes, nullptr,
+                  "expand");
 }
 
 DistTensor sum_to(const DistTensor& x, const Shape& shape) {
@@ -507,7 +516,7 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape) {
   int extra = x.ndim() - shape.size();
   for (int d = extra; d < x.ndim(); ++d)
     out += shape[d - extra] == x.shape()[d] ? in[static_cast<size_t>(d)] : '1';
-  return contract(with_notes(in + "->" + out), {&x, 1}, {}, nullptr, "sum");
+  return contract(known_rule(in + "->" + out), {&x, 1}, {}, nullptr, "sum");
 }
 
 }  // namespace dtensor

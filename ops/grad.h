@@ -13,7 +13,7 @@ struct GradOptions {
   // redistribute settles them) instead of in their inputs' layouts.
   bool keep_partial = false;
   // Cotangent of the output; 1 when undefined (the output is then a scalar).
-  DistTensor cotangent;
+  DistTensor cotangent = {};
 };
 
 // d output / d inputs, zeros for an input that it does not depend on; each in

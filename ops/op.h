@@ -28,9 +28,12 @@ namespace dtensor {
 // The numbers that an operator is called with. Compared by value: equal inputs
 // and equal attributes get the same decision.
 struct Attrs {
-  std::vector<int64_t> i;
-  std::vector<double> d;
-  bool operator==(const Attrs&) const = default;
+  std::vector<int64_t> i = {};
+  std::vector<double> d = {};
+  // What no decision depends on (the seed of a mask, new at every call), and
+  // is not compared.
+  std::vector<uint64_t> seed = {};
+  bool operator==(const Attrs& o) const { return i == o.i && d == o.d; }
 };
 
 // Everything that was decided for one call, and the calls like it.

@@ -1,7 +1,5 @@
 #include "ops/random.h"
 
-#include <bit>
-
 #include "ops/functions.h"
 #include "ops/kernels/kernels.h"
 #include "ops/rows.h"
@@ -53,7 +51,7 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
       });
 }
 
-// x with elements dropped. Attributes: i = {seed, stream}, d = {p}.
+// x with elements dropped. Attributes: d = {p}, seed = {seed, stream}.
 class Dropout : public Op {
  public:
   Dropout() : Op("dropout") {}
@@ -70,8 +68,8 @@ class Dropout : public Op {
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : {Shape{7}, Shape{5, 3}, Shape{3, 1, 5}})
-      list.push_back({{{x}}, {{3, 5}, {0.25}}, true});
-    list.push_back({{{{4, 3}}}, {{3, 5}, {1.0}}, true});
+      list.push_back({{{x}}, {{}, {0.25}, {3, 5}}, true});
+    list.push_back({{{{4, 3}}}, {{}, {1.0}, {3, 5}}, true});
     return list;
   }
   bool saves_inputs() const override { return false; }
@@ -85,8 +83,7 @@ class Dropout : public Op {
                 [&](const Tensor& box, const Shape& lo) {
                   kernels::random_box(
                       nullptr, Distribution::kBernoulli, out.dtype(),
-                      static_cast<uint64_t>(c.attrs.i[0]),
-                      static_cast<uint64_t>(c.attrs.i[1]), spec->shape(), lo,
+                      c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
                       box.shape(), box.data(), box.strides(), keep, 0);
                 });
       row_binary(fn::binary_index_of<fn::Mul>, out, x.to_contiguous(), out);
@@ -173,10 +170,7 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "a probability of {}; write one in [0, 1]", p);
   if (p == 0) return x;
-  return apply1(
-      dropout_op(), {&x, 1},
-      {{std::bit_cast<int64_t>(g.seed), std::bit_cast<int64_t>(g.stream)},
-       {p}});
+  return apply1(dropout_op(), {&x, 1}, {{}, {p}, {g.seed, g.stream}});
 }
 
 std::vector<const Op*> random_ops() { return {&dropout_op()}; }

@@ -1,0 +1,63 @@
+#include "nn/config.h"
+
+#include <gtest/gtest.h>
+
+#include "placement/error.h"
+
+namespace dtensor::nn {
+namespace {
+
+std::string error_of(const ModelConfig& c) {
+  try {
+    c.validate();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Config, Defaults) {
+  ModelConfig gpt;
+  EXPECT_EQ(error_of(gpt), "");
+  EXPECT_EQ(gpt.head_dim(), 32);
+  EXPECT_EQ(gpt.kv(), 8);
+  EXPECT_EQ(gpt.ffn_size(), 1024);
+  ModelConfig llama{.name = "llama", .hidden = 256};
+  EXPECT_EQ(error_of(llama), "");
+  EXPECT_EQ(llama.ffn_size(), 688);  // 682.67, up to a multiple of 8
+  llama.hidden = 24;
+  EXPECT_EQ(llama.ffn_size(), 64);  // 64 exactly
+  llama.hidden = 4096;
+  EXPECT_EQ(llama.ffn_size(), 10928);  // 10922.67
+  llama.ffn = 100;
+  EXPECT_EQ(llama.ffn_size(), 100);
+}
+
+TEST(Config, ErrorsSayWhatToWrite) {
+  EXPECT_EQ(error_of({.name = "bert"}),
+            "[model] there is no model \"bert\"; write gpt or llama");
+  EXPECT_EQ(error_of({.hidden = 100, .heads = 8}),
+            "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
+            "or 104");
+  EXPECT_EQ(error_of({.hidden = 4, .heads = 8}),
+            "[model] hidden 4 is not a multiple of heads 8; write hidden 8");
+  EXPECT_EQ(error_of({.kv_heads = 2}),
+            "[model] kv-heads 2 is for llama alone; gpt has as many as heads "
+            "(8)");
+  EXPECT_EQ(error_of({.name = "llama", .kv_heads = 3}),
+            "[model] heads 8 is not a multiple of kv-heads 3; write kv-heads 1 "
+            "or 8");
+  EXPECT_EQ(error_of({.name = "llama", .hidden = 24, .heads = 8}),
+            "[model] llama rotates pairs, and a head of hidden 24 / heads 8 = "
+            "3 is odd; write hidden 16 or 32");
+  EXPECT_EQ(error_of({.layers = 0}),
+            "[model] layers is 0; it must be at least 1");
+  EXPECT_EQ(error_of({.seq = -1}), "[model] seq is -1; it must be at least 1");
+  EXPECT_EQ(error_of({.ffn = -4}), "[model] ffn is -4; it must be at least 1");
+  EXPECT_NE(error_of({.hidden = int64_t{1} << 60}), "");
+  EXPECT_NE(error_of({.dtype = DType::kI32}), "");
+  EXPECT_NE(error_of({.name = "llama", .rope_theta = -1}), "");
+}
+
+}  // namespace
+}  // namespace dtensor::nn

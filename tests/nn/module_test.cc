@@ -1,0 +1,185 @@
+#include "nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/models.h"
+#include "placement/error.h"
+#include "tests/nn/on_mesh.h"
+
+namespace dtensor::nn {
+namespace {
+
+struct Row {
+  std::string name, spec;
+  bool operator==(const Row&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Row& r) {
+  return out << r.name << " " << r.spec << "\n";
+}
+
+std::vector<Row> rows(const std::string& mesh, const ModelConfig& config) {
+  return on_mesh<std::vector<Row>>(mesh, [&](const Mesh& m) {
+    std::vector<Row> out;
+    const auto model = make_model(config, m);
+    for (const NamedParameter& p : model->named_parameters())
+      out.push_back({p.name, p.tensor.spec()->to_string()});
+    return out;
+  });
+}
+
+TEST(Module, ParametersOfGpt) {
+  const ModelConfig config{
+      .layers = 1, .hidden = 8, .heads = 2, .seq = 6, .vocab = 10};
+  const std::string h = "transformer.h.0.";
+  const std::vector<Row> expected = {
+      {"transformer.wte.weight", "f32[10, 8](R,S0)"},
+      {"transformer.wpe.weight", "f32[6, 8](R,R)"},
+      {h + "ln_1.weight", "f32[8](R,R)"},
+      {h + "ln_1.bias", "f32[8](R,R)"},
+      {h + "attn.q_proj.weight", "f32[8, 8](R,S0)"},
+      {h + "attn.q_proj.bias", "f32[8](R,S0)"},
+      {h + "attn.k_proj.weight", "f32[8, 8](R,S0)"},
+      {h + "attn.k_proj.bias", "f32[8](R,S0)"},
+      {h + "attn.v_proj.weight", "f32[8, 8](R,S0)"},
+      {h + "attn.v_proj.bias", "f32[8](R,S0)"},
+      {h + "attn.o_proj.weight", "f32[8, 8](R,S1)"},
+      {h + "attn.o_proj.bias", "f32[8](R,R)"},
+      {h + "ln_2.weight", "f32[8](R,R)"},
+      {h + "ln_2.bias", "f32[8](R,R)"},
+      {h + "mlp.c_fc.weight", "f32[32, 8](R,S0)"},
+      {h + "mlp.c_fc.bias", "f32[32](R,S0)"},
+      {h + "mlp.c_proj.weight", "f32[8, 32](R,S1)"},
+      {h + "mlp.c_proj.bias", "f32[8](R,R)"},
+      {"transformer.ln_f.weight", "f32[8](R,R)"},
+      {"transformer.ln_f.bias", "f32[8](R,R)"},
+  };
+  EXPECT_EQ(rows("dp=2,tp=2", config), expected);
+}
+
+TEST(Module, ParametersOfLlama) {
+  const ModelConfig config{.name = "llama",
+                           .layers = 1,
+                           .hidden = 8,
+                           .heads = 2,
+                           .kv_heads = 1,
+                           .ffn = 12,
+                           .seq = 6,
+                           .vocab = 10};
+  const std::string h = "model.layers.0.";
+  const std::vector<Row> expected = {
+      {"model.embed_tokens.weight", "f32[10, 8](S0)"},
+      {h + "input_layernorm.weight", "f32[8](R)"},
+      {h + "self_attn.q_proj.weight", "f32[8, 8](S0)"},
+      {h + "self_attn.k_proj.weight", "f32[4, 8](S0/4)"},
+      {h + "self_attn.v_proj.weight", "f32[4, 8](S0/4)"},
+      {h + "self_attn.o_proj.weight", "f32[8, 8](S1)"},
+      {h + "post_attention_layernorm.weight", "f32[8](R)"},
+      {h + "mlp.gate_proj.weight", "f32[12, 8](S0)"},
+      {h + "mlp.up_proj.weight", "f32[12, 8](S0)"},
+      {h + "mlp.down_proj.weight", "f32[8, 12](S1)"},
+      {"model.norm.weight", "f32[8](R)"},
+      {"lm_head.weight", "f32[10, 8](S0)"},
+  };
+  EXPECT_EQ(rows("tp=2", config), expected);
+}
+
+TEST(Module, TheSameWeightsOnEveryMesh) {
+  for (const char* name : {"gpt", "llama"}) {
+    const ModelConfig config{.name = name,
+                             .layers = 1,
+                             .hidden = 12,
+                             .heads = 6,
+                             .seq = 5,
+                             .vocab = 11};
+    const auto weights = [&](const std::string& mesh) {
+      return on_mesh<std::vector<std::vector<double>>>(
+          mesh, [&](const Mesh& m) {
+            std::vector<std::vector<double>> out;
+            for (const DistTensor& p : make_model(config, m, 7)->parameters())
+              out.push_back(values(p));
+            return out;
+          });
+    };
+    const auto one = weights("dp=1");
+    for (const std::string& mesh : test_meshes())
+      EXPECT_EQ(weights(mesh), one) << name << " on " << mesh;
+    EXPECT_EQ(weights("tp=8"), one);
+  }
+}
+
+TEST(Module, InitialisedFromGlobalFanIn) {
+  const auto std_of = [](const std::vector<double>& v) {
+    double sum = 0;
+    for (double x : v) sum += x * x;
+    return std::sqrt(sum / static_cast<double>(v.size()));
+  };
+  const ModelConfig config{.layers = 1, .hidden = 64, .heads = 4, .seq = 32};
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const auto model = make_model(config, m);
+    const auto value = [&](const char* name) {
+      return values(model->parameter(name));
+    };
+    const std::string h = "transformer.h.0.";
+    EXPECT_NEAR(std_of(value("transformer.wte.weight")), 0.02, 1e-3);
+    EXPECT_NEAR(std_of(value("transformer.h.0.mlp.c_fc.weight")), 1. / 8, 5e-3);
+    EXPECT_NEAR(std_of(value("transformer.h.0.mlp.c_proj.weight")), 1. / 16,
+                3e-3);
+    EXPECT_EQ(value("transformer.ln_f.weight"), std::vector<double>(64, 1));
+    EXPECT_EQ(value("transformer.h.0.mlp.c_fc.bias"),
+              std::vector<double>(256, 0));
+    EXPECT_NE(value("transformer.h.0.attn.q_proj.weight"),
+              value("transformer.h.0.attn.k_proj.weight"));
+    return 0;
+  });
+}
+
+TEST(Module, EveryDtypeStartsFromTheSameNumbers) {
+  const auto wte = [](DType t) {
+    return on_mesh<std::vector<double>>("dp=1", [&](const Mesh& m) {
+      const ModelConfig config{
+          .layers = 1, .hidden = 8, .heads = 2, .seq = 4, .dtype = t};
+      return values(make_model(config, m)->parameters().front());
+    });
+  };
+  const auto f32 = wte(DType::kF32);
+  EXPECT_EQ(wte(DType::kF64), f32);
+  const auto half = wte(DType::kBF16);
+  for (size_t i = 0; i < half.size(); ++i)
+    EXPECT_NEAR(half[i], f32[i], std::abs(f32[i]) / 128);
+}
+
+TEST(Module, Errors) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    const ModelConfig config{.layers = 1, .hidden = 8, .heads = 2, .seq = 4};
+    EXPECT_THROW(make_model(config, m, {{"*.c_fx.*", {{"tp", Shard(0)}}}}),
+                 Error);
+    const auto model = make_model(config, m);
+    EXPECT_THROW(model->parameter("wte"), Error);
+    return 0;
+  });
+}
+
+TEST(Module, ADryRunMakesTheSpecsWithoutMemory) {
+  const ModelConfig config{.name = "llama",
+                           .layers = 2,
+                           .hidden = 8192,
+                           .heads = 64,
+                           .kv_heads = 8,
+                           .seq = 8192,
+                           .vocab = 128256};
+  RunOptions options;
+  options.world = 4096;
+  options.dry_run = true;
+  run(options, [&](Runtime& rt) {
+    const auto model = make_model(config, rt.mesh({{"dp", 512}, {"tp", 8}}));
+    for (const DistTensor& p : model->parameters())
+      EXPECT_EQ(p.local().data(), nullptr);
+    EXPECT_EQ(model->parameter("lm_head.weight").local().shape(),
+              (Shape{16032, 8192}));
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn

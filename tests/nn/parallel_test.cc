@@ -1,0 +1,80 @@
+#include "nn/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include "placement/error.h"
+
+namespace dtensor::nn {
+namespace {
+
+TEST(Parallel, Patterns) {
+  EXPECT_TRUE(matches("*", ""));
+  EXPECT_TRUE(matches("*", "a.b"));
+  EXPECT_TRUE(matches("*.weight", "a.b.weight"));
+  EXPECT_TRUE(matches("*.h.*.c_fc.*", "t.h.0.mlp.c_fc.bias"));
+  EXPECT_TRUE(matches("*ab*ab", "abxabab"));
+  EXPECT_TRUE(matches("lm_head.weight", "lm_head.weight"));
+  EXPECT_FALSE(matches("*.weight", "weight"));
+  EXPECT_FALSE(matches("*.weight", "a.weights"));
+  EXPECT_FALSE(matches("", "a"));
+  EXPECT_FALSE(matches("*.c_fc.weight", "a.c_fcXweight"));
+}
+
+TEST(Parallel, TheFirstMatchDecides) {
+  const Mesh mesh = Mesh::parse("dp=2,tp=2");
+  const ParallelPlan plan = {{"a.*", {{"tp", Shard(1)}}},
+                             {"*.weight", {{"dp", Shard(0)}}}};
+  const Shape shape = {4, 6};
+  EXPECT_EQ(layout_of(plan, "a.weight", mesh, shape).to_string(mesh), "R,S1");
+  EXPECT_EQ(layout_of(plan, "b.weight", mesh, shape).to_string(mesh), "S0,R");
+  EXPECT_EQ(layout_of(plan, "b.bias", mesh, shape).to_string(mesh), "R,R");
+}
+
+TEST(Parallel, WhatDoesNotFitIsNamed) {
+  const Mesh mesh = Mesh::parse("tp=2");
+  const auto error = [&](Placements p) -> std::string {
+    try {
+      layout_of({{"*.w", p}}, "m.w", mesh, {4});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const Placements& p :
+       {Placements{{"tp", Shard(1)}}, Placements{{"pp", Shard(0)}},
+        Placements{{"tp", PartialOf()}}}) {
+    EXPECT_NE(error(p).find("*.w"), std::string::npos) << error(p);
+    EXPECT_NE(error(p).find("m.w"), std::string::npos) << error(p);
+  }
+}
+
+TEST(Parallel, HeadsStayWhole) {
+  const Mesh mesh = Mesh::parse("tp=4");
+  const ModelConfig config{
+      .name = "llama", .hidden = 24, .heads = 6, .kv_heads = 2};
+  const ParallelPlan plan = default_plan(config, mesh);
+  const auto sizes = [&](std::string name, Shape shape, int dim) {
+    const Layout l = layout_of(plan, name, mesh, shape);
+    std::vector<int64_t> out;
+    for_each_coord(mesh, mesh.all_axes(), [&](const Coord& c) {
+      out.push_back(l.dims[size_t(dim)].local_size(mesh, c));
+    });
+    return out;
+  };
+  using V = std::vector<int64_t>;
+  const std::string at = "model.layers.0.self_attn.";
+  EXPECT_EQ(sizes(at + "q_proj.weight", {24, 24}, 0), (V{4, 8, 4, 8}));
+  EXPECT_EQ(sizes(at + "o_proj.weight", {24, 24}, 1), (V{4, 8, 4, 8}));
+  EXPECT_EQ(sizes(at + "k_proj.weight", {8, 24}, 0), (V{0, 4, 0, 4}));
+  EXPECT_EQ(sizes("lm_head.weight", {256, 24}, 0), (V{64, 64, 64, 64}));
+  EXPECT_EQ(sizes("model.norm.weight", {24}, 0), (V{24, 24, 24, 24}));
+}
+
+TEST(Parallel, UnknownAxesAreRefused) {
+  EXPECT_THROW(default_plan({}, Mesh::parse("dp=2,pp=2")), Error);
+  EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2")).empty());
+  EXPECT_FALSE(default_plan({}, Mesh::parse("tp=2")).empty());
+}
+
+}  // namespace
+}  // namespace dtensor::nn

@@ -1,0 +1,160 @@
+#include "nn/pretrained.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "dtensor/io/safetensors.h"
+#include "nn/models.h"
+#include "placement/error.h"
+#include "tests/nn/on_mesh.h"
+
+namespace dtensor::nn {
+namespace {
+
+namespace fs = std::filesystem;
+using Values = std::vector<double>;
+
+class Pretrained : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::path(testing::TempDir()) /
+           ("pretrained_" + std::to_string(::getpid()));
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  std::string save(const std::string& mesh, const ModelConfig& config) {
+    const std::string to = (dir_ / (config.name + "_" + mesh)).string();
+    on_mesh<int>(mesh, [&](const Mesh& m) {
+      save_pretrained(*make_model(config, m, 3), to);
+      return 0;
+    });
+    return to;
+  }
+  static std::string bytes(const std::string& path) {
+    std::ifstream f(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(f), {}};
+  }
+  fs::path dir_;
+};
+
+ModelConfig tiny(const std::string& name) {
+  ModelConfig c{.name = name,
+                .layers = 2,
+                .hidden = 24,
+                .heads = 6,
+                .seq = 5,
+                .vocab = 17};
+  if (name == "llama") c.kv_heads = 2;
+  return c;
+}
+
+TEST_F(Pretrained, TheSameFilesFromEveryMesh) {
+  for (const char* name : {"gpt", "llama"}) {
+    const std::string one = save("dp=1", tiny(name));
+    for (const std::string& mesh : test_meshes()) {
+      const std::string other = save(mesh, tiny(name));
+      for (const char* file : {"/model.safetensors", "/config.json"})
+        EXPECT_TRUE(bytes(other + file) == bytes(one + file))
+            << name << file << " on " << mesh;
+      EXPECT_FALSE(fs::exists(other + "/model.safetensors.tmp"));
+    }
+  }
+}
+
+TEST_F(Pretrained, Gpt2sTensors) {
+  const ModelConfig config = tiny("gpt");
+  const std::string dir = save("dp=2,tp=3", config);
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const SafetensorsReader file(dir + "/model.safetensors");
+    EXPECT_EQ(file.metadata().at("format"), "pt");
+    EXPECT_FALSE(file.contains("lm_head.weight"));
+    EXPECT_EQ(file.tensors().size(), 2u + 2 * 12 + 2);
+    const auto model = make_model(config, m, 3);
+    const auto expect = [&](const std::string& name, const DistTensor& ours,
+                            Shape shape, bool transposed, int part = -1) {
+      Tensor theirs = file.read(name);
+      EXPECT_EQ(theirs.shape(), shape) << name;
+      if (part >= 0)
+        theirs = theirs.slice(shape.size() - 1, 24 * part, 24 * part + 24);
+      if (transposed) theirs = theirs.transpose(0, 1);
+      EXPECT_EQ(values(theirs), values(ours)) << name;
+    };
+    const auto ours = [&](const std::string& n) { return model->parameter(n); };
+    const std::string h = "transformer.h.1.";
+    expect("transformer.wte.weight", ours("transformer.wte.weight"), {17, 24},
+           false);
+    expect("transformer.ln_f.bias", ours("transformer.ln_f.bias"), {24}, false);
+    expect(h + "ln_1.weight", ours(h + "ln_1.weight"), {24}, false);
+    expect(h + "mlp.c_fc.weight", ours(h + "mlp.c_fc.weight"), {24, 96}, true);
+    expect(h + "mlp.c_fc.bias", ours(h + "mlp.c_fc.bias"), {96}, false);
+    expect(h + "mlp.c_proj.weight", ours(h + "mlp.c_proj.weight"), {96, 24},
+           true);
+    expect(h + "attn.c_proj.weight", ours(h + "attn.o_proj.weight"), {24, 24},
+           true);
+    const char* names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; ++i) {
+      const std::string part = h + "attn." + names[i] + "_proj.";
+      expect(h + "attn.c_attn.weight", ours(part + "weight"), {24, 72}, true,
+             i);
+      expect(h + "attn.c_attn.bias", ours(part + "bias"), {72}, false, i);
+    }
+    return 0;
+  });
+  const auto json = nlohmann::json::parse(bytes(dir + "/config.json"));
+  EXPECT_EQ(json["architectures"], nlohmann::json::array({"GPT2LMHeadModel"}));
+  EXPECT_EQ(json["n_inner"], 96);
+  EXPECT_TRUE(json["bos_token_id"].is_null());
+  EXPECT_TRUE(json["tie_word_embeddings"]);
+}
+
+TEST_F(Pretrained, LlamasTensors) {
+  const ModelConfig config = tiny("llama");
+  const std::string dir = save("tp=4", config);
+  on_mesh<int>("dp=1", [&](const Mesh& m) {
+    const SafetensorsReader file(dir + "/model.safetensors");
+    const auto model = make_model(config, m, 3);
+    EXPECT_EQ(file.tensors().size(), model->named_parameters().size());
+    for (const NamedParameter& p : model->named_parameters()) {
+      const Tensor t = file.read(p.name);
+      EXPECT_EQ(t.shape(), p.tensor.shape()) << p.name;
+      EXPECT_EQ(values(t), values(p.tensor)) << p.name;
+    }
+    return 0;
+  });
+  const auto json = nlohmann::json::parse(bytes(dir + "/config.json"));
+  EXPECT_EQ(json["num_key_value_heads"], 2);
+  EXPECT_EQ(json["head_dim"], 4);
+  EXPECT_EQ(json["rope_theta"], 10000);
+  EXPECT_EQ(json["rope_parameters"]["rope_theta"], 10000);
+  EXPECT_TRUE(json["eos_token_id"].is_null());
+}
+
+TEST_F(Pretrained, AFileInTheWayIsAnError) {
+  const std::string to = (dir_ / "file").string();
+  std::ofstream(to) << "x";
+  EXPECT_THROW(on_mesh<int>("dp=2",
+                            [&](const Mesh& m) {
+                              save_pretrained(*make_model(tiny("gpt"), m), to);
+                              return 0;
+                            }),
+               Error);
+}
+
+TEST_F(Pretrained, ADryRunWritesNothing) {
+  RunOptions options;
+  options.world = 4;
+  options.dry_run = true;
+  const std::string to = (dir_ / "dry").string();
+  run(options, [&](Runtime& rt) {
+    save_pretrained(*make_model(tiny("gpt"), rt.mesh({{"tp", 4}})), to);
+  });
+  EXPECT_FALSE(fs::exists(to));
+}
+
+}  // namespace
+}  // namespace dtensor::nn

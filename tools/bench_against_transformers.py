@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Training speed of GPT-2, this project against transformers in torch eager.
+
+Both sides alternate (A B B A ...), each in a process of its own on the cores
+named, and the median of the per-round ratios is printed with its span: on a
+busy machine absolute figures mean little.
+
+Needs torch and transformers (pip install torch transformers, in a virtual
+environment outside of this tree), and the program:
+
+  bazel build -c opt //:train
+  bench_against_transformers.py --train bazel-bin/examples/train
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def torch_side(args):
+    """Median tokens/s of transformers' GPT-2: forward, backward, fused AdamW."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=256, n_positions=args.seq, n_embd=args.hidden,
+        n_layer=args.layers, n_head=args.heads, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, bos_token_id=None, eos_token_id=None, use_cache=False)
+    model = GPT2LMHeadModel(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    tokens = torch.randint(0, 256, (args.batch, args.seq + 1))
+    times = []
+    for _ in range(args.steps):
+        start = time.perf_counter()
+        logits = model(tokens[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, 256), tokens[:, 1:].reshape(-1))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        times.append(time.perf_counter() - start)
+    print(args.batch * args.seq / statistics.median(times[2:]))
+
+
+def run_torch(args):
+    command = [sys.executable, os.path.abspath(__file__), "--side", "torch"]
+    for name in ("layers", "hidden", "heads", "seq", "batch", "steps"):
+        command += ["--" + name, str(getattr(args, name))]
+    cores = args.cores.split(",")
+    env = dict(os.environ, OMP_NUM_THREADS=str(len(cores)),
+               OPENBLAS_CORETYPE="SkylakeX")
+    command += ["--threads", str(len(cores))]
+    out = subprocess.run(["taskset", "-c", args.cores] + command, env=env,
+                         check=True, capture_output=True, text=True).stdout
+    return float(out.split()[-1])
+
+
+def run_ours(args, mesh, cores):
+    with tempfile.NamedTemporaryFile(suffix=".json") as result:
+        command = ["taskset", "-c", cores, args.train, "--mesh", mesh,
+                   "--json", result.name, "--sample", "0"]
+        for name in ("layers", "hidden", "heads", "seq", "batch", "steps"):
+            command += ["--" + name, str(getattr(args, name))]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        return json.load(open(result.name))["tokens_per_second"]
+
+
+def ratios(label, one, other, rounds):
+    values, first, second = [], [], []
+    for i in range(rounds):
+        if i % 2 == 0:
+            a, b = one(), other()
+        else:
+            b = other()
+            a = one()
+        values.append(a / b)
+        first.append(a)
+        second.append(b)
+    print(f"{label}: {statistics.median(values):.2f} "
+          f"({min(values):.2f} to {max(values):.2f}), "
+          f"{statistics.median(first):.0f} to "
+          f"{statistics.median(second):.0f} tokens/s")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--train", help="the program //:train")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--cores", default="0",
+                        help="of the comparison with torch, as for taskset")
+    parser.add_argument("--no-meshes", action="store_true",
+                        help="only the comparison with torch")
+    parser.add_argument("--threads", type=int, default=1,
+                        help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["torch"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side == "torch":
+        torch_side(args)
+        return
+    if not args.train:
+        parser.error("--train PROGRAM is missing: bazel build //:train")
+    ratios("one rank / transformers, on core(s) " + args.cores,
+           lambda: run_ours(args, "dp=1", args.cores),
+           lambda: run_torch(args), args.rounds)
+    if args.no_meshes:
+        return
+    for mesh in ("dp=2", "tp=2"):
+        ratios(f"{mesh} on two cores / one rank on one",
+               lambda: run_ours(args, mesh, "0,1"),
+               lambda: run_ours(args, "dp=1", "0"), args.rounds)
+
+
+if __name__ == "__main__":
+    main()
