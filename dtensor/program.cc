@@ -135,7 +135,7 @@ struct Program::State {
   std::string help() const {
     std::string text = fmt::format("usage: {} [flags]\n", name);
     if (!options.about.empty()) text += "\n" + options.about + "\n";
-    TextTable table("ll", {"", "flags:"});
+    TextTable table("ll", {"flags:", ""});
     for (const auto& f : flags) {
       std::string left = "  " + f->name;
       if (!f->type.empty())
@@ -150,15 +150,16 @@ struct Program::State {
 
   [[noreturn]] void unexpected(const std::string& word) const {
     if (word.empty() || word[0] != '-')
-      fail(name, "'{}' belongs to no flag; --help lists the flags", word);
+      fail("flags", "'{}' belongs to no flag; --help lists the flags", word);
     const std::string flag = word.substr(0, word.find('='));
     const Flag* nearest = nullptr;
     for (const auto& f : flags)
       if (!nearest || distance(flag, f->name) < distance(flag, nearest->name))
         nearest = f.get();
     if (nearest && distance(flag, nearest->name) <= 2)
-      fail(name, "there is no flag {}; did you mean {}?", flag, nearest->name);
-    fail(name, "there is no flag {}; --help lists the flags", flag);
+      fail("flags", "there is no flag {}; did you mean {}?", flag,
+           nearest->name);
+    fail("flags", "there is no flag {}; --help lists the flags", flag);
   }
 
   // False when only help was wanted.
@@ -185,7 +186,7 @@ struct Program::State {
       fail(last, "a value is missing; write {} {}", last,
            find(last) ? find(last)->type : "VALUE");
     } catch (const CLI::ParseError& e) {
-      fail(name, "{}; --help lists the flags", one_line(e.what()));
+      fail("flags", "{}; --help lists the flags", one_line(e.what()));
     }
     if (wants_help) {
       std::fputs(help().c_str(), stdout);

@@ -1,5 +1,7 @@
 #include "dtensor/redistribute.h"
 
+#include <optional>
+
 #include "dtensor/autograd.h"
 #include "dtensor/comm/pieces.h"
 #include "dtensor/device/copy.h"
@@ -41,26 +43,30 @@ Tensor fill_partials(RankContext& ctx, const Tensor& local, const Step& step,
   const Spec *from = step.from, *to = step.to;
   // The first rank of every new partial axis keeps the value, unless the axis
   // splits it: then each keeps its part. An average of equal values is exact
-  // as it is.
-  bool keeps = true;
-  ReduceOp op = ReduceOp::kSum;
-  bool average_only = true;
+  // as it is. Elsewhere belongs the identity of the outermost reduction to
+  // which this rank is not the first: a sum of maxima wants zeros from all
+  // ranks of the second term, whatever the maximum's own identity.
+  bool keeps = true, average_only = true;
+  std::optional<ReduceOp> outside;
   for (const Partial& p : to->layout().partials) {
     if (from->layout().partial_on(p.axis) == p.op) continue;
-    op = p.op;
     bool was_split = from->split_axes() >> p.axis & 1;
-    DT_CHECK(p.op != ReduceOp::kAvg || !was_split, "redistribute",
+    DT_CHECK((p.op != ReduceOp::kAvg && p.op != ReduceOp::kMean) || !was_split,
+             "redistribute",
              "{} cannot become {}: an average needs the whole value on every "
              "rank; replicate {} first",
              from->to_string(), to->to_string(),
              from->mesh().axis_name(p.axis));
-    if (p.op != ReduceOp::kAvg) average_only = false;
-    if (!was_split && p.op != ReduceOp::kAvg && at[p.axis] != 0) keeps = false;
+    if (p.op == ReduceOp::kAvg) continue;
+    average_only = false;
+    if (!was_split && at[p.axis] == 0) continue;
+    if (!was_split) keeps = false;
+    if (!outside) outside = p.op;
   }
   if (average_only && from->components() == to->components()) return local;
   Tensor out = Tensor::empty(to->local_shape(at), to->dtype());
   if (ctx.dry_run) return out;
-  out.fill(identity_value(op));
+  if (outside) out.fill(identity_value(*outside));
   if (!keeps) return out;
   Tensor values = out;
   if (to->components() > from->components()) {

@@ -103,7 +103,7 @@ class Unary : public Op {
            index_ == fn::index_of<fn::MulScalar> ||
            index_ == fn::index_of<fn::AddScalar>;
   }
-  bool saves_inputs() const override { return !linear(); }
+  bool saves_inputs() const override { return order_ > 0 || !linear(); }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;
 

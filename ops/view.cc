@@ -37,6 +37,9 @@ class View : public IndexOp {
                                  const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     Shape to(attrs.i);
+    DT_CHECK(numel(to) == numel(s->shape()), name(),
+             "{} has {} elements and {} has {}; write a shape of as many",
+             s->to_string(), numel(s->shape()), to_string(to), numel(to));
     auto layout = view_layout(s->layout(), s->mesh(), to);
     DT_CHECK(
         layout.has_value(), name(),

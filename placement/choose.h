@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "placement/cost.h"
+#include "placement/hash.h"
 #include "placement/plan.h"
 #include "placement/rule.h"
 #include "placement/spec.h"
@@ -45,8 +46,8 @@ class Planner {
   };
   struct Hash {
     size_t operator()(const Key& k) const {
-      return reinterpret_cast<size_t>(k.from) * 31 +
-             reinterpret_cast<size_t>(k.to);
+      return hash_mix(reinterpret_cast<uint64_t>(k.from),
+                      reinterpret_cast<uint64_t>(k.to));
     }
   };
   CostTable cost_;

@@ -194,7 +194,9 @@ Plan attempt(const Spec* from, const Spec* to, const CostTable& cost,
   bool direct = true;
   std::optional<ReduceOp> kind;
   for (const Partial& p : to->layout().partials) {
-    if (!(fill & bit(p.axis)) || p.op == ReduceOp::kAvg) continue;
+    if (!(fill & bit(p.axis)) || p.op == ReduceOp::kAvg ||
+        p.op == ReduceOp::kMean)
+      continue;
     direct &= !kind || *kind == p.op;
     kind = p.op;
     in_place |= bit(p.axis);

@@ -100,6 +100,26 @@ TEST(MegatronTest, ABlockHasTwoAllReducesForwardAndTwoBackward) {
       }
 }
 
+// At sizes where local work is dear, splitting it must not tempt the chooser.
+TEST(MegatronTest, SoItIsAtTheDefaultSize) {
+  Mesh mesh = Mesh::parse("dp=2,tp=2");
+  for (const char* name : {"gpt", "llama"})
+    for (const char* phase : {"forward", "backward"}) {
+      auto of = [&](int64_t layers) {
+        nn::ModelConfig c;  // hidden 256, 8 heads, sequence 128
+        c.name = name;
+        c.layers = layers;
+        return train_once(c, mesh, nn::default_plan(c, mesh), true)
+            .over("tp", phase);
+      };
+      auto [more, more_bytes] = of(4);
+      auto [less, less_bytes] = of(3);
+      EXPECT_EQ(more - less, 2) << name << " " << phase;
+      EXPECT_EQ(more_bytes - less_bytes, 2 * (kBatch / 2 * 128 * 256 * 4))
+          << name << " " << phase;
+    }
+}
+
 TEST(MegatronTest, RowThenColumnCostsMore) {
   Mesh mesh = Mesh::parse("tp=4");
   nn::ModelConfig c = tiny("gpt", 2);

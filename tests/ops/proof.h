@@ -1,0 +1,57 @@
+// Rules are proven, not believed.
+//
+// For every sample of an operator, on every mesh, under every assignment of the
+// mesh's axes to factors and partials, the inputs are laid out exactly as the
+// assignment says, the operator runs, and its outputs and gradients are put
+// together from the ranks' parts here (proof_values.h) and compared with one
+// rank. One rank's gradients are compared with finite differences. The oracle
+// never asks the rule under test: it reads specs and data alone.
+//
+// The same is done for inputs in arbitrary layouts, where the operator chooses.
+// A dry run must give the same specs and collectives, and the bytes predicted
+// there must be those that are counted.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace dtensor::proof {
+
+struct Options {
+  std::vector<std::string> meshes = {"2", "3", "2x2", "2x3", "2x2x2"};
+  int chosen = 8;      // runs with random input layouts, per sample and mesh
+  int sampled = 120;   // assignments tried in all of a mesh with over two axes
+  int reported = 5;    // failures described; the others are counted
+  bool second = true;  // second derivatives too
+};
+
+struct Report {
+  std::string op;
+  int64_t samples = 0, forced = 0, chosen = 0;
+  int64_t refused = 0;  // calls that ended with an Error on all ranks alike
+  // The largest errors: of outputs, gradients and second derivatives against
+  // one rank, and of one rank's derivatives against differences.
+  double values = 0, gradients = 0, second = 0, differences = 0;
+  int64_t failed = 0;
+  std::vector<std::string> failures;  // the first few
+
+  std::string line() const;
+};
+
+// Throws nothing that the operator throws: that is a failure in the report.
+// An operator that decides its layouts itself and may refuse some (view) is
+// allowed to throw where `may_refuse`.
+Report prove(const Op&, const Options& = {}, bool may_refuse = false);
+
+// Input placements {R, S(d), P} on one axis of two ranks that the rule does not
+// offer although the local operator on the parts happens to give a valid
+// result, of the first sample: "R,P->P". A missing rule, or luck.
+std::vector<std::string> missing_rules(const Op&);
+
+// Every operator with a name of its own: "exp", "exp_prime", "einsum_2".
+std::vector<std::pair<std::string, const Op*>> named_ops();
+
+}  // namespace dtensor::proof

@@ -1,0 +1,165 @@
+// Strategies that an operator's rule could have, and has not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "dtensor/runtime.h"
+#include "placement/error.h"
+#include "tests/ops/proof.h"
+#include "tests/ops/proof_values.h"
+
+namespace dtensor::proof {
+namespace {
+
+constexpr double kTolerance = 1e-11;
+
+// The attributes for operands of other sizes: of an operator whose attributes
+// are the sizes of its factors, these.
+Attrs adapted(const Op& op, const Attrs& attrs,
+              const std::vector<Shape>& shapes,
+              const std::vector<Shape>& local) {
+  BoundRule rule = op.bind(shapes, attrs);
+  Attrs a = attrs;
+  if (a.i.empty() || rule.rule().factors().size() < a.i.size()) return a;
+  for (size_t f = 0; f < a.i.size(); ++f)
+    if (a.i[f] != rule.size(int(f))) return attrs;
+  for (size_t i = 0; i < local.size(); ++i) {
+    const Rule::Term& term = rule.rule().inputs()[i];
+    for (size_t d = 0; d < term.size(); ++d)
+      if (term[d].size() == 1 && size_t(term[d][0]) < a.i.size())
+        a.i[size_t(term[d][0])] = local[i][int(d)];
+  }
+  return a;
+}
+
+// The operator on one rank.
+std::optional<std::vector<Array>> run_whole(const Op& op, const Attrs& attrs,
+                                            const std::vector<Array>& in) {
+  static const Mesh mesh = Mesh::parse("1");
+  try {
+    std::vector<DistTensor> tensors;
+    for (const Array& a : in)
+      tensors.push_back(DistTensor::from_global(to_tensor(a), mesh, {}));
+    std::vector<Array> out;
+    for (const DistTensor& t : apply(op, tensors, attrs))
+      out.push_back(to_array(t.local()));
+    return out;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// The placement of `whole` of which a and b are the parts, or "".
+std::string placement_of(const Array& a, const Array& b, const Array& whole) {
+  std::string why;
+  if (distance(a, whole, why) <= kTolerance &&
+      distance(b, whole, why) <= kTolerance)
+    return "R";
+  Mesh mesh = Mesh::parse("2");
+  std::vector<std::string> texts;
+  for (int d = 0; d < whole.shape.size(); ++d)
+    texts.push_back("S" + std::to_string(d));
+  if (is_float(whole.dtype)) texts.push_back("P");
+  for (const std::string& t : texts) {
+    Layout l = parse_layout(t, mesh, whole.shape);
+    const Spec* spec = Spec::get(mesh, whole.shape, l, whole.dtype);
+    if (distance(spec, {a, b}, whole, why) <= kTolerance) return t;
+  }
+  return "";
+}
+
+std::vector<std::string> missing_on_one_rank(const Op& op) {
+  std::vector<std::string> missing;
+  Sample sample = op.samples()[0];
+  Mesh mesh = Mesh::parse("2");
+  std::vector<Shape> shapes;
+  std::vector<Array> whole;
+  std::vector<std::vector<const Spec*>> options;
+  std::vector<DType> dtypes;
+  for (const SampleInput& in : sample.inputs)
+    dtypes.push_back(make_values(in, 0, false).dtype);
+  bool coarse = op.out_dtypes(dtypes, sample.attrs)[0] == DType::kBool;
+  for (size_t i = 0; i < sample.inputs.size(); ++i) {
+    const SampleInput& in = sample.inputs[i];
+    whole.push_back(make_values(in, int(i), coarse));
+    shapes.push_back(in.shape);
+    std::vector<std::string> texts{"R"};
+    for (int d = 0; d < in.shape.size(); ++d)
+      texts.push_back("S" + std::to_string(d));
+    if (in.values == SampleInput::Values::kAny ||
+        in.values == SampleInput::Values::kPositive)
+      texts.push_back("P");
+    options.emplace_back();
+    for (const std::string& t : texts)
+      options.back().push_back(Spec::get(
+          mesh, in.shape, parse_layout(t, mesh, in.shape), whole[i].dtype));
+  }
+  std::vector<std::vector<const Spec*>> offered;
+  try {
+    BoundRule rule = op.bind(shapes, sample.attrs);
+    constexpr ReduceOp kOps[] = {ReduceOp::kSum};
+    for (const Assignment& a : enumerate(rule, mesh, kOps)) {
+      offered.emplace_back();
+      for (size_t i = 0; i < whole.size(); ++i)
+        offered.back().push_back(Spec::get(mesh, shapes[i],
+                                           rule.input_layout(a, mesh, int(i)),
+                                           whole[i].dtype));
+    }
+  } catch (const Error&) {
+    return missing;  // decides its layouts itself
+  }
+  auto out = run_whole(op, sample.attrs, whole);
+  if (!out) fail("proof", "{} does not run on its first sample", op.name());
+
+  std::vector<size_t> at(whole.size(), 0);
+  for (;;) {
+    std::vector<const Spec*> in;
+    for (size_t i = 0; i < at.size(); ++i) in.push_back(options[i][at[i]]);
+    if (std::find(offered.begin(), offered.end(), in) == offered.end()) {
+      std::optional<std::vector<Array>> parts[2];
+      for (int rank = 0; rank < 2; ++rank) {
+        std::vector<Array> local;
+        std::vector<Shape> sizes;
+        for (size_t i = 0; i < in.size(); ++i) {
+          local.push_back(
+              part_of(whole[i], in[i], mesh.coordinate(rank), int(i)));
+          sizes.push_back(local.back().shape);
+        }
+        parts[rank] =
+            run_whole(op, adapted(op, sample.attrs, shapes, sizes), local);
+        if (!parts[rank]) break;
+      }
+      std::string text;
+      if (parts[0] && parts[1])
+        for (size_t o = 0; o < out->size(); ++o) {
+          std::string p =
+              placement_of((*parts[0])[o], (*parts[1])[o], (*out)[o]);
+          if (p.empty()) {
+            text.clear();
+            break;
+          }
+          text += (o ? "," : "->") + p;
+        }
+      if (!text.empty()) {
+        std::string from;
+        for (const Spec* s : in)
+          from += (from.empty() ? "" : ",") + s->layout().to_string(mesh);
+        missing.push_back(from + text);
+      }
+    }
+    size_t i = at.size();
+    while (i > 0 && ++at[i - 1] == options[i - 1].size()) at[--i] = 0;
+    if (i == 0) return missing;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> missing_rules(const Op& op) {
+  std::vector<std::string> missing;
+  dtensor::run(1, [&](Runtime&) { missing = missing_on_one_rank(op); });
+  return missing;
+}
+
+}  // namespace dtensor::proof

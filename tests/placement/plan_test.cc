@@ -1,0 +1,480 @@
+// Plans against a simulator: every pair of layouts on small meshes. The steps
+// are carried out here on sets of indices and small integers, by this file's
+// own reading of what each kind of step means and what it moves.
+#include "placement/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using Values = std::vector<int64_t>;  // by global index in row-major order
+constexpr int64_t kAbsent = int64_t{1} << 60;
+constexpr int64_t kItem = 4;  // bytes of an f32
+
+int64_t identity_of(ReduceOp op) { return op == ReduceOp::kMax ? -100000 : 0; }
+
+// Averages are of numbers that divide.
+int64_t combine(ReduceOp op, const Values& parts) {
+  if (op == ReduceOp::kMax)
+    return *std::max_element(parts.begin(), parts.end());
+  int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  if (op == ReduceOp::kSum) return sum;
+  auto p = static_cast<int64_t>(parts.size());
+  EXPECT_EQ(sum % p, 0);
+  return sum / p;
+}
+
+// What the ranks hold of each index: 1 where a rank has it. Balanced splits are
+// computed here from the axes alone.
+const std::vector<Values>& held_by(const Spec* spec) {
+  static auto* cache = new std::map<const Spec*, std::vector<Values>>;
+  auto [it, fresh] = cache->try_emplace(spec);
+  if (!fresh) return it->second;
+  const Mesh& mesh = spec->mesh();
+  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
+    Coord c = mesh.coordinate(r);
+    Values has{1};
+    for (int d = 0; d < spec->ndim(); ++d) {
+      int64_t n = spec->shape()[d], part = 0, parts = 1;
+      Values in(static_cast<size_t>(n), 0), next;
+      const Split& s = spec->dim(d).split();
+      for (int a : s.axes()) {
+        part = part * mesh.axis_size(a) + c[a];
+        parts *= mesh.axis_size(a);
+      }
+      if (s.points() || s.granule() > 1 ||
+          spec->dim(d).kind() != Dim::Kind::kLeaf) {
+        IntervalList ranges;
+        spec->dim(d).intervals(mesh, c, ranges);
+        for (const Interval& x : ranges)
+          for (int64_t i = x.lo; i < x.hi; ++i) in[static_cast<size_t>(i)] = 1;
+      } else {
+        for (int64_t i = part * n / parts; i < (part + 1) * n / parts; ++i)
+          in[static_cast<size_t>(i)] = 1;
+      }
+      for (int64_t outer : has)
+        for (int64_t inner : in) next.push_back(outer * inner);
+      has = next;
+    }
+    it->second.push_back(has);
+  }
+  return it->second;
+}
+
+int64_t count(const Values& v) {
+  return std::count(v.begin(), v.end(), int64_t{1});
+}
+
+// One number as parts whose combination it is: v = 3v - 2v = 3v - 4v + 2v, and
+// for max the others are smaller, the winner's place depending on the index and
+// on what is further out, so that maxima of sums are not sums of maxima.
+int64_t part_of(int64_t v, size_t index, const std::vector<Partial>& partials,
+                const Mesh& mesh, const Coord& c) {
+  auto salt = static_cast<int64_t>(index);
+  for (const Partial& p : partials) {
+    int64_t size = mesh.axis_size(p.axis), at = c[p.axis];
+    if (p.op != ReduceOp::kMax) {
+      const int64_t two[] = {3, -2}, three[] = {3, -4, 2};
+      const int64_t four[] = {3, -4, 7, -5};
+      v *= size == 2 ? two[at] : size == 3 ? three[at] : four[at];
+      if (p.op == ReduceOp::kAvg) v *= size;
+    } else {
+      at = (at + salt) % size;
+      v -= at * (at + 1);
+    }
+    salt += c[p.axis] + 1;
+  }
+  return v;
+}
+
+// The value of an index from the parts: innermost partials first.
+int64_t whole_of(const std::vector<Values>& state, size_t index,
+                 const std::vector<Partial>& partials, size_t level,
+                 const Mesh& mesh, Coord c) {
+  if (level == partials.size())
+    return state[static_cast<size_t>(mesh.rank(c))][index];
+  const Partial& p = partials[level];
+  Values parts;
+  for (int i = 0; i < mesh.axis_size(p.axis); ++i) {
+    c[p.axis] = i;
+    parts.push_back(whole_of(state, index, partials, level + 1, mesh, c));
+  }
+  return combine(p.op, parts);
+}
+
+class Simulator {
+ public:
+  Simulator(const Spec* from, const Spec* to)
+      : mesh_(from->mesh()), from_(from), to_(to) {
+    int64_t n = numel(from->shape());
+    for (int64_t i = 0; i < n; ++i) global_.push_back((i * 7 + 5) % 23 - 8);
+    for (int64_t r = 0; r < mesh_.num_ranks(); ++r) {
+      Values v(static_cast<size_t>(n), kAbsent);
+      for (size_t i = 0; i < v.size(); ++i)
+        if (held_by(from)[static_cast<size_t>(r)][i])
+          v[i] = part_of(global_[i], i, from->layout().partials, mesh_,
+                         mesh_.coordinate(r));
+      state_.push_back(v);
+    }
+  }
+
+  // "" when all is well.
+  std::string run(const Plan& plan) {
+    const Spec* at = from_;
+    int64_t bytes = 0;
+    bool sends = false;
+    for (const Step& s : plan.steps) {
+      if (s.from != at) return "steps do not chain";
+      if (s.to == at) return "a step that does nothing";
+      int64_t most = 0;
+      std::string bad = step(s, most);
+      if (!bad.empty()) return to_string(s) + ": " + bad;
+      if (s.bytes != most * kItem)
+        return to_string(s) + ": counted " + std::to_string(most * kItem);
+      bytes += s.bytes;
+      sends |= s.axes != 0;
+      at = s.to;
+    }
+    if (at != to_) return "does not arrive";
+    if (plan.bytes != bytes) return "bytes are not the sum of the steps";
+    if (plan.communicates() != sends) return "communicates() is wrong";
+    for (size_t r = 0; r < state_.size(); ++r)
+      for (size_t i = 0; i < global_.size(); ++i) {
+        bool has = state_[r][i] != kAbsent;
+        if (has != (held_by(to_)[r][i] == 1)) return "owners are wrong";
+        if (has &&
+            whole_of(state_, i, to_->layout().partials, 0, mesh_,
+                     mesh_.coordinate(static_cast<int64_t>(r))) != global_[i])
+          return "values are wrong";
+      }
+    return "";
+  }
+
+ private:
+  std::string step(const Step& s, int64_t& most) {
+    std::vector<Values> next = state_;
+    const auto &old_held = held_by(s.from), &new_held = held_by(s.to);
+    AxisMask gone = s.from->partial_axes() & ~s.to->partial_axes();
+    AxisMask come = s.to->partial_axes() & ~s.from->partial_axes();
+    bool reduces =
+        s.kind == StepKind::kAllReduce || s.kind == StepKind::kReduceScatter;
+    if (gone != (reduces ? s.axes : 0)) return "partials went";
+    if (s.kind != StepKind::kFill && come) return "partials came";
+    for (const Partial& p : s.from->layout().partials) {
+      if (!(gone >> p.axis & 1)) {
+        if (s.to->layout().partial_on(p.axis) != p.op) return "partial changed";
+      } else if (p.op != s.op) {
+        return "a partial is reduced by another operation";
+      }
+    }
+    bool free = s.kind == StepKind::kSlice || s.kind == StepKind::kFill;
+    if (free != (s.axes == 0)) return "has a group, or lacks one";
+    for (int64_t r = 0; r < mesh_.num_ranks(); ++r) {
+      auto rank = static_cast<size_t>(r);
+      Coord c = mesh_.coordinate(r);
+      std::vector<int64_t> group = mesh_.group(s.axes, c);
+      auto p = static_cast<int64_t>(group.size());
+      const Values &old = old_held[rank], &want = new_held[rank];
+      int64_t received = 0, holders = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        int64_t& out = next[rank][i];
+        if (s.kind == StepKind::kReduceScatter && old[i]) {
+          holders = 0;
+          for (int64_t m : group) holders += new_held[size_t(m)][i];
+          if (holders != 1) return "a reduced part has not one owner";
+        }
+        if (!want[i]) {
+          out = kAbsent;
+          continue;
+        }
+        if (s.kind == StepKind::kFill) {
+          out = filled(s, c, i);
+        } else if (reduces) {
+          Values parts;
+          for (int64_t m : group) {
+            if (!old_held[size_t(m)][i]) return "a part to reduce is missing";
+            parts.push_back(state_[size_t(m)][i]);
+          }
+          out = combine(s.op, parts);
+          received += p - 1;
+        } else if (!old[i]) {
+          if (free) return "a slice needs what is not here";
+          out = kAbsent;
+          for (int64_t m : group)
+            if (old_held[size_t(m)][i]) out = state_[size_t(m)][i];
+          if (out == kAbsent) return "nobody in the group has what is needed";
+          ++received;
+        }
+      }
+      if (s.kind == StepKind::kAllGather)
+        for (size_t i = 0; i < want.size(); ++i) {
+          bool somewhere = false;
+          for (int64_t m : group) somewhere |= old_held[size_t(m)][i] == 1;
+          if (somewhere != (want[i] == 1)) return "gathers too much or little";
+        }
+      if (s.kind == StepKind::kAllReduce) {
+        // A reduce-scatter of flat chunks, then an all-gather of them.
+        if (old != want) return "an all-reduce changes who has what";
+        int64_t n = count(old);
+        received = 0;
+        for (int64_t i = 0; i < p; ++i) {
+          int64_t chunk = (i + 1) * n / p - i * n / p;
+          received = std::max(received, (p - 1) * chunk + n - chunk);
+        }
+      }
+      most = std::max(most, received);
+    }
+    state_ = next;
+    return "";
+  }
+
+  // What a rank holds after a partial-fill: the value where it is the owner,
+  // else the identity of the outermost new partial in which it is not. The
+  // parts of an average are all the value.
+  int64_t filled(const Step& s, const Coord& c, size_t i) {
+    const auto& partials = s.to->layout().partials;
+    AxisMask fresh = s.to->partial_axes() & ~s.from->partial_axes();
+    for (const Partial& p : partials)
+      if (p.op == ReduceOp::kAvg) fresh &= ~(AxisMask{1} << p.axis);
+    // Where a part stays among identities, there is one identity.
+    for (const Partial& p : partials)
+      for (const Partial& q : partials)
+        if ((fresh & s.from->split_axes()) && (fresh >> p.axis & 1) &&
+            (fresh >> q.axis & 1) && p.op != q.op)
+          return kAbsent;
+    for (int64_t m : mesh_.group(fresh, c)) {
+      Coord o = mesh_.coordinate(m);
+      if (!held_by(s.from)[static_cast<size_t>(m)][i]) continue;
+      bool owner = true;
+      for (const Partial& p : partials)
+        owner &= !(fresh >> p.axis & 1) || o[p.axis] == 0 ||
+                 (s.from->split_axes() >> p.axis & 1);
+      if (!owner) continue;
+      for (const Partial& p : partials)
+        if (o[p.axis] != c[p.axis] && (fresh >> p.axis & 1))
+          return identity_of(p.op);
+      return state_[static_cast<size_t>(m)][i];
+    }
+    return kAbsent;
+  }
+
+  const Mesh mesh_;
+  const Spec *from_, *to_;
+  Values global_;
+  std::vector<Values> state_;
+};
+
+// Every rank must receive what it needs and does not have.
+int64_t lower_bound(const Spec* from, const Spec* to) {
+  int64_t most = 0;
+  for (size_t r = 0; r < held_by(from).size(); ++r) {
+    int64_t lacks = 0;
+    for (size_t i = 0; i < held_by(from)[r].size(); ++i)
+      lacks += held_by(to)[r][i] && !held_by(from)[r][i];
+    most = std::max(most, lacks);
+  }
+  return most * kItem;
+}
+
+std::string verdict(const Spec* from, const Spec* to) {
+  Plan p = plan(from, to, {});
+  std::string bad = Simulator(from, to).run(p);
+  if (bad.empty() && !from->partial_axes() && !to->partial_axes() &&
+      p.bytes != lower_bound(from, to))
+    bad = "lower bound is " + std::to_string(lower_bound(from, to)) +
+          " bytes, planned " + std::to_string(p.bytes);
+  if (bad.empty()) return "";
+  for (const Step& s : p.steps) bad += "\n  " + to_string(s);
+  return from->mesh().to_string() + " " + from->to_string() + " -> " +
+         to->to_string() + ": " + bad;
+}
+
+const Spec* spec(const char* mesh, const char* shape, std::string_view text) {
+  Mesh m = Mesh::parse(mesh);
+  Shape s = parse_shape(shape, "test");
+  return Spec::get(m, s, parse_layout(text, m, s), DType::kF32);
+}
+
+void every_pair(const char* mesh_text, const char* shape_text) {
+  Mesh mesh = Mesh::parse(mesh_text);
+  std::vector<std::string> texts{""};
+  for (int a = 0; a < mesh.num_axes(); ++a) {
+    std::vector<std::string> longer;
+    for (const std::string& t : texts)
+      for (const char* p : {"R", "S0", "S1", "P", "P(max)", "P(avg)"})
+        longer.push_back(t + (t.empty() ? "" : ",") + p);
+    texts = longer;
+  }
+  std::vector<const Spec*> specs;
+  for (const std::string& t : texts)
+    specs.push_back(spec(mesh_text, shape_text, t));
+  int bad = 0;
+  // Of three axes a fifth of the 46,656 pairs.
+  size_t step = mesh.num_axes() > 2 ? 5 : 1, at = 0;
+  for (const Spec* from : specs)
+    for (const Spec* to : specs) {
+      if (at++ % step) continue;
+      std::string v = verdict(from, to);
+      if (!v.empty() && ++bad <= 5) ADD_FAILURE() << v;
+    }
+  EXPECT_EQ(bad, 0) << "of " << (at + step - 1) / step << " pairs";
+}
+
+class EveryPair : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryPair, MovesTheRightValuesAndCountsItsBytes) {
+  for (const char* shape : {"5x7", "1x9", "0x4", "4x6"})
+    every_pair(GetParam(), shape);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, EveryPair,
+                         testing::Values("4", "2x2", "2x3", "2x2x2"));
+
+// Splits in any order of axes, with granules and listed boundaries.
+TEST(Plan, ArbitrarySplitsMeetTheLowerBound) {
+  std::mt19937 gen(7);
+  auto below = [&](int64_t n) {
+    return static_cast<int64_t>(gen() % static_cast<uint64_t>(n));
+  };
+  const char* meshes[] = {"2x2", "2x3", "4", "2x2x2", "3x2"};
+  for (int trial = 0; trial < 4000; ++trial) {
+    Mesh mesh = Mesh::parse(meshes[below(5)]);
+    Shape shape{1 + below(9), 6 * below(3)};
+    auto random = [&] {
+      std::vector<std::vector<int>> axes(2);
+      std::vector<int> order;
+      for (int a = 0; a < mesh.num_axes(); ++a) order.push_back(a);
+      std::shuffle(order.begin(), order.end(), gen);
+      for (int a : order)
+        if (int64_t d = below(3); d < 2)
+          axes[static_cast<size_t>(d)].push_back(a);
+      Layout l;
+      for (int d = 0; d < 2; ++d) {
+        const auto& list = axes[static_cast<size_t>(d)];
+        Split s = Split::over(list, d == 1 && below(3) == 0 ? 3 : 1);
+        if (!list.empty() && below(4) == 0) {
+          std::vector<int64_t> points{0, shape[d]};
+          for (int64_t i = 1; i < s.parts(mesh); ++i)
+            points.push_back(below(shape[d] + 1));
+          std::sort(points.begin(), points.end());
+          s = Split::at(list, points, mesh);
+        }
+        l.dims.push_back(Dim(shape[d], s));
+      }
+      return Spec::get(mesh, shape, l, DType::kF32);
+    };
+    const Spec *from = random(), *to = random();
+    ASSERT_EQ(verdict(from, to), "");
+  }
+}
+
+// Trees: what views of split dimensions leave behind.
+TEST(Plan, ProductsAndConcatsMeetTheLowerBound) {
+  Mesh mesh = Mesh::parse("2x2");
+  std::vector<Dim> dims = {
+      Dim(12),
+      Dim(12, Split::over({0})),
+      Dim(12, Split::over({1, 0})),
+      Dim::product({Dim(3), Dim(4, Split::over({0}))}),
+      Dim::product({Dim(2, Split::over({1})), Dim(6, Split::over({0}))}),
+      Dim::concat({Dim(5, Split::over({0})), Dim(7, Split::over({0}))}),
+      Dim::concat({Dim(8, Split::over({0}, 2)), Dim(2, Split::over({0})),
+                   Dim(2, Split::over({0}))})};
+  std::vector<const Spec*> specs;
+  for (const Dim& d : dims)
+    specs.push_back(Spec::get(mesh, {12, 3}, {{d, Dim(3)}, {}}, DType::kF32));
+  for (const Spec* from : specs)
+    for (const Spec* to : specs) EXPECT_EQ(verdict(from, to), "");
+}
+
+std::string kinds(const char* mesh, const char* shape, const char* from,
+                  const char* to) {
+  std::string t;
+  for (const Step& s :
+       plan(spec(mesh, shape, from), spec(mesh, shape, to), {}).steps) {
+    t += t.empty() ? "" : " ";
+    t += name(s.kind);
+    if (s.axes) t += "@" + s.from->mesh().axes_to_string(s.axes);
+  }
+  return t;
+}
+
+TEST(Plan, OneCollectiveOnOneAxis) {
+  EXPECT_EQ(kinds("3", "5x7", "S0", "R"), "all-gather@a0");
+  EXPECT_EQ(kinds("3", "5x7", "S0", "S1"), "all-to-all@a0");
+  EXPECT_EQ(kinds("3", "5x7", "R", "S1"), "slice");
+  EXPECT_EQ(kinds("3", "5x7", "P", "R"), "all-reduce@a0");
+  EXPECT_EQ(kinds("3", "5x7", "P(max)", "S1"), "reduce-scatter@a0");
+  EXPECT_EQ(kinds("3", "5x7", "R", "P"), "partial-fill");
+  EXPECT_EQ(kinds("3", "5x7", "S0", "P"), "partial-fill");
+  EXPECT_EQ(kinds("3", "5x7", "S0", "S0"), "");
+}
+
+TEST(Plan, CasesThatOthersGetWrong) {
+  // One exchange on the inner axis alone.
+  EXPECT_EQ(kinds("2x2", "4x4x4", "S1,S1", "S1,S2"), "all-to-all@a1");
+  // The split over (a0, a1) is not the one over a1.
+  EXPECT_EQ(kinds("2x2", "5x3", "S0,S0", "R,S0"), "all-to-all@a0,a1");
+  EXPECT_EQ(kinds("2x2", "5x3", "S0,S0", "S0,R"), "all-gather@a1");
+  EXPECT_EQ(kinds("2x2", "5x3", "S0,P", "S0,S0"), "reduce-scatter@a1");
+  // Neighbours of one kind in one collective, others never.
+  EXPECT_EQ(kinds("2x2", "5x3", "P,P", "R,R"), "all-reduce@a0,a1");
+  EXPECT_EQ(kinds("2x2", "5x3", "P,P(max)", "R,R"),
+            "all-reduce@a1 all-reduce@a0");
+  EXPECT_EQ(kinds("2x2x2", "5x3", "P,P,P", "R,P,R"), "all-reduce@a0,a2");
+}
+
+TEST(Plan, AllReduceIsReduceScatterPlusAllGather) {
+  EXPECT_EQ(all_reduce_elements(10, 1), 0);
+  EXPECT_EQ(all_reduce_elements(8, 2), 8);
+  EXPECT_EQ(all_reduce_elements(10, 4), 3 * 3 + 7);
+  EXPECT_EQ(all_reduce_elements(1, 4), 3);
+  EXPECT_EQ(all_reduce_elements(0, 4), 0);
+}
+
+TEST(Plan, TimeIsThePriceOfItsCollectives) {
+  CostTable cost;
+  cost.axes = {{1000, 2}, {500, 10}};
+  Plan p = plan(spec("2x2", "5x7", "S0,P"), spec("2x2", "5x7", "R,R"), cost);
+  int64_t sum = 0;
+  for (const Step& s : p.steps) sum += cost.collective_ps(s.axes, s.bytes);
+  EXPECT_EQ(p.time_ps, sum);
+  EXPECT_GT(sum, 0);
+  EXPECT_EQ(plan(spec("2", "4", "R"), spec("2", "4", "S0"), cost).time_ps, 0);
+}
+
+TEST(Plan, EmptyPartsStillTakePart) {
+  // Nothing is sent, but every rank calls the collective.
+  Plan p = plan(spec("2", "0x4", "S0"), spec("2", "0x4", "P"), {});
+  EXPECT_FALSE(p.communicates());
+  p = plan(spec("2", "0x4", "P"), spec("2", "0x4", "R"), {});
+  EXPECT_EQ(p.bytes, 0);
+  EXPECT_TRUE(p.communicates());
+}
+
+TEST(Plan, SpecsThatDifferInMoreAreRefused) {
+  EXPECT_THROW(plan(spec("2", "4", "R"), spec("2", "5", "R"), {}), Error);
+  EXPECT_THROW(plan(spec("2", "4", "R"), spec("3", "4", "R"), {}), Error);
+  const Spec* s = spec("2", "4", "R");
+  EXPECT_THROW(plan(s, s->with(DType::kF64), {}), Error);
+}
+
+TEST(Plan, TextOfAStep) {
+  Plan p = plan(spec("tp=2", "8", "P"), spec("tp=2", "8", "R"), {});
+  ASSERT_EQ(p.steps.size(), 1u);
+  EXPECT_EQ(to_string(p.steps[0]),
+            "all-reduce on tp: f32[8](P) -> f32[8](R), 32 bytes");
+}
+
+}  // namespace
+}  // namespace dtensor
