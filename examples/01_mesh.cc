@@ -1,0 +1,51 @@
+// A mesh: ranks along named axes, and the groups that talk to each other.
+//
+//   bazel run //examples:01_mesh -- --mesh dp=2,tp=3
+#include "dtensor.h"
+
+using namespace dtensor;
+
+namespace {
+
+std::string numbers(const std::vector<int64_t>& list) {
+  return fmt::format("{}", fmt::join(list, " "));
+}
+
+// Every rank runs this. Here rank 0 speaks for all: a mesh is a value that any
+// rank can ask about any other.
+void example(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  if (rt.rank() == 0) {
+    fmt::print("mesh {}: {} ranks\n", mesh.to_string(), mesh.num_ranks());
+    for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank) {
+      const Coord at = mesh.coordinate(rank);
+      fmt::print("rank {}:", rank);
+      for (int axis = 0; axis < mesh.num_axes(); ++axis)
+        fmt::print("  {} {}", mesh.axis_name(axis), at[axis]);
+      for (int axis = 0; axis < mesh.num_axes(); ++axis)
+        fmt::print("  {}-group {}", mesh.axis_name(axis),
+                   numbers(mesh.group(AxisMask{1} << axis, at)));
+      fmt::print("\n");
+      check(mesh.rank(at) == rank, "01_mesh", "rank {} is not itself", rank);
+    }
+  }
+  // A collective over one axis: every rank counts the ranks of its group.
+  const std::string axis = mesh.axis_name(mesh.num_axes() - 1);
+  const int64_t size = mesh.axis_size(mesh.num_axes() - 1);
+  const DistTensor one = DistTensor::from_local(
+      Tensor::full({1}, DType::kF32, 1), mesh, {{axis, PartialOf()}}, {1});
+  const DistTensor sum = one.redistribute(Placements{});
+  if (rt.dry_run()) return;
+  check(sum.local().at(0) == static_cast<double>(size), "01_mesh",
+        "the sum over {} is {}, not {}", axis, sum.local().at(0), size);
+  if (rt.rank() == 0)
+    fmt::print("ones summed over {}: {}\n", axis, sum.local().at(0));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "Ranks, coordinates and groups of a mesh.",
+              .mesh = "dp=2,tp=3"});
+}

@@ -1,0 +1,67 @@
+// One value in several layouts: what each rank holds, and what it takes to get
+// from one layout to another.
+//
+//   bazel run //examples:02_placements -- --mesh a=2,b=2
+#include "dtensor.h"
+
+using namespace dtensor;
+
+namespace {
+
+std::string ranges(const Region& region) {
+  std::string text;
+  for (const IntervalList& list : region)
+    for (const Interval& r : list) text += fmt::format(" [{},{})", r.lo, r.hi);
+  return text;
+}
+
+void example(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const bool speaks = rt.rank() == 0;
+  // 5 rows do not divide by 2: part i of p is [floor(5i/p), floor(5(i+1)/p)).
+  const DistTensor whole = view(arange(10, mesh, {}, DType::kF32), {5, 2});
+  for (const char* text : {"R,R", "S0,R", "S0,S1", "S0,S0"}) {
+    const DistTensor x =
+        whole.redistribute(text);  // only slices: sends nothing
+    if (speaks) {
+      fmt::print("{}\n", x.spec()->to_string());
+      for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank)
+        fmt::print("  rank {} holds{}\n", rank,
+                   ranges(x.spec()->region(mesh.coordinate(rank))));
+    }
+    if (!rt.dry_run())
+      for (int64_t i = 0; i < 10; ++i)
+        check(x.full().at(i) == static_cast<double>(i), "02_placements",
+              "element {} of {} is {}", i, text, x.full().at(i));
+  }
+  // A partial sum: every rank of a holds a term.
+  const DistTensor rows = whole.redistribute("S0,R");
+  const DistTensor columns_of_sums = sum(rows, {0});
+  if (speaks) {
+    fmt::print("sum over split rows: {}\n",
+               columns_of_sums.spec()->to_string());
+    for (const auto& [from, to] :
+         {std::pair{"P,R", "R,R"}, {"P,R", "S0,R"}, {"S0,R", "R,S0"}}) {
+      const Spec* a =
+          Spec::get(mesh, {8}, parse_layout(from, mesh, {8}), DType::kF32);
+      const Spec* b = a->with(parse_layout(to, mesh, {8}));
+      fmt::print("{} -> {}:\n", from, to);
+      for (const Step& step : plan(a, b, CostTable{}).steps)
+        fmt::print("  {}\n", to_string(step));
+    }
+  }
+  if (rt.dry_run()) return;
+  const Tensor sums = columns_of_sums.full();
+  check(sums.at(0) == 20 && sums.at(1) == 25, "02_placements",
+        "the sums are {} and {}, not 20 and 25", sums.at(0), sums.at(1));
+  if (speaks) fmt::print("its value: {} {}\n", sums.at(0), sums.at(1));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "What ranks hold, and how layouts change.",
+              .mesh = "a=2,b=2",
+              .axes = {"a", "b"}});
+}

@@ -1,0 +1,77 @@
+// Megatron's MLP without a parallel layer: the first matrix is split by
+// columns, the second by rows, and the output is wanted whole. One all-reduce
+// forward and one backward follow.
+//
+//   bazel run //examples:03_tp_mlp -- --mesh tp=4
+#include "dtensor.h"
+#include "dtensor/comm_table.h"
+
+using namespace dtensor;
+
+namespace {
+
+constexpr int64_t kTokens = 64, kHidden = 32, kWide = 128;
+
+void example(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  rt.context().record = true;
+  const auto init = [&](Shape shape, uint64_t stream, const Placements& at) {
+    return randn(shape, mesh, at, DType::kF32, {.seed = 0, .stream = stream}, 0,
+                 0.1);
+  };
+  DistTensor x = init({kTokens, kHidden}, 0, {});
+  DistTensor w1 = init({kHidden, kWide}, 1, {{"tp", Shard(1)}});
+  DistTensor w2 = init({kWide, kHidden}, 2, {{"tp", Shard(0)}});
+  w1.as_parameter(), w2.as_parameter();
+  x.set_requires_grad();  // as if a layer came before
+
+  // The product is a partial sum over tp; the annotation settles it.
+  const DistTensor y =
+      matmul(gelu(matmul(x, w1)), w2).redistribute(Placements{});
+  const auto g = grad(mean(square(y)), {x, w1, w2});
+
+  // One rank's view: the same events occur on every rank.
+  const std::vector<CommEvent>& events = rt.context().events;
+  if (rt.rank() == 0) {
+    fmt::print("y: {}\n", y.spec()->to_string());
+    for (size_t i = 0; i < g.size(); ++i)
+      fmt::print("d{}: {}\n",
+                 i == 0   ? "x"
+                 : i == 1 ? "w1"
+                          : "w2",
+                 g[i].spec()->to_string());
+    fmt::print("{}", comm_table(comm_rows(events), true));
+  }
+  const int64_t ranks = mesh.num_ranks();
+  if (ranks > 1) {
+    check(events.size() == 2 && events[0].phase == "forward" &&
+              events[1].phase == "backward" &&
+              events[0].kind == StepKind::kAllReduce &&
+              events[1].kind == StepKind::kAllReduce,
+          "03_tp_mlp", "expected an all-reduce each way, got:\n{}",
+          comm_table(comm_rows(events), true));
+    check(events[0].predicted ==
+              4 * all_reduce_elements(kTokens * kHidden, ranks),
+          "03_tp_mlp", "the all-reduce has {} bytes", events[0].predicted);
+  }
+  if (rt.dry_run()) return;
+
+  // The same on one rank's worth of layouts: everything replicated.
+  const DistTensor v1 = w1.detach().redistribute(Placements{});
+  const DistTensor v2 = w2.detach().redistribute(Placements{});
+  const DistTensor z = matmul(gelu(matmul(x.detach(), v1)), v2);
+  double most = 0;
+  for (int64_t i = 0; i < z.local().numel(); ++i)
+    most = std::max(most, std::abs(z.local().at(i) - y.local().at(i)));
+  check(most < 1e-5, "03_tp_mlp", "y is {} from the replicated one", most);
+  if (rt.rank() == 0) fmt::print("equal to the replicated computation\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "A tensor-parallel MLP, by layouts alone.",
+              .mesh = "tp=2",
+              .axes = {"tp"}});
+}

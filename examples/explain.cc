@@ -1,0 +1,110 @@
+// Shows what an operator, or a training step, does on a mesh, and why: the
+// rule, the assignments with their prices, what is sent. Nothing is allocated.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "dtensor/comm_table.h"
+#include "dtensor/text_table.h"
+#include "examples/cost_file.h"
+#include "examples/explain_op.h"
+#include "examples/trainer.h"
+#include "placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+struct Flags {
+  TrainConfig train;
+  std::string op, ints, reals, cost;
+  std::vector<std::string> in;
+};
+
+// "1,2" or "0.5,1".
+template <class T>
+std::vector<T> parse_list(const std::string& flag, const std::string& text) {
+  std::vector<T> list;
+  const auto json = nlohmann::json::parse("[" + text + "]", nullptr, false);
+  check(json.is_array(), flag, "'{}' is no list of numbers; write 1,2", text);
+  for (const auto& x : json) {
+    check(std::is_integral_v<T> ? x.is_number_integer() : x.is_number(), flag,
+          "'{}' holds {}; write numbers like 1,2", text, x.dump());
+    list.push_back(x.template get<T>());
+  }
+  return list;
+}
+
+std::optional<Attrs> attributes(const Program& program, const Flags& flags) {
+  if (!program.given("--ints") && !program.given("--reals")) return {};
+  return Attrs{parse_list<int64_t>("--ints", flags.ints),
+               parse_list<double>("--reals", flags.reals)};
+}
+
+nlohmann::ordered_json explain_model(const TrainConfig& config,
+                                     const RunOptions& options,
+                                     const Mesh& mesh) {
+  Decisions decisions;
+  const Prediction p =
+      predict(config, options,
+              [&](const Op& op, const Decision& d) { decisions.add(op, d); });
+  int64_t time = 0;
+  for (const CommEvent& e : p.events)
+    time += options.cost.collective_ps(e.axes, e.predicted);
+  const std::vector<CommRow> rows = comm_rows(p.events);
+  fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
+             config.model.name, mesh.to_string(), grouped(p.parameters),
+             config.dtype, grouped(p.parameter_bytes));
+  fmt::print("prices: {}\n\noperators of a training step:\n{}\n",
+             options.cost.to_string(), decisions.table());
+  fmt::print("collectives, in the most bytes that a rank receives:\n{}\n",
+             comm_table(rows, false));
+  fmt::print("communication of a step: {:.1f} us\n",
+             static_cast<double>(time) / 1e6);
+  fmt::print("peak memory of a rank: {} bytes\n", grouped(p.peak_bytes));
+  return {{"operators", decisions.json()},
+          {"collectives", comm_json(rows, false)},
+          {"peak_bytes", p.peak_bytes}};
+}
+
+int explain_main(int argc, char** argv) {
+  Flags flags;
+  Program program({.about = "Shows what an operator (--op), or a training step "
+                            "(--model), does on a mesh.",
+                   .mesh = "dp=2,tp=2",
+                   .always_dry = true});
+  program.add("--op", &flags.op, "an operator's name, or an einsum: mk,kn->mn");
+  program.add("--in", &flags.in,
+              "SHAPE:LAYOUT[:parameter] of an input, such as 8192x1024:S0,R; "
+              "once for each");
+  program.add("--ints", &flags.ints, "whole-number attributes of --op: 1,2");
+  program.add("--reals", &flags.reals, "the other attributes of --op: 0.5");
+  program.add("--cost", &flags.cost, "file with prices, in JSON");
+  add_train_flags(program, flags.train);
+  nlohmann::ordered_json result;
+  // Nothing runs that could fail: whatever is wrong is wrong with the input.
+  const auto explain = [&] {
+    check(program.given("--op") != program.given("--model"), "explain",
+          "say what to explain: --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
+          "or --model gpt");
+    RunOptions options = program.run_options();
+    if (!flags.cost.empty())
+      options.cost = read_cost_file(flags.cost, program.mesh());
+    if (program.given("--op")) {
+      const OpQuestion question =
+          parse_question(flags.op, flags.in, attributes(program, flags),
+                         parse_dtype(flags.train.dtype), program.mesh());
+      result = explain_op(question, options);
+      return;
+    }
+    check(flags.in.empty(), "--in", "it is for --op; --model needs none");
+    flags.train.validate(program.mesh());
+    result = explain_model(flags.train, options, program.mesh());
+  };
+  return program.main(argc, argv, explain, [&] { program.write_json(result); });
+}
+
+}  // namespace
+}  // namespace dtensor::examples
+
+int main(int argc, char** argv) {
+  return dtensor::examples::explain_main(argc, argv);
+}

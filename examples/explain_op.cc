@@ -1,0 +1,409 @@
+#include "examples/explain_op.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "dtensor/autograd.h"
+#include "dtensor/comm_table.h"
+#include "dtensor/text_table.h"
+#include "ops/all_ops.h"
+#include "ops/contraction.h"
+#include "ops/grad.h"
+#include "placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double us(int64_t ps) { return static_cast<double>(ps) / 1e6; }
+std::string us_text(int64_t ps) { return fmt::format("{:.2f}", us(ps)); }
+
+bool is_einsum(const std::string& op) { return op.find("->") != op.npos; }
+
+std::string names_of_all_ops() {
+  std::vector<std::string> names;
+  for (const Op* op : all_ops())
+    if (op->name().back() != '\'' && !op->name().ends_with("_backward"))
+      names.push_back(op->name());
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string text;
+  for (const std::string& n : names) text += (text.empty() ? "" : " ") + n;
+  return text;
+}
+
+// The layouts alone: "S0,R x R,S1".
+std::string layouts(const std::vector<const Spec*>& specs) {
+  std::string text;
+  for (const Spec* s : specs)
+    text += (text.empty() ? "" : " | ") + s->layout().to_string(s->mesh());
+  return text;
+}
+
+// The attributes of a contraction are the sizes of its factors, which the
+// shapes say, and which other shapes do not have.
+bool only_sizes(const Op& op, const Sample& sample) {
+  if (op.work().flops_per_point != 2 || !sample.attrs.d.empty()) return false;
+  std::vector<Shape> shapes;
+  for (const SampleInput& in : sample.inputs) shapes.push_back(in.shape);
+  const BoundRule bound = op.bind(shapes, sample.attrs);
+  for (const PartialNote& note : bound.rule().notes())
+    if (note.kind != Linearity::kLinear || note.inputs.size() != 1)
+      return false;
+  return true;
+}
+
+// An operator takes as many as one of its
+// samples has, or, when that varies or there is one per dimension, any number.
+void check_counts(const Op& op, const Attrs& attrs, const Shape& shape) {
+  const std::vector<Sample> samples = op.samples();
+  bool fits = false;
+  size_t least = SIZE_MAX, most = 0;
+  for (const Sample& s : samples) {
+    const size_t n = s.attrs.i.size();
+    least = std::min(least, n), most = std::max(most, n);
+    fits |= attrs.i.size() == n && attrs.d.size() == s.attrs.d.size();
+  }
+  const bool variable =
+      least != most || attrs.i.size() == static_cast<size_t>(shape.size());
+  DT_CHECK(fits || (variable && attrs.d.size() == samples[0].attrs.d.size()),
+           "--ints",
+           "{} has {} whole and {} other attributes, but {} and {} were given",
+           op.name(), samples[0].attrs.i.size(), samples[0].attrs.d.size(),
+           attrs.i.size(), attrs.d.size());
+}
+
+OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
+  std::vector<std::string> fields(1);
+  for (char c : text) {
+    if (c == ':')
+      fields.emplace_back();
+    else
+      fields.back() += c;
+  }
+  const bool parameter = fields.back() == "parameter";
+  if (parameter) fields.pop_back();
+  check(!fields.empty() && fields.size() <= 2, "--in",
+        "'{}' is no SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
+        text);
+  const Shape shape = parse_shape(fields[0], "--in");
+  const Layout layout = fields.size() < 2
+                            ? Layout::replicated(shape)
+                            : parse_layout(fields[1], mesh, shape);
+  return {Spec::get(mesh, shape, layout, dtype), parameter};
+}
+
+// The operator on its inputs and then its gradient, run dry.
+struct DryAnswer {
+  std::vector<Choice> choices;  // cheapest first; none without a rule
+  Decision decision;
+  std::vector<CommEvent> forward, backward;
+  std::vector<const Spec*> gradients;  // null where there is none
+  Decisions backward_ops;
+};
+
+std::vector<DistTensor> make_inputs(const OpQuestion& q) {
+  std::vector<DistTensor> tensors;
+  for (const OpInput& in : q.inputs) {
+    DistTensor t = DistTensor::empty(in.spec);
+    if (in.stationary) t.as_parameter();
+    if (is_float(in.spec->dtype())) t.set_requires_grad();
+    tensors.push_back(std::move(t));
+  }
+  return tensors;
+}
+
+void run_forward(const OpQuestion& q, RankContext& context,
+                 const std::vector<DistTensor>& inputs,
+                 std::vector<DistTensor>& outputs, DryAnswer& answer) {
+  bool first = true;
+  context.trace = [&](const Op& op, const Decision& d) {
+    check(first, "explain", "{} is more than one operator; ask for each alone",
+          q.op);
+    first = false;
+    answer.decision = d;
+    if (!d.rule) return;
+    std::vector<DType> in_types, out_types;
+    for (const OpInput& in : q.inputs) in_types.push_back(in.spec->dtype());
+    out_types = op.out_dtypes(in_types, q.attrs);
+    answer.choices =
+        all_choices(*d.rule, q.inputs, out_types, op.work(), context.planner);
+  };
+  if (is_einsum(q.op))
+    outputs = {einsum(q.op, inputs)};
+  else
+    outputs = apply(*find_op(q.op), inputs, q.attrs);
+  context.trace = {};
+  answer.forward = std::move(context.events);
+  context.events.clear();
+}
+
+void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
+                  const DistTensor& output, DryAnswer& answer) {
+  if (!output.requires_grad()) return;
+  // What a consumer would hand back: every part of a partial gets the whole.
+  Layout layout = output.layout();
+  layout.partials.clear();
+  GradOptions options;
+  options.cotangent = DistTensor::empty(output.spec()->with(layout));
+  std::vector<DistTensor> wanted;
+  for (const DistTensor& t : inputs)
+    if (t.requires_grad()) wanted.push_back(t);
+  context.trace = [&](const Op& op, const Decision& d) {
+    answer.backward_ops.add(op, d);
+  };
+  const std::vector<DistTensor> grads = grad(output, wanted, options);
+  context.trace = {};
+  answer.backward = std::move(context.events);
+  size_t next = 0;
+  for (const DistTensor& t : inputs)
+    answer.gradients.push_back(t.requires_grad() ? grads[next++].spec()
+                                                 : nullptr);
+}
+
+DryAnswer run_dry(const OpQuestion& q, const RunOptions& options) {
+  DryAnswer answer;
+  run(options, [&](Runtime& rt) {
+    RankContext& context = rt.context();
+    context.record = true;
+    const std::vector<DistTensor> inputs = make_inputs(q);
+    std::vector<DistTensor> outputs;
+    run_forward(q, context, inputs, outputs, answer);
+    run_backward(context, inputs, outputs[0], answer);
+  });
+  return answer;
+}
+
+std::string split_text(const Decision& d, const Assignment& a) {
+  return d.rule->to_string(a, d.in[0]->mesh());
+}
+
+// Why the chosen one is the chosen one, in sentences.
+std::string reason(const DryAnswer& a) {
+  const Choice& best = a.decision.choice;
+  std::string text = fmt::format("chosen: {}, at {} us. ",
+                                 split_text(a.decision, best.assignment),
+                                 us_text(best.total_ps()));
+  int64_t blocked = 0;
+  const Choice *next = nullptr, *cheaper = nullptr;
+  for (const Choice& c : a.choices) {
+    if (!c.feasible) {
+      ++blocked;
+    } else if (c.assignment == best.assignment) {
+      continue;
+    } else if (c.total_ps() < best.total_ps()) {
+      if (!cheaper) cheaper = &c;
+    } else if (!next) {
+      next = &c;
+    }
+  }
+  if (next) {
+    text += fmt::format("The next, {}, costs {} us more",
+                        split_text(a.decision, next->assignment),
+                        us_text(next->total_ps() - best.total_ps()));
+    std::string parts;
+    const auto part = [&](const char* what, int64_t more) {
+      if (more)
+        parts += fmt::format("{}{} {:+.2f}", parts.empty() ? "" : ", ", what,
+                             us(more));
+    };
+    part("communication", next->comm_ps - best.comm_ps);
+    part("work", next->work_ps - best.work_ps);
+    part("postponed reduction", next->reduce_ps - best.reduce_ps);
+    text += (parts.empty() ? "" : " (" + parts + ")") + ". ";
+  } else {
+    text += "It is the only one that can be taken. ";
+  }
+  if (cheaper)
+    text += fmt::format(
+        "{} would cost {} us, but splits what no input splits: an operator "
+        "uses the axes that its inputs use. ",
+        split_text(a.decision, cheaper->assignment),
+        us_text(cheaper->total_ps()));
+  if (blocked)
+    text += fmt::format("{} would send a parameter, which stays where it is. ",
+                        blocked);
+  text.pop_back();
+  return text;
+}
+
+std::string assignment_table(const DryAnswer& a) {
+  TextTable table("lllrrrrl", {"split", "inputs", "output", "comm us",
+                               "work us", "reduce us", "total us", ""});
+  for (const Choice& c : a.choices)
+    table.add({split_text(a.decision, c.assignment), layouts(c.in),
+               layouts(c.out), us_text(c.comm_ps), us_text(c.work_ps),
+               us_text(c.reduce_ps), us_text(c.total_ps()),
+               c.assignment == a.decision.assignment ? "<- chosen"
+               : c.feasible                          ? ""
+                                                     : "sends a parameter"});
+  return table.to_string();
+}
+
+Json assignment_json(const DryAnswer& a) {
+  Json list = Json::array();
+  for (const Choice& c : a.choices)
+    list.push_back({{"split", split_text(a.decision, c.assignment)},
+                    {"comm_us", us(c.comm_ps)},
+                    {"work_us", us(c.work_ps)},
+                    {"reduce_us", us(c.reduce_ps)},
+                    {"chosen", c.assignment == a.decision.assignment}});
+  return list;
+}
+
+std::string indented(const std::string& text) {
+  std::string out = "  ";
+  for (size_t i = 0; i < text.size(); ++i) {
+    out += text[i];
+    if (text[i] == '\n' && i + 1 < text.size()) out += "  ";
+  }
+  return out;
+}
+
+void print_collectives(const std::vector<CommRow>& rows) {
+  if (rows.empty())
+    fmt::print("collectives: none\n");
+  else
+    fmt::print("collectives:\n{}", indented(comm_table(rows, false)));
+}
+
+void print_answer(const OpQuestion& q, const RunOptions& options,
+                  const DryAnswer& a) {
+  const Mesh& mesh = q.inputs[0].spec->mesh();
+  fmt::print("{} on {}\n", q.op, mesh.to_string());
+  for (size_t i = 0; i < q.inputs.size(); ++i)
+    fmt::print("  input {}: {}{}\n", i, q.inputs[i].spec->to_string(),
+               q.inputs[i].stationary ? ", a parameter" : "");
+  if (!q.attrs.i.empty() || !q.attrs.d.empty())
+    fmt::print("  attributes: {}{}{}\n", fmt::join(q.attrs.i, ","),
+               q.attrs.i.empty() || q.attrs.d.empty() ? "" : "; ",
+               fmt::join(q.attrs.d, ","));
+  for (const Spec* s : a.decision.out)
+    fmt::print("  output: {}\n", s->to_string());
+  if (a.decision.rule) {
+    fmt::print("rule: {}\n", a.decision.rule->rule().to_string());
+    fmt::print("prices: {}\n", options.cost.to_string());
+    fmt::print("assignments:\n{}{}\n", indented(assignment_table(a)),
+               reason(a));
+  } else {
+    fmt::print("rule: none, the operator decides by itself: {} -> {}\n",
+               layouts(a.decision.in), layouts(a.decision.out));
+  }
+  print_collectives(comm_rows(a.forward));
+  fmt::print("\nbackward:\n");
+  if (a.gradients.empty()) {
+    fmt::print("  {} has no gradient\n", q.op);
+    return;
+  }
+  fmt::print("{}", indented(a.backward_ops.table()));
+  for (size_t i = 0; i < a.gradients.size(); ++i)
+    if (a.gradients[i])
+      fmt::print("  gradient {}: {}\n", i, a.gradients[i]->to_string());
+  print_collectives(comm_rows(a.backward));
+}
+
+}  // namespace
+
+OpQuestion parse_question(const std::string& name,
+                          const std::vector<std::string>& ins,
+                          const std::optional<Attrs>& attrs, DType dtype,
+                          const Mesh& mesh) {
+  OpQuestion q{name, {}, {}};
+  const Op* op = is_einsum(name) ? nullptr : find_op(name);
+  check(op || is_einsum(name), "--op",
+        "there is no '{}'; write an einsum like mk,kn->mn, or one of: {}", name,
+        names_of_all_ops());
+  check(!ins.empty(), "--in",
+        "{} has no inputs; write --in 8192x1024:S0,R once for each", name);
+  // The sample tells which inputs are numbers, and which are row indices.
+  Sample sample;
+  if (op) {
+    const std::vector<Sample> samples = op->samples();
+    sample = samples[0];
+    for (const Sample& s : samples)
+      if (s.inputs.size() == ins.size() && sample.inputs.size() != ins.size())
+        sample = s;
+    check(sample.inputs.size() == ins.size(), "--in",
+          "{} takes {} inputs, but {} were given", name, sample.inputs.size(),
+          ins.size());
+    if (!only_sizes(*op, sample)) q.attrs = sample.attrs;
+    if (attrs && !attrs->i.empty()) q.attrs.i = attrs->i;
+    if (attrs && !attrs->d.empty()) q.attrs.d = attrs->d;
+  } else {
+    check(!attrs.has_value(), "--op", "an einsum has no attributes");
+  }
+  for (size_t i = 0; i < ins.size(); ++i) {
+    DType t = dtype;
+    if (op && sample.inputs[i].values == SampleInput::Values::kIndex)
+      t = DType::kI64;
+    if (op && sample.inputs[i].values == SampleInput::Values::kBool)
+      t = DType::kBool;
+    q.inputs.push_back(parse_input(ins[i], t, mesh));
+  }
+  if (op && attrs) check_counts(*op, q.attrs, q.inputs[0].spec->shape());
+  return q;
+}
+
+void Decisions::add(const Op& op, const Decision& d) {
+  const Mesh& mesh = d.in[0]->mesh();
+  Row row{RankContext::current().phase,
+          op.name(),
+          d.rule ? d.rule->rule().to_string() : "",
+          d.rule ? d.rule->to_string(d.assignment, mesh) : "",
+          layouts(d.in),
+          layouts(d.out),
+          d.choice.comm_ps,
+          d.choice.work_ps,
+          d.choice.reduce_ps,
+          1};
+  for (Row& r : rows_)
+    if (r.phase == row.phase && r.op == row.op && r.rule == row.rule &&
+        r.split == row.split && r.inputs == row.inputs &&
+        r.outputs == row.outputs && r.comm_ps == row.comm_ps &&
+        r.work_ps == row.work_ps) {
+      ++r.count;
+      return;
+    }
+  rows_.push_back(std::move(row));
+}
+
+std::string Decisions::table() const {
+  TextTable table("lllllrrrr", {"phase", "op", "rule", "split", "output",
+                                "count", "comm us", "work us", "reduce us"});
+  for (const Row& r : rows_)
+    table.add({r.phase, r.op, r.rule.substr(0, r.rule.find(" |")), r.split,
+               r.outputs, grouped(r.count), us_text(r.comm_ps),
+               us_text(r.work_ps), us_text(r.reduce_ps)});
+  return table.to_string();
+}
+
+Json Decisions::json() const {
+  Json list = Json::array();
+  for (const Row& r : rows_)
+    list.push_back({{"phase", r.phase},
+                    {"op", r.op},
+                    {"rule", r.rule},
+                    {"split", r.split},
+                    {"inputs", r.inputs},
+                    {"outputs", r.outputs},
+                    {"count", r.count},
+                    {"comm_us", us(r.comm_ps)},
+                    {"work_us", us(r.work_ps)},
+                    {"reduce_us", us(r.reduce_ps)}});
+  return list;
+}
+
+Json explain_op(const OpQuestion& question, const RunOptions& options) {
+  const DryAnswer answer = run_dry(question, options);
+  print_answer(question, options, answer);
+  return {{"rule", answer.decision.rule
+                       ? Json(answer.decision.rule->rule().to_string())
+                       : Json(nullptr)},
+          {"assignments", assignment_json(answer)},
+          {"collectives", comm_json(comm_rows(answer.forward), false)},
+          {"backward", comm_json(comm_rows(answer.backward), false)}};
+}
+
+}  // namespace dtensor::examples

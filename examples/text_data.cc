@@ -1,0 +1,97 @@
+#include "examples/text_data.h"
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "dtensor/program.h"
+#include "ops/kernels/philox.h"
+#include "placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+std::string read(const std::string& path) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
+  check(file != nullptr, "text", "cannot read {}: {}; name a file that exists",
+        path, std::strerror(errno));
+  std::string text;
+  std::array<char, 1 << 16> chunk;
+  while (size_t n = std::fread(chunk.data(), 1, chunk.size(), file.get()))
+    text.append(chunk.data(), n);
+  check(!std::ferror(file.get()), "text", "cannot read {}: {}; name a file",
+        path, std::strerror(errno));
+  return text;
+}
+
+// Row r is the n bytes at offset(r), and the n bytes after its first.
+Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
+                 const std::function<int64_t(int64_t)>& offset) {
+  Batch batch{Tensor::empty({rows, n}, DType::kI64),
+              Tensor::empty({rows, n}, DType::kI64)};
+  auto* in = batch.inputs.ptr<int64_t>();
+  auto* out = batch.targets.ptr<int64_t>();
+  if (!in) return batch;  // a dry run has no data
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* from =
+        reinterpret_cast<const unsigned char*>(bytes.data()) + offset(r);
+    for (int64_t i = 0; i < n; ++i) {
+      in[r * n + i] = from[i];
+      out[r * n + i] = from[i + 1];
+    }
+  }
+  return batch;
+}
+
+}  // namespace
+
+TextData TextData::file(const std::string& path) { return {path, read(path)}; }
+
+TextData TextData::licences() {
+  std::string all;
+  for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"})
+    all += read(std::string("/usr/share/common-licenses/") + name);
+  return {"the licence texts of Debian", std::move(all)};
+}
+
+double TextData::entropy() const {
+  std::array<int64_t, 256> count{};
+  for (char c : bytes_) ++count[static_cast<unsigned char>(c)];
+  double sum = 0;
+  for (int64_t c : count) {
+    const double p = static_cast<double>(c) / static_cast<double>(size());
+    if (c) sum -= p * std::log(p);
+  }
+  return sum;
+}
+
+void TextData::require(int64_t n) const {
+  check(size() >= n, "text",
+        "{} has {} bytes, but a window needs {}; take a longer text or a "
+        "smaller --seq",
+        name_, size(), n);
+}
+
+Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,
+                        int64_t step) const {
+  return make_batch(bytes_, rows, seq, [&](int64_t r) {
+    const kernels::Philox4 p = kernels::philox_block(
+        seed, static_cast<uint64_t>(step), static_cast<uint64_t>(r));
+    const uint64_t x = uint64_t{p.x[1]} << 32 | p.x[0];
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<int64_t>(Wide{x} * static_cast<uint64_t>(size() - seq) >>
+                                64);
+  });
+}
+
+Batch TextData::consecutive(int64_t first, int64_t rows, int64_t seq) const {
+  return make_batch(bytes_, rows, seq - 1,
+                    [&](int64_t r) { return (first + r) * seq; });
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,318 @@
+// Trains a language model on the bytes of a text, on any mesh.
+//
+// What each step sends is predicted by a dry run before the first step, and
+// counted by the loops that copy while it runs. The two have to agree.
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "dtensor/comm_table.h"
+#include "dtensor/text_table.h"
+#include "examples/progress.h"
+#include "examples/trainer.h"
+#include "nn/generate.h"
+#include "nn/pretrained.h"
+#include "placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Flags {
+  TrainConfig train;
+  std::string text, eval, save;
+  int64_t sample = 200;
+};
+
+struct ParameterRow {
+  std::string name;
+  Shape shape, local_shape;
+  std::string layout;
+  int64_t bytes;
+};
+
+// What the ranks leave behind: each its slot of `events`, rank 0 the rest.
+struct Report {
+  std::vector<double> losses, norms, seconds;
+  std::vector<ParameterRow> parameters;  // rank 0's
+  std::vector<std::vector<CommEvent>> events;
+  double eval_loss = 0;
+  std::string sample;
+};
+
+std::string dimensions(const Shape& s) {
+  std::string text;
+  for (int64_t n : s) text += (text.empty() ? "" : "x") + std::to_string(n);
+  return text;
+}
+
+std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
+  std::vector<ParameterRow> rows;
+  for (const nn::NamedParameter& p : model.named_parameters())
+    rows.push_back({p.name, p.tensor.shape(), p.tensor.local().shape(),
+                    p.tensor.layout().to_string(p.tensor.mesh()),
+                    p.tensor.local().bytes()});
+  return rows;
+}
+
+std::string parameter_table(const std::vector<ParameterRow>& rows) {
+  TextTable table("lllrr",
+                  {"parameter", "shape", "layout", "local", "bytes per rank"});
+  int64_t bytes = 0;
+  for (const ParameterRow& r : rows) {
+    table.add({r.name, dimensions(r.shape), r.layout, dimensions(r.local_shape),
+               grouped(r.bytes)});
+    bytes += r.bytes;
+  }
+  table.add({"total", "", "", "", grouped(bytes)});
+  return table.to_string();
+}
+
+// Terminals are not for control bytes or broken UTF-8.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if ((c < ' ' && c != '\n' && c != '\t') || c == 127) c = '?';
+  return text;
+}
+
+int64_t received(const std::vector<CommEvent>& events) {
+  int64_t sum = 0;
+  for (const CommEvent& e : events) sum += e.counted;
+  return sum;
+}
+
+// The steps of one rank, with what rank 0 prints and keeps.
+void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
+                 Trainer& trainer, Report& report) {
+  const bool speaks = rt.rank() == 0;
+  const TrainConfig& config = flags.train;
+  const double tokens = static_cast<double>(config.batch * config.model.seq);
+  Progress progress(config.steps);
+  RankContext& context = rt.context();
+  std::vector<CommEvent>& first = report.events[static_cast<size_t>(rt.rank())];
+  context.record = true;
+  for (int64_t i = 0; i < config.steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const StepResult result = trainer.step(i, text);
+    const std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+    if (i == 0)
+      first = std::move(context.events);
+    else
+      check(context.events.size() == first.size() &&
+                received(context.events) == received(first),
+            "train",
+            "step {} received {} bytes in {} collectives on rank {}, but step "
+            "0 {} in {}; every step has to send the same",
+            i, received(context.events), context.events.size(), rt.rank(),
+            received(first), first.size());
+    context.events.clear();
+    check(std::isfinite(result.loss) && std::isfinite(result.grad_norm),
+          "train",
+          "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
+          "may help",
+          i, result.loss, result.grad_norm);
+    if (!speaks) continue;
+    report.losses.push_back(result.loss);
+    report.norms.push_back(result.grad_norm);
+    report.seconds.push_back(took.count());
+    progress.show(i + 1, fmt::format("loss {:.4f}  {:.0f} tokens/s",
+                                     result.loss, tokens / took.count()));
+  }
+  context.record = false;
+}
+
+void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
+                const TextData* eval, Report& report) {
+  const bool speaks = rt.rank() == 0;
+  Trainer trainer(flags.train, rt.mesh());
+  if (speaks) {
+    report.parameters = parameter_rows(trainer.model());
+    fmt::print("{}\n", parameter_table(report.parameters));
+    std::fflush(stdout);
+  }
+  train_steps(rt, flags, text, trainer, report);
+  const double eval_loss = eval ? trainer.evaluate(*eval) : 0;
+  std::vector<int64_t> sample;
+  if (flags.sample)
+    sample = nn::generate(trainer.model(),
+                          {.tokens = flags.sample,
+                           .seed = static_cast<uint64_t>(flags.train.seed)});
+  if (!flags.save.empty())
+    nn::save_pretrained(trainer.model(), caller_path(flags.save));
+  if (!speaks) return;
+  report.eval_loss = eval_loss;
+  for (int64_t token : sample)
+    report.sample += static_cast<char>(static_cast<unsigned char>(token));
+}
+
+// The median over the steps after the first two, which warm up.
+double tokens_per_second(const Report& report, const TrainConfig& config) {
+  std::vector<double> s = report.seconds;
+  if (s.size() > 2) s.erase(s.begin(), s.begin() + 2);
+  std::sort(s.begin(), s.end());
+  const size_t half = s.size() / 2;
+  const double median = s.size() % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
+  return static_cast<double>(config.batch * config.model.seq) / median;
+}
+
+Json to_json(const Report& report, const Flags& flags,
+             const std::vector<CommRow>& rows) {
+  Json parameters = Json::array();
+  for (const ParameterRow& p : report.parameters)
+    parameters.push_back(
+        {{"name", p.name},
+         {"shape", std::vector<int64_t>(p.shape.begin(), p.shape.end())},
+         {"local_shape",
+          std::vector<int64_t>(p.local_shape.begin(), p.local_shape.end())},
+         {"layout", p.layout},
+         {"bytes_per_rank", p.bytes}});
+  Json json = {{"losses", report.losses},
+               {"grad_norms", report.norms},
+               {"parameters", std::move(parameters)},
+               {"collectives", comm_json(rows, true)},
+               {"tokens_per_second", tokens_per_second(report, flags.train)},
+               {"sample", report.sample},
+               {"eval_loss", nullptr}};
+  if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
+  return json;
+}
+
+// Better to hear of it now than after the training.
+void make_folder(const std::string& folder) {
+  const std::string path = caller_path(folder);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && access(path.c_str(), W_OK) != 0)
+    error = std::error_code(errno, std::generic_category());
+  check(!error, "--save", "cannot write to {}: {}; name another folder", folder,
+        error.message());
+}
+
+// Before the system has to kill somebody.
+void check_memory(const Prediction& p, int64_t ranks) {
+  struct sysinfo info;
+  if (sysinfo(&info) != 0) return;
+  const double have = static_cast<double>(info.totalram) * info.mem_unit;
+  const double need =
+      static_cast<double>(p.peak_bytes) * static_cast<double>(ranks);
+  check(need <= have, "train",
+        "{} ranks need up to {:.1f} GB, but this machine has {:.1f} GB; make "
+        "the model or the batch smaller, or add --dry-run",
+        ranks, need / 1e9, have / 1e9);
+}
+
+// Predicted bytes against the dry run's, counted ones against both.
+void check_agreement(const std::vector<CommRow>& predicted,
+                     const std::vector<CommRow>& ran) {
+  check(predicted.size() == ran.size(), "train",
+        "{} kinds of collectives were predicted, but {} ran", predicted.size(),
+        ran.size());
+  for (size_t i = 0; i < ran.size(); ++i) {
+    const CommRow &p = predicted[i], &r = ran[i];
+    check(p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
+              p.phase == r.phase && p.count == r.count &&
+              p.predicted == r.predicted && r.predicted == r.counted,
+          "train",
+          "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
+          "on {} for {} ({}) ran, {} bytes planned and {} counted",
+          p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
+          r.axis, r.op, r.phase, r.predicted, r.counted);
+  }
+}
+
+void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
+                  const Prediction& p) {
+  const TrainConfig& c = flags.train;
+  fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
+             c.model.name, mesh.to_string(), grouped(p.parameters), c.dtype,
+             grouped(p.parameter_bytes));
+  fmt::print("text: {}, {} bytes, entropy {:.3f} nats per byte\n\n",
+             text.name(), grouped(text.size()), text.entropy());
+}
+
+void train(const Program& program, const Flags& flags, const TextData& text,
+           const TextData* eval, const Prediction& prediction) {
+  const RunOptions options = program.run_options();
+  Report report;
+  report.events.resize(static_cast<size_t>(options.world));
+  run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
+
+  const std::vector<CommRow> predicted = comm_rows(prediction.events);
+  std::vector<CommRow> rows = comm_rows(merge_events(report.events));
+  fmt::print(
+      "\ncollectives of a step, in the most bytes that a rank "
+      "receives:\n{}\n",
+      comm_table(rows, true));
+  fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
+             report.losses.back(), tokens_per_second(report, flags.train));
+  if (eval)
+    fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
+               report.eval_loss);
+  if (!flags.save.empty()) fmt::print("saved to {}\n", flags.save);
+  if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
+  program.write_json(to_json(report, flags, rows));
+  check_agreement(predicted, rows);
+  fmt::print("\npredicted and counted bytes agree\n");
+}
+
+int train_main(int argc, char** argv) {
+  Flags flags;
+  Program program({.about = "Trains a language model on the bytes of a text.",
+                   .mesh = "dp=2,tp=2"});
+  add_train_flags(program, flags.train);
+  program.add("--text", &flags.text,
+              "file to train on (default: Debian's licence texts)");
+  program.add("--sample", &flags.sample, "bytes of text to generate");
+  program.add("--eval", &flags.eval, "file to report the loss of");
+  program.add("--save", &flags.save,
+              "folder for config.json and model.safetensors");
+  std::optional<TextData> text, eval;
+  Prediction prediction;
+  const auto prepare = [&] {
+    TrainConfig& config = flags.train;
+    config.validate(program.mesh());
+    text =
+        flags.text.empty() ? TextData::licences() : TextData::file(flags.text);
+    text->require(config.model.seq + 1);
+    if (!flags.eval.empty()) {
+      check(config.model.seq >= 2, "--eval",
+            "windows of {} byte predict nothing; write --seq 2 or more",
+            config.model.seq);
+      eval = TextData::file(flags.eval);
+      eval->require(config.model.seq);
+    }
+    if (!flags.save.empty() && !program.dry_run()) make_folder(flags.save);
+    // Whatever does not fit together is found here, before any rank starts.
+    prediction = predict(config, program.run_options());
+    if (!program.dry_run())
+      check_memory(prediction, program.mesh().num_ranks());
+  };
+  return program.main(argc, argv, prepare, [&] {
+    print_header(flags, program.mesh(), *text, prediction);
+    if (!program.dry_run())
+      return train(program, flags, *text, eval ? &*eval : nullptr, prediction);
+    const std::vector<CommRow> rows = comm_rows(prediction.events);
+    fmt::print(
+        "collectives of a step, in the most bytes that a rank "
+        "receives:\n{}\npeak memory of a rank: {} bytes\n",
+        comm_table(rows, false), grouped(prediction.peak_bytes));
+    program.write_json({{"collectives", comm_json(rows, false)},
+                        {"peak_bytes", prediction.peak_bytes}});
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::examples
+
+int main(int argc, char** argv) {
+  return dtensor::examples::train_main(argc, argv);
+}

@@ -1,0 +1,55 @@
+#include "examples/train_config.h"
+
+#include "placement/error.h"
+
+namespace dtensor::examples {
+
+void add_train_flags(Program& program, TrainConfig& c) {
+  program.add("--model", &c.model.name, "the architecture", {"gpt", "llama"});
+  program.add("--layers", &c.model.layers, "blocks", 1);
+  program.add("--hidden", &c.model.hidden, "width, a multiple of heads", 1);
+  program.add("--heads", &c.model.heads, "query heads", 1);
+  program.add("--kv-heads", &c.model.kv_heads,
+              "key and value heads, of llama (default: as many as heads)", 1);
+  program.add("--ffn", &c.model.ffn,
+              "width of the MLP (default: gpt 4, llama 8/3 x hidden)", 1);
+  program.add("--seq", &c.model.seq, "bytes in a window", 1);
+  program.add("--batch", &c.batch, "windows in a step, split over dp", 1);
+  program.add("--steps", &c.steps, "updates", 1);
+  program.add("--lr", &c.lr, "the highest learning rate");
+  program.add("--warmup", &c.warmup,
+              "steps of warm-up (default: 10, at most steps / 10)");
+  program.add("--weight-decay", &c.weight_decay, "of matrices");
+  program.add("--clip", &c.clip, "the largest norm of the gradient, 0: any");
+  program.add("--seed", &c.seed, "of weights, batches and sample");
+  program.add("--dtype", &c.dtype, "of parameters and activations",
+              {"f32", "f64", "bf16"});
+  program.add("--layout", &c.layouts,
+              "PATTERN=PLACEMENTS of parameters, such as '*.c_fc.weight=R,S1'; "
+              "may be repeated");
+}
+
+nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
+  nn::ParallelPlan plan;
+  for (const std::string& text : layouts) {
+    const size_t at = text.find('=');
+    check(at != text.npos && at > 0 && at + 1 < text.size(), "--layout",
+          "'{}' is no PATTERN=PLACEMENTS; write '*.c_fc.weight=R,S1' or the "
+          "like",
+          text);
+    plan.emplace_back(text.substr(0, at), Placements(text.substr(at + 1)));
+  }
+  for (auto& entry : nn::default_plan(model, mesh))
+    plan.push_back(std::move(entry));
+  return plan;
+}
+
+void TrainConfig::validate(const Mesh& mesh) {
+  model.dtype = parse_dtype(dtype);
+  model.validate();
+  check(warmup <= steps, "--warmup", "{} steps of {}; write at most {}", warmup,
+        steps, steps);
+  plan(mesh);
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,57 @@
+// The training loop's body, on tensors with or without data.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dtensor/rank_context.h"
+#include "examples/text_data.h"
+#include "examples/train_config.h"
+#include "nn/language_model.h"
+#include "nn/optimizer.h"
+#include "nn/schedule.h"
+
+namespace dtensor::examples {
+
+struct StepResult {
+  double loss;       // before the update
+  double grad_norm;  // global, before clipping
+};
+
+// A model and its optimizer on this rank. Every rank makes one.
+class Trainer {
+ public:
+  // `config` has been validated.
+  Trainer(const TrainConfig& config, const Mesh& mesh);
+
+  // Collective. Both are 0 in a dry run.
+  StepResult step(int64_t i, const TextData& text);
+  // The mean cross-entropy of the text, in windows of seq. Collective.
+  double evaluate(const TextData& text) const;
+  const nn::LanguageModel& model() const { return *model_; }
+
+ private:
+  DistTensor spread(const Tensor& rows) const;
+  TrainConfig config_;
+  Mesh mesh_;
+  std::unique_ptr<nn::LanguageModel> model_;
+  nn::AdamW optimizer_;
+  nn::CosineSchedule schedule_;
+};
+
+// What one rank holds, and what one training step sends.
+struct Prediction {
+  std::vector<CommEvent> events;
+  int64_t peak_bytes = 0;
+  int64_t parameter_bytes = 0;
+  int64_t parameters = 0;  // elements of all ranks, each counted once
+};
+
+// From a dry run of one training step: the same code, without data. `trace`
+// (may be empty) is told of the step's operators.
+using Trace = std::function<void(const Op&, const Decision&)>;
+Prediction predict(const TrainConfig&, const RunOptions&,
+                   const Trace& trace = {});
+
+}  // namespace dtensor::examples

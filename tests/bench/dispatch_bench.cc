@@ -1,0 +1,94 @@
+// What an operator costs beyond its kernel, on operands so small that the
+// kernel is almost nothing. Each pair runs the kernel alone and the operator on
+// the same 8x8 operands; the overhead is the difference.
+//
+//   bazel run -c opt //tests/bench:dispatch_bench
+#include <benchmark/benchmark.h>
+
+#include "dtensor/runtime.h"
+#include "ops/contraction.h"
+#include "ops/functions.h"
+#include "ops/grad.h"
+#include "ops/kernels/kernels.h"
+#include "ops/pointwise.h"
+#include "ops/random.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int64_t kSize = 8;
+
+// Runs the loop of a benchmark as the only rank of a run.
+void on_one_rank(benchmark::State& state,
+                 const std::function<void(const Mesh&)>& body) {
+  run(1, [&](Runtime& rt) {
+    NoGrad no_grad;
+    Mesh mesh = rt.mesh({{"dp", 1}});
+    body(mesh);
+  });
+  state.SetItemsProcessed(state.iterations());
+}
+
+DistTensor operand(const Mesh& mesh, uint64_t stream) {
+  return randn({kSize, kSize}, mesh, {}, DType::kF32, {1, stream});
+}
+
+void AddKernel(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    DistTensor a = operand(mesh, 1), b = operand(mesh, 2), c = operand(mesh, 3);
+    kernels::Pointwise p;
+    p.shape = {kSize, kSize};
+    p.out = c.local().data();
+    p.in[0] = a.local().data();
+    p.in[1] = b.local().data();
+    p.strides[0] = p.strides[1] = {kSize, 1};
+    for (auto _ : state)
+      kernels::binary(nullptr, fn::binary_index_of<fn::Add>, DType::kF32, p);
+  });
+}
+BENCHMARK(AddKernel);
+
+void AddOp(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    DistTensor a = operand(mesh, 1), b = operand(mesh, 2);
+    for (auto _ : state) benchmark::DoNotOptimize(add(a, b));
+  });
+}
+BENCHMARK(AddOp);
+
+void MatmulKernel(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    DistTensor a = operand(mesh, 1), b = operand(mesh, 2), c = operand(mesh, 3);
+    kernels::Gemm g;
+    g.m = g.n = g.k = kSize;
+    g.a = a.local().data();
+    g.b = b.local().data();
+    g.c = c.local().data();
+    g.a_m = g.b_k = g.c_m = kSize;
+    g.a_k = g.b_n = g.c_n = 1;
+    for (auto _ : state) kernels::gemm(nullptr, DType::kF32, g);
+  });
+}
+BENCHMARK(MatmulKernel);
+
+void MatmulOp(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    DistTensor a = operand(mesh, 1), b = operand(mesh, 2);
+    for (auto _ : state) benchmark::DoNotOptimize(matmul(a, b));
+  });
+}
+BENCHMARK(MatmulOp);
+
+// (x * 2).sum() and its gradient: forward, graph and backward pass.
+void SumOfProductAndGradient(benchmark::State& state) {
+  run(1, [&](Runtime& rt) {
+    DistTensor x = operand(rt.mesh({{"dp", 1}}), 1).set_requires_grad();
+    for (auto _ : state) benchmark::DoNotOptimize(grad(sum(mul(x, 2.0)), {x}));
+  });
+}
+BENCHMARK(SumOfProductAndGradient);
+
+}  // namespace
+}  // namespace dtensor
+
+BENCHMARK_MAIN();

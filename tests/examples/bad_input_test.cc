@@ -1,0 +1,125 @@
+// Bad input ends with exit code 2 and one sentence that has the values.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+struct Case {
+  std::string program, args;
+  std::string says;  // part of the sentence
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.program << " " << c.args;
+}
+
+class BadInput : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BadInput, IsOneSentence) {
+  const Case& c = GetParam();
+  const Ran r = run_program(c.program, c.args);
+  EXPECT_EQ(r.code, 2) << c.args << "\n" << r.err;
+  EXPECT_EQ(r.out, "") << c.args;
+  EXPECT_LE(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;
+  EXPECT_NE(r.err.find(c.says), r.err.npos) << c.args << "\n" << r.err;
+}
+
+// Small, so that what is accepted by mistake ends soon.
+const char kTiny[] =
+    " --layers 1 --hidden 8 --heads 2 --seq 8 --batch 2 --steps 1 --sample 0 ";
+
+std::vector<Case> train_cases() {
+  const std::string short_text = write_file("short", "8 bytes.");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--mesh dp=2,dp=2", "twice"},
+      {"--mesh dp=0", "size 0"},
+      {"--mesh tp=-1", "size -1"},
+      {"--mesh zz=2", "zz"},
+      {"--mesh dp", "dp=2,tp=4"},
+      {"--mesh ''", "dp=2,tp=4"},
+      {"--mesh dp=4096", "4096 ranks"},
+      {"--mesh dp=99999999999999", "99999999999999"},
+      {"--text /no/such/file", "/no/such/file"},
+      {"--text /", "cannot read /"},
+      {"--eval /no/such/file", "/no/such/file"},
+      {"--save /proc/none", "/proc/none"},
+      {"--json /no/such/file.json", "/no/such/file.json"},
+      {"--leyers 2", "did you mean --layers"},
+      {"--unknown", "there is no flag --unknown"},
+      {"-x", "there is no flag -x"},
+      {"word", "'word'"},
+      {"--batch", "a value is missing"},
+      {"--model bert", "gpt, llama"},
+      {"--dtype f16", "f32, f64, bf16"},
+      {"--lr nan", "not finite"},
+      {"--lr inf", "not finite"},
+      {"--lr -1", "-1 is too small"},
+      {"--lr 1e999", "too large"},
+      {"--lr fast", "'fast'"},
+      {"--clip -0.5", "-0.5 is too small"},
+      {"--weight-decay nan", "not finite"},
+      {"--warmup -1", "-1 is too small"},
+      {"--warmup 2", "2 steps of 1"},
+      {"--seed -1", "-1 is too small"},
+      {"--batch 0", "0 is too small"},
+      {"--batch 1.5", "'1.5'"},
+      {"--batch 99999999999999999999", "too large"},
+      {"--kv-heads 1", "kv-heads"},
+      {"--kv-heads 0", "0 is too small"},
+      {"--hidden 9", "9"},
+      {"--hidden 9000000000000000000 --heads 1", "9000000000000000000"},
+      {"--model llama --hidden 16 --heads 4 --kv-heads 3", "3"},
+      {"--model llama --hidden 6", "3"},
+      {"--text " + short_text, "8 bytes"},
+      {"--eval " + short_text + " --seq 9", "8 bytes"},
+      {"--layout nonsense", "nonsense"},
+      {"--layout '*.nothing=R,R'", "nothing"},
+      {"--layout '*.c_fc.weight=R,S7'", "S7"},
+  };
+  std::vector<Case> list;
+  for (const auto& [args, says] : cases)
+    list.push_back({"train", kTiny + args, says});
+  return list;
+}
+
+std::vector<Case> other_cases() {
+  return {
+      {"explain", "", "--op matmul"},
+      {"explain", "--op matmul --model gpt", "--op matmul"},
+      {"explain", "--op nothing --in 4x4", "there is no 'nothing'"},
+      {"explain", "--op matmul", "no inputs"},
+      {"explain", "--op matmul --in 4x4", "2 inputs"},
+      {"explain", "--op matmul --in 4x4 --in 5x4", "4"},
+      {"explain", "--op matmul --in 4x4:S2,R --in 4x4", "S2"},
+      {"explain", "--op matmul --in 4x4:Q,R --in 4x4", "Q"},
+      {"explain", "--op matmul --in 4x4:R --in 4x4", "R"},
+      {"explain", "--op matmul --in 4y4:R,R --in 4x4", "4y4"},
+      {"explain", "--op 'mk,kn->' --in 4x4:R,R", "1"},
+      {"explain", "--op matmul --in 4x4 --in 4x4 --cost /no/file", "/no/file"},
+      {"explain", "--op matmul --in 4x4 --in 4x4 --mesh a=2,a=2", "twice"},
+      {"explain", "--op softmax --in 4x4 --ints 1,2,3", "3 and 0"},
+      {"explain", "--op softmax --in 4x4 --ints x", "'x'"},
+      {"explain", "--op slice --in 4x4 --reals 0.5", "0 other"},
+      {"explain", "--op attention --in 4x4 --in 4x4 --in 4x4", "[4, 4]"},
+      {"explain", "--model gpt --in 4x4", "--op"},
+      {"explain", "--model gpt --mesh zz=4", "zz"},
+      {"explain", "--model gpt --hidden 100", "100"},
+      {"01_mesh", "--mesh dp=0", "size 0"},
+      {"02_placements", "--mesh dp=2,tp=2", "dp"},
+      {"03_tp_mlp", "--mesh dp=2", "dp"},
+      {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
+      {"04_dp_tp_train", "--mesh 2x2", "a0"},
+      {"04_dp_tp_train", "--steps 3", "--steps"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Train, BadInput, ::testing::ValuesIn(train_cases()));
+INSTANTIATE_TEST_SUITE_P(Others, BadInput, ::testing::ValuesIn(other_cases()));
+
+}  // namespace
+}  // namespace dtensor::testing

@@ -1,0 +1,140 @@
+// What explain says of operators and models.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const char kMatmul[] =
+    "--op matmul --mesh dp=2,tp=4 --in 8192x1024:S0,R --in 1024x4096:R,S1 ";
+
+Json explain(const std::string& args) {
+  const Ran r = run_program("explain", args + " --json");
+  EXPECT_EQ(r.code, 0) << args << "\n" << r.err;
+  const Json json = Json::parse(r.out, nullptr, false);
+  EXPECT_TRUE(json.is_object()) << args << ": not JSON alone:\n" << r.out;
+  return json;
+}
+
+int64_t bytes(const Json& rows, const std::string& axis = "") {
+  int64_t sum = 0;
+  for (const Json& row : rows)
+    if (axis.empty() || row["axis"] == axis)
+      sum += row["bytes_predicted"].get<int64_t>();
+  return sum;
+}
+
+TEST(Explain, PricesEveryAssignment) {
+  const Json json = explain(kMatmul);
+  EXPECT_EQ(json["rule"], "mk,kn->mn | linear 0; linear 1");
+  // Each of two axes splits m, k, n or nothing.
+  ASSERT_EQ(json["assignments"].size(), 16u);
+  int chosen = 0;
+  double last = 0;
+  for (const Json& a : json["assignments"]) {
+    const double total = a["comm_us"].get<double>() +
+                         a["work_us"].get<double>() +
+                         a["reduce_us"].get<double>();
+    EXPECT_GE(total, last) << "not sorted: " << a;
+    last = total;
+    chosen += a["chosen"].get<bool>();
+  }
+  EXPECT_EQ(chosen, 1);
+  const Json& best = json["assignments"][0];
+  EXPECT_EQ(best["split"], "m: dp; n: tp");
+  EXPECT_EQ(best["chosen"], true);
+  EXPECT_EQ(best["comm_us"], 0);
+  EXPECT_EQ(best["reduce_us"], 0);
+  // 2 * 8192 * 1024 * 4096 flops over 8 ranks at 100 GFLOP/s.
+  EXPECT_NEAR(best["work_us"].get<double>(), 2.0 * 8192 * 1024 * 4096 / 8 / 1e5,
+              1e-3);
+  EXPECT_TRUE(json["collectives"].empty());
+  // dA is partial over tp, dB over dp: an all-reduce of n bytes brings a rank
+  // 2 (p-1)/p n.
+  EXPECT_EQ(bytes(json["backward"], "tp"), 4 * 4096 * 1024 * 2 * 3 / 4);
+  EXPECT_EQ(bytes(json["backward"], "dp"), 4 * 1024 * 1024);
+}
+
+TEST(Explain, PrintsTheAnswer) {
+  const Ran r = run_program("explain", kMatmul);
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (const char* text :
+       {"rule: mk,kn->mn", "prices: alpha 5 us, 20 GB/s, 100 GFLOP/s per rank",
+        "<- chosen", "chosen: m: dp; n: tp, at", "costs", "collectives: none",
+        "backward:", "gradient 0: f32[8192, 1024](S0,R)", "25,165,824"})
+    EXPECT_NE(r.out.find(text), r.out.npos) << text << "\n" << r.out;
+}
+
+TEST(Explain, KeepsParametersInPlace) {
+  const std::string ins = "--op matmul --mesh tp=4 --in 64x32:S1 ";
+  // Few numbers against a large matrix, which would be gathered otherwise.
+  const Json json = explain(ins + "--in 32x8:S1:parameter");
+  for (const Json& a : json["assignments"])
+    if (a["chosen"]) {
+      EXPECT_EQ(a["split"], "n: tp");
+    }
+  EXPECT_GT(bytes(json["collectives"]), 0);
+}
+
+TEST(Explain, RowThenColumnCostsMore) {
+  const std::string shape =
+      "--model gpt --layers 2 --hidden 64 --heads 4 --seq 32 --batch 4 --mesh "
+      "tp=4 ";
+  const Json megatron = explain(shape);
+  const Json swapped =
+      explain(shape +
+              "--layout '*.c_fc.weight=S1' --layout '*.c_proj.weight=S0' "
+              "--layout '*.c_fc.bias=R'");
+  EXPECT_GT(bytes(swapped["collectives"]), bytes(megatron["collectives"]));
+}
+
+TEST(Explain, AgreesWithADryRunOnAnyMesh) {
+  const Json json = explain(
+      "--model llama --layers 2 --hidden 256 --heads 16 --kv-heads 4 --batch "
+      "512 --mesh dp=512,tp=8");
+  EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
+  EXPECT_GT(json["operators"].size(), 10u);
+  for (const Json& row : json["collectives"])
+    EXPECT_GE(row["bytes_predicted"].get<int64_t>(), 0) << row;
+}
+
+TEST(Explain, KnowsOtherOperators) {
+  for (const char* args :
+       {"--op 'bshd,bthd->bhst' --mesh tp=2 --in 2x3x4x5:S2 --in 2x7x4x5:S2",
+        "--op softmax --mesh tp=2 --in 6x5:S1 --ints 1",
+        "--op embedding --mesh tp=2 --in 16x8:S0:parameter --in 3x4",
+        "--op layer_norm --mesh tp=2 --in 4x8:S0 --in 8 --in 8",
+        "--op add --mesh dp=2 --in 4x8:P --in 4x8:P"}) {
+    const Json json = explain(args);
+    EXPECT_TRUE(json["rule"].is_string()) << args << json;
+    EXPECT_FALSE(json["assignments"].empty()) << args;
+  }
+  // A view has no rule and moves nothing.
+  const Json view = explain("--op view --mesh dp=2 --in 6x4:S0 --ints 3,2,4");
+  EXPECT_TRUE(view["rule"].is_null()) << view;
+  EXPECT_TRUE(view["collectives"].empty()) << view;
+  // Partial sums add up without being reduced first.
+  const Json add = explain("--op add --mesh dp=2 --in 4x8:P --in 4x8:P");
+  EXPECT_TRUE(add["collectives"].empty()) << add;
+}
+
+TEST(Explain, TakesPricesFromAFile) {
+  const std::string file = write_file(
+      "cost.json", R"({"alpha_us": 50, "axes": {"tp": {"gb_per_s": 1}}})");
+  const Json cheap = explain(kMatmul);
+  const Json dear = explain(kMatmul + ("--cost " + file));
+  double sums[2] = {0, 0};
+  for (const Json& a : cheap["assignments"])
+    sums[0] += a["comm_us"].get<double>();
+  for (const Json& a : dear["assignments"])
+    sums[1] += a["comm_us"].get<double>();
+  EXPECT_GT(sums[1], 4 * sums[0]);
+}
+
+}  // namespace
+}  // namespace dtensor::testing

@@ -1,0 +1,85 @@
+// examples/01 to 04: what they print. They check themselves as well.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+void expect_prints(const Ran& r, const std::vector<std::string>& parts) {
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  size_t at = 0;
+  for (const std::string& part : parts) {
+    at = r.out.find(part, at);
+    ASSERT_NE(at, r.out.npos) << "'" << part << "' is missing from\n" << r.out;
+  }
+}
+
+TEST(Numbered, Mesh) {
+  expect_prints(run_program("01_mesh", ""),
+                {"mesh dp=2,tp=3: 6 ranks",
+                 "rank 4:  dp 1  tp 1  dp-group 1 4  tp-group 3 4 5",
+                 "ones summed over tp: 3"});
+  expect_prints(run_program("01_mesh", "--mesh 2x2x2"),
+                {"mesh a0=2,a1=2,a2=2: 8 ranks", "ones summed over a2: 2"});
+}
+
+TEST(Numbered, Placements) {
+  expect_prints(
+      run_program("02_placements", ""),
+      {"f32[5, 2](S0,R)", "  rank 3 holds [2,5) [0,2)", "f32[5, 2](S0,S0)",
+       "  rank 3 holds [3,5) [0,2)", "sum over split rows: f32[2](P,R)",
+       "P,R -> S0,R:\n  reduce-scatter on a: f32[8](P,R) -> f32[8](S0,R), 16 "
+       "bytes",
+       "its value: 20 25"});
+}
+
+TEST(Numbered, TensorParallelMlp) {
+  expect_prints(
+      run_program("03_tp_mlp", ""),
+      {"y: f32[64, 32](R)", "dw1: f32[32, 128](S1)", "dw2: f32[128, 32](S0)",
+       "forward", "all-reduce", "8,192", "backward", "all-reduce", "8,192",
+       "16,384   16,384", "equal to the replicated computation"});
+  // 128 columns do not divide by 3.
+  expect_prints(run_program("03_tp_mlp", "--mesh tp=3"),
+                {"equal to the replicated computation"});
+  expect_prints(run_program("03_tp_mlp", "--mesh tp=1"),
+                {"equal to the replicated computation"});
+}
+
+TEST(Numbered, DataAndTensorParallelTraining) {
+  expect_prints(run_program("04_dp_tp_train", ""),
+                {"step   0  loss", "step 199  loss", "learned"});
+}
+
+TEST(Numbered, DryRunsOfAnyMesh) {
+  const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json json = Json::parse(r.out);
+  ASSERT_EQ(json["collectives"].size(), 2u);
+  for (const Json& row : json["collectives"]) {
+    EXPECT_EQ(row["kind"], "all-reduce");
+    EXPECT_EQ(row["axis"], "tp");
+    // (p - 1) chunks of n / p, and the n - n / p that the others reduce.
+    EXPECT_EQ(row["bytes_predicted"], 4 * 2 * (2048 - 2048 / 64));
+  }
+  EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
+  for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train"})
+    EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
+}
+
+TEST(Numbered, JsonOfARunHasBothCounts) {
+  const Ran r = run_program("03_tp_mlp", "--json -");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.err.find("y: f32[64, 32](R)"), r.err.npos);
+  for (const Json& row : Json::parse(r.out)["collectives"])
+    EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]) << row;
+}
+
+}  // namespace
+}  // namespace dtensor::testing

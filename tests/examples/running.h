@@ -1,0 +1,23 @@
+// Runs the programs of examples/ as a user does.
+#pragma once
+#include <string>
+
+namespace dtensor::testing {
+
+struct Ran {
+  int code;  // exit status; 128 + n for signal n
+  std::string out, err;
+};
+
+// `examples/NAME ARGS` through the shell, at most a minute. `environment` goes
+// in front: "A=b".
+Ran run_program(const std::string& name, const std::string& args,
+                const std::string& environment = "");
+
+// A file of this test with that content; returns its path.
+std::string write_file(const std::string& name, const std::string& content);
+std::string read_file(const std::string& path);
+// A path for a file of this test.
+std::string temporary(const std::string& name);
+
+}  // namespace dtensor::testing

@@ -1,0 +1,227 @@
+// Small training runs: equal on every mesh, predicted as counted.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const char kTiny[] =
+    " --layers 2 --hidden 12 --heads 3 --seq 10 --batch 5 --steps 4 --lr 1e-3 "
+    "--dtype f64 --sample 0 --json - ";
+
+Json train(const std::string& args) {
+  const Ran r = run_program("train", kTiny + args);
+  EXPECT_EQ(r.code, 0) << args << "\n" << r.err;
+  const Json json = Json::parse(r.out, nullptr, false);
+  EXPECT_TRUE(json.is_object()) << args << ": not JSON alone:\n" << r.out;
+  return json;
+}
+
+void expect_close(const Json& a, const Json& b, double tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i].get<double>() / b[i].get<double>(), 1, tolerance)
+        << what << " of step " << i;
+}
+
+void expect_counted(const Json& json, const std::string& mesh) {
+  for (const Json& row : json["collectives"]) {
+    EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]) << mesh << row;
+    EXPECT_GT(row["count"].get<int64_t>(), 0) << mesh << row;
+    for (const char* field : {"axis", "kind", "op", "phase"})
+      EXPECT_TRUE(row[field].is_string() && row[field] != "") << mesh << row;
+  }
+}
+
+void expect_equal_on_meshes(const std::string& model) {
+  const Json one = train(model + "--mesh dp=1");
+  EXPECT_EQ(one["losses"].size(), 4u);
+  EXPECT_TRUE(one["collectives"].empty()) << one["collectives"];
+  EXPECT_NEAR(one["losses"][0].get<double>(), std::log(256), 1);
+  // Heads that do not divide; fewer heads than ranks; fewer windows than
+  // ranks, so that some parts are empty.
+  for (const char* mesh : {"dp=2,tp=2", "tp=3", "tp=2,dp=2", "tp=4", "dp=6"}) {
+    const Json json = train(model + "--mesh " + mesh);
+    expect_close(json["losses"], one["losses"], 1e-11, mesh);
+    expect_close(json["grad_norms"], one["grad_norms"], 1e-10, mesh);
+    expect_counted(json, mesh);
+    EXPECT_FALSE(json["collectives"].empty()) << mesh;
+  }
+}
+
+TEST(Train, GptIsEqualOnEveryMesh) { expect_equal_on_meshes("--model gpt "); }
+TEST(Train, LlamaIsEqualOnEveryMesh) {
+  expect_equal_on_meshes("--model llama --heads 6 --kv-heads 2 ");
+}
+
+TEST(Train, OtherTypesRun) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Ran r = run_program(
+        "train",
+        "--layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 --steps 3 "
+        "--sample 0 --json - --mesh dp=2,tp=2 --dtype " +
+            std::string(dtype));
+    ASSERT_EQ(r.code, 0) << r.err;
+    const Json json = Json::parse(r.out);
+    expect_counted(json, dtype);
+    EXPECT_NEAR(json["losses"][0].get<double>(), std::log(256), 1);
+  }
+}
+
+TEST(Train, ReportsParameters) {
+  const Json json = train("--mesh dp=2,tp=2");
+  int64_t elements = 0, bytes = 0;
+  std::map<std::string, Json> by_name;
+  for (const Json& p : json["parameters"]) {
+    by_name[p["name"]] = p;
+    int64_t n = 1, local = 1;
+    for (int64_t d : p["shape"]) n *= d;
+    for (int64_t d : p["local_shape"]) local *= d;
+    elements += n;
+    bytes += p["bytes_per_rank"].get<int64_t>();
+    EXPECT_EQ(p["bytes_per_rank"], local * 8) << p;
+    EXPECT_LE(local, n) << p;
+  }
+  // wte and wpe; per block two norms, four matrices, the MLP; the last norm.
+  EXPECT_EQ(elements, 256 * 12 + 10 * 12 +
+                          2 * (4 * 12 + 4 * (144 + 12) + 2 * 48 * 12 + 60) +
+                          24);
+  EXPECT_LT(bytes, elements * 8);
+  const Json fc = by_name["transformer.h.0.mlp.c_fc.weight"];
+  EXPECT_EQ(fc["shape"], Json({48, 12}));
+  EXPECT_EQ(fc["local_shape"], Json({24, 12}));
+  EXPECT_EQ(fc["layout"], "R,S0");
+}
+
+TEST(Train, HasTheFieldsOfTheResult) {
+  const Json json = train("--mesh dp=1");
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "collectives", "eval_loss", "grad_norms", "losses",
+                       "parameters", "sample", "tokens_per_second"}));
+  EXPECT_TRUE(json["eval_loss"].is_null());
+  EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
+}
+
+TEST(Train, PrintsTables) {
+  const Ran r = run_program(
+      "train",
+      "--layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 --steps 3 "
+      "--sample 30 --mesh dp=2,tp=2");
+  ASSERT_EQ(r.code, 0) << r.err;
+  for (const char* text : {"transformer.wte.weight", "predicted", "counted",
+                           "all-reduce", "predicted and counted bytes agree",
+                           "tokens/s", "sample:", "70,885 bytes"})
+    EXPECT_NE(r.out.find(text), r.out.npos) << text << "\n" << r.out;
+  EXPECT_NE(r.err.find("step 3/3"), r.err.npos) << r.err;
+}
+
+TEST(Train, DryRunSaysWhatTheRunSends) {
+  const Json ran = train("--mesh dp=2,tp=2");
+  const Json dry = train("--mesh dp=2,tp=2 --dry-run");
+  EXPECT_GT(dry["peak_bytes"].get<int64_t>(), 0);
+  ASSERT_EQ(dry["collectives"].size(), ran["collectives"].size());
+  for (size_t i = 0; i < dry["collectives"].size(); ++i) {
+    Json row = ran["collectives"][i];
+    row.erase("bytes_counted");
+    EXPECT_EQ(dry["collectives"][i], row);
+  }
+}
+
+TEST(Train, DryRunTakesAnyMesh) {
+  const Json json = train("--mesh dp=64,tp=64 --dry-run --batch 64");
+  EXPECT_GT(json["collectives"].size(), 0u);
+}
+
+TEST(Train, SamplesAreTheSameOnEveryMesh) {
+  std::string first;
+  for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"}) {
+    const Json json = train("--sample 40 --mesh " + std::string(mesh));
+    const std::string sample = json["sample"];
+    EXPECT_GE(sample.size(), 40u) << mesh;
+    if (first.empty()) first = sample;
+    EXPECT_EQ(sample, first) << mesh;
+  }
+}
+
+TEST(Train, EvaluatesAndSaves) {
+  // 5 windows of 10 bytes and a short one; saved on one mesh as on another.
+  const std::string text = write_file("eval", std::string(55, 'a') + "b");
+  std::string saved[2];
+  double loss[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::string folder = temporary("model" + std::to_string(i));
+    const Json json = train("--eval " + text + " --save " + folder +
+                            (i ? " --mesh dp=2,tp=3" : " --mesh dp=1"));
+    loss[i] = json["eval_loss"];
+    saved[i] = read_file(folder + "/model.safetensors");
+    EXPECT_EQ(Json::parse(read_file(folder + "/config.json"))["model_type"],
+              "gpt2");
+  }
+  EXPECT_NEAR(loss[0], loss[1], 1e-10);
+  ASSERT_FALSE(saved[0].empty());
+  EXPECT_EQ(saved[0].size(), saved[1].size());
+}
+
+TEST(Train, PathsAreTheCallers) {
+  const std::string folder = temporary("caller");
+  ASSERT_EQ(std::system(("mkdir -p " + folder).c_str()), 0);
+  write_file("caller/text", std::string(100, 'x'));
+  const Ran r = run_program("train",
+                            "--layers 1 --hidden 4 --heads 1 --seq 4 --batch 2 "
+                            "--steps 2 --sample 0 --mesh dp=1 --text text "
+                            "--json out.json",
+                            "BUILD_WORKING_DIRECTORY=" + folder);
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(Json::parse(read_file(folder + "/out.json"))["losses"].size(), 2u);
+}
+
+TEST(Train, HelpIsNoError) {
+  const Ran r = run_program("train", "--help");
+  EXPECT_EQ(r.code, 0);
+  EXPECT_EQ(r.err, "");
+  for (const char* flag : {"--model gpt|llama",
+                           "--layers",
+                           "--hidden",
+                           "--heads",
+                           "--kv-heads",
+                           "--ffn",
+                           "--seq",
+                           "--batch",
+                           "--steps",
+                           "--lr",
+                           "--warmup",
+                           "--weight-decay",
+                           "--clip",
+                           "--seed",
+                           "--dtype f32|f64|bf16",
+                           "--mesh dp=2,tp=2",
+                           "--text FILE",
+                           "--sample",
+                           "--eval FILE",
+                           "--save DIR",
+                           "--json [FILE]",
+                           "--dry-run"})
+    EXPECT_NE(r.out.find(flag), r.out.npos) << flag << "\n" << r.out;
+}
+
+TEST(Train, FailedRunIsExitOne) {
+  // A learning rate that blows up: the loss is not finite after some steps.
+  const Ran r = run_program(
+      "train",
+      "--layers 1 --hidden 4 --heads 1 --seq 4 --batch 2 --steps 30 --clip 0 "
+      "--sample 0 --mesh dp=2 --lr 1e30 --warmup 0 --weight-decay 1e30");
+  EXPECT_EQ(r.code, 1) << r.err;
+  EXPECT_NE(r.err.find("a smaller --lr"), r.err.npos) << r.err;
+}
+
+}  // namespace
+}  // namespace dtensor::testing
