@@ -22,6 +22,18 @@ Strides by_factor(const Rule::Term& term, const Tensor& t, size_t factors) {
   return s;
 }
 
+// Does the output have a factor that no input has, whose size has to be said?
+bool only_in_output(const Rule& rule) {
+  for (size_t f = 0; f < rule.factors().size(); ++f) {
+    bool in_inputs = false;
+    for (const Rule::Term& t : rule.inputs())
+      for (const Rule::DimFactors& d : t)
+        in_inputs |= d == Rule::DimFactors{static_cast<int>(f)};
+    if (!in_inputs) return true;
+  }
+  return false;
+}
+
 // A loop of the product: a run of factors that all operands walk at one stride
 // (0 where an operand lacks them).
 struct Loop {
@@ -101,7 +113,9 @@ class Contraction : public Op {
                 : size[rule_.factors()[static_cast<size_t>(d[0])].letter]);
       s.inputs.push_back(in);
     }
-    for (const Factor& f : rule_.factors()) s.attrs.i.push_back(size[f.letter]);
+    if (only_in_output(rule_))
+      for (const Factor& f : rule_.factors())
+        s.attrs.i.push_back(size[f.letter]);
     return {s};
   }
 
@@ -372,16 +386,7 @@ DistTensor contract(const Rule& rule, std::span<const DistTensor> operands,
                     const Assignment* assignment, std::string_view name) {
   const Op& op = contraction_op(name, rule);
   Attrs attrs;
-  bool missing = false;
-  for (const Factor& f : rule.factors()) {
-    bool in_inputs = false;
-    int index = rule.factor(f.letter);
-    for (const Rule::Term& t : rule.inputs())
-      for (const Rule::DimFactors& d : t)
-        in_inputs |= d == Rule::DimFactors{index};
-    missing |= !in_inputs;
-  }
-  if (missing)
+  if (only_in_output(rule))
     for (const Factor& f : rule.factors())
       for (auto [letter, n] : sizes)
         if (letter == f.letter) attrs.i.push_back(n);

@@ -115,7 +115,7 @@ TEST(Explain, KnowsOtherOperators) {
     EXPECT_FALSE(json["assignments"].empty()) << args;
   }
   // A view has no rule and moves nothing.
-  const Json view = explain("--op view --mesh dp=2 --in 6x4:S0 --ints 3,2,4");
+  const Json view = explain("--op view --mesh dp=2 --in 6x4:S0 --ints 2,3,4");
   EXPECT_TRUE(view["rule"].is_null()) << view;
   EXPECT_TRUE(view["collectives"].empty()) << view;
   // Partial sums add up without being reduced first.

@@ -32,7 +32,12 @@ INSTANTIATE_TEST_SUITE_P(Ops, Proof, testing::ValuesIn(proof::named_ops()),
                          [](const auto& info) { return info.param.first; });
 
 // What rules do not offer though it works: a rule to add, or luck. The file
-// has those that are known and accepted.
+// has those that are known and accepted:
+//   - derivatives that do not depend on x (neg', sign'), and square', which is
+//     bilinear: they serve gradients alone, where x is not partial;
+//   - norms and attention, linear in an input of which their second output
+//     (a mean, a log-sum) knows nothing: a rule has no partial of one output;
+//   - attention_backward over the keys, which the forward pass does not split.
 TEST(MissingRules, AsInTheGoldenFile) {
   std::string text;
   for (const auto& [id, op] : proof::named_ops()) {
