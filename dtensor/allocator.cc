@@ -70,13 +70,13 @@ class CachingAllocator final : public Allocator {
   ~CachingAllocator() override { drop_cache(); }
 
   void* allocate(int64_t bytes, std::string_view tag) override {
-    check(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
+    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
     std::lock_guard lock(mutex_);
     void* block = bytes <= kMost ? take(size_class(bytes)) : nullptr;
-    check(block != nullptr, "allocate",
-          "the system has no {} bytes for '{}', with {} bytes in use; split "
-          "the tensor over more ranks, or free what is not needed",
-          bytes, tag, counts_.stats().current_bytes);
+    DT_CHECK(block != nullptr, "allocate",
+             "the system has no {} bytes for '{}', with {} bytes in use; split "
+             "the tensor over more ranks, or free what is not needed",
+             bytes, tag, counts_.stats().current_bytes);
     counts_.allocated(bytes, tag);
     ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
     return block;
@@ -151,7 +151,7 @@ class CachingAllocator final : public Allocator {
 class DryRunAllocator final : public Allocator {
  public:
   void* allocate(int64_t bytes, std::string_view tag) override {
-    check(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
+    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
     std::lock_guard lock(mutex_);
     counts_.allocated(bytes, tag);
     return nullptr;

@@ -41,14 +41,14 @@ T parse_number(const std::string& flag, const std::string& text) {
   const char* end = text.data() + text.size();
   auto [p, ec] = std::from_chars(text.data(), end, x);
   constexpr bool whole = std::is_integral_v<T>;
-  check(ec != std::errc::result_out_of_range, flag,
-        "{} is too large; write a number that fits into 64 bits", text);
-  check(ec == std::errc() && p == end, flag,
-        "'{}' is no {}; write one, like {} {}", text,
-        whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
+  DT_CHECK(ec != std::errc::result_out_of_range, flag,
+           "{} is too large; write a number that fits into 64 bits", text);
+  DT_CHECK(ec == std::errc() && p == end, flag,
+           "'{}' is no {}; write one, like {} {}", text,
+           whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
   if constexpr (!whole)
-    check(std::isfinite(x), flag, "{} is not finite; write a finite number",
-          text);
+    DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
+             text);
   return x;
 }
 
@@ -84,9 +84,9 @@ std::string one_line(std::string text) {
 int take_stdout() {
   std::fflush(stdout);
   const int out = dup(STDOUT_FILENO);
-  check(out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0, "--json",
-        "standard output cannot be used: {}; write --json FILE",
-        std::strerror(errno));
+  DT_CHECK(out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0, "--json",
+           "standard output cannot be used: {}; write --json FILE",
+           std::strerror(errno));
   return out;
 }
 
@@ -94,7 +94,8 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    check(n > 0, "--json", "cannot write {}: {}", path, std::strerror(errno));
+    DT_CHECK(n > 0, "--json", "cannot write {}: {}", path,
+             std::strerror(errno));
     text.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -211,18 +212,18 @@ struct Program::State {
                ? Mesh({{"ranks", 1}})
                : Mesh::parse(mesh_text);
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
-      check(std::count(options.axes.begin(), options.axes.end(),
-                       mesh.axis_name(a)) == 1,
-            "--mesh", "{} has an axis {}; {} knows {}", mesh.to_string(),
-            mesh.axis_name(a), name, joined(options.axes));
+      DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
+                          mesh.axis_name(a)) == 1,
+               "--mesh", "{} has an axis {}; {} knows {}", mesh.to_string(),
+               mesh.axis_name(a), name, joined(options.axes));
     for (const std::string& axis : options.axes)
-      check(mesh.has_axis(axis), "--mesh",
-            "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(), axis,
-            mesh.to_string(), axis);
-    check(dry_run || options.always_dry || mesh.num_ranks() <= kMostThreads,
-          "--mesh",
-          "{} has {} ranks, but at most {} run as threads; add --dry-run",
-          mesh.to_string(), mesh.num_ranks(), kMostThreads);
+      DT_CHECK(mesh.has_axis(axis), "--mesh",
+               "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(),
+               axis, mesh.to_string(), axis);
+    DT_CHECK(dry_run || options.always_dry || mesh.num_ranks() <= kMostThreads,
+             "--mesh",
+             "{} has {} ranks, but at most {} run as threads; add --dry-run",
+             mesh.to_string(), mesh.num_ranks(), kMostThreads);
   }
 
   void open_json() {
@@ -234,8 +235,8 @@ struct Program::State {
     // Better to hear of it now than after the run.
     const bool existed = access(json_path.c_str(), F_OK) == 0;
     const int fd = open(json_path.c_str(), O_WRONLY | O_CREAT, 0666);
-    check(fd >= 0, "--json", "cannot write {}: {}; name another file",
-          json_path, std::strerror(errno));
+    DT_CHECK(fd >= 0, "--json", "cannot write {}: {}; name another file",
+             json_path, std::strerror(errno));
     close(fd);
     if (!existed) unlink(json_path.c_str());
   }
@@ -267,10 +268,10 @@ void Program::add(std::string_view name, int64_t* value, std::string_view help,
   if (*value >= min && *value <= max) f.shown = std::to_string(*value);
   f.set = [flag = f.name, value, min, max](const std::string& text) {
     const int64_t x = parse_number<int64_t>(flag, text);
-    check(x >= min, flag,
-          "{} is too small; write a whole number of at least {}", x, min);
-    check(x <= max, flag, "{} is too large; write a whole number of at most {}",
-          x, max);
+    DT_CHECK(x >= min, flag,
+             "{} is too small; write a whole number of at least {}", x, min);
+    DT_CHECK(x <= max, flag,
+             "{} is too large; write a whole number of at most {}", x, max);
     *value = x;
   };
 }
@@ -281,8 +282,8 @@ void Program::add(std::string_view name, double* value, std::string_view help,
   if (*value >= min) f.shown = fmt::format("{:g}", *value);
   f.set = [flag = f.name, value, min](const std::string& text) {
     const double x = parse_number<double>(flag, text);
-    check(x >= min, flag, "{} is too small; write a number of at least {}",
-          text, min);
+    DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
+             text, min);
     *value = x;
   };
 }
@@ -302,10 +303,10 @@ void Program::add(std::string_view name, std::string* value,
   f.shown = *value;
   f.set = [flag = f.name, value, choices](const std::string& text) {
     if (choices.empty())
-      check(!text.empty(), flag, "the text is empty; write {} TEXT", flag);
+      DT_CHECK(!text.empty(), flag, "the text is empty; write {} TEXT", flag);
     else
-      check(std::count(choices.begin(), choices.end(), text) == 1, flag,
-            "there is no '{}'; write one of {}", text, joined(choices));
+      DT_CHECK(std::count(choices.begin(), choices.end(), text) == 1, flag,
+               "there is no '{}'; write one of {}", text, joined(choices));
     *value = text;
   };
 }
@@ -376,15 +377,16 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
     return write_all(state_->json_fd, text, "standard output");
   const std::string& path = state_->json_path;
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  check(fd >= 0, "--json", "cannot write {}: {}", path, std::strerror(errno));
+  DT_CHECK(fd >= 0, "--json", "cannot write {}: {}", path,
+           std::strerror(errno));
   try {
     write_all(fd, text, path);
   } catch (...) {
     close(fd);
     throw;
   }
-  check(close(fd) == 0, "--json", "cannot write {}: {}", path,
-        std::strerror(errno));
+  DT_CHECK(close(fd) == 0, "--json", "cannot write {}: {}", path,
+           std::strerror(errno));
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,

@@ -12,9 +12,9 @@ thread_local RankContext* current_context = nullptr;
 }  // namespace
 
 RankContext& RankContext::current() {
-  check(current_context != nullptr, "run",
-        "this thread is no rank; call this inside run(), or hand the rank's "
-        "context on with RankContext::set_current");
+  DT_CHECK(current_context != nullptr, "run",
+           "this thread is no rank; call this inside run(), or hand the rank's "
+           "context on with RankContext::set_current");
   return *current_context;
 }
 
@@ -25,10 +25,11 @@ void RankContext::set_current(RankContext* c) { current_context = c; }
 const Coord& RankContext::coordinate(const Mesh& mesh) {
   for (const CachedCoordinate& c : coordinates)
     if (c.mesh == mesh) return *c.at;
-  check(mesh.valid(), "mesh", "there is no mesh; make one with Runtime::mesh");
+  DT_CHECK(mesh.valid(), "mesh",
+           "there is no mesh; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);
-  check(mine >= 0, "mesh", "rank {} of the run is not in mesh {}", world_rank,
-        mesh.to_string());
+  DT_CHECK(mine >= 0, "mesh", "rank {} of the run is not in mesh {}",
+           world_rank, mesh.to_string());
   coordinates.push_back(
       {mesh, std::make_unique<const Coord>(mesh.coordinate(mine))});
   return *coordinates.back().at;
@@ -38,8 +39,9 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
   for (const CachedCommunicator& c : communicators)
     if (c.mesh == mesh && c.axes == axes) return *c.communicator;
   const Coord& at = coordinate(mesh);
-  check((axes & ~mesh.all_axes()) == 0, "communicator",
-        "mesh {} has no axes beyond {}", mesh.to_string(), mesh.num_axes() - 1);
+  DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
+           "mesh {} has no axes beyond {}", mesh.to_string(),
+           mesh.num_axes() - 1);
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
   std::unique_ptr<Communicator> made;
@@ -48,8 +50,9 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
     made = null_communicator(static_cast<int>(me - ranks.begin()),
                              static_cast<int>(ranks.size()));
   } else {
-    check(hub != nullptr, "communicator",
-          "rank {} is not part of a run; start ranks with run()", world_rank);
+    DT_CHECK(hub != nullptr, "communicator",
+             "rank {} is not part of a run; start ranks with run()",
+             world_rank);
     made = thread_communicator(*hub, ranks, world_rank);
   }
   communicators.push_back({mesh, axes, std::move(made)});

@@ -72,26 +72,27 @@ Outcome run_rank(const RunOptions& options, int64_t rank,
 
 Mesh Runtime::mesh(std::vector<MeshAxis> axes) {
   Mesh mesh(std::move(axes));
-  check(mesh.num_ranks() <= world_size(), "mesh",
-        "{} has {} ranks, but {} run; start more ranks, or make an axis "
-        "smaller",
-        mesh.to_string(), mesh.num_ranks(), world_size());
+  DT_CHECK(mesh.num_ranks() <= world_size(), "mesh",
+           "{} has {} ranks, but {} run; start more ranks, or make an axis "
+           "smaller",
+           mesh.to_string(), mesh.num_ranks(), world_size());
   return mesh;
 }
 
 Mesh Runtime::mesh() {
   if (context_.mesh_text.empty()) return mesh({{"ranks", world_size()}});
   Mesh mesh = Mesh::parse(context_.mesh_text);
-  check(mesh.num_ranks() <= world_size(), "mesh",
-        "--mesh {} has {} ranks, but {} run; start more ranks, or make an axis "
-        "smaller",
-        context_.mesh_text, mesh.num_ranks(), world_size());
+  DT_CHECK(
+      mesh.num_ranks() <= world_size(), "mesh",
+      "--mesh {} has {} ranks, but {} run; start more ranks, or make an axis "
+      "smaller",
+      context_.mesh_text, mesh.num_ranks(), world_size());
   return mesh;
 }
 
 void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
-  check(options.world >= 1, "run", "{} ranks; a run has at least 1",
-        options.world);
+  DT_CHECK(options.world >= 1, "run", "{} ranks; a run has at least 1",
+           options.world);
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
   if (options.dry_run) {
     // A thread of its own, as any rank: what fn leaves in thread-local memory

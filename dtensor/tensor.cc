@@ -51,10 +51,11 @@ std::optional<Shape> view_strides(const Shape& from, const Shape& strides,
 // Elements that several indices share are no place to write to.
 void check_writable(const Tensor& t, std::string_view where) {
   for (int i = 0; i < t.ndim(); ++i)
-    check(t.strides()[i] != 0 || t.shape()[i] <= 1, where,
-          "a tensor of shape {} repeats its elements along dimension {}; write "
-          "to a clone() of it",
-          to_string(t.shape()), i);
+    DT_CHECK(
+        t.strides()[i] != 0 || t.shape()[i] <= 1, where,
+        "a tensor of shape {} repeats its elements along dimension {}; write "
+        "to a clone() of it",
+        to_string(t.shape()), i);
 }
 
 }  // namespace
@@ -115,14 +116,15 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides,
 }
 
 Tensor Tensor::permute(const Shape& order) const {
-  check(order.size() == ndim(), "permute",
-        "the order {} is not one of {} dimensions", to_string(order), ndim());
+  DT_CHECK(order.size() == ndim(), "permute",
+           "the order {} is not one of {} dimensions", to_string(order),
+           ndim());
   Shape shape, strides;
   uint32_t used = 0;
   for (int64_t o : order) {
     const int d = normalize_dim(o, ndim(), "permute");
-    check(!(used >> d & 1), "permute", "the order {} names dimension {} twice",
-          to_string(order), d);
+    DT_CHECK(!(used >> d & 1), "permute",
+             "the order {} names dimension {} twice", to_string(order), d);
     used |= uint32_t{1} << d;
     shape.push_back(shape_[d]);
     strides.push_back(strides_[d]);
@@ -141,11 +143,12 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
   d = normalize_dim(d, ndim(), "slice");
-  check(step >= 1, "slice", "a step of {}; write 1 or more", step);
-  check(lo >= 0 && lo <= hi && hi <= shape_[d], "slice",
-        "[{}, {}) is not a range of dimension {} of {}; write 0 <= lo <= hi <= "
-        "{}",
-        lo, hi, d, to_string(shape_), shape_[d]);
+  DT_CHECK(step >= 1, "slice", "a step of {}; write 1 or more", step);
+  DT_CHECK(
+      lo >= 0 && lo <= hi && hi <= shape_[d], "slice",
+      "[{}, {}) is not a range of dimension {} of {}; write 0 <= lo <= hi <= "
+      "{}",
+      lo, hi, d, to_string(shape_), shape_[d]);
   Shape shape = shape_, strides = strides_;
   shape[d] = (hi - lo) / step + ((hi - lo) % step != 0);
   // Of one index or none the step says nothing, and could overflow.
@@ -155,14 +158,15 @@ Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
 
 Tensor Tensor::expand(const Shape& to) const {
   const int added = to.size() - ndim();
-  check(added >= 0, "expand", "{} cannot become {}, of fewer dimensions",
-        to_string(shape_), to_string(to));
+  DT_CHECK(added >= 0, "expand", "{} cannot become {}, of fewer dimensions",
+           to_string(shape_), to_string(to));
   Shape strides = Shape::filled(to.size(), 0);
   for (int i = 0; i < ndim(); ++i) {
     const int64_t want = to[added + i];
-    check(want == shape_[i] || shape_[i] == 1, "expand",
-          "{} cannot become {}: dimension {} is {}, and only a 1 is repeated",
-          to_string(shape_), to_string(to), i, shape_[i]);
+    DT_CHECK(
+        want == shape_[i] || shape_[i] == 1, "expand",
+        "{} cannot become {}: dimension {} is {}, and only a 1 is repeated",
+        to_string(shape_), to_string(to), i, shape_[i]);
     if (want == shape_[i]) strides[added + i] = strides_[i];
   }
   return view(to, strides, 0);
@@ -170,24 +174,25 @@ Tensor Tensor::expand(const Shape& to) const {
 
 Tensor Tensor::as_strided(const Shape& shape, const Shape& strides,
                           int64_t offset) const {
-  check(shape.size() == strides.size(), "as_strided",
-        "{} dimensions have {} strides", shape.size(), strides.size());
+  DT_CHECK(shape.size() == strides.size(), "as_strided",
+           "{} dimensions have {} strides", shape.size(), strides.size());
   int64_t lowest = offset_ + offset, highest = lowest;
   for (int i = 0; i < shape.size(); ++i) {
     int64_t reach;
     const bool overflow =
         __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
         __builtin_add_overflow(reach < 0 ? lowest : highest, reach, &reach);
-    check(!overflow, "as_strided", "shape {} with strides {} overflows",
-          to_string(shape), to_string(strides));
+    DT_CHECK(!overflow, "as_strided", "shape {} with strides {} overflows",
+             to_string(shape), to_string(strides));
     (strides[i] < 0 ? lowest : highest) = reach;
   }
   const int64_t held = storage_->bytes() / size_of(dtype_);
-  check(dtensor::numel(shape) == 0 || (lowest >= 0 && highest < held),
-        "as_strided",
-        "shape {} with strides {} at {} reaches elements {} to {} of a storage "
-        "of {}",
-        to_string(shape), to_string(strides), offset, lowest, highest, held);
+  DT_CHECK(
+      dtensor::numel(shape) == 0 || (lowest >= 0 && highest < held),
+      "as_strided",
+      "shape {} with strides {} at {} reaches elements {} to {} of a storage "
+      "of {}",
+      to_string(shape), to_string(strides), offset, lowest, highest, held);
   return view(shape, strides, offset);
 }
 
@@ -197,9 +202,9 @@ bool Tensor::can_view(const Shape& to) const {
 }
 
 Tensor Tensor::reshape(const Shape& to) const {
-  check(dtensor::numel(to) == numel_, "reshape",
-        "{} has {} elements, and {} has {}", to_string(shape_), numel_,
-        to_string(to), dtensor::numel(to));
+  DT_CHECK(dtensor::numel(to) == numel_, "reshape",
+           "{} has {} elements, and {} has {}", to_string(shape_), numel_,
+           to_string(to), dtensor::numel(to));
   if (contiguous_) return view(to, contiguous_strides(to), 0);
   const std::optional<Shape> strides = view_strides(shape_, strides_, to);
   if (strides) return view(to, *strides, 0);
@@ -217,9 +222,9 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& src) {
-  check(src.shape_ == shape_ && src.dtype_ == dtype_, "copy",
-        "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
-        to_string(src.shape_), name(dtype_), to_string(shape_));
+  DT_CHECK(src.shape_ == shape_ && src.dtype_ == dtype_, "copy",
+           "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
+           to_string(src.shape_), name(dtype_), to_string(shape_));
   check_writable(*this, "copy");
   storage_->bump_version();
   if (!data()) return;
@@ -241,8 +246,8 @@ void Tensor::fill(double value) {
 }
 
 double Tensor::at(int64_t i) const {
-  check(i >= 0 && i < numel_, "at", "element {} of {}", i, numel_);
-  check(data() != nullptr, "at", "a tensor of a dry run has no values");
+  DT_CHECK(i >= 0 && i < numel_, "at", "element {} of {}", i, numel_);
+  DT_CHECK(data() != nullptr, "at", "a tensor of a dry run has no values");
   int64_t element = 0;
   for (int d = ndim() - 1; d >= 0; --d) {
     element += i % shape_[d] * strides_[d];

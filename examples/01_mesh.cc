@@ -26,7 +26,7 @@ void example(Runtime& rt) {
         fmt::print("  {}-group {}", mesh.axis_name(axis),
                    numbers(mesh.group(AxisMask{1} << axis, at)));
       fmt::print("\n");
-      check(mesh.rank(at) == rank, "01_mesh", "rank {} is not itself", rank);
+      DT_CHECK(mesh.rank(at) == rank, "01_mesh", "rank {} is not itself", rank);
     }
   }
   // A collective over one axis: every rank counts the ranks of its group.
@@ -36,8 +36,8 @@ void example(Runtime& rt) {
       Tensor::full({1}, DType::kF32, 1), mesh, {{axis, PartialOf()}}, {1});
   const DistTensor sum = one.redistribute(Placements{});
   if (rt.dry_run()) return;
-  check(sum.local().at(0) == static_cast<double>(size), "01_mesh",
-        "the sum over {} is {}, not {}", axis, sum.local().at(0), size);
+  DT_CHECK(sum.local().at(0) == static_cast<double>(size), "01_mesh",
+           "the sum over {} is {}, not {}", axis, sum.local().at(0), size);
   if (rt.rank() == 0)
     fmt::print("ones summed over {}: {}\n", axis, sum.local().at(0));
 }

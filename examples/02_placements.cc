@@ -31,8 +31,8 @@ void example(Runtime& rt) {
     }
     if (!rt.dry_run())
       for (int64_t i = 0; i < 10; ++i)
-        check(x.full().at(i) == static_cast<double>(i), "02_placements",
-              "element {} of {} is {}", i, text, x.full().at(i));
+        DT_CHECK(x.full().at(i) == static_cast<double>(i), "02_placements",
+                 "element {} of {} is {}", i, text, x.full().at(i));
   }
   // A partial sum: every rank of a holds a term.
   const DistTensor rows = whole.redistribute("S0,R");
@@ -52,8 +52,8 @@ void example(Runtime& rt) {
   }
   if (rt.dry_run()) return;
   const Tensor sums = columns_of_sums.full();
-  check(sums.at(0) == 20 && sums.at(1) == 25, "02_placements",
-        "the sums are {} and {}, not 20 and 25", sums.at(0), sums.at(1));
+  DT_CHECK(sums.at(0) == 20 && sums.at(1) == 25, "02_placements",
+           "the sums are {} and {}, not 20 and 25", sums.at(0), sums.at(1));
   if (speaks) fmt::print("its value: {} {}\n", sums.at(0), sums.at(1));
 }
 

@@ -44,15 +44,15 @@ void example(Runtime& rt) {
   }
   const int64_t ranks = mesh.num_ranks();
   if (ranks > 1) {
-    check(events.size() == 2 && events[0].phase == "forward" &&
-              events[1].phase == "backward" &&
-              events[0].kind == StepKind::kAllReduce &&
-              events[1].kind == StepKind::kAllReduce,
-          "03_tp_mlp", "expected an all-reduce each way, got:\n{}",
-          comm_table(comm_rows(events), true));
-    check(events[0].predicted ==
-              4 * all_reduce_elements(kTokens * kHidden, ranks),
-          "03_tp_mlp", "the all-reduce has {} bytes", events[0].predicted);
+    DT_CHECK(events.size() == 2 && events[0].phase == "forward" &&
+                 events[1].phase == "backward" &&
+                 events[0].kind == StepKind::kAllReduce &&
+                 events[1].kind == StepKind::kAllReduce,
+             "03_tp_mlp", "expected an all-reduce each way, got:\n{}",
+             comm_table(comm_rows(events), true));
+    DT_CHECK(events[0].predicted ==
+                 4 * all_reduce_elements(kTokens * kHidden, ranks),
+             "03_tp_mlp", "the all-reduce has {} bytes", events[0].predicted);
   }
   if (rt.dry_run()) return;
 
@@ -63,7 +63,7 @@ void example(Runtime& rt) {
   double most = 0;
   for (int64_t i = 0; i < z.local().numel(); ++i)
     most = std::max(most, std::abs(z.local().at(i) - y.local().at(i)));
-  check(most < 1e-5, "03_tp_mlp", "y is {} from the replicated one", most);
+  DT_CHECK(most < 1e-5, "03_tp_mlp", "y is {} from the replicated one", most);
   if (rt.rank() == 0) fmt::print("equal to the replicated computation\n");
 }
 

@@ -47,8 +47,8 @@ void example(Runtime& rt) {
       fmt::print("step {:3}  loss {:.4f}\n", step, last);
   }
   if (rt.dry_run()) return;
-  check(last < 0.6 * first, "04_dp_tp_train", "the loss went from {} to {}",
-        first, last);
+  DT_CHECK(last < 0.6 * first, "04_dp_tp_train", "the loss went from {} to {}",
+           first, last);
   if (rt.rank() == 0) fmt::print("learned\n");
 }
 

@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 double positive(const std::string& name, const Json& value) {
-  check(value.is_number() && std::isfinite(value.get<double>()) &&
-            value.get<double>() > 0,
-        "--cost", "{} is {}; write a positive number", name, value.dump());
+  DT_CHECK(value.is_number() && std::isfinite(value.get<double>()) &&
+               value.get<double>() > 0,
+           "--cost", "{} is {}; write a positive number", name, value.dump());
   return value.get<double>();
 }
 
@@ -37,11 +37,12 @@ bool read_axis_price(const std::string& name, const Json& value,
 
 CostTable read_cost_file(const std::string& path, const Mesh& mesh) {
   std::ifstream file(caller_path(path));
-  check(file.good(), "--cost", "cannot read {}: {}; name a file that exists",
-        path, std::strerror(errno));
+  DT_CHECK(file.good(), "--cost", "cannot read {}: {}; name a file that exists",
+           path, std::strerror(errno));
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  check(json.is_object(), "--cost",
-        "{} holds no JSON object; write {{\"alpha_us\": 5}} or the like", path);
+  DT_CHECK(json.is_object(), "--cost",
+           "{} holds no JSON object; write {{\"alpha_us\": 5}} or the like",
+           path);
   CostTable table;
   AxisCost common;
   for (const auto& [name, value] : json.items()) {
@@ -60,10 +61,11 @@ CostTable read_cost_file(const std::string& path, const Mesh& mesh) {
   if (!json.contains("axes")) return table;
   for (const auto& [axis, prices] : json["axes"].items())
     for (const auto& [name, value] : prices.items())
-      check(read_axis_price(name, value,
-                            table.axes[static_cast<size_t>(mesh.axis(axis))]),
-            "--cost", "axis {} has a price '{}'; there are alpha_us, gb_per_s",
-            axis, name);
+      DT_CHECK(
+          read_axis_price(name, value,
+                          table.axes[static_cast<size_t>(mesh.axis(axis))]),
+          "--cost", "axis {} has a price '{}'; there are alpha_us, gb_per_s",
+          axis, name);
   return table;
 }
 

@@ -24,10 +24,11 @@ template <class T>
 std::vector<T> parse_list(const std::string& flag, const std::string& text) {
   std::vector<T> list;
   const auto json = nlohmann::json::parse("[" + text + "]", nullptr, false);
-  check(json.is_array(), flag, "'{}' is no list of numbers; write 1,2", text);
+  DT_CHECK(json.is_array(), flag, "'{}' is no list of numbers; write 1,2",
+           text);
   for (const auto& x : json) {
-    check(std::is_integral_v<T> ? x.is_number_integer() : x.is_number(), flag,
-          "'{}' holds {}; write numbers like 1,2", text, x.dump());
+    DT_CHECK(std::is_integral_v<T> ? x.is_number_integer() : x.is_number(),
+             flag, "'{}' holds {}; write numbers like 1,2", text, x.dump());
     list.push_back(x.template get<T>());
   }
   return list;
@@ -82,9 +83,10 @@ int explain_main(int argc, char** argv) {
   nlohmann::ordered_json result;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.
   const auto explain = [&] {
-    check(program.given("--op") != program.given("--model"), "explain",
-          "say what to explain: --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
-          "or --model gpt");
+    DT_CHECK(
+        program.given("--op") != program.given("--model"), "explain",
+        "say what to explain: --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
+        "or --model gpt");
     RunOptions options = program.run_options();
     if (!flags.cost.empty())
       options.cost = read_cost_file(flags.cost, program.mesh());
@@ -95,7 +97,7 @@ int explain_main(int argc, char** argv) {
       result = explain_op(question, options);
       return;
     }
-    check(flags.in.empty(), "--in", "it is for --op; --model needs none");
+    DT_CHECK(flags.in.empty(), "--in", "it is for --op; --model needs none");
     flags.train.validate(program.mesh());
     result = explain_model(flags.train, options, program.mesh());
   };

@@ -85,9 +85,10 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
   }
   const bool parameter = fields.back() == "parameter";
   if (parameter) fields.pop_back();
-  check(!fields.empty() && fields.size() <= 2, "--in",
-        "'{}' is no SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
-        text);
+  DT_CHECK(
+      !fields.empty() && fields.size() <= 2, "--in",
+      "'{}' is no SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
+      text);
   const Shape shape = parse_shape(fields[0], "--in");
   const Layout layout = fields.size() < 2
                             ? Layout::replicated(shape)
@@ -120,8 +121,8 @@ void run_forward(const OpQuestion& q, RankContext& context,
                  std::vector<DistTensor>& outputs, DryAnswer& answer) {
   bool first = true;
   context.trace = [&](const Op& op, const Decision& d) {
-    check(first, "explain", "{} is more than one operator; ask for each alone",
-          q.op);
+    DT_CHECK(first, "explain",
+             "{} is more than one operator; ask for each alone", q.op);
     first = false;
     answer.decision = d;
     if (!d.rule) return;
@@ -312,11 +313,11 @@ OpQuestion parse_question(const std::string& name,
                           const Mesh& mesh) {
   OpQuestion q{name, {}, {}};
   const Op* op = is_einsum(name) ? nullptr : find_op(name);
-  check(op || is_einsum(name), "--op",
-        "there is no '{}'; write an einsum like mk,kn->mn, or one of: {}", name,
-        names_of_all_ops());
-  check(!ins.empty(), "--in",
-        "{} has no inputs; write --in 8192x1024:S0,R once for each", name);
+  DT_CHECK(op || is_einsum(name), "--op",
+           "there is no '{}'; write an einsum like mk,kn->mn, or one of: {}",
+           name, names_of_all_ops());
+  DT_CHECK(!ins.empty(), "--in",
+           "{} has no inputs; write --in 8192x1024:S0,R once for each", name);
   // The sample tells which inputs are numbers, and which are row indices.
   Sample sample;
   if (op) {
@@ -325,14 +326,14 @@ OpQuestion parse_question(const std::string& name,
     for (const Sample& s : samples)
       if (s.inputs.size() == ins.size() && sample.inputs.size() != ins.size())
         sample = s;
-    check(sample.inputs.size() == ins.size(), "--in",
-          "{} takes {} inputs, but {} were given", name, sample.inputs.size(),
-          ins.size());
+    DT_CHECK(sample.inputs.size() == ins.size(), "--in",
+             "{} takes {} inputs, but {} were given", name,
+             sample.inputs.size(), ins.size());
     if (!only_sizes(*op, sample)) q.attrs = sample.attrs;
     if (attrs && !attrs->i.empty()) q.attrs.i = attrs->i;
     if (attrs && !attrs->d.empty()) q.attrs.d = attrs->d;
   } else {
-    check(!attrs.has_value(), "--op", "an einsum has no attributes");
+    DT_CHECK(!attrs.has_value(), "--op", "an einsum has no attributes");
   }
   for (size_t i = 0; i < ins.size(); ++i) {
     DType t = dtype;

@@ -18,14 +18,15 @@ namespace {
 std::string read(const std::string& path) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
-  check(file != nullptr, "text", "cannot read {}: {}; name a file that exists",
-        path, std::strerror(errno));
+  DT_CHECK(file != nullptr, "text",
+           "cannot read {}: {}; name a file that exists", path,
+           std::strerror(errno));
   std::string text;
   std::array<char, 1 << 16> chunk;
   while (size_t n = std::fread(chunk.data(), 1, chunk.size(), file.get()))
     text.append(chunk.data(), n);
-  check(!std::ferror(file.get()), "text", "cannot read {}: {}; name a file",
-        path, std::strerror(errno));
+  DT_CHECK(!std::ferror(file.get()), "text", "cannot read {}: {}; name a file",
+           path, std::strerror(errno));
   return text;
 }
 
@@ -71,10 +72,10 @@ double TextData::entropy() const {
 }
 
 void TextData::require(int64_t n) const {
-  check(size() >= n, "text",
-        "{} has {} bytes, but a window needs {}; take a longer text or a "
-        "smaller --seq",
-        name_, size(), n);
+  DT_CHECK(size() >= n, "text",
+           "{} has {} bytes, but a window needs {}; take a longer text or a "
+           "smaller --seq",
+           name_, size(), n);
 }
 
 Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,

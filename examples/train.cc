@@ -107,19 +107,20 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (i == 0)
       first = std::move(context.events);
     else
-      check(context.events.size() == first.size() &&
-                received(context.events) == received(first),
-            "train",
-            "step {} received {} bytes in {} collectives on rank {}, but step "
-            "0 {} in {}; every step has to send the same",
-            i, received(context.events), context.events.size(), rt.rank(),
-            received(first), first.size());
-    context.events.clear();
-    check(std::isfinite(result.loss) && std::isfinite(result.grad_norm),
+      DT_CHECK(
+          context.events.size() == first.size() &&
+              received(context.events) == received(first),
           "train",
-          "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
-          "may help",
-          i, result.loss, result.grad_norm);
+          "step {} received {} bytes in {} collectives on rank {}, but step "
+          "0 {} in {}; every step has to send the same",
+          i, received(context.events), context.events.size(), rt.rank(),
+          received(first), first.size());
+    context.events.clear();
+    DT_CHECK(
+        std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
+        "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
+        "may help",
+        i, result.loss, result.grad_norm);
     if (!speaks) continue;
     report.losses.push_back(result.loss);
     report.norms.push_back(result.grad_norm);
@@ -193,8 +194,8 @@ void make_folder(const std::string& folder) {
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK) != 0)
     error = std::error_code(errno, std::generic_category());
-  check(!error, "--save", "cannot write to {}: {}; name another folder", folder,
-        error.message());
+  DT_CHECK(!error, "--save", "cannot write to {}: {}; name another folder",
+           folder, error.message());
 }
 
 // Before the system has to kill somebody.
@@ -204,28 +205,30 @@ void check_memory(const Prediction& p, int64_t ranks) {
   const double have = static_cast<double>(info.totalram) * info.mem_unit;
   const double need =
       static_cast<double>(p.peak_bytes) * static_cast<double>(ranks);
-  check(need <= have, "train",
-        "{} ranks need up to {:.1f} GB, but this machine has {:.1f} GB; make "
-        "the model or the batch smaller, or add --dry-run",
-        ranks, need / 1e9, have / 1e9);
+  DT_CHECK(
+      need <= have, "train",
+      "{} ranks need up to {:.1f} GB, but this machine has {:.1f} GB; make "
+      "the model or the batch smaller, or add --dry-run",
+      ranks, need / 1e9, have / 1e9);
 }
 
 // Predicted bytes against the dry run's, counted ones against both.
 void check_agreement(const std::vector<CommRow>& predicted,
                      const std::vector<CommRow>& ran) {
-  check(predicted.size() == ran.size(), "train",
-        "{} kinds of collectives were predicted, but {} ran", predicted.size(),
-        ran.size());
+  DT_CHECK(predicted.size() == ran.size(), "train",
+           "{} kinds of collectives were predicted, but {} ran",
+           predicted.size(), ran.size());
   for (size_t i = 0; i < ran.size(); ++i) {
     const CommRow &p = predicted[i], &r = ran[i];
-    check(p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
-              p.phase == r.phase && p.count == r.count &&
-              p.predicted == r.predicted && r.predicted == r.counted,
-          "train",
-          "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
-          "on {} for {} ({}) ran, {} bytes planned and {} counted",
-          p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
-          r.axis, r.op, r.phase, r.predicted, r.counted);
+    DT_CHECK(
+        p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
+            p.phase == r.phase && p.count == r.count &&
+            p.predicted == r.predicted && r.predicted == r.counted,
+        "train",
+        "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
+        "on {} for {} ({}) ran, {} bytes planned and {} counted",
+        p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
+        r.axis, r.op, r.phase, r.predicted, r.counted);
   }
 }
 
@@ -284,9 +287,9 @@ int train_main(int argc, char** argv) {
         flags.text.empty() ? TextData::licences() : TextData::file(flags.text);
     text->require(config.model.seq + 1);
     if (!flags.eval.empty()) {
-      check(config.model.seq >= 2, "--eval",
-            "windows of {} byte predict nothing; write --seq 2 or more",
-            config.model.seq);
+      DT_CHECK(config.model.seq >= 2, "--eval",
+               "windows of {} byte predict nothing; write --seq 2 or more",
+               config.model.seq);
       eval = TextData::file(flags.eval);
       eval->require(config.model.seq);
     }

@@ -33,10 +33,10 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   nn::ParallelPlan plan;
   for (const std::string& text : layouts) {
     const size_t at = text.find('=');
-    check(at != text.npos && at > 0 && at + 1 < text.size(), "--layout",
-          "'{}' is no PATTERN=PLACEMENTS; write '*.c_fc.weight=R,S1' or the "
-          "like",
-          text);
+    DT_CHECK(at != text.npos && at > 0 && at + 1 < text.size(), "--layout",
+             "'{}' is no PATTERN=PLACEMENTS; write '*.c_fc.weight=R,S1' or the "
+             "like",
+             text);
     plan.emplace_back(text.substr(0, at), Placements(text.substr(at + 1)));
   }
   for (auto& entry : nn::default_plan(model, mesh))
@@ -47,8 +47,8 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
 void TrainConfig::validate(const Mesh& mesh) {
   model.dtype = parse_dtype(dtype);
   model.validate();
-  check(warmup <= steps, "--warmup", "{} steps of {}; write at most {}", warmup,
-        steps, steps);
+  DT_CHECK(warmup <= steps, "--warmup", "{} steps of {}; write at most {}",
+           warmup, steps, steps);
   plan(mesh);
 }
 

@@ -15,7 +15,7 @@ struct TrainConfig {
   std::string dtype = "f32";
   std::vector<std::string> layouts;  // "PATTERN=PLACEMENTS"
   int64_t batch = 8;
-  int64_t steps = 400;
+  int64_t steps = 500;
   double lr = 3e-3;
   int64_t warmup = -1;  // -1: min(10, steps / 10)
   double weight_decay = 0.01;

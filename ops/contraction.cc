@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "dtensor/device/copy.h"
 #include "ops/kernels/kernels.h"
 #include "ops/pointwise.h"
 #include "placement/error.h"
@@ -155,9 +156,8 @@ class Contraction : public Op {
       strides.push_back(std::max<int64_t>(s, 0));
     }
     c.launch([&] {
-      kernels::copy_strided(nullptr, size_of(t.dtype()), c.out[0].shape(),
-                            c.out[0].data(), c.out[0].strides(), t.data(),
-                            strides);
+      copy_strided(size_of(t.dtype()), c.out[0].shape(), c.out[0].data(),
+                   c.out[0].strides(), t.data(), strides);
     });
   }
 
@@ -200,9 +200,8 @@ class Contraction : public Op {
         Shape strides = target.strides();
         for (int d = 0; d < target.ndim(); ++d)
           if (target.shape()[d] != out.shape()[d]) strides[d] = 0;
-        kernels::copy_strided(nullptr, size_of(out.dtype()), out.shape(),
-                              out.data(), out.strides(), target.data(),
-                              strides);
+        copy_strided(size_of(out.dtype()), out.shape(), out.data(),
+                     out.strides(), target.data(), strides);
       }
     });
   }
@@ -214,7 +213,7 @@ class Contraction : public Op {
     bool empty = false;
     for (size_t f = 0; f < size.size(); ++f) empty |= size[f] == 0;
     if (empty) {
-      kernels::fill(nullptr, out.dtype(), out.numel(), out.data(), 0);
+      fill(out.dtype(), out.numel(), out.data(), 0);
       return;
     }
     // The loops in an order in which runs can join: the output's factors as it

@@ -166,6 +166,14 @@ static void check_inside(RankContext& ctx, const Op& op, int64_t bytes,
     spend_budget(ctx, bytes, "a collective inside " + op.name());
 }
 
+static std::vector<Region> held_by_group(const Compute& c, AxisMask axes,
+                                         const Compute::RegionOf& holds) {
+  std::vector<Region> regions;
+  for (int64_t r : c.mesh().group(axes, c.coord()))
+    regions.push_back(holds(c.mesh().coordinate(r)));
+  return regions;
+}
+
 AxisMask Compute::axes_of(char factor) const {
   int f = decision.rule->rule().factor(factor);
   return f < 0 ? 0 : decision.assignment.splits[static_cast<size_t>(f)].mask();
@@ -200,10 +208,7 @@ void Compute::all_reduce(const Tensor& t, AxisMask axes, ReduceOp reduce_op) {
     counted = comm.all_reduce(Call{"all-reduce", op.name(), print, text},
                               reduce_op, t.dtype(), t.data(), t.numel());
   }
-  record_event(
-      context, mesh(), axes, StepKind::kAllReduce,
-      all_reduce_elements(t.numel(), mesh().size_of(axes)) * size_of(t.dtype()),
-      counted);
+  record_event(context, mesh(), axes, StepKind::kAllReduce, predicted, counted);
 }
 
 Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
@@ -220,9 +225,7 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
   Tensor out = Tensor::empty(local_shape(want), part.dtype());
   int64_t counted = 0;
   if (!context.dry_run) {
-    std::vector<Region> sources;
-    for (int64_t r : mesh().group(axes, coord()))
-      sources.push_back(holds(mesh().coordinate(r)));
+    auto sources = held_by_group(*this, axes, holds);
     std::string text = "boxes for " + op.name();
     counted = context.communicator(mesh(), axes)
                   .exchange(Call{"all-to-all", op.name(),
@@ -253,9 +256,7 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
   Tensor out = Tensor::empty(local_shape(want), part.dtype());
   int64_t counted = 0;
   if (!context.dry_run) {
-    std::vector<Region> sources;
-    for (int64_t r : mesh().group(axes, coord()))
-      sources.push_back(holds(mesh().coordinate(r)));
+    auto sources = held_by_group(*this, axes, holds);
     std::string text = "sum of boxes for " + op.name();
     counted = context.communicator(mesh(), axes)
                   .reduce(Call{"reduce-scatter", op.name(),

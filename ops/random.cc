@@ -1,5 +1,6 @@
 #include "ops/random.h"
 
+#include "dtensor/device/copy.h"
 #include "ops/functions.h"
 #include "ops/kernels/kernels.h"
 #include "ops/rows.h"
@@ -107,7 +108,7 @@ const Op& dropout_op() {
 DistTensor full(const Shape& shape, double value, const Mesh& mesh,
                 const Placements& layout, DType t) {
   return make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
-    kernels::fill(nullptr, t, part.numel(), part.data(), value);
+    fill(t, part.numel(), part.data(), value);
   });
 }
 

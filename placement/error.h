@@ -34,12 +34,4 @@ template <class... Args>
       ::dtensor::fail(__VA_ARGS__); \
   } while (false)
 
-// fail() unless `ok`; its arguments are always evaluated.
-template <class... Args>
-void check(bool ok, std::string_view where, fmt::format_string<Args...> text,
-           Args&&... args) {
-  if (!ok) [[unlikely]]
-    fail(where, text, std::forward<Args>(args)...);
-}
-
 }  // namespace dtensor

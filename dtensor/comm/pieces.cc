@@ -130,9 +130,9 @@ std::vector<Piece> cut_exchange(const HeldRegion& dst,
     }
     wanted = std::move(next);
   }
-  check(wanted.empty(), where,
-        "member {} needs {}, which none of the {} members has", self,
-        wanted.empty() ? "" : first_box(wanted[0]), p);
+  DT_CHECK(wanted.empty(), where,
+           "member {} needs {}, which none of the {} members has", self,
+           wanted.empty() ? "" : first_box(wanted[0]), p);
   return pieces;
 }
 

@@ -30,12 +30,12 @@ ThreadHub::ThreadHub(int64_t world)
       ranks_(static_cast<size_t>(world)) {}
 
 Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
-  check(world_ranks.size() <= Barrier::kMaxMembers, "communicator",
-        "{} thread ranks do not fit into one group of at most {}",
-        world_ranks.size(), Barrier::kMaxMembers);
+  DT_CHECK(world_ranks.size() <= Barrier::kMaxMembers, "communicator",
+           "{} thread ranks do not fit into one group of at most {}",
+           world_ranks.size(), Barrier::kMaxMembers);
   for (int64_t r : world_ranks)
-    check(r >= 0 && r < static_cast<int64_t>(ranks_.size()), "communicator",
-          "rank {} is not in a run of {} ranks", r, ranks_.size());
+    DT_CHECK(r >= 0 && r < static_cast<int64_t>(ranks_.size()), "communicator",
+             "rank {} is not in a run of {} ranks", r, ranks_.size());
   std::lock_guard lock(mutex_);
   std::unique_ptr<Group>& group = groups_[world_ranks];
   if (!group) {

@@ -150,7 +150,7 @@ class ThreadCommunicator final : public Communicator {
 
   int64_t all_reduce(const Call& call, ReduceOp op, DType dtype, void* data,
                      int64_t n) override {
-    check(n >= 0, call.kind, "{} elements", n);
+    DT_CHECK(n >= 0, call.kind, "{} elements", n);
     check_reducible(op, dtype, call.kind);
     if (size_ == 1) return 0;
     const int64_t item = size_of(dtype), bytes = n * item;
@@ -196,7 +196,7 @@ class ThreadCommunicator final : public Communicator {
 
   void all_gather_bytes(const Call& call, const void* in, int64_t bytes,
                         void* out) override {
-    check(bytes >= 0, call.kind, "{} bytes", bytes);
+    DT_CHECK(bytes >= 0, call.kind, "{} bytes", bytes);
     char* to = static_cast<char*>(out);
     if (size_ == 1) return copy(to, in, bytes);
     const bool small = bytes <= Slot::kSmall;
@@ -239,24 +239,24 @@ class ThreadCommunicator final : public Communicator {
 
   void check_parts(const Call& call, const Part& src,
                    std::span<const Region> sources, const Part& dst) const {
-    check(static_cast<int>(sources.size()) == size_, call.kind,
-          "the sources of {} members were given in a group of {}",
-          sources.size(), size_);
+    DT_CHECK(static_cast<int>(sources.size()) == size_, call.kind,
+             "the sources of {} members were given in a group of {}",
+             sources.size(), size_);
     const Region& mine = sources[static_cast<size_t>(rank_)];
-    check(src.region == &mine || *src.region == mine, call.kind,
-          "member {} holds another region than the list of sources says",
-          rank_);
+    DT_CHECK(src.region == &mine || *src.region == mine, call.kind,
+             "member {} holds another region than the list of sources says",
+             rank_);
     const size_t ndim = dst.region->size();
     for (const Region& r : sources)
-      check(r.size() == ndim, call.kind,
-            "a source has {} dimensions and the destination {}", r.size(),
-            ndim);
+      DT_CHECK(r.size() == ndim, call.kind,
+               "a source has {} dimensions and the destination {}", r.size(),
+               ndim);
     for (const Part* part : {&src, &dst}) {
-      check(part->strides.size() == static_cast<int>(ndim), call.kind,
-            "a part of {} dimensions has {} strides", ndim,
-            part->strides.size());
-      check(part->data != nullptr || volume(*part->region) == 0, call.kind,
-            "a part of {} elements has no memory", volume(*part->region));
+      DT_CHECK(part->strides.size() == static_cast<int>(ndim), call.kind,
+               "a part of {} dimensions has {} strides", ndim,
+               part->strides.size());
+      DT_CHECK(part->data != nullptr || volume(*part->region) == 0, call.kind,
+               "a part of {} elements has no memory", volume(*part->region));
     }
   }
 
@@ -345,8 +345,8 @@ std::unique_ptr<Communicator> thread_communicator(
     ThreadHub& hub, const std::vector<int64_t>& world_ranks,
     int64_t world_rank) {
   const auto it = std::find(world_ranks.begin(), world_ranks.end(), world_rank);
-  check(it != world_ranks.end(), "communicator",
-        "rank {} is not a member of the group that it asks for", world_rank);
+  DT_CHECK(it != world_ranks.end(), "communicator",
+           "rank {} is not a member of the group that it asks for", world_rank);
   return std::make_unique<ThreadCommunicator>(
       hub, world_ranks, world_rank, static_cast<int>(it - world_ranks.begin()));
 }

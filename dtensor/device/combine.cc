@@ -193,19 +193,19 @@ double identity(ReduceOp op) {
 }
 
 void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
-  check(op != ReduceOp::kMean, where,
-        "a (sum, count) is reduced by summing both; write sum, and divide");
+  DT_CHECK(op != ReduceOp::kMean, where,
+           "a (sum, count) is reduced by summing both; write sum, and divide");
   if (op == ReduceOp::kAny || op == ReduceOp::kAll)
-    check(dtype == DType::kBool, where,
-          "{} is of bool, not of {}; compare with 0 first", name(op),
-          name(dtype));
+    DT_CHECK(dtype == DType::kBool, where,
+             "{} is of bool, not of {}; compare with 0 first", name(op),
+             name(dtype));
   else if (dtype == DType::kBool)
-    check(op != ReduceOp::kSum && op != ReduceOp::kAvg, where,
-          "the {} of bool is not a bool; write any, or cast to i64 first",
-          name(op));
+    DT_CHECK(op != ReduceOp::kSum && op != ReduceOp::kAvg, where,
+             "the {} of bool is not a bool; write any, or cast to i64 first",
+             name(op));
   else if (!is_float(dtype))
-    check(op != ReduceOp::kAvg, where,
-          "the avg of {} is not an integer; cast to f32 first", name(dtype));
+    DT_CHECK(op != ReduceOp::kAvg, where,
+             "the avg of {} is not an integer; cast to f32 first", name(dtype));
 }
 
 int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,

@@ -83,16 +83,6 @@ void where(Stream, DType, const Pointwise&);
 // does not fit (NaN: 0); to bool is != 0.
 void cast(Stream, DType from, DType to, const Pointwise&);
 
-// n elements set to `value`, converted as by cast.
-void fill(Stream, DType, int64_t n, void* out, double value);
-
-// dst[i] = src[i] for items of any size in bytes, aligned as such numbers are
-// for sizes 1, 2, 4, 8 and (to 8) 16. Strides in items. dst must
-// not overlap src, and its strides must not be 0 (for sizes over 1).
-void copy_strided(Stream, int64_t item_size, const Shape& shape, void* dst,
-                  const Shape& dst_strides, const void* src,
-                  const Shape& src_strides);
-
 // --- Reductions -------------------------------------------------------------
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
 // Reduces the dimensions whose bit (1 << dim) is set in `dims`; out is

@@ -466,66 +466,6 @@ TEST(CastTest, Saturates) {
   }
 }
 
-TEST(FillTest, EveryType) {
-  for (DType t : kAll) {
-    Array a(t, 9);
-    fill(nullptr, t, 7, a.data(), 3.7);
-    const double v = t == DType::kBool  ? 1
-                     : !is_float(t)     ? 3
-                     : t == DType::kF32 ? static_cast<double>(3.7f)
-                     : t == DType::kF64
-                         ? 3.7
-                         : static_cast<double>(static_cast<float>(bf16(3.7f)));
-    EXPECT_TRUE(near(a, {v, v, v, v, v, v, v, 0, 0}, 0));
-  }
-}
-
-TEST(CopyTest, EveryItemSizeAndLayout) {
-  for (int64_t item : {1, 2, 3, 4, 8, 12, 16, 24})
-    for (const Layout& l : layouts())
-      for (bool scatter : {false, true}) {
-        bool broadcast = false;
-        for (int64_t s : l.strides) broadcast = broadcast || s == 0;
-        if (scatter && broadcast) continue;
-        SCOPED_TRACE(to_string(l.shape) + to_string(l.strides) + " item " +
-                     std::to_string(item));
-        const Shape dense = contiguous_strides(l.shape);
-        const Shape& from = scatter ? dense : l.strides;
-        const Shape& to = scatter ? l.strides : dense;
-        std::vector<char> src(
-            static_cast<size_t>(span_of(l.shape, from) * item));
-        std::vector<char> dst(static_cast<size_t>(span_of(l.shape, to) * item),
-                              99);
-        for (size_t i = 0; i < src.size(); ++i)
-          src[i] = static_cast<char>(i * 7 % 97);
-        std::vector<char> want = dst;
-        std::vector<int64_t> offsets;
-        for_elements(l.shape, from,
-                     [&](int64_t, int64_t at) { offsets.push_back(at); });
-        for_elements(l.shape, to, [&](int64_t i, int64_t at) {
-          for (int64_t b = 0; b < item; ++b)
-            want[static_cast<size_t>(at * item + b)] = src[static_cast<size_t>(
-                offsets[static_cast<size_t>(i)] * item + b)];
-        });
-        copy_strided(nullptr, item, l.shape, dst.data(), to, src.data(), from);
-        ASSERT_EQ(dst, want);
-      }
-}
-
-TEST(CopyTest, LargeTransposition) {
-  const int64_t m = 67, n = 129, k = 5;
-  std::vector<float> src(static_cast<size_t>(m * n * k)), dst = src;
-  for (size_t i = 0; i < src.size(); ++i) src[i] = static_cast<float>(i);
-  // dst[n, k, m] from src[m, n, k]
-  copy_strided(nullptr, 4, {n, k, m}, dst.data(), {k * m, m, 1}, src.data(),
-               {k, 1, n * k});
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      for (int64_t p = 0; p < k; ++p)
-        ASSERT_EQ(dst[static_cast<size_t>((j * k + p) * m + i)],
-                  src[static_cast<size_t>((i * n + j) * k + p)]);
-}
-
 TEST(FunctionsTest, TheListsAreConsistent) {
   EXPECT_EQ(fn::name_of(fn::index_of<fn::Gelu>), "gelu");
   EXPECT_EQ(fn::num_params_of(fn::index_of<fn::Clamp>), 2);

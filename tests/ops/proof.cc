@@ -49,9 +49,10 @@ class OneRank {
     r_.level = Level::kGradients;
     r_.grads = arrays(eval(r_.in, Level::kGradients).grads);
     if (r_.ties) return r_;
-    check(report, "gradient", r_.in, r_.grads, 1, [&](const auto& in) {
-      return product(arrays(eval(in, Level::kValues).out)[0], r_.cotangent);
-    });
+    compare_differences(
+        report, "gradient", r_.in, r_.grads, 1, [&](const auto& in) {
+          return product(arrays(eval(in, Level::kValues).out)[0], r_.cotangent);
+        });
     if (!options.second || !r_.sample.smooth) return r_;
     r_.level = Level::kSecond;
     Evaluated e = eval(r_.in, Level::kSecond);
@@ -60,14 +61,14 @@ class OneRank {
     for (size_t i = 0; i < again.size(); ++i)
       compare(report, "gradient with create_graph", i, again[i], r_.grads[i],
               kTolerance, report.gradients);
-    check(report, "second derivative", r_.in, r_.second, 2,
-          [&](const auto& in) {
-            double sum = 0;
-            std::vector<Array> g = arrays(eval(in, Level::kGradients).grads);
-            for (size_t i = 0; i < g.size(); ++i)
-              sum += product(g[i], r_.probes[i]);
-            return sum;
-          });
+    compare_differences(
+        report, "second derivative", r_.in, r_.second, 2, [&](const auto& in) {
+          double sum = 0;
+          std::vector<Array> g = arrays(eval(in, Level::kGradients).grads);
+          for (size_t i = 0; i < g.size(); ++i)
+            sum += product(g[i], r_.probes[i]);
+          return sum;
+        });
     return r_;
   }
 
@@ -108,8 +109,9 @@ class OneRank {
   // Central differences of f by each element of the floating inputs, for a
   // second derivative also of the cotangent.
   template <class Fn>
-  void check(Report& report, const char* what, std::vector<Array> in,
-             const std::vector<Array>& got, int order, Fn&& f) {
+  void compare_differences(Report& report, const char* what,
+                           std::vector<Array> in, const std::vector<Array>& got,
+                           int order, Fn&& f) {
     size_t at = 0;
     auto differences = [&](Array& x, size_t input) {
       Array d = Array::zeros(x.shape);

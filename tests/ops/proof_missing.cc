@@ -33,6 +33,18 @@ Attrs adapted(const Op& op, const Attrs& attrs,
   return a;
 }
 
+// Whether parts of these shapes are to the operator what the whole is: a part
+// of size 1 would broadcast where the whole does not.
+bool same_rule(const Op& op, const Attrs& attrs,
+               const std::vector<Shape>& shapes, const Attrs& local_attrs,
+               const std::vector<Shape>& local) {
+  try {
+    return op.bind(shapes, attrs).rule() == op.bind(local, local_attrs).rule();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // The operator on one rank.
 std::optional<std::vector<Array>> run_whole(const Op& op, const Attrs& attrs,
                                             const std::vector<Array>& in) {
@@ -126,8 +138,9 @@ std::vector<std::string> missing_on_one_rank(const Op& op) {
               part_of(whole[i], in[i], mesh.coordinate(rank), int(i)));
           sizes.push_back(local.back().shape);
         }
-        parts[rank] =
-            run_whole(op, adapted(op, sample.attrs, shapes, sizes), local);
+        Attrs attrs = adapted(op, sample.attrs, shapes, sizes);
+        if (!same_rule(op, sample.attrs, shapes, attrs, sizes)) break;
+        parts[rank] = run_whole(op, attrs, local);
         if (!parts[rank]) break;
       }
       std::string text;

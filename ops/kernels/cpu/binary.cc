@@ -282,15 +282,4 @@ void cast(Stream, DType from, DType to, const Pointwise& p) {
   });
 }
 
-void fill(Stream, DType t, int64_t n, void* out, double value) {
-  visit_stored(t, [&]<class T>() {
-    T x;
-    if constexpr (std::is_same_v<T, bf16>)
-      x = bf16(static_cast<float>(value));
-    else
-      x = convert<T>(value);
-    std::fill_n(static_cast<T*>(out), n, x);
-  });
-}
-
 }  // namespace dtensor::kernels

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/device/copy.h"
 #include "ops/kernels/cpu/gemm_bf16.h"
 #include "ops/kernels/cpu/gemm_f64.h"
 #include "ops/kernels/cpu/loops.h"
@@ -23,7 +24,7 @@ constexpr int64_t kTiny = 4096;
 template <class T>
 void pack(int64_t m, int64_t n, const T* from, int64_t row, int64_t col, T* to,
           int64_t to_row, int64_t to_col) {
-  copy_strided(nullptr, sizeof(T), Shape{m, n}, to, Shape{to_row, to_col}, from,
+  copy_strided(sizeof(T), Shape{m, n}, to, Shape{to_row, to_col}, from,
                Shape{row, col});
 }
 
@@ -166,8 +167,8 @@ void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
           const auto status = dnnl_sgemm(
               a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f,
               a.p, a.ld, b.p, b.ld, accumulate ? 1.0f : 0.0f, c, ldc);
-          check(status == dnnl_success, "gemm", "dnnl_sgemm failed: {}",
-                static_cast<int>(status));
+          DT_CHECK(status == dnnl_success, "gemm", "dnnl_sgemm failed: {}",
+                   static_cast<int>(status));
         } else {
           gemm_f64(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p, b.ld,
                    accumulate, c, ldc);
@@ -381,20 +382,20 @@ void gemm_rounding_once(const Gemm& g) {
   std::vector<float> sum(count);
   std::vector<bf16> rounded(count);
   if (g.accumulate) {
-    copy_strided(nullptr, 2, sizes, rounded.data(), dense, g.c, strides);
+    copy_strided(2, sizes, rounded.data(), dense, g.c, strides);
     for (size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(rounded[i]);
   }
   wide.c = sum.data();
   gemm(nullptr, DType::kBF16, DType::kF32, wide);
   narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
-  copy_strided(nullptr, 2, sizes, g.c, strides, rounded.data(), dense);
+  copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
 }
 
 }  // namespace
 
 void gemm(Stream, DType in, DType out, const Gemm& g) {
-  check(in == out || (in == DType::kBF16 && out == DType::kF32), "gemm",
-        "no kernel from {} to {}", name(in), name(out));
+  DT_CHECK(in == out || (in == DType::kBF16 && out == DType::kF32), "gemm",
+           "no kernel from {} to {}", name(in), name(out));
   const Folded f(g);
   if (f.empty) return;
   switch (in) {

@@ -43,9 +43,9 @@ void put(AtTail at, T* p, Vec<T> v) {
 // f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, const char* where, F&& f) {
-  check(grad == param || grad == stat_of(param), where,
-        "no kernel for a gradient of {} and a parameter of {}", name(grad),
-        name(param));
+  DT_CHECK(grad == param || grad == stat_of(param), where,
+           "no kernel for a gradient of {} and a parameter of {}", name(grad),
+           name(param));
   visit_float(param, where, [&]<class S>() {
     if (grad == param)
       f.template operator()<S, S>();

@@ -285,7 +285,7 @@ void reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
             const void* in, const Shape& strides, uint32_t dims, void* out) {
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
-      check(kind != ReduceKind::kSum, "reduce", "no sum of bool");
+      DT_CHECK(kind != ReduceKind::kSum, "reduce", "no sum of bool");
       // As bytes of 0 and 1; "all" is a product, whose identity is 1.
       using B = uint8_t;
       const auto* x = static_cast<const B*>(in);

@@ -61,7 +61,7 @@ void rotary_table(Stream, DType stat, int64_t s, int64_t d, double theta,
 }
 
 void rotary(Stream, DType t, const Rotary& a) {
-  check(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
+  DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
   visit_float(t, "rotary", [&]<class S>() {
     using T = compute_t<S>;
     const int64_t half = a.d / 2;
