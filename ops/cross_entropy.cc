@@ -86,6 +86,7 @@ class CrossEntropyBackward : public Op {
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
     check_targets(name(), shapes);
+    check_rows(name(), shapes, 1);
     return BoundRule(Rule("...v~,...,...,...,...->...v | linear 4"), shapes,
                      name());
   }

@@ -40,6 +40,7 @@ class NormBackward : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
+    check_rows(name(), shapes, 2);
     return BoundRule(Rule(layer_ ? "...n~,n,...,...,...n->...n,n,n | linear 4"
                                  : "...n~,n,...,...n->...n,n | linear 3"),
                      shapes, name());

@@ -67,6 +67,17 @@ void check_one_type(std::string_view op, std::span<const DType> in,
              name(in[0]), i, name(in[i]));
 }
 
+void check_rows(std::string_view op, const std::vector<Shape>& shapes,
+                size_t first) {
+  Shape rows = shapes[0];
+  if (!rows.empty()) rows.pop_back();
+  for (size_t i = first; i < shapes.size(); ++i)
+    DT_CHECK(shapes[i] == shapes[0] || shapes[i] == rows, op,
+             "input {} has shape {}, which is neither the {} of input 0 nor "
+             "its rows, {}; expand it first",
+             i, to_string(shapes[i]), to_string(shapes[0]), to_string(rows));
+}
+
 void check_first_only(const GradientCall& c) {
   for (size_t i = 1; i < c.cotangents.size(); ++i)
     DT_CHECK(!c.cotangents[i].defined(), c.op.name(),

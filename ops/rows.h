@@ -30,6 +30,12 @@ void check_one_type(std::string_view op, std::span<const DType> in,
                     size_t from = 1);
 void check_float(std::string_view op, DType);
 
+// Throws Error unless each of shapes[first], ..., which belongs to the rows of
+// shapes[0], has its shape, or that without the last dimension: rows do not
+// broadcast.
+void check_rows(std::string_view op, const std::vector<Shape>& shapes,
+                size_t first);
+
 // Throws Error when a cotangent has come to another output than the first: the
 // statistics that an operator saves for its gradient have none.
 void check_first_only(const GradientCall&);

@@ -77,7 +77,9 @@ TEST(Numbered, JsonOfARunHasBothCounts) {
   const Ran r = run_program("03_tp_mlp", "--json -");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("y: f32[64, 32](R)"), r.err.npos);
-  for (const Json& row : Json::parse(r.out)["collectives"])
+  const Json json = Json::parse(r.out);
+  ASSERT_FALSE(json["collectives"].empty()) << r.out;
+  for (const Json& row : json["collectives"])
     EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]) << row;
 }
 
