@@ -41,8 +41,15 @@ class Dim {
   enum class Kind : uint8_t { kLeaf, kProduct, kConcat };
 
   Dim() = default;
+  // Throws Error when the split lists boundaries that do not end at the size.
+  // (That its axes are the mesh's, used once, and its granule divides the size
+  // is checked with the mesh, by canonical().)
   explicit Dim(int64_t size, Split split = {})
-      : size_(size), split_(std::move(split)) {}
+      : size_(size), split_(std::move(split)) {
+    split_.check_end(size);
+  }
+  // Sub-dimensions, outermost first; segments, as a `cat` lays them out. Both
+  // throw Error when the size does not fit into int64.
   static Dim product(std::vector<Dim> parts);
   static Dim concat(std::vector<Dim> segments);
 
@@ -58,14 +65,15 @@ class Dim {
   int64_t local_size(const Mesh&, const Coord&) const;
   int64_t largest(const Mesh&) const;
 
-  // The simpler of the trees that say the same: a leaf where one can, "(2 h)"
-  // for h|h, a concat of products for the product of a concat with a whole; see
-  // Split::canonical.
+  // The simplest tree that says the same: a leaf where one can, "(2 h)" for
+  // h|h, a concat of products for the product of a concat with a whole; see
+  // Split::canonical. Every rank's part is the same exactly if the canonical
+  // trees are (but of size 0, where a leaf keeps its axes). Throws Error when
+  // the tree does not fit the mesh.
   Dim canonical(const Mesh&) const;
 
   // This dimension seen as sub-dimensions of these sizes (outermost first), or
-  // nullopt when a rank's part is not a product of index lists of them, or
-  // the segments of a concat do not begin at multiples of the inner sizes.
+  // nullopt when no trees of them say who holds what.
   // REQUIRES: the sizes multiply to size().
   std::optional<std::vector<Dim>> unflatten(const Mesh&,
                                             const std::vector<int64_t>&) const;
@@ -128,16 +136,44 @@ struct Layout {
   // when an axis is used twice.
   Layout canonical(const Mesh&) const;
 
-  // The shorter text that says it all: per mesh axis "S0,R" or per dimension
-  // "[{tp,dp},{}] P{pp:max}".
-  std::string to_string(const Mesh&) const;
+  // The text that parse_layout reads. Per axis where no dimension is a tree;
+  // else the shorter one; per dimension where axes or partials are not in mesh
+  // order, which the other form cannot say.
+  enum class Form : uint8_t { kShorter, kPerAxis, kPerDim };
+  std::string to_string(const Mesh&, Form = Form::kShorter) const;
   uint64_t hash() const;
   bool operator==(const Layout&) const = default;
 };
 
-// Per mesh axis: "R", "S<dim>", "P", "P(max)"; "S0/64" has a granule,
-// "S0@0|3|5" boundaries. Axes that share a dimension split it in mesh order.
-// Throws Error that says how to write it.
+// Reads either form; spaces may stand between words. Every layout l reads back:
+// parse_layout(l.to_string(mesh), mesh, l.shape()) == l.canonical(mesh). Throws
+// Error that says what to write.
+//
+// Per mesh axis: one placement for each axis of the mesh. Axes that share a
+// dimension, or a part of one, split it in mesh order, the first outermost.
+//   S0,R,P          split dimension 0, replicated, partial (a sum)
+//   P(max)          sum, avg, max, min, prod, any, all, mean
+//   S0/64           in granules of 64     } said once, at the first axis
+//   S0@0|3|5|14     at these boundaries   } that splits the dimension
+//   S0(3 h=4 8:h)   dimension 0 is the product of 3, h of 4, and 8, outermost
+//                   first; this axis splits h
+//   S0(:d)          another axis splits d of the same tree (which it may
+//   repeat) S0(q=8|k=4|v=4:q,k,v)   a concatenation; the axis splits its three
+//   segments S0(q=(h=4 8)|k=(g=2 8):h/2,g@0|0|2)   trees in a tree; a granule,
+//   boundaries
+//
+// Per dimension: one entry for each dimension, with its axes in order, the
+// first outermost; then the partials, the outermost (combined last) first.
+//   [{y,z},{x},{}] P{w:max,v}   or P{w:max} P{v}; v is a sum
+//   [{y,z}/64], [{y}@0|3|5|14]  granule, boundaries
+//   [(3 4{tp} 8)]               a product; a whole part is its size
+//   [(8{tp}/2|4{tp}@(0|1|4)|5)] a concatenation, where boundaries are bracketed
+//
+// In both, a tree is
+//   tree    = part {" " part} | part {"|" part}
+//   part    = [name "="] size | [name "="] "(" tree ")" | name
+// and in the second a part with a size or a name alone may end in axes. One
+// part of a tree may be a name alone: its size follows from the dimension's.
 Layout parse_layout(std::string_view text, const Mesh&, const Shape&);
 
 // The layout of the same elements seen as `to`, without moving anything, or

@@ -1,10 +1,12 @@
 #include "placement/mesh.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 #include "placement/error.h"
 #include "placement/hash.h"
@@ -21,13 +23,30 @@ std::string describe(const std::vector<MeshAxis>& axes) {
   return t;
 }
 
-int64_t parse_size(std::string_view digits, std::string_view text) {
+// Between the axes of a mesh and its ranks.
+constexpr std::string_view kOfRanks = " of ranks ";
+
+int64_t parse_number(std::string_view digits, std::string_view text) {
   int64_t x = 0;
   auto [p, ec] =
       std::from_chars(digits.data(), digits.data() + digits.size(), x);
   DT_CHECK(ec == std::errc() && p == digits.data() + digits.size(), "mesh",
            "'{}' is not a mesh; write dp=2,tp=4 or 2x4", text);
   return x;
+}
+
+// "3,2,1,0".
+std::vector<int64_t> parse_ranks(std::string_view list) {
+  std::vector<int64_t> ranks;
+  for (const char *p = list.data(), *end = p + list.size();; ++p) {
+    int64_t x = 0;
+    auto [next, ec] = std::from_chars(p, end, x);
+    DT_CHECK(ec == std::errc() && (next == end || *next == ','), "mesh",
+             "'{}' is no list of ranks; write dp=2{}1,0", list, kOfRanks);
+    ranks.push_back(x);
+    if (next == end) return ranks;
+    p = next;
+  }
 }
 
 }  // namespace
@@ -63,10 +82,14 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
     for (size_t i = 0; i < ranks.size(); ++i) {
       identity &= ranks[i] == static_cast<int64_t>(i);
       DT_CHECK(ranks[i] >= 0, "mesh", "rank {} is negative", ranks[i]);
-      for (size_t j = 0; j < i; ++j)
-        DT_CHECK(ranks[i] != ranks[j], "mesh", "{} lists rank {} twice",
-                 describe(axes), ranks[i]);
+      DT_CHECK(ranks[i] < (1 << 30), "mesh",
+               "rank {} is beyond the limit of 2^30", ranks[i]);
     }
+    std::vector<int64_t> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+    DT_CHECK(twice == sorted.end(), "mesh", "{} lists rank {} twice",
+             describe(axes), *twice);
     if (identity) ranks.clear();
   }
   // The table is the process's and lives as long: meshes are few, and handles
@@ -80,8 +103,13 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
   if (!slot) {
     uint64_t h = hash_text(describe(axes), 1);
     for (int64_t r : ranks) h = hash_mix(h, static_cast<uint64_t>(r));
+    std::vector<int64_t> by_world(ranks.size());
+    std::iota(by_world.begin(), by_world.end(), int64_t{0});
+    std::sort(by_world.begin(), by_world.end(), [&](int64_t a, int64_t b) {
+      return ranks[static_cast<size_t>(a)] < ranks[static_cast<size_t>(b)];
+    });
     slot = std::make_unique<const Info>(
-        Info{std::move(axes), std::move(ranks), n, h});
+        Info{std::move(axes), std::move(ranks), std::move(by_world), n, h});
   }
   info_ = slot.get();
 }
@@ -89,8 +117,14 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
 Mesh Mesh::parse(std::string_view text) {
   DT_CHECK(!text.empty(), "mesh", "an empty mesh; write dp=2,tp=4 or 2x4");
   std::vector<MeshAxis> axes;
-  bool named = text.find('=') != text.npos;
-  for (std::string_view rest = text;;) {
+  std::vector<int64_t> ranks;
+  std::string_view rest = text;
+  if (size_t at = text.find(kOfRanks); at != text.npos) {
+    ranks = parse_ranks(text.substr(at + kOfRanks.size()));
+    rest = text.substr(0, at);
+  }
+  bool named = rest.find('=') != rest.npos;
+  for (;;) {
     size_t end = rest.find(named ? ',' : 'x');
     std::string_view item = rest.substr(0, end);
     if (named) {
@@ -99,15 +133,15 @@ Mesh Mesh::parse(std::string_view text) {
                "'{}' in '{}' has no size; write {}=2 or the like", item, text,
                item);
       axes.push_back({std::string(item.substr(0, eq)),
-                      parse_size(item.substr(eq + 1), text)});
+                      parse_number(item.substr(eq + 1), text)});
     } else {
       axes.push_back(
-          {"a" + std::to_string(axes.size()), parse_size(item, text)});
+          {"a" + std::to_string(axes.size()), parse_number(item, text)});
     }
     if (end == rest.npos) break;
     rest.remove_prefix(end + 1);
   }
-  return Mesh(std::move(axes));
+  return Mesh(std::move(axes), std::move(ranks));
 }
 
 const std::string& Mesh::axis_name(int axis) const {
@@ -154,12 +188,21 @@ int64_t Mesh::world_rank(int64_t mesh_rank) const {
                               : info_->ranks[static_cast<size_t>(mesh_rank)];
 }
 
+int64_t Mesh::smallest_world() const {
+  return info_->by_world.empty() ? num_ranks()
+                                 : world_rank(info_->by_world.back()) + 1;
+}
+
 int64_t Mesh::mesh_rank_of(int64_t world_rank) const {
   if (info_->ranks.empty())
     return world_rank >= 0 && world_rank < num_ranks() ? world_rank : -1;
-  for (size_t i = 0; i < info_->ranks.size(); ++i)
-    if (info_->ranks[i] == world_rank) return static_cast<int64_t>(i);
-  return -1;
+  auto it = std::lower_bound(info_->by_world.begin(), info_->by_world.end(),
+                             world_rank, [this](int64_t r, int64_t wanted) {
+                               return this->world_rank(r) < wanted;
+                             });
+  return it != info_->by_world.end() && this->world_rank(*it) == world_rank
+             ? *it
+             : -1;
 }
 
 std::vector<int64_t> Mesh::group(AxisMask axes, const Coord& at) const {
@@ -196,7 +239,7 @@ std::string Mesh::to_string() const {
   if (!info_) return "no mesh";
   std::string t = describe(info_->axes);
   if (info_->ranks.empty()) return t;
-  t += " of ranks ";
+  t += kOfRanks;
   for (size_t i = 0; i < info_->ranks.size(); ++i)
     t += (i ? "," : "") + std::to_string(info_->ranks[i]);
   return t;

@@ -37,7 +37,8 @@ class Mesh {
   // or there are more than kMaxAxes. `world_ranks[i]` is the rank of the run
   // that plays mesh rank i; empty stands for 0, 1, 2, ...
   explicit Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks = {});
-  // Reads "dp=2,tp=4", or "2x4" whose axes are a0 and a1.
+  // Reads "dp=2,tp=4", or "2x4" whose axes are a0 and a1; either also with its
+  // ranks, as to_string() writes them: "2x1 of ranks 5,3".
   static Mesh parse(std::string_view text);
 
   bool valid() const { return info_ != nullptr; }
@@ -57,6 +58,8 @@ class Mesh {
   Coord coordinate(int64_t mesh_rank) const;
   int64_t rank(const Coord&) const;
   int64_t world_rank(int64_t mesh_rank) const;
+  // The size of the smallest run that has all its ranks.
+  int64_t smallest_world() const;
   // The mesh rank that this rank of the run plays, or -1.
   int64_t mesh_rank_of(int64_t world_rank) const;
   // The mesh ranks that differ from `at` only in `axes`, row-major in mesh
@@ -76,7 +79,8 @@ class Mesh {
  private:
   struct Info {
     std::vector<MeshAxis> axes;
-    std::vector<int64_t> ranks;
+    std::vector<int64_t> ranks;     // of the run, by mesh rank
+    std::vector<int64_t> by_world;  // mesh ranks in the order of the run's
     int64_t num_ranks;
     uint64_t hash;
   };

@@ -1,6 +1,7 @@
 #include "placement/spec.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <unordered_map>
 
@@ -21,6 +22,25 @@ Spec::Spec(const Mesh& mesh, const Shape& shape, Layout layout, DType dtype,
 
 const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
                       const Layout& layout, DType dtype) {
+  auto hash_of = [&](const Layout& l) {
+    return hash_mix(hash_mix(mesh.hash(), l.hash()),
+                    static_cast<uint64_t>(dtype));
+  };
+  auto is = [&](const Spec* s, const Layout& its, const Layout& l) {
+    return s->mesh_ == mesh && s->dtype_ == dtype && s->shape_ == shape &&
+           its == l;
+  };
+  // What this thread asked for lately, in the words it used, by the low bits of
+  // the hash: neither checked nor made canonical again.
+  struct Asked {
+    Layout layout;
+    const Spec* spec = nullptr;
+  };
+  thread_local std::array<Asked, 256> recent;
+  uint64_t h = hash_of(layout);
+  Asked& asked = recent[h % recent.size()];
+  if (asked.spec && is(asked.spec, asked.layout, layout)) return asked.spec;
+
   DT_CHECK(mesh.valid(), "spec", "a tensor needs a mesh");
   DT_CHECK(static_cast<int>(layout.dims.size()) == shape.size(), "spec",
            "a layout of {} dimensions does not fit shape {}",
@@ -33,21 +53,19 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
         layout.dims[static_cast<size_t>(d)].size(), dtensor::to_string(shape),
         shape[d]);
   Layout canonical = layout.canonical(mesh);
-  uint64_t h = hash_mix(mesh.hash(), canonical.hash());
-  h = hash_mix(h, static_cast<uint64_t>(dtype));
+  h = hash_of(canonical);
 
   static std::mutex mutex;
   static auto* table = new std::unordered_multimap<uint64_t, const Spec*>;
   std::lock_guard lock(mutex);
   auto [first, last] = table->equal_range(h);
-  for (auto it = first; it != last; ++it) {
-    const Spec* s = it->second;
-    if (s->mesh_ == mesh && s->dtype_ == dtype && s->shape_ == shape &&
-        s->layout_ == canonical)
-      return s;
-  }
-  const Spec* s = new Spec(mesh, shape, std::move(canonical), dtype, h);
-  table->emplace(h, s);
+  auto it = std::find_if(first, last, [&](const auto& entry) {
+    return is(entry.second, entry.second->layout_, canonical);
+  });
+  const Spec* s =
+      it != last ? it->second : new Spec(mesh, shape, canonical, dtype, h);
+  if (it == last) table->emplace(h, s);
+  asked = {layout, s};
   return s;
 }
 

@@ -14,6 +14,12 @@ int64_t balanced(int64_t n, int64_t p, int64_t i) {
   return static_cast<int64_t>(static_cast<__int128>(n) * i / p);
 }
 
+std::string listed(const std::vector<int64_t>& points) {
+  std::string t;
+  for (int64_t x : points) t += (t.empty() ? "" : "|") + std::to_string(x);
+  return t;
+}
+
 }  // namespace
 
 Split Split::over(const std::vector<int>& axes, int64_t granule) {
@@ -32,21 +38,23 @@ Split Split::over(const std::vector<int>& axes, int64_t granule) {
 Split Split::at(const std::vector<int>& axes, std::vector<int64_t> points,
                 const Mesh& mesh) {
   Split s = over(axes);
-  if (s.whole()) return s;
   s.check_axes(mesh);
   int64_t p = s.parts(mesh);
-  std::string listed;
-  for (int64_t x : points)
-    listed += (listed.empty() ? "" : "|") + std::to_string(x);
   DT_CHECK(static_cast<int64_t>(points.size()) == p + 1, "split",
            "{} parts need {} boundaries, but {} were listed: {}", p, p + 1,
-           points.size(), listed);
+           points.size(), listed(points));
   DT_CHECK(points[0] == 0 && std::is_sorted(points.begin(), points.end()),
            "split", "the boundaries {} must start at 0 and not decrease",
-           listed);
-  int64_t n = points.back();
+           listed(points));
   s.points_ = std::make_shared<const std::vector<int64_t>>(std::move(points));
-  return s.canonical(mesh, n);
+  return s;
+}
+
+void Split::wrong_end(int64_t n) const {
+  fail("split",
+       "the boundaries {} end at {}, but the dimension has size {}; let the "
+       "last be {}",
+       listed(*points_), points_->back(), n, n);
 }
 
 void Split::check_axes(const Mesh& m) const {
@@ -148,18 +156,18 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
     if (m.axis_size(axis(i)) > 1)
       s.axes_[s.count_++] = static_cast<uint8_t>(axis(i));
   std::fill(s.axes_.begin() + s.count_, s.axes_.end(), uint8_t{0});
-  if (!points_)
-    DT_CHECK(n % granule_ == 0, "split",
-             "a dimension of {} cannot be split in granules of {}: they do not "
-             "divide it",
-             n, granule_);
-  if (s.count_ == 0) return {};
+  check_end(n);
+  DT_CHECK(granule_ == 1 || n % granule_ == 0, "split",
+           "a dimension of {} cannot be split in granules of {}: they do not "
+           "divide it",
+           n, granule_);
   int64_t p = s.parts(m);
+  DT_CHECK(!points_ || static_cast<int64_t>(points_->size()) == p + 1, "split",
+           "the boundaries {} were listed for another mesh: over mesh {} there "
+           "are {} parts",
+           listed(*points_), m.to_string(), p);
+  if (s.count_ == 0) return {};
   if (points_) {
-    DT_CHECK(
-        static_cast<int64_t>(points_->size()) == p + 1 && points_->back() == n,
-        "split", "boundaries that end at {} do not fit a dimension of {}",
-        points_->back(), n);
     int64_t g = n;
     for (int64_t x : *points_) g = std::gcd(g, x);
     g = std::max<int64_t>(g, 1);
@@ -175,14 +183,15 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
     return s;
   }
   // Parts of k and k + 1 granules determine the granule; equal ones do not.
-  if (n / granule_ % p == 0) s.granule_ = 1;
+  if (granule_ > 1 && n / granule_ % p == 0) s.granule_ = 1;
   return s;
 }
 
 uint64_t Split::hash() const {
-  uint64_t h = hash_mix(7, static_cast<uint64_t>(granule_));
+  uint64_t packed = 0;
   for (int i = 0; i < count_; ++i)
-    h = hash_mix(h, static_cast<uint64_t>(axis(i)) + 1);
+    packed = packed << 8 | (static_cast<uint64_t>(axis(i)) + 1);
+  uint64_t h = hash_mix(static_cast<uint64_t>(granule_), packed);
   if (points_)
     for (int64_t x : *points_) h = hash_mix(h, static_cast<uint64_t>(x));
   return h;

@@ -37,10 +37,8 @@ class Split {
   Split() = default;  // whole: every rank has [0, n)
   // Balanced, over axes in the order given; throws Error when one is repeated.
   static Split over(const std::vector<int>& axes, int64_t granule = 1);
-  // With boundaries 0 = points[0] <= ... <= points[parts] = n. Becomes the
-  // balanced split (with the smallest granule) where that says the same, so
-  // that equal boundaries make equal Splits. A balanced split has no n: hold
-  // it against a dimension of points.back() alone.
+  // With boundaries 0 = points[0] <= ... <= points[parts] = n, for a dimension
+  // of exactly n. Throws Error when they are not that.
   static Split at(const std::vector<int>& axes, std::vector<int64_t> points,
                   const Mesh& mesh);
 
@@ -73,9 +71,14 @@ class Split {
   // The longest common prefix of axes whose boundaries agree too.
   int common_prefix(const Split& other, const Mesh&, int64_t n) const;
 
-  // The form that Spec interns: no granule where it changes nothing, no axes
-  // of size 1, no points that a balanced split has. Throws Error when the
-  // granule does not divide n or the points do not fit.
+  // Throws Error when the boundaries are listed and do not end at n.
+  void check_end(int64_t n) const {
+    if (points_ && points_->back() != n) wrong_end(n);
+  }
+  // The form that Spec interns, equal for equal boundaries over equal axes: no
+  // granule where it changes nothing, no axes of size 1, no points that a
+  // balanced split has. Throws Error when the granule does not divide n or the
+  // points do not fit.
   Split canonical(const Mesh&, int64_t n) const;
 
   uint64_t hash() const;
@@ -83,6 +86,7 @@ class Split {
 
  private:
   void check_axes(const Mesh&) const;
+  [[noreturn]] void wrong_end(int64_t n) const;
   std::array<uint8_t, kMaxAxes> axes_{};
   uint8_t count_ = 0;
   int64_t granule_ = 1;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 
 #include "placement/error.h"
@@ -145,6 +146,61 @@ TEST(DimCanonicalTest, SimplerTrees) {
   // A concat of heads times their size is the concat of the products.
   EXPECT_EQ(canonical(Dim::product({Dim::concat({a6, leaf(2, {kA})}), Dim(8)})),
             Dim::concat({leaf(48, {kA}), leaf(16, {kA})}));
+  Dim c3 = leaf(3, {kC});
+  EXPECT_EQ(
+      canonical(Dim::product({Dim::concat({a6, leaf(2, {kA})}), Dim(8), c3})),
+      Dim::product({Dim::concat({leaf(48, {kA}), leaf(16, {kA})}), c3}));
+}
+
+// Trees of which every rank has the same are the same when canonical.
+TEST(DimCanonicalTest, OneTreeForOneLayout) {
+  auto same = [](const Dim& a, const Dim& b) {
+    EXPECT_EQ(a.canonical(grid()), b.canonical(grid()));
+    return a.canonical(grid());
+  };
+  Dim a4 = leaf(4, {kA}), a6 = leaf(6, {kA}), c3 = leaf(3, {kC});
+  // A product is found in its segments,
+  EXPECT_EQ(same(Dim::concat({a4, Dim(3), a4, Dim(3)}),
+                 Dim::product({Dim(2), Dim::concat({a4, Dim(3)})})),
+            Dim::product({Dim(2), Dim::concat({a4, Dim(3)})}));
+  // also where it is a segment,
+  EXPECT_EQ(
+      same(Dim::concat({a4, c3, a4, c3, a6}),
+           Dim::concat({Dim::product({Dim(2), Dim::concat({a4, c3})}), a6})),
+      Dim::concat({Dim::product({Dim(2), Dim::concat({a4, c3})}), a6}));
+  // and with the outer part split.
+  Dim low(3, Split::at({kA}, {0, 3, 3}, grid()));
+  Dim high(3, Split::at({kA}, {0, 0, 3}, grid()));
+  Dim lows = Dim(6, Split::at({kA, kC}, {0, 2, 4, 6, 6, 6, 6}, grid()));
+  Dim highs = Dim(6, Split::at({kA, kC}, {0, 0, 0, 0, 2, 4, 6}, grid()));
+  EXPECT_EQ(same(Dim::concat({lows, lows, highs, highs}),
+                 Dim::product({a4, leaf(6, {kC})})),
+            Dim::product({a4, leaf(6, {kC})}));
+  EXPECT_EQ(same(Dim::concat({low, high}), a6), a6);
+  // A split of one index: only its last part has it, in whatever order.
+  EXPECT_EQ(same(leaf(1, {kB, kA}), leaf(1, {kA, kB})), leaf(1, {kA, kB}));
+  EXPECT_NE(leaf(2, {kB, kA}).canonical(grid()),
+            leaf(2, {kA, kB}).canonical(grid()));
+  // More segments than are searched for products.
+  std::vector<Dim> many = {a6};
+  for (int i = 0; i < 100; ++i) many.push_back(a4);
+  EXPECT_EQ(
+      same(Dim::concat(many), Dim::concat({a6, Dim::product({Dim(100), a4})})),
+      Dim::concat({a6, Dim::product({Dim(100), a4})}));
+  // No element.
+  EXPECT_EQ(same(Dim::product({a4, Dim(0)}), Dim(0)), Dim(0));
+  EXPECT_EQ(leaf(0, {kA}).canonical(grid()), leaf(0, {kA}));
+}
+
+TEST(DimCanonicalTest, HugeSizes) {
+  int64_t n = int64_t{1} << 60;
+  Dim d = Dim::product({Dim(n / 4), leaf(4, {kA})});
+  EXPECT_EQ(d.canonical(grid()), d);
+  EXPECT_EQ(
+      d.unflatten(grid(), {n / 8, 8}),
+      (std::vector<Dim>{Dim(n / 8), Dim::product({Dim(2), leaf(4, {kA})})}));
+  Dim odd = Dim::product({Dim(n / 8), leaf(6, {kA})});
+  EXPECT_EQ(odd.unflatten(grid(), {3, n / 4}), std::nullopt);
 }
 
 TEST(DimCanonicalTest, Hash) {
@@ -172,7 +228,7 @@ TEST(DimTest, Slice) {
   EXPECT_EQ(slice(d, 0, 10), d);
   EXPECT_EQ(slice(d, 3, 4), leaf(4, {0}));
   EXPECT_EQ(slice(d, 4, 4), Dim(4, Split::at({0}, {0, 1, 4}, two())));
-  EXPECT_EQ(slice(d, 6, 4), Dim(4, Split::at({0}, {0, 0, 4}, two())));
+  EXPECT_EQ(slice(d, 6, 4), leaf(4, {0}, 4));  // all of it is the second's
   EXPECT_EQ(slice(d, 6, 0).size(), 0);
   EXPECT_EQ(slice(Dim(10), 2, 3), Dim(3));
   // The k of q|k|v.
@@ -185,9 +241,7 @@ TEST(DimTest, Slice) {
   EXPECT_EQ(slice(three, 4, 4), leaf(4, {0}));
   EXPECT_EQ(slice(three, 4, 8), Dim::product({Dim(2), leaf(4, {0})}));
   EXPECT_EQ(slice(three, 5, 2), leaf(2, {0}));
-  EXPECT_EQ(
-      slice(three, 3, 5),
-      Dim::concat({Dim(1, Split::at({0}, {0, 0, 1}, two())), leaf(4, {0})}));
+  EXPECT_EQ(slice(three, 3, 5), Dim::concat({leaf(1, {0}), leaf(4, {0})}));
 }
 
 TEST(DimTest, Unflatten) {
@@ -214,6 +268,57 @@ TEST(DimTest, Unflatten) {
   // No element.
   EXPECT_EQ(cut(Dim(0), {0, 4}), (Dims{Dim(0), Dim(4)}));
   EXPECT_EQ(cut(Dim(0), {4, 0}), (Dims{Dim(4), Dim(0)}));
+}
+
+// Segments need not begin at multiples of the inner sizes.
+TEST(DimTest, UnflattenAcrossSegments) {
+  using Dims = std::vector<Dim>;
+  Dim a4 = leaf(4, {kA});
+  // 0 0 1 1 | 1 1, and 2 of size 1 that only the second has.
+  Dim d = Dim::concat({a4, leaf(2, {kA}, 2), leaf(1, {kA}), leaf(1, {kA})});
+  EXPECT_EQ(d.unflatten(grid(), {4, 2}),
+            (Dims{Dim(4, Split::at({kA}, {0, 1, 4}, grid())), Dim(2)}));
+  // 3 whole, and then 0 0 1 1 . . . 0 0 1 1: the second row is the first's.
+  Dim s = Dim::concat({Dim(3), a4, Dim(3), a4});
+  EXPECT_EQ(s.unflatten(grid(), {2, 7}),
+            (Dims{Dim(2), Dim::concat({Dim(3), a4})}));
+  // One axis cuts the rows, another each of them; of odd segments.
+  Dim up(3, Split::at({kA, kC}, {0, 1, 2, 3, 3, 3, 3}, grid()));
+  Dim down(3, Split::at({kA, kC}, {0, 0, 0, 0, 1, 2, 3}, grid()));
+  EXPECT_EQ(Dim::concat({up, up, down}).unflatten(grid(), {3, 3}),
+            (Dims{Dim(3, Split::at({kA}, {0, 2, 3}, grid())), leaf(3, {kC})}));
+}
+
+TEST(DimErrorTest, Construction) {
+  // Also where the boundaries are those of a balanced split.
+  EXPECT_EQ(error_of([] {
+              Dim(7, Split::at({0}, {0, 2, 5}, two()));
+            }),
+            "[split] the boundaries 0|2|5 end at 5, but the dimension has "
+            "size 7; let the last be 7");
+  int64_t n = int64_t{1} << 40;
+  EXPECT_EQ(error_of([&] {
+              Dim::product({Dim(n), Dim(n)});
+            }),
+            "[layout] a product of sizes 1099511627776, 1099511627776 has more "
+            "indices than 64 bits can count");
+  int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(error_of([&] {
+              Dim::concat({Dim(most), Dim(1)});
+            }),
+            "[layout] segments of sizes 9223372036854775807, 1 have more "
+            "indices than 64 bits can count");
+  EXPECT_EQ(error_of([&] {
+              Dim b = leaf(4, {kB});
+              (void)Dim::product({b, b}).canonical(grid());
+            }),
+            "[layout] axis b of mesh a=2,b=2,c=3,one=1 splits two parts of one "
+            "product; let it split one of them");
+  EXPECT_EQ(error_of([&] {
+              Dim::product({Dim(2), leaf(9, {kA}, 2)}).canonical(grid());
+            }),
+            "[split] a dimension of 9 cannot be split in granules of 2: they "
+            "do not divide it");
 }
 
 TEST(ReduceOpTest, NamesAndComponents) {
@@ -288,7 +393,8 @@ TEST(LayoutTest, HashTellsLayoutsApart) {
 
 TEST(LayoutErrorTest, AnAxisUsedTwice) {
   const std::string want =
-      "[layout] axis b of mesh a=2,b=2,c=3,one=1 is used twice";
+      "[layout] axis b of mesh a=2,b=2,c=3,one=1 is used twice; let it split "
+      "one dimension, or be partial, once";
   Dim b4 = leaf(4, {kB}), ba = leaf(4, {kB, kA});
   for (const Layout& l :
        {layout({b4, b4}), layout({b4}, {{kB, kSum}}),
@@ -308,123 +414,6 @@ TEST(LayoutErrorTest, NoSuchAxis) {
               (void)layout({}, {{5, kSum}}).canonical(grid());
             }),
             "[layout] mesh a=2,b=2,c=3,one=1 has no axis 5");
-}
-
-// Text. ----------------------------------------------------------------------
-
-TEST(LayoutTextTest, PerAxisReadsBack) {
-  Mesh m = Mesh::parse("a=2,b=3");
-  for (const char* text :
-       {"R,R", "S0,R", "R,S1", "S1,S0", "S0,S0", "S1,S1", "P,R", "S0,P",
-        "P,P(max)", "P(avg),P(min)", "P(prod),P(any)", "P(all),P(mean)",
-        "S0/6,R", "R,S1/2", "S0/2,S0", "S0@0|1|18,R", "S1@0|1|1|2|3|4|4,S1"})
-    EXPECT_EQ(parse_layout(text, m, {18, 4}).to_string(m), text);
-  Layout l = parse_layout("S0/6,P(max)", m, {18, 4});
-  EXPECT_EQ(l, layout({leaf(18, {0}, 6), Dim(4)}, {{1, kMax}}));
-}
-
-TEST(LayoutTextTest, ReadsToTheCanonicalForm) {
-  Mesh m = Mesh::parse("a=2,b=3,one=1");
-  auto again = [&](const char* text) {
-    return parse_layout(text, m, {18, 4}).to_string(m);
-  };
-  EXPECT_EQ(again("S0,R,S0"), "S0,R,R");
-  EXPECT_EQ(again("S0,R,P"), "S0,R,R");
-  EXPECT_EQ(again("S0,R,P(mean)"), "S0,R,P(mean)");
-  EXPECT_EQ(again("S0/3,R,R"), "S0,R,R");
-  EXPECT_EQ(again("S0@0|9|18,R,R"), "S0,R,R");
-  EXPECT_EQ(again("S0@0|6|18,R,R"), "S0/6,R,R");
-  EXPECT_EQ(again("S0,S0/6,R"), "S0/6,S0,R");
-}
-
-TEST(LayoutTextTest, EveryPerAxisTextReadsBack) {
-  Mesh m = Mesh::parse("a=2,b=3,c=2");
-  const char* items[] = {"R", "S0", "S1", "P", "P(max)", "P(avg)", "P(mean)"};
-  for (auto x : items)
-    for (auto y : items)
-      for (auto z : items) {
-        std::string text = std::string(x) + "," + y + "," + z;
-        Layout l = parse_layout(text, m, {7, 5});
-        EXPECT_EQ(l.to_string(m), text);
-        EXPECT_EQ(l, l.canonical(m));
-      }
-}
-
-TEST(LayoutTextTest, Scalars) {
-  EXPECT_EQ(parse_layout("P", two(), {}).to_string(two()), "P");
-  EXPECT_EQ(parse_layout("R", two(), {}), Layout::replicated({}));
-  Mesh none{std::vector<MeshAxis>{}};
-  EXPECT_EQ(parse_layout("", none, {3}), Layout::replicated({3}));
-  EXPECT_EQ(Layout::replicated({3}).to_string(none), "");
-}
-
-TEST(LayoutTextTest, PerDimensionWhereAxesDoNotSay) {
-  Mesh m = Mesh::parse("dp=2,tp=3");
-  auto text = [&](const Layout& l) { return l.to_string(m); };
-  EXPECT_EQ(text(layout({leaf(6, {1, 0}), Dim(2)})), "[{tp,dp},{}]");
-  EXPECT_EQ(text(layout({leaf(12, {1, 0}, 4), Dim(2)})), "[{tp,dp}/4,{}]");
-  EXPECT_EQ(text(layout({Dim(4, Split::at({1, 0}, {0, 1, 1, 1, 1, 1, 4}, m))})),
-            "[{tp,dp}@0|1|1|1|1|1|4]");
-  EXPECT_EQ(
-      text(layout({Dim::product({Dim(3), leaf(6, {1})}), Dim(2)}, {{0, kSum}})),
-      "[(3 6{tp}),{}] P{dp}");
-  EXPECT_EQ(text(layout({Dim::concat({leaf(8, {1}, 2), Dim(5)}), Dim(2)})),
-            "[(8{tp}/2|5),{}]");
-  EXPECT_EQ(text(layout({Dim(2)}, {{1, kMax}, {0, kSum}})),
-            "[{}] P{tp:max} P{dp}");
-  EXPECT_EQ(text(layout({}, {{1, kMean}, {0, kSum}})), "[] P{tp:mean} P{dp}");
-}
-
-TEST(LayoutTextTest, Errors) {
-  Mesh m = Mesh::parse("a=2,b=3");
-  auto error = [&](const char* text) {
-    return error_of([&] { parse_layout(text, m, {18, 4}); });
-  };
-  auto not_one = [](const std::string& item) {
-    return "[layout] '" + item +
-           "' is not a placement; write R, S<dim>, P or P(max), for example S0";
-  };
-  EXPECT_EQ(error("S0"),
-            "[layout] 'S0' has 1 placements, but mesh a=2,b=3 has 2 axes; "
-            "write one for each");
-  EXPECT_THROW(parse_layout("", m, {18, 4}), Error);
-  EXPECT_THROW(parse_layout("R,R,R", m, {18, 4}), Error);
-  for (const char* item :
-       {"",        "r",   "R0",  "X",    "S",   "Sx",      "S0x",
-        "S 0",     " S0", "S0/", "S0/x", "S0@", "S0@|",    "S0@0|x",
-        "S0@0|9|", "P(",  "P)",  "PP",   "p",   "Shard(0)"})
-    EXPECT_EQ(error((std::string(item) + ",R").c_str()), not_one(item));
-  EXPECT_EQ(error("P(median),R"),
-            "[layout] 'median' is no reduction; write P, P(avg), P(max), "
-            "P(min), P(prod), P(any), P(all) or P(mean)");
-  EXPECT_THROW(parse_layout("P(),R", m, {18, 4}), Error);
-  EXPECT_EQ(error("S2,R"),
-            "[layout] S2 splits a dimension that shape [18, 4] does not have; "
-            "write S0 to S1");
-  EXPECT_EQ(error("S-1,R"),
-            "[layout] S-1 splits a dimension that shape [18, 4] does not have; "
-            "write S0 to S1");
-  EXPECT_EQ(error_of([] { parse_layout("S0", two(), {}); }),
-            "[layout] 'S0' splits a scalar, which has no dimension; write R or "
-            "P");
-  EXPECT_EQ(error("S0/0,R"),
-            "[layout] 'S0/0' has a granule of 0; it is at least 1");
-  EXPECT_EQ(error("S0/-2,R"),
-            "[layout] 'S0/-2' has a granule of -2; it is at least 1");
-  EXPECT_EQ(error("S0/4,R"),
-            "[split] a dimension of 18 cannot be split in granules of 4: they "
-            "do not divide it");
-  EXPECT_EQ(error("S0/2,S0/3"),
-            "[layout] 'S0/2,S0/3' says twice where dimension 0 is cut; write "
-            "the granule or the boundaries at its first axis alone");
-  EXPECT_THROW(parse_layout("S0/2,S0@0|1|2|3|4|5|18", m, {18, 4}), Error);
-  EXPECT_THROW(parse_layout("S0@0|1,R", m, {18, 4}), Error);
-  EXPECT_THROW(parse_layout("S0@0|19|18,R", m, {18, 4}), Error);
-  // Also where the boundaries are those of a balanced split of another size.
-  for (const char* points : {"0|1|5", "0|2|5"})
-    EXPECT_EQ(error((std::string("S0@") + points + ",R").c_str()),
-              "[layout] the boundaries in 'S0@" + std::string(points) +
-                  ",R' end at 5, but dimension 0 of [18, 4] has size 18");
 }
 
 // Views. ---------------------------------------------------------------------

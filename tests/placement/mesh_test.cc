@@ -126,6 +126,8 @@ TEST(MeshTest, RanksOfTheRun) {
   EXPECT_EQ(other.mesh_rank_of(7), 2);
   EXPECT_EQ(other.mesh_rank_of(1), -1);
   EXPECT_EQ(other.mesh_rank_of(-1), -1);
+  EXPECT_EQ(plain.smallest_world(), 4);
+  EXPECT_EQ(other.smallest_world(), 8);
 }
 
 TEST(MeshTest, GroupsOfACollective) {
@@ -188,6 +190,30 @@ TEST(MeshTextTest, ReadsBack) {
   EXPECT_EQ(Mesh({{"a", 2}}, {5, 3}).to_string(), "a=2 of ranks 5,3");
 }
 
+TEST(MeshTextTest, ReadsBackItsRanks) {
+  for (const char* text :
+       {"a=2 of ranks 5,3", "x=2,y=2 of ranks 3,2,1,0", "a=1 of ranks 7"})
+    EXPECT_EQ(Mesh::parse(text).to_string(), text);
+  EXPECT_EQ(Mesh::parse("2x1 of ranks 1,0"),
+            Mesh({{"a0", 2}, {"a1", 1}}, {1, 0}));
+  EXPECT_EQ(Mesh::parse("a=3 of ranks 0,1,2"), Mesh({{"a", 3}}));
+  for (const char* list : {"", ",", "1,", ",1", "1,,0", "1 0", "x", "1,0 "})
+    EXPECT_EQ(
+        error_of([&] { Mesh::parse("a=2 of ranks " + std::string(list)); }),
+        "[mesh] '" + std::string(list) +
+            "' is no list of ranks; write dp=2 of ranks 1,0");
+  auto error = [](const char* text) {
+    return error_of([&] { Mesh::parse(text); });
+  };
+  EXPECT_EQ(error("a=2 of ranks 1"),
+            "[mesh] a=2 has 2 ranks, but 1 were listed");
+  EXPECT_EQ(error("a=2 of ranks 1,1"), "[mesh] a=2 lists rank 1 twice");
+  EXPECT_EQ(error("a=2 of ranks 0,-1"), "[mesh] rank -1 is negative");
+  EXPECT_EQ(error("a=2 of rank 1,0"),
+            "[mesh] 'a=2 of rank 1,0' is not a mesh; write dp=2,tp=4 or 2x4");
+  EXPECT_THROW(Mesh::parse(" of ranks 0"), Error);
+}
+
 TEST(MeshTextTest, Axes) {
   Mesh m = Mesh::parse("dp=2,tp=4,pp=3");
   EXPECT_EQ(m.axes_to_string(0), "");
@@ -243,6 +269,8 @@ TEST(MeshErrorTest, Ranks) {
   EXPECT_EQ(error({0, 1, 2}), "[mesh] a=2 has 2 ranks, but 3 were listed");
   EXPECT_EQ(error({-1, 0}), "[mesh] rank -1 is negative");
   EXPECT_EQ(error({3, 3}), "[mesh] a=2 lists rank 3 twice");
+  EXPECT_EQ(error({0, int64_t{1} << 62}),
+            "[mesh] rank 4611686018427387904 is beyond the limit of 2^30");
 }
 
 TEST(MeshErrorTest, NoSuchAxis) {

@@ -51,7 +51,7 @@ TEST(SplitTest, Whole) {
   EXPECT_EQ(s.largest(grid(), 7), 7);
   EXPECT_EQ(Split::over({}), s);
   EXPECT_EQ(Split::over({}, 4), s);
-  EXPECT_EQ(Split::at({}, {}, grid()), s);
+  EXPECT_EQ(Split::at({}, {0, 7}, grid()).canonical(grid(), 7), s);
 }
 
 TEST(SplitTest, KnownCases) {
@@ -91,16 +91,19 @@ TEST(SplitTest, HugeSizesDoNotOverflow) {
 }
 
 TEST(SplitTest, PointsThatABalancedSplitHasBecomeIt) {
-  EXPECT_EQ(Split::at({kA, kB}, {0, 1, 2, 3, 5}, grid()),
-            Split::over({kA, kB}));
-  EXPECT_EQ(Split::at({kA}, {0, 0, 0}, grid()), Split::over({kA}));
+  auto canonical = [](std::vector<int> axes, Points p) {
+    int64_t n = p.back();
+    return Split::at(axes, std::move(p), grid()).canonical(grid(), n);
+  };
+  EXPECT_EQ(canonical({kA, kB}, {0, 1, 2, 3, 5}), Split::over({kA, kB}));
+  EXPECT_EQ(canonical({kA}, {0, 0, 0}), Split::over({kA}));
   // 3 granules of 4: only the granule says it.
-  Split s = Split::at({kA}, {0, 4, 12}, grid());
+  Split s = canonical({kA}, {0, 4, 12});
   EXPECT_EQ(s, Split::over({kA}, 4));
   EXPECT_EQ(s.granule(), 4);
   EXPECT_EQ(s.points(), nullptr);
   // 4 granules of 4: none is needed.
-  EXPECT_EQ(Split::at({kA}, {0, 8, 16}, grid()).granule(), 1);
+  EXPECT_EQ(canonical({kA}, {0, 8, 16}).granule(), 1);
 }
 
 TEST(SplitTest, PointsThatNothingElseSaysStay) {
@@ -118,9 +121,9 @@ TEST(SplitTest, PointsThatNothingElseSaysStay) {
 TEST(SplitTest, AxesOfSizeOneGo) {
   EXPECT_EQ(Split::over({kOne, kA}).canonical(grid(), 5), Split::over({kA}));
   EXPECT_EQ(Split::over({kOne}).canonical(grid(), 5), Split());
-  EXPECT_EQ(Split::at({kA, kOne}, {0, 1, 5}, grid()).axes(),
-            std::vector<int>{kA});
-  EXPECT_EQ(Split::at({kOne}, {0, 5}, grid()), Split());
+  EXPECT_EQ(Split::at({kA, kOne}, {0, 1, 5}, grid()).canonical(grid(), 5),
+            Split::at({kA}, {0, 1, 5}, grid()));
+  EXPECT_EQ(Split::at({kOne}, {0, 5}, grid()).canonical(grid(), 5), Split());
 }
 
 TEST(SplitTest, TheGranuleGoesWhereItChangesNothing) {
@@ -202,6 +205,8 @@ TEST(SplitErrorTest, At) {
             "[split] 2 parts need 3 boundaries, but 2 were listed: 0|5");
   EXPECT_EQ(error({}),
             "[split] 2 parts need 3 boundaries, but 0 were listed: ");
+  EXPECT_EQ(error_of([] { Split::at({}, {}, grid()); }),
+            "[split] 1 parts need 2 boundaries, but 0 were listed: ");
   EXPECT_EQ(error({1, 2, 5}),
             "[split] the boundaries 1|2|5 must start at 0 and not decrease");
   EXPECT_EQ(error({0, 6, 5}),
@@ -219,13 +224,28 @@ TEST(SplitErrorTest, Canonical) {
   EXPECT_EQ(error_of([] {
               (void)Split::at({kA}, {0, 1, 5}, grid()).canonical(grid(), 6);
             }),
-            "[split] boundaries that end at 5 do not fit a dimension of 6");
+            "[split] the boundaries 0|1|5 end at 5, but the dimension has "
+            "size 6; let the last be 6");
+  // Also where a balanced split has the same.
+  EXPECT_EQ(error_of([] {
+              (void)Split::at({kA}, {0, 2, 5}, grid()).canonical(grid(), 7);
+            }),
+            "[split] the boundaries 0|2|5 end at 5, but the dimension has "
+            "size 7; let the last be 7");
+  EXPECT_EQ(error_of([] {
+              (void)Split::at({}, {0, 5}, grid()).canonical(grid(), 7);
+            }),
+            "[split] the boundaries 0|5 end at 5, but the dimension has size "
+            "7; let the last be 7");
   EXPECT_EQ(error_of([] { (void)Split::over({6}).canonical(grid(), 6); }),
             "[split] mesh a=2,b=2,c=3,one=1 has no axis 6");
   // The points were listed for another mesh.
-  EXPECT_THROW(
-      (void)Split::at({kA}, {0, 1, 5}, grid()).canonical(Mesh::parse("4"), 5),
-      Error);
+  EXPECT_EQ(error_of([] {
+              Split s = Split::at({kA}, {0, 1, 5}, grid());
+              (void)s.canonical(Mesh::parse("4"), 5);
+            }),
+            "[split] the boundaries 0|1|5 were listed for another mesh: over "
+            "mesh a0=4 there are 4 parts");
 }
 
 TEST(SplitErrorTest, Push) {
