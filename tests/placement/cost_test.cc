@@ -5,27 +5,52 @@
 namespace dtensor {
 namespace {
 
+constexpr StepKind kAny = StepKind::kAllGather;
+
 TEST(Cost, CollectiveIsAlphaPlusBytes) {
   CostTable t;
-  EXPECT_EQ(t.collective_ps(1, 0), 5'000'000);
-  EXPECT_EQ(t.collective_ps(1, 1000), 5'000'000 + 50'000);
-  EXPECT_EQ(t.collective_ps(0, 1000), 0) << "without a group nothing is sent";
+  EXPECT_EQ(t.collective_ps(kAny, 1, 0), 5'000'000);
+  EXPECT_EQ(t.collective_ps(kAny, 1, 1000), 5'000'000 + 50'000);
+  EXPECT_EQ(t.collective_ps(kAny, 0, 1000), 0)
+      << "without a group nothing is sent";
 }
 
 TEST(Cost, SeveralAxesCostAsTheDearest) {
   CostTable t;
   t.axes = {{100, 4}, {70, 9}};
-  EXPECT_EQ(t.collective_ps(0b01, 10), 140);
-  EXPECT_EQ(t.collective_ps(0b10, 10), 160);
-  EXPECT_EQ(t.collective_ps(0b11, 10), 190);
+  EXPECT_EQ(t.collective_ps(kAny, 0b01, 10), 140);
+  EXPECT_EQ(t.collective_ps(kAny, 0b10, 10), 160);
+  EXPECT_EQ(t.collective_ps(kAny, 0b11, 10), 190);
   // An axis beyond the table costs as the default.
-  EXPECT_EQ(t.collective_ps(0b100, 10), 5'000'500);
-  EXPECT_EQ(t.collective_ps(0b101, 10), 5'000'500);
+  EXPECT_EQ(t.collective_ps(kAny, 0b100, 10), 5'000'500);
+  EXPECT_EQ(t.collective_ps(kAny, 0b101, 10), 5'000'500);
+}
+
+TEST(Cost, KindsAndGroupsMayHaveTheirOwnPrice) {
+  CostTable t;
+  t.axes = {{100, 4}, {70, 9}};
+  t.axes[0].kinds[static_cast<size_t>(StepKind::kReduceScatter)] = {300, 12};
+  EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 0b01, 10), 420);
+  EXPECT_EQ(t.collective_ps(StepKind::kAllGather, 0b01, 10), 140);
+  EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 0b11, 10), 420);
+  t.groups.push_back({0b11, {10, 1}});
+  EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 0b11, 10), 20);
+  EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 0b01, 10), 420);
+}
+
+TEST(Cost, KindsHaveNamesAndKeys) {
+  for (int k = 0; k < kNumStepKinds; ++k) {
+    auto kind = static_cast<StepKind>(k);
+    EXPECT_EQ(parse_kind(key(kind)), kind);
+    EXPECT_EQ(parse_kind(name(kind)), kind);
+    EXPECT_EQ(key(kind).find('-'), std::string::npos);
+  }
+  EXPECT_EQ(parse_kind("gather"), std::nullopt);
 }
 
 TEST(Cost, LargeMessagesDoNotWrap) {
   CostTable t;
-  EXPECT_EQ(t.collective_ps(1, int64_t{1} << 40),
+  EXPECT_EQ(t.collective_ps(kAny, 1, int64_t{1} << 40),
             5'000'000 + (int64_t{1} << 40) * 50);
 }
 
