@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "placement/dims.h"
 #include "placement/error.h"
 
 namespace dtensor {
@@ -19,62 +20,52 @@ bool contains(const Rule::DimFactors& d, int f) {
   return std::find(d.begin(), d.end(), f) != d.end();
 }
 
-// The split that an input's dimension has on factor f, or whole.
-Split split_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
+// What an input has of factor f: whole where it lacks it, or where a group of
+// factors is split in another way.
+Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   const Rule::Term& term = rule.rule().inputs()[input];
   for (size_t d = 0; d < term.size(); ++d) {
     if (!contains(term[d], f)) continue;
     const Dim& dim = spec->dim(static_cast<int>(d));
-    if (term[d].size() == 1)
-      return dim.kind() == Dim::Kind::kLeaf ? dim.split() : Split{};
+    if (term[d].size() == 1) return dim;
     std::vector<int64_t> sizes;
     for (int g : term[d]) sizes.push_back(rule.size(g));
     if (auto parts = dim.unflatten(spec->mesh(), sizes))
       for (size_t k = 0; k < parts->size(); ++k)
-        if (term[d][k] == f && (*parts)[k].kind() == Dim::Kind::kLeaf)
-          return (*parts)[k].split();
+        if (term[d][k] == f) return (*parts)[k];
   }
-  return {};
+  return Dim(rule.size(f));
 }
 
-// The Split of factor f over exactly the axes in `mask`: as an operand has it
+// The Dim of factor f over exactly the axes in `mask`: as an operand has it
 // where one does (a stationary one first, then the largest), else that
 // operand's leading axes and the others after them in mesh order.
-Split split_for(const BoundRule& rule, std::span<const OpInput> inputs,
-                const std::vector<size_t>& order, int f, AxisMask mask) {
-  if (!mask) return {};
-  const Mesh& mesh = inputs[0].spec->mesh();
+Dim dim_for(const BoundRule& rule, std::span<const OpInput> inputs,
+            const std::vector<size_t>& order, int f, AxisMask mask) {
   int64_t n = rule.size(f), granule = 1;
-  Split base;
+  if (!mask) return Dim(n);
+  const Mesh& mesh = inputs[0].spec->mesh();
+  Dim base(n);
   for (size_t i : order) {
-    Split s = split_on(rule, inputs[i].spec, i, f);
-    if (s.whole()) continue;
-    if (s.mask() == mask) return s;
-    int k = 0;
-    while (k < s.num_axes() && (mask >> s.axis(k) & 1)) ++k;
-    if (base.whole() && k > 0) base = s.prefix(mesh, k);
-    if (!s.points()) granule = std::lcm(granule, s.granule());
+    Dim d = dim_on(rule, inputs[i].spec, i, f);
+    if (d.axes() == mask) return d;
+    Dim kept = restricted(d, mesh, mask);
+    // A tree is taken whole or not at all: nothing is pushed onto it.
+    bool fits = kept.kind() == Dim::Kind::kLeaf || kept.axes() == mask;
+    if (base.whole() && fits) base = kept;
+    if (!d.split().points()) granule = std::lcm(granule, d.split().granule());
   }
-  if (base.whole() || !base.points()) {
-    std::vector<int> axes = base.axes();
+  if (base.kind() != Dim::Kind::kLeaf) return base;
+  Split s = base.split();
+  if (s.points()) {
     for (int a = 0; a < mesh.num_axes(); ++a)
-      if ((mask & ~base.mask()) >> a & 1) axes.push_back(a);
-    return Split::over(axes, granule).canonical(mesh, n);
+      if ((mask & ~s.mask()) >> a & 1) s = s.pushed(mesh, n, a);
+    return Dim(n, s);
   }
+  std::vector<int> axes = s.axes();
   for (int a = 0; a < mesh.num_axes(); ++a)
-    if ((mask & ~base.mask()) >> a & 1) base = base.pushed(mesh, n, a);
-  return base;
-}
-
-std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
-  std::vector<size_t> order(inputs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (inputs[a].stationary != inputs[b].stationary)
-      return inputs[a].stationary;
-    return numel(inputs[a].spec->shape()) > numel(inputs[b].spec->shape());
-  });
-  return order;
+    if ((mask & ~s.mask()) >> a & 1) axes.push_back(a);
+  return Dim(n, Split::over(axes, granule).canonical(mesh, n));
 }
 
 // Calls fn(choice per axis) for every combination.
@@ -92,10 +83,10 @@ void combinations(const std::vector<std::vector<AxisChoice>>& per_axis,
   }
 }
 
-template <class SplitFor>
+template <class DimOf>
 Assignment assemble(const BoundRule& rule,
                     const std::vector<const AxisChoice*>& picked,
-                    SplitFor&& split_of) {
+                    DimOf&& dim_of) {
   Assignment a;
   size_t factors = rule.rule().factors().size();
   std::vector<AxisMask> masks(factors, 0);
@@ -107,7 +98,7 @@ Assignment assemble(const BoundRule& rule,
           {static_cast<int>(axis), picked[axis]->note, picked[axis]->op});
   }
   for (size_t f = 0; f < factors; ++f)
-    a.splits.push_back(split_of(static_cast<int>(f), masks[f]));
+    a.dims.push_back(dim_of(static_cast<int>(f), masks[f]));
   return a;
 }
 
@@ -168,17 +159,31 @@ const Plan& Planner::plan(const Spec* from, const Spec* to) {
       .first->second;
 }
 
+const Plan& Planner::plan(std::span<const Move> moves) {
+  constexpr size_t kMost = 1 << 10;
+  std::vector<Move> key(moves.begin(), moves.end());
+  auto it = lists_.find(key);
+  if (it != lists_.end()) {
+    ++hits_;
+    return it->second;
+  }
+  ++misses_;
+  if (lists_.size() >= kMost) lists_.clear();
+  Plan made = dtensor::plan(moves, cost_);
+  return lists_.emplace(std::move(key), std::move(made)).first->second;
+}
+
 Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
              std::span<const DType> out_dtypes, const OpWork& work,
              const Assignment& assignment, Planner& planner) {
   const Mesh& mesh = inputs[0].spec->mesh();
   Choice c;
-  c.assignment = assignment;
+  c.assignment = rule.legal(assignment, mesh);
   double bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Spec* have = inputs[i].spec;
     const Spec* need =
-        have->with(rule.input_layout(assignment, mesh, static_cast<int>(i)));
+        have->with(rule.input_layout(c.assignment, mesh, static_cast<int>(i)));
     c.in.push_back(need);
     const Plan& p = planner.plan(have, need);
     c.comm_ps += p.time_ps;
@@ -187,7 +192,7 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
     bytes += static_cast<double>(need->largest_part_bytes());
   }
   for (size_t o = 0; o < rule.rule().outputs().size(); ++o) {
-    Layout l = rule.output_layout(assignment, mesh, static_cast<int>(o));
+    Layout l = rule.output_layout(c.assignment, mesh, static_cast<int>(o));
     const Spec* out = Spec::get(mesh, rule.output_shape(static_cast<int>(o)), l,
                                 out_dtypes[o]);
     c.out.push_back(out);
@@ -212,9 +217,20 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
     c.reduce_ps += planner.plan(out, out->with(settled)).time_ps;
   }
   c.work_ps = planner.cost().work_ps(work.flops_per_point * rule.points() *
-                                         rule.largest_share(assignment, mesh),
+                                         rule.largest_share(c.assignment, mesh),
                                      bytes);
   return c;
+}
+
+std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
+  std::vector<size_t> order(inputs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (inputs[a].stationary != inputs[b].stationary)
+      return inputs[a].stationary;
+    return numel(inputs[a].spec->shape()) > numel(inputs[b].spec->shape());
+  });
+  return order;
 }
 
 Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
@@ -226,7 +242,7 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
   Choice first_blocked;
   combinations(axis_choices(rule, inputs, false), [&](const auto& picked) {
     Assignment a = assemble(rule, picked, [&](int f, AxisMask mask) {
-      return split_for(rule, inputs, order, f, mask);
+      return dim_for(rule, inputs, order, f, mask);
     });
     Choice c = price(rule, inputs, out_dtypes, work, a, planner);
     if (!c.feasible) {
@@ -259,7 +275,7 @@ std::vector<Choice> all_choices(const BoundRule& rule,
   std::vector<Choice> all;
   combinations(axis_choices(rule, inputs, true), [&](const auto& picked) {
     Assignment a = assemble(rule, picked, [&](int f, AxisMask mask) {
-      return split_for(rule, inputs, order, f, mask);
+      return dim_for(rule, inputs, order, f, mask);
     });
     all.push_back(price(rule, inputs, out_dtypes, work, a, planner));
   });
@@ -288,10 +304,7 @@ std::vector<Assignment> enumerate(const BoundRule& rule, const Mesh& mesh,
   std::vector<Assignment> all;
   combinations(per_axis, [&](const auto& picked) {
     all.push_back(assemble(rule, picked, [&](int f, AxisMask mask) {
-      std::vector<int> axes;
-      for (int a = 0; a < mesh.num_axes(); ++a)
-        if (mask >> a & 1) axes.push_back(a);
-      return Split::over(axes).canonical(mesh, rule.size(f));
+      return balanced(rule.size(f), mask).canonical(mesh);
     }));
   });
   return all;

@@ -36,6 +36,8 @@ class Planner {
   const CostTable& cost() const { return cost_; }
   // The reference stays valid until the cache is full and starts anew.
   const Plan& plan(const Spec* from, const Spec* to);
+  // Of tensors that move together.
+  const Plan& plan(std::span<const Move>);
   int64_t hits() const { return hits_; }
   int64_t misses() const { return misses_; }
 
@@ -50,8 +52,16 @@ class Planner {
                       reinterpret_cast<uint64_t>(k.to));
     }
   };
+  struct ListHash {
+    size_t operator()(const std::vector<Move>& moves) const {
+      uint64_t h = moves.size();
+      for (const Move& m : moves) h = hash_mix(h, Hash()({m.from, m.to}));
+      return h;
+    }
+  };
   CostTable cost_;
   std::unordered_map<Key, Plan, Hash> cache_;
+  std::unordered_map<std::vector<Move>, Plan, ListHash> lists_;
   int64_t hits_ = 0, misses_ = 0;
 };
 
@@ -74,7 +84,11 @@ struct Choice {
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }
 };
 
-// The price and specs of one assignment.
+// The inputs, those first that are the last to be moved: parameters, then the
+// largest.
+std::vector<size_t> operand_order(std::span<const OpInput>);
+
+// The price and specs of one assignment, made legal.
 Choice price(const BoundRule&, std::span<const OpInput>,
              std::span<const DType> out_dtypes, const OpWork&,
              const Assignment&, Planner&);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "placement/dims.h"
 #include "placement/error.h"
 
 namespace dtensor {
@@ -87,10 +88,13 @@ class RuleParser {
   int marked(std::string_view s, size_t& i) {
     int f = factor(s[i]);
     once(f, fmt::format("'{}'", s[i]));
-    if (i + 1 < s.size() && (s[i + 1] == '!' || s[i + 1] == '~')) {
+    constexpr std::string_view kMarks = "!~^";
+    if (i + 1 < s.size() && kMarks.find(s[i + 1]) != kMarks.npos) {
       ++i;
       Factor& mark = rule_.factors_[static_cast<size_t>(f)];
-      (s[i] == '!' ? mark.pinned : mark.inside) = true;
+      (s[i] == '!'   ? mark.pinned
+       : s[i] == '~' ? mark.inside
+                     : mark.one_range) = true;
       if (mark.pinned && mark.inside)
         bad(fmt::format("marks '{}' with both '!' and '~'", s[i - 1]));
     }
@@ -284,6 +288,7 @@ std::string Rule::to_string() const {
       marked += x.letter;
       if (x.pinned) t += '!';
       if (x.inside) t += '~';
+      if (x.one_range) t += '^';
     }
     return t;
   };
@@ -432,16 +437,39 @@ Layout BoundRule::layout_of(const Rule::Term& t, const Assignment& a,
                             const Mesh& mesh) const {
   Layout l;
   for (const auto& d : t) {
-    if (d.size() == 1) {
-      l.dims.push_back(Dim(size(d[0]), a.splits[static_cast<size_t>(d[0])]));
-      continue;
-    }
     std::vector<Dim> parts;
-    for (int f : d)
-      parts.push_back(Dim(size(f), a.splits[static_cast<size_t>(f)]));
-    l.dims.push_back(Dim::product(std::move(parts)).canonical(mesh));
+    for (int f : d) parts.push_back(a.dims[static_cast<size_t>(f)]);
+    l.dims.push_back(parts.size() == 1
+                         ? std::move(parts[0])
+                         : Dim::product(std::move(parts)).canonical(mesh));
   }
   return l;
+}
+
+namespace {
+
+bool has_factor(const Rule::Term& t, size_t factor) {
+  for (const Rule::DimFactors& d : t)
+    if (std::find(d.begin(), d.end(), static_cast<int>(factor)) != d.end())
+      return true;
+  return false;
+}
+
+}  // namespace
+
+Assignment BoundRule::legal(Assignment a, const Mesh& mesh) const {
+  for (size_t f = 0; f < a.dims.size(); ++f) {
+    Dim& d = a.dims[f];
+    if (d.kind() == Dim::Kind::kLeaf) continue;
+    const Factor& x = rule_.factors()[f];
+    bool combined = x.inside;
+    for (const Rule::Term& t : rule_.outputs()) combined |= !has_factor(t, f);
+    if (x.one_range)
+      d = balanced(d.size(), d.axes());
+    else if (combined)
+      d = partitioned(d, mesh);
+  }
+  return a;
 }
 
 Layout BoundRule::input_layout(const Assignment& a, const Mesh& mesh,
@@ -465,11 +493,10 @@ Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
     const Factor& x = rule_.factors()[f];
     // A factor that this output lacks though another output has it leaves this
     // one partial too.
-    bool here = false;
-    for (const auto& d : rule_.outputs()[static_cast<size_t>(i)])
-      here |= std::find(d.begin(), d.end(), static_cast<int>(f)) != d.end();
-    if (here || x.inside) continue;
-    for (int axis : a.splits[f].axes()) {
+    if (x.inside || has_factor(rule_.outputs()[static_cast<size_t>(i)], f))
+      continue;
+    for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+      if (!(a.dims[f].axes() >> axis & 1)) continue;
       bool there = false;
       for (const Dim& d : l.dims) there |= d.axes() >> axis & 1;
       for (const Partial& p : l.partials) there |= p.axis == axis;
@@ -482,8 +509,8 @@ Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
 double BoundRule::largest_share(const Assignment& a, const Mesh& mesh) const {
   double share = 1;
   for (size_t f = 0; f < sizes_.size(); ++f)
-    if (!a.splits[f].whole() && sizes_[f] > 0 && !is_linked(rule_, f))
-      share *= static_cast<double>(a.splits[f].largest(mesh, sizes_[f])) /
+    if (!a.dims[f].whole() && sizes_[f] > 0 && !is_linked(rule_, f))
+      share *= static_cast<double>(a.dims[f].largest(mesh)) /
                static_cast<double>(sizes_[f]);
   return share;
 }
@@ -503,16 +530,21 @@ std::vector<std::vector<int>> BoundRule::choices() const {
 
 std::string BoundRule::to_string(const Assignment& a, const Mesh& mesh) const {
   std::string t;
-  for (size_t f = 0; f < a.splits.size(); ++f) {
-    if (a.splits[f].whole()) continue;
+  for (size_t f = 0; f < a.dims.size(); ++f) {
+    const Dim& d = a.dims[f];
+    if (d.whole()) continue;
     t += t.empty() ? "" : "; ";
     t += rule_.factors()[f].letter;
     t += ": ";
-    for (int i = 0; i < a.splits[f].num_axes(); ++i)
-      t += (i ? "," : "") + mesh.axis_name(a.splits[f].axis(i));
-    if (a.splits[f].granule() > 1)
-      t += "/" + std::to_string(a.splits[f].granule());
-    if (a.splits[f].points()) t += "@";
+    if (d.kind() != Dim::Kind::kLeaf) {
+      t += mesh.axes_to_string(d.axes()) + " in a tree";
+      continue;
+    }
+    const Split& s = d.split();
+    for (int i = 0; i < s.num_axes(); ++i)
+      t += (i ? "," : "") + mesh.axis_name(s.axis(i));
+    if (s.granule() > 1) t += "/" + std::to_string(s.granule());
+    if (s.points()) t += "@";
   }
   for (const Assignment::Pass& p : a.passes) {
     t += t.empty() ? "" : "; ";
@@ -550,13 +582,13 @@ std::string strategies(const Rule& rule) {
               bound.output_layout(a, mesh, static_cast<int>(i)).to_string(mesh);
     text += "\n";
   };
-  Assignment none{std::vector<Split>(rule.factors().size()), {}};
+  Assignment none{std::vector<Dim>(rule.factors().size(), Dim(4)), {}};
   line("", none);
   for (const auto& factors : bound.choices()) {
     Assignment a = none;
     std::string label;
     for (int f : factors) {
-      a.splits[static_cast<size_t>(f)] = Split::over({0});
+      a.dims[static_cast<size_t>(f)] = Dim(4, Split::over({0}));
       label += rule.factors()[static_cast<size_t>(f)].letter;
     }
     line(label + ": ", a);

@@ -4,7 +4,7 @@
 //   terms = term { "," term }            one per input, one per output
 //   term  = { dim }                      a scalar has none
 //   dim   = factor | "(" factor factor ... ")" | "1" | "..."
-//   factor= letter [ "!" | "~" ]
+//   factor= letter [ "!" | "~" | "^" ]
 //   note  = kind i{,i} | letter ":" reduction | "link" letter letter
 //   kind  = "linear" | "affine" | "up" | "down" | "max" | "min"
 //
@@ -14,7 +14,8 @@
 // term that has it, aligned at the right, each of which may be missing or 1 in
 // an input. "!" says that no rank may hold only a part of the factor. "~" says
 // that the operator has an algorithm of its own for a split factor, with small
-// collectives inside, so that no partial is left. A factor that the outputs
+// collectives inside, so that no partial is left. "^" says that every rank
+// must hold one range of the factor. A factor that the outputs
 // lack leaves them partial: a sum, unless "k:max" says otherwise. "link h g":
 // an axis that splits h may split g too; g is never split without h.
 //
@@ -47,6 +48,7 @@ struct Factor {
   char letter;
   bool pinned = false;                  // "!"
   bool inside = false;                  // "~"
+  bool one_range = false;               // "^"
   ReduceOp reduction = ReduceOp::kSum;  // when the outputs lack it
   bool contracted = false;              // the outputs lack it
   bool operator==(const Factor&) const = default;
@@ -104,7 +106,7 @@ class Rule {
   std::vector<std::pair<int, int>> links_;
 };
 
-// Which Split each factor gets, and which partials pass through.
+// Which Dim each factor gets, and which partials pass through.
 struct Assignment {
   struct Pass {
     int axis;
@@ -112,8 +114,8 @@ struct Assignment {
     ReduceOp op;
     bool operator==(const Pass&) const = default;
   };
-  std::vector<Split> splits;  // by factor
-  std::vector<Pass> passes;   // outermost first
+  std::vector<Dim> dims;     // by factor, of its size
+  std::vector<Pass> passes;  // outermost first
   bool operator==(const Assignment&) const = default;
 };
 
@@ -137,7 +139,11 @@ class BoundRule {
   // contraction has 2x as many flops.
   double points() const;
 
-  // The layouts of inputs and outputs under an assignment.
+  // The nearest assignment that the operator can compute: where an output lacks
+  // a factor (whose parts are then combined), or "~" combines its parts, every
+  // index of it in one part; where it has "^", one range for every rank.
+  Assignment legal(Assignment, const Mesh&) const;
+  // The layouts of inputs and outputs under an assignment that is legal.
   Layout input_layout(const Assignment&, const Mesh&, int i) const;
   Layout output_layout(const Assignment&, const Mesh&, int i) const;
   // The largest share of points() that a rank computes.

@@ -89,7 +89,8 @@ TEST(Choose, RowParallelLeavesAPartialSum) {
   EXPECT_EQ(best.comm_ps, 0);
   EXPECT_EQ(best.out[0]->to_string(), "f32[8192, 1024](S0,P)");
   EXPECT_EQ(best.reduce_ps,
-            c.planner.cost().collective_ps(0b10, 4096 * 1024 * 4 * 3 / 2));
+            c.planner.cost().collective_ps(StepKind::kAllReduce, 0b10,
+                                           4096 * 1024 * 4 * 3 / 2));
 }
 
 TEST(Choose, GradientOfAColumnParallelWeightStaysWithTheWeight) {
@@ -225,10 +226,13 @@ TEST(Choose, OutputFollowsItsLargestOperand) {
 TEST(Choose, PriceCountsThePostponedGather) {
   // Split although no input was: the gather is on the bill.
   Case c("n->n", "2", {"64:P"});
-  Assignment a{{Split::over({0})}, {}};
+  Assignment a{{Dim(64, Split::over({0}))}, {}};
   Choice split = price(c.rule, c.in, c.dtypes, c.work, a, c.planner);
-  EXPECT_EQ(split.reduce_ps, c.planner.cost().collective_ps(1, 32 * 4));
-  EXPECT_EQ(split.comm_ps, c.planner.cost().collective_ps(1, 32 * 4));
+  const CostTable& cost = c.planner.cost();
+  EXPECT_EQ(split.reduce_ps,
+            cost.collective_ps(StepKind::kAllGather, 1, 32 * 4));
+  EXPECT_EQ(split.comm_ps,
+            cost.collective_ps(StepKind::kReduceScatter, 1, 32 * 4));
   Case there("n->n", "2", {"64:S0"});
   EXPECT_EQ(
       price(there.rule, there.in, c.dtypes, c.work, a, there.planner).reduce_ps,
@@ -241,16 +245,63 @@ TEST(Choose, WorkIsTheLargestShare) {
   EXPECT_EQ(best.work_ps, int64_t{167} * 64 * 64 * 2 * 10);
 }
 
+// Operands that lie in one tree are computed on where they lie.
+TEST(Choose, TreesStay) {
+  Mesh mesh = Mesh::parse("2x2");
+  auto cut = [](int64_t n, std::vector<int> axes) {
+    return Dim(n, Split::over(axes));
+  };
+  // Of both axes; on the second one alone; and one of which rank 0 has nothing.
+  const Dim qk = Dim::concat({cut(6, {1, 0}), cut(4, {1, 0})});
+  const Dim inner = Dim::product({Dim(2), cut(5, {1})});
+  const Dim late = Dim(10, Split::at({0}, {0, 0, 10}, mesh));
+  Planner planner;
+  OpWork work{1};
+  DType t = DType::kF32;
+  for (const Dim& d : {qk, inner, late}) {
+    Layout l{{Dim(3), d}, {}};
+    OpInput x{Spec::get(mesh, {3, 10}, l, t)};
+    OpInput bias{Spec::replicated(mesh, {10}, t)};
+    std::vector<OpInput> both{x, x}, row{x, bias};
+    for (const auto& in : {both, row}) {
+      std::vector<Shape> shapes{{3, 10}, in[1].spec->shape()};
+      BoundRule rule(Rule(kAdd), shapes, "test");
+      Choice c = choose(rule, in, {&t, 1}, work, planner, "test");
+      EXPECT_EQ(c.in[0], x.spec);
+      EXPECT_EQ(c.out[0], x.spec);
+      EXPECT_EQ(c.in[1]->layout().dims.back(), x.spec->dim(1));
+      EXPECT_EQ(c.comm_ps, 0);
+    }
+    // A contraction over it, as a sum of the ranks' parts.
+    OpInput w{Spec::get(mesh, {10, 2}, Layout{{d, Dim(2)}, {}}, t)};
+    std::vector<OpInput> in{x, w};
+    BoundRule rule(Rule(kMatmul), {{3, 10}, {10, 2}}, "test");
+    Choice c = choose(rule, in, {&t, 1}, work, planner, "test");
+    EXPECT_EQ(c.in, (std::vector<const Spec*>{x.spec, w.spec}));
+    EXPECT_EQ(c.out[0]->partial_axes(), d.axes());
+    EXPECT_EQ(c.comm_ps, 0);
+  }
+  // One of whose segments every rank has: that is sliced, not sent.
+  Layout l{{Dim::concat({Dim(4), cut(6, {0})})}, {}};
+  OpInput x{Spec::get(mesh, {10}, l, t)};
+  BoundRule sum(Rule("m->"), {{10}}, "test");
+  Assignment a{{x.spec->dim(0)}, {}};
+  Choice c = price(sum, {&x, 1}, {&t, 1}, work, a, planner);
+  EXPECT_EQ(c.in[0]->dim(0),
+            Dim::concat({cut(4, {0}), cut(6, {0})}).canonical(mesh));
+  EXPECT_EQ(planner.plan(x.spec, c.in[0]).bytes, 0);
+}
+
 // Does every axis split only factors that it splits in some input?
 bool spreads_nothing(const Case& c, const Assignment& a) {
-  for (size_t f = 0; f < a.splits.size(); ++f) {
+  for (size_t f = 0; f < a.dims.size(); ++f) {
     AxisMask there = 0;
     for (size_t i = 0; i < c.in.size(); ++i)
       for (size_t d = 0; d < c.rule.rule().inputs()[i].size(); ++d)
         if (c.rule.rule().inputs()[i][d] ==
             Rule::DimFactors{static_cast<int>(f)})
           there |= c.in[i].spec->dim(static_cast<int>(d)).axes();
-    if (a.splits[f].mask() & ~there) return false;
+    if (a.dims[f].axes() & ~there) return false;
   }
   return true;
 }
@@ -352,6 +403,15 @@ TEST(Planner, RemembersPlans) {
   EXPECT_EQ(p.misses(), 1);
   EXPECT_EQ(p.plan(b.spec, a.spec).bytes, 0);
   EXPECT_EQ(p.misses(), 2);
+  // A list is a plan of its own, in this order.
+  const Move moves[] = {{a.spec, b.spec}, {b.spec, a.spec}};
+  const Move turned[] = {moves[1], moves[0]};
+  const Plan* list = &p.plan(moves);
+  EXPECT_EQ(list->bytes, first->bytes);
+  EXPECT_EQ(&p.plan(moves), list);
+  EXPECT_NE(&p.plan(turned), list);
+  EXPECT_EQ(p.misses(), 4);
+  EXPECT_EQ(p.hits(), 2);
 }
 
 }  // namespace

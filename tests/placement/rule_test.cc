@@ -223,12 +223,18 @@ TEST(BoundRule, Choices) {
 TEST(BoundRule, LargestShareAndText) {
   Mesh mesh = Mesh::parse("dp=2,tp=3");
   BoundRule r(Rule("mk,kn->mn | linear 0"), {{5, 4}, {4, 7}}, "test");
-  Assignment a{{Split::over({0}), {}, Split::over({1})}, {}};
+  auto cut = [](int64_t n, std::vector<int> axes, int64_t granule = 1) {
+    return Dim(n, Split::over(axes, granule));
+  };
+  Assignment a{{cut(5, {0}), Dim(4), cut(7, {1})}, {}};
   EXPECT_DOUBLE_EQ(r.largest_share(a, mesh), 3.0 / 5 * 3.0 / 7);
   EXPECT_EQ(r.to_string(a, mesh), "m: dp; n: tp");
-  a = {{Split::over({1, 0}, 5), {}, {}}, {}};
+  a = {{cut(5, {1, 0}, 5), Dim(4), Dim(7)}, {}};
   EXPECT_EQ(r.to_string(a, mesh), "m: tp,dp/5");
-  a = {{{}, {}, {}}, {{1, 0, ReduceOp::kSum}}};
+  a = {{Dim::concat({cut(2, {0}), cut(3, {1})}), Dim(4), Dim(7)}, {}};
+  EXPECT_EQ(r.to_string(a, mesh), "m: dp,tp in a tree");
+  EXPECT_DOUBLE_EQ(r.largest_share(a, mesh), 2.0 / 5);
+  a = {{Dim(5), Dim(4), Dim(7)}, {{1, 0, ReduceOp::kSum}}};
   EXPECT_EQ(r.to_string(a, mesh), "P(sum) over tp in 0");
   a.passes.clear();
   EXPECT_EQ(r.to_string(a, mesh), "R");
@@ -236,7 +242,7 @@ TEST(BoundRule, LargestShareAndText) {
   // A query head meets one head of keys: splitting both splits the work once.
   BoundRule heads(Rule("sh,tg->sh | link h g"), {{2, 4}, {3, 2}}, "test");
   EXPECT_EQ(heads.points(), 2 * 4 * 3);
-  a = {{{}, Split::over({0}), {}, Split::over({0})}, {}};
+  a = {{Dim(2), cut(4, {0}), Dim(3), cut(2, {0})}, {}};
   EXPECT_EQ(heads.largest_share(a, mesh), 0.5);
 }
 
@@ -400,7 +406,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
       int64_t n = r.size(static_cast<int>(f));
       sizes.push_back(n);
       int64_t granule = n > 0 && n % 2 == 0 && below(3) == 0 ? 2 : 1;
-      a.splits.push_back(Split::over(axes[f], granule));
+      a.dims.push_back(Dim(n, Split::over(axes[f], granule)));
     }
     std::string what = r.rule().to_string() + " on " + mesh.to_string() + ": " +
                        r.to_string(a, mesh);
@@ -411,7 +417,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
     for (const auto& p : a.passes) partial |= AxisMask{1} << p.axis;
     for (size_t f = 0; f < factors; ++f)
       if (r.rule().factors()[f].contracted)
-        partial |= a.splits[f].canonical(mesh, sizes[f]).mask();
+        partial |= a.dims[f].canonical(mesh).axes();
     Layout out = r.output_layout(a, mesh, 0);
     ASSERT_EQ(out.partial_axes(), partial) << what;
     Array sum(static_cast<size_t>(numel(r.output_shape(0))), 0);
@@ -419,7 +425,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
       Coord at = mesh.coordinate(rank);
       auto here = [&](const Point& p) {
         for (size_t f = 0; f < factors; ++f) {
-          Interval x = part(a.splits[f], mesh, sizes[f], at);
+          Interval x = part(a.dims[f].split(), mesh, sizes[f], at);
           if (p[f] < x.lo || p[f] >= x.hi) return false;
         }
         return true;
@@ -438,7 +444,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
         }
         each_point(only, [&](const Point& p) {
           for (size_t f = 0; f < factors; ++f) {
-            Interval x = part(a.splits[f], mesh, sizes[f], at);
+            Interval x = part(a.dims[f].split(), mesh, sizes[f], at);
             if (only[f] == sizes[f] && (p[f] < x.lo || p[f] >= x.hi)) {
               bool in_term = false;
               for (const auto& d : term)
@@ -498,15 +504,38 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
 TEST(BoundRule, OutputsThatLackAnothersFactorArePartialToo) {
   Mesh mesh = Mesh::parse("2x2");
   BoundRule r(Rule("mn->mn,m | n:max"), {{4, 6}}, "test");
-  Assignment a{{Split::over({0}), Split::over({1})}, {}};
+  Assignment a{{Dim(4, Split::over({0})), Dim(6, Split::over({1}))}, {}};
   EXPECT_EQ(r.output_layout(a, mesh, 0).to_string(mesh), "S0,S1");
   EXPECT_EQ(r.output_layout(a, mesh, 1).to_string(mesh), "S0,P(max)");
   BoundRule inside(Rule("mn~->mn,m"), {{4, 6}}, "test");
   EXPECT_EQ(inside.output_layout(a, mesh, 1).to_string(mesh), "S0,R");
   // Two contracted factors on axes in any order: one list in mesh order.
   BoundRule two(Rule("mn->"), {{4, 6}}, "test");
-  a = {{Split::over({1}), Split::over({0})}, {}};
+  a = {{Dim(4, Split::over({1})), Dim(6, Split::over({0}))}, {}};
   EXPECT_EQ(two.output_layout(a, mesh, 0).to_string(mesh), "P,P");
+}
+
+TEST(BoundRule, TreesHaveOneOwnerWherePartsAreCombined) {
+  Mesh mesh = Mesh::parse("2");
+  // Both ranks have the first two indices, and half of the others each.
+  const Dim shared = Dim::concat({Dim(2), Dim(4, Split::over({0}))});
+  const Dim owned =
+      Dim::concat({Dim(2, Split::over({0})), Dim(4, Split::over({0}))});
+  auto legal = [&](const char* rule, const Dim& d) {
+    BoundRule r(Rule(rule), {{6, 3}}, "test");
+    return r.legal({{d, Dim(3)}, {}}, mesh).dims[0];
+  };
+  EXPECT_EQ(legal("mn->mn", shared), shared);  // computed twice
+  EXPECT_EQ(legal("mn->n", shared), owned);
+  EXPECT_EQ(legal("mn->mn,n", shared), owned);
+  EXPECT_EQ(legal("m~n->mn", shared), owned);
+  EXPECT_EQ(legal("mn->n", owned), owned);
+  EXPECT_EQ(legal("m^n->mn", owned), Dim(6, Split::over({0})));
+  // The sum of a tree over its axes.
+  BoundRule sum(Rule("mn->n"), {{6, 3}}, "test");
+  Assignment a = sum.legal({{shared, Dim(3)}, {}}, mesh);
+  EXPECT_EQ(sum.input_layout(a, mesh, 0).dims[0], owned.canonical(mesh));
+  EXPECT_EQ(sum.output_layout(a, mesh, 0).to_string(mesh), "P");
 }
 
 TEST(Rule, StrategiesOfOneAxis) {
@@ -556,7 +585,7 @@ TEST(Rule, StrategiesOfOneAxis) {
             "R->R\n"
             "b: S0->S0\n"
             "h: S1->S1\n"
-            "d: [{},(4 4{x})]->S2\n");
+            "d: S1(4 a=4:a)->S2\n");
   EXPECT_EQ(strategies(Rule("->")), "R->R\n");
 }
 
