@@ -9,8 +9,8 @@
 
 namespace dtensor {
 
-// Used by one thread at a time for allocate(); release() may come from any
-// thread (a tensor that another rank's thread frees).
+// May be used by several threads: those of one rank allocate, and any rank's
+// thread may be the one that frees a tensor.
 class Allocator {
  public:
   struct Stats {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "dtensor/text_table.h"
@@ -21,14 +22,21 @@ std::vector<CommEvent> merge_events(
   std::vector<CommEvent> merged;
   using Sort = decltype(sort_of(merged[0]));
   std::map<Sort, std::vector<size_t>> places;  // in `merged`, by ordinal
+  int64_t collectives = 0;
   for (const std::vector<CommEvent>& events : ranks) {
     std::map<Sort, size_t> seen;
+    std::map<int64_t, int64_t> numbers;  // of the rank's, among all
     for (const CommEvent& e : events) {
       std::vector<size_t>& at = places[sort_of(e)];
       const size_t ordinal = seen[sort_of(e)]++;
       if (ordinal == at.size()) {
         at.push_back(merged.size());
         merged.push_back(e);
+        if (e.collective) {
+          int64_t& number = numbers[e.collective];
+          if (!number) number = ++collectives;
+          merged.back().collective = number;
+        }
         continue;
       }
       CommEvent& m = merged[at[ordinal]];
@@ -43,14 +51,17 @@ std::vector<CommRow> comm_rows(std::span<const CommEvent> merged) {
   std::vector<CommRow> rows;
   std::map<std::tuple<std::string, StepKind, std::string, std::string>, size_t>
       places;
+  std::set<std::pair<size_t, int64_t>> counted;  // rows and collectives
   for (const CommEvent& e : merged) {
-    const std::string axis = e.mesh.axes_to_string(e.axes);
+    const std::string axis =
+        e.axes ? e.mesh.axes_to_string(e.axes) : "between meshes";
     auto [it, fresh] =
         places.try_emplace({axis, e.kind, e.op, e.phase}, rows.size());
     if (fresh)
       rows.push_back({axis, std::string(name(e.kind)), e.op, e.phase, 0, 0, 0});
     CommRow& row = rows[it->second];
-    ++row.count;
+    if (!e.collective || counted.insert({it->second, e.collective}).second)
+      row.count += e.times;
     row.predicted += e.predicted;
     row.counted += e.counted;
   }

@@ -20,12 +20,13 @@ struct CommRow {
 };
 
 // One list for all ranks, in the order of the first rank that has the event:
-// the n-th collective of a sort (axes, kind, op, phase) on one rank is the n-th
-// on the others, and its bytes are the most that any of them has.
+// the n-th event of a sort (axes, kind, op, phase) on one rank is the n-th on
+// the others, and its bytes are the most that any of them has.
 std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks);
 
-// The sums of merged events, in order of first appearance.
+// The sums of merged events, in order of first appearance. Tensors that moved
+// in one collective count as one.
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);
 
 // An aligned table with a line for the total; `counted`: with that column.

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "dtensor/async.h"
 #include "dtensor/autograd.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
+#include "placement/assignment.h"
 #include "placement/error.h"
 
 namespace dtensor {
@@ -39,8 +41,21 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
 }
 
 DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
-  Shape want =
-      spec->local_shape(RankContext::current().coordinate(spec->mesh()));
+  RankContext& ctx = RankContext::current();
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec;
+  impl->run = ctx.run_id;
+  const Coord* at = ctx.coordinate_or_null(spec->mesh());
+  if (!at) {
+    DT_CHECK(!local.defined(), "dist_tensor",
+             "rank {} of the run is not in mesh {} and has no part of {}; "
+             "write DistTensor::empty(spec) there",
+             ctx.world_rank, spec->mesh().to_string(), spec->to_string());
+    return DistTensor(std::move(impl));
+  }
+  DT_CHECK(local.defined(), "dist_tensor",
+           "an undefined local part does not fit {}", spec->to_string());
+  const Shape want = spec->local_shape(*at);
   DT_CHECK(
       local.shape() == want, "dist_tensor",
       "a local part of shape {} does not fit {}, whose part here has shape "
@@ -50,17 +65,36 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
            "a local part of type {} does not fit {}", name(local.dtype()),
            spec->to_string());
-  auto impl = std::make_shared<Impl>();
-  impl->spec = spec;
   impl->local = std::move(local);
   return DistTensor(std::move(impl));
 }
 
+namespace {
+
+// Throws Error on a rank that has no part of x.
+void check_here(const DistTensor& x, std::string_view where) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(ctx.coordinate_or_null(x.mesh()) != nullptr, where,
+           "rank {} of the run is not in mesh {}, which has {}; ask on the "
+           "ranks of that mesh alone, or redistribute to a mesh that has all",
+           ctx.world_rank, x.mesh().to_string(), x.spec()->to_string());
+}
+
+const Spec* spec_on(const DistTensor& x, const Mesh& to,
+                    const Placements& placements,
+                    const RedistributeOptions& options) {
+  const Layout layout = placements.resolve(to, x.shape());
+  return Spec::get(
+      options.assign_ranks ? assign_ranks(x.spec(), to, layout) : to, x.shape(),
+      layout, x.dtype());
+}
+
+}  // namespace
+
 DistTensor DistTensor::empty(const Spec* spec) {
+  const Coord* at = RankContext::current().coordinate_or_null(spec->mesh());
   return wrap(
-      Tensor::empty(
-          spec->local_shape(RankContext::current().coordinate(spec->mesh())),
-          spec->dtype()),
+      at ? Tensor::empty(spec->local_shape(*at), spec->dtype()) : Tensor(),
       spec);
 }
 
@@ -78,6 +112,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* to =
       Spec::get(mesh, global.shape(), placements.resolve(mesh, global.shape()),
                 global.dtype());
+  if (!RankContext::current().coordinate_or_null(mesh))
+    return wrap(Tensor(), to);
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   Tensor part = redistribute_local(global, whole, to);
   // A copy: a window would keep the whole alive, and share its changes.
@@ -98,24 +134,63 @@ int64_t DistTensor::size(int dim) const {
   return shape()[normalize_dim(dim, ndim(), "size")];
 }
 
+bool DistTensor::here() const {
+  return RankContext::current().coordinate_or_null(mesh()) != nullptr;
+}
+
+const Tensor& DistTensor::Impl::part() {
+  if (pending) [[unlikely]] {
+    // What fails once fails again.
+    local = pending->wait();
+    pending = nullptr;
+  }
+  return local;
+}
+
+uint64_t DistTensor::Impl::version() {
+  return part().defined() ? local.storage()->version() : 0;
+}
+
 const Tensor& DistTensor::local() const {
   DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
-  return impl_->local;
+  const Tensor& part = impl_->part();
+  if (!part.defined()) [[unlikely]]
+    check_here(*this, "local");
+  return part;
 }
 
 Region DistTensor::region() const {
   return spec()->region(RankContext::current().coordinate(mesh()));
 }
 
-DistTensor DistTensor::redistribute(const Placements& p) const {
-  return redistribute(spec()->with(p.resolve(mesh(), shape())));
+DistTensor DistTensor::redistribute(const Placements& p,
+                                    const RedistributeOptions& o) const {
+  return redistribute(spec()->with(p.resolve(mesh(), shape())), o);
 }
 
-DistTensor DistTensor::redistribute(const Spec* to) const {
-  return dtensor::redistribute(*this, to);
+DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
+                                    const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o);
+}
+
+DistTensor DistTensor::redistribute(const Spec* to,
+                                    const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, to, o);
+}
+
+DistTensor DistTensor::redistribute_async(const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec()->with(p.resolve(mesh(), shape())),
+                               o, true);
+}
+
+DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o, true);
 }
 
 Tensor DistTensor::full() const {
+  check_here(*this, "full");
   return redistribute_local(local(), spec(),
                             Spec::replicated(mesh(), shape(), dtype()))
       .to_contiguous();
@@ -124,6 +199,7 @@ Tensor DistTensor::full() const {
 double DistTensor::item() const {
   DT_CHECK(numel(shape()) == 1, "item", "{} has {} elements, not one",
            spec()->to_string(), numel(shape()));
+  check_here(*this, "item");
   Tensor t = full();
   return RankContext::current().dry_run ? 0 : t.at(0);
 }
@@ -155,6 +231,7 @@ void print(const Tensor& t, int dim, int64_t offset, std::string& out) {
 }  // namespace
 
 std::string DistTensor::to_string() const {
+  check_here(*this, "to_string");
   Tensor t = full();
   std::string out = spec()->to_string() + " ";
   if (RankContext::current().dry_run)
@@ -167,7 +244,9 @@ std::string DistTensor::to_string() const {
 DistTensor DistTensor::detach() const {
   auto impl = std::make_shared<Impl>();
   impl->spec = spec();
+  impl->run = impl_->run;
   impl->local = impl_->local;
+  impl->pending = impl_->pending;
   impl->stationary = impl_->stationary;
   return DistTensor(std::move(impl));
 }

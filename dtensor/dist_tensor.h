@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 namespace dtensor {
 
 class Node;
+class Pending;
 
 // What one mesh axis does to a tensor.
 struct Placement {
@@ -59,6 +61,19 @@ class Placements {
   std::shared_ptr<const Layout> layout_;
 };
 
+// How a redistribution is carried out.
+struct RedistributeOptions {
+  // What is sent: parts are converted first, and the result has this type.
+  std::optional<DType> forward_dtype;
+  // The same for the cotangent on its way back, which becomes the source's type
+  // after.
+  std::optional<DType> backward_dtype;
+  // Between two meshes: permutes the ranks of the new one such that the fewest
+  // bytes move; the result's mesh() says how.
+  bool assign_ranks = false;
+};
+
+// On a rank that is not in its mesh a tensor has a spec and no part.
 class DistTensor {
  public:
   DistTensor() = default;
@@ -70,7 +85,8 @@ class DistTensor {
   // From a tensor that every rank has whole; each keeps its part. Sends
   // nothing.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
-  // The part `local` of a value with that spec (shape checked).
+  // The part `local` of a value with that spec (shape checked); undefined on a
+  // rank that is not in its mesh.
   static DistTensor wrap(Tensor local, const Spec*);
   // Uninitialised.
   static DistTensor empty(const Spec*);
@@ -83,15 +99,37 @@ class DistTensor {
   int64_t size(int dim) const;
   int ndim() const { return spec()->ndim(); }
   DType dtype() const { return spec()->dtype(); }
-  // This rank's part; a partial's not yet combined value.
+  // Is this rank in the mesh?
+  bool here() const;
+  // This rank's part; a partial's not yet combined value. Waits for a
+  // redistribute_async(), and throws what it threw. Throws Error on a rank that
+  // is not in the mesh.
   const Tensor& local() const;
   // What this rank holds, in global indices.
   Region region() const;
 
-  // The same value in another layout. Differentiable. Collective unless
-  // nothing has to be sent.
-  DistTensor redistribute(const Placements&) const;
-  DistTensor redistribute(const Spec*) const;
+  // The same value in another layout, of another mesh of the same run with
+  // `to`; the two may overlap. Collective unless nothing has to be sent: over
+  // the ranks of both meshes, of which others only learn the spec.
+  //
+  // Differentiable: the cotangent goes to the layout that a cotangent of the
+  // source has: split as the source is, whole where that is whole or partial,
+  // but a sum that its consumers left partial stays so where the source is
+  // whole.
+  DistTensor redistribute(const Placements&,
+                          const RedistributeOptions& = {}) const;
+  DistTensor redistribute(const Mesh& to, const Placements&,
+                          const RedistributeOptions& = {}) const;
+  DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const;
+  // The same, but returns at once: a thread of the rank's own carries it out,
+  // one after the other in the order of the calls, which all ranks share. Done
+  // when the result is first used; one that is dropped is carried out all the
+  // same. An in-place write to the source meanwhile waits. (In a dry run, and
+  // when nothing has to be sent, it is done on return.)
+  DistTensor redistribute_async(const Placements&,
+                                const RedistributeOptions& = {}) const;
+  DistTensor redistribute_async(const Mesh& to, const Placements&,
+                                const RedistributeOptions& = {}) const;
   // The whole value, on every rank. Collective.
   Tensor full() const;
   // The only element. Collective.
@@ -125,7 +163,9 @@ class DistTensor {
 
 struct DistTensor::Impl {
   const Spec* spec = nullptr;
-  Tensor local;
+  uint64_t run = 0;  // that it belongs to
+  Tensor local;      // undefined on a rank that is not in the mesh
+  std::shared_ptr<Pending> pending;  // set: will make `local`
   bool requires_grad = false;
   bool stationary = false;
   std::shared_ptr<Node> node;  // that made it, or a leaf's own
@@ -136,8 +176,14 @@ struct DistTensor::Impl {
     const Spec* spec;
     uint64_t version;  // of the local storage when it was made
     DistTensor tensor;
+    bool lazy;  // of its gradient: see redistribute.h
+    std::optional<DType> backward_dtype;
   };
   std::vector<Copy> copies;
+
+  // `local`, as soon as it is there; undefined where there is none.
+  const Tensor& part();
+  uint64_t version();
 };
 
 }  // namespace dtensor

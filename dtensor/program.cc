@@ -224,6 +224,11 @@ struct Program::State {
              "--mesh",
              "{} has {} ranks, but at most {} run as threads; add --dry-run",
              mesh.to_string(), mesh.num_ranks(), kMostThreads);
+    DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
+             "--mesh",
+             "{} has {} ranks, but one of them is rank {}; name those below {}",
+             mesh.to_string(), mesh.num_ranks(), mesh.smallest_world() - 1,
+             mesh.num_ranks());
   }
 
   void open_json() {

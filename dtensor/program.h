@@ -8,7 +8,8 @@
 //   }
 //
 // Every program has
-//   --mesh dp=2,tp=4   as many thread ranks as the mesh has; or 2x4
+//   --mesh dp=2,tp=4   as many thread ranks as the mesh has; or 2x4, or
+//                      "dp=2 of ranks 1,0"
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
@@ -39,6 +40,9 @@ struct ProgramOptions {
   std::vector<std::string> axes = {};
   // No rank is ever started, so that any mesh will do.
   bool always_dry = false;
+  // --mesh may name ranks that a run of its size does not have: nothing runs,
+  // not even dry.
+  bool any_ranks = false;
 };
 
 // Runs fn on every rank of --mesh and returns the exit code. In a dry run, and

@@ -22,17 +22,23 @@ RankContext* RankContext::current_or_null() { return current_context; }
 
 void RankContext::set_current(RankContext* c) { current_context = c; }
 
-const Coord& RankContext::coordinate(const Mesh& mesh) {
+const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   for (const CachedCoordinate& c : coordinates)
-    if (c.mesh == mesh) return *c.at;
+    if (c.mesh == mesh) return c.at.get();
   DT_CHECK(mesh.valid(), "mesh",
            "there is no mesh; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);
-  DT_CHECK(mine >= 0, "mesh", "rank {} of the run is not in mesh {}",
-           world_rank, mesh.to_string());
   coordinates.push_back(
-      {mesh, std::make_unique<const Coord>(mesh.coordinate(mine))});
-  return *coordinates.back().at;
+      {mesh, mine < 0 ? nullptr
+                      : std::make_unique<const Coord>(mesh.coordinate(mine))});
+  return coordinates.back().at.get();
+}
+
+const Coord& RankContext::coordinate(const Mesh& mesh) {
+  const Coord* at = coordinate_or_null(mesh);
+  DT_CHECK(at != nullptr, "mesh", "rank {} of the run is not in mesh {}",
+           world_rank, mesh.to_string());
+  return *at;
 }
 
 Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
@@ -44,19 +50,27 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
            mesh.num_axes() - 1);
   std::vector<int64_t> ranks = mesh.group(axes, at);
   for (int64_t& r : ranks) r = mesh.world_rank(r);
-  std::unique_ptr<Communicator> made;
+  Communicator& made = communicator(ranks);
+  communicators.push_back({mesh, axes, &made});
+  return made;
+}
+
+Communicator& RankContext::communicator(
+    const std::vector<int64_t>& world_ranks) {
+  std::unique_ptr<Communicator>& made = groups[world_ranks];
+  if (made) return *made;
   if (dry_run) {
-    const auto me = std::find(ranks.begin(), ranks.end(), world_rank);
-    made = null_communicator(static_cast<int>(me - ranks.begin()),
-                             static_cast<int>(ranks.size()));
+    const auto me =
+        std::find(world_ranks.begin(), world_ranks.end(), world_rank);
+    made = null_communicator(static_cast<int>(me - world_ranks.begin()),
+                             static_cast<int>(world_ranks.size()));
   } else {
     DT_CHECK(hub != nullptr, "communicator",
              "rank {} is not part of a run; start ranks with run()",
              world_rank);
-    made = thread_communicator(*hub, ranks, world_rank);
+    made = thread_communicator(*hub, world_ranks, world_rank);
   }
-  communicators.push_back({mesh, axes, std::move(made)});
-  return *communicators.back().communicator;
+  return *made;
 }
 
 }  // namespace dtensor

@@ -1,32 +1,17 @@
 #include "dtensor/redistribute.h"
 
-#include <optional>
+#include <algorithm>
+#include <utility>
 
+#include "dtensor/async.h"
 #include "dtensor/autograd.h"
 #include "dtensor/comm/pieces.h"
 #include "dtensor/device/copy.h"
+#include "dtensor/executor.h"
 #include "placement/error.h"
-#include "placement/hash.h"
 
 namespace dtensor {
 namespace {
-
-// The region of a part as its memory has it: (sum, count) pairs lie along one
-// more dimension, the first.
-Region memory_region(const Spec* spec, const Coord& c) {
-  Region r = spec->region(c);
-  if (spec->components() > 1)
-    r.insert(r.begin(), IntervalList{{0, spec->components()}});
-  return r;
-}
-
-std::vector<Region> group_regions(const Spec* spec, AxisMask axes,
-                                  const Coord& at) {
-  std::vector<Region> regions;
-  for (int64_t r : spec->mesh().group(axes, at))
-    regions.push_back(memory_region(spec, spec->mesh().coordinate(r)));
-  return regions;
-}
 
 bool one_box(const Region& r) {
   for (const IntervalList& l : r)
@@ -34,166 +19,337 @@ bool one_box(const Region& r) {
   return true;
 }
 
-double identity_value(ReduceOp op) {
-  return op == ReduceOp::kMean ? 0 : identity(op);
-}
+// x as another type, for which the gradient converts back.
+DistTensor convert(const DistTensor& x, DType dtype);
 
-Tensor fill_partials(RankContext& ctx, const Tensor& local, const Step& step,
-                     const Coord& at) {
-  const Spec *from = step.from, *to = step.to;
-  // The first rank of every new partial axis keeps the value, unless the axis
-  // splits it: then each keeps its part. An average of equal values is exact
-  // as it is. Elsewhere belongs the identity of the outermost reduction to
-  // which this rank is not the first: a sum of maxima wants zeros from all
-  // ranks of the second term, whatever the maximum's own identity.
-  bool keeps = true, average_only = true;
-  std::optional<ReduceOp> outside;
-  for (const Partial& p : to->layout().partials) {
-    if (from->layout().partial_on(p.axis) == p.op) continue;
-    bool was_split = from->split_axes() >> p.axis & 1;
-    DT_CHECK((p.op != ReduceOp::kAvg && p.op != ReduceOp::kMean) || !was_split,
-             "redistribute",
-             "{} cannot become {}: an average needs the whole value on every "
-             "rank; replicate {} first",
-             from->to_string(), to->to_string(),
-             from->mesh().axis_name(p.axis));
-    if (p.op == ReduceOp::kAvg) continue;
-    average_only = false;
-    if (!was_split && at[p.axis] == 0) continue;
-    if (!was_split) keeps = false;
-    if (!outside) outside = p.op;
+class ConvertNode : public Node {
+ public:
+  explicit ConvertNode(DType from) : from_(from) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    return {convert(cotangents[0], from_)};
   }
-  if (average_only && from->components() == to->components()) return local;
-  Tensor out = Tensor::empty(to->local_shape(at), to->dtype());
-  if (ctx.dry_run) return out;
-  if (outside) out.fill(identity_value(*outside));
-  if (!keeps) return out;
-  Tensor values = out;
-  if (to->components() > from->components()) {
-    out.slice(0, 1, 2).fill(1);  // the count
-    values = out.slice(0, 0, 1).reshape(from->local_shape(at));
-  }
-  copy_common(values, to->region(at), local, from->region(at));
-  return out;
+  std::string_view name() const override { return "convert"; }
+
+ private:
+  const DType from_;
+};
+
+void record(const DistTensor& y, std::shared_ptr<Node> node,
+            const DistTensor& x) {
+  node->inputs = {edge_to(x)};
+  y.impl()->node = std::move(node);
+  y.impl()->requires_grad = true;
 }
 
-// sum / count of the reduced pairs.
-Tensor divide_pairs(RankContext& ctx, const Tensor& pairs) {
-  Shape shape = pairs.shape();
-  shape.erase(0);
-  Tensor out = Tensor::empty(shape, pairs.dtype());
-  if (ctx.dry_run) return out;
-  int64_t n = out.numel();
-  visit(pairs.dtype(), [&]<class T>() {
-    const T* p = pairs.ptr<T>();
-    T* o = out.ptr<T>();
-    if constexpr (std::is_same_v<T, bf16>) {
-      for (int64_t i = 0; i < n; ++i)
-        o[i] = bf16(static_cast<float>(p[i]) / static_cast<float>(p[n + i]));
-    } else if constexpr (std::is_floating_point_v<T>) {
-      for (int64_t i = 0; i < n; ++i) o[i] = p[i] / p[n + i];
-    } else {
-      fail("redistribute", "a mean of {} is not defined; cast to a float",
-           name(pairs.dtype()));
-    }
-  });
-  return out;
+DistTensor convert(const DistTensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  DistTensor y = DistTensor::wrap(converted(x.impl()->part(), dtype),
+                                  x.spec()->with(dtype));
+  if (grad_enabled() && x.requires_grad())
+    record(y, std::make_shared<ConvertNode>(x.dtype()), x);
+  return y;
 }
 
-Tensor run_step(RankContext& ctx, const Tensor& local, const Step& step) {
-  const Spec *from = step.from, *to = step.to;
-  const Mesh& mesh = from->mesh();
-  const Coord& at = ctx.coordinate(mesh);
-  if (step.kind == StepKind::kSlice)
-    return window(local, memory_region(from, at), memory_region(to, at));
-  if (step.kind == StepKind::kFill) return fill_partials(ctx, local, step, at);
-
-  Communicator& comm = ctx.communicator(mesh, step.axes);
-  std::string text = from->to_string() + " -> " + to->to_string();
-  uint64_t print = hash_mix(from->hash(), to->hash());
-  Call call{name(step.kind), ctx.op, hash_mix(print, uint64_t(step.op)), text};
-  Tensor out;
-  int64_t counted = 0;
-  if (step.kind == StepKind::kAllReduce) {
-    out = Tensor::empty(local.shape(), local.dtype());
-    if (!ctx.dry_run) {
-      out.copy_from(local);
-      ReduceOp op = step.op == ReduceOp::kMean ? ReduceOp::kSum : step.op;
-      counted = comm.all_reduce(call, op, out.dtype(), out.data(), out.numel());
-    }
-    if (step.op == ReduceOp::kMean && to->components() == 1)
-      out = divide_pairs(ctx, out);
-  } else {
-    Region wants = memory_region(to, at), has = memory_region(from, at);
-    out = Tensor::empty(local_shape(wants), local.dtype());
-    if (!ctx.dry_run) {
-      auto sources = group_regions(from, step.axes, at);
-      Part src = part_of(local, has), dst = part_of(out, wants);
-      counted =
-          step.kind == StepKind::kReduceScatter
-              ? comm.reduce(call, step.op, local.dtype(), src, sources, dst)
-              : comm.exchange(call, local.dtype(), src, sources, dst);
-    }
-  }
-  record_event(ctx, mesh, step.axes, step.kind, step.bytes, counted);
-  return out;
-}
-
-class RedistributeNode : public Node {
+// The same global value: whoever consumes it moves it.
+class LazyNode : public Node {
  public:
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
                                    std::span<const bool>) override {
-    // The same global value: whoever consumes it moves it.
     return {cotangents[0]};
   }
   std::string_view name() const override { return "redistribute"; }
 };
 
+// Brings the cotangent back to where the source was.
+class MoveNode : public Node {
+ public:
+  MoveNode(const Spec* from, std::optional<DType> dtype)
+      : from_(from), dtype_(dtype) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    RedistributeOptions options;
+    options.forward_dtype = dtype_;
+    const DistTensor& g = cotangents[0];
+    return {convert(redistribute(g, cotangent_spec(from_, g.spec()), options),
+                    from_->dtype())};
+  }
+  std::string_view name() const override { return "redistribute"; }
+
+ private:
+  const Spec* from_;
+  const std::optional<DType> dtype_;
+};
+
+void check_run(const RankContext& ctx, const DistTensor& x) {
+  DT_CHECK(x.impl()->run == ctx.run_id, "redistribute",
+           "{} belongs to another run(), whose ranks are gone; save it there, "
+           "and load it here",
+           x.spec()->to_string());
+}
+
+void check_fits(const RankContext& ctx, const Mesh& mesh) {
+  DT_CHECK(mesh.smallest_world() <= ctx.world_size, "redistribute",
+           "mesh {} needs a run of {} ranks or more, and this one has {}; list "
+           "ranks below {}",
+           mesh.to_string(), mesh.smallest_world(), ctx.world_size,
+           ctx.world_size);
+}
+
+std::string text_of(const Spec* from, const Spec* to) {
+  return from->to_string() + " -> " + to->to_string();
+}
+
+// The copies that are still what the tensor is.
+std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
+                                            uint64_t version) {
+  std::erase_if(impl.copies,
+                [&](const auto& c) { return c.version != version; });
+  return impl.copies;
+}
+
+struct How {
+  bool lazy = true, async = false;
+  std::optional<DType> backward_dtype;
+};
+
+// x, of which y has the part that is wanted, or will have it.
+DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
+  if (grad_enabled() && x.requires_grad()) {
+    std::shared_ptr<Node> node;
+    if (how.lazy)
+      node = std::make_shared<LazyNode>();
+    else
+      node = std::make_shared<MoveNode>(x.spec(), how.backward_dtype);
+    record(y, std::move(node), x);
+  }
+  return y;
+}
+
+DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
+  const Spec* from = x.spec();
+  const bool wants_grad = grad_enabled() && x.requires_grad();
+  if (from == to && (how.lazy || !wants_grad)) return x;
+  RankContext& ctx = RankContext::current();
+  check_run(ctx, x);
+  DistTensor::Impl& impl = *x.impl();
+  DistTensor y;
+  // What x will be is not known yet, nor then what was made of it.
+  const bool waits = how.async && impl.pending;
+  const uint64_t version = waits ? 0 : impl.version();
+  if (!waits) {
+    for (const auto& c : copies(impl, version)) {
+      if (c.spec != to) continue;
+      if (c.tensor.requires_grad() == wants_grad &&
+          (!wants_grad ||
+           (c.lazy == how.lazy && c.backward_dtype == how.backward_dtype)))
+        return c.tensor;
+      y = c.tensor.detach();
+    }
+  }
+  bool sent = false;
+  if (!y.defined()) {
+    if (from->mesh() != to->mesh()) {
+      check_fits(ctx, from->mesh());
+      check_fits(ctx, to->mesh());
+    }
+    const Move m{from->with(to->dtype()), to};
+    if (from->dtype() != to->dtype())
+      DT_CHECK(!from->partial_axes() ||
+                   (is_float(from->dtype()) && is_float(to->dtype())),
+               "redistribute",
+               "the parts of {} cannot be converted to {} before they are "
+               "combined; redistribute first, and cast then",
+               from->to_string(), dtensor::name(to->dtype()));
+    const auto e = execution(ctx, {&m, 1});
+    const Plan& plan = plan_of(*e);
+    sent = plan.communicates();
+    if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
+    auto made = std::make_shared<DistTensor::Impl>();
+    made->spec = to;
+    made->run = ctx.run_id;
+    if (how.async && sent && !ctx.dry_run) {
+      made->pending = begin_move(ctx, m, impl.local, impl.pending);
+    } else {
+      Scoped<std::string_view> op(ctx.op,
+                                  ctx.op.empty() ? "redistribute" : ctx.op);
+      Tensor part = converted(impl.part(), to->dtype());
+      execute(ctx, *e, {&part, 1});
+      made->local = std::move(part);
+    }
+    y = DistTensor(std::move(made));
+  }
+  if (x.stationary()) y.impl()->stationary = !sent;
+  y = finished(x, std::move(y), how);
+  // A parameter that is moved on purpose is not kept twice.
+  if (!x.stationary() && !waits)
+    impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
+  return y;
+}
+
 }  // namespace
+
+Tensor converted(const Tensor& t, DType dtype) {
+  if (!t.defined() || t.dtype() == dtype) return t;
+  Tensor out = Tensor::empty(t.shape(), dtype);
+  if (out.data() && out.numel())
+    cast_strided(t.shape(), dtype, out.data(), out.strides(), t.dtype(),
+                 t.data(), t.strides());
+  return out;
+}
+
+const Spec* cotangent_spec(const Spec* x, const Spec* g) {
+  Layout l = x->layout();
+  l.partials.clear();
+  if (x->mesh() == g->mesh()) {
+    const AxisMask used = x->split_axes() | x->partial_axes();
+    for (const Partial& p : g->layout().partials)
+      if ((p.op == ReduceOp::kSum || p.op == ReduceOp::kAvg) &&
+          !(used >> p.axis & 1))
+        l.partials.push_back(p);
+  }
+  return Spec::get(x->mesh(), x->shape(), l, g->dtype());
+}
+
+Tensor redistribute_local(const Tensor& local, const Spec* from,
+                          const Spec* to) {
+  if (from == to) return local;
+  RankContext& ctx = RankContext::current();
+  const Move m{from, to};
+  const auto e = execution(ctx, {&m, 1});
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, plan_of(*e).bytes, text_of(from, to));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  Tensor part = local;
+  execute(ctx, *e, {&part, 1});
+  return part;
+}
+
+DistTensor redistribute(const DistTensor& x, const Spec* to) {
+  return move(x, to, {});
+}
+
+DistTensor redistribute(const DistTensor& x, const Spec* to,
+                        const RedistributeOptions& o, bool async) {
+  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
+           "{} cannot become {}: only the layout may change; another type is "
+           "an option, forward_dtype",
+           x.spec()->to_string(), to->to_string());
+  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
+           "a cotangent of type {}; write DType::kF32, kF64 or kBF16",
+           name(*o.backward_dtype));
+  if (o.forward_dtype) to = to->with(*o.forward_dtype);
+  return move(x, to, {false, async, o.backward_dtype});
+}
+
+std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
+                                     std::span<const Spec* const> to) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
+           x.size(), to.size());
+  std::vector<DistTensor> y(x.size());
+  // By the meshes that they move between, in order of first appearance.
+  struct Batch {
+    Mesh from, to;
+    std::vector<Move> moves;
+    std::vector<size_t> places;
+    std::vector<Tensor> parts;
+    std::shared_ptr<Execution> execution;
+  };
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Spec* from = x[i].spec();
+    if (from == to[i]) {
+      y[i] = x[i];
+      continue;
+    }
+    check_run(ctx, x[i]);
+    const Mesh a = from->mesh(), b = to[i]->mesh();
+    auto it = std::find_if(
+        batches.begin(), batches.end(),
+        [&](const Batch& batch) { return batch.from == a && batch.to == b; });
+    if (it == batches.end()) {
+      check_fits(ctx, a);
+      check_fits(ctx, b);
+      it = batches.insert(it, {a, b, {}, {}, {}, nullptr});
+    }
+    it->moves.push_back({from, to[i]});
+    it->places.push_back(i);
+  }
+  int64_t bytes = 0;
+  for (Batch& b : batches) {
+    b.execution = execution(ctx, b.moves);
+    bytes += plan_of(*b.execution).bytes;
+  }
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  for (Batch& b : batches) {
+    for (size_t i : b.places) {
+      // What has other users is only read.
+      Tensor part = x[i].impl()->part();
+      if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
+      b.parts.push_back(std::move(part));
+    }
+    execute(ctx, *b.execution, b.parts, true);
+    for (size_t k = 0; k < b.places.size(); ++k) {
+      const size_t i = b.places[k];
+      auto made = std::make_shared<DistTensor::Impl>();
+      made->spec = to[i];
+      made->run = ctx.run_id;
+      made->local = std::move(b.parts[k]);
+      y[i] = finished(x[i], DistTensor(std::move(made)), {});
+    }
+  }
+  return y;
+}
 
 Part part_of(const Tensor& t, const Region& region) {
   return {t.numel() ? t.data() : nullptr, t.strides(), &region};
 }
 
-void copy_common(const Tensor& dst, const Region& dst_region, const Tensor& src,
-                 const Region& src_region) {
+void copy_indices(const Region& which, const Tensor& dst,
+                  const Region& dst_region, const Tensor& src,
+                  const Region& src_region) {
   if (dst.numel() == 0 || src.numel() == 0) return;
-  HeldRegion to(dst_region), from(src_region);
-  for (const Piece& piece : cut_reduction(to, {&from, 1})) {
-    if (piece.members.empty()) continue;
-    const HeldRegion* arrays[] = {&to, &from};
-    Sizes strides[] = {Sizes(dst.strides()), Sizes(src.strides())};
-    Boxes boxes(piece.region, arrays, strides);
-    int64_t item = size_of(dst.dtype());
-    boxes.each([&](Sizes shape) {
-      copy_strided(item, shape, dst.ptr<char>() + boxes.offset(0) * item,
-                   boxes.strides(0), src.ptr<char>() + boxes.offset(1) * item,
-                   boxes.strides(1));
-    });
-  }
+  const HeldRegion wanted(which), to(dst_region), from(src_region);
+  if (volume(wanted.ascending()) == 0) return;
+  const HeldRegion* arrays[] = {&to, &from};
+  const Sizes strides[] = {Sizes(dst.strides()), Sizes(src.strides())};
+  const int64_t item = size_of(dst.dtype());
+  Boxes boxes(wanted.ascending(), arrays, strides);
+  boxes.each([&](Sizes shape) {
+    copy_strided(item, shape, dst.ptr<char>() + boxes.offset(0) * item,
+                 boxes.strides(0), src.ptr<char>() + boxes.offset(1) * item,
+                 boxes.strides(1));
+  });
 }
 
 Tensor window(const Tensor& local, const Region& has, const Region& wants) {
-  if (one_box(has) && one_box(wants)) {
+  // Of nothing, any part is one.
+  const bool some = volume(wants) > 0;
+  if (some && one_box(has) && one_box(wants)) {
     Tensor view = local;
     for (size_t d = 0; d < has.size(); ++d) {
-      int64_t base = has[d].empty() ? 0 : has[d][0].lo;
-      Interval w = wants[d].empty() ? Interval{base, base} : wants[d][0];
+      const int64_t base = has[d][0].lo;
+      const Interval w = wants[d][0];
       if (w.size() != local.shape()[static_cast<int>(d)])
         view = view.slice(static_cast<int>(d), w.lo - base, w.hi - base);
     }
     return view;
   }
   Tensor out = Tensor::empty(local_shape(wants), local.dtype());
-  if (!RankContext::current().dry_run) copy_common(out, wants, local, has);
+  if (!RankContext::current().dry_run)
+    copy_indices(wants, out, wants, local, has);
   return out;
 }
 
 void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
                   StepKind kind, int64_t predicted, int64_t counted) {
+  ++ctx.collectives;
   if (ctx.record)
-    ctx.events.push_back(
-        {mesh, axes, kind, std::string(ctx.op), ctx.phase, predicted, counted});
+    ctx.events.push_back({mesh, axes, kind, std::string(ctx.op), ctx.phase,
+                          predicted, counted, ctx.collectives});
 }
 
 void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
@@ -204,47 +360,6 @@ void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
       "it, or redistribute outside of its scope",
       why, bytes, ctx.comm_budget);
   ctx.comm_budget -= bytes;
-}
-
-Tensor redistribute_local(const Tensor& local, const Spec* from,
-                          const Spec* to) {
-  if (from == to) return local;
-  RankContext& ctx = RankContext::current();
-  const Plan& plan = ctx.planner.plan(from, to);
-  spend_budget(ctx, plan.bytes, from->to_string() + " -> " + to->to_string());
-  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
-  Tensor t = local;
-  // The plan may leave the cache while its steps run; they are few.
-  std::vector<Step> steps = plan.steps;
-  for (const Step& step : steps) t = run_step(ctx, t, step);
-  return t;
-}
-
-DistTensor redistribute(const DistTensor& x, const Spec* to) {
-  if (x.spec() == to) return x;
-  bool record = grad_enabled() && x.requires_grad();
-  DistTensor::Impl& impl = *x.impl();
-  uint64_t version = impl.local.storage()->version();
-  std::erase_if(impl.copies, [&](const DistTensor::Impl::Copy& c) {
-    return c.version != version;
-  });
-  for (const auto& c : impl.copies)
-    if (c.spec == to && c.tensor.requires_grad() == record) return c.tensor;
-  DistTensor y =
-      DistTensor::wrap(redistribute_local(x.local(), x.spec(), to), to);
-  if (record) {
-    auto node = std::make_shared<RedistributeNode>();
-    node->inputs = {edge_to(x)};
-    y.impl()->node = std::move(node);
-    y.impl()->requires_grad = true;
-  }
-  // A parameter that is moved on purpose is not kept twice.
-  if (x.stationary())
-    y.impl()->stationary =
-        !RankContext::current().planner.plan(x.spec(), to).communicates();
-  else
-    impl.copies.push_back({to, version, y});
-  return y;
 }
 
 }  // namespace dtensor

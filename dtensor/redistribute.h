@@ -1,8 +1,9 @@
-// Carrying out a plan.
+// Moving tensors from one layout to another, and from one mesh to another.
 #pragma once
-#include <functional>
+#include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "dtensor/dist_tensor.h"
 #include "dtensor/rank_context.h"
@@ -10,20 +11,43 @@
 
 namespace dtensor {
 
-// `local` (a part under `from`) as a part under `to`: every step of the rank's
-// plan, recorded as events. A step that only slices returns a view. Collective
-// over the groups of the plan's steps. Throws Error before anything is sent
-// when the plan exceeds the communication budget.
+// `local` (a part under `from`, undefined where this rank is not in its mesh)
+// as a part under `to`: every step of the rank's plan, recorded as events. A
+// plan that only slices gives a view. Collective over the groups of the plan's
+// steps. Throws Error before anything is sent when the plan exceeds the
+// communication budget.
 Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
-// The value of x in the layout of `to`; reuses a copy that an earlier call
-// made. Records a node when x's gradient is wanted.
+// What a user asks for: see DistTensor::redistribute() and
+// redistribute_async().
+DistTensor redistribute(const DistTensor& x, const Spec* to,
+                        const RedistributeOptions&, bool async = false);
+
+// What an operator needs: the same value, whose cotangent passes as it comes,
+// since whoever consumes it moves it as it needs. Reuses a copy that an earlier
+// call made, as the one above does.
 DistTensor redistribute(const DistTensor& x, const Spec* to);
 
-// Copies what two local tensors that hold these regions have in common.
-void copy_common(const Tensor& dst, const Region& dst_region, const Tensor& src,
-                 const Region& src_region);
+// Several at once: those of one mesh are planned together, and what they send
+// in steps of one kind over the same axes is one collective. Parts that nobody
+// else holds may be overwritten: whoever needs an x keeps a copy.
+std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
+                                     std::span<const Spec* const> to);
+
+// The layout of a cotangent `g` of a tensor with spec `x` where it is to stay:
+// split as x is, whole elsewhere; sums and averages stay partial where x is
+// whole.
+const Spec* cotangent_spec(const Spec* x, const Spec* g);
+
+// Its elements as another type; the tensor itself when they have it.
+Tensor converted(const Tensor&, DType);
+
+// Copies the indices `which` of a local tensor that holds src_region to one
+// that holds dst_region. REQUIRES: both hold all of them.
+void copy_indices(const Region& which, const Tensor& dst,
+                  const Region& dst_region, const Tensor& src,
+                  const Region& src_region);
 
 // The indices `wants` (all of which `has` includes) of a local tensor that
 // holds `has`: a view where they lie side by side, else a copy.
@@ -32,7 +56,7 @@ Tensor window(const Tensor& local, const Region& has, const Region& wants);
 // The part of a collective that this rank holds.
 Part part_of(const Tensor&, const Region&);
 
-// Appends an event when the rank records.
+// Appends an event, of a collective of its own, when the rank records.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
                   int64_t predicted, int64_t counted);
 

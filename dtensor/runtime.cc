@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -27,9 +28,35 @@ struct Outcome {
   bool own = false;  // not that of a peer
 };
 
-Outcome run_rank(const RunOptions& options, int64_t rank,
-                 const std::shared_ptr<ThreadHub>& hub,
+// What the ranks of a run share.
+struct Shared {
+  explicit Shared(const RunOptions& o) : options(o) {
+    static std::atomic<uint64_t> runs{0};
+    id = ++runs;
+    if (options.dry_run) return;
+    hub = std::make_shared<ThreadHub>(options.world);
+    async_hub = std::make_shared<ThreadHub>(options.world);
+    hub->set_companion(*async_hub);
+  }
+  void failed(int64_t rank, const std::string& what) const {
+    if (!hub) return;
+    hub->failed(rank, what);
+    async_hub->failed(rank, what);
+  }
+  void left(int64_t rank) const {
+    if (!hub) return;
+    hub->left(rank);
+    async_hub->left(rank);
+  }
+
+  const RunOptions& options;
+  uint64_t id;
+  std::shared_ptr<ThreadHub> hub, async_hub;  // null in a dry run
+};
+
+Outcome run_rank(const Shared& shared, int64_t rank,
                  const std::function<void(Runtime&)>& fn) {
+  const RunOptions& options = shared.options;
   Outcome outcome;
   std::string what;
   RankContext context;
@@ -42,11 +69,14 @@ Outcome run_rank(const RunOptions& options, int64_t rank,
         options.dry_run ? Allocator::dry_run() : Allocator::cpu();
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
-    context.hub = hub;
+    context.run_id = shared.id;
+    context.hub = shared.hub;
+    context.async_hub = shared.async_hub;
     Runtime runtime(context);
     context.runtime = &runtime;
     RankContext::set_current(&context);
     fn(runtime);
+    if (context.async) context.async->finish();
   } catch (const PeerFailure& e) {
     outcome = {std::current_exception(), false};
     what = e.what();
@@ -61,10 +91,12 @@ Outcome run_rank(const RunOptions& options, int64_t rank,
     outcome = {std::make_exception_ptr(Error(what)), true};
   }
   RankContext::set_current(nullptr);
-  if (hub && outcome.error)
-    hub->failed(rank, what);
-  else if (hub)
-    hub->left(rank);
+  if (outcome.error)
+    shared.failed(rank, what);
+  else
+    shared.left(rank);
+  // Its other thread, which waits for nobody any more.
+  context.async = nullptr;
   return outcome;
 }
 
@@ -99,12 +131,12 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
     // does not reach the caller.
     Outcome outcome;
     std::thread([&] {
-      outcome = run_rank(options, options.world - 1, nullptr, fn);
+      outcome = run_rank(Shared(options), options.world - 1, fn);
     }).join();
     if (outcome.error) std::rethrow_exception(outcome.error);
     return;
   }
-  auto hub = std::make_shared<ThreadHub>(options.world);
+  const Shared shared(options);
   std::vector<Outcome> outcomes(static_cast<size_t>(options.world));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
@@ -112,7 +144,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   for (int64_t rank = 0; rank < options.world; ++rank) {
     try {
       threads.emplace_back([&, rank] {
-        outcomes[static_cast<size_t>(rank)] = run_rank(options, rank, hub, fn);
+        outcomes[static_cast<size_t>(rank)] = run_rank(shared, rank, fn);
       });
     } catch (const std::exception& e) {
       const std::string what = fmt::format(
@@ -120,7 +152,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
           "ranks",
           rank, options.world, e.what());
       no_thread = std::make_exception_ptr(Error(what));
-      for (int64_t r = rank; r < options.world; ++r) hub->failed(r, what);
+      for (int64_t r = rank; r < options.world; ++r) shared.failed(r, what);
       break;
     }
   }

@@ -75,6 +75,11 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
 
 Storage::~Storage() { from_->release(data_, bytes_); }
 
+void Storage::finish_reader() {
+  if (const auto reader = reader_.lock()) reader->finish();
+  read_ = false;
+}
+
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
   Tensor t;
   t.numel_ = dtensor::numel(shape);

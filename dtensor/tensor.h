@@ -21,6 +21,13 @@ class Allocator;
 using Stream = void*;
 using Event = void*;
 
+// Another thread that reads a storage.
+class StorageReader {
+ public:
+  virtual ~StorageReader() = default;
+  virtual void finish() = 0;  // returns when it reads no more
+};
+
 // Memory, and what is known of it. Owned by the rank that allocated it.
 class Storage {
  public:
@@ -35,16 +42,29 @@ class Storage {
   // Raised by everything that writes in place; autograd compares it with the
   // version that it saved.
   uint64_t version() const { return version_; }
-  void bump_version() { ++version_; }
+  // Called ahead of the write, which it holds back while another thread reads.
+  void bump_version() {
+    if (read_) [[unlikely]]
+      finish_reader();
+    ++version_;
+  }
+  // The latest one; those before it are done when it is.
+  void set_reader(const std::shared_ptr<StorageReader>& r) {
+    reader_ = r;
+    read_ = true;
+  }
   Stream stream() const { return stream_; }
   Event ready() const { return ready_; }
 
  private:
   Storage(void* data, int64_t bytes, std::shared_ptr<Allocator> from)
       : data_(data), bytes_(bytes), from_(std::move(from)) {}
+  void finish_reader();
   void* data_;
   int64_t bytes_;
   uint64_t version_ = 0;
+  bool read_ = false;
+  std::weak_ptr<StorageReader> reader_;
   Stream stream_ = nullptr;
   Event ready_ = nullptr;
   std::shared_ptr<Allocator> from_;  // outlives what it handed out

@@ -48,6 +48,8 @@ bool Barrier::spin(uint32_t mine, bool breakable) const {
       if (word / kRound != mine || (breakable && (word & kBroken))) return true;
       pause();
     }
+    // The one that is waited for may be queued for this very core.
+    std::this_thread::yield();
   } while (std::chrono::steady_clock::now() - start < kSpin);
   return false;
 }

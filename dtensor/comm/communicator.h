@@ -16,6 +16,7 @@
 
 #include "placement/dtype.h"
 #include "placement/layout.h"
+#include "placement/schedule.h"
 #include "placement/shape.h"
 
 namespace dtensor {
@@ -38,41 +39,68 @@ struct Part {
   const Region* region = nullptr;
 };
 
+// One tensor of a collective: where this member's source and destination lie.
+// Source and destination do not overlap. Strides in elements, one per
+// dimension of the schedule's regions; memory is null only when it has no
+// elements (of the destination: when the schedule has no pieces).
+struct Transfer {
+  const Schedule* schedule;
+  DType dtype;
+  const void* src;
+  Shape src_strides;
+  void* dst;
+  Shape dst_strides;
+  ReduceOp op = ReduceOp::kSum;  // of reduce() alone
+  int64_t counted =
+      0;  // set: bytes read from other members, as they are copied
+};
+
+// One tensor of an all-reduce: n contiguous elements.
+struct Buffer {
+  ReduceOp op;
+  DType dtype;
+  void* data;
+  int64_t n;
+  int64_t counted = 0;  // set
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // dst[i] = the source of a member that holds i, for every i of dst's region.
-  // sources[m] is what member m holds (sources[rank()] is *src.region); where
-  // several hold an index any may serve. What this rank has is copied locally.
-  // Returns the bytes read from other members, counted where they are copied.
-  // Throws Error when some index of dst is held by nobody.
-  virtual int64_t exchange(const Call&, DType, const Part& src,
-                           std::span<const Region> sources,
-                           const Part& dst) = 0;
+  // For every transfer: dst[i] = the source of the member that its schedule (an
+  // exchange_schedule()) names for i. What this rank has is copied locally.
+  // All members give as many transfers, of the same tensors in the same order.
+  virtual void exchange(const Call&, std::span<Transfer>) = 0;
 
-  // dst[i] = the reduction over the members that hold i, in member order, of
-  // their sources; where nobody holds i: the identity. A reduce-scatter when
-  // all hold everything; the accumulating form of the box exchange when their
-  // regions overlap. kAvg divides the sum by size(); bf16 is accumulated in
-  // f32 and rounded once. kMean is not for here. src and dst do not overlap.
-  // Returns the bytes read from other members.
-  virtual int64_t reduce(const Call&, ReduceOp, DType, const Part& src,
-                         std::span<const Region> sources, const Part& dst) = 0;
+  // For every transfer: dst[i] = the reduction over the members that hold i, in
+  // member order, of their sources; where nobody holds i: the identity. A
+  // reduce-scatter when all hold everything; the accumulating form of the box
+  // exchange when their regions overlap. kAvg divides the sum by the schedule's
+  // `terms`; bf16 is accumulated in f32 and rounded once. kMean is not for
+  // here.
+  virtual void reduce(const Call&, std::span<Transfer>) = 0;
 
-  // In place on n contiguous elements, the same bits on every member: member i
-  // reduces elements [floor(i*n/p), floor((i+1)*n/p)) in member order, then
-  // everyone collects the rest. Returns the bytes read from other members:
-  // (p-1) * own + n - own elements.
-  virtual int64_t all_reduce(const Call&, ReduceOp, DType, void* data,
-                             int64_t n) = 0;
+  // Every buffer in place, the same bits on every member: of n elements member
+  // i reduces [floor(i*n/p), floor((i+1)*n/p)) in member order (kAvg divides by
+  // p), then everyone collects the rest: (p-1) * own + n - own elements.
+  virtual void all_reduce(const Call&, std::span<Buffer>) = 0;
 
   // out[m] = member m's `bytes` bytes; small host-side facts. Not counted.
   virtual void all_gather_bytes(const Call&, const void* in, int64_t bytes,
                                 void* out) = 0;
   virtual void barrier(const Call&) = 0;
+
+  // The same for one tensor, with a schedule made on the spot. sources[m] is
+  // what member m holds (sources[rank()] is *src.region). Returns the bytes
+  // read from other members.
+  int64_t exchange(const Call&, DType, const Part& src,
+                   std::span<const Region> sources, const Part& dst);
+  int64_t reduce(const Call&, ReduceOp, DType, const Part& src,
+                 std::span<const Region> sources, const Part& dst);
+  int64_t all_reduce(const Call&, ReduceOp, DType, void* data, int64_t n);
 };
 
 }  // namespace dtensor

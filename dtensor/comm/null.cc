@@ -10,17 +10,9 @@ class NullCommunicator final : public Communicator {
   NullCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  int64_t exchange(const Call&, DType, const Part&, std::span<const Region>,
-                   const Part&) override {
-    return 0;
-  }
-  int64_t reduce(const Call&, ReduceOp, DType, const Part&,
-                 std::span<const Region>, const Part&) override {
-    return 0;
-  }
-  int64_t all_reduce(const Call&, ReduceOp, DType, void*, int64_t) override {
-    return 0;
-  }
+  void exchange(const Call&, std::span<Transfer>) override {}
+  void reduce(const Call&, std::span<Transfer>) override {}
+  void all_reduce(const Call&, std::span<Buffer>) override {}
   void all_gather_bytes(const Call&, const void* in, int64_t bytes,
                         void* out) override {
     if (bytes == 0) return;

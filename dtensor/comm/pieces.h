@@ -1,66 +1,39 @@
-// Which member has what of a region, and where it lies in local memory.
-//
-// The plan of an exchange or a reduction is made from global metadata alone,
-// before anything is sent.
+// Where a piece of a schedule lies in local memory.
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "dtensor/device/copy.h"
-#include "placement/layout.h"
+#include "placement/schedule.h"
 
 namespace dtensor {
 
-// A region whose lists ascend, and, per range, where it starts in the list that
-// the local memory follows.
-class HeldRegion {
- public:
-  explicit HeldRegion(const Region&);
-  const Region& ascending() const { return ranges_; }
-  const std::vector<int64_t>& starts(size_t dim) const { return starts_[dim]; }
-
- private:
-  Region ranges_;
-  std::vector<std::vector<int64_t>> starts_;
-};
-
-// A part of a destination that lies in the same members' sources throughout.
-struct Piece {
-  Region region;             // ascending
-  std::vector<int> members;  // ascending
-};
-
-// Cuts `dst` so that each index comes from one member, from `self` where it has
-// it, else from the next one (cyclically). Throws Error, headed by `where`,
-// when nobody has some index.
-std::vector<Piece> cut_exchange(const HeldRegion& dst,
-                                std::span<const HeldRegion> sources, int self,
-                                std::string_view where);
-
-// Cuts `dst` by who has what; a piece that nobody has has no members.
-std::vector<Piece> cut_reduction(const HeldRegion& dst,
-                                 std::span<const HeldRegion> sources);
-
 // A piece as boxes of several arrays, each of which holds it. Ranges that
 // follow each other at equal distances in all arrays are one box with one more
-// loop, so that a flattened split dimension is one box.
+// loop, so that a flattened split dimension is one box. One object may serve
+// many pieces, and keeps its memory.
 class Boxes {
  public:
-  // `arrays[a]` holds the region, with strides[a] (in elements).
+  Boxes() = default;
   Boxes(const Region& region, std::span<const HeldRegion* const> arrays,
-        std::span<const Sizes> strides);
+        std::span<const Sizes> strides) {
+    reset(region, arrays, strides);
+  }
+  // `arrays[a]` holds the region, with strides[a] (in elements).
+  void reset(const Region& region, std::span<const HeldRegion* const> arrays,
+             std::span<const Sizes> strides);
 
   // Calls fn(shape) per box; offset(a) and strides(a) then say where it is.
   template <class Fn>
   void each(Fn&& fn) {
-    std::vector<size_t> at(runs_.size(), 0);
+    at_run_.assign(ends_.size(), 0);
     for (;;) {
-      select(at);
+      select();
       fn(Sizes(shape_));
-      size_t d = at.size();
-      while (d > 0 && ++at[d - 1] == runs_[d - 1].size()) at[--d] = 0;
+      size_t d = ends_.size();
+      while (d > 0 && begin(d - 1) + ++at_run_[d - 1] == ends_[d - 1])
+        at_run_[--d] = 0;
       if (d == 0) return;
     }
   }
@@ -70,18 +43,26 @@ class Boxes {
   }
 
  private:
-  // `count` ranges of `length`, the first one at at[a] in array a, each further
-  // one step[a] behind.
+  // `count` ranges of `length`. The first one lies at at_[arrays * run + a] in
+  // array a, each further one a step behind the one before it.
   struct Run {
     int64_t count, length;
-    std::vector<int64_t> at, step;
   };
-  void add(std::vector<Run>& runs, int64_t length,
-           const std::vector<int64_t>& at) const;
-  void select(const std::vector<size_t>& at);
+  size_t begin(size_t dim) const { return dim == 0 ? 0 : ends_[dim - 1]; }
+  // One more range of dimension ends_.size(), which lies at next_ in memory.
+  void add(int64_t length);
+  void select();
 
-  std::vector<std::vector<Run>> runs_;  // by dimension
-  std::vector<std::vector<int64_t>> strides_;
+  std::vector<Run> runs_;
+  std::vector<int64_t> at_, step_;
+  std::vector<size_t> ends_;      // of each dimension's runs
+  std::vector<int64_t> strides_;  // by array, then by dimension
+  // While runs are made: the range of each array, where it starts in memory,
+  // and where the next range lies.
+  std::vector<size_t> range_;
+  std::vector<int64_t> start_, next_;
+  // The box.
+  std::vector<size_t> at_run_;
   std::vector<int64_t> shape_, offsets_, box_strides_;
 };
 

@@ -98,7 +98,14 @@ void ThreadHub::meet(Group& group, int64_t rank, const Call& call) {
 }
 
 void ThreadHub::late(const Group& group, uint32_t round, int64_t rank) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  std::unique_lock<std::mutex> other;
+  if (companion_) {
+    other = std::unique_lock(companion_->mutex_, std::defer_lock);
+    std::lock(lock, other);
+  } else {
+    lock.lock();
+  }
   Rank& me = ranks_[static_cast<size_t>(rank)];
   if (!me.waits_in) {
     me.waits_in = &group;
@@ -106,27 +113,62 @@ void ThreadHub::late(const Group& group, uint32_t round, int64_t rank) {
     me.last = last_call(rank);
   }
   if (!failure_.empty()) return;
-  // A round that is not complete completes only when one more rank comes. When
-  // every rank that is still here waits in such a one, none will. (A round that
-  // is over is seen as such: there is no other one without this member.)
-  for (const Rank& r : ranks_) {
-    if (r.gone) continue;
-    if (!r.waits_in) return;
-    const Barrier& b = r.waits_in->barrier;
-    if (b.round() != r.round || b.broken()) return;
+  if (!all_wait() || (companion_ && !companion_->all_wait())) return;
+  std::string text = who_waits_where();
+  if (companion_) {
+    const std::string more = companion_->who_waits_where();
+    if (!more.empty()) text = second_ ? more + "; " + text : text + "; " + more;
   }
+  const std::string what = fmt::format(
+      "every rank waits for another one: {}; let all ranks run the same "
+      "operators in the same order",
+      text);
+  for (ThreadHub* hub : {this, companion_}) {
+    if (!hub || !hub->failure_.empty()) continue;
+    hub->deadlock_kind_ = me.kind;
+    hub->fail_all(what);
+  }
+}
+
+// A round that is not complete completes only when one more rank comes. When
+// every rank that is still here waits in such a one, none will. (A round that
+// is over is seen as such: there is no other one without this member.)
+bool ThreadHub::all_wait() const {
+  for (const Rank& r : ranks_) {
+    if (r.gone || r.idle) continue;
+    if (!r.waits_in) return false;
+    const Barrier& b = r.waits_in->barrier;
+    if (b.round() != r.round || b.broken()) return false;
+  }
+  return true;
+}
+
+std::string ThreadHub::who_waits_where() const {
   std::string text;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& r = ranks_[i];
-    if (r.gone) continue;
-    text += fmt::format("{}rank {} in {} of ranks {}", text.empty() ? "" : "; ",
-                        i, r.last, r.waits_in->ranks_to_string());
+    if (r.gone || (r.idle && second_)) continue;
+    if (!text.empty()) text += "; ";
+    if (r.idle)
+      text += fmt::format("rank {} for its redistribute_async", i);
+    else
+      text += fmt::format("rank {}{} in {} of ranks {}", i,
+                          second_ ? "'s redistribute_async" : "", r.last,
+                          r.waits_in->ranks_to_string());
   }
-  deadlock_kind_ = me.kind;
-  fail_all(
-      fmt::format("every rank waits for another one: {}; let all ranks "
-                  "run the same operators in the same order",
-                  text));
+  return text;
+}
+
+void ThreadHub::set_companion(ThreadHub& other) {
+  companion_ = &other;
+  other.companion_ = this;
+  other.second_ = true;
+  for (Rank& r : other.ranks_) r.idle = true;
+}
+
+void ThreadHub::set_idle(int64_t rank, bool idle) {
+  std::lock_guard lock(mutex_);
+  ranks_[static_cast<size_t>(rank)].idle = idle;
 }
 
 void ThreadHub::released(const Group& group, int64_t rank, const Call& call) {

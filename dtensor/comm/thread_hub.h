@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +31,11 @@ struct alignas(64) Slot {
   uint64_t fingerprint;
   const Call* call;
   std::string_view method;
-  int dtype, reduce_op;  // -1: none
-  int64_t count;         // elements or bytes, -1: not a number
-  const void* data;      // what the method shares
+  // What the method shares; the others are empty.
+  std::span<const Transfer> transfers;
+  std::span<const Buffer> buffers;
+  const void* bytes;
+  int64_t num_bytes;  // -1: no bytes
   alignas(64) char small[kSmall];
 };
 
@@ -53,9 +56,15 @@ struct Group {
   std::string ranks_to_string() const;
 };
 
+//
+// A rank may have a second thread, which communicates by itself: those of all
+// ranks have a hub of their own, the other one's companion.
 class ThreadHub {
  public:
   explicit ThreadHub(int64_t world);
+  // The hub of second threads, none of which has anything to do yet. It lives
+  // as long as this one. Before either is used.
+  void set_companion(ThreadHub&);
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
 
@@ -70,6 +79,12 @@ class ThreadHub {
   void left(int64_t rank);
   void failed(int64_t rank, std::string_view what);
 
+  // While set, the rank's thread waits for its thread in the companion: for the
+  // result of work, or for work. It is set before that begins and reset before
+  // it can end, so that a circle of waiting is told from one that is about to
+  // open.
+  void set_idle(int64_t rank, bool);
+
   // Waits until all members of the group have come, as `rank`. Throws the
   // Error that says why they will not.
   void meet(Group&, int64_t rank, const Call&);
@@ -81,6 +96,7 @@ class ThreadHub {
     uint64_t sequence = 0;
     // Guarded by mutex_.
     bool gone = false;
+    bool idle = false;
     const Group* waits_in = nullptr;
     uint32_t round = 0;
     std::string last;  // last_call(), while it waits
@@ -90,8 +106,13 @@ class ThreadHub {
   void late(const Group&, uint32_t round, int64_t rank);
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
   void fail_all(std::string what);
+  // With the mutexes of both held.
+  bool all_wait() const;
+  std::string who_waits_where() const;
 
   const bool spin_;
+  ThreadHub* companion_ = nullptr;
+  bool second_ = false;  // of second threads
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups_;

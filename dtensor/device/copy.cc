@@ -24,50 +24,92 @@ void store(char* p, T x) {
   std::memcpy(p, &x, sizeof(T));
 }
 
-// A call of memcpy costs more than moving a short run with two moves that may
-// overlap.
+// Runs shorter than this are moved in place: a call of memcpy costs more.
+constexpr int64_t kInlineBytes = 256;
+
+struct Line {
+  char bytes[64];
+};
+
+// Moves a run by its two ends, which may overlap.
+template <class T>
+void copy_ends(char* d, const char* s, int64_t bytes) {
+  constexpr int64_t kItem = sizeof(T);
+  const T head = load<T>(s), tail = load<T>(s + bytes - kItem);
+  store(d, head);
+  store(d + bytes - kItem, tail);
+}
+
 inline void copy_run(char* d, const char* s, int64_t bytes) {
   struct Half {
-    uint64_t a, b;
+    char bytes[16];
   };
   struct Full {
-    uint64_t a, b, c, d;
+    char bytes[32];
   };
-  auto both_ends = [&]<class T>(T) {
-    const T head = load<T>(s), tail = load<T>(s + bytes - sizeof(T));
-    store(d, head);
-    store(d + bytes - sizeof(T), tail);
-  };
-  if (bytes > 64) {
+  if (bytes >= kInlineBytes) {
     std::memcpy(d, s, static_cast<size_t>(bytes));
+  } else if (bytes > 64) {
+    const Line tail = load<Line>(s + bytes - 64);
+    for (int64_t i = 0; i < bytes - 64; i += 64)
+      store(d + i, load<Line>(s + i));
+    store(d + bytes - 64, tail);
   } else if (bytes >= 32) {
-    both_ends(Full{});
+    copy_ends<Full>(d, s, bytes);
   } else if (bytes >= 16) {
-    both_ends(Half{});
+    copy_ends<Half>(d, s, bytes);
   } else if (bytes >= 8) {
-    both_ends(uint64_t{});
+    copy_ends<uint64_t>(d, s, bytes);
   } else if (bytes >= 4) {
-    both_ends(uint32_t{});
+    copy_ends<uint32_t>(d, s, bytes);
   } else {
     for (int64_t i = 0; i < bytes; ++i) d[i] = s[i];
   }
 }
 
+// Runs of one length, each a step behind the one before it.
+struct Runs {
+  int64_t count, to_step, from_step;
+  template <class Copy>
+  void each(char* d, const char* s, Copy&& copy) const {
+    for (int64_t i = 0; i < count; ++i, d += to_step, s += from_step)
+      copy(d, s);
+  }
+  // Of a length that the compiler knows.
+  template <class T>
+  void each_as(char* d, const char* s) const {
+    each(d, s, [](char* to, const char* from) { store(to, load<T>(from)); });
+  }
+};
+
 // The two innermost loops when the inner one is a contiguous run.
 int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item) {
+  struct TwoLines {
+    Line lines[2];
+  };
   const int last = nest.loops() - 1;
   const int64_t bytes = nest.n(last) * item;
-  int64_t n = 1, ds = 0, ss = 0, copied = 0;
+  Runs runs{1, 0, 0};
   if (last > 0)
-    n = nest.n(last - 1), ds = nest.step(last - 1, 0),
-    ss = nest.step(last - 1, 1);
-  for (int64_t i = 0; i < n; ++i) {
-    copy_run(d, s, bytes);
-    d += ds;
-    s += ss;
-    copied += bytes;
+    runs = {nest.n(last - 1), nest.step(last - 1, 0), nest.step(last - 1, 1)};
+  switch (bytes) {
+    case 4:
+      runs.each_as<uint32_t>(d, s);
+      break;
+    case 8:
+      runs.each_as<uint64_t>(d, s);
+      break;
+    case 64:
+      runs.each_as<Line>(d, s);
+      break;
+    case 128:
+      runs.each_as<TwoLines>(d, s);
+      break;
+    default:
+      runs.each(d, s,
+                [&](char* to, const char* from) { copy_run(to, from, bytes); });
   }
-  return copied;
+  return bytes * runs.count;
 }
 
 template <class T>

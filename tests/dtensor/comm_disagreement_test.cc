@@ -7,6 +7,8 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm/threads.h"
@@ -133,6 +135,95 @@ TEST(DisagreementTest, SpecsOfAnExchange) {
   }
 }
 
+// Several tensors that move together: their number, and each one, is compared.
+Collective exchange_of(std::vector<std::pair<DType, int64_t>> tensors) {
+  return [=](Communicator& c, float* x) {
+    std::vector<Schedule> schedules;
+    float local[12] = {};
+    for (const auto& [dtype, n] : tensors) {
+      const std::vector<Region> sources(static_cast<size_t>(c.size()),
+                                        Region{{{0, n}}});
+      schedules.push_back(
+          exchange_schedule({{{0, n}}}, sources, c.rank(), {}, "exchange"));
+    }
+    std::vector<Transfer> transfers;
+    for (size_t i = 0; i < tensors.size(); ++i)
+      transfers.push_back(
+          {&schedules[i], tensors[i].first, local, {1}, x, {1}});
+    c.exchange({"exchange", "move", 1, "x"}, transfers);
+  };
+}
+
+Collective reductions_of(std::vector<std::tuple<ReduceOp, DType, int64_t>> list,
+                         bool all) {
+  return [=](Communicator& c, float* x) {
+    std::vector<Schedule> schedules;
+    std::vector<Transfer> transfers;
+    std::vector<Buffer> buffers;
+    float local[12] = {};
+    for (const auto& [op, dtype, n] : list) {
+      const std::vector<Region> sources(static_cast<size_t>(c.size()),
+                                        Region{{{0, n}}});
+      schedules.push_back(reduce_schedule({{{0, n}}}, sources, c.rank()));
+      buffers.push_back({op, dtype, x, n});
+    }
+    for (size_t i = 0; i < list.size(); ++i)
+      transfers.push_back({&schedules[i],
+                           std::get<1>(list[i]),
+                           local,
+                           {1},
+                           x,
+                           {1},
+                           std::get<0>(list[i])});
+    if (all)
+      c.all_reduce({"all-reduce", "move", 1, ""}, buffers);
+    else
+      c.reduce({"reduce-scatter", "move", 1, ""}, transfers);
+  };
+}
+
+TEST(DisagreementTest, SeveralTensors) {
+  using enum DType;
+  const auto right = exchange_of({{kF32, 3}, {kI32, 2}});
+  for (int64_t world : {2, 3}) {
+    const int64_t odd = world - 1;
+    expect_disagreement(world, right, exchange_of({{kF32, 3}}), odd,
+                        "calls exchange #1 (f32) for move: x");
+    expect_disagreement(
+        world, right, exchange_of({{kF32, 3}, {kI32, 2}, {kF32, 3}}), odd,
+        "rank 0 calls exchange #1 (2 tensors: f32, i32) for move: x");
+    expect_disagreement(world, right,
+                        exchange_of({{kF32, 3}, {kI32, 2}, {kF32, 3}}), odd,
+                        "calls exchange #1 (3 tensors: f32, i32, f32)");
+    expect_disagreement(world, right, exchange_of({}), odd,
+                        "calls exchange #1 (0 tensors)");
+    expect_disagreement(world, right, exchange_of({{kF32, 3}, {kF32, 2}}), 0,
+                        "(2 tensors: f32, f32)");
+    // The same, and yet another schedule.
+    expect_disagreement(world, right, exchange_of({{kF32, 3}, {kI32, 3}}), 0);
+  }
+}
+
+TEST(DisagreementTest, SeveralReductions) {
+  using enum DType;
+  using enum ReduceOp;
+  for (bool all : {false, true}) {
+    const auto right = reductions_of({{kSum, kF32, 3}, {kMax, kI32, 2}}, all);
+    expect_disagreement(
+        2, right, reductions_of({{kSum, kF32, 3}, {kMin, kI32, 2}}, all), 1,
+        all ? "(2 tensors: sum f32 3 elements, min i32 2 elements)"
+            : "(2 tensors: sum f32, min i32)");
+    expect_disagreement(2, right, reductions_of({{kSum, kF32, 3}}, all), 1,
+                        all ? "(sum, f32, 3 elements)" : "(sum, f32)");
+    expect_disagreement(
+        2, right, reductions_of({{kSum, kF32, 3}, {kMax, kI32, 3}}, all), 0);
+    expect_disagreement(
+        2, right,
+        reductions_of({{kSum, kF32, 3}, {kMax, kI32, 2}, {kSum, kF32, 0}}, all),
+        1, "(3 tensors: sum f32");
+  }
+}
+
 TEST(DisagreementTest, LargeBuffers) {
   std::vector<std::string> errors(2);
   on_ranks(2, [&](Communicator& comm, int me) {
@@ -220,6 +311,29 @@ TEST(ThreadsErrorTest, OwnMistakes) {
               fmt::format("[all-gather] member {} holds another region than "
                           "the list of sources says",
                           me));
+    // A schedule of another member, memory that is not there, strides.
+    Schedule s = exchange_schedule(sources[1], sources, 1, {}, "x");
+    auto exchange = [&](const void* from, Shape strides) {
+      return error_of([&] {
+        Transfer t{&s, DType::kF32, from, strides, y, {1}};
+        comm.exchange(call("exchange"), {&t, 1});
+      });
+    };
+    if (me == 0) {
+      EXPECT_EQ(exchange(x, {1}),
+                "[exchange] a schedule for member 1 of 2 was given to member 0 "
+                "of 2");
+    } else {
+      EXPECT_EQ(exchange(nullptr, {1}),
+                "[exchange] a part of 2 elements has no memory");
+      EXPECT_EQ(exchange(x, {1, 1}),
+                "[exchange] a part of 1 dimensions has 2 strides");
+    }
+    EXPECT_EQ(error_of([&] {
+                comm.all_reduce(call("all-reduce"), ReduceOp::kSum, DType::kF32,
+                                nullptr, 8);
+              }),
+              "[all-reduce] 8 elements have no memory");
     comm.barrier(call("barrier"));
   });
 }

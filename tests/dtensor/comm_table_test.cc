@@ -51,6 +51,24 @@ TEST(CommTable, RowsKeepAxesOpsAndPhasesApart) {
   EXPECT_EQ(rows[1].axis, "dp,tp");
 }
 
+TEST(CommTable, TensorsThatMoveTogetherAreOneCollective) {
+  auto numbered = [](const char* op, int64_t collective, int64_t times = 1) {
+    CommEvent e = event(1, op, 4, 4);
+    e.collective = collective;
+    e.times = times;
+    return e;
+  };
+  // Rank 1 numbers otherwise, and has one more.
+  const std::vector<std::vector<CommEvent>> ranks = {
+      {numbered("a", 1), numbered("a", 1), numbered("b", 2, 3)},
+      {numbered("a", 7), numbered("a", 7), numbered("b", 8, 3),
+       numbered("a", 1)}};
+  EXPECT_EQ(
+      comm_rows(merge_events(ranks)),
+      (std::vector<CommRow>{{"dp", "all-reduce", "a", "forward", 2, 12, 12},
+                            {"dp", "all-reduce", "b", "forward", 3, 4, 4}}));
+}
+
 TEST(CommTable, TextAndJson) {
   const std::vector<CommRow> rows = {
       {"tp", "all-gather", "matmul", "forward", 3, 12345, 12345}};

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dtensor/comm/null.h"
@@ -16,6 +19,7 @@
 #include "dtensor/runtime.h"
 #include "placement/error.h"
 #include "placement/hash.h"
+#include "placement/schedule.h"
 
 namespace dtensor {
 namespace {
@@ -384,6 +388,199 @@ TEST_P(ThreadsTest, AllReduceAgainstBruteForce) {
         for (ReduceOp op : ops_of(static_cast<DType>(t)))
           visit(static_cast<DType>(t),
                 [&]<class T>() { check_all_reduce<T>(comm, op, n); });
+  });
+}
+
+// One tensor of several that move in one collective.
+struct Moving {
+  virtual ~Moving() = default;
+  Setting setting;
+  Schedule schedule;
+  virtual Transfer transfer() = 0;
+  virtual void check(const Communicator&, const Transfer&) = 0;
+};
+
+template <class T>
+struct MovingOf : Moving {
+  MovingOf(const Communicator& comm, bool reduces, Rng::result_type seed)
+      : rng(seed), own(seed * 31 + static_cast<unsigned>(comm.rank())) {
+    setting = random_setting(rng, comm.size(), !reduces);
+    salt = seed;
+    if (reduces) {
+      const auto ops = ops_of(dtype_of<T>);
+      op = ops[seed % ops.size()];
+    }
+    const size_t me = static_cast<size_t>(comm.rank());
+    src = std::make_unique<Memory<T>>(own, setting.sources[me]);
+    dst = std::make_unique<Memory<T>>(own, setting.dests[me]);
+    for_each_element(
+        src->region, setting.shape, [&](const Shape& at, int64_t i) {
+          src->at(at) = value<T>(reduces ? comm.rank() : 0, i, salt);
+        });
+    schedule = reduces
+                   ? reduce_schedule(dst->region, setting.sources, comm.rank())
+                   : exchange_schedule(dst->region, setting.sources,
+                                       comm.rank(), {}, "test");
+  }
+  Transfer transfer() override {
+    return {.schedule = &schedule,
+            .dtype = dtype_of<T>,
+            .src = src->part().data,
+            .src_strides = src->strides,
+            .dst = dst->part().data,
+            .dst_strides = dst->strides,
+            .op = op.value_or(ReduceOp::kSum)};
+  }
+  void check(const Communicator& comm, const Transfer& t) override {
+    EXPECT_EQ(t.counted, schedule.received() * size_of(dtype_of<T>));
+    std::vector<std::set<int64_t>> held;
+    for (const Region& r : setting.sources)
+      held.push_back(indices(r, setting.shape));
+    for_each_element(
+        dst->region, setting.shape, [&](const Shape& at, int64_t i) {
+          T expected = value<T>(0, i, salt);
+          if (op) {
+            std::vector<T> v;
+            for (int m = 0; m < comm.size(); ++m)
+              if (held[static_cast<size_t>(m)].contains(i))
+                v.push_back(value<T>(m, i, salt));
+            expected = reduced(*op, v, comm.size());
+          }
+          EXPECT_EQ(number(dst->at(at)), number(expected))
+              << name(dtype_of<T>) << " seed " << salt << " index " << i;
+        });
+  }
+
+  Rng rng, own;
+  Rng::result_type salt;
+  std::optional<ReduceOp> op;
+  std::unique_ptr<Memory<T>> src, dst;
+};
+
+TEST_P(ThreadsTest, SeveralTensorsInOneCollective) {
+  on_ranks(GetParam(), [](Communicator& comm, int) {
+    for (unsigned round = 0; round < 60; ++round) {
+      const bool reduces = round % 2;
+      std::vector<std::unique_ptr<Moving>> tensors;
+      for (unsigned i = 0; i < round % 5; ++i)
+        visit(static_cast<DType>((round + i) % kNumDTypes), [&]<class T>() {
+          tensors.push_back(
+              std::make_unique<MovingOf<T>>(comm, reduces, round * 100 + i));
+        });
+      std::vector<Transfer> transfers;
+      for (auto& t : tensors) transfers.push_back(t->transfer());
+      if (reduces)
+        comm.reduce(call("reduce-scatter", "test", round), transfers);
+      else
+        comm.exchange(call("all-to-all", "test", round), transfers);
+      for (size_t i = 0; i < tensors.size(); ++i)
+        tensors[i]->check(comm, transfers[i]);
+    }
+  });
+}
+
+TEST_P(ThreadsTest, SeveralBuffersInOneAllReduce) {
+  on_ranks(GetParam(), [](Communicator& comm, int me) {
+    const int p = comm.size();
+    // Together they fit into what a small all-reduce may have, or not.
+    for (int64_t n : {0, 3, 60, 100, 5000}) {
+      std::vector<float> a(static_cast<size_t>(n));
+      std::vector<int64_t> b(7);
+      bf16 c[3];
+      for (size_t i = 0; i < a.size(); ++i)
+        a[i] = static_cast<float>(i) + static_cast<float>(me);
+      for (size_t i = 0; i < b.size(); ++i)
+        b[i] = static_cast<int64_t>(i) * (me + 1);
+      for (bf16& x : c) x = bf16(static_cast<float>(me + 1));
+      Buffer buffers[] = {
+          {ReduceOp::kAvg, DType::kF32, a.data(), n},
+          {ReduceOp::kMax, DType::kI64, b.data(), 7},
+          {ReduceOp::kSum, DType::kF32, nullptr, 0},
+          {ReduceOp::kSum, DType::kBF16, c, 3},
+      };
+      comm.all_reduce(call("all-reduce"), buffers);
+      for (size_t i = 0; i < a.size(); ++i)
+        ASSERT_EQ(a[i], (static_cast<float>(i * static_cast<size_t>(p)) +
+                         static_cast<float>(p * (p - 1) / 2)) /
+                            static_cast<float>(p));
+      for (size_t i = 0; i < b.size(); ++i)
+        EXPECT_EQ(b[i], static_cast<int64_t>(i) * p);
+      for (bf16 x : c)
+        EXPECT_EQ(static_cast<float>(x), static_cast<float>(p * (p + 1) / 2));
+      for (const Buffer& x : buffers) {
+        const int64_t own = (me + 1) * x.n / p - me * x.n / p;
+        EXPECT_EQ(x.counted,
+                  p == 1 ? 0 : ((p - 1) * own + x.n - own) * size_of(x.dtype));
+      }
+    }
+  });
+}
+
+// The parts of an average are those that a step combines, not all members.
+TEST(ThreadsScheduleTest, StepsOfEveryKind) {
+  on_ranks(4, [](Communicator& comm, int me) {
+    const Mesh mesh = Mesh::parse("2x2");
+    const Shape shape{5, 6};
+    auto spec = [&](std::vector<std::vector<int>> axes,
+                    std::vector<Partial> partials) {
+      Layout l;
+      for (int d = 0; d < 2; ++d)
+        l.dims.push_back(
+            Dim(shape[d], Split::over(axes[static_cast<size_t>(d)])));
+      l.partials = std::move(partials);
+      return Spec::get(mesh, shape, l, DType::kF64);
+    };
+    const std::tuple<const Spec*, const Spec*, ReduceOp> steps[] = {
+        {spec({{0}, {1}}, {}), spec({{1}, {0}}, {}), ReduceOp::kSum},
+        {spec({{0}, {}}, {}), spec({{}, {1, 0}}, {}), ReduceOp::kSum},
+        {spec({{0}, {}}, {{1, ReduceOp::kAvg}}), spec({{}, {1}}, {}),
+         ReduceOp::kAvg},
+        {spec({{}, {1}}, {{0, ReduceOp::kSum}}), spec({{0, 1}, {}}, {}),
+         ReduceOp::kSum},
+    };
+    for (const auto& [from, to, op] : steps) {
+      const bool reduces = from->partial_axes() != 0;
+      const Step step{
+          .kind = reduces ? StepKind::kReduceExchange : StepKind::kExchange,
+          .axes = mesh.all_axes(),
+          .from = from,
+          .to = to,
+          .op = op};
+      const Schedule s = schedule(step, me);
+      const Coord at = mesh.coordinate(me);
+      const Region has = from->region(at), wants = to->region(at);
+      std::vector<double> x(static_cast<size_t>(volume(has)));
+      std::vector<double> y(static_cast<size_t>(volume(wants)));
+      // Of every index, what depends on the axis of the partial.
+      double term = 0, combined = 0;
+      for (const Partial& p : from->layout().partials) {
+        term = 100 * (at[p.axis] + 1);
+        combined = op == ReduceOp::kAvg ? 150 : 300;
+      }
+      const double times = op == ReduceOp::kSum && reduces ? 2 : 1;
+      size_t next = 0;
+      for_each_element(has, shape, [&](const Shape&, int64_t i) {
+        x[next++] = static_cast<double>(i) + term;
+      });
+      Transfer t{.schedule = &s,
+                 .dtype = DType::kF64,
+                 .src = x.data(),
+                 .src_strides = contiguous_strides(local_shape(has)),
+                 .dst = y.data(),
+                 .dst_strides = contiguous_strides(local_shape(wants)),
+                 .op = op};
+      if (reduces)
+        comm.reduce(call("reduce"), {&t, 1});
+      else
+        comm.exchange(call("exchange"), {&t, 1});
+      next = 0;
+      for_each_element(wants, shape, [&](const Shape&, int64_t i) {
+        EXPECT_EQ(y[next++], static_cast<double>(i) * times + combined)
+            << to_string(step) << " rank " << me << " index " << i;
+      });
+      EXPECT_EQ(t.counted, s.received() * 8);
+      EXPECT_EQ(t.counted, traffic(step, me).received);
+    }
   });
 }
 

@@ -48,10 +48,10 @@ void check_copy(int64_t item, const Shape& shape, const Shape& ds,
 }
 
 TEST(CopyTest, RunsOfEveryLength) {
-  for (int64_t n = 0; n < 140; ++n) {
+  for (int64_t n = 0; n < 340; ++n) {
     check_copy(1, {n}, {1}, {1});
-    check_copy(1, {5, n}, {150, 1}, {141, 1});
-    check_copy(4, {3, n}, {150, 1}, {n, 1});
+    check_copy(1, {5, n}, {350, 1}, {341, 1});
+    check_copy(4, {3, n}, {350, 1}, {n, 1});
   }
 }
 

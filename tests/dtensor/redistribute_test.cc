@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <set>
 
 #include "dtensor/autograd.h"
 #include "dtensor/runtime.h"
@@ -205,6 +208,132 @@ TEST(RedistributeTest, TwoConsumersOfOneLayoutShareTheMove) {
     EXPECT_EQ(x.redistribute("R").local().at(3), 2);
     EXPECT_EQ(rt.context().events.size(), 2u);
   });
+}
+
+// One collective for each kind of step and group, the bytes of each by itself.
+TEST(RedistributeTest, SeveralTensorsMoveTogether) {
+  const Mesh mesh = Mesh::parse("a=2,b=2");
+  run(4, [&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    struct Row {
+      Shape shape;
+      const char *from, *to;
+    };
+    const std::vector<Row> rows = {
+        {{5, 3}, "S0,R", "S1,R"}, {{4}, "S0,S0", "R,S0"},
+        {{7, 2}, "S1,R", "S0,R"}, {{6}, "R,R", "S0,R"},
+        {{2, 2}, "R,R", "R,R"},   {{5, 3}, "S0,R", "S1,R"}};
+    std::vector<DistTensor> x;
+    std::vector<const Spec*> to;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Tensor whole = Tensor::empty(rows[i].shape, DType::kF64);
+      for (int64_t k = 0; k < whole.numel(); ++k)
+        whole.ptr<double>()[k] = value(k + static_cast<int64_t>(i));
+      x.push_back(DistTensor::from_global(whole, mesh, rows[i].from));
+      to.push_back(
+          x.back().spec()->with(parse_layout(rows[i].to, mesh, rows[i].shape)));
+      bytes += ctx.planner.plan(x.back().spec(), to.back()).bytes;
+    }
+    ctx.record = true;
+    const int64_t misses = ctx.planner.misses();
+    for (int twice = 0; twice < 2; ++twice) {
+      ctx.events.clear();
+      const std::vector<DistTensor> y = redistribute(x, to);
+      ctx.record = false;
+      std::set<std::pair<int64_t, StepKind>> collectives;
+      int64_t predicted = 0;
+      for (const CommEvent& e : ctx.events) {
+        collectives.insert({e.collective, e.kind});
+        predicted += e.predicted;
+      }
+      EXPECT_EQ(predicted, bytes);
+      EXPECT_EQ(ctx.events.size(), 4u);
+      EXPECT_LT(collectives.size(), 4u);
+      for (size_t i = 0; i < y.size(); ++i) {
+        EXPECT_EQ(y[i].spec(), to[i]);
+        const Tensor all = y[i].full();
+        for (int64_t k = 0; k < all.numel(); ++k)
+          EXPECT_EQ(all.at(k), value(k + static_cast<int64_t>(i)));
+      }
+      ctx.record = true;
+    }
+    // The list was planned once, and what full() needed.
+    EXPECT_LE(ctx.planner.misses() - misses, 1 + 4);
+  });
+}
+
+// What nobody else holds is reduced where it lies; what somebody does is not.
+TEST(RedistributeTest, OwnPartsAreReducedInPlace) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    for (bool shared : {false, true}) {
+      std::vector<DistTensor> x;
+      for (double v : {1., 2.})
+        x.push_back(DistTensor::from_local(Tensor::full({8}, DType::kF64, v),
+                                           mesh, "P", {8}));
+      const void* data = x[1].local().data();
+      const DistTensor kept = shared ? x[1] : DistTensor();
+      const Spec* whole = Spec::replicated(mesh, {8}, DType::kF64);
+      const std::vector<const Spec*> to{whole, whole};
+      const std::vector<DistTensor> y = redistribute(std::move(x), to);
+      EXPECT_EQ(y[0].local().at(7), 2);
+      EXPECT_EQ(y[1].local().at(7), 4);
+      EXPECT_EQ(y[1].local().data() == data, !shared);
+      if (shared) {
+        EXPECT_EQ(kept.local().at(0), 2);
+      }
+    }
+  });
+}
+
+TEST(RedistributeTest, BadInputIsOneSentenceOnEveryRank) {
+  const Mesh mesh = Mesh::parse("a=2,b=2");
+  std::mutex mutex;
+  std::map<int, std::set<std::string>> messages;
+  run(4, [&](Runtime&) {
+    const DistTensor x = DistTensor::from_global(
+        Tensor::full({6}, DType::kF32, 1), mesh, "S0,R");
+    const std::vector<std::function<void()>> wrong = {
+        [&] { x.redistribute("S0@0|3|5,R"); },
+        [&] { x.redistribute("S0@0|7|6,R"); },
+        [&] {
+          x.redistribute({{"a", Shard(0)}, {"a", PartialOf()}});
+        },
+        [&] {
+          x.redistribute(
+              Layout{{Dim(6, Split::over({0}))}, {{0, ReduceOp::kSum}}});
+        },
+        [&] { x.redistribute("S0,S1"); },
+        [&] { x.redistribute("S0"); },
+        [&] {
+          Spec::get(mesh, {int64_t{1} << 40, int64_t{1} << 40},
+                    Layout::replicated({int64_t{1} << 40, int64_t{1} << 40}),
+                    DType::kF32);
+        },
+        [&] {
+          const Spec* other = Spec::replicated(mesh, {7}, DType::kF32);
+          x.redistribute(other);
+        },
+        [&] { x.redistribute(x.spec()->with(DType::kF64)); }};
+    for (size_t i = 0; i < wrong.size(); ++i) {
+      std::string m = "nothing";
+      try {
+        wrong[i]();
+      } catch (const Error& e) {
+        m = e.what();
+      }
+      std::lock_guard lock(mutex);
+      messages[static_cast<int>(i)].insert(m);
+    }
+    EXPECT_EQ(x.full().at(5), 1);  // and the run goes on
+  });
+  for (const auto& [i, texts] : messages) {
+    EXPECT_EQ(texts.size(), 1u) << i;
+    const std::string& m = *texts.begin();
+    EXPECT_EQ(m[0], '[') << m;
+    EXPECT_EQ(m.find('\n'), m.npos) << m;
+  }
 }
 
 TEST(RedistributeTest, WrongPartsAreRefused) {
