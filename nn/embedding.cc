@@ -2,7 +2,7 @@
 
 #include "ops/contraction.h"
 #include "ops/embedding.h"
-#include "ops/view.h"
+#include "ops/slice.h"
 
 namespace dtensor::nn {
 

@@ -7,7 +7,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/rank_context.h"
 #include "ops/kernels/kernels.h"
-#include "ops/view.h"
+#include "ops/slice.h"
 #include "placement/error.h"
 #include "placement/hash.h"
 

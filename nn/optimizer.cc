@@ -52,9 +52,9 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   for (size_t i = 0; i < grads.size(); ++i) {
     const Tensor& p = parameters_[i].local();
     if (p.numel() == 0) continue;
-    update(i, p, grads[i].local().to_contiguous(), options);
     // Autograd notices when a graph from before the update is used after it.
     p.storage()->bump_version();
+    update(i, p, grads[i].local().to_contiguous(), options);
   }
 }
 

@@ -53,7 +53,7 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
            "{} query heads share {} heads of k and v; write a multiple", q[2],
            k[2]);
-  std::string rule = "bshd!,bt!gd,btgd";
+  std::string rule = "bs^hd!,bt!gd,btgd";
   if (backward) rule += ",bshd,bhs,bshd";
   if (shapes.size() > fixed)
     rule += "," + mask_term(shapes[fixed], {q[0], q[2], q[1], k[1]});
@@ -415,7 +415,7 @@ class RotaryOp : public Op {
     DT_CHECK(shapes[0].size() == 4 && shapes[0][3] % 2 == 0, name(),
              "x has shape {}; write [b, s, heads, d] with an even d",
              to_string(shapes[0]));
-    return BoundRule(Rule("bshd!->bshd | linear 0"), shapes, name());
+    return BoundRule(Rule("bs^hd!->bshd | linear 0"), shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {

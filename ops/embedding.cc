@@ -71,7 +71,7 @@ class Embedding : public Op {
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     // The backward's rule has the factors v and h in the other order.
     Assignment a = inherited(c);
-    std::swap(a.splits[0], a.splits[1]);
+    std::swap(a.dims[0], a.dims[1]);
     const DistTensor& table = c.inputs[0];
     DistTensor d =
         apply1(backward_op(), std::vector{c.cotangents[0], c.inputs[1]},
@@ -130,7 +130,7 @@ class EmbeddingBackward : public Op {
   // Linear in dy: the cotangent's rows go back to where dy's came from.
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     Assignment a = inherited(c);
-    std::swap(a.splits[0], a.splits[1]);
+    std::swap(a.dims[0], a.dims[1]);
     DistTensor d =
         apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]}, {}, &a);
     if (d.dtype() != c.inputs[0].dtype()) d = cast(d, c.inputs[0].dtype());

@@ -1,24 +1,12 @@
 #include "ops/grad.h"
 
 #include "dtensor/autograd.h"
+#include "dtensor/redistribute.h"
 #include "ops/pointwise.h"
 #include "ops/random.h"
 #include "placement/error.h"
 
 namespace dtensor {
-namespace {
-
-// The input's layout, but partial over the axes over which g is, where the
-// input is whole.
-const Spec* still_partial(const DistTensor& g, const DistTensor& in) {
-  Layout l = in.layout();
-  AxisMask used = in.spec()->split_axes() | in.spec()->partial_axes();
-  for (const Partial& p : g.layout().partials)
-    if (!(used >> p.axis & 1)) l.partials.push_back(p);
-  return in.spec()->with(l);
-}
-
-}  // namespace
 
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
@@ -43,24 +31,19 @@ std::vector<DistTensor> grad(const DistTensor& output,
   Scoped<bool> record(ctx.grad_enabled, options.create_graph);
   Scoped<std::string> phase(ctx.phase, "backward");
   Scoped<std::string_view> op(ctx.op, "grad");
+  std::vector<const Spec*> specs;
   for (size_t i = 0; i < grads.size(); ++i) {
     const DistTensor& in = inputs[i];
-    if (!grads[i].defined()) {
-      grads[i] =
-          zeros(in.shape(), in.mesh(), Placements(in.layout()), in.dtype());
-      continue;
-    }
-    // The gradient of a partial sum is replicated; other partials have none.
-    const Spec* to =
-        options.keep_partial ? still_partial(grads[i], in) : in.spec();
-    if (to->partial_axes() && !options.keep_partial) {
-      Layout l = in.layout();
-      l.partials.clear();
-      to = in.spec()->with(l);
-    }
-    grads[i] = grads[i].redistribute(to->with(grads[i].dtype()));
+    Layout settled = in.layout();
+    settled.partials.clear();
+    if (!grads[i].defined())
+      grads[i] = zeros(in.shape(), in.mesh(), settled, in.dtype());
+    specs.push_back(
+        options.keep_partial
+            ? cotangent_spec(in.spec(), grads[i].spec())
+            : Spec::get(in.mesh(), in.shape(), settled, grads[i].dtype()));
   }
-  return grads;
+  return redistribute(std::move(grads), specs);
 }
 
 }  // namespace dtensor

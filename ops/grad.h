@@ -17,7 +17,12 @@ struct GradOptions {
 };
 
 // d output / d inputs, zeros for an input that it does not depend on; each in
-// its input's layout. Collective.
+// its input's layout, and whole where that is partial. All of them are brought
+// there together: one collective for each kind and group. Collective.
+//
+// The gradient is that of a tensor's value. Of a partial sum it is that of
+// every part, too; of an average a part's would be divided by the number of
+// parts, and of a maximum be that of the winner alone.
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
                              const GradOptions& = {});

@@ -62,8 +62,10 @@ Decision decide_anew(RankContext& ctx, const Op& op,
     d.in = d.choice.in;
     d.out = d.choice.out;
   }
-  const Coord& at = ctx.coordinate(mesh);
-  for (const Spec* s : d.out) d.out_local.push_back(s->local_shape(at));
+  const Coord* at = ctx.coordinate_or_null(mesh);
+  d.here = at != nullptr;
+  for (const Spec* s : d.out)
+    d.out_local.push_back(at ? s->local_shape(*at) : Shape());
   for (size_t i = 0; i < inputs.size(); ++i)
     d.communicates |= ctx.planner.plan(inputs[i].spec, d.in[i]).communicates();
   return d;
@@ -103,21 +105,20 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     num_outputs = static_cast<int>(outs.size());
     if (op_.saves_inputs()) {
       ins_.assign(ins.begin(), ins.end());
-      for (const DistTensor& t : ins_)
-        versions_.push_back(t.local().storage()->version());
+      for (const DistTensor& t : ins_) versions_.push_back(t.impl()->version());
     } else {
       ins_.resize(ins.size());
     }
     // Not the tensors themselves: they own this node.
     if (op_.saves_outputs())
-      for (const DistTensor& t : outs) outs_.push_back(t.local());
+      for (const DistTensor& t : outs) outs_.push_back(t.impl()->part());
   }
 
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
                                    std::span<const bool> needed) override {
     for (size_t i = 0; i < versions_.size(); ++i)
       DT_CHECK(
-          ins_[i].local().storage()->version() == versions_[i], op_.name(),
+          ins_[i].impl()->version() == versions_[i], op_.name(),
           "input {}, {}, was changed in place after it was used, and its old "
           "values are needed for the gradient; change a copy of it instead",
           i, ins_[i].spec()->to_string());
@@ -176,15 +177,14 @@ static std::vector<Region> held_by_group(const Compute& c, AxisMask axes,
 
 AxisMask Compute::axes_of(char factor) const {
   int f = decision.rule->rule().factor(factor);
-  return f < 0 ? 0 : decision.assignment.splits[static_cast<size_t>(f)].mask();
+  return f < 0 ? 0 : decision.assignment.dims[static_cast<size_t>(f)].axes();
 }
 
 IntervalList Compute::ranges_of(char factor) const {
   int f = decision.rule->rule().factor(factor);
-  int64_t n = decision.rule->size(f);
   IntervalList list;
-  Dim(n, decision.assignment.splits[static_cast<size_t>(f)])
-      .intervals(mesh(), coord(), list);
+  decision.assignment.dims[static_cast<size_t>(f)].intervals(mesh(), coord(),
+                                                             list);
   return list;
 }
 
@@ -281,8 +281,9 @@ std::shared_ptr<const Decision> decide(const Op& op,
   h = hash_mix(h, stationary);
   for (int64_t x : attrs.i) h = hash_mix(h, static_cast<uint64_t>(x));
   for (double x : attrs.d) h = hash_mix(h, std::bit_cast<uint64_t>(x));
+  h = hash_pointer(h, attrs.like);
   if (assignment)
-    for (const Split& s : assignment->splits) h = hash_mix(h, s.hash());
+    for (const Dim& d : assignment->dims) h = hash_mix(h, d.hash());
   auto& entries = memory(ctx).entries;
   auto [first, last] = entries.equal_range(h);
   for (auto it = first; it != last; ++it) {
@@ -333,13 +334,13 @@ std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
   c.in.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     ready.push_back(redistribute(inputs[i], d->in[i]));
-    c.in.push_back(ready.back().local());
+    c.in.push_back(ready.back().impl()->part());
   }
   c.out.resize(d->out.size());
-  if (op.allocates())
+  if (op.allocates() && d->here)
     for (size_t o = 0; o < d->out.size(); ++o)
       c.out[o] = Tensor::empty(d->out_local[o], d->out[o]->dtype());
-  op.compute(c);
+  if (d->here) op.compute(c);
 
   std::vector<DistTensor> outputs;
   outputs.reserve(d->out.size());

@@ -33,7 +33,12 @@ struct Attrs {
   // What no decision depends on (the seed of a mask, new at every call), and
   // is not compared.
   std::vector<uint64_t> seed = {};
-  bool operator==(const Attrs& o) const { return i == o.i && d == o.d; }
+  // A layout to go by: where a gradient's forward had its input, for operators
+  // that return to it.
+  const Spec* like = nullptr;
+  bool operator==(const Attrs& o) const {
+    return i == o.i && d == o.d && like == o.like;
+  }
 };
 
 // Everything that was decided for one call, and the calls like it.
@@ -42,6 +47,7 @@ struct Decision {
   Assignment assignment;
   std::vector<const Spec*> in, out;
   std::vector<Shape> out_local;  // shapes of this rank's parts
+  bool here = true;              // this rank is in the mesh; else no part
   bool communicates = false;     // some input has to be sent
   Choice choice;                 // with its price; for explain
 };
@@ -157,10 +163,11 @@ class Op {
   std::string name_;
 };
 
-// Runs an operator. Collective over the mesh. Throws Error when the inputs are
-// on different meshes. With `assignment`, that is taken instead of choosing:
-// a gradient inherits its forward's (whose Decision it belongs to and outlives
-// nothing: it is copied).
+// Runs an operator. Collective over the mesh; on other ranks the outputs have
+// specs, and a place in the graph, and no data. Throws Error when the inputs
+// are on different meshes. With `assignment`, that is taken instead of
+// choosing: a gradient inherits its forward's (whose Decision it belongs to and
+// outlives nothing: it is copied).
 std::vector<DistTensor> apply(const Op&, std::span<const DistTensor> inputs,
                               const Attrs& = {},
                               const Assignment* assignment = nullptr);

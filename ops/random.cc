@@ -35,7 +35,7 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   Layout whole = spec->layout();
   whole.partials.clear();
   DistTensor x = DistTensor::empty(spec->with(whole));
-  if (!RankContext::current().dry_run) fn(x.local(), x.region());
+  if (!RankContext::current().dry_run && x.here()) fn(x.local(), x.region());
   return x.redistribute(spec);
 }
 

@@ -36,7 +36,32 @@ struct Published {
   }
 };
 
-// Any layout: axes in any order, now and then with unbalanced boundaries.
+// A dimension of n over these axes as a tree: two segments, of which one may be
+// whole, or sub-dimensions; a leaf where that is impossible.
+Dim random_tree(int64_t n, const std::vector<int>& axes, std::mt19937& gen) {
+  auto below = [&](size_t k) { return static_cast<size_t>(gen() % k); };
+  auto cut = [&](int64_t size, const std::vector<int>& over) {
+    return Dim(size, Split::over(over));
+  };
+  if (below(2)) {
+    auto first = static_cast<int64_t>(below(static_cast<size_t>(n) + 1));
+    bool shared = below(2);
+    Dim segments[] = {cut(first, axes),
+                      shared ? Dim(n - first) : cut(n - first, axes)};
+    if (below(2)) std::swap(segments[0], segments[1]);
+    return Dim::concat({segments[0], segments[1]});
+  }
+  for (int64_t inner : {2, 3}) {
+    if (n % inner != 0) continue;
+    // The last axis cuts the inner indices, those ahead of it the outer ones.
+    std::vector<int> outer(axes.begin(), axes.end() - 1);
+    return Dim::product({cut(n / inner, outer), cut(inner, {axes.back()})});
+  }
+  return cut(n, axes);
+}
+
+// Any layout: axes in any order, now and then with unbalanced boundaries or as
+// a tree.
 Layout random_layout(const Mesh& mesh, const Shape& shape, bool partial,
                      std::mt19937& gen) {
   auto below = [&](size_t n) { return static_cast<size_t>(gen() % n); };
@@ -60,6 +85,10 @@ Layout random_layout(const Mesh& mesh, const Shape& shape, bool partial,
   }
   for (size_t d = 0; d < dims; ++d) {
     int64_t n = shape[static_cast<int>(d)];
+    if (!axes[d].empty() && below(4) == 0) {
+      l.dims.push_back(random_tree(n, axes[d], gen));
+      continue;
+    }
     Split s = Split::over(axes[d]);
     if (!s.whole() && below(4) == 0) {
       std::vector<int64_t> points{0, n};
@@ -103,7 +132,7 @@ class OnMesh {
         gen_(static_cast<uint32_t>(mesh_.num_ranks())) {}
 
   void prepare(const Reference& ref) {
-    const size_t every = report_.samples > 3 ? 8 : 2;
+    const size_t every = report_.samples > 3 ? 8 : 2, before = jobs_.size();
     std::vector<Shape> shapes;
     for (const Array& a : ref.in) shapes.push_back(a.shape);
     auto add = [&](std::optional<Assignment> a, std::string text,
@@ -122,6 +151,7 @@ class OnMesh {
       std::vector<Assignment> all = enumerate(*rule, mesh_, kOps);
       if (mesh_.num_axes() > 2)
         sample_of(all, options_.sampled / int(report_.samples));
+      add_trees(*rule, all);
       for (Assignment& a : all) {
         std::vector<const Spec*> in;
         bool exists = true;  // no parts of an index or a truth value
@@ -141,7 +171,10 @@ class OnMesh {
         ++report_.chosen;
       }
     }
-    for (int k = 0; k < options_.chosen; ++k) {
+    // More where nothing else covers an operator.
+    const bool alone = jobs_.size() == before;
+    const int chosen = options_.chosen * (alone ? 6 : 1);
+    for (int k = 0; k < chosen; ++k) {
       std::vector<const Spec*> in;
       for (size_t i = 0; i < shapes.size(); ++i)
         in.push_back(
@@ -200,6 +233,24 @@ class OnMesh {
       return op_.bind(shapes, attrs);
     } catch (const Error&) {
       return std::nullopt;  // decides its layouts itself
+    }
+  }
+
+  // For some of the assignments one in which the factors are split over the
+  // same axes as trees.
+  void add_trees(const BoundRule& rule, std::vector<Assignment>& all) {
+    for (size_t i = 0, n = all.size(); i < n; ++i) {
+      if (gen_() % 3) continue;
+      Assignment a = all[i];
+      for (Dim& d : a.dims) {
+        if (d.whole()) continue;
+        Dim tree =
+            random_tree(d.size(), d.split().axes(), gen_).canonical(mesh_);
+        // A linked factor is split over no axis that its partner is not.
+        if (tree.axes() == d.axes()) d = std::move(tree);
+      }
+      a = rule.legal(std::move(a), mesh_);
+      if (a.dims != all[i].dims) all.push_back(std::move(a));
     }
   }
 
