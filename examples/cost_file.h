@@ -1,5 +1,21 @@
-// Prices from a file.
+// Prices from a file:
+//
+//   {"axes": [{"alpha_us": 1.0, "gbytes_per_s": 20.0,
+//              "kinds": {"reduce_scatter": {"alpha_us": 3}}},
+//             {"alpha_us": 5.0}],
+//    "groups": [{"axes": ["dp", "tp"], "alpha_us": 8.0}],
+//    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576}
+//
+// A collective takes alpha_us plus the most bytes that one rank receives over
+// gbytes_per_s (1e9 bytes per second). "axes" is a list with an entry per mesh
+// axis, or an object of some axes by name: {"tp": {...}}. "kinds" has the kinds
+// of collectives that cost something else. "groups" is for collectives over
+// several axes at once, named or counted from 0. What is missing keeps its
+// default: of a kind the axis's or group's price; of a group the dearest of its
+// axes; of an axis the alpha_us and gbytes_per_s beside "axes", else 5 us and
+// 20 GB/s.
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "placement/cost.h"
@@ -7,10 +23,11 @@
 
 namespace dtensor::examples {
 
-// Reads {"alpha_us": 5, "gb_per_s": 20, "gflop_per_s": 100,
-// "local_gb_per_s": 10, "axes": {"tp": {"alpha_us": 2, "gb_per_s": 50}}};
-// whatever is missing keeps its default. Throws Error for a file that cannot be
-// read, a name that is not one of these, or a number that is not positive.
-CostTable read_cost_file(const std::string& path, const Mesh& mesh);
+// Throws Error that names the file, the entry and what to write when it cannot
+// be read, is no JSON, or says something else than the above.
+CostTable read_cost_file(const std::string& path, const Mesh&);
+
+// What read_cost_file() reads as this table.
+nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
 }  // namespace dtensor::examples

@@ -2,6 +2,7 @@
 // rule, the assignments with their prices, what is sent. Nothing is allocated.
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "dtensor/comm_table.h"
 #include "dtensor/text_table.h"
@@ -40,6 +41,20 @@ std::optional<Attrs> attributes(const Program& program, const Flags& flags) {
                parse_list<double>("--reals", flags.reals)};
 }
 
+// Tensors that move in one collective pay its latency once, each time that it
+// is made.
+int64_t communication_ps(const std::vector<CommEvent>& events,
+                         const CostTable& cost) {
+  int64_t ps = 0;
+  std::set<int64_t> paid;
+  for (const CommEvent& e : events) {
+    const bool first = !e.collective || paid.insert(e.collective).second;
+    ps += cost.collective_ps(e.kind, e.axes, e.predicted) +
+          cost.link(e.kind, e.axes).alpha_ps * (first ? e.times - 1 : -1);
+  }
+  return ps;
+}
+
 nlohmann::ordered_json explain_model(const TrainConfig& config,
                                      const RunOptions& options,
                                      const Mesh& mesh) {
@@ -47,9 +62,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   const Prediction p =
       predict(config, options,
               [&](const Op& op, const Decision& d) { decisions.add(op, d); });
-  int64_t time = 0;
-  for (const CommEvent& e : p.events)
-    time += options.cost.collective_ps(e.axes, e.predicted);
+  const int64_t time = communication_ps(p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
              config.model.name, mesh.to_string(), grouped(p.parameters),

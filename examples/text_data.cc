@@ -1,34 +1,15 @@
 #include "examples/text_data.h"
 
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <functional>
-#include <memory>
 
-#include "dtensor/program.h"
+#include "examples/text_file.h"
 #include "ops/kernels/philox.h"
 #include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {
-
-std::string read(const std::string& path) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
-  DT_CHECK(file != nullptr, "text",
-           "cannot read {}: {}; name a file that exists", path,
-           std::strerror(errno));
-  std::string text;
-  std::array<char, 1 << 16> chunk;
-  while (size_t n = std::fread(chunk.data(), 1, chunk.size(), file.get()))
-    text.append(chunk.data(), n);
-  DT_CHECK(!std::ferror(file.get()), "text", "cannot read {}: {}; name a file",
-           path, std::strerror(errno));
-  return text;
-}
 
 // Row r is the n bytes at offset(r), and the n bytes after its first.
 Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
@@ -51,12 +32,15 @@ Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
 
 }  // namespace
 
-TextData TextData::file(const std::string& path) { return {path, read(path)}; }
+TextData TextData::file(const std::string& path) {
+  return {path, read_text_file("text", path)};
+}
 
 TextData TextData::licences() {
   std::string all;
   for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"})
-    all += read(std::string("/usr/share/common-licenses/") + name);
+    all += read_text_file("text",
+                          std::string("/usr/share/common-licenses/") + name);
   return {"the licence texts of Debian", std::move(all)};
 }
 

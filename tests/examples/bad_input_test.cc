@@ -87,6 +87,48 @@ std::vector<Case> train_cases() {
   return list;
 }
 
+std::vector<Case> plan_cases() {
+  const std::string short_cost = write_file("short_cost", "{\"axes\": [{}]}");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "--shape 64,64"},
+      {"--shape 8 --from S0", "--to S0,R"},
+      {"--shape 8 --to S0", "--from R,S0"},
+      {"--from R,R --to R,S0 --frm S0", "did you mean --from"},
+      {"--from R,R --to R,S0 --shape 8x", "'8x'"},
+      {"--from R,R --to R,S0 --shape -8", "'-8'"},
+      {"--from R,R --to R,S0 --shape 99999999999999999999",
+       "'99999999999999999999'"},
+      {"--from R,R --to R,S0 --shape 4000000000,4000000000", "64 bits"},
+      {"--from R,R --to R,S0 --shape 8 --dtype f16", "f32, f64, bf16"},
+      {"--from R,R --to R,S0 --shape 8 --mesh 2y4", "'2y4'"},
+      {"--from R,R --to R,S0 --shape 8 --mesh x=2,x=4", "twice"},
+      {"--from R,R --to R,S0 --shape 8 --mesh '2x2 of ranks 0,1'", "2 were"},
+      {"--from R,R --to R,S0 --shape 8 --mesh '2x2 of ranks 0,1,2,1'",
+       "rank 1 twice"},
+      {"--from R,R --to R --shape 8", "1"},
+      {"--from R,R --to R,S1 --shape 8", "S1"},
+      {"--from R,R --to R,Q --shape 8", "Q"},
+      {"--from R,R --to '[{a0,a0}]' --shape 8", "a0"},
+      {"--from R,R --to '[{a0},{a0}]' --shape 8,8", "a0"},
+      {"--from R,R --to '[{zz}]' --shape 8", "zz"},
+      {"--from R,R --to 'S0@0|3|9,R' --shape 8", "end at 9"},
+      {"--from R,R --to 'S0@0|5|3|8,R' --shape 8", "0|5|3|8"},
+      {"--from R,R --to S0/3,R --shape 8", "3"},
+      {"--from R,R --to R,S0 --shape 8 --to-mesh 8", "a0=8"},
+      {"--from R,R --to R,S0 --shape 8 --to-mesh 2z4", "'2z4'"},
+      {"--from R,R --to R,S0 --shape 8 --cost /no/file", "/no/file"},
+      {"--from R,R --to R,S0 --shape 8 --cost " + short_cost, "2 axes"},
+      {"--from R,R --to R,S0 --shape 8 --svg /no/such/file.svg",
+       "/no/such/file.svg"},
+      {"--from R,R --to R,S0 --shape 8 --svg /", "cannot write /"},
+      {"--from R,R --to R,S0 --shape 8 --mesh 2048x2048 --svg x", "4194304"},
+      {"--from R,R --to R,S0 --shape 8 --json /no/such/file", "/no/such/file"},
+  };
+  std::vector<Case> list;
+  for (const auto& [args, says] : cases) list.push_back({"plan", args, says});
+  return list;
+}
+
 std::vector<Case> other_cases() {
   return {
       {"explain", "", "--op matmul"},
@@ -109,7 +151,18 @@ std::vector<Case> other_cases() {
       {"explain", "--model gpt --in 4x4", "--op"},
       {"explain", "--model gpt --mesh zz=4", "zz"},
       {"explain", "--model gpt --hidden 100", "100"},
+      {"calibrate", "--mesh 1", "one rank"},
+      {"calibrate", "--mesh a=2,a=2", "twice"},
+      {"calibrate", "--mesh 4096", "4096 ranks"},
+      {"calibrate", "--mesh '2 of ranks 0,5'", "rank 5"},
+      {"calibrate", "--dry-run", "--dry-run"},
+      {"calibrate", "--max-bytes 10", "10 is too small"},
+      {"calibrate", "--rounds 0", "0 is too small"},
+      {"calibrate", "--out /no/such/file", "/no/such/file"},
+      {"calibrate", "--svg /no/such/file", "/no/such/file"},
+      {"calibrate", "--round 3", "did you mean --rounds"},
       {"01_mesh", "--mesh dp=0", "size 0"},
+      {"01_mesh", "--mesh '2 of ranks 7,3'", "rank 7"},
       {"02_placements", "--mesh dp=2,tp=2", "dp"},
       {"03_tp_mlp", "--mesh dp=2", "dp"},
       {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
@@ -119,6 +172,7 @@ std::vector<Case> other_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Train, BadInput, ::testing::ValuesIn(train_cases()));
+INSTANTIATE_TEST_SUITE_P(Plan, BadInput, ::testing::ValuesIn(plan_cases()));
 INSTANTIATE_TEST_SUITE_P(Others, BadInput, ::testing::ValuesIn(other_cases()));
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST(Explain, KnowsOtherOperators) {
 
 TEST(Explain, TakesPricesFromAFile) {
   const std::string file = write_file(
-      "cost.json", R"({"alpha_us": 50, "axes": {"tp": {"gb_per_s": 1}}})");
+      "cost.json", R"({"alpha_us": 50, "axes": {"tp": {"gbytes_per_s": 1}}})");
   const Json cheap = explain(kMatmul);
   const Json dear = explain(kMatmul + ("--cost " + file));
   double sums[2] = {0, 0};

@@ -1,0 +1,54 @@
+// Times the collectives of the ranks that run here, and fits the prices that
+// other programs read with --cost.
+#include <nlohmann/json.hpp>
+
+#include "dtensor/program.h"
+#include "examples/calibration.h"
+#include "examples/cost_file.h"
+#include "examples/measure.h"
+#include "examples/text_file.h"
+#include "placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+int calibrate_main(int argc, char** argv) {
+  int64_t max_bytes = int64_t{4} << 20, rounds = 25;
+  std::string out, svg;
+  Program program({.about = "Times collectives, and writes what they cost as "
+                            "a file for --cost.",
+                   .mesh = "dp=2,tp=2"});
+  program.add("--max-bytes", &max_bytes,
+              "of the largest collective, to one rank", 256, int64_t{1} << 30);
+  program.add("--rounds", &rounds, "of which the median counts", 1, 1'000'000);
+  program.add("--out", &out, "file for the prices");
+  program.add("--svg", &svg, "file for a plot");
+  std::vector<Probe> list;
+  const auto check = [&] {
+    DT_CHECK(!program.dry_run(), "--dry-run",
+             "a dry run sends nothing that could be timed; leave it out");
+    DT_CHECK(program.mesh().num_ranks() > 1, "--mesh",
+             "{} has one rank, which sends nothing; write --mesh 2 or more",
+             program.mesh().to_string());
+    for (const auto& [flag, path] : {std::pair("--out", out), {"--svg", svg}})
+      if (!path.empty()) check_writable(flag, path);
+    list = probes(program.mesh(), max_bytes);
+  };
+  return program.main(argc, argv, check, [&] {
+    const Calibration result =
+        calibrate(list, measure(list, program.run_options(), rounds));
+    fmt::print("{}", to_text(result));
+    if (!out.empty())
+      write_text_file("--out", out,
+                      cost_json(result.cost, result.mesh).dump(2) + "\n");
+    if (!svg.empty()) write_text_file("--svg", svg, calibration_svg(result));
+    program.write_json(to_json(result));
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::examples
+
+int main(int argc, char** argv) {
+  return dtensor::examples::calibrate_main(argc, argv);
+}

@@ -1,0 +1,130 @@
+#include "examples/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "dtensor/text_table.h"
+#include "examples/cost_file.h"
+#include "examples/fit.h"
+
+namespace dtensor::examples {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// As in a file: nanoseconds, and four digits of the rate.
+LinkCost rounded(const FittedLine& line) {
+  // A time that does not grow with the bytes is any rate's; a file holds up to
+  // this one.
+  constexpr double kMostRate = 1e6;
+  const double rate =
+      std::min(kMostRate, 1e-3 / std::max(line.us_per_byte, 1e-12));
+  return {std::llround(line.alpha_us * 1e3) * 1000,
+          1000 / std::stod(fmt::format("{:.4g}", rate))};
+}
+
+double alpha_us(const LinkCost& cost) {
+  return static_cast<double>(cost.alpha_ps) / 1e6;
+}
+
+double rate(const LinkCost& cost) { return 1000 / cost.ps_per_byte; }
+
+// What all kinds cost that have no price of their own.
+LinkCost common_price(const AxisCost& cost) {
+  for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})
+    if (const auto& own = cost.kinds[static_cast<size_t>(kind)]) return *own;
+  return cost;
+}
+
+}  // namespace
+
+double Series::worst_error() const {
+  double worst = 0;
+  for (const Point& p : points) worst = std::max(worst, std::abs(p.error()));
+  return worst;
+}
+
+Calibration calibrate(const std::vector<Probe>& probes,
+                      const std::vector<double>& us) {
+  Calibration c;
+  c.mesh = probes[0].from->mesh();
+  c.cost.axes.resize(static_cast<size_t>(c.mesh.num_axes()));
+  for (size_t first = 0; first < probes.size();) {
+    size_t end = first;
+    std::vector<TimedBytes> times;
+    for (; end < probes.size() && probes[end].kind == probes[first].kind &&
+           probes[end].axes == probes[first].axes;
+         ++end)
+      times.push_back({static_cast<double>(probes[end].bytes), us[end]});
+    Series s{probes[first].kind, probes[first].axes, rounded(fit(times)), {}};
+    AxisCost* own = nullptr;
+    for (int a = 0; a < c.mesh.num_axes(); ++a)
+      if (s.axes == AxisMask{1} << a)
+        own = &c.cost.axes[static_cast<size_t>(a)];
+    if (!own) {
+      if (c.cost.groups.empty()) c.cost.groups.push_back({s.axes, {}});
+      own = &c.cost.groups[0].cost;
+    }
+    own->kinds[static_cast<size_t>(s.kind)] = s.cost;
+    for (; first < end; ++first)
+      s.points.push_back({probes[first].bytes, us[first], 0});
+    c.series.push_back(std::move(s));
+  }
+  for (AxisCost& axis : c.cost.axes)
+    static_cast<LinkCost&>(axis) = common_price(axis);
+  for (CostTable::Group& g : c.cost.groups)
+    static_cast<LinkCost&>(g.cost) = common_price(g.cost);
+  for (Series& s : c.series)
+    for (Series::Point& p : s.points)
+      p.fitted_us =
+          static_cast<double>(c.cost.collective_ps(s.kind, s.axes, p.bytes)) /
+          1e6;
+  return c;
+}
+
+std::string to_text(const Calibration& c) {
+  TextTable points("llrrrr", {"kind", "over", "bytes", "measured us",
+                              "fitted us", "error %"});
+  TextTable fits("llrrr",
+                 {"kind", "over", "alpha us", "GB/s", "worst error %"});
+  for (const Series& s : c.series) {
+    const std::string kind(name(s.kind)), axes = c.mesh.axes_to_string(s.axes);
+    for (const Series::Point& p : s.points)
+      points.add({kind, axes, grouped(p.bytes),
+                  fmt::format("{:.3f}", p.measured_us),
+                  fmt::format("{:.3f}", p.fitted_us),
+                  fmt::format("{:+.1f}", 100 * p.error())});
+    fits.add({kind, axes, fmt::format("{:.3f}", alpha_us(s.cost)),
+              fmt::format("{:.4g}", rate(s.cost)),
+              fmt::format("{:.1f}", 100 * s.worst_error())});
+  }
+  return points.to_string() + "\n" + fits.to_string();
+}
+
+nlohmann::ordered_json to_json(const Calibration& c) {
+  Json fits = Json::array();
+  for (const Series& s : c.series) {
+    Json axes = Json::array(), points = Json::array();
+    for (int a = 0; a < c.mesh.num_axes(); ++a)
+      if (s.axes >> a & 1) axes.push_back(c.mesh.axis_name(a));
+    for (const Series::Point& p : s.points)
+      points.push_back({{"bytes", p.bytes},
+                        {"measured_us", p.measured_us},
+                        {"fitted_us", p.fitted_us}});
+    fits.push_back(
+        {{"kind", key(s.kind)},
+         {"axes", axes},
+         {"alpha_us", alpha_us(s.cost)},
+         {"gbytes_per_s", std::stod(fmt::format("{:.4g}", rate(s.cost)))},
+         {"worst_error", s.worst_error()},
+         {"points", points}});
+  }
+  return {{"mesh", c.mesh.to_string()},
+          {"fits", fits},
+          {"cost", cost_json(c.cost, c.mesh)}};
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,19 @@
+// Whole files of text, as flags name them: see caller_path().
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace dtensor::examples {
+
+// Throws Error, headed by `where`, when it cannot be read.
+std::string read_text_file(std::string_view where, const std::string& path);
+
+// Throws Error when the file could not be written. Changes nothing: a user
+// hears of it before the work, not after.
+void check_writable(std::string_view where, const std::string& path);
+
+// Replaces the file. Throws Error when it cannot be written.
+void write_text_file(std::string_view where, const std::string& path,
+                     std::string_view text);
+
+}  // namespace dtensor::examples
