@@ -1,0 +1,113 @@
+// How long plan() takes: over all pairs of placements {R, S0, S1, S2, P} on
+// some meshes, uncached, and found again in a rank's cache.
+//
+//   bazel run -c opt //tests/bench:plan_bench
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "placement/choose.h"
+#include "placement/plan.h"
+
+namespace dtensor {
+namespace {
+
+// Every placement of every axis; axes that share a dimension in mesh order.
+std::vector<const Spec*> layouts(const Mesh& mesh, const Shape& shape) {
+  std::vector<std::string> texts{""};
+  for (int a = 0; a < mesh.num_axes(); ++a) {
+    std::vector<std::string> longer;
+    for (const std::string& t : texts)
+      for (const char* p : {"R", "S0", "S1", "S2", "P"})
+        longer.push_back(t + (t.empty() ? "" : ",") + p);
+    texts = std::move(longer);
+  }
+  std::vector<const Spec*> specs;
+  for (const std::string& t : texts)
+    specs.push_back(
+        Spec::get(mesh, shape, parse_layout(t, mesh, shape), DType::kF32));
+  return specs;
+}
+
+// The default prices, those of bytes alone, or each axis four times as fast as
+// the one before it.
+CostTable prices(const std::string& kind, int axes) {
+  CostTable t;
+  t.axes.resize(static_cast<size_t>(axes));
+  for (size_t a = 0; a < t.axes.size(); ++a) {
+    if (kind == "bytes alone") t.axes[a].alpha_ps = 0;
+    if (kind == "axes differ") {
+      t.axes[a].alpha_ps /= static_cast<int64_t>(a) + 1;
+      t.axes[a].ps_per_byte = 400 >> 2 * a;
+    }
+  }
+  return t;
+}
+
+double microseconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double, std::micro>(d).count();
+}
+
+void measure(const std::string& mesh_text, const Shape& shape,
+             const std::string& kind, int rounds, size_t most_pairs) {
+  Mesh mesh = Mesh::parse(mesh_text);
+  CostTable cost = prices(kind, mesh.num_axes());
+  Planner planner(cost);
+  std::vector<const Spec*> specs = layouts(mesh, shape);
+  size_t pairs = specs.size() * specs.size();
+  size_t step = pairs / most_pairs + 1;
+  std::vector<double> fresh, cached;
+  for (size_t i = 0; i < pairs; i += step) {
+    const Spec *from = specs[i / specs.size()], *to = specs[i % specs.size()];
+    if (from == to) continue;
+    planner.plan(from, to);
+    double least = 1e9, again = 1e9;
+    for (int r = 0; r < rounds; ++r) {
+      auto start = std::chrono::steady_clock::now();
+      Plan p = plan(from, to, cost);
+      auto end = std::chrono::steady_clock::now();
+      least = std::min(least, microseconds(end - start));
+      constexpr int kCalls = 16;
+      start = std::chrono::steady_clock::now();
+      for (int k = 0; k < kCalls; ++k) planner.plan(from, to);
+      end = std::chrono::steady_clock::now();
+      again = std::min(again, microseconds(end - start) / kCalls);
+    }
+    fresh.push_back(least);
+    cached.push_back(again);
+  }
+  std::sort(fresh.begin(), fresh.end());
+  std::sort(cached.begin(), cached.end());
+  fmt::print("{:10} {:15} {:12} {:6} {:10.2f} {:10.2f} {:10.2f} {:10.3f}\n",
+             mesh_text, to_string(shape), kind, fresh.size(),
+             fresh[fresh.size() / 2], fresh[fresh.size() * 9 / 10],
+             fresh.back(), cached[cached.size() / 2]);
+}
+
+}  // namespace
+}  // namespace dtensor
+
+int main(int argc, char** argv) {
+  CLI::App app("Times plan() over pairs of layouts.");
+  int rounds = 5;
+  app.add_option("--rounds", rounds,
+                 "times that each pair is planned; the least counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  fmt::print("{:10} {:15} {:12} {:>6} {:>10} {:>10} {:>10} {:>10}\n", "mesh",
+             "shape", "prices", "pairs", "median us", "90 % us", "most us",
+             "cached us");
+  using dtensor::Shape;
+  for (const char* kind : {"default", "bytes alone", "axes differ"}) {
+    for (const char* mesh : {"2x4", "4x4", "2x3", "2x2x2"})
+      for (const Shape& shape : {Shape{64, 64, 64}, Shape{5, 7, 3}})
+        dtensor::measure(mesh, shape, kind, rounds, 4000);
+    for (const char* mesh : {"128x128", "16x32x32"})
+      dtensor::measure(mesh, {1024, 1000, 64}, kind, 1, 300);
+  }
+}

@@ -1,0 +1,177 @@
+// Thread ranks against a hand-packed MPI_Alltoallv between two processes.
+//
+//   apt-get install libopenmpi-dev openmpi-bin
+//   bazel build -c opt //tests/bench:redistribute_mpi_bench
+//   mpirun --bind-to none -n 2 bazel-bin/tests/bench/redistribute_mpi_bench
+//
+// Process 0 also runs the thread ranks, and process 1 sleeps meanwhile; while
+// MPI runs, the threads sleep. Contenders take turns in one run.
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
+#include "tests/bench/redistribute_cases.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int kGo = 1, kEnd = 2;  // what process 0 tells process 1, as tags
+
+// Half of a matrix of n x n: rows become columns, or columns rows.
+class PackedExchange {
+ public:
+  PackedExchange(int64_t n, int64_t item, bool back)
+      : n_(n), item_(item), back_(back) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &me_);
+    const size_t bytes = static_cast<size_t>(n / 2 * n * item);
+    src_.assign(bytes, static_cast<char>(me_));
+    dst_.resize(bytes);
+    out_.resize(bytes / 2);
+    in_.resize(bytes / 2);
+  }
+
+  // Packs what the other process needs, exchanges it, unpacks; what stays is
+  // copied. The seconds that process 0 measures between two barriers.
+  double run() {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    const int64_t h = n_ / 2 * item_, quarter = n_ / 2 * h;
+    const int other = 1 - me_;
+    // Of rows, each half is a part of every row; of columns, rows side by side.
+    auto at = [&](std::vector<char>& x, int part, bool whole_rows) {
+      return x.data() + part * (whole_rows ? quarter : h);
+    };
+    const int64_t src_step = back_ ? h : 2 * h, dst_step = back_ ? 2 * h : h;
+    copy(at(dst_, me_, !back_), dst_step, at(src_, me_, back_), src_step, h);
+    copy(out_.data(), h, at(src_, other, back_), src_step, h);
+    int counts[2] = {0, 0}, offsets[2] = {0, 0};
+    counts[other] = static_cast<int>(quarter);
+    MPI_Alltoallv(out_.data(), counts, offsets, MPI_CHAR, in_.data(), counts,
+                  offsets, MPI_CHAR, MPI_COMM_WORLD);
+    copy(at(dst_, other, !back_), dst_step, in_.data(), h, h);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return MPI_Wtime() - start;
+  }
+
+  // What process 1 does until process 0 has had enough.
+  void serve() {
+    for (;;) {
+      int come = 0;
+      MPI_Status status;
+      MPI_Iprobe(0, MPI_ANY_TAG, MPI_COMM_WORLD, &come, &status);
+      if (!come) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        continue;
+      }
+      MPI_Recv(nullptr, 0, MPI_CHAR, 0, status.MPI_TAG, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+      if (status.MPI_TAG == kEnd) return;
+      run();
+    }
+  }
+  void tell(int what) {
+    MPI_Send(nullptr, 0, MPI_CHAR, 1, what, MPI_COMM_WORLD);
+  }
+
+ private:
+  void copy(char* dst, int64_t dst_step, const char* src, int64_t src_step,
+            int64_t bytes) {
+    for (int64_t i = 0; i < n_ / 2; ++i)
+      std::memcpy(dst + i * dst_step, src + i * src_step,
+                  static_cast<size_t>(bytes));
+  }
+
+  int64_t n_, item_;
+  bool back_;
+  int me_;
+  std::vector<char> src_, dst_, out_, in_;
+};
+
+void compare(int64_t n, int rounds, int process) {
+  TextTable table("llrrr",
+                  {"case", "contender", "median us", "/ memcpy", "MPI / it"});
+  for (const RedistributeCase& c : redistribute_cases(n)) {
+    if (c.ranks != 2 || c.from->partial_axes() || c.repeats > 1) continue;
+    PackedExchange mpi(n, size_of(c.from->dtype()), c.from->dim(0).whole());
+    if (process == 1) {
+      mpi.serve();
+      continue;
+    }
+    run(2, [&](Runtime& rt) {
+      const Mesh mesh = rt.mesh();
+      Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
+      auto contenders = redistribute_contenders(c, comm);
+      contenders.push_back({"packed MPI_Alltoallv", [&] {
+                              if (rt.rank() != 0) return 0.;
+                              mpi.tell(kGo);
+                              return mpi.run();
+                            }});
+      const auto times = take_turns(comm, contenders, rounds);
+      if (rt.rank() != 0) return;
+      const double packed = median(times.back());
+      for (size_t i = 0; i < contenders.size(); ++i) {
+        const double t = median(times[i]);
+        table.add({i == 0 ? c.name : "", contenders[i].name,
+                   fmt::format("{:.2f}", t * 1e6),
+                   fmt::format("{:.2f}", t / median(times[0])),
+                   fmt::format("{:.2f}", packed / t)});
+      }
+    });
+    mpi.tell(kEnd);
+  }
+  if (process == 0) std::fputs(table.to_string().c_str(), stdout);
+}
+
+}  // namespace
+}  // namespace dtensor
+
+int main(int argc, char** argv) {
+  int level = 0, process = 0, processes = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  CLI::App app(
+      "Thread ranks against a hand-packed MPI_Alltoallv; start it with "
+      "mpirun --bind-to none -n 2.");
+  int rounds = 41;
+  int64_t n = 2048;
+  app.add_option("--rounds", rounds, "how often each contender runs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--size", n, "rows and columns, a multiple of 128")
+      ->capture_default_str();
+  int code = 0;
+  try {
+    app.parse(argc, argv);
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof(cpus), &cpus);
+    if (processes != 2 || level < MPI_THREAD_SERIALIZED ||
+        CPU_COUNT(&cpus) < 2) {
+      std::fprintf(stderr,
+                   "%d processes of %d cores; start two that may use two cores "
+                   "each, with mpirun --bind-to none -n 2\n",
+                   processes, CPU_COUNT(&cpus));
+      code = 1;
+    } else {
+      dtensor::compare(n, rounds, process);
+    }
+  } catch (const CLI::ParseError& e) {
+    code = process == 0 ? app.exit(e) : e.get_exit_code();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return code;
+}
