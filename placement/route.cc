@@ -306,10 +306,16 @@ const double* Route::bounds(const Cut& c) const {
     c.bounds = static_cast<int64_t>(bounds_.size());
     bounds_.resize(bounds_.size() + 2 * n);
     double* lo = &bounds_[static_cast<size_t>(c.bounds)];
+    // Parts are fewer than ranks: divide once for each.
+    std::array<double, kAll + 1> begin;
+    bool few = c.parts <= kAll;
+    for (int64_t i = 0; few && i <= c.parts; ++i)
+      begin[static_cast<size_t>(i)] = static_cast<double>(c.begin(i));
     for (size_t i = 0; i < n; ++i) {
       int64_t part = c.part_of(probes_[i]);
-      lo[i] = static_cast<double>(c.begin(part));
-      lo[n + i] = static_cast<double>(c.begin(part + 1));
+      auto at = static_cast<size_t>(part);
+      lo[i] = few ? begin[at] : static_cast<double>(c.begin(part));
+      lo[n + i] = few ? begin[at + 1] : static_cast<double>(c.begin(part + 1));
     }
   }
   return &bounds_[static_cast<size_t>(c.bounds)];

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -86,8 +87,11 @@ struct Case {
   DType dtype;
   int64_t block;
   bool free_messages;  // no latency: then bytes are all that counts
-  int stride;          // every stride-th pair
+  int stride;          // every stride-th pair, unless all are asked for
 };
+
+// All pairs take some minutes: --test_env=DTENSOR_EVERY_PAIR=1.
+bool every_pair() { return std::getenv("DTENSOR_EVERY_PAIR") != nullptr; }
 
 // What the ranks tell of one pair.
 struct Seen {
@@ -114,11 +118,10 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     options.cost.axes.assign(static_cast<size_t>(mesh.num_axes()), free_axis);
   }
   std::vector<std::pair<const Spec*, const Spec*>> pairs;
-  size_t number = 0;
+  size_t number = 0, stride = every_pair() ? 1 : static_cast<size_t>(k.stride);
   for (const Spec* from : specs)
     for (const Spec* to : specs)
-      if (number++ % static_cast<size_t>(k.stride) == 0)
-        pairs.push_back({from, to});
+      if (number++ % stride == 0) pairs.push_back({from, to});
   std::vector<Seen> seen(pairs.size());
   std::vector<Tensor> exhibits(static_cast<size_t>(options.world));
 

@@ -293,6 +293,34 @@ TEST(PlanSearch, ThreeAxes) {
   }
 }
 
+// With p = 4 summands on a and q = 2 copies on b, one all-reduce receives
+// 2 (p-1)/p of n; a slice over b, an all-reduce of the half and an all-gather
+// receive (p-1)/p + 1/2 of it in two messages. They cost the same where a
+// quarter of n takes as long as one message.
+TEST(PlanSearch, SmallTensorsTakeFewerMessagesAndLargeOnesFewerBytes) {
+  Mesh mesh = Mesh::parse("a=4,b=2");
+  constexpr int64_t kAlpha = 5'000'000, kRate = 50;
+  constexpr int64_t kCrossing =
+      kAlpha / kRate;  // a quarter of f32: a byte each
+  CostTable cost = table({{kAlpha, kRate}, {kAlpha, kRate}});
+  int64_t messages = 0, bytes = 0;
+  for (int64_t n : {int64_t{8}, int64_t{1024}, kCrossing - 8, kCrossing + 8,
+                    8 * kCrossing, 80 * kCrossing}) {
+    auto spec = [&](const char* text) {
+      return Spec::get(mesh, {n}, parse_layout(text, mesh, {n}), DType::kF32);
+    };
+    Plan p = plan(spec("P,R"), spec("R,R"), cost);
+    messages = bytes = 0;
+    for (const Step& s : p.steps) {
+      messages += sends(s.kind);
+      bytes += s.bytes;
+    }
+    EXPECT_EQ(messages, n < kCrossing ? 1 : 2) << n;
+    EXPECT_EQ(bytes, n < kCrossing ? 6 * n : 5 * n) << n;
+    EXPECT_EQ(p.time_ps, messages * kAlpha + bytes * kRate);
+  }
+}
+
 // A group of axes may be cheaper than its axes suggest.
 TEST(PlanSearch, PricesOfGroups) {
   CostTable c = table({{1000, 400}, {500, 100}});
