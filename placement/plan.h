@@ -65,14 +65,14 @@ struct Plan {
 
 // Between two meshes: partials are combined on the first, one box exchange
 // moves everything, partials of the destination are filled on the second.
-// Throws Error when there is no way (to an average of what is split), for specs
-// that differ in more than their layout and mesh, and when no plan needs at
-// most source + destination + cost.block_bytes.
+// Throws Error when there is no way, and for specs that differ in more than
+// their layout and mesh.
 Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
 // For tensors that move together: steps of the same kind over the same axes are
 // one collective. The steps of each are the cheapest for it alone or for its
-// share of the latencies, whichever makes the whole cheaper.
+// share of the latencies, whichever makes the whole cheaper. Each has its share
+// of the block for what lies between; nothing is carried out in chunks.
 Plan plan(std::span<const Move>, const CostTable&);
 
 // The most bytes that one rank needs under `to` and does not have under `from`;

@@ -12,8 +12,10 @@ namespace dtensor {
 // the receives that combining a partial takes; for most pairs the direct step
 // meets the bound and nothing is searched. What lies between source and
 // destination needs at most `block` bytes on a rank, if `may_chunk` on one part
-// of the tensor at a time (Plan::chunks). Throws Error when there is no such
-// way. REQUIRES: specs that differ in their layout alone, and elements.
+// of the tensor at a time (Plan::chunks); without that, more where there is no
+// other way (partials of several kinds, one within the other). Throws Error
+// when there is no way. REQUIRES: specs that differ in their layout alone, and
+// elements.
 Plan search(const Spec* from, const Spec* to, const CostTable&, int64_t block,
             bool may_chunk);
 

@@ -501,6 +501,49 @@ TEST(Plan, SpecsThatDifferInMoreAreRefused) {
   EXPECT_THROW(plan(s, s->with(DType::kF64), {}), Error);
 }
 
+TEST(Plan, SeveralTensorsShareTheirCollectives) {
+  const Spec *a = spec("2x2", "8x4", "P,R"), *b = spec("2x2", "5x3", "P,S0"),
+             *c = spec("2x2", "6x6", "S0,R");
+  const Move moves[] = {{a, spec("2x2", "8x4", "R,R")},
+                        {c, spec("2x2", "6x6", "R,R")},
+                        {b, spec("2x2", "5x3", "R,S0")}};
+  Plan p = plan(moves, {});
+  ASSERT_EQ(p.steps.size(), 3u);
+  EXPECT_EQ(p.steps[0].kind, StepKind::kAllReduce);
+  EXPECT_EQ(p.steps[0].tensor, 0);
+  EXPECT_EQ(p.steps[1].tensor, 2);
+  EXPECT_EQ(p.steps[1].round, p.steps[0].round);
+  EXPECT_EQ(p.steps[2].kind, StepKind::kAllGather);
+  EXPECT_EQ(p.steps[2].tensor, 1);
+  EXPECT_NE(p.steps[2].round, p.steps[0].round);
+  int64_t bytes = 0, apart = 0;
+  for (const Move& m : moves) {
+    Plan alone = plan(m.from, m.to, {});
+    bytes += alone.bytes;
+    apart += alone.time_ps;
+  }
+  EXPECT_EQ(p.bytes, bytes);
+  // One latency less than three plans.
+  EXPECT_EQ(p.time_ps, apart - LinkCost{}.alpha_ps);
+}
+
+// Sums of maxima take two steps, and what lies between them more than a share
+// of so small a block: alone in chunks, with others all the same.
+TEST(Plan, WhatNeedsTwoStepsFindsItsWayWithOthers) {
+  CostTable cost;
+  cost.block_bytes = 64;
+  const Spec *from = spec("2x2", "64x4", "P,P(max)"),
+             *to = spec("2x2", "64x4", "R,R");
+  Plan alone = plan(from, to, cost);
+  EXPECT_GT(alone.chunks, 1);
+  EXPECT_LE(alone.peak_bytes,
+            from->largest_part_bytes() + to->largest_part_bytes() + 64);
+  const Move moves[] = {{from, to}, {from, to}};
+  Plan both = plan(moves, cost);
+  EXPECT_EQ(both.chunks, 1);
+  EXPECT_EQ(both.steps.back().to, to);
+}
+
 TEST(Plan, TextOfAStep) {
   Plan p = plan(spec("tp=2", "8", "P"), spec("tp=2", "8", "R"), {});
   ASSERT_EQ(p.steps.size(), 1u);
