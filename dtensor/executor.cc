@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "dtensor/device/copy.h"
-#include "dtensor/redistribute.h"
+#include "dtensor/local_part.h"
 #include "placement/error.h"
 #include "placement/hash.h"
 #include "placement/panels.h"

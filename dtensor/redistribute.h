@@ -43,19 +43,6 @@ const Spec* cotangent_spec(const Spec* x, const Spec* g);
 // Its elements as another type; the tensor itself when they have it.
 Tensor converted(const Tensor&, DType);
 
-// Copies the indices `which` of a local tensor that holds src_region to one
-// that holds dst_region. REQUIRES: both hold all of them.
-void copy_indices(const Region& which, const Tensor& dst,
-                  const Region& dst_region, const Tensor& src,
-                  const Region& src_region);
-
-// The indices `wants` (all of which `has` includes) of a local tensor that
-// holds `has`: a view where they lie side by side, else a copy.
-Tensor window(const Tensor& local, const Region& has, const Region& wants);
-
-// The part of a collective that this rank holds.
-Part part_of(const Tensor&, const Region&);
-
 // Appends an event, of a collective of its own, when the rank records.
 void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
                   int64_t predicted, int64_t counted);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <unordered_map>
 
+#include "dtensor/local_part.h"
 #include "dtensor/redistribute.h"
 #include "placement/error.h"
 #include "placement/hash.h"
