@@ -11,9 +11,12 @@
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 #include "placement/error.h"
+#include "tests/placement/indices.h"
 
 namespace dtensor {
 namespace {
+
+using testing::indices;
 
 std::string message(const std::function<void()>& fn) {
   try {
@@ -29,20 +32,6 @@ Tensor counting(const Shape& shape) {
   Tensor t = Tensor::empty(shape, DType::kI64);
   for (int64_t i = 0; t.data() && i < t.numel(); ++i) t.ptr<int64_t>()[i] = i;
   return t;
-}
-
-// The indices that the part stands for, in its order.
-std::vector<int64_t> indices(const Region& region, const Shape& shape) {
-  std::vector<int64_t> flat{0};
-  for (size_t d = 0; d < region.size(); ++d) {
-    std::vector<int64_t> next;
-    for (int64_t head : flat)
-      for (const Interval& r : region[d])
-        for (int64_t i = r.lo; i < r.hi; ++i)
-          next.push_back(head * shape[static_cast<int>(d)] + i);
-    flat = std::move(next);
-  }
-  return flat;
 }
 
 void expect_counting(const DistTensor& x) {

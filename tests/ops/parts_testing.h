@@ -11,6 +11,7 @@
 #include "dtensor/runtime.h"
 #include "ops/grad.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/placement/indices.h"
 
 namespace dtensor::testing {
 
@@ -26,20 +27,6 @@ inline DistTensor put(const Array& a, const Mesh& mesh, const Layout& layout) {
   return DistTensor::from_global(tensor_of(a, DType::kF64), mesh, layout);
 }
 
-// The row-major offsets that a region holds, in local order.
-inline std::vector<int64_t> offsets(const Region& region, const Shape& shape) {
-  std::vector<int64_t> all{0};
-  for (size_t d = 0; d < region.size(); ++d) {
-    std::vector<int64_t> next;
-    for (int64_t base : all)
-      for (const Interval& r : region[d])
-        for (int64_t i = r.lo; i < r.hi; ++i)
-          next.push_back(base * shape[static_cast<int>(d)] + i);
-    all = std::move(next);
-  }
-  return all;
-}
-
 // What the layout says of this rank's part is what the part holds. Collective
 // when x is partial: then the sum is looked at.
 inline void expect_parts(const DistTensor& x, const Array& want,
@@ -51,7 +38,7 @@ inline void expect_parts(const DistTensor& x, const Array& want,
   const Region region = y.region();
   const Tensor& part = y.local();
   ASSERT_EQ(to_string(part.shape()), to_string(local_shape(region))) << what;
-  const std::vector<int64_t> at = offsets(region, want.shape);
+  const std::vector<int64_t> at = indices(region, want.shape);
   for (size_t i = 0; i < at.size(); ++i)
     ASSERT_EQ(part.at(static_cast<int64_t>(i)), want.at(at[i]))
         << what << ": local element " << i << " of " << x.spec()->to_string();

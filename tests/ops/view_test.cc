@@ -51,7 +51,7 @@ bool is_product(const std::vector<int64_t>& held, const Shape& shape) {
 bool can_be_said(const DistTensor& x, const Shape& to) {
   const Mesh& mesh = x.mesh();
   for (int64_t r = 0; r < mesh.num_ranks(); ++r)
-    if (!is_product(offsets(x.spec()->region(mesh.coordinate(r)), x.shape()),
+    if (!is_product(indices(x.spec()->region(mesh.coordinate(r)), x.shape()),
                     to))
       return false;
   return true;

@@ -5,24 +5,15 @@
 #include <algorithm>
 #include <map>
 
+#include "tests/placement/indices.h"
+
 namespace dtensor {
 namespace {
 
+using testing::indices;
+
 const Spec* spec(const Mesh& mesh, const Shape& shape, const char* layout) {
   return Spec::get(mesh, shape, parse_layout(layout, mesh, shape), DType::kF32);
-}
-
-std::vector<int64_t> indices(const Region& region, const Shape& shape) {
-  std::vector<int64_t> flat{0};
-  for (size_t d = 0; d < region.size(); ++d) {
-    std::vector<int64_t> next;
-    for (int64_t head : flat)
-      for (const Interval& r : region[d])
-        for (int64_t i = r.lo; i < r.hi; ++i)
-          next.push_back(head * shape[static_cast<int>(d)] + i);
-    flat = std::move(next);
-  }
-  return flat;
 }
 
 // Two steps, so that there is something between.
