@@ -1,22 +1,4 @@
-// Everything a user needs.
+// Everything a user needs, under the name that needs no path. A workspace with
+// a dtensor.h of its own writes #include "dtensor/dtensor.h" instead.
 #pragma once
-#include "dtensor/autograd.h"
-#include "dtensor/dist_tensor.h"
-#include "dtensor/program.h"
-#include "dtensor/runtime.h"
-#include "dtensor/scopes.h"
-#include "nn/nn.h"
-#include "ops/attention.h"
-#include "ops/cat.h"
-#include "ops/contraction.h"
-#include "ops/cross_entropy.h"
-#include "ops/embedding.h"
-#include "ops/grad.h"
-#include "ops/norm.h"
-#include "ops/pointwise.h"
-#include "ops/random.h"
-#include "ops/reduce.h"
-#include "ops/slice.h"
-#include "ops/softmax.h"
-#include "ops/view.h"
-#include "placement/error.h"
+#include "dtensor/dtensor.h"

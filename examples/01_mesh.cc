@@ -1,7 +1,7 @@
 // A mesh: ranks along named axes, and the groups that talk to each other.
 //
 //   bazel run //examples:01_mesh -- --mesh dp=2,tp=3
-#include "dtensor.h"
+#include "dtensor/dtensor.h"
 
 using namespace dtensor;
 

@@ -2,7 +2,7 @@
 // from one layout to another.
 //
 //   bazel run //examples:02_placements -- --mesh a=2,b=2
-#include "dtensor.h"
+#include "dtensor/dtensor.h"
 
 using namespace dtensor;
 

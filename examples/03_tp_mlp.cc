@@ -3,8 +3,8 @@
 // forward and one backward follow.
 //
 //   bazel run //examples:03_tp_mlp -- --mesh tp=4
-#include "dtensor.h"
-#include "dtensor/comm_table.h"
+#include "dtensor/dtensor.h"
+#include "dtensor/runtime/comm_table.h"
 
 using namespace dtensor;
 

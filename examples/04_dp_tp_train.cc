@@ -2,7 +2,7 @@
 // tp. The loop is the one that a single device would run.
 //
 //   bazel run //examples:04_dp_tp_train -- --mesh dp=2,tp=2
-#include "dtensor.h"
+#include "dtensor/dtensor.h"
 
 using namespace dtensor;
 

@@ -2,12 +2,12 @@
 // other programs read with --cost.
 #include <nlohmann/json.hpp>
 
-#include "dtensor/program.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/program.h"
 #include "examples/calibration.h"
 #include "examples/cost_file.h"
 #include "examples/measure.h"
 #include "examples/text_file.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

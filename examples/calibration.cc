@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/text_table.h"
+#include "dtensor/runtime/text_table.h"
 #include "examples/cost_file.h"
 #include "examples/fit.h"
 

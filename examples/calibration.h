@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/placement/cost.h"
 #include "examples/measure.h"
-#include "placement/cost.h"
 
 namespace dtensor::examples {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/placement/error.h"
 #include "examples/text_file.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

@@ -18,8 +18,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "placement/cost.h"
-#include "placement/mesh.h"
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/mesh.h"
 
 namespace dtensor::examples {
 

@@ -4,12 +4,12 @@
 #include <optional>
 #include <set>
 
-#include "dtensor/comm_table.h"
-#include "dtensor/text_table.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/text_table.h"
 #include "examples/cost_file.h"
 #include "examples/explain_op.h"
 #include "examples/trainer.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

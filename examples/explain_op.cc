@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/autograd.h"
-#include "dtensor/comm_table.h"
-#include "dtensor/text_table.h"
-#include "ops/all_ops.h"
-#include "ops/contraction.h"
-#include "ops/grad.h"
-#include "placement/error.h"
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/text_table.h"
 
 namespace dtensor::examples {
 namespace {

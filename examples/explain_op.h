@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime.h"
-#include "ops/op.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor::examples {
 

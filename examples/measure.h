@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime.h"
-#include "placement/plan.h"
+#include "dtensor/placement/plan.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor::examples {
 

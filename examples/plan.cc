@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "dtensor/program.h"
+#include "dtensor/placement/assignment.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/program.h"
 #include "examples/cost_file.h"
 #include "examples/plan_report.h"
 #include "examples/plan_svg.h"
 #include "examples/text_file.h"
-#include "placement/assignment.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

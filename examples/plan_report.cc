@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/text_table.h"
-#include "placement/schedule.h"
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/text_table.h"
 
 namespace dtensor::examples {
 namespace {

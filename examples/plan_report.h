@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/plan.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor::examples {
 

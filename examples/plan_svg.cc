@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "dtensor/text_table.h"
+#include "dtensor/runtime/text_table.h"
 #include "examples/svg.h"
 
 namespace dtensor::examples {

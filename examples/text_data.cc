@@ -4,9 +4,9 @@
 #include <cmath>
 #include <functional>
 
+#include "dtensor/ops/kernels/philox.h"
+#include "dtensor/placement/error.h"
 #include "examples/text_file.h"
-#include "ops/kernels/philox.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dtensor/tensor.h"
+#include "dtensor/runtime/tensor.h"
 
 namespace dtensor::examples {
 

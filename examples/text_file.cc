@@ -9,8 +9,8 @@
 #include <cstring>
 #include <memory>
 
-#include "dtensor/program.h"
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/program.h"
 
 namespace dtensor::examples {
 namespace {

@@ -13,13 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "dtensor/comm_table.h"
-#include "dtensor/text_table.h"
+#include "dtensor/nn/generate.h"
+#include "dtensor/nn/pretrained.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/text_table.h"
 #include "examples/progress.h"
 #include "examples/trainer.h"
-#include "nn/generate.h"
-#include "nn/pretrained.h"
-#include "placement/error.h"
 
 namespace dtensor::examples {
 namespace {

@@ -1,6 +1,6 @@
 #include "examples/train_config.h"
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::examples {
 

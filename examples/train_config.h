@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/program.h"
-#include "nn/config.h"
-#include "nn/parallel.h"
+#include "dtensor/nn/config.h"
+#include "dtensor/nn/parallel.h"
+#include "dtensor/runtime/program.h"
 
 namespace dtensor::examples {
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "dtensor/autograd.h"
-#include "nn/clip.h"
-#include "nn/models.h"
-#include "ops/grad.h"
+#include "dtensor/nn/clip.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/runtime/autograd.h"
 
 namespace dtensor::examples {
 

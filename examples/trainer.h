@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "dtensor/rank_context.h"
+#include "dtensor/nn/language_model.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/schedule.h"
+#include "dtensor/runtime/rank_context.h"
 #include "examples/text_data.h"
 #include "examples/train_config.h"
-#include "nn/language_model.h"
-#include "nn/optimizer.h"
-#include "nn/schedule.h"
 
 namespace dtensor::examples {
 

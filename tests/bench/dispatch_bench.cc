@@ -5,13 +5,13 @@
 //   bazel run -c opt //tests/bench:dispatch_bench
 #include <benchmark/benchmark.h>
 
-#include "dtensor/runtime.h"
-#include "ops/contraction.h"
-#include "ops/functions.h"
-#include "ops/grad.h"
-#include "ops/kernels/kernels.h"
-#include "ops/pointwise.h"
-#include "ops/random.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "placement/choose.h"
-#include "placement/plan.h"
+#include "dtensor/placement/choose.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor {
 namespace {

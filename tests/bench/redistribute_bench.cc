@@ -14,9 +14,9 @@
 #include <tuple>
 #include <vector>
 
-#include "dtensor/runtime.h"
-#include "dtensor/text_table.h"
-#include "placement/schedule.h"
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/text_table.h"
 #include "tests/bench/redistribute_cases.h"
 
 namespace dtensor {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <memory>
 
-#include "dtensor/redistribute.h"
-#include "placement/error.h"
-#include "placement/schedule.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/runtime.h"
-#include "dtensor/text_table.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/text_table.h"
 #include "tests/bench/redistribute_cases.h"
 
 namespace dtensor {

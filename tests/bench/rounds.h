@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/comm/communicator.h"
+#include "dtensor/runtime/comm/communicator.h"
 
 namespace dtensor {
 

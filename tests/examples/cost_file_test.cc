@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 #include "tests/examples/running.h"
 
 namespace dtensor::examples {

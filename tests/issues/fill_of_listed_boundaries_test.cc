@@ -4,7 +4,7 @@
 // step.
 #include <gtest/gtest.h>
 
-#include "placement/plan.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor {
 namespace {

@@ -2,10 +2,10 @@
 // of which there is none, for an error message that was not needed.
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime.h"
-#include "ops/pointwise.h"
-#include "ops/random.h"
-#include "placement/error.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -2,10 +2,10 @@
 // that broadcast against their rows, and the kernel read past their end.
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime.h"
-#include "ops/all_ops.h"
-#include "ops/random.h"
-#include "placement/error.h"
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -1,11 +1,11 @@
-#include "nn/clip.h"
+#include "dtensor/nn/clip.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ops/random.h"
-#include "placement/error.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -1,8 +1,8 @@
-#include "nn/config.h"
+#include "dtensor/nn/config.h"
 
 #include <gtest/gtest.h>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
 namespace {

@@ -1,11 +1,11 @@
-#include "nn/generate.h"
+#include "dtensor/nn/generate.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "nn/models.h"
-#include "placement/error.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -7,12 +7,12 @@
 #include <map>
 #include <string>
 
-#include "dtensor/runtime.h"
-#include "nn/models.h"
-#include "ops/attention.h"
-#include "ops/contraction.h"
-#include "ops/grad.h"
-#include "ops/random.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/ops/attention.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
 namespace {

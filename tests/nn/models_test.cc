@@ -1,14 +1,14 @@
-#include "nn/models.h"
+#include "dtensor/nn/models.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "nn/clip.h"
-#include "nn/optimizer.h"
-#include "ops/grad.h"
-#include "ops/random.h"
-#include "placement/error.h"
+#include "dtensor/nn/clip.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -1,11 +1,11 @@
-#include "nn/module.h"
+#include "dtensor/nn/module.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "nn/models.h"
-#include "placement/error.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

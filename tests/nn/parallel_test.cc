@@ -1,8 +1,8 @@
-#include "nn/parallel.h"
+#include "dtensor/nn/parallel.h"
 
 #include <gtest/gtest.h>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/pretrained.h"
+#include "dtensor/nn/pretrained.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/io/safetensors.h"
-#include "nn/models.h"
-#include "placement/error.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/io/safetensors.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -1,4 +1,4 @@
-#include "nn/schedule.h"
+#include "dtensor/nn/schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,17 +1,17 @@
 // Tensors put together: every rank's parts end to end, with nothing sent.
-#include "ops/cat.h"
+#include "dtensor/ops/cat.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "dtensor/scopes.h"
-#include "ops/contraction.h"
-#include "ops/pointwise.h"
-#include "ops/slice.h"
-#include "ops/softmax.h"
-#include "ops/view.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/runtime/scopes.h"
 #include "tests/ops/parts_testing.h"
 
 namespace dtensor {

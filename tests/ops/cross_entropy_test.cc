@@ -1,6 +1,6 @@
-#include "ops/cross_entropy.h"
+#include "dtensor/ops/cross_entropy.h"
 
-#include "dtensor/allocator.h"
+#include "dtensor/runtime/allocator.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

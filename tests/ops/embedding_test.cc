@@ -1,4 +1,4 @@
-#include "ops/embedding.h"
+#include "dtensor/ops/embedding.h"
 
 #include "tests/ops/structured_testing.h"
 

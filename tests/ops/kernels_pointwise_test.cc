@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/functions.h"
-#include "ops/kernels/kernels.h"
-#include "ops/kernels/reference.h"
-#include "placement/error.h"
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/reference.h"
+#include "dtensor/placement/error.h"
 #include "tests/ops/kernels_testing.h"
 
 namespace dtensor::kernels {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/kernels/kernels.h"
-#include "ops/kernels/reference.h"
-#include "placement/error.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/reference.h"
+#include "dtensor/placement/error.h"
 #include "tests/ops/kernels_testing.h"
 
 namespace dtensor::kernels {

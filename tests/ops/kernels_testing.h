@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/shape.h"
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/shape.h"
 
 namespace dtensor::kernels {
 

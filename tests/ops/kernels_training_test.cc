@@ -5,10 +5,10 @@
 #include <numeric>
 #include <vector>
 
-#include "ops/kernels/kernels.h"
-#include "ops/kernels/philox.h"
-#include "ops/kernels/reference.h"
-#include "placement/error.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/kernels/philox.h"
+#include "dtensor/ops/kernels/reference.h"
+#include "dtensor/placement/error.h"
 #include "tests/ops/kernels_testing.h"
 
 namespace dtensor::kernels {

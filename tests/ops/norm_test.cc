@@ -1,4 +1,4 @@
-#include "ops/norm.h"
+#include "dtensor/ops/norm.h"
 
 #include "tests/ops/structured_testing.h"
 

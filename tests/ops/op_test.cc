@@ -1,17 +1,17 @@
 // What apply() does for every operator alike.
-#include "ops/op.h"
+#include "dtensor/ops/op.h"
 
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime.h"
-#include "dtensor/scopes.h"
-#include "ops/contraction.h"
-#include "ops/grad.h"
-#include "ops/pointwise.h"
-#include "ops/random.h"
-#include "ops/softmax.h"
-#include "ops/view.h"
-#include "placement/error.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
 
 namespace dtensor {
 namespace {

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime.h"
-#include "ops/contraction.h"
-#include "ops/cross_entropy.h"
-#include "ops/grad.h"
-#include "ops/pointwise.h"
-#include "ops/random.h"
-#include "ops/reduce.h"
-#include "ops/slice.h"
-#include "ops/view.h"
-#include "placement/error.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
 namespace {

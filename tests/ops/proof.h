@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/op.h"
+#include "dtensor/ops/op.h"
 
 namespace dtensor::proof {
 

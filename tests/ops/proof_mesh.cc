@@ -6,8 +6,8 @@
 #include <random>
 #include <utility>
 
-#include "dtensor/runtime.h"
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof_run.h"
 
 namespace dtensor::proof {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "dtensor/runtime.h"
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_values.h"
 

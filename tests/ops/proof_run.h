@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/op.h"
+#include "dtensor/ops/op.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_values.h"
 

@@ -5,7 +5,7 @@
 
 #include <iostream>
 
-#include "ops/all_ops.h"
+#include "dtensor/ops/all_ops.h"
 #include "tests/ops/proof_golden.h"
 
 namespace dtensor {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor::proof {
 namespace {

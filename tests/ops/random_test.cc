@@ -1,4 +1,4 @@
-#include "ops/random.h"
+#include "dtensor/ops/random.h"
 
 #include "tests/ops/structured_testing.h"
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime.h"
-#include "placement/error.h"
-#include "placement/rule.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/rule.h"
+#include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_golden.h"
 

@@ -1,15 +1,15 @@
 // Windows keep their owners: against one device, with nothing sent.
-#include "ops/slice.h"
+#include "dtensor/ops/slice.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "dtensor/scopes.h"
-#include "ops/cat.h"
-#include "ops/pointwise.h"
-#include "ops/view.h"
+#include "dtensor/ops/cat.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/runtime/scopes.h"
 #include "tests/ops/parts_testing.h"
 
 namespace dtensor {

@@ -1,4 +1,4 @@
-#include "ops/softmax.h"
+#include "dtensor/ops/softmax.h"
 
 #include "tests/ops/structured_testing.h"
 

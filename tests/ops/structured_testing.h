@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/dist_tensor.h"
-#include "dtensor/runtime.h"
-#include "ops/contraction.h"
-#include "ops/grad.h"
-#include "ops/pointwise.h"
-#include "placement/error.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor::testing {
 

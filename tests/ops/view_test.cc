@@ -1,12 +1,12 @@
 // Shapes: free where the new one can say the layout, refused or moved where it
 // cannot; against one device.
-#include "ops/view.h"
+#include "dtensor/ops/view.h"
 
 #include <algorithm>
 #include <optional>
 #include <set>
 
-#include "dtensor/scopes.h"
+#include "dtensor/runtime/scopes.h"
 #include "tests/ops/parts_testing.h"
 
 namespace dtensor {

@@ -1,4 +1,4 @@
-#include "placement/assignment.h"
+#include "dtensor/placement/assignment.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <numeric>
 #include <random>
 
-#include "placement/error.h"
-#include "placement/plan.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor {
 namespace {

@@ -1,5 +1,5 @@
 // Which assignment an operator takes.
-#include "placement/choose.h"
+#include "dtensor/placement/choose.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

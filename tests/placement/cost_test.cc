@@ -1,4 +1,4 @@
-#include "placement/cost.h"
+#include "dtensor/placement/cost.h"
 
 #include <gtest/gtest.h>
 

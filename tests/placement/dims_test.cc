@@ -1,5 +1,5 @@
 // Dims made from Dims, against sets of indices.
-#include "placement/dims.h"
+#include "dtensor/placement/dims.h"
 
 #include <gtest/gtest.h>
 

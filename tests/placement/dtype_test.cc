@@ -1,4 +1,4 @@
-#include "placement/dtype.h"
+#include "dtensor/placement/dtype.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "placement/layout.h"
+#include "dtensor/placement/layout.h"
 
 namespace dtensor::testing {
 

@@ -1,11 +1,11 @@
-#include "placement/layout.h"
+#include "dtensor/placement/layout.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <set>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "placement/error.h"
-#include "placement/layout.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/layout.h"
 
 namespace dtensor {
 namespace {

@@ -1,4 +1,4 @@
-#include "placement/mesh.h"
+#include "dtensor/placement/mesh.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "placement/layout.h"
-#include "placement/mesh.h"
-#include "placement/spec.h"
-#include "placement/split.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/placement/mesh.h"
+#include "dtensor/placement/spec.h"
+#include "dtensor/placement/split.h"
 
 namespace dtensor {
 namespace {

@@ -1,4 +1,4 @@
-#include "placement/panels.h"
+#include "dtensor/placement/panels.h"
 
 #include <gtest/gtest.h>
 

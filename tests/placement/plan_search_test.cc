@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/plan.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor {
 namespace {

@@ -1,7 +1,7 @@
 // Plans against a simulator: every pair of layouts on small meshes. The steps
 // are carried out here on sets of indices and small integers, by this file's
 // own reading of what each kind of step means and what it moves.
-#include "placement/plan.h"
+#include "dtensor/placement/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

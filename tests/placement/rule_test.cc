@@ -1,6 +1,6 @@
 // The rule language: its text, its layouts against brute force, the gradients
 // of contractions.
-#include "placement/rule.h"
+#include "dtensor/placement/rule.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -1,5 +1,5 @@
 // Every schedule against a brute force over all indices.
-#include "placement/schedule.h"
+#include "dtensor/placement/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -1,11 +1,11 @@
-#include "placement/shape.h"
+#include "dtensor/placement/shape.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <numeric>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -1,4 +1,4 @@
-#include "placement/spec.h"
+#include "dtensor/placement/spec.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -1,11 +1,11 @@
-#include "placement/split.h"
+#include "dtensor/placement/split.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <set>
 
-#include "placement/error.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {

@@ -1,0 +1,27 @@
+// Causal self-attention with grouped queries.
+#pragma once
+#include "dtensor/nn/linear.h"
+
+namespace dtensor::nn {
+
+struct AttentionConfig {
+  int64_t hidden = 0, heads = 0, kv_heads = 0;
+  bool bias = true;
+  double rope_theta = 0;  // 0: no rotary embedding
+};
+
+// q_proj [heads * d, hidden], k_proj and v_proj [kv_heads * d, hidden], o_proj
+// [hidden, heads * d]. Split by heads (granule d) over any number of ranks, a
+// rank computes on its own query heads and the kv heads that they use.
+class Attention : public Module {
+ public:
+  Attention(const Scope& at, const AttentionConfig&);
+  // [b, s, hidden] -> the same.
+  DistTensor forward(const DistTensor& x) const;
+
+ private:
+  AttentionConfig config_;
+  const Linear &q_proj_, &k_proj_, &v_proj_, &o_proj_;
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,39 @@
+#include "dtensor/nn/block.h"
+
+#include "dtensor/ops/pointwise.h"
+
+namespace dtensor::nn {
+
+GPTBlock::GPTBlock(const Scope& at, const ModelConfig& c)
+    : Module(at),
+      ln_1_(add<LayerNorm>("ln_1", c.hidden)),
+      attn_(add<Attention>("attn", AttentionConfig{.hidden = c.hidden,
+                                                   .heads = c.heads,
+                                                   .kv_heads = c.kv()})),
+      ln_2_(add<LayerNorm>("ln_2", c.hidden)),
+      mlp_(add<MLP>("mlp", c.hidden, c.ffn_size())) {}
+
+DistTensor GPTBlock::forward(const DistTensor& x) const {
+  const DistTensor y = x + attn_.forward(ln_1_.forward(x));
+  return y + mlp_.forward(ln_2_.forward(y));
+}
+
+LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
+    : Module(at),
+      input_layernorm_(add<RMSNorm>("input_layernorm", c.hidden)),
+      self_attn_(add<Attention>("self_attn",
+                                AttentionConfig{.hidden = c.hidden,
+                                                .heads = c.heads,
+                                                .kv_heads = c.kv(),
+                                                .bias = false,
+                                                .rope_theta = c.rope_theta})),
+      post_attention_layernorm_(
+          add<RMSNorm>("post_attention_layernorm", c.hidden)),
+      mlp_(add<SwiGLU>("mlp", c.hidden, c.ffn_size())) {}
+
+DistTensor LlamaBlock::forward(const DistTensor& x) const {
+  const DistTensor y = x + self_attn_.forward(input_layernorm_.forward(x));
+  return y + mlp_.forward(post_attention_layernorm_.forward(y));
+}
+
+}  // namespace dtensor::nn

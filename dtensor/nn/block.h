@@ -1,0 +1,36 @@
+// The transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+#pragma once
+#include "dtensor/nn/attention.h"
+#include "dtensor/nn/config.h"
+#include "dtensor/nn/mlp.h"
+#include "dtensor/nn/norm.h"
+
+namespace dtensor::nn {
+
+// ln_1, attn, ln_2, mlp.
+class GPTBlock : public Module {
+ public:
+  GPTBlock(const Scope& at, const ModelConfig&);
+  DistTensor forward(const DistTensor& x) const;
+
+ private:
+  const LayerNorm& ln_1_;
+  const Attention& attn_;
+  const LayerNorm& ln_2_;
+  const MLP& mlp_;
+};
+
+// input_layernorm, self_attn, post_attention_layernorm, mlp.
+class LlamaBlock : public Module {
+ public:
+  LlamaBlock(const Scope& at, const ModelConfig&);
+  DistTensor forward(const DistTensor& x) const;
+
+ private:
+  const RMSNorm& input_layernorm_;
+  const Attention& self_attn_;
+  const RMSNorm& post_attention_layernorm_;
+  const SwiGLU& mlp_;
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,59 @@
+#include "dtensor/nn/config.h"
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor::nn {
+namespace {
+
+// The nearest multiples of m around n, for what to write instead.
+std::string around(int64_t n, int64_t m) {
+  const int64_t below = n / m * m;
+  if (below == 0) return fmt::format("{}", m);
+  return fmt::format("{} or {}", below, below + m);
+}
+
+void check_positive(const char* what, int64_t n, int64_t most) {
+  DT_CHECK(n >= 1, "model", "{} is {}; it must be at least 1", what, n);
+  DT_CHECK(n <= most, "model", "{} is {}; it must be at most {}", what, n,
+           most);
+}
+
+}  // namespace
+
+void ModelConfig::validate() const {
+  const bool gpt = name == "gpt";
+  DT_CHECK(gpt || name == "llama", "model",
+           "there is no model \"{}\"; write gpt or llama", name);
+  // Far beyond what any machine holds, and such that no product of two of them
+  // and a few small numbers overflows.
+  constexpr int64_t kMost = int64_t{1} << 28;
+  check_positive("layers", layers, 100'000);
+  check_positive("hidden", hidden, kMost);
+  check_positive("heads", heads, kMost);
+  check_positive("seq", seq, kMost);
+  check_positive("vocab", vocab, kMost);
+  if (ffn) check_positive("ffn", ffn, kMost);
+  if (kv_heads) check_positive("kv-heads", kv_heads, kMost);
+  DT_CHECK(hidden % heads == 0, "model",
+           "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
+           heads, around(hidden, heads));
+  DT_CHECK(!gpt || !kv_heads, "model",
+           "kv-heads {} is for llama alone; gpt has as many as heads ({})",
+           kv_heads, heads);
+  DT_CHECK(heads % kv() == 0, "model",
+           "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
+           heads, kv_heads, heads);
+  DT_CHECK(
+      gpt || head_dim() % 2 == 0, "model",
+      "llama rotates pairs, and a head of hidden {} / heads {} = {} is odd; "
+      "write hidden {}",
+      hidden, heads, head_dim(), around(hidden, 2 * heads));
+  DT_CHECK(is_float(dtype), "model",
+           "dtype {} cannot be trained; write f32, f64 "
+           "or bf16",
+           dtensor::name(dtype));
+  DT_CHECK(rope_theta > 0 && rope_theta <= 1e300, "model",
+           "rope theta is {}; it must be a positive number", rope_theta);
+}
+
+}  // namespace dtensor::nn

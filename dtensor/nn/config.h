@@ -1,0 +1,38 @@
+// The numbers that make a language model.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "dtensor/placement/dtype.h"
+
+namespace dtensor::nn {
+
+struct ModelConfig {
+  std::string name = "gpt";  // or "llama"
+  int64_t layers = 4;
+  int64_t hidden = 256;
+  int64_t heads = 8;
+  int64_t kv_heads = 0;  // 0: as many as heads. Llama only.
+  int64_t ffn = 0;       // 0: gpt 4 x hidden; llama 8/3 x hidden, rounded up to
+                         // a multiple of 8
+  int64_t seq = 128;     // the longest sequence
+  int64_t vocab = 256;
+  DType dtype = DType::kF32;
+  double rope_theta = 10000;  // llama
+
+  // Throws Error, a sentence with the values and what to write instead, unless
+  // name is known, every size positive, hidden a multiple of heads, heads of
+  // kv_heads, llama's head size even, kv_heads not given for gpt, and dtype a
+  // float.
+  void validate() const;
+
+  // With the defaults filled in. REQUIRE: validate() passes.
+  int64_t head_dim() const { return hidden / heads; }
+  int64_t kv() const { return kv_heads ? kv_heads : heads; }
+  int64_t ffn_size() const {
+    if (ffn) return ffn;
+    return name == "gpt" ? 4 * hidden : ((8 * hidden + 2) / 3 + 7) / 8 * 8;
+  }
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,25 @@
+#include "dtensor/nn/embedding.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/embedding.h"
+#include "dtensor/ops/slice.h"
+
+namespace dtensor::nn {
+
+Embedding::Embedding(const Scope& at, int64_t rows, int64_t hidden)
+    : Module(at),
+      weight_(add_parameter("weight", {rows, hidden}, Init::normal(0.02))) {}
+
+DistTensor Embedding::forward(const DistTensor& ids) const {
+  return dtensor::embedding(weight_, ids);
+}
+
+DistTensor Embedding::first(int64_t n) const {
+  return n == weight_.size(0) ? weight_ : slice(weight_, 0, 0, n);
+}
+
+DistTensor Embedding::attend(const DistTensor& x) const {
+  return einsum("...h,vh->...v", {x, weight_});
+}
+
+}  // namespace dtensor::nn

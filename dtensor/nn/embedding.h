@@ -1,0 +1,21 @@
+// A table of rows, looked up by number.
+#pragma once
+#include "dtensor/nn/module.h"
+
+namespace dtensor::nn {
+
+class Embedding : public Module {
+ public:
+  Embedding(const Scope& at, int64_t rows, int64_t hidden);
+  // ids [...] -> [..., hidden].
+  DistTensor forward(const DistTensor& ids) const;
+  // Rows 0 to n-1, [n, hidden]: position embeddings.
+  DistTensor first(int64_t n) const;
+  // x [b, s, hidden] times the table's transpose, [b, s, rows]: a tied head.
+  DistTensor attend(const DistTensor& x) const;
+
+ private:
+  DistTensor weight_;
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,19 @@
+#include "dtensor/nn/linear.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+
+namespace dtensor::nn {
+
+Linear::Linear(const Scope& at, int64_t in, int64_t out, bool bias)
+    : Module(at),
+      weight_(add_parameter("weight", {out, in}, Init::fan_in(in))) {
+  if (bias) bias_ = add_parameter("bias", {out}, Init::zeros());
+}
+
+DistTensor Linear::forward(const DistTensor& x) const {
+  const DistTensor y = einsum("...i,oi->...o", {x, weight_});
+  return bias_.defined() ? y + bias_ : y;
+}
+
+}  // namespace dtensor::nn

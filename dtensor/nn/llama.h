@@ -1,0 +1,28 @@
+// Llama: RMS norm before, rotary positions, SwiGLU, grouped queries, a head of
+// its own.
+#pragma once
+#include <vector>
+
+#include "dtensor/nn/block.h"
+#include "dtensor/nn/embedding.h"
+#include "dtensor/nn/language_model.h"
+
+namespace dtensor::nn {
+
+// Parameters: model.embed_tokens, model.layers.N (input_layernorm,
+// self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj),
+// model.norm, lm_head.
+class Llama : public LanguageModel {
+ public:
+  Llama(const Scope& at, const ModelConfig&);
+  DistTensor features(const DistTensor& tokens) const override;
+  DistTensor head(const DistTensor& features) const override;
+
+ private:
+  const Embedding& embed_tokens_;
+  std::vector<const LlamaBlock*> blocks_;
+  const RMSNorm* norm_;
+  const Linear* lm_head_;
+};
+
+}  // namespace dtensor::nn

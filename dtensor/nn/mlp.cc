@@ -1,0 +1,26 @@
+#include "dtensor/nn/mlp.h"
+
+#include "dtensor/ops/pointwise.h"
+
+namespace dtensor::nn {
+
+MLP::MLP(const Scope& at, int64_t hidden, int64_t ffn)
+    : Module(at),
+      c_fc_(add<Linear>("c_fc", hidden, ffn)),
+      c_proj_(add<Linear>("c_proj", ffn, hidden)) {}
+
+DistTensor MLP::forward(const DistTensor& x) const {
+  return c_proj_.forward(gelu_tanh(c_fc_.forward(x)));
+}
+
+SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)
+    : Module(at),
+      gate_proj_(add<Linear>("gate_proj", hidden, ffn, false)),
+      up_proj_(add<Linear>("up_proj", hidden, ffn, false)),
+      down_proj_(add<Linear>("down_proj", ffn, hidden, false)) {}
+
+DistTensor SwiGLU::forward(const DistTensor& x) const {
+  return down_proj_.forward(silu(gate_proj_.forward(x)) * up_proj_.forward(x));
+}
+
+}  // namespace dtensor::nn

@@ -1,0 +1,87 @@
+// A module: named parameters, and modules inside it.
+//
+//   class MLP : public Module {
+//    public:
+//     MLP(const Scope& at, int64_t hidden, int64_t ffn)
+//         : Module(at),
+//           up_(add<Linear>("up", hidden, ffn)),
+//           down_(add<Linear>("down", ffn, hidden)) {}
+//     DistTensor forward(const DistTensor& x) const {
+//       return down_.forward(gelu(up_.forward(x)));
+//     }
+//
+//    private:
+//     const Linear &up_, &down_;
+//   };
+//
+// A forward is ordinary code on DistTensors and knows of no mesh; the layouts
+// of the parameters (parallel.h) decide what is sent.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/nn/init.h"
+#include "dtensor/nn/parallel.h"
+#include "dtensor/runtime/dist_tensor.h"
+
+namespace dtensor::nn {
+
+// Where a module is made: its dotted path, and what its parameters need.
+struct Scope {
+  Mesh mesh;
+  std::shared_ptr<const ParallelPlan> plan;  // null: all replicated
+  DType dtype = DType::kF32;
+  uint64_t seed = 0;
+  std::string path = {};
+
+  Scope operator/(std::string_view child) const;
+};
+
+struct NamedParameter {
+  std::string name;  // dotted: "transformer.h.0.mlp.c_fc.weight"
+  DistTensor tensor;
+};
+
+class Module {
+ public:
+  explicit Module(Scope at) : scope_(std::move(at)) {}
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // This module's, then those of the modules inside, in the order in which
+  // they were made. A parameter that is used twice is listed once.
+  std::vector<NamedParameter> named_parameters() const;
+  std::vector<DistTensor> parameters() const;
+  // Throws Error that lists the names there are.
+  DistTensor parameter(std::string_view name) const;
+  const Mesh& mesh() const { return scope_.mesh; }
+  DType dtype() const { return scope_.dtype; }
+  const std::string& path() const { return scope_.path; }
+
+ protected:
+  // A module inside this one, made with (scope, args...) and owned by this.
+  template <class M, class... Args>
+  M& add(std::string_view name, Args&&... args) {
+    auto child =
+        std::make_unique<M>(scope_ / name, std::forward<Args>(args)...);
+    M& ref = *child;
+    children_.push_back(std::move(child));
+    return ref;
+  }
+  // A parameter of this module: stationary, in the layout that the plan gives
+  // its full name. Throws Error when the name is taken.
+  DistTensor add_parameter(std::string_view name, const Shape&, const Init&);
+
+ private:
+  void collect(std::vector<NamedParameter>&) const;
+  Scope scope_;
+  std::vector<NamedParameter> own_;
+  std::vector<std::unique_ptr<Module>> children_;
+};
+
+}  // namespace dtensor::nn

@@ -1,0 +1,87 @@
+#include "dtensor/nn/parallel.h"
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor::nn {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  // The classic two-pointer walk: on a mismatch the last star takes one more.
+  size_t p = 0, n = 0, star = std::string_view::npos, retry = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Layout layout_of(const ParallelPlan& plan, std::string_view name,
+                 const Mesh& mesh, const Shape& shape) {
+  for (const auto& [pattern, placements] : plan) {
+    if (!matches(pattern, name)) continue;
+    Layout layout;
+    try {
+      layout = placements.resolve(mesh, shape);
+    } catch (const Error& e) {
+      fail("plan", "\"{}\" does not fit parameter {} {}: {}", pattern, name,
+           to_string(shape), e.what());
+    }
+    DT_CHECK(layout.partials.empty(), "plan",
+             "\"{}\" would make parameter {} partial; write R or S<dim>",
+             pattern, name);
+    return layout;
+  }
+  return Layout::replicated(shape);
+}
+
+ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
+  const int64_t d = config.head_dim();
+  const auto on = [&](Placement p) -> Placements { return {{axis, p}}; };
+  // Heads stay whole: a boundary falls between two of them.
+  ParallelPlan plan = {
+      {"*.q_proj.*", on(Shard(0, d))},
+      {"*.k_proj.*", on(Shard(0, d))},
+      {"*.v_proj.*", on(Shard(0, d))},
+      {"*.o_proj.weight", on(Shard(1, d))},
+  };
+  if (config.name == "gpt") {
+    plan.insert(plan.end(), {{"*.wte.weight", on(Shard(0))},
+                             {"*.c_fc.*", on(Shard(0))},
+                             {"*.c_proj.weight", on(Shard(1))}});
+  } else {
+    plan.insert(plan.end(), {{"*.embed_tokens.weight", on(Shard(0))},
+                             {"*.gate_proj.weight", on(Shard(0))},
+                             {"*.up_proj.weight", on(Shard(0))},
+                             {"*.down_proj.weight", on(Shard(1))},
+                             {"lm_head.weight", on(Shard(0))}});
+  }
+  return plan;
+}
+
+ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
+  for (int a = 0; a < mesh.num_axes(); ++a) {
+    const std::string& axis = mesh.axis_name(a);
+    DT_CHECK(
+        axis == "dp" || axis == "tp", "plan",
+        "mesh {} has an axis \"{}\", and a model knows dp (splits the batch) "
+        "and tp (splits the model); write dp={} or tp={}",
+        mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
+  }
+  return mesh.has_axis("tp") ? tensor_parallel(config) : ParallelPlan{};
+}
+
+Placements batch_placements(const Mesh& mesh, std::string_view axis) {
+  if (!mesh.has_axis(axis)) return {};
+  return {{axis, Shard(0)}};
+}
+
+}  // namespace dtensor::nn

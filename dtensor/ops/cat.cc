@@ -1,0 +1,168 @@
+#include "dtensor/ops/cat.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/index_op.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+constexpr size_t kAtOnce = 16;  // the most inputs of an operator
+
+// attrs.i is the dimension.
+class Cat : public IndexOp {
+ public:
+  Cat() : IndexOp("cat") {}
+
+  // All pieces lie as one of them does, but for the dimension in question: of
+  // that, each keeps what it has, or is cut as that one is, whichever is
+  // cheaper. Of the candidates the cheapest wins: what has to be sent now, and
+  // the reduction that a partial result puts off. Ties go to fewer steps, then
+  // to the first, with the stationary and the largest first.
+  std::optional<Decision> decide(std::span<const OpInput> in,
+                                 const Attrs& attrs) const override {
+    const auto dim = static_cast<size_t>(attrs.i[0]);
+    check_shapes(in, dim);
+    std::vector<const Spec*> pieces;
+    for (const OpInput& piece : in) pieces.push_back(settled(piece.spec));
+    std::optional<Decision> best;
+    for (size_t b : operand_order(in)) {
+      Decision d;
+      Choice& c = d.choice;
+      const Spec* like = pieces[b];
+      const Mesh& mesh = like->mesh();
+      const AxisMask along = like->layout().dims[dim].axes();
+      const AxisMask taken =
+          (like->split_axes() & ~along) | like->partial_axes();
+      Layout layout = like->layout();
+      std::vector<Dim> segments;
+      for (size_t i = 0; i < in.size(); ++i) {
+        const Dim& own = pieces[i]->layout().dims[dim];
+        const Spec* needed = nullptr;
+        int64_t time = 0;
+        for (const Dim& kept :
+             {restricted(own, mesh, ~taken), balanced(own.size(), along)}) {
+          layout.dims[dim] = kept;
+          const Spec* s = pieces[i]->with(layout);
+          int64_t t = planner().plan(in[i].spec, s).time_ps;
+          if (!needed || t < time) needed = s, time = t;
+        }
+        const Plan& plan = planner().plan(in[i].spec, needed);
+        c.comm_ps += time;
+        c.steps += static_cast<int>(plan.steps.size());
+        c.feasible &= !in[i].stationary || !plan.communicates();
+        segments.push_back(needed->layout().dims[dim]);
+        d.in.push_back(needed);
+      }
+      layout.dims[dim] = Dim::concat(std::move(segments));
+      Shape shape = like->shape();
+      shape[static_cast<int>(dim)] = layout.dims[dim].size();
+      const Spec* out = Spec::get(mesh, shape, layout, like->dtype());
+      d.out = {out};
+      layout.partials.clear();
+      c.reduce_ps = planner().plan(out, out->with(layout)).time_ps;
+      c.in = d.in, c.out = d.out;
+      if (c.feasible && (!best || c.total_ps() < best->choice.total_ps() ||
+                         (c.total_ps() == best->choice.total_ps() &&
+                          c.steps < best->choice.steps)))
+        best = std::move(d);
+    }
+    DT_CHECK(best.has_value(), name(),
+             "no way to put {} and {} other pieces together without sending a "
+             "parameter; redistribute one of them first",
+             in[0].spec->to_string(), in.size() - 1);
+    return best;
+  }
+
+  void compute(Compute& c) const override {
+    int dim = static_cast<int>(c.attrs.i[0]);
+    c.launch([&] {
+      int64_t at = 0;
+      for (const Tensor& t : c.in) {
+        int64_t n = t.shape()[dim];
+        c.out[0].slice(dim, at, at + n).copy_from(t);
+        at += n;
+      }
+    });
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    std::vector<DistTensor> grads(g.inputs.size());
+    int dim = static_cast<int>(g.attrs.i[0]);
+    int64_t at = 0;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      int64_t n = g.decision->in[i]->shape()[dim];
+      if (g.needed[i]) grads[i] = narrow(g.cotangents[0], dim, at, n);
+      at += n;
+    }
+    return grads;
+  }
+  std::vector<Sample> samples() const override {
+    Sample columns, rows;
+    columns.inputs = {{Shape{5, 2}}, {Shape{5, 3}}};
+    columns.attrs.i = {1};
+    rows.inputs = {{Shape{3, 2}}, {Shape{1, 2}}, {Shape{4, 2}}};
+    rows.attrs.i = {0};
+    return {columns, rows};
+  }
+
+ private:
+  static Planner& planner() { return RankContext::current().planner; }
+
+  void check_shapes(std::span<const OpInput> in, size_t dim) const {
+    for (const OpInput& piece : in) {
+      Shape a = in[0].spec->shape(), b = piece.spec->shape();
+      bool fits = a.size() == b.size();
+      if (fits) a[static_cast<int>(dim)] = b[static_cast<int>(dim)];
+      DT_CHECK(fits && a == b, name(),
+               "{} and {} may differ in dimension {} alone",
+               in[0].spec->to_string(), piece.spec->to_string(), dim);
+      DT_CHECK(in[0].spec->dtype() == piece.spec->dtype(), name(),
+               "{} and {} have two types; cast them to one",
+               in[0].spec->to_string(), piece.spec->to_string());
+    }
+  }
+};
+
+const Cat& cat_op() {
+  static const Cat op;
+  return op;
+}
+
+}  // namespace
+
+std::vector<const Op*> cat_ops() { return {&cat_op()}; }
+
+DistTensor cat(const std::vector<DistTensor>& pieces, int dim) {
+  DT_CHECK(!pieces.empty(), "cat", "there is nothing to put together");
+  if (pieces.size() == 1) return pieces[0];
+  int d = normalize_dim(dim, pieces[0].ndim(), "cat");
+  if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, Attrs{{d}});
+  std::vector<DistTensor> fewer;
+  for (auto from = pieces.begin(); from != pieces.end();) {
+    auto to = pieces.end() - from > static_cast<int64_t>(kAtOnce)
+                  ? from + kAtOnce
+                  : pieces.end();
+    fewer.push_back(cat({from, to}, d));
+    from = to;
+  }
+  return cat(fewer, d);
+}
+
+DistTensor stack(const std::vector<DistTensor>& pieces, int dim) {
+  DT_CHECK(!pieces.empty(), "stack", "there is nothing to put together");
+  int d = normalize_dim(dim, pieces[0].ndim() + 1, "stack");
+  std::vector<DistTensor> thick;
+  for (const DistTensor& p : pieces) {
+    DT_CHECK(p.shape() == pieces[0].shape(), "stack",
+             "{} and {} have different shapes; expand or slice one of them",
+             pieces[0].spec()->to_string(), p.spec()->to_string());
+    thick.push_back(unsqueeze(p, d));
+  }
+  return cat(thick, d);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,42 @@
+// Sums of products: everything that einsum can say.
+//
+// C[m,n] = sum_k A[m,k] B[k,n] is the rule "...mk,...kn->...mn"; shape,
+// layouts, flops and gradient follow from it. sum, expand and permute are
+// contractions of one operand.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "dtensor/ops/op.h"
+
+namespace dtensor {
+
+// NumPy's matmul of two tensors of at least 2 dimensions.
+DistTensor matmul(const DistTensor&, const DistTensor&);
+DistTensor bmm(const DistTensor&, const DistTensor&);
+// "bshd,bthd->bhst"; spaces are ignored; no index twice in one operand. More
+// than two operands are contracted from the left.
+DistTensor einsum(std::string_view rule, const std::vector<DistTensor>&);
+
+// Over the given dimensions (all when empty); removed unless keepdim.
+DistTensor sum(const DistTensor&, std::vector<int> dims = {},
+               bool keepdim = false);
+DistTensor mean(const DistTensor&, std::vector<int> dims = {},
+                bool keepdim = false);
+
+// The sum over the dimensions that broadcasting from `shape` to x's repeated:
+// the gradient of a broadcast.
+DistTensor sum_to(const DistTensor& x, const Shape& shape);
+
+// For the list of operators.
+const Op& matmul_op();
+std::vector<const Op*> contraction_ops();
+
+// The contraction of that rule; made once. A gradient passes its forward's
+// assignment and the sizes of the factors that only the output has.
+DistTensor contract(const Rule&, std::span<const DistTensor> operands,
+                    const std::vector<std::pair<char, int64_t>>& sizes = {},
+                    const Assignment* assignment = nullptr,
+                    std::string_view name = "einsum");
+
+}  // namespace dtensor

@@ -1,0 +1,312 @@
+#include "dtensor/ops/cross_entropy.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using Values = SampleInput::Values;
+
+// Attributes: i = {ignore_index}, d = {label smoothing}.
+std::vector<Attrs> sample_attrs() {
+  return {{{-100}, {0.0}}, {{2}, {0.1}}, {{0}, {1.0}}};
+}
+const Shape kSampleLogits[] = {{3, 5}, {5, 7}, {2, 3, 5}, {7}, {5, 1}};
+
+void check_targets(std::string_view op, const std::vector<Shape>& shapes) {
+  Shape rows = shapes[0];
+  DT_CHECK(!rows.empty(), op, "the logits are a scalar, not [..., classes]");
+  rows.pop_back();
+  DT_CHECK(
+      shapes[1] == rows, op,
+      "targets of shape {} do not fit logits of shape {}; write targets of "
+      "shape {}",
+      to_string(shapes[1]), to_string(shapes[0]), to_string(rows));
+}
+
+void check_dtypes(std::string_view op, std::span<const DType> in) {
+  check_float(op, in[0]);
+  DT_CHECK(in[1] == DType::kI32 || in[1] == DType::kI64, op,
+           "the targets are {}; only i32 and i64 will do: write cast(targets, "
+           "DType::kI64)",
+           name(in[1]));
+}
+
+// What this rank holds of the logits: rows, and their columns in the whole
+// vocabulary.
+struct Part {
+  explicit Part(Compute& c)
+      : type(c.in[0].dtype()),
+        stat(kernels::stat_of(type)),
+        logits(c.in[0]),
+        targets(c.in[1].to_contiguous()),
+        columns(c.ranges_of('v')),
+        rows({logits.rows}) {}
+
+  // fn(columns, where they begin in a row).
+  template <class Fn>
+  void for_ranges(Fn&& fn) const {
+    int64_t at = 0;
+    for (const Interval& range : columns) {
+      fn(range, at * size_of(type));
+      at += range.size();
+    }
+  }
+  // Which targets count.
+  Tensor valid(Compute& c) const {
+    Tensor ignored = Tensor::full(targets.shape(), targets.dtype(),
+                                  static_cast<double>(c.attrs.i[0]));
+    Tensor result = c.scratch(rows, DType::kBool);
+    c.launch([&] {
+      row_binary(fn::binary_index_of<fn::Ne>, targets, ignored, result);
+    });
+    return result;
+  }
+
+  DType type, stat;
+  Rows logits;
+  Tensor targets;
+  IntervalList columns;
+  Shape rows;
+};
+
+// logits, targets, max, log_sum, dloss -> dlogits.
+class CrossEntropyBackward : public Op {
+ public:
+  CrossEntropyBackward() : Op("cross_entropy_backward") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    check_targets(name(), shapes);
+    check_rows(name(), shapes, 1);
+    return BoundRule(Rule("...v~,...,...,...,...->...v | linear 4"), shapes,
+                     name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_dtypes(name(), in);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : kSampleLogits)
+      for (const Attrs& attrs : sample_attrs()) {
+        Shape rows = x;
+        rows.pop_back();
+        list.push_back(
+            {{{x}, {rows, Values::kIndex, x.back()}, {rows}, {rows}, {rows}},
+             attrs,
+             true});
+      }
+    return list;
+  }
+  bool differentiable() const override { return false; }
+
+  void compute(Compute& c) const override {
+    const Part p(c);
+    const Tensor max = c.in[2].to_contiguous(),
+                 log_sum = c.in[3].to_contiguous(),
+                 dloss = c.in[4].to_contiguous();
+    const Tensor valid = p.valid(c);
+    Tensor scale = Tensor::full(p.rows, p.stat, 0);
+    c.launch([&] {
+      row_where(valid, dloss, scale, scale);
+      kernels::CeBackward a;
+      a.rows = p.logits.rows;
+      a.stride = p.logits.stride;
+      a.max = max.data();
+      a.log_sum = log_sum.data();
+      a.targets = p.targets.data();
+      a.scale = scale.data();
+      a.smoothing = c.attrs.d[0];
+      a.vocabulary = c.global_size('v');
+      a.dlogits_stride = p.logits.n;
+      p.for_ranges([&](Interval range, int64_t offset) {
+        a.logits = static_cast<const char*>(p.logits.data()) + offset;
+        a.dlogits = static_cast<char*>(c.out[0].data()) + offset;
+        a.lo = range.lo;
+        a.hi = range.hi;
+        kernels::ce_backward(nullptr, p.type, p.targets.dtype(), a);
+      });
+    });
+  }
+};
+
+const Op& backward_op() {
+  static const CrossEntropyBackward op;
+  return op;
+}
+
+// logits, targets -> the loss of each row, and what the gradient needs: its
+// largest logit, and the log of its sum of exp(logit - max).
+class CrossEntropy : public Op {
+ public:
+  CrossEntropy() : Op("cross_entropy") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    check_targets(name(), shapes);
+    return BoundRule(Rule("...v~,...->...,...,..."), shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_dtypes(name(), in);
+    return std::vector<DType>(3, kernels::stat_of(in[0]));
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : kSampleLogits)
+      for (const Attrs& attrs : sample_attrs()) {
+        Shape rows = x;
+        rows.pop_back();
+        list.push_back({{{x}, {rows, Values::kIndex, x.back()}}, attrs, true});
+      }
+    return list;
+  }
+  bool saves_outputs() const override { return true; }
+
+  void compute(Compute& c) const override {
+    const Part p(c);
+    const Rows& x = p.logits;
+    const double smoothing = c.attrs.d[0];
+    const AxisMask axes = c.axes_of('v');
+    const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
+    c.launch([&] {
+      check_range(p, c.attrs.i[0], c.global_size('v'));
+      kernels::row_max(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
+                       max.data());
+    });
+    c.all_reduce(max, axes, ReduceOp::kMax);
+    // What else depends on the whole row, in one message.
+    const int count = smoothing != 0 ? 3 : 2;
+    Tensor sums = c.scratch({count, x.rows}, p.stat);
+    auto part = [&](int i) { return sums.slice(0, i, i + 1); };
+    const Tensor exp_sum = part(0), picked = part(1);
+    c.launch([&] {
+      sums.fill(0);
+      kernels::row_exp_sum(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
+                           max.data(), exp_sum.data());
+      p.for_ranges([&](Interval range, int64_t offset) {
+        kernels::ce_pick(nullptr, p.type, p.targets.dtype(), x.rows,
+                         static_cast<const char*>(x.data()) + offset, x.stride,
+                         p.targets.data(), range.lo, range.hi, true,
+                         picked.data());
+      });
+      if (smoothing != 0)
+        kernels::row_sum(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
+                         part(2).data());
+    });
+    c.all_reduce(sums, axes, ReduceOp::kSum);
+    const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
+    c.launch([&] {
+      using namespace fn;
+      row_unary(index_of<Log>, exp_sum, log_sum);
+      // (1 - e) (max - picked) + e (max - mean) + log_sum: of large logits the
+      // differences come first.
+      row_binary(binary_index_of<Sub>, max, picked, loss);
+      if (smoothing != 0) {
+        const Tensor mean = part(2);
+        row_unary(index_of<MulScalar>, mean, mean,
+                  1.0 / static_cast<double>(c.global_size('v')));
+        row_binary(binary_index_of<Sub>, max, mean, mean);
+        row_unary(index_of<MulScalar>, mean, mean, smoothing);
+        row_unary(index_of<MulScalar>, loss, loss, 1 - smoothing);
+        row_binary(binary_index_of<Add>, loss, mean, loss);
+      }
+      row_binary(binary_index_of<Add>, loss, log_sum, loss);
+      row_where(valid, loss, zero, loss);
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    check_first_only(c);
+    const DistTensor &logits = c.inputs[0], &targets = c.inputs[1];
+    const DistTensor& dloss = c.cotangents[0];
+    if (grad_enabled()) return {composed(logits, targets, dloss, c.attrs), {}};
+    const Assignment a = inherited(c);
+    return {
+        apply1(backward_op(),
+               std::vector{logits, targets, c.outputs[1], c.outputs[2], dloss},
+               c.attrs, &a),
+        {}};
+  }
+
+ private:
+  // A target that is no class would give a loss that means nothing.
+  static void check_range(const Part& p, int64_t ignore_index,
+                          int64_t vocabulary) {
+    for (int64_t i = 0; i < p.targets.numel(); ++i) {
+      const int64_t t = p.targets.dtype() == DType::kI32
+                            ? p.targets.ptr<int32_t>()[i]
+                            : p.targets.ptr<int64_t>()[i];
+      DT_CHECK((t >= 0 && t < vocabulary) || t == ignore_index, "cross_entropy",
+               "target {} is not in [0, {}), and not the ignore_index {}", t,
+               vocabulary, ignore_index);
+    }
+  }
+
+  // dloss (softmax - (1 - e) [target] - e / V) from operators that have
+  // gradients themselves.
+  static DistTensor composed(const DistTensor& logits,
+                             const DistTensor& targets, const DistTensor& dloss,
+                             const Attrs& attrs) {
+    const DType stat = dloss.dtype();
+    const int64_t vocabulary = logits.size(-1);
+    const double smoothing = attrs.d[0];
+    // The classes lie where the logits do, so that no rank compares more than
+    // its own columns.
+    Layout columns;
+    columns.dims = {logits.layout().dims.back()};
+    const DistTensor classes =
+        arange(vocabulary, logits.mesh(), columns, targets.dtype());
+    const DistTensor target = cast(eq(unsqueeze(targets, -1), classes), stat);
+    const DistTensor ignored = full({}, static_cast<double>(attrs.i[0]),
+                                    targets.mesh(), {}, targets.dtype());
+    const DistTensor scale =
+        unsqueeze(dloss * cast(ne(targets, ignored), stat), -1);
+    const DistTensor p =
+        softmax(logits.dtype() == stat ? logits : cast(logits, stat), -1);
+    const DistTensor d =
+        scale * (p - target * (1 - smoothing) -
+                 full({}, smoothing / static_cast<double>(vocabulary),
+                      logits.mesh(), {}, stat));
+    return d.dtype() == logits.dtype() ? d : cast(d, logits.dtype());
+  }
+};
+
+const Op& forward_op() {
+  static const CrossEntropy op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
+                         Reduction reduction, int64_t ignore_index,
+                         double label_smoothing) {
+  DT_CHECK(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy",
+           "a label_smoothing of {}; write a number in [0, 1]",
+           label_smoothing);
+  const DistTensor loss = apply(forward_op(), std::vector{logits, targets},
+                                {{ignore_index}, {label_smoothing}})[0];
+  if (reduction == Reduction::kNone) return loss;
+  const DistTensor total = sum(loss);
+  if (reduction == Reduction::kSum) return total;
+  const DistTensor ignored = full({}, static_cast<double>(ignore_index),
+                                  targets.mesh(), {}, targets.dtype());
+  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));
+}
+
+std::vector<const Op*> cross_entropy_ops() {
+  return {&forward_op(), &backward_op()};
+}
+
+}  // namespace dtensor

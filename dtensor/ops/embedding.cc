@@ -1,0 +1,161 @@
+#include "dtensor/ops/embedding.h"
+
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+void check_ids(std::string_view op, DType ids) {
+  DT_CHECK(ids == DType::kI32 || ids == DType::kI64, op,
+           "the ids are {}; only i32 and i64 will do: write cast(ids, "
+           "DType::kI64)",
+           name(ids));
+}
+
+const Op& forward_op();
+const Op& backward_op();
+
+// table "vh", ids "..." -> "...h".
+class Embedding : public Op {
+ public:
+  Embedding() : Op("embedding") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(Rule("vh,...->...h | linear 0"), shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_ids(name(), in[1]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const auto& [v, h, ids] :
+         std::vector<std::tuple<int64_t, int64_t, Shape>>{
+             {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}})
+      list.push_back(
+          {{{{v, h}}, {ids, SampleInput::Values::kIndex, v}}, {}, true});
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const DType t = c.in[0].dtype();
+    const Rows table(c.in[0]);
+    const Tensor ids = c.in[1].to_contiguous();
+    const Tensor& out = c.out[0];
+    // Every id lies in one range at most, and all others give zeros.
+    auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
+      const auto* from = static_cast<const char*>(table.data()) +
+                         row * table.stride * size_of(t);
+      kernels::embedding(nullptr, t, ids.dtype(), ids.numel(), table.n, from,
+                         table.stride, ids.data(), range.lo, range.hi,
+                         to.data());
+    };
+    const IntervalList ranges = c.ranges_of('v');
+    c.launch([&] {
+      look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
+      int64_t row = ranges.empty() ? 0 : ranges[0].size();
+      for (size_t i = 1; i < ranges.size(); row += ranges[i++].size()) {
+        Tensor more = c.scratch(out.shape(), t);
+        look_up(ranges[i], row, more);
+        row_binary(fn::binary_index_of<fn::Add>, out, more, out);
+      }
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    // The backward's rule has the factors v and h in the other order.
+    Assignment a = inherited(c);
+    std::swap(a.dims[0], a.dims[1]);
+    const DistTensor& table = c.inputs[0];
+    DistTensor d =
+        apply1(backward_op(), std::vector{c.cotangents[0], c.inputs[1]},
+               {{table.size(0)}, {}}, &a);
+    if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
+    return {d, {}};
+  }
+};
+
+// dy "...h", ids "..." -> the table's "vh"; v is an attribute.
+class EmbeddingBackward : public Op {
+ public:
+  EmbeddingBackward() : Op("embedding_backward") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(Rule("...h,...->vh | linear 0"), shapes, name(),
+                     {{'v', attrs.i[0]}});
+  }
+  // A sum over many rows: of bf16 in f32.
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_float(name(), in[0]);
+    check_ids(name(), in[1]);
+    return {kernels::stat_of(in[0])};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const auto& [v, h, ids] :
+         std::vector<std::tuple<int64_t, int64_t, Shape>>{
+             {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}}) {
+      Shape dy = ids;
+      dy.push_back(h);
+      list.push_back(
+          {{{dy}, {ids, SampleInput::Values::kIndex, v}}, {{v}, {}}, true});
+    }
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const Rows dy(c.in[0]);
+    const Tensor ids = c.in[1].to_contiguous();
+    const Tensor& out = c.out[0];
+    c.launch([&] {
+      int64_t row = 0;
+      for (const Interval& range : c.ranges_of('v')) {
+        kernels::embedding_backward(
+            nullptr, c.in[0].dtype(), ids.dtype(), ids.numel(), dy.n, dy.data(),
+            dy.stride, ids.data(), range.lo, range.hi, out.dtype(), false,
+            out.slice(0, row, row + range.size()).data());
+        row += range.size();
+      }
+    });
+  }
+
+  // Linear in dy: the cotangent's rows go back to where dy's came from.
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    Assignment a = inherited(c);
+    std::swap(a.dims[0], a.dims[1]);
+    DistTensor d =
+        apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]}, {}, &a);
+    if (d.dtype() != c.inputs[0].dtype()) d = cast(d, c.inputs[0].dtype());
+    return {d, {}};
+  }
+};
+
+const Op& forward_op() {
+  static const Embedding op;
+  return op;
+}
+
+const Op& backward_op() {
+  static const EmbeddingBackward op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor embedding(const DistTensor& table, const DistTensor& ids) {
+  return apply1(forward_op(), std::vector{table, ids});
+}
+
+std::vector<const Op*> embedding_ops() {
+  return {&forward_op(), &backward_op()};
+}
+
+}  // namespace dtensor

@@ -1,0 +1,320 @@
+// Attention over blocks of queries and keys, with a running maximum and sum in
+// the forward pass and the scores recomputed in the backward pass: scratch does
+// not grow with s times t.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/rows.h"
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+constexpr int64_t kQueries = 128;
+constexpr int64_t kKeys = 256;
+
+// Queries to a block. Smaller ones skip more of a short causal triangle.
+int64_t queries(const Attention& a) {
+  return std::min(a.causal && a.t <= 2 * kKeys ? kQueries / 2 : kQueries, a.s);
+}
+
+// Slices of this thread's scratch.
+template <class T>
+class Arena {
+ public:
+  explicit Arena(int64_t n) : p_(scratch<T>(kScratchAttention, n)) {}
+  T* take(int64_t n) {
+    T* r = p_;
+    p_ += n;
+    return r;
+  }
+
+ private:
+  T* p_;
+};
+
+// The [s, d] matrix of one batch and head. Null stays null: t may be 0.
+template <class P>
+P* head(P* p, const int64_t (&strides)[4], int64_t b, int64_t h) {
+  return p ? p + b * strides[0] + h * strides[1] : p;
+}
+
+// Rows of storage S times `scale`, in the compute type.
+template <class S>
+void scaled(int64_t rows, int64_t d, const S* x, int64_t stride,
+            compute_t<S> scale, compute_t<S>* to) {
+  const Vec<compute_t<S>> s(scale);
+  for (int64_t r = 0; r < rows; ++r)
+    each(d, to + r * d, [&](auto at) { return at(x + r * stride) * s; });
+}
+template <class S>
+void store_scaled(int64_t rows, int64_t d, const compute_t<S>* x,
+                  compute_t<S> scale, S* to, int64_t stride) {
+  const Vec<compute_t<S>> s(scale);
+  for (int64_t r = 0; r < rows; ++r)
+    each(d, to + r * stride, [&](auto at) { return at(x + r * d) * s; });
+}
+
+// A [rows, d] operand in the compute type: the memory itself, or a copy in
+// `to`.
+template <class S>
+Mat<const compute_t<S>> operand(int64_t rows, int64_t d, const S* x,
+                                int64_t stride, compute_t<S>* to) {
+  if constexpr (std::is_same_v<S, compute_t<S>>)
+    if (stride == d) return {x, d, 1};
+  scaled(rows, d, x, stride, 1, to);
+  return {to, d, 1};
+}
+
+template <class S>
+struct Core {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+  const Attention& a;
+
+  int64_t kv(int64_t h) const {
+    return a.kv_head ? a.kv_head[h] : h * a.hkv / a.hq;
+  }
+  // Keys that some query of rows [.., i1) may attend to.
+  int64_t key_end(int64_t i1) const {
+    return a.causal ? std::clamp(i1 + a.query_offset, int64_t{0}, a.t) : a.t;
+  }
+  // Keys of [j0, j0 + nk) that query i may attend to, masks apart: the first.
+  int64_t visible(int64_t i, int64_t j0, int64_t nk) const {
+    if (!a.causal) return nk;
+    return std::clamp(i + a.query_offset + 1 - j0, int64_t{0}, nk);
+  }
+  // Adds the mask to n scores of query i, from key j0 on.
+  void add_mask(int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n,
+                T* score) const {
+    if (!a.mask) return;
+    const int64_t at = b * a.mask_strides[0] + h * a.mask_strides[1] +
+                       i * a.mask_strides[2] + j0 * a.mask_strides[3];
+    const int64_t step = a.mask_strides[3];
+    if (a.mask_is_bool) {
+      const auto* m = static_cast<const uint8_t*>(a.mask) + at;
+      for (int64_t j = 0; j < n; ++j)
+        score[j] = m[j * step] ? score[j] : kLow<T>;
+      return;
+    }
+    const S* m = static_cast<const S*>(a.mask) + at;
+    T buf[kKeys];
+    const T* p = fetch(m, step, n, buf);
+    each(n, score, [&](auto at) { return at(score) + at(p); });
+  }
+
+  // The masked scores of nq queries (scaled, [nq, d]) and nk keys, [nq, nk];
+  // those that a causal query may not see are not masked yet.
+  void scores(int64_t nq, int64_t nk, const T* q, Mat<const T> k,
+              T* score) const {
+    gemm2d<T>(nq, nk, a.d, {q, a.d, 1}, k.transposed(), {score, nk, 1}, false);
+  }
+};
+
+template <class S>
+void forward(const Attention& a, S* out, const int64_t (&os)[4],
+             compute_t<S>* lse) {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+  const Core<S> core{a};
+  const int64_t d = a.d, nq_max = queries(a);
+  const int64_t nk_max = std::min(kKeys, a.t);
+  const int64_t kv_size = (a.t * d + 15) / 16 * 16;
+  Arena<T> arena(nq_max * (2 * d + nk_max) + 2 * kv_size + 2 * kQueries + 64);
+  T* row_m = arena.take(kQueries);
+  T* row_l = arena.take(kQueries);
+  T* k_copy = arena.take(kv_size);
+  T* v_copy = arena.take(kv_size);
+  T* q = arena.take(nq_max * d);
+  T* o = arena.take(nq_max * d);
+  T* score = arena.take(nq_max * nk_max);
+
+  auto block = [&](int64_t b, int64_t h, int64_t i0, int64_t nq, Mat<const T> k,
+                   Mat<const T> v) {
+    scaled(nq, d,
+           head(static_cast<const S*>(a.q), a.q_strides, b, h) +
+               i0 * a.q_strides[2],
+           a.q_strides[2], static_cast<T>(a.scale), q);
+    std::fill_n(row_m, nq, kLow<T>);
+    std::fill_n(row_l, nq, T(0));
+    const int64_t end = core.key_end(i0 + nq);
+    if (end == 0) std::fill_n(o, nq * d, T(0));
+    for (int64_t j0 = 0; j0 < end; j0 += kKeys) {
+      const int64_t nk = std::min(kKeys, end - j0);
+      core.scores(nq, nk, q, {k.p + j0 * k.row, k.row, 1}, score);
+      for (int64_t r = 0; r < nq; ++r) {
+        T* p = score + r * nk;
+        const int64_t n = core.visible(i0 + r, j0, nk);
+        core.add_mask(b, h, i0 + r, j0, n, p);
+        const T m = max_of(row_m[r], row_maximum(n, p));
+        if (m == kLow<T>) {
+          std::fill_n(p, nk, T(0));
+          continue;
+        }
+        const T sum = exponentials(n, p, m, p);
+        std::fill(p + n, p + nk, T(0));
+        const T correction = std::exp(row_m[r] - m);
+        row_l[r] = row_l[r] * correction + sum;
+        row_m[r] = m;
+        if (j0 > 0 && correction != 1) {
+          const V c(correction);
+          each(d, o + r * d, [&](auto at) { return at(o + r * d) * c; });
+        }
+      }
+      gemm2d<T>(nq, d, nk, {score, nk, 1}, {v.p + j0 * v.row, v.row, 1},
+                {o, d, 1}, j0 > 0);
+    }
+    S* to = head(out, os, b, h) + i0 * os[2];
+    for (int64_t r = 0; r < nq; ++r) {
+      const T l = row_l[r];
+      lse[(b * a.hq + h) * a.s + i0 + r] =
+          l == 0 ? kLow<T> : row_m[r] + std::log(l);
+      store_scaled(1, d, o + r * d, l == 0 ? T(0) : T(1) / l, to + r * os[2],
+                   os[2]);
+    }
+  };
+
+  for (int64_t b = 0; b < a.b; ++b)
+    for (int64_t g = 0; g < a.hkv; ++g) {
+      const auto k =
+          operand(a.t, d, head(static_cast<const S*>(a.k), a.k_strides, b, g),
+                  a.k_strides[2], k_copy);
+      const auto v =
+          operand(a.t, d, head(static_cast<const S*>(a.v), a.v_strides, b, g),
+                  a.v_strides[2], v_copy);
+      for (int64_t h = 0; h < a.hq; ++h) {
+        if (core.kv(h) != g) continue;
+        for (int64_t i0 = 0; i0 < a.s; i0 += nq_max)
+          block(b, h, i0, std::min(nq_max, a.s - i0), k, v);
+      }
+    }
+}
+
+template <class S>
+void backward(const Attention& a, const AttentionGrad& g) {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+  const Core<S> core{a};
+  constexpr bool narrows = !std::is_same_v<S, T>;
+  const int64_t d = a.d, nq_max = queries(a);
+  const int64_t nk_max = std::min(kKeys, a.t);
+  const int64_t kv_size = (a.t * d + 15) / 16 * 16;
+  Arena<T> arena(nq_max * (3 * d + 2 * nk_max) + 4 * kv_size + 64);
+  T* k_copy = arena.take(kv_size);
+  T* v_copy = arena.take(kv_size);
+  T* dk_sum = arena.take(kv_size);
+  T* dv_sum = arena.take(kv_size);
+  T* q = arena.take(nq_max * d);
+  T* dq = arena.take(nq_max * d);
+  T* do_copy = arena.take(nq_max * d);
+  T* score = arena.take(nq_max * nk_max);
+  T* dscore = arena.take(nq_max * nk_max);
+  T delta[kQueries];
+  const T scale = static_cast<T>(a.scale);
+
+  auto block = [&](int64_t b, int64_t h, int64_t i0, int64_t nq, Mat<const T> k,
+                   Mat<const T> v, Mat<T> dk, Mat<T> dv) {
+    scaled(nq, d,
+           head(static_cast<const S*>(a.q), a.q_strides, b, h) +
+               i0 * a.q_strides[2],
+           a.q_strides[2], scale, q);
+    const int64_t dos = g.dout_strides[2];
+    const S* dout =
+        head(static_cast<const S*>(g.dout), g.dout_strides, b, h) + i0 * dos;
+    const S* out = head(static_cast<const S*>(g.out), g.out_strides, b, h) +
+                   i0 * g.out_strides[2];
+    const T* lse = static_cast<const T*>(g.lse) + (b * a.hq + h) * a.s + i0;
+    for (int64_t r = 0; r < nq; ++r) {
+      const S* x = dout + r * dos;
+      const S* y = out + r * g.out_strides[2];
+      delta[r] =
+          static_cast<T>(total<T>(d, [&](auto at) { return at(x) * at(y); }));
+    }
+    const Mat<const T> dy = operand(nq, d, dout, dos, do_copy);
+    const int64_t end = core.key_end(i0 + nq);
+    if (end == 0) std::fill_n(dq, nq * d, T(0));
+    for (int64_t j0 = 0; j0 < end; j0 += kKeys) {
+      const int64_t nk = std::min(kKeys, end - j0);
+      const Mat<const T> kj = {k.p + j0 * k.row, k.row, 1};
+      core.scores(nq, nk, q, kj, score);
+      gemm2d<T>(nq, nk, d, dy, Mat<const T>{v.p + j0 * v.row, 1, v.row},
+                {dscore, nk, 1}, false);
+      for (int64_t r = 0; r < nq; ++r) {
+        T* p = score + r * nk;
+        T* ds = dscore + r * nk;
+        const int64_t n = lse[r] == kLow<T> ? 0 : core.visible(i0 + r, j0, nk);
+        core.add_mask(b, h, i0 + r, j0, n, p);
+        const V l(lse[r]), c(delta[r]);
+        each(n, p, [&](auto at) { return exp_softmax(at(p) - l); });
+        each(n, ds, [&](auto at) { return at(p) * (at(ds) - c); });
+        std::fill(p + n, p + nk, T(0));
+        std::fill(ds + n, ds + nk, T(0));
+      }
+      gemm2d<T>(nk, d, nq, {score, 1, nk}, dy, {dv.p + j0 * dv.row, dv.row, 1},
+                true);
+      gemm2d<T>(nk, d, nq, {dscore, 1, nk}, {q, d, 1},
+                {dk.p + j0 * dk.row, dk.row, 1}, true);
+      gemm2d<T>(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > 0);
+    }
+    store_scaled(
+        nq, d, dq, scale,
+        head(static_cast<S*>(g.dq), g.dq_strides, b, h) + i0 * g.dq_strides[2],
+        g.dq_strides[2]);
+  };
+
+  // Where a head's gradient is summed: the result itself if it will do.
+  auto cleared = [&](S* p, int64_t stride, T* sum) -> Mat<T> {
+    T* to = sum;
+    if constexpr (!narrows)
+      if (stride == d) to = p;
+    std::fill_n(to, a.t * d, T(0));
+    return {to, d, 1};
+  };
+
+  for (int64_t b = 0; b < a.b; ++b)
+    for (int64_t kvh = 0; kvh < a.hkv; ++kvh) {
+      const auto k =
+          operand(a.t, d, head(static_cast<const S*>(a.k), a.k_strides, b, kvh),
+                  a.k_strides[2], k_copy);
+      const auto v =
+          operand(a.t, d, head(static_cast<const S*>(a.v), a.v_strides, b, kvh),
+                  a.v_strides[2], v_copy);
+      S* dk_head = head(static_cast<S*>(g.dk), g.dk_strides, b, kvh);
+      S* dv_head = head(static_cast<S*>(g.dv), g.dv_strides, b, kvh);
+      const Mat<T> dk = cleared(dk_head, g.dk_strides[2], dk_sum);
+      const Mat<T> dv = cleared(dv_head, g.dv_strides[2], dv_sum);
+      for (int64_t h = 0; h < a.hq; ++h) {
+        if (core.kv(h) != kvh) continue;
+        for (int64_t i0 = 0; i0 < a.s; i0 += nq_max)
+          block(b, h, i0, std::min(nq_max, a.s - i0), k, v, dk, dv);
+      }
+      if (dk.p == dk_sum)
+        store_scaled(a.t, d, dk_sum, T(1), dk_head, g.dk_strides[2]);
+      if (dv.p == dv_sum)
+        store_scaled(a.t, d, dv_sum, T(1), dv_head, g.dv_strides[2]);
+    }
+}
+
+}  // namespace
+
+void attention(Stream, DType t, const Attention& a, void* out,
+               const int64_t out_strides[4], void* lse) {
+  const int64_t os[4] = {out_strides[0], out_strides[1], out_strides[2],
+                         out_strides[3]};
+  visit_float(t, "attention", [&]<class S>() {
+    forward<S>(a, static_cast<S*>(out), os, static_cast<compute_t<S>*>(lse));
+  });
+}
+
+void attention_backward(Stream, DType t, const Attention& a,
+                        const AttentionGrad& g) {
+  visit_float(t, "attention", [&]<class S>() { backward<S>(a, g); });
+}
+
+}  // namespace dtensor::kernels

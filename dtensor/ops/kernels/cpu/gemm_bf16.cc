@@ -1,0 +1,97 @@
+#include "dtensor/ops/kernels/cpu/gemm_bf16.h"
+
+#include <array>
+#include <dnnl.hpp>
+#include <unordered_map>
+
+namespace dtensor::kernels::cpu {
+namespace {
+
+// m, n, k, lda, ldb, ldc, flags
+using Key = std::array<int64_t, 7>;
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t h = 0;
+    for (int64_t x : key) {
+      h = (h ^ static_cast<uint64_t>(x)) * 0x9E3779B97F4A7C15u;
+      h ^= h >> 32;
+    }
+    return h;
+  }
+};
+
+struct Entry {
+  dnnl::matmul primitive;
+  dnnl::memory a, b, c;
+};
+
+// One per thread: a primitive's memory objects carry the operands' addresses.
+struct Cache {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<Key, Entry, KeyHash> entries;
+  bool supported = true;
+};
+
+constexpr size_t kMaxEntries = 1024;
+
+Entry make(const Cache& cache, const Key& key, bool ta, bool tb,
+           bool accumulate, DType c_type) {
+  using dnnl::memory;
+  const auto [m, n, k, lda, ldb, ldc, flags] = key;
+  const auto bf = memory::data_type::bf16;
+  const auto ct = c_type == DType::kF32 ? memory::data_type::f32 : bf;
+  const memory::desc a({m, k}, bf,
+                       ta ? memory::dims{1, lda} : memory::dims{lda, 1});
+  const memory::desc b({k, n}, bf,
+                       tb ? memory::dims{1, ldb} : memory::dims{ldb, 1});
+  const memory::desc c({m, n}, ct, memory::dims{ldc, 1});
+  dnnl::primitive_attr attr;
+  if (accumulate) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0f);
+    attr.set_post_ops(ops);
+  }
+  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, c), attr,
+                                        cache.engine);
+  return {dnnl::matmul(pd), memory(a, cache.engine, nullptr),
+          memory(b, cache.engine, nullptr), memory(c, cache.engine, nullptr)};
+}
+
+}  // namespace
+
+bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const bf16* a,
+               int64_t lda, const bf16* b, int64_t ldb, bool accumulate,
+               DType c_type, void* c, int64_t ldc) {
+  thread_local Cache cache;
+  if (!cache.supported) return false;
+  const int64_t flags = int64_t{ta} | int64_t{tb} << 1 |
+                        int64_t{accumulate} << 2 |
+                        int64_t{c_type == DType::kF32} << 3;
+  const Key key = {m, n, k, lda, ldb, ldc, flags};
+  auto it = cache.entries.find(key);
+  if (it == cache.entries.end()) {
+    // Shapes rarely change; forgetting them all is as good as any order.
+    if (cache.entries.size() >= kMaxEntries) cache.entries.clear();
+    try {
+      it = cache.entries
+               .emplace(key, make(cache, key, ta, tb, accumulate, c_type))
+               .first;
+    } catch (const dnnl::error&) {
+      cache.supported = false;
+      return false;
+    }
+  }
+  Entry& e = it->second;
+  e.a.set_data_handle(const_cast<bf16*>(a));
+  e.b.set_data_handle(const_cast<bf16*>(b));
+  e.c.set_data_handle(c);
+  // The C call: the C++ one builds a map of arguments every time.
+  const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, e.a.get()},
+                                  {DNNL_ARG_WEIGHTS, e.b.get()},
+                                  {DNNL_ARG_DST, e.c.get()}};
+  return dnnl_primitive_execute(e.primitive.get(), cache.stream.get(), 3,
+                                args) == dnnl_success;
+}
+
+}  // namespace dtensor::kernels::cpu

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/rows.h"
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+// Rows that parameter gradients add up in one buffer before it joins the total:
+// two short sums round less than one long one.
+constexpr int64_t kRowBlock = 64;
+
+template <class S>
+double centered_sumsq(int64_t n, const S* x, compute_t<S> mean) {
+  using T = compute_t<S>;
+  const Vec<T> m(mean);
+  return total<T>(n, [&](auto at) {
+    const Vec<T> d = at(x, mean) - m;
+    return d * d;
+  });
+}
+
+// The operands of one kernel in their types.
+template <class S>
+struct Typed {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+  int64_t rows, n;
+  const S *x, *gamma, *beta;
+  int64_t x_stride;
+  const T *mean, *rstd;
+  const S* dy;
+  int64_t dy_stride;
+
+  Typed(const Norm& a, const void* mean_p, const void* rstd_p,
+        const void* dy_p = nullptr, int64_t dy_stride_in = 0)
+      : rows(a.rows),
+        n(a.n),
+        x(static_cast<const S*>(a.x)),
+        gamma(static_cast<const S*>(a.gamma)),
+        beta(static_cast<const S*>(a.beta)),
+        x_stride(a.x_stride),
+        mean(static_cast<const T*>(mean_p)),
+        rstd(static_cast<const T*>(rstd_p)),
+        dy(static_cast<const S*>(dy_p)),
+        dy_stride(dy_stride_in) {}
+
+  // Row r of a matrix; null, the memory of an empty one, stays null.
+  template <class P>
+  static P* row(P* p, int64_t r, int64_t stride) {
+    return p ? p + r * stride : p;
+  }
+  T mean_of(int64_t r) const { return mean ? mean[r] : T(0); }
+
+  void apply(int64_t r, T mean_r, T rstd_r, S* y) const {
+    const S* xr = row(x, r, x_stride);
+    S* yr = row(y, r, n);
+    const V m(mean_r), s(rstd_r);
+    if (gamma && beta) {
+      each(n, yr,
+           [&](auto at) { return (at(xr) - m) * s * at(gamma) + at(beta); });
+    } else if (gamma) {
+      each(n, yr, [&](auto at) { return (at(xr) - m) * s * at(gamma); });
+    } else if (beta) {
+      each(n, yr, [&](auto at) { return (at(xr) - m) * s + at(beta); });
+    } else {
+      each(n, yr, [&](auto at) { return (at(xr) - m) * s; });
+    }
+  }
+
+  // sum(dy gamma) and sum(dy gamma xhat) of row r.
+  void sums(int64_t r, T* s1, T* s2) const {
+    const S* xr = row(x, r, x_stride);
+    const S* dr = row(dy, r, dy_stride);
+    const V m(mean_of(r));
+    double a = 0, b = 0;
+    if (gamma) {
+      if (mean) a = total<T>(n, [&](auto at) { return at(dr) * at(gamma); });
+      b = total<T>(n,
+                   [&](auto at) { return at(dr) * at(gamma) * (at(xr) - m); });
+    } else {
+      if (mean) a = total<T>(n, [&](auto at) { return at(dr); });
+      b = total<T>(n, [&](auto at) { return at(dr) * (at(xr) - m); });
+    }
+    *s1 = static_cast<T>(a);
+    *s2 = static_cast<T>(b * static_cast<double>(rstd[r]));
+  }
+
+  void backward(int64_t r, T s1, T s2, double inv_n, S* dx) const {
+    const S* xr = row(x, r, x_stride);
+    const S* dr = row(dy, r, dy_stride);
+    const T scale = rstd[r];
+    // dx = rstd dy gamma - c1 - (x - mean) c2
+    const V m(mean_of(r)), s(scale);
+    const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);
+    const V c2(static_cast<double>(scale) * scale * s2 * inv_n);
+    if (gamma) {
+      each(n, row(dx, r, n), [&](auto at) {
+        return s * (at(dr) * at(gamma)) - c1 - (at(xr) - m) * c2;
+      });
+    } else {
+      each(n, row(dx, r, n),
+           [&](auto at) { return s * at(dr) - c1 - (at(xr) - m) * c2; });
+    }
+  }
+
+  // Adds row r's share of dgamma and dbeta.
+  void add_params(int64_t r, T* dgamma, T* dbeta) const {
+    const S* xr = row(x, r, x_stride);
+    const S* dr = row(dy, r, dy_stride);
+    const V m(mean_of(r)), s(rstd[r]);
+    if (dgamma)
+      each(n, dgamma,
+           [&](auto at) { return at(dgamma) + at(dr) * ((at(xr) - m) * s); });
+    if (dbeta) each(n, dbeta, [&](auto at) { return at(dbeta) + at(dr); });
+  }
+};
+
+// f(row) for every row, with the parameters' gradients summed around it.
+template <class S, class F>
+void with_params(const Typed<S>& t, void* dgamma, void* dbeta, F&& f) {
+  using T = compute_t<S>;
+  auto* gamma = static_cast<T*>(dgamma);
+  auto* beta = static_cast<T*>(dbeta);
+  if (gamma) std::fill_n(gamma, t.n, T(0));
+  if (beta) std::fill_n(beta, t.n, T(0));
+  T* block = scratch<T>(kScratchRows, 2 * t.n);
+  T* block_gamma = gamma ? block : nullptr;
+  T* block_beta = beta ? block + t.n : nullptr;
+  for (int64_t b = 0; b < t.rows; b += kRowBlock) {
+    std::fill_n(block, 2 * t.n, T(0));
+    const int64_t end = std::min(t.rows, b + kRowBlock);
+    for (int64_t r = b; r < end; ++r) {
+      t.add_params(r, block_gamma, block_beta);  // before dx overwrites dy
+      f(r);
+    }
+    if (gamma)
+      each(t.n, gamma, [&](auto at) { return at(gamma) + at(block_gamma); });
+    if (beta)
+      each(t.n, beta, [&](auto at) { return at(beta) + at(block_beta); });
+  }
+}
+
+}  // namespace
+
+void norm_forward(Stream, DType type, const Norm& a, double eps, void* mean,
+                  void* rstd, void* y) {
+  visit_float(type, "norm", [&]<class S>() {
+    using T = compute_t<S>;
+    const Typed<S> t(a, mean, rstd);
+    const double inv_n = 1.0 / static_cast<double>(a.n);
+    for (int64_t r = 0; r < a.rows; ++r) {
+      const S* x = t.row(t.x, r, a.x_stride);
+      T m = 0;
+      if (mean) {
+        m = static_cast<T>(total<T>(a.n, [&](auto at) { return at(x); }) *
+                           inv_n);
+        static_cast<T*>(mean)[r] = m;
+      }
+      const T s = static_cast<T>(
+          1.0 / std::sqrt(centered_sumsq(a.n, x, m) * inv_n + eps));
+      static_cast<T*>(rstd)[r] = s;
+      t.apply(r, m, s, static_cast<S*>(y));
+    }
+  });
+}
+
+void norm_backward(Stream, DType type, const Norm& a, const void* mean,
+                   const void* rstd, const void* dy, int64_t dy_stride,
+                   void* dx, void* dgamma, void* dbeta) {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using T = compute_t<S>;
+    const Typed<S> t(a, mean, rstd, dy, dy_stride);
+    const double inv_n = 1.0 / static_cast<double>(a.n);
+    auto row = [&](int64_t r) {
+      if (!dx) return;
+      T s1, s2;
+      t.sums(r, &s1, &s2);
+      t.backward(r, s1, s2, inv_n, static_cast<S*>(dx));
+    };
+    if (dgamma || dbeta) return with_params(t, dgamma, dbeta, row);
+    for (int64_t r = 0; r < a.rows; ++r) row(r);
+  });
+}
+
+void row_centered_sumsq(Stream, DType type, int64_t rows, int64_t n,
+                        const void* x, int64_t x_stride, const void* mean,
+                        void* sumsq) {
+  visit_float(type, "row_centered_sumsq", [&]<class S>() {
+    using T = compute_t<S>;
+    for (int64_t r = 0; r < rows; ++r)
+      static_cast<T*>(sumsq)[r] = static_cast<T>(centered_sumsq(
+          n, Typed<S>::row(static_cast<const S*>(x), r, x_stride),
+          mean ? static_cast<const T*>(mean)[r] : T(0)));
+  });
+}
+
+void norm_apply(Stream, DType type, const Norm& a, const void* mean,
+                const void* rstd, void* y) {
+  visit_float(type, "norm", [&]<class S>() {
+    const Typed<S> t(a, mean, rstd);
+    for (int64_t r = 0; r < a.rows; ++r)
+      t.apply(r, t.mean_of(r), t.rstd[r], static_cast<S*>(y));
+  });
+}
+
+void norm_backward_rows(Stream, DType type, const Norm& a, const void* mean,
+                        const void* rstd, const void* dy, int64_t dy_stride,
+                        void* s1, void* s2) {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using T = compute_t<S>;
+    const Typed<S> t(a, mean, rstd, dy, dy_stride);
+    for (int64_t r = 0; r < a.rows; ++r) {
+      T first;
+      t.sums(r, &first, static_cast<T*>(s2) + r);
+      if (s1) static_cast<T*>(s1)[r] = first;
+    }
+  });
+}
+
+void norm_backward_apply(Stream, DType type, const Norm& a, const void* mean,
+                         const void* rstd, const void* dy, int64_t dy_stride,
+                         const void* s1, const void* s2, double inv_n,
+                         void* dx) {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using T = compute_t<S>;
+    const Typed<S> t(a, mean, rstd, dy, dy_stride);
+    for (int64_t r = 0; r < a.rows; ++r)
+      t.backward(r, mean ? static_cast<const T*>(s1)[r] : T(0),
+                 static_cast<const T*>(s2)[r], inv_n, static_cast<S*>(dx));
+  });
+}
+
+void norm_backward_params(Stream, DType type, const Norm& a, const void* mean,
+                          const void* rstd, const void* dy, int64_t dy_stride,
+                          void* dgamma, void* dbeta) {
+  visit_float(type, "norm backward", [&]<class S>() {
+    const Typed<S> t(a, mean, rstd, dy, dy_stride);
+    with_params(t, dgamma, dbeta, [](int64_t) {});
+  });
+}
+
+}  // namespace dtensor::kernels

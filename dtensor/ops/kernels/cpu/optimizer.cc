@@ -1,0 +1,108 @@
+#include <cmath>
+
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/rows.h"
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+// update(at, parameter) gives the new parameter's register, for every register
+// of the parameter (or of the master, of which the parameter is the rounding).
+template <class S, class F>
+void update(int64_t n, S* param, compute_t<S>* master, F&& f) {
+  using T = compute_t<S>;
+  constexpr int64_t w = Vec<T>::n;
+  auto step = [&](auto at, int64_t left) {
+    const Vec<T> p = f(at, master ? at(master) : at(param));
+    if (left == w) {
+      if (master) store(master + at.i, p);
+      store(param + at.i, p);
+    } else {
+      if (master) store_n(master + at.i, p, left);
+      store_n(param + at.i, p, left);
+    }
+  };
+  int64_t i = 0;
+  for (; i + w <= n; i += w) step(AtFull{i}, w);
+  if (i < n) step(AtTail{i, n - i}, n - i);
+}
+
+// Writes a register at the reader's place.
+template <class T>
+void put(AtFull at, T* p, Vec<T> v) {
+  store(p + at.i, v);
+}
+template <class T>
+void put(AtTail at, T* p, Vec<T> v) {
+  store_n(p + at.i, v, at.m);
+}
+
+// f.template operator()<S, G>() for parameters of S and gradients of G.
+template <class F>
+void visit_pair(DType param, DType grad, const char* where, F&& f) {
+  DT_CHECK(grad == param || grad == stat_of(param), where,
+           "no kernel for a gradient of {} and a parameter of {}", name(grad),
+           name(param));
+  visit_float(param, where, [&]<class S>() {
+    if (grad == param)
+      f.template operator()<S, S>();
+    else
+      f.template operator()<S, compute_t<S>>();
+  });
+}
+
+}  // namespace
+
+void adamw(Stream, DType param_type, DType grad_type, int64_t n, const AdamW& o,
+           void* param, const void* grad, void* m, void* v, void* master) {
+  visit_pair(param_type, grad_type, "adamw", [&]<class S, class G>() {
+    using T = compute_t<S>;
+    using V = Vec<T>;
+    const auto* g = static_cast<const G*>(grad);
+    auto* pm = static_cast<T*>(m);
+    auto* pv = static_cast<T*>(v);
+    const double t = static_cast<double>(o.step);
+    const double correction1 = 1 - std::pow(o.beta1, t);
+    const double correction2 = 1 - std::pow(o.beta2, t);
+    const V keep(1 - o.lr * o.weight_decay), gs(o.grad_scale);
+    const V c1(1 - o.beta1), b2(o.beta2), c2(1 - o.beta2), eps(o.eps);
+    const V root2(1 / std::sqrt(correction2)), step(o.lr / correction1);
+    update(n, static_cast<S*>(param), static_cast<T*>(master),
+           [&](auto at, V p) {
+             const V x = at(g) * gs;
+             const V m0 = at(pm);
+             const V m1 = m0 + (x - m0) * c1;
+             const V v1 = at(pv) * b2 + (x * x) * c2;
+             put(at, pm, m1);
+             put(at, pv, v1);
+             return p * keep - step * (m1 / (sqrt(v1) * root2 + eps));
+           });
+  });
+}
+
+void sgd(Stream, DType param_type, DType grad_type, int64_t n, const Sgd& o,
+         void* param, const void* grad, void* buffer, void* master) {
+  visit_pair(param_type, grad_type, "sgd", [&]<class S, class G>() {
+    using T = compute_t<S>;
+    using V = Vec<T>;
+    const auto* g = static_cast<const G*>(grad);
+    auto* buf = static_cast<T*>(buffer);
+    const V lr(o.lr), decay(o.weight_decay), momentum(o.momentum);
+    const V gs(o.grad_scale);
+    update(n, static_cast<S*>(param), static_cast<T*>(master),
+           [&](auto at, V p) {
+             V d = at(g) * gs + decay * p;
+             if (buf) {
+               const V b = momentum * at(buf) + d;
+               put(at, buf, b);
+               d = o.nesterov ? d + momentum * b : b;
+             }
+             return p - lr * d;
+           });
+  });
+}
+
+}  // namespace dtensor::kernels

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/rows.h"
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+template <class T>
+void fill_table(int64_t s, int64_t d, double theta, const int64_t* positions,
+                int64_t offset, T* c, T* sn) {
+  const int64_t half = d / 2;
+  std::vector<double> frequency(static_cast<size_t>(half));
+  for (int64_t i = 0; i < half; ++i)
+    frequency[static_cast<size_t>(i)] =
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+  for (int64_t r = 0; r < s; ++r) {
+    const auto pos = static_cast<double>(positions ? positions[r] : r + offset);
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = pos * frequency[static_cast<size_t>(i)];
+      c[r * half + i] = static_cast<T>(std::cos(angle));
+      sn[r * half + i] = static_cast<T>(std::sin(angle));
+    }
+  }
+}
+
+// Halves of one row; out may be x.
+template <class S>
+void rotate(int64_t half, const S* x, const compute_t<S>* c,
+            const compute_t<S>* s, Vec<compute_t<S>> sign, S* out) {
+  using T = compute_t<S>;
+  constexpr int64_t w = Vec<T>::n;
+  for (int64_t i = 0; i < half; i += w) {
+    const int64_t m = std::min(w, half - i);
+    auto get = [&](const auto* p) { return m == w ? load(p) : load_n(p, m); };
+    auto put = [&](S* p, Vec<T> v) { m == w ? store(p, v) : store_n(p, v, m); };
+    const Vec<T> x1 = get(x + i), x2 = get(x + half + i);
+    const Vec<T> cs = get(c + i), sn = get(s + i) * sign;
+    put(out + i, x1 * cs - x2 * sn);
+    put(out + half + i, x2 * cs + x1 * sn);
+  }
+}
+
+}  // namespace
+
+void rotary_table(Stream, DType stat, int64_t s, int64_t d, double theta,
+                  const int64_t* positions, int64_t position_offset, void* cos,
+                  void* sin) {
+  if (stat == DType::kF64)
+    fill_table(s, d, theta, positions, position_offset,
+               static_cast<double*>(cos), static_cast<double*>(sin));
+  else
+    fill_table(s, d, theta, positions, position_offset,
+               static_cast<float*>(cos), static_cast<float*>(sin));
+}
+
+void rotary(Stream, DType t, const Rotary& a) {
+  DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
+  visit_float(t, "rotary", [&]<class S>() {
+    using T = compute_t<S>;
+    const int64_t half = a.d / 2;
+    const T* c = static_cast<const T*>(a.cos);
+    const T* s = static_cast<const T*>(a.sin);
+    if (!c) {
+      T* table = scratch<T>(kScratchTable, 2 * a.s * half);
+      fill_table(a.s, a.d, a.theta, a.positions, a.position_offset, table,
+                 table + a.s * half);
+      c = table;
+      s = table + a.s * half;
+    }
+    const Vec<T> sign(a.inverse ? -1 : 1);
+    const auto& xs = a.x_strides;
+    const auto& os = a.out_strides;
+    for (int64_t b = 0; b < a.b; ++b)
+      for (int64_t h = 0; h < a.h; ++h)
+        for (int64_t i = 0; i < a.s; ++i)
+          rotate(half,
+                 static_cast<const S*>(a.x) + b * xs[0] + h * xs[1] + i * xs[2],
+                 c + i * half, s + i * half, sign,
+                 static_cast<S*>(a.out) + b * os[0] + h * os[1] + i * os[2]);
+  });
+}
+
+}  // namespace dtensor::kernels

@@ -1,0 +1,490 @@
+#include "dtensor/ops/kernels/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/philox.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::kernels::reference {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// f(index) for every index of the shape, in row-major order.
+template <class F>
+void for_indices(const Shape& shape, F&& f) {
+  Shape index = Shape::filled(shape.size(), 0);
+  for (int64_t left = numel(shape); left > 0; --left) {
+    f(index);
+    for (int d = shape.size() - 1; d >= 0; --d) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+int64_t offset(const Shape& index, const Shape& strides) {
+  int64_t r = 0;
+  for (int i = 0; i < index.size(); ++i) r += index[i] * strides[i];
+  return r;
+}
+
+template <class F>
+constexpr int U = fn::index_of<F>;
+template <class F>
+constexpr int B = fn::binary_index_of<F>;
+
+}  // namespace
+
+void gemm(const Gemm& g) {
+  const auto* a = static_cast<const double*>(g.a);
+  const auto* b = static_cast<const double*>(g.b);
+  auto* c = static_cast<double*>(g.c);
+  if (!g.accumulate) {
+    Shape kept = g.batch;
+    for (int i = 0; i < kept.size(); ++i)
+      if (g.c_batch_strides[i] == 0) kept[i] = 1;
+    for_indices(kept, [&](const Shape& at) {
+      for (int64_t i = 0; i < g.m; ++i)
+        for (int64_t j = 0; j < g.n; ++j)
+          c[offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n] = 0;
+    });
+  }
+  for_indices(g.batch, [&](const Shape& at) {
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j)
+        for (int64_t p = 0; p < g.k; ++p)
+          c[offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n] +=
+              a[offset(at, g.a_batch_strides) + i * g.a_m + p * g.a_k] *
+              b[offset(at, g.b_batch_strides) + p * g.b_k + j * g.b_n];
+  });
+}
+
+double unary(int index, double x, const double* p) {
+  switch (index) {
+    case U<fn::Neg>:
+      return -x;
+    case U<fn::Abs>:
+      return std::fabs(x);
+    case U<fn::Exp>:
+      return std::exp(x);
+    case U<fn::Log>:
+      return std::log(x);
+    case U<fn::Sqrt>:
+      return std::sqrt(x);
+    case U<fn::Rsqrt>:
+      return 1 / std::sqrt(x);
+    case U<fn::Reciprocal>:
+      return 1 / x;
+    case U<fn::Square>:
+      return x * x;
+    case U<fn::Sin>:
+      return std::sin(x);
+    case U<fn::Cos>:
+      return std::cos(x);
+    case U<fn::Tanh>:
+      return std::tanh(x);
+    case U<fn::Sigmoid>:
+      return 1 / (1 + std::exp(-x));
+    case U<fn::Relu>:
+      return x <= 0 ? 0 : x;
+    case U<fn::LeakyRelu>:
+      return x <= 0 ? p[0] * x : x;
+    case U<fn::Elu>:
+      return x <= 0 ? p[0] * std::expm1(x) : x;
+    case U<fn::Gelu>:
+      return x / 2 * std::erfc(-x / std::sqrt(2.0));
+    case U<fn::GeluTanh>:  // (1 + tanh u) / 2 is the sigmoid of 2u
+      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) *
+                               (x + 0.044715 * x * x * x)));
+    case U<fn::Silu>:
+      return x / (1 + std::exp(-x));
+    case U<fn::Softplus>:
+      return x > 30 ? x : std::log1p(std::exp(x));
+    case U<fn::Log1p>:
+      return std::log1p(x);
+    case U<fn::Expm1>:
+      return std::expm1(x);
+    case U<fn::Erf>:
+      return std::erf(x);
+    case U<fn::Sign>:
+      return (x > 0) - (x < 0);
+    case U<fn::Floor>:
+      return std::floor(x);
+    case U<fn::Ceil>:
+      return std::ceil(x);
+    case U<fn::Round>:
+      return std::nearbyint(x);
+    case U<fn::AddScalar>:
+      return x + p[0];
+    case U<fn::MulScalar>:
+      return x * p[0];
+    case U<fn::PowScalar>:
+      return std::pow(x, p[0]);
+    case U<fn::Clamp>:
+      return std::isnan(x) ? x : std::min(std::max(x, p[0]), p[1]);
+    default:
+      fail("reference", "no reference for function {}", index);
+  }
+}
+
+double binary(int index, double a, double b) {
+  switch (index) {
+    case B<fn::Add>:
+      return a + b;
+    case B<fn::Sub>:
+      return a - b;
+    case B<fn::Mul>:
+      return a * b;
+    case B<fn::Div>:
+      return a / b;
+    case B<fn::Pow>:
+      return std::pow(a, b);
+    case B<fn::Maximum>:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+    case B<fn::Minimum>:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
+    case B<fn::Eq>:
+      return a == b;
+    case B<fn::Ne>:
+      return a != b;
+    case B<fn::Lt>:
+      return a < b;
+    case B<fn::Le>:
+      return a <= b;
+    case B<fn::Gt>:
+      return a > b;
+    case B<fn::Ge>:
+      return a >= b;
+    case B<fn::LogicalAnd>:
+      return a != 0 && b != 0;
+    case B<fn::LogicalOr>:
+      return a != 0 || b != 0;
+    default:
+      fail("reference", "no reference for function {}", index);
+  }
+}
+
+void reduce(ReduceKind kind, const Shape& shape, const double* in,
+            const Shape& strides, uint32_t dims, double* out) {
+  Shape kept;
+  for (int i = 0; i < shape.size(); ++i)
+    if (!(dims >> i & 1)) kept.push_back(shape[i]);
+  const Shape dense = contiguous_strides(kept);
+  const double identity = kind == ReduceKind::kSum   ? 0
+                          : kind == ReduceKind::kMax ? -kInf
+                          : kind == ReduceKind::kMin ? kInf
+                                                     : 1;
+  std::fill_n(out, numel(kept), identity);
+  for_indices(shape, [&](const Shape& index) {
+    Shape at;
+    for (int i = 0; i < shape.size(); ++i)
+      if (!(dims >> i & 1)) at.push_back(index[i]);
+    double& y = out[offset(at, dense)];
+    const double x = in[offset(index, strides)];
+    switch (kind) {
+      case ReduceKind::kSum:
+        y += x;
+        break;
+      case ReduceKind::kProd:
+        y *= x;
+        break;
+      case ReduceKind::kMax:
+        y = binary(B<fn::Maximum>, y, x);
+        break;
+      case ReduceKind::kMin:
+        y = binary(B<fn::Minimum>, y, x);
+        break;
+    }
+  });
+}
+
+void softmax(int64_t rows, int64_t n, const double* x, double* y) {
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    double max = -kInf, sum = 0;
+    for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - max);
+    for (int64_t i = 0; i < n; ++i) y[i] = std::exp(x[i] - max) / sum;
+  }
+}
+
+void log_softmax(int64_t rows, int64_t n, const double* x, double* y) {
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    double max = -kInf, sum = 0;
+    for (int64_t i = 0; i < n; ++i) max = std::max(max, x[i]);
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - max);
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - std::log(sum);
+  }
+}
+
+void softmax_backward(int64_t rows, int64_t n, const double* y,
+                      const double* dy, double* dx) {
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    double dot = 0;
+    for (int64_t i = 0; i < n; ++i) dot += y[i] * dy[i];
+    for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - dot);
+  }
+}
+
+void log_softmax_backward(int64_t rows, int64_t n, const double* y,
+                          const double* dy, double* dx) {
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += dy[i];
+    for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] - std::exp(y[i]) * sum;
+  }
+}
+
+void norm(int64_t rows, int64_t n, const double* x, const double* gamma,
+          const double* beta, bool rms, double eps, double* mean, double* rstd,
+          double* y) {
+  const auto count = static_cast<double>(n);
+  for (int64_t r = 0; r < rows; ++r, x += n, y += n) {
+    double m = 0, var = 0;
+    for (int64_t i = 0; i < n && !rms; ++i) m += x[i] / count;
+    for (int64_t i = 0; i < n; ++i) var += (x[i] - m) * (x[i] - m) / count;
+    const double s = 1 / std::sqrt(var + eps);
+    if (mean) mean[r] = m;
+    rstd[r] = s;
+    for (int64_t i = 0; i < n; ++i)
+      y[i] = (x[i] - m) * s * (gamma ? gamma[i] : 1) + (beta ? beta[i] : 0);
+  }
+}
+
+void norm_backward(int64_t rows, int64_t n, const double* x,
+                   const double* gamma, bool rms, const double* mean,
+                   const double* rstd, const double* dy, double* dx,
+                   double* dgamma, double* dbeta) {
+  std::fill_n(dgamma, n, 0.0);
+  std::fill_n(dbeta, n, 0.0);
+  for (int64_t r = 0; r < rows; ++r, x += n, dy += n, dx += n) {
+    const double m = rms ? 0 : mean[r], s = rstd[r];
+    double s1 = 0, s2 = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double g = dy[i] * (gamma ? gamma[i] : 1), xhat = (x[i] - m) * s;
+      s1 += g;
+      s2 += g * xhat;
+      dgamma[i] += dy[i] * xhat;
+      dbeta[i] += dy[i];
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const double g = dy[i] * (gamma ? gamma[i] : 1), xhat = (x[i] - m) * s;
+      dx[i] = s * (g - ((rms ? 0 : s1) + xhat * s2) / static_cast<double>(n));
+    }
+  }
+}
+
+void cross_entropy(int64_t rows, int64_t n, const double* x,
+                   const int64_t* targets, double smoothing,
+                   const double* scale, double* loss, double* dx) {
+  std::vector<double> log_p(static_cast<size_t>(n));
+  const double share = smoothing / static_cast<double>(n);
+  for (int64_t r = 0; r < rows; ++r) {
+    log_softmax(1, n, x + r * n, log_p.data());
+    loss[r] = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double want = share + (i == targets[r] ? 1 - smoothing : 0.0);
+      const double lp = log_p[static_cast<size_t>(i)];
+      loss[r] -= want * lp;
+      dx[r * n + i] = scale[r] == 0 ? 0 : scale[r] * (std::exp(lp) - want);
+    }
+  }
+}
+
+namespace {
+
+// The probabilities of query i, and the log of their sum.
+double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
+                     int64_t i, double* p) {
+  const auto* q = static_cast<const double*>(a.q) + b * a.q_strides[0] +
+                  h * a.q_strides[1] + i * a.q_strides[2];
+  double max = -kInf, sum = 0;
+  for (int64_t j = 0; j < a.t; ++j) {
+    const auto* k = static_cast<const double*>(a.k) + b * a.k_strides[0] +
+                    kv * a.k_strides[1] + j * a.k_strides[2];
+    double s = 0;
+    for (int64_t e = 0; e < a.d; ++e) s += a.scale * q[e] * k[e];
+    if (a.mask) {
+      const int64_t at = b * a.mask_strides[0] + h * a.mask_strides[1] +
+                         i * a.mask_strides[2] + j * a.mask_strides[3];
+      if (a.mask_is_bool)
+        s = static_cast<const bool*>(a.mask)[at] ? s : -kInf;
+      else
+        s += static_cast<const double*>(a.mask)[at];
+    }
+    if (a.causal && j > i + a.query_offset) s = -kInf;
+    p[j] = s;
+    max = std::max(max, s);
+  }
+  for (int64_t j = 0; j < a.t; ++j) {
+    p[j] = max == -kInf ? 0 : std::exp(p[j] - max);
+    sum += p[j];
+  }
+  for (int64_t j = 0; j < a.t; ++j) p[j] /= sum == 0 ? 1 : sum;
+  return sum == 0 ? -kInf : max + std::log(sum);
+}
+
+int64_t kv_of(const Attention& a, int64_t h) {
+  return a.kv_head ? a.kv_head[h] : h * a.hkv / a.hq;
+}
+
+// Row i of a [b, h, s, d] operand.
+template <class P>
+P* row(P* p, const int64_t* strides, int64_t b, int64_t h, int64_t i) {
+  return p + b * strides[0] + h * strides[1] + i * strides[2];
+}
+
+template <class F>
+void for_queries(const Attention& a, F&& f) {
+  for (int64_t b = 0; b < a.b; ++b)
+    for (int64_t h = 0; h < a.hq; ++h)
+      for (int64_t i = 0; i < a.s; ++i) f(b, h, i);
+}
+
+}  // namespace
+
+void attention(const Attention& a, double* out, const int64_t out_strides[4],
+               double* lse) {
+  std::vector<double> p(static_cast<size_t>(a.t));
+  for_queries(a, [&](int64_t b, int64_t h, int64_t i) {
+    const int64_t kv = kv_of(a, h);
+    lse[(b * a.hq + h) * a.s + i] = probabilities(a, b, h, kv, i, p.data());
+    double* o = row(out, out_strides, b, h, i);
+    std::fill_n(o, a.d, 0.0);
+    for (int64_t j = 0; j < a.t; ++j) {
+      const auto* v =
+          row(static_cast<const double*>(a.v), a.v_strides, b, kv, j);
+      for (int64_t e = 0; e < a.d; ++e)
+        o[e] += p[static_cast<size_t>(j)] * v[e];
+    }
+  });
+}
+
+void attention_backward(const Attention& a, const AttentionGrad& g) {
+  std::vector<double> p(static_cast<size_t>(a.t)), dp = p;
+  for (int64_t b = 0; b < a.b; ++b)
+    for (int64_t h = 0; h < a.hkv; ++h)
+      for (int64_t j = 0; j < a.t; ++j) {
+        std::fill_n(row(static_cast<double*>(g.dk), g.dk_strides, b, h, j), a.d,
+                    0.0);
+        std::fill_n(row(static_cast<double*>(g.dv), g.dv_strides, b, h, j), a.d,
+                    0.0);
+      }
+  for_queries(a, [&](int64_t b, int64_t h, int64_t i) {
+    const int64_t kv = kv_of(a, h);
+    probabilities(a, b, h, kv, i, p.data());
+    const auto* q = row(static_cast<const double*>(a.q), a.q_strides, b, h, i);
+    const auto* dy =
+        row(static_cast<const double*>(g.dout), g.dout_strides, b, h, i);
+    auto* dq = row(static_cast<double*>(g.dq), g.dq_strides, b, h, i);
+    std::fill_n(dq, a.d, 0.0);
+    double dot = 0;
+    for (int64_t j = 0; j < a.t; ++j) {
+      const auto* v =
+          row(static_cast<const double*>(a.v), a.v_strides, b, kv, j);
+      auto* dv = row(static_cast<double*>(g.dv), g.dv_strides, b, kv, j);
+      const auto at = static_cast<size_t>(j);
+      dp[at] = 0;
+      for (int64_t e = 0; e < a.d; ++e) {
+        dp[at] += dy[e] * v[e];
+        dv[e] += p[at] * dy[e];
+      }
+      dot += p[at] * dp[at];
+    }
+    for (int64_t j = 0; j < a.t; ++j) {
+      const auto at = static_cast<size_t>(j);
+      const double ds = a.scale * p[at] * (dp[at] - dot);
+      const auto* k =
+          row(static_cast<const double*>(a.k), a.k_strides, b, kv, j);
+      auto* dk = row(static_cast<double*>(g.dk), g.dk_strides, b, kv, j);
+      for (int64_t e = 0; e < a.d; ++e) {
+        dq[e] += ds * k[e];
+        dk[e] += ds * q[e];
+      }
+    }
+  });
+}
+
+void rotary(const Rotary& a) {
+  const int64_t half = a.d / 2;
+  for (int64_t b = 0; b < a.b; ++b)
+    for (int64_t h = 0; h < a.h; ++h)
+      for (int64_t r = 0; r < a.s; ++r)
+        for (int64_t i = 0; i < half; ++i) {
+          const auto pos = static_cast<double>(
+              a.positions ? a.positions[r] : r + a.position_offset);
+          const double angle =
+              pos * std::pow(a.theta, -2.0 * static_cast<double>(i) /
+                                          static_cast<double>(a.d));
+          const double c = std::cos(angle);
+          const double s = std::sin(angle) * (a.inverse ? -1 : 1);
+          const auto* x =
+              row(static_cast<const double*>(a.x), a.x_strides, b, h, r);
+          auto* y = row(static_cast<double*>(a.out), a.out_strides, b, h, r);
+          const double x1 = x[i], x2 = x[i + half];
+          y[i] = x1 * c - x2 * s;
+          y[i + half] = x2 * c + x1 * s;
+        }
+}
+
+void adamw(int64_t n, const AdamW& o, double* p, const double* g, double* m,
+           double* v) {
+  const auto step = static_cast<double>(o.step);
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = g[i] * o.grad_scale;
+    p[i] -= o.lr * o.weight_decay * p[i];
+    m[i] = o.beta1 * m[i] + (1 - o.beta1) * x;
+    v[i] = o.beta2 * v[i] + (1 - o.beta2) * x * x;
+    const double m_hat = m[i] / (1 - std::pow(o.beta1, step));
+    const double v_hat = v[i] / (1 - std::pow(o.beta2, step));
+    p[i] -= o.lr * m_hat / (std::sqrt(v_hat) + o.eps);
+  }
+}
+
+void sgd(int64_t n, const Sgd& o, double* p, const double* g, double* buffer) {
+  for (int64_t i = 0; i < n; ++i) {
+    double d = g[i] * o.grad_scale + o.weight_decay * p[i];
+    if (buffer) {
+      buffer[i] = o.momentum * buffer[i] + d;
+      d = o.nesterov ? d + o.momentum * buffer[i] : buffer[i];
+    }
+    p[i] -= o.lr * d;
+  }
+}
+
+double random(Distribution distribution, bool wide, uint64_t seed,
+              uint64_t stream_id, uint64_t index, double p0, double p1) {
+  const bool wide_words = wide && distribution != Distribution::kBernoulli;
+  const Philox4 b = philox_block(seed, stream_id, index / (wide_words ? 2 : 4));
+  auto word = [&](uint64_t i) -> uint64_t {
+    return wide_words ? b.x[2 * i] | uint64_t{b.x[2 * i + 1]} << 32 : b.x[i];
+  };
+  const uint64_t at = index % (wide_words ? 2 : 4);
+  switch (distribution) {
+    case Distribution::kUniform: {
+      const double u = wide ? static_cast<double>(word(at) >> 11) * 0x1p-53
+                            : static_cast<double>(word(at) >> 8) * 0x1p-24;
+      return p0 + u * (p1 - p0);
+    }
+    case Distribution::kNormal: {
+      const uint64_t pair = at / 2 * 2;
+      const double bits = wide ? 0x1p-53 : 0x1p-32;
+      const int drop = wide ? 11 : 0;
+      const double u = (static_cast<double>(word(pair) >> drop) + 1) * bits;
+      const double angle =
+          2 * M_PI * static_cast<double>(word(pair + 1) >> drop) * bits;
+      return p0 + p1 * std::sqrt(-2 * std::log(u)) *
+                      (index % 2 ? std::sin(angle) : std::cos(angle));
+    }
+    case Distribution::kBernoulli:
+      return static_cast<double>(word(at)) < p0 * 0x1p32;
+    default:
+      fail("reference", "no reference for this distribution");
+  }
+}
+
+}  // namespace dtensor::kernels::reference

@@ -1,0 +1,60 @@
+// The kernels again, in the plainest way and in f64 alone: what their tests
+// compare with. Same structs and meanings as in kernels.h, with pointers to
+// double (bool masks and targets apart).
+#pragma once
+#include <cstdint>
+
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels::reference {
+
+void gemm(const Gemm&);
+
+// f(x) of fn::UnaryFunctions and fn::BinaryFunctions, by index. The derivatives
+// are left to finite differences.
+double unary(int index, double x, const double* params);
+double binary(int index, double a, double b);
+
+void reduce(ReduceKind, const Shape& shape, const double* in,
+            const Shape& strides, uint32_t dims, double* out);
+
+void softmax(int64_t rows, int64_t n, const double* x, double* y);
+void log_softmax(int64_t rows, int64_t n, const double* x, double* y);
+void softmax_backward(int64_t rows, int64_t n, const double* y,
+                      const double* dy, double* dx);
+void log_softmax_backward(int64_t rows, int64_t n, const double* y,
+                          const double* dy, double* dx);
+
+// gamma and beta may be null; `rms` for RMS norm. Contiguous rows.
+void norm(int64_t rows, int64_t n, const double* x, const double* gamma,
+          const double* beta, bool rms, double eps, double* mean, double* rstd,
+          double* y);
+void norm_backward(int64_t rows, int64_t n, const double* x,
+                   const double* gamma, bool rms, const double* mean,
+                   const double* rstd, const double* dy, double* dx,
+                   double* dgamma, double* dbeta);
+
+// The mean over rows with a target >= 0 of the smoothed loss is not taken here:
+// loss[r] = lse - (1 - smoothing) x[target] - smoothing mean(x), and its
+// gradient times scale[r].
+void cross_entropy(int64_t rows, int64_t n, const double* x,
+                   const int64_t* targets, double smoothing,
+                   const double* scale, double* loss, double* dx);
+
+// As kernels::attention, with whole matrices of scores; the gradient's out and
+// lse are not read.
+void attention(const Attention&, double* out, const int64_t out_strides[4],
+               double* lse);
+void attention_backward(const Attention&, const AttentionGrad&);
+
+void rotary(const Rotary&);
+
+void adamw(int64_t n, const AdamW&, double* p, const double* g, double* m,
+           double* v);
+void sgd(int64_t n, const Sgd&, double* p, const double* g, double* buffer);
+
+// The element at `index` for f32 (`wide`: for f64).
+double random(Distribution, bool wide, uint64_t seed, uint64_t stream_id,
+              uint64_t index, double p0, double p1);
+
+}  // namespace dtensor::kernels::reference

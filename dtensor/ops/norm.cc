@@ -1,0 +1,253 @@
+#include "dtensor/ops/norm.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+
+namespace dtensor {
+namespace {
+
+// RMS norm is layer norm without the mean and beta: the classes below are both,
+// and `layer` says which.
+kernels::Norm arguments(const Rows& x, const Tensor& gamma,
+                        const Tensor* beta) {
+  kernels::Norm a;
+  a.rows = x.rows;
+  a.n = x.n;
+  a.x = x.data();
+  a.x_stride = x.stride;
+  a.gamma = gamma.data();
+  a.beta = beta ? beta->data() : nullptr;
+  return a;
+}
+
+using Values = SampleInput::Values;
+const Shape kSampleShapes[] = {{3, 5}, {5, 3, 7}, {7}, {5, 1}, {1, 4}};
+
+Shape batch_of(Shape x) {
+  x.pop_back();
+  return x;
+}
+
+// x, gamma, [mean], rstd, dy -> dx, dgamma, [dbeta].
+class NormBackward : public Op {
+ public:
+  explicit NormBackward(bool layer)
+      : Op(layer ? "layer_norm_backward" : "rms_norm_backward"),
+        layer_(layer) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    check_rows(name(), shapes, 2);
+    return BoundRule(Rule(layer_ ? "...n~,n,...,...,...n->...n,n,n | linear 4"
+                                 : "...n~,n,...,...n->...n,n | linear 3"),
+                     shapes, name());
+  }
+  // The parameters' gradients are sums over many rows: of bf16 in f32.
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_one_type(name(), std::vector{in[0], in[1], in.back()});
+    std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
+    out[0] = in[0];
+    return out;
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : kSampleShapes) {
+      Sample s;
+      s.inputs = {{x}, {{x.back()}}};
+      if (layer_) s.inputs.push_back({batch_of(x)});
+      s.inputs.push_back({batch_of(x), Values::kPositive});
+      s.inputs.push_back({x});
+      s.attrs.d = {1e-5};
+      list.push_back(s);
+    }
+    return list;
+  }
+  bool differentiable() const override { return false; }
+
+  void compute(Compute& c) const override {
+    const DType t = c.in[0].dtype(), stat = kernels::stat_of(t);
+    const AxisMask axes = c.axes_of('n');
+    const Rows x(c.in[0]), dy(c.in.back());
+    const Tensor gamma = c.in[1].to_contiguous();
+    const Tensor mean = layer_ ? c.in[2].to_contiguous() : Tensor();
+    const Tensor rstd = c.in[layer_ ? 3 : 2].to_contiguous();
+    const void* mean_data = layer_ ? mean.data() : nullptr;
+    void* dbeta = layer_ ? c.out[2].data() : nullptr;
+    const kernels::Norm a = arguments(x, gamma, nullptr);
+    if (!axes) {
+      c.launch([&] {
+        kernels::norm_backward(nullptr, t, a, mean_data, rstd.data(), dy.data(),
+                               dy.stride, c.out[0].data(), c.out[1].data(),
+                               dbeta);
+      });
+      return;
+    }
+    // Two sums per row of the whole row, in one message.
+    Tensor sums = c.scratch({layer_ ? 2 : 1, x.rows}, stat);
+    const Tensor s2 = sums.slice(0, layer_ ? 1 : 0, layer_ ? 2 : 1);
+    void* s1 = layer_ ? sums.data() : nullptr;
+    c.launch([&] {
+      kernels::norm_backward_rows(nullptr, t, a, mean_data, rstd.data(),
+                                  dy.data(), dy.stride, s1, s2.data());
+    });
+    c.all_reduce(sums, axes, ReduceOp::kSum);
+    c.launch([&] {
+      const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
+      kernels::norm_backward_params(nullptr, t, a, mean_data, rstd.data(),
+                                    dy.data(), dy.stride, c.out[1].data(),
+                                    dbeta);
+      kernels::norm_backward_apply(nullptr, t, a, mean_data, rstd.data(),
+                                   dy.data(), dy.stride, s1, s2.data(), inv_n,
+                                   c.out[0].data());
+    });
+  }
+
+ private:
+  bool layer_;
+};
+
+const Op& backward_op(bool layer) {
+  static const NormBackward with_mean(true), without(false);
+  return layer ? with_mean : without;
+}
+
+// x, gamma, [beta] -> y and what the gradient needs: [mean], rstd.
+class Norm : public Op {
+ public:
+  explicit Norm(bool layer)
+      : Op(layer ? "layer_norm" : "rms_norm"), layer_(layer) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(
+        Rule(layer_ ? "...n~,n,n->...n,...,..." : "...n~,n->...n,..."), shapes,
+        name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_one_type(name(), in);
+    std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
+    out[0] = in[0];
+    return out;
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : kSampleShapes) {
+      Sample s;
+      s.inputs = {{x}, {{x.back()}}};
+      if (layer_) s.inputs.push_back({{x.back()}});
+      s.attrs.d = {1e-2};
+      list.push_back(s);
+    }
+    return list;
+  }
+  bool saves_outputs() const override { return true; }
+
+  void compute(Compute& c) const override {
+    const DType t = c.in[0].dtype();
+    const AxisMask axes = c.axes_of('n');
+    const double eps = c.attrs.d[0];
+    const Rows x(c.in[0]);
+    const Tensor gamma = c.in[1].to_contiguous();
+    const Tensor beta = layer_ ? c.in[2].to_contiguous() : Tensor();
+    const kernels::Norm a = arguments(x, gamma, layer_ ? &beta : nullptr);
+    const Tensor &rstd = c.out.back(), &mean = c.out[1];
+    void* mean_data = layer_ ? mean.data() : nullptr;
+    if (!axes) {
+      c.launch([&] {
+        kernels::norm_forward(nullptr, t, a, eps, mean_data, rstd.data(),
+                              c.out[0].data());
+      });
+      return;
+    }
+    // First the mean, then the squares around it: their difference from one
+    // pass would cancel.
+    const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
+    if (layer_) {
+      c.launch([&] {
+        kernels::row_sum(nullptr, t, x.rows, x.n, x.data(), x.stride,
+                         mean.data());
+      });
+      c.all_reduce(mean, axes, ReduceOp::kSum);
+      c.launch(
+          [&] { row_unary(fn::index_of<fn::MulScalar>, mean, mean, inv_n); });
+    }
+    c.launch([&] {
+      kernels::row_centered_sumsq(nullptr, t, x.rows, x.n, x.data(), x.stride,
+                                  mean_data, rstd.data());
+    });
+    c.all_reduce(rstd, axes, ReduceOp::kSum);
+    c.launch([&] {
+      row_unary(fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
+      row_unary(fn::index_of<fn::AddScalar>, rstd, rstd, eps);
+      row_unary(fn::index_of<fn::Rsqrt>, rstd, rstd);
+      kernels::norm_apply(nullptr, t, a, mean_data, rstd.data(),
+                          c.out[0].data());
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    check_first_only(c);
+    const DistTensor &x = c.inputs[0], &gamma = c.inputs[1];
+    const DistTensor& dy = c.cotangents[0];
+    std::vector<DistTensor> back;
+    if (grad_enabled()) {
+      back = composed(x, gamma, dy, c.attrs.d[0]);
+    } else {
+      std::vector<DistTensor> in{x, gamma};
+      in.insert(in.end(), c.outputs.begin() + 1, c.outputs.end());
+      in.push_back(dy);
+      const Assignment a = inherited(c);
+      back = apply(backward_op(layer_), in, c.attrs, &a);
+    }
+    for (DistTensor& g : back)
+      if (g.dtype() != x.dtype()) g = cast(g, x.dtype());
+    return back;
+  }
+
+ private:
+  // The gradients from operators that have gradients themselves.
+  std::vector<DistTensor> composed(DistTensor x, DistTensor gamma,
+                                   DistTensor dy, double eps) const {
+    const DType stat = kernels::stat_of(x.dtype());
+    for (DistTensor* t : {&x, &gamma, &dy})
+      if (t->dtype() != stat) *t = cast(*t, stat);
+    if (layer_) x = x - mean(x, {-1}, true);
+    const DistTensor rstd = rsqrt(mean(square(x), {-1}, true) + eps);
+    const DistTensor xhat = x * rstd, g = dy * gamma;
+    DistTensor dx = g - xhat * mean(xhat * g, {-1}, true);
+    if (layer_) dx = dx - mean(g, {-1}, true);
+    std::vector<DistTensor> back{dx * rstd, sum_to(dy * xhat, gamma.shape())};
+    if (layer_) back.push_back(sum_to(dy, gamma.shape()));
+    return back;
+  }
+
+  bool layer_;
+};
+
+const Op& forward_op(bool layer) {
+  static const Norm with_mean(true), without(false);
+  return layer ? with_mean : without;
+}
+
+}  // namespace
+
+DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
+                      const DistTensor& beta, double eps) {
+  return apply(forward_op(true), std::vector{x, gamma, beta}, {{}, {eps}})[0];
+}
+
+DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {
+  return apply(forward_op(false), std::vector{x, gamma}, {{}, {eps}})[0];
+}
+
+std::vector<const Op*> norm_ops() {
+  return {&forward_op(true), &forward_op(false), &backward_op(true),
+          &backward_op(false)};
+}
+
+}  // namespace dtensor

@@ -1,0 +1,179 @@
+#include "dtensor/ops/random.h"
+
+#include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/copy.h"
+
+namespace dtensor {
+namespace {
+
+using kernels::Distribution;
+
+// fn(part, lo): for every box of a local tensor that holds `region`, its window
+// and where it begins in the global tensor.
+template <class Fn>
+void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
+               Shape lo = {}) {
+  if (dim == t.ndim()) return fn(t, lo);
+  int64_t at = 0;
+  for (const Interval& range : region[static_cast<size_t>(dim)]) {
+    Shape next = lo;
+    next.push_back(range.lo);
+    for_boxes(t.slice(dim, at, at + range.size()), region, fn, dim + 1, next);
+    at += range.size();
+  }
+}
+
+// A tensor of that layout, its part filled by fn(part, region). Partial axes
+// come last: the value is made as if they were replicated.
+template <class Fn>
+DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                DType t, Fn&& fn) {
+  const Spec* spec = Spec::get(mesh, shape, layout.resolve(mesh, shape), t);
+  Layout whole = spec->layout();
+  whole.partials.clear();
+  DistTensor x = DistTensor::empty(spec->with(whole));
+  if (!RankContext::current().dry_run && x.here()) fn(x.local(), x.region());
+  return x.redistribute(spec);
+}
+
+DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
+                const Placements& layout, DType t, const Generator& g,
+                double p0, double p1) {
+  return make(
+      shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
+        for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
+          kernels::random_box(nullptr, distribution, t, g.seed, g.stream, shape,
+                              lo, box.shape(), box.data(), box.strides(), p0,
+                              p1);
+        });
+      });
+}
+
+// x with elements dropped. Attributes: d = {p}, seed = {seed, stream}.
+class Dropout : public Op {
+ public:
+  Dropout() : Op("dropout") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(Rule("...->... | linear 0"), shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_float(name(), in[0]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : {Shape{7}, Shape{5, 3}, Shape{3, 1, 5}})
+      list.push_back({{{x}}, {{}, {0.25}, {3, 5}}, true});
+    list.push_back({{{{4, 3}}}, {{}, {1.0}, {3, 5}}, true});
+    return list;
+  }
+  bool saves_inputs() const override { return false; }
+
+  void compute(Compute& c) const override {
+    const Tensor &x = c.in[0], &out = c.out[0];
+    const Spec* spec = c.decision.in[0];
+    const double keep = 1 - c.attrs.d[0];
+    c.launch([&] {
+      for_boxes(out, spec->region(c.coord()),
+                [&](const Tensor& box, const Shape& lo) {
+                  kernels::random_box(
+                      nullptr, Distribution::kBernoulli, out.dtype(),
+                      c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
+                      box.shape(), box.data(), box.strides(), keep, 0);
+                });
+      row_binary(fn::binary_index_of<fn::Mul>, out, x.to_contiguous(), out);
+      if (keep > 0) row_unary(fn::index_of<fn::MulScalar>, out, out, 1 / keep);
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    const Assignment a = inherited(c);
+    return {apply1(*this, c.cotangents, c.attrs, &a)};
+  }
+};
+
+const Op& dropout_op() {
+  static const Dropout op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor full(const Shape& shape, double value, const Mesh& mesh,
+                const Placements& layout, DType t) {
+  return make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
+    fill(t, part.numel(), part.data(), value);
+  });
+}
+
+DistTensor zeros(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                 DType t) {
+  return full(shape, 0, mesh, layout, t);
+}
+
+DistTensor ones(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                DType t) {
+  return full(shape, 1, mesh, layout, t);
+}
+
+DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
+                  DType t) {
+  DT_CHECK(n >= 0, "arange", "{} elements; write 0 or more", n);
+  return make({n}, mesh, layout, t,
+              [&](const Tensor& part, const Region& region) {
+                std::vector<int64_t> values;
+                for (const Interval& range : region[0])
+                  for (int64_t i = range.lo; i < range.hi; ++i)
+                    values.push_back(i);
+                const Tensor from = Tensor::from(part.shape(), values.data());
+                kernels::Pointwise p;
+                p.shape = part.shape();
+                p.out = part.data();
+                p.in[0] = from.data();
+                p.strides[0] = {1};
+                kernels::cast(nullptr, DType::kI64, t, p);
+              });
+}
+
+DistTensor randn(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                 DType t, Generator g, double mean, double std) {
+  check_float("randn", t);
+  return draw(Distribution::kNormal, shape, mesh, layout, t, g, mean, std);
+}
+
+DistTensor uniform(const Shape& shape, const Mesh& mesh,
+                   const Placements& layout, DType t, Generator g, double lo,
+                   double hi) {
+  check_float("uniform", t);
+  return draw(Distribution::kUniform, shape, mesh, layout, t, g, lo, hi);
+}
+
+DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
+                   const Placements& layout, DType t, Generator g) {
+  DT_CHECK(t == DType::kI32 || t == DType::kI64, "randint",
+           "no random integers of type {}; write DType::kI32 or DType::kI64",
+           name(t));
+  // The kernel takes the bounds as doubles, which are exact up to 2^53.
+  constexpr int64_t kMost = int64_t{1} << 53;
+  DT_CHECK(lo < hi && lo >= -kMost && hi <= kMost, "randint",
+           "no integers in [{}, {}); write -2^53 <= lo < hi <= 2^53", lo, hi);
+  return draw(Distribution::kInteger, shape, mesh, layout, t, g,
+              static_cast<double>(lo), static_cast<double>(hi));
+}
+
+DistTensor dropout(const DistTensor& x, double p, Generator g) {
+  DT_CHECK(p >= 0 && p <= 1, "dropout",
+           "a probability of {}; write one in [0, 1]", p);
+  if (p == 0) return x;
+  return apply1(dropout_op(), {&x, 1}, {{}, {p}, {g.seed, g.stream}});
+}
+
+std::vector<const Op*> random_ops() { return {&dropout_op()}; }
+
+}  // namespace dtensor

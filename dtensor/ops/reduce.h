@@ -1,0 +1,19 @@
+// Reductions other than the sum (contraction.h).
+#pragma once
+#include <vector>
+
+#include "dtensor/ops/op.h"
+
+namespace dtensor {
+
+// The largest / smallest value over the dimensions (all when empty). Where
+// several are equal, the gradient is shared between them evenly.
+DistTensor amax(const DistTensor&, std::vector<int> dims = {},
+                bool keepdim = false);
+DistTensor amin(const DistTensor&, std::vector<int> dims = {},
+                bool keepdim = false);
+
+// For the list of operators.
+std::vector<const Op*> reduce_ops();
+
+}  // namespace dtensor

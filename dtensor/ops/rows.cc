@@ -1,0 +1,94 @@
+#include "dtensor/ops/rows.h"
+
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+kernels::Pointwise flat(const Tensor& out) {
+  kernels::Pointwise p;
+  p.shape = {out.numel()};
+  p.out = out.data();
+  return p;
+}
+
+void operand(kernels::Pointwise& p, int i, const Tensor& t) {
+  p.in[i] = t.data();
+  p.strides[i] = {1};
+}
+
+}  // namespace
+
+Rows::Rows(const Tensor& x) : rows(1), n(x.shape().back()) {
+  for (int d = 0; d + 1 < x.ndim(); ++d) rows *= x.shape()[d];
+  t = x.reshape({rows, n});
+  if (n > 1 && t.strides()[1] != 1) t = t.to_contiguous();
+  stride = t.strides()[0];
+}
+
+void row_unary(int index, const Tensor& a, const Tensor& out,
+               double parameter) {
+  kernels::Pointwise p = flat(out);
+  operand(p, 0, a);
+  kernels::unary(nullptr, index, 0, a.dtype(), &parameter, p);
+}
+
+void row_binary(int index, const Tensor& a, const Tensor& b,
+                const Tensor& out) {
+  kernels::Pointwise p = flat(out);
+  operand(p, 0, a);
+  operand(p, 1, b);
+  kernels::binary(nullptr, index, a.dtype(), p);
+}
+
+void row_where(const Tensor& condition, const Tensor& a, const Tensor& b,
+               const Tensor& out) {
+  kernels::Pointwise p = flat(out);
+  operand(p, 0, condition);
+  operand(p, 1, a);
+  operand(p, 2, b);
+  kernels::where(nullptr, a.dtype(), p);
+}
+
+void check_float(std::string_view op, DType t) {
+  DT_CHECK(is_float(t), op,
+           "{} values; only f32, f64 and bf16 will do: write cast(x, "
+           "DType::kF32)",
+           name(t));
+}
+
+void check_one_type(std::string_view op, std::span<const DType> in,
+                    size_t from) {
+  check_float(op, in[0]);
+  for (size_t i = from; i < in.size(); ++i)
+    DT_CHECK(in[i] == in[0], op,
+             "input 0 is {} and input {} is {}; cast one to the other's type",
+             name(in[0]), i, name(in[i]));
+}
+
+void check_rows(std::string_view op, const std::vector<Shape>& shapes,
+                size_t first) {
+  Shape rows = shapes[0];
+  if (!rows.empty()) rows.pop_back();
+  for (size_t i = first; i < shapes.size(); ++i)
+    DT_CHECK(shapes[i] == shapes[0] || shapes[i] == rows, op,
+             "input {} has shape {}, which is neither the {} of input 0 nor "
+             "its rows, {}; expand it first",
+             i, to_string(shapes[i]), to_string(shapes[0]), to_string(rows));
+}
+
+void check_first_only(const GradientCall& c) {
+  for (size_t i = 1; i < c.cotangents.size(); ++i)
+    DT_CHECK(!c.cotangents[i].defined(), c.op.name(),
+             "output {}, a statistic of the rows, has no gradient; detach() it",
+             i);
+}
+
+Assignment inherited(const GradientCall& c) {
+  Assignment a = c.decision->assignment;
+  a.passes.clear();
+  return a;
+}
+
+}  // namespace dtensor

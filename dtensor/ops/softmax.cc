@@ -1,0 +1,214 @@
+#include "dtensor/ops/softmax.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+
+namespace dtensor {
+namespace {
+
+// "...n~->...n" for one input and the last dimension; "anb~" for another one.
+Rule softmax_rule(int ndim, int64_t dim, int inputs) {
+  std::string term = "...n";
+  if (dim != ndim - 1) {
+    term = "";
+    for (int d = 0; d < ndim; ++d)
+      term += d == dim ? 'n' : static_cast<char>('a' + d);
+  }
+  std::string marked = term;
+  marked.insert(marked.find('n') + 1, "~");
+  return Rule(inputs == 1 ? marked + "->" + term
+                          : marked + "," + term + "->" + term + " | linear 1");
+}
+
+// The dimension's rows: a view with it moved to the end.
+Tensor with_last(const Tensor& x, int64_t dim) {
+  return x.transpose(static_cast<int>(dim), -1);
+}
+
+// Runs fn(y), whose rows are contiguous, and leaves the result in `out`.
+template <class Fn>
+void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
+  if (dim == out.ndim() - 1) return fn(out);
+  Tensor view = with_last(out, dim);
+  Tensor y = c.scratch(view.shape(), out.dtype());
+  fn(y);
+  view.copy_from(y);
+}
+
+std::vector<Sample> softmax_samples(int inputs) {
+  std::vector<Sample> list;
+  auto sample = [&](Shape shape, int64_t dim) {
+    Sample s;
+    for (int i = 0; i < inputs; ++i)
+      s.inputs.push_back({shape, SampleInput::Values::kAny, 0});
+    s.attrs.i = {dim};
+    list.push_back(s);
+  };
+  sample({3, 5}, 1);
+  sample({5, 3, 7}, 1);
+  sample({7}, 0);
+  sample({5, 1}, 1);
+  sample({1, 7}, 0);
+  return list;
+}
+
+// dx from the result y and its cotangent.
+class SoftmaxBackward : public Op {
+ public:
+  explicit SoftmaxBackward(bool log)
+      : Op(log ? "log_softmax_backward" : "softmax_backward"), log_(log) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(softmax_rule(shapes[0].size(), attrs.i[0], 2), shapes,
+                     name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_one_type(name(), in);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override { return softmax_samples(2); }
+  bool differentiable() const override { return false; }
+
+  void compute(Compute& c) const override {
+    const int64_t dim = c.attrs.i[0];
+    const DType t = c.in[0].dtype();
+    const AxisMask axes = c.axes_of('n');
+    // Of y the kernels take no row stride.
+    const Rows y(with_last(c.in[0], dim).to_contiguous());
+    const Rows dy(with_last(c.in[1], dim));
+    into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
+      if (!axes) {
+        c.launch([&] {
+          (log_ ? kernels::log_softmax_backward_rows
+                : kernels::softmax_backward_rows)(nullptr, t, y.rows, y.n,
+                                                  y.data(), dy.data(),
+                                                  dy.stride, dx.data());
+        });
+        return;
+      }
+      Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
+      c.launch([&] {
+        if (log_)
+          kernels::row_sum(nullptr, t, y.rows, y.n, dy.data(), dy.stride,
+                           sum.data());
+        else
+          kernels::row_dot(nullptr, t, y.rows, y.n, y.data(), y.stride,
+                           dy.data(), dy.stride, sum.data());
+      });
+      c.all_reduce(sum, axes, ReduceOp::kSum);
+      c.launch([&] {
+        (log_ ? kernels::log_softmax_backward_apply
+              : kernels::softmax_backward_apply)(nullptr, t, y.rows, y.n,
+                                                 y.data(), dy.data(), dy.stride,
+                                                 sum.data(), dx.data());
+      });
+    });
+  }
+
+ private:
+  bool log_;
+};
+
+const Op& backward_op(bool log) {
+  static const SoftmaxBackward plain(false), logarithm(true);
+  return log ? logarithm : plain;
+}
+
+class Softmax : public Op {
+ public:
+  explicit Softmax(bool log) : Op(log ? "log_softmax" : "softmax"), log_(log) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(softmax_rule(shapes[0].size(), attrs.i[0], 1), shapes,
+                     name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_float(name(), in[0]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override { return softmax_samples(1); }
+  bool saves_inputs() const override { return false; }
+  bool saves_outputs() const override { return true; }
+
+  void compute(Compute& c) const override {
+    const int64_t dim = c.attrs.i[0];
+    const DType t = c.in[0].dtype();
+    const AxisMask axes = c.axes_of('n');
+    const Rows x(with_last(c.in[0], dim));
+    into_rows(c, c.out[0], dim, [&](const Tensor& y) {
+      if (!axes) {
+        c.launch([&] {
+          (log_ ? kernels::log_softmax_rows : kernels::softmax_rows)(
+              nullptr, t, x.rows, x.n, x.data(), x.stride, y.data());
+        });
+        return;
+      }
+      // The maximum and the sum of the whole row, from those of the parts.
+      Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
+      Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
+      c.launch([&] {
+        kernels::row_max(nullptr, t, x.rows, x.n, x.data(), x.stride,
+                         max.data());
+      });
+      c.all_reduce(max, axes, ReduceOp::kMax);
+      c.launch([&] {
+        kernels::row_exp_sum(nullptr, t, x.rows, x.n, x.data(), x.stride,
+                             max.data(), sum.data());
+      });
+      c.all_reduce(sum, axes, ReduceOp::kSum);
+      c.launch([&] {
+        (log_ ? kernels::log_softmax_apply : kernels::softmax_apply)(
+            nullptr, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
+            y.data());
+      });
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    const DistTensor &y = c.outputs[0], &dy = c.cotangents[0];
+    const int dim = static_cast<int>(c.attrs.i[0]);
+    if (grad_enabled()) {
+      if (log_) return {dy - exp(y) * sum(dy, {dim}, true)};
+      return {y * (dy - sum(y * dy, {dim}, true))};
+    }
+    const Assignment a = inherited(c);
+    return {apply1(backward_op(log_), std::vector{y, dy}, c.attrs, &a)};
+  }
+
+ private:
+  bool log_;
+};
+
+const Op& forward_op(bool log) {
+  static const Softmax plain(false), logarithm(true);
+  return log ? logarithm : plain;
+}
+
+DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
+  const Op& op = forward_op(log);
+  Attrs attrs{{normalize_dim(dim, x.ndim(), op.name())}, {}};
+  return apply1(op, {&x, 1}, attrs);
+}
+
+}  // namespace
+
+DistTensor softmax(const DistTensor& x, int dim) {
+  return run_softmax(x, dim, false);
+}
+
+DistTensor log_softmax(const DistTensor& x, int dim) {
+  return run_softmax(x, dim, true);
+}
+
+std::vector<const Op*> softmax_ops() {
+  return {&forward_op(false), &forward_op(true), &backward_op(false),
+          &backward_op(true)};
+}
+
+}  // namespace dtensor

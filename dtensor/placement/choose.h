@@ -1,0 +1,113 @@
+// Which assignment an operator takes.
+//
+// For every mesh axis that some input uses, the choice is which factor it
+// splits (of those that it splits in some input: an operator does not spread
+// work over ranks that nobody asked for), which inputs' partials pass, or
+// neither. The price of an assignment, in picoseconds of the cost table, is
+//   comm    the redistribution of the inputs, plus
+//   work    the largest rank's share of the local work, plus
+//   reduce  what is put off: the reduction of a partial output, and the gather
+//           of an output that is split where no input was.
+// The cheapest wins; ties go to fewer steps now, then to the first in a fixed
+// order (whole before split, factors in the rule's order). It depends on specs
+// and prices alone, so every rank chooses the same.
+//
+// A stationary input (a parameter) is never sent or gathered: assignments that
+// would are not candidates.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/placement/plan.h"
+#include "dtensor/placement/rule.h"
+#include "dtensor/placement/spec.h"
+
+namespace dtensor {
+
+// Plans under one cost table, remembered. One per rank; not thread-safe.
+class Planner {
+ public:
+  explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}
+  const CostTable& cost() const { return cost_; }
+  // The reference stays valid until the cache is full and starts anew.
+  const Plan& plan(const Spec* from, const Spec* to);
+  // Of tensors that move together.
+  const Plan& plan(std::span<const Move>);
+  int64_t hits() const { return hits_; }
+  int64_t misses() const { return misses_; }
+
+ private:
+  struct Key {
+    const Spec *from, *to;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& k) const {
+      return hash_mix(reinterpret_cast<uint64_t>(k.from),
+                      reinterpret_cast<uint64_t>(k.to));
+    }
+  };
+  struct ListHash {
+    size_t operator()(const std::vector<Move>& moves) const {
+      uint64_t h = moves.size();
+      for (const Move& m : moves) h = hash_mix(h, Hash()({m.from, m.to}));
+      return h;
+    }
+  };
+  CostTable cost_;
+  std::unordered_map<Key, Plan, Hash> cache_;
+  std::unordered_map<std::vector<Move>, Plan, ListHash> lists_;
+  int64_t hits_ = 0, misses_ = 0;
+};
+
+struct OpInput {
+  const Spec* spec;
+  bool stationary = false;
+};
+
+// What the price of local work depends on.
+struct OpWork {
+  double flops_per_point = 1;  // 2 for a contraction
+};
+
+struct Choice {
+  Assignment assignment;
+  std::vector<const Spec*> in, out;
+  int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
+  int steps = 0;         // redistribution steps before the op
+  bool feasible = true;  // false: a stationary input would have to move
+  int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }
+};
+
+// The inputs, those first that are the last to be moved: parameters, then the
+// largest.
+std::vector<size_t> operand_order(std::span<const OpInput>);
+
+// The price and specs of one assignment, made legal.
+Choice price(const BoundRule&, std::span<const OpInput>,
+             std::span<const DType> out_dtypes, const OpWork&,
+             const Assignment&, Planner&);
+
+// The best one. Throws Error when a stationary input would have to move under
+// every assignment.
+Choice choose(const BoundRule&, std::span<const OpInput>,
+              std::span<const DType> out_dtypes, const OpWork&, Planner&,
+              std::string_view op);
+
+// Every assignment over all axes of the mesh, used by inputs or not, cheapest
+// first, at most `limit` (0: all): what explain prints.
+std::vector<Choice> all_choices(const BoundRule&, std::span<const OpInput>,
+                                std::span<const DType> out_dtypes,
+                                const OpWork&, Planner&, int limit = 0);
+
+// Every assignment of a mesh's axes to factors or passes (of `ops`), priced or
+// not: what the proof driver walks.
+std::vector<Assignment> enumerate(const BoundRule&, const Mesh&,
+                                  std::span<const ReduceOp> ops);
+
+}  // namespace dtensor

@@ -1,0 +1,68 @@
+#include "dtensor/placement/cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace dtensor {
+
+std::string_view name(StepKind kind) {
+  constexpr std::string_view names[] = {
+      "slice",      "partial-fill",   "all-gather",
+      "all-reduce", "reduce-scatter", "all-to-all",
+      "permute",    "exchange",       "reduce-exchange"};
+  static_assert(std::size(names) == kNumStepKinds);
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string key(StepKind kind) {
+  std::string text(name(kind));
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+std::optional<StepKind> parse_kind(std::string_view text) {
+  std::string wanted(text);
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  for (int k = 0; k < kNumStepKinds; ++k)
+    if (key(static_cast<StepKind>(k)) == wanted)
+      return static_cast<StepKind>(k);
+  return std::nullopt;
+}
+
+LinkCost CostTable::link(StepKind kind, AxisMask mask) const {
+  if (mask == 0) return {0, 0};
+  for (const Group& g : groups)
+    if (g.axes == mask) return g.cost.of(kind);
+  LinkCost most{0, 0};
+  for (int a = 0; a < kMaxAxes; ++a) {
+    if (!(mask >> a & 1)) continue;
+    LinkCost c = static_cast<size_t>(a) < axes.size()
+                     ? axes[static_cast<size_t>(a)].of(kind)
+                     : LinkCost{};
+    most.alpha_ps = std::max(most.alpha_ps, c.alpha_ps);
+    most.ps_per_byte = std::max(most.ps_per_byte, c.ps_per_byte);
+  }
+  return most;
+}
+
+int64_t CostTable::collective_ps(StepKind kind, AxisMask mask,
+                                 int64_t bytes) const {
+  LinkCost c = link(kind, mask);
+  return c.alpha_ps + std::llround(static_cast<double>(bytes) * c.ps_per_byte);
+}
+
+int64_t CostTable::work_ps(double flops, double bytes) const {
+  return std::llround(std::max(flops * ps_per_flop, bytes * ps_per_local_byte));
+}
+
+std::string CostTable::to_string() const {
+  LinkCost c;
+  if (!axes.empty()) c = axes[0];
+  return fmt::format("alpha {:g} us, {:g} GB/s, {:g} GFLOP/s per rank",
+                     static_cast<double>(c.alpha_ps) / 1e6,
+                     1000 / c.ps_per_byte, 1000 / ps_per_flop);
+}
+
+}  // namespace dtensor

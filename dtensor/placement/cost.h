@@ -1,0 +1,85 @@
+// Prices, in integer picoseconds so that every rank computes the same.
+//
+// A collective costs alpha plus the most bytes that one rank receives over the
+// rate (an all-reduce counts as the reduce-scatter plus the all-gather that it
+// equals; what a ring forwards is not priced). Local work costs its flops over
+// the rank's rate, or its bytes over the memory's, whichever is more.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/placement/mesh.h"
+
+namespace dtensor {
+
+// What a step of a redistribution does; see plan.h.
+enum class StepKind : uint8_t {
+  kSlice,          // keep a part of what is here; nothing is sent
+  kFill,           // partial-fill: coordinate 0 keeps the value, the others
+                   // take the identity; nothing is sent
+  kAllGather,      // pop the last axes of splits
+  kAllReduce,      // partial -> whole
+  kReduceScatter,  // partial -> split
+  kAllToAll,       // axes move from the end of one split to that of another
+  kPermute,        // the same parts, held by other ranks
+  kExchange,       // any layout to any other: the box exchange
+  kReduceExchange  // the same, summing partials on the way
+};
+inline constexpr int kNumStepKinds = 9;
+// "slice", "partial-fill", "all-gather", ..., "exchange", "reduce-exchange".
+std::string_view name(StepKind);
+// As in files: with '_' for '-'; parse_kind reads both, nullopt for others.
+std::string key(StepKind);
+std::optional<StepKind> parse_kind(std::string_view);
+constexpr bool sends(StepKind k) {
+  return k != StepKind::kSlice && k != StepKind::kFill;
+}
+
+struct LinkCost {
+  int64_t alpha_ps = 5'000'000;  // 5 us
+  double ps_per_byte = 50;       // 20 GB/s
+  bool operator==(const LinkCost&) const = default;
+};
+
+// Of one mesh axis, or of a group of axes: a price for all kinds, and other
+// prices for some kinds.
+struct AxisCost : LinkCost {
+  std::array<std::optional<LinkCost>, kNumStepKinds> kinds{};
+  const LinkCost& of(StepKind k) const {
+    const auto& own = kinds[static_cast<size_t>(k)];
+    return own ? *own : *this;
+  }
+  bool operator==(const AxisCost&) const = default;
+};
+
+struct CostTable {
+  // By mesh axis; an axis beyond the end costs as the default.
+  std::vector<AxisCost> axes;
+  // Collectives over exactly these axes; others cost as the dearest alpha and
+  // the dearest rate among their axes.
+  struct Group {
+    AxisMask axes;
+    AxisCost cost;
+    bool operator==(const Group&) const = default;
+  };
+  std::vector<Group> groups;
+  double ps_per_flop = 10;         // 100 GFLOP/s per rank
+  double ps_per_local_byte = 100;  // 10 GB/s per rank
+  // What a redistribution may hold beyond source and destination.
+  int64_t block_bytes = int64_t{1} << 20;
+  bool operator==(const CostTable&) const = default;
+
+  LinkCost link(StepKind, AxisMask axes) const;
+  // The price of one collective over `axes` in which one rank receives at most
+  // `bytes`. 0 without axes.
+  int64_t collective_ps(StepKind, AxisMask axes, int64_t bytes) const;
+  int64_t work_ps(double flops, double bytes) const;
+  // "alpha 5 us, 20 GB/s, 100 GFLOP/s per rank".
+  std::string to_string() const;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,30 @@
+// What operators make of a Dim besides Dim's own members: the same dimension
+// split evenly, over fewer axes, or so that every index has one owner, and
+// every step-th index of it.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "dtensor/placement/layout.h"
+#include "dtensor/placement/mesh.h"
+
+namespace dtensor {
+
+// Split evenly over these axes, in mesh order.
+Dim balanced(int64_t size, AxisMask axes);
+
+// Split over no axes but these: every leaf keeps those that it begins with.
+// What a rank had it still has. Canonical.
+Dim restricted(const Dim&, const Mesh&, AxisMask axes);
+
+// Split over the same axes, every index in one part: a segment of a concat that
+// lacks an axis of another one is split over it too. No rank has more than it
+// had, so that getting there sends nothing. Canonical.
+Dim partitioned(const Dim&, const Mesh&);
+
+// The Dim of the indices 0, step, 2 step, ...: every rank keeps what it had of
+// them. nullopt when they fall unevenly on the parts of a product, which would
+// take a segment for each outer index. REQUIRES: step >= 1.
+std::optional<Dim> every(const Dim&, const Mesh&, int64_t step);
+
+}  // namespace dtensor

@@ -1,0 +1,28 @@
+#include "dtensor/placement/dtype.h"
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16",
+                                                 "i32", "i64", "bool"};
+}
+
+std::string_view name(DType t) { return kNames[static_cast<int>(t)]; }
+
+DType parse_dtype(std::string_view text) {
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (kNames[i] == text) return static_cast<DType>(i);
+  fail("dtype", "there is no type '{}'; write f32, f64, bf16, i32, i64 or bool",
+       text);
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (is_float(a) != is_float(b)) return is_float(a) ? a : b;
+  if (is_float(a))
+    return a == DType::kF64 || b == DType::kF64 ? DType::kF64 : DType::kF32;
+  return a == DType::kI64 || b == DType::kI64 ? DType::kI64 : DType::kI32;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,572 @@
+// The simplest tree of a dimension, and what can be seen of it in other sizes.
+//
+// What a tree says is, for each mesh axis, a function of the index: the one
+// coordinate that holds it, or any. (A rank holds an index if its coordinates
+// do on every axis.) Two trees say the same exactly if these functions are
+// equal; so the canonical tree is made from them alone. And a dimension of
+// outer * inner indices is a product of two trees exactly if each of its
+// functions depends on the outer index alone, or on the inner one alone.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/layout.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int32_t kAny = -1;
+
+// [end of the run before, end) is held by the coordinate `label`, or kAny.
+struct Run {
+  int64_t end;
+  int32_t label;
+  bool operator==(const Run&) const = default;
+};
+
+void append(std::vector<Run>& runs, int64_t end, int32_t label) {
+  if (!runs.empty() && runs.back().end == end) return;
+  if (!runs.empty() && runs.back().label == label)
+    runs.back().end = end;
+  else if (end > 0)
+    runs.push_back({end, label});
+}
+
+// The function of one axis: its runs, again and again. In the shortest period;
+// 1 where it is constant.
+struct Wave {
+  int axis;
+  std::vector<Run> runs;
+  bool operator==(const Wave&) const = default;
+
+  int64_t period() const { return runs.back().end; }
+  bool constant() const { return runs.size() == 1; }
+  // The greatest common divisor of the places where it changes.
+  int64_t grain() const {
+    int64_t g = 0;
+    for (const Run& r : runs) g = std::gcd(g, r.end);
+    return g;
+  }
+
+  bool repeats(int64_t shift) const {
+    size_t i = 0, j = 0;
+    while (runs[j].end <= shift) ++j;
+    while (j < runs.size()) {
+      if (runs[i].label != runs[j].label) return false;
+      int64_t a = runs[i].end, b = runs[j].end - shift;
+      i += a <= b;
+      j += b <= a;
+    }
+    return true;
+  }
+
+  void shorten() {
+    if (constant()) {
+      runs[0].end = 1;
+      return;
+    }
+    // k periods have k times the changes of one, counted around a circle.
+    size_t changes =
+        runs.size() - (runs.front().label == runs.back().label ? 1 : 0);
+    for (size_t k = changes; k > 1; --k) {
+      auto times = static_cast<int64_t>(k);
+      if (changes % k != 0 || period() % times != 0) continue;
+      int64_t shorter = period() / times;
+      if (!repeats(shorter)) continue;
+      while (runs.size() > 1 && runs[runs.size() - 2].end >= shorter)
+        runs.pop_back();
+      runs.back().end = shorter;
+      return;
+    }
+  }
+};
+
+// A dimension of `size` indices, at least one. By mesh axis; an axis that is
+// not listed is kAny throughout.
+struct Holders {
+  int64_t size = 1;
+  std::vector<Wave> waves;
+
+  bool whole() const { return waves.empty(); }
+  bool operator==(const Holders&) const = default;
+  void sort() {
+    std::sort(waves.begin(), waves.end(),
+              [](const Wave& a, const Wave& b) { return a.axis < b.axis; });
+  }
+};
+
+// `inner` indices in place of each one.
+void scale(Holders& h, int64_t inner) {
+  h.size *= inner;
+  for (Wave& w : h.waves)
+    if (!w.constant())
+      for (Run& r : w.runs) r.end *= inner;
+}
+
+Holders times(Holders outer, const Holders& inner) {
+  scale(outer, inner.size);
+  outer.waves.insert(outer.waves.end(), inner.waves.begin(), inner.waves.end());
+  outer.sort();
+  return outer;
+}
+
+Holders holders_of_leaf(const Dim& d, const Mesh& mesh) {
+  Holders h{d.size(), {}};
+  Split s = d.split().canonical(mesh, d.size());
+  int64_t parts = s.parts(mesh), stride = parts;
+  for (int k = 0; k < s.num_axes(); ++k) {
+    int64_t p = mesh.axis_size(s.axis(k));
+    stride /= p;
+    Wave w{s.axis(k), {}};
+    for (int64_t i = 0; i < parts; i += stride)
+      append(w.runs, s.boundary(mesh, d.size(), i + stride),
+             static_cast<int32_t>(i / stride % p));
+    w.shorten();
+    h.waves.push_back(std::move(w));
+  }
+  h.sort();
+  return h;
+}
+
+// REQUIRES: d.size() > 0.
+Holders holders_of(const Dim& d, const Mesh& mesh) {
+  if (d.kind() == Dim::Kind::kLeaf) return holders_of_leaf(d, mesh);
+  Holders h;
+  if (d.kind() == Dim::Kind::kProduct) {
+    AxisMask used = 0;
+    for (const Dim& p : d.parts()) {
+      DT_CHECK(!(used & p.axes()), "layout",
+               "axis {} of mesh {} splits two parts of one product; let it "
+               "split one of them",
+               mesh.axes_to_string(used & p.axes()), mesh.to_string());
+      used |= p.axes();
+      h = times(std::move(h), holders_of(p, mesh));
+    }
+    return h;
+  }
+  h.size = 0;
+  AxisMask axes = d.axes();
+  for (int a = 0; a < mesh.num_axes(); ++a)
+    if (axes >> a & 1) h.waves.push_back({a, {}});
+  for (const Dim& p : d.parts()) {
+    if (p.size() == 0) continue;
+    Holders segment = holders_of(p, mesh);
+    int64_t base = h.size;
+    h.size += p.size();
+    size_t next = 0;
+    for (Wave& w : h.waves) {
+      if (next == segment.waves.size() || segment.waves[next].axis != w.axis) {
+        append(w.runs, h.size, kAny);
+        continue;
+      }
+      const Wave& from = segment.waves[next++];
+      if (from.constant()) {
+        append(w.runs, h.size, from.runs[0].label);
+        continue;
+      }
+      for (int64_t at = base; at < h.size; at += from.period())
+        for (const Run& r : from.runs) append(w.runs, at + r.end, r.label);
+    }
+  }
+  for (Wave& w : h.waves) w.shorten();
+  std::erase_if(h.waves, [](const Wave& w) {
+    return w.constant() && w.runs[0].label == kAny;
+  });
+  return h;
+}
+
+// As h.size / inner indices of `inner` each; nullopt when it is no product. A
+// constant goes with the outer ones, where there is more than one.
+std::optional<std::pair<Holders, Holders>> cut(const Holders& h,
+                                               int64_t inner) {
+  std::pair<Holders, Holders> both{{h.size / inner, {}}, {inner, {}}};
+  for (const Wave& w : h.waves) {
+    if (w.constant()) {
+      (inner < h.size ? both.first : both.second).waves.push_back(w);
+    } else if (w.grain() % inner == 0) {
+      both.first.waves.push_back(w);
+      for (Run& r : both.first.waves.back().runs) r.end /= inner;
+    } else if (inner % w.period() == 0) {
+      both.second.waves.push_back(w);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return both;
+}
+
+// The largest inner size at which it is a product whose inner part is not
+// whole, or 0.
+int64_t largest_cut(const Holders& h) {
+  struct Size {
+    int64_t grain, period;
+  };
+  std::vector<Size> sizes;
+  int64_t all = 1;
+  for (const Wave& w : h.waves) {
+    if (w.constant()) continue;
+    sizes.push_back({w.grain(), w.period()});
+    all = std::lcm(all, w.period());
+  }
+  if (sizes.empty()) return 0;
+  if (all < h.size) return all;
+  // An axis inside has a period, and so a grain, of at most `inner`; the grain
+  // of one outside is at least that.
+  std::sort(sizes.begin(), sizes.end(),
+            [](const Size& a, const Size& b) { return a.grain > b.grain; });
+  int64_t outside = 0;
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+    outside = std::gcd(outside, sizes[i].grain);
+    bool fits = true;
+    for (size_t j = i + 1; j < sizes.size(); ++j)
+      fits &= outside % sizes[j].period == 0;
+    if (fits) return outside;
+  }
+  return 0;
+}
+
+// The runs of all axes in their common refinement.
+struct Atoms {
+  std::vector<int> axes;
+  std::vector<int64_t> ends;
+  std::vector<int32_t> labels;  // of axes[a] in run i: labels[i*axes.size()+a]
+
+  explicit Atoms(const Holders& h) {
+    size_t n = h.waves.size();
+    std::vector<size_t> at(n, 0);
+    std::vector<int64_t> base(n, 0);
+    for (const Wave& w : h.waves) axes.push_back(w.axis);
+    for (int64_t from = 0; from < h.size;) {
+      int64_t to = h.size;
+      for (size_t a = 0; a < n; ++a) {
+        const Wave& w = h.waves[a];
+        labels.push_back(w.runs[at[a]].label);
+        if (!w.constant()) to = std::min(to, base[a] + w.runs[at[a]].end);
+      }
+      ends.push_back(to);
+      for (size_t a = 0; a < n; ++a) {
+        const Wave& w = h.waves[a];
+        if (w.constant() || base[a] + w.runs[at[a]].end > to) continue;
+        if (++at[a] == w.runs.size()) {
+          at[a] = 0;
+          base[a] += w.period();
+        }
+      }
+      from = to;
+    }
+  }
+
+  size_t size() const { return ends.size(); }
+  int64_t begin_of(size_t i) const { return i == 0 ? 0 : ends[i - 1]; }
+  int32_t label(size_t i, size_t a) const {
+    return labels[i * axes.size() + a];
+  }
+
+  Holders range(size_t first, size_t last) const {
+    Holders h{ends[last - 1] - begin_of(first), {}};
+    for (size_t a = 0; a < axes.size(); ++a) {
+      Wave w{axes[a], {}};
+      for (size_t i = first; i < last; ++i)
+        append(w.runs, ends[i] - begin_of(first), label(i, a));
+      w.shorten();
+      if (!w.constant() || w.runs[0].label != kAny)
+        h.waves.push_back(std::move(w));
+    }
+    return h;
+  }
+
+  // The order of the axes (as places in `axes`) in which one Split of all of
+  // them has the runs first .. last - 1 as its parts, by mesh axis where
+  // several are right; nullopt when there is none.
+  std::optional<std::vector<size_t>> order(size_t first, size_t last) const {
+    std::vector<size_t> order, rest;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      bool any = label(first, a) == kAny;
+      for (size_t i = first; i < last; ++i)
+        if ((label(i, a) == kAny) != any) return std::nullopt;
+      if (!any) rest.push_back(a);
+    }
+    // apart[i]: an axis chosen before puts run first + i behind the one before.
+    std::vector<bool> apart(last - first, false);
+    while (!rest.empty()) {
+      auto rises = [&](size_t a) {
+        for (size_t i = first + 1; i < last; ++i)
+          if (!apart[i - first] && label(i, a) < label(i - 1, a)) return false;
+        return true;
+      };
+      auto found = std::find_if(rest.begin(), rest.end(), rises);
+      if (found == rest.end()) return std::nullopt;
+      for (size_t i = first + 1; i < last; ++i)
+        if (label(i, *found) > label(i - 1, *found)) apart[i - first] = true;
+      order.push_back(*found);
+      rest.erase(found);
+    }
+    return order;
+  }
+};
+
+// No leaf, as can be told without listing the runs: the outermost axis does
+// not repeat, and there are no more runs than parts.
+bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
+  int64_t parts = 1;
+  for (const Wave& w : h.waves) parts *= mesh.axis_size(w.axis);
+  bool all_repeat = true;
+  for (const Wave& w : h.waves) {
+    if (!w.constant() && h.size / w.period() > parts) return true;
+    all_repeat &= !w.constant() && w.period() < h.size;
+  }
+  return all_repeat;
+}
+
+// Where there are fewer indices than parts, several orders of the axes can say
+// the same, with other boundaries: the first one that is balanced.
+std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
+  std::vector<int> axes;
+  int64_t parts = 1, granule = h.size;
+  for (const Wave& w : h.waves) {
+    axes.push_back(w.axis);
+    parts *= mesh.axis_size(w.axis);
+    if (!w.constant()) granule = std::gcd(granule, w.grain());
+  }
+  // (Of many axes there are too many orders to try.)
+  if (h.size / granule >= parts || axes.size() > 4) return std::nullopt;
+  do {
+    for (int64_t g : {int64_t{1}, granule}) {
+      Dim leaf(h.size, Split::over(axes, g).canonical(mesh, h.size));
+      if (holders_of_leaf(leaf, mesh) == h) return leaf;
+    }
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  return std::nullopt;
+}
+
+std::optional<Dim> as_leaf(const Holders& h, const Mesh& mesh) {
+  if (h.whole()) return Dim(h.size);
+  if (plainly_no_leaf(h, mesh)) return std::nullopt;
+  Atoms atoms(h);
+  auto order = atoms.order(0, atoms.size());
+  if (!order) return std::nullopt;
+  if (auto leaf = as_balanced_leaf(h, mesh)) return leaf;
+  std::vector<int> axes;
+  int64_t parts = 1;
+  for (size_t a : *order) {
+    axes.push_back(atoms.axes[a]);
+    parts *= mesh.axis_size(atoms.axes[a]);
+  }
+  std::vector<int64_t> points;
+  points.reserve(static_cast<size_t>(parts) + 1);
+  for (size_t i = 0; i < atoms.size(); ++i) {
+    int64_t part = 0;
+    for (size_t a : *order)
+      part = part * mesh.axis_size(atoms.axes[a]) + atoms.label(i, a);
+    points.resize(static_cast<size_t>(part) + 1, atoms.begin_of(i));
+  }
+  points.resize(static_cast<size_t>(parts) + 1, h.size);
+  return Dim(h.size,
+             Split::at(axes, std::move(points), mesh).canonical(mesh, h.size));
+}
+
+Dim build(const Holders& h, const Mesh& mesh);
+
+Dim build_product(std::vector<Dim> parts) {
+  std::vector<Dim> flat;
+  for (Dim& p : parts) {
+    if (p.kind() == Dim::Kind::kProduct)
+      flat.insert(flat.end(), p.parts().begin(), p.parts().end());
+    else
+      flat.push_back(std::move(p));
+  }
+  return Dim::product(std::move(flat));
+}
+
+// What is neither a leaf nor a product. From the left, each segment is the
+// longest leaf or product; one that comes several times is a product.
+Dim build_concat(const Holders& h, const Mesh& mesh) {
+  // Looking for products takes the square of the runs.
+  constexpr size_t kSearched = 64;
+  Atoms atoms(h);
+  size_t n = atoms.size();
+  std::vector<std::pair<Dim, int64_t>> segments;  // and how often
+  for (size_t first = 0; first < n;) {
+    // The start of a leaf is a leaf: search where it ends.
+    size_t leaf = first + 1, beyond = n + 1;
+    for (size_t step = 1; leaf < beyond - 1;) {
+      size_t last =
+          beyond <= n ? (leaf + beyond) / 2 : std::min(leaf + step, n);
+      step *= 2;
+      (atoms.order(first, last) ? leaf : beyond) = last;
+    }
+    size_t last = n <= kSearched ? n : leaf;
+    while (last > leaf && largest_cut(atoms.range(first, last)) == 0) --last;
+    Dim d = build(atoms.range(first, last), mesh);
+    if (!segments.empty() && segments.back().first == d)
+      ++segments.back().second;
+    else
+      segments.emplace_back(std::move(d), 1);
+    first = last;
+  }
+  std::vector<Dim> dims;
+  for (auto& [d, count] : segments)
+    dims.push_back(count == 1 ? std::move(d)
+                              : build_product({Dim(count), std::move(d)}));
+  return Dim::concat(std::move(dims));
+}
+
+Dim build(const Holders& h, const Mesh& mesh) {
+  if (auto leaf = as_leaf(h, mesh)) return *leaf;
+  // The factors that are no products themselves; then neighbours that are one
+  // leaf, or of which the second is whole, are joined again.
+  struct Factor {
+    Holders holders;
+    std::optional<Dim> leaf;
+  };
+  std::vector<Factor> factors;
+  auto join = [&](Holders d) {
+    auto leaf = as_leaf(d, mesh);
+    while (!factors.empty()) {
+      Holders both = times(factors.back().holders, d);
+      auto joined = as_leaf(both, mesh);
+      if (!d.whole() && !joined) break;
+      d = std::move(both);
+      leaf = std::move(joined);
+      factors.pop_back();
+    }
+    factors.push_back({std::move(d), std::move(leaf)});
+  };
+  Holders rest = h;
+  while (int64_t inner = largest_cut(rest)) {
+    auto both = cut(rest, inner);
+    join(std::move(both->first));
+    rest = std::move(both->second);
+  }
+  if (factors.empty()) return build_concat(h, mesh);
+  join(std::move(rest));
+  std::vector<Dim> parts;
+  for (Factor& f : factors)
+    parts.push_back(f.leaf ? std::move(*f.leaf)
+                           : build_concat(f.holders, mesh));
+  return build_product(std::move(parts));
+}
+
+bool no_part_empty(const Split& s, const Mesh& mesh, int64_t n) {
+  if (!s.points()) return n / s.granule() >= s.parts(mesh);
+  const auto& p = *s.points();
+  return std::adjacent_find(p.begin(), p.end()) == p.end();
+}
+
+// The canonical form of a product of whole parts and one leaf, the usual one,
+// without the search; nullopt for others. REQUIRES: d.size() > 0.
+std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
+  const Dim* leaf = nullptr;
+  int64_t before = 1, after = 1;
+  for (const Dim& p : d.parts()) {
+    if (p.whole()) {
+      (leaf ? after : before) *= p.size();
+      continue;
+    }
+    if (leaf || p.kind() != Dim::Kind::kLeaf) return std::nullopt;
+    leaf = &p;
+  }
+  if (!leaf) return Dim(d.size());
+  Split s = leaf->split().canonical(mesh, leaf->size());
+  if (s.whole()) return Dim(d.size());
+  // With an empty part, it may be that no axis has a period of the leaf's size.
+  if (!no_part_empty(s, mesh, leaf->size())) return std::nullopt;
+  int64_t n = leaf->size() * after;
+  if (after > 1 && s.points()) {
+    std::vector<int64_t> points = *s.points();
+    for (int64_t& x : points) x *= after;
+    s = Split::at(s.axes(), std::move(points), mesh);
+  } else if (after > 1) {
+    s = Split::over(s.axes(), s.granule() * after);
+  }
+  Dim scaled(n, s.canonical(mesh, n));
+  return before == 1 ? scaled : Dim::product({Dim(before), std::move(scaled)});
+}
+
+// The indices [lo, lo + n), in any tree that says it.
+Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
+  if (lo == 0 && n == d.size()) return d;
+  if (d.kind() == Dim::Kind::kLeaf) {
+    if (d.whole()) return Dim(n);
+    const Split& s = d.split();
+    std::vector<int64_t> points;
+    for (int64_t i = 0, p = s.parts(mesh); i <= p; ++i)
+      points.push_back(
+          std::clamp<int64_t>(s.boundary(mesh, d.size(), i) - lo, 0, n));
+    return Dim(n, Split::at(s.axes(), std::move(points), mesh));
+  }
+  if (n == 0) return Dim(0);
+  std::vector<Dim> kept;
+  int64_t hi = lo + n;
+  if (d.kind() == Dim::Kind::kConcat) {
+    int64_t base = 0;
+    for (const Dim& p : d.parts()) {
+      int64_t from = std::max(lo, base), to = std::min(hi, base + p.size());
+      if (from < to) kept.push_back(cut_out(p, mesh, from - base, to - from));
+      base += p.size();
+    }
+    return Dim::concat(std::move(kept));
+  }
+  // The end of one outermost index, whole ones, and the start of another.
+  const Dim& outer = d.parts()[0];
+  Dim rest = Dim::product({d.parts().begin() + 1, d.parts().end()});
+  auto keep = [&](int64_t first, int64_t count, int64_t from, int64_t to) {
+    kept.push_back(Dim::product({cut_out(outer, mesh, first, count),
+                                 cut_out(rest, mesh, from, to - from)}));
+  };
+  int64_t inner = rest.size(), first = lo / inner, last = hi / inner;
+  if (first == last) {
+    keep(first, 1, lo % inner, hi % inner);
+  } else {
+    if (lo % inner != 0) keep(first++, 1, lo % inner, inner);
+    if (first < last) keep(first, last - first, 0, inner);
+    if (hi % inner != 0) keep(last, 1, 0, hi % inner);
+  }
+  return Dim::concat(std::move(kept));
+}
+
+}  // namespace
+
+Dim Dim::canonical(const Mesh& mesh) const {
+  if (kind_ == Kind::kLeaf) {
+    Split s = split_.canonical(mesh, size_);
+    // Where parts are empty, the order of several axes may say nothing.
+    if (s.num_axes() < 2 || size_ == 0 || no_part_empty(s, mesh, size_))
+      return Dim(size_, std::move(s));
+  } else if (size_ == 0) {
+    return Dim(0);
+  } else if (kind_ == Kind::kProduct) {
+    if (auto d = simple_product(*this, mesh)) return *d;
+  }
+  return build(holders_of(*this, mesh), mesh);
+}
+
+std::optional<std::vector<Dim>> Dim::unflatten(
+    const Mesh& mesh, const std::vector<int64_t>& sizes) const {
+  if (sizes.empty())  // a dimension of size 1 that goes away
+    return whole() ? std::optional(std::vector<Dim>{}) : std::nullopt;
+  std::vector<Dim> dims;
+  if (size_ == 0 || whole()) {
+    for (int64_t n : sizes) dims.push_back(Dim(n));
+    return dims;
+  }
+  if (sizes.size() == 1) return std::vector<Dim>{canonical(mesh)};
+  Holders rest = holders_of(*this, mesh);
+  int64_t inner = size_;
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+    inner /= sizes[i];
+    auto both = cut(rest, inner);
+    if (!both) return std::nullopt;
+    dims.push_back(build(both->first, mesh));
+    rest = std::move(both->second);
+  }
+  dims.push_back(build(rest, mesh));
+  return dims;
+}
+
+std::optional<Dim> Dim::slice(const Mesh& mesh, int64_t lo, int64_t n) const {
+  return cut_out(*this, mesh, lo, n).canonical(mesh);
+}
+
+}  // namespace dtensor

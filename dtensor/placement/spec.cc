@@ -1,0 +1,102 @@
+#include "dtensor/placement/spec.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+
+Spec::Spec(const Mesh& mesh, const Shape& shape, Layout layout, DType dtype,
+           uint64_t hash)
+    : mesh_(mesh),
+      shape_(shape),
+      layout_(std::move(layout)),
+      dtype_(dtype),
+      split_axes_(layout_.split_axes()),
+      partial_axes_(layout_.partial_axes()),
+      hash_(hash) {}
+
+const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
+                      const Layout& layout, DType dtype) {
+  auto hash_of = [&](const Layout& l) {
+    return hash_mix(hash_mix(mesh.hash(), l.hash()),
+                    static_cast<uint64_t>(dtype));
+  };
+  auto is = [&](const Spec* s, const Layout& its, const Layout& l) {
+    return s->mesh_ == mesh && s->dtype_ == dtype && s->shape_ == shape &&
+           its == l;
+  };
+  // What this thread asked for lately, in the words it used, by the low bits of
+  // the hash: neither checked nor made canonical again.
+  struct Asked {
+    Layout layout;
+    const Spec* spec = nullptr;
+  };
+  thread_local std::array<Asked, 256> recent;
+  uint64_t h = hash_of(layout);
+  Asked& asked = recent[h % recent.size()];
+  if (asked.spec && is(asked.spec, asked.layout, layout)) return asked.spec;
+
+  DT_CHECK(mesh.valid(), "spec", "a tensor needs a mesh");
+  DT_CHECK(static_cast<int>(layout.dims.size()) == shape.size(), "spec",
+           "a layout of {} dimensions does not fit shape {}",
+           layout.dims.size(), dtensor::to_string(shape));
+  numel(shape);
+  for (int d = 0; d < shape.size(); ++d)
+    DT_CHECK(
+        layout.dims[static_cast<size_t>(d)].size() == shape[d], "spec",
+        "dimension {} of the layout has size {}, of the shape {} it has {}", d,
+        layout.dims[static_cast<size_t>(d)].size(), dtensor::to_string(shape),
+        shape[d]);
+  Layout canonical = layout.canonical(mesh);
+  h = hash_of(canonical);
+
+  static std::mutex mutex;
+  static auto* table = new std::unordered_multimap<uint64_t, const Spec*>;
+  std::lock_guard lock(mutex);
+  auto [first, last] = table->equal_range(h);
+  auto it = std::find_if(first, last, [&](const auto& entry) {
+    return is(entry.second, entry.second->layout_, canonical);
+  });
+  const Spec* s =
+      it != last ? it->second : new Spec(mesh, shape, canonical, dtype, h);
+  if (it == last) table->emplace(h, s);
+  asked = {layout, s};
+  return s;
+}
+
+const Spec* Spec::replicated(const Mesh& mesh, const Shape& shape,
+                             DType dtype) {
+  return get(mesh, shape, Layout::replicated(shape), dtype);
+}
+
+int Spec::components() const {
+  int n = 1;
+  for (const Partial& p : layout_.partials)
+    n = std::max(n, dtensor::components(p.op));
+  return n;
+}
+
+Shape Spec::local_shape(const Coord& c) const {
+  Shape s;
+  if (components() > 1) s.push_back(components());
+  for (const Dim& d : layout_.dims) s.push_back(d.local_size(mesh_, c));
+  return s;
+}
+
+int64_t Spec::largest_part_bytes() const {
+  int64_t n = size_of(dtype_) * components();
+  for (const Dim& d : layout_.dims) n *= d.largest(mesh_);
+  return n;
+}
+
+std::string Spec::to_string() const {
+  return std::string(name(dtype_)) + dtensor::to_string(shape_) + "(" +
+         layout_.to_string(mesh_) + ")";
+}
+
+}  // namespace dtensor

@@ -1,0 +1,197 @@
+#include "dtensor/runtime/async.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/runtime/comm/thread_hub.h"
+#include "dtensor/runtime/executor.h"
+#include "dtensor/runtime/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+class AsyncMove final : public Pending, public StorageReader {
+ public:
+  AsyncMove(RankContext& ctx, const Move& move, Tensor part,
+            std::shared_ptr<AsyncMove> after)
+      : move_(move),
+        part_(std::move(part)),
+        after_(std::move(after)),
+        op_(ctx.op.empty() ? "redistribute" : ctx.op),
+        phase_(ctx.phase),
+        record_(ctx.record),
+        rank_hub_(ctx.hub),
+        rank_(ctx.world_rank) {}
+
+  // By the worker; false when it failed.
+  bool carry_out(RankContext& ctx) {
+    Tensor result;
+    std::exception_ptr error;
+    ctx.events.clear();
+    try {
+      // One after the other: what comes before is done.
+      if (after_ && after_->error_) std::rethrow_exception(after_->error_);
+      if (after_) part_ = after_->result_;
+      Scoped<std::string_view> op(ctx.op, op_);
+      Scoped<std::string> phase(ctx.phase, phase_);
+      Scoped<bool> record(ctx.record, record_);
+      Tensor part = converted(part_, move_.from->dtype());
+      execute(ctx, *execution(ctx, {&move_, 1}), {&part, 1});
+      result = std::move(part);
+    } catch (const PeerFailure&) {
+      error = std::current_exception();
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      // The others wait for this one.
+      ctx.hub->failed(ctx.world_rank, e.what());
+    }
+    part_ = Tensor();
+    after_ = nullptr;
+    std::lock_guard lock(mutex_);
+    if (waited_for_) rank_hub_->set_idle(ctx.world_rank, false);
+    result_ = std::move(result);
+    error_ = error;
+    events_ = std::move(ctx.events);
+    done_ = true;
+    came_.notify_all();
+    return error == nullptr;
+  }
+
+  const Tensor& wait() override {
+    finish();
+    RankContext& ctx = RankContext::current();
+    for (CommEvent& e : events_) {
+      e.collective = ++ctx.collectives;
+      ctx.events.push_back(std::move(e));
+    }
+    events_.clear();
+    seen_ = true;
+    if (error_) std::rethrow_exception(error_);
+    if (const auto reader = reader_.lock(); reader && result_.defined())
+      result_.storage()->set_reader(reader);
+    return result_;
+  }
+  void finish() override {
+    std::unique_lock lock(mutex_);
+    if (done_) return;
+    waited_for_ = true;
+    rank_hub_->set_idle(rank_, true);
+    came_.wait(lock, [&] { return done_; });
+  }
+
+  // Reads what this one makes.
+  void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
+  // What nobody has been told of.
+  std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
+
+ private:
+  const Move move_;
+  Tensor part_;
+  std::shared_ptr<AsyncMove> after_;
+  const std::string op_, phase_;
+  const bool record_;
+  const std::shared_ptr<ThreadHub> rank_hub_;
+  const int64_t rank_;
+  // Of the rank's own thread.
+  std::weak_ptr<StorageReader> reader_;
+  bool seen_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool done_ = false, waited_for_ = false;
+  // Written before done_ is set, not after.
+  Tensor result_;
+  std::exception_ptr error_;
+  std::vector<CommEvent> events_;
+};
+
+class Worker final : public RankContext::Memory {
+ public:
+  explicit Worker(RankContext& rank) : rank_hub_(rank.hub) {
+    context_.world_rank = rank.world_rank;
+    context_.world_size = rank.world_size;
+    context_.run_id = rank.run_id;
+    context_.allocator = rank.allocator;
+    context_.planner = Planner(rank.planner.cost());
+    context_.hub = rank.async_hub;
+    context_.grad_enabled = false;
+    thread_ = std::thread([this] { work(); });
+  }
+  ~Worker() override { stop(); }
+
+  void add(std::shared_ptr<AsyncMove> move) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(move));
+      context_.hub->set_idle(context_.world_rank, false);
+    }
+    more_.notify_one();
+  }
+
+  void finish() override {
+    rank_hub_->set_idle(context_.world_rank, true);
+    stop();
+    rank_hub_->set_idle(context_.world_rank, false);
+    for (const auto& move : failed_)
+      if (move->unseen_error()) std::rethrow_exception(move->unseen_error());
+  }
+
+ private:
+  void stop() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    more_.notify_one();
+    thread_.join();
+  }
+
+  void work() {
+    RankContext::set_current(&context_);
+    for (;;) {
+      std::shared_ptr<AsyncMove> move;
+      {
+        std::unique_lock lock(mutex_);
+        if (queue_.empty()) context_.hub->set_idle(context_.world_rank, true);
+        more_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) break;
+        move = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      if (!move->carry_out(context_)) failed_.push_back(std::move(move));
+    }
+    RankContext::set_current(nullptr);
+  }
+
+  const std::shared_ptr<ThreadHub> rank_hub_;
+  RankContext context_;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::deque<std::shared_ptr<AsyncMove>> queue_;
+  bool stopping_ = false;
+  std::vector<std::shared_ptr<AsyncMove>> failed_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
+                                    Tensor part,
+                                    const std::shared_ptr<Pending>& after) {
+  if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
+  auto source = std::static_pointer_cast<AsyncMove>(after);
+  auto made = std::make_shared<AsyncMove>(ctx, move, part, source);
+  if (source) source->set_reader(made);
+  if (part.defined()) part.storage()->set_reader(made);
+  static_cast<Worker&>(*ctx.async).add(made);
+  return made;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,32 @@
+// Redistributions that a thread of the rank's own carries out.
+//
+// The thread starts with the first of them and ends with run(). It has a
+// context of its own, whose groups are not those of the rank's thread, so that
+// the collectives of the two never mix; what it carries out belongs to it until
+// it is done, so that nobody has to wait to drop a tensor.
+#pragma once
+#include <memory>
+
+#include "dtensor/placement/plan.h"
+#include "dtensor/runtime/rank_context.h"
+#include "dtensor/runtime/tensor.h"
+
+namespace dtensor {
+
+// A local part that is being made.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  // The part, when it is there; throws what making it threw, each time. By the
+  // rank's own thread.
+  virtual const Tensor& wait() = 0;
+};
+
+// Begins the move of a part (undefined where this rank is not in the source's
+// mesh) of that source, after all that were begun before. Parts of another type
+// are converted first. With `after` the part is what that one makes. What is
+// sent appears among the rank's events when the result is waited for.
+std::shared_ptr<Pending> begin_move(RankContext&, const Move&, Tensor part,
+                                    const std::shared_ptr<Pending>& after);
+
+}  // namespace dtensor

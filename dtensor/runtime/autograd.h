@@ -1,0 +1,68 @@
+// Reverse-mode differentiation over the graph that operators record.
+//
+// A cotangent is a DistTensor like any other: its global value is what counts,
+// and whoever consumes it redistributes it as it needs. Hence the table in the
+// design: the cotangent of a partial sum is replicated (every part receives
+// the whole), that of a replicated value may be a partial sum of what its
+// consumers contribute, and redistribution itself has the identity as its
+// gradient.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor {
+
+// What made some tensors, and how cotangents go back through it.
+class Node {
+ public:
+  struct Edge {
+    std::shared_ptr<Node> node;  // null: no gradient wanted
+    int output = 0;
+  };
+  Node();
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // The cotangents of the inputs (undefined where `needed` is false or there is
+  // none) from those of the outputs (undefined where none arrived).
+  virtual std::vector<DistTensor> backward(
+      std::span<const DistTensor> cotangents, std::span<const bool> needed) = 0;
+  virtual std::string_view name() const = 0;
+
+  std::vector<Edge> inputs;
+  int num_outputs = 1;
+  // Grows with every node that this rank makes: a topological order.
+  uint64_t sequence;
+};
+
+// The edge to a tensor: its node, or a leaf's own when its gradient is wanted.
+Node::Edge edge_to(const DistTensor&);
+
+// No operator inside this scope is recorded.
+class NoGrad {
+ public:
+  NoGrad() : scope_(RankContext::current().grad_enabled, false) {}
+
+ private:
+  Scoped<bool> scope_;
+};
+bool grad_enabled();
+
+// The engine: cotangents of `inputs` given those of `outputs`. Undefined for
+// an input that no output depends on. `add` sums two cotangents of one value.
+// With create_graph the pass itself is recorded. Every rank of the mesh calls
+// it; the order of the work depends on the program alone.
+std::vector<DistTensor> backward_pass(
+    std::span<const DistTensor> outputs, std::span<const DistTensor> cotangents,
+    std::span<const DistTensor> inputs, bool create_graph,
+    const std::function<DistTensor(const DistTensor&, const DistTensor&)>& add);
+
+}  // namespace dtensor

@@ -1,0 +1,39 @@
+// What was sent, put together from the events of all ranks.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor {
+
+// All collectives of one kind over the same axes for one operator.
+struct CommRow {
+  std::string axis;  // "tp", or "dp,tp" for a collective over both
+  std::string kind, op, phase;
+  int64_t count = 0;
+  int64_t predicted = 0, counted = 0;  // bytes: the most that one rank receives
+  bool operator==(const CommRow&) const = default;
+};
+
+// One list for all ranks, in the order of the first rank that has the event:
+// the n-th event of a sort (axes, kind, op, phase) on one rank is the n-th on
+// the others, and its bytes are the most that any of them has.
+std::vector<CommEvent> merge_events(
+    std::span<const std::vector<CommEvent>> ranks);
+
+// The sums of merged events, in order of first appearance. Tensors that moved
+// in one collective count as one.
+std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);
+
+// An aligned table with a line for the total; `counted`: with that column.
+std::string comm_table(std::span<const CommRow>, bool counted);
+
+// [{"axis", "kind", "op", "phase", "count", "bytes_predicted",
+// "bytes_counted"}, ...]; the last only when `counted`.
+nlohmann::ordered_json comm_json(std::span<const CommRow>, bool counted);
+
+}  // namespace dtensor

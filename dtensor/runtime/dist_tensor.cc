@@ -1,0 +1,289 @@
+#include "dtensor/runtime/dist_tensor.h"
+
+#include <fmt/format.h>
+
+#include "dtensor/placement/assignment.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/async.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/rank_context.h"
+#include "dtensor/runtime/redistribute.h"
+
+namespace dtensor {
+
+Placements::Placements(
+    std::initializer_list<std::pair<std::string_view, Placement>> list) {
+  for (const auto& [axis, p] : list) list_.push_back({std::string(axis), p});
+}
+
+Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
+  if (layout_) return *layout_;
+  if (!text_.empty()) return parse_layout(text_, mesh, shape);
+  Layout l;
+  std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
+  std::vector<int64_t> granules(axes.size(), 1);
+  for (const auto& [name, p] : list_) {
+    int axis = mesh.axis(name);
+    if (p.kind == Placement::Kind::kShard) {
+      auto d =
+          static_cast<size_t>(normalize_dim(p.dim, shape.size(), "layout"));
+      axes[d].push_back(axis);
+      granules[d] = std::max(granules[d], p.granule);
+    } else if (p.kind == Placement::Kind::kPartial) {
+      l.partials.push_back({axis, p.op});
+    }
+  }
+  for (int d = 0; d < shape.size(); ++d)
+    l.dims.push_back(
+        Dim(shape[d], Split::over(axes[static_cast<size_t>(d)],
+                                  granules[static_cast<size_t>(d)])));
+  return l.canonical(mesh);
+}
+
+DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
+  RankContext& ctx = RankContext::current();
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec;
+  impl->run = ctx.run_id;
+  const Coord* at = ctx.coordinate_or_null(spec->mesh());
+  if (!at) {
+    DT_CHECK(!local.defined(), "dist_tensor",
+             "rank {} of the run is not in mesh {} and has no part of {}; "
+             "write DistTensor::empty(spec) there",
+             ctx.world_rank, spec->mesh().to_string(), spec->to_string());
+    return DistTensor(std::move(impl));
+  }
+  DT_CHECK(local.defined(), "dist_tensor",
+           "an undefined local part does not fit {}", spec->to_string());
+  const Shape want = spec->local_shape(*at);
+  DT_CHECK(
+      local.shape() == want, "dist_tensor",
+      "a local part of shape {} does not fit {}, whose part here has shape "
+      "{}",
+      dtensor::to_string(local.shape()), spec->to_string(),
+      dtensor::to_string(want));
+  DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
+           "a local part of type {} does not fit {}", name(local.dtype()),
+           spec->to_string());
+  impl->local = std::move(local);
+  return DistTensor(std::move(impl));
+}
+
+namespace {
+
+// Throws Error on a rank that has no part of x.
+void check_here(const DistTensor& x, std::string_view where) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(ctx.coordinate_or_null(x.mesh()) != nullptr, where,
+           "rank {} of the run is not in mesh {}, which has {}; ask on the "
+           "ranks of that mesh alone, or redistribute to a mesh that has all",
+           ctx.world_rank, x.mesh().to_string(), x.spec()->to_string());
+}
+
+const Spec* spec_on(const DistTensor& x, const Mesh& to,
+                    const Placements& placements,
+                    const RedistributeOptions& options) {
+  const Layout layout = placements.resolve(to, x.shape());
+  return Spec::get(
+      options.assign_ranks ? assign_ranks(x.spec(), to, layout) : to, x.shape(),
+      layout, x.dtype());
+}
+
+}  // namespace
+
+DistTensor DistTensor::empty(const Spec* spec) {
+  const Coord* at = RankContext::current().coordinate_or_null(spec->mesh());
+  return wrap(
+      at ? Tensor::empty(spec->local_shape(*at), spec->dtype()) : Tensor(),
+      spec);
+}
+
+DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
+                                  const Placements& placements,
+                                  const Shape& global_shape) {
+  DType t = local.dtype();
+  return wrap(
+      std::move(local),
+      Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape), t));
+}
+
+DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
+                                   const Placements& placements) {
+  const Spec* to =
+      Spec::get(mesh, global.shape(), placements.resolve(mesh, global.shape()),
+                global.dtype());
+  if (!RankContext::current().coordinate_or_null(mesh))
+    return wrap(Tensor(), to);
+  const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
+  Tensor part = redistribute_local(global, whole, to);
+  // A copy: a window would keep the whole alive, and share its changes.
+  if (part.storage() == global.storage()) {
+    Tensor own = Tensor::empty(part.shape(), part.dtype());
+    if (!RankContext::current().dry_run) own.copy_from(part);
+    part = own;
+  }
+  return wrap(std::move(part), to);
+}
+
+const Spec* DistTensor::spec() const {
+  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  return impl_->spec;
+}
+
+int64_t DistTensor::size(int dim) const {
+  return shape()[normalize_dim(dim, ndim(), "size")];
+}
+
+bool DistTensor::here() const {
+  return RankContext::current().coordinate_or_null(mesh()) != nullptr;
+}
+
+const Tensor& DistTensor::Impl::part() {
+  if (pending) [[unlikely]] {
+    // What fails once fails again.
+    local = pending->wait();
+    pending = nullptr;
+  }
+  return local;
+}
+
+uint64_t DistTensor::Impl::version() {
+  return part().defined() ? local.storage()->version() : 0;
+}
+
+const Tensor& DistTensor::local() const {
+  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  const Tensor& part = impl_->part();
+  if (!part.defined()) [[unlikely]]
+    check_here(*this, "local");
+  return part;
+}
+
+Region DistTensor::region() const {
+  return spec()->region(RankContext::current().coordinate(mesh()));
+}
+
+DistTensor DistTensor::redistribute(const Placements& p,
+                                    const RedistributeOptions& o) const {
+  return redistribute(spec()->with(p.resolve(mesh(), shape())), o);
+}
+
+DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
+                                    const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o);
+}
+
+DistTensor DistTensor::redistribute(const Spec* to,
+                                    const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, to, o);
+}
+
+DistTensor DistTensor::redistribute_async(const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec()->with(p.resolve(mesh(), shape())),
+                               o, true);
+}
+
+DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o, true);
+}
+
+Tensor DistTensor::full() const {
+  check_here(*this, "full");
+  return redistribute_local(local(), spec(),
+                            Spec::replicated(mesh(), shape(), dtype()))
+      .to_contiguous();
+}
+
+double DistTensor::item() const {
+  DT_CHECK(numel(shape()) == 1, "item", "{} has {} elements, not one",
+           spec()->to_string(), numel(shape()));
+  check_here(*this, "item");
+  Tensor t = full();
+  return RankContext::current().dry_run ? 0 : t.at(0);
+}
+
+namespace {
+
+void print(const Tensor& t, int dim, int64_t offset, std::string& out) {
+  constexpr int64_t kShown = 6;
+  if (dim == t.ndim()) {
+    double v = t.at(offset);
+    out += t.dtype() == DType::kBool ? (v != 0 ? "true" : "false")
+                                     : fmt::format("{:g}", v);
+    return;
+  }
+  int64_t inner = 1, n = t.shape()[dim];
+  for (int d = dim + 1; d < t.ndim(); ++d) inner *= t.shape()[d];
+  out += '[';
+  for (int64_t i = 0; i < n; ++i) {
+    if (i) out += ", ";
+    if (n > kShown && i == kShown / 2) {
+      out += "..., ";
+      i = n - kShown / 2;
+    }
+    print(t, dim + 1, offset + i * inner, out);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+std::string DistTensor::to_string() const {
+  check_here(*this, "to_string");
+  Tensor t = full();
+  std::string out = spec()->to_string() + " ";
+  if (RankContext::current().dry_run)
+    out += "(no data)";
+  else
+    print(t, 0, 0, out);
+  return out;
+}
+
+DistTensor DistTensor::detach() const {
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec();
+  impl->run = impl_->run;
+  impl->local = impl_->local;
+  impl->pending = impl_->pending;
+  impl->stationary = impl_->stationary;
+  return DistTensor(std::move(impl));
+}
+
+bool DistTensor::requires_grad() const {
+  return defined() && impl_->requires_grad;
+}
+
+bool DistTensor::stationary() const { return defined() && impl_->stationary; }
+
+DistTensor& DistTensor::set_requires_grad(bool wanted) {
+  DT_CHECK(defined(), "set_requires_grad", "an undefined tensor was used");
+  DT_CHECK(!wanted || is_float(dtype()), "set_requires_grad",
+           "{} has no gradient; only f32, f64 and bf16 have one",
+           spec()->to_string());
+  DT_CHECK(!impl_->node || impl_->node->inputs.empty(), "set_requires_grad",
+           "{} was made by {}; call detach() first", spec()->to_string(),
+           impl_->node->name());
+  impl_->requires_grad = wanted;
+  return *this;
+}
+
+DistTensor& DistTensor::as_parameter() {
+  set_requires_grad();
+  impl_->stationary = true;
+  return *this;
+}
+
+void DistTensor::assign(const Tensor& src) {
+  DT_CHECK(src.shape() == local().shape() && src.dtype() == dtype(), "assign",
+           "{} of shape {} does not fit the part of {}, whose shape is {}",
+           name(src.dtype()), dtensor::to_string(src.shape()),
+           spec()->to_string(), dtensor::to_string(local().shape()));
+  DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
+           "{} is being recorded; write to it inside a NoGrad scope",
+           spec()->to_string());
+  if (!RankContext::current().dry_run) impl_->local.copy_from(src);
+}
+
+}  // namespace dtensor

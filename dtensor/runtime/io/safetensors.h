@@ -1,0 +1,105 @@
+// The safetensors format (https://github.com/huggingface/safetensors): eight
+// bytes with the length of a JSON header, the header, the tensors end to end.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/runtime/dist_tensor.h"
+
+namespace dtensor {
+
+// A tensor of a file, row-major.
+struct TensorInfo {
+  std::string name;
+  DType dtype;
+  Shape shape;
+};
+
+// Writes one file from all ranks of a mesh. A rank writes the index ranges that
+// it holds, box by box, where they belong; a value that several ranks hold is
+// written by the one whose coordinate is 0 on every axis that does not split
+// it. Nothing is sent, and no rank holds more than its part and a buffer of
+// 1 MiB. The file has a temporary name (path + ".tmp") until finish().
+//
+// Every member is collective over the mesh and does nothing in a dry run. An
+// Error names the file and the system's reason.
+class SafetensorsWriter {
+ public:
+  // Declares every tensor of the file; all ranks give the same list. Throws
+  // Error for a name that occurs twice, or when the sizes overflow.
+  SafetensorsWriter(const Mesh&, std::string path, std::vector<TensorInfo>);
+  // Removes the temporary file unless finish() returned.
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // Which part of the file's tensor a value is: the file's dimension i is the
+  // value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
+  // order {1, 0} writes a transpose; q, k and v at offsets 0, h and 2h of the
+  // last dimension write a concatenation.
+  struct Window {
+    Shape order, offset;
+  };
+  // Throws Error when the name is not declared, the dtype is another, the
+  // window leaves the tensor, or the value is partial.
+  void write(std::string_view name, const DistTensor&, const Window& = {});
+
+  // Brings the file to the disk and gives it its name. Throws Error when some
+  // declared tensor was not written in full.
+  void finish();
+
+ private:
+  struct Entry {
+    TensorInfo info;
+    int64_t offset;   // in the file, bytes
+    int64_t written;  // elements, of all ranks
+  };
+  void write_box(const Entry&, const Tensor& box, int dim, int64_t at);
+  void put(const void*, int64_t bytes, int64_t at);
+  void barrier();
+  [[noreturn]] void system_error(std::string_view what) const;
+
+  Mesh mesh_;
+  std::string path_, temporary_;
+  std::vector<Entry> entries_;
+  bool active_ = false;  // false in a dry run
+  bool finished_ = false;
+  int64_t rank_ = 0;
+  int file_ = -1;
+};
+
+// Reads a file, every byte of whose header is checked before it is believed.
+class SafetensorsReader {
+ public:
+  // Throws Error that says what is wrong with the file.
+  explicit SafetensorsReader(std::string path);
+  ~SafetensorsReader();
+  SafetensorsReader(const SafetensorsReader&) = delete;
+  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
+
+  // In the order of their data.
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const {
+    return metadata_;
+  }
+  bool contains(std::string_view name) const;
+  // The whole tensor, into this rank's memory.
+  Tensor read(std::string_view name) const;
+
+ private:
+  void parse(std::string_view header, int64_t data_bytes);
+  std::string path_;
+  int file_ = -1;
+  int64_t data_start_ = 0;
+  std::vector<TensorInfo> tensors_;
+  std::vector<int64_t> begins_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// The name of a dtype in the format: "F32", "BF16", ...
+std::string_view safetensors_name(DType);
+
+}  // namespace dtensor

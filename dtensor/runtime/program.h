@@ -1,0 +1,100 @@
+// Programs: flags, exit codes, and the ranks behind them.
+//
+//   int main(int argc, char** argv) {
+//     return run(argc, argv, [](Runtime& rt) {
+//       Mesh mesh = rt.mesh();
+//       ...
+//     }, {.mesh = "dp=2,tp=2"});
+//   }
+//
+// Every program has
+//   --mesh dp=2,tp=4   as many thread ranks as the mesh has; or 2x4, or
+//                      "dp=2 of ranks 1,0"
+//   --dry-run          one thread, no data: prints what would be sent and the
+//                      peak memory, or the error that the real run would give
+//   --json [FILE]      the result as one object. Without FILE, or with "-",
+//                      standard output holds nothing else, and what the program
+//                      prints goes to standard error
+//   --help
+// and exits with 0 when it is done, 1 when a check or the run failed, and 2 on
+// bad input; 1 and 2 with one sentence on standard error.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/runtime/runtime.h"
+
+namespace dtensor {
+
+struct ProgramOptions {
+  std::string about = {};  // what --help says first
+  std::string mesh = {};   // of a run without --mesh; "" is one rank
+  // The axes that the program knows, all of which --mesh has to name; empty:
+  // whatever it names.
+  std::vector<std::string> axes = {};
+  // No rank is ever started, so that any mesh will do.
+  bool always_dry = false;
+  // --mesh may name ranks that a run of its size does not have: nothing runs,
+  // not even dry.
+  bool any_ranks = false;
+};
+
+// Runs fn on every rank of --mesh and returns the exit code. In a dry run, and
+// with --json, the collectives and the peak memory are the result.
+int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
+        const ProgramOptions& = {});
+
+// `path` as the caller means it: `bazel run` starts programs elsewhere, and
+// says in BUILD_WORKING_DIRECTORY where the caller is.
+std::string caller_path(const std::string& path);
+
+// For programs that have flags of their own, or a result of their own.
+class Program {
+ public:
+  explicit Program(ProgramOptions options);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // A flag "--name VALUE" that sets *value. What *value holds is the default,
+  // and --help shows it (a number only when it is in range). Numbers have to be
+  // finite and in [min, max].
+  void add(std::string_view name, int64_t* value, std::string_view help,
+           int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
+  void add(std::string_view name, double* value, std::string_view help,
+           double min = 0);
+  // Any text, or one of `choices`.
+  void add(std::string_view name, std::string* value, std::string_view help,
+           std::vector<std::string> choices = {});
+  // A flag that may be given several times.
+  void add(std::string_view name, std::vector<std::string>* values,
+           std::string_view help);
+  void add(std::string_view name, bool* value, std::string_view help);
+
+  // Reads the command line, then calls check() and body(); returns the exit
+  // code. An Error from check() is bad input, one from body() a failed run.
+  int main(int argc, char** argv, const std::function<void()>& check,
+           const std::function<void()>& body);
+
+  // From check() on:
+  bool given(std::string_view name) const;  // "--name"
+  const Mesh& mesh() const;
+  bool dry_run() const;
+  bool wants_json() const;
+  // For run(): the ranks of mesh(), dry or not.
+  RunOptions run_options() const;
+  // Writes the result where --json says; nothing without --json.
+  void write_json(const nlohmann::ordered_json&) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace dtensor

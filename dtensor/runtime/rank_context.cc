@@ -1,0 +1,76 @@
+#include "dtensor/runtime/rank_context.h"
+
+#include <algorithm>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/null.h"
+#include "dtensor/runtime/comm/threads.h"
+
+namespace dtensor {
+namespace {
+thread_local RankContext* current_context = nullptr;
+}  // namespace
+
+RankContext& RankContext::current() {
+  DT_CHECK(current_context != nullptr, "run",
+           "this thread is no rank; call this inside run(), or hand the rank's "
+           "context on with RankContext::set_current");
+  return *current_context;
+}
+
+RankContext* RankContext::current_or_null() { return current_context; }
+
+void RankContext::set_current(RankContext* c) { current_context = c; }
+
+const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
+  for (const CachedCoordinate& c : coordinates)
+    if (c.mesh == mesh) return c.at.get();
+  DT_CHECK(mesh.valid(), "mesh",
+           "there is no mesh; make one with Runtime::mesh");
+  const int64_t mine = mesh.mesh_rank_of(world_rank);
+  coordinates.push_back(
+      {mesh, mine < 0 ? nullptr
+                      : std::make_unique<const Coord>(mesh.coordinate(mine))});
+  return coordinates.back().at.get();
+}
+
+const Coord& RankContext::coordinate(const Mesh& mesh) {
+  const Coord* at = coordinate_or_null(mesh);
+  DT_CHECK(at != nullptr, "mesh", "rank {} of the run is not in mesh {}",
+           world_rank, mesh.to_string());
+  return *at;
+}
+
+Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
+  for (const CachedCommunicator& c : communicators)
+    if (c.mesh == mesh && c.axes == axes) return *c.communicator;
+  const Coord& at = coordinate(mesh);
+  DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
+           "mesh {} has no axes beyond {}", mesh.to_string(),
+           mesh.num_axes() - 1);
+  std::vector<int64_t> ranks = mesh.group(axes, at);
+  for (int64_t& r : ranks) r = mesh.world_rank(r);
+  Communicator& made = communicator(ranks);
+  communicators.push_back({mesh, axes, &made});
+  return made;
+}
+
+Communicator& RankContext::communicator(
+    const std::vector<int64_t>& world_ranks) {
+  std::unique_ptr<Communicator>& made = groups[world_ranks];
+  if (made) return *made;
+  if (dry_run) {
+    const auto me =
+        std::find(world_ranks.begin(), world_ranks.end(), world_rank);
+    made = null_communicator(static_cast<int>(me - world_ranks.begin()),
+                             static_cast<int>(world_ranks.size()));
+  } else {
+    DT_CHECK(hub != nullptr, "communicator",
+             "rank {} is not part of a run; start ranks with run()",
+             world_rank);
+    made = thread_communicator(*hub, world_ranks, world_rank);
+  }
+  return *made;
+}
+
+}  // namespace dtensor

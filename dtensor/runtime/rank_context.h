@@ -1,0 +1,126 @@
+// What a rank knows of itself: one object behind one thread-local pointer.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/placement/choose.h"
+#include "dtensor/placement/mesh.h"
+#include "dtensor/placement/plan.h"
+#include "dtensor/runtime/allocator.h"
+#include "dtensor/runtime/comm/communicator.h"
+
+namespace dtensor {
+
+class Runtime;
+class Op;
+struct Decision;
+class ThreadHub;
+
+// One collective that ran, or in a dry run would have.
+struct CommEvent {
+  Mesh mesh;
+  AxisMask axes;
+  StepKind kind;
+  std::string op;     // for which operator
+  std::string phase;  // "forward", "backward", ...
+  int64_t predicted;  // bytes: the most that any one rank receives
+  int64_t counted;    // bytes that this rank received; 0 in a dry run
+  // Tensors that move in one collective are an event each, of one number (0: it
+  // is one of its own). It was made `times` times, on one part of them after
+  // the other.
+  int64_t collective = 0;
+  int64_t times = 1;
+};
+
+struct RankContext {
+  Runtime* runtime = nullptr;
+  int64_t world_rank = 0;
+  int64_t world_size = 1;
+  bool dry_run = false;
+  std::shared_ptr<Allocator> allocator;
+  Planner planner;  // the prices, and the plans made under them
+  // What the operators remember of their decisions on this rank (ops/op.cc).
+  struct Memory {
+    virtual ~Memory() = default;
+    // Called when the rank's function has returned; may throw its last error.
+    virtual void finish() {}
+  };
+  std::unique_ptr<Memory> op_memory;
+  // What carrying out plans needs of this rank (dtensor/runtime/executor.cc).
+  std::unique_ptr<Memory> executions;
+  // The thread that carries out what need not be waited for (async.cc).
+  std::unique_ptr<Memory> async;
+
+  // Scopes; see the guards that set them.
+  bool grad_enabled = true;
+  bool explicit_only = false;  // an op that would communicate throws
+  int64_t comm_budget = -1;    // bytes left, -1 without limit
+  std::string_view op = "";    // the running operator, for tags and errors
+  std::string phase = "forward";
+
+  // Filled while `record` is set.
+  bool record = false;
+  std::vector<CommEvent> events;
+  int64_t collectives = 0;  // the number of the last one
+  // When set, told of every operator that runs, ahead of what it sends.
+  std::function<void(const Op&, const Decision&)> trace;
+
+  // The calling thread's; throws Error outside run().
+  static RankContext& current();
+  static RankContext* current_or_null();
+  // Makes `c` the calling thread's (null: none).
+  static void set_current(RankContext* c);
+
+  // The group of ranks that differ from this one only in `axes`. Collective
+  // only in that all members have to ask for it before it is used.
+  Communicator& communicator(const Mesh&, AxisMask axes);
+  // The group of these ranks of the run, in the order given on all of them.
+  Communicator& communicator(const std::vector<int64_t>& world_ranks);
+  // This rank's coordinate; throws Error when it is not in the mesh.
+  const Coord& coordinate(const Mesh&);
+  // The same; null when it is not in the mesh.
+  const Coord* coordinate_or_null(const Mesh&);
+
+  // Set by run().
+  uint64_t run_id = 0;                   // another one for every run
+  std::shared_ptr<ThreadHub> hub;        // null in a dry run
+  std::shared_ptr<ThreadHub> async_hub;  // of the ranks' other threads
+  std::string mesh_text;                 // --mesh
+
+  // Asked for by every step of every operator, and few: searched one by one.
+  struct CachedCommunicator {
+    Mesh mesh;
+    AxisMask axes;
+    Communicator* communicator;
+  };
+  struct CachedCoordinate {
+    Mesh mesh;
+    std::unique_ptr<const Coord> at;  // null: not in the mesh
+  };
+  std::vector<CachedCommunicator> communicators;
+  std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> groups;
+  std::vector<CachedCoordinate> coordinates;
+};
+
+// Sets a value for the length of a scope.
+template <class T>
+class Scoped {
+ public:
+  Scoped(T& slot, T value) : slot_(slot), old_(std::move(slot)) {
+    slot_ = std::move(value);
+  }
+  ~Scoped() { slot_ = std::move(old_); }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& slot_;
+  T old_;
+};
+
+}  // namespace dtensor

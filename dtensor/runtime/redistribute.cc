@@ -1,0 +1,318 @@
+#include "dtensor/runtime/redistribute.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/async.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/executor.h"
+
+namespace dtensor {
+namespace {
+
+// x as another type, for which the gradient converts back.
+DistTensor convert(const DistTensor& x, DType dtype);
+
+class ConvertNode : public Node {
+ public:
+  explicit ConvertNode(DType from) : from_(from) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    return {convert(cotangents[0], from_)};
+  }
+  std::string_view name() const override { return "convert"; }
+
+ private:
+  const DType from_;
+};
+
+void record(const DistTensor& y, std::shared_ptr<Node> node,
+            const DistTensor& x) {
+  node->inputs = {edge_to(x)};
+  y.impl()->node = std::move(node);
+  y.impl()->requires_grad = true;
+}
+
+DistTensor convert(const DistTensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  DistTensor y = DistTensor::wrap(converted(x.impl()->part(), dtype),
+                                  x.spec()->with(dtype));
+  if (grad_enabled() && x.requires_grad())
+    record(y, std::make_shared<ConvertNode>(x.dtype()), x);
+  return y;
+}
+
+// The same global value: whoever consumes it moves it.
+class LazyNode : public Node {
+ public:
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    return {cotangents[0]};
+  }
+  std::string_view name() const override { return "redistribute"; }
+};
+
+// Brings the cotangent back to where the source was.
+class MoveNode : public Node {
+ public:
+  MoveNode(const Spec* from, std::optional<DType> dtype)
+      : from_(from), dtype_(dtype) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    RedistributeOptions options;
+    options.forward_dtype = dtype_;
+    const DistTensor& g = cotangents[0];
+    return {convert(redistribute(g, cotangent_spec(from_, g.spec()), options),
+                    from_->dtype())};
+  }
+  std::string_view name() const override { return "redistribute"; }
+
+ private:
+  const Spec* from_;
+  const std::optional<DType> dtype_;
+};
+
+void check_run(const RankContext& ctx, const DistTensor& x) {
+  DT_CHECK(x.impl()->run == ctx.run_id, "redistribute",
+           "{} belongs to another run(), whose ranks are gone; save it there, "
+           "and load it here",
+           x.spec()->to_string());
+}
+
+void check_fits(const RankContext& ctx, const Mesh& mesh) {
+  DT_CHECK(mesh.smallest_world() <= ctx.world_size, "redistribute",
+           "mesh {} needs a run of {} ranks or more, and this one has {}; list "
+           "ranks below {}",
+           mesh.to_string(), mesh.smallest_world(), ctx.world_size,
+           ctx.world_size);
+}
+
+std::string text_of(const Spec* from, const Spec* to) {
+  return from->to_string() + " -> " + to->to_string();
+}
+
+// The copies that are still what the tensor is.
+std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
+                                            uint64_t version) {
+  std::erase_if(impl.copies,
+                [&](const auto& c) { return c.version != version; });
+  return impl.copies;
+}
+
+struct How {
+  bool lazy = true, async = false;
+  std::optional<DType> backward_dtype;
+};
+
+// x, of which y has the part that is wanted, or will have it.
+DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
+  if (grad_enabled() && x.requires_grad()) {
+    std::shared_ptr<Node> node;
+    if (how.lazy)
+      node = std::make_shared<LazyNode>();
+    else
+      node = std::make_shared<MoveNode>(x.spec(), how.backward_dtype);
+    record(y, std::move(node), x);
+  }
+  return y;
+}
+
+DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
+  const Spec* from = x.spec();
+  const bool wants_grad = grad_enabled() && x.requires_grad();
+  if (from == to && (how.lazy || !wants_grad)) return x;
+  RankContext& ctx = RankContext::current();
+  check_run(ctx, x);
+  DistTensor::Impl& impl = *x.impl();
+  DistTensor y;
+  // What x will be is not known yet, nor then what was made of it.
+  const bool waits = how.async && impl.pending;
+  const uint64_t version = waits ? 0 : impl.version();
+  if (!waits) {
+    for (const auto& c : copies(impl, version)) {
+      if (c.spec != to) continue;
+      if (c.tensor.requires_grad() == wants_grad &&
+          (!wants_grad ||
+           (c.lazy == how.lazy && c.backward_dtype == how.backward_dtype)))
+        return c.tensor;
+      y = c.tensor.detach();
+    }
+  }
+  bool sent = false;
+  if (!y.defined()) {
+    if (from->mesh() != to->mesh()) {
+      check_fits(ctx, from->mesh());
+      check_fits(ctx, to->mesh());
+    }
+    const Move m{from->with(to->dtype()), to};
+    if (from->dtype() != to->dtype())
+      DT_CHECK(!from->partial_axes() ||
+                   (is_float(from->dtype()) && is_float(to->dtype())),
+               "redistribute",
+               "the parts of {} cannot be converted to {} before they are "
+               "combined; redistribute first, and cast then",
+               from->to_string(), dtensor::name(to->dtype()));
+    const auto e = execution(ctx, {&m, 1});
+    const Plan& plan = plan_of(*e);
+    sent = plan.communicates();
+    if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
+    auto made = std::make_shared<DistTensor::Impl>();
+    made->spec = to;
+    made->run = ctx.run_id;
+    if (how.async && sent && !ctx.dry_run) {
+      made->pending = begin_move(ctx, m, impl.local, impl.pending);
+    } else {
+      Scoped<std::string_view> op(ctx.op,
+                                  ctx.op.empty() ? "redistribute" : ctx.op);
+      Tensor part = converted(impl.part(), to->dtype());
+      execute(ctx, *e, {&part, 1});
+      made->local = std::move(part);
+    }
+    y = DistTensor(std::move(made));
+  }
+  if (x.stationary()) y.impl()->stationary = !sent;
+  y = finished(x, std::move(y), how);
+  // A parameter that is moved on purpose is not kept twice.
+  if (!x.stationary() && !waits)
+    impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
+  return y;
+}
+
+}  // namespace
+
+Tensor converted(const Tensor& t, DType dtype) {
+  if (!t.defined() || t.dtype() == dtype) return t;
+  Tensor out = Tensor::empty(t.shape(), dtype);
+  if (out.data() && out.numel())
+    cast_strided(t.shape(), dtype, out.data(), out.strides(), t.dtype(),
+                 t.data(), t.strides());
+  return out;
+}
+
+const Spec* cotangent_spec(const Spec* x, const Spec* g) {
+  Layout l = x->layout();
+  l.partials.clear();
+  if (x->mesh() == g->mesh()) {
+    const AxisMask used = x->split_axes() | x->partial_axes();
+    for (const Partial& p : g->layout().partials)
+      if ((p.op == ReduceOp::kSum || p.op == ReduceOp::kAvg) &&
+          !(used >> p.axis & 1))
+        l.partials.push_back(p);
+  }
+  return Spec::get(x->mesh(), x->shape(), l, g->dtype());
+}
+
+Tensor redistribute_local(const Tensor& local, const Spec* from,
+                          const Spec* to) {
+  if (from == to) return local;
+  RankContext& ctx = RankContext::current();
+  const Move m{from, to};
+  const auto e = execution(ctx, {&m, 1});
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, plan_of(*e).bytes, text_of(from, to));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  Tensor part = local;
+  execute(ctx, *e, {&part, 1});
+  return part;
+}
+
+DistTensor redistribute(const DistTensor& x, const Spec* to) {
+  return move(x, to, {});
+}
+
+DistTensor redistribute(const DistTensor& x, const Spec* to,
+                        const RedistributeOptions& o, bool async) {
+  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
+           "{} cannot become {}: only the layout may change; another type is "
+           "an option, forward_dtype",
+           x.spec()->to_string(), to->to_string());
+  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
+           "a cotangent of type {}; write DType::kF32, kF64 or kBF16",
+           name(*o.backward_dtype));
+  if (o.forward_dtype) to = to->with(*o.forward_dtype);
+  return move(x, to, {false, async, o.backward_dtype});
+}
+
+std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
+                                     std::span<const Spec* const> to) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
+           x.size(), to.size());
+  std::vector<DistTensor> y(x.size());
+  // By the meshes that they move between, in order of first appearance.
+  struct Batch {
+    Mesh from, to;
+    std::vector<Move> moves;
+    std::vector<size_t> places;
+    std::vector<Tensor> parts;
+    std::shared_ptr<Execution> execution;
+  };
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Spec* from = x[i].spec();
+    if (from == to[i]) {
+      y[i] = x[i];
+      continue;
+    }
+    check_run(ctx, x[i]);
+    const Mesh a = from->mesh(), b = to[i]->mesh();
+    auto it = std::find_if(
+        batches.begin(), batches.end(),
+        [&](const Batch& batch) { return batch.from == a && batch.to == b; });
+    if (it == batches.end()) {
+      check_fits(ctx, a);
+      check_fits(ctx, b);
+      it = batches.insert(it, {a, b, {}, {}, {}, nullptr});
+    }
+    it->moves.push_back({from, to[i]});
+    it->places.push_back(i);
+  }
+  int64_t bytes = 0;
+  for (Batch& b : batches) {
+    b.execution = execution(ctx, b.moves);
+    bytes += plan_of(*b.execution).bytes;
+  }
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  for (Batch& b : batches) {
+    for (size_t i : b.places) {
+      // What has other users is only read.
+      Tensor part = x[i].impl()->part();
+      if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
+      b.parts.push_back(std::move(part));
+    }
+    execute(ctx, *b.execution, b.parts, true);
+    for (size_t k = 0; k < b.places.size(); ++k) {
+      const size_t i = b.places[k];
+      auto made = std::make_shared<DistTensor::Impl>();
+      made->spec = to[i];
+      made->run = ctx.run_id;
+      made->local = std::move(b.parts[k]);
+      y[i] = finished(x[i], DistTensor(std::move(made)), {});
+    }
+  }
+  return y;
+}
+
+void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
+                  StepKind kind, int64_t predicted, int64_t counted) {
+  ++ctx.collectives;
+  if (ctx.record)
+    ctx.events.push_back({mesh, axes, kind, std::string(ctx.op), ctx.phase,
+                          predicted, counted, ctx.collectives});
+}
+
+void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
+  if (ctx.comm_budget < 0 || bytes == 0) return;
+  DT_CHECK(
+      bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
+      "{} needs {} bytes of communication, but the budget has {} left; raise "
+      "it, or redistribute outside of its scope",
+      why, bytes, ctx.comm_budget);
+  ctx.comm_budget -= bytes;
+}
+
+}  // namespace dtensor

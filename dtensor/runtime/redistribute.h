@@ -1,0 +1,54 @@
+// Moving tensors from one layout to another, and from one mesh to another.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/placement/plan.h"
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor {
+
+// `local` (a part under `from`, undefined where this rank is not in its mesh)
+// as a part under `to`: every step of the rank's plan, recorded as events. A
+// plan that only slices gives a view. Collective over the groups of the plan's
+// steps. Throws Error before anything is sent when the plan exceeds the
+// communication budget.
+Tensor redistribute_local(const Tensor& local, const Spec* from,
+                          const Spec* to);
+
+// What a user asks for: see DistTensor::redistribute() and
+// redistribute_async().
+DistTensor redistribute(const DistTensor& x, const Spec* to,
+                        const RedistributeOptions&, bool async = false);
+
+// What an operator needs: the same value, whose cotangent passes as it comes,
+// since whoever consumes it moves it as it needs. Reuses a copy that an earlier
+// call made, as the one above does.
+DistTensor redistribute(const DistTensor& x, const Spec* to);
+
+// Several at once: those of one mesh are planned together, and what they send
+// in steps of one kind over the same axes is one collective. Parts that nobody
+// else holds may be overwritten: whoever needs an x keeps a copy.
+std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
+                                     std::span<const Spec* const> to);
+
+// The layout of a cotangent `g` of a tensor with spec `x` where it is to stay:
+// split as x is, whole elsewhere; sums and averages stay partial where x is
+// whole.
+const Spec* cotangent_spec(const Spec* x, const Spec* g);
+
+// Its elements as another type; the tensor itself when they have it.
+Tensor converted(const Tensor&, DType);
+
+// Appends an event, of a collective of its own, when the rank records.
+void record_event(RankContext&, const Mesh&, AxisMask axes, StepKind,
+                  int64_t predicted, int64_t counted);
+
+// Takes `bytes` from the communication budget of the scope; throws Error when
+// not enough is left. `why` names the move.
+void spend_budget(RankContext&, int64_t bytes, std::string_view why);
+
+}  // namespace dtensor

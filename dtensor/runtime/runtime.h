@@ -1,0 +1,57 @@
+// Starting ranks. A program is one function that every rank runs:
+//
+//   int main(int argc, char** argv) {
+//     return run(argc, argv, [](Runtime& rt) {
+//       Mesh mesh = rt.mesh({{"dp", 2}, {"tp", 2}});
+//       ...
+//       return 0;
+//     });
+//   }
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/mesh.h"
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor {
+
+// One rank's view of the run.
+class Runtime {
+ public:
+  explicit Runtime(RankContext& context) : context_(context) {}
+  int64_t rank() const { return context_.world_rank; }
+  int64_t world_size() const { return context_.world_size; }
+  bool dry_run() const { return context_.dry_run; }
+  RankContext& context() { return context_; }
+  // A mesh over the first ranks of the run; Error when it has more than there
+  // are.
+  Mesh mesh(std::vector<MeshAxis> axes);
+  // The mesh that the command line named (--mesh), or a single axis "ranks".
+  Mesh mesh();
+
+ private:
+  RankContext& context_;
+};
+
+struct RunOptions {
+  int64_t world = 1;
+  std::string mesh;      // text of --mesh, "" for none
+  bool dry_run = false;  // one thread, no data: see below
+  CostTable cost;
+};
+
+// Runs fn on `world` thread ranks and returns when all have left it. The first
+// Error (of the lowest rank that failed by itself) is thrown again here; ranks
+// that wait for a failed one are released with an Error that names it.
+//
+// With dry_run one thread runs fn as the last rank of the world (which holds
+// the largest part of every balanced split) on tensors that have no data;
+// collectives are recorded as events, and nothing is computed.
+void run(const RunOptions&, const std::function<void(Runtime&)>& fn);
+void run(int64_t world, const std::function<void(Runtime&)>& fn);
+
+}  // namespace dtensor

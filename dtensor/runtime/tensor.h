@@ -1,0 +1,139 @@
+// A local tensor: a strided window on a storage. No mesh, no layout.
+//
+// Views (transposes, slices, reshapes that need no copy) share the storage.
+// A tensor of a dry run has a storage of the right size without memory:
+// data() is null, everything else is as in a real run.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/shape.h"
+
+namespace dtensor {
+
+class Allocator;
+
+// Null on the CPU, where a tensor is ready as soon as it is made; a
+// cudaStream_t / cudaEvent_t on a GPU.
+using Stream = void*;
+using Event = void*;
+
+// Another thread that reads a storage.
+class StorageReader {
+ public:
+  virtual ~StorageReader() = default;
+  virtual void finish() = 0;  // returns when it reads no more
+};
+
+// Memory, and what is known of it. Owned by the rank that allocated it.
+class Storage {
+ public:
+  // From the calling rank's allocator (see allocator.h), uninitialised.
+  static std::shared_ptr<Storage> allocate(int64_t bytes);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }  // null in a dry run
+  int64_t bytes() const { return bytes_; }
+  // Raised by everything that writes in place; autograd compares it with the
+  // version that it saved.
+  uint64_t version() const { return version_; }
+  // Called ahead of the write, which it holds back while another thread reads.
+  void bump_version() {
+    if (read_) [[unlikely]]
+      finish_reader();
+    ++version_;
+  }
+  // The latest one; those before it are done when it is.
+  void set_reader(const std::shared_ptr<StorageReader>& r) {
+    reader_ = r;
+    read_ = true;
+  }
+  Stream stream() const { return stream_; }
+  Event ready() const { return ready_; }
+
+ private:
+  Storage(void* data, int64_t bytes, std::shared_ptr<Allocator> from)
+      : data_(data), bytes_(bytes), from_(std::move(from)) {}
+  void finish_reader();
+  void* data_;
+  int64_t bytes_;
+  uint64_t version_ = 0;
+  bool read_ = false;
+  std::weak_ptr<StorageReader> reader_;
+  Stream stream_ = nullptr;
+  Event ready_ = nullptr;
+  std::shared_ptr<Allocator> from_;  // outlives what it handed out
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  // Contiguous, uninitialised.
+  static Tensor empty(const Shape&, DType);
+  static Tensor full(const Shape&, DType, double value);
+  // Copies `values` in row-major order. REQUIRES: numel(shape) of them.
+  template <class T>
+  static Tensor from(const Shape& shape, const T* values);
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  const Shape& strides() const { return strides_; }  // in elements
+  int ndim() const { return shape_.size(); }
+  int64_t numel() const { return numel_; }
+  DType dtype() const { return dtype_; }
+  int64_t bytes() const { return numel_ * size_of(dtype_); }
+  bool contiguous() const { return contiguous_; }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+
+  // Null in a dry run.
+  void* data() const {
+    char* base = static_cast<char*>(storage_->data());
+    return base ? base + offset_ * size_of(dtype_) : nullptr;
+  }
+  template <class T>
+  T* ptr() const {
+    return static_cast<T*>(data());
+  }
+
+  // Views; throw Error when out of range.
+  Tensor permute(const Shape& order) const;
+  Tensor transpose(int a, int b) const;
+  // Indices lo, lo+step, ... below hi of dimension d.
+  Tensor slice(int d, int64_t lo, int64_t hi, int64_t step = 1) const;
+  // Size-1 dimensions repeated with stride 0.
+  Tensor expand(const Shape&) const;
+  // Arbitrary window on the same storage; offset in elements from data().
+  Tensor as_strided(const Shape& shape, const Shape& strides,
+                    int64_t offset = 0) const;
+  // Same elements in row-major order: a view when the strides allow it, else
+  // a copy. REQUIRES: equal numel.
+  Tensor reshape(const Shape&) const;
+  // True when reshape() to it copies nothing.
+  bool can_view(const Shape&) const;
+  // This, or a contiguous copy.
+  Tensor to_contiguous() const;
+  Tensor clone() const;
+
+  // this = src (any strides, same shape and dtype); raises the version.
+  void copy_from(const Tensor& src);
+  void fill(double value);
+  // The element as a double, at row-major position i.
+  double at(int64_t i) const;
+
+ private:
+  // The same storage, `offset` elements further; nothing is checked.
+  Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;
+
+  std::shared_ptr<Storage> storage_;
+  int64_t offset_ = 0, numel_ = 0;
+  Shape shape_, strides_;
+  DType dtype_ = DType::kF32;
+  bool contiguous_ = true;
+};
+
+}  // namespace dtensor

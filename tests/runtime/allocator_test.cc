@@ -1,0 +1,153 @@
+#include "dtensor/runtime/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+TEST(AllocatorTest, BlocksAreAlignedAndDistinct) {
+  auto a = Allocator::cpu();
+  std::vector<std::pair<void*, int64_t>> held;
+  std::set<void*> seen;
+  for (int64_t bytes : {0, 1, 63, 64, 65, 511, 512, 513, 4096, 5000, 1 << 20}) {
+    for (int i = 0; i < 3; ++i) {
+      void* p = a->allocate(bytes, "t");
+      ASSERT_NE(p, nullptr);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 64, 0u);
+      EXPECT_TRUE(seen.insert(p).second);
+      std::memset(p, 0xab, static_cast<size_t>(bytes));
+      held.push_back({p, bytes});
+    }
+  }
+  for (auto [p, bytes] : held) a->release(p, bytes);
+  EXPECT_EQ(a->stats().current_bytes, 0);
+}
+
+TEST(AllocatorTest, FreedBlocksServeTheirSizeClass) {
+  auto a = Allocator::cpu();
+  void* p = a->allocate(1000, "t");
+  a->release(p, 1000);
+  EXPECT_EQ(a->allocate(1024, "t"), p);  // 961..1024 are one class
+  a->release(p, 1024);
+  void* q = a->allocate(1025, "t");
+  EXPECT_NE(q, p);
+  a->release(q, 1025);
+  EXPECT_EQ(a->allocate(961, "t"), p);
+  a->release(p, 961);
+  q = a->allocate(960, "t");
+  EXPECT_NE(q, p);
+  a->release(q, 960);
+}
+
+// A class holds every size that maps to it: blocks of one size, freed, serve
+// all others without the system noticing, and are never too short (the address
+// sanitizer watches the writes).
+TEST(AllocatorTest, EverySizeFitsItsBlock) {
+  auto a = Allocator::cpu();
+  for (int64_t bytes = 0; bytes < 5000; ++bytes) {
+    void* p = a->allocate(bytes, "t");
+    std::memset(p, 1, static_cast<size_t>(bytes));
+    a->release(p, bytes);
+  }
+  for (int64_t k = 13; k < 24; ++k)
+    for (int64_t d : {-1, 0, 1}) {
+      const int64_t bytes = (int64_t{1} << k) + d;
+      void* p = a->allocate(bytes, "t");
+      std::memset(p, 1, static_cast<size_t>(bytes));
+      a->release(p, bytes);
+    }
+}
+
+TEST(AllocatorTest, Counts) {
+  auto a = Allocator::cpu();
+  void* p = a->allocate(100, "matmul");
+  void* q = a->allocate(50, "add");
+  EXPECT_EQ(a->stats().current_bytes, 150);
+  EXPECT_EQ(a->stats().peak_bytes, 150);
+  EXPECT_EQ(a->stats().allocations, 2);
+  a->release(p, 100);
+  EXPECT_EQ(a->stats().current_bytes, 50);
+  EXPECT_EQ(a->stats().peak_bytes, 150);
+  a->reset_peak();
+  EXPECT_EQ(a->stats().peak_bytes, 50);
+  p = a->allocate(30, "matmul");
+  EXPECT_EQ(a->stats().peak_bytes, 80);
+  EXPECT_EQ(a->stats().largest_by_tag,
+            (std::map<std::string, int64_t, std::less<>>{{"matmul", 100},
+                                                         {"add", 50}}));
+  a->release(p, 30);
+  a->release(q, 50);
+  // Counts are copies of their own: tags outlive nothing.
+  std::string tag = "long-lived-tag-that-allocates";
+  a->release(a->allocate(7, tag), 7);
+  tag = "another";
+  EXPECT_EQ(a->stats().largest_by_tag.at("long-lived-tag-that-allocates"), 7);
+  EXPECT_EQ(a->stats().allocations, 4);
+}
+
+TEST(AllocatorTest, TooMuch) {
+  auto a = Allocator::cpu();
+  auto error_of = [&](int64_t bytes) -> std::string {
+    try {
+      a->allocate(bytes, "matmul");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of(-1), "[allocate] 'matmul' asks for -1 bytes");
+  EXPECT_EQ(error_of(int64_t{1} << 62),
+            "[allocate] the system has no 4611686018427387904 bytes for "
+            "'matmul', with 0 bytes in use; split the tensor over more ranks, "
+            "or free what is not needed");
+  EXPECT_EQ(a->stats().allocations, 0);
+  void* p = a->allocate(64, "t");  // and goes on
+  a->release(p, 64);
+}
+
+TEST(AllocatorTest, OthersMayRelease) {
+  auto a = Allocator::cpu();
+  constexpr int kThreads = 4, kEach = 500;
+  std::vector<std::vector<void*>> blocks(kThreads);
+  for (auto& list : blocks)
+    for (int i = 0; i < kEach; ++i) list.push_back(a->allocate(100 + i, "t"));
+  std::vector<std::thread> threads;
+  for (auto& list : blocks)
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i)
+        a->release(list[static_cast<size_t>(i)], 100 + i);
+    });
+  for (int i = 0; i < kEach; ++i) a->release(a->allocate(i, "u"), i);
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(a->stats().current_bytes, 0);
+  EXPECT_EQ(a->stats().allocations, kThreads * kEach + kEach);
+}
+
+TEST(AllocatorTest, DryRunCountsTheSame) {
+  auto real = Allocator::cpu(), dry = Allocator::dry_run();
+  for (auto& a : {real, dry}) {
+    void* p = a->allocate(1000, "x");
+    a->release(p, 1000);
+    p = a->allocate(300, "y");
+    a->release(p, 300);
+  }
+  EXPECT_EQ(dry->allocate(int64_t{1} << 45, "huge"), nullptr);
+  EXPECT_EQ(dry->stats().current_bytes, int64_t{1} << 45);
+  dry->release(nullptr, int64_t{1} << 45);
+  EXPECT_EQ(dry->stats().current_bytes, 0);
+  EXPECT_EQ(dry->stats().largest_by_tag.at("x"),
+            real->stats().largest_by_tag.at("x"));
+  EXPECT_EQ(dry->stats().allocations, real->stats().allocations + 1);
+}
+
+}  // namespace
+}  // namespace dtensor
