@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <mutex>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 
@@ -40,10 +40,111 @@ SizeClass size_class(int64_t bytes) {
           static_cast<int64_t>(eighth * step)};
 }
 
-// What both allocators count. The caller holds the mutex.
-class Counts {
+class CachingAllocator final : public Allocator {
  public:
-  void allocated(int64_t bytes, std::string_view tag) {
+  explicit CachingAllocator(Device& device)
+      : device_(device), has_memory_(device.kind() != Device::Kind::kNone) {}
+  ~CachingAllocator() override { drop_cache(); }
+
+  Device& device() const override { return device_; }
+
+  void* allocate(int64_t bytes, Stream stream, std::string_view tag) override {
+    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
+    std::lock_guard lock(mutex_);
+    void* block = nullptr;
+    if (has_memory_) {
+      if (bytes <= kMost) block = take(pool(stream), size_class(bytes));
+      DT_CHECK(block != nullptr, "allocate",
+               "the system has no {} bytes for '{}', with {} bytes in use; "
+               "split the tensor over more ranks, or free what is not needed",
+               bytes, tag, stats_.current_bytes);
+      ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+    }
+    count(bytes, tag);
+    return block;
+  }
+
+  void release(void* block, int64_t bytes, Stream stream) override {
+    if (!block && has_memory_) return;
+    std::lock_guard lock(mutex_);
+    stats_.current_bytes -= bytes;
+    if (!block) return;
+    const SizeClass c = size_class(bytes);
+    ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+    pool(stream).classes[c.index].cached.push_back(block);
+  }
+
+  Stats stats() const override {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void reset_peak() override {
+    std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.current_bytes;
+  }
+
+ private:
+  // What addresses can name; size_class() would overflow far beyond it.
+  static constexpr int64_t kMost = int64_t{1} << 47;
+
+  struct Class {
+    std::vector<void*> cached;
+    size_t blocks = 0;  // cached and handed out
+    int64_t bytes = 0;  // of each
+  };
+  // A stream's blocks are its own: what it is given later runs behind the work
+  // that may still use them.
+  struct Pool {
+    Stream stream;
+    std::vector<Class> classes;
+  };
+
+  Pool& pool(Stream stream) {
+    for (Pool& p : pools_)
+      if (p.stream == stream) return p;
+    pools_.push_back({stream, {}});
+    return pools_.back();
+  }
+
+  // A cached block or a new one of the class; null when there is none.
+  void* take(Pool& from, SizeClass c) {
+    if (from.classes.size() <= c.index) from.classes.resize(c.index + 1);
+    Class& mine = from.classes[c.index];
+    mine.bytes = c.bytes;
+    if (!mine.cached.empty()) {
+      void* block = mine.cached.back();
+      mine.cached.pop_back();
+      return block;
+    }
+    // release() must not fail, so the room to keep the block is made here.
+    if (mine.blocks + 1 > mine.cached.capacity())
+      mine.cached.reserve(2 * mine.blocks + 4);
+    void* block = device_.allocate(c.bytes, from.stream);
+    if (!block) {
+      drop_cache();
+      block = device_.allocate(c.bytes, from.stream);
+    }
+    if (!block) return nullptr;
+    ++mine.blocks;
+    // The part beyond the request stays poisoned.
+    ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+    return block;
+  }
+
+  void drop_cache() {
+    for (Pool& p : pools_)
+      for (Class& c : p.classes) {
+        for (void* block : c.cached) {
+          ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+          device_.release(block, c.bytes, p.stream);
+        }
+        c.blocks -= c.cached.size();
+        c.cached.clear();
+      }
+  }
+
+  void count(int64_t bytes, std::string_view tag) {
     stats_.current_bytes += bytes;
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.current_bytes);
     ++stats_.allocations;
@@ -56,132 +157,19 @@ class Counts {
     }
     last_->second = std::max(last_->second, bytes);
   }
-  void released(int64_t bytes) { stats_.current_bytes -= bytes; }
-  void reset_peak() { stats_.peak_bytes = stats_.current_bytes; }
-  const Allocator::Stats& stats() const { return stats_; }
 
- private:
-  Allocator::Stats stats_;
+  Device& device_;
+  const bool has_memory_;
+  mutable std::mutex mutex_;
+  Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
-};
-
-class CachingAllocator final : public Allocator {
- public:
-  ~CachingAllocator() override { drop_cache(); }
-
-  void* allocate(int64_t bytes, std::string_view tag) override {
-    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
-    std::lock_guard lock(mutex_);
-    void* block = bytes <= kMost ? take(size_class(bytes)) : nullptr;
-    DT_CHECK(block != nullptr, "allocate",
-             "the system has no {} bytes for '{}', with {} bytes in use; split "
-             "the tensor over more ranks, or free what is not needed",
-             bytes, tag, counts_.stats().current_bytes);
-    counts_.allocated(bytes, tag);
-    ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
-    return block;
-  }
-
-  void release(void* block, int64_t bytes) override {
-    if (!block) return;
-    const SizeClass c = size_class(bytes);
-    std::lock_guard lock(mutex_);
-    counts_.released(bytes);
-    ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
-    classes_[c.index].cached.push_back(block);
-  }
-
-  Stats stats() const override {
-    std::lock_guard lock(mutex_);
-    return counts_.stats();
-  }
-
-  void reset_peak() override {
-    std::lock_guard lock(mutex_);
-    counts_.reset_peak();
-  }
-
- private:
-  // What addresses can name; size_class() would overflow far beyond it.
-  static constexpr int64_t kMost = int64_t{1} << 47;
-
-  struct Class {
-    std::vector<void*> cached;
-    size_t blocks = 0;  // cached and handed out
-  };
-
-  // A cached block or a new one of the class; null when there is none.
-  void* take(SizeClass c) {
-    if (classes_.size() <= c.index) classes_.resize(c.index + 1);
-    Class& mine = classes_[c.index];
-    if (!mine.cached.empty()) {
-      void* block = mine.cached.back();
-      mine.cached.pop_back();
-      return block;
-    }
-    // release() must not fail, so the room to keep the block is made here.
-    if (mine.blocks + 1 > mine.cached.capacity())
-      mine.cached.reserve(2 * mine.blocks + 4);
-    const size_t bytes = static_cast<size_t>(c.bytes);
-    void* block = std::aligned_alloc(kAlignment, bytes);
-    if (!block) {
-      drop_cache();
-      block = std::aligned_alloc(kAlignment, bytes);
-    }
-    if (!block) return nullptr;
-    ++mine.blocks;
-    // The part beyond the request stays poisoned.
-    ASAN_POISON_MEMORY_REGION(block, bytes);
-    return block;
-  }
-
-  void drop_cache() {
-    for (Class& c : classes_) {
-      for (void* block : c.cached) std::free(block);
-      c.blocks -= c.cached.size();
-      c.cached.clear();
-    }
-  }
-
-  mutable std::mutex mutex_;
-  Counts counts_;
-  std::vector<Class> classes_;
-};
-
-class DryRunAllocator final : public Allocator {
- public:
-  void* allocate(int64_t bytes, std::string_view tag) override {
-    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
-    std::lock_guard lock(mutex_);
-    counts_.allocated(bytes, tag);
-    return nullptr;
-  }
-  void release(void*, int64_t bytes) override {
-    std::lock_guard lock(mutex_);
-    counts_.released(bytes);
-  }
-  Stats stats() const override {
-    std::lock_guard lock(mutex_);
-    return counts_.stats();
-  }
-  void reset_peak() override {
-    std::lock_guard lock(mutex_);
-    counts_.reset_peak();
-  }
-
- private:
-  mutable std::mutex mutex_;
-  Counts counts_;
+  std::vector<Pool> pools_;
 };
 
 }  // namespace
 
-std::shared_ptr<Allocator> Allocator::cpu() {
-  return std::make_shared<CachingAllocator>();
-}
-
-std::shared_ptr<Allocator> Allocator::dry_run() {
-  return std::make_shared<DryRunAllocator>();
+std::shared_ptr<Allocator> Allocator::on(Device& device) {
+  return std::make_shared<CachingAllocator>(device);
 }
 
 }  // namespace dtensor

@@ -1,4 +1,4 @@
-// A rank's memory: a cache of freed blocks in front of the system, and counts.
+// A rank's memory: a cache of freed blocks in front of a device, and counts.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
 
@@ -21,16 +23,18 @@ class Allocator {
     std::map<std::string, int64_t, std::less<>> largest_by_tag;
   };
 
-  // 64-byte aligned blocks; rounded up to size classes and kept when freed.
-  static std::shared_ptr<Allocator> cpu();
-  // Counts as cpu() does and hands out no memory.
-  static std::shared_ptr<Allocator> dry_run();
+  // 64-byte aligned blocks; rounded up to size classes and kept when freed, for
+  // later work of the same stream. On a device without memory: counts alone.
+  static std::shared_ptr<Allocator> on(Device&);
   virtual ~Allocator() = default;
 
-  // Throws Error when the system has no more. `tag` names what it is for (the
+  virtual Device& device() const = 0;
+  // Throws Error when the device has no more. `tag` names what it is for (the
   // running op), for Stats. 0 bytes are fine.
-  virtual void* allocate(int64_t bytes, std::string_view tag) = 0;
-  virtual void release(void* block, int64_t bytes) = 0;
+  virtual void* allocate(int64_t bytes, Stream, std::string_view tag) = 0;
+  // The stream is the one that it was allocated on, or one that has waited for
+  // all other work on the block.
+  virtual void release(void* block, int64_t bytes, Stream) = 0;
   virtual Stats stats() const = 0;
   virtual void reset_peak() = 0;
 };

@@ -117,6 +117,7 @@ class Worker final : public RankContext::Memory {
     context_.world_rank = rank.world_rank;
     context_.world_size = rank.world_size;
     context_.run_id = rank.run_id;
+    context_.device = rank.device;
     context_.allocator = rank.allocator;
     context_.planner = Planner(rank.planner.cost());
     context_.hub = rank.async_hub;

@@ -42,6 +42,8 @@ struct RankContext {
   int64_t world_rank = 0;
   int64_t world_size = 1;
   bool dry_run = false;
+  Device* device = &cpu();
+  Stream stream;  // what this rank's thread hands to the device, in order
   std::shared_ptr<Allocator> allocator;
   Planner planner;  // the prices, and the plans made under them
   // What the operators remember of their decisions on this rank (ops/op.cc).

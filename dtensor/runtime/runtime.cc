@@ -65,8 +65,8 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.world_rank = rank;
     context.world_size = options.world;
     context.dry_run = options.dry_run;
-    context.allocator =
-        options.dry_run ? Allocator::dry_run() : Allocator::cpu();
+    context.device = options.dry_run ? &no_device() : &cpu();
+    context.allocator = Allocator::on(*context.device);
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
     context.run_id = shared.id;

@@ -5,7 +5,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/allocator.h"
-#include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/device/device.h"
 #include "dtensor/runtime/rank_context.h"
 
 namespace dtensor {
@@ -13,9 +13,11 @@ namespace {
 
 // What threads that are no rank allocate from.
 const std::shared_ptr<Allocator>& shared_allocator() {
-  static auto* allocator = new std::shared_ptr<Allocator>(Allocator::cpu());
+  static auto* allocator = new std::shared_ptr<Allocator>(Allocator::on(cpu()));
   return *allocator;
 }
+
+constexpr int64_t kUnit[] = {1};
 
 bool row_major(const Shape& shape, const Shape& strides) {
   int64_t next = 1;
@@ -64,16 +66,23 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   const RankContext* context = RankContext::current_or_null();
   const bool rank = context && context->allocator;
   const auto& from = rank ? context->allocator : shared_allocator();
-  void* data = from->allocate(bytes, rank ? context->op : "");
+  const Stream stream = rank ? context->stream : Stream{};
+  void* data = from->allocate(bytes, stream, rank ? context->op : "");
   try {
-    return std::shared_ptr<Storage>(new Storage(data, bytes, from));
+    return std::shared_ptr<Storage>(
+        new Storage(data, bytes, from->device(), stream, from));
   } catch (...) {
-    from->release(data, bytes);
+    from->release(data, bytes, stream);
     throw;
   }
 }
 
-Storage::~Storage() { from_->release(data_, bytes_); }
+Storage::~Storage() { from_->release(data_, bytes_, stream_); }
+
+Stream Storage::stream_here() const {
+  const RankContext* context = RankContext::current_or_null();
+  return context && context->device == device_ ? context->stream : stream_;
+}
 
 void Storage::finish_reader() {
   if (const auto reader = reader_.lock()) reader->finish();
@@ -92,14 +101,15 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
 
 Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
   Tensor t = empty(shape, dtype);
-  if (t.data()) dtensor::fill(dtype, t.numel_, t.data(), value);
+  t.device().fill(t.stream(), dtype, Sizes(&t.numel_, 1), t.data(), kUnit,
+                  value);
   return t;
 }
 
 template <class T>
 Tensor Tensor::from(const Shape& shape, const T* values) {
   Tensor t = empty(shape, dtype_of<T>);
-  if (t.data()) std::copy_n(values, t.numel_, t.ptr<T>());
+  t.device().from_host(t.stream(), t.data(), values, t.bytes());
   return t;
 }
 template Tensor Tensor::from(const Shape&, const float*);
@@ -220,9 +230,8 @@ Tensor Tensor::to_contiguous() const { return contiguous_ ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   Tensor t = empty(shape_, dtype_);
-  if (t.data())
-    copy_strided(size_of(dtype_), shape_, t.data(), t.strides_, data(),
-                 strides_);
+  device().copy(stream(), size_of(dtype_), shape_, t.data(), t.strides_, data(),
+                strides_);
   return t;
 }
 
@@ -232,22 +241,17 @@ void Tensor::copy_from(const Tensor& src) {
            to_string(src.shape_), name(dtype_), to_string(shape_));
   check_writable(*this, "copy");
   storage_->bump_version();
-  if (!data()) return;
   // Of overlapping windows, one would be read after it is written.
   const bool shared = src.storage_ == storage_;
   const Tensor from = shared ? src.clone() : src;
-  copy_strided(size_of(dtype_), shape_, data(), strides_, from.data(),
-               from.strides_);
+  device().copy(stream(), size_of(dtype_), shape_, data(), strides_,
+                from.data(), from.strides_);
 }
 
 void Tensor::fill(double value) {
   check_writable(*this, "fill");
   storage_->bump_version();
-  if (!data()) return;
-  if (contiguous_)
-    dtensor::fill(dtype_, numel_, data(), value);
-  else
-    fill_strided(dtype_, shape_, data(), strides_, value);
+  device().fill(stream(), dtype_, shape_, data(), strides_, value);
 }
 
 double Tensor::at(int64_t i) const {
@@ -259,10 +263,12 @@ double Tensor::at(int64_t i) const {
     i /= shape_[d];
   }
   return visit(dtype_, [&]<class T>() -> double {
+    T value;
+    device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));
     if constexpr (std::is_same_v<T, bf16>)
-      return static_cast<float>(ptr<T>()[element]);
+      return static_cast<float>(value);
     else
-      return static_cast<double>(ptr<T>()[element]);
+      return static_cast<double>(value);
   });
 }
 

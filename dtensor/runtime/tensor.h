@@ -11,15 +11,11 @@
 
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
+#include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
 
 class Allocator;
-
-// Null on the CPU, where a tensor is ready as soon as it is made; a
-// cudaStream_t / cudaEvent_t on a GPU.
-using Stream = void*;
-using Event = void*;
 
 // Another thread that reads a storage.
 class StorageReader {
@@ -53,20 +49,32 @@ class Storage {
     reader_ = r;
     read_ = true;
   }
+  Device& device() const { return *device_; }
+  // Whose later work may use the memory when the storage is gone.
   Stream stream() const { return stream_; }
-  Event ready() const { return ready_; }
+  // Where the calling thread's work on the memory goes: its rank's stream, or
+  // (on threads that are no rank of this device) the storage's own.
+  Stream stream_here() const;
+  // For work of another stream than it was made on, which has to wait for what
+  // made it, and behind which the memory may be used again.
+  void move_to(Stream stream) { stream_ = stream; }
 
  private:
-  Storage(void* data, int64_t bytes, std::shared_ptr<Allocator> from)
-      : data_(data), bytes_(bytes), from_(std::move(from)) {}
+  Storage(void* data, int64_t bytes, Device& device, Stream stream,
+          std::shared_ptr<Allocator> from)
+      : data_(data),
+        bytes_(bytes),
+        device_(&device),
+        stream_(stream),
+        from_(std::move(from)) {}
   void finish_reader();
   void* data_;
   int64_t bytes_;
   uint64_t version_ = 0;
   bool read_ = false;
   std::weak_ptr<StorageReader> reader_;
-  Stream stream_ = nullptr;
-  Event ready_ = nullptr;
+  Device* device_;
+  Stream stream_;
   std::shared_ptr<Allocator> from_;  // outlives what it handed out
 };
 
@@ -89,6 +97,9 @@ class Tensor {
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   bool contiguous() const { return contiguous_; }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
+  Device& device() const { return storage_->device(); }
+  // Of the calling thread; see Storage::stream_here().
+  Stream stream() const { return storage_->stream_here(); }
 
   // Null in a dry run.
   void* data() const {

@@ -14,13 +14,15 @@
 namespace dtensor {
 namespace {
 
+const Stream kStream{};
+
 TEST(AllocatorTest, BlocksAreAlignedAndDistinct) {
-  auto a = Allocator::cpu();
+  auto a = Allocator::on(cpu());
   std::vector<std::pair<void*, int64_t>> held;
   std::set<void*> seen;
   for (int64_t bytes : {0, 1, 63, 64, 65, 511, 512, 513, 4096, 5000, 1 << 20}) {
     for (int i = 0; i < 3; ++i) {
-      void* p = a->allocate(bytes, "t");
+      void* p = a->allocate(bytes, kStream, "t");
       ASSERT_NE(p, nullptr);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 64, 0u);
       EXPECT_TRUE(seen.insert(p).second);
@@ -28,77 +30,77 @@ TEST(AllocatorTest, BlocksAreAlignedAndDistinct) {
       held.push_back({p, bytes});
     }
   }
-  for (auto [p, bytes] : held) a->release(p, bytes);
+  for (auto [p, bytes] : held) a->release(p, bytes, kStream);
   EXPECT_EQ(a->stats().current_bytes, 0);
 }
 
 TEST(AllocatorTest, FreedBlocksServeTheirSizeClass) {
-  auto a = Allocator::cpu();
-  void* p = a->allocate(1000, "t");
-  a->release(p, 1000);
-  EXPECT_EQ(a->allocate(1024, "t"), p);  // 961..1024 are one class
-  a->release(p, 1024);
-  void* q = a->allocate(1025, "t");
+  auto a = Allocator::on(cpu());
+  void* p = a->allocate(1000, kStream, "t");
+  a->release(p, 1000, kStream);
+  EXPECT_EQ(a->allocate(1024, kStream, "t"), p);  // 961..1024 are one class
+  a->release(p, 1024, kStream);
+  void* q = a->allocate(1025, kStream, "t");
   EXPECT_NE(q, p);
-  a->release(q, 1025);
-  EXPECT_EQ(a->allocate(961, "t"), p);
-  a->release(p, 961);
-  q = a->allocate(960, "t");
+  a->release(q, 1025, kStream);
+  EXPECT_EQ(a->allocate(961, kStream, "t"), p);
+  a->release(p, 961, kStream);
+  q = a->allocate(960, kStream, "t");
   EXPECT_NE(q, p);
-  a->release(q, 960);
+  a->release(q, 960, kStream);
 }
 
 // A class holds every size that maps to it: blocks of one size, freed, serve
 // all others without the system noticing, and are never too short (the address
 // sanitizer watches the writes).
 TEST(AllocatorTest, EverySizeFitsItsBlock) {
-  auto a = Allocator::cpu();
+  auto a = Allocator::on(cpu());
   for (int64_t bytes = 0; bytes < 5000; ++bytes) {
-    void* p = a->allocate(bytes, "t");
+    void* p = a->allocate(bytes, kStream, "t");
     std::memset(p, 1, static_cast<size_t>(bytes));
-    a->release(p, bytes);
+    a->release(p, bytes, kStream);
   }
   for (int64_t k = 13; k < 24; ++k)
     for (int64_t d : {-1, 0, 1}) {
       const int64_t bytes = (int64_t{1} << k) + d;
-      void* p = a->allocate(bytes, "t");
+      void* p = a->allocate(bytes, kStream, "t");
       std::memset(p, 1, static_cast<size_t>(bytes));
-      a->release(p, bytes);
+      a->release(p, bytes, kStream);
     }
 }
 
 TEST(AllocatorTest, Counts) {
-  auto a = Allocator::cpu();
-  void* p = a->allocate(100, "matmul");
-  void* q = a->allocate(50, "add");
+  auto a = Allocator::on(cpu());
+  void* p = a->allocate(100, kStream, "matmul");
+  void* q = a->allocate(50, kStream, "add");
   EXPECT_EQ(a->stats().current_bytes, 150);
   EXPECT_EQ(a->stats().peak_bytes, 150);
   EXPECT_EQ(a->stats().allocations, 2);
-  a->release(p, 100);
+  a->release(p, 100, kStream);
   EXPECT_EQ(a->stats().current_bytes, 50);
   EXPECT_EQ(a->stats().peak_bytes, 150);
   a->reset_peak();
   EXPECT_EQ(a->stats().peak_bytes, 50);
-  p = a->allocate(30, "matmul");
+  p = a->allocate(30, kStream, "matmul");
   EXPECT_EQ(a->stats().peak_bytes, 80);
   EXPECT_EQ(a->stats().largest_by_tag,
             (std::map<std::string, int64_t, std::less<>>{{"matmul", 100},
                                                          {"add", 50}}));
-  a->release(p, 30);
-  a->release(q, 50);
+  a->release(p, 30, kStream);
+  a->release(q, 50, kStream);
   // Counts are copies of their own: tags outlive nothing.
   std::string tag = "long-lived-tag-that-allocates";
-  a->release(a->allocate(7, tag), 7);
+  a->release(a->allocate(7, kStream, tag), 7, kStream);
   tag = "another";
   EXPECT_EQ(a->stats().largest_by_tag.at("long-lived-tag-that-allocates"), 7);
   EXPECT_EQ(a->stats().allocations, 4);
 }
 
 TEST(AllocatorTest, TooMuch) {
-  auto a = Allocator::cpu();
+  auto a = Allocator::on(cpu());
   auto error_of = [&](int64_t bytes) -> std::string {
     try {
-      a->allocate(bytes, "matmul");
+      a->allocate(bytes, kStream, "matmul");
     } catch (const Error& e) {
       return e.what();
     }
@@ -110,39 +112,41 @@ TEST(AllocatorTest, TooMuch) {
             "'matmul', with 0 bytes in use; split the tensor over more ranks, "
             "or free what is not needed");
   EXPECT_EQ(a->stats().allocations, 0);
-  void* p = a->allocate(64, "t");  // and goes on
-  a->release(p, 64);
+  void* p = a->allocate(64, kStream, "t");  // and goes on
+  a->release(p, 64, kStream);
 }
 
 TEST(AllocatorTest, OthersMayRelease) {
-  auto a = Allocator::cpu();
+  auto a = Allocator::on(cpu());
   constexpr int kThreads = 4, kEach = 500;
   std::vector<std::vector<void*>> blocks(kThreads);
   for (auto& list : blocks)
-    for (int i = 0; i < kEach; ++i) list.push_back(a->allocate(100 + i, "t"));
+    for (int i = 0; i < kEach; ++i)
+      list.push_back(a->allocate(100 + i, kStream, "t"));
   std::vector<std::thread> threads;
   for (auto& list : blocks)
     threads.emplace_back([&] {
       for (int i = 0; i < kEach; ++i)
-        a->release(list[static_cast<size_t>(i)], 100 + i);
+        a->release(list[static_cast<size_t>(i)], 100 + i, kStream);
     });
-  for (int i = 0; i < kEach; ++i) a->release(a->allocate(i, "u"), i);
+  for (int i = 0; i < kEach; ++i)
+    a->release(a->allocate(i, kStream, "u"), i, kStream);
   for (auto& t : threads) t.join();
   EXPECT_EQ(a->stats().current_bytes, 0);
   EXPECT_EQ(a->stats().allocations, kThreads * kEach + kEach);
 }
 
 TEST(AllocatorTest, DryRunCountsTheSame) {
-  auto real = Allocator::cpu(), dry = Allocator::dry_run();
+  auto real = Allocator::on(cpu()), dry = Allocator::on(no_device());
   for (auto& a : {real, dry}) {
-    void* p = a->allocate(1000, "x");
-    a->release(p, 1000);
-    p = a->allocate(300, "y");
-    a->release(p, 300);
+    void* p = a->allocate(1000, kStream, "x");
+    a->release(p, 1000, kStream);
+    p = a->allocate(300, kStream, "y");
+    a->release(p, 300, kStream);
   }
-  EXPECT_EQ(dry->allocate(int64_t{1} << 45, "huge"), nullptr);
+  EXPECT_EQ(dry->allocate(int64_t{1} << 45, kStream, "huge"), nullptr);
   EXPECT_EQ(dry->stats().current_bytes, int64_t{1} << 45);
-  dry->release(nullptr, int64_t{1} << 45);
+  dry->release(nullptr, int64_t{1} << 45, kStream);
   EXPECT_EQ(dry->stats().current_bytes, 0);
   EXPECT_EQ(dry->stats().largest_by_tag.at("x"),
             real->stats().largest_by_tag.at("x"));

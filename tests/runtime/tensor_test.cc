@@ -344,7 +344,7 @@ TEST(TensorTest, Errors) {
 // keep that allocator alive.
 TEST(TensorTest, RanksAllocateFromTheirOwn) {
   Tensor kept;
-  std::shared_ptr<Allocator> mine = Allocator::cpu();
+  std::shared_ptr<Allocator> mine = Allocator::on(cpu());
   {
     RankContext context;
     context.allocator = mine;
@@ -365,7 +365,7 @@ TEST(TensorTest, RanksAllocateFromTheirOwn) {
 
 TEST(TensorTest, DryRunsHaveShapesAndNoData) {
   RankContext context;
-  context.allocator = Allocator::dry_run();
+  context.allocator = Allocator::on(no_device());
   RankContext::set_current(&context);
   Tensor t = Tensor::full({1 << 20, 1 << 15}, DType::kF32, 1);
   EXPECT_EQ(t.data(), nullptr);

@@ -11,12 +11,9 @@
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/shape.h"
+#include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
-
-// An exchange of intervals needs two loops per dimension.
-inline constexpr int kMaxLoops = 2 * kMaxDims;
-using Sizes = std::span<const int64_t>;
 
 // dst = src. Returns the bytes copied, added up row by row.
 int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
@@ -41,11 +38,6 @@ double identity(ReduceOp);
 // so: sums of bool, averages of integers, any of what is not bool, and kMean,
 // which is a sum of tuples.
 void check_reducible(ReduceOp, DType, std::string_view where);
-
-struct Operand {
-  const void* data;
-  Sizes strides;
-};
 
 // dst = srcs[0] op srcs[1] op ..., from the left; kAvg divides by `count` in
 // the end. bf16 is accumulated in f32 and rounded once. One of the sources may

@@ -1,0 +1,116 @@
+// What a rank computes on: memory, the work that every device can do with it,
+// and the order of that work.
+//
+// What takes a Stream is handed to the device and may run after the call has
+// returned: behind everything that the stream was given before, and unordered
+// with other streams but for record() and wait(). Memory of a device is read by
+// the host through to_host() alone. Errors that depend on arguments are thrown
+// by the call.
+//
+// Shapes and strides are spans (a Shape converts) and read before the call
+// returns; strides are in elements, may be negative, and of a source may be 0.
+// At most kMaxLoops dimensions. A destination shares no memory with a source
+// unless it says so.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/placement/shape.h"
+
+namespace dtensor {
+
+struct Kernels;  // dtensor/ops/kernels/kernels.h
+
+// Of one device, which says what null means.
+struct Stream {
+  void* handle = nullptr;
+  bool operator==(const Stream&) const = default;
+};
+
+// A point in the work of a stream; an empty one has been passed.
+struct Event {
+  std::shared_ptr<void> handle;
+};
+
+// An exchange of intervals needs two loops per dimension.
+inline constexpr int kMaxLoops = 2 * kMaxDims;
+using Sizes = std::span<const int64_t>;
+
+struct Operand {
+  const void* data;
+  Sizes strides;
+};
+
+// All members may be called by several threads at once.
+class Device {
+ public:
+  enum class Kind : uint8_t {
+    kCpu,   // work runs in the calling thread, and at once
+    kCuda,  // named, and not here yet
+    kNone   // sizes without memory (a dry run): all work is nothing
+  };
+  virtual ~Device() = default;
+  virtual Kind kind() const = 0;
+  // Kernels for this device alone; null: those of its kind.
+  virtual const Kernels* own_kernels() const { return nullptr; }
+
+  // A new stream. Null, and shared by all, where work runs at once.
+  virtual Stream open_stream() { return {}; }
+  // REQUIRES: no memory of the stream is in use any more.
+  virtual void close_stream(Stream) {}
+
+  // 64-byte aligned, ordered behind the stream's work, 1 byte or more. Null
+  // when there is none left (always on kNone). See allocator.h for what ranks
+  // ask.
+  virtual void* allocate(int64_t bytes, Stream) = 0;
+  // The stream's earlier work may still use it.
+  virtual void release(void* block, int64_t bytes, Stream) noexcept = 0;
+
+  // dst = src. Returns the bytes copied.
+  virtual int64_t copy(Stream, int64_t item_size, Sizes shape, void* dst,
+                       Sizes dst_strides, const void* src,
+                       Sizes src_strides) = 0;
+
+  // dst = src, converted as by PyTorch; a float that does not fit into an
+  // integer becomes the nearest one that does, NaN becomes 0.
+  virtual void cast(Stream, Sizes shape, DType dst_type, void* dst,
+                    Sizes dst_strides, DType src_type, const void* src,
+                    Sizes src_strides) = 0;
+
+  // dst = value, converted as cast() does; the infinities give the bounds of an
+  // integer type (of bool: true and false), so that identity() can be written
+  // to any.
+  virtual void fill(Stream, DType, Sizes shape, void* dst, Sizes dst_strides,
+                    double value) = 0;
+
+  // dst = srcs[0] op srcs[1] op ..., from the left; kAvg divides by `count` in
+  // the end. bf16 is accumulated in f32 and rounded once. One of the sources
+  // may be dst itself (with the same strides). Without sources: the identity.
+  // Returns the bytes read of each source. REQUIRES: check_reducible().
+  virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape, void* dst,
+                         Sizes dst_strides, std::span<const Operand> srcs,
+                         int64_t count) = 0;
+
+  // Return when the bytes are there.
+  virtual void to_host(Stream, void* host, const void* src, int64_t bytes) = 0;
+  virtual void from_host(Stream, void* dst, const void* host,
+                         int64_t bytes) = 0;
+
+  // The end of what the stream was given so far.
+  virtual Event record(Stream) = 0;
+  // What the stream is given from now on runs behind the event, which may be of
+  // another stream or device.
+  virtual void wait(Stream, const Event&) = 0;
+  // Returns when the stream's work is done.
+  virtual void synchronize(Stream) = 0;
+};
+
+// They live for ever.
+Device& cpu();
+Device& no_device();
+
+}  // namespace dtensor

@@ -1,0 +1,37 @@
+#include "dtensor/runtime/device/device.h"
+
+namespace dtensor {
+namespace {
+
+class NoDevice final : public Device {
+ public:
+  Kind kind() const override { return Kind::kNone; }
+  void* allocate(int64_t, Stream) override { return nullptr; }
+  void release(void*, int64_t, Stream) noexcept override {}
+  int64_t copy(Stream, int64_t, Sizes, void*, Sizes, const void*,
+               Sizes) override {
+    return 0;
+  }
+  void cast(Stream, Sizes, DType, void*, Sizes, DType, const void*,
+            Sizes) override {}
+  void fill(Stream, DType, Sizes, void*, Sizes, double) override {}
+  int64_t reduce(Stream, ReduceOp, DType, Sizes, void*, Sizes,
+                 std::span<const Operand>, int64_t) override {
+    return 0;
+  }
+  // What the caller prepared stays: there are no values.
+  void to_host(Stream, void*, const void*, int64_t) override {}
+  void from_host(Stream, void*, const void*, int64_t) override {}
+  Event record(Stream) override { return {}; }
+  void wait(Stream, const Event&) override {}
+  void synchronize(Stream) override {}
+};
+
+}  // namespace
+
+Device& no_device() {
+  static NoDevice device;
+  return device;
+}
+
+}  // namespace dtensor
