@@ -1,7 +1,6 @@
 // Shows what an operator, or a training step, does on a mesh, and why: the
 // rule, the assignments with their prices, what is sent. Nothing is allocated.
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "dtensor/placement/error.h"
@@ -16,30 +15,9 @@ namespace {
 
 struct Flags {
   TrainConfig train;
-  std::string op, ints, reals, cost;
+  std::string op, args, cost;
   std::vector<std::string> in;
 };
-
-// "1,2" or "0.5,1".
-template <class T>
-std::vector<T> parse_list(const std::string& flag, const std::string& text) {
-  std::vector<T> list;
-  const auto json = nlohmann::json::parse("[" + text + "]", nullptr, false);
-  DT_CHECK(json.is_array(), flag, "'{}' is no list of numbers; write 1,2",
-           text);
-  for (const auto& x : json) {
-    DT_CHECK(std::is_integral_v<T> ? x.is_number_integer() : x.is_number(),
-             flag, "'{}' holds {}; write numbers like 1,2", text, x.dump());
-    list.push_back(x.template get<T>());
-  }
-  return list;
-}
-
-std::optional<Attrs> attributes(const Program& program, const Flags& flags) {
-  if (!program.given("--ints") && !program.given("--reals")) return {};
-  return Attrs{parse_list<int64_t>("--ints", flags.ints),
-               parse_list<double>("--reals", flags.reals)};
-}
 
 // Tensors that move in one collective pay its latency once, each time that it
 // is made.
@@ -89,8 +67,8 @@ int explain_main(int argc, char** argv) {
   program.add("--in", &flags.in,
               "SHAPE:LAYOUT[:parameter] of an input, such as 8192x1024:S0,R; "
               "once for each");
-  program.add("--ints", &flags.ints, "whole-number attributes of --op: 1,2");
-  program.add("--reals", &flags.reals, "the other attributes of --op: 0.5");
+  program.add("--args", &flags.args,
+              "arguments of --op by name: dim=1 or shape=4x6,...");
   program.add("--cost", &flags.cost, "file with prices, in JSON");
   add_train_flags(program, flags.train);
   nlohmann::ordered_json result;
@@ -105,7 +83,7 @@ int explain_main(int argc, char** argv) {
       options.cost = read_cost_file(flags.cost, program.mesh());
     if (program.given("--op")) {
       const OpQuestion question =
-          parse_question(flags.op, flags.in, attributes(program, flags),
+          parse_question(flags.op, flags.in, flags.args,
                          parse_dtype(flags.train.dtype), program.mesh());
       result = explain_op(question, options);
       return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
@@ -42,37 +43,15 @@ std::string layouts(const std::vector<const Spec*>& specs) {
   return text;
 }
 
-// The attributes of a contraction are the sizes of its factors, which the
-// shapes say, and which other shapes do not have.
-bool only_sizes(const Op& op, const Sample& sample) {
-  if (op.work().flops_per_point != 2 || !sample.attrs.d.empty()) return false;
-  std::vector<Shape> shapes;
-  for (const SampleInput& in : sample.inputs) shapes.push_back(in.shape);
-  const BoundRule bound = op.bind(shapes, sample.attrs);
-  for (const PartialNote& note : bound.rule().notes())
-    if (note.kind != Linearity::kLinear || note.inputs.size() != 1)
-      return false;
-  return true;
-}
-
-// An operator takes as many as one of its
-// samples has, or, when that varies or there is one per dimension, any number.
-void check_counts(const Op& op, const Attrs& attrs, const Shape& shape) {
-  const std::vector<Sample> samples = op.samples();
-  bool fits = false;
-  size_t least = SIZE_MAX, most = 0;
-  for (const Sample& s : samples) {
-    const size_t n = s.attrs.i.size();
-    least = std::min(least, n), most = std::max(most, n);
-    fits |= attrs.i.size() == n && attrs.d.size() == s.attrs.d.size();
+// "dim=1, step=2" into what the operator's own sample has.
+void read_args(Attrs& attrs, const std::string& text) {
+  std::stringstream list(text);
+  for (std::string item; std::getline(list, item, ',');) {
+    const size_t eq = item.find('='), begin = item.find_first_not_of(' ');
+    DT_CHECK(eq != item.npos, "--args", "'{}' is no NAME=VALUE; write {}", item,
+             attrs.empty() ? "none" : attrs.to_string());
+    attrs.set(item.substr(begin, eq - begin), item.substr(eq + 1), "--args");
   }
-  const bool variable =
-      least != most || attrs.i.size() == static_cast<size_t>(shape.size());
-  DT_CHECK(fits || (variable && attrs.d.size() == samples[0].attrs.d.size()),
-           "--ints",
-           "{} has {} whole and {} other attributes, but {} and {} were given",
-           op.name(), samples[0].attrs.i.size(), samples[0].attrs.d.size(),
-           attrs.i.size(), attrs.d.size());
 }
 
 OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
@@ -277,10 +256,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   for (size_t i = 0; i < q.inputs.size(); ++i)
     fmt::print("  input {}: {}{}\n", i, q.inputs[i].spec->to_string(),
                q.inputs[i].stationary ? ", a parameter" : "");
-  if (!q.attrs.i.empty() || !q.attrs.d.empty())
-    fmt::print("  attributes: {}{}{}\n", fmt::join(q.attrs.i, ","),
-               q.attrs.i.empty() || q.attrs.d.empty() ? "" : "; ",
-               fmt::join(q.attrs.d, ","));
+  if (!q.attrs.empty()) fmt::print("  arguments: {}\n", q.attrs.to_string());
   for (const Spec* s : a.decision.out)
     fmt::print("  output: {}\n", s->to_string());
   if (a.decision.rule) {
@@ -309,7 +285,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
 
 OpQuestion parse_question(const std::string& name,
                           const std::vector<std::string>& ins,
-                          const std::optional<Attrs>& attrs, DType dtype,
+                          const std::string& args, DType dtype,
                           const Mesh& mesh) {
   OpQuestion q{name, {}, {}};
   const Op* op = is_einsum(name) ? nullptr : find_op(name);
@@ -329,11 +305,10 @@ OpQuestion parse_question(const std::string& name,
     DT_CHECK(sample.inputs.size() == ins.size(), "--in",
              "{} takes {} inputs, but {} were given", name,
              sample.inputs.size(), ins.size());
-    if (!only_sizes(*op, sample)) q.attrs = sample.attrs;
-    if (attrs && !attrs->i.empty()) q.attrs.i = attrs->i;
-    if (attrs && !attrs->d.empty()) q.attrs.d = attrs->d;
+    q.attrs = sample.attrs;
+    read_args(q.attrs, args);
   } else {
-    DT_CHECK(!attrs.has_value(), "--op", "an einsum has no attributes");
+    DT_CHECK(args.empty(), "--args", "an einsum has no arguments");
   }
   for (size_t i = 0; i < ins.size(); ++i) {
     DType t = dtype;
@@ -343,7 +318,6 @@ OpQuestion parse_question(const std::string& name,
       t = DType::kBool;
     q.inputs.push_back(parse_input(ins[i], t, mesh));
   }
-  if (op && attrs) check_counts(*op, q.attrs, q.inputs[0].spec->shape());
   return q;
 }
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,12 +19,11 @@ struct OpQuestion {
 };
 
 // `ins` are texts "8192x1024:S0,R", with ":parameter" for one that is
-// stationary. Without `attrs` the operator's own sample's serve. Throws Error
-// when something does not exist or does not fit.
+// stationary. `args` like "dim=1,keep=false" replace those of the operator's
+// own sample. Throws Error when something does not exist or does not fit.
 OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,
-                          const std::optional<Attrs>& attrs, DType,
-                          const Mesh&);
+                          const std::string& args, DType, const Mesh&);
 
 // Operators that ran, equal ones together.
 class Decisions {

@@ -18,6 +18,19 @@ namespace {
 
 using Values = SampleInput::Values;
 
+struct AttentionArgs {
+  static constexpr Fields kFields = {"causal", value("scale")};
+  bool causal;
+  double scale;
+};
+struct RotaryArgs {
+  static constexpr Fields kFields = {value("offset"), "inverse",
+                                     value("theta")};
+  int64_t offset;
+  bool inverse;
+  double theta;
+};
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Stands for minus infinity where that would give NaN.
 constexpr double kLowest = -1e30;
@@ -96,8 +109,8 @@ class Operands {
     set_strides(q_, a_.q_strides);
     set_strides(k_, a_.k_strides);
     set_strides(v_, a_.v_strides);
-    a_.scale = c.attrs.d[0];
-    a_.causal = c.attrs.i[0] != 0;
+    a_.scale = c.attrs.as<AttentionArgs>().scale;
+    a_.causal = c.attrs.as<AttentionArgs>().causal;
     a_.query_offset = rows.empty() ? 0 : rows[0].lo;
     // Which local head of k and v each local query head uses.
     const IntervalList held = local_kv_heads(c.coord());
@@ -187,7 +200,7 @@ void check_dtypes(std::string_view op, std::span<const DType> in,
 
 struct SampleShape {
   int64_t b, s, t, h, g, d;
-  int64_t causal;
+  bool causal;
   Shape mask;  // empty: none
   Values mask_values = Values::kAny;
 };
@@ -195,13 +208,13 @@ struct SampleShape {
 std::vector<Sample> attention_samples(bool backward) {
   std::vector<Sample> list;
   const SampleShape shapes[] = {
-      {2, 3, 5, 6, 2, 4, 0, {}},
-      {1, 5, 5, 3, 3, 2, 1, {}},
-      {3, 4, 3, 4, 1, 3, 1, {}},
-      {1, 1, 1, 1, 1, 1, 0, {}},
-      {2, 3, 5, 6, 2, 4, 0, {3, 5}, Values::kAny},
-      {2, 3, 4, 6, 3, 2, 0, {2, 1, 1, 4}, Values::kAny},
-      {2, 3, 4, 6, 3, 2, 1, {6, 3, 4}, Values::kBool},
+      {2, 3, 5, 6, 2, 4, false, {}},
+      {1, 5, 5, 3, 3, 2, true, {}},
+      {3, 4, 3, 4, 1, 3, true, {}},
+      {1, 1, 1, 1, 1, 1, false, {}},
+      {2, 3, 5, 6, 2, 4, false, {3, 5}, Values::kAny},
+      {2, 3, 4, 6, 3, 2, false, {2, 1, 1, 4}, Values::kAny},
+      {2, 3, 4, 6, 3, 2, true, {6, 3, 4}, Values::kBool},
   };
   for (const SampleShape& x : shapes) {
     const Shape q{x.b, x.s, x.h, x.d}, k{x.b, x.t, x.g, x.d};
@@ -210,7 +223,7 @@ std::vector<Sample> attention_samples(bool backward) {
     if (backward)
       s.inputs.insert(s.inputs.end(), {{q}, {{x.b, x.h, x.s}}, {q}});
     if (!x.mask.empty()) s.inputs.push_back({x.mask, x.mask_values});
-    s.attrs = {{x.causal}, {0.7}};
+    s.attrs = AttentionArgs{x.causal, 0.7};
     list.push_back(s);
   }
   return list;
@@ -277,7 +290,7 @@ const Op& backward_op() {
 }
 
 // q, k, v, [mask] -> out and, for the gradient, the log of each query's sum of
-// exponentials. Attributes: i = {causal}, d = {scale}.
+// exponentials.
 class AttentionOp : public Op {
  public:
   AttentionOp() : Op("attention") {}
@@ -334,7 +347,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   const DistTensor& q = c.inputs[0];
   const int64_t s = grouped[3], t = grouped[4];
   Masks m;
-  if (c.attrs.i[0] != 0)
+  if (c.attrs.as<AttentionArgs>().causal)
     m.allowed = le(unsqueeze(arange(t, q.mesh()), 0),
                    unsqueeze(arange(s, q.mesh()), 1));
   if (c.inputs.size() < 4) return m;
@@ -363,7 +376,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
 std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
-  const double scale = c.attrs.d[0];
+  const double scale = c.attrs.as<AttentionArgs>().scale;
   const Shape split_heads{qs[0], qs[1], ks[2], qs[2] / ks[2], qs[3]};
   auto wide = [&](const DistTensor& x) {
     return x.dtype() == stat ? x : cast(x, stat);
@@ -405,7 +418,6 @@ const Op& attention_op() {
   return op;
 }
 
-// Attributes: i = {offset, inverse}, d = {theta}.
 class RotaryOp : public Op {
  public:
   RotaryOp() : Op("rotary") {}
@@ -423,9 +435,9 @@ class RotaryOp : public Op {
     return {in[0]};
   }
   std::vector<Sample> samples() const override {
-    return {{{{{2, 5, 3, 4}}}, {{0, 0}, {100}}, true},
-            {{{{3, 7, 1, 2}}}, {{3, 1}, {100}}, true},
-            {{{{1, 1, 5, 6}}}, {{11, 0}, {10000}}, true}};
+    return {{{{{2, 5, 3, 4}}}, RotaryArgs{0, false, 100}, true},
+            {{{{3, 7, 1, 2}}}, RotaryArgs{3, true, 100}, true},
+            {{{{1, 1, 5, 6}}}, RotaryArgs{11, false, 10000}, true}};
   }
   bool saves_inputs() const override { return false; }
 
@@ -441,18 +453,19 @@ class RotaryOp : public Op {
     a.out = c.out[0].data();
     set_strides(x, a.x_strides);
     set_strides(c.out[0], a.out_strides);
-    a.theta = c.attrs.d[0];
-    a.position_offset = c.attrs.i[0] + (rows.empty() ? 0 : rows[0].lo);
-    a.inverse = c.attrs.i[1] != 0;
+    const RotaryArgs& args = c.attrs.as<RotaryArgs>();
+    a.theta = args.theta;
+    a.position_offset = args.offset + (rows.empty() ? 0 : rows[0].lo);
+    a.inverse = args.inverse;
     c.launch([&] { kernels::rotary(nullptr, x.dtype(), a); });
   }
 
   // Rotating back.
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
-    Attrs attrs = c.attrs;
-    attrs.i[1] = !attrs.i[1];
+    RotaryArgs args = c.attrs.as<RotaryArgs>();
+    args.inverse = !args.inverse;
     const Assignment a = inherited(c);
-    return {apply1(*this, c.cotangents, attrs, &a)};
+    return {apply1(*this, c.cotangents, args, &a)};
   }
 };
 
@@ -470,11 +483,11 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   std::vector<DistTensor> in{q, k, v};
   if (mask.defined()) in.push_back(mask);
-  return apply(attention_op(), in, {{options.causal ? 1 : 0}, {scale}})[0];
+  return apply(attention_op(), in, AttentionArgs{options.causal, scale})[0];
 }
 
 DistTensor rotary(const DistTensor& x, double theta, int64_t offset) {
-  return apply1(rotary_op(), {&x, 1}, {{offset, 0}, {theta}});
+  return apply1(rotary_op(), {&x, 1}, RotaryArgs{offset, false, theta});
 }
 
 std::vector<const Op*> attention_ops() {

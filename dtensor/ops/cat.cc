@@ -13,7 +13,11 @@ namespace {
 
 constexpr size_t kAtOnce = 16;  // the most inputs of an operator
 
-// attrs.i is the dimension.
+struct CatArgs {
+  static constexpr Fields kFields = {"dim"};
+  int64_t dim;
+};
+
 class Cat : public IndexOp {
  public:
   Cat() : IndexOp("cat") {}
@@ -25,7 +29,7 @@ class Cat : public IndexOp {
   // to the first, with the stationary and the largest first.
   std::optional<Decision> decide(std::span<const OpInput> in,
                                  const Attrs& attrs) const override {
-    const auto dim = static_cast<size_t>(attrs.i[0]);
+    const auto dim = static_cast<size_t>(attrs.as<CatArgs>().dim);
     check_shapes(in, dim);
     std::vector<const Spec*> pieces;
     for (const OpInput& piece : in) pieces.push_back(settled(piece.spec));
@@ -79,7 +83,7 @@ class Cat : public IndexOp {
   }
 
   void compute(Compute& c) const override {
-    int dim = static_cast<int>(c.attrs.i[0]);
+    int dim = static_cast<int>(c.attrs.as<CatArgs>().dim);
     c.launch([&] {
       int64_t at = 0;
       for (const Tensor& t : c.in) {
@@ -91,7 +95,7 @@ class Cat : public IndexOp {
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     std::vector<DistTensor> grads(g.inputs.size());
-    int dim = static_cast<int>(g.attrs.i[0]);
+    int dim = static_cast<int>(g.attrs.as<CatArgs>().dim);
     int64_t at = 0;
     for (size_t i = 0; i < grads.size(); ++i) {
       int64_t n = g.decision->in[i]->shape()[dim];
@@ -103,9 +107,9 @@ class Cat : public IndexOp {
   std::vector<Sample> samples() const override {
     Sample columns, rows;
     columns.inputs = {{Shape{5, 2}}, {Shape{5, 3}}};
-    columns.attrs.i = {1};
+    columns.attrs = CatArgs{1};
     rows.inputs = {{Shape{3, 2}}, {Shape{1, 2}}, {Shape{4, 2}}};
-    rows.attrs.i = {0};
+    rows.attrs = CatArgs{0};
     return {columns, rows};
   }
 
@@ -140,7 +144,7 @@ DistTensor cat(const std::vector<DistTensor>& pieces, int dim) {
   DT_CHECK(!pieces.empty(), "cat", "there is nothing to put together");
   if (pieces.size() == 1) return pieces[0];
   int d = normalize_dim(dim, pieces[0].ndim(), "cat");
-  if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, Attrs{{d}});
+  if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, CatArgs{d});
   std::vector<DistTensor> fewer;
   for (auto from = pieces.begin(); from != pieces.end();) {
     auto to = pieces.end() - from > static_cast<int64_t>(kAtOnce)

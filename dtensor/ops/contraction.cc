@@ -12,6 +12,12 @@
 namespace dtensor {
 namespace {
 
+// The sizes of the factors that only the output has, in the rule's order.
+struct ContractionArgs {
+  static constexpr Fields kFields = {"sizes"};
+  Shape sizes;
+};
+
 // A tensor's dimensions by factor: -1 where it lacks the factor.
 using Strides = std::vector<int64_t>;
 
@@ -23,16 +29,17 @@ Strides by_factor(const Rule::Term& term, const Tensor& t, size_t factors) {
   return s;
 }
 
-// Does the output have a factor that no input has, whose size has to be said?
-bool only_in_output(const Rule& rule) {
+// The factors that no input has, whose size has to be said.
+std::vector<char> only_in_output(const Rule& rule) {
+  std::vector<char> letters;
   for (size_t f = 0; f < rule.factors().size(); ++f) {
     bool in_inputs = false;
     for (const Rule::Term& t : rule.inputs())
       for (const Rule::DimFactors& d : t)
         in_inputs |= d == Rule::DimFactors{static_cast<int>(f)};
-    if (!in_inputs) return true;
+    if (!in_inputs) letters.push_back(rule.factors()[f].letter);
   }
-  return false;
+  return letters;
 }
 
 // A loop of the product: a run of factors that all operands walk at one stride
@@ -45,7 +52,9 @@ struct Loop {
 class Contraction : public Op {
  public:
   Contraction(std::string name, Rule rule)
-      : Op(std::move(name)), rule_(std::move(rule)) {
+      : Op(std::move(name)),
+        rule_(std::move(rule)),
+        only_in_output_(only_in_output(rule_)) {
     for (const auto* terms : {&rule_.inputs(), &rule_.outputs()})
       for (const Rule::Term& t : *terms)
         for (const Rule::DimFactors& d : t)
@@ -57,13 +66,13 @@ class Contraction : public Op {
              rule_.inputs().size());
   }
 
-  // Attrs: the sizes of the factors, in the rule's order, when the outputs have
-  // some that no input has.
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
     std::vector<std::pair<char, int64_t>> sizes;
-    for (size_t f = 0; f < attrs.i.size(); ++f)
-      sizes.push_back({rule_.factors()[f].letter, attrs.i[f]});
+    if (const auto* args = attrs.get<ContractionArgs>())
+      for (int i = 0; i < args->sizes.size(); ++i)
+        sizes.push_back(
+            {only_in_output_[static_cast<size_t>(i)], args->sizes[i]});
     return BoundRule(rule_, shapes, name(), sizes);
   }
   OpWork work() const override { return {2}; }
@@ -114,9 +123,10 @@ class Contraction : public Op {
                 : size[rule_.factors()[static_cast<size_t>(d[0])].letter]);
       s.inputs.push_back(in);
     }
-    if (only_in_output(rule_))
-      for (const Factor& f : rule_.factors())
-        s.attrs.i.push_back(size[f.letter]);
+    if (only_in_output_.empty()) return {s};
+    ContractionArgs args;
+    for (char letter : only_in_output_) args.sizes.push_back(size[letter]);
+    s.attrs = args;
     return {s};
   }
 
@@ -311,6 +321,7 @@ class Contraction : public Op {
   }
 
   Rule rule_;
+  std::vector<char> only_in_output_;
 };
 
 // The rule with the notes of a sum of products: linear in each operand alone.
@@ -385,10 +396,13 @@ DistTensor contract(const Rule& rule, std::span<const DistTensor> operands,
                     const Assignment* assignment, std::string_view name) {
   const Op& op = contraction_op(name, rule);
   Attrs attrs;
-  if (only_in_output(rule))
-    for (const Factor& f : rule.factors())
+  if (!sizes.empty()) {
+    ContractionArgs args;
+    for (char f : only_in_output(rule))
       for (auto [letter, n] : sizes)
-        if (letter == f.letter) attrs.i.push_back(n);
+        if (letter == f) args.sizes.push_back(n);
+    if (!args.sizes.empty()) attrs = args;
+  }
   if (operands.size() == 2 && operands[0].dtype() != operands[1].dtype()) {
     auto [a, b] = same_type(operands[0], operands[1]);
     DistTensor both[] = {a, b};

@@ -15,10 +15,15 @@ namespace {
 
 using Values = SampleInput::Values;
 
-// Attributes: i = {ignore_index}, d = {label smoothing}.
-std::vector<Attrs> sample_attrs() {
-  return {{{-100}, {0.0}}, {{2}, {0.1}}, {{0}, {1.0}}};
-}
+struct CrossEntropyArgs {
+  static constexpr Fields kFields = {value("ignore_index"),
+                                     value("label_smoothing")};
+  int64_t ignore_index;
+  double label_smoothing;
+};
+using Args = CrossEntropyArgs;
+
+constexpr Args kSampleArgs[] = {{-100, 0.0}, {2, 0.1}, {0, 1.0}};
 const Shape kSampleLogits[] = {{3, 5}, {5, 7}, {2, 3, 5}, {7}, {5, 1}};
 
 void check_targets(std::string_view op, const std::vector<Shape>& shapes) {
@@ -62,8 +67,9 @@ struct Part {
   }
   // Which targets count.
   Tensor valid(Compute& c) const {
-    Tensor ignored = Tensor::full(targets.shape(), targets.dtype(),
-                                  static_cast<double>(c.attrs.i[0]));
+    Tensor ignored =
+        Tensor::full(targets.shape(), targets.dtype(),
+                     static_cast<double>(c.attrs.as<Args>().ignore_index));
     Tensor result = c.scratch(rows, DType::kBool);
     c.launch([&] {
       row_binary(fn::binary_index_of<fn::Ne>, targets, ignored, result);
@@ -98,7 +104,7 @@ class CrossEntropyBackward : public Op {
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : kSampleLogits)
-      for (const Attrs& attrs : sample_attrs()) {
+      for (const Args& attrs : kSampleArgs) {
         Shape rows = x;
         rows.pop_back();
         list.push_back(
@@ -126,7 +132,7 @@ class CrossEntropyBackward : public Op {
       a.log_sum = log_sum.data();
       a.targets = p.targets.data();
       a.scale = scale.data();
-      a.smoothing = c.attrs.d[0];
+      a.smoothing = c.attrs.as<Args>().label_smoothing;
       a.vocabulary = c.global_size('v');
       a.dlogits_stride = p.logits.n;
       p.for_ranges([&](Interval range, int64_t offset) {
@@ -164,7 +170,7 @@ class CrossEntropy : public Op {
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : kSampleLogits)
-      for (const Attrs& attrs : sample_attrs()) {
+      for (const Args& attrs : kSampleArgs) {
         Shape rows = x;
         rows.pop_back();
         list.push_back({{{x}, {rows, Values::kIndex, x.back()}}, attrs, true});
@@ -176,11 +182,11 @@ class CrossEntropy : public Op {
   void compute(Compute& c) const override {
     const Part p(c);
     const Rows& x = p.logits;
-    const double smoothing = c.attrs.d[0];
+    const double smoothing = c.attrs.as<Args>().label_smoothing;
     const AxisMask axes = c.axes_of('v');
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     c.launch([&] {
-      check_range(p, c.attrs.i[0], c.global_size('v'));
+      check_range(p, c.attrs.as<Args>().ignore_index, c.global_size('v'));
       kernels::row_max(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
                        max.data());
     });
@@ -260,7 +266,7 @@ class CrossEntropy : public Op {
                              const Attrs& attrs) {
     const DType stat = dloss.dtype();
     const int64_t vocabulary = logits.size(-1);
-    const double smoothing = attrs.d[0];
+    const double smoothing = attrs.as<Args>().label_smoothing;
     // The classes lie where the logits do, so that no rank compares more than
     // its own columns.
     Layout columns;
@@ -268,8 +274,9 @@ class CrossEntropy : public Op {
     const DistTensor classes =
         arange(vocabulary, logits.mesh(), columns, targets.dtype());
     const DistTensor target = cast(eq(unsqueeze(targets, -1), classes), stat);
-    const DistTensor ignored = full({}, static_cast<double>(attrs.i[0]),
-                                    targets.mesh(), {}, targets.dtype());
+    const DistTensor ignored =
+        full({}, static_cast<double>(attrs.as<Args>().ignore_index),
+             targets.mesh(), {}, targets.dtype());
     const DistTensor scale =
         unsqueeze(dloss * cast(ne(targets, ignored), stat), -1);
     const DistTensor p =
@@ -296,7 +303,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
            "a label_smoothing of {}; write a number in [0, 1]",
            label_smoothing);
   const DistTensor loss = apply(forward_op(), std::vector{logits, targets},
-                                {{ignore_index}, {label_smoothing}})[0];
+                                Args{ignore_index, label_smoothing})[0];
   if (reduction == Reduction::kNone) return loss;
   const DistTensor total = sum(loss);
   if (reduction == Reduction::kSum) return total;

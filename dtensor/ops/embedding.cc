@@ -16,6 +16,11 @@ void check_ids(std::string_view op, DType ids) {
            name(ids));
 }
 
+struct EmbeddingBackwardArgs {
+  static constexpr Fields kFields = {"vocabulary"};
+  int64_t vocabulary;  // rows of the table
+};
+
 const Op& forward_op();
 const Op& backward_op();
 
@@ -75,13 +80,13 @@ class Embedding : public Op {
     const DistTensor& table = c.inputs[0];
     DistTensor d =
         apply1(backward_op(), std::vector{c.cotangents[0], c.inputs[1]},
-               {{table.size(0)}, {}}, &a);
+               EmbeddingBackwardArgs{table.size(0)}, &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
   }
 };
 
-// dy "...h", ids "..." -> the table's "vh"; v is an attribute.
+// dy "...h", ids "..." -> the table's "vh".
 class EmbeddingBackward : public Op {
  public:
   EmbeddingBackward() : Op("embedding_backward") {}
@@ -89,7 +94,7 @@ class EmbeddingBackward : public Op {
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
     return BoundRule(Rule("...h,...->vh | linear 0"), shapes, name(),
-                     {{'v', attrs.i[0]}});
+                     {{'v', attrs.as<EmbeddingBackwardArgs>().vocabulary}});
   }
   // A sum over many rows: of bf16 in f32.
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -105,8 +110,9 @@ class EmbeddingBackward : public Op {
              {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}}) {
       Shape dy = ids;
       dy.push_back(h);
-      list.push_back(
-          {{{dy}, {ids, SampleInput::Values::kIndex, v}}, {{v}, {}}, true});
+      list.push_back({{{dy}, {ids, SampleInput::Values::kIndex, v}},
+                      EmbeddingBackwardArgs{v},
+                      true});
     }
     return list;
   }

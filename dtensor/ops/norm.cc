@@ -9,6 +9,11 @@
 namespace dtensor {
 namespace {
 
+struct NormArgs {
+  static constexpr Fields kFields = {value("eps")};
+  double eps;
+};
+
 // RMS norm is layer norm without the mean and beta: the classes below are both,
 // and `layer` says which.
 kernels::Norm arguments(const Rows& x, const Tensor& gamma,
@@ -61,7 +66,7 @@ class NormBackward : public Op {
       if (layer_) s.inputs.push_back({batch_of(x)});
       s.inputs.push_back({batch_of(x), Values::kPositive});
       s.inputs.push_back({x});
-      s.attrs.d = {1e-5};
+      s.attrs = NormArgs{1e-5};
       list.push_back(s);
     }
     return list;
@@ -140,7 +145,7 @@ class Norm : public Op {
       Sample s;
       s.inputs = {{x}, {{x.back()}}};
       if (layer_) s.inputs.push_back({{x.back()}});
-      s.attrs.d = {1e-2};
+      s.attrs = NormArgs{1e-2};
       list.push_back(s);
     }
     return list;
@@ -150,7 +155,7 @@ class Norm : public Op {
   void compute(Compute& c) const override {
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
-    const double eps = c.attrs.d[0];
+    const double eps = c.attrs.as<NormArgs>().eps;
     const Rows x(c.in[0]);
     const Tensor gamma = c.in[1].to_contiguous();
     const Tensor beta = layer_ ? c.in[2].to_contiguous() : Tensor();
@@ -196,7 +201,7 @@ class Norm : public Op {
     const DistTensor& dy = c.cotangents[0];
     std::vector<DistTensor> back;
     if (grad_enabled()) {
-      back = composed(x, gamma, dy, c.attrs.d[0]);
+      back = composed(x, gamma, dy, c.attrs.as<NormArgs>().eps);
     } else {
       std::vector<DistTensor> in{x, gamma};
       in.insert(in.end(), c.outputs.begin() + 1, c.outputs.end());
@@ -238,11 +243,11 @@ const Op& forward_op(bool layer) {
 
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
                       const DistTensor& beta, double eps) {
-  return apply(forward_op(true), std::vector{x, gamma, beta}, {{}, {eps}})[0];
+  return apply(forward_op(true), std::vector{x, gamma, beta}, NormArgs{eps})[0];
 }
 
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {
-  return apply(forward_op(false), std::vector{x, gamma}, {{}, {eps}})[0];
+  return apply(forward_op(false), std::vector{x, gamma}, NormArgs{eps})[0];
 }
 
 std::vector<const Op*> norm_ops() {

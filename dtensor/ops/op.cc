@@ -1,7 +1,6 @@
 #include "dtensor/ops/op.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "dtensor/placement/error.h"
@@ -280,9 +279,7 @@ std::shared_ptr<const Decision> decide(const Op& op,
     if (inputs[i].stationary) stationary |= uint64_t{1} << i;
   }
   h = hash_mix(h, stationary);
-  for (int64_t x : attrs.i) h = hash_mix(h, static_cast<uint64_t>(x));
-  for (double x : attrs.d) h = hash_mix(h, std::bit_cast<uint64_t>(x));
-  h = hash_pointer(h, attrs.like);
+  h = hash_mix(h, attrs.hash());
   if (assignment)
     for (const Dim& d : assignment->dims) h = hash_mix(h, d.hash());
   auto& entries = memory(ctx).entries;
@@ -290,7 +287,7 @@ std::shared_ptr<const Decision> decide(const Op& op,
   for (auto it = first; it != last; ++it) {
     const OpMemory::Entry& e = it->second;
     if (e.op != &op || e.stationary != stationary ||
-        e.specs.size() != inputs.size() || !(e.attrs == attrs) ||
+        e.specs.size() != inputs.size() || !e.attrs.decide_as(attrs) ||
         e.assignment.has_value() != (assignment != nullptr))
       continue;
     bool same = true;

@@ -18,28 +18,13 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/ops/attrs.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/rule.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor {
-
-// The numbers that an operator is called with. Compared by value: equal inputs
-// and equal attributes get the same decision.
-struct Attrs {
-  std::vector<int64_t> i = {};
-  std::vector<double> d = {};
-  // What no decision depends on (the seed of a mask, new at every call), and
-  // is not compared.
-  std::vector<uint64_t> seed = {};
-  // A layout to go by: where a gradient's forward had its input, for operators
-  // that return to it.
-  const Spec* like = nullptr;
-  bool operator==(const Attrs& o) const {
-    return i == o.i && d == o.d && like == o.like;
-  }
-};
 
 // Everything that was decided for one call, and the calls like it.
 struct Decision {

@@ -13,6 +13,16 @@
 namespace dtensor {
 namespace {
 
+// The numbers of a function like x + a or clamp(x, a, b).
+struct UnaryArgs {
+  static constexpr Fields kFields = {value("a"), value("b")};
+  double a = 0, b = 0;
+};
+struct CastArgs {
+  static constexpr Fields kFields = {"to"};
+  DType to;
+};
+
 kernels::Pointwise arguments(Compute& c) {
   kernels::Pointwise p;
   p.shape = c.out[0].shape();
@@ -93,8 +103,11 @@ class Unary : public Op {
     return BoundRule(rule_, shapes, name());
   }
   void compute(Compute& c) const override {
+    double numbers[2] = {};
+    if (const auto* args = c.attrs.get<UnaryArgs>())
+      numbers[0] = args->a, numbers[1] = args->b;
     c.launch([&] {
-      kernels::unary(nullptr, index_, order_, c.in[0].dtype(), c.attrs.d.data(),
+      kernels::unary(nullptr, index_, order_, c.in[0].dtype(), numbers,
                      arguments(c));
     });
   }
@@ -157,9 +170,8 @@ std::vector<Sample> Unary::samples() const {
   Values values = positive ? Values::kPositive : Values::kAny;
   Sample s = sample({Shape{5, 3}}, values);
   if (order_ > 0) s.inputs.push_back({Shape{5, 3}, Values::kAny, 0});
-  constexpr double kParams[] = {-0.7, 1.3};  // pow(-0.7), clamp(-0.7, 1.3)
-  for (int i = 0; i < fn::num_params_of(index_); ++i)
-    s.attrs.d.push_back(kParams[i % 2]);
+  // pow(-0.7), clamp(-0.7, 1.3)
+  if (fn::num_params_of(index_) > 0) s.attrs = UnaryArgs{-0.7, 1.3};
   s.smooth = order_ == 0;
   return {s};
 }
@@ -287,14 +299,14 @@ DistTensor binary(const DistTensor& a, const DistTensor& b) {
 }
 
 template <class F>
-DistTensor unary_of(const DistTensor& x, std::vector<double> params = {}) {
+DistTensor unary_of(const DistTensor& x, const UnaryArgs& args = {}) {
   constexpr int kIndex = fn::index_of<F>;
   if (!is_float(x.dtype()) &&
       !(fn::integral_of(kIndex) && x.dtype() != DType::kBool)) {
     DistTensor f = cast(x, DType::kF32);
-    return apply1(unary_op(kIndex, 0), {&f, 1}, {{}, std::move(params)});
+    return apply1(unary_op(kIndex, 0), {&f, 1}, args);
   }
-  return apply1(unary_op(kIndex, 0), {&x, 1}, {{}, std::move(params)});
+  return apply1(unary_op(kIndex, 0), {&x, 1}, args);
 }
 
 // A number keeps an integer tensor's type only if it is an integer itself.
@@ -338,7 +350,7 @@ class Where : public Op {
   Rule rule_;
 };
 
-// attrs.i: the type. Whether sums pass depends on both types.
+// Whether sums pass depends on both types.
 class Cast : public Op {
  public:
   explicit Cast(std::string_view notes)
@@ -349,7 +361,7 @@ class Cast : public Op {
   }
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs& attrs) const override {
-    return {static_cast<DType>(attrs.i[0])};
+    return {attrs.as<CastArgs>().to};
   }
   void compute(Compute& c) const override {
     c.launch([&] {
@@ -362,9 +374,9 @@ class Cast : public Op {
   }
   std::vector<Sample> samples() const override {
     Sample s = sample({Shape{5, 3}});
-    s.attrs.i = {static_cast<int64_t>(rule_.notes().size() == 1 ? DType::kI32
-                                                                : DType::kF64)};
-    if (rule_.notes().empty()) s.attrs.i = {static_cast<int64_t>(DType::kBool)};
+    s.attrs = CastArgs{rule_.notes().empty()       ? DType::kBool
+                       : rule_.notes().size() == 1 ? DType::kI32
+                                                   : DType::kF64};
     return {s};
   }
 
@@ -467,8 +479,7 @@ DistTensor where(const DistTensor& condition, const DistTensor& a,
 
 DistTensor cast(const DistTensor& x, DType t) {
   if (x.dtype() == t) return x;
-  return apply1(cast_op(x.dtype(), t), {&x, 1},
-                {{static_cast<int64_t>(t)}, {}});
+  return apply1(cast_op(x.dtype(), t), {&x, 1}, CastArgs{t});
 }
 
 DistTensor neg(const DistTensor& x) { return unary_of<fn::Neg>(x); }

@@ -52,7 +52,19 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
       });
 }
 
-// x with elements dropped. Attributes: d = {p}, seed = {seed, stream}.
+struct DropoutArgs {
+  static constexpr Fields kFields = {value("p")};
+  double p;
+};
+// With attrs.seed = {seed, stream}.
+Attrs dropout_attrs(double p, const Generator& g) {
+  Attrs attrs = DropoutArgs{p};
+  attrs.seed[0] = g.seed;
+  attrs.seed[1] = g.stream;
+  return attrs;
+}
+
+// x with elements dropped.
 class Dropout : public Op {
  public:
   Dropout() : Op("dropout") {}
@@ -69,8 +81,8 @@ class Dropout : public Op {
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : {Shape{7}, Shape{5, 3}, Shape{3, 1, 5}})
-      list.push_back({{{x}}, {{}, {0.25}, {3, 5}}, true});
-    list.push_back({{{{4, 3}}}, {{}, {1.0}, {3, 5}}, true});
+      list.push_back({{{x}}, dropout_attrs(0.25, {3, 5}), true});
+    list.push_back({{{{4, 3}}}, dropout_attrs(1, {3, 5}), true});
     return list;
   }
   bool saves_inputs() const override { return false; }
@@ -78,7 +90,7 @@ class Dropout : public Op {
   void compute(Compute& c) const override {
     const Tensor &x = c.in[0], &out = c.out[0];
     const Spec* spec = c.decision.in[0];
-    const double keep = 1 - c.attrs.d[0];
+    const double keep = 1 - c.attrs.as<DropoutArgs>().p;
     c.launch([&] {
       for_boxes(out, spec->region(c.coord()),
                 [&](const Tensor& box, const Shape& lo) {
@@ -171,7 +183,7 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "a probability of {}; write one in [0, 1]", p);
   if (p == 0) return x;
-  return apply1(dropout_op(), {&x, 1}, {{}, {p}, {g.seed, g.stream}});
+  return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, g));
 }
 
 std::vector<const Op*> random_ops() { return {&dropout_op()}; }

@@ -11,18 +11,23 @@
 namespace dtensor {
 namespace {
 
-// attrs.i: the dimensions, ascending; they go away.
+struct ExtremumArgs {
+  static constexpr Fields kFields = {"dims"};
+  Shape dims;  // ascending; they go away
+};
+
 class Extremum : public Op {
  public:
   explicit Extremum(bool max) : Op(max ? "amax" : "amin"), max_(max) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
+    const Shape& dims = attrs.as<ExtremumArgs>().dims;
     std::string in, out, notes = max_ ? " | max 0" : " | min 0";
     for (int d = 0; d < shapes[0].size(); ++d) {
       char c = static_cast<char>('a' + d);
       in += c;
-      if (std::find(attrs.i.begin(), attrs.i.end(), d) == attrs.i.end())
+      if (std::find(dims.begin(), dims.end(), d) == dims.end())
         out += c;
       else
         notes += fmt::format("; {}:{}", c, max_ ? "max" : "min");
@@ -31,7 +36,7 @@ class Extremum : public Op {
   }
   void compute(Compute& c) const override {
     uint32_t dims = 0;
-    for (int64_t d : c.attrs.i) dims |= 1u << d;
+    for (int64_t d : c.attrs.as<ExtremumArgs>().dims) dims |= 1u << d;
     const Tensor& x = c.in[0];
     c.launch([&] {
       kernels::reduce(
@@ -44,7 +49,7 @@ class Extremum : public Op {
     const DistTensor& x = g.inputs[0];
     Shape kept = x.shape();
     std::vector<int> dims;
-    for (int64_t d : g.attrs.i) {
+    for (int64_t d : g.attrs.as<ExtremumArgs>().dims) {
       kept[static_cast<int>(d)] = 1;
       dims.push_back(static_cast<int>(d));
     }
@@ -56,9 +61,9 @@ class Extremum : public Op {
   std::vector<Sample> samples() const override {
     Sample rows, all;
     rows.inputs = {{Shape{5, 3, 2}}};
-    rows.attrs.i = {1};
+    rows.attrs = ExtremumArgs{{1}};
     all.inputs = {{Shape{5, 3}}};
-    all.attrs.i = {0, 1};
+    all.attrs = ExtremumArgs{{0, 1}};
     return {rows, all};
   }
 
@@ -74,21 +79,21 @@ const Extremum& extremum_op(bool max) {
 DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
                     bool keepdim) {
   const Op& op = extremum_op(max);
-  Attrs attrs;
+  ExtremumArgs args;
   Shape kept = x.shape();
   for (int d = 0; d < x.ndim(); ++d) {
     bool reduced = dims.empty();
     for (int r : dims) reduced |= normalize_dim(r, x.ndim(), op.name()) == d;
     if (!reduced) continue;
-    attrs.i.push_back(d);
+    args.dims.push_back(d);
     DT_CHECK(
         x.size(d) > 0, op.name(),
         "dimension {} of {} is empty, and the {} of nothing is not defined", d,
         x.spec()->to_string(), max ? "maximum" : "minimum");
     kept[d] = 1;
   }
-  if (attrs.i.empty()) return x;
-  DistTensor y = apply1(op, {&x, 1}, attrs);
+  if (args.dims.empty()) return x;
+  DistTensor y = apply1(op, {&x, 1}, args);
   return keepdim ? reshape(y, kept) : y;
 }
 

@@ -10,14 +10,22 @@
 namespace dtensor {
 namespace {
 
-// The indices lo, lo + step, ... below hi of dimension `dim`: the attributes of
-// a slice, attrs.i = {dim, lo, hi, step}.
+// The indices lo, lo + step, ... below hi of dimension `dim`.
+struct SliceArgs {
+  static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
+  int64_t dim, lo, hi, step;
+};
+// The same, of a dimension of that size.
+struct PadArgs {
+  static constexpr Fields kFields = {"dim", "lo", "hi", "step", "size"};
+  int64_t dim, lo, hi, step, size;
+};
+
 struct Indices {
-  explicit Indices(const Attrs& attrs)
-      : dim(static_cast<int>(attrs.i[0])),
-        lo(attrs.i[1]),
-        hi(attrs.i[2]),
-        step(attrs.i[3]) {}
+  explicit Indices(const SliceArgs& a)
+      : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {}
+  explicit Indices(const PadArgs& a)
+      : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
 
@@ -66,7 +74,7 @@ class Slice : public IndexOp {
   std::optional<Decision> decide(std::span<const OpInput> in,
                                  const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
-    const Indices indices(attrs);
+    const Indices indices(attrs.as<SliceArgs>());
     auto dim = static_cast<size_t>(indices.dim);
     Layout from = s->layout(), to = from;
     Shape shape = s->shape();
@@ -85,7 +93,7 @@ class Slice : public IndexOp {
   // A view where this rank's part of the slice is one run, else a copy.
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {
-    const Indices indices(c.attrs);
+    const Indices indices(c.attrs.as<SliceArgs>());
     const int dim = indices.dim;
     const Tensor& x = c.in[0];
     Tensor& out = c.out[0];
@@ -111,17 +119,16 @@ class Slice : public IndexOp {
   std::vector<Sample> samples() const override {
     Sample rows, stepped, columns;
     rows.inputs = {{Shape{7, 3}}};
-    rows.attrs.i = {0, 2, 5, 1};
+    rows.attrs = SliceArgs{0, 2, 5, 1};
     stepped.inputs = {{Shape{7, 3}}};
-    stepped.attrs.i = {0, 1, 7, 2};
+    stepped.attrs = SliceArgs{0, 1, 7, 2};
     columns.inputs = {{Shape{2, 12}}};
-    columns.attrs.i = {1, 2, 12, 3};
+    columns.attrs = SliceArgs{1, 2, 12, 3};
     return {rows, stepped, columns};
   }
 };
 
-// Zeros around: the gradient of a slice of attrs.i = {dim, lo, hi, step, size},
-// where `size` is what the dimension had. It goes to where attrs.like, the
+// Zeros around: the gradient of a slice. It goes to where attrs.like, the
 // slice's input, had that dimension, so that every rank pads what it sliced;
 // without it the dimension is whole.
 class Pad : public IndexOp {
@@ -131,9 +138,10 @@ class Pad : public IndexOp {
                                  const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Mesh& mesh = s->mesh();
-    const Indices indices(attrs);
+    const PadArgs& args = attrs.as<PadArgs>();
+    const Indices indices(args);
     auto dim = static_cast<size_t>(indices.dim);
-    Dim padded(attrs.i[4]);
+    Dim padded(args.size);
     if (attrs.like) padded = attrs.like->dim(indices.dim);
     auto sliced = indices.of(padded, mesh);
     if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
@@ -155,7 +163,7 @@ class Pad : public IndexOp {
     return d;
   }
   void compute(Compute& c) const override {
-    const Indices indices(c.attrs);
+    const Indices indices(c.attrs.as<PadArgs>());
     const int dim = indices.dim;
     c.launch([&] {
       c.out[0].fill(0);
@@ -172,9 +180,9 @@ class Pad : public IndexOp {
   std::vector<Sample> samples() const override {
     Sample rows, stepped;
     rows.inputs = {{Shape{3, 4}}};
-    rows.attrs.i = {0, 2, 5, 1, 7};
+    rows.attrs = PadArgs{0, 2, 5, 1, 7};
     stepped.inputs = {{Shape{2, 3}}};
-    stepped.attrs.i = {1, 1, 8, 3, 8};
+    stepped.attrs = PadArgs{1, 1, 8, 3, 8};
     return {rows, stepped};
   }
 };
@@ -189,22 +197,24 @@ const Pad& pad_op() {
 }
 
 std::vector<DistTensor> Slice::gradient(const GradientCall& g) const {
-  Attrs attrs = g.attrs;
-  attrs.like = g.decision->in[0];
-  attrs.i.push_back(attrs.like->shape()[Indices(attrs).dim]);
+  const auto& [dim, lo, hi, step] = g.attrs.as<SliceArgs>();
+  const Spec* in = g.decision->in[0];
+  Attrs attrs = PadArgs{dim, lo, hi, step, in->shape()[static_cast<int>(dim)]};
+  attrs.like = in;
   return {apply1(pad_op(), g.cotangents.first(1), attrs)};
 }
 
 std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
-  Attrs attrs{{g.attrs.i.begin(), g.attrs.i.end() - 1}};
-  return {apply1(slice_op(), g.cotangents.first(1), attrs)};
+  const PadArgs& a = g.attrs.as<PadArgs>();
+  return {apply1(slice_op(), g.cotangents.first(1),
+                 SliceArgs{a.dim, a.lo, a.hi, a.step})};
 }
 
 // As slice(), of indices that are there.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
   if (lo == 0 && hi == x.size(dim) && step == 1) return x;
-  return apply1(slice_op(), {&x, 1}, Attrs{{dim, lo, hi, step}});
+  return apply1(slice_op(), {&x, 1}, SliceArgs{dim, lo, hi, step});
 }
 
 }  // namespace

@@ -8,6 +8,11 @@
 namespace dtensor {
 namespace {
 
+struct SoftmaxArgs {
+  static constexpr Fields kFields = {"dim"};
+  int64_t dim;
+};
+
 // "...n~->...n" for one input and the last dimension; "anb~" for another one.
 Rule softmax_rule(int ndim, int64_t dim, int inputs) {
   std::string term = "...n";
@@ -43,7 +48,7 @@ std::vector<Sample> softmax_samples(int inputs) {
     Sample s;
     for (int i = 0; i < inputs; ++i)
       s.inputs.push_back({shape, SampleInput::Values::kAny, 0});
-    s.attrs.i = {dim};
+    s.attrs = SoftmaxArgs{dim};
     list.push_back(s);
   };
   sample({3, 5}, 1);
@@ -62,8 +67,9 @@ class SoftmaxBackward : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    return BoundRule(softmax_rule(shapes[0].size(), attrs.i[0], 2), shapes,
-                     name());
+    return BoundRule(
+        softmax_rule(shapes[0].size(), attrs.as<SoftmaxArgs>().dim, 2), shapes,
+        name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
@@ -74,7 +80,7 @@ class SoftmaxBackward : public Op {
   bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
-    const int64_t dim = c.attrs.i[0];
+    const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     // Of y the kernels take no row stride.
@@ -124,8 +130,9 @@ class Softmax : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    return BoundRule(softmax_rule(shapes[0].size(), attrs.i[0], 1), shapes,
-                     name());
+    return BoundRule(
+        softmax_rule(shapes[0].size(), attrs.as<SoftmaxArgs>().dim, 1), shapes,
+        name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
@@ -137,7 +144,7 @@ class Softmax : public Op {
   bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
-    const int64_t dim = c.attrs.i[0];
+    const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const Rows x(with_last(c.in[0], dim));
@@ -172,7 +179,7 @@ class Softmax : public Op {
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     const DistTensor &y = c.outputs[0], &dy = c.cotangents[0];
-    const int dim = static_cast<int>(c.attrs.i[0]);
+    const int dim = static_cast<int>(c.attrs.as<SoftmaxArgs>().dim);
     if (grad_enabled()) {
       if (log_) return {dy - exp(y) * sum(dy, {dim}, true)};
       return {y * (dy - sum(y * dy, {dim}, true))};
@@ -192,8 +199,8 @@ const Op& forward_op(bool log) {
 
 DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
   const Op& op = forward_op(log);
-  Attrs attrs{{normalize_dim(dim, x.ndim(), op.name())}, {}};
-  return apply1(op, {&x, 1}, attrs);
+  return apply1(op, {&x, 1},
+                SoftmaxArgs{normalize_dim(dim, x.ndim(), op.name())});
 }
 
 }  // namespace

@@ -9,6 +9,15 @@
 namespace dtensor {
 namespace {
 
+struct ViewArgs {
+  static constexpr Fields kFields = {"shape"};
+  Shape shape;
+};
+struct PermuteArgs {
+  static constexpr Fields kFields = {"order"};
+  Shape order;
+};
+
 // Layouts near that of `s`, some of which can be seen as `to`: every axis stays
 // on its dimension, is dropped, or goes to another dimension, after the axes
 // there. Dimensions that this changes, or in a second turn all that are split,
@@ -91,7 +100,7 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
   return l;
 }
 
-// attrs.i is the new shape; attrs.like has it, and is where to return to if
+// attrs.like has the new shape, and is where to return to if
 // possible. `moves`: to the nearest layout that can be seen so, if need be.
 class View : public IndexOp {
  public:
@@ -101,7 +110,7 @@ class View : public IndexOp {
                                  const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Mesh& mesh = s->mesh();
-    Shape to(attrs.i);
+    const Shape& to = attrs.as<ViewArgs>().shape;
     DT_CHECK(numel(to) == numel(s->shape()), name(),
              "{} has {} elements and {} has {}; write a shape of as many",
              s->to_string(), numel(s->shape()), to_string(to), numel(to));
@@ -130,11 +139,11 @@ class View : public IndexOp {
   std::vector<Sample> samples() const override {
     Sample merge, cut, across;
     merge.inputs = {{Shape{2, 3, 5}}};
-    merge.attrs.i = {6, 5};
+    merge.attrs = ViewArgs{{6, 5}};
     cut.inputs = {{Shape{12, 3}}};
-    cut.attrs.i = {4, 3, 3};
+    cut.attrs = ViewArgs{{4, 3, 3}};
     across.inputs = {{Shape{4, 1, 6}}};
-    across.attrs.i = {8, 3};
+    across.attrs = ViewArgs{{8, 3}};
     return {merge, cut, across};
   }
 
@@ -163,12 +172,11 @@ const View& view_op(bool moves) {
 
 std::vector<DistTensor> View::gradient(const GradientCall& g) const {
   const Spec* in = g.decision->in[0];
-  Attrs attrs{{in->shape().begin(), in->shape().end()}};
+  Attrs attrs = ViewArgs{in->shape()};
   attrs.like = in;
   return {apply1(view_op(true), g.cotangents.first(1), attrs)};
 }
 
-// attrs.i is the order.
 class Permute : public IndexOp {
  public:
   Permute() : IndexOp("permute") {}
@@ -178,7 +186,7 @@ class Permute : public IndexOp {
     Layout l;
     Shape shape;
     l.partials = s->layout().partials;
-    for (int64_t d : attrs.i) {
+    for (int64_t d : attrs.as<PermuteArgs>().order) {
       l.dims.push_back(s->dim(static_cast<int>(d)));
       shape.push_back(s->shape()[static_cast<int>(d)]);
     }
@@ -189,18 +197,19 @@ class Permute : public IndexOp {
   }
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {
-    c.out[0] = c.in[0].permute(Shape(c.attrs.i));
+    c.out[0] = c.in[0].permute(c.attrs.as<PermuteArgs>().order);
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    std::vector<int> inverse(g.attrs.i.size());
-    for (size_t d = 0; d < inverse.size(); ++d)
-      inverse[static_cast<size_t>(g.attrs.i[d])] = static_cast<int>(d);
+    const Shape& order = g.attrs.as<PermuteArgs>().order;
+    std::vector<int> inverse(static_cast<size_t>(order.size()));
+    for (int d = 0; d < order.size(); ++d)
+      inverse[static_cast<size_t>(order[d])] = d;
     return {permute(g.cotangents[0], inverse)};
   }
   std::vector<Sample> samples() const override {
     Sample s;
     s.inputs = {{Shape{5, 3, 2}}};
-    s.attrs.i = {2, 0, 1};
+    s.attrs = PermuteArgs{{2, 0, 1}};
     return {s};
   }
 };
@@ -242,7 +251,7 @@ std::vector<const Op*> view_ops() {
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);
   Shape s = resolve_shape(x, shape, op.name());
-  return s == x.shape() ? x : apply1(op, {&x, 1}, Attrs{{s.begin(), s.end()}});
+  return s == x.shape() ? x : apply1(op, {&x, 1}, ViewArgs{s});
 }
 
 DistTensor view(const DistTensor& x, const Shape& shape) {
@@ -257,17 +266,17 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
   DT_CHECK(static_cast<int>(order.size()) == x.ndim(), "permute",
            "an order of {} dimensions does not fit {}", order.size(),
            x.spec()->to_string());
-  Attrs attrs;
+  PermuteArgs args;
   uint32_t seen = 0;
   bool identity = true;
   for (int d : order) {
     int at = normalize_dim(d, x.ndim(), "permute");
     DT_CHECK(!(seen >> at & 1), "permute", "dimension {} is named twice", d);
     seen |= 1u << at;
-    identity &= at == static_cast<int>(attrs.i.size());
-    attrs.i.push_back(at);
+    identity &= at == args.order.size();
+    args.order.push_back(at);
   }
-  return identity ? x : apply1(permute_op(), {&x, 1}, attrs);
+  return identity ? x : apply1(permute_op(), {&x, 1}, args);
 }
 
 DistTensor transpose(const DistTensor& x, int a, int b) {

@@ -106,7 +106,7 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
 TEST(Explain, KnowsOtherOperators) {
   for (const char* args :
        {"--op 'bshd,bthd->bhst' --mesh tp=2 --in 2x3x4x5:S2 --in 2x7x4x5:S2",
-        "--op softmax --mesh tp=2 --in 6x5:S1 --ints 1",
+        "--op softmax --mesh tp=2 --in 6x5:S1 --args dim=1",
         "--op embedding --mesh tp=2 --in 16x8:S0:parameter --in 3x4",
         "--op layer_norm --mesh tp=2 --in 4x8:S0 --in 8 --in 8",
         "--op add --mesh dp=2 --in 4x8:P --in 4x8:P"}) {
@@ -115,7 +115,8 @@ TEST(Explain, KnowsOtherOperators) {
     EXPECT_FALSE(json["assignments"].empty()) << args;
   }
   // A view has no rule and moves nothing.
-  const Json view = explain("--op view --mesh dp=2 --in 6x4:S0 --ints 2,3,4");
+  const Json view =
+      explain("--op view --mesh dp=2 --in 6x4:S0 --args shape=2x3x4");
   EXPECT_TRUE(view["rule"].is_null()) << view;
   EXPECT_TRUE(view["collectives"].empty()) << view;
   // Partial sums add up without being reduced first.

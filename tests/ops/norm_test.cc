@@ -143,7 +143,7 @@ TEST(LayerNormTest, Errors) {
                        DistTensor x = put(values({2, 3}, 1), m);
                        x.set_requires_grad();
                        std::vector in{x, put(values({3}, 1), m)};
-                       Attrs attrs{{}, {1e-5}};
+                       const Attrs attrs = norm_ops()[1]->samples()[0].attrs;
                        grad(sum(apply(*norm_ops()[1], in, attrs)[1]), {x});
                      }),
             "[rms_norm] output 1, a statistic of the rows, has no gradient; "

@@ -14,32 +14,13 @@ namespace {
 
 constexpr double kTolerance = 1e-11;
 
-// The attributes for operands of other sizes: of an operator whose attributes
-// are the sizes of its factors, these.
-Attrs adapted(const Op& op, const Attrs& attrs,
-              const std::vector<Shape>& shapes,
-              const std::vector<Shape>& local) {
-  BoundRule rule = op.bind(shapes, attrs);
-  Attrs a = attrs;
-  if (a.i.empty() || rule.rule().factors().size() < a.i.size()) return a;
-  for (size_t f = 0; f < a.i.size(); ++f)
-    if (a.i[f] != rule.size(int(f))) return attrs;
-  for (size_t i = 0; i < local.size(); ++i) {
-    const Rule::Term& term = rule.rule().inputs()[i];
-    for (size_t d = 0; d < term.size(); ++d)
-      if (term[d].size() == 1 && size_t(term[d][0]) < a.i.size())
-        a.i[size_t(term[d][0])] = local[i][int(d)];
-  }
-  return a;
-}
-
 // Whether parts of these shapes are to the operator what the whole is: a part
 // of size 1 would broadcast where the whole does not.
 bool same_rule(const Op& op, const Attrs& attrs,
-               const std::vector<Shape>& shapes, const Attrs& local_attrs,
+               const std::vector<Shape>& shapes,
                const std::vector<Shape>& local) {
   try {
-    return op.bind(shapes, attrs).rule() == op.bind(local, local_attrs).rule();
+    return op.bind(shapes, attrs).rule() == op.bind(local, attrs).rule();
   } catch (const Error&) {
     return false;
   }
@@ -138,9 +119,8 @@ std::vector<std::string> missing_on_one_rank(const Op& op) {
               part_of(whole[i], in[i], mesh.coordinate(rank), int(i)));
           sizes.push_back(local.back().shape);
         }
-        Attrs attrs = adapted(op, sample.attrs, shapes, sizes);
-        if (!same_rule(op, sample.attrs, shapes, attrs, sizes)) break;
-        parts[rank] = run_whole(op, attrs, local);
+        if (!same_rule(op, sample.attrs, shapes, sizes)) break;
+        parts[rank] = run_whole(op, sample.attrs, local);
         if (!parts[rank]) break;
       }
       std::string text;

@@ -1,0 +1,155 @@
+// The arguments of an operator, as a struct whose members have names:
+//
+//   struct SliceArgs {
+//     static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
+//     int64_t dim, lo, hi, step;
+//   };
+//
+// One name per member, in order; members are int64_t, double, bool, DType or
+// Shape. They are compared, hashed, printed and read through these names.
+//
+// A number that only the computation needs, and no decision (a temperature),
+// is listed as value("temperature"): calls that differ in it alone share their
+// decision, so a program may use a new one at every step.
+#pragma once
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/placement/shape.h"
+
+namespace dtensor {
+
+struct Field {
+  constexpr Field() = default;
+  constexpr Field(const char* n) : name(n) {}
+  std::string_view name;
+  bool decides = true;
+};
+constexpr Field value(const char* name) {
+  Field f(name);
+  f.decides = false;
+  return f;
+}
+
+class Fields {
+ public:
+  static constexpr size_t kMost = 8;
+  constexpr Fields(std::initializer_list<Field> list) {
+    for (const Field& f : list) fields_[size_++] = f;
+  }
+  constexpr size_t size() const { return size_; }
+  constexpr const Field& operator[](size_t i) const { return fields_[i]; }
+
+ private:
+  std::array<Field, kMost> fields_{};
+  size_t size_ = 0;
+};
+
+template <class A>
+concept Arguments = std::is_aggregate_v<A> && requires {
+  { A::kFields } -> std::convertible_to<const Fields&>;
+};
+
+namespace internal {
+
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+template <class A, size_t... I>
+constexpr bool takes(std::index_sequence<I...>) {
+  return requires { A{((void)I, Anything())...}; };
+}
+// How many members an aggregate has.
+template <class A, size_t N = Fields::kMost + 1>
+constexpr size_t num_members() {
+  if constexpr (N == 0 || takes<A>(std::make_index_sequence<N>()))
+    return N;
+  else
+    return num_members<A, N - 1>();
+}
+
+// fn(member) for each, in order.
+template <class A, class Fn>
+void visit_members(A& a, Fn&& fn) {
+  constexpr size_t kCount = num_members<std::remove_const_t<A>>();
+  auto all = [&](auto&... member) { (fn(member), ...); };
+  if constexpr (kCount == 1) {
+    auto& [m0] = a;
+    all(m0);
+  } else if constexpr (kCount == 2) {
+    auto& [m0, m1] = a;
+    all(m0, m1);
+  } else if constexpr (kCount == 3) {
+    auto& [m0, m1, m2] = a;
+    all(m0, m1, m2);
+  } else if constexpr (kCount == 4) {
+    auto& [m0, m1, m2, m3] = a;
+    all(m0, m1, m2, m3);
+  } else if constexpr (kCount == 5) {
+    auto& [m0, m1, m2, m3, m4] = a;
+    all(m0, m1, m2, m3, m4);
+  } else if constexpr (kCount == 6) {
+    auto& [m0, m1, m2, m3, m4, m5] = a;
+    all(m0, m1, m2, m3, m4, m5);
+  } else if constexpr (kCount == 7) {
+    auto& [m0, m1, m2, m3, m4, m5, m6] = a;
+    all(m0, m1, m2, m3, m4, m5, m6);
+  } else if constexpr (kCount == 8) {
+    auto& [m0, m1, m2, m3, m4, m5, m6, m7] = a;
+    all(m0, m1, m2, m3, m4, m5, m6, m7);
+  }
+}
+
+inline uint64_t hash_of(int64_t x) { return static_cast<uint64_t>(x); }
+inline uint64_t hash_of(bool x) { return x; }
+inline uint64_t hash_of(DType x) { return static_cast<uint64_t>(x); }
+inline uint64_t hash_of(double x) { return std::bit_cast<uint64_t>(x); }
+inline uint64_t hash_of(const Shape& s) {
+  uint64_t h = static_cast<uint64_t>(s.size());
+  for (int64_t n : s) h = hash_mix(h, static_cast<uint64_t>(n));
+  return h;
+}
+template <class T>
+bool same(const T& a, const T& b) {
+  return a == b;
+}
+// As bits: a NaN is equal to itself.
+inline bool same(double a, double b) { return hash_of(a) == hash_of(b); }
+
+}  // namespace internal
+
+// Of the members that decide.
+template <Arguments A>
+uint64_t hash_fields(const A& a, uint64_t h) {
+  size_t i = 0;
+  internal::visit_members(a, [&](const auto& m) {
+    if (A::kFields[i++].decides) h = hash_mix(h, internal::hash_of(m));
+  });
+  return h;
+}
+template <Arguments A>
+bool same_fields(const A& a, const A& b) {
+  // Member by member: structs may have padding.
+  const void* other[Fields::kMost];
+  size_t i = 0, k = 0;
+  bool equal = true;
+  internal::visit_members(b, [&](const auto& m) { other[i++] = &m; });
+  internal::visit_members(a, [&](const auto& m) {
+    using T = std::remove_cvref_t<decltype(m)>;
+    if (A::kFields[k].decides)
+      equal = equal && internal::same(m, *static_cast<const T*>(other[k]));
+    ++k;
+  });
+  return equal;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,107 @@
+#include "dtensor/ops/attrs.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+struct Args {
+  static constexpr Fields kFields = {"dim", "keep", "to", "shape",
+                                     value("scale")};
+  int64_t dim = 0;
+  bool keep = false;
+  DType to = DType::kF32;
+  Shape shape;
+  double scale = 1;
+};
+struct One {
+  static constexpr Fields kFields = {value("x")};
+  double x;
+};
+
+std::string error_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Attrs, HoldsPrintsAndReads) {
+  Attrs a = Args{-1, true, DType::kBF16, {2, 3}, 0.5};
+  EXPECT_EQ(a.to_string(), "dim=-1, keep=true, to=bf16, shape=2x3, scale=0.5");
+  EXPECT_EQ(a.as<Args>().dim, -1);
+  EXPECT_EQ(a.get<One>(), nullptr);
+  a.set("dim", "7", "test");
+  a.set("keep", "false", "test");
+  a.set("to", "i64", "test");
+  a.set("shape", "4x5x6", "test");
+  a.set("scale", "1e-3", "test");
+  EXPECT_EQ(a.to_string(),
+            "dim=7, keep=false, to=i64, shape=4x5x6, scale=0.001");
+  // What is printed is read back.
+  for (const Op* op : all_ops())
+    for (const Sample& s : op->samples()) {
+      const std::string text = s.attrs.to_string();
+      Attrs again = s.attrs;
+      size_t from = 0;
+      for (std::string_view name : s.attrs.names()) {
+        const size_t eq = text.find('=', from), end = text.find(", ", from);
+        again.set(name,
+                  text.substr(eq + 1, std::min(end, text.size()) - eq - 1),
+                  "test");
+        from = end + 2;
+      }
+      EXPECT_EQ(again.to_string(), text) << op->name();
+      EXPECT_TRUE(again.decide_as(s.attrs)) << op->name();
+    }
+}
+
+TEST(Attrs, OnlyWhatDecidesIsCompared) {
+  const Attrs a = Args{1, true, DType::kF32, {2}, 0.5};
+  Attrs b = Args{1, true, DType::kF32, {2}, 7};
+  EXPECT_TRUE(a.decide_as(b));
+  EXPECT_EQ(a.hash(), b.hash());
+  b.seed[0] = 9;
+  EXPECT_TRUE(a.decide_as(b));
+  for (const char* change : {"dim=2", "keep=false", "to=f64", "shape=2x1"}) {
+    Attrs c = a;
+    const std::string text = change;
+    c.set(text.substr(0, text.find('=')), text.substr(text.find('=') + 1), "t");
+    EXPECT_FALSE(a.decide_as(c)) << change;
+    EXPECT_NE(a.hash(), c.hash()) << change;
+  }
+  EXPECT_FALSE(a.decide_as(One{0.5}));
+  EXPECT_FALSE(a.decide_as({}));
+  EXPECT_TRUE(Attrs().decide_as({}));
+  // A shape that once was longer is the same shape.
+  Args shorter{1, true, DType::kF32, {2, 3}, 0};
+  shorter.shape.pop_back();
+  EXPECT_TRUE(a.decide_as(shorter));
+}
+
+TEST(Attrs, MisuseIsASentence) {
+  Attrs a = One{1};
+  EXPECT_EQ(error_of([&] { a.as<Args>(); }),
+            "[attributes] dim, keep, to, shape, scale were asked for, but x "
+            "were given");
+  EXPECT_EQ(error_of([&] { a.set("y", "1", "--args"); }),
+            "[--args] there is no argument 'y'; write one of x");
+  EXPECT_EQ(error_of([&] { a.set("x", "1,", "--args"); }),
+            "[--args] '1,' is no real number");
+  Attrs b = Args{};
+  EXPECT_EQ(error_of([&] { b.set("dim", "0.5", "--args"); }),
+            "[--args] '0.5' is no whole number");
+  EXPECT_EQ(error_of([&] { b.set("keep", "yes", "--args"); }),
+            "[--args] 'yes' is neither true nor false");
+}
+
+}  // namespace
+}  // namespace dtensor
