@@ -1,5 +1,8 @@
 // Everything a user needs.
 #pragma once
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "dtensor is C++20: compile with -std=c++20 or later"
+#endif
 #include "dtensor/nn/nn.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/cat.h"
@@ -15,8 +18,13 @@
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/io/safetensors.h"
 #include "dtensor/runtime/program.h"
+#include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "dtensor/version.h"

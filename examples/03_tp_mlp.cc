@@ -4,7 +4,6 @@
 //
 //   bazel run //examples:03_tp_mlp -- --mesh tp=4
 #include "dtensor/dtensor.h"
-#include "dtensor/runtime/comm_table.h"
 
 using namespace dtensor;
 
