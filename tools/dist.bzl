@@ -1,0 +1,87 @@
+"""The archive that people install who do not use Bazel."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+_Headers = provider(fields = ["files"])
+
+# The headers in `hdrs` of this repository's targets: not those in `srcs`,
+# which are private.
+def _headers_of(_target, ctx):
+    deps = list(getattr(ctx.rule.attr, "deps", []))
+    if getattr(ctx.rule.attr, "actual", None):
+        deps.append(ctx.rule.attr.actual)
+    own = []
+    for target in getattr(ctx.rule.attr, "hdrs", []):
+        own += [f for f in target.files.to_list() if not f.owner.workspace_name]
+    return [_Headers(files = depset(
+        own,
+        transitive = [d[_Headers].files for d in deps if _Headers in d],
+    ))]
+
+_headers = aspect(implementation = _headers_of, attr_aspects = ["deps", "actual"])
+
+def _dist(ctx):
+    library = ctx.attr.library
+    headers = [
+        f
+        for f in library[_Headers].files.to_list()
+        if f.short_path.startswith(ctx.attr.name_of_all + "/")
+    ]
+    archives = []
+    for linked in library[CcInfo].linking_context.linker_inputs.to_list():
+        for one in linked.libraries:
+            archives.append(one.static_library or one.pic_static_library)
+    archive = ctx.actions.declare_file(
+        "%s-%s.tar.gz" % (ctx.attr.name_of_all, ctx.attr.version),
+    )
+    lists = ctx.actions.declare_file(ctx.label.name + ".files")
+    ctx.actions.write(lists, "".join(
+        ["header %s %s\n" % (f.path, f.short_path) for f in headers] +
+        ["archive %s\n" % f.path for f in archives] +
+        ["template %s\n" % f.path for f in ctx.files.templates],
+    ))
+    toolchain = find_cpp_toolchain(ctx)
+    ctx.actions.run(
+        executable = ctx.executable._pack,
+        arguments = [
+            ctx.attr.name_of_all,
+            ctx.attr.version,
+            toolchain.ar_executable,
+            lists.path,
+            archive.path,
+        ],
+        inputs = depset(
+            headers + archives + [lists] + ctx.files.templates,
+            transitive = [toolchain.all_files],
+        ),
+        outputs = [archive],
+        mnemonic = "Pack",
+        use_default_shell_env = True,
+    )
+    return [DefaultInfo(files = depset([archive]))]
+
+dist = rule(
+    implementation = _dist,
+    attrs = {
+        "library": attr.label(mandatory = True, aspects = [_headers]),
+        "name_of_all": attr.string(
+            mandatory = True,
+            doc = "Of the archive, the folder of headers, and the library.",
+        ),
+        "version": attr.string(mandatory = True),
+        "templates": attr.label_list(
+            allow_files = True,
+            doc = "NAME.in: @VERSION@ is replaced; *.cmake and *.pc",
+        ),
+        "_pack": attr.label(
+            default = "//tools:pack",
+            executable = True,
+            cfg = "host",
+        ),
+        "_cc_toolchain": attr.label(
+            default = "@bazel_tools//tools/cpp:current_cc_toolchain",
+        ),
+    },
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+    doc = "NAME-VERSION.tar.gz of a library, its headers, and how to find them.",
+)
