@@ -12,18 +12,12 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
+using testing::error_of;
 
 DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
                    uint64_t stream = 1) {
@@ -36,13 +30,13 @@ TEST(OpTest, ExplicitOnlyNamesTheRedistribute) {
     rt.context().record = true;
     DistTensor a = numbers({4, 6}, mesh, "S0"), b = numbers({6, 4}, mesh, "S0");
     ExplicitOnly scope;
-    std::string m = message([&] { matmul(a, b); });
+    std::string m = error_of([&] { matmul(a, b); });
     EXPECT_NE(m.find("[matmul] would have to communicate"), m.npos) << m;
     EXPECT_NE(m.find("x.redistribute(\"R\")"), m.npos) << m;
     EXPECT_TRUE(rt.context().events.empty());
     // What it asks for works.
     EXPECT_EQ(matmul(a, b.redistribute("R")).layout().to_string(mesh), "S0");
-    m = message([&] { softmax(b, 0); });
+    m = error_of([&] { softmax(b, 0); });
     EXPECT_NE(m.find("[softmax] would have to communicate"), m.npos) << m;
     EXPECT_EQ(softmax(b, 1).layout().to_string(mesh), "S0");
   });
@@ -72,13 +66,13 @@ TEST(OpTest, TwoMeshesAndWrongShapesAreSentences) {
   Mesh one = Mesh::parse("x=2"), two = Mesh::parse("y=2");
   run(2, [&](Runtime&) {
     DistTensor a = numbers({4, 6}, one, "S0"), b = numbers({6, 4}, two, "S0");
-    std::string m = message([&] { matmul(a, b); });
+    std::string m = error_of([&] { matmul(a, b); });
     EXPECT_NE(m.find("[matmul] inputs are on two meshes, x=2 and y=2"), m.npos)
         << m;
-    m = message([&] { matmul(a, a); });
+    m = error_of([&] { matmul(a, a); });
     EXPECT_NE(m.find("[4, 6]"), m.npos) << m;
     EXPECT_NE(m.find("both 6 and 4"), m.npos) << m;
-    m = message([&] { add(a, numbers({5, 6}, one, "R")); });
+    m = error_of([&] { add(a, numbers({5, 6}, one, "R")); });
     EXPECT_NE(m.find("do not broadcast"), m.npos) << m;
     EXPECT_THROW(sum(a, {2}), Error);
     EXPECT_THROW(sum(a, {0, 0}), Error);
@@ -111,7 +105,7 @@ TEST(OpTest, ParametersStay) {
     EXPECT_EQ(matmul(x, p).layout().to_string(mesh), "S1");
     // Two parameters that only meet by moving one.
     DistTensor q = numbers({4, 4}, mesh, "S0").as_parameter();
-    std::string m = message([&] { add(p, q); });
+    std::string m = error_of([&] { add(p, q); });
     EXPECT_NE(m.find("without sending a parameter"), m.npos) << m;
   });
 }
@@ -125,7 +119,7 @@ TEST(OpTest, InPlaceChangesAreSeen) {
       NoGrad no_grad;
       x.assign(Tensor::full({3}, DType::kF64, 1));
     }
-    std::string m = message([&] { grad(y, {x}); });
+    std::string m = error_of([&] { grad(y, {x}); });
     EXPECT_NE(m.find("changed in place"), m.npos) << m;
     EXPECT_THROW(x.assign(Tensor::full({3}, DType::kF64, 1)), Error);
   });
@@ -159,7 +153,7 @@ TEST(OpTest, ViewsThatNoTreeSaysAreRefusedAndReshapeMoves) {
   Mesh mesh = Mesh::parse("a=3");
   run(3, [&](Runtime&) {
     DistTensor x = numbers({6}, mesh, "S0");
-    std::string m = message([&] { view(x, {2, 3}); });
+    std::string m = error_of([&] { view(x, {2, 3}); });
     EXPECT_NE(m.find("[view] f64[6](S0) cannot be seen as [2, 3]"), m.npos)
         << m;
     EXPECT_NE(m.find("x.redistribute(\""), m.npos) << m;

@@ -17,18 +17,12 @@
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
+using testing::error_of;
 
 DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
                    uint64_t stream = 1) {
@@ -215,11 +209,11 @@ TEST(RedistributeGrad, OtherTypesOnTheWire) {
     options.forward_dtype = DType::kI32;
     const DistTensor p = randn({4}, mesh, "P", DType::kF32, {3, 1});
     EXPECT_EQ(
-        message([&] { p.redistribute("R", options); }),
+        error_of([&] { p.redistribute("R", options); }),
         "[redistribute] the parts of f32[4](P) cannot be converted to i32 "
         "before they are combined; redistribute first, and cast then");
     options.backward_dtype = DType::kI32;
-    EXPECT_NE(message([&] {
+    EXPECT_NE(error_of([&] {
                 x.redistribute("R", options);
               }).find("a cotangent of type i32"),
               std::string::npos);

@@ -6,21 +6,14 @@
 #include <set>
 
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-using enum ReduceOp;
+using testing::error_of;
 
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using enum ReduceOp;
 
 const Mesh& two() {
   static const Mesh m = Mesh::parse("tp=2");

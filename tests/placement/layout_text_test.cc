@@ -6,22 +6,15 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/layout.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
+using testing::error_of;
+
 using enum ReduceOp;
 using Form = Layout::Form;
-
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 Layout layout(std::vector<Dim> dims, std::vector<Partial> partials = {}) {
   return Layout{std::move(dims), std::move(partials)};

@@ -7,19 +7,12 @@
 #include <thread>
 
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 Coord at(std::initializer_list<int> v) {
   Coord c;

@@ -6,20 +6,12 @@
 #include <numeric>
 
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-// The text of the Error that `fn` throws.
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 TEST(ShapeTest, HoldsItsEntries) {
   Shape none;

@@ -7,22 +7,15 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
+using testing::error_of;
+
 using enum ReduceOp;
 using enum DType;
-
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 const Mesh& grid() {
   static const Mesh m = Mesh::parse("dp=2,tp=3");

@@ -13,20 +13,14 @@
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-using std::chrono::milliseconds;
+using testing::error_of;
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
+using std::chrono::milliseconds;
 
 Tensor counting(const Shape& shape, int64_t first = 0) {
   Tensor t = Tensor::empty(shape, DType::kI64);
@@ -158,17 +152,17 @@ TEST(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
     const DistTensor y = too_large(mesh, true);
     const DistTensor after = y.redistribute_async("R");
     for (int twice = 0; twice < 2; ++twice) {
-      const std::string m = message([&] { y.local(); });
+      const std::string m = error_of([&] { y.local(); });
       if (rt.rank() == 0)
         EXPECT_EQ(m.find("[allocate] the system has no"), 0u) << m;
       else
         EXPECT_NE(m.find("rank 0 failed: [allocate]"), m.npos) << m;
     }
-    EXPECT_NE(message([&] { after.local(); }).find("[allocate]"),
+    EXPECT_NE(error_of([&] { after.local(); }).find("[allocate]"),
               std::string::npos);
     // The rank's own thread goes on.
     expect_columns(rows(mesh).redistribute("S1"));
-    EXPECT_NE(message([&] {
+    EXPECT_NE(error_of([&] {
                 rows(mesh).redistribute_async("S1").local();
               }).find("rank 0 failed"),
               std::string::npos);
@@ -178,7 +172,7 @@ TEST(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
 TEST(AsyncTest, AFailureThatNobodyAskedForIsThrownInTheEnd) {
   const Mesh mesh = Mesh::parse("a=2");
   const std::string m =
-      message([&] { run(2, [&](Runtime&) { too_large(mesh, true); }); });
+      error_of([&] { run(2, [&](Runtime&) { too_large(mesh, true); }); });
   EXPECT_EQ(m.find("[allocate] the system has no"), 0u) << m;
 }
 
@@ -186,13 +180,13 @@ TEST(AsyncTest, ARankThatFailsReleasesTheOthers) {
   const Mesh mesh = Mesh::parse("a=3");
   std::mutex mutex;
   std::set<std::string> seen;
-  const std::string m = message([&] {
+  const std::string m = error_of([&] {
     run(3, [&](Runtime& rt) {
       const DistTensor x =
           DistTensor::from_global(counting({3, 3}), mesh, "S0");
       if (rt.rank() == 1) fail("test", "rank 1 gives up");
       const DistTensor y = x.redistribute_async("S1");
-      const std::string why = message([&] { y.local(); });
+      const std::string why = error_of([&] { y.local(); });
       std::lock_guard lock(mutex);
       seen.insert(why.substr(why.find("rank 1")));
     });
@@ -206,7 +200,7 @@ TEST(AsyncTest, ARankThatFailsReleasesTheOthers) {
 TEST(AsyncTest, RanksThatWaitInACircleAreTold) {
   const Mesh mesh = Mesh::parse("a=2");
   for (bool use : {true, false}) {
-    const std::string m = message([&] {
+    const std::string m = error_of([&] {
       run(2, [&](Runtime& rt) {
         const DistTensor x = rows(mesh);
         if (rt.rank() == 0) {
@@ -256,7 +250,7 @@ TEST(AsyncTest, EventsAndBudgetsAreThoseOfTheRank) {
     EXPECT_EQ(ctx.events[0].counted, 4 * 8);
     EXPECT_EQ(ctx.events[0].op, "redistribute");
     NoComm nothing;
-    EXPECT_NE(message([&] {
+    EXPECT_NE(error_of([&] {
                 rows(mesh).redistribute_async("S1");
               }).find("budget has 0 left"),
               std::string::npos);

@@ -12,20 +12,14 @@
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/placement/indices.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-using testing::indices;
+using testing::error_of;
 
-std::string message(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+using testing::indices;
 
 // 0, 1, 2, ... in row-major order.
 Tensor counting(const Shape& shape) {
@@ -221,7 +215,7 @@ TEST(CrossMesh, RanksWithoutAPartSaySo) {
       EXPECT_EQ(x.full().at(3), 3);
       return;
     }
-    EXPECT_EQ(message([&] { x.full(); }),
+    EXPECT_EQ(error_of([&] { x.full(); }),
               "[full] rank 1 of the run is not in mesh a=2 of ranks 0,2, which "
               "has i64[4](S0); ask on the ranks of that mesh alone, or "
               "redistribute to a mesh that has all");
@@ -229,13 +223,13 @@ TEST(CrossMesh, RanksWithoutAPartSaySo) {
              [&] { x.local(); }, [&] { x.to_string(); }, [&] { x.region(); },
              [&] { DistTensor(x).assign(counting({2})); },
              [&] { DistTensor::from_local(counting({2}), mesh, "S0", {4}); }}) {
-      const std::string m = message(fn);
+      const std::string m = error_of(fn);
       EXPECT_NE(m.find("rank 1 of the run is not in mesh a=2 of ranks 0,2"),
                 m.npos)
           << m;
     }
     const DistTensor one = DistTensor::from_global(counting({1}), mesh, "R");
-    EXPECT_NE(message([&] { one.item(); }).find("[item] rank 1"),
+    EXPECT_NE(error_of([&] { one.item(); }).find("[item] rank 1"),
               std::string::npos);
   });
 }
@@ -246,7 +240,7 @@ TEST(CrossMesh, AMeshThatDoesNotFitIsOneSentenceOnEveryRank) {
   std::set<std::string> messages;
   run(3, [&](Runtime&) {
     const DistTensor x = DistTensor::from_global(counting({4}), mesh, "S0");
-    const std::string m = message([&] {
+    const std::string m = error_of([&] {
       x.redistribute(Mesh({{"x", 2}}, {1, 7}), "S0");
     });
     std::lock_guard lock(mutex);
@@ -276,7 +270,7 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
                redistribute({x}, {&whole, 1});
              }})
       refused +=
-          message(fn) ==
+          error_of(fn) ==
           "[redistribute] i64[4](S0) belongs to another run(), whose ranks are "
           "gone; save it there, and load it here";
   });

@@ -15,19 +15,12 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/thread_hub.h"
 #include "dtensor/runtime/tensor.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 Communicator& group(Runtime& rt, const Mesh& mesh, AxisMask axes) {
   return rt.context().communicator(mesh, axes);

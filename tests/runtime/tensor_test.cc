@@ -9,19 +9,12 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/allocator.h"
 #include "dtensor/runtime/rank_context.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-template <class Fn>
-std::string error_of(Fn fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 // 0, 1, 2, ... in row-major order.
 Tensor iota(const Shape& shape, DType dtype = DType::kF64) {
