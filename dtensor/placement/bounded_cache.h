@@ -1,0 +1,115 @@
+// What is remembered, within bounds: the one kind of cache, with one rule.
+//
+// Entries have a weight (bytes, or 1 each); the newest and those used since are
+// kept up to half of the limit, and as many of the generation before. When the
+// newer half is full it becomes the older one, and what was the older one is
+// forgotten, but for what was used again meanwhile. So a cache never holds more
+// than its limit (or one entry that is larger), an entry in use is never
+// forgotten, and a hit is a look-up and nothing else.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace dtensor {
+
+// The limits, each of one cache; nearly all caches are one per rank or thread.
+namespace cache_limit {
+inline constexpr size_t kPlanBytes = size_t{4} << 20;      // of one tensor
+inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // of several
+inline constexpr size_t kDecisions = size_t{1} << 16;
+inline constexpr size_t kExecutionWeight = size_t{1} << 18;
+inline constexpr size_t kRules = size_t{1} << 12;
+inline constexpr size_t kGemmPrimitives = size_t{1} << 10;
+}  // namespace cache_limit
+
+// How a cache was used, and what it holds.
+struct CacheUse {
+  std::string_view name;
+  int64_t hits = 0, misses = 0;
+  size_t entries = 0;
+  size_t weight = 0, limit = 0;
+};
+
+// A line for each: "plans: 3 entries, weight 2,104 of 8,388,608; 40 hits,
+// 3 misses".
+std::string to_string(std::span<const CacheUse>);
+
+// Not thread-safe. Hash and Equal may be transparent: then find() takes what
+// they take.
+template <class Key, class Value, class Hash = std::hash<Key>,
+          class Equal = std::equal_to<>>
+class BoundedCache {
+ public:
+  // REQUIRES: a name that outlives the cache (a literal).
+  BoundedCache(std::string_view name, size_t limit)
+      : name_(name), limit_(limit) {}
+
+  // Null on a miss. What is found stays where it is at least until entries that
+  // weigh half of the limit have been inserted.
+  template <class K>
+  Value* find(const K& key) {
+    if (auto it = newer_.map.find(key); it != newer_.map.end()) {
+      ++hits_;
+      return &it->second.value;
+    }
+    auto it = older_.map.find(key);
+    if (it == older_.map.end()) {
+      ++misses_;
+      return nullptr;
+    }
+    ++hits_;
+    auto node = older_.map.extract(it);
+    older_.weight -= node.mapped().weight;
+    return &keep(std::move(node));
+  }
+
+  // REQUIRES: the key is not there.
+  Value& insert(Key key, Value value, size_t weight = 1) {
+    Map one;
+    one.emplace(std::move(key), Entry{std::move(value), weight});
+    return keep(one.extract(one.begin()));
+  }
+
+  void clear() { newer_ = older_ = {}; }
+  CacheUse use() const {
+    return {name_,
+            hits_,
+            misses_,
+            newer_.map.size() + older_.map.size(),
+            newer_.weight + older_.weight,
+            limit_};
+  }
+
+ private:
+  struct Entry {
+    Value value;
+    size_t weight;
+  };
+  using Map = std::unordered_map<Key, Entry, Hash, Equal>;
+  struct Generation {
+    Map map;
+    size_t weight = 0;
+  };
+
+  Value& keep(typename Map::node_type node) {
+    const size_t weight = node.mapped().weight;
+    if (newer_.weight > 0 && newer_.weight + weight > limit_ / 2)
+      older_ = std::exchange(newer_, {});
+    if (older_.weight + newer_.weight + weight > limit_) older_ = {};
+    newer_.weight += weight;
+    return newer_.map.insert(std::move(node)).position->second.value;
+  }
+
+  std::string_view name_;
+  size_t limit_;
+  int64_t hits_ = 0, misses_ = 0;
+  Generation newer_, older_;
+};
+
+}  // namespace dtensor
