@@ -72,7 +72,8 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
   const Layout layout = fields.size() < 2
                             ? Layout::replicated(shape)
                             : parse_layout(fields[1], mesh, shape);
-  return {Spec::get(mesh, shape, layout, dtype), parameter};
+  return {Spec::get(mesh, shape, layout, dtype),
+          parameter ? Keep::kStay : Keep::kMove};
 }
 
 // The operator on its inputs and then its gradient, run dry.
@@ -88,7 +89,7 @@ std::vector<DistTensor> make_inputs(const OpQuestion& q) {
   std::vector<DistTensor> tensors;
   for (const OpInput& in : q.inputs) {
     DistTensor t = DistTensor::empty(in.spec);
-    if (in.stationary) t.as_parameter();
+    if (in.keep != Keep::kMove) t.as_parameter();
     if (is_float(in.spec->dtype())) t.set_requires_grad();
     tensors.push_back(std::move(t));
   }
@@ -255,7 +256,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   fmt::print("{} on {}\n", q.op, mesh.to_string());
   for (size_t i = 0; i < q.inputs.size(); ++i)
     fmt::print("  input {}: {}{}\n", i, q.inputs[i].spec->to_string(),
-               q.inputs[i].stationary ? ", a parameter" : "");
+               q.inputs[i].keep == Keep::kMove ? "" : ", a parameter");
   if (!q.attrs.empty()) fmt::print("  arguments: {}\n", q.attrs.to_string());
   for (const Spec* s : a.decision.out)
     fmt::print("  output: {}\n", s->to_string());

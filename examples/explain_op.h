@@ -18,8 +18,8 @@ struct OpQuestion {
   Attrs attrs;
 };
 
-// `ins` are texts "8192x1024:S0,R", with ":parameter" for one that is
-// stationary. `args` like "dim=1,keep=false" replace those of the operator's
+// `ins` are texts "8192x1024:S0,R", with ":parameter" for one that
+// stays. `args` like "dim=1,keep=false" replace those of the operator's
 // own sample. Throws Error when something does not exist or does not fit.
 OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,

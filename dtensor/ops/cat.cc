@@ -26,7 +26,7 @@ class Cat : public IndexOp {
   // that, each keeps what it has, or is cut as that one is, whichever is
   // cheaper. Of the candidates the cheapest wins: what has to be sent now, and
   // the reduction that a partial result puts off. Ties go to fewer steps, then
-  // to the first, with the stationary and the largest first.
+  // to the first, with those that stay and the largest first.
   std::optional<Decision> decide(std::span<const OpInput> in,
                                  const Attrs& attrs) const override {
     const auto dim = static_cast<size_t>(attrs.as<CatArgs>().dim);
@@ -58,7 +58,7 @@ class Cat : public IndexOp {
         const Plan& plan = planner().plan(in[i].spec, needed);
         c.comm_ps += time;
         c.steps += static_cast<int>(plan.steps.size());
-        c.feasible &= !in[i].stationary || !plan.communicates();
+        c.feasible &= allows(in[i].keep, plan);
         segments.push_back(needed->layout().dims[dim]);
         d.in.push_back(needed);
       }

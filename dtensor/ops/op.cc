@@ -20,7 +20,7 @@ struct OpMemory : RankContext::Memory {
   struct Entry {
     const Op* op;
     std::vector<const Spec*> specs;
-    uint64_t stationary;
+    uint64_t keep;  // two bits for each input
     Attrs attrs;
     std::optional<Assignment> assignment;
     std::shared_ptr<const Decision> decision;
@@ -273,12 +273,12 @@ std::shared_ptr<const Decision> decide(const Op& op,
                                        const Attrs& attrs,
                                        const Assignment* assignment) {
   RankContext& ctx = RankContext::current();
-  uint64_t h = hash_pointer(1, &op), stationary = 0;
+  uint64_t h = hash_pointer(1, &op), keep = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     h = hash_pointer(h, inputs[i].spec);
-    if (inputs[i].stationary) stationary |= uint64_t{1} << i;
+    keep = keep << 2 | static_cast<uint64_t>(inputs[i].keep);
   }
-  h = hash_mix(h, stationary);
+  h = hash_mix(h, keep);
   h = hash_mix(h, attrs.hash());
   if (assignment)
     for (const Dim& d : assignment->dims) h = hash_mix(h, d.hash());
@@ -286,8 +286,8 @@ std::shared_ptr<const Decision> decide(const Op& op,
   auto [first, last] = entries.equal_range(h);
   for (auto it = first; it != last; ++it) {
     const OpMemory::Entry& e = it->second;
-    if (e.op != &op || e.stationary != stationary ||
-        e.specs.size() != inputs.size() || !e.attrs.decide_as(attrs) ||
+    if (e.op != &op || e.keep != keep || e.specs.size() != inputs.size() ||
+        !e.attrs.decide_as(attrs) ||
         e.assignment.has_value() != (assignment != nullptr))
       continue;
     bool same = true;
@@ -300,7 +300,7 @@ std::shared_ptr<const Decision> decide(const Op& op,
       decide_anew(ctx, op, inputs, attrs, assignment));
   constexpr size_t kMost = 1 << 16;
   if (entries.size() >= kMost) entries.clear();
-  OpMemory::Entry e{&op, {}, stationary, attrs, std::nullopt, d};
+  OpMemory::Entry e{&op, {}, keep, attrs, std::nullopt, d};
   for (const OpInput& in : inputs) e.specs.push_back(in.spec);
   if (assignment) e.assignment = *assignment;
   entries.emplace(h, std::move(e));
@@ -318,7 +318,8 @@ std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
   OpInput specs[kMost];
   bool record = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    specs[i] = {inputs[i].spec(), inputs[i].stationary()};
+    specs[i] = {inputs[i].spec(),
+                inputs[i].stationary() ? Keep::kStay : Keep::kMove};
     record |= inputs[i].requires_grad();
   }
   auto d = decide(op, {specs, inputs.size()}, attrs, assignment);

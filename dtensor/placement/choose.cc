@@ -38,7 +38,7 @@ Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
 }
 
 // The Dim of factor f over exactly the axes in `mask`: as an operand has it
-// where one does (a stationary one first, then the largest), else that
+// where one does (one that stays first, then the largest), else that
 // operand's leading axes and the others after them in mesh order.
 Dim dim_for(const BoundRule& rule, std::span<const OpInput> inputs,
             const std::vector<size_t>& order, int f, AxisMask mask) {
@@ -144,33 +144,35 @@ std::vector<std::vector<AxisChoice>> axis_choices(
   return per_axis;
 }
 
+// Bytes that a plan takes in a cache, with its key and the map's own.
+size_t footprint(const Plan& p) {
+  return sizeof(Plan) + p.steps.size() * sizeof(Step) + 64;
+}
+
 }  // namespace
 
+bool allows(Keep keep, const Plan& p) {
+  if (keep == Keep::kMove || !p.communicates()) return true;
+  if (keep == Keep::kStay) return false;
+  return std::all_of(p.steps.begin(), p.steps.end(), [](const Step& s) {
+    return !sends(s.kind) || s.kind == StepKind::kAllGather;
+  });
+}
+
 const Plan& Planner::plan(const Spec* from, const Spec* to) {
-  constexpr size_t kMost = 1 << 16;
-  auto it = cache_.find({from, to});
-  if (it != cache_.end()) {
-    ++hits_;
-    return it->second;
-  }
-  ++misses_;
-  if (cache_.size() >= kMost) cache_.clear();
-  return cache_.emplace(Key{from, to}, dtensor::plan(from, to, cost_))
-      .first->second;
+  const Move key{from, to};
+  if (const Plan* known = plans_.find(key)) return *known;
+  Plan made = dtensor::plan(from, to, cost_);
+  const size_t bytes = footprint(made);
+  return plans_.insert(key, std::move(made), bytes);
 }
 
 const Plan& Planner::plan(std::span<const Move> moves) {
-  constexpr size_t kMost = 1 << 10;
   std::vector<Move> key(moves.begin(), moves.end());
-  auto it = lists_.find(key);
-  if (it != lists_.end()) {
-    ++hits_;
-    return it->second;
-  }
-  ++misses_;
-  if (lists_.size() >= kMost) lists_.clear();
+  if (const Plan* known = lists_.find(key)) return *known;
   Plan made = dtensor::plan(moves, cost_);
-  return lists_.emplace(std::move(key), std::move(made)).first->second;
+  const size_t bytes = footprint(made) + moves.size_bytes();
+  return lists_.insert(std::move(key), std::move(made), bytes);
 }
 
 Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
@@ -188,7 +190,7 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
     const Plan& p = planner.plan(have, need);
     c.comm_ps += p.time_ps;
     c.steps += static_cast<int>(p.steps.size());
-    if (inputs[i].stationary && p.communicates()) c.feasible = false;
+    c.feasible &= allows(inputs[i].keep, p);
     bytes += static_cast<double>(need->largest_part_bytes());
   }
   for (size_t o = 0; o < rule.rule().outputs().size(); ++o) {
@@ -226,8 +228,8 @@ std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
   std::vector<size_t> order(inputs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (inputs[a].stationary != inputs[b].stationary)
-      return inputs[a].stationary;
+    const bool stays = inputs[a].keep == Keep::kStay;
+    if (stays != (inputs[b].keep == Keep::kStay)) return stays;
     return numel(inputs[a].spec->shape()) > numel(inputs[b].spec->shape());
   });
   return order;
@@ -257,7 +259,7 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
     std::string listed;
     for (const OpInput& in : inputs)
       listed += (listed.empty() ? "" : ", ") + in.spec->to_string() +
-                (in.stationary ? " (parameter)" : "");
+                (in.keep == Keep::kMove ? "" : " (parameter)");
     fail(op,
          "no way to compute on {} without sending a parameter; redistribute "
          "one of them first",

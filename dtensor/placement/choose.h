@@ -12,15 +12,16 @@
 // order (whole before split, factors in the rule's order). It depends on specs
 // and prices alone, so every rank chooses the same.
 //
-// A stationary input (a parameter) is never sent or gathered: assignments that
-// would are not candidates.
+// An input that stays (a parameter) is never sent or gathered: assignments that
+// would are not candidates. One that is gathered on use is never sent in any
+// other way, and its gather is priced as any other.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/plan.h"
@@ -34,40 +35,45 @@ class Planner {
  public:
   explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}
   const CostTable& cost() const { return cost_; }
-  // The reference stays valid until the cache is full and starts anew.
+  // References stay valid until many other plans have been made (see
+  // bounded_cache.h).
   const Plan& plan(const Spec* from, const Spec* to);
   // Of tensors that move together.
   const Plan& plan(std::span<const Move>);
-  int64_t hits() const { return hits_; }
-  int64_t misses() const { return misses_; }
+  CacheUse plan_use() const { return plans_.use(); }
+  CacheUse list_use() const { return lists_.use(); }
 
  private:
-  struct Key {
-    const Spec *from, *to;
-    bool operator==(const Key&) const = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& k) const {
-      return hash_mix(reinterpret_cast<uint64_t>(k.from),
-                      reinterpret_cast<uint64_t>(k.to));
+  struct MoveHash {
+    size_t operator()(const Move& m) const {
+      return hash_mix(reinterpret_cast<uint64_t>(m.from),
+                      reinterpret_cast<uint64_t>(m.to));
     }
   };
   struct ListHash {
     size_t operator()(const std::vector<Move>& moves) const {
       uint64_t h = moves.size();
-      for (const Move& m : moves) h = hash_mix(h, Hash()({m.from, m.to}));
+      for (const Move& m : moves) h = hash_mix(h, MoveHash()(m));
       return h;
     }
   };
   CostTable cost_;
-  std::unordered_map<Key, Plan, Hash> cache_;
-  std::unordered_map<std::vector<Move>, Plan, ListHash> lists_;
-  int64_t hits_ = 0, misses_ = 0;
+  BoundedCache<Move, Plan, MoveHash> plans_{"plans", cache_limit::kPlanBytes};
+  BoundedCache<std::vector<Move>, Plan, ListHash> lists_{
+      "plans of several tensors", cache_limit::kListPlanBytes};
 };
+
+// May an operator move an input to where it computes?
+enum class Keep : uint8_t {
+  kMove,         // yes
+  kStay,         // no, it may only slice it: a parameter
+  kGatherOnUse,  // it may gather it, and slice: a parameter in parts (FSDP)
+};
+bool allows(Keep, const Plan&);
 
 struct OpInput {
   const Spec* spec;
-  bool stationary = false;
+  Keep keep = Keep::kMove;
 };
 
 // What the price of local work depends on.
@@ -80,12 +86,12 @@ struct Choice {
   std::vector<const Spec*> in, out;
   int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
   int steps = 0;         // redistribution steps before the op
-  bool feasible = true;  // false: a stationary input would have to move
+  bool feasible = true;  // false: an input that stays would have to move
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }
 };
 
-// The inputs, those first that are the last to be moved: parameters, then the
-// largest.
+// The inputs, those first that are the last to be moved: those that stay, then
+// the largest.
 std::vector<size_t> operand_order(std::span<const OpInput>);
 
 // The price and specs of one assignment, made legal.
@@ -93,7 +99,7 @@ Choice price(const BoundRule&, std::span<const OpInput>,
              std::span<const DType> out_dtypes, const OpWork&,
              const Assignment&, Planner&);
 
-// The best one. Throws Error when a stationary input would have to move under
+// The best one. Throws Error when an input that stays would have to move under
 // every assignment.
 Choice choose(const BoundRule&, std::span<const OpInput>,
               std::span<const DType> out_dtypes, const OpWork&, Planner&,

@@ -87,8 +87,11 @@ TEST(OpTest, DecisionsAreRemembered) {
     DistTensor a = numbers({4, 6}, mesh, "S0"), b = numbers({6, 4}, mesh, "R");
     OpInput in[] = {{a.spec()}, {b.spec()}};
     EXPECT_EQ(decide(matmul_op(), in), decide(matmul_op(), in));
-    OpInput stationary[] = {{a.spec()}, {b.spec(), true}};
-    EXPECT_NE(decide(matmul_op(), in), decide(matmul_op(), stationary));
+    OpInput stays[] = {{a.spec()}, {b.spec(), Keep::kStay}};
+    OpInput gathers[] = {{a.spec()}, {b.spec(), Keep::kGatherOnUse}};
+    EXPECT_NE(decide(matmul_op(), in), decide(matmul_op(), stays));
+    EXPECT_NE(decide(matmul_op(), in), decide(matmul_op(), gathers));
+    EXPECT_NE(decide(matmul_op(), stays), decide(matmul_op(), gathers));
   });
 }
 

@@ -18,14 +18,17 @@ constexpr const char* kMatmul = "mk,kn->mn | linear 0; linear 1";
 constexpr const char* kAdd = "...,...->... | linear 0,1";
 constexpr const char* kMul = "...,...->... | linear 0; linear 1";
 
-// "8192x1024:S0,R", a parameter when it ends in '!'.
+// "8192x1024:S0,R", a parameter when it ends in '!', one that is gathered where
+// it is used when it ends in '*'.
 OpInput input(const Mesh& mesh, std::string_view text) {
-  bool stationary = text.back() == '!';
-  if (stationary) text.remove_suffix(1);
+  Keep keep = text.back() == '!'   ? Keep::kStay
+              : text.back() == '*' ? Keep::kGatherOnUse
+                                   : Keep::kMove;
+  if (keep != Keep::kMove) text.remove_suffix(1);
   size_t colon = text.find(':');
   Shape shape = parse_shape(text.substr(0, colon), "test");
   Layout l = parse_layout(text.substr(colon + 1), mesh, shape);
-  return {Spec::get(mesh, shape, l, DType::kF32), stationary};
+  return {Spec::get(mesh, shape, l, DType::kF32), keep};
 }
 
 struct Case {
@@ -102,7 +105,7 @@ TEST(Choose, GradientOfAColumnParallelWeightStaysWithTheWeight) {
   EXPECT_EQ(best.out[0]->to_string(), "f32[1024, 4096](P,S1)");
 }
 
-TEST(Choose, StationaryInputsNeverMove) {
+TEST(Choose, ParametersNeverMove) {
   std::vector<std::string> layouts;
   for (const char* a : {"R", "S0", "S1", "P"})
     for (const char* b : {"R", "S0", "S1", "P"})
@@ -126,6 +129,33 @@ TEST(Choose, StationaryInputsNeverMove) {
     }
   EXPECT_EQ(refused, 0) << "matmul can take any layout of its weight";
   EXPECT_EQ(taken, 256);
+}
+
+TEST(Choose, GatherOnUseGathersAndNothingElse) {
+  // FSDP: many tokens, so that gathering the weight is the cheapest.
+  Case c(kMatmul, "dp=4", {"65536x64:S0", "64x64:S0*"});
+  Choice best = c.choose();
+  EXPECT_EQ(c.text(best), "m: dp");
+  EXPECT_TRUE(best.in[1]->is_replicated());
+  const Plan& gather = c.planner.plan(c.in[1].spec, best.in[1]);
+  EXPECT_EQ(best.comm_ps, gather.time_ps);
+  EXPECT_GT(best.comm_ps, 0);
+  // A parameter that stays makes the tokens move instead.
+  Case stays(kMatmul, "dp=4", {"65536x64:S0", "64x64:S0!"});
+  EXPECT_EQ(stays.text(stays.choose()), "k: dp");
+  // It is never sent in another way, though that were cheaper: here w is to be
+  // split by columns.
+  Case across(kMatmul, "tp=4", {"8x4096:R", "4096x4096:S0*"});
+  for (const Choice& choice : across.all()) {
+    const Plan& plan = across.planner.plan(across.in[1].spec, choice.in[1]);
+    if (!choice.feasible) {
+      EXPECT_EQ(plan.steps.back().kind, StepKind::kAllToAll);
+      continue;
+    }
+    for (const Step& s : plan.steps)
+      EXPECT_TRUE(!sends(s.kind) || s.kind == StepKind::kAllGather)
+          << to_string(s);
+  }
 }
 
 TEST(Choose, RefusesWhenAParameterWouldHaveToMove) {
@@ -399,10 +429,10 @@ TEST(Planner, RemembersPlans) {
   Planner p;
   const Plan* first = &p.plan(a.spec, b.spec);
   EXPECT_EQ(&p.plan(a.spec, b.spec), first);
-  EXPECT_EQ(p.hits(), 1);
-  EXPECT_EQ(p.misses(), 1);
+  EXPECT_EQ(p.plan_use().hits, 1);
+  EXPECT_EQ(p.plan_use().misses, 1);
   EXPECT_EQ(p.plan(b.spec, a.spec).bytes, 0);
-  EXPECT_EQ(p.misses(), 2);
+  EXPECT_EQ(p.plan_use().misses, 2);
   // A list is a plan of its own, in this order.
   const Move moves[] = {{a.spec, b.spec}, {b.spec, a.spec}};
   const Move turned[] = {moves[1], moves[0]};
@@ -410,8 +440,22 @@ TEST(Planner, RemembersPlans) {
   EXPECT_EQ(list->bytes, first->bytes);
   EXPECT_EQ(&p.plan(moves), list);
   EXPECT_NE(&p.plan(turned), list);
-  EXPECT_EQ(p.misses(), 4);
-  EXPECT_EQ(p.hits(), 2);
+  EXPECT_EQ(p.list_use().misses, 2);
+  EXPECT_EQ(p.list_use().hits, 1);
+}
+
+// Ever new shapes, as a server sees them: what the planner holds is bounded.
+TEST(Planner, HoldsABoundedNumberOfPlans) {
+  Mesh mesh = Mesh::parse("2x2");
+  Planner p;
+  for (int64_t n = 1; n <= 30000; ++n) {
+    const std::string shape = std::to_string(n) + ":";
+    p.plan(input(mesh, shape + "S0,R").spec, input(mesh, shape + "R,S0").spec);
+  }
+  CacheUse use = p.plan_use();
+  EXPECT_EQ(use.misses, 30000);
+  EXPECT_LE(use.weight, use.limit);
+  EXPECT_LT(use.entries, 30000u);
 }
 
 }  // namespace
