@@ -1,0 +1,16 @@
+#include "tests/conformance/calls.h"
+
+namespace dtensor::conformance {
+
+CallTable all_calls() {
+  CallTable table;
+  add_pointwise_calls(table);
+  add_binary_calls(table);
+  add_shape_calls(table);
+  add_sum_calls(table);
+  add_layer_calls(table);
+  add_making_calls(table);
+  return table;
+}
+
+}  // namespace dtensor::conformance

@@ -1,0 +1,18 @@
+// What the library's public functions are called in torch.
+#pragma once
+#include "tests/conformance/arguments.h"
+
+namespace dtensor::conformance {
+
+// Every operator of torch that the library has. An entry only says which
+// public function it is and which argument goes where.
+CallTable all_calls();
+
+void add_pointwise_calls(CallTable&);
+void add_binary_calls(CallTable&);
+void add_shape_calls(CallTable&);
+void add_sum_calls(CallTable&);
+void add_layer_calls(CallTable&);
+void add_making_calls(CallTable&);
+
+}  // namespace dtensor::conformance
