@@ -1,0 +1,295 @@
+// Operators against cases with a known answer, on one rank and on meshes.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/program.h"
+#include "tests/conformance/calls.h"
+#include "tests/conformance/cases.h"
+#include "tests/conformance/walk.h"
+
+namespace dtensor::conformance {
+namespace {
+
+struct Flags {
+  std::string folder, json;
+  std::vector<std::string> ops, meshes;
+  int64_t tier = 0, layouts = 12;
+  uint64_t seed = 0;
+  bool no_grad = false, strict = false, verbose = false;
+};
+
+struct Row {
+  int64_t cases = 0, skipped = 0, layouts = 0, passed = 0, failed = 0,
+          native = 0, refused = 0;
+};
+
+// What became of a case, over all of its attempts.
+struct Verdict {
+  bool failed = false;
+  std::string not_here;
+};
+
+std::vector<std::string> split(const std::vector<std::string>& lists) {
+  std::vector<std::string> all;
+  for (const std::string& list : lists)
+    for (size_t at = 0; at <= list.size();) {
+      size_t end = std::min(list.find(',', at), list.size());
+      if (end > at) all.push_back(list.substr(at, end - at));
+      at = end + 1;
+    }
+  return all;
+}
+
+class Report {
+ public:
+  explicit Report(const Flags& flags) : flags_(flags) {}
+
+  void skip(const Case& c, const std::string& why) {
+    Row& row = rows_[c.op];
+    ++row.cases;
+    ++row.skipped;
+    why_[c.op].insert(why);
+  }
+  void expect(const Case& c) {
+    ++rows_[c.op].cases;
+    verdicts_[&c];
+  }
+  void add(const std::vector<Attempt>& attempts) {
+    for (const Attempt& a : attempts) {
+      Row& row = rows_[a.of->op];
+      Verdict& verdict = verdicts_[a.of];
+      if (!a.not_here.empty()) {
+        verdict.not_here = a.not_here;
+        continue;
+      }
+      ++row.layouts;
+      row.refused += a.refused;
+      row.native += a.native && !a.refused && a.failure.empty();
+      if (a.failure.empty()) continue;
+      verdict.failed = true;
+      fail_layouts_.push_back(a);
+      if (++shown_[a.of->id] <= (flags_.verbose ? 1000 : 1))
+        std::printf("FAILED %s on %s with %s: %s\n", a.of->id.c_str(),
+                    a.mesh.to_string().c_str(),
+                    fmt::format("{}", fmt::join(a.layouts, " ")).c_str(),
+                    a.failure.c_str());
+    }
+    std::fflush(stdout);
+  }
+  bool skipped(const Case& c) const {
+    auto it = verdicts_.find(&c);
+    return it != verdicts_.end() && !it->second.not_here.empty();
+  }
+
+  // Prints the table and writes --json; the exit code.
+  int finish(const std::vector<Mesh>& meshes) {
+    for (const auto& [c, verdict] : verdicts_) {
+      Row& row = rows_[c->op];
+      if (verdict.failed) {
+        ++row.failed;
+      } else if (!verdict.not_here.empty()) {
+        ++row.skipped;
+        why_[c->op].insert(verdict.not_here + " (" + c->id + ")");
+      } else {
+        ++row.passed;
+      }
+    }
+    Row sum;
+    std::printf("%-32s %6s %8s %7s %7s %7s%s\n", "operator", "cases", "layouts",
+                "passed", "failed", "native", flags_.strict ? " refused" : "");
+    for (const auto& [op, row] : rows_) {
+      sum.passed += row.passed;
+      sum.failed += row.failed;
+      sum.skipped += row.skipped;
+      sum.layouts += row.layouts;
+      sum.native += row.native;
+      if (row.skipped == row.cases && !flags_.verbose) continue;
+      std::printf("%-32s %6ld %8ld %7ld %7ld %7ld", op.c_str(), row.cases,
+                  row.layouts, row.passed, row.failed, row.native);
+      if (flags_.strict) std::printf(" %7ld", row.refused);
+      std::printf("\n");
+    }
+    if (sum.skipped > 0) print_skipped();
+    std::printf("%ld layouts, %ld of them native\n", sum.layouts, sum.native);
+    if (!flags_.json.empty()) write_json(meshes, sum);
+    std::printf("%ld passed, %ld failed, %ld skipped\n", sum.passed, sum.failed,
+                sum.skipped);
+    return sum.failed > 0 ? 1 : 0;
+  }
+
+ private:
+  void print_skipped() const {
+    size_t ops = 0, forms = 0;
+    for (const auto& [op, reasons] : why_)
+      (rows_.at(op).skipped == rows_.at(op).cases ? ops : forms) += 1;
+    std::printf(
+        "skipped: %zu operators that the library does not have, and forms of "
+        "%zu others%s\n",
+        ops, forms, flags_.verbose ? ":" : " (--verbose names them)");
+    if (!flags_.verbose) return;
+    for (const auto& [op, reasons] : why_)
+      for (const std::string& why : reasons)
+        std::printf("  %s: %s\n", op.c_str(), why.c_str());
+  }
+
+  void write_json(const std::vector<Mesh>& meshes, const Row& sum) const {
+    nlohmann::ordered_json out;
+    for (const Mesh& m : meshes) out["meshes"].push_back(m.to_string());
+    out["seed"] = flags_.seed;
+    out["layouts_per_case_and_mesh"] = flags_.layouts;
+    out["operators"] = nlohmann::ordered_json::array();
+    for (const auto& [op, row] : rows_)
+      out["operators"].push_back({{"operator", op},
+                                  {"cases", row.cases},
+                                  {"layouts", row.layouts},
+                                  {"passed", row.passed},
+                                  {"failed", row.failed},
+                                  {"skipped", row.skipped},
+                                  {"native", row.native},
+                                  {"refused", row.refused}});
+    out["failures"] = nlohmann::ordered_json::array();
+    for (const Attempt& a : fail_layouts_)
+      out["failures"].push_back({{"id", a.of->id},
+                                 {"mesh", a.mesh.to_string()},
+                                 {"layouts", a.layouts},
+                                 {"largest_error", a.worst},
+                                 {"what", a.failure}});
+    out["passed"] = sum.passed;
+    out["failed"] = sum.failed;
+    out["skipped"] = sum.skipped;
+    std::ofstream file(caller_path(flags_.json));
+    file << out.dump(1) << "\n";
+    DT_CHECK(file.good(), "conformance", "cannot write {}; name another file",
+             flags_.json);
+  }
+
+  const Flags& flags_;
+  std::map<std::string, Row> rows_;
+  std::map<const Case*, Verdict> verdicts_;
+  std::map<std::string, std::set<std::string>> why_;
+  std::map<std::string, int> shown_;
+  std::vector<Attempt> fail_layouts_;
+};
+
+std::string not_known(const Cases& cases, const Case& c) {
+  for (const auto* names : {&c.inputs, &c.outputs})
+    for (const std::string& name : *names)
+      if (!cases.known(name)) return "a type that the library does not have";
+  return "";
+}
+
+int conform(const Flags& flags) {
+  const Cases cases(caller_path(flags.folder));
+  const CallTable table = all_calls();
+  std::set<std::string> ops, known;
+  for (const Case& c : cases.all()) known.insert(c.op);
+  for (const std::string& op : split(flags.ops)) {
+    DT_CHECK(known.contains(op), "--ops",
+             "no case is of \"{}\"; name operators as torch does, such as "
+             "nn.functional.gelu",
+             op);
+    ops.insert(op);
+  }
+  std::vector<Mesh> meshes{Mesh({{"ranks", 1}})};
+  for (const std::string& text : split(flags.meshes)) {
+    const Mesh mesh = Mesh::parse(text);
+    // A case always runs on one rank first.
+    if (mesh.num_ranks() > 1 || mesh.num_axes() > 1) meshes.push_back(mesh);
+  }
+
+  Report report(flags);
+  std::vector<const Case*> chosen;
+  for (const Case& c : cases.all()) {
+    if (!ops.empty() && !ops.contains(c.op)) continue;
+    if (flags.tier != 0 && c.tier != flags.tier) continue;
+    if (!table.contains(c.op)) {
+      report.skip(c, "not in the library");
+    } else if (const auto why = not_known(cases, c); !why.empty()) {
+      report.skip(c, why + " (" + c.id + ")");
+    } else {
+      report.expect(c);
+      chosen.push_back(&c);
+    }
+  }
+  for (const Mesh& mesh : meshes) {
+    std::vector<Attempt> attempts;
+    for (const Case* c : chosen)
+      if (!report.skipped(*c))
+        for (auto& layouts :
+             combinations(cases, *c, mesh, flags.layouts, flags.seed)) {
+          Attempt a;
+          a.of = c;
+          a.call = &table.find(c->op)->second;
+          a.mesh = mesh;
+          a.layouts = std::move(layouts);
+          attempts.push_back(std::move(a));
+        }
+    size_t told = 0;
+    walk(cases, attempts, {!flags.no_grad, flags.strict}, [&](size_t done) {
+      const size_t tenth = done * 10 / attempts.size();
+      if (tenth == told) return;
+      told = tenth;
+      std::fprintf(stderr, "%s: %zu of %zu layouts\n", mesh.to_string().c_str(),
+                   done, attempts.size());
+    });
+    report.add(attempts);
+  }
+  return report.finish(meshes);
+}
+
+int parse_and_run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "Runs the library's operators on cases with a known answer: on one rank, "
+      "then on meshes of thread ranks in many layouts of the inputs, values "
+      "and gradients. Ends with \"N passed, N failed, N skipped\" in cases "
+      "(skipped: an operator, or a form of one, that the library does not "
+      "have); exits with 1 when any failed, with 2 on bad input.");
+  app.add_option("folder", flags.folder,
+                 "with cases.jsonl and tensors.safetensors")
+      ->required();
+  app.add_option("--ops", flags.ops, "only these operators: a,b");
+  app.add_option("--tier", flags.tier, "only those of this tier: 1 or 2")
+      ->check(CLI::IsMember({1, 2}));
+  app.add_option("--mesh", flags.meshes,
+                 "2x2,3 (default: 2,3,4,2x2,2x3,2x2x2); every case runs on one "
+                 "rank, too");
+  app.add_option("--layouts", flags.layouts,
+                 "at most so many layouts per case and mesh (default 12)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app.add_option("--seed", flags.seed, "of the draw of layouts (default 0)");
+  app.add_flag("--no-grad", flags.no_grad, "values alone");
+  app.add_flag("--strict", flags.strict,
+               "forward under ExplicitOnly: an operator that has to "
+               "communicate may refuse, which is counted apart");
+  app.add_option("--json", flags.json, "writes the result to this file");
+  app.add_flag("--verbose", flags.verbose,
+               "every failing layout, and what was skipped, by name");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (flags.meshes.empty()) flags.meshes = {"2,3,4,2x2,2x3,2x2x2"};
+  return conform(flags);
+}
+
+}  // namespace
+}  // namespace dtensor::conformance
+
+int main(int argc, char** argv) {
+  try {
+    return dtensor::conformance::parse_and_run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  }
+}
