@@ -43,7 +43,7 @@ std::vector<DistTensor> grad(const DistTensor& output,
             ? cotangent_spec(in.spec(), grads[i].spec())
             : Spec::get(in.mesh(), in.shape(), settled, grads[i].dtype()));
   }
-  return redistribute(std::move(grads), specs);
+  return relayout(std::move(grads), specs);
 }
 
 }  // namespace dtensor

@@ -332,7 +332,7 @@ std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
   Compute c{op, attrs, *d, {}, {}, ctx};
   c.in.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ready.push_back(redistribute(inputs[i], d->in[i]));
+    ready.push_back(relayout(inputs[i], d->in[i]));
     c.in.push_back(ready.back().impl()->part());
   }
   c.out.resize(d->out.size());

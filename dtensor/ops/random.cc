@@ -5,6 +5,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -36,7 +37,7 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   whole.partials.clear();
   DistTensor x = DistTensor::empty(spec->with(whole));
   if (!RankContext::current().dry_run && x.here()) fn(x.local(), x.region());
-  return x.redistribute(spec);
+  return relayout(x, spec);
 }
 
 DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,

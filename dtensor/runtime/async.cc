@@ -56,6 +56,7 @@ class AsyncMove final : public Pending, public StorageReader {
     std::lock_guard lock(mutex_);
     if (waited_for_) rank_hub_->set_idle(ctx.world_rank, false);
     result_ = std::move(result);
+    if (result_.defined()) version_ = result_.storage()->version();
     error_ = error;
     events_ = std::move(ctx.events);
     done_ = true;
@@ -85,6 +86,8 @@ class AsyncMove final : public Pending, public StorageReader {
     came_.wait(lock, [&] { return done_; });
   }
 
+  uint64_t version() const override { return version_; }
+
   // Reads what this one makes.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
   // What nobody has been told of.
@@ -107,6 +110,7 @@ class AsyncMove final : public Pending, public StorageReader {
   bool done_ = false, waited_for_ = false;
   // Written before done_ is set, not after.
   Tensor result_;
+  uint64_t version_ = 0;
   std::exception_ptr error_;
   std::vector<CommEvent> events_;
 };

@@ -20,6 +20,8 @@ class Pending {
   // The part, when it is there; throws what making it threw, each time. By the
   // rank's own thread.
   virtual const Tensor& wait() = 0;
+  // Of the part's storage when it was made. REQUIRES: wait() has returned.
+  virtual uint64_t version() const = 0;
 };
 
 // Begins the move of a part (undefined where this rank is not in the source's

@@ -142,6 +142,7 @@ const Tensor& DistTensor::Impl::part() {
   if (pending) [[unlikely]] {
     // What fails once fails again.
     local = pending->wait();
+    made_version = pending->version();
     pending = nullptr;
   }
   return local;
@@ -150,6 +151,12 @@ const Tensor& DistTensor::Impl::part() {
 uint64_t DistTensor::Impl::version() {
   return part().defined() ? local.storage()->version() : 0;
 }
+
+void DistTensor::Impl::note_version() {
+  if (!pending && local.defined()) made_version = local.storage()->version();
+}
+
+bool DistTensor::Impl::untouched() { return version() == made_version; }
 
 const Tensor& DistTensor::local() const {
   DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
@@ -248,6 +255,7 @@ DistTensor DistTensor::detach() const {
   impl->local = impl_->local;
   impl->pending = impl_->pending;
   impl->stationary = impl_->stationary;
+  impl->made_version = impl_->made_version;
   return DistTensor(std::move(impl));
 }
 

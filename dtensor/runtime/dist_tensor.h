@@ -110,7 +110,10 @@ class DistTensor {
 
   // The same value in another layout, of another mesh of the same run with
   // `to`; the two may overlap. Collective unless nothing has to be sent: over
-  // the ranks of both meshes, of which others only learn the spec.
+  // the ranks of both meshes, of which others only learn the spec. The result
+  // shares no memory with this tensor, nor with another result: each may be
+  // written to, and become a parameter, by itself. (What was sent once is not
+  // sent again for the same layout while neither is written to.)
   //
   // Differentiable: the cotangent goes to the layout that a cotangent of the
   // source has: split as the source is, whole where that is whole or partial,
@@ -184,6 +187,11 @@ struct DistTensor::Impl {
   // `local`, as soon as it is there; undefined where there is none.
   const Tensor& part();
   uint64_t version();
+  // Of a copy: remembers the version that it was made with; was it written to
+  // since?
+  void note_version();
+  bool untouched();
+  uint64_t made_version = 0;
 };
 
 }  // namespace dtensor

@@ -12,6 +12,12 @@
 namespace dtensor {
 namespace {
 
+struct How {
+  bool lazy = true, async = false;
+  std::optional<DType> backward_dtype = {};
+  bool own = false;  // shares no memory with x, nor with another result
+};
+DistTensor move(const DistTensor& x, const Spec* to, const How& how);
 // x as another type, for which the gradient converts back.
 DistTensor convert(const DistTensor& x, DType dtype);
 
@@ -61,10 +67,9 @@ class MoveNode : public Node {
       : from_(from), dtype_(dtype) {}
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
                                    std::span<const bool>) override {
-    RedistributeOptions options;
-    options.forward_dtype = dtype_;
     const DistTensor& g = cotangents[0];
-    return {convert(redistribute(g, cotangent_spec(from_, g.spec()), options),
+    const Spec* to = cotangent_spec(from_, g.spec());
+    return {convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
                     from_->dtype())};
   }
   std::string_view name() const override { return "redistribute"; }
@@ -93,18 +98,23 @@ std::string text_of(const Spec* from, const Spec* to) {
   return from->to_string() + " -> " + to->to_string();
 }
 
-// The copies that are still what the tensor is.
+// The copies in that layout which are still what the tensor is: neither it nor
+// they were written to since. Waits for those of them that are under way.
 std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
-                                            uint64_t version) {
-  std::erase_if(impl.copies,
-                [&](const auto& c) { return c.version != version; });
+                                            uint64_t version, const Spec* to) {
+  std::erase_if(impl.copies, [&](const auto& c) {
+    return c.version != version ||
+           (c.spec == to && !c.tensor.impl()->untouched());
+  });
   return impl.copies;
 }
 
-struct How {
-  bool lazy = true, async = false;
-  std::optional<DType> backward_dtype;
-};
+// The part in memory that nothing else uses, without gaps.
+Tensor own_part(const Tensor& part, const Tensor& source) {
+  if (!part.defined()) return part;
+  const bool shares = source.defined() && part.storage() == source.storage();
+  return shares ? part.clone() : part.to_contiguous();
+}
 
 // x, of which y has the part that is wanted, or will have it.
 DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
@@ -122,26 +132,33 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
 DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   const Spec* from = x.spec();
   const bool wants_grad = grad_enabled() && x.requires_grad();
-  if (from == to && (how.lazy || !wants_grad)) return x;
+  if (from == to && !how.own && (how.lazy || !wants_grad)) return x;
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  DistTensor y;
+  auto made = std::make_shared<DistTensor::Impl>();
+  made->spec = to;
+  made->run = ctx.run_id;
   // What x will be is not known yet, nor then what was made of it.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
+  bool found = false, sent = false;
   if (!waits) {
-    for (const auto& c : copies(impl, version)) {
+    for (const auto& c : copies(impl, version, to)) {
       if (c.spec != to) continue;
-      if (c.tensor.requires_grad() == wants_grad &&
+      if (!how.own && c.tensor.requires_grad() == wants_grad &&
           (!wants_grad ||
            (c.lazy == how.lazy && c.backward_dtype == how.backward_dtype)))
         return c.tensor;
-      y = c.tensor.detach();
+      const DistTensor::Impl& copy = *c.tensor.impl();
+      made->local = how.own ? own_part(copy.local, copy.local) : copy.local;
+      found = true;
+      break;
     }
   }
-  bool sent = false;
-  if (!y.defined()) {
+  if (!found && from == to) {
+    made->local = how.own ? own_part(impl.part(), impl.part()) : impl.part();
+  } else if (!found) {
     if (from->mesh() != to->mesh()) {
       check_fits(ctx, from->mesh());
       check_fits(ctx, to->mesh());
@@ -158,9 +175,6 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     const Plan& plan = plan_of(*e);
     sent = plan.communicates();
     if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
-    auto made = std::make_shared<DistTensor::Impl>();
-    made->spec = to;
-    made->run = ctx.run_id;
     if (how.async && sent && !ctx.dry_run) {
       made->pending = begin_move(ctx, m, impl.local, impl.pending);
     } else {
@@ -168,19 +182,28 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
                                   ctx.op.empty() ? "redistribute" : ctx.op);
       Tensor part = converted(impl.part(), to->dtype());
       execute(ctx, *e, {&part, 1});
-      made->local = std::move(part);
+      made->local = how.own ? own_part(part, impl.part()) : std::move(part);
     }
-    y = DistTensor(std::move(made));
   }
-  if (x.stationary()) y.impl()->stationary = !sent;
-  y = finished(x, std::move(y), how);
-  // A parameter that is moved on purpose is not kept twice.
-  if (!x.stationary() && !waits)
+  made->note_version();
+  if (x.stationary()) made->stationary = !sent;
+  const DistTensor y = finished(x, DistTensor(std::move(made)), how);
+  // A parameter that is moved on purpose is not kept twice. What only this
+  // rank's memory was needed for is made again as fast as it is found.
+  if (x.stationary() || waits) return y;
+  if (!how.own)
     impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
+  else if (sent)
+    impl.copies.push_back({to, version, y.detach(), true, std::nullopt});
   return y;
 }
 
 }  // namespace
+
+DistTensor alias(const DistTensor& x) {
+  DistTensor y = x.detach();
+  return finished(x, std::move(y), {});
+}
 
 Tensor converted(const Tensor& t, DType dtype) {
   if (!t.defined() || t.dtype() == dtype) return t;
@@ -218,7 +241,7 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
   return part;
 }
 
-DistTensor redistribute(const DistTensor& x, const Spec* to) {
+DistTensor relayout(const DistTensor& x, const Spec* to) {
   return move(x, to, {});
 }
 
@@ -232,11 +255,11 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
            "a cotangent of type {}; write DType::kF32, kF64 or kBF16",
            name(*o.backward_dtype));
   if (o.forward_dtype) to = to->with(*o.forward_dtype);
-  return move(x, to, {false, async, o.backward_dtype});
+  return move(x, to, {false, async, o.backward_dtype, true});
 }
 
-std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
-                                     std::span<const Spec* const> to) {
+std::vector<DistTensor> relayout(std::vector<DistTensor> x,
+                                 std::span<const Spec* const> to) {
   RankContext& ctx = RankContext::current();
   DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
            x.size(), to.size());
@@ -291,6 +314,7 @@ std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
       made->spec = to[i];
       made->run = ctx.run_id;
       made->local = std::move(b.parts[k]);
+      made->note_version();
       y[i] = finished(x[i], DistTensor(std::move(made)), {});
     }
   }

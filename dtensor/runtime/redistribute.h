@@ -19,21 +19,25 @@ namespace dtensor {
 Tensor redistribute_local(const Tensor& local, const Spec* from,
                           const Spec* to);
 
-// What a user asks for: see DistTensor::redistribute() and
-// redistribute_async().
+// What a user asks for, in memory of its own: see DistTensor::redistribute()
+// and redistribute_async().
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions&, bool async = false);
 
-// What an operator needs: the same value, whose cotangent passes as it comes,
-// since whoever consumes it moves it as it needs. Reuses a copy that an earlier
-// call made, as the one above does.
-DistTensor redistribute(const DistTensor& x, const Spec* to);
+// What an operator needs, to be read: the same value, whose cotangent passes as
+// it comes, since whoever consumes it moves it as it needs. x itself, a window
+// on it or a copy that an earlier call made, where there is one.
+DistTensor relayout(const DistTensor& x, const Spec* to);
 
 // Several at once: those of one mesh are planned together, and what they send
 // in steps of one kind over the same axes is one collective. Parts that nobody
 // else holds may be overwritten: whoever needs an x keeps a copy.
-std::vector<DistTensor> redistribute(std::vector<DistTensor> x,
-                                     std::span<const Spec* const> to);
+std::vector<DistTensor> relayout(std::vector<DistTensor> x,
+                                 std::span<const Spec* const> to);
+
+// x as a view that changes nothing: the same memory in a handle of its own, so
+// that a gradient of it counts what was made of it alone.
+DistTensor alias(const DistTensor& x);
 
 // The layout of a cotangent `g` of a tensor with spec `x` where it is to stay:
 // split as x is, whole elsewhere; sums and averages stay partial where x is

@@ -267,7 +267,7 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
              [&] { x.redistribute_async(to, "S0"); },
              [&] {
                const Spec* whole = x.spec()->with(Layout::replicated({4}));
-               redistribute({x}, {&whole, 1});
+               relayout({x}, {&whole, 1});
              }})
       refused +=
           error_of(fn) ==
