@@ -7,6 +7,7 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -142,7 +143,7 @@ std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& pieces, int dim) {
   DT_CHECK(!pieces.empty(), "cat", "there is nothing to put together");
-  if (pieces.size() == 1) return pieces[0];
+  if (pieces.size() == 1) return alias(pieces[0]);
   int d = normalize_dim(dim, pieces[0].ndim(), "cat");
   if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, CatArgs{d});
   std::vector<DistTensor> fewer;

@@ -8,6 +8,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -522,7 +523,7 @@ DistTensor expand(const DistTensor& x, const Shape& shape) {
     same &= n == shape[d];
     in += n == shape[d] ? out[static_cast<size_t>(d)] : '1';
   }
-  if (same) return x;
+  if (same) return alias(x);
   // The rule's factor order is that of first appearance.
   return contract(known_rule(in + "->" + out), {&x, 1}, sizes, nullptr,
                   "expand");

@@ -12,6 +12,9 @@ std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
                              const GradOptions& options) {
   RankContext& ctx = RankContext::current();
+  DT_CHECK(output.requires_grad(), "grad",
+           "{} does not depend on anything that wants a gradient",
+           output.spec()->to_string());
   DistTensor cotangent = options.cotangent;
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
@@ -22,9 +25,19 @@ std::vector<DistTensor> grad(const DistTensor& output,
   DT_CHECK(cotangent.shape() == output.shape(), "grad",
            "a cotangent of shape {} does not fit {}",
            to_string(cotangent.shape()), output.spec()->to_string());
-  DT_CHECK(output.requires_grad(), "grad",
-           "{} does not depend on anything that wants a gradient",
-           output.spec()->to_string());
+  DT_CHECK(cotangent.mesh() == output.mesh(), "grad",
+           "the cotangent {} lies on mesh {} and its output {} on {}; write "
+           "cotangent.redistribute(output.mesh(), \"R\")",
+           cotangent.spec()->to_string(), cotangent.mesh().to_string(),
+           output.spec()->to_string(), output.mesh().to_string());
+  DT_CHECK(is_float(cotangent.dtype()), "grad",
+           "a cotangent of type {}; cast() it to {}", name(cotangent.dtype()),
+           name(output.dtype()));
+  {
+    Scoped<bool> record(ctx.grad_enabled, options.create_graph);
+    Scoped<std::string> phase(ctx.phase, "backward");
+    cotangent = cast(cotangent, output.dtype());
+  }
   std::vector<DistTensor> grads = backward_pass(
       {&output, 1}, {&cotangent, 1}, inputs, options.create_graph,
       [](const DistTensor& a, const DistTensor& b) { return add(a, b); });

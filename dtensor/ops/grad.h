@@ -12,7 +12,9 @@ struct GradOptions {
   // Leave gradients partial (several micro-batches add to them, then one
   // redistribute settles them) instead of in their inputs' layouts.
   bool keep_partial = false;
-  // Cotangent of the output; 1 when undefined (the output is then a scalar).
+  // Cotangent of the output, of its shape and mesh, in any layout; one of
+  // another float type is converted to the output's, as in torch. 1 when
+  // undefined (the output is then a scalar).
   DistTensor cotangent = {};
 };
 

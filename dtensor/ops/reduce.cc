@@ -7,6 +7,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -92,7 +93,7 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
         x.spec()->to_string(), max ? "maximum" : "minimum");
     kept[d] = 1;
   }
-  if (args.dims.empty()) return x;
+  if (args.dims.empty()) return alias(x);
   DistTensor y = apply1(op, {&x, 1}, args);
   return keepdim ? reshape(y, kept) : y;
 }

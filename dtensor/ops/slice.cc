@@ -6,6 +6,7 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -213,7 +214,7 @@ std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
 // As slice(), of indices that are there.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
-  if (lo == 0 && hi == x.size(dim) && step == 1) return x;
+  if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
   return apply1(slice_op(), {&x, 1}, SliceArgs{dim, lo, hi, step});
 }
 

@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/index_op.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -251,7 +252,7 @@ std::vector<const Op*> view_ops() {
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);
   Shape s = resolve_shape(x, shape, op.name());
-  return s == x.shape() ? x : apply1(op, {&x, 1}, ViewArgs{s});
+  return s == x.shape() ? alias(x) : apply1(op, {&x, 1}, ViewArgs{s});
 }
 
 DistTensor view(const DistTensor& x, const Shape& shape) {
@@ -276,7 +277,7 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
     identity &= at == args.order.size();
     args.order.push_back(at);
   }
-  return identity ? x : apply1(permute_op(), {&x, 1}, args);
+  return identity ? alias(x) : apply1(permute_op(), {&x, 1}, args);
 }
 
 DistTensor transpose(const DistTensor& x, int a, int b) {
