@@ -101,14 +101,22 @@ DistTensor DistTensor::empty(const Spec* spec) {
 DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
                                   const Placements& placements,
                                   const Shape& global_shape) {
-  DType t = local.dtype();
-  return wrap(
-      std::move(local),
-      Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape), t));
+  DT_CHECK(
+      local.defined(), "from_local",
+      "the part is an undefined Tensor; write Tensor::empty(shape, dtype), "
+      "with the type also where this rank is not in mesh {}",
+      mesh.to_string());
+  const Spec* spec =
+      Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape),
+                local.dtype());
+  if (!RankContext::current().coordinate_or_null(mesh)) local = Tensor();
+  return wrap(std::move(local), spec);
 }
 
 DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
                                    const Placements& placements) {
+  DT_CHECK(global.defined(), "from_global",
+           "the value is an undefined Tensor; every rank gives it whole");
   const Spec* to =
       Spec::get(mesh, global.shape(), placements.resolve(mesh, global.shape()),
                 global.dtype());
@@ -203,22 +211,50 @@ Tensor DistTensor::full() const {
       .to_contiguous();
 }
 
-double DistTensor::item() const {
+namespace {
+
+bool integral(DType t) { return t == DType::kI32 || t == DType::kI64; }
+
+}  // namespace
+
+template <class T>
+T DistTensor::item() const {
   DT_CHECK(numel(shape()) == 1, "item", "{} has {} elements, not one",
            spec()->to_string(), numel(shape()));
   check_here(*this, "item");
-  Tensor t = full();
-  return RankContext::current().dry_run ? 0 : t.at(0);
+  const Tensor t = full();
+  if (RankContext::current().dry_run) return {};
+  if (!integral(dtype())) return static_cast<T>(t.at(0));
+  const int64_t value = t.integer_at(0);
+  const T item = static_cast<T>(value);
+  bool exact = true;
+  if constexpr (std::is_floating_point_v<T>)  // may round up to 2^63
+    exact = item < T{0x1p63} && static_cast<int64_t>(item) == value;
+  else if constexpr (!std::is_same_v<T, bool>)
+    exact = item == value;
+  DT_CHECK(exact, "item", "{} is {}, which a {} does not hold; write {}",
+           spec()->to_string(), value,
+           std::is_floating_point_v<T> ? "floating point number" : "int32",
+           "item<int64_t>()");
+  return item;
 }
+template double DistTensor::item() const;
+template float DistTensor::item() const;
+template int64_t DistTensor::item() const;
+template int32_t DistTensor::item() const;
+template bool DistTensor::item() const;
 
 namespace {
 
 void print(const Tensor& t, int dim, int64_t offset, std::string& out) {
   constexpr int64_t kShown = 6;
   if (dim == t.ndim()) {
-    double v = t.at(offset);
-    out += t.dtype() == DType::kBool ? (v != 0 ? "true" : "false")
-                                     : fmt::format("{:g}", v);
+    if (t.dtype() == DType::kBool)
+      out += t.at(offset) != 0 ? "true" : "false";
+    else if (integral(t.dtype()))
+      out += fmt::format("{}", t.integer_at(offset));
+    else
+      out += fmt::format("{:g}", t.at(offset));
     return;
   }
   int64_t inner = 1, n = t.shape()[dim];

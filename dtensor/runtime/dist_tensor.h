@@ -78,8 +78,9 @@ class DistTensor {
  public:
   DistTensor() = default;
 
-  // From this rank's part. Throws Error when its shape is not what the layout
-  // gives this rank.
+  // From this rank's part, of which the tensor is a handle. Throws Error when
+  // its shape is not what the layout gives this rank. On a rank that is not in
+  // the mesh only its type counts.
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
   // From a tensor that every rank has whole; each keeps its part. Sends
@@ -135,8 +136,10 @@ class DistTensor {
                                 const RedistributeOptions& = {}) const;
   // The whole value, on every rank. Collective.
   Tensor full() const;
-  // The only element. Collective.
-  double item() const;
+  // The only element. Collective. An integer that T does not hold exactly is an
+  // Error: write item<int64_t>(). T: double, float, int64_t, int32_t, bool.
+  template <class T = double>
+  T item() const;
   // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"), long ones with dots.
   // Collective.
   std::string to_string() const;

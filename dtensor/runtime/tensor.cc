@@ -254,7 +254,7 @@ void Tensor::fill(double value) {
   device().fill(stream(), dtype_, shape_, data(), strides_, value);
 }
 
-double Tensor::at(int64_t i) const {
+int64_t Tensor::position(int64_t i) const {
   DT_CHECK(i >= 0 && i < numel_, "at", "element {} of {}", i, numel_);
   DT_CHECK(data() != nullptr, "at", "a tensor of a dry run has no values");
   int64_t element = 0;
@@ -262,6 +262,19 @@ double Tensor::at(int64_t i) const {
     element += i % shape_[d] * strides_[d];
     i /= shape_[d];
   }
+  return element;
+}
+
+int64_t Tensor::integer_at(int64_t i) const {
+  DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "at",
+           "a tensor of type {} has no integers", name(dtype_));
+  const int64_t element = position(i);
+  return dtype_ == DType::kI64 ? ptr<int64_t>()[element]
+                               : ptr<int32_t>()[element];
+}
+
+double Tensor::at(int64_t i) const {
+  const int64_t element = position(i);
   return visit(dtype_, [&]<class T>() -> double {
     T value;
     device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));

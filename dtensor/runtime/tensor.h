@@ -135,8 +135,12 @@ class Tensor {
   void fill(double value);
   // The element as a double, at row-major position i.
   double at(int64_t i) const;
+  // Of an i32 or i64 tensor, exactly.
+  int64_t integer_at(int64_t i) const;
 
  private:
+  // Where element i is, from data(). Throws Error when there is none.
+  int64_t position(int64_t i) const;
   // The same storage, `offset` elements further; nothing is checked.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;
 

@@ -222,7 +222,7 @@ TEST(CrossMesh, RanksWithoutAPartSaySo) {
     for (const auto& fn : std::vector<std::function<void()>>{
              [&] { x.local(); }, [&] { x.to_string(); }, [&] { x.region(); },
              [&] { DistTensor(x).assign(counting({2})); },
-             [&] { DistTensor::from_local(counting({2}), mesh, "S0", {4}); }}) {
+             [&] { DistTensor::wrap(counting({2}), x.spec()); }}) {
       const std::string m = error_of(fn);
       EXPECT_NE(m.find("rank 1 of the run is not in mesh a=2 of ranks 0,2"),
                 m.npos)

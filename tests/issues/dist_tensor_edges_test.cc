@@ -1,0 +1,61 @@
+// An undefined Tensor given to from_global() ended the process; from_local()
+// refused a rank outside of the mesh; item() and to_string() rounded integers.
+#include <gtest/gtest.h>
+
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
+
+namespace dtensor {
+namespace {
+
+Tensor integers(const Shape& shape, std::vector<int64_t> v) {
+  return Tensor::from<int64_t>(shape, v.data());
+}
+
+TEST(DistTensorEdges, AnUndefinedTensorIsAnError) {
+  const Mesh m = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    EXPECT_THROW(DistTensor::from_global(Tensor(), m, {}), Error);
+    EXPECT_THROW(DistTensor::from_local(Tensor(), m, {}, {2}), Error);
+  });
+}
+
+TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
+  const Mesh m = Mesh::parse("a=2");
+  run(3, [&](Runtime& rt) {
+    const Tensor part = Tensor::full({1}, DType::kF32, 3);
+    const DistTensor x = DistTensor::from_local(part, m, "S0", {2});
+    EXPECT_EQ(x.here(), rt.rank() < 2);
+    EXPECT_EQ(x.spec()->to_string(), "f32[2](S0)");
+    const DistTensor all = x.redistribute(Mesh::parse("b=3"), "R");
+    EXPECT_EQ(all.to_string(), "f32[2](R) [3, 3]");
+  });
+}
+
+TEST(DistTensorEdges, IntegersAreExact) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const int64_t large = 9007199254740993;  // 2^53 + 1
+    const auto one = [&](int64_t v) {
+      return DistTensor::from_global(integers({1}, {v}), m, "S0");
+    };
+    EXPECT_EQ(one(large).item<int64_t>(), large);
+    EXPECT_EQ(one(-5).item(), -5.0);
+    EXPECT_EQ(one(-5).item<int32_t>(), -5);
+    EXPECT_EQ(one(large - 1).item(), 9007199254740992.0);
+    EXPECT_THROW(one(large).item(), Error);
+    EXPECT_THROW(one(large).item<int32_t>(), Error);
+    EXPECT_THROW(one(INT64_MAX).item(), Error);
+    EXPECT_EQ(one(INT64_MAX).item<int64_t>(), INT64_MAX);
+    EXPECT_TRUE(one(large).item<bool>());
+    EXPECT_EQ(full({}, 0.5, m).item<float>(), 0.5f);
+    EXPECT_EQ(
+        DistTensor::from_global(integers({3}, {16777217, large, -7}), m, {})
+            .to_string(),
+        "i64[3](R) [16777217, 9007199254740993, -7]");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
