@@ -21,8 +21,8 @@ int calibrate_main(int argc, char** argv) {
   program.add("--max-bytes", &max_bytes,
               "of the largest collective, to one rank", 256, int64_t{1} << 30);
   program.add("--rounds", &rounds, "of which the median counts", 1, 1'000'000);
-  program.add("--out", &out, "file for the prices");
-  program.add("--svg", &svg, "file for a plot");
+  program.add("--out", &out, "for the prices", TextKind::kFile);
+  program.add("--svg", &svg, "for a plot", TextKind::kFile);
   std::vector<Probe> list;
   const auto check = [&] {
     DT_CHECK(!program.dry_run(), "--dry-run",

@@ -69,7 +69,7 @@ int explain_main(int argc, char** argv) {
               "once for each");
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
-  program.add("--cost", &flags.cost, "file with prices, in JSON");
+  program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
   add_train_flags(program, flags.train);
   nlohmann::ordered_json result;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.

@@ -54,8 +54,8 @@ int plan_main(int argc, char** argv) {
               "let the ranks of the new mesh change places to move least");
   program.add("--dtype", &flags.dtype, "of the elements",
               {"f32", "f64", "bf16", "i32", "i64", "bool"});
-  program.add("--cost", &flags.cost, "file with prices, in JSON");
-  program.add("--svg", &flags.svg, "file for a picture");
+  program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
+  program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
   std::optional<PlanReport> report;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.
   const auto check = [&] {

@@ -273,11 +273,11 @@ int train_main(int argc, char** argv) {
                    .mesh = "dp=2,tp=2"});
   add_train_flags(program, flags.train);
   program.add("--text", &flags.text,
-              "file to train on (default: Debian's licence texts)");
+              "to train on (default: Debian's licence texts)", TextKind::kFile);
   program.add("--sample", &flags.sample, "bytes of text to generate");
-  program.add("--eval", &flags.eval, "file to report the loss of");
-  program.add("--save", &flags.save,
-              "folder for config.json and model.safetensors");
+  program.add("--eval", &flags.eval, "to report the loss of", TextKind::kFile);
+  program.add("--save", &flags.save, "for config.json and model.safetensors",
+              TextKind::kFolder);
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {

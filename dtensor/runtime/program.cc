@@ -3,11 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,66 +15,13 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
+#include "dtensor/version.h"
 
 namespace dtensor {
 namespace {
 
 // More threads than this are a mistake rather than a mesh.
 constexpr int64_t kMostThreads = 1024;
-
-struct Flag {
-  std::string name, help, type, shown;  // shown: the default, "" for none
-  bool repeats = false;
-  int values = 1;  // per use; 0: a switch
-  bool optional_value = false;
-  std::function<void(const std::string&)> set;
-  std::vector<std::string> given;  // as on the command line
-  CLI::Option* option = nullptr;
-};
-
-template <class T>
-T parse_number(const std::string& flag, const std::string& text) {
-  T x{};
-  const char* end = text.data() + text.size();
-  auto [p, ec] = std::from_chars(text.data(), end, x);
-  constexpr bool whole = std::is_integral_v<T>;
-  DT_CHECK(ec != std::errc::result_out_of_range, flag,
-           "{} is too large; write a number that fits into 64 bits", text);
-  DT_CHECK(ec == std::errc() && p == end, flag,
-           "'{}' is no {}; write one, like {} {}", text,
-           whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
-  if constexpr (!whole)
-    DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
-             text);
-  return x;
-}
-
-std::string joined(const std::vector<std::string>& list) {
-  std::string text;
-  for (const std::string& s : list) text += (text.empty() ? "" : ", ") + s;
-  return text;
-}
-
-// The number of letters to change to get from a to b.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min(
-          {row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
 
 // Everything that is printed goes to standard error from now on; the result is
 // a descriptor of what was standard output.
@@ -111,106 +55,34 @@ std::string caller_path(const std::string& path) {
 struct Program::State {
   ProgramOptions options;
   std::string name = "program";
-  std::vector<std::unique_ptr<Flag>> flags;
+  Flags flags;
   std::string mesh_text, json_path;
   bool dry_run = false;
   Mesh mesh;
   int json_fd = -1;  // what was standard output
 
-  Flag& add(std::string_view flag, std::string_view help,
-            std::string_view type) {
-    auto f = std::make_unique<Flag>();
-    f->name = flag;
-    f->help = help;
-    f->type = type;
-    flags.push_back(std::move(f));
-    return *flags.back();
-  }
-
-  Flag* find(std::string_view flag) const {
-    for (const auto& f : flags)
-      if (f->name == flag) return f.get();
-    return nullptr;
-  }
-
-  std::string help() const {
-    std::string text = fmt::format("usage: {} [flags]\n", name);
-    if (!options.about.empty()) text += "\n" + options.about + "\n";
-    TextTable table("ll", {"flags:", ""});
-    for (const auto& f : flags) {
-      std::string left = "  " + f->name;
-      if (!f->type.empty())
-        left += f->optional_value ? " [" + f->type + "]" : " " + f->type;
-      std::string right = f->help;
-      if (!f->shown.empty()) right += " (default " + f->shown + ")";
-      table.add({left, right});
-    }
-    table.add({"  --help", "this text"});
-    return text + table.to_string();
-  }
-
-  [[noreturn]] void unexpected(const std::string& word) const {
-    if (word.empty() || word[0] != '-')
-      fail("flags", "'{}' belongs to no flag; --help lists the flags", word);
-    const std::string flag = word.substr(0, word.find('='));
-    const Flag* nearest = nullptr;
-    for (const auto& f : flags)
-      if (!nearest || distance(flag, f->name) < distance(flag, nearest->name))
-        nearest = f.get();
-    if (nearest && distance(flag, nearest->name) <= 2)
-      fail("flags", "there is no flag {}; did you mean {}?", flag,
-           nearest->name);
-    fail("flags", "there is no flag {}; --help lists the flags", flag);
-  }
-
-  // False when only help was wanted.
+  // False when only a text was wanted.
   bool parse(int argc, char** argv) {
     if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
-    CLI::App app;
-    app.set_help_flag();
-    app.allow_extras();
-    bool wants_help = false;
-    app.add_flag("-h,--help", wants_help);
-    for (const auto& f : flags) {
-      f->option = app.add_option(f->name, f->given);
-      f->option->allow_extra_args(false);
-      if (f->values == 0)
-        f->option->expected(0);
-      else if (f->optional_value)
-        f->option->expected(0, 1);
-      f->option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    }
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::ArgumentMismatch&) {
-      const std::string last = argv[argc - 1];
-      fail(last, "a value is missing; write {} {}", last,
-           find(last) ? find(last)->type : "VALUE");
-    } catch (const CLI::ParseError& e) {
-      fail("flags", "{}; --help lists the flags", one_line(e.what()));
-    }
-    if (wants_help) {
-      std::fputs(help().c_str(), stdout);
-      return false;
-    }
-    if (auto extras = app.remaining(); !extras.empty()) unexpected(extras[0]);
-    for (const auto& f : flags) {
-      if (f->option->count() == 0) continue;
-      if (f->values == 0 || f->given.empty()) f->given = {""};
-      // The last one counts, as everywhere.
-      if (!f->repeats) f->given = {f->given.back()};
-      for (const std::string& text : f->given) f->set(text);
+    switch (flags.parse(argc, argv)) {
+      case Flags::Asked::kHelp:
+        std::fputs(flags.help(name, options.about).c_str(), stdout);
+        return false;
+      case Flags::Asked::kVersion:
+        fmt::print("{} (dtensor {})\n", name, version());
+        return false;
+      case Flags::Asked::kRun:
+        break;
     }
     read_mesh();
-    if (find("--json")->option->count()) open_json();
+    if (flags.given("--json")) open_json();
     return true;
   }
 
   void read_mesh() {
-    if (find("--mesh")->option->count() == 0) mesh_text = options.mesh;
-    mesh = mesh_text.empty() && find("--mesh")->option->count() == 0
-               ? Mesh({{"ranks", 1}})
-               : Mesh::parse(mesh_text);
+    if (!flags.given("--mesh")) mesh_text = options.mesh;
+    mesh = mesh_text.empty() && !flags.given("--mesh") ? Mesh({{"ranks", 1}})
+                                                       : Mesh::parse(mesh_text);
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
@@ -250,17 +122,19 @@ struct Program::State {
 Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   State* s = state_.get();
-  Flag& mesh = s->add("--mesh", "axes and their sizes, or 2x4", "dp=2,tp=2");
+  Flags::Flag& mesh =
+      s->flags.add("--mesh", "axes and their sizes, or 2x4", "dp=2,tp=2");
   mesh.shown = s->options.mesh.empty() ? "one rank" : s->options.mesh;
   mesh.set = [s](const std::string& text) { s->mesh_text = text; };
-  Flag& dry = s->add("--dry-run",
-                     "no data: print the collectives and the peak memory", "");
+  Flags::Flag& dry = s->flags.add(
+      "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
   dry.set = [s](const std::string&) { s->dry_run = true; };
-  Flag& json = s->add("--json",
-                      "write the result as JSON, to standard output "
-                      "without FILE",
-                      "FILE");
+  Flags::Flag& json =
+      s->flags.add("--json",
+                   "write the result as JSON, to standard output "
+                   "without FILE",
+                   "FILE");
   json.optional_value = true;
   json.set = [s](const std::string& text) { s->json_path = text; };
 }
@@ -269,64 +143,26 @@ Program::~Program() = default;
 
 void Program::add(std::string_view name, int64_t* value, std::string_view help,
                   int64_t min, int64_t max) {
-  Flag& f = state_->add(name, help, "N");
-  if (*value >= min && *value <= max) f.shown = std::to_string(*value);
-  f.set = [flag = f.name, value, min, max](const std::string& text) {
-    const int64_t x = parse_number<int64_t>(flag, text);
-    DT_CHECK(x >= min, flag,
-             "{} is too small; write a whole number of at least {}", x, min);
-    DT_CHECK(x <= max, flag,
-             "{} is too large; write a whole number of at most {}", x, max);
-    *value = x;
-  };
+  state_->flags.add(name, value, help, min, max);
 }
-
 void Program::add(std::string_view name, double* value, std::string_view help,
                   double min) {
-  Flag& f = state_->add(name, help, "X");
-  if (*value >= min) f.shown = fmt::format("{:g}", *value);
-  f.set = [flag = f.name, value, min](const std::string& text) {
-    const double x = parse_number<double>(flag, text);
-    DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
-             text, min);
-    *value = x;
-  };
+  state_->flags.add(name, value, help, min);
 }
-
+void Program::add(std::string_view name, std::string* value,
+                  std::string_view help, TextKind kind) {
+  state_->flags.add(name, value, help, kind);
+}
 void Program::add(std::string_view name, std::string* value,
                   std::string_view help, std::vector<std::string> choices) {
-  Flag& f = state_->add(name, help, "TEXT");
-  if (!choices.empty()) {
-    f.type.clear();
-    for (const std::string& c : choices)
-      f.type += (f.type.empty() ? "" : "|") + c;
-  } else if (help.find("file") != help.npos) {
-    f.type = "FILE";
-  } else if (help.find("folder") != help.npos) {
-    f.type = "DIR";
-  }
-  f.shown = *value;
-  f.set = [flag = f.name, value, choices](const std::string& text) {
-    if (choices.empty())
-      DT_CHECK(!text.empty(), flag, "the text is empty; write {} TEXT", flag);
-    else
-      DT_CHECK(std::count(choices.begin(), choices.end(), text) == 1, flag,
-               "there is no '{}'; write one of {}", text, joined(choices));
-    *value = text;
-  };
+  state_->flags.add(name, value, help, std::move(choices));
 }
-
 void Program::add(std::string_view name, std::vector<std::string>* values,
                   std::string_view help) {
-  Flag& f = state_->add(name, help, "TEXT");
-  f.repeats = true;
-  f.set = [values](const std::string& text) { values->push_back(text); };
+  state_->flags.add(name, values, help);
 }
-
 void Program::add(std::string_view name, bool* value, std::string_view help) {
-  Flag& f = state_->add(name, help, "");
-  f.values = 0;
-  f.set = [value](const std::string&) { *value = true; };
+  state_->flags.add(name, value, help);
 }
 
 int Program::main(int argc, char** argv, const std::function<void()>& check,
@@ -356,8 +192,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
 }
 
 bool Program::given(std::string_view name) const {
-  const Flag* f = state_->find(name);
-  return f && !f->given.empty();
+  return state_->flags.given(name);
 }
 const Mesh& Program::mesh() const { return state_->mesh; }
 bool Program::dry_run() const {

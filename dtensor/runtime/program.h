@@ -15,6 +15,7 @@
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
 //                      standard output holds nothing else, and what the program
 //                      prints goes to standard error
+//   --version          of the library that it is linked with
 //   --help
 // and exits with 0 when it is done, 1 when a check or the run failed, and 2 on
 // bad input; 1 and 2 with one sentence on standard error.
@@ -28,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/runtime/flags.h"
 #include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
@@ -69,9 +71,11 @@ class Program {
            int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
   void add(std::string_view name, double* value, std::string_view help,
            double min = 0);
-  // Any text, or one of `choices`.
+  // Any text, which --help calls TEXT, FILE or DIR; or one of `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
-           std::vector<std::string> choices = {});
+           TextKind = TextKind::kText);
+  void add(std::string_view name, std::string* value, std::string_view help,
+           std::vector<std::string> choices);
   // A flag that may be given several times.
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help);
