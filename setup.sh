@@ -22,6 +22,9 @@ packages=(
   libgtest-dev
   nlohmann-json3-dev
   clang-format
+  cmake
+  make
+  pkg-config
 )
 
 usage() {
