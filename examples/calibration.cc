@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/runtime/text_table.h"
-#include "examples/cost_file.h"
 #include "examples/fit.h"
+#include "report/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -124,7 +124,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   }
   return {{"mesh", c.mesh.to_string()},
           {"fits", fits},
-          {"cost", cost_json(c.cost, c.mesh)}};
+          {"cost", report::cost_json(c.cost, c.mesh)}};
 }
 
 }  // namespace dtensor::examples

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "examples/calibration.h"
-#include "examples/svg.h"
+#include "report/svg.h"
 
 namespace dtensor::examples {
 namespace {
@@ -61,7 +61,7 @@ class Plots {
     const size_t across = std::min<size_t>(groups_.size(), 3);
     const double width =
         std::max(2 * kMargin + kStep * static_cast<double>(across), 760.0);
-    Svg svg(width, "time of collectives on " + c_.mesh.to_string());
+    report::Svg svg(width, "time of collectives on " + c_.mesh.to_string());
     svg.text_within(width - 2 * kMargin, kMargin, kMargin + 14, 20,
                     "Collectives on " + c_.mesh.to_string(),
                     R"(font-weight="bold")");
@@ -92,7 +92,7 @@ class Plots {
     return kPlotHeight + kBelow + 18 * static_cast<double>(lines) + 44;
   }
 
-  void plot(Svg& svg, double x, double y, AxisMask axes) const {
+  void plot(report::Svg& svg, double x, double y, AxisMask axes) const {
     const std::string grey = fmt::format(R"(fill="{}")", kGrey);
     svg.text(x, y - 10, 14,
              fmt::format("over {}: groups of {} ranks",
@@ -105,12 +105,13 @@ class Plots {
       const std::string colour = line_colour(s.kind);
       curve(svg, x, y, s, colour);
       for (const Series::Point& p : s.points)
-        svg.circle(x + x_.at(static_cast<double>(p.bytes)),
-                   y + kPlotHeight - y_.at(p.measured_us), 3.5,
-                   fmt::format(R"(fill="{}" stroke="#ffffff")", colour),
-                   fmt::format("{}, {}: measured {}, fitted {}", name(s.kind),
-                               short_bytes(p.bytes), short_time(p.measured_us),
-                               short_time(p.fitted_us)));
+        svg.circle(
+            x + x_.at(static_cast<double>(p.bytes)),
+            y + kPlotHeight - y_.at(p.measured_us), 3.5,
+            fmt::format(R"(fill="{}" stroke="#ffffff")", colour),
+            fmt::format("{}, {}: measured {}, fitted {}", name(s.kind),
+                        report::short_bytes(p.bytes), short_time(p.measured_us),
+                        short_time(p.fitted_us)));
       svg.line(x, below - 4, x + 22, below - 4,
                fmt::format(R"(stroke="{}" stroke-width="2.5")", colour));
       svg.circle(x + 11, below - 4, 3.5,
@@ -127,14 +128,14 @@ class Plots {
     }
   }
 
-  void grid(Svg& svg, double x, double y) const {
+  void grid(report::Svg& svg, double x, double y) const {
     const std::string grey = fmt::format(R"(fill="{}")", kGrey);
     for (double bytes = 1; bytes < x_.most; bytes *= 16) {
       if (bytes < x_.least) continue;
       const double at = x + x_.at(bytes);
       svg.line(at, y, at, y + kPlotHeight, R"(stroke="#e6eaee")");
       svg.text(at, y + kPlotHeight + 15, 10,
-               short_bytes(static_cast<int64_t>(bytes)),
+               report::short_bytes(static_cast<int64_t>(bytes)),
                grey + R"( text-anchor="middle")");
     }
     for (int power = -3; power < 10; ++power)
@@ -151,7 +152,7 @@ class Plots {
              R"(fill="none" stroke="#39424e" stroke-width="1.2")");
   }
 
-  void curve(Svg& svg, double x, double y, const Series& s,
+  void curve(report::Svg& svg, double x, double y, const Series& s,
              const std::string& colour) const {
     constexpr int kSteps = 60;
     std::string points;

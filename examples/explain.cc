@@ -6,9 +6,9 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
-#include "examples/cost_file.h"
 #include "examples/explain_op.h"
 #include "examples/trainer.h"
+#include "report/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -80,7 +80,7 @@ int explain_main(int argc, char** argv) {
         "or --model gpt");
     RunOptions options = program.run_options();
     if (!flags.cost.empty())
-      options.cost = read_cost_file(flags.cost, program.mesh());
+      options.cost = report::read_cost_file(flags.cost, program.mesh());
     if (program.given("--op")) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,

@@ -6,10 +6,10 @@
 #include "dtensor/placement/assignment.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
-#include "examples/cost_file.h"
-#include "examples/plan_report.h"
-#include "examples/plan_svg.h"
-#include "examples/text_file.h"
+#include "report/cost_file.h"
+#include "report/plan_report.h"
+#include "report/plan_svg.h"
+#include "report/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -19,7 +19,7 @@ struct Flags {
   bool assign_ranks = false;
 };
 
-PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
+report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   DT_CHECK(!flags.shape.empty() && !flags.from.empty() && !flags.to.empty(),
            "plan",
            "say what moves: --shape 64,64 --from R,S0 --to S0,R, with a "
@@ -32,8 +32,8 @@ PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   const Layout layout = parse_layout(flags.to, onto, shape);
   if (flags.assign_ranks) onto = assign_ranks(from, onto, layout);
   CostTable cost;
-  if (!flags.cost.empty()) cost = read_cost_file(flags.cost, mesh);
-  return plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
+  if (!flags.cost.empty()) cost = report::read_cost_file(flags.cost, mesh);
+  return report::plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
 }
 
 int plan_main(int argc, char** argv) {
@@ -56,20 +56,20 @@ int plan_main(int argc, char** argv) {
               {"f32", "f64", "bf16", "i32", "i64", "bool"});
   program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
   program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
-  std::optional<PlanReport> report;
+  std::optional<report::PlanReport> result;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.
   const auto check = [&] {
-    report = make_plan(flags, program.mesh());
+    result = make_plan(flags, program.mesh());
     if (flags.svg.empty()) return;
-    DT_CHECK(!report->ranks.empty(), "--svg",
+    DT_CHECK(!result->ranks.empty(), "--svg",
              "a picture shows meshes of up to {} ranks together, and {} has {}",
-             kMostListedRanks, program.mesh().to_string(),
+             report::kMostListedRanks, program.mesh().to_string(),
              program.mesh().num_ranks());
-    write_text_file("--svg", flags.svg, plan_svg(*report));
+    report::write_text_file("--svg", flags.svg, report::plan_svg(*result));
   };
   return program.main(argc, argv, check, [&] {
-    fmt::print("{}", to_text(*report));
-    program.write_json(to_json(*report));
+    fmt::print("{}", report::to_text(*result));
+    program.write_json(report::to_json(*result));
   });
 }
 

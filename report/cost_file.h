@@ -21,7 +21,7 @@
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 
 // Throws Error that names the file, the entry and what to write when it cannot
 // be read, is no JSON, or says something else than the above.
@@ -30,4 +30,4 @@ CostTable read_cost_file(const std::string& path, const Mesh&);
 // What read_cost_file() reads as this table.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

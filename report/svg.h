@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtensor::examples {
+namespace dtensor::report {
 
 // Lengths are in pixels, y grows downwards. `style` is a list of attributes:
 // R"(fill="#fff" stroke="#000")".
@@ -57,4 +57,4 @@ std::string text_on_shade(double x);
 // "1.5 KiB": short.
 std::string short_bytes(int64_t);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

@@ -1,4 +1,4 @@
-#include "examples/cost_file.h"
+#include "report/cost_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
-#include "examples/text_file.h"
+#include "report/text_file.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -288,4 +288,4 @@ nlohmann::ordered_json cost_json(const CostTable& cost, const Mesh& mesh) {
   return json;
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

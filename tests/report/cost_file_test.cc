@@ -1,5 +1,5 @@
 // What a cost file says, and what it may not say.
-#include "examples/cost_file.h"
+#include "report/cost_file.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "dtensor/placement/error.h"
 #include "tests/examples/running.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 using testing::write_file;
@@ -202,4 +202,4 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

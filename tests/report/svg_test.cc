@@ -1,10 +1,10 @@
-#include "examples/svg.h"
+#include "report/svg.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 size_t count(const std::string& text, const std::string& what) {
@@ -77,4 +77,4 @@ TEST(Svg, ShortBytes) {
 }
 
 }  // namespace
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

@@ -1,4 +1,4 @@
-#include "examples/plan_svg.h"
+#include "report/plan_svg.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "dtensor/runtime/text_table.h"
-#include "examples/svg.h"
+#include "report/svg.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 constexpr double kWidth = 1180, kMargin = 30;
@@ -630,4 +630,4 @@ std::string plan_svg(const PlanReport& report) {
   return Picture(report).draw();
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

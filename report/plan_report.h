@@ -1,4 +1,4 @@
-// What //examples:plan says of a plan.
+// What a plan sends and costs, as text and JSON.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 #include "dtensor/placement/plan.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 
 // What one rank of the run gets from another, or from itself, in a step.
 struct Flow {
@@ -45,4 +45,4 @@ std::string ratio_to_bound(const PlanReport&);
 std::string to_text(const PlanReport&);
 nlohmann::ordered_json to_json(const PlanReport&);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtensor::examples {
+namespace dtensor::report {
 
 // Throws Error, headed by `where`, when it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
@@ -16,4 +16,4 @@ void check_writable(std::string_view where, const std::string& path);
 void write_text_file(std::string_view where, const std::string& path,
                      std::string_view text);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

@@ -1,4 +1,4 @@
-#include "examples/svg.h"
+#include "report/svg.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 // Where the letters of a line end: UTF-8 continuation bytes are no letters.
@@ -194,4 +194,4 @@ std::string short_bytes(int64_t bytes) {
   return fmt::format("{:.3g} {}", x, units[unit]);
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

@@ -1,4 +1,4 @@
-#include "examples/plan_report.h"
+#include "report/plan_report.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "dtensor/placement/schedule.h"
 #include "dtensor/runtime/text_table.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -228,4 +228,4 @@ nlohmann::ordered_json to_json(const PlanReport& r) {
           {"planning_us", r.planning_us}};
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

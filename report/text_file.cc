@@ -1,4 +1,4 @@
-#include "examples/text_file.h"
+#include "report/text_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 namespace {
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
@@ -54,4 +54,4 @@ void write_text_file(std::string_view where, const std::string& path,
            "cannot write {}: {}", path, std::strerror(errno));
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report

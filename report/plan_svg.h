@@ -2,9 +2,9 @@
 #pragma once
 #include <string>
 
-#include "examples/plan_report.h"
+#include "report/plan_report.h"
 
-namespace dtensor::examples {
+namespace dtensor::report {
 
 // Step by step: the tensor in boxes coloured by the ranks that hold them,
 // before and after, and a table of who sends whom how much. Of tensors of more
@@ -13,4 +13,4 @@ namespace dtensor::examples {
 // report lists its ranks.
 std::string plan_svg(const PlanReport&);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::report
