@@ -1,0 +1,28 @@
+// Neighbouring ranks that share a colour and a row of a picture.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace dtensor::report {
+
+class RankGroups {
+ public:
+  // At most `most` groups of equal size, give or take a rank; one per rank
+  // where there are no more. REQUIRES: `ranks` ascend, are not empty, and stay
+  // where they are.
+  explicit RankGroups(std::span<const int64_t> ranks, size_t most = 16);
+
+  size_t size() const { return groups_; }
+  bool shared() const { return groups_ < ranks_.size(); }
+  // REQUIRES: it is one of the ranks.
+  size_t of(int64_t rank) const;
+  std::string text(size_t group) const;    // "3", or "8-15"
+  std::string colour(size_t group) const;  // "#a0c4ff"
+
+ private:
+  std::span<const int64_t> ranks_;
+  size_t groups_;
+};
+
+}  // namespace dtensor::report
