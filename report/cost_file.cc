@@ -16,9 +16,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Far from where picoseconds in 64 bits, or their sums, overflow.
-constexpr double kMostMicroseconds = 1e9;
-constexpr double kLeastRate = 1e-6, kMostRate = 1e9;
+// Far from where picoseconds in 64 bits, or their sums, overflow: a step moves
+// up to kMostBytes in up to 2^60 of them.
+constexpr int64_t kMostBytes = int64_t{1} << 36;
+constexpr double kMostPicoseconds = 0x1p60;
+constexpr int64_t kLeastBlock = 64;  // so that an int counts the blocks
+constexpr double kMostMicroseconds = 1e7;
+constexpr double kLeastRate = 1e-3, kMostRate = 1e9;
+static_assert(1000 / kLeastRate * kMostBytes < kMostPicoseconds / 8);
 
 std::string joined(const std::vector<std::string>& list) {
   std::string text;
@@ -50,6 +55,10 @@ class Reader {
       read_axes(*it, table.axes);
     if (auto it = json.find("groups"); it != json.end())
       read_groups(*it, table);
+    for (const AxisCost& axis : table.axes)
+      check_blocks(axis, table.block_bytes);
+    for (const CostTable::Group& group : table.groups)
+      check_blocks(group.cost, table.block_bytes);
     return table;
   }
 
@@ -114,10 +123,24 @@ class Reader {
   }
 
   int64_t block(const Json& value) const {
-    if (!value.is_number_integer() || value.get<int64_t>() < 1)
-      wrong("block_bytes is {}; write a whole number of at least 1",
-            value.dump());
+    if (!value.is_number_integer() || value.get<int64_t>() < kLeastBlock)
+      wrong("block_bytes is {}; write a whole number of at least {}",
+            value.dump(), kLeastBlock);
     return value.get<int64_t>();
+  }
+
+  // Every block pays the latency.
+  void check_blocks(const AxisCost& cost, int64_t block_bytes) const {
+    int64_t alpha_ps = cost.alpha_ps;
+    for (const auto& own : cost.kinds)
+      if (own) alpha_ps = std::max(alpha_ps, own->alpha_ps);
+    const int64_t blocks = (kMostBytes - 1) / block_bytes + 1;
+    if (static_cast<double>(alpha_ps) * static_cast<double>(blocks) >
+        kMostPicoseconds / 2)
+      wrong(
+          "block_bytes is {}, and a block takes {:g} us: what {} GiB take "
+          "cannot be computed with; write larger blocks",
+          block_bytes, static_cast<double>(alpha_ps) / 1e6, kMostBytes >> 30);
   }
 
   void read_link(const Json& json, std::string_view what,

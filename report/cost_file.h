@@ -13,7 +13,8 @@
 // several axes at once, named or counted from 0. What is missing keeps its
 // default: of a kind the axis's or group's price; of a group the dearest of its
 // axes; of an axis the alpha_us and gbytes_per_s beside "axes", else 5 us and
-// 20 GB/s.
+// 20 GB/s. Rates are at least 0.001, latencies at most 1e7 us, and block_bytes
+// at least 64 and enough for 64 GiB in blocks to take less than a week.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
