@@ -254,6 +254,30 @@ void Tensor::fill(double value) {
   device().fill(stream(), dtype_, shape_, data(), strides_, value);
 }
 
+void Tensor::to_host(void* values) const {
+  const Tensor t = to_contiguous();
+  t.device().to_host(t.stream(), values, t.data(), t.bytes());
+}
+
+std::vector<double> Tensor::to_doubles() const {
+  std::vector<double> result(static_cast<size_t>(numel_));
+  if (numel_ == 0) return result;
+  Tensor wide = *this;
+  if (dtype_ != DType::kF64) {
+    wide = empty(shape_, DType::kF64);
+    device().cast(stream(), shape_, DType::kF64, wide.data(), wide.strides_,
+                  dtype_, data(), strides_);
+  }
+  wide.to_host(result.data());
+  return result;
+}
+
+double Tensor::item() const {
+  DT_CHECK(numel_ == 1, "item", "a tensor of shape {} has {} elements",
+           to_string(shape_), numel_);
+  return to_doubles()[0];
+}
+
 int64_t Tensor::position(int64_t i) const {
   DT_CHECK(i >= 0 && i < numel_, "at", "element {} of {}", i, numel_);
   DT_CHECK(data() != nullptr, "at", "a tensor of a dry run has no values");
@@ -269,8 +293,14 @@ int64_t Tensor::integer_at(int64_t i) const {
   DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "at",
            "a tensor of type {} has no integers", name(dtype_));
   const int64_t element = position(i);
-  return dtype_ == DType::kI64 ? ptr<int64_t>()[element]
-                               : ptr<int32_t>()[element];
+  if (dtype_ == DType::kI32) {
+    int32_t value;
+    device().to_host(stream(), &value, ptr<int32_t>() + element, sizeof(value));
+    return value;
+  }
+  int64_t value;
+  device().to_host(stream(), &value, ptr<int64_t>() + element, sizeof(value));
+  return value;
 }
 
 double Tensor::at(int64_t i) const {

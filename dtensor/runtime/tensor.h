@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
@@ -137,6 +138,13 @@ class Tensor {
   double at(int64_t i) const;
   // Of an i32 or i64 tensor, exactly.
   int64_t integer_at(int64_t i) const;
+  // The only element; 0 in a dry run.
+  double item() const;
+  // All elements as doubles, in row-major order; zeros in a dry run. Both wait
+  // for what makes them.
+  std::vector<double> to_doubles() const;
+  // The same as they are: numel() elements of this type.
+  void to_host(void* values) const;
 
  private:
   // Where element i is, from data(). Throws Error when there is none.
