@@ -6,10 +6,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -303,8 +303,8 @@ void backward(const Attention& a, const AttentionGrad& g) {
 
 }  // namespace
 
-void attention(Stream, DType t, const Attention& a, void* out,
-               const int64_t out_strides[4], void* lse) {
+void CpuKernels::attention(Stream, DType t, const Attention& a, void* out,
+                           const int64_t out_strides[4], void* lse) const {
   const int64_t os[4] = {out_strides[0], out_strides[1], out_strides[2],
                          out_strides[3]};
   visit_float(t, "attention", [&]<class S>() {
@@ -312,8 +312,8 @@ void attention(Stream, DType t, const Attention& a, void* out,
   });
 }
 
-void attention_backward(Stream, DType t, const Attention& a,
-                        const AttentionGrad& g) {
+void CpuKernels::attention_backward(Stream, DType t, const Attention& a,
+                                    const AttentionGrad& g) const {
   visit_float(t, "attention", [&]<class S>() { backward<S>(a, g); });
 }
 

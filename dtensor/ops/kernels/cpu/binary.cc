@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -255,7 +255,7 @@ void visit_stored(DType t, F&& f) {
 
 }  // namespace
 
-void binary(Stream, int index, DType in, const Pointwise& p) {
+void CpuKernels::binary(Stream, int index, DType in, const Pointwise& p) const {
   if (index < 0 || index >= fn::kNumBinary)
     fail("binary", "no function {}", index);
   if (in == DType::kBool && !fn::gives_bool(index))
@@ -263,7 +263,7 @@ void binary(Stream, int index, DType in, const Pointwise& p) {
   visit(in, [&]<class S>() { run<S>(index, p); });
 }
 
-void where(Stream, DType t, const Pointwise& p) {
+void CpuKernels::where(Stream, DType t, const Pointwise& p) const {
   switch (size_of(t)) {
     case 1:
       return where_items<uint8_t>(p);
@@ -276,7 +276,7 @@ void where(Stream, DType t, const Pointwise& p) {
   }
 }
 
-void cast(Stream, DType from, DType to, const Pointwise& p) {
+void CpuKernels::cast(Stream, DType from, DType to, const Pointwise& p) const {
   visit_stored(from, [&]<class From>() {
     visit_stored(to, [&]<class To>() { cast_items<From, To>(p); });
   });

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -27,9 +27,10 @@ void scatter_add(int64_t h, const S* dy, G* to) {
 
 }  // namespace
 
-void embedding(Stream, DType t, DType ids_type, int64_t count, int64_t h,
-               const void* table, int64_t table_stride, const void* ids,
-               int64_t lo, int64_t hi, void* out) {
+void CpuKernels::embedding(Stream, DType t, DType ids_type, int64_t count,
+                           int64_t h, const void* table, int64_t table_stride,
+                           const void* ids, int64_t lo, int64_t hi,
+                           void* out) const {
   const int64_t item = size_of(t);
   const auto bytes = static_cast<size_t>(h * item);
   if (bytes == 0) return;
@@ -48,10 +49,11 @@ void embedding(Stream, DType t, DType ids_type, int64_t count, int64_t h,
   });
 }
 
-void embedding_backward(Stream, DType t, DType ids_type, int64_t count,
-                        int64_t h, const void* dy, int64_t dy_stride,
-                        const void* ids, int64_t lo, int64_t hi,
-                        DType dtable_type, bool accumulate, void* dtable) {
+void CpuKernels::embedding_backward(Stream, DType t, DType ids_type,
+                                    int64_t count, int64_t h, const void* dy,
+                                    int64_t dy_stride, const void* ids,
+                                    int64_t lo, int64_t hi, DType dtable_type,
+                                    bool accumulate, void* dtable) const {
   DT_CHECK(dtable_type == t || dtable_type == stat_of(t), "embedding backward",
            "no kernel from {} to {}", name(t), name(dtable_type));
   if (!accumulate && hi > lo)
@@ -74,9 +76,10 @@ void embedding_backward(Stream, DType t, DType ids_type, int64_t count,
   });
 }
 
-void ce_pick(Stream, DType t, DType target_type, int64_t rows,
-             const void* logits, int64_t stride, const void* targets,
-             int64_t lo, int64_t hi, bool accumulate, void* picked) {
+void CpuKernels::ce_pick(Stream, DType t, DType target_type, int64_t rows,
+                         const void* logits, int64_t stride,
+                         const void* targets, int64_t lo, int64_t hi,
+                         bool accumulate, void* picked) const {
   visit_ids(target_type, "cross entropy", [&]<class I>() {
     visit_float(t, "cross entropy", [&]<class S>() {
       using T = compute_t<S>;
@@ -93,7 +96,8 @@ void ce_pick(Stream, DType t, DType target_type, int64_t rows,
   });
 }
 
-void ce_backward(Stream, DType t, DType target_type, const CeBackward& a) {
+void CpuKernels::ce_backward(Stream, DType t, DType target_type,
+                             const CeBackward& a) const {
   visit_ids(target_type, "cross entropy", [&]<class I>() {
     visit_float(t, "cross entropy", [&]<class S>() {
       using T = compute_t<S>;

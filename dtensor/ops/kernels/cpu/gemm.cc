@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/gemm_bf16.h"
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/runtime/device/copy.h"
 
 namespace dtensor::kernels {
@@ -386,14 +386,14 @@ void gemm_rounding_once(const Gemm& g) {
     for (size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(rounded[i]);
   }
   wide.c = sum.data();
-  gemm(nullptr, DType::kBF16, DType::kF32, wide);
+  cpu_kernels().gemm({}, DType::kBF16, DType::kF32, wide);
   narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
   copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
 }
 
 }  // namespace
 
-void gemm(Stream, DType in, DType out, const Gemm& g) {
+void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
   DT_CHECK(in == out || (in == DType::kBF16 && out == DType::kF32), "gemm",
            "no kernel from {} to {}", name(in), name(out));
   const Folded f(g);
@@ -417,7 +417,5 @@ void gemm(Stream, DType in, DType out, const Gemm& g) {
   }
   fail("gemm", "no kernel for bool");
 }
-
-void gemm(Stream stream, DType t, const Gemm& g) { gemm(stream, t, t, g); }
 
 }  // namespace dtensor::kernels

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -148,8 +148,8 @@ void with_params(const Typed<S>& t, void* dgamma, void* dbeta, F&& f) {
 
 }  // namespace
 
-void norm_forward(Stream, DType type, const Norm& a, double eps, void* mean,
-                  void* rstd, void* y) {
+void CpuKernels::norm_forward(Stream, DType type, const Norm& a, double eps,
+                              void* mean, void* rstd, void* y) const {
   visit_float(type, "norm", [&]<class S>() {
     using T = compute_t<S>;
     const Typed<S> t(a, mean, rstd);
@@ -170,9 +170,10 @@ void norm_forward(Stream, DType type, const Norm& a, double eps, void* mean,
   });
 }
 
-void norm_backward(Stream, DType type, const Norm& a, const void* mean,
-                   const void* rstd, const void* dy, int64_t dy_stride,
-                   void* dx, void* dgamma, void* dbeta) {
+void CpuKernels::norm_backward(Stream, DType type, const Norm& a,
+                               const void* mean, const void* rstd,
+                               const void* dy, int64_t dy_stride, void* dx,
+                               void* dgamma, void* dbeta) const {
   visit_float(type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
     const Typed<S> t(a, mean, rstd, dy, dy_stride);
@@ -188,9 +189,9 @@ void norm_backward(Stream, DType type, const Norm& a, const void* mean,
   });
 }
 
-void row_centered_sumsq(Stream, DType type, int64_t rows, int64_t n,
-                        const void* x, int64_t x_stride, const void* mean,
-                        void* sumsq) {
+void CpuKernels::row_centered_sumsq(Stream, DType type, int64_t rows, int64_t n,
+                                    const void* x, int64_t x_stride,
+                                    const void* mean, void* sumsq) const {
   visit_float(type, "row_centered_sumsq", [&]<class S>() {
     using T = compute_t<S>;
     for (int64_t r = 0; r < rows; ++r)
@@ -200,8 +201,8 @@ void row_centered_sumsq(Stream, DType type, int64_t rows, int64_t n,
   });
 }
 
-void norm_apply(Stream, DType type, const Norm& a, const void* mean,
-                const void* rstd, void* y) {
+void CpuKernels::norm_apply(Stream, DType type, const Norm& a, const void* mean,
+                            const void* rstd, void* y) const {
   visit_float(type, "norm", [&]<class S>() {
     const Typed<S> t(a, mean, rstd);
     for (int64_t r = 0; r < a.rows; ++r)
@@ -209,9 +210,10 @@ void norm_apply(Stream, DType type, const Norm& a, const void* mean,
   });
 }
 
-void norm_backward_rows(Stream, DType type, const Norm& a, const void* mean,
-                        const void* rstd, const void* dy, int64_t dy_stride,
-                        void* s1, void* s2) {
+void CpuKernels::norm_backward_rows(Stream, DType type, const Norm& a,
+                                    const void* mean, const void* rstd,
+                                    const void* dy, int64_t dy_stride, void* s1,
+                                    void* s2) const {
   visit_float(type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
     const Typed<S> t(a, mean, rstd, dy, dy_stride);
@@ -223,10 +225,11 @@ void norm_backward_rows(Stream, DType type, const Norm& a, const void* mean,
   });
 }
 
-void norm_backward_apply(Stream, DType type, const Norm& a, const void* mean,
-                         const void* rstd, const void* dy, int64_t dy_stride,
-                         const void* s1, const void* s2, double inv_n,
-                         void* dx) {
+void CpuKernels::norm_backward_apply(Stream, DType type, const Norm& a,
+                                     const void* mean, const void* rstd,
+                                     const void* dy, int64_t dy_stride,
+                                     const void* s1, const void* s2,
+                                     double inv_n, void* dx) const {
   visit_float(type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
     const Typed<S> t(a, mean, rstd, dy, dy_stride);
@@ -236,9 +239,10 @@ void norm_backward_apply(Stream, DType type, const Norm& a, const void* mean,
   });
 }
 
-void norm_backward_params(Stream, DType type, const Norm& a, const void* mean,
-                          const void* rstd, const void* dy, int64_t dy_stride,
-                          void* dgamma, void* dbeta) {
+void CpuKernels::norm_backward_params(Stream, DType type, const Norm& a,
+                                      const void* mean, const void* rstd,
+                                      const void* dy, int64_t dy_stride,
+                                      void* dgamma, void* dbeta) const {
   visit_float(type, "norm backward", [&]<class S>() {
     const Typed<S> t(a, mean, rstd, dy, dy_stride);
     with_params(t, dgamma, dbeta, [](int64_t) {});

@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -56,8 +56,9 @@ void visit_pair(DType param, DType grad, const char* where, F&& f) {
 
 }  // namespace
 
-void adamw(Stream, DType param_type, DType grad_type, int64_t n, const AdamW& o,
-           void* param, const void* grad, void* m, void* v, void* master) {
+void CpuKernels::adamw(Stream, DType param_type, DType grad_type, int64_t n,
+                       const AdamW& o, void* param, const void* grad, void* m,
+                       void* v, void* master) const {
   visit_pair(param_type, grad_type, "adamw", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;
@@ -83,8 +84,9 @@ void adamw(Stream, DType param_type, DType grad_type, int64_t n, const AdamW& o,
   });
 }
 
-void sgd(Stream, DType param_type, DType grad_type, int64_t n, const Sgd& o,
-         void* param, const void* grad, void* buffer, void* master) {
+void CpuKernels::sgd(Stream, DType param_type, DType grad_type, int64_t n,
+                     const Sgd& o, void* param, const void* grad, void* buffer,
+                     void* master) const {
   visit_pair(param_type, grad_type, "sgd", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;

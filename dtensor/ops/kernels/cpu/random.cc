@@ -3,8 +3,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/philox.h"
 
 namespace dtensor::kernels {
@@ -212,10 +212,12 @@ void fill_box(const Box& b, const Value& value, S* out) {
 
 }  // namespace
 
-void random_box(Stream, Distribution distribution, DType t, uint64_t seed,
-                uint64_t stream_id, const Shape& global, const Shape& lo,
-                const Shape& size, void* out, const Shape& out_strides,
-                double p0, double p1) {
+void CpuKernels::random_box(Stream, Distribution distribution, DType t,
+                            uint64_t seed, uint64_t stream_id,
+                            const Shape& global, const Shape& lo,
+                            const Shape& size, void* out,
+                            const Shape& out_strides, double p0,
+                            double p1) const {
   const Box b = {seed, stream_id, &global, &lo, &size, &out_strides};
   visit(t, [&]<class S>() {
     auto run = [&]<class Value>() {

@@ -3,9 +3,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -281,8 +281,9 @@ void reduce_kind(ReduceKind kind, const Shape& shape, const void* in,
 
 }  // namespace
 
-void reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
-            const void* in, const Shape& strides, uint32_t dims, void* out) {
+void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
+                        const void* in, const Shape& strides, uint32_t dims,
+                        void* out) const {
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
       DT_CHECK(kind != ReduceKind::kSum, "reduce", "no sum of bool");
@@ -299,7 +300,8 @@ void reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
   });
 }
 
-double sum_squares(Stream, DType t, int64_t n, const void* x) {
+void CpuKernels::sum_squares(Stream, DType t, int64_t n, const void* x,
+                             void* sum) const {
   double r = 0;
   visit_float(t, "sum_squares", [&]<class S>() {
     const S* p = static_cast<const S*>(x);
@@ -308,7 +310,7 @@ double sum_squares(Stream, DType t, int64_t n, const void* x) {
       return v * v;
     });
   });
-  return r;
+  *static_cast<double*>(sum) += r;
 }
 
 }  // namespace dtensor::kernels

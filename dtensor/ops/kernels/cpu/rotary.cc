@@ -3,9 +3,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -49,9 +49,10 @@ void rotate(int64_t half, const S* x, const compute_t<S>* c,
 
 }  // namespace
 
-void rotary_table(Stream, DType stat, int64_t s, int64_t d, double theta,
-                  const int64_t* positions, int64_t position_offset, void* cos,
-                  void* sin) {
+void CpuKernels::rotary_table(Stream, DType stat, int64_t s, int64_t d,
+                              double theta, const int64_t* positions,
+                              int64_t position_offset, void* cos,
+                              void* sin) const {
   if (stat == DType::kF64)
     fill_table(s, d, theta, positions, position_offset,
                static_cast<double*>(cos), static_cast<double*>(sin));
@@ -60,7 +61,7 @@ void rotary_table(Stream, DType stat, int64_t s, int64_t d, double theta,
                static_cast<float*>(cos), static_cast<float*>(sin));
 }
 
-void rotary(Stream, DType t, const Rotary& a) {
+void CpuKernels::rotary(Stream, DType t, const Rotary& a) const {
   DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
   visit_float(t, "rotary", [&]<class S>() {
     using T = compute_t<S>;

@@ -2,9 +2,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -77,8 +77,8 @@ void subtract_lse(int64_t n, const S* x, compute_t<S> max, compute_t<S> sum,
 
 }  // namespace
 
-void softmax_rows(Stream, DType t, int64_t rows, int64_t n, const void* x,
-                  int64_t x_stride, void* y) {
+void CpuKernels::softmax_rows(Stream, DType t, int64_t rows, int64_t n,
+                              const void* x, int64_t x_stride, void* y) const {
   for_rows(t, "softmax", rows, [&]<class S>(int64_t r) {
     using T = compute_t<S>;
     const S* xr = at_row<S>(x, r, x_stride);
@@ -93,8 +93,9 @@ void softmax_rows(Stream, DType t, int64_t rows, int64_t n, const void* x,
   });
 }
 
-void log_softmax_rows(Stream, DType t, int64_t rows, int64_t n, const void* x,
-                      int64_t x_stride, void* y) {
+void CpuKernels::log_softmax_rows(Stream, DType t, int64_t rows, int64_t n,
+                                  const void* x, int64_t x_stride,
+                                  void* y) const {
   for_rows(t, "log_softmax", rows, [&]<class S>(int64_t r) {
     const S* xr = at_row<S>(x, r, x_stride);
     const auto max = row_maximum(n, xr);
@@ -102,9 +103,9 @@ void log_softmax_rows(Stream, DType t, int64_t rows, int64_t n, const void* x,
   });
 }
 
-void softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
-                           const void* y, const void* dy, int64_t dy_stride,
-                           void* dx) {
+void CpuKernels::softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
+                                       const void* y, const void* dy,
+                                       int64_t dy_stride, void* dx) const {
   for_rows(t, "softmax backward", rows, [&]<class S>(int64_t r) {
     const S* yr = at_row<S>(y, r, n);
     const S* dr = at_row<S>(dy, r, dy_stride);
@@ -112,9 +113,10 @@ void softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
   });
 }
 
-void log_softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
-                               const void* y, const void* dy, int64_t dy_stride,
-                               void* dx) {
+void CpuKernels::log_softmax_backward_rows(Stream, DType t, int64_t rows,
+                                           int64_t n, const void* y,
+                                           const void* dy, int64_t dy_stride,
+                                           void* dx) const {
   for_rows(t, "log_softmax backward", rows, [&]<class S>(int64_t r) {
     const S* dr = at_row<S>(dy, r, dy_stride);
     subtract_sum(n, at_row<S>(y, r, n), dr, sum_of(n, dr),
@@ -122,30 +124,31 @@ void log_softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
   });
 }
 
-void row_max(Stream, DType t, int64_t rows, int64_t n, const void* x,
-             int64_t x_stride, void* max) {
+void CpuKernels::row_max(Stream, DType t, int64_t rows, int64_t n,
+                         const void* x, int64_t x_stride, void* max) const {
   for_rows(t, "row_max", rows, [&]<class S>(int64_t r) {
     stat<S>(max, r) = row_maximum(n, at_row<S>(x, r, x_stride));
   });
 }
 
-void row_exp_sum(Stream, DType t, int64_t rows, int64_t n, const void* x,
-                 int64_t x_stride, const void* max, void* sum) {
+void CpuKernels::row_exp_sum(Stream, DType t, int64_t rows, int64_t n,
+                             const void* x, int64_t x_stride, const void* max,
+                             void* sum) const {
   for_rows(t, "row_exp_sum", rows, [&]<class S>(int64_t r) {
     stat<S>(sum, r) = exp_sum(n, at_row<S>(x, r, x_stride), stat<S>(max, r));
   });
 }
 
-void row_sum(Stream, DType t, int64_t rows, int64_t n, const void* x,
-             int64_t x_stride, void* sum) {
+void CpuKernels::row_sum(Stream, DType t, int64_t rows, int64_t n,
+                         const void* x, int64_t x_stride, void* sum) const {
   for_rows(t, "row_sum", rows, [&]<class S>(int64_t r) {
     stat<S>(sum, r) = sum_of(n, at_row<S>(x, r, x_stride));
   });
 }
 
-void softmax_apply(Stream, DType t, int64_t rows, int64_t n, const void* x,
-                   int64_t x_stride, const void* max, const void* sum,
-                   void* y) {
+void CpuKernels::softmax_apply(Stream, DType t, int64_t rows, int64_t n,
+                               const void* x, int64_t x_stride, const void* max,
+                               const void* sum, void* y) const {
   for_rows(t, "softmax_apply", rows, [&]<class S>(int64_t r) {
     using V = Vec<compute_t<S>>;
     const S* xr = at_row<S>(x, r, x_stride);
@@ -155,37 +158,40 @@ void softmax_apply(Stream, DType t, int64_t rows, int64_t n, const void* x,
   });
 }
 
-void log_softmax_apply(Stream, DType t, int64_t rows, int64_t n, const void* x,
-                       int64_t x_stride, const void* max, const void* sum,
-                       void* y) {
+void CpuKernels::log_softmax_apply(Stream, DType t, int64_t rows, int64_t n,
+                                   const void* x, int64_t x_stride,
+                                   const void* max, const void* sum,
+                                   void* y) const {
   for_rows(t, "log_softmax_apply", rows, [&]<class S>(int64_t r) {
     subtract_lse(n, at_row<S>(x, r, x_stride), stat<S>(max, r), stat<S>(sum, r),
                  out_row<S>(y, r, n));
   });
 }
 
-void row_dot(Stream, DType t, int64_t rows, int64_t n, const void* y,
-             int64_t y_stride, const void* dy, int64_t dy_stride,
-             void* result) {
+void CpuKernels::row_dot(Stream, DType t, int64_t rows, int64_t n,
+                         const void* y, int64_t y_stride, const void* dy,
+                         int64_t dy_stride, void* result) const {
   for_rows(t, "row_dot", rows, [&]<class S>(int64_t r) {
     stat<S>(result, r) =
         dot(n, at_row<S>(y, r, y_stride), at_row<S>(dy, r, dy_stride));
   });
 }
 
-void softmax_backward_apply(Stream, DType t, int64_t rows, int64_t n,
-                            const void* y, const void* dy, int64_t dy_stride,
-                            const void* dot, void* dx) {
+void CpuKernels::softmax_backward_apply(Stream, DType t, int64_t rows,
+                                        int64_t n, const void* y,
+                                        const void* dy, int64_t dy_stride,
+                                        const void* dot, void* dx) const {
   for_rows(t, "softmax backward", rows, [&]<class S>(int64_t r) {
     subtract_dot(n, at_row<S>(y, r, n), at_row<S>(dy, r, dy_stride),
                  stat<S>(dot, r), out_row<S>(dx, r, n));
   });
 }
 
-void log_softmax_backward_apply(Stream, DType t, int64_t rows, int64_t n,
-                                const void* y, const void* dy,
-                                int64_t dy_stride, const void* sum_dy,
-                                void* dx) {
+void CpuKernels::log_softmax_backward_apply(Stream, DType t, int64_t rows,
+                                            int64_t n, const void* y,
+                                            const void* dy, int64_t dy_stride,
+                                            const void* sum_dy,
+                                            void* dx) const {
   for_rows(t, "log_softmax backward", rows, [&]<class S>(int64_t r) {
     subtract_sum(n, at_row<S>(y, r, n), at_row<S>(dy, r, dy_stride),
                  stat<S>(sum_dy, r), out_row<S>(dx, r, n));

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "dtensor/ops/functions.h"
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/unary_loops.h"
-#include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -84,8 +84,8 @@ void integer_unary(fn::FunctionList<F...>, int index, const double* params,
 
 }  // namespace
 
-void unary(Stream, int index, int order, DType t, const double* params,
-           const Pointwise& a) {
+void CpuKernels::unary(Stream, int index, int order, DType t,
+                       const double* params, const Pointwise& a) const {
   // Not check(), which would look the name up every time.
   if (index < 0 || index >= fn::kNumUnary)
     fail("unary", "no function {}", index);

@@ -1,0 +1,93 @@
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor {
+namespace kernels {
+namespace {
+
+class NoKernels final : public Kernels {
+ public:
+  void gemm(Stream, DType, DType, const Gemm&) const override {}
+  void unary(Stream, int, int, DType, const double*,
+             const Pointwise&) const override {}
+  void binary(Stream, int, DType, const Pointwise&) const override {}
+  void where(Stream, DType, const Pointwise&) const override {}
+  void cast(Stream, DType, DType, const Pointwise&) const override {}
+  void reduce(Stream, ReduceKind, DType, const Shape&, const void*,
+              const Shape&, uint32_t, void*) const override {}
+  void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}
+  void softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                    void*) const override {}
+  void log_softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                        void*) const override {}
+  void softmax_backward_rows(Stream, DType, int64_t, int64_t, const void*,
+                             const void*, int64_t, void*) const override {}
+  void log_softmax_backward_rows(Stream, DType, int64_t, int64_t, const void*,
+                                 const void*, int64_t, void*) const override {}
+  void row_max(Stream, DType, int64_t, int64_t, const void*, int64_t,
+               void*) const override {}
+  void row_exp_sum(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                   const void*, void*) const override {}
+  void row_sum(Stream, DType, int64_t, int64_t, const void*, int64_t,
+               void*) const override {}
+  void softmax_apply(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                     const void*, const void*, void*) const override {}
+  void log_softmax_apply(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                         const void*, const void*, void*) const override {}
+  void row_dot(Stream, DType, int64_t, int64_t, const void*, int64_t,
+               const void*, int64_t, void*) const override {}
+  void softmax_backward_apply(Stream, DType, int64_t, int64_t, const void*,
+                              const void*, int64_t, const void*,
+                              void*) const override {}
+  void log_softmax_backward_apply(Stream, DType, int64_t, int64_t, const void*,
+                                  const void*, int64_t, const void*,
+                                  void*) const override {}
+  void norm_forward(Stream, DType, const Norm&, double, void*, void*,
+                    void*) const override {}
+  void norm_backward(Stream, DType, const Norm&, const void*, const void*,
+                     const void*, int64_t, void*, void*, void*) const override {
+  }
+  void row_centered_sumsq(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                          const void*, void*) const override {}
+  void norm_apply(Stream, DType, const Norm&, const void*, const void*,
+                  void*) const override {}
+  void norm_backward_rows(Stream, DType, const Norm&, const void*, const void*,
+                          const void*, int64_t, void*, void*) const override {}
+  void norm_backward_apply(Stream, DType, const Norm&, const void*, const void*,
+                           const void*, int64_t, const void*, const void*,
+                           double, void*) const override {}
+  void norm_backward_params(Stream, DType, const Norm&, const void*,
+                            const void*, const void*, int64_t, void*,
+                            void*) const override {}
+  void embedding(Stream, DType, DType, int64_t, int64_t, const void*, int64_t,
+                 const void*, int64_t, int64_t, void*) const override {}
+  void embedding_backward(Stream, DType, DType, int64_t, int64_t, const void*,
+                          int64_t, const void*, int64_t, int64_t, DType, bool,
+                          void*) const override {}
+  void ce_pick(Stream, DType, DType, int64_t, const void*, int64_t, const void*,
+               int64_t, int64_t, bool, void*) const override {}
+  void ce_backward(Stream, DType, DType, const CeBackward&) const override {}
+  void attention(Stream, DType, const Attention&, void*, const int64_t*,
+                 void*) const override {}
+  void attention_backward(Stream, DType, const Attention&,
+                          const AttentionGrad&) const override {}
+  void rotary(Stream, DType, const Rotary&) const override {}
+  void rotary_table(Stream, DType, int64_t, int64_t, double, const int64_t*,
+                    int64_t, void*, void*) const override {}
+  void adamw(Stream, DType, DType, int64_t, const AdamW&, void*, const void*,
+             void*, void*, void*) const override {}
+  void sgd(Stream, DType, DType, int64_t, const Sgd&, void*, const void*, void*,
+           void*) const override {}
+  void random_box(Stream, Distribution, DType, uint64_t, uint64_t, const Shape&,
+                  const Shape&, const Shape&, void*, const Shape&, double,
+                  double) const override {}
+};
+
+}  // namespace
+}  // namespace kernels
+
+const Kernels& no_kernels() {
+  static const kernels::NoKernels none;
+  return none;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,27 @@
+// Reductions of one tensor over some of its dimensions.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/ops/kernels/kernel.h"
+
+namespace dtensor::kernels {
+
+enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
+
+class ReduceKernels {
+ public:
+  virtual ~ReduceKernels() = default;
+  // Reduces the dimensions whose bit (1 << dim) is set in `dims`; out is
+  // contiguous over the others. All dtypes (bool: not the sum; max is "any",
+  // min and prod are "all"). Integer sums wrap around. An empty reduction gives
+  // 0; the lowest value (-inf); the highest (+inf); 1. A NaN wins in max and
+  // min.
+  virtual void reduce(Stream, ReduceKind, DType, const Shape& shape,
+                      const void* in, const Shape& strides, uint32_t dims,
+                      void* out) const = 0;
+  // *sum (f64) += the sum of squares of n contiguous floats, taken in f64.
+  virtual void sum_squares(Stream, DType, int64_t n, const void* x,
+                           void* sum) const = 0;
+};
+
+}  // namespace dtensor::kernels

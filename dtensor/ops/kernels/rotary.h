@@ -1,0 +1,39 @@
+// Rotary embedding.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/ops/kernels/kernel.h"
+
+namespace dtensor::kernels {
+
+// out[..., :d/2] = x1 cos - x2 sin; out[..., d/2:] = x2 cos + x1 sin, for the
+// halves x1, x2 of x's last dimension and the angle position theta^(-2i/d).
+// Angles are computed in f64, sines and cosines rounded to `stat`.
+struct Rotary {
+  int64_t b = 0, h = 0, s = 0, d = 0;  // d is even
+  const void* x = nullptr;
+  int64_t x_strides[4] = {};  // the last is 1
+  void* out = nullptr;        // may be x, with x's strides
+  int64_t out_strides[4] = {};
+  // Tables [s, d/2] of `stat`, or null: then the position of row i is
+  // positions[i], or position_offset + i.
+  const void* cos = nullptr;
+  const void* sin = nullptr;
+  double theta = 10000;
+  const int64_t* positions = nullptr;
+  int64_t position_offset = 0;
+  bool inverse = false;  // rotate back: the gradient
+};
+
+class RotaryKernels {
+ public:
+  virtual ~RotaryKernels() = default;
+  virtual void rotary(Stream, DType, const Rotary&) const = 0;
+  // Fills such tables; they are worth keeping.
+  virtual void rotary_table(Stream, DType stat, int64_t s, int64_t d,
+                            double theta, const int64_t* positions,
+                            int64_t position_offset, void* cos,
+                            void* sin) const = 0;
+};
+
+}  // namespace dtensor::kernels
