@@ -20,7 +20,7 @@ double global_norm(const std::vector<DistTensor>& grads) {
   const NoGrad no_grad;
   // What ranks hold of a gradient are parts along the axes that split it, and
   // copies along the others: summing over the former counts each element once.
-  std::map<std::pair<uint64_t, AxisMask>, std::pair<Mesh, double>> groups;
+  std::map<std::pair<uint64_t, AxisMask>, std::pair<Mesh, Tensor>> groups;
   for (const DistTensor& g : grads) {
     const Spec* spec = g.spec();
     DT_CHECK(!spec->partial_axes(), "grad_norm",
@@ -29,10 +29,11 @@ double global_norm(const std::vector<DistTensor>& grads) {
              spec->to_string());
     auto& [mesh, sum] = groups[{spec->mesh().hash(), spec->split_axes()}];
     mesh = spec->mesh();
+    if (!sum.defined()) sum = Tensor::full({}, DType::kF64, 0);
     const Tensor local = g.local().to_contiguous();
-    if (!context.dry_run && local.numel())
-      sum += kernels::sum_squares(nullptr, local.dtype(), local.numel(),
-                                  local.data());
+    kernels_of(*context.device)
+        .sum_squares(context.stream, local.dtype(), local.numel(), local.data(),
+                     sum.data());
   }
   double total = 0;
   for (const auto& [key, group] : groups) {
@@ -40,11 +41,10 @@ double global_norm(const std::vector<DistTensor>& grads) {
     Layout layout;
     for (int a = 0; a < mesh.num_axes(); ++a)
       if (key.second >> a & 1) layout.partials.push_back({a, ReduceOp::kSum});
-    const Tensor part = Tensor::full({}, DType::kF64, sum);
     const Tensor all =
-        redistribute_local(part, Spec::get(mesh, {}, layout, DType::kF64),
+        redistribute_local(sum, Spec::get(mesh, {}, layout, DType::kF64),
                            Spec::replicated(mesh, {}, DType::kF64));
-    if (!context.dry_run) total += all.at(0);
+    total += all.item();
   }
   return std::sqrt(total);
 }

@@ -3,26 +3,29 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/rank_context.h"
 
 namespace dtensor::nn {
 namespace {
 
 // The index where the cumulated softmax(logits / temperature) passes u.
-int64_t draw(const Tensor& logits, double temperature, double u) {
-  const int64_t n = logits.numel();
+int64_t draw(std::span<const double> logits, double temperature, double u) {
+  const int64_t n = std::ssize(logits);
   int64_t likeliest = 0;
   for (int64_t i = 1; i < n; ++i)
-    if (logits.at(i) > logits.at(likeliest)) likeliest = i;
+    if (logits[static_cast<size_t>(i)] > logits[static_cast<size_t>(likeliest)])
+      likeliest = i;
   if (temperature == 0) return likeliest;
   const auto weight = [&](int64_t i) {
-    return std::exp((logits.at(i) - logits.at(likeliest)) / temperature);
+    return std::exp((logits[static_cast<size_t>(i)] -
+                     logits[static_cast<size_t>(likeliest)]) /
+                    temperature);
   };
   double total = 0;
   for (int64_t i = 0; i < n; ++i) total += weight(i);
@@ -35,9 +38,9 @@ int64_t draw(const Tensor& logits, double temperature, double u) {
 // The number in [0, 1) of this seed and position.
 double uniform_at(uint64_t seed, int64_t position) {
   double u = 0;
-  kernels::random_box(nullptr, kernels::Distribution::kUniform, DType::kF64,
-                      seed, hash_text("generate"), {position + 1}, {position},
-                      {1}, &u, {1}, 0, 1);
+  cpu_kernels().random_box(Stream{}, kernels::Distribution::kUniform,
+                           DType::kF64, seed, hash_text("generate"),
+                           {position + 1}, {position}, {1}, &u, {1}, 0, 1);
   return u;
 }
 
@@ -57,7 +60,6 @@ std::vector<int64_t> generate(const LanguageModel& model,
              "token {} of the prompt is not in the vocabulary of {}", t,
              config.vocab);
   const NoGrad no_grad;
-  const bool dry_run = RankContext::current().dry_run;
   std::vector<int64_t> text = options.prompt;
   for (int64_t i = 0; i < options.tokens; ++i) {
     const int64_t n = std::min<int64_t>(std::ssize(text), config.seq);
@@ -74,9 +76,8 @@ std::vector<int64_t> generate(const LanguageModel& model,
     const DistTensor logits =
         model.head(slice(model.features(tokens), 1, n - 1, n));
     const Tensor row = logits.full();
-    text.push_back(
-        dry_run ? 0
-                : draw(row, options.temperature, uniform_at(options.seed, i)));
+    text.push_back(draw(row.to_doubles(), options.temperature,
+                        uniform_at(options.seed, i)));
   }
   text.erase(text.begin(), text.begin() + std::ssize(options.prompt));
   return text;

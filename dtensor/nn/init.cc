@@ -2,10 +2,8 @@
 
 #include <cmath>
 
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/hash.h"
-#include "dtensor/runtime/rank_context.h"
 
 namespace dtensor::nn {
 
@@ -30,11 +28,8 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
       // On the parts, not with cast(): that could decide on another layout.
       const Tensor from = p.local();
       const Tensor to = Tensor::empty(from.shape(), dtype);
-      if (!RankContext::current().dry_run) {
-        kernels::Pointwise call{from.shape(), to.data(), {from.data()}, {}};
-        call.strides[0] = from.strides();
-        kernels::cast(nullptr, drawn, dtype, call);
-      }
+      to.device().cast(to.stream(), to.shape(), dtype, to.data(), to.strides(),
+                       drawn, from.data(), from.strides());
       p = DistTensor::wrap(to, spec);
     }
   }

@@ -28,10 +28,8 @@ Optimizer::Optimizer(std::vector<DistTensor> parameters)
              i);
     if (p.dtype() != DType::kBF16) continue;
     masters_[i] = Tensor::empty(p.shape(), DType::kF32);
-    if (RankContext::current().dry_run) continue;
-    kernels::Pointwise call{p.shape(), masters_[i].data(), {p.data()}, {}};
-    call.strides[0] = p.strides();
-    kernels::cast(nullptr, p.dtype(), DType::kF32, call);
+    p.device().cast(p.stream(), p.shape(), DType::kF32, masters_[i].data(),
+                    masters_[i].strides(), p.dtype(), p.data(), p.strides());
   }
 }
 
@@ -48,7 +46,6 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
              i, g->to_string(), p->to_string());
   }
   ++steps_;
-  if (RankContext::current().dry_run) return;
   for (size_t i = 0; i < grads.size(); ++i) {
     const Tensor& p = parameters_[i].local();
     if (p.numel() == 0) continue;
@@ -84,9 +81,11 @@ void SGD::update(size_t i, const Tensor& param, const Tensor& grad,
   call.weight_decay = decay(i, options_.weight_decay);
   call.nesterov = options_.nesterov;
   call.grad_scale = options.grad_scale;
-  kernels::sgd(nullptr, param.dtype(), grad.dtype(), param.numel(), call,
-               param.data(), grad.data(),
-               momentum_.empty() ? nullptr : momentum_[i].data(), master(i));
+  const RankContext& context = RankContext::current();
+  kernels_of(*context.device)
+      .sgd(context.stream, param.dtype(), grad.dtype(), param.numel(), call,
+           param.data(), grad.data(),
+           momentum_.empty() ? nullptr : momentum_[i].data(), master(i));
 }
 
 AdamW::AdamW(std::vector<DistTensor> parameters, const AdamWOptions& options)
@@ -111,9 +110,10 @@ void AdamW::update(size_t i, const Tensor& param, const Tensor& grad,
   call.weight_decay = decay(i, options_.weight_decay);
   call.step = steps();
   call.grad_scale = options.grad_scale;
-  kernels::adamw(nullptr, param.dtype(), grad.dtype(), param.numel(), call,
-                 param.data(), grad.data(), m_[i].data(), v_[i].data(),
-                 master(i));
+  const RankContext& context = RankContext::current();
+  kernels_of(*context.device)
+      .adamw(context.stream, param.dtype(), grad.dtype(), param.numel(), call,
+             param.data(), grad.data(), m_[i].data(), v_[i].data(), master(i));
 }
 
 }  // namespace dtensor::nn

@@ -274,10 +274,7 @@ class AttentionBackward : public Op {
     set_strides(c.out[0], g.dq_strides);
     set_strides(dk, g.dk_strides);
     set_strides(dv, g.dv_strides);
-    c.launch([&] {
-      kernels::attention_backward(nullptr, c.in[0].dtype(), operands.kernel(),
-                                  g);
-    });
+    c.k.attention_backward(c.stream, c.in[0].dtype(), operands.kernel(), g);
     if (!apart) return;
     c.out[1] = operands.returned(dk);
     c.out[2] = operands.returned(dv);
@@ -312,12 +309,10 @@ class AttentionOp : public Op {
 
   void compute(Compute& c) const override {
     const Operands operands(c, 3);
-    c.launch([&] {
-      int64_t strides[4];
-      set_strides(c.out[0], strides);
-      kernels::attention(nullptr, c.in[0].dtype(), operands.kernel(),
-                         c.out[0].data(), strides, c.out[1].data());
-    });
+    int64_t strides[4];
+    set_strides(c.out[0], strides);
+    c.k.attention(c.stream, c.in[0].dtype(), operands.kernel(), c.out[0].data(),
+                  strides, c.out[1].data());
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
@@ -457,7 +452,7 @@ class RotaryOp : public Op {
     a.theta = args.theta;
     a.position_offset = args.offset + (rows.empty() ? 0 : rows[0].lo);
     a.inverse = args.inverse;
-    c.launch([&] { kernels::rotary(nullptr, x.dtype(), a); });
+    c.k.rotary(c.stream, x.dtype(), a);
   }
 
   // Rotating back.

@@ -85,14 +85,12 @@ class Cat : public IndexOp {
 
   void compute(Compute& c) const override {
     int dim = static_cast<int>(c.attrs.as<CatArgs>().dim);
-    c.launch([&] {
-      int64_t at = 0;
-      for (const Tensor& t : c.in) {
-        int64_t n = t.shape()[dim];
-        c.out[0].slice(dim, at, at + n).copy_from(t);
-        at += n;
-      }
-    });
+    int64_t at = 0;
+    for (const Tensor& t : c.in) {
+      int64_t n = t.shape()[dim];
+      c.out[0].slice(dim, at, at + n).copy_from(t);
+      at += n;
+    }
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     std::vector<DistTensor> grads(g.inputs.size());

@@ -7,7 +7,6 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -153,10 +152,8 @@ class Contraction : public Op {
         if (!(reduced >> d & 1))
           shape.push_back(t.shape()[static_cast<int>(d)]);
       Tensor sum = kept == out ? c.out[0] : c.scratch(shape, t.dtype());
-      c.launch([&] {
-        kernels::reduce(nullptr, kernels::ReduceKind::kSum, t.dtype(),
-                        t.shape(), t.data(), t.strides(), reduced, sum.data());
-      });
+      c.k.reduce(c.stream, kernels::ReduceKind::kSum, t.dtype(), t.shape(),
+                 t.data(), t.strides(), reduced, sum.data());
       if (kept == out) return;
       t = sum;
     }
@@ -166,10 +163,8 @@ class Contraction : public Op {
       int64_t s = d.empty() ? 0 : at[static_cast<size_t>(d[0])];
       strides.push_back(std::max<int64_t>(s, 0));
     }
-    c.launch([&] {
-      copy_strided(size_of(t.dtype()), c.out[0].shape(), c.out[0].data(),
-                   c.out[0].strides(), t.data(), strides);
-    });
+    c.device().copy(c.stream, size_of(t.dtype()), c.out[0].shape(),
+                    c.out[0].data(), c.out[0].strides(), t.data(), strides);
   }
 
   void two_operands(Compute& c) const {
@@ -205,26 +200,26 @@ class Contraction : public Op {
       for (size_t f = 0; f < n; ++f)
         if (sa[f] < 0 && sb[f] < 0) size[f] = 1;
     }
-    c.launch([&] {
-      multiply(rule, size, sa, sb, sc, a, b, target);
-      if (only_out) {
-        Shape strides = target.strides();
-        for (int d = 0; d < target.ndim(); ++d)
-          if (target.shape()[d] != out.shape()[d]) strides[d] = 0;
-        copy_strided(size_of(out.dtype()), out.shape(), out.data(),
-                     out.strides(), target.data(), strides);
-      }
-    });
+    multiply(c, rule, size, sa, sb, sc, a, b, target);
+    if (only_out) {
+      Shape strides = target.strides();
+      for (int d = 0; d < target.ndim(); ++d)
+        if (target.shape()[d] != out.shape()[d]) strides[d] = 0;
+      c.device().copy(c.stream, size_of(out.dtype()), out.shape(), out.data(),
+                      out.strides(), target.data(), strides);
+    }
   }
 
-  static void multiply(const Rule& rule, const std::vector<int64_t>& size,
-                       const Strides& sa, const Strides& sb, const Strides& sc,
-                       const Tensor& a, const Tensor& b, const Tensor& out) {
+  static void multiply(Compute& c, const Rule& rule,
+                       const std::vector<int64_t>& size, const Strides& sa,
+                       const Strides& sb, const Strides& sc, const Tensor& a,
+                       const Tensor& b, const Tensor& out) {
     if (out.numel() == 0) return;
     bool empty = false;
     for (size_t f = 0; f < size.size(); ++f) empty |= size[f] == 0;
     if (empty) {
-      fill(out.dtype(), out.numel(), out.data(), 0);
+      c.device().fill(c.stream, out.dtype(), out.shape(), out.data(),
+                      out.strides(), 0);
       return;
     }
     // The loops in an order in which runs can join: the output's factors as it
@@ -314,7 +309,7 @@ class Contraction : public Op {
       g.b = b.ptr<char>() + ob * item;
       g.c = out.ptr<char>() + oc * item;
       g.accumulate = again;
-      kernels::gemm(nullptr, out.dtype(), g);
+      c.k.gemm(c.stream, out.dtype(), out.dtype(), g);
       size_t i = outer;
       while (i > 0 && ++at[i - 1] == batch[i - 1].size) at[--i] = 0;
       if (i == 0) return;

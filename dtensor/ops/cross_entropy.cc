@@ -71,9 +71,7 @@ struct Part {
         Tensor::full(targets.shape(), targets.dtype(),
                      static_cast<double>(c.attrs.as<Args>().ignore_index));
     Tensor result = c.scratch(rows, DType::kBool);
-    c.launch([&] {
-      row_binary(fn::binary_index_of<fn::Ne>, targets, ignored, result);
-    });
+    row_binary(c, fn::binary_index_of<fn::Ne>, targets, ignored, result);
     return result;
   }
 
@@ -123,25 +121,23 @@ class CrossEntropyBackward : public Op {
                  dloss = c.in[4].to_contiguous();
     const Tensor valid = p.valid(c);
     Tensor scale = Tensor::full(p.rows, p.stat, 0);
-    c.launch([&] {
-      row_where(valid, dloss, scale, scale);
-      kernels::CeBackward a;
-      a.rows = p.logits.rows;
-      a.stride = p.logits.stride;
-      a.max = max.data();
-      a.log_sum = log_sum.data();
-      a.targets = p.targets.data();
-      a.scale = scale.data();
-      a.smoothing = c.attrs.as<Args>().label_smoothing;
-      a.vocabulary = c.global_size('v');
-      a.dlogits_stride = p.logits.n;
-      p.for_ranges([&](Interval range, int64_t offset) {
-        a.logits = static_cast<const char*>(p.logits.data()) + offset;
-        a.dlogits = static_cast<char*>(c.out[0].data()) + offset;
-        a.lo = range.lo;
-        a.hi = range.hi;
-        kernels::ce_backward(nullptr, p.type, p.targets.dtype(), a);
-      });
+    row_where(c, valid, dloss, scale, scale);
+    kernels::CeBackward a;
+    a.rows = p.logits.rows;
+    a.stride = p.logits.stride;
+    a.max = max.data();
+    a.log_sum = log_sum.data();
+    a.targets = p.targets.data();
+    a.scale = scale.data();
+    a.smoothing = c.attrs.as<Args>().label_smoothing;
+    a.vocabulary = c.global_size('v');
+    a.dlogits_stride = p.logits.n;
+    p.for_ranges([&](Interval range, int64_t offset) {
+      a.logits = static_cast<const char*>(p.logits.data()) + offset;
+      a.dlogits = static_cast<char*>(c.out[0].data()) + offset;
+      a.lo = range.lo;
+      a.hi = range.hi;
+      c.k.ce_backward(c.stream, p.type, p.targets.dtype(), a);
     });
   }
 };
@@ -185,51 +181,43 @@ class CrossEntropy : public Op {
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const AxisMask axes = c.axes_of('v');
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
-    c.launch([&] {
-      check_range(p, c.attrs.as<Args>().ignore_index, c.global_size('v'));
-      kernels::row_max(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
-                       max.data());
-    });
+    check_range(p, c.attrs.as<Args>().ignore_index, c.global_size('v'));
+    c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride, max.data());
     c.all_reduce(max, axes, ReduceOp::kMax);
     // What else depends on the whole row, in one message.
     const int count = smoothing != 0 ? 3 : 2;
     Tensor sums = c.scratch({count, x.rows}, p.stat);
     auto part = [&](int i) { return sums.slice(0, i, i + 1); };
     const Tensor exp_sum = part(0), picked = part(1);
-    c.launch([&] {
-      sums.fill(0);
-      kernels::row_exp_sum(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
-                           max.data(), exp_sum.data());
-      p.for_ranges([&](Interval range, int64_t offset) {
-        kernels::ce_pick(nullptr, p.type, p.targets.dtype(), x.rows,
-                         static_cast<const char*>(x.data()) + offset, x.stride,
-                         p.targets.data(), range.lo, range.hi, true,
-                         picked.data());
-      });
-      if (smoothing != 0)
-        kernels::row_sum(nullptr, p.type, x.rows, x.n, x.data(), x.stride,
-                         part(2).data());
+    sums.fill(0);
+    c.k.row_exp_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
+                    max.data(), exp_sum.data());
+    p.for_ranges([&](Interval range, int64_t offset) {
+      c.k.ce_pick(c.stream, p.type, p.targets.dtype(), x.rows,
+                  static_cast<const char*>(x.data()) + offset, x.stride,
+                  p.targets.data(), range.lo, range.hi, true, picked.data());
     });
+    if (smoothing != 0)
+      c.k.row_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
+                  part(2).data());
     c.all_reduce(sums, axes, ReduceOp::kSum);
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
-    c.launch([&] {
-      using namespace fn;
-      row_unary(index_of<Log>, exp_sum, log_sum);
-      // (1 - e) (max - picked) + e (max - mean) + log_sum: of large logits the
-      // differences come first.
-      row_binary(binary_index_of<Sub>, max, picked, loss);
-      if (smoothing != 0) {
-        const Tensor mean = part(2);
-        row_unary(index_of<MulScalar>, mean, mean,
-                  1.0 / static_cast<double>(c.global_size('v')));
-        row_binary(binary_index_of<Sub>, max, mean, mean);
-        row_unary(index_of<MulScalar>, mean, mean, smoothing);
-        row_unary(index_of<MulScalar>, loss, loss, 1 - smoothing);
-        row_binary(binary_index_of<Add>, loss, mean, loss);
-      }
-      row_binary(binary_index_of<Add>, loss, log_sum, loss);
-      row_where(valid, loss, zero, loss);
-    });
+    using namespace fn;
+    row_unary(c, index_of<Log>, exp_sum, log_sum);
+    // (1 - e) (max - picked) + e (max - mean) + log_sum: of large logits the
+    // differences come first.
+    row_binary(c, binary_index_of<Sub>, max, picked, loss);
+    if (smoothing != 0) {
+      const Tensor mean = part(2);
+      row_unary(c, index_of<MulScalar>, mean, mean,
+                1.0 / static_cast<double>(c.global_size('v')));
+      row_binary(c, binary_index_of<Sub>, max, mean, mean);
+      row_unary(c, index_of<MulScalar>, mean, mean, smoothing);
+      row_unary(c, index_of<MulScalar>, loss, loss, 1 - smoothing);
+      row_binary(c, binary_index_of<Add>, loss, mean, loss);
+    }
+    row_binary(c, binary_index_of<Add>, loss, log_sum, loss);
+    row_where(c, valid, loss, zero, loss);
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
@@ -249,10 +237,8 @@ class CrossEntropy : public Op {
   // A target that is no class would give a loss that means nothing.
   static void check_range(const Part& p, int64_t ignore_index,
                           int64_t vocabulary) {
-    for (int64_t i = 0; i < p.targets.numel(); ++i) {
-      const int64_t t = p.targets.dtype() == DType::kI32
-                            ? p.targets.ptr<int32_t>()[i]
-                            : p.targets.ptr<int64_t>()[i];
+    for (double value : p.targets.to_doubles()) {
+      const int64_t t = static_cast<int64_t>(value);
       DT_CHECK((t >= 0 && t < vocabulary) || t == ignore_index, "cross_entropy",
                "target {} is not in [0, {}), and not the ignore_index {}", t,
                vocabulary, ignore_index);

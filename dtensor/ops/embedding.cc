@@ -57,20 +57,17 @@ class Embedding : public Op {
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
       const auto* from = static_cast<const char*>(table.data()) +
                          row * table.stride * size_of(t);
-      kernels::embedding(nullptr, t, ids.dtype(), ids.numel(), table.n, from,
-                         table.stride, ids.data(), range.lo, range.hi,
-                         to.data());
+      c.k.embedding(c.stream, t, ids.dtype(), ids.numel(), table.n, from,
+                    table.stride, ids.data(), range.lo, range.hi, to.data());
     };
     const IntervalList ranges = c.ranges_of('v');
-    c.launch([&] {
-      look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
-      int64_t row = ranges.empty() ? 0 : ranges[0].size();
-      for (size_t i = 1; i < ranges.size(); row += ranges[i++].size()) {
-        Tensor more = c.scratch(out.shape(), t);
-        look_up(ranges[i], row, more);
-        row_binary(fn::binary_index_of<fn::Add>, out, more, out);
-      }
-    });
+    look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
+    int64_t row = ranges.empty() ? 0 : ranges[0].size();
+    for (size_t i = 1; i < ranges.size(); row += ranges[i++].size()) {
+      Tensor more = c.scratch(out.shape(), t);
+      look_up(ranges[i], row, more);
+      row_binary(c, fn::binary_index_of<fn::Add>, out, more, out);
+    }
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
@@ -121,16 +118,14 @@ class EmbeddingBackward : public Op {
     const Rows dy(c.in[0]);
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
-    c.launch([&] {
-      int64_t row = 0;
-      for (const Interval& range : c.ranges_of('v')) {
-        kernels::embedding_backward(
-            nullptr, c.in[0].dtype(), ids.dtype(), ids.numel(), dy.n, dy.data(),
-            dy.stride, ids.data(), range.lo, range.hi, out.dtype(), false,
-            out.slice(0, row, row + range.size()).data());
-        row += range.size();
-      }
-    });
+    int64_t row = 0;
+    for (const Interval& range : c.ranges_of('v')) {
+      c.k.embedding_backward(c.stream, c.in[0].dtype(), ids.dtype(),
+                             ids.numel(), dy.n, dy.data(), dy.stride,
+                             ids.data(), range.lo, range.hi, out.dtype(), false,
+                             out.slice(0, row, row + range.size()).data());
+      row += range.size();
+    }
   }
 
   // Linear in dy: the cotangent's rows go back to where dy's came from.

@@ -84,31 +84,22 @@ class NormBackward : public Op {
     void* dbeta = layer_ ? c.out[2].data() : nullptr;
     const kernels::Norm a = arguments(x, gamma, nullptr);
     if (!axes) {
-      c.launch([&] {
-        kernels::norm_backward(nullptr, t, a, mean_data, rstd.data(), dy.data(),
-                               dy.stride, c.out[0].data(), c.out[1].data(),
-                               dbeta);
-      });
+      c.k.norm_backward(c.stream, t, a, mean_data, rstd.data(), dy.data(),
+                        dy.stride, c.out[0].data(), c.out[1].data(), dbeta);
       return;
     }
     // Two sums per row of the whole row, in one message.
     Tensor sums = c.scratch({layer_ ? 2 : 1, x.rows}, stat);
     const Tensor s2 = sums.slice(0, layer_ ? 1 : 0, layer_ ? 2 : 1);
     void* s1 = layer_ ? sums.data() : nullptr;
-    c.launch([&] {
-      kernels::norm_backward_rows(nullptr, t, a, mean_data, rstd.data(),
-                                  dy.data(), dy.stride, s1, s2.data());
-    });
+    c.k.norm_backward_rows(c.stream, t, a, mean_data, rstd.data(), dy.data(),
+                           dy.stride, s1, s2.data());
     c.all_reduce(sums, axes, ReduceOp::kSum);
-    c.launch([&] {
-      const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
-      kernels::norm_backward_params(nullptr, t, a, mean_data, rstd.data(),
-                                    dy.data(), dy.stride, c.out[1].data(),
-                                    dbeta);
-      kernels::norm_backward_apply(nullptr, t, a, mean_data, rstd.data(),
-                                   dy.data(), dy.stride, s1, s2.data(), inv_n,
-                                   c.out[0].data());
-    });
+    const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
+    c.k.norm_backward_params(c.stream, t, a, mean_data, rstd.data(), dy.data(),
+                             dy.stride, c.out[1].data(), dbeta);
+    c.k.norm_backward_apply(c.stream, t, a, mean_data, rstd.data(), dy.data(),
+                            dy.stride, s1, s2.data(), inv_n, c.out[0].data());
   }
 
  private:
@@ -163,36 +154,25 @@ class Norm : public Op {
     const Tensor &rstd = c.out.back(), &mean = c.out[1];
     void* mean_data = layer_ ? mean.data() : nullptr;
     if (!axes) {
-      c.launch([&] {
-        kernels::norm_forward(nullptr, t, a, eps, mean_data, rstd.data(),
-                              c.out[0].data());
-      });
+      c.k.norm_forward(c.stream, t, a, eps, mean_data, rstd.data(),
+                       c.out[0].data());
       return;
     }
     // First the mean, then the squares around it: their difference from one
     // pass would cancel.
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
-      c.launch([&] {
-        kernels::row_sum(nullptr, t, x.rows, x.n, x.data(), x.stride,
-                         mean.data());
-      });
+      c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, mean.data());
       c.all_reduce(mean, axes, ReduceOp::kSum);
-      c.launch(
-          [&] { row_unary(fn::index_of<fn::MulScalar>, mean, mean, inv_n); });
+      row_unary(c, fn::index_of<fn::MulScalar>, mean, mean, inv_n);
     }
-    c.launch([&] {
-      kernels::row_centered_sumsq(nullptr, t, x.rows, x.n, x.data(), x.stride,
-                                  mean_data, rstd.data());
-    });
+    c.k.row_centered_sumsq(c.stream, t, x.rows, x.n, x.data(), x.stride,
+                           mean_data, rstd.data());
     c.all_reduce(rstd, axes, ReduceOp::kSum);
-    c.launch([&] {
-      row_unary(fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
-      row_unary(fn::index_of<fn::AddScalar>, rstd, rstd, eps);
-      row_unary(fn::index_of<fn::Rsqrt>, rstd, rstd);
-      kernels::norm_apply(nullptr, t, a, mean_data, rstd.data(),
-                          c.out[0].data());
-    });
+    row_unary(c, fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
+    row_unary(c, fn::index_of<fn::AddScalar>, rstd, rstd, eps);
+    row_unary(c, fn::index_of<fn::Rsqrt>, rstd, rstd);
+    c.k.norm_apply(c.stream, t, a, mean_data, rstd.data(), c.out[0].data());
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {

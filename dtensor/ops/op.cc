@@ -329,7 +329,7 @@ std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,
 
   std::vector<DistTensor> ready;
   ready.reserve(inputs.size());
-  Compute c{op, attrs, *d, {}, {}, ctx};
+  Compute c{op, attrs, *d, {}, {}, ctx, kernels_of(*ctx.device), ctx.stream};
   c.in.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     ready.push_back(relayout(inputs[i], d->in[i]));

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "dtensor/ops/attrs.h"
+#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/rule.h"
 #include "dtensor/runtime/autograd.h"
@@ -48,14 +49,13 @@ class Compute {
   std::vector<Tensor> in;   // parts in the decided layouts, any strides
   std::vector<Tensor> out;  // allocated, contiguous; or to be set (see Op)
   RankContext& context;
+  // All that touches data is given to these; in a dry run they do nothing.
+  const Kernels& k;
+  Stream stream;
+  Device& device() const { return *context.device; }
 
   const Mesh& mesh() const { return decision.in[0]->mesh(); }
   const Coord& coord() const { return context.coordinate(mesh()); }
-  // Runs fn unless this is a dry run: everything that touches data goes here.
-  template <class Fn>
-  void launch(Fn&& fn) {
-    if (!context.dry_run) fn();
-  }
   // Scratch that lives as long as the returned tensor.
   Tensor scratch(const Shape& shape, DType t) {
     return Tensor::empty(shape, t);

@@ -106,10 +106,7 @@ class Unary : public Op {
     double numbers[2] = {};
     if (const auto* args = c.attrs.get<UnaryArgs>())
       numbers[0] = args->a, numbers[1] = args->b;
-    c.launch([&] {
-      kernels::unary(nullptr, index_, order_, c.in[0].dtype(), numbers,
-                     arguments(c));
-    });
+    c.k.unary(c.stream, index_, order_, c.in[0].dtype(), numbers, arguments(c));
   }
   bool linear() const {
     return index_ == fn::index_of<fn::Neg> ||
@@ -192,9 +189,7 @@ class Binary : public Op {
     return {fn::gives_bool(index_) ? DType::kBool : in[0]};
   }
   void compute(Compute& c) const override {
-    c.launch([&] {
-      kernels::binary(nullptr, index_, c.in[0].dtype(), arguments(c));
-    });
+    c.k.binary(c.stream, index_, c.in[0].dtype(), arguments(c));
   }
   bool differentiable() const override { return !fn::gives_bool(index_); }
   bool saves_inputs() const override {
@@ -328,7 +323,7 @@ class Where : public Op {
     return {in[1]};
   }
   void compute(Compute& c) const override {
-    c.launch([&] { kernels::where(nullptr, c.in[1].dtype(), arguments(c)); });
+    c.k.where(c.stream, c.in[1].dtype(), arguments(c));
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &condition = g.inputs[0];
@@ -364,9 +359,7 @@ class Cast : public Op {
     return {attrs.as<CastArgs>().to};
   }
   void compute(Compute& c) const override {
-    c.launch([&] {
-      kernels::cast(nullptr, c.in[0].dtype(), c.out[0].dtype(), arguments(c));
-    });
+    c.k.cast(c.stream, c.in[0].dtype(), c.out[0].dtype(), arguments(c));
   }
   bool saves_inputs() const override { return false; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {

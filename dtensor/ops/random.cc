@@ -4,7 +4,6 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -36,19 +35,20 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   Layout whole = spec->layout();
   whole.partials.clear();
   DistTensor x = DistTensor::empty(spec->with(whole));
-  if (!RankContext::current().dry_run && x.here()) fn(x.local(), x.region());
+  if (x.here()) fn(x.local(), x.region());
   return relayout(x, spec);
 }
 
 DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
                 const Placements& layout, DType t, const Generator& g,
                 double p0, double p1) {
+  const RankContext& context = RankContext::current();
+  const Kernels& k = kernels_of(*context.device);
   return make(
       shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
         for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
-          kernels::random_box(nullptr, distribution, t, g.seed, g.stream, shape,
-                              lo, box.shape(), box.data(), box.strides(), p0,
-                              p1);
+          k.random_box(context.stream, distribution, t, g.seed, g.stream, shape,
+                       lo, box.shape(), box.data(), box.strides(), p0, p1);
         });
       });
 }
@@ -92,17 +92,14 @@ class Dropout : public Op {
     const Tensor &x = c.in[0], &out = c.out[0];
     const Spec* spec = c.decision.in[0];
     const double keep = 1 - c.attrs.as<DropoutArgs>().p;
-    c.launch([&] {
-      for_boxes(out, spec->region(c.coord()),
-                [&](const Tensor& box, const Shape& lo) {
-                  kernels::random_box(
-                      nullptr, Distribution::kBernoulli, out.dtype(),
-                      c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
-                      box.shape(), box.data(), box.strides(), keep, 0);
-                });
-      row_binary(fn::binary_index_of<fn::Mul>, out, x.to_contiguous(), out);
-      if (keep > 0) row_unary(fn::index_of<fn::MulScalar>, out, out, 1 / keep);
-    });
+    for_boxes(
+        out, spec->region(c.coord()), [&](const Tensor& box, const Shape& lo) {
+          c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
+                         c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
+                         box.shape(), box.data(), box.strides(), keep, 0);
+        });
+    row_binary(c, fn::binary_index_of<fn::Mul>, out, x.to_contiguous(), out);
+    if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
@@ -121,7 +118,8 @@ const Op& dropout_op() {
 DistTensor full(const Shape& shape, double value, const Mesh& mesh,
                 const Placements& layout, DType t) {
   return make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
-    fill(t, part.numel(), part.data(), value);
+    part.device().fill(part.stream(), t, part.shape(), part.data(),
+                       part.strides(), value);
   });
 }
 
@@ -145,12 +143,9 @@ DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
                   for (int64_t i = range.lo; i < range.hi; ++i)
                     values.push_back(i);
                 const Tensor from = Tensor::from(part.shape(), values.data());
-                kernels::Pointwise p;
-                p.shape = part.shape();
-                p.out = part.data();
-                p.in[0] = from.data();
-                p.strides[0] = {1};
-                kernels::cast(nullptr, DType::kI64, t, p);
+                part.device().cast(part.stream(), part.shape(), t, part.data(),
+                                   part.strides(), DType::kI64, from.data(),
+                                   from.strides());
               });
 }
 

@@ -39,11 +39,9 @@ class Extremum : public Op {
     uint32_t dims = 0;
     for (int64_t d : c.attrs.as<ExtremumArgs>().dims) dims |= 1u << d;
     const Tensor& x = c.in[0];
-    c.launch([&] {
-      kernels::reduce(
-          nullptr, max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
-          x.dtype(), x.shape(), x.data(), x.strides(), dims, c.out[0].data());
-    });
+    c.k.reduce(
+        c.stream, max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
+        x.dtype(), x.shape(), x.data(), x.strides(), dims, c.out[0].data());
   }
   bool saves_outputs() const override { return true; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {

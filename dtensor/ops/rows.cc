@@ -27,28 +27,28 @@ Rows::Rows(const Tensor& x) : rows(1), n(x.shape().back()) {
   stride = t.strides()[0];
 }
 
-void row_unary(int index, const Tensor& a, const Tensor& out,
+void row_unary(Compute& c, int index, const Tensor& a, const Tensor& out,
                double parameter) {
   kernels::Pointwise p = flat(out);
   operand(p, 0, a);
-  kernels::unary(nullptr, index, 0, a.dtype(), &parameter, p);
+  c.k.unary(c.stream, index, 0, a.dtype(), &parameter, p);
 }
 
-void row_binary(int index, const Tensor& a, const Tensor& b,
+void row_binary(Compute& c, int index, const Tensor& a, const Tensor& b,
                 const Tensor& out) {
   kernels::Pointwise p = flat(out);
   operand(p, 0, a);
   operand(p, 1, b);
-  kernels::binary(nullptr, index, a.dtype(), p);
+  c.k.binary(c.stream, index, a.dtype(), p);
 }
 
-void row_where(const Tensor& condition, const Tensor& a, const Tensor& b,
-               const Tensor& out) {
+void row_where(Compute& c, const Tensor& condition, const Tensor& a,
+               const Tensor& b, const Tensor& out) {
   kernels::Pointwise p = flat(out);
   operand(p, 0, condition);
   operand(p, 1, a);
   operand(p, 2, b);
-  kernels::where(nullptr, a.dtype(), p);
+  c.k.where(c.stream, a.dtype(), p);
 }
 
 void check_float(std::string_view op, DType t) {

@@ -18,12 +18,13 @@ struct Rows {
 // out = f(a) and out = f(a, b) by index in fn::UnaryFunctions and
 // BinaryFunctions, on contiguous local tensors of one size; out may be an
 // operand. f has no parameter, or this one.
-void row_unary(int index, const Tensor& a, const Tensor& out,
+void row_unary(Compute&, int index, const Tensor& a, const Tensor& out,
                double parameter = 0);
-void row_binary(int index, const Tensor& a, const Tensor& b, const Tensor& out);
+void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
+                const Tensor& out);
 // out = condition ? a : b; out may be a or b.
-void row_where(const Tensor& condition, const Tensor& a, const Tensor& b,
-               const Tensor& out);
+void row_where(Compute&, const Tensor& condition, const Tensor& a,
+               const Tensor& b, const Tensor& out);
 
 // Throws Error unless inputs `from` and later have the type of input 0.
 void check_one_type(std::string_view op, std::span<const DType> in,

@@ -110,10 +110,8 @@ class Slice : public IndexOp {
     if (found == 0) out = x.slice(dim, 0, 0);
     if (found < 2) return;
     out = Tensor::empty(c.decision.out_local[0], x.dtype());
-    c.launch([&] {
-      for_runs([&](int64_t at, int64_t from, int64_t n) {
-        out.slice(dim, at, at + n).copy_from(window(from, n));
-      });
+    for_runs([&](int64_t at, int64_t from, int64_t n) {
+      out.slice(dim, at, at + n).copy_from(window(from, n));
     });
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
@@ -166,16 +164,14 @@ class Pad : public IndexOp {
   void compute(Compute& c) const override {
     const Indices indices(c.attrs.as<PadArgs>());
     const int dim = indices.dim;
-    c.launch([&] {
-      c.out[0].fill(0);
-      indices.runs(c.decision.out[0]->dim(dim), c.mesh(), c.coord(),
-                   [&](int64_t at, int64_t from, int64_t n) {
-                     c.out[0]
-                         .slice(dim, from, from + (n - 1) * indices.step + 1,
-                                indices.step)
-                         .copy_from(c.in[0].slice(dim, at, at + n));
-                   });
-    });
+    c.out[0].fill(0);
+    indices.runs(c.decision.out[0]->dim(dim), c.mesh(), c.coord(),
+                 [&](int64_t at, int64_t from, int64_t n) {
+                   c.out[0]
+                       .slice(dim, from, from + (n - 1) * indices.step + 1,
+                              indices.step)
+                       .copy_from(c.in[0].slice(dim, at, at + n));
+                 });
   }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override {

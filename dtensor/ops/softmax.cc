@@ -88,30 +88,23 @@ class SoftmaxBackward : public Op {
     const Rows dy(with_last(c.in[1], dim));
     into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
       if (!axes) {
-        c.launch([&] {
-          (log_ ? kernels::log_softmax_backward_rows
-                : kernels::softmax_backward_rows)(nullptr, t, y.rows, y.n,
-                                                  y.data(), dy.data(),
-                                                  dy.stride, dx.data());
-        });
+        (c.k.*(log_ ? &Kernels::log_softmax_backward_rows
+                    : &Kernels::softmax_backward_rows))(
+            c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride,
+            dx.data());
         return;
       }
       Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
-      c.launch([&] {
-        if (log_)
-          kernels::row_sum(nullptr, t, y.rows, y.n, dy.data(), dy.stride,
-                           sum.data());
-        else
-          kernels::row_dot(nullptr, t, y.rows, y.n, y.data(), y.stride,
-                           dy.data(), dy.stride, sum.data());
-      });
+      if (log_)
+        c.k.row_sum(c.stream, t, y.rows, y.n, dy.data(), dy.stride, sum.data());
+      else
+        c.k.row_dot(c.stream, t, y.rows, y.n, y.data(), y.stride, dy.data(),
+                    dy.stride, sum.data());
       c.all_reduce(sum, axes, ReduceOp::kSum);
-      c.launch([&] {
-        (log_ ? kernels::log_softmax_backward_apply
-              : kernels::softmax_backward_apply)(nullptr, t, y.rows, y.n,
-                                                 y.data(), dy.data(), dy.stride,
-                                                 sum.data(), dx.data());
-      });
+      (c.k.*(log_ ? &Kernels::log_softmax_backward_apply
+                  : &Kernels::softmax_backward_apply))(
+          c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride, sum.data(),
+          dx.data());
     });
   }
 
@@ -150,30 +143,21 @@ class Softmax : public Op {
     const Rows x(with_last(c.in[0], dim));
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
       if (!axes) {
-        c.launch([&] {
-          (log_ ? kernels::log_softmax_rows : kernels::softmax_rows)(
-              nullptr, t, x.rows, x.n, x.data(), x.stride, y.data());
-        });
+        (c.k.*(log_ ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(
+            c.stream, t, x.rows, x.n, x.data(), x.stride, y.data());
         return;
       }
       // The maximum and the sum of the whole row, from those of the parts.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
-      c.launch([&] {
-        kernels::row_max(nullptr, t, x.rows, x.n, x.data(), x.stride,
-                         max.data());
-      });
+      c.k.row_max(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data());
       c.all_reduce(max, axes, ReduceOp::kMax);
-      c.launch([&] {
-        kernels::row_exp_sum(nullptr, t, x.rows, x.n, x.data(), x.stride,
-                             max.data(), sum.data());
-      });
+      c.k.row_exp_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(),
+                      sum.data());
       c.all_reduce(sum, axes, ReduceOp::kSum);
-      c.launch([&] {
-        (log_ ? kernels::log_softmax_apply : kernels::softmax_apply)(
-            nullptr, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
-            y.data());
-      });
+      (c.k.*(log_ ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
+          c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
+          y.data());
     });
   }
 
