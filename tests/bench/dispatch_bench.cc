@@ -43,7 +43,7 @@ void AddKernel(benchmark::State& state) {
     p.in[1] = b.local().data();
     p.strides[0] = p.strides[1] = {kSize, 1};
     for (auto _ : state)
-      kernels::binary(nullptr, fn::binary_index_of<fn::Add>, DType::kF32, p);
+      cpu_kernels().binary({}, fn::binary_index_of<fn::Add>, DType::kF32, p);
   });
 }
 BENCHMARK(AddKernel);
@@ -66,7 +66,7 @@ void MatmulKernel(benchmark::State& state) {
     g.c = c.local().data();
     g.a_m = g.b_k = g.c_m = kSize;
     g.a_k = g.b_n = g.c_n = 1;
-    for (auto _ : state) kernels::gemm(nullptr, DType::kF32, g);
+    for (auto _ : state) cpu_kernels().gemm({}, DType::kF32, g);
   });
 }
 BENCHMARK(MatmulKernel);

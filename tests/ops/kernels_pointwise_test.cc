@@ -57,7 +57,7 @@ TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
         p.strides[0] = l.strides;
         p.in[0] = x.data();
         p.out = y.data();
-        unary(nullptr, f, 0, t, d.p, p);
+        cpu_kernels().unary({}, f, 0, t, d.p, p);
         std::vector<double> want = gathered(x, l.shape, l.strides);
         for (double& v : want) v = reference::unary(f, v, d.p);
         ASSERT_TRUE(near(y, want));
@@ -78,7 +78,7 @@ TEST(UnaryTest, IsAccurate) {
       p.strides[0] = {1};
       p.in[0] = x.data();
       p.out = y.data();
-      unary(nullptr, f, 0, t, d.p, p);
+      cpu_kernels().unary({}, f, 0, t, d.p, p);
       double worst = 0, at = 0;
       for (int64_t i = 0; i < n; ++i) {
         const double want = reference::unary(f, x[i], d.p);
@@ -110,7 +110,7 @@ TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
       p.in[0] = x.data();
       p.in[1] = dy.data();
       p.out = y.data();
-      unary(nullptr, f, order, DType::kF64, d.p, p);
+      cpu_kernels().unary({}, f, order, DType::kF64, d.p, p);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i) {
         auto at = [&](double h) { return reference::unary(f, x[i] + h, d.p); };
@@ -143,11 +143,11 @@ TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
         p.in[0] = x.data();
         p.in[1] = dy.data();
         p.out = y.data();
-        unary(nullptr, f, order, t, d.p, p);
+        cpu_kernels().unary({}, f, order, t, d.p, p);
         p.in[0] = x64.data();
         p.in[1] = dy64.data();
         p.out = y64.data();
-        unary(nullptr, f, order, DType::kF64, d.p, p);
+        cpu_kernels().unary({}, f, order, DType::kF64, d.p, p);
         EXPECT_TRUE(near(y, y64.doubles(), 10 * tolerance(t)))
             << fn::name_of(f) << " " << order;
       }
@@ -160,7 +160,7 @@ double apply(int f, int order, DType t, double x, const double* params) {
   p.in[0] = in.data();
   p.in[1] = dy.data();
   p.out = out.data();
-  unary(nullptr, f, order, t, params, p);
+  cpu_kernels().unary({}, f, order, t, params, p);
   return out[0];
 }
 
@@ -275,7 +275,7 @@ TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
     p.strides[0] = {1};
     p.in[0] = x.data();
     p.out = y.data();
-    unary(nullptr, f, 0, DType::kF32, d.p, p);
+    cpu_kernels().unary({}, f, 0, DType::kF32, d.p, p);
     for (int64_t i = 0; i < n; ++i)
       EXPECT_EQ(y[i], apply(f, 0, DType::kF32, x[i], d.p)) << fn::name_of(f);
   }
@@ -293,7 +293,7 @@ TEST(UnaryTest, InPlace) {
     p.strides[0] = p.strides[1] = {1};
     p.in[0] = p.out = x.data();
     p.in[1] = dy.data();
-    unary(nullptr, fn::index_of<fn::Square>, 1, t, nullptr, p);
+    cpu_kernels().unary({}, fn::index_of<fn::Square>, 1, t, nullptr, p);
     EXPECT_TRUE(near(x, want));
   }
 }
@@ -325,7 +325,7 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
           p.in[0] = a.data();
           p.in[1] = b.data();
           p.out = y.data();
-          binary(nullptr, f, t, p);
+          cpu_kernels().binary({}, f, t, p);
           std::vector<double> want = gathered(a, l.shape, l.strides);
           const std::vector<double> wb = gathered(b, l.shape, bs);
           for (size_t i = 0; i < want.size(); ++i) {
@@ -347,9 +347,9 @@ TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
     p.in[0] = a.data();
     p.in[1] = b.data();
     p.out = y.data();
-    binary(nullptr, fn::binary_index_of<fn::Maximum>, t, p);
+    cpu_kernels().binary({}, fn::binary_index_of<fn::Maximum>, t, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 3, kNaN, kInf}));
-    binary(nullptr, fn::binary_index_of<fn::Minimum>, t, p);
+    cpu_kernels().binary({}, fn::binary_index_of<fn::Minimum>, t, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 2, kNaN, -kInf}));
   }
 }
@@ -365,16 +365,17 @@ TEST(BinaryTest, IntegerCorners) {
   p.in[0] = a;
   p.in[1] = b;
   p.out = y;
-  binary(nullptr, fn::binary_index_of<fn::Div>, DType::kI32, p);
+  cpu_kernels().binary({}, fn::binary_index_of<fn::Div>, DType::kI32, p);
   const int32_t quotients[] = {3, -3, lowest, 0, lowest, -1, 0, 0};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
-  binary(nullptr, fn::binary_index_of<fn::Pow>, DType::kI32, p);
+  cpu_kernels().binary({}, fn::binary_index_of<fn::Pow>, DType::kI32, p);
   const int32_t powers[] = {49, 49, 0, 1, lowest, 0, -1, 1};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
-  binary(nullptr, fn::binary_index_of<fn::Sub>, DType::kI32, p);
+  cpu_kernels().binary({}, fn::binary_index_of<fn::Sub>, DType::kI32, p);
   EXPECT_EQ(y[4], std::numeric_limits<int32_t>::max());
-  EXPECT_THROW(binary(nullptr, fn::binary_index_of<fn::Add>, DType::kBool, p),
-               Error);
+  EXPECT_THROW(
+      cpu_kernels().binary({}, fn::binary_index_of<fn::Add>, DType::kBool, p),
+      Error);
 }
 
 TEST(BinaryTest, InPlace) {
@@ -390,7 +391,7 @@ TEST(BinaryTest, InPlace) {
     p.strides[1] = {0, 1};
     p.in[0] = p.out = a.data();
     p.in[1] = b.data();
-    binary(nullptr, fn::binary_index_of<fn::Add>, t, p);
+    cpu_kernels().binary({}, fn::binary_index_of<fn::Add>, t, p);
     EXPECT_TRUE(near(a, want));
   }
 }
@@ -412,7 +413,7 @@ TEST(WhereTest, EveryTypeAndLayout) {
       p.strides[0] = p.strides[1] = l.strides;
       p.strides[2] = dense;
       p.out = y.data();
-      where(nullptr, t, p);
+      cpu_kernels().where({}, t, p);
       std::vector<double> want = gathered(a, l.shape, l.strides);
       const std::vector<double> wc = gathered(c, l.shape, l.strides);
       for (size_t i = 0; i < want.size(); ++i)
@@ -432,7 +433,7 @@ TEST(CastTest, EveryPairAndLayout) {
         p.strides[0] = l.strides;
         p.in[0] = x.data();
         p.out = y.data();
-        cast(nullptr, from, to, p);
+        cpu_kernels().cast({}, from, to, p);
         std::vector<double> want = gathered(x, l.shape, l.strides);
         for (double& v : want)
           v = to == DType::kBool  ? v != 0
@@ -454,14 +455,14 @@ TEST(CastTest, Saturates) {
     p.strides[0] = {1};
     p.in[0] = x.data();
     p.out = i32.data();
-    cast(nullptr, from, DType::kI32, p);
+    cpu_kernels().cast({}, from, DType::kI32, p);
     EXPECT_TRUE(near(i32, {0, 2147483647.0, -2147483648.0, 2147483647.0,
                            -2147483648.0, 2147483647.0, 0}));
     p.out = i64.data();
-    cast(nullptr, from, DType::kI64, p);
+    cpu_kernels().cast({}, from, DType::kI64, p);
     EXPECT_TRUE(near(i64, {0, 0x1p63, -0x1p63, 0x1p63, -0x1p63, 0x1p31, 0}));
     p.out = b.data();
-    cast(nullptr, from, DType::kBool, p);
+    cpu_kernels().cast({}, from, DType::kBool, p);
     EXPECT_TRUE(near(b, {1, 1, 1, 1, 1, 1, 1}));
   }
 }
@@ -477,9 +478,10 @@ TEST(FunctionsTest, TheListsAreConsistent) {
   EXPECT_FALSE(fn::gives_bool(fn::binary_index_of<fn::Minimum>));
   EXPECT_TRUE(fn::gives_bool(fn::binary_index_of<fn::Eq>));
   Pointwise p;
-  EXPECT_THROW(unary(nullptr, fn::kNumUnary, 0, DType::kF32, nullptr, p),
-               Error);
-  EXPECT_THROW(unary(nullptr, 0, 3, DType::kF32, nullptr, p), Error);
+  EXPECT_THROW(
+      cpu_kernels().unary({}, fn::kNumUnary, 0, DType::kF32, nullptr, p),
+      Error);
+  EXPECT_THROW(cpu_kernels().unary({}, 0, 3, DType::kF32, nullptr, p), Error);
 }
 
 }  // namespace
