@@ -245,6 +245,19 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
   return read;
 }
 
+void divide(DType dtype, int64_t n, void* dst, const void* a, const void* b) {
+  visit(dtype, [&]<class T>() {
+    using A = typename accumulator<T>::type;
+    if constexpr (std::is_floating_point_v<A>) {
+      const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+      T* out = static_cast<T*>(dst);
+      for (int64_t i = 0; i < n; ++i) out[i] = T(A(x[i]) / A(y[i]));
+    } else {
+      fail("divide", "{} is no float; cast to f32 first", name(dtype));
+    }
+  });
+}
+
 void combine_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
                      Sizes dst_strides, const void* src, Sizes src_strides) {
   const Operand srcs[] = {{dst, dst_strides}, {src, src_strides}};

@@ -48,6 +48,9 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
+// dst = a / b, of n contiguous elements; dst may be a. REQUIRES: a float type.
+void divide(DType, int64_t n, void* dst, const void* a, const void* b);
+
 // dst = dst op src.
 void combine_strided(ReduceOp, DType, Sizes shape, void* dst, Sizes dst_strides,
                      const void* src, Sizes src_strides);

@@ -39,6 +39,10 @@ class Cpu final : public Device {
     return reduce_strided(op, dtype, shape, dst, dst_strides, srcs, count);
   }
 
+  void divide(Stream, DType dtype, int64_t n, void* dst, const void* a,
+              const void* b) override {
+    dtensor::divide(dtype, n, dst, a, b);
+  }
   void to_host(Stream, void* host, const void* src, int64_t bytes) override {
     if (bytes > 0) std::memcpy(host, src, static_cast<size_t>(bytes));
   }

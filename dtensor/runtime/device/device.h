@@ -95,10 +95,16 @@ class Device {
                          Sizes dst_strides, std::span<const Operand> srcs,
                          int64_t count) = 0;
 
-  // Return when the bytes are there.
+  // Returns when the bytes are there, of work given to the stream before. Zeros
+  // of a device without memory.
   virtual void to_host(Stream, void* host, const void* src, int64_t bytes) = 0;
+  // Returns when the host's bytes have been read.
   virtual void from_host(Stream, void* dst, const void* host,
                          int64_t bytes) = 0;
+
+  // dst = a / b, of n contiguous elements of a float type; dst may be a.
+  virtual void divide(Stream, DType, int64_t n, void* dst, const void* a,
+                      const void* b) = 0;
 
   // The end of what the stream was given so far.
   virtual Event record(Stream) = 0;

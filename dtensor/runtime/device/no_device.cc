@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
@@ -19,8 +21,11 @@ class NoDevice final : public Device {
                  std::span<const Operand>, int64_t) override {
     return 0;
   }
-  // What the caller prepared stays: there are no values.
-  void to_host(Stream, void*, const void*, int64_t) override {}
+  void divide(Stream, DType, int64_t, void*, const void*,
+              const void*) override {}
+  void to_host(Stream, void* host, const void*, int64_t bytes) override {
+    if (bytes > 0) std::memset(host, 0, static_cast<size_t>(bytes));
+  }
   void from_host(Stream, void*, const void*, int64_t) override {}
   Event record(Stream) override { return {}; }
   void wait(Stream, const Event&) override {}
