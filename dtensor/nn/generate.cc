@@ -76,8 +76,10 @@ std::vector<int64_t> generate(const LanguageModel& model,
     const DistTensor logits =
         model.head(slice(model.features(tokens), 1, n - 1, n));
     const Tensor row = logits.full();
-    text.push_back(draw(row.to_doubles(), options.temperature,
-                        uniform_at(options.seed, i)));
+    const bool values = row.device().kind() != Device::Kind::kNone;
+    text.push_back(values ? draw(row.to_doubles(), options.temperature,
+                                 uniform_at(options.seed, i))
+                          : 0);
   }
   text.erase(text.begin(), text.begin() + std::ssize(options.prompt));
   return text;
