@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/text_table.h"
 
 namespace dtensor::report {

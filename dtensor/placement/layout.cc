@@ -26,38 +26,6 @@ std::string sizes_text(const std::vector<Dim>& dims) {
 
 }  // namespace
 
-int64_t length(const IntervalList& list) {
-  int64_t n = 0;
-  for (const Interval& r : list) n += r.size();
-  return n;
-}
-
-int64_t volume(const Region& region) {
-  int64_t n = 1;
-  for (const IntervalList& list : region) n *= length(list);
-  return n;
-}
-
-Shape local_shape(const Region& region) {
-  Shape s;
-  for (const IntervalList& list : region) s.push_back(length(list));
-  return s;
-}
-
-int64_t overlap(const IntervalList& a, const IntervalList& b) {
-  int64_t n = 0;
-  for (const Interval& x : a)
-    for (const Interval& y : b)
-      n += std::max<int64_t>(0, std::min(x.hi, y.hi) - std::max(x.lo, y.lo));
-  return n;
-}
-
-int64_t overlap(const Region& a, const Region& b) {
-  int64_t n = 1;
-  for (size_t d = 0; d < a.size(); ++d) n *= overlap(a[d], b[d]);
-  return n;
-}
-
 Dim Dim::product(std::vector<Dim> parts) {
   Dim d(1);
   d.kind_ = Kind::kProduct;

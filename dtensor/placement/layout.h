@@ -19,22 +19,11 @@
 #include <vector>
 
 #include "dtensor/placement/mesh.h"
+#include "dtensor/placement/region.h"
 #include "dtensor/placement/shape.h"
 #include "dtensor/placement/split.h"
 
 namespace dtensor {
-
-// Ranges of one dimension in local order, no two adjacent, none empty.
-using IntervalList = std::vector<Interval>;
-// One list per dimension: the indices that a rank holds are their product.
-using Region = std::vector<IntervalList>;
-
-int64_t length(const IntervalList&);
-int64_t volume(const Region&);
-Shape local_shape(const Region&);
-// How many indices two lists (of which no index occurs twice) share.
-int64_t overlap(const IntervalList&, const IntervalList&);
-int64_t overlap(const Region&, const Region&);
 
 class Dim {
  public:

@@ -117,19 +117,6 @@ bool makes_memory(const Step& s) {
   return false;
 }
 
-Region restricted(const Region& region, const Region& panel) {
-  Region result(region.size());
-  for (size_t d = 0; d < region.size(); ++d)
-    for (const Interval& r : region[d]) {
-      auto p = std::upper_bound(
-          panel[d].begin(), panel[d].end(), r.lo,
-          [](int64_t x, const Interval& i) { return x < i.hi; });
-      for (; p != panel[d].end() && p->lo < r.hi; ++p)
-        result[d].push_back({std::max(r.lo, p->lo), std::min(r.hi, p->hi)});
-    }
-  return result;
-}
-
 Panels cut_panels(std::span<const Step> steps, int64_t count) {
   std::vector<const Spec*> specs{steps[0].from};
   for (const Step& s : steps) specs.push_back(s.to);

@@ -35,8 +35,4 @@ Panels cut_panels(std::span<const Step> steps, int64_t count);
 std::vector<std::vector<Region>> panels(const Plan&, int tensors,
                                         int64_t block_bytes);
 
-// The indices of `region` in `panel`, in the order of `region`. One list per
-// dimension; `panel` ascends.
-Region restricted(const Region& region, const Region& panel);
-
 }  // namespace dtensor

@@ -8,7 +8,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/panels.h"
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/local_part.h"
 
@@ -28,23 +28,7 @@ Region held(const Spec* spec, int64_t world_rank, const Region* panel) {
   const size_t ndim = static_cast<size_t>(spec->ndim());
   Region r =
       rank < 0 ? Region(ndim) : spec->region(spec->mesh().coordinate(rank));
-  return panel ? restricted(r, *panel) : r;
-}
-
-// The ranges of a, in its order, that are not in b.
-IntervalList without(const IntervalList& a, const IntervalList& b) {
-  IntervalList rest = a;
-  for (const Interval& cut : b) {
-    IntervalList next;
-    for (const Interval& r : rest) {
-      const Interval before{r.lo, std::min(r.hi, cut.lo)};
-      const Interval after{std::max(r.lo, cut.hi), r.hi};
-      if (before.size() > 0) next.push_back(before);
-      if (after.size() > 0) next.push_back(after);
-    }
-    rest = std::move(next);
-  }
-  return rest;
+  return panel ? intersect(r, *panel) : r;
 }
 
 double identity_value(ReduceOp op) {
@@ -101,7 +85,7 @@ Region own_part(const Step& step, const Coord& at) {
       if (c == at) break;
       IntervalList theirs;
       from->dim(d).intervals(mesh, c, theirs);
-      mine = without(mine, theirs);
+      mine = subtract(mine, HeldRegion({theirs}).ascending()[0]);
     }
   }
   return own;
@@ -131,7 +115,7 @@ int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels) {
   for_each_coord(mesh, step.from->split_axes(), [&](const Coord& c) {
     int64_t n = 0;
     for (const Region& panel : panels)
-      n += all_reduce_elements(volume(restricted(step.from->region(c), panel)) *
+      n += all_reduce_elements(volume(intersect(step.from->region(c), panel)) *
                                    step.from->components(),
                                mesh.size_of(step.axes));
     most = std::max(most, n);
@@ -380,7 +364,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
       a.wants = with_pairs(a.wants, from->components());
       // The memory may hold more than the step is about.
       if (at) a.which = own_part(step, *at);
-      if (path.panel) a.which = restricted(a.which, *path.panel);
+      if (path.panel) a.which = intersect(a.which, *path.panel);
       a.which = with_pairs(a.which, from->components());
       break;
     case StepKind::kAllReduce:

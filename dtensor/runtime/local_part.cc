@@ -1,6 +1,6 @@
 #include "dtensor/runtime/local_part.h"
 
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/region.h"
 #include "dtensor/runtime/comm/pieces.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/rank_context.h"

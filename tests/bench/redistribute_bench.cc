@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
 #include "tests/bench/redistribute_cases.h"

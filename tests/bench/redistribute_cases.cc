@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dtensor/placement/layout.h"
+#include "dtensor/placement/region.h"
 
 namespace dtensor::testing {
 

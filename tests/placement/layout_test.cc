@@ -45,23 +45,6 @@ Dim leaf(int64_t n, std::vector<int> axes, int64_t granule = 1) {
   return Dim(n, Split::over(axes, granule));
 }
 
-TEST(RegionTest, Counts) {
-  IntervalList a{{0, 2}, {4, 6}}, b{{1, 5}};
-  EXPECT_EQ(length({}), 0);
-  EXPECT_EQ(length(a), 4);
-  EXPECT_EQ(overlap(a, b), 2);
-  EXPECT_EQ(overlap(a, IntervalList{}), 0);
-  EXPECT_EQ(overlap(a, a), 4);
-  Region r{a, b};
-  EXPECT_EQ(volume(r), 16);
-  EXPECT_EQ(local_shape(r), (Shape{4, 4}));
-  EXPECT_EQ(overlap(r, Region{b, b}), 8);
-  // A scalar: one element, and everybody's.
-  EXPECT_EQ(volume(Region{}), 1);
-  EXPECT_EQ(overlap(Region{}, Region{}), 1);
-  EXPECT_EQ(local_shape(Region{}), Shape{});
-}
-
 TEST(DimTest, Interleaved) {
   Dim d = Dim::product({Dim(2), leaf(4, {0})});
   EXPECT_EQ(d.size(), 8);

@@ -42,9 +42,9 @@ TEST(Panels, HaveEveryIndexOnceAndFillEvenly) {
                                      }));
         for (int64_t i : indices(r, shape)) ++seen[i];
         for (int64_t rank = 0; rank < 6; ++rank)
-          most = std::max(most,
-                          volume(restricted(
-                              steps[0].to->region(mesh.coordinate(rank)), r)));
+          most = std::max(
+              most,
+              volume(intersect(steps[0].to->region(mesh.coordinate(rank)), r)));
       }
       EXPECT_EQ(seen.size(), static_cast<size_t>(numel(shape)));
       for (const auto& [index, times] : seen) EXPECT_EQ(times, 1) << index;
@@ -101,19 +101,13 @@ TEST(Panels, FitIntoABlockWhereTheyCan) {
     for (const Region& r : lists[0])
       for (int64_t rank = 0; rank < 6; ++rank)
         most = std::max(
-            most, 4 * volume(restricted(
+            most, 4 * volume(intersect(
                           plan.steps[0].to->region(mesh.coordinate(rank)), r)));
     EXPECT_LE(most, std::max<int64_t>(block, 4));
   }
   // One step leaves nothing between, and need not be cut.
   plan.steps.pop_back();
   EXPECT_TRUE(panels(plan, 1, 1)[0].empty());
-}
-
-TEST(Panels, RestrictedKeepsTheLocalOrder) {
-  const Region region{{{6, 10}, {0, 4}}};
-  const Region panel{{{1, 3}, {7, 8}, {9, 20}}};
-  EXPECT_EQ(restricted(region, panel), (Region{{{7, 8}, {9, 10}, {1, 3}}}));
 }
 
 }  // namespace

@@ -13,9 +13,15 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/step_schedule.h"
+#include "tests/placement/traffic.h"
 
 namespace dtensor {
 namespace {
+
+using testing::group_traffic;
+using testing::Traffic;
+using testing::traffic;
 
 // --- Indices, one by one ----------------------------------------------------
 

@@ -14,12 +14,13 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/comm/null.h"
 #include "dtensor/runtime/comm/threads.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/placement/traffic.h"
 
 namespace dtensor {
 namespace {
@@ -579,7 +580,7 @@ TEST(ThreadsScheduleTest, StepsOfEveryKind) {
             << to_string(step) << " rank " << me << " index " << i;
       });
       EXPECT_EQ(t.counted, s.received() * 8);
-      EXPECT_EQ(t.counted, traffic(step, me).received);
+      EXPECT_EQ(t.counted, testing::traffic(step, me).received);
     }
   });
 }

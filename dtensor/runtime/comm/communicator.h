@@ -16,6 +16,7 @@
 
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
+#include "dtensor/placement/region.h"
 #include "dtensor/placement/schedule.h"
 #include "dtensor/placement/shape.h"
 

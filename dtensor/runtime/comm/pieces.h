@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/placement/schedule.h"
+#include "dtensor/placement/region.h"
 #include "dtensor/runtime/device/copy.h"
 
 namespace dtensor {

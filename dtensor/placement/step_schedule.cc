@@ -1,0 +1,429 @@
+#include "dtensor/placement/step_schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+AxisMask bit(int axis) { return AxisMask{1} << axis; }
+
+// One dimension of the source as a receiver sees it. A holder is a combination
+// of the coordinates, on the group's axes, that cut the dimension.
+struct SourceDim {
+  std::vector<IntervalList> lists;  // by holder: what it has
+  std::vector<int64_t> offsets;  // by holder: what it adds to a rank's number
+  int64_t own = 0;               // the offset of the receiver itself
+  // What the receiver wants, by who has it.
+  struct Part {
+    IntervalList ranges;
+    std::vector<int> holders;  // ascending
+  };
+  std::vector<Part> parts;
+  bool disjoint = true;  // each holder has one part
+};
+
+// Mostly each holder has its own part of what is wanted. But a segment of a
+// concat may be whole where another one is split: then several have a range.
+void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
+               int64_t wanted) {
+  int64_t sum = 0;
+  for (const IntervalList& list : shared) sum += length(list);
+  if (sum == wanted) {
+    dim.parts.reserve(shared.size());
+    for (size_t h = 0; h < shared.size(); ++h)
+      dim.parts.push_back({std::move(shared[h]), {static_cast<int>(h)}});
+    return;
+  }
+  dim.disjoint = false;
+  struct End {
+    int64_t at;
+    int holder;
+    bool opens;
+  };
+  std::vector<End> ends;
+  for (size_t h = 0; h < shared.size(); ++h)
+    for (const Interval& r : shared[h]) {
+      ends.push_back({r.lo, static_cast<int>(h), true});
+      ends.push_back({r.hi, static_cast<int>(h), false});
+    }
+  std::sort(ends.begin(), ends.end(),
+            [](const End& a, const End& b) { return a.at < b.at; });
+  std::map<std::vector<int>, IntervalList> by_holders;
+  std::vector<int> here;  // ascending
+  int64_t lo = 0;
+  for (const End& end : ends) {
+    if (!here.empty() && lo < end.at) {
+      IntervalList& list = by_holders[here];
+      if (!list.empty() && list.back().hi == lo)
+        list.back().hi = end.at;
+      else
+        list.push_back({lo, end.at});
+    }
+    lo = end.at;
+    const auto it = std::lower_bound(here.begin(), here.end(), end.holder);
+    if (end.opens)
+      here.insert(it, end.holder);
+    else
+      here.erase(it);
+  }
+  for (auto& [holders, list] : by_holders)
+    dim.parts.push_back({std::move(list), holders});
+}
+
+// Who is asked: the ranks of a mesh that differ from `at` in `group` alone. A
+// rank's number is row-major in the group's axes.
+struct Sources {
+  const Spec& spec;
+  const Mesh& mesh;
+  AxisMask group;
+  Coord at;
+  std::array<int64_t, kMaxAxes> stride{};  // of a coordinate in the number
+
+  Sources(const Spec& s, AxisMask axes, const Coord& c)
+      : spec(s), mesh(s.mesh()), group(axes), at(c) {
+    int64_t next = 1;
+    for (int a = mesh.num_axes() - 1; a >= 0; --a) {
+      if (!(group & bit(a))) continue;
+      stride[static_cast<size_t>(a)] = next;
+      next *= mesh.axis_size(a);
+    }
+  }
+  int64_t number(AxisMask axes, const Coord& c) const {
+    int64_t n = 0;
+    for (int a = 0; a < mesh.num_axes(); ++a)
+      if (axes & group & bit(a)) n += c[a] * stride[static_cast<size_t>(a)];
+    return n;
+  }
+  int32_t coordinate(int64_t number, int a) const {
+    return static_cast<int32_t>(number / stride[static_cast<size_t>(a)] %
+                                mesh.axis_size(a));
+  }
+
+  // `wants` ascends; `panel` is what counts, or null for everything.
+  SourceDim dim(int d, const IntervalList& wants,
+                const IntervalList* panel) const {
+    const Dim& tree = spec.dim(d);
+    const AxisMask axes = tree.axes() & group;
+    SourceDim result;
+    result.own = number(axes, at);
+    std::vector<IntervalList> shared;
+    const size_t most =
+        static_cast<size_t>(std::min(mesh.size_of(axes), length(wants)));
+    shared.reserve(most);
+    result.lists.reserve(most);
+    result.offsets.reserve(most);
+    IntervalList list;
+    for_each_coord(mesh, axes, [&](const Coord& moving) {
+      Coord c = at;
+      for (int a = 0; a < mesh.num_axes(); ++a)
+        if (axes & bit(a)) c[a] = moving[a];
+      list.clear();
+      tree.intervals(mesh, c, list);
+      if (panel) list = intersect(list, *panel);
+      IntervalList both = intersect(
+          wants, ascends(list) ? list : HeldRegion({list}).ascending()[0]);
+      if (both.empty()) return;
+      result.lists.push_back(list);
+      result.offsets.push_back(number(axes, c));
+      shared.push_back(std::move(both));
+    });
+    cut_parts(result, std::move(shared), length(wants));
+    int64_t found = 0;
+    for (const SourceDim::Part& part : result.parts)
+      found += length(part.ranges);
+    DT_CHECK(
+        found == length(wants), "exchange",
+        "of dimension {} of {} a rank needs {} indices, of which the ranks "
+        "that differ from it in {} have {}",
+        d, spec.to_string(), length(wants), mesh.axes_to_string(group), found);
+    return result;
+  }
+};
+
+// A number in mixed radix whose digits are the coordinates on some axes.
+struct Digits {
+  const Mesh& mesh;
+  AxisMask axes;
+  int64_t count() const { return mesh.size_of(axes); }
+  template <class At>
+  int64_t value(At&& coordinate) const {
+    int64_t v = 0;
+    for (int a = 0; a < mesh.num_axes(); ++a)
+      if (axes & bit(a)) v = v * mesh.axis_size(a) + coordinate(a);
+    return v;
+  }
+  template <class Set>
+  void spread(int64_t v, Set&& set) const {
+    for (int a = mesh.num_axes() - 1; a >= 0; --a) {
+      if (!(axes & bit(a))) continue;
+      set(a, static_cast<int32_t>(v % mesh.axis_size(a)));
+      v /= mesh.axis_size(a);
+    }
+  }
+};
+
+bool crosses(const Step& step) { return step.from->mesh() != step.to->mesh(); }
+
+// Makes one rank's schedule of a step.
+class StepSchedule {
+ public:
+  StepSchedule(const Step&, int64_t world_rank, const Region& panel);
+  Schedule make();
+
+ private:
+  Region in_memory(Region) const;
+  int index_of(int64_t world_rank) const;  // in ranks_
+  // The number of the rank that gives one part of each dimension, of its first
+  // term; sets holder_.
+  int64_t giver(const std::vector<size_t>& part);
+  int64_t turn(const std::vector<size_t>& part, int64_t number) const;
+
+  const Step& step_;
+  const Spec &from_, &to_;
+  const Mesh &mesh_, &onto_;
+  const bool across_;
+  const int64_t world_rank_, from_rank_, to_rank_;  // -1: not in that mesh
+  const Coord at_, to_at_;
+  const Region& panel_;
+  const Sources sources_;
+  std::vector<int64_t> ranks_;  // of the members, between two meshes
+  // Axes of the source, by what becomes of them: split ones say whose part it
+  // is; a reduction takes all coordinates on `terms_`; copies on `choice_` are
+  // chosen among; on `kept_` the receiver's own coordinate counts, since the
+  // destination repeats there too and each copy serves its like. The receivers
+  // of one index differ in `turns_`.
+  AxisMask terms_ = 0, kept_ = 0;
+  Digits choice_, turns_;
+  std::vector<SourceDim> dims_;  // as in memory
+  std::vector<int> holder_;      // by dimension, of the piece being made
+};
+
+Coord coordinate(const Mesh& mesh, int64_t rank) {
+  return rank < 0 ? Coord() : mesh.coordinate(rank);
+}
+
+StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
+                           const Region& panel)
+    : step_(step),
+      from_(*step.from),
+      to_(*step.to),
+      mesh_(from_.mesh()),
+      onto_(to_.mesh()),
+      across_(crosses(step)),
+      world_rank_(world_rank),
+      from_rank_(mesh_.mesh_rank_of(world_rank)),
+      to_rank_(onto_.mesh_rank_of(world_rank)),
+      at_(coordinate(mesh_, from_rank_)),
+      to_at_(coordinate(onto_, to_rank_)),
+      panel_(panel),
+      sources_(from_, across_ ? mesh_.all_axes() : step.axes, at_),
+      choice_{mesh_, 0},
+      turns_{onto_, 0} {
+  const std::string_view where = name(step.kind);
+  DT_CHECK(sends(step.kind) && step.kind != StepKind::kAllReduce, where,
+           "{} has no schedule", to_string(step));
+  DT_CHECK(!across_ || !from_.partial_axes(), where,
+           "the parts of {} have to be combined before they leave their mesh",
+           from_.to_string());
+  DT_CHECK(from_rank_ >= 0 || to_rank_ >= 0, where,
+           "rank {} takes no part in {}", world_rank, to_string(step));
+  const size_t ndim = static_cast<size_t>(from_.ndim());
+  DT_CHECK(panel.empty() || panel.size() == ndim + (from_.components() > 1),
+           where, "a panel of {} dimensions of {}", panel.size(),
+           from_.to_string());
+  if (across_) ranks_ = members(step, world_rank);
+
+  const AxisMask group = sources_.group, split = from_.split_axes();
+  for (const Partial& p : from_.layout().partials)
+    if ((group & bit(p.axis)) && to_.layout().partial_on(p.axis) != p.op)
+      terms_ |= bit(p.axis);
+  const AxisMask copies = group & ~split & ~from_.partial_axes();
+  const AxisMask repeated = onto_.all_axes() & ~to_.split_axes();
+  choice_.axes = across_ ? copies : copies & ~repeated;
+  turns_.axes = across_ ? repeated : group & repeated & split;
+  if (!across_) kept_ = group & ~split & ~choice_.axes & ~terms_;
+}
+
+// A region as memory has it: (sum, count) pairs are one more dimension.
+Region StepSchedule::in_memory(Region r) const {
+  if (from_.components() > 1)
+    r.insert(r.begin(), IntervalList{{0, from_.components()}});
+  return panel_.empty() ? r : intersect(r, panel_);
+}
+
+int StepSchedule::index_of(int64_t world_rank) const {
+  const auto it = std::lower_bound(ranks_.begin(), ranks_.end(), world_rank);
+  return static_cast<int>(it - ranks_.begin());
+}
+
+int64_t StepSchedule::giver(const std::vector<size_t>& part) {
+  int64_t number = 0;
+  bool own = from_rank_ >= 0;
+  for (size_t d = 0; d < dims_.size(); ++d) {
+    const SourceDim& dim = dims_[d];
+    const std::vector<int>& holders = dim.parts[part[d]].holders;
+    size_t i = 0;
+    while (i < holders.size() &&
+           dim.offsets[static_cast<size_t>(holders[i])] != dim.own)
+      ++i;
+    if (from_rank_ < 0 || i == holders.size()) {
+      own = false;
+      i = static_cast<size_t>(onto_.rank(to_at_)) % holders.size();
+    }
+    holder_[d] = holders[i];
+    number += dim.offsets[static_cast<size_t>(holder_[d])];
+  }
+  if (own && across_) return from_rank_;
+  number += sources_.number(kept_, at_);
+  const int64_t n = choice_.count();
+  const auto own_copy = [&](int a) { return at_[a]; };
+  int64_t copy = 0;
+  if (n > 1) copy = own ? choice_.value(own_copy) : turn(part, number) % n;
+  choice_.spread(copy, [&](int a, int32_t c) {
+    number += c * sources_.stride[static_cast<size_t>(a)];
+  });
+  return number;
+}
+
+// Counts those who ask the holders of the same part, by which piece of it they
+// want, then by their coordinates on `turns_`. One of the latter may have the
+// piece itself; it asks nobody.
+int64_t StepSchedule::turn(const std::vector<size_t>& part,
+                           int64_t number) const {
+  int64_t piece = 0;
+  for (size_t d = 0; d < dims_.size(); ++d) {
+    const IntervalList& ranges = dims_[d].parts[part[d]].ranges;
+    const IntervalList& list = dims_[d].lists[static_cast<size_t>(holder_[d])];
+    const int64_t all = length(list), mine = length(ranges);
+    if (all == mine) continue;
+    int64_t at = 0;  // where the piece begins in the part
+    for (const Interval& r : list) {
+      if (r.lo <= ranges[0].lo && ranges[0].lo < r.hi) {
+        at += ranges[0].lo - r.lo;
+        break;
+      }
+      at += r.size();
+    }
+    // Pieces of about one size, or dealt in turn as ranges of one size.
+    const int64_t size = ranges[0].size();
+    piece = piece * ((all + mine - 1) / mine) + (at + size / 2) / size;
+  }
+  const int64_t n = turns_.count();
+  const int64_t mine = turns_.value([&](int a) { return to_at_[a]; });
+  if (across_) return piece * n + mine;
+  const int64_t first =
+      turns_.value([&](int a) { return sources_.coordinate(number, a); });
+  bool itself = true;  // does the receiver at `first` have it?
+  for (int a = 0; a < mesh_.num_axes(); ++a)
+    if (from_.split_axes() & sources_.group & ~turns_.axes & bit(a))
+      itself &= sources_.coordinate(number, a) == at_[a];
+  return piece * (itself ? n - 1 : n) + (mine - first + n) % n;
+}
+
+Schedule StepSchedule::make() {
+  Schedule s;
+  if (across_) {
+    s.has.resize(ranks_.size());
+    s.self = index_of(world_rank_);
+  } else {
+    s.has.resize(static_cast<size_t>(mesh_.size_of(step_.axes)));
+    s.self = static_cast<int>(sources_.number(step_.axes, at_));
+  }
+  s.hash = hash_mix(hash_mix(from_.hash(), to_.hash()), step_.axes);
+  s.hash = hash_of(s.hash, panel_);
+  s.terms = mesh_.size_of(terms_);
+  const bool pairs = from_.components() > 1;
+  const size_t first = pairs ? 1 : 0;
+  const size_t ndim = first + static_cast<size_t>(from_.ndim());
+  if (from_rank_ >= 0) s.held = volume(in_memory(from_.region(at_)));
+  s.wants =
+      HeldRegion(to_rank_ >= 0 ? in_memory(to_.region(to_at_)) : Region(ndim));
+  const Region& wants = s.wants.ascending();
+  if (to_rank_ < 0 || empty(wants)) return s;
+
+  if (pairs) dims_.push_back({{wants[0]}, {0}, 0, {{wants[0], {0}}}});
+  for (size_t d = first; d < ndim; ++d)
+    dims_.push_back(sources_.dim(static_cast<int>(d - first), wants[d],
+                                 panel_.empty() ? nullptr : &panel_[d]));
+  holder_.resize(ndim);
+  std::vector<int64_t> terms;
+  for_each_coord(mesh_, terms_, [&](const Coord& c) {
+    terms.push_back(sources_.number(terms_, c));
+  });
+  size_t count = 1;
+  for (const SourceDim& dim : dims_) count *= dim.parts.size();
+  s.pieces.reserve(count);
+  // Of a dimension that alone is cut, each part makes one piece.
+  const auto used_once = [&](size_t d) {
+    return dims_[d].parts.size() == count;
+  };
+  std::vector<size_t> part(ndim, 0);
+  for (;;) {
+    const int64_t number = giver(part);
+    Piece& piece = s.pieces.emplace_back();
+    piece.region.reserve(ndim);
+    for (size_t d = 0; d < ndim; ++d) {
+      IntervalList& ranges = dims_[d].parts[part[d]].ranges;
+      if (used_once(d))
+        piece.region.push_back(std::move(ranges));
+      else
+        piece.region.push_back(ranges);
+    }
+    piece.members.reserve(terms.size());
+    for (int64_t term : terms) {
+      const int64_t rank = number + term;
+      piece.members.push_back(across_ ? index_of(mesh_.world_rank(rank))
+                                      : static_cast<int>(rank));
+      HeldRegion& has = s.has[static_cast<size_t>(piece.members.back())];
+      if (!has.ascending().empty()) continue;
+      Region region;
+      region.reserve(ndim);
+      for (size_t d = 0; d < ndim; ++d) {
+        IntervalList& list = dims_[d].lists[static_cast<size_t>(holder_[d])];
+        if (used_once(d) && dims_[d].disjoint && terms.size() == 1)
+          region.push_back(std::move(list));
+        else
+          region.push_back(list);
+      }
+      has = HeldRegion(std::move(region));
+    }
+    size_t d = ndim;
+    while (d > 0 && ++part[d - 1] == dims_[d - 1].parts.size()) part[--d] = 0;
+    if (d == 0) return s;
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> members(const Step& step, int64_t world_rank) {
+  const Mesh& mesh = step.from->mesh();
+  std::vector<int64_t> ranks;
+  if (!crosses(step)) {
+    const int64_t rank = mesh.mesh_rank_of(world_rank);
+    if (rank < 0) return ranks;
+    ranks = mesh.group(step.axes, mesh.coordinate(rank));
+    for (int64_t& r : ranks) r = mesh.world_rank(r);
+    return ranks;
+  }
+  for (const Mesh& m : {mesh, step.to->mesh()})
+    for (int64_t r = 0; r < m.num_ranks(); ++r)
+      ranks.push_back(m.world_rank(r));
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (!std::binary_search(ranks.begin(), ranks.end(), world_rank))
+    ranks.clear();
+  return ranks;
+}
+
+Schedule schedule(const Step& step, int64_t world_rank, const Region& panel) {
+  return StepSchedule(step, world_rank, panel).make();
+}
+
+}  // namespace dtensor
