@@ -9,10 +9,10 @@ namespace dtensor {
 
 std::string_view name(StepKind kind) {
   constexpr std::string_view names[] = {
-      "slice",      "partial-fill",   "all-gather",
-      "all-reduce", "reduce-scatter", "all-to-all",
-      "permute",    "exchange",       "reduce-exchange"};
-  static_assert(std::size(names) == kNumStepKinds);
+      "slice",           "partial-fill",     "all-gather", "all-reduce",
+      "reduce-scatter",  "all-to-all",       "permute",    "exchange",
+      "reduce-exchange", "all-gather-bytes", "barrier"};
+  static_assert(std::size(names) == kNumStepKinds + 2);
   return names[static_cast<size_t>(kind)];
 }
 

@@ -137,6 +137,18 @@ uint64_t hash_of(uint64_t h, const Region& region) {
   return h;
 }
 
+bool comes_first(const Region& a, const Region& b) {
+  return std::lexicographical_compare(
+      a.begin(), a.end(), b.begin(), b.end(),
+      [](const IntervalList& x, const IntervalList& y) {
+        return std::lexicographical_compare(
+            x.begin(), x.end(), y.begin(), y.end(),
+            [](const Interval& r, const Interval& s) {
+              return r.lo != s.lo ? r.lo < s.lo : r.hi < s.hi;
+            });
+      });
+}
+
 HeldRegion::HeldRegion(Region region) : ranges_(std::move(region)) {
   for (size_t d = 0; d < ranges_.size(); ++d) {
     IntervalList& list = ranges_[d];

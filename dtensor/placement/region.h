@@ -39,6 +39,8 @@ Region intersect(const Region& a, const Region& b);
 std::vector<Region> subtract(const Region& a, const Region& b);
 
 uint64_t hash_of(uint64_t h, const Region&);
+// Some order of regions.
+bool comes_first(const Region& a, const Region& b);
 
 // A region in ascending order, and, per range, where it starts in the list that
 // the local memory follows.

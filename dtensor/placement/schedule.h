@@ -26,23 +26,35 @@ struct Schedule {
   // said.
   std::vector<HeldRegion> has;
   std::vector<Piece> pieces;  // disjoint, together `wants`
-  int64_t held = 0;           // elements that this member has to show
-  int64_t terms = 1;          // what the average of a reduction divides by
-  uint64_t hash = 0;          // of what the members hold: equal on all
+  // What other members take from this one, each piece by all that it names; by
+  // comes_first(). Filled for communicators that send. The pieces of the taker
+  // that name this member are the same ones.
+  std::vector<Piece> serves;
+  int64_t held = 0;   // elements that this member has to show
+  int64_t terms = 1;  // what the average of a reduction divides by
+  uint64_t hash = 0;  // of what the members hold: equal on all
   // Elements that come from other members.
   int64_t received() const;
 };
 
 // Every index comes from one member: from `self` where it has it, else from the
-// first in `order` that has it (empty: self + 1, self + 2, ... cyclically).
-// Throws Error, headed by `where`, when nobody has some index.
+// first of self + 1, self + 2, ... (cyclically) that has it. Throws Error,
+// headed by `where`, when nobody has some index.
 Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
-                           int self, std::span<const int> order,
-                           std::string_view where);
+                           int self, std::string_view where);
 
 // Every index comes from all members that have it; a piece that nobody has has
 // no members. An average is over all members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
+
+// Fill `serves` of a schedule made so, when every member m makes its own of
+// wants[m] and the same sources.
+void serve_exchange(Schedule&, std::span<const Region> wants);
+void serve_reduction(Schedule&, std::span<const Region> wants);
+
+// Adds to `serves` (in no order) what `member` takes, and brings it into order.
+void add_served(Schedule&, const Region& taken, int member);
+void sort_served(Schedule&);
 
 }  // namespace dtensor

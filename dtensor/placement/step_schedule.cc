@@ -106,19 +106,13 @@ struct Sources {
                                 mesh.axis_size(a));
   }
 
-  // `wants` ascends; `panel` is what counts, or null for everything.
-  SourceDim dim(int d, const IntervalList& wants,
-                const IntervalList* panel) const {
+  // Calls fn(list, offset) for every combination of the group's coordinates
+  // that cut dimension d: what the ranks there have of it, in local order, and
+  // what that adds to their number. `panel` is what counts, null: everything.
+  template <class Fn>
+  void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
     const Dim& tree = spec.dim(d);
     const AxisMask axes = tree.axes() & group;
-    SourceDim result;
-    result.own = number(axes, at);
-    std::vector<IntervalList> shared;
-    const size_t most =
-        static_cast<size_t>(std::min(mesh.size_of(axes), length(wants)));
-    shared.reserve(most);
-    result.lists.reserve(most);
-    result.offsets.reserve(most);
     IntervalList list;
     for_each_coord(mesh, axes, [&](const Coord& moving) {
       Coord c = at;
@@ -127,11 +121,29 @@ struct Sources {
       list.clear();
       tree.intervals(mesh, c, list);
       if (panel) list = intersect(list, *panel);
+      fn(list, number(axes, c));
+    });
+  }
+
+  // What is asked of whom, when `each` calls its argument for all who may have
+  // some of it. `wants` ascends.
+  template <class Each>
+  SourceDim dim(int d, const IntervalList& wants, Each&& each) const {
+    const AxisMask axes = spec.dim(d).axes() & group;
+    SourceDim result;
+    result.own = number(axes, at);
+    std::vector<IntervalList> shared;
+    const size_t most =
+        static_cast<size_t>(std::min(mesh.size_of(axes), length(wants)));
+    shared.reserve(most);
+    result.lists.reserve(most);
+    result.offsets.reserve(most);
+    each([&](const IntervalList& list, int64_t offset) {
       IntervalList both = intersect(
           wants, ascends(list) ? list : HeldRegion({list}).ascending()[0]);
       if (both.empty()) return;
       result.lists.push_back(list);
-      result.offsets.push_back(number(axes, c));
+      result.offsets.push_back(offset);
       shared.push_back(std::move(both));
     });
     cut_parts(result, std::move(shared), length(wants));
@@ -171,11 +183,29 @@ struct Digits {
 
 bool crosses(const Step& step) { return step.from->mesh() != step.to->mesh(); }
 
+// What some ranks of a step have of one dimension.
+struct Holder {
+  IntervalList list;
+  int64_t offset;
+};
+
 // Makes one rank's schedule of a step.
 class StepSchedule {
  public:
-  StepSchedule(const Step&, int64_t world_rank, const Region& panel);
+  // `ranks` are the step's members, of which only a step between two meshes
+  // makes use.
+  StepSchedule(const Step&, int64_t world_rank, const Region& panel,
+               std::span<const int64_t> ranks);
   Schedule make();
+  // What this rank has, per dimension of memory with all who have some of it
+  // too: for takes().
+  Region has() const;
+  std::vector<std::vector<Holder>> holders(const Region& has) const;
+  // Calls fn(region) for what this rank takes from member `from`, which has
+  // `has` (ascending).
+  template <class Fn>
+  void takes(int from, const Region& has,
+             const std::vector<std::vector<Holder>>& holders, Fn&& fn);
 
  private:
   Region in_memory(Region) const;
@@ -184,6 +214,18 @@ class StepSchedule {
   // term; sets holder_.
   int64_t giver(const std::vector<size_t>& part);
   int64_t turn(const std::vector<size_t>& part, int64_t number) const;
+  // Cuts what is wanted by who has it; each(d, fn) calls fn for all who may.
+  template <class Each>
+  void cut(const Region& wants, Each&& each);
+  // Calls fn(part, number) for every piece, with the number of the rank that
+  // gives its first term.
+  template <class Fn>
+  void each_piece(Fn&& fn);
+  int member(int64_t number) const {
+    return across_ ? index_of(mesh_.world_rank(number))
+                   : static_cast<int>(number);
+  }
+  bool pairs() const { return from_.components() > 1; }
 
   const Step& step_;
   const Spec &from_, &to_;
@@ -193,7 +235,7 @@ class StepSchedule {
   const Coord at_, to_at_;
   const Region& panel_;
   const Sources sources_;
-  std::vector<int64_t> ranks_;  // of the members, between two meshes
+  std::span<const int64_t> ranks_;  // of the members, between two meshes
   // Axes of the source, by what becomes of them: split ones say whose part it
   // is; a reduction takes all coordinates on `terms_`; copies on `choice_` are
   // chosen among; on `kept_` the receiver's own coordinate counts, since the
@@ -210,7 +252,7 @@ Coord coordinate(const Mesh& mesh, int64_t rank) {
 }
 
 StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
-                           const Region& panel)
+                           const Region& panel, std::span<const int64_t> ranks)
     : step_(step),
       from_(*step.from),
       to_(*step.to),
@@ -224,6 +266,7 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
       to_at_(coordinate(onto_, to_rank_)),
       panel_(panel),
       sources_(from_, across_ ? mesh_.all_axes() : step.axes, at_),
+      ranks_(ranks),
       choice_{mesh_, 0},
       turns_{onto_, 0} {
   const std::string_view where = name(step.kind);
@@ -238,8 +281,6 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
   DT_CHECK(panel.empty() || panel.size() == ndim + (from_.components() > 1),
            where, "a panel of {} dimensions of {}", panel.size(),
            from_.to_string());
-  if (across_) ranks_ = members(step, world_rank);
-
   const AxisMask group = sources_.group, split = from_.split_axes();
   for (const Partial& p : from_.layout().partials)
     if ((group & bit(p.axis)) && to_.layout().partial_on(p.axis) != p.op)
@@ -327,6 +368,27 @@ int64_t StepSchedule::turn(const std::vector<size_t>& part,
   return piece * (itself ? n - 1 : n) + (mine - first + n) % n;
 }
 
+template <class Each>
+void StepSchedule::cut(const Region& wants, Each&& each) {
+  dims_.clear();
+  if (pairs()) dims_.push_back({{wants[0]}, {0}, 0, {{wants[0], {0}}}});
+  for (size_t d = dims_.size(); d < wants.size(); ++d)
+    dims_.push_back(sources_.dim(static_cast<int>(d) - pairs(), wants[d],
+                                 [&](auto&& add) { each(d, add); }));
+  holder_.resize(wants.size());
+}
+
+template <class Fn>
+void StepSchedule::each_piece(Fn&& fn) {
+  std::vector<size_t> part(dims_.size(), 0);
+  for (;;) {
+    fn(part, giver(part));
+    size_t d = dims_.size();
+    while (d > 0 && ++part[d - 1] == dims_[d - 1].parts.size()) part[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
 Schedule StepSchedule::make() {
   Schedule s;
   if (across_) {
@@ -339,20 +401,17 @@ Schedule StepSchedule::make() {
   s.hash = hash_mix(hash_mix(from_.hash(), to_.hash()), step_.axes);
   s.hash = hash_of(s.hash, panel_);
   s.terms = mesh_.size_of(terms_);
-  const bool pairs = from_.components() > 1;
-  const size_t first = pairs ? 1 : 0;
-  const size_t ndim = first + static_cast<size_t>(from_.ndim());
-  if (from_rank_ >= 0) s.held = volume(in_memory(from_.region(at_)));
+  const size_t ndim = static_cast<size_t>(from_.ndim()) + pairs();
+  if (from_rank_ >= 0) s.held = volume(has());
   s.wants =
       HeldRegion(to_rank_ >= 0 ? in_memory(to_.region(to_at_)) : Region(ndim));
   const Region& wants = s.wants.ascending();
   if (to_rank_ < 0 || empty(wants)) return s;
 
-  if (pairs) dims_.push_back({{wants[0]}, {0}, 0, {{wants[0], {0}}}});
-  for (size_t d = first; d < ndim; ++d)
-    dims_.push_back(sources_.dim(static_cast<int>(d - first), wants[d],
-                                 panel_.empty() ? nullptr : &panel_[d]));
-  holder_.resize(ndim);
+  cut(wants, [&](size_t d, auto&& add) {
+    sources_.each_holder(static_cast<int>(d) - pairs(),
+                         panel_.empty() ? nullptr : &panel_[d], add);
+  });
   std::vector<int64_t> terms;
   for_each_coord(mesh_, terms_, [&](const Coord& c) {
     terms.push_back(sources_.number(terms_, c));
@@ -364,9 +423,7 @@ Schedule StepSchedule::make() {
   const auto used_once = [&](size_t d) {
     return dims_[d].parts.size() == count;
   };
-  std::vector<size_t> part(ndim, 0);
-  for (;;) {
-    const int64_t number = giver(part);
+  each_piece([&](const std::vector<size_t>& part, int64_t number) {
     Piece& piece = s.pieces.emplace_back();
     piece.region.reserve(ndim);
     for (size_t d = 0; d < ndim; ++d) {
@@ -378,9 +435,7 @@ Schedule StepSchedule::make() {
     }
     piece.members.reserve(terms.size());
     for (int64_t term : terms) {
-      const int64_t rank = number + term;
-      piece.members.push_back(across_ ? index_of(mesh_.world_rank(rank))
-                                      : static_cast<int>(rank));
+      piece.members.push_back(member(number + term));
       HeldRegion& has = s.has[static_cast<size_t>(piece.members.back())];
       if (!has.ascending().empty()) continue;
       Region region;
@@ -394,10 +449,53 @@ Schedule StepSchedule::make() {
       }
       has = HeldRegion(std::move(region));
     }
-    size_t d = ndim;
-    while (d > 0 && ++part[d - 1] == dims_[d - 1].parts.size()) part[--d] = 0;
-    if (d == 0) return s;
-  }
+  });
+  return s;
+}
+
+Region StepSchedule::has() const { return in_memory(from_.region(at_)); }
+
+std::vector<std::vector<Holder>> StepSchedule::holders(
+    const Region& has) const {
+  std::vector<std::vector<Holder>> all(has.size());
+  for (size_t d = pairs(); d < has.size(); ++d)
+    sources_.each_holder(static_cast<int>(d) - pairs(),
+                         panel_.empty() ? nullptr : &panel_[d],
+                         [&](const IntervalList& list, int64_t offset) {
+                           if (overlap(list, has[d]) > 0)
+                             all[d].push_back({list, offset});
+                         });
+  return all;
+}
+
+template <class Fn>
+void StepSchedule::takes(int from, const Region& has,
+                         const std::vector<std::vector<Holder>>& holders,
+                         Fn&& fn) {
+  if (to_rank_ < 0) return;
+  // All that is said of a piece follows from who has it.
+  const Region wants =
+      intersect(HeldRegion(in_memory(to_.region(to_at_))).ascending(), has);
+  if (empty(wants)) return;
+  cut(wants, [&](size_t d, auto&& add) {
+    for (const Holder& h : holders[d]) add(h.list, h.offset);
+  });
+  each_piece([&](const std::vector<size_t>& part, int64_t number) {
+    bool gives = false;
+    for_each_coord(mesh_, terms_, [&](const Coord& c) {
+      gives |= member(number + sources_.number(terms_, c)) == from;
+    });
+    if (!gives) return;
+    Region region;
+    for (size_t d = 0; d < part.size(); ++d)
+      region.push_back(dims_[d].parts[part[d]].ranges);
+    fn(region);
+  });
+}
+
+// Its members, where the schedule needs them.
+std::vector<int64_t> members_across(const Step& step, int64_t world_rank) {
+  return crosses(step) ? members(step, world_rank) : std::vector<int64_t>();
 }
 
 }  // namespace
@@ -423,7 +521,29 @@ std::vector<int64_t> members(const Step& step, int64_t world_rank) {
 }
 
 Schedule schedule(const Step& step, int64_t world_rank, const Region& panel) {
-  return StepSchedule(step, world_rank, panel).make();
+  const std::vector<int64_t> ranks = members_across(step, world_rank);
+  return StepSchedule(step, world_rank, panel, ranks).make();
+}
+
+void serve(Schedule& s, const Step& step, int64_t world_rank,
+           const Region& panel) {
+  s.serves.clear();
+  if (step.from->mesh().mesh_rank_of(world_rank) < 0) return;
+  const std::vector<int64_t> ranks = members(step, world_rank);
+  const StepSchedule mine(step, world_rank, panel, ranks);
+  HeldRegion& has = s.has[static_cast<size_t>(s.self)];
+  if (has.ascending().empty()) has = HeldRegion(mine.has());
+  const Region held = HeldRegion(mine.has()).ascending();
+  if (empty(held)) return;
+  const std::vector<std::vector<Holder>> holders = mine.holders(held);
+  for (size_t m = 0; m < ranks.size(); ++m) {
+    if (static_cast<int>(m) == s.self) continue;
+    StepSchedule(step, ranks[m], panel, ranks)
+        .takes(s.self, held, holders, [&](const Region& region) {
+          add_served(s, region, static_cast<int>(m));
+        });
+  }
+  sort_served(s);
 }
 
 }  // namespace dtensor

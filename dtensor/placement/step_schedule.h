@@ -28,4 +28,10 @@ std::vector<int64_t> members(const Step&, int64_t world_rank);
 // also in the panel.
 Schedule schedule(const Step&, int64_t world_rank, const Region& panel = {});
 
+// Fills `serves` of that schedule, and what this rank has. Costs time in the
+// order of the group's members and of what they take, not of all that they ask
+// for.
+void serve(Schedule&, const Step&, int64_t world_rank,
+           const Region& panel = {});
+
 }  // namespace dtensor
