@@ -1,9 +1,18 @@
 #include "dtensor/runtime/comm/communicator.h"
 
+#include <initializer_list>
+
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/device/copy.h"
 
 namespace dtensor {
 namespace {
+
+// That the function is the one for the kind.
+void check_kind(const Call& call, bool fits, std::string_view function) {
+  DT_CHECK(fits, name(call.kind), "is no kind of {}()", function);
+}
 
 Transfer transfer_of(const Schedule& schedule, DType dtype, const Part& src,
                      const Part& dst) {
@@ -15,50 +24,140 @@ Transfer transfer_of(const Schedule& schedule, DType dtype, const Part& src,
           .dst_strides = dst.strides};
 }
 
-void check_sources(const Call& call, const Part& src,
-                   std::span<const Region> sources, const Part& dst, int rank,
-                   int size) {
-  DT_CHECK(static_cast<int>(sources.size()) == size, call.kind,
-           "the sources of {} members were given in a group of {}",
-           sources.size(), size);
-  const Region& mine = sources[static_cast<size_t>(rank)];
-  DT_CHECK(src.region == &mine || *src.region == mine, call.kind,
-           "member {} holds another region than the list of sources says",
-           rank);
-  for (const Region& r : sources)
-    DT_CHECK(r.size() == dst.region->size(), call.kind,
-             "a source has {} dimensions and the destination {}", r.size(),
-             dst.region->size());
+void check_listed(const Call& call, std::string_view what, const Part& mine,
+                  std::span<const Region> regions, int rank, int size) {
+  DT_CHECK(static_cast<int>(regions.size()) == size, name(call.kind),
+           "the {} of {} members were given in a group of {}", what,
+           regions.size(), size);
+  const Region& listed = regions[static_cast<size_t>(rank)];
+  DT_CHECK(mine.region == &listed || *mine.region == listed, name(call.kind),
+           "member {} has another region than the list of {} says", rank, what);
+  for (const Region& r : regions)
+    DT_CHECK(r.size() == listed.size(), name(call.kind),
+             "of the {} one has {} dimensions and another {}", what, r.size(),
+             listed.size());
 }
 
 }  // namespace
 
-int64_t Communicator::exchange(const Call& call, DType dtype, const Part& src,
-                               std::span<const Region> sources,
-                               const Part& dst) {
-  check_sources(call, src, sources, dst, rank(), size());
-  const Schedule schedule =
-      exchange_schedule(*dst.region, sources, rank(), {}, call.kind);
+// Between begins() and ends() of the watch.
+template <class Work>
+void Communicator::run(Collective& c, Work&& work) {
+  if (size_ == 1) return work();
+  c.sequence = ++sequence_;
+  c.fingerprint = fingerprint_of(c);
+  struct Told {
+    Watch* watch;
+    const Collective& c;
+    ~Told() {
+      if (watch) watch->ends(c);
+    }
+  };
+  if (watch_) watch_->begins(c);
+  Told told{watch_, c};
+  agree(c);
+  work();
+}
+
+void Communicator::check(const Call& call, Transfer& t) const {
+  const Schedule& s = *t.schedule;
+  const std::string_view where = name(call.kind);
+  t.counted = 0;
+  DT_CHECK(static_cast<int>(s.has.size()) == size_ && s.self == rank_, where,
+           "a schedule for member {} of {} was given to member {} of {}",
+           s.self, s.has.size(), rank_, size_);
+  const int ndim = static_cast<int>(s.wants.ascending().size());
+  for (const Shape* strides : {&t.src_strides, &t.dst_strides})
+    DT_CHECK(strides->size() == ndim, where,
+             "a part of {} dimensions has {} strides", ndim, strides->size());
+  DT_CHECK(t.src != nullptr || s.held == 0, where,
+           "a part of {} elements has no memory", s.held);
+  DT_CHECK(t.dst != nullptr || s.pieces.empty(), where,
+           "a part of {} elements has no memory", volume(s.wants.ascending()));
+}
+
+void Communicator::exchange(const Call& call, Stream stream,
+                            std::span<Transfer> transfers) {
+  check_kind(call, moves_alone(call.kind), "exchange");
+  if (!has_memory()) return;
+  for (Transfer& t : transfers) check(call, t);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_exchange(call, stream, transfers); });
+}
+
+void Communicator::reduce(const Call& call, Stream stream,
+                          std::span<Transfer> transfers) {
+  check_kind(call, reduces(call.kind) && call.kind != StepKind::kAllReduce,
+             "reduce");
+  for (Transfer& t : transfers) check_reducible(t.op, t.dtype, name(call.kind));
+  if (!has_memory()) return;
+  for (Transfer& t : transfers) check(call, t);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_reduce(call, stream, transfers); });
+}
+
+void Communicator::all_reduce(const Call& call, Stream stream,
+                              std::span<Buffer> buffers) {
+  check_kind(call, call.kind == StepKind::kAllReduce, "all_reduce");
+  for (Buffer& b : buffers) {
+    check_reducible(b.op, b.dtype, name(call.kind));
+    b.counted = 0;
+    DT_CHECK(b.n >= 0, name(call.kind), "{} elements", b.n);
+    DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
+             "{} elements have no memory", b.n);
+  }
+  if (size_ == 1 || !has_memory()) return;
+  Collective c{.call = &call, .buffers = buffers, .stream = stream};
+  run(c, [&] { do_all_reduce(call, stream, buffers); });
+}
+
+void Communicator::all_gather_bytes(const Call& call, const void* in,
+                                    int64_t bytes, void* out) {
+  check_kind(call, call.kind == StepKind::kAllGatherBytes, "all_gather_bytes");
+  DT_CHECK(bytes >= 0, name(call.kind), "{} bytes", bytes);
+  if (!has_memory()) return do_all_gather_bytes(call, in, bytes, out);
+  Collective c{.call = &call, .bytes = in, .num_bytes = bytes};
+  run(c, [&] { do_all_gather_bytes(call, in, bytes, out); });
+}
+
+void Communicator::barrier(const Call& call) {
+  check_kind(call, call.kind == StepKind::kBarrier, "barrier");
+  if (!has_memory()) return;
+  Collective c{.call = &call};
+  run(c, [&] { do_barrier(call); });
+}
+
+int64_t Communicator::exchange(const Call& call, Stream stream, DType dtype,
+                               const Part& src, std::span<const Region> has,
+                               const Part& dst, std::span<const Region> wants) {
+  check_listed(call, "sources", src, has, rank_, size_);
+  check_listed(call, "destinations", dst, wants, rank_, size_);
+  Schedule schedule =
+      exchange_schedule(*dst.region, has, rank_, name(call.kind));
+  if (needs_serves()) serve_exchange(schedule, wants);
   Transfer t = transfer_of(schedule, dtype, src, dst);
-  exchange(call, {&t, 1});
+  exchange(call, stream, {&t, 1});
   return t.counted;
 }
 
-int64_t Communicator::reduce(const Call& call, ReduceOp op, DType dtype,
-                             const Part& src, std::span<const Region> sources,
-                             const Part& dst) {
-  check_sources(call, src, sources, dst, rank(), size());
-  const Schedule schedule = reduce_schedule(*dst.region, sources, rank());
+int64_t Communicator::reduce(const Call& call, Stream stream, ReduceOp op,
+                             DType dtype, const Part& src,
+                             std::span<const Region> has, const Part& dst,
+                             std::span<const Region> wants) {
+  check_listed(call, "sources", src, has, rank_, size_);
+  check_listed(call, "destinations", dst, wants, rank_, size_);
+  Schedule schedule = reduce_schedule(*dst.region, has, rank_);
+  if (needs_serves()) serve_reduction(schedule, wants);
   Transfer t = transfer_of(schedule, dtype, src, dst);
   t.op = op;
-  reduce(call, {&t, 1});
+  reduce(call, stream, {&t, 1});
   return t.counted;
 }
 
-int64_t Communicator::all_reduce(const Call& call, ReduceOp op, DType dtype,
-                                 void* data, int64_t n) {
+int64_t Communicator::all_reduce(const Call& call, Stream stream, ReduceOp op,
+                                 DType dtype, void* data, int64_t n) {
   Buffer b{.op = op, .dtype = dtype, .data = data, .n = n};
-  all_reduce(call, {&b, 1});
+  all_reduce(call, stream, {&b, 1});
   return b.counted;
 }
 

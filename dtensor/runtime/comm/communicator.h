@@ -9,26 +9,36 @@
 // of a global tensor, and the destination wants some. A backend that shares
 // memory copies the intersections straight from the peers' memory, strided;
 // one that does not packs them. Nothing is ever padded.
+//
+// The public calls check, agree with the other members and tell the Watch; what
+// a backend adds is protected. What takes a Stream is work of that stream.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "dtensor/placement/cost.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/region.h"
 #include "dtensor/placement/schedule.h"
 #include "dtensor/placement/shape.h"
+#include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
 
 // What this member believes it is calling.
 struct Call {
-  std::string_view kind;      // "all-gather"
-  std::string_view op;        // for which operator: "matmul"
-  uint64_t fingerprint = 0;   // of the specs, reduce op, dtype; the backend
-                              // adds the sequence number within the group
-  std::string_view describe;  // for the error: "f32[8](S0) -> f32[8](R)"
+  StepKind kind;             // fits the member function, else Error
+  std::string_view op = {};  // for which operator: "matmul"
+  uint64_t fingerprint = 0;  // of the specs, reduce op, dtype; the sequence
+                             // number within the group is added to it
+  // "f32[8](S0) -> f32[8](R)", for the error: describe(what), when there is
+  // one. Called only when something is wrong.
+  std::string (*describe)(const void*) = nullptr;
+  const void* what = nullptr;
 };
 
 // Local memory that holds `region` of a global tensor, one stride (in
@@ -62,19 +72,35 @@ struct Buffer {
   DType dtype;
   void* data;
   int64_t n;
-  int64_t counted = 0;  // set
+  bool one_shot = false;  // see all_reduce()
+  int64_t counted = 0;    // set
+};
+
+struct Collective;  // agreement.h
+
+// Told of every collective of more than one member, by the thread that makes
+// it: for records, clocks, deadlines.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  // Ahead of the agreement, and when it is over (also by an Error).
+  virtual void begins(const Collective&) = 0;
+  virtual void ends(const Collective&) noexcept = 0;
 };
 
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
   // For every transfer: dst[i] = the source of the member that its schedule (an
   // exchange_schedule()) names for i. What this rank has is copied locally.
   // All members give as many transfers, of the same tensors in the same order.
-  virtual void exchange(const Call&, std::span<Transfer>) = 0;
+  // An all-gather, an all-to-all, a permute or an exchange.
+  void exchange(const Call&, Stream, std::span<Transfer>);
 
   // For every transfer: dst[i] = the reduction over the members that hold i, in
   // member order, of their sources; where nobody holds i: the identity. A
@@ -82,26 +108,67 @@ class Communicator {
   // exchange when their regions overlap. kAvg divides the sum by the schedule's
   // `terms`; bf16 is accumulated in f32 and rounded once. kMean is not for
   // here.
-  virtual void reduce(const Call&, std::span<Transfer>) = 0;
+  void reduce(const Call&, Stream, std::span<Transfer>);
 
   // Every buffer in place, the same bits on every member: of n elements member
   // i reduces [floor(i*n/p), floor((i+1)*n/p)) in member order (kAvg divides by
-  // p), then everyone collects the rest: (p-1) * own + n - own elements.
-  virtual void all_reduce(const Call&, std::span<Buffer>) = 0;
+  // p), then everyone collects the rest: (p-1) * own + n - own elements. With
+  // `one_shot` each member reduces all of them: (p-1) * n, of one latency.
+  void all_reduce(const Call&, Stream, std::span<Buffer>);
 
   // out[m] = member m's `bytes` bytes; small host-side facts. Not counted.
-  virtual void all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                                void* out) = 0;
-  virtual void barrier(const Call&) = 0;
+  void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
+  void barrier(const Call&);
 
-  // The same for one tensor, with a schedule made on the spot. sources[m] is
-  // what member m holds (sources[rank()] is *src.region). Returns the bytes
-  // read from other members.
-  int64_t exchange(const Call&, DType, const Part& src,
-                   std::span<const Region> sources, const Part& dst);
-  int64_t reduce(const Call&, ReduceOp, DType, const Part& src,
-                 std::span<const Region> sources, const Part& dst);
-  int64_t all_reduce(const Call&, ReduceOp, DType, void* data, int64_t n);
+  // The same for one tensor, with a schedule made on the spot: `has` and
+  // `wants` are what each member holds and will hold (has[rank()] is
+  // *src.region, wants[rank()] *dst.region). Returns the bytes read from other
+  // members.
+  int64_t exchange(const Call&, Stream, DType, const Part& src,
+                   std::span<const Region> has, const Part& dst,
+                   std::span<const Region> wants);
+  int64_t reduce(const Call&, Stream, ReduceOp, DType, const Part& src,
+                 std::span<const Region> has, const Part& dst,
+                 std::span<const Region> wants);
+  int64_t all_reduce(const Call&, Stream, ReduceOp, DType, void* data,
+                     int64_t n);
+
+  // Does a schedule for it have to say what this member serves?
+  virtual bool needs_serves() const { return false; }
+  // Whose memory and streams the calls are about; at first the CPU's. And who
+  // is told. Both outlive the communicator.
+  void set_device(Device& device) { device_ = &device; }
+  void set_watch(Watch* watch) { watch_ = watch; }
+
+ protected:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  Device& device() const { return *device_; }
+
+  // False: nothing has memory, and nobody is met.
+  virtual bool has_memory() const { return true; }
+  // Returns when all members have come with the same fingerprint; else all of
+  // them throw what disagree() throws, or that some will not come. Not called
+  // in a group of one.
+  virtual void agree(const Collective&) = 0;
+  // The work itself, after the agreement. Nothing may be thrown before every
+  // member has done with this one's memory. (all_reduce not in a group of one;
+  // all the counts are 0 at first.)
+  virtual void do_exchange(const Call&, Stream, std::span<Transfer>) = 0;
+  virtual void do_reduce(const Call&, Stream, std::span<Transfer>) = 0;
+  virtual void do_all_reduce(const Call&, Stream, std::span<Buffer>) = 0;
+  virtual void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                                   void* out) = 0;
+  virtual void do_barrier(const Call&) {}  // to agree is to have met
+
+ private:
+  template <class Work>
+  void run(Collective&, Work&&);
+  void check(const Call&, Transfer&) const;
+
+  const int rank_, size_;
+  uint64_t sequence_ = 0;  // of the calls that were made
+  Device* device_ = &cpu();
+  Watch* watch_ = nullptr;
 };
 
 }  // namespace dtensor

@@ -1,0 +1,114 @@
+#include "dtensor/runtime/comm/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// Eight characters at a time.
+uint64_t quick_hash(std::string_view text) {
+  uint64_t h = text.size();
+  for (size_t i = 0; i < text.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+    h = hash_mix(h, word);
+  }
+  return h;
+}
+
+uint64_t hash_of(const Transfer& t) {
+  return hash_mix(t.schedule->hash, static_cast<uint64_t>(t.dtype) * 16 +
+                                        static_cast<uint64_t>(t.op));
+}
+uint64_t hash_of(const Buffer& b) {
+  return hash_mix(static_cast<uint64_t>(b.n),
+                  static_cast<uint64_t>(b.dtype) * 32 +
+                      static_cast<uint64_t>(b.op) * 2 + b.one_shot);
+}
+
+// What a disagreement shows of a tensor.
+void describe(const Transfer& t, bool reduces, std::vector<std::string>& how) {
+  if (reduces) how.emplace_back(name(t.op));
+  how.emplace_back(name(t.dtype));
+}
+void describe(const Buffer& b, bool, std::vector<std::string>& how) {
+  how.emplace_back(name(b.op));
+  how.emplace_back(name(b.dtype));
+  how.push_back(fmt::format("{} elements", b.n));
+  if (b.one_shot) how.emplace_back("one-shot");
+}
+
+// "sum, f32, 8 elements" of one tensor, "2 tensors: sum f32 8 elements, max i32
+// 1 elements" of several.
+template <class Tensor>
+std::string describe(std::span<const Tensor> tensors, bool reduces) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  if (tensors.size() != 1) {
+    text = fmt::format("{} tensors", tensors.size());
+    if (!tensors.empty()) text += ": ";
+  }
+  for (size_t i = 0; i < std::min(tensors.size(), kMost); ++i) {
+    std::vector<std::string> how;
+    describe(tensors[i], reduces, how);
+    if (i > 0) text += ", ";
+    text += fmt::format("{}", fmt::join(how, tensors.size() == 1 ? ", " : " "));
+  }
+  if (tensors.size() > kMost) text += ", ...";
+  return text;
+}
+
+}  // namespace
+
+uint64_t fingerprint_of(const Collective& c) {
+  uint64_t h = hash_mix(c.sequence, c.call->fingerprint);
+  h = hash_mix(h, static_cast<uint64_t>(c.call->kind) |
+                      static_cast<uint64_t>(c.num_bytes) << 8);
+  h = hash_mix(h, quick_hash(c.call->op));
+  h = hash_mix(h, c.transfers.size() + c.buffers.size());
+  for (const Transfer& t : c.transfers) h = hash_mix(h, hash_of(t));
+  for (const Buffer& b : c.buffers) h = hash_mix(h, hash_of(b));
+  return h;
+}
+
+Statement statement_of(const Collective& c) {
+  const Call& call = *c.call;
+  std::string text = fmt::format("{} #{}", name(call.kind), c.sequence);
+  if (call.kind == StepKind::kAllReduce)
+    text += fmt::format(" ({})", describe(c.buffers, true));
+  else if (c.num_bytes >= 0)
+    text += fmt::format(" ({} bytes)", c.num_bytes);
+  else if (call.kind != StepKind::kBarrier)
+    text += fmt::format(" ({})", describe(c.transfers, reduces(call.kind)));
+  if (!call.op.empty()) text += fmt::format(" for {}", call.op);
+  if (call.describe) text += fmt::format(": {}", call.describe(call.what));
+  return {call.kind, call.fingerprint, std::move(text)};
+}
+
+std::string ranks_to_string(std::span<const int64_t> ranks) {
+  constexpr size_t kMost = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    text += fmt::format("{}{}", i ? "," : "", ranks[i]);
+  if (ranks.size() > kMost) text += fmt::format(",... ({})", ranks.size());
+  return text;
+}
+
+void disagree(std::span<const int64_t> ranks, uint64_t sequence, size_t m,
+              Statement first, Statement other) {
+  if (first.text == other.text)
+    for (Statement* s : {&first, &other})
+      s->text += fmt::format(" (fingerprint {:016x})", s->fingerprint);
+  fail(name(first.kind),
+       "ranks {} and {} disagree about collective #{} of ranks {}: rank {} "
+       "calls {}; rank {} calls {}; let every rank run the same operators "
+       "on the same layouts in the same order",
+       ranks[0], ranks[m], sequence, ranks_to_string(ranks), ranks[0],
+       first.text, ranks[m], other.text);
+}
+
+}  // namespace dtensor
