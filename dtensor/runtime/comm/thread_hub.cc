@@ -16,15 +16,6 @@ void copy_text(char (&to)[N], std::string_view from) {
 
 }  // namespace
 
-std::string Group::ranks_to_string() const {
-  constexpr size_t kMost = 16;
-  std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
-    text += fmt::format("{}{}", i ? "," : "", ranks[i]);
-  if (ranks.size() > kMost) text += fmt::format(",... ({})", ranks.size());
-  return text;
-}
-
 ThreadHub::ThreadHub(int64_t world)
     : spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
       ranks_(static_cast<size_t>(world)) {}
@@ -37,31 +28,30 @@ Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
     DT_CHECK(r >= 0 && r < static_cast<int64_t>(ranks_.size()), "communicator",
              "rank {} is not in a run of {} ranks", r, ranks_.size());
   std::lock_guard lock(mutex_);
-  std::unique_ptr<Group>& group = groups_[world_ranks];
-  if (!group) {
-    group = std::make_unique<Group>(world_ranks, spin_);
-    bool broken = !failure_.empty();
-    for (int64_t r : world_ranks) broken |= ranks_[static_cast<size_t>(r)].gone;
-    if (broken) group->barrier.break_up();
-  }
-  return *group;
+  if (const auto it = groups_.find(world_ranks); it != groups_.end())
+    return *it->second;
+  auto made = std::make_unique<Group>(world_ranks, spin_);
+  bool broken = !failure_.empty();
+  for (int64_t r : world_ranks) broken |= ranks_[static_cast<size_t>(r)].gone;
+  if (broken) made->barrier.break_up();
+  return *groups_.emplace(world_ranks, std::move(made)).first->second;
 }
 
 void ThreadHub::note(int64_t rank, const Call& call, uint64_t sequence) {
   Rank& r = ranks_[static_cast<size_t>(rank)];
-  copy_text(r.kind, call.kind);
+  r.kind = call.kind;
   copy_text(r.op, call.op);
   r.sequence = sequence;
 }
 
 std::string ThreadHub::last_call(int64_t rank) const {
   const Rank& r = ranks_[static_cast<size_t>(rank)];
-  std::string text = fmt::format("{} #{}", r.kind, r.sequence);
+  std::string text = fmt::format("{} #{}", name(r.kind), r.sequence);
   if (*r.op) text += fmt::format(" for {}", r.op);
   return text;
 }
 
-void ThreadHub::left(int64_t rank) {
+void ThreadHub::left(int64_t rank) noexcept {
   std::lock_guard lock(mutex_);
   ranks_[static_cast<size_t>(rank)].gone = true;
   for (auto& [members, group] : groups_)
@@ -69,17 +59,23 @@ void ThreadHub::left(int64_t rank) {
       group->barrier.break_up();
 }
 
-void ThreadHub::failed(int64_t rank, std::string_view what) {
+void ThreadHub::failed(int64_t rank, std::string_view what) noexcept {
   std::lock_guard lock(mutex_);
   Rank& r = ranks_[static_cast<size_t>(rank)];
   r.gone = true;
   if (!failure_.empty()) return;
-  fail_all(fmt::format("rank {} failed: {} ({})", rank, what,
-                       *r.kind ? "its last collective was " + last_call(rank)
-                               : std::string("it had called no collective")));
+  std::string text;
+  try {
+    text = fmt::format("rank {} failed: {} ({})", rank, what,
+                       r.sequence ? "its last collective was " + last_call(rank)
+                                  : std::string("it had called no collective"));
+  } catch (...) {  // there may be no memory left; few letters need none
+    text = "a rank failed";
+  }
+  fail_all(std::move(text));
 }
 
-void ThreadHub::fail_all(std::string what) {
+void ThreadHub::fail_all(std::string what) noexcept {
   failure_ = std::move(what);
   for (auto& [members, group] : groups_) group->barrier.break_up();
 }
@@ -97,7 +93,17 @@ void ThreadHub::meet(Group& group, int64_t rank, const Call& call) {
   if (!met) released(group, rank, call);
 }
 
-void ThreadHub::late(const Group& group, uint32_t round, int64_t rank) {
+void ThreadHub::late(const Group& group, uint32_t round,
+                     int64_t rank) noexcept {
+  try {
+    look_for_deadlock(group, round, rank);
+  } catch (...) {
+    // No memory for a text: it looks again.
+  }
+}
+
+void ThreadHub::look_for_deadlock(const Group& group, uint32_t round,
+                                  int64_t rank) {
   std::unique_lock lock(mutex_, std::defer_lock);
   std::unique_lock<std::mutex> other;
   if (companion_) {
@@ -108,9 +114,9 @@ void ThreadHub::late(const Group& group, uint32_t round, int64_t rank) {
   }
   Rank& me = ranks_[static_cast<size_t>(rank)];
   if (!me.waits_in) {
+    me.last = last_call(rank);
     me.waits_in = &group;
     me.round = round;
-    me.last = last_call(rank);
   }
   if (!failure_.empty()) return;
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;
@@ -125,8 +131,8 @@ void ThreadHub::late(const Group& group, uint32_t round, int64_t rank) {
       text);
   for (ThreadHub* hub : {this, companion_}) {
     if (!hub || !hub->failure_.empty()) continue;
-    hub->deadlock_kind_ = me.kind;
-    hub->fail_all(what);
+    hub->deadlock_ = me.kind;
+    hub->fail_all(std::string(what));
   }
 }
 
@@ -154,7 +160,7 @@ std::string ThreadHub::who_waits_where() const {
     else
       text += fmt::format("rank {}{} in {} of ranks {}", i,
                           second_ ? "'s redistribute_async" : "", r.last,
-                          r.waits_in->ranks_to_string());
+                          ranks_to_string(r.waits_in->ranks));
   }
   return text;
 }
@@ -166,23 +172,24 @@ void ThreadHub::set_companion(ThreadHub& other) {
   for (Rank& r : other.ranks_) r.idle = true;
 }
 
-void ThreadHub::set_idle(int64_t rank, bool idle) {
+void ThreadHub::set_idle(int64_t rank, bool idle) noexcept {
   std::lock_guard lock(mutex_);
   ranks_[static_cast<size_t>(rank)].idle = idle;
 }
 
 void ThreadHub::released(const Group& group, int64_t rank, const Call& call) {
   std::lock_guard lock(mutex_);
-  if (!deadlock_kind_.empty()) fail(deadlock_kind_, "{}", failure_);
+  if (deadlock_) fail(name(*deadlock_), "{}", failure_);
   if (!failure_.empty())
-    throw PeerFailure(fmt::format("[{}] {}", call.kind, failure_));
+    throw PeerFailure(fmt::format("[{}] {}", name(call.kind), failure_));
   for (int64_t r : group.ranks)
     if (ranks_[static_cast<size_t>(r)].gone)
-      fail(call.kind,
+      fail(name(call.kind),
            "rank {} has left the program while rank {} waits in {}; let every "
            "rank run the same operators",
            r, rank, last_call(rank));
-  fail(call.kind, "the group of ranks {} is broken", group.ranks_to_string());
+  fail(name(call.kind), "the group of ranks {} is broken",
+       ranks_to_string(group.ranks));
 }
 
 }  // namespace dtensor

@@ -3,16 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "dtensor/runtime/comm/communicator.h"
-#include "dtensor/runtime/comm/thread_hub.h"
+#include "dtensor/runtime/comm/backend.h"
 
 namespace dtensor {
 
-// `world_ranks` in order, of which the caller is `world_rank`. The hub outlives
-// it. To be used by one thread.
-std::unique_ptr<Communicator> thread_communicator(
-    ThreadHub&, const std::vector<int64_t>& world_ranks, int64_t world_rank);
+std::shared_ptr<Backend> thread_backend(int64_t world);
 
 }  // namespace dtensor

@@ -1,0 +1,36 @@
+#include "dtensor/runtime/comm/meeting.h"
+
+#include "dtensor/runtime/comm/thread_hub.h"
+
+namespace dtensor {
+
+char* Meeting::small(uint64_t sequence) {
+  if (!group_.barrier.broken())
+    return group_.slots[2 * static_cast<size_t>(rank_) + sequence % 2].small;
+  // A broken group is never used again: others may still read the slot.
+  if (!scratch_) scratch_ = std::make_unique<Slot>();
+  return scratch_->small;
+}
+
+void Meeting::open(const Collective& c) {
+  sequence_ = c.sequence;
+  if (!group_.barrier.broken()) {
+    Slot& mine = slot(rank_);
+    mine.fingerprint = c.fingerprint;
+    mine.collective = &c;
+  }
+  const int64_t me = group_.ranks[static_cast<size_t>(rank_)];
+  hub_.note(me, *c.call, c.sequence);
+  hub_.meet(group_, me, *c.call);
+  const int size = static_cast<int>(group_.ranks.size());
+  for (int m = 1; m < size; ++m) {
+    if (slot(m).fingerprint == slot(0).fingerprint) continue;
+    // What the slots point to lives until everybody has read it.
+    close_after([&] {
+      disagree(group_.ranks, c.sequence, static_cast<size_t>(m),
+               statement_of(of(0)), statement_of(of(m)));
+    });
+  }
+}
+
+}  // namespace dtensor

@@ -1,0 +1,86 @@
+// One member of a group whose members share memory: it shows the others what it
+// calls and where its data lies, and reads what they show.
+//
+// A collective is open from the moment when all have come until all have closed
+// it. In between, others may read this member's memory, so nothing may leave.
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/comm/barrier.h"
+
+namespace dtensor {
+
+class ThreadHub;
+
+// What a member shows the others. It has two, used in turn: when it writes one
+// again, all members have met for the other, and so have done with this one.
+struct alignas(64) Slot {
+  static constexpr int64_t kSmall = 1024;
+
+  uint64_t fingerprint;
+  const Collective* collective;
+  // Few bytes travel here, and need no closing.
+  alignas(64) char small[kSmall];
+};
+
+// What the members share.
+struct Group {
+  Group(std::vector<int64_t> world_ranks, bool spin)
+      : ranks(std::move(world_ranks)),
+        barrier(static_cast<int>(ranks.size()), spin),
+        slots(std::make_unique<Slot[]>(2 * ranks.size())) {}
+
+  const std::vector<int64_t> ranks;
+  Barrier barrier;
+  const std::unique_ptr<Slot[]> slots;  // two of each member
+};
+
+class Meeting {
+ public:
+  Meeting(ThreadHub& hub, Group& group, int index)
+      : hub_(hub), group_(group), rank_(index) {}
+
+  // Where few bytes of the next collective, the `sequence`-th, are put before
+  // it is opened.
+  char* small(uint64_t sequence);
+  // Waits for all, and compares. Throws what disagree() throws, or that some
+  // will not come.
+  void open(const Collective&);
+  // Between open() and close(); the small bytes until the next open().
+  const Collective& of(int m) const { return *slot(m).collective; }
+  char* small_of(int m) const { return slot(m).small; }
+  // Waits until all have come to the same point of the collective. They do:
+  // after open() nobody leaves.
+  void close() { group_.barrier.wait_unbroken(); }
+
+  // fn(), and whatever it throws, then close().
+  template <class Fn>
+  void close_after(Fn&& fn) {
+    std::exception_ptr error;
+    try {
+      fn();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    close();
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  Slot& slot(int m) const {
+    return group_.slots[2 * static_cast<size_t>(m) + sequence_ % 2];
+  }
+
+  ThreadHub& hub_;
+  Group& group_;
+  const int rank_;
+  uint64_t sequence_ = 0;
+  std::unique_ptr<Slot> scratch_;
+};
+
+}  // namespace dtensor
