@@ -167,12 +167,31 @@ static void check_inside(RankContext& ctx, const Op& op, int64_t bytes,
     spend_budget(ctx, bytes, "a collective inside " + op.name());
 }
 
-static std::vector<Region> held_by_group(const Compute& c, AxisMask axes,
-                                         const Compute::RegionOf& holds) {
+static std::vector<Region> of_group(const Compute& c, AxisMask axes,
+                                    const Compute::RegionOf& region) {
   std::vector<Region> regions;
   for (int64_t r : c.mesh().group(axes, c.coord()))
-    regions.push_back(holds(c.mesh().coordinate(r)));
+    regions.push_back(region(c.mesh().coordinate(r)));
   return regions;
+}
+
+// What the members of an all-reduce inside an operator disagree about.
+struct Reduced {
+  const Op& op;
+  const Tensor& tensor;
+  ReduceOp how;
+  static std::string describe(const void* what) {
+    const Reduced& r = *static_cast<const Reduced*>(what);
+    return fmt::format("{}{} by {} inside {}", name(r.tensor.dtype()),
+                       to_string(r.tensor.shape()), name(r.how), r.op.name());
+  }
+};
+// What an exchange inside one is about: an Op.
+static std::string describe_boxes(const void* op) {
+  return "boxes for " + static_cast<const Op*>(op)->name();
+}
+static std::string describe_sum(const void* op) {
+  return "sum of boxes for " + static_cast<const Op*>(op)->name();
 }
 
 AxisMask Compute::axes_of(char factor) const {
@@ -202,11 +221,10 @@ void Compute::all_reduce(const Tensor& t, AxisMask axes, ReduceOp reduce_op) {
   if (!context.dry_run) {
     uint64_t print = hash_mix(hash_text(op.name()), uint64_t(reduce_op));
     print = hash_mix(print, uint64_t(t.dtype()) * 31 + uint64_t(t.numel()));
-    std::string text =
-        fmt::format("{}{} by {} inside {}", name(t.dtype()),
-                    to_string(t.shape()), name(reduce_op), op.name());
-    counted = comm.all_reduce(Call{"all-reduce", op.name(), print, text},
-                              reduce_op, t.dtype(), t.data(), t.numel());
+    const Reduced what{op, t, reduce_op};
+    counted = comm.all_reduce(
+        {StepKind::kAllReduce, op.name(), print, Reduced::describe, &what},
+        context.stream, reduce_op, t.dtype(), t.data(), t.numel());
   }
   record_event(context, mesh(), axes, StepKind::kAllReduce, predicted, counted);
 }
@@ -225,13 +243,12 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
   Tensor out = Tensor::empty(local_shape(want), part.dtype());
   int64_t counted = 0;
   if (!context.dry_run) {
-    auto sources = held_by_group(*this, axes, holds);
-    std::string text = "boxes for " + op.name();
+    const Call call{StepKind::kAllToAll, op.name(),
+                    hash_mix(hash_text(op.name()), 1), describe_boxes, &op};
     counted = context.communicator(mesh(), axes)
-                  .exchange(Call{"all-to-all", op.name(),
-                                 hash_mix(hash_text(op.name()), 1), text},
-                            part.dtype(), part_of(part, has), sources,
-                            part_of(out, want));
+                  .exchange(call, context.stream, part.dtype(),
+                            part_of(part, has), of_group(*this, axes, holds),
+                            part_of(out, want), of_group(*this, axes, wants));
   }
   record_event(context, mesh(), axes, StepKind::kAllToAll, most, counted);
   return out;
@@ -256,13 +273,12 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
   Tensor out = Tensor::empty(local_shape(want), part.dtype());
   int64_t counted = 0;
   if (!context.dry_run) {
-    auto sources = held_by_group(*this, axes, holds);
-    std::string text = "sum of boxes for " + op.name();
+    const Call call{StepKind::kReduceScatter, op.name(),
+                    hash_mix(hash_text(op.name()), 2), describe_sum, &op};
     counted = context.communicator(mesh(), axes)
-                  .reduce(Call{"reduce-scatter", op.name(),
-                               hash_mix(hash_text(op.name()), 2), text},
-                          ReduceOp::kSum, part.dtype(), part_of(part, has),
-                          sources, part_of(out, want));
+                  .reduce(call, context.stream, ReduceOp::kSum, part.dtype(),
+                          part_of(part, has), of_group(*this, axes, holds),
+                          part_of(out, want), of_group(*this, axes, wants));
   }
   record_event(context, mesh(), axes, StepKind::kReduceScatter, most, counted);
   return out;

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/comm/thread_hub.h"
 #include "dtensor/runtime/executor.h"
 #include "dtensor/runtime/redistribute.h"
 
@@ -26,7 +25,7 @@ class AsyncMove final : public Pending, public StorageReader {
         op_(ctx.op.empty() ? "redistribute" : ctx.op),
         phase_(ctx.phase),
         record_(ctx.record),
-        rank_hub_(ctx.hub),
+        backend_(ctx.backend),
         rank_(ctx.world_rank) {}
 
   // By the worker; false when it failed.
@@ -49,12 +48,12 @@ class AsyncMove final : public Pending, public StorageReader {
     } catch (const std::exception& e) {
       error = std::current_exception();
       // The others wait for this one.
-      ctx.hub->failed(ctx.world_rank, e.what());
+      ctx.backend->failed(ctx.world_rank, ctx.lane, e.what());
     }
     part_ = Tensor();
     after_ = nullptr;
     std::lock_guard lock(mutex_);
-    if (waited_for_) rank_hub_->set_idle(ctx.world_rank, false);
+    if (waited_for_) backend_->set_idle(rank_, 0, false);
     result_ = std::move(result);
     if (result_.defined()) version_ = result_.storage()->version();
     error_ = error;
@@ -82,7 +81,7 @@ class AsyncMove final : public Pending, public StorageReader {
     std::unique_lock lock(mutex_);
     if (done_) return;
     waited_for_ = true;
-    rank_hub_->set_idle(rank_, true);
+    backend_->set_idle(rank_, 0, true);
     came_.wait(lock, [&] { return done_; });
   }
 
@@ -99,7 +98,7 @@ class AsyncMove final : public Pending, public StorageReader {
   std::shared_ptr<AsyncMove> after_;
   const std::string op_, phase_;
   const bool record_;
-  const std::shared_ptr<ThreadHub> rank_hub_;
+  const std::shared_ptr<Backend> backend_;
   const int64_t rank_;
   // Of the rank's own thread.
   std::weak_ptr<StorageReader> reader_;
@@ -117,14 +116,15 @@ class AsyncMove final : public Pending, public StorageReader {
 
 class Worker final : public RankContext::Memory {
  public:
-  explicit Worker(RankContext& rank) : rank_hub_(rank.hub) {
+  explicit Worker(RankContext& rank) {
     context_.world_rank = rank.world_rank;
     context_.world_size = rank.world_size;
     context_.run_id = rank.run_id;
     context_.device = rank.device;
     context_.allocator = rank.allocator;
     context_.planner = Planner(rank.planner.cost());
-    context_.hub = rank.async_hub;
+    context_.backend = rank.backend;
+    context_.lane = 1;
     context_.grad_enabled = false;
     thread_ = std::thread([this] { work(); });
   }
@@ -134,20 +134,23 @@ class Worker final : public RankContext::Memory {
     {
       std::lock_guard lock(mutex_);
       queue_.push_back(std::move(move));
-      context_.hub->set_idle(context_.world_rank, false);
+      set_idle(1, false);
     }
     more_.notify_one();
   }
 
   void finish() override {
-    rank_hub_->set_idle(context_.world_rank, true);
+    set_idle(0, true);
     stop();
-    rank_hub_->set_idle(context_.world_rank, false);
+    set_idle(0, false);
     for (const auto& move : failed_)
       if (move->unseen_error()) std::rethrow_exception(move->unseen_error());
   }
 
  private:
+  void set_idle(int lane, bool idle) {
+    context_.backend->set_idle(context_.world_rank, lane, idle);
+  }
   void stop() {
     if (!thread_.joinable()) return;
     {
@@ -164,7 +167,7 @@ class Worker final : public RankContext::Memory {
       std::shared_ptr<AsyncMove> move;
       {
         std::unique_lock lock(mutex_);
-        if (queue_.empty()) context_.hub->set_idle(context_.world_rank, true);
+        if (queue_.empty()) set_idle(1, true);
         more_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
         if (queue_.empty()) break;
         move = std::move(queue_.front());
@@ -175,7 +178,6 @@ class Worker final : public RankContext::Memory {
     RankContext::set_current(nullptr);
   }
 
-  const std::shared_ptr<ThreadHub> rank_hub_;
   RankContext context_;
   std::mutex mutex_;
   std::condition_variable more_;

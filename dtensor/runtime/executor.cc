@@ -150,10 +150,22 @@ struct Round {
   StepKind kind = StepKind::kSlice;
   Communicator* communicator = nullptr;
   uint64_t fingerprint = 0;
-  std::string text;
+  // What a disagreement shows: the first step and how many more.
+  const Step* first = nullptr;
+  size_t tensors = 0, passes = 1;
   std::vector<Transfer> transfers;
   std::vector<Buffer> buffers;
 };
+
+std::string describe(const void* what) {
+  const Round& r = *static_cast<const Round*>(what);
+  std::string text =
+      r.first->from->to_string() + " -> " + r.first->to->to_string();
+  if (r.tensors > 1) text += fmt::format(" and {} more tensors", r.tensors - 1);
+  if (r.passes > 1)
+    text += fmt::format(", part {} of {}", r.pass + 1, r.passes);
+  return text;
+}
 
 Shape with_pairs(Shape s, int components) {
   if (components > 1) s.insert(0, components);
@@ -283,7 +295,6 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
     Round round;
     round.pass = pass;
     round.kind = first.kind;
-    size_t tensors = 0;
     for (; i < plan_.steps.size() && plan_.steps[i].round == first.round; ++i) {
       const Step& s = plan_.steps[i];
       const size_t t = static_cast<size_t>(s.tensor);
@@ -300,16 +311,13 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
       uint64_t print = hash_mix(s.from->hash(), s.to->hash());
       print = hash_mix(print, static_cast<uint64_t>(s.op) + pass * 64);
       round.fingerprint = hash_mix(round.fingerprint, print);
-      if (++tensors == 1)
-        round.text = s.from->to_string() + " -> " + s.to->to_string();
+      ++round.tensors;
     }
-    if (tensors) ++collectives_;
+    if (round.tensors) ++collectives_;
     if (round.actions.empty()) continue;
-    if (tensors) {
-      if (tensors > 1)
-        round.text += fmt::format(" and {} more tensors", tensors - 1);
-      if (passes_ > 1)
-        round.text += fmt::format(", part {} of {}", pass + 1, passes_);
+    if (round.tensors) {
+      round.first = &first;
+      round.passes = passes_;
       round.communicator =
           first.from->mesh() == first.to->mesh()
               ? &ctx.communicator(first.from->mesh(), first.axes)
@@ -456,13 +464,13 @@ Tensor Execution::make(RankContext& ctx, const Action& a, Moving& m,
 }
 
 void Execution::communicate(RankContext& ctx, Round& r) {
-  const Call call{name(r.kind), ctx.op, r.fingerprint, r.text};
+  const Call call{r.kind, ctx.op, r.fingerprint, describe, &r};
   if (r.kind == StepKind::kAllReduce) {
     r.buffers.clear();
     for (size_t i = 0; i < r.actions.size(); ++i)
       r.buffers.push_back({r.actions[i].op, r.actions[i].dtype, outs_[i].data(),
                            outs_[i].numel()});
-    r.communicator->all_reduce(call, r.buffers);
+    r.communicator->all_reduce(call, ctx.stream, r.buffers);
     for (size_t i = 0; i < r.actions.size(); ++i)
       events_[r.actions[i].event].counted += r.buffers[i].counted;
     return;
@@ -479,10 +487,10 @@ void Execution::communicate(RankContext& ctx, Round& r) {
                            dst.defined() && dst.numel() ? dst.data() : nullptr,
                            dst.defined() ? dst.strides() : none, a.op});
   }
-  if (r.kind == StepKind::kReduceScatter || r.kind == StepKind::kReduceExchange)
-    r.communicator->reduce(call, r.transfers);
+  if (reduces(r.kind))
+    r.communicator->reduce(call, ctx.stream, r.transfers);
   else
-    r.communicator->exchange(call, r.transfers);
+    r.communicator->exchange(call, ctx.stream, r.transfers);
   for (size_t i = 0; i < r.actions.size(); ++i)
     events_[r.actions[i].event].counted += r.transfers[i].counted;
 }

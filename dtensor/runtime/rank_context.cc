@@ -1,10 +1,8 @@
 #include "dtensor/runtime/rank_context.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm/null.h"
-#include "dtensor/runtime/comm/threads.h"
 
 namespace dtensor {
 namespace {
@@ -57,20 +55,14 @@ Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
 
 Communicator& RankContext::communicator(
     const std::vector<int64_t>& world_ranks) {
-  std::unique_ptr<Communicator>& made = groups[world_ranks];
-  if (made) return *made;
-  if (dry_run) {
-    const auto me =
-        std::find(world_ranks.begin(), world_ranks.end(), world_rank);
-    made = null_communicator(static_cast<int>(me - world_ranks.begin()),
-                             static_cast<int>(world_ranks.size()));
-  } else {
-    DT_CHECK(hub != nullptr, "communicator",
-             "rank {} is not part of a run; start ranks with run()",
-             world_rank);
-    made = thread_communicator(*hub, world_ranks, world_rank);
-  }
-  return *made;
+  if (const auto it = groups.find(world_ranks); it != groups.end())
+    return *it->second;
+  DT_CHECK(backend != nullptr, "communicator",
+           "rank {} is not part of a run; start ranks with run()", world_rank);
+  auto made = backend->group(world_ranks, world_rank, lane);
+  made->set_device(*device);
+  made->set_watch(watch);
+  return *groups.emplace(world_ranks, std::move(made)).first->second;
 }
 
 }  // namespace dtensor

@@ -12,14 +12,13 @@
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/allocator.h"
-#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/backend.h"
 
 namespace dtensor {
 
 class Runtime;
 class Op;
 struct Decision;
-class ThreadHub;
 
 // One collective that ran, or in a dry run would have.
 struct CommEvent {
@@ -89,10 +88,11 @@ struct RankContext {
   const Coord* coordinate_or_null(const Mesh&);
 
   // Set by run().
-  uint64_t run_id = 0;                   // another one for every run
-  std::shared_ptr<ThreadHub> hub;        // null in a dry run
-  std::shared_ptr<ThreadHub> async_hub;  // of the ranks' other threads
-  std::string mesh_text;                 // --mesh
+  uint64_t run_id = 0;               // another one for every run
+  std::shared_ptr<Backend> backend;  // how it reaches the others
+  int lane = 0;                      // 1: of the rank's other thread
+  Watch* watch = nullptr;            // told of its collectives
+  std::string mesh_text;             // --mesh
 
   // Asked for by every step of every operator, and few: searched one by one.
   struct CachedCommunicator {

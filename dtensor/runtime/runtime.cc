@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm/thread_hub.h"
+#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/null.h"
 
 namespace dtensor {
 namespace {
@@ -33,25 +34,21 @@ struct Shared {
   explicit Shared(const RunOptions& o) : options(o) {
     static std::atomic<uint64_t> runs{0};
     id = ++runs;
-    if (options.dry_run) return;
-    hub = std::make_shared<ThreadHub>(options.world);
-    async_hub = std::make_shared<ThreadHub>(options.world);
-    hub->set_companion(*async_hub);
+    if (options.dry_run)
+      backend = null_backend(options.world);
+    else if (options.backend)
+      backend = options.backend(options.world);
+    else
+      backend = backend_named("threads")(options.world);
   }
-  void failed(int64_t rank, const std::string& what) const {
-    if (!hub) return;
-    hub->failed(rank, what);
-    async_hub->failed(rank, what);
-  }
-  void left(int64_t rank) const {
-    if (!hub) return;
-    hub->left(rank);
-    async_hub->left(rank);
+  void failed(int64_t rank, std::string_view what) const noexcept {
+    for (int lane = 0; lane < Backend::kLanes; ++lane)
+      backend->failed(rank, lane, what);
   }
 
   const RunOptions& options;
   uint64_t id;
-  std::shared_ptr<ThreadHub> hub, async_hub;  // null in a dry run
+  std::shared_ptr<Backend> backend;
 };
 
 Outcome run_rank(const Shared& shared, int64_t rank,
@@ -59,6 +56,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
   const RunOptions& options = shared.options;
   Outcome outcome;
   std::string what;
+  std::unique_ptr<Watch> watch;
   RankContext context;
   try {
     use_one_openmp_thread();
@@ -70,8 +68,9 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
     context.run_id = shared.id;
-    context.hub = shared.hub;
-    context.async_hub = shared.async_hub;
+    context.backend = shared.backend;
+    if (options.watch) watch = options.watch(rank);
+    context.watch = watch.get();
     Runtime runtime(context);
     context.runtime = &runtime;
     RankContext::set_current(&context);
@@ -94,7 +93,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
   if (outcome.error)
     shared.failed(rank, what);
   else
-    shared.left(rank);
+    shared.backend->left(rank);
   // Its other thread, which waits for nobody any more.
   context.async = nullptr;
   return outcome;

@@ -42,6 +42,11 @@ struct RunOptions {
   std::string mesh;      // text of --mesh, "" for none
   bool dry_run = false;  // one thread, no data: see below
   CostTable cost;
+  // How the ranks reach each other; empty: as threads that read each other's
+  // memory. (Ranks are threads of this process all the same.)
+  BackendFactory backend;
+  // Who is told of the collectives of a rank's own thread; empty: nobody.
+  std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
 };
 
 // Runs fn on `world` thread ranks and returns when all have left it. The first

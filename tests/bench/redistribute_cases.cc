@@ -147,9 +147,12 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
   s->src.fill(me + 1);
   s->sources.resize(static_cast<size_t>(comm.size()));
   const char* mine = s->src.ptr<char>();
-  const Call call{"exchange", "benchmark", c.from->hash(), ""};
-  comm.all_gather_bytes(call, &mine, sizeof(mine), s->sources.data());
+  comm.all_gather_bytes({StepKind::kAllGatherBytes, "benchmark"}, &mine,
+                        sizeof(mine), s->sources.data());
   const bool reduces = c.from->partial_axes() != 0;
+  const Call call{reduces ? StepKind::kReduceScatter : StepKind::kExchange,
+                  "benchmark", c.from->hash()};
+  const Call meet{StepKind::kBarrier, "benchmark"};
   s->step = {.kind = reduces ? StepKind::kReduceScatter : StepKind::kExchange,
              .axes = c.from->mesh().all_axes(),
              .from = c.from,
@@ -167,10 +170,10 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
          std::memcpy(s->dst[0].data(), s->other.data(),
                      static_cast<size_t>(s->other.bytes()));
        })},
-      {"direct read", repeated([s, me, call, &comm, direct = c.direct] {
-         comm.barrier(call);
+      {"direct read", repeated([s, me, meet, &comm, direct = c.direct] {
+         comm.barrier(meet);
          direct(me, s->sources, s->dst[1].ptr<char>());
-         comm.barrier(call);
+         comm.barrier(meet);
        })},
       {"exchange", repeated([s, call, reduces, &comm] {
          Transfer t{.schedule = &s->schedule,
@@ -180,9 +183,9 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
                     .dst = s->dst[2].data(),
                     .dst_strides = s->dst[2].strides()};
          if (reduces)
-           comm.reduce(call, {&t, 1});
+           comm.reduce(call, {}, {&t, 1});
          else
-           comm.exchange(call, {&t, 1});
+           comm.exchange(call, {}, {&t, 1});
        })},
       {"redistribute",
        repeated([s] { redistribute_local(s->src, s->step.from, s->step.to); })},

@@ -12,7 +12,8 @@ std::vector<std::vector<double>> take_turns(
     Clock::time_point start, end;
     double own;
   };
-  const Call call{"barrier", "benchmark", 0, ""};
+  const Call call{StepKind::kBarrier, "benchmark"};
+  const Call gather{StepKind::kAllGatherBytes, "benchmark"};
   std::vector<Stamp> stamps(static_cast<size_t>(comm.size()));
   std::vector<std::vector<double>> times(contenders.size());
   for (int round = -1; round < rounds; ++round)  // the first one warms up
@@ -22,7 +23,7 @@ std::vector<std::vector<double>> take_turns(
       mine.start = Clock::now();
       mine.own = contenders[i].run();
       mine.end = Clock::now();
-      comm.all_gather_bytes(call, &mine, sizeof(mine), stamps.data());
+      comm.all_gather_bytes(gather, &mine, sizeof(mine), stamps.data());
       if (comm.rank() != 0 || round < 0) continue;
       Clock::time_point start = mine.start, end = mine.end;
       for (const Stamp& s : stamps) {

@@ -1,5 +1,6 @@
 #include "dtensor/runtime/comm/null.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace dtensor {
@@ -7,29 +8,40 @@ namespace {
 
 class NullCommunicator final : public Communicator {
  public:
-  NullCommunicator(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void exchange(const Call&, std::span<Transfer>) override {}
-  void reduce(const Call&, std::span<Transfer>) override {}
-  void all_reduce(const Call&, std::span<Buffer>) override {}
-  void all_gather_bytes(const Call&, const void* in, int64_t bytes,
-                        void* out) override {
+  using Communicator::Communicator;
+  NullCommunicator(int rank, int size) : Communicator(rank, size) {}
+
+ protected:
+  bool has_memory() const override { return false; }
+  void agree(const Collective&) override {}
+  void do_exchange(const Call&, Stream, std::span<Transfer>) override {}
+  void do_reduce(const Call&, Stream, std::span<Transfer>) override {}
+  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override {}
+  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                           void* out) override {
     if (bytes == 0) return;
-    for (int m = 0; m < size_; ++m)
+    for (int m = 0; m < size(); ++m)
       std::memcpy(static_cast<char*>(out) + m * bytes, in,
                   static_cast<size_t>(bytes));
   }
-  void barrier(const Call&) override {}
+};
 
- private:
-  const int rank_, size_;
+class NullBackend final : public Backend {
+ public:
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int) override {
+    const auto at = std::find(ranks.begin(), ranks.end(), me);
+    return std::make_unique<NullCommunicator>(
+        static_cast<int>(at - ranks.begin()), static_cast<int>(ranks.size()));
+  }
+  void failed(int64_t, int, std::string_view) noexcept override {}
+  void left(int64_t) noexcept override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> null_communicator(int rank, int size) {
-  return std::make_unique<NullCommunicator>(rank, size);
+std::shared_ptr<Backend> null_backend(int64_t) {
+  return std::make_shared<NullBackend>();
 }
 
 }  // namespace dtensor

@@ -1,14 +1,15 @@
-// The communicator of a dry run: one rank, which knows the size of its group
+// The communicators of a dry run: one rank, which knows the size of its groups
 // and meets nobody.
 #pragma once
+#include <cstdint>
 #include <memory>
 
-#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/backend.h"
 
 namespace dtensor {
 
-// Moves nothing and counts nothing; all_gather_bytes answers with the caller's
-// own bytes for every member.
-std::unique_ptr<Communicator> null_communicator(int rank, int size);
+// Its communicators move nothing and count nothing; all_gather_bytes answers
+// with the caller's own bytes for every member.
+std::shared_ptr<Backend> null_backend(int64_t world);
 
 }  // namespace dtensor

@@ -262,10 +262,14 @@ void SafetensorsWriter::put(const void* from, int64_t bytes, int64_t at) {
 void SafetensorsWriter::barrier() {
   RankContext& context = RankContext::current();
   context.communicator(mesh_, mesh_.all_axes())
-      .barrier({.kind = "barrier",
+      .barrier({.kind = StepKind::kBarrier,
                 .op = "safetensors",
                 .fingerprint = hash_text(path_),
-                .describe = path_});
+                .describe =
+                    [](const void* path) {
+                      return *static_cast<const std::string*>(path);
+                    },
+                .what = &path_});
 }
 
 void SafetensorsWriter::system_error(std::string_view what) const {

@@ -1,0 +1,57 @@
+// How the ranks of a run reach each other.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/communicator.h"
+
+namespace dtensor {
+
+// Thrown in ranks that waited for one that failed. Not a failure of their own:
+// run() reports the other.
+class PeerFailure : public Error {
+ public:
+  using Error::Error;
+};
+
+// One per run where ranks are threads, one per process where they are not. All
+// members may be called by several ranks at once.
+class Backend {
+ public:
+  // Each rank has two threads that communicate: its own (lane 0) and the one
+  // that carries out what need not be waited for (lane 1). Their collectives
+  // never mix.
+  static constexpr int kLanes = 2;
+  virtual ~Backend() = default;
+
+  // The group of these ranks of the run in this order, as `me`, one of them,
+  // sees it. Collective only in that all members have to ask for it before it
+  // is used. To be used by one thread; the backend outlives it.
+  virtual std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                              int64_t me, int lane) = 0;
+
+  // Called when a rank's thread of this lane fails: all that wait in the lane,
+  // or will, are released with a PeerFailure that says `what`.
+  virtual void failed(int64_t rank, int lane,
+                      std::string_view what) noexcept = 0;
+  // Called when a rank is done: those that wait for it, or will, are released
+  // with an Error.
+  virtual void left(int64_t rank) noexcept = 0;
+
+  // While set, the rank's thread of this lane waits for its other one, or for
+  // work: what finds that all ranks wait for each other has to know. Set before
+  // that begins and reset before it can end.
+  virtual void set_idle(int64_t /*rank*/, int /*lane*/, bool) noexcept {}
+};
+
+using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
+
+// The backends by name: "threads", and "mpi" and "nccl" in programs that are
+// built with them. Throws Error for others.
+BackendFactory backend_named(std::string_view name);
+
+}  // namespace dtensor
