@@ -210,7 +210,7 @@ TEST(AsyncTest, RanksThatWaitInACircleAreTold) {
           if (use) y.local();
         } else {
           rt.context().communicator(mesh, 1).barrier(
-              {"barrier", "test", 0, ""});
+              {StepKind::kBarrier, "test"});
         }
       });
     });

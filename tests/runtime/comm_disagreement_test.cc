@@ -19,9 +19,12 @@
 namespace dtensor {
 namespace {
 
-Call call(std::string_view kind, std::string_view op = "test",
-          uint64_t fingerprint = 1, std::string_view describe = "") {
-  return {kind, op, fingerprint, describe};
+Call call(StepKind kind, std::string_view op = "test", uint64_t fingerprint = 1,
+          const char* text = nullptr) {
+  const auto describe = [](const void* what) {
+    return std::string(static_cast<const char*>(what));
+  };
+  return {kind, op, fingerprint, text ? +describe : nullptr, text};
 }
 
 // fn(comm, rank) on every rank of a group that is the whole run.
@@ -37,33 +40,34 @@ void on_ranks(int64_t world,
 }
 
 // A collective on a buffer of 12 that a mismatch must leave alone.
-using Collective = std::function<void(Communicator&, float*)>;
+using Act = std::function<void(Communicator&, float*)>;
 
-Collective reduce_of(std::string_view kind, ReduceOp op, DType t, int64_t n,
-                     std::string_view for_op = "matmul", uint64_t print = 1) {
+Act reduce_of(ReduceOp op, DType t, int64_t n,
+              std::string_view for_op = "matmul", uint64_t print = 1) {
   return [=](Communicator& c, float* x) {
-    c.all_reduce({kind, for_op, print, "x"}, op, t, x, n);
+    c.all_reduce(call(StepKind::kAllReduce, for_op, print, "x"), {}, op, t, x,
+                 n);
   };
 }
 
-Collective gather_of(uint64_t print, bool uneven, DType t = DType::kF32) {
+Act gather_of(uint64_t print, bool uneven, DType t = DType::kF32) {
   return [=](Communicator& c, float* x) {
     std::vector<Region> sources;
     const int64_t p = c.size(), n = 8;
     for (int64_t m = 0; m < p; ++m)
       sources.push_back({uneven ? (m ? IntervalList{} : IntervalList{{0, n}})
                                 : IntervalList{{m * n / p, (m + 1) * n / p}}});
-    Region all{{{0, n}}};
+    const std::vector<Region> all(static_cast<size_t>(p), Region{{{0, n}}});
     float local[8] = {};
     const Part src{local, {1}, &sources[static_cast<size_t>(c.rank())]};
-    c.exchange({"all-gather", "matmul", print, "f32[8](S0) -> f32[8](R)"}, t,
-               src, sources, {x, {1}, &all});
+    c.exchange(
+        call(StepKind::kAllGather, "matmul", print, "f32[8](S0) -> f32[8](R)"),
+        {}, t, src, sources, {x, {1}, &all[0]}, all);
   };
 }
 
-void expect_disagreement(int64_t world, const Collective& right,
-                         const Collective& wrong, int64_t odd,
-                         const std::string& contains = "") {
+void expect_disagreement(int64_t world, const Act& right, const Act& wrong,
+                         int64_t odd, const std::string& contains = "") {
   std::vector<std::string> errors(static_cast<size_t>(world));
   const auto start = std::chrono::steady_clock::now();
   on_ranks(world, [&](Communicator& comm, int me) {
@@ -81,7 +85,8 @@ void expect_disagreement(int64_t world, const Collective& right,
       for (float v : x) EXPECT_EQ(v, 7.f);
       // The group goes on.
       int32_t one = 1;
-      comm.all_reduce(call("all-reduce"), ReduceOp::kSum, DType::kI32, &one, 1);
+      comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
+                      DType::kI32, &one, 1);
       EXPECT_EQ(one, world);
     }
   });
@@ -94,29 +99,26 @@ void expect_disagreement(int64_t world, const Collective& right,
 
 TEST(DisagreementTest, Everything) {
   using enum ReduceOp;
-  const auto right = reduce_of("all-reduce", kSum, DType::kF32, 3);
-  const std::pair<const char*, Collective> wrongs[] = {
-      {"all-reduce #1 (sum, i32, 3 elements)",
-       reduce_of("all-reduce", kSum, DType::kI32, 3)},
-      {"(max, f32, 3 elements)", reduce_of("all-reduce", kMax, DType::kF32, 3)},
-      {"(sum, f32, 4 elements)", reduce_of("all-reduce", kSum, DType::kF32, 4)},
-      {"reduce-all #1 (sum, f32, 3 elements)",
-       reduce_of("reduce-all", kSum, DType::kF32, 3)},
-      {"for add", reduce_of("all-reduce", kSum, DType::kF32, 3, "add")},
+  const auto right = reduce_of(kSum, DType::kF32, 3);
+  const std::pair<const char*, Act> wrongs[] = {
+      {"all-reduce #1 (sum, i32, 3 elements)", reduce_of(kSum, DType::kI32, 3)},
+      {"(max, f32, 3 elements)", reduce_of(kMax, DType::kF32, 3)},
+      {"(sum, f32, 4 elements)", reduce_of(kSum, DType::kF32, 4)},
+      {"for add", reduce_of(kSum, DType::kF32, 3, "add")},
       {"(fingerprint 0000000000000002)",
-       reduce_of("all-reduce", kSum, DType::kF32, 3, "matmul", 2)},
+       reduce_of(kSum, DType::kF32, 3, "matmul", 2)},
       {"all-gather #1 (f32) for matmul: f32[8](S0) -> f32[8](R)",
        gather_of(1, false)},
-      {"all-reduce #1 by barrier() for matmul",
+      {"barrier #1 for matmul",
        [](Communicator& c, float*) {
-         c.barrier(call("all-reduce", "matmul"));
+         c.barrier(call(StepKind::kBarrier, "matmul"));
        }},
       {"barrier #1",
-       [](Communicator& c, float*) { c.barrier(call("barrier")); }},
-      {"gather #1 (4 bytes)",
+       [](Communicator& c, float*) { c.barrier(call(StepKind::kBarrier)); }},
+      {"all-gather-bytes #1 (4 bytes)",
        [](Communicator& c, float*) {
          int in = 0, out[8] = {};
-         c.all_gather_bytes(call("gather"), &in, 4, out);
+         c.all_gather_bytes(call(StepKind::kAllGatherBytes), &in, 4, out);
        }},
   };
   for (const auto& [text, wrong] : wrongs)
@@ -136,7 +138,7 @@ TEST(DisagreementTest, SpecsOfAnExchange) {
 }
 
 // Several tensors that move together: their number, and each one, is compared.
-Collective exchange_of(std::vector<std::pair<DType, int64_t>> tensors) {
+Act exchange_of(std::vector<std::pair<DType, int64_t>> tensors) {
   return [=](Communicator& c, float* x) {
     std::vector<Schedule> schedules;
     float local[12] = {};
@@ -144,18 +146,18 @@ Collective exchange_of(std::vector<std::pair<DType, int64_t>> tensors) {
       const std::vector<Region> sources(static_cast<size_t>(c.size()),
                                         Region{{{0, n}}});
       schedules.push_back(
-          exchange_schedule({{{0, n}}}, sources, c.rank(), {}, "exchange"));
+          exchange_schedule({{{0, n}}}, sources, c.rank(), "exchange"));
     }
     std::vector<Transfer> transfers;
     for (size_t i = 0; i < tensors.size(); ++i)
       transfers.push_back(
           {&schedules[i], tensors[i].first, local, {1}, x, {1}});
-    c.exchange({"exchange", "move", 1, "x"}, transfers);
+    c.exchange(call(StepKind::kExchange, "move", 1, "x"), {}, transfers);
   };
 }
 
-Collective reductions_of(std::vector<std::tuple<ReduceOp, DType, int64_t>> list,
-                         bool all) {
+Act reductions_of(std::vector<std::tuple<ReduceOp, DType, int64_t>> list,
+                  bool all) {
   return [=](Communicator& c, float* x) {
     std::vector<Schedule> schedules;
     std::vector<Transfer> transfers;
@@ -176,9 +178,9 @@ Collective reductions_of(std::vector<std::tuple<ReduceOp, DType, int64_t>> list,
                            {1},
                            std::get<0>(list[i])});
     if (all)
-      c.all_reduce({"all-reduce", "move", 1, ""}, buffers);
+      c.all_reduce(call(StepKind::kAllReduce, "move"), {}, buffers);
     else
-      c.reduce({"reduce-scatter", "move", 1, ""}, transfers);
+      c.reduce(call(StepKind::kReduceScatter, "move"), {}, transfers);
   };
 }
 
@@ -229,8 +231,9 @@ TEST(DisagreementTest, LargeBuffers) {
   on_ranks(2, [&](Communicator& comm, int me) {
     std::vector<float> x(100000, 3.f);
     try {
-      comm.all_reduce(call("all-reduce"), me ? ReduceOp::kMin : ReduceOp::kMax,
-                      DType::kF32, x.data(), 100000);
+      comm.all_reduce(call(StepKind::kAllReduce), {},
+                      me ? ReduceOp::kMin : ReduceOp::kMax, DType::kF32,
+                      x.data(), 100000);
     } catch (const Error& e) {
       errors[static_cast<size_t>(me)] = e.what();
     }
@@ -250,8 +253,8 @@ TEST(DisagreementTest, Order) {
   std::atomic<int> errors{0};
   on_ranks(2, [&](Communicator& comm, int me) {
     float x[3] = {1, 1, 1};
-    const auto a = reduce_of("all-reduce", ReduceOp::kSum, DType::kF32, 1, "a");
-    const auto b = reduce_of("all-reduce", ReduceOp::kSum, DType::kF32, 1, "b");
+    const auto a = reduce_of(ReduceOp::kSum, DType::kF32, 1, "a");
+    const auto b = reduce_of(ReduceOp::kSum, DType::kF32, 1, "b");
     for (int i = 0; i < 2; ++i) try {
         ((me + i) % 2 ? a : b)(comm, x);
       } catch (const Error&) {
@@ -275,48 +278,48 @@ TEST(ThreadsErrorTest, OwnMistakes) {
     };
     float x[8] = {};
     EXPECT_EQ(error_of([&] {
-                comm.all_reduce(call("all-reduce"), ReduceOp::kMean,
+                comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kMean,
                                 DType::kF32, x, 8);
               }),
               "[all-reduce] a (sum, count) is reduced by summing both; write "
               "sum, and divide");
     EXPECT_EQ(error_of([&] {
-                comm.all_reduce(call("all-reduce"), ReduceOp::kSum,
+                comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
                                 DType::kBool, x, 8);
               }),
               "[all-reduce] the sum of bool is not a bool; write any, or cast "
               "to i64 first");
     EXPECT_EQ(error_of([&] {
-                comm.all_reduce(call("all-reduce"), ReduceOp::kAvg, DType::kI32,
-                                x, 8);
+                comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kAvg,
+                                DType::kI32, x, 8);
               }),
               "[all-reduce] the avg of i32 is not an integer; cast to f32 "
               "first");
     const std::vector<Region> sources{{{{0, 2}}}, {{{4, 6}}}};
-    const Region all{{{0, 6}}};
+    const std::vector<Region> all(2, Region{{{0, 6}}});
     const Part src{x, {1}, &sources[static_cast<size_t>(me)]};
     float y[6];
     EXPECT_EQ(error_of([&] {
-                comm.exchange(call("all-gather"), DType::kF32, src, sources,
-                              {y, {1}, &all});
+                comm.exchange(call(StepKind::kAllGather), {}, DType::kF32, src,
+                              sources, {y, {1}, &all[0]}, all);
               }),
               fmt::format("[all-gather] member {} needs [2, 4), which none of "
                           "the 2 members has",
                           me));
     const Part other{x, {1}, &sources[static_cast<size_t>(1 - me)]};
     EXPECT_EQ(error_of([&] {
-                comm.exchange(call("all-gather"), DType::kF32, other, sources,
-                              src);
+                comm.exchange(call(StepKind::kAllGather), {}, DType::kF32,
+                              other, sources, src, sources);
               }),
-              fmt::format("[all-gather] member {} holds another region than "
-                          "the list of sources says",
+              fmt::format("[all-gather] member {} has another region than the "
+                          "list of sources says",
                           me));
     // A schedule of another member, memory that is not there, strides.
-    Schedule s = exchange_schedule(sources[1], sources, 1, {}, "x");
+    Schedule s = exchange_schedule(sources[1], sources, 1, "x");
     auto exchange = [&](const void* from, Shape strides) {
       return error_of([&] {
         Transfer t{&s, DType::kF32, from, strides, y, {1}};
-        comm.exchange(call("exchange"), {&t, 1});
+        comm.exchange(call(StepKind::kExchange), {}, {&t, 1});
       });
     };
     if (me == 0) {
@@ -330,11 +333,11 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 "[exchange] a part of 1 dimensions has 2 strides");
     }
     EXPECT_EQ(error_of([&] {
-                comm.all_reduce(call("all-reduce"), ReduceOp::kSum, DType::kF32,
-                                nullptr, 8);
+                comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
+                                DType::kF32, nullptr, 8);
               }),
               "[all-reduce] 8 elements have no memory");
-    comm.barrier(call("barrier"));
+    comm.barrier(call(StepKind::kBarrier));
   });
 }
 

@@ -21,6 +21,7 @@
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/placement/traffic.h"
+#include "tests/runtime/message_passing.h"
 
 namespace dtensor {
 namespace {
@@ -31,18 +32,32 @@ int64_t below(Rng& rng, int64_t n) {
   return static_cast<int64_t>(rng() % static_cast<uint64_t>(n));
 }
 
-Call call(std::string_view kind, std::string_view op = "test",
-          uint64_t fingerprint = 1, std::string_view describe = "") {
-  return {kind, op, fingerprint, describe};
+Call call(StepKind kind, std::string_view op = "test",
+          uint64_t fingerprint = 1) {
+  return {kind, op, fingerprint};
+}
+
+// Ranks, and how they reach each other.
+struct World {
+  int64_t ranks;
+  const char* backend = "threads";
+};
+
+void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
+  RunOptions options;
+  options.world = world.ranks;
+  if (world.backend == std::string("messages"))
+    options.backend = testing::message_passing_backend;
+  run(options, fn);
 }
 
 // fn(comm, rank) on every rank of a group that is the whole run.
-void on_ranks(int64_t world,
+void on_ranks(const World& world,
               const std::function<void(Communicator&, int)>& fn) {
-  run(world, [&](Runtime& rt) {
+  run_on(world, [&](Runtime& rt) {
     Mesh mesh = rt.mesh();
     Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
-    ASSERT_EQ(comm.size(), world);
+    ASSERT_EQ(comm.size(), world.ranks);
     ASSERT_EQ(comm.rank(), rt.rank());
     fn(comm, comm.rank());
   });
@@ -247,8 +262,8 @@ void check_exchange(Communicator& comm, Rng::result_type seed) {
   });
   const std::vector<char> before = src.bytes;
   const int64_t counted =
-      comm.exchange(call("all-to-all", "test", seed), dtype_of<T>, src.part(),
-                    s.sources, dst.part());
+      comm.exchange(call(StepKind::kAllToAll, "test", seed), {}, dtype_of<T>,
+                    src.part(), s.sources, dst.part(), s.dests);
   const std::set<int64_t> mine = indices(src.region, s.shape);
   int64_t from_others = 0;
   for_each_element(dst.region, s.shape, [&](const Shape& at, int64_t i) {
@@ -318,8 +333,8 @@ void check_reduce(Communicator& comm, ReduceOp op, Rng::result_type seed) {
     src.at(at) = value<T>(comm.rank(), i, seed);
   });
   const int64_t counted =
-      comm.reduce(call("reduce-scatter", "test", seed), op, dtype_of<T>,
-                  src.part(), s.sources, dst.part());
+      comm.reduce(call(StepKind::kReduceScatter, "test", seed), {}, op,
+                  dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
   std::vector<std::set<int64_t>> held;
   for (const Region& r : s.sources) held.push_back(indices(r, s.shape));
   int64_t reads = 0;
@@ -347,7 +362,7 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = value<T>(me, i, 5);
   x[n] = make<T>(1);
   const int64_t counted =
-      comm.all_reduce(call("all-reduce"), op, dtype_of<T>, x, n);
+      comm.all_reduce(call(StepKind::kAllReduce), {}, op, dtype_of<T>, x, n);
   for (int64_t i = 0; i < n; ++i) {
     std::vector<T> v;
     for (int m = 0; m < p; ++m) v.push_back(value<T>(m, i, 5));
@@ -358,12 +373,32 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   EXPECT_EQ(number(x[n]), 1);
   const int64_t own = (me + 1) * n / p - me * n / p;
   EXPECT_EQ(counted, ((p - 1) * own + n - own) * size_of(dtype_of<T>));
+  // One-shot: the same values, another count.
+  Buffer b{.op = op,
+           .dtype = dtype_of<T>,
+           .data = bytes.data(),
+           .n = n,
+           .one_shot = true};
+  for (int64_t i = 0; i < n; ++i) x[i] = value<T>(me, i, 5);
+  std::vector<char> chunked = bytes;
+  comm.all_reduce(call(StepKind::kAllReduce), {}, op, dtype_of<T>,
+                  chunked.data(), n);
+  comm.all_reduce(call(StepKind::kAllReduce), {}, {&b, 1});
+  EXPECT_EQ(bytes, chunked);
+  EXPECT_EQ(b.counted, (p - 1) * n * size_of(dtype_of<T>));
 }
 
-class ThreadsTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, ThreadsTest, testing::Values(1, 2, 3, 4, 8));
+class CommunicatorTest : public ::testing::TestWithParam<World> {};
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, CommunicatorTest,
+    ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{8},
+                      World{1, "messages"}, World{3, "messages"},
+                      World{4, "messages"}),
+    [](const auto& info) {
+      return fmt::format("{}{}", info.param.backend, info.param.ranks);
+    });
 
-TEST_P(ThreadsTest, ExchangeAgainstBruteForce) {
+TEST_P(CommunicatorTest, ExchangeAgainstBruteForce) {
   on_ranks(GetParam(), [](Communicator& comm, int) {
     for (unsigned seed = 0; seed < 240; ++seed)
       visit(static_cast<DType>(seed % kNumDTypes),
@@ -371,7 +406,7 @@ TEST_P(ThreadsTest, ExchangeAgainstBruteForce) {
   });
 }
 
-TEST_P(ThreadsTest, ReduceAgainstBruteForce) {
+TEST_P(CommunicatorTest, ReduceAgainstBruteForce) {
   on_ranks(GetParam(), [](Communicator& comm, int) {
     unsigned seed = 1000;
     for (int round = 0; round < 8; ++round)
@@ -382,7 +417,7 @@ TEST_P(ThreadsTest, ReduceAgainstBruteForce) {
   });
 }
 
-TEST_P(ThreadsTest, AllReduceAgainstBruteForce) {
+TEST_P(CommunicatorTest, AllReduceAgainstBruteForce) {
   on_ranks(GetParam(), [](Communicator& comm, int) {
     for (int64_t n : {0, 1, 2, 5, 17, 128, 129, 257, 1000, 9001})
       for (int t = 0; t < kNumDTypes; ++t)
@@ -421,7 +456,12 @@ struct MovingOf : Moving {
     schedule = reduces
                    ? reduce_schedule(dst->region, setting.sources, comm.rank())
                    : exchange_schedule(dst->region, setting.sources,
-                                       comm.rank(), {}, "test");
+                                       comm.rank(), "test");
+    if (!comm.needs_serves()) return;
+    if (reduces)
+      serve_reduction(schedule, setting.dests);
+    else
+      serve_exchange(schedule, setting.dests);
   }
   Transfer transfer() override {
     return {.schedule = &schedule,
@@ -458,7 +498,7 @@ struct MovingOf : Moving {
   std::unique_ptr<Memory<T>> src, dst;
 };
 
-TEST_P(ThreadsTest, SeveralTensorsInOneCollective) {
+TEST_P(CommunicatorTest, SeveralTensorsInOneCollective) {
   on_ranks(GetParam(), [](Communicator& comm, int) {
     for (unsigned round = 0; round < 60; ++round) {
       const bool reduces = round % 2;
@@ -471,16 +511,17 @@ TEST_P(ThreadsTest, SeveralTensorsInOneCollective) {
       std::vector<Transfer> transfers;
       for (auto& t : tensors) transfers.push_back(t->transfer());
       if (reduces)
-        comm.reduce(call("reduce-scatter", "test", round), transfers);
+        comm.reduce(call(StepKind::kReduceScatter, "test", round), {},
+                    transfers);
       else
-        comm.exchange(call("all-to-all", "test", round), transfers);
+        comm.exchange(call(StepKind::kAllToAll, "test", round), {}, transfers);
       for (size_t i = 0; i < tensors.size(); ++i)
         tensors[i]->check(comm, transfers[i]);
     }
   });
 }
 
-TEST_P(ThreadsTest, SeveralBuffersInOneAllReduce) {
+TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
   on_ranks(GetParam(), [](Communicator& comm, int me) {
     const int p = comm.size();
     // Together they fit into what a small all-reduce may have, or not.
@@ -499,7 +540,7 @@ TEST_P(ThreadsTest, SeveralBuffersInOneAllReduce) {
           {ReduceOp::kSum, DType::kF32, nullptr, 0},
           {ReduceOp::kSum, DType::kBF16, c, 3},
       };
-      comm.all_reduce(call("all-reduce"), buffers);
+      comm.all_reduce(call(StepKind::kAllReduce), {}, buffers);
       for (size_t i = 0; i < a.size(); ++i)
         ASSERT_EQ(a[i], (static_cast<float>(i * static_cast<size_t>(p)) +
                          static_cast<float>(p * (p - 1) / 2)) /
@@ -519,7 +560,7 @@ TEST_P(ThreadsTest, SeveralBuffersInOneAllReduce) {
 
 // The parts of an average are those that a step combines, not all members.
 TEST(ThreadsScheduleTest, StepsOfEveryKind) {
-  on_ranks(4, [](Communicator& comm, int me) {
+  on_ranks({4}, [](Communicator& comm, int me) {
     const Mesh mesh = Mesh::parse("2x2");
     const Shape shape{5, 6};
     auto spec = [&](std::vector<std::vector<int>> axes,
@@ -571,9 +612,9 @@ TEST(ThreadsScheduleTest, StepsOfEveryKind) {
                  .dst_strides = contiguous_strides(local_shape(wants)),
                  .op = op};
       if (reduces)
-        comm.reduce(call("reduce"), {&t, 1});
+        comm.reduce(call(StepKind::kReduceExchange), {}, {&t, 1});
       else
-        comm.exchange(call("exchange"), {&t, 1});
+        comm.exchange(call(StepKind::kExchange), {}, {&t, 1});
       next = 0;
       for_each_element(wants, shape, [&](const Shape&, int64_t i) {
         EXPECT_EQ(y[next++], static_cast<double>(i) * times + combined)
@@ -585,37 +626,38 @@ TEST(ThreadsScheduleTest, StepsOfEveryKind) {
   });
 }
 
-TEST_P(ThreadsTest, AllGatherBytesAndBarrier) {
-  const int p = GetParam();
+TEST_P(CommunicatorTest, AllGatherBytesAndBarrier) {
+  const int p = static_cast<int>(GetParam().ranks);
   std::atomic<int> come{0};
-  on_ranks(p, [&](Communicator& comm, int me) {
+  on_ranks(GetParam(), [&](Communicator& comm, int me) {
     for (int64_t bytes : {0, 1, 8, 1024, 1025, 5000}) {
       const size_t n = static_cast<size_t>(bytes);
       std::vector<char> in(n, static_cast<char>('a' + me)), out(n * p + 1, '.');
-      comm.all_gather_bytes(call("gather"), in.data(), bytes, out.data());
+      comm.all_gather_bytes(call(StepKind::kAllGatherBytes), in.data(), bytes,
+                            out.data());
       std::string want;
       for (int m = 0; m < p; ++m) want += std::string(n, char('a' + m));
       EXPECT_EQ(std::string(out.data(), out.size()), want + ".");
     }
     for (int round = 1; round <= 20; ++round) {
       ++come;
-      comm.barrier(call("barrier"));
+      comm.barrier(call(StepKind::kBarrier));
       EXPECT_GE(come, round * p);
-      comm.barrier(call("barrier"));
+      comm.barrier(call(StepKind::kBarrier));
       EXPECT_EQ(come, round * p);
-      comm.barrier(call("barrier"));
+      comm.barrier(call(StepKind::kBarrier));
     }
   });
 }
 
 // Peers may free or overwrite what was read as soon as they return.
-TEST_P(ThreadsTest, MemoryIsFreeAfterwards) {
+TEST_P(CommunicatorTest, MemoryIsFreeAfterwards) {
   on_ranks(GetParam(), [](Communicator& comm, int me) {
     for (int round = 0; round < 50; ++round) {
       for (int64_t n : {3, 600}) {
         std::vector<float> x(static_cast<size_t>(n), float(me + round));
-        comm.all_reduce(call("all-reduce"), ReduceOp::kMax, DType::kF32,
-                        x.data(), n);
+        comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kMax,
+                        DType::kF32, x.data(), n);
         EXPECT_EQ(x[0], comm.size() - 1 + round);
         std::fill(x.begin(), x.end(), -1e9f);
       }
@@ -641,7 +683,8 @@ TEST(ThreadsGroupTest, SubsetsAtTheSameTime) {
     EXPECT_EQ(self.size(), 1);
     auto sum = [&](Communicator& c) {
       int64_t x = rt.rank();
-      c.all_reduce(call("all-reduce"), ReduceOp::kSum, DType::kI64, &x, 1);
+      c.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum, DType::kI64,
+                   &x, 1);
       return x;
     };
     for (int i = 0; i < 60; ++i) {
@@ -662,14 +705,14 @@ TEST(ThreadsGroupTest, MeshesOfTheSameRanks) {
     Mesh x = rt.mesh({{"x", 4}}), y = rt.mesh({{"y", 2}, {"z", 2}});
     RankContext& ctx = rt.context();
     for (int i = 0; i < 5; ++i) {
-      ctx.communicator(x, 1).barrier(call("barrier"));
-      ctx.communicator(y, 3).barrier(call("barrier"));
+      ctx.communicator(x, 1).barrier(call(StepKind::kBarrier));
+      ctx.communicator(y, 3).barrier(call(StepKind::kBarrier));
     }
     Mesh turned({{"x", 4}}, {3, 1, 0, 2});
     Communicator& c = ctx.communicator(turned, 1);
     const int64_t me = rt.rank();
     int64_t all[4];
-    c.all_gather_bytes(call("gather"), &me, sizeof(me), all);
+    c.all_gather_bytes(call(StepKind::kAllGatherBytes), &me, sizeof(me), all);
     EXPECT_EQ(all[0], 3);
     EXPECT_EQ(all[1], 1);
     EXPECT_EQ(all[2], 0);
@@ -681,7 +724,7 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
   run(3, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"x", 2}});
     if (rt.rank() < 2) {
-      rt.context().communicator(mesh, 1).barrier(call("barrier"));
+      rt.context().communicator(mesh, 1).barrier(call(StepKind::kBarrier));
       return;
     }
     try {
@@ -694,14 +737,16 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
 }
 
 TEST(ThreadsTest1, NullCommunicatorDoesNothing) {
-  auto c = null_communicator(2, 3);
+  const std::vector<int64_t> ranks{4, 0, 5};
+  auto c = null_backend(6)->group(ranks, 5, 0);
   EXPECT_EQ(c->rank(), 2);
   EXPECT_EQ(c->size(), 3);
-  EXPECT_EQ(c->all_reduce(call("x"), ReduceOp::kSum, DType::kF32, nullptr, 9),
+  EXPECT_EQ(c->all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
+                          DType::kF32, nullptr, 9),
             0);
-  c->barrier(call("x"));
+  c->barrier(call(StepKind::kBarrier));
   int in = 4, out[3] = {};
-  c->all_gather_bytes(call("x"), &in, sizeof(in), out);
+  c->all_gather_bytes(call(StepKind::kAllGatherBytes), &in, sizeof(in), out);
   EXPECT_EQ(out[0] + out[1] + out[2], 12);
 }
 

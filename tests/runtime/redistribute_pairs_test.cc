@@ -146,7 +146,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
       return t;
     };
     Communicator& all = ctx.communicator(mesh, mesh.all_axes());
-    const Call meeting{"barrier", "test", 0, ""};
+    const Call meeting{StepKind::kBarrier, "test"};
     ctx.record = true;
     const Spec* last = nullptr;
     Tensor source;

@@ -112,7 +112,7 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
       if (mixed(from)) continue;
       for (const Spec* to : specs) {
         if (mixed(to)) continue;
-        all.barrier({"barrier", "test", 0, "start"});
+        all.barrier({StepKind::kBarrier, "test"});
         if (rt.rank() == 0) {
           bool max = to->partial_axes() &&
                      to->layout().partials[0].op == ReduceOp::kMax;
@@ -120,7 +120,7 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
           counted.clear();
           ++pairs;
         }
-        all.barrier({"barrier", "test", 0, "ready"});
+        all.barrier({StepKind::kBarrier, "test"});
         ctx.record = true;
         ctx.events.clear();
         Tensor moved = redistribute_local(part(from, at), from, to);
@@ -133,7 +133,7 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
           for (size_t i = 0; i < ctx.events.size(); ++i)
             counted[i] = std::max(counted[i], ctx.events[i].counted);
         }
-        all.barrier({"barrier", "test", 0, "done"});
+        all.barrier({StepKind::kBarrier, "test"});
         if (rt.rank() == 0) {
           bool good = true;
           for (size_t i = 0; i < out.size(); ++i)

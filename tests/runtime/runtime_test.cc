@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm/thread_hub.h"
+#include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/tensor.h"
 #include "tests/testing.h"
 
@@ -30,12 +30,12 @@ Communicator& everybody(Runtime& rt) {
   return group(rt, mesh, mesh.all_axes());
 }
 void barrier(Communicator& c, std::string_view op = "") {
-  c.barrier({"barrier", op, 1, ""});
+  c.barrier({StepKind::kBarrier, op, 1});
 }
 void all_reduce(Communicator& c, std::string_view op = "matmul") {
   float x[2] = {1, 2};
-  c.all_reduce({"all-reduce", op, 1, "f32[2](P) -> f32[2](R)"}, ReduceOp::kSum,
-               DType::kF32, x, 2);
+  c.all_reduce({StepKind::kAllReduce, op, 1}, {}, ReduceOp::kSum, DType::kF32,
+               x, 2);
 }
 
 // Runs fn with error texts kept per rank.
@@ -353,8 +353,8 @@ TEST(FailureTest, ManyTimes) {
           const AxisMask axes = j % 2 ? 0b11 : i % 2 ? 0b01 : 0b10;
           try {
             Communicator& c = group(rt, mesh, axes);
-            c.all_reduce({"all-reduce", "", 1, ""}, ReduceOp::kSum, DType::kF32,
-                         x.data(), 1000);
+            c.all_reduce({StepKind::kAllReduce, "", 1}, {}, ReduceOp::kSum,
+                         DType::kF32, x.data(), 1000);
             EXPECT_EQ(x[999], static_cast<float>(c.size()));
           } catch (const Error&) {
             if (rt.rank() % 2) throw;  // the others try on
