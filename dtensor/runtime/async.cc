@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/executor.h"
+#include "dtensor/runtime/execute.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {

@@ -52,7 +52,7 @@ struct RankContext {
     virtual void finish() {}
   };
   std::unique_ptr<Memory> op_memory;
-  // What carrying out plans needs of this rank (dtensor/runtime/executor.cc).
+  // What carrying out plans needs of this rank (execution.cc).
   std::unique_ptr<Memory> executions;
   // The thread that carries out what need not be waited for (async.cc).
   std::unique_ptr<Memory> async;

@@ -7,7 +7,7 @@
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/device/copy.h"
-#include "dtensor/runtime/executor.h"
+#include "dtensor/runtime/execute.h"
 
 namespace dtensor {
 namespace {
@@ -172,7 +172,7 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
                "combined; redistribute first, and cast then",
                from->to_string(), dtensor::name(to->dtype()));
     const auto e = execution(ctx, {&m, 1});
-    const Plan& plan = plan_of(*e);
+    const Plan& plan = e->plan();
     sent = plan.communicates();
     if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
     if (how.async && sent && !ctx.dry_run) {
@@ -234,7 +234,7 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
   const Move m{from, to};
   const auto e = execution(ctx, {&m, 1});
   if (ctx.comm_budget >= 0)
-    spend_budget(ctx, plan_of(*e).bytes, text_of(from, to));
+    spend_budget(ctx, e->plan().bytes, text_of(from, to));
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   Tensor part = local;
   execute(ctx, *e, {&part, 1});
@@ -270,7 +270,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     std::vector<Move> moves;
     std::vector<size_t> places;
     std::vector<Tensor> parts;
-    std::shared_ptr<Execution> execution;
+    std::shared_ptr<const Execution> execution;
   };
   std::vector<Batch> batches;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -295,7 +295,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
   int64_t bytes = 0;
   for (Batch& b : batches) {
     b.execution = execution(ctx, b.moves);
-    bytes += plan_of(*b.execution).bytes;
+    bytes += b.execution->plan().bytes;
   }
   if (ctx.comm_budget >= 0)
     spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));

@@ -1,0 +1,209 @@
+#include "dtensor/runtime/execute.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/local_part.h"
+
+namespace dtensor {
+namespace {
+
+using Action = Execution::Action;
+
+// sum / count of reduced pairs.
+void divide_pairs(const Tensor& pairs, const Tensor& out) {
+  const Tensor sum = pairs.slice(0, 0, 1), count = pairs.slice(0, 1, 2);
+  visit(out.dtype(), [&]<class T>() {
+    if constexpr (std::is_same_v<T, bf16> || std::is_floating_point_v<T>) {
+      using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+      const T *s = sum.ptr<T>(), *c = count.ptr<T>();
+      T* o = out.ptr<T>();
+      for (int64_t i = 0; i < out.numel(); ++i)
+        o[i] = T(static_cast<Wide>(s[i]) / static_cast<Wide>(c[i]));
+    } else {
+      fail("redistribute", "a mean of {} is not defined; cast to a float",
+           name(out.dtype()));
+    }
+  });
+}
+
+// One tensor on its way.
+struct Moving {
+  Tensor source, now, end;
+};
+
+// Lists, which a thread keeps for their memory.
+struct Lists {
+  std::vector<Moving> moving;
+  std::vector<Tensor> outs;      // of a round's actions
+  std::vector<int64_t> counted;  // by collective and tensor
+  std::vector<Transfer> transfers;
+  std::vector<Buffer> buffers;
+};
+thread_local Lists kept;
+
+// What changes while an execution runs.
+class Run {
+ public:
+  Run(RankContext& context, const Execution& e)
+      : ctx(context), e_(e), lists_(std::move(kept)) {
+    lists_.moving.resize(e.moves().size());
+    lists_.counted.assign(e.sent().size(), 0);
+  }
+  ~Run() {
+    // Whatever happened, nothing is kept alive.
+    lists_.moving.clear();
+    lists_.outs.clear();
+    kept = std::move(lists_);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  void run(std::span<Tensor> parts, bool consume);
+
+ private:
+  Tensor make(const Action&, Moving&, bool consume);
+  void communicate(const Execution::Round&);
+  void conclude(const Action&, Moving&, Tensor out);
+  void record();
+
+  RankContext& ctx;
+  const Execution& e_;
+  Lists lists_;
+};
+
+// The memory that the action writes to, made ready.
+Tensor Run::make(const Action& a, Moving& m, bool consume) {
+  using Do = Action::Do;
+  if (a.what == Do::kView) return window(m.now, a.has, a.wants);
+  if (a.in_place) return m.now;
+  const bool fresh = !a.into_end || !m.end.defined();
+  Tensor out;
+  if (a.into_end) {
+    if (fresh) m.end = Tensor::empty(e_.end_shape(a.tensor), a.dtype);
+    out = m.end;
+  } else if (a.what == Do::kAllReduce && consume && m.now.contiguous() &&
+             m.now.shape() == a.shape && m.now.storage().use_count() == 1 &&
+             m.now.storage()->bytes() == m.now.bytes()) {
+    return m.now;
+  } else if (a.receives) {
+    out = Tensor::empty(a.shape, a.dtype);
+  }
+  if (ctx.dry_run) return out;
+  if (a.what == Do::kCopy) copy_indices(a.which, out, a.wants, m.now, a.has);
+  if (a.what == Do::kAllReduce) {
+    if (m.now.shape() == a.shape)
+      out.copy_from(m.now);
+    else
+      copy_indices(a.which, out, a.wants, m.now, a.has);
+  }
+  if (a.what != Do::kFill) return out;
+  if (fresh && a.fill.outside) out.fill(identity_value(*a.fill.outside));
+  Tensor values = out;
+  if (a.fill.counts) {
+    if (fresh) out.slice(0, 1, 2).fill(1);
+    Shape shape = out.shape();
+    shape.erase(0);
+    values = out.slice(0, 0, 1).reshape(shape);
+  }
+  if (a.fill.keeps) copy_indices(a.which, values, a.wants, m.now, a.has);
+  return out;
+}
+
+void Run::communicate(const Execution::Round& r) {
+  const auto describe = [](const void* round) {
+    return static_cast<const Execution::Round*>(round)->to_string();
+  };
+  const Call call{r.kind, ctx.op, r.fingerprint, describe, &r};
+  if (r.kind == StepKind::kAllReduce) {
+    lists_.buffers.clear();
+    for (size_t i = 0; i < r.actions.size(); ++i)
+      lists_.buffers.push_back({r.actions[i].op, r.actions[i].dtype,
+                                lists_.outs[i].data(), lists_.outs[i].numel()});
+    r.communicator->all_reduce(call, ctx.stream, lists_.buffers);
+    for (size_t i = 0; i < r.actions.size(); ++i)
+      lists_.counted[r.actions[i].event] += lists_.buffers[i].counted;
+    return;
+  }
+  lists_.transfers.clear();
+  for (size_t i = 0; i < r.actions.size(); ++i) {
+    const Action& a = r.actions[i];
+    const Tensor &src = lists_.moving[a.tensor].now, &dst = lists_.outs[i];
+    const int ndim = static_cast<int>(a.schedule.wants.ascending().size());
+    const Shape none = Shape::filled(ndim, 1);
+    lists_.transfers.push_back(
+        {&a.schedule, a.dtype,
+         src.defined() && src.numel() ? src.data() : nullptr,
+         src.defined() ? src.strides() : none,
+         dst.defined() && dst.numel() ? dst.data() : nullptr,
+         dst.defined() ? dst.strides() : none, a.op});
+  }
+  if (reduces(r.kind))
+    r.communicator->reduce(call, ctx.stream, lists_.transfers);
+  else
+    r.communicator->exchange(call, ctx.stream, lists_.transfers);
+  for (size_t i = 0; i < r.actions.size(); ++i)
+    lists_.counted[r.actions[i].event] += lists_.transfers[i].counted;
+}
+
+void Run::conclude(const Action& a, Moving& m, Tensor out) {
+  if (a.into_end) {
+    m.now = Tensor();
+  } else if (a.divides) {
+    m.now = Tensor();
+    m.now = Tensor::empty(a.divided, a.dtype);
+    if (!ctx.dry_run) divide_pairs(out, m.now);
+  } else {
+    m.now = std::move(out);
+  }
+}
+
+void Run::run(std::span<Tensor> parts, bool consume) {
+  for (size_t t = 0; t < parts.size(); ++t) {
+    lists_.moving[t].now = std::move(parts[t]);
+    if (e_.in_panels(t)) lists_.moving[t].source = lists_.moving[t].now;
+  }
+  size_t pass = 0;
+  for (const Execution::Round& r : e_.rounds()) {
+    if (r.pass != pass) {
+      pass = r.pass;
+      for (Moving& m : lists_.moving)
+        if (m.source.defined()) m.now = m.source;
+    }
+    lists_.outs.clear();
+    for (const Action& a : r.actions)
+      lists_.outs.push_back(make(a, lists_.moving[a.tensor], consume));
+    if (r.communicator && !ctx.dry_run) communicate(r);
+    for (size_t i = 0; i < r.actions.size(); ++i)
+      conclude(r.actions[i], lists_.moving[r.actions[i].tensor],
+               std::move(lists_.outs[i]));
+  }
+  for (size_t t = 0; t < parts.size(); ++t)
+    parts[t] = std::move(lists_.moving[t].end.defined() ? lists_.moving[t].end
+                                                        : lists_.moving[t].now);
+  record();
+}
+
+void Run::record() {
+  if (ctx.record)
+    for (size_t i = 0; i < e_.sent().size(); ++i) {
+      const Execution::Sent& s = e_.sent()[i];
+      if (!s.here) continue;
+      ctx.events.push_back({s.mesh, s.axes, s.kind, std::string(ctx.op),
+                            ctx.phase, s.predicted, lists_.counted[i],
+                            ctx.collectives + s.collective,
+                            static_cast<int64_t>(e_.passes())});
+    }
+  ctx.collectives += e_.collectives();
+}
+
+}  // namespace
+
+void execute(RankContext& ctx, const Execution& e, std::span<Tensor> parts,
+             bool consume) {
+  Run(ctx, e).run(parts, consume);
+}
+
+}  // namespace dtensor
