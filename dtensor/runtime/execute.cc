@@ -30,6 +30,14 @@ void divide_pairs(const Tensor& pairs, const Tensor& out) {
   });
 }
 
+// One component of pairs (the sums, the counts), or what there is.
+Tensor component(const Tensor& t, int64_t i, bool pairs) {
+  if (!pairs) return t;
+  Shape shape = t.shape();
+  shape.erase(0);
+  return t.slice(0, i, i + 1).reshape(shape);
+}
+
 // One tensor on its way.
 struct Moving {
   Tensor source, now, end;
@@ -65,6 +73,7 @@ class Run {
 
  private:
   Tensor make(const Action&, Moving&, bool consume);
+  void fill(const Action&, const Tensor& out, bool fresh, const Tensor& now);
   void communicate(const Execution::Round&);
   void conclude(const Action&, Moving&, Tensor out);
   void record();
@@ -99,17 +108,36 @@ Tensor Run::make(const Action& a, Moving& m, bool consume) {
     else
       copy_indices(a.which, out, a.wants, m.now, a.has);
   }
-  if (a.what != Do::kFill) return out;
-  if (fresh && a.fill.outside) out.fill(identity_value(*a.fill.outside));
-  Tensor values = out;
-  if (a.fill.counts) {
-    if (fresh) out.slice(0, 1, 2).fill(1);
-    Shape shape = out.shape();
-    shape.erase(0);
-    values = out.slice(0, 0, 1).reshape(shape);
-  }
-  if (a.fill.keeps) copy_indices(a.which, values, a.wants, m.now, a.has);
+  if (a.what == Do::kFill) fill(a, out, fresh, m.now);
   return out;
+}
+
+void Run::fill(const Action& a, const Tensor& out, bool fresh,
+               const Tensor& now) {
+  const bool had_pairs =
+      now.defined() && now.shape().size() > static_cast<int>(a.wants.size());
+  Tensor values = component(out, 0, a.pairs);
+  Tensor counts = a.pairs ? component(out, 1, true) : Tensor();
+  if (a.pairs && fresh) counts.fill(1);
+  for (size_t i = 0; i < a.fill.identities.size(); ++i) {
+    const Fill::Identity& f = a.fill.identities[i];
+    if (i == 0 && !fresh) continue;
+    const auto set = [&](Tensor& t, double value) {
+      if (i == 0)
+        t.fill(value);
+      else
+        fill_indices(f.where, t, a.wants, value);
+    };
+    set(values, identity_value(f.op));
+    if (a.pairs) set(counts, f.count);
+  }
+  if (!a.fill.keeps) return;
+  copy_indices(a.which, values, a.wants, component(now, 0, had_pairs), a.has);
+  if (!a.pairs) return;
+  if (had_pairs)
+    copy_indices(a.which, counts, a.wants, component(now, 1, true), a.has);
+  else
+    fill_indices(a.which, counts, a.wants, 1);
 }
 
 void Run::communicate(const Execution::Round& r) {

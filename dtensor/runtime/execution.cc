@@ -196,12 +196,13 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   switch (step.kind) {
     case StepKind::kFill:
       a.what = Action::Do::kFill;
-      a.has = with_pairs(a.has, from->components());
-      a.wants = with_pairs(a.wants, from->components());
       // The memory may hold more than the step is about.
-      if (at) a.which = own_part(step, *at);
-      if (path.panel) a.which = intersect(a.which, *path.panel);
-      a.which = with_pairs(a.which, from->components());
+      a.which = std::move(a.fill.own);
+      a.pairs = to->components() > 1;
+      if (!path.panel) break;
+      a.which = intersect(a.which, *path.panel);
+      for (Fill::Identity& f : a.fill.identities)
+        f.where = intersect(f.where, *path.panel);
       break;
     case StepKind::kAllReduce:
       a.what = Action::Do::kAllReduce;

@@ -35,6 +35,7 @@ class Execution {
     Region has, wants;  // what the memory before and after it holds
     Region which;       // of a copy or a fill: the indices that it takes over
     Fill fill;
+    bool pairs = false;  // a fill makes (sum, count) pairs, or has them
     Schedule schedule;
   };
 

@@ -37,6 +37,21 @@ void copy_indices(const Region& which, const Tensor& dst,
   });
 }
 
+void fill_indices(const Region& which, const Tensor& dst, const Region& region,
+                  double value) {
+  const HeldRegion wanted(which), held(region);
+  if (volume(wanted.ascending()) == 0) return;
+  const HeldRegion* arrays[] = {&held};
+  const Sizes strides[] = {Sizes(dst.strides())};
+  const RankContext& ctx = RankContext::current();
+  Boxes boxes(wanted.ascending(), arrays, strides);
+  boxes.each([&](Sizes shape) {
+    ctx.device->fill(ctx.stream, dst.dtype(), shape,
+                     dst.ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
+                     boxes.strides(0), value);
+  });
+}
+
 Tensor window(const Tensor& local, const Region& has, const Region& wants) {
   // Of nothing, any part is one.
   const bool some = volume(wants) > 0;

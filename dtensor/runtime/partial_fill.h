@@ -1,6 +1,6 @@
 // How a partial-fill gives every rank its part: nothing is sent.
 #pragma once
-#include <optional>
+#include <vector>
 
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/plan.h"
@@ -8,20 +8,28 @@
 
 namespace dtensor {
 
-// One rank's part.
+// One rank's part of what a step fills.
 struct Fill {
-  bool keeps = true;  // the value, or a part of it; else the identity alone
-  std::optional<ReduceOp> outside;  // whose identity lies around it
-  bool counts = false;              // pairs begin: each value counts once
+  // What it holds beside the value: identities, of which later ones overwrite
+  // earlier ones. The first one is everywhere.
+  struct Identity {
+    Region where;
+    ReduceOp op;
+    // Of (sum, count) pairs, the count: as the sum while they are combined as
+    // pairs, else that of one value.
+    double count = 1;
+  };
+  std::vector<Identity> identities;
+  bool keeps = true;  // the value, where `own` says
+  // All that it has, but of what several ranks have (whole segments of a
+  // concatenation that an axis splits and becomes partial) only the first one.
+  Region own;
 };
+
+// Throws Error when an average would not have the whole value on every rank.
 Fill fill_of(const Step&, const Coord& at);
 
-// What a rank that keeps its value gives to a partial-fill: all that it has,
-// but of what several have along the axes that split it and become partial
-// (whole segments of a concatenation) only the first one gives it.
-Region own_part(const Step&, const Coord& at);
-
-// What fills the rest; of a mean both the sum and the count are 0.
+// Of a mean: of both the sum and the count.
 double identity_value(ReduceOp);
 
 }  // namespace dtensor
