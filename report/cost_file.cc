@@ -40,7 +40,7 @@ class Reader {
     const Json json = parse(read_text_file("--cost", path_));
     only(json, "the file",
          {"axes", "groups", "alpha_us", "gbytes_per_s", "gflop_per_s",
-          "local_gbytes_per_s", "block_bytes"});
+          "local_gbytes_per_s", "block_bytes", "one_shot_bytes"});
     CostTable table;
     AxisCost common;
     read_link(json, "the file", common);
@@ -49,7 +49,9 @@ class Reader {
     if (auto it = json.find("local_gbytes_per_s"); it != json.end())
       table.ps_per_local_byte = 1000 / rate(*it, "local_gbytes_per_s");
     if (auto it = json.find("block_bytes"); it != json.end())
-      table.block_bytes = block(*it);
+      table.block_bytes = whole(*it, "block_bytes", kLeastBlock);
+    if (auto it = json.find("one_shot_bytes"); it != json.end())
+      table.one_shot_bytes = whole(*it, "one_shot_bytes", 0);
     table.axes.assign(static_cast<size_t>(mesh_.num_axes()), common);
     if (auto it = json.find("axes"); it != json.end())
       read_axes(*it, table.axes);
@@ -122,10 +124,10 @@ class Reader {
     return number(value, name, kLeastRate, kMostRate);
   }
 
-  int64_t block(const Json& value) const {
-    if (!value.is_number_integer() || value.get<int64_t>() < kLeastBlock)
-      wrong("block_bytes is {}; write a whole number of at least {}",
-            value.dump(), kLeastBlock);
+  int64_t whole(const Json& value, std::string_view name, int64_t least) const {
+    if (!value.is_number_integer() || value.get<int64_t>() < least)
+      wrong("{} is {}; write a whole number of at least {}", name, value.dump(),
+            least);
     return value.get<int64_t>();
   }
 
@@ -308,6 +310,7 @@ nlohmann::ordered_json cost_json(const CostTable& cost, const Mesh& mesh) {
   json["gflop_per_s"] = per_second(cost.ps_per_flop);
   json["local_gbytes_per_s"] = per_second(cost.ps_per_local_byte);
   json["block_bytes"] = cost.block_bytes;
+  json["one_shot_bytes"] = cost.one_shot_bytes;
   return json;
 }
 

@@ -213,8 +213,10 @@ int64_t Compute::global_size(char factor) const {
 
 void Compute::all_reduce(const Tensor& t, AxisMask axes, ReduceOp reduce_op) {
   if (!axes) return;
+  const bool one_shot = t.bytes() <= context.planner.cost().one_shot_bytes;
   int64_t predicted =
-      all_reduce_elements(t.numel(), mesh().size_of(axes)) * size_of(t.dtype());
+      all_reduce_elements(t.numel(), mesh().size_of(axes), one_shot) *
+      size_of(t.dtype());
   check_inside(context, op, predicted, decision);
   Communicator& comm = context.communicator(mesh(), axes);
   int64_t counted = 0;
@@ -222,9 +224,15 @@ void Compute::all_reduce(const Tensor& t, AxisMask axes, ReduceOp reduce_op) {
     uint64_t print = hash_mix(hash_text(op.name()), uint64_t(reduce_op));
     print = hash_mix(print, uint64_t(t.dtype()) * 31 + uint64_t(t.numel()));
     const Reduced what{op, t, reduce_op};
-    counted = comm.all_reduce(
+    Buffer b{.op = reduce_op,
+             .dtype = t.dtype(),
+             .data = t.data(),
+             .n = t.numel(),
+             .one_shot = one_shot};
+    comm.all_reduce(
         {StepKind::kAllReduce, op.name(), print, Reduced::describe, &what},
-        context.stream, reduce_op, t.dtype(), t.data(), t.numel());
+        context.stream, {&b, 1});
+    counted = b.counted;
   }
   record_event(context, mesh(), axes, StepKind::kAllReduce, predicted, counted);
 }

@@ -83,6 +83,10 @@ struct CostTable {
   double ps_per_local_byte = 100;  // 10 GB/s per rank
   // What a redistribution may hold beyond source and destination.
   int64_t block_bytes = int64_t{1} << 20;
+  // An all-reduce of at most so many bytes (of the largest part) is one-shot:
+  // every member receives all of the others', (p - 1) times as much, instead of
+  // its chunk and then the rest. Predicted and counted so; 0: never.
+  int64_t one_shot_bytes = 0;
   bool operator==(const CostTable&) const = default;
 
   LinkCost link(StepKind, AxisMask axes) const;

@@ -141,8 +141,14 @@ Plan join(std::vector<Plan> plans, const CostTable& cost) {
 
 }  // namespace
 
-int64_t all_reduce_elements(int64_t n, int64_t p) {
+bool one_shot(const Spec* from, const CostTable& cost) {
+  return cost.one_shot_bytes > 0 &&
+         from->largest_part_bytes() <= cost.one_shot_bytes;
+}
+
+int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot) {
   if (p <= 1) return 0;
+  if (one_shot) return (p - 1) * n;
   int64_t chunk = (n + p - 1) / p;
   return (p - 1) * chunk + n - chunk;
 }

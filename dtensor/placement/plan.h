@@ -80,8 +80,11 @@ Plan plan(std::span<const Move>, const CostTable&);
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
 
 // What a collective over n local elements moves at most to one rank (elements):
-// member i of p receives (p-1)*c(i) + n - c(i), c(i) its chunk of n.
-int64_t all_reduce_elements(int64_t n, int64_t p);
+// member i of p receives (p-1)*c(i) + n - c(i), c(i) its chunk of n; of one
+// that is one-shot (p-1)*n.
+int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
+// Is an all-reduce of it one-shot? (On all ranks, whatever their parts.)
+bool one_shot(const Spec* from, const CostTable&);
 
 // "all-reduce on tp: f32[8](P) -> f32[8](R), 64 bytes".
 std::string to_string(const Step&);

@@ -479,7 +479,9 @@ class Search {
     if (!sends(e.kind)) return 0;
     int64_t n = components(s);
     if (e.kind == StepKind::kAllReduce)
-      return n * all_reduce_elements(largest(s), mesh_.size_of(e.group));
+      return all_reduce_elements(
+          n * largest(s), mesh_.size_of(e.group),
+          n * largest(s) * item_ <= cost_.one_shot_bytes);
     AxisMask combined = s.partial & ~t.partial;
     int64_t q = mesh_.size_of(combined);
     int64_t lack = route_.lack(s.cuts, t.cuts, q, exact);

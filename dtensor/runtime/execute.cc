@@ -149,7 +149,8 @@ void Run::communicate(const Execution::Round& r) {
     lists_.buffers.clear();
     for (size_t i = 0; i < r.actions.size(); ++i)
       lists_.buffers.push_back({r.actions[i].op, r.actions[i].dtype,
-                                lists_.outs[i].data(), lists_.outs[i].numel()});
+                                lists_.outs[i].data(), lists_.outs[i].numel(),
+                                r.actions[i].one_shot});
     r.communicator->all_reduce(call, ctx.stream, lists_.buffers);
     for (size_t i = 0; i < r.actions.size(); ++i)
       lists_.counted[r.actions[i].event] += lists_.buffers[i].counted;

@@ -34,7 +34,8 @@ Shape with_pairs(Shape s, int components) {
 }
 
 // The most that one rank receives when a step all-reduces panel by panel.
-int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels) {
+int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels,
+                         bool one_shot) {
   const Mesh& mesh = step.from->mesh();
   int64_t most = 0;
   for_each_coord(mesh, step.from->split_axes(), [&](const Coord& c) {
@@ -42,7 +43,7 @@ int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels) {
     for (const Region& panel : panels)
       n += all_reduce_elements(volume(intersect(step.from->region(c), panel)) *
                                    step.from->components(),
-                               mesh.size_of(step.axes));
+                               mesh.size_of(step.axes), one_shot);
     most = std::max(most, n);
   });
   return most * size_of(step.from->dtype());
@@ -87,7 +88,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     const auto& list = lists[static_cast<size_t>(s.tensor)];
     // The chunks of the parts are not those of the whole.
     if (s.kind == StepKind::kAllReduce && !list.empty())
-      sent_[event].predicted = all_reduce_bytes(s, list);
+      sent_[event].predicted =
+          all_reduce_bytes(s, list, one_shot(s.from, ctx.planner.cost()));
     ++event;
   }
   for (size_t pass = 0; pass < passes_; ++pass)
@@ -206,6 +208,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
       break;
     case StepKind::kAllReduce:
       a.what = Action::Do::kAllReduce;
+      a.one_shot = one_shot(from, ctx.planner.cost());
       // All partials look alike to it.
       a.has = with_pairs(a.has, pairs);
       a.wants = with_pairs(a.wants, pairs);

@@ -26,6 +26,7 @@ class Execution {
     size_t event = 0;       // of a step that sends
     bool into_end = false;  // writes its panel of the destination
     bool in_place = false;  // an all-reduce of what the plan itself made
+    bool one_shot = false;  // see all_reduce()
     bool divides = false;   // pairs become values in the end
     bool receives = true;   // this rank is in the destination's mesh
     Shape shape;            // of the memory that it makes

@@ -471,6 +471,8 @@ TEST(Plan, AllReduceIsReduceScatterPlusAllGather) {
   EXPECT_EQ(all_reduce_elements(10, 4), 3 * 3 + 7);
   EXPECT_EQ(all_reduce_elements(1, 4), 3);
   EXPECT_EQ(all_reduce_elements(0, 4), 0);
+  EXPECT_EQ(all_reduce_elements(10, 4, true), 30);
+  EXPECT_EQ(all_reduce_elements(10, 1, true), 0);
 }
 
 TEST(Plan, TimeIsThePriceOfItsCollectives) {

@@ -102,9 +102,11 @@ TEST(CostFile, ReadsWhatItWrites) {
   t.groups.back().cost.kinds[static_cast<size_t>(StepKind::kPermute)] =
       LinkCost{8'000'000, 3};
   t.block_bytes = 77;
+  t.one_shot_bytes = 512;
   const CostTable back = read(cost_json(t, mesh()).dump());
   ASSERT_EQ(back.axes.size(), 3u);
   EXPECT_EQ(back.block_bytes, 77);
+  EXPECT_EQ(back.one_shot_bytes, 512);
   for (AxisMask axes = 1; axes < 8; ++axes)
     for (int k = 0; k < kNumStepKinds; ++k) {
       const auto kind = static_cast<StepKind>(k);
@@ -143,6 +145,8 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
       {R"({"gbytes_per_s": 1e-300})", "is 1e-300"},
       {R"({"gflop_per_s": 0})", "gflop_per_s is 0"},
       {R"({"local_gbytes_per_s": "x"})", "local_gbytes_per_s is \"x\""},
+      {R"({"one_shot_bytes": -1})",
+       "one_shot_bytes is -1; write a whole number of at least 0"},
       {R"({"block_bytes": 0})", "block_bytes is 0; write a whole number"},
       {R"({"axes": {"tp": {"gbytes_per_s": 1e-06}}})",
        "gbytes_per_s of axis tp is 1e-06; write a number from 0.001"},
