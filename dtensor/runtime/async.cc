@@ -1,8 +1,8 @@
 #include "dtensor/runtime/async.h"
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -49,6 +49,9 @@ class AsyncMove final : public Pending, public StorageReader {
       error = std::current_exception();
       // The others wait for this one.
       ctx.backend->failed(ctx.world_rank, ctx.lane, e.what());
+    } catch (...) {
+      error = std::current_exception();
+      ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
     }
     part_ = Tensor();
     after_ = nullptr;
@@ -115,6 +118,9 @@ class AsyncMove final : public Pending, public StorageReader {
 };
 
 class Worker final : public RankContext::Memory {
+  // Nodes go from one list to the other: the thread itself allocates nothing.
+  using Queue = std::list<std::shared_ptr<AsyncMove>>;
+
  public:
   explicit Worker(RankContext& rank) {
     context_.world_rank = rank.world_rank;
@@ -131,9 +137,11 @@ class Worker final : public RankContext::Memory {
   ~Worker() override { stop(); }
 
   void add(std::shared_ptr<AsyncMove> move) {
+    Queue one;
+    one.push_back(std::move(move));
     {
       std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(move));
+      queue_.splice(queue_.end(), one);
       set_idle(1, false);
     }
     more_.notify_one();
@@ -164,16 +172,15 @@ class Worker final : public RankContext::Memory {
   void work() {
     RankContext::set_current(&context_);
     for (;;) {
-      std::shared_ptr<AsyncMove> move;
+      Queue one;
       {
         std::unique_lock lock(mutex_);
         if (queue_.empty()) set_idle(1, true);
         more_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
         if (queue_.empty()) break;
-        move = std::move(queue_.front());
-        queue_.pop_front();
+        one.splice(one.end(), queue_, queue_.begin());
       }
-      if (!move->carry_out(context_)) failed_.push_back(std::move(move));
+      if (!one.front()->carry_out(context_)) failed_.splice(failed_.end(), one);
     }
     RankContext::set_current(nullptr);
   }
@@ -181,9 +188,9 @@ class Worker final : public RankContext::Memory {
   RankContext context_;
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<std::shared_ptr<AsyncMove>> queue_;
+  Queue queue_;
   bool stopping_ = false;
-  std::vector<std::shared_ptr<AsyncMove>> failed_;
+  Queue failed_;
   std::thread thread_;
 };
 
@@ -195,9 +202,10 @@ std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
   if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
   auto source = std::static_pointer_cast<AsyncMove>(after);
   auto made = std::make_shared<AsyncMove>(ctx, move, part, source);
+  static_cast<Worker&>(*ctx.async).add(made);
+  // From here on it will be carried out.
   if (source) source->set_reader(made);
   if (part.defined()) part.storage()->set_reader(made);
-  static_cast<Worker&>(*ctx.async).add(made);
   return made;
 }
 

@@ -29,17 +29,20 @@ Node::Node() {
 
 Node::~Node() {
   // A long chain of nodes would end itself recursively and exhaust the stack:
-  // what only this node holds is taken apart in a loop.
-  std::vector<std::shared_ptr<Node>> pending;
+  // what only this node holds is taken apart in a loop, as a list that needs no
+  // memory.
+  std::shared_ptr<Node> pending;
   auto take = [&](Node& n) {
-    for (Edge& e : n.inputs)
-      if (e.node && e.node.use_count() == 1)
-        pending.push_back(std::move(e.node));
+    for (Edge& e : n.inputs) {
+      if (!e.node || e.node.use_count() != 1) continue;
+      e.node->next_ = std::move(pending);
+      pending = std::move(e.node);
+    }
   };
   take(*this);
-  while (!pending.empty()) {
-    std::shared_ptr<Node> n = std::move(pending.back());
-    pending.pop_back();
+  while (pending) {
+    std::shared_ptr<Node> n = std::move(pending);
+    pending = std::move(n->next_);
     take(*n);
   }
 }

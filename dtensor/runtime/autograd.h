@@ -41,6 +41,9 @@ class Node {
   int num_outputs = 1;
   // Grows with every node that this rank makes: a topological order.
   uint64_t sequence;
+
+ private:
+  std::shared_ptr<Node> next_;  // of those that end
 };
 
 // The edge to a tensor: its node, or a leaf's own when its gradient is wanted.

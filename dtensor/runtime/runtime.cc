@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -51,15 +52,46 @@ struct Shared {
   std::shared_ptr<Backend> backend;
 };
 
+// The error that is being handled, in words that say whose it is. (Where there
+// is no memory for them, as it is.)
+std::exception_ptr explained(int64_t rank) noexcept {
+  try {
+    try {
+      throw;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw Error(fmt::format("[run] rank {} threw: {}", rank, e.what()));
+    } catch (...) {
+      throw Error(
+          fmt::format("[run] rank {} threw what is no std::exception", rank));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// Tells the others.
+void report(const Shared& shared, int64_t rank, std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    shared.failed(rank, e.what());
+  } catch (...) {
+    shared.failed(rank, "an unknown error");
+  }
+}
+
+// Nothing leaves it but by the outcome: it is all that a thread runs.
 Outcome run_rank(const Shared& shared, int64_t rank,
-                 const std::function<void(Runtime&)>& fn) {
+                 const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;
   Outcome outcome;
-  std::string what;
   std::unique_ptr<Watch> watch;
-  RankContext context;
+  std::optional<RankContext> kept;
   try {
     use_one_openmp_thread();
+    RankContext& context = kept.emplace();
     context.world_rank = rank;
     context.world_size = options.world;
     context.dry_run = options.dry_run;
@@ -76,27 +108,34 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     RankContext::set_current(&context);
     fn(runtime);
     if (context.async) context.async->finish();
-  } catch (const PeerFailure& e) {
+  } catch (const PeerFailure&) {
     outcome = {std::current_exception(), false};
-    what = e.what();
-  } catch (const Error& e) {
-    outcome = {std::current_exception(), true};
-    what = e.what();
-  } catch (const std::exception& e) {
-    what = fmt::format("[run] rank {} threw: {}", rank, e.what());
-    outcome = {std::make_exception_ptr(Error(what)), true};
   } catch (...) {
-    what = fmt::format("[run] rank {} threw what is no std::exception", rank);
-    outcome = {std::make_exception_ptr(Error(what)), true};
+    outcome = {explained(rank), true};
   }
   RankContext::set_current(nullptr);
   if (outcome.error)
-    shared.failed(rank, what);
+    report(shared, rank, outcome.error);
   else
     shared.backend->left(rank);
   // Its other thread, which waits for nobody any more.
-  context.async = nullptr;
+  if (kept) kept->async = nullptr;
   return outcome;
+}
+
+std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::exception& e) {
+      throw Error(fmt::format(
+          "[run] the system starts no thread for rank {} of {}: {}; run fewer "
+          "ranks",
+          rank, world, e.what()));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
 }
 
 }  // namespace
@@ -145,13 +184,10 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
       threads.emplace_back([&, rank] {
         outcomes[static_cast<size_t>(rank)] = run_rank(shared, rank, fn);
       });
-    } catch (const std::exception& e) {
-      const std::string what = fmt::format(
-          "[run] the system starts no thread for rank {} of {}: {}; run fewer "
-          "ranks",
-          rank, options.world, e.what());
-      no_thread = std::make_exception_ptr(Error(what));
-      for (int64_t r = rank; r < options.world; ++r) shared.failed(r, what);
+    } catch (...) {
+      no_thread = no_thread_for(rank, options.world);
+      for (int64_t r = rank; r < options.world; ++r)
+        report(shared, r, no_thread);
       break;
     }
   }

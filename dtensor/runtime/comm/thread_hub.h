@@ -47,6 +47,11 @@ class ThreadHub {
   // Error that says why they will not.
   void meet(Group&, int64_t rank, const Call&);
 
+  // Notes that `rank` waits in a round, for a while already; when all do, that
+  // is the end of the run. (Called where a rank counts as come: it may not
+  // leave by an exception.)
+  void late(const Group&, uint32_t round, int64_t rank) noexcept;
+
  private:
   struct alignas(64) Rank {
     // The last call, copied: its texts may be gone when they are needed.
@@ -61,9 +66,6 @@ class ThreadHub {
     std::string last;  // last_call(), while it waits
   };
   std::string last_call(int64_t rank) const;
-  // Notes that `rank` waits; when all do, that is the end of the run. (Called
-  // where a rank counts as come: it may not leave by an exception.)
-  void late(const Group&, uint32_t round, int64_t rank) noexcept;
   void look_for_deadlock(const Group&, uint32_t round, int64_t rank);
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
   void fail_all(std::string what) noexcept;
