@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dtensor/ops/op.h"
+#include "dtensor/runtime/comm/backend.h"
 
 namespace dtensor::proof {
 
@@ -26,6 +27,7 @@ struct Options {
   int sampled = 120;   // assignments tried in all of a mesh with over two axes
   int reported = 5;    // failures described; the others are counted
   bool second = true;  // second derivatives too
+  BackendFactory backend;  // of the ranks of a mesh; empty: threads
 };
 
 struct Report {

@@ -194,7 +194,10 @@ class OnMesh {
       size_t from = next;
       next = jobs_.size();
       try {
-        dtensor::run(mesh_.num_ranks(), [&](Runtime& rt) {
+        RunOptions on_ranks;
+        on_ranks.world = mesh_.num_ranks();
+        on_ranks.backend = options_.backend;
+        dtensor::run(on_ranks, [&](Runtime& rt) {
           for (size_t j = from; j < jobs_.size(); ++j)
             one(jobs_[j], results_[j][static_cast<size_t>(rt.rank())]);
         });

@@ -7,14 +7,15 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "tests/ops/proof_golden.h"
+#include "tests/runtime/message_passing.h"
 
 namespace dtensor {
 namespace {
 
 using proof::Report;
 
-class Proof : public testing::TestWithParam<std::pair<std::string, const Op*>> {
-};
+class Proof
+    : public ::testing::TestWithParam<std::pair<std::string, const Op*>> {};
 
 TEST_P(Proof, EveryAssignmentGivesWhatOneRankGives) {
   const Op& op = *GetParam().second;
@@ -28,7 +29,21 @@ TEST_P(Proof, EveryAssignmentGivesWhatOneRankGives) {
   for (const std::string& f : report.failures) ADD_FAILURE() << f;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Proof, testing::ValuesIn(proof::named_ops()),
+// A sample of it over ranks that only send and receive bytes.
+TEST_P(Proof, AlsoOverMessages) {
+  const Op& op = *GetParam().second;
+  proof::Options options;
+  options.meshes = {"3", "2x2"};
+  options.chosen = 3;
+  options.second = false;
+  options.backend = testing::message_passing_backend;
+  Report report = proof::prove(op, options, op.name() == "view");
+  EXPECT_GT(report.forced + report.chosen, 0);
+  EXPECT_EQ(report.failed, 0);
+  for (const std::string& f : report.failures) ADD_FAILURE() << f;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Proof, ::testing::ValuesIn(proof::named_ops()),
                          [](const auto& info) { return info.param.first; });
 
 // What rules do not offer though it works: a rule to add, or luck. The file

@@ -16,6 +16,7 @@
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/runtime/message_passing.h"
 
 namespace dtensor {
 namespace {
@@ -86,8 +87,9 @@ struct Case {
   Shape shape;
   DType dtype;
   int64_t block;
-  bool free_messages;  // no latency: then bytes are all that counts
-  int stride;          // every stride-th pair, unless all are asked for
+  bool free_messages;     // no latency: then bytes are all that counts
+  int stride;             // every stride-th pair, unless all are asked for
+  bool messages = false;  // over ranks that share nothing
 };
 
 // All pairs take some minutes: --test_env=DTENSOR_EVERY_PAIR=1.
@@ -100,7 +102,7 @@ struct Seen {
   std::atomic<int64_t> beyond{0}, wrong{0}, steps{0};
 };
 
-class RedistributePairs : public testing::TestWithParam<Case> {};
+class RedistributePairs : public ::testing::TestWithParam<Case> {};
 
 TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   const Case& k = GetParam();
@@ -112,6 +114,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   RunOptions options;
   options.world = mesh.num_ranks();
   options.cost.block_bytes = k.block;
+  if (k.messages) options.backend = testing::message_passing_backend;
   if (k.free_messages) {
     AxisCost free_axis;
     free_axis.alpha_ps = 0;
@@ -261,10 +264,27 @@ std::vector<Case> cases() {
       add({0, 4, 4}, DType::kI64, 1);
     }
   }
+  for (const char* mesh : {"2x3", "2x2x2"})
+    for (bool free_messages : {false, true}) {
+      const int64_t block = free_messages ? kKiB : kMiB;
+      const int stride = std::string(mesh) == "2x2x2" ? 61 : 3;
+      list.push_back(
+          {mesh, {5, 7, 3}, DType::kI64, block, free_messages, stride, true});
+      list.push_back(
+          {mesh, {1, 9, 2}, DType::kF32, block, free_messages, stride, true});
+      list.push_back({mesh,
+                      {16, 12, 10},
+                      DType::kF32,
+                      block,
+                      free_messages,
+                      7 * stride,
+                      true});
+    }
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, RedistributePairs, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Meshes, RedistributePairs,
+                         ::testing::ValuesIn(cases()));
 
 }  // namespace
 }  // namespace dtensor

@@ -1,0 +1,92 @@
+// A training step over ranks that only send and receive bytes: the same bits as
+// over thread ranks, and every predicted byte is one that a message carried.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/runtime/message_passing.h"
+
+namespace dtensor {
+namespace {
+
+nn::ModelConfig tiny(const std::string& name) {
+  nn::ModelConfig c;
+  c.name = name;
+  c.layers = 2;
+  c.hidden = 24;
+  c.heads = 4;
+  c.seq = 6;
+  c.vocab = 30;
+  return c;
+}
+
+struct Outcome {
+  std::vector<double> values;  // the loss, then every parameter
+  std::vector<CommEvent> events;
+};
+
+Outcome train(const std::string& model_name, const std::string& mesh_text,
+              BackendFactory backend) {
+  Outcome result;
+  std::mutex mutex;
+  RunOptions options;
+  const Mesh mesh = Mesh::parse(mesh_text);
+  options.world = mesh.num_ranks();
+  options.backend = std::move(backend);
+  std::vector<std::vector<CommEvent>> events(
+      static_cast<size_t>(options.world));
+  run(options, [&](Runtime& rt) {
+    const nn::ModelConfig config = tiny(model_name);
+    auto model =
+        nn::make_model(config, mesh, nn::default_plan(config, mesh), 1);
+    nn::AdamW optimizer(model->parameters(), {});
+    RankContext& ctx = rt.context();
+    ctx.record = true;
+    const DistTensor tokens =
+        randint(0, config.vocab, {5, config.seq}, mesh,
+                nn::batch_placements(mesh), DType::kI64, {2, 0});
+    const DistTensor loss = model->loss(tokens, tokens);
+    optimizer.step(grad(loss, model->parameters()), {.lr = 0.01});
+    ctx.record = false;
+    std::vector<double> values{loss.full().at(0)};
+    for (const DistTensor& p : model->parameters()) {
+      const Tensor full = p.full();
+      for (int64_t i = 0; i < full.numel(); ++i) values.push_back(full.at(i));
+    }
+    std::lock_guard lock(mutex);
+    events[static_cast<size_t>(rt.rank())] = ctx.events;
+    if (rt.rank() == 0) result.values = std::move(values);
+  });
+  result.events = merge_events(events);
+  return result;
+}
+
+TEST(MessagesTraining, OneStepIsTheSame) {
+  for (const char* model : {"gpt", "llama"})
+    for (const char* mesh : {"dp=2,tp=2", "tp=3"}) {
+      const Outcome threads = train(model, mesh, {});
+      const Outcome messages =
+          train(model, mesh, testing::message_passing_backend);
+      EXPECT_EQ(messages.values, threads.values) << model << " on " << mesh;
+      ASSERT_EQ(messages.events.size(), threads.events.size());
+      EXPECT_FALSE(messages.events.empty());
+      for (size_t i = 0; i < messages.events.size(); ++i) {
+        const CommEvent &m = messages.events[i], &t = threads.events[i];
+        EXPECT_EQ(m.predicted, t.predicted);
+        EXPECT_EQ(m.predicted, m.counted) << name(m.kind) << " for " << m.op
+                                          << " of " << model << " on " << mesh;
+        EXPECT_EQ(t.counted, m.counted);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace dtensor

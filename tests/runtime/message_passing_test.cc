@@ -1,0 +1,200 @@
+// What else a run needs of a backend: tensors that move in the background and
+// between meshes, and ranks that fail, leave, wait in a circle, disagree.
+#include "tests/runtime/message_passing.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/runtime.h"
+
+namespace dtensor {
+namespace {
+
+void run_messages(int64_t world, const std::function<void(Runtime&)>& fn) {
+  RunOptions options;
+  options.world = world;
+  options.backend = testing::message_passing_backend;
+  run(options, fn);
+}
+
+std::string error_of(int64_t world, const std::function<void(Runtime&)>& fn) {
+  try {
+    run_messages(world, fn);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+Tensor numbers(const Shape& shape) {
+  Tensor t = Tensor::empty(shape, DType::kF32);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    t.ptr<float>()[i] = static_cast<float>(i);
+  return t;
+}
+
+void expect_numbers(const DistTensor& x) {
+  const Tensor full = x.full();
+  for (int64_t i = 0; i < full.numel(); ++i) EXPECT_EQ(full.at(i), i);
+}
+
+TEST(MessagePassing, Async) {
+  run_messages(4, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"a", 2}, {"b", 2}});
+    RankContext& ctx = rt.context();
+    ctx.record = true;
+    const DistTensor x =
+        DistTensor::from_global(numbers({7, 5}), mesh, "S0,S1");
+    std::vector<DistTensor> moved;
+    for (const char* to : {"S1,S0", "R,R", "S0,S0", "R,S1"})
+      moved.push_back(x.redistribute_async(to));
+    moved.push_back(moved[0].redistribute_async("R,S0"));
+    // Meanwhile the rank's own thread communicates as well.
+    expect_numbers(x);
+    for (const DistTensor& t : moved) expect_numbers(t);
+    for (const CommEvent& e : ctx.events) EXPECT_LE(e.counted, e.predicted);
+    // Every tensor's bytes, of the rank that has the most of them.
+    int64_t mine = 0, most = 0;
+    for (const CommEvent& e : ctx.events) mine += e.counted;
+    std::vector<int64_t> all(4);
+    ctx.communicator(mesh, mesh.all_axes())
+        .all_gather_bytes({StepKind::kAllGatherBytes, "test"}, &mine,
+                          sizeof(mine), all.data());
+    for (int64_t n : all) most = std::max(most, n);
+    EXPECT_GT(most, 0);
+  });
+}
+
+TEST(MessagePassing, BetweenMeshes) {
+  run_messages(5, [](Runtime&) {
+    const Mesh from({{"a", 2}, {"b", 2}}, {3, 1, 0, 2});
+    const Mesh to({{"x", 3}}, {2, 4, 3});
+    const DistTensor x = DistTensor::from_global(numbers({6, 5}), from, "S1,P");
+    for (const char* layout : {"S0", "R", "S1"}) {
+      const DistTensor y = x.redistribute(to, layout);
+      const DistTensor back = y.redistribute(from, "R,R");
+      if (back.mesh().mesh_rank_of(RankContext::current().world_rank) >= 0)
+        expect_numbers(back);
+    }
+  });
+}
+
+TEST(MessagePassing, ARankThatFailsIsNamed) {
+  const std::string e = error_of(3, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    if (rt.rank() == 1) fail("test", "on purpose");
+    DistTensor::from_global(numbers({6}), mesh, "S0").redistribute("R");
+  });
+  EXPECT_EQ(e, "[test] on purpose");
+}
+
+TEST(MessagePassing, ARankThatLeavesIsNamed) {
+  const std::string e = error_of(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    if (rt.rank() == 1) return;
+    DistTensor::from_global(numbers({6}), mesh, "S0").redistribute("R");
+  });
+  EXPECT_NE(e.find("rank 1 has left the program while rank 0 waits in"),
+            std::string::npos)
+      << e;
+}
+
+TEST(MessagePassing, ACircleIsFound) {
+  const std::string e = error_of(3, [](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    const int64_t me = rt.rank(), next = (me + 1) % 3;
+    ctx.communicator({std::min(me, next), std::max(me, next)})
+        .barrier({StepKind::kBarrier, "test"});
+  });
+  EXPECT_NE(e.find("every rank waits for another one: rank 0 in barrier #1"),
+            std::string::npos)
+      << e;
+}
+
+TEST(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
+  const auto program = [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    float x[4] = {};
+    rt.context().communicator(mesh, 1).all_reduce(
+        {StepKind::kAllReduce, "test"}, {},
+        rt.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum, DType::kF32, x, 4);
+  };
+  std::string threads;
+  try {
+    run(3, program);
+  } catch (const Error& e) {
+    threads = e.what();
+  }
+  EXPECT_NE(threads.find("disagree"), std::string::npos);
+  EXPECT_EQ(error_of(3, program), threads);
+}
+
+// --- What every backend is told and shown -----------------------------------
+
+struct Told : Watch {
+  explicit Told(std::vector<std::string>& list) : list(list) {}
+  void begins(const Collective& c) override {
+    list.push_back(statement_of(c).text);
+  }
+  void ends(const Collective&) noexcept override { ++ended; }
+  std::vector<std::string>& list;
+  size_t ended = 0;
+};
+
+TEST(WatchTest, IsToldOfEveryCollective) {
+  for (bool messages : {false, true}) {
+    std::vector<std::vector<std::string>> lists(2);
+    std::vector<Told*> told(2);
+    RunOptions options;
+    options.world = 2;
+    if (messages) options.backend = testing::message_passing_backend;
+    options.watch = [&](int64_t rank) {
+      const auto at = static_cast<size_t>(rank);
+      auto made = std::make_unique<Told>(lists[at]);
+      told[at] = made.get();
+      return made;
+    };
+    run(options, [&](Runtime& rt) {
+      const Mesh mesh = rt.mesh();
+      DistTensor::from_global(numbers({6}), mesh, "S0").redistribute("R");
+      DistTensor::from_global(numbers({6}), mesh, "P").redistribute("S0");
+      const auto at = static_cast<size_t>(rt.rank());
+      EXPECT_EQ(told[at]->ended, lists[at].size());
+    });
+    EXPECT_EQ(lists[0],
+              (std::vector<std::string>{
+                  "all-gather #1 (f32) for redistribute: f32[6](S0) -> "
+                  "f32[6](R)",
+                  "reduce-scatter #2 (sum, f32) for redistribute: f32[6](P) "
+                  "-> f32[6](S0)"}));
+    EXPECT_EQ(lists[1], lists[0]);
+  }
+}
+
+TEST(BackendTest, ByName) {
+  EXPECT_NE(backend_named("threads")(2), nullptr);
+  for (const auto& [name, error] :
+       {std::pair{"mpi",
+                  "[run] this program is built without MPI; write threads, or "
+                  "build it where MPI is installed"},
+        std::pair{"smoke",
+                  "[run] there is no backend smoke; write threads or mpi"}}) {
+    try {
+      backend_named(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), error);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtensor

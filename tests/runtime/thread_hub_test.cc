@@ -1,0 +1,61 @@
+// Who waits for whom among thread ranks; see dtensor/runtime/comm/thread_hub.h.
+#include "dtensor/runtime/comm/thread_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/runtime/runtime.h"
+
+namespace dtensor {
+namespace {
+
+const Call kBarrier{StepKind::kBarrier, "test"};
+
+// A rank that was seen waiting for a round that is over by now is about to go
+// on: that is no circle, however long the others have waited.
+TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
+  ThreadHub hub(2);
+  Group& group = hub.group({0, 1});
+  for (int64_t rank : {0, 1}) hub.note(rank, kBarrier, 1);
+  hub.late(group, group.barrier.round(), 0);
+  std::thread other([&] { hub.meet(group, 0, kBarrier); });
+  hub.meet(group, 1, kBarrier);
+  other.join();
+  // The same as if rank 0 had not run again since.
+  hub.late(group, group.barrier.round() - 1, 0);
+  hub.late(group, group.barrier.round(), 1);
+  EXPECT_FALSE(group.barrier.broken());
+  // While both wait in rounds that nobody completes: here, two groups.
+  ThreadHub stuck(2);
+  Group &a = stuck.group({0, 1}), &b = stuck.group({1, 0});
+  for (int64_t rank : {0, 1}) stuck.note(rank, kBarrier, 1);
+  stuck.late(a, a.barrier.round(), 0);
+  EXPECT_FALSE(a.barrier.broken());
+  stuck.late(b, b.barrier.round(), 1);
+  EXPECT_TRUE(a.barrier.broken());
+}
+
+// More ranks than cores, each late in turn for longer than a wait is looked
+// at: the others are seen waiting in rounds that end meanwhile.
+TEST(ThreadHubTest, LateRanksAreNoCircle) {
+  constexpr int64_t kRanks = 24;
+  run(kRanks, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"a", 6}, {"b", 4}});
+    Communicator& rows = rt.context().communicator(mesh, 0b10);
+    Communicator& all = rt.context().communicator(mesh, 0b11);
+    for (int64_t round = 0; round < 6; ++round) {
+      if (rt.rank() == round * 4)
+        std::this_thread::sleep_for(std::chrono::milliseconds(230));
+      for (int i = 0; i < 20; ++i) rows.barrier(kBarrier);
+      all.barrier(kBarrier);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
