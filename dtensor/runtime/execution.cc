@@ -33,6 +33,13 @@ Shape with_pairs(Shape s, int components) {
   return s;
 }
 
+// The group of a step in which this rank takes part.
+Communicator& communicator_of(RankContext& ctx, const Step& step) {
+  if (step.from->mesh() == step.to->mesh())
+    return ctx.communicator(step.from->mesh(), step.axes);
+  return ctx.communicator(members(step, ctx.world_rank));
+}
+
 // The most that one rank receives when a step all-reduces panel by panel.
 int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels,
                          bool one_shot) {
@@ -148,10 +155,7 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
     if (round.tensors) {
       round.first = &first;
       round.passes = passes_;
-      round.communicator =
-          first.from->mesh() == first.to->mesh()
-              ? &ctx.communicator(first.from->mesh(), first.axes)
-              : &ctx.communicator(members(first, ctx.world_rank));
+      round.communicator = &communicator_of(ctx, first);
     }
     rounds_.push_back(std::move(round));
   }
@@ -217,9 +221,11 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
     default:
       a.what = Action::Do::kTransfer;
       if (ctx.dry_run) break;
-      a.schedule =
-          schedule(step, ctx.world_rank,
-                   path.panel ? with_pairs(*path.panel, pairs) : Region());
+      const Region panel =
+          path.panel ? with_pairs(*path.panel, pairs) : Region();
+      a.schedule = schedule(step, ctx.world_rank, panel);
+      if (communicator_of(ctx, step).needs_serves())
+        serve(a.schedule, step, ctx.world_rank, panel);
       if (a.into_end) a.schedule.wants = HeldRegion(with_pairs(a.wants, pairs));
       if (memory == from && cut == (path.panel != nullptr)) break;
       // The memory holds more than that.
