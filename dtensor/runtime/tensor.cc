@@ -68,13 +68,15 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   const auto& from = rank ? context->allocator : shared_allocator();
   const Stream stream = rank ? context->stream : Stream{};
   void* data = from->allocate(bytes, stream, rank ? context->op : "");
+  Storage* made = nullptr;
   try {
-    return std::shared_ptr<Storage>(
-        new Storage(data, bytes, from->device(), stream, from));
+    made = new Storage(data, bytes, from->device(), stream, from);
   } catch (...) {
     from->release(data, bytes, stream);
     throw;
   }
+  // From here on it releases its memory itself, also when this throws.
+  return std::shared_ptr<Storage>(made);
 }
 
 Storage::~Storage() { from_->release(data_, bytes_, stream_); }

@@ -76,9 +76,9 @@ class ThreadCommunicator final : public Communicator {
       return each_buffer(buffers,
                          [&](Buffer& b) { reduce(stream, b, b.data); });
     std::vector<Scratch> results;
-    results.reserve(buffers.size());
     const auto both = [&] {
       close_after(stream, [&] {
+        results.reserve(buffers.size());
         each_buffer(buffers, [&](Buffer& b) {
           if (b.one_shot) {
             const int64_t bytes = b.n * size_of(b.dtype);
