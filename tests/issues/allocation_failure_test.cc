@@ -1,0 +1,137 @@
+// Every allocation of a run made to fail in turn: no failed allocation may do
+// more than fail the run. Each position is a process of its own, which has to
+// end by itself, in time, with a result or with one Error.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/runtime.h"
+
+namespace {
+
+// Allocations until one fails: of the threads that take part, or of all.
+std::atomic<int64_t> left{-1};
+std::atomic<bool> everybody{false};
+thread_local bool takes_part = false;
+
+bool fails() {
+  if (left.load(std::memory_order_relaxed) < 0) return false;
+  if (!takes_part && !everybody) return false;
+  return left.fetch_sub(1) == 0;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* p = fails() ? nullptr : std::malloc(bytes ? bytes : 1);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+void* operator new[](size_t bytes) { return operator new(bytes); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+
+namespace dtensor {
+namespace {
+
+using Program = std::function<void(Runtime&)>;
+
+constexpr int kDone = 0, kFailed = 1, kNeverFailed = 2, kWrong = 3;
+
+// In a process of its own: allocation `at` of rank 1 fails (or, with `any`, of
+// whichever thread comes to it).
+int child(const Program& program, int64_t at, bool any) {
+  alarm(20);
+  // What the process says is not of interest.
+  std::freopen("/dev/null", "w", stderr);
+  everybody = any;
+  bool failed = false;
+  try {
+    run(2, [&](Runtime& rt) {
+      takes_part = rt.rank() == 1;
+      if (rt.rank() == 1) left = at;
+      program(rt);
+    });
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  const bool reached = left < 0;
+  left = -1;
+  return failed ? kFailed : reached ? kDone : kNeverFailed;
+}
+
+void fail_each_in_turn(const Program& program, bool any, int64_t stride) {
+  int64_t at = 0, failed = 0;
+  for (; at < 20000; at += stride) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) _exit(child(program, at, any));
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WIFEXITED(status))
+        << "allocation " << at << ": killed by signal " << WTERMSIG(status);
+    const int code = WEXITSTATUS(status);
+    ASSERT_NE(code, kWrong) << "allocation " << at;
+    if (code == kNeverFailed) break;
+    failed += code == kFailed;
+  }
+  std::printf("%ld allocations, %ld failed the run\n", static_cast<long>(at),
+              static_cast<long>(failed));
+  EXPECT_GT(failed, 10);
+}
+
+Tensor ones(const Shape& shape) { return Tensor::full(shape, DType::kF32, 1); }
+
+void redistributes(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const DistTensor x = DistTensor::from_global(ones({6, 4}), mesh, "S0");
+  x.redistribute("S1").redistribute("R");
+  DistTensor::from_global(ones({6, 4}), mesh, "P").redistribute("S0");
+}
+
+void redistributes_async(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const DistTensor x = DistTensor::from_global(ones({6, 4}), mesh, "S0");
+  const DistTensor a = x.redistribute_async("S1");
+  const DistTensor b = x.redistribute_async("R");
+  const DistTensor c = a.redistribute_async("S0");
+  a.local();
+  c.local();
+  b.local();
+}
+
+void operators(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const DistTensor x = DistTensor::from_global(ones({6, 4}), mesh, "S1");
+  DistTensor w = DistTensor::from_global(ones({4, 6}), mesh, "S0");
+  w.set_requires_grad(true);
+  const DistTensor loss = sum(softmax(matmul(x, w), 1));
+  grad(loss, {w})[0].full();
+}
+
+TEST(AllocationFailure, Redistribute) {
+  fail_each_in_turn(redistributes, false, 1);
+}
+TEST(AllocationFailure, RedistributeAsync) {
+  fail_each_in_turn(redistributes_async, false, 1);
+  // Also of the threads that carry them out.
+  fail_each_in_turn(redistributes_async, true, 1);
+}
+TEST(AllocationFailure, Operators) { fail_each_in_turn(operators, false, 1); }
+
+}  // namespace
+}  // namespace dtensor
