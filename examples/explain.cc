@@ -1,12 +1,12 @@
 // Shows what an operator, or a training step, does on a mesh, and why: the
 // rule, the assignments with their prices, what is sent. Nothing is allocated.
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/explain_op.h"
+#include "examples/step_time.h"
 #include "examples/trainer.h"
 #include "report/cost_file.h"
 
@@ -18,20 +18,6 @@ struct Flags {
   std::string op, args, cost;
   std::vector<std::string> in;
 };
-
-// Tensors that move in one collective pay its latency once, each time that it
-// is made.
-int64_t communication_ps(const std::vector<CommEvent>& events,
-                         const CostTable& cost) {
-  int64_t ps = 0;
-  std::set<int64_t> paid;
-  for (const CommEvent& e : events) {
-    const bool first = !e.collective || paid.insert(e.collective).second;
-    ps += cost.collective_ps(e.kind, e.axes, e.predicted) +
-          cost.link(e.kind, e.axes).alpha_ps * (first ? e.times - 1 : -1);
-  }
-  return ps;
-}
 
 nlohmann::ordered_json explain_model(const TrainConfig& config,
                                      const RunOptions& options,
@@ -54,6 +40,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   fmt::print("peak memory of a rank: {} bytes\n", grouped(p.peak_bytes));
   return {{"operators", decisions.json()},
           {"collectives", comm_json(rows, false)},
+          {"communication_us", static_cast<double>(time) / 1e6},
           {"peak_bytes", p.peak_bytes}};
 }
 

@@ -19,6 +19,8 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/progress.h"
+#include "examples/step_checks.h"
+#include "examples/step_time.h"
 #include "examples/trainer.h"
 
 namespace dtensor::examples {
@@ -83,18 +85,14 @@ std::string printable(std::string text) {
   return text;
 }
 
-int64_t received(const std::vector<CommEvent>& events) {
-  int64_t sum = 0;
-  for (const CommEvent& e : events) sum += e.counted;
-  return sum;
-}
+int64_t step_tokens(const TrainConfig& c) { return c.batch * c.model.seq; }
 
 // The steps of one rank, with what rank 0 prints and keeps.
 void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
                  Trainer& trainer, Report& report) {
   const bool speaks = rt.rank() == 0;
   const TrainConfig& config = flags.train;
-  const double tokens = static_cast<double>(config.batch * config.model.seq);
+  const auto tokens = static_cast<double>(step_tokens(config));
   Progress progress(config.steps);
   RankContext& context = rt.context();
   std::vector<CommEvent>& first = report.events[static_cast<size_t>(rt.rank())];
@@ -107,14 +105,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (i == 0)
       first = std::move(context.events);
     else
-      DT_CHECK(
-          context.events.size() == first.size() &&
-              received(context.events) == received(first),
-          "train",
-          "step {} received {} bytes in {} collectives on rank {}, but step "
-          "0 {} in {}; every step has to send the same",
-          i, received(context.events), context.events.size(), rt.rank(),
-          received(first), first.size());
+      check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
     DT_CHECK(
         std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
@@ -155,16 +146,6 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
     report.sample += static_cast<char>(static_cast<unsigned char>(token));
 }
 
-// The median over the steps after the first two, which warm up.
-double tokens_per_second(const Report& report, const TrainConfig& config) {
-  std::vector<double> s = report.seconds;
-  if (s.size() > 2) s.erase(s.begin(), s.begin() + 2);
-  std::sort(s.begin(), s.end());
-  const size_t half = s.size() / 2;
-  const double median = s.size() % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
-  return static_cast<double>(config.batch * config.model.seq) / median;
-}
-
 Json to_json(const Report& report, const Flags& flags,
              const std::vector<CommRow>& rows) {
   Json parameters = Json::array();
@@ -180,7 +161,8 @@ Json to_json(const Report& report, const Flags& flags,
                {"grad_norms", report.norms},
                {"parameters", std::move(parameters)},
                {"collectives", comm_json(rows, true)},
-               {"tokens_per_second", tokens_per_second(report, flags.train)},
+               {"tokens_per_second",
+                tokens_per_second(report.seconds, step_tokens(flags.train))},
                {"sample", report.sample},
                {"eval_loss", nullptr}};
   if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
@@ -212,26 +194,6 @@ void check_memory(const Prediction& p, int64_t ranks) {
       ranks, need / 1e9, have / 1e9);
 }
 
-// Predicted bytes against the dry run's, counted ones against both.
-void check_agreement(const std::vector<CommRow>& predicted,
-                     const std::vector<CommRow>& ran) {
-  DT_CHECK(predicted.size() == ran.size(), "train",
-           "{} kinds of collectives were predicted, but {} ran",
-           predicted.size(), ran.size());
-  for (size_t i = 0; i < ran.size(); ++i) {
-    const CommRow &p = predicted[i], &r = ran[i];
-    DT_CHECK(
-        p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
-            p.phase == r.phase && p.count == r.count &&
-            p.predicted == r.predicted && r.predicted == r.counted,
-        "train",
-        "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
-        "on {} for {} ({}) ran, {} bytes planned and {} counted",
-        p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
-        r.axis, r.op, r.phase, r.predicted, r.counted);
-  }
-}
-
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
                   const Prediction& p) {
   const TrainConfig& c = flags.train;
@@ -256,7 +218,8 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "receives:\n{}\n",
       comm_table(rows, true));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
-             report.losses.back(), tokens_per_second(report, flags.train));
+             report.losses.back(),
+             tokens_per_second(report.seconds, step_tokens(flags.train)));
   if (eval)
     fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
                report.eval_loss);

@@ -1,0 +1,45 @@
+#include "examples/step_checks.h"
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor::examples {
+namespace {
+
+int64_t received(std::span<const CommEvent> events) {
+  int64_t sum = 0;
+  for (const CommEvent& e : events) sum += e.counted;
+  return sum;
+}
+
+}  // namespace
+
+void check_agreement(std::span<const CommRow> predicted,
+                     std::span<const CommRow> ran) {
+  DT_CHECK(predicted.size() == ran.size(), "train",
+           "{} kinds of collectives were predicted, but {} ran",
+           predicted.size(), ran.size());
+  for (size_t i = 0; i < ran.size(); ++i) {
+    const CommRow &p = predicted[i], &r = ran[i];
+    DT_CHECK(
+        p.axis == r.axis && p.kind == r.kind && p.op == r.op &&
+            p.phase == r.phase && p.count == r.count &&
+            p.predicted == r.predicted && r.predicted == r.counted,
+        "train",
+        "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
+        "on {} for {} ({}) ran, {} bytes planned and {} counted",
+        p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
+        r.axis, r.op, r.phase, r.predicted, r.counted);
+  }
+}
+
+void check_same_step(int64_t step, int64_t rank,
+                     std::span<const CommEvent> first,
+                     std::span<const CommEvent> now) {
+  DT_CHECK(
+      now.size() == first.size() && received(now) == received(first), "train",
+      "step {} received {} bytes in {} collectives on rank {}, but step "
+      "0 {} in {}; every step has to send the same",
+      step, received(now), now.size(), rank, received(first), first.size());
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,28 @@
+#include "examples/step_time.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dtensor::examples {
+
+double tokens_per_second(std::vector<double> s, int64_t tokens) {
+  if (s.size() > 2) s.erase(s.begin(), s.begin() + 2);
+  std::sort(s.begin(), s.end());
+  const size_t half = s.size() / 2;
+  const double median = s.size() % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
+  return static_cast<double>(tokens) / median;
+}
+
+int64_t communication_ps(std::span<const CommEvent> events,
+                         const CostTable& cost) {
+  int64_t ps = 0;
+  std::set<int64_t> paid;
+  for (const CommEvent& e : events) {
+    const bool first = !e.collective || paid.insert(e.collective).second;
+    ps += cost.collective_ps(e.kind, e.axes, e.predicted) +
+          cost.link(e.kind, e.axes).alpha_ps * (first ? e.times - 1 : -1);
+  }
+  return ps;
+}
+
+}  // namespace dtensor::examples

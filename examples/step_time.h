@@ -1,0 +1,20 @@
+// How long training steps take: measured, and by their prices.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor::examples {
+
+// Of steps of so many tokens: by the median over the steps after the first two,
+// which warm up. REQUIRES: there is a step.
+double tokens_per_second(std::vector<double> step_seconds, int64_t tokens);
+
+// What the collectives of a step take. Tensors that move in one pay its latency
+// once, each time that it is made.
+int64_t communication_ps(std::span<const CommEvent>, const CostTable&);
+
+}  // namespace dtensor::examples
