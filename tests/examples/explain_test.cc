@@ -94,13 +94,20 @@ TEST(Explain, RowThenColumnCostsMore) {
 }
 
 TEST(Explain, AgreesWithADryRunOnAnyMesh) {
-  const Json json = explain(
-      "--model llama --layers 2 --hidden 256 --heads 16 --kv-heads 4 --batch "
-      "512 --mesh dp=512,tp=8");
-  EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
-  EXPECT_GT(json["operators"].size(), 10u);
-  for (const Json& row : json["collectives"])
-    EXPECT_GE(row["bytes_predicted"].get<int64_t>(), 0) << row;
+  for (const std::string args :
+       {"--model llama --layers 2 --hidden 256 --heads 16 --kv-heads 4 --batch "
+        "512 --mesh dp=512,tp=8",
+        "--model gpt --layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 "
+        "--mesh dp=2,tp=3"}) {
+    const Json json = explain(args);
+    EXPECT_GT(json["operators"].size(), 10u);
+    const Ran r = run_program("train", args + " --dry-run --json");
+    ASSERT_EQ(r.code, 0) << r.err;
+    const Json dry = Json::parse(r.out);
+    EXPECT_GT(dry["collectives"].size(), 1u);
+    EXPECT_EQ(json["collectives"], dry["collectives"]) << args;
+    EXPECT_EQ(json["peak_bytes"], dry["peak_bytes"]) << args;
+  }
 }
 
 TEST(Explain, KnowsOtherOperators) {

@@ -1,7 +1,10 @@
 // Small training runs: equal on every mesh, predicted as counted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/running.h"
@@ -152,23 +155,66 @@ TEST(Train, SamplesAreTheSameOnEveryMesh) {
   }
 }
 
-TEST(Train, EvaluatesAndSaves) {
-  // 5 windows of 10 bytes and a short one; saved on one mesh as on another.
-  const std::string text = write_file("eval", std::string(55, 'a') + "b");
-  std::string saved[2];
-  double loss[2];
+// The numbers of a file of f64, by name.
+std::map<std::string, std::vector<double>> read_model(const std::string& path) {
+  const std::string file = read_file(path);
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  const Json header = Json::parse(file.substr(8, size));
+  std::map<std::string, std::vector<double>> model;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    EXPECT_EQ(entry["dtype"], "F64") << name;
+    const size_t begin = entry["data_offsets"][0],
+                 end = entry["data_offsets"][1];
+    model[name].resize((end - begin) / sizeof(double));
+    std::memcpy(model[name].data(), file.data() + 8 + size + begin,
+                end - begin);
+  }
+  return model;
+}
+
+TEST(Train, SavesTheSameModelFromEveryMesh) {
+  std::map<std::string, std::vector<double>> saved[2];
   for (int i = 0; i < 2; ++i) {
     const std::string folder = temporary("model" + std::to_string(i));
-    const Json json = train("--eval " + text + " --save " + folder +
-                            (i ? " --mesh dp=2,tp=3" : " --mesh dp=1"));
-    loss[i] = json["eval_loss"];
-    saved[i] = read_file(folder + "/model.safetensors");
+    train("--save " + folder + (i ? " --mesh dp=2,tp=3" : " --mesh dp=1"));
+    saved[i] = read_model(folder + "/model.safetensors");
     EXPECT_EQ(Json::parse(read_file(folder + "/config.json"))["model_type"],
               "gpt2");
   }
-  EXPECT_NEAR(loss[0], loss[1], 1e-10);
-  ASSERT_FALSE(saved[0].empty());
-  EXPECT_EQ(saved[0].size(), saved[1].size());
+  EXPECT_GT(saved[0].size(), 20u);
+  ASSERT_EQ(saved[0].size(), saved[1].size());
+  double largest = 0;
+  for (const auto& [name, values] : saved[0]) {
+    const std::vector<double>& others = saved[1][name];
+    ASSERT_EQ(values.size(), others.size()) << name;
+    double most = 0;
+    for (size_t k = 0; k < values.size(); ++k) {
+      most = std::max(most, std::abs(values[k] - others[k]));
+      largest = std::max(largest, std::abs(values[k]));
+    }
+    EXPECT_LT(most, 1e-9) << name;
+  }
+  EXPECT_GT(largest, 0.1);
+}
+
+// 7 windows of 10 bytes, and a rest that is none. Whatever the batch, and
+// however short the last one is, each window counts once.
+TEST(Train, EvaluatesEveryWindowOnce) {
+  std::string varied;
+  for (int i = 0; i < 75; ++i) varied += static_cast<char>(' ' + i * i % 90);
+  const std::string text = write_file("eval", varied);
+  // Updates of size 0 leave the model as it was made, whatever the batch.
+  const auto loss = [&](const std::string& args) {
+    return train("--lr 0 --steps 1 --eval " + text + " " + args)["eval_loss"]
+        .get<double>();
+  };
+  const double all = loss("--mesh dp=1 --batch 7");
+  EXPECT_NEAR(all, std::log(256), 1);
+  for (const char* args : {"--mesh dp=1 --batch 1", "--mesh dp=1 --batch 5",
+                           "--mesh dp=2,tp=2 --batch 4"})
+    EXPECT_NEAR(loss(args), all, 1e-10) << args;
 }
 
 TEST(Train, PathsAreTheCallers) {
