@@ -76,7 +76,7 @@ dist = rule(
         "_pack": attr.label(
             default = "//tools:pack",
             executable = True,
-            cfg = "host",
+            cfg = "exec",
         ),
         "_cc_toolchain": attr.label(
             default = "@bazel_tools//tools/cpp:current_cc_toolchain",
