@@ -1,0 +1,49 @@
+// A vector of at most N elements that lies where it is declared: the inputs and
+// outputs of one call, without an allocation.
+#pragma once
+#include <cstddef>
+#include <new>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+// Not to be copied or moved.
+template <class T, size_t N>
+class InlineVec {
+ public:
+  InlineVec() = default;
+  ~InlineVec() { resize(0); }
+  InlineVec(const InlineVec&) = delete;
+  InlineVec& operator=(const InlineVec&) = delete;
+
+  T& push_back(T x) {
+    DT_CHECK(size_ < N, "inline_vec", "more than {} elements", N);
+    return *new (data() + size_++) T(std::move(x));
+  }
+  void resize(size_t n) {
+    while (size_ > n) data()[--size_].~T();
+    while (size_ < n) push_back(T());
+  }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  T* data() { return std::launder(reinterpret_cast<T*>(bytes_)); }
+  const T* data() const {
+    return std::launder(reinterpret_cast<const T*>(bytes_));
+  }
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return data()[i]; }
+  T& back() { return data()[size_ - 1]; }
+  const T& back() const { return data()[size_ - 1]; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+
+ private:
+  size_t size_ = 0;
+  alignas(T) std::byte bytes_[N * sizeof(T)];
+};
+
+}  // namespace dtensor
