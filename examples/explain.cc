@@ -23,9 +23,9 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
                                      const RunOptions& options,
                                      const Mesh& mesh) {
   Decisions decisions;
-  const Prediction p =
-      predict(config, options,
-              [&](const Op& op, const Decision& d) { decisions.add(op, d); });
+  const Prediction p = predict(config, options, [&](const OpCall& call) {
+    decisions.add(call.op, call.decision);
+  });
   const int64_t time = communication_ps(p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",

@@ -100,7 +100,9 @@ void run_forward(const OpQuestion& q, RankContext& context,
                  const std::vector<DistTensor>& inputs,
                  std::vector<DistTensor>& outputs, DryAnswer& answer) {
   bool first = true;
-  context.trace = [&](const Op& op, const Decision& d) {
+  context.trace = [&](const OpCall& call) {
+    const Op& op = call.op;
+    const Decision& d = call.decision;
     DT_CHECK(first, "explain",
              "{} is more than one operator; ask for each alone", q.op);
     first = false;
@@ -132,8 +134,8 @@ void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
   std::vector<DistTensor> wanted;
   for (const DistTensor& t : inputs)
     if (t.requires_grad()) wanted.push_back(t);
-  context.trace = [&](const Op& op, const Decision& d) {
-    answer.backward_ops.add(op, d);
+  context.trace = [&](const OpCall& call) {
+    answer.backward_ops.add(call.op, call.decision);
   };
   const std::vector<DistTensor> grads = grad(output, wanted, options);
   context.trace = {};

@@ -8,6 +8,7 @@
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/schedule.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/runtime/rank_context.h"
 #include "examples/text_data.h"
 #include "examples/train_config.h"
@@ -50,7 +51,7 @@ struct Prediction {
 
 // From a dry run of one training step: the same code, without data. `trace`
 // (may be empty) is told of the step's operators.
-using Trace = std::function<void(const Op&, const Decision&)>;
+using Trace = std::function<void(const OpCall&)>;
 Prediction predict(const TrainConfig&, const RunOptions&,
                    const Trace& trace = {});
 

@@ -24,63 +24,48 @@ class Cat : public IndexOp {
   Cat() : IndexOp("cat") {}
 
   // All pieces lie as one of them does, but for the dimension in question: of
-  // that, each keeps what it has, or is cut as that one is, whichever is
-  // cheaper. Of the candidates the cheapest wins: what has to be sent now, and
-  // the reduction that a partial result puts off. Ties go to fewer steps, then
-  // to the first, with those that stay and the largest first.
-  std::optional<Decision> decide(std::span<const OpInput> in,
-                                 const Attrs& attrs) const override {
-    const auto dim = static_cast<size_t>(attrs.as<CatArgs>().dim);
+  // that each keeps what it has, as far as its axes are free; or is cut as that
+  // one is; or is cut if it could not keep all. Those that stay and the largest
+  // come first. Pieces that may all stay are
+  // not cut, be it cheaper later.
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
+    const auto dim = static_cast<size_t>(
+        normalize_dim(attrs.as<CatArgs>().dim, in[0].spec->ndim(), name()));
     check_shapes(in, dim);
     std::vector<const Spec*> pieces;
     for (const OpInput& piece : in) pieces.push_back(settled(piece.spec));
-    std::optional<Decision> best;
-    for (size_t b : operand_order(in)) {
-      Decision d;
-      Choice& c = d.choice;
-      const Spec* like = pieces[b];
-      const Mesh& mesh = like->mesh();
-      const AxisMask along = like->layout().dims[dim].axes();
-      const AxisMask taken =
-          (like->split_axes() & ~along) | like->partial_axes();
-      Layout layout = like->layout();
-      std::vector<Dim> segments;
-      for (size_t i = 0; i < in.size(); ++i) {
-        const Dim& own = pieces[i]->layout().dims[dim];
-        const Spec* needed = nullptr;
-        int64_t time = 0;
-        for (const Dim& kept :
-             {restricted(own, mesh, ~taken), balanced(own.size(), along)}) {
-          layout.dims[dim] = kept;
-          const Spec* s = pieces[i]->with(layout);
-          int64_t t = planner().plan(in[i].spec, s).time_ps;
-          if (!needed || t < time) needed = s, time = t;
+    enum class Of { kKept, kCut, kCutIfTaken };
+    std::vector<Candidate> list;
+    for (size_t b : operand_order(in))
+      for (Of of : {Of::kKept, Of::kCutIfTaken, Of::kCut}) {
+        const Spec* like = pieces[b];
+        const Mesh& mesh = like->mesh();
+        const AxisMask along = like->layout().dims[dim].axes();
+        const AxisMask taken =
+            (like->split_axes() & ~along) | like->partial_axes();
+        Layout layout = like->layout();
+        Candidate c;
+        std::vector<Dim> segments;
+        for (const Spec* piece : pieces) {
+          const Dim& own = piece->layout().dims[dim];
+          const bool cut = of == Of::kCut ||
+                           (of == Of::kCutIfTaken && (own.axes() & taken) != 0);
+          layout.dims[dim] =
+              cut ? balanced(own.size(), along) : restricted(own, mesh, ~taken);
+          c.in.push_back(piece->with(layout));
+          segments.push_back(c.in.back()->layout().dims[dim]);
         }
-        const Plan& plan = planner().plan(in[i].spec, needed);
-        c.comm_ps += time;
-        c.steps += static_cast<int>(plan.steps.size());
-        c.feasible &= allows(in[i].keep, plan);
-        segments.push_back(needed->layout().dims[dim]);
-        d.in.push_back(needed);
+        layout.dims[dim] = Dim::concat(std::move(segments));
+        Shape shape = like->shape();
+        shape[static_cast<int>(dim)] = layout.dims[dim].size();
+        c.out = {Spec::get(mesh, shape, layout, like->dtype())};
+        bool moves = false;
+        for (size_t i = 0; i < in.size(); ++i) moves |= c.in[i] != in[i].spec;
+        list.push_back(std::move(c));
+        if (!moves) break;
       }
-      layout.dims[dim] = Dim::concat(std::move(segments));
-      Shape shape = like->shape();
-      shape[static_cast<int>(dim)] = layout.dims[dim].size();
-      const Spec* out = Spec::get(mesh, shape, layout, like->dtype());
-      d.out = {out};
-      layout.partials.clear();
-      c.reduce_ps = planner().plan(out, out->with(layout)).time_ps;
-      c.in = d.in, c.out = d.out;
-      if (c.feasible && (!best || c.total_ps() < best->choice.total_ps() ||
-                         (c.total_ps() == best->choice.total_ps() &&
-                          c.steps < best->choice.steps)))
-        best = std::move(d);
-    }
-    DT_CHECK(best.has_value(), name(),
-             "no way to put {} and {} other pieces together without sending a "
-             "parameter; redistribute one of them first",
-             in[0].spec->to_string(), in.size() - 1);
-    return best;
+    return list;
   }
 
   void compute(Compute& c) const override {
@@ -113,8 +98,6 @@ class Cat : public IndexOp {
   }
 
  private:
-  static Planner& planner() { return RankContext::current().planner; }
-
   void check_shapes(std::span<const OpInput> in, size_t dim) const {
     for (const OpInput& piece : in) {
       Shape a = in[0].spec->shape(), b = piece.spec->shape();

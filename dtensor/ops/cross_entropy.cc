@@ -179,11 +179,10 @@ class CrossEntropy : public Op {
     const Part p(c);
     const Rows& x = p.logits;
     const double smoothing = c.attrs.as<Args>().label_smoothing;
-    const AxisMask axes = c.axes_of('v');
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     check_range(p, c.attrs.as<Args>().ignore_index, c.global_size('v'));
     c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride, max.data());
-    c.all_reduce(max, axes, ReduceOp::kMax);
+    c.reduce_rows(max, 'v', ReduceOp::kMax);
     // What else depends on the whole row, in one message.
     const int count = smoothing != 0 ? 3 : 2;
     Tensor sums = c.scratch({count, x.rows}, p.stat);
@@ -200,7 +199,7 @@ class CrossEntropy : public Op {
     if (smoothing != 0)
       c.k.row_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
                   part(2).data());
-    c.all_reduce(sums, axes, ReduceOp::kSum);
+    c.reduce_rows(sums, 'v', ReduceOp::kSum, count);
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;
     row_unary(c, index_of<Log>, exp_sum, log_sum);

@@ -1,20 +1,19 @@
-// Operators that only rename indices decide their layouts without a rule: views
-// and windows. Partials of every kind pass.
+// Operators that only rename indices, views and windows: no rule says their
+// layouts. Partials of every kind pass, and what is made of a parameter is one
+// as far as moving it goes.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "dtensor/ops/op.h"
-#include "dtensor/placement/error.h"
 
 namespace dtensor {
 
 class IndexOp : public Op {
  public:
   using Op::Op;
-  BoundRule bind(const std::vector<Shape>&, const Attrs&) const override {
-    fail(name(), "decides its layouts without a rule");
-  }
+  bool has_rule() const override { return false; }
+  bool renames() const override { return true; }
   bool saves_inputs() const override { return false; }
 
  protected:

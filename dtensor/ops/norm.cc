@@ -94,7 +94,7 @@ class NormBackward : public Op {
     void* s1 = layer_ ? sums.data() : nullptr;
     c.k.norm_backward_rows(c.stream, t, a, mean_data, rstd.data(), dy.data(),
                            dy.stride, s1, s2.data());
-    c.all_reduce(sums, axes, ReduceOp::kSum);
+    c.reduce_rows(sums, 'n', ReduceOp::kSum, layer_ ? 2 : 1);
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     c.k.norm_backward_params(c.stream, t, a, mean_data, rstd.data(), dy.data(),
                              dy.stride, c.out[1].data(), dbeta);
@@ -163,12 +163,12 @@ class Norm : public Op {
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
       c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, mean.data());
-      c.all_reduce(mean, axes, ReduceOp::kSum);
+      c.reduce_rows(mean, 'n', ReduceOp::kSum);
       row_unary(c, fn::index_of<fn::MulScalar>, mean, mean, inv_n);
     }
     c.k.row_centered_sumsq(c.stream, t, x.rows, x.n, x.data(), x.stride,
                            mean_data, rstd.data());
-    c.all_reduce(rstd, axes, ReduceOp::kSum);
+    c.reduce_rows(rstd, 'n', ReduceOp::kSum);
     row_unary(c, fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
     row_unary(c, fn::index_of<fn::AddScalar>, rstd, rstd, eps);
     row_unary(c, fn::index_of<fn::Rsqrt>, rstd, rstd);

@@ -3,81 +3,29 @@
 // An operator says: its rule (placement/rule.h), the dtypes of its outputs, the
 // local computation, and its gradient. apply() does the rest, for every
 // operator alike:
-//   1. decide: which assignment (chosen once per op, specs and attributes, then
-//      remembered), hence the layouts of inputs and outputs
-//   2. redistribute the inputs to these layouts
-//   3. compute on the local parts
+//   1. decide: which assignment, hence the layouts of inputs and outputs
+//      (decision.h; remembered)
+//   2. move the inputs to these layouts, all in one go
+//   3. compute on the local parts (compute.h)
 //   4. record a node when a gradient is wanted
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/ops/attrs.h"
-#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/compute.h"
+#include "dtensor/ops/decision.h"
+#include "dtensor/placement/candidates.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/rule.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor {
-
-// Everything that was decided for one call, and the calls like it.
-struct Decision {
-  std::optional<BoundRule> rule;  // none for operators that decide themselves
-  Assignment assignment;
-  std::vector<const Spec*> in, out;
-  std::vector<Shape> out_local;  // shapes of this rank's parts
-  bool here = true;              // this rank is in the mesh; else no part
-  bool communicates = false;     // some input has to be sent
-  Choice choice;                 // with its price; for explain
-};
-
-class Op;
-
-// One local computation.
-class Compute {
- public:
-  const Op& op;
-  const Attrs& attrs;
-  const Decision& decision;
-  std::vector<Tensor> in;   // parts in the decided layouts, any strides
-  std::vector<Tensor> out;  // allocated, contiguous; or to be set (see Op)
-  RankContext& context;
-  // All that touches data is given to these; in a dry run they do nothing.
-  const Kernels& k;
-  Stream stream;
-  Device& device() const { return *context.device; }
-
-  const Mesh& mesh() const { return decision.in[0]->mesh(); }
-  const Coord& coord() const { return context.coordinate(mesh()); }
-  // Scratch that lives as long as the returned tensor.
-  Tensor scratch(const Shape& shape, DType t) {
-    return Tensor::empty(shape, t);
-  }
-  // The axes that split a factor, and the ranges of it that this rank has.
-  AxisMask axes_of(char factor) const;
-  IntervalList ranges_of(char factor) const;
-  int64_t global_size(char factor) const;
-  // A small collective inside the operator, in place on a contiguous tensor;
-  // nothing when `axes` is empty. Recorded, and counted, as any other.
-  void all_reduce(const Tensor&, AxisMask axes, ReduceOp op);
-  // Overlapping boxes. holds(c) and wants(c) are the global indices that the
-  // rank at coordinate c has of a tensor, and needs; `part` is what this rank
-  // has. fetch() returns what it needs, from the ranks that differ in `axes`.
-  using RegionOf = std::function<Region(const Coord&)>;
-  Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
-               const RegionOf& wants);
-  // The opposite, accumulating: the sum of what the ranks hold of the indices
-  // that this rank wants. The gradient of fetch() with the two exchanged.
-  Tensor collect_sum(const Tensor& part, AxisMask axes, const RegionOf& holds,
-                     const RegionOf& wants);
-};
 
 // A gradient being taken.
 struct GradientCall {
@@ -117,21 +65,22 @@ class Op {
 
   // The rule for inputs of these shapes. Throws Error on shapes that do not
   // fit.
-  virtual BoundRule bind(const std::vector<Shape>& shapes,
-                         const Attrs&) const = 0;
+  virtual BoundRule bind(const std::vector<Shape>& shapes, const Attrs&) const;
+  // Operators whose layouts no rule says (views, windows) have none, and list
+  // the layouts that they can compute on, at least one, for inputs as they
+  // come. Throws Error when the operator cannot take them.
+  virtual bool has_rule() const { return true; }
+  virtual std::vector<Candidate> candidates(std::span<const OpInput>,
+                                            const Attrs&) const;
   // By default one output of the first input's type.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
   virtual OpWork work() const { return {}; }
-  // Operators whose layouts are no rule (views, slices): the input and output
-  // specs. `in` are the inputs as they come. Default: choose by the rule.
-  virtual std::optional<Decision> decide(std::span<const OpInput> in,
-                                         const Attrs&) const {
-    (void)in;
-    return std::nullopt;
-  }
   // False: compute() sets c.out itself (a view of an input).
   virtual bool allocates() const { return true; }
+  // True: the outputs are the inputs under other indices, so that what is made
+  // of parameters that stayed where they are stays there too.
+  virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
   // At least one; pure, so that an operator cannot escape the proof.
   virtual std::vector<Sample> samples() const = 0;
@@ -161,10 +110,49 @@ DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
                   const Attrs& attrs = {},
                   const Assignment* assignment = nullptr);
 
-// What apply() would decide. Sends nothing.
-std::shared_ptr<const Decision> decide(const Op&,
-                                       std::span<const OpInput> inputs,
-                                       const Attrs& = {},
-                                       const Assignment* assignment = nullptr);
+// A call that has run, as RankContext::trace is told of it.
+struct OpCall {
+  const Op& op;
+  const Attrs& attrs;
+  const Decision& decision;
+  std::span<const DistTensor> in, out;  // in: as they were given
+  std::string_view path;  // of the module that made the call; see PathScope
+  int64_t ordinal;        // of the call among those of this path, from 0
+};
+
+// An operator whose rule is one text and whose outputs have the first input's
+// type: what remains to write is compute() and gradient().
+class RuleOp : public Op {
+ public:
+  enum class Types : uint8_t {
+    kAny,      // each input as it comes
+    kFloats,   // floats, all inputs of one type
+    kOneType,  // any type, all inputs of one
+  };
+  struct Is {
+    Types types = Types::kFloats;
+    double flops = 1;  // per point
+    bool saves_inputs = true, saves_outputs = false;
+    bool differentiable = true;
+  };
+  RuleOp(std::string name, std::string_view rule, Is);
+  RuleOp(std::string name, std::string_view rule)
+      : RuleOp(std::move(name), rule, Is()) {}
+
+  BoundRule bind(const std::vector<Shape>&, const Attrs&) const override;
+  std::vector<DType> out_dtypes(std::span<const DType>,
+                                const Attrs&) const override;
+  // Inputs of sizes 5, 3, 4, 2 by factor, in the rule's order.
+  std::vector<Sample> samples() const override;
+  OpWork work() const override { return {is_.flops}; }
+  bool saves_inputs() const override { return is_.saves_inputs; }
+  bool saves_outputs() const override { return is_.saves_outputs; }
+  bool differentiable() const override { return is_.differentiable; }
+  const Rule& rule() const { return rule_; }
+
+ private:
+  Rule rule_;
+  Is is_;
+};
 
 }  // namespace dtensor

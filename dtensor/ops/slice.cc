@@ -24,7 +24,12 @@ struct PadArgs {
 
 struct Indices {
   explicit Indices(const SliceArgs& a)
-      : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {}
+      : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
+    DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, "slice",
+             "every {}-th index of [{}, {}) of dimension {}; write 0 <= lo <= "
+             "hi and a step of at least 1",
+             step, lo, hi, dim);
+  }
   explicit Indices(const PadArgs& a)
       : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
 
@@ -72,10 +77,13 @@ struct Indices {
 class Slice : public IndexOp {
  public:
   Slice() : IndexOp("slice") {}
-  std::optional<Decision> decide(std::span<const OpInput> in,
-                                 const Attrs& attrs) const override {
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Indices indices(attrs.as<SliceArgs>());
+    DT_CHECK(indices.dim < s->ndim() && indices.hi <= s->shape()[indices.dim],
+             name(), "{} has no indices [{}, {}) in dimension {}",
+             s->to_string(), indices.lo, indices.hi, indices.dim);
     auto dim = static_cast<size_t>(indices.dim);
     Layout from = s->layout(), to = from;
     Shape shape = s->shape();
@@ -86,10 +94,7 @@ class Slice : public IndexOp {
       kept = Dim(indices.count());
     }
     to.dims[dim] = *kept;
-    Decision d;
-    d.in = {s->with(from)};
-    d.out = {Spec::get(s->mesh(), shape, to, s->dtype())};
-    return d;
+    return {{{s->with(from)}, {Spec::get(s->mesh(), shape, to, s->dtype())}}};
   }
   // A view where this rank's part of the slice is one run, else a copy.
   bool allocates() const override { return false; }
@@ -133,12 +138,16 @@ class Slice : public IndexOp {
 class Pad : public IndexOp {
  public:
   Pad() : IndexOp("slice_backward") {}
-  std::optional<Decision> decide(std::span<const OpInput> in,
-                                 const Attrs& attrs) const override {
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Mesh& mesh = s->mesh();
     const PadArgs& args = attrs.as<PadArgs>();
     const Indices indices(args);
+    DT_CHECK(indices.dim < s->ndim() && indices.hi <= args.size &&
+                 indices.count() == s->shape()[indices.dim],
+             name(), "{} does not fit the indices [{}, {}) of {}",
+             s->to_string(), indices.lo, indices.hi, args.size);
     auto dim = static_cast<size_t>(indices.dim);
     Dim padded(args.size);
     if (attrs.like) padded = attrs.like->dim(indices.dim);
@@ -156,10 +165,9 @@ class Pad : public IndexOp {
     to.dims[dim] = padded;
     Shape shape = s->shape();
     shape[indices.dim] = padded.size();
-    Decision d;
-    d.in = {s->with(from)};
-    d.out = {Spec::get(mesh, shape, to, s->dtype())};
-    return d;
+    return {{{s->with(from)},
+             {Spec::get(mesh, shape, to, s->dtype())},
+             static_cast<double>(numel(shape))}};
   }
   void compute(Compute& c) const override {
     const Indices indices(c.attrs.as<PadArgs>());

@@ -100,7 +100,7 @@ class SoftmaxBackward : public Op {
       else
         c.k.row_dot(c.stream, t, y.rows, y.n, y.data(), y.stride, dy.data(),
                     dy.stride, sum.data());
-      c.all_reduce(sum, axes, ReduceOp::kSum);
+      c.reduce_rows(sum, 'n', ReduceOp::kSum);
       (c.k.*(log_ ? &Kernels::log_softmax_backward_apply
                   : &Kernels::softmax_backward_apply))(
           c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride, sum.data(),
@@ -151,10 +151,10 @@ class Softmax : public Op {
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
       c.k.row_max(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data());
-      c.all_reduce(max, axes, ReduceOp::kMax);
+      c.reduce_rows(max, 'n', ReduceOp::kMax);
       c.k.row_exp_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(),
                       sum.data());
-      c.all_reduce(sum, axes, ReduceOp::kSum);
+      c.reduce_rows(sum, 'n', ReduceOp::kSum);
       (c.k.*(log_ ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
           c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
           y.data());

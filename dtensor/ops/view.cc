@@ -101,36 +101,48 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
   return l;
 }
 
-// attrs.like has the new shape, and is where to return to if
-// possible. `moves`: to the nearest layout that can be seen so, if need be.
+// attrs.like has the new shape, and is where to return to if possible. `moves`:
+// to a layout that can be seen so, if need be.
 class View : public IndexOp {
  public:
   explicit View(bool moves)
       : IndexOp(moves ? "reshape" : "view"), moves_(moves) {}
-  std::optional<Decision> decide(std::span<const OpInput> in,
-                                 const Attrs& attrs) const override {
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Mesh& mesh = s->mesh();
     const Shape& to = attrs.as<ViewArgs>().shape;
     DT_CHECK(numel(to) == numel(s->shape()), name(),
              "{} has {} elements and {} has {}; write a shape of as many",
              s->to_string(), numel(s->shape()), to_string(to), numel(to));
+    auto seen = [&](const Spec* from, const Layout& l) {
+      return Candidate{{from}, {Spec::get(mesh, to, l, s->dtype())}};
+    };
     auto layout = returned(s, attrs.like);
     if (!layout) layout = view_layout(s->layout(), mesh, to);
-    if (!layout) {
-      const Spec* near = movable(s, to);
-      DT_CHECK(
-          moves_, name(),
+    if (layout && (moves_ || s == in[0].spec)) return {seen(s, *layout)};
+    std::vector<Candidate> list;
+    if (layout) {
+      list.push_back(seen(s, *layout));
+    } else {
+      for_neighbours(s, to, [&](const Layout& l) {
+        const Spec* near = s->with(l);
+        if (auto there = view_layout(near->layout(), mesh, to))
+          list.push_back(seen(near, *there));
+      });
+    }
+    if (!moves_) {
+      const OpInput free{in[0].spec};
+      const Choice nearest = choose(list, {&free, 1}, work(),
+                                    RankContext::current().planner, name());
+      fail(
+          name(),
           "{} cannot be seen as {} where it lies; write x.redistribute(\"{}\") "
           "ahead of it, or reshape(), which does that",
-          s->to_string(), to_string(to), near->layout().to_string(mesh));
-      s = near;
-      layout = view_layout(s->layout(), mesh, to);
+          in[0].spec->to_string(), to_string(to),
+          nearest.in[0]->layout().to_string(mesh));
     }
-    Decision d;
-    d.in = {s};
-    d.out = {Spec::get(mesh, to, *layout, s->dtype())};
-    return d;
+    return list;
   }
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {
@@ -149,20 +161,6 @@ class View : public IndexOp {
   }
 
  private:
-  // The one of the neighbours that is cheapest to reach.
-  static const Spec* movable(const Spec* s, const Shape& to) {
-    Planner& planner = RankContext::current().planner;
-    const Spec* best = nullptr;
-    int64_t price = 0;
-    for_neighbours(s, to, [&](const Layout& l) {
-      if (!view_layout(l.canonical(s->mesh()), s->mesh(), to)) return;
-      const Spec* candidate = s->with(l);
-      int64_t p = planner.plan(s, candidate).time_ps;
-      if (!best || p < price) best = candidate, price = p;
-    });
-    return best;
-  }
-
   bool moves_;
 };
 
@@ -181,20 +179,22 @@ std::vector<DistTensor> View::gradient(const GradientCall& g) const {
 class Permute : public IndexOp {
  public:
   Permute() : IndexOp("permute") {}
-  std::optional<Decision> decide(std::span<const OpInput> in,
-                                 const Attrs& attrs) const override {
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
+    const Shape& order = attrs.as<PermuteArgs>().order;
+    DT_CHECK(order.size() == s->ndim(), name(),
+             "an order of {} dimensions does not fit {}", order.size(),
+             s->to_string());
     Layout l;
     Shape shape;
     l.partials = s->layout().partials;
-    for (int64_t d : attrs.as<PermuteArgs>().order) {
-      l.dims.push_back(s->dim(static_cast<int>(d)));
-      shape.push_back(s->shape()[static_cast<int>(d)]);
+    for (int64_t d : order) {
+      const int at = normalize_dim(d, s->ndim(), name());
+      l.dims.push_back(s->dim(at));
+      shape.push_back(s->shape()[at]);
     }
-    Decision d;
-    d.in = {s};
-    d.out = {Spec::get(s->mesh(), shape, l, s->dtype())};
-    return d;
+    return {{{s}, {Spec::get(s->mesh(), shape, l, s->dtype())}}};
   }
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {

@@ -17,8 +17,7 @@
 namespace dtensor {
 
 class Runtime;
-class Op;
-struct Decision;
+struct OpCall;
 
 // One collective that ran, or in a dry run would have.
 struct CommEvent {
@@ -63,13 +62,16 @@ struct RankContext {
   int64_t comm_budget = -1;    // bytes left, -1 without limit
   std::string_view op = "";    // the running operator, for tags and errors
   std::string phase = "forward";
+  // Which module runs ("blocks.3.mlp"), and how many operators it has called.
+  std::string path;
+  int64_t ordinal = 0;
 
   // Filled while `record` is set.
   bool record = false;
   std::vector<CommEvent> events;
   int64_t collectives = 0;  // the number of the last one
-  // When set, told of every operator that runs, ahead of what it sends.
-  std::function<void(const Op&, const Decision&)> trace;
+  // When set, told of every operator that has run (ops/op.h).
+  std::function<void(const OpCall&)> trace;
 
   // The calling thread's; throws Error outside run().
   static RankContext& current();

@@ -321,6 +321,73 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
   return y;
 }
 
+static bool moved_before(const DistTensor& x, const Spec* to) {
+  DistTensor::Impl& impl = *x.impl();
+  if (impl.copies.empty()) return false;
+  const auto& known = copies(impl, impl.version(), to);
+  return std::any_of(known.begin(), known.end(),
+                     [&](const auto& c) { return c.spec == to; });
+}
+
+void relayout(RankContext& ctx, std::span<const DistTensor> x,
+              std::span<const Spec* const> to,
+              std::shared_ptr<const Execution>& all, std::span<DistTensor> y) {
+  std::vector<size_t> places, same;  // same: as an earlier one that moves
+  std::vector<Move> moves;
+  std::vector<Tensor> parts;
+  size_t differ = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].spec() == to[i]) {
+      y[i] = x[i];
+      continue;
+    }
+    ++differ;
+    check_run(ctx, x[i]);
+    if (moved_before(x[i], to[i])) {
+      y[i] = move(x[i], to[i], {});
+      continue;
+    }
+    const auto is_same = [&](size_t k) {
+      return x[k].same_as(x[i]) && to[k] == to[i];
+    };
+    if (std::any_of(places.begin(), places.end(), is_same)) {
+      same.push_back(i);
+      continue;
+    }
+    places.push_back(i);
+    moves.push_back({x[i].spec(), to[i]});
+    parts.push_back(x[i].impl()->part());
+  }
+  if (!places.empty()) {
+    std::shared_ptr<const Execution> some;
+    std::shared_ptr<const Execution>& e = places.size() == differ ? all : some;
+    if (!e) e = execution(ctx, moves);
+    const Plan& plan = e->plan();
+    spend_budget(ctx, plan.bytes, "moving its inputs");
+    execute(ctx, *e, parts);
+    for (size_t k = 0; k < places.size(); ++k) {
+      const DistTensor& from = x[places[k]];
+      auto made = std::make_shared<DistTensor::Impl>();
+      made->spec = to[places[k]];
+      made->run = ctx.run_id;
+      made->local = std::move(parts[k]);
+      made->note_version();
+      if (from.stationary())
+        made->stationary = std::none_of(
+            plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+              return s.tensor == static_cast<int>(k) && sends(s.kind);
+            });
+      y[places[k]] = finished(from, DistTensor(std::move(made)), {});
+      if (!from.stationary())
+        from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
+                                       y[places[k]], true, std::nullopt});
+    }
+  }
+  for (size_t i : same)
+    for (size_t k : places)
+      if (x[k].same_as(x[i]) && to[k] == to[i]) y[i] = y[k];
+}
+
 void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
                   StepKind kind, int64_t predicted, int64_t counted) {
   ++ctx.collectives;

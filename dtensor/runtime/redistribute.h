@@ -1,12 +1,14 @@
 // Moving tensors from one layout to another, and from one mesh to another.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/execution.h"
 #include "dtensor/runtime/rank_context.h"
 
 namespace dtensor {
@@ -38,6 +40,13 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
 // x as a view that changes nothing: the same memory in a handle of its own, so
 // that a gradient of it counts what was made of it alone.
 DistTensor alias(const DistTensor& x);
+
+// The inputs of an operator: each x[i] as to[i], as above; those that have to
+// be moved and were not before move together. `all` is how all x[i] move whose
+// layout is not to[i]; made when it is null and needed.
+void relayout(RankContext&, std::span<const DistTensor> x,
+              std::span<const Spec* const> to,
+              std::shared_ptr<const Execution>& all, std::span<DistTensor> y);
 
 // The layout of a cotangent `g` of a tensor with spec `x` where it is to stay:
 // split as x is, whole elsewhere; sums and averages stay partial where x is

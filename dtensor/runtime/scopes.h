@@ -1,8 +1,10 @@
-// Limits on what may be sent while a scope is open. Every rank opens the same
-// ones.
+// What holds while a scope is open: limits on what may be sent, and whose
+// operators run. Every rank opens the same ones.
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "dtensor/runtime/rank_context.h"
 
@@ -47,6 +49,18 @@ class CommBudget {
 class NoComm : public CommBudget {
  public:
   NoComm() : CommBudget(0) {}
+};
+
+// Operators inside belong to this module: OpCall::path, with ordinals from 0.
+class PathScope {
+ public:
+  explicit PathScope(std::string path)
+      : path_(RankContext::current().path, std::move(path)),
+        ordinal_(RankContext::current().ordinal, 0) {}
+
+ private:
+  Scoped<std::string> path_;
+  Scoped<int64_t> ordinal_;
 };
 
 }  // namespace dtensor

@@ -1,0 +1,157 @@
+#include "dtensor/ops/decision.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/candidates.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// A question as it is asked, and as it is kept.
+struct Question {
+  const Op* op;
+  std::span<const OpInput> inputs;
+  const Attrs& attrs;
+  const Assignment* assignment;
+  uint64_t hash;
+};
+struct Key {
+  explicit Key(const Question& q)
+      : op(q.op),
+        inputs(q.inputs.begin(), q.inputs.end()),
+        attrs(q.attrs),
+        hash(q.hash) {
+    if (q.assignment) assignment = *q.assignment;
+  }
+  Question question() const {
+    return {op, inputs, attrs, assignment ? &*assignment : nullptr, hash};
+  }
+  const Op* op;
+  std::vector<OpInput> inputs;
+  Attrs attrs;
+  std::optional<Assignment> assignment;
+  uint64_t hash;
+};
+
+const Question& as_question(const Question& q) { return q; }
+Question as_question(const Key& k) { return k.question(); }
+
+struct HashOf {
+  using is_transparent = void;
+  size_t operator()(const auto& k) const noexcept { return k.hash; }
+};
+struct Same {
+  using is_transparent = void;
+  bool operator()(const auto& left, const auto& right) const {
+    const Question& a = as_question(left);
+    const Question& b = as_question(right);
+    return a.hash == b.hash && a.op == b.op &&
+           std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(),
+                      b.inputs.end(),
+                      [](const OpInput& x, const OpInput& y) {
+                        return x.spec == y.spec && x.keep == y.keep;
+                      }) &&
+           a.attrs.decide_as(b.attrs) && !a.assignment == !b.assignment &&
+           (!a.assignment || *a.assignment == *b.assignment);
+  }
+};
+
+struct OpMemory : RankContext::Memory {
+  BoundedCache<Key, std::shared_ptr<const Decision>, HashOf, Same> decisions{
+      "decisions", cache_limit::kDecisions};
+};
+
+OpMemory& memory(RankContext& ctx) {
+  if (!ctx.op_memory) ctx.op_memory = std::make_unique<OpMemory>();
+  return static_cast<OpMemory&>(*ctx.op_memory);
+}
+
+uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
+                 const Attrs& attrs, const Assignment* assignment) {
+  uint64_t h = hash_mix(1, reinterpret_cast<uint64_t>(&op));
+  for (const OpInput& in : inputs)
+    h = hash_mix(h, reinterpret_cast<uint64_t>(in.spec) +
+                        static_cast<uint64_t>(in.keep));
+  h = hash_mix(h, attrs.hash());
+  if (assignment)
+    for (const Dim& d : assignment->dims) h = hash_mix(h, d.hash());
+  return h;
+}
+
+void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
+                    std::span<const OpInput> inputs, const Attrs& attrs,
+                    const Assignment* assignment) {
+  std::vector<Shape> shapes;
+  std::vector<DType> dtypes;
+  for (const OpInput& in : inputs) {
+    shapes.push_back(in.spec->shape());
+    dtypes.push_back(in.spec->dtype());
+  }
+  d.rule.emplace(op.bind(shapes, attrs));
+  const auto out_dtypes = op.out_dtypes(dtypes, attrs);
+  if (assignment)
+    d.choice =
+        price(*d.rule, inputs, out_dtypes, op.work(), *assignment, ctx.planner);
+  if (!assignment || !d.choice.feasible)
+    d.choice =
+        choose(*d.rule, inputs, out_dtypes, op.work(), ctx.planner, op.name());
+  d.assignment = d.choice.assignment;
+}
+
+Decision decide_anew(RankContext& ctx, const Op& op,
+                     std::span<const OpInput> inputs, const Attrs& attrs,
+                     const Assignment* assignment) {
+  const Mesh& mesh = inputs[0].spec->mesh();
+  for (const OpInput& in : inputs)
+    DT_CHECK(
+        in.spec->mesh() == mesh, op.name(),
+        "inputs are on two meshes, {} and {}; move one to the other's mesh",
+        mesh.to_string(), in.spec->mesh().to_string());
+  Decision d;
+  if (op.has_rule())
+    decide_by_rule(d, ctx, op, inputs, attrs, assignment);
+  else
+    d.choice = choose(op.candidates(inputs, attrs), inputs, op.work(),
+                      ctx.planner, op.name());
+  d.in = d.choice.in;
+  d.out = d.choice.out;
+  const Coord* at = ctx.coordinate_or_null(mesh);
+  d.here = at != nullptr;
+  for (const Spec* s : d.out)
+    d.out_local.push_back(at ? s->local_shape(*at) : Shape());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].spec == d.in[i]) continue;
+    d.moved.push_back(i);
+    d.moves.push_back({inputs[i].spec, d.in[i]});
+  }
+  if (d.moves.empty()) return d;
+  const Plan& plan = d.moves.size() == 1
+                         ? ctx.planner.plan(d.moves[0].from, d.moves[0].to)
+                         : ctx.planner.plan(d.moves);
+  d.communicates = plan.communicates();
+  d.bytes = plan.bytes;
+  return d;
+}
+
+}  // namespace
+
+std::shared_ptr<const Decision> decide(const Op& op,
+                                       std::span<const OpInput> inputs,
+                                       const Attrs& attrs,
+                                       const Assignment* assignment) {
+  RankContext& ctx = RankContext::current();
+  const Question q{&op, inputs, attrs, assignment,
+                   hash_of(op, inputs, attrs, assignment)};
+  auto& known = memory(ctx).decisions;
+  if (const auto* found = known.find(q)) return *found;
+  auto made = std::make_shared<const Decision>(
+      decide_anew(ctx, op, inputs, attrs, assignment));
+  return known.insert(Key(q), std::move(made));
+}
+
+CacheUse decision_use(RankContext& ctx) { return memory(ctx).decisions.use(); }
+
+}  // namespace dtensor
