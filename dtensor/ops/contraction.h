@@ -32,11 +32,4 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape);
 const Op& matmul_op();
 std::vector<const Op*> contraction_ops();
 
-// The contraction of that rule; made once. A gradient passes its forward's
-// assignment and the sizes of the factors that only the output has.
-DistTensor contract(const Rule&, std::span<const DistTensor> operands,
-                    const std::vector<std::pair<char, int64_t>>& sizes = {},
-                    const Assignment* assignment = nullptr,
-                    std::string_view name = "einsum");
-
 }  // namespace dtensor

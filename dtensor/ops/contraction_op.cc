@@ -1,0 +1,177 @@
+#include "dtensor/ops/contraction_op.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "dtensor/ops/local_product.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/placement/bounded_cache.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+class Contraction : public Op {
+ public:
+  Contraction(std::string name, Rule rule)
+      : Op(std::move(name)),
+        rule_(std::move(rule)),
+        only_in_output_(only_in_output(rule_)) {
+    for (const auto* terms : {&rule_.inputs(), &rule_.outputs()})
+      for (const Rule::Term& t : *terms)
+        for (const Rule::DimFactors& d : t)
+          DT_CHECK(d.size() <= 1, this->name(),
+                   "{} has a group, which a contraction cannot take",
+                   rule_.to_string());
+    DT_CHECK(rule_.inputs().size() <= 2, this->name(),
+             "{} has {} operands; contract two at a time", rule_.to_string(),
+             rule_.inputs().size());
+  }
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    std::vector<std::pair<char, int64_t>> sizes;
+    if (const auto* args = attrs.get<ContractionArgs>())
+      for (int i = 0; i < args->sizes.size(); ++i)
+        sizes.push_back(
+            {only_in_output_[static_cast<size_t>(i)], args->sizes[i]});
+    return BoundRule(rule_, shapes, name(), sizes);
+  }
+  OpWork work() const override { return {2}; }
+  void compute(Compute& c) const override { memo(c.decision).local.run(c); }
+  bool saves_inputs() const override { return rule_.inputs().size() > 1; }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  std::vector<Sample> samples() const override;
+
+ private:
+  // What is made once per decision: the local computation, and the gradient of
+  // each operand.
+  struct Gradient {
+    const Op* op = nullptr;
+    Attrs attrs;
+    Assignment assignment;
+  };
+  struct Memo : Decision::Memo {
+    explicit Memo(const Rule& rule) : local(rule) {}
+    LocalProduct local;
+    std::array<Gradient, 2> gradients;
+  };
+  static Memo& memo(const Decision& d) {
+    if (!d.memo) d.memo = std::make_shared<Memo>(d.rule->rule());
+    return static_cast<Memo&>(*d.memo);
+  }
+  void make_gradient(const Decision&, size_t operand, Gradient&) const;
+
+  Rule rule_;
+  std::string only_in_output_;
+};
+
+void Contraction::make_gradient(const Decision& d, size_t operand,
+                                Gradient& g) const {
+  const BoundRule& bound = *d.rule;
+  const Rule rule = bound.rule().gradient(static_cast<int>(operand));
+  ContractionArgs args;
+  for (char letter : only_in_output(rule))
+    args.sizes.push_back(bound.size(bound.rule().factor(letter)));
+  if (!args.sizes.empty()) g.attrs = args;
+  // What passes through this operand is replicated in its cotangent.
+  g.assignment = d.assignment;
+  std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
+    return p.note == static_cast<int>(operand);
+  });
+  g.op = &contraction_op(name(), rule);
+}
+
+std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
+  std::vector<DistTensor> grads(call.inputs.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!call.needed[i]) continue;
+    Gradient& g = memo(*call.decision).gradients[i];
+    if (!g.op) make_gradient(*call.decision, i, g);
+    DistTensor operands[2];
+    for (size_t k = 0; k < grads.size(); ++k)
+      operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
+    if (grads.size() == 2 && operands[0].dtype() != operands[1].dtype()) {
+      const DType t = promote(operands[0].dtype(), operands[1].dtype());
+      for (DistTensor& x : operands) x = cast(x, t);
+    }
+    grads[i] = apply1(*g.op, {operands, grads.size()}, g.attrs, &g.assignment);
+  }
+  return grads;
+}
+
+std::vector<Sample> Contraction::samples() const {
+  Sample s;
+  constexpr int64_t kSizes[] = {5, 3, 4, 2, 6};
+  std::map<char, int64_t> size;
+  for (size_t f = 0; f < rule_.factors().size(); ++f)
+    size[rule_.factors()[f].letter] = kSizes[f % 5];
+  for (const Rule::Term& t : rule_.inputs()) {
+    SampleInput in;
+    for (const Rule::DimFactors& d : t)
+      in.shape.push_back(
+          d.empty() ? 1
+          : d[0] == Rule::kEllipsis
+              ? 2
+              : size[rule_.factors()[static_cast<size_t>(d[0])].letter]);
+    s.inputs.push_back(in);
+  }
+  if (only_in_output_.empty()) return {s};
+  ContractionArgs args;
+  for (char letter : only_in_output_) args.sizes.push_back(size[letter]);
+  s.attrs = args;
+  return {s};
+}
+
+}  // namespace
+
+std::string only_in_output(const Rule& rule) {
+  std::string letters;
+  for (size_t f = 0; f < rule.factors().size(); ++f) {
+    bool in_inputs = false;
+    for (const Rule::Term& t : rule.inputs())
+      for (const Rule::DimFactors& d : t)
+        in_inputs |= d == Rule::DimFactors{static_cast<int>(f)};
+    if (!in_inputs) letters += rule.factors()[f].letter;
+  }
+  return letters;
+}
+
+const Rule& product_rule(std::string_view text) {
+  thread_local BoundedCache<std::string, Rule> known("rules of einsum",
+                                                     cache_limit::kRules);
+  std::string key(text);
+  if (const Rule* rule = known.find(key)) return *rule;
+  const Rule plain(text);
+  std::string t(text.substr(0, text.find('|')));
+  for (size_t i = 0; i < plain.inputs().size(); ++i)
+    t += fmt::format("{}linear {}", i == 0 ? " | " : "; ", i);
+  return known.insert(std::move(key), Rule(t));
+}
+
+const Op& product_op(std::string_view name, std::string_view text) {
+  thread_local std::map<std::string, const Op*, std::less<>> known;
+  std::string key(name);
+  key += ' ';
+  key += text;
+  const Op*& op = known[key];
+  if (!op) op = &contraction_op(name, product_rule(text));
+  return *op;
+}
+
+// There are as many as a program's text has rules: they are not bounded, since
+// decisions and graphs name them.
+const Op& contraction_op(std::string_view name, const Rule& rule) {
+  std::string key(name);
+  for (const Factor& f : rule.factors()) key += f.letter;  // their order counts
+  key += rule.to_string();
+  static std::mutex mutex;
+  static auto* all = new std::map<std::string, std::unique_ptr<const Op>>;
+  std::lock_guard lock(mutex);
+  auto& op = (*all)[key];
+  if (!op) op = std::make_unique<Contraction>(std::string(name), rule);
+  return *op;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,179 @@
+#include "dtensor/ops/local_product.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor {
+namespace {
+
+int dim_of(const Rule::Term& term, int factor) {
+  for (size_t d = 0; d < term.size(); ++d)
+    if (term[d] == Rule::DimFactors{factor}) return static_cast<int>(d);
+  return -1;
+}
+
+int64_t stride_at(const Tensor& t, int dim) {
+  return dim < 0 ? 0 : t.strides()[dim];
+}
+
+}  // namespace
+
+LocalProduct::LocalProduct(const Rule& rule)
+    : single_(rule.inputs().size() == 1) {
+  const Rule::Term &a = rule.inputs()[0], &out = rule.outputs()[0];
+  if (single_) {
+    Rule::Term kept;
+    for (size_t d = 0; d < a.size(); ++d)
+      if (!a[d].empty() &&
+          rule.factors()[static_cast<size_t>(a[d][0])].contracted)
+        reduced_ |= 1u << d;
+      else
+        kept.push_back(a[d]);
+    in_order_ = kept == out;
+    for (const Rule::DimFactors& d : out)
+      from_.push_back(d.empty() ? -1 : dim_of(kept, d[0]));
+    return;
+  }
+  const Rule::Term& b = rule.inputs()[1];
+  std::vector<bool> seen(rule.factors().size());
+  for (const Rule::Term* term : {&out, &a, &b})
+    for (const Rule::DimFactors& d : *term) {
+      if (d.empty() || seen[static_cast<size_t>(d[0])]) continue;
+      seen[static_cast<size_t>(d[0])] = true;
+      places_.push_back({dim_of(a, d[0]), dim_of(b, d[0]), dim_of(out, d[0])});
+      repeats_ |= places_.back().repeats();
+    }
+}
+
+void LocalProduct::run(Compute& c) const {
+  if (single_)
+    one_operand(c);
+  else
+    two_operands(c);
+}
+
+void LocalProduct::one_operand(Compute& c) const {
+  const Tensor& out = c.out[0];
+  Tensor t = c.in[0];
+  if (reduced_) {
+    Shape shape;
+    for (int d = 0; d < t.ndim(); ++d)
+      if (!(reduced_ >> d & 1)) shape.push_back(t.shape()[d]);
+    const Tensor sum = in_order_ ? out : c.scratch(shape, t.dtype());
+    c.k.reduce(c.stream, kernels::ReduceKind::kSum, t.dtype(), t.shape(),
+               t.data(), t.strides(), reduced_, sum.data());
+    if (in_order_) return;
+    t = sum;
+  }
+  Shape strides;
+  for (int d : from_) strides.push_back(stride_at(t, d));
+  c.device().copy(c.stream, size_of(t.dtype()), out.shape(), out.data(),
+                  out.strides(), t.data(), strides);
+}
+
+void LocalProduct::two_operands(Compute& c) const {
+  const Tensor& out = c.out[0];
+  // Factors that only the output has: computed once, then repeated.
+  Tensor target = out;
+  if (repeats_) {
+    Shape narrow = out.shape();
+    for (const Place& p : places_)
+      if (p.repeats()) narrow[p.out] = 1;
+    target = c.scratch(narrow, out.dtype());
+  }
+  Loops list;
+  if (target.numel() > 0) {
+    if (loops(c.in[0], c.in[1], target, list))
+      multiply(c, list, target);
+    else
+      c.device().fill(c.stream, target.dtype(), target.shape(), target.data(),
+                      target.strides(), 0);
+  }
+  if (!repeats_) return;
+  Shape strides = target.strides();
+  for (const Place& p : places_)
+    if (p.repeats()) strides[p.out] = 0;
+  c.device().copy(c.stream, size_of(out.dtype()), out.shape(), out.data(),
+                  out.strides(), target.data(), strides);
+}
+
+bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
+                         Loops& list) const {
+  for (const Place& p : places_) {
+    const int64_t size = p.out >= 0 ? out.shape()[p.out]
+                         : p.a >= 0 ? a.shape()[p.a]
+                                    : b.shape()[p.b];
+    if (size == 0) return false;
+    if (size == 1) continue;
+    Loop l{
+        size,     stride_at(a, p.a), stride_at(b, p.b), stride_at(out, p.out),
+        p.a >= 0, p.b >= 0,          p.out >= 0};
+    if (!list.empty()) {
+      Loop& outer = list.back();
+      if (outer.same_operands(l) && outer.a == l.a * l.size &&
+          outer.b == l.b * l.size && outer.out == l.out * l.size) {
+        l.size *= outer.size;
+        outer = l;
+        continue;
+      }
+    }
+    list.push_back(l);
+  }
+  return true;
+}
+
+void LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out) {
+  // m, n and k are the largest loop of their kind; the others are batches.
+  const Loop one{1, 1, 1, 1, false, false, false};
+  const Loop *m = &one, *n = &one, *k = &one;
+  const auto pick = [&](const Loop*& at, bool in_a, bool in_b, bool in_out) {
+    for (const Loop& l : list)
+      if (l.in_a == in_a && l.in_b == in_b && l.in_out == in_out &&
+          l.size > at->size)
+        at = &l;
+  };
+  pick(m, true, false, true);
+  pick(n, false, true, true);
+  pick(k, true, true, false);
+  InlineVec<const Loop*, kMostLoops> batch;
+  for (const Loop& l : list)
+    if (&l != m && &l != n && &l != k) batch.push_back(&l);
+  kernels::Gemm g;
+  g.m = m->size, g.a_m = m->a, g.c_m = m->out;
+  g.n = n->size, g.b_n = n->b, g.c_n = n->out;
+  g.k = k->size, g.a_k = k->a, g.b_k = k->b;
+  // The kernel takes four batch dimensions; further ones are looped over here,
+  // those that sum into the output after the first one accumulating.
+  constexpr size_t kBatches = 4;
+  const size_t outer = batch.size() > kBatches ? batch.size() - kBatches : 0;
+  for (size_t i = outer; i < batch.size(); ++i) {
+    g.batch.push_back(batch[i]->size);
+    g.a_batch_strides.push_back(batch[i]->a);
+    g.b_batch_strides.push_back(batch[i]->b);
+    g.c_batch_strides.push_back(batch[i]->out);
+  }
+  const Tensor &a = c.in[0], &b = c.in[1];
+  const int64_t item = size_of(out.dtype());
+  std::array<int64_t, kMostLoops> at{};
+  for (;;) {
+    int64_t oa = 0, ob = 0, oc = 0;
+    bool again = false;
+    for (size_t i = 0; i < outer; ++i) {
+      oa += at[i] * batch[i]->a;
+      ob += at[i] * batch[i]->b;
+      oc += at[i] * batch[i]->out;
+      again |= !batch[i]->in_out && at[i] > 0;
+    }
+    g.a = a.ptr<char>() + oa * item;
+    g.b = b.ptr<char>() + ob * item;
+    g.c = out.ptr<char>() + oc * item;
+    g.accumulate = again;
+    c.k.gemm(c.stream, out.dtype(), out.dtype(), g);
+    size_t i = outer;
+    while (i > 0 && ++at[i - 1] == batch[i - 1]->size) at[--i] = 0;
+    if (i == 0) return;
+  }
+}
+
+}  // namespace dtensor
