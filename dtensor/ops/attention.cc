@@ -413,29 +413,23 @@ const Op& attention_op() {
   return op;
 }
 
-class RotaryOp : public Op {
+class RotaryOp : public RuleOp {
  public:
-  RotaryOp() : Op("rotary") {}
+  RotaryOp()
+      : RuleOp("rotary", "bs^hd!->bshd | linear 0", {.saves_inputs = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
+                 const Attrs& attrs) const override {
     DT_CHECK(shapes[0].size() == 4 && shapes[0][3] % 2 == 0, name(),
              "x has shape {}; write [b, s, heads, d] with an even d",
              to_string(shapes[0]));
-    return BoundRule(Rule("bs^hd!->bshd | linear 0"), shapes, name());
-  }
-  std::vector<DType> out_dtypes(std::span<const DType> in,
-                                const Attrs&) const override {
-    check_float(name(), in[0]);
-    return {in[0]};
+    return RuleOp::bind(shapes, attrs);
   }
   std::vector<Sample> samples() const override {
     return {{{{{2, 5, 3, 4}}}, RotaryArgs{0, false, 100}, true},
             {{{{3, 7, 1, 2}}}, RotaryArgs{3, true, 100}, true},
             {{{{1, 1, 5, 6}}}, RotaryArgs{11, false, 10000}, true}};
   }
-  bool saves_inputs() const override { return false; }
-
   void compute(Compute& c) const override {
     const Tensor x = with_unit_rows(c.in[0]);
     const IntervalList rows = c.ranges_of('s');

@@ -37,18 +37,19 @@ Shape batch_of(Shape x) {
 }
 
 // x, gamma, [mean], rstd, dy -> dx, dgamma, [dbeta].
-class NormBackward : public Op {
+class NormBackward : public RuleOp {
  public:
   explicit NormBackward(bool layer)
-      : Op(layer ? "layer_norm_backward" : "rms_norm_backward"),
+      : RuleOp(layer ? "layer_norm_backward" : "rms_norm_backward",
+               layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
+                     : "...n~,n,...,...n->...n,n | linear 3",
+               {.differentiable = false}),
         layer_(layer) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
+                 const Attrs& attrs) const override {
     check_rows(name(), shapes, 2);
-    return BoundRule(Rule(layer_ ? "...n~,n,...,...,...n->...n,n,n | linear 4"
-                                 : "...n~,n,...,...n->...n,n | linear 3"),
-                     shapes, name());
+    return RuleOp::bind(shapes, attrs);
   }
   // The parameters' gradients are sums over many rows: of bf16 in f32.
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -71,7 +72,6 @@ class NormBackward : public Op {
     }
     return list;
   }
-  bool differentiable() const override { return false; }
 
   void compute(Compute& c) const override {
     const DType t = c.in[0].dtype(), stat = kernels::stat_of(t);
@@ -112,17 +112,14 @@ const Op& backward_op(bool layer) {
 }
 
 // x, gamma, [beta] -> y and what the gradient needs: [mean], rstd.
-class Norm : public Op {
+class Norm : public RuleOp {
  public:
   explicit Norm(bool layer)
-      : Op(layer ? "layer_norm" : "rms_norm"), layer_(layer) {}
+      : RuleOp(layer ? "layer_norm" : "rms_norm",
+               layer ? "...n~,n,n->...n,...,..." : "...n~,n->...n,...",
+               {.saves_outputs = true}),
+        layer_(layer) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(
-        Rule(layer_ ? "...n~,n,n->...n,...,..." : "...n~,n->...n,..."), shapes,
-        name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_one_type(name(), in);
@@ -141,7 +138,6 @@ class Norm : public Op {
     }
     return list;
   }
-  bool saves_outputs() const override { return true; }
 
   void compute(Compute& c) const override {
     const DType t = c.in[0].dtype();

@@ -66,19 +66,11 @@ Attrs dropout_attrs(double p, const Generator& g) {
 }
 
 // x with elements dropped.
-class Dropout : public Op {
+class Dropout : public RuleOp {
  public:
-  Dropout() : Op("dropout") {}
+  Dropout()
+      : RuleOp("dropout", "...->... | linear 0", {.saves_inputs = false}) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(Rule("...->... | linear 0"), shapes, name());
-  }
-  std::vector<DType> out_dtypes(std::span<const DType> in,
-                                const Attrs&) const override {
-    check_float(name(), in[0]);
-    return {in[0]};
-  }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : {Shape{7}, Shape{5, 3}, Shape{3, 1, 5}})
@@ -86,7 +78,6 @@ class Dropout : public Op {
     list.push_back({{{{4, 3}}}, dropout_attrs(1, {3, 5}), true});
     return list;
   }
-  bool saves_inputs() const override { return false; }
 
   void compute(Compute& c) const override {
     const Tensor &x = c.in[0], &out = c.out[0];
