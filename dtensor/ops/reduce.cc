@@ -5,6 +5,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/redistribute.h"
@@ -96,10 +97,84 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
   return keepdim ? reshape(y, kept) : y;
 }
 
+struct CumsumArgs {
+  static constexpr Fields kFields = {"dim", "reverse"};
+  int64_t dim;
+  bool reverse;  // from the end
+};
+
+// Split: every rank adds up its part, learns the sums of the parts before its
+// own (one number per row and rank), and begins with their sum.
+class Cumsum : public Op {
+ public:
+  Cumsum() : Op("cumsum") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    const int64_t dim = attrs.as<CumsumArgs>().dim;
+    return BoundRule(
+        along("...n~->...n^ | linear 0", shapes[0].size(), dim, name()), shapes,
+        name());
+  }
+  std::vector<Sample> samples() const override {
+    return {{{{{5, 3}}}, CumsumArgs{0, false}, true},
+            {{{{3, 7}}}, CumsumArgs{1, true}, true},
+            {{{{2, 5, 3}}}, CumsumArgs{1, false}, true}};
+  }
+  bool saves_inputs() const override { return false; }
+
+  void compute(Compute& c) const override {
+    const int64_t dim = c.attrs.as<CumsumArgs>().dim;
+    const bool reverse = c.attrs.as<CumsumArgs>().reverse;
+    const DType t = c.in[0].dtype(), sum = kernels::scan_sum_of(t);
+    const Rows x(with_last(c.in[0], dim));
+    Tensor carry;
+    if (const AxisMask axes = c.axes_of('n')) {
+      const Tensor total = c.scratch({1, x.rows}, sum);
+      c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
+                    nullptr, nullptr, total.data());
+      const Tensor others = c.fetch(
+          total, axes,
+          [&](const Coord& at) {
+            const int64_t i = c.place_of('n', at);
+            return Region{{{i, i + 1}}, {{0, c.rows_at('n', at)}}};
+          },
+          [&](const Coord& at) {
+            const int64_t i = c.place_of('n', at);
+            const int64_t parts = c.mesh().size_of(axes);
+            const Interval before =
+                reverse ? Interval{i + 1, parts} : Interval{0, i};
+            return Region{before.size() ? IntervalList{before} : IntervalList{},
+                          {{0, c.rows_at('n', at)}}};
+          });
+      carry = c.scratch({x.rows}, sum);
+      c.k.reduce(c.stream, kernels::ReduceKind::kSum, sum, others.shape(),
+                 others.data(), others.strides(), 1u, carry.data());
+    }
+    into_rows(c, c.out[0], dim, [&](const Tensor& y) {
+      c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
+                    carry.defined() ? carry.data() : nullptr, y.data(),
+                    nullptr);
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    CumsumArgs args = g.attrs.as<CumsumArgs>();
+    args.reverse = !args.reverse;
+    const Assignment a = inherited(g);
+    return {apply1(*this, g.cotangents, args, &a)};
+  }
+};
+
+const Cumsum& cumsum_op() {
+  static const Cumsum op;
+  return op;
+}
+
 }  // namespace
 
 std::vector<const Op*> reduce_ops() {
-  return {&extremum_op(true), &extremum_op(false)};
+  return {&extremum_op(true), &extremum_op(false), &cumsum_op()};
 }
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -107,6 +182,13 @@ DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   return extremum(false, x, std::move(dims), keepdim);
+}
+
+DistTensor cumsum(const DistTensor& x, int dim) {
+  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
+    return cumsum(cast(x, DType::kI64), dim);
+  return apply1(cumsum_op(), {&x, 1},
+                CumsumArgs{normalize_dim(dim, x.ndim(), "cumsum"), false});
 }
 
 }  // namespace dtensor

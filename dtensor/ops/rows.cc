@@ -27,6 +27,31 @@ Rows::Rows(const Tensor& x) : rows(1), n(x.shape().back()) {
   stride = t.strides()[0];
 }
 
+Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op) {
+  const int at = normalize_dim(dim, ndim, op);
+  if (at == ndim - 1) return Rule(rule);
+  std::string before, after, text;
+  for (int d = 0; d < ndim; ++d)
+    if (d != at) (d < at ? before : after) += static_cast<char>('a' + d);
+  constexpr std::string_view kLast = "...n", kMarks = "!~^";
+  for (size_t i = 0; i < rule.size();) {
+    if (rule.substr(i, kLast.size()) != kLast) {
+      text += rule[i++];
+      continue;
+    }
+    i += kLast.size();
+    text += before + 'n';
+    while (i < rule.size() && kMarks.find(rule[i]) != kMarks.npos)
+      text += rule[i++];
+    text += after;
+  }
+  return Rule(text);
+}
+
+Tensor with_last(const Tensor& x, int64_t dim) {
+  return x.transpose(static_cast<int>(dim), -1);
+}
+
 void row_unary(Compute& c, int index, const Tensor& a, const Tensor& out,
                double parameter) {
   kernels::Pointwise p = flat(out);

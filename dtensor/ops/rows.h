@@ -15,6 +15,23 @@ struct Rows {
   int64_t rows, n, stride;
 };
 
+// A rule of an operator that works along one dimension, written for the last
+// one as "...n", with n at dimension `dim` of tensors of that many dimensions.
+// Throws Error when there is no such dimension.
+Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
+// A view with that dimension at the end.
+Tensor with_last(const Tensor&, int64_t dim);
+// Runs fn(y), y contiguous with dimension `dim` at the end, and leaves y in
+// `out`.
+template <class Fn>
+void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
+  if (dim == out.ndim() - 1) return fn(out);
+  Tensor view = with_last(out, dim);
+  const Tensor y = c.scratch(view.shape(), out.dtype());
+  fn(y);
+  view.copy_from(y);
+}
+
 // out = f(a) and out = f(a, b) by index in fn::UnaryFunctions and
 // BinaryFunctions, on contiguous local tensors of one size; out may be an
 // operand. f has no parameter, or this one.

@@ -13,33 +13,8 @@ struct SoftmaxArgs {
   int64_t dim;
 };
 
-// "...n~->...n" for one input and the last dimension; "anb~" for another one.
-Rule softmax_rule(int ndim, int64_t dim, int inputs) {
-  std::string term = "...n";
-  if (dim != ndim - 1) {
-    term = "";
-    for (int d = 0; d < ndim; ++d)
-      term += d == dim ? 'n' : static_cast<char>('a' + d);
-  }
-  std::string marked = term;
-  marked.insert(marked.find('n') + 1, "~");
-  return Rule(inputs == 1 ? marked + "->" + term
-                          : marked + "," + term + "->" + term + " | linear 1");
-}
-
-// The dimension's rows: a view with it moved to the end.
-Tensor with_last(const Tensor& x, int64_t dim) {
-  return x.transpose(static_cast<int>(dim), -1);
-}
-
-// Runs fn(y), whose rows are contiguous, and leaves the result in `out`.
-template <class Fn>
-void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
-  if (dim == out.ndim() - 1) return fn(out);
-  Tensor view = with_last(out, dim);
-  Tensor y = c.scratch(view.shape(), out.dtype());
-  fn(y);
-  view.copy_from(y);
+const char* softmax_rule(int inputs) {
+  return inputs == 1 ? "...n~->...n" : "...n~,...n->...n | linear 1";
 }
 
 std::vector<Sample> softmax_samples(int inputs) {
@@ -67,9 +42,9 @@ class SoftmaxBackward : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    return BoundRule(
-        softmax_rule(shapes[0].size(), attrs.as<SoftmaxArgs>().dim, 2), shapes,
-        name());
+    return BoundRule(along(softmax_rule(2), shapes[0].size(),
+                           attrs.as<SoftmaxArgs>().dim, name()),
+                     shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
@@ -123,9 +98,9 @@ class Softmax : public Op {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    return BoundRule(
-        softmax_rule(shapes[0].size(), attrs.as<SoftmaxArgs>().dim, 1), shapes,
-        name());
+    return BoundRule(along(softmax_rule(1), shapes[0].size(),
+                           attrs.as<SoftmaxArgs>().dim, name()),
+                     shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {

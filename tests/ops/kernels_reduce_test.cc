@@ -137,5 +137,41 @@ TEST(SumSquaresTest, EveryFloat) {
     }
 }
 
+// The naive reference: each sum from its beginning.
+double naive_scan(const Array& x, int64_t row, int64_t stride, int64_t n,
+                  int64_t at, bool reverse, double carry) {
+  double sum = carry;
+  for (int64_t i = 0; i < n; ++i)
+    if (reverse ? i >= at : i <= at) sum += x[row * stride + i];
+  return sum;
+}
+
+TEST(ScanRowsTest, AgainstTheNaiveOne) {
+  for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kI64})
+    for (int64_t n : {0, 1, 2, 37})
+      for (bool reverse : {false, true})
+        for (bool carried : {false, true}) {
+          constexpr int64_t kRows = 3;
+          const int64_t stride = n + 2;
+          const Array x = Array::random(t, kRows * stride, -3, 3);
+          const DType wide = scan_sum_of(t);
+          const Array carry = Array::random(wide, kRows, -3, 3);
+          Array y(t, kRows * n, 9), total(wide, kRows, 9);
+          cpu_kernels().scan_rows({}, t, kRows, n, x.data(), stride, reverse,
+                                  carried ? carry.data() : nullptr, y.data(),
+                                  total.data());
+          for (int64_t r = 0; r < kRows; ++r) {
+            const double from = carried ? carry[r] : 0;
+            for (int64_t i = 0; i < n; ++i)
+              ASSERT_NEAR(y[r * n + i],
+                          naive_scan(x, r, stride, n, i, reverse, from),
+                          20 * tolerance(t))
+                  << name(t) << " " << n << " " << reverse << carried;
+            ASSERT_NEAR(total[r], naive_scan(x, r, stride, n, n, false, from),
+                        1e-9);
+          }
+        }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels

@@ -15,6 +15,8 @@ class NoKernels final : public Kernels {
   void reduce(Stream, ReduceKind, DType, const Shape&, const void*,
               const Shape&, uint32_t, void*) const override {}
   void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}
+  void scan_rows(Stream, DType, int64_t, int64_t, const void*, int64_t, bool,
+                 const void*, void*, void*) const override {}
   void softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
                     void*) const override {}
   void log_softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,

@@ -8,6 +8,11 @@ namespace dtensor::kernels {
 
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
 
+// What running sums of a type are taken in: f64 for floats, else i64.
+constexpr DType scan_sum_of(DType t) {
+  return is_float(t) ? DType::kF64 : DType::kI64;
+}
+
 class ReduceKernels {
  public:
   virtual ~ReduceKernels() = default;
@@ -22,6 +27,13 @@ class ReduceKernels {
   // *sum (f64) += the sum of squares of n contiguous floats, taken in f64.
   virtual void sum_squares(Stream, DType, int64_t n, const void* x,
                            void* sum) const = 0;
+  // Running sums of the rows of [rows, n]: out = the sum of the row up to each
+  // element, or from it on in reverse, and of the row's carry; total = that of
+  // the whole row. x has a row stride, all else is contiguous; carry and total
+  // [rows] are of scan_sum_of(dtype). carry, out and total may be null.
+  virtual void scan_rows(Stream, DType, int64_t rows, int64_t n, const void* x,
+                         int64_t x_stride, bool reverse, const void* carry,
+                         void* out, void* total) const = 0;
 };
 
 }  // namespace dtensor::kernels

@@ -21,6 +21,9 @@ class CpuKernels final : public Kernels {
               const Shape& strides, uint32_t dims, void* out) const override;
   void sum_squares(Stream, DType, int64_t n, const void* x,
                    void* sum) const override;
+  void scan_rows(Stream, DType, int64_t rows, int64_t n, const void* x,
+                 int64_t x_stride, bool reverse, const void* carry, void* out,
+                 void* total) const override;
 
   // RowKernels
   void softmax_rows(Stream, DType, int64_t rows, int64_t n, const void* x,

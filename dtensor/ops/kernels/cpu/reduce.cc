@@ -279,6 +279,21 @@ void reduce_kind(ReduceKind kind, const Shape& shape, const void* in,
   }
 }
 
+template <class S>
+void scan_typed(int64_t rows, int64_t n, const S* x, int64_t stride,
+                bool reverse, const void* carry, S* out, void* total) {
+  using A = std::conditional_t<std::is_integral_v<S>, int64_t, double>;
+  for (int64_t r = 0; r < rows; ++r) {
+    A sum = carry ? static_cast<const A*>(carry)[r] : A(0);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = reverse ? n - 1 - i : i;
+      sum = Sum::apply(sum, static_cast<A>(compute_t<S>(x[r * stride + at])));
+      if (out) out[r * n + at] = rounded<S>(sum);
+    }
+    if (total) static_cast<A*>(total)[r] = sum;
+  }
+}
+
 }  // namespace
 
 void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
@@ -297,6 +312,18 @@ void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
     } else {
       reduce_kind<S>(kind, shape, in, strides, dims, out);
     }
+  });
+}
+
+void CpuKernels::scan_rows(Stream, DType t, int64_t rows, int64_t n,
+                           const void* x, int64_t x_stride, bool reverse,
+                           const void* carry, void* out, void* total) const {
+  visit(t, [&]<class S>() {
+    if constexpr (std::is_same_v<S, bool>)
+      fail("scan_rows", "no running sums of bool");
+    else
+      scan_typed<S>(rows, n, static_cast<const S*>(x), x_stride, reverse, carry,
+                    static_cast<S*>(out), total);
   });
 }
 

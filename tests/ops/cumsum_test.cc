@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+constexpr double kX[] = {3, -1, 4, 1, -5, 9, 2, -6, 5, 3, 5, -8};
+constexpr double kAlong0[] = {3, -1, 4, 4, -6, 13, 6, -12, 18, 9, -7, 10};
+constexpr double kAlong1[] = {3, 2, 6, 1, -4, 5, 2, -4, 1, 3, 8, 0};
+
+std::vector<double> whole(const DistTensor& x) {
+  const Tensor t = x.full();
+  std::vector<double> v;
+  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
+  return v;
+}
+
+std::vector<double> listed(std::span<const double> v) {
+  return {v.begin(), v.end()};
+}
+
+TEST(Cumsum, ByValueInEveryLayout) {
+  for (const char* layout : {"R,R", "S0,R", "S0,S1", "S1,S0", "S1,S1", "P,S1",
+                             "S0,S0", "[{b} {a}],R"}) {
+    const Mesh mesh = Mesh::parse("a=2,b=3");
+    run(6, [&](Runtime&) {
+      const Shape shape{4, 3};
+      Layout l;
+      try {
+        l = parse_layout(layout, mesh, shape);
+      } catch (const Error&) {
+        return;
+      }
+      DistTensor x = DistTensor::from_global(Tensor::from(shape, kX), mesh, {})
+                         .redistribute(l)
+                         .detach();
+      EXPECT_EQ(whole(cumsum(x, 0)), listed(kAlong0)) << layout;
+      EXPECT_EQ(whole(cumsum(x, -1)), listed(kAlong1)) << layout;
+      // dx[i] = how many sums have x[i], weighted: here by 1.
+      x.set_requires_grad();
+      GradOptions options;
+      options.cotangent = ones(shape, mesh, {}, DType::kF64);
+      const auto g = whole(grad(cumsum(x, 0), {x}, options)[0]);
+      for (size_t i = 0; i < 12; ++i)
+        EXPECT_EQ(g[i], 4 - static_cast<double>(i / 3)) << layout;
+    });
+  }
+}
+
+TEST(Cumsum, GathersNothing) {
+  const Mesh mesh = Mesh::parse("a=4");
+  run(4, [&](Runtime& rt) {
+    const DistTensor x = randn({7, 50}, mesh, "S1", DType::kF32, {1, 1});
+    rt.context().record = true;
+    cumsum(x, 1);
+    ASSERT_EQ(rt.context().events.size(), 1u);
+    // One f64 per row and rank before this one.
+    EXPECT_EQ(rt.context().events[0].predicted, 7 * 3 * 8);
+    EXPECT_EQ(rt.context().events[0].counted, 7 * 8 * rt.rank());
+    NoComm scope;
+    EXPECT_NO_THROW(cumsum(x, 0));
+    EXPECT_NE(testing::error_of([&] { cumsum(x, 1); }), "no error");
+  });
+}
+
+TEST(Cumsum, EmptyPartsAndIntegers) {
+  const Mesh mesh = Mesh::parse("a=4");
+  run(4, [&](Runtime&) {
+    const int64_t few[] = {int64_t{1} << 60, 7, -9};
+    const DistTensor x =
+        DistTensor::from_global(Tensor::from(Shape{3}, few), mesh, "S0");
+    const Tensor y = cumsum(x, 0).full();
+    EXPECT_EQ(y.ptr<int64_t>()[2], (int64_t{1} << 60) - 2);
+    const bool flags[] = {true, true, false};
+    const DistTensor b =
+        DistTensor::from_global(Tensor::from(Shape{3}, flags), mesh, "S0");
+    EXPECT_EQ(cumsum(b, 0).dtype(), DType::kI64);
+    EXPECT_EQ(cumsum(b, 0).full().at(2), 2);
+    EXPECT_EQ(testing::error_of([&] { cumsum(x, 1); }).substr(0, 8),
+              "[cumsum]");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
