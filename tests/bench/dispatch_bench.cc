@@ -88,6 +88,60 @@ void SumOfProductAndGradient(benchmark::State& state) {
 }
 BENCHMARK(SumOfProductAndGradient);
 
+// An operator on layouts that were not met before: what it takes to decide. In
+// a dry run on four ranks, so that nothing else is done.
+constexpr int kCold = 500;
+
+void on_new_layouts(
+    benchmark::State& state,
+    const std::function<std::pair<Shape, Shape>(int64_t)>& shapes,
+    const char* first, const char* second,
+    const std::function<void(const DistTensor&, const DistTensor&)>& op) {
+  RunOptions options;
+  options.world = 4;
+  options.dry_run = true;
+  run(options, [&](Runtime&) {
+    NoGrad no_grad;
+    const Mesh mesh = Mesh::parse("dp=2,tp=2");
+    auto made = [&](const Shape& shape, const char* layout) {
+      return DistTensor::empty(Spec::get(
+          mesh, shape, parse_layout(layout, mesh, shape), DType::kF32));
+    };
+    std::vector<std::pair<DistTensor, DistTensor>> operands;
+    for (int64_t i = 0; i < kCold; ++i) {
+      const auto [a, b] = shapes(64 + i);
+      operands.emplace_back(made(a, first), made(b, second));
+    }
+    size_t next = 0;
+    for (auto _ : state) {
+      op(operands[next].first, operands[next].second);
+      ++next;
+    }
+  });
+}
+
+void ColdAdd(benchmark::State& state) {
+  on_new_layouts(
+      state,
+      [](int64_t n) {
+        return std::pair(Shape{n, 64}, Shape{64});
+      },
+      "S0,R", "R,R",
+      [](const DistTensor& a, const DistTensor& b) { add(a, b); });
+}
+BENCHMARK(ColdAdd)->Iterations(kCold);
+
+void ColdMatmul(benchmark::State& state) {
+  on_new_layouts(
+      state,
+      [](int64_t n) {
+        return std::pair(Shape{n, 64}, Shape{64, n});
+      },
+      "S0,R", "R,S1",
+      [](const DistTensor& a, const DistTensor& b) { matmul(a, b); });
+}
+BENCHMARK(ColdMatmul)->Iterations(kCold);
+
 }  // namespace
 }  // namespace dtensor
 
