@@ -6,9 +6,8 @@ namespace dtensor {
 namespace {
 
 std::string thousands(int64_t n) {
-  std::string text = std::to_string(n);
-  for (size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
+  if (n < 1000) return std::to_string(n);
+  return fmt::format("{},{:03}", thousands(n / 1000), n % 1000);
 }
 
 }  // namespace

@@ -31,6 +31,17 @@ std::optional<StepKind> parse_kind(std::string_view text) {
   return std::nullopt;
 }
 
+int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot) {
+  if (p <= 1) return 0;
+  if (one_shot) return (p - 1) * n;
+  int64_t chunk = (n + p - 1) / p;
+  return (p - 1) * chunk + n - chunk;
+}
+
+int64_t saturated_ps(double ps) {
+  return ps < static_cast<double>(kMostPs) ? std::llround(ps) : kMostPs;
+}
+
 LinkCost CostTable::link(StepKind kind, AxisMask mask) const {
   if (mask == 0) return {0, 0};
   for (const Group& g : groups)
@@ -50,11 +61,12 @@ LinkCost CostTable::link(StepKind kind, AxisMask mask) const {
 int64_t CostTable::collective_ps(StepKind kind, AxisMask mask,
                                  int64_t bytes) const {
   LinkCost c = link(kind, mask);
-  return c.alpha_ps + std::llround(static_cast<double>(bytes) * c.ps_per_byte);
+  return std::min(kMostPs, c.alpha_ps) +
+         saturated_ps(static_cast<double>(bytes) * c.ps_per_byte);
 }
 
 int64_t CostTable::work_ps(double flops, double bytes) const {
-  return std::llround(std::max(flops * ps_per_flop, bytes * ps_per_local_byte));
+  return saturated_ps(std::max(flops * ps_per_flop, bytes * ps_per_local_byte));
 }
 
 std::string CostTable::to_string() const {

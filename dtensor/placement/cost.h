@@ -51,6 +51,11 @@ constexpr bool moves_alone(StepKind k) {
          k == StepKind::kPermute || k == StepKind::kExchange;
 }
 
+// What an all-reduce over n local elements moves at most to one rank
+// (elements): member i of p receives (p-1)*c(i) + n - c(i), c(i) its chunk of
+// n; in one that is one-shot (p-1)*n.
+int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
+
 struct LinkCost {
   int64_t alpha_ps = 5'000'000;  // 5 us
   double ps_per_byte = 50;       // 20 GB/s
@@ -67,6 +72,11 @@ struct AxisCost : LinkCost {
   }
   bool operator==(const AxisCost&) const = default;
 };
+
+// Prices saturate at 40 hours, so that sums of many stay in 64 bits.
+inline constexpr int64_t kMostPs = int64_t{1} << 57;
+// The nearest whole price; what is no number is the most.
+int64_t saturated_ps(double ps);
 
 struct CostTable {
   // By mesh axis; an axis beyond the end costs as the default.

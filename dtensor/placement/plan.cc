@@ -65,9 +65,11 @@ Plan plan_between(const Spec* from, const Spec* to, const CostTable& cost) {
               bytes,
               0,
               static_cast<int>(p.steps.size())};
-    if (moves) p.time_ps += cost.collective_ps(step.kind, all, bytes);
+    if (moves)
+      p.time_ps = std::min(
+          kMostPs, p.time_ps + cost.collective_ps(step.kind, all, bytes));
     p.bytes += bytes;
-    p.sends_ |= moves;
+    p.has_collective |= moves;
     p.peak_bytes = std::max(
         p.peak_bytes, from->largest_part_bytes() +
                           (leaves == from ? 0 : leaves->largest_part_bytes()) +
@@ -134,8 +136,10 @@ Plan join(std::vector<Plan> plans, const CostTable& cost) {
     }
     const Step& s = all.steps.back();
     all.bytes += bytes;
-    all.sends_ |= sends(s.kind);
-    if (sends(s.kind)) all.time_ps += cost.collective_ps(s.kind, group, bytes);
+    all.has_collective |= sends(s.kind);
+    if (sends(s.kind))
+      all.time_ps = std::min(
+          kMostPs, all.time_ps + cost.collective_ps(s.kind, group, bytes));
   }
 }
 
@@ -146,15 +150,19 @@ bool one_shot(const Spec* from, const CostTable& cost) {
          from->largest_part_bytes() <= cost.one_shot_bytes;
 }
 
-int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot) {
-  if (p <= 1) return 0;
-  if (one_shot) return (p - 1) * n;
-  int64_t chunk = (n + p - 1) / p;
-  return (p - 1) * chunk + n - chunk;
-}
-
 Plan plan(const Spec* from, const Spec* to, const CostTable& cost) {
   return plan_one(from, to, cost, cost.block_bytes, true);
+}
+
+QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable& cost) {
+  if (from->mesh() != to->mesh()) return {};
+  if (from != to && numel(from->shape()) > 0) {
+    check_same_tensor(from, to);
+    return quick_search(from, to, cost, cost.block_bytes);
+  }
+  Plan p = plan(from, to, cost);
+  const int64_t time = p.time_ps;
+  return {std::move(p), time};
 }
 
 Plan plan(std::span<const Move> moves, const CostTable& cost) {

@@ -59,8 +59,8 @@ struct Plan {
   // Carried out so many times, on one part of the tensor after the other, for
   // what lies between to fit into a block. Alphas are paid each time.
   int chunks = 1;
-  bool sends_ = false;  // some step is a collective, if only of empty parts
-  bool communicates() const { return bytes > 0 || sends_; }
+  bool has_collective = false;  // if only of empty parts
+  bool communicates() const { return bytes > 0 || has_collective; }
 };
 
 // Between two meshes: partials are combined on the first, one box exchange
@@ -68,6 +68,14 @@ struct Plan {
 // Throws Error when there is no way, and for specs that differ in more than
 // their layout and mesh.
 Plan plan(const Spec* from, const Spec* to, const CostTable&);
+
+// The plan, where no search is needed to find it, and a time that no plan is
+// below: its own, if there is one.
+struct QuickPlan {
+  std::optional<Plan> plan;
+  int64_t least_ps = 0;
+};
+QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable&);
 
 // For tensors that move together: steps of the same kind over the same axes are
 // one collective. The steps of each are the cheapest for it alone or for its
@@ -79,10 +87,6 @@ Plan plan(std::span<const Move>, const CostTable&);
 // no sequence of steps moves less. nullopt when a partial is involved.
 std::optional<int64_t> lower_bound_bytes(const Spec* from, const Spec* to);
 
-// What a collective over n local elements moves at most to one rank (elements):
-// member i of p receives (p-1)*c(i) + n - c(i), c(i) its chunk of n; of one
-// that is one-shot (p-1)*n.
-int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
 // Is an all-reduce of it one-shot? (On all ranks, whatever their parts.)
 bool one_shot(const Spec* from, const CostTable&);
 

@@ -1,14 +1,14 @@
 #include "dtensor/placement/search.h"
 
 #include <algorithm>
-#include <bitset>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/prices.h"
 #include "dtensor/placement/route.h"
+#include "dtensor/placement/step_between.h"
 
 namespace dtensor {
 namespace {
@@ -17,107 +17,15 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// A cost table made quick: of kinds that do not differ, each group is looked up
-// once.
-class Prices {
- public:
-  Prices(const CostTable& table, const Mesh& mesh, int chunks)
-      : table_(table), chunks_(chunks) {
-    for (int a = 0; a < mesh.num_axes(); ++a) {
-      if (mesh.axis_size(a) == 1) continue;
-      LinkCost& own = of_axis_[static_cast<size_t>(a)];
-      lower(own, static_cast<size_t>(a) < table.axes.size()
-                     ? table.axes[static_cast<size_t>(a)]
-                     : AxisCost{});
-      for (const CostTable::Group& g : table.groups)
-        if (g.axes & bit(a)) lower(own, g.cost);
-      lower(least_, own);
-    }
-    for (int a = 0; a < mesh.num_axes(); ++a)
-      differ_ |=
-          mesh.axis_size(a) > 1 && of_axis_[static_cast<size_t>(a)] != least_;
-  }
-  LinkCost link(StepKind kind, AxisMask axes) {
-    if (by_kind_) return table_.link(kind, axes);
-    if (!known_[axes]) {
-      known_[axes] = true;
-      memo_[axes] = table_.link(kind, axes);
-    }
-    return memo_[axes];
-  }
-  int64_t step(StepKind kind, AxisMask axes, int64_t bytes) {
-    LinkCost c = link(kind, axes);
-    return c.alpha_ps * chunks_ +
-           std::llround(static_cast<double>(bytes) * c.ps_per_byte);
-  }
-  int64_t least_alpha() const { return least_.alpha_ps * chunks_; }
-  // Does it matter which axes data crosses?
-  bool differ() const { return differ_; }
-  const LinkCost& of_axis(int a) const {
-    return of_axis_[static_cast<size_t>(a)];
-  }
-  // No sequence of steps that moves `bytes` to some rank, and `crossing` of
-  // them over an axis of that price, is cheaper. Steps are rounded one by one,
-  // hence the allowance.
-  int64_t least(int64_t bytes, double crossing, const LinkCost& axis) const {
-    double ps = crossing * axis.ps_per_byte +
-                std::max(0.0, static_cast<double>(bytes) - crossing) *
-                    least_.ps_per_byte;
-    int64_t whole = static_cast<int64_t>(ps);
-    if (static_cast<double>(whole) != ps)
-      whole = std::max<int64_t>(0, whole - 4);
-    return axis.alpha_ps * chunks_ + whole;
-  }
-  int64_t least(int64_t bytes) const { return least(bytes, 0, least_); }
-
- private:
-  static void lower(LinkCost& to, const LinkCost& c) {
-    to.alpha_ps = std::min(to.alpha_ps, c.alpha_ps);
-    to.ps_per_byte = std::min(to.ps_per_byte, c.ps_per_byte);
-  }
-  void lower(LinkCost& to, const AxisCost& c) {
-    lower(to, static_cast<const LinkCost&>(c));
-    for (const auto& k : c.kinds)
-      if (k) {
-        by_kind_ = true;
-        lower(to, *k);
-      }
-  }
-
-  static constexpr LinkCost kDearest{kNever / 4, 1e300};
-  const CostTable& table_;
-  const int chunks_;
-  LinkCost least_ = kDearest;
-  std::array<LinkCost, kMaxAxes> of_axis_ = [] {
-    std::array<LinkCost, kMaxAxes> all;
-    all.fill(kDearest);
-    return all;
-  }();
-  bool by_kind_ = false, differ_ = false;
-  std::bitset<1 << kMaxAxes> known_;
-  std::array<LinkCost, 1 << kMaxAxes> memo_;
-};
-
 // A layout on the way.
-struct Node {
-  Cuts cuts{};
-  AxisMask split = 0;
-  AxisMask partial = 0;  // of the source's partials, those not yet combined
-  bool goal = false;     // the destination, but for a partial-fill
-  int64_t to_go = -1;    // no way to a goal costs less; -1: not known yet
-  int64_t largest = -1;
+struct Node : Waypoint {
+  bool goal = false;   // the destination, but for a partial-fill
+  int64_t to_go = -1;  // no way to a goal costs less; -1: not known yet
   // The best way here: its price, then its collectives, then its steps.
   int64_t time = kNever;
   int collectives = 0, steps = 0;
   int parent = -1;
   bool open = false;
-};
-
-// A step between two layouts.
-struct Edge {
-  StepKind kind = StepKind::kSlice;
-  AxisMask group = 0;
-  ReduceOp op = ReduceOp::kSum;
 };
 
 // A sequence of steps, and the most bytes that lie between source and
@@ -135,6 +43,10 @@ struct Scratch {
   std::vector<int> open;
   std::vector<Cuts> goals;
 };
+Scratch& scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
 class Search {
  public:
@@ -161,17 +73,9 @@ class Search {
     if (commuting(have) && commuting(want))
       for (const Partial& p : have)
         if (to->layout().partial_on(p.axis) == p.op) keep_ |= bit(p.axis);
-    // A split axis that becomes partial: every rank keeps its part among
-    // identities, if the identity is one and the same. (An average has none.)
+    in_place_ = fillable(want);
     fill_ = keep_ != to->partial_axes();
-    std::optional<ReduceOp> kind;
-    for (const Partial& p : want) {
-      if (p.op == ReduceOp::kAvg || p.op == ReduceOp::kMean) continue;
-      in_place_ = kind && *kind != p.op ? 0 : in_place_ | bit(p.axis);
-      if (kind && *kind != p.op) break;
-      kind = p.op;
-    }
-    mean_ = from->components() > 1;
+    steps_.emplace(route_, from, cost.one_shot_bytes / item_);
   }
 
   // `block`: what may lie between; on `may_chunk` for one part of the tensor
@@ -196,20 +100,35 @@ class Search {
       // may have none, and takes the memory that it needs.
       if (fits.found) best = std::move(fits);
     }
-    Plan& plan = best.plan;
+    return finished(std::move(best));
+  }
+
+  // The plan where the first step that comes to mind is as cheap as any way.
+  QuickPlan quick(int64_t block) {
+    Way way = attempt(1, kNever, /*only_direct=*/true);
+    QuickPlan quick;
+    quick.least_ps = way.found ? way.plan.time_ps : least_;
+    if (way.found && way.between <= std::max<int64_t>(block, 1))
+      quick.plan = finished(std::move(way));
+    return quick;
+  }
+
+ private:
+  Plan finished(Way way) const {
+    Plan& plan = way.plan;
     bool copies = false;
     for (const Step& s : plan.steps) copies |= s.kind != StepKind::kSlice;
     plan.peak_bytes = from_->largest_part_bytes() +
                       (copies ? to_->largest_part_bytes() : 0) +
-                      (best.between + plan.chunks - 1) / plan.chunks;
+                      (way.between + plan.chunks - 1) / plan.chunks;
     return std::move(plan);
   }
 
- private:
   // The cheapest way with alphas paid `chunks` times, on which at most `limit`
-  // bytes lie between source and destination.
-  Way attempt(int64_t chunks, int64_t limit) {
-    Prices prices(cost_, mesh_, static_cast<int>(chunks));
+  // bytes lie between source and destination. If `only_direct`, only when no
+  // search is needed to find it; else least_ is what no way is below.
+  Way attempt(int64_t chunks, int64_t limit, bool only_direct = false) {
+    Prices prices(cost_, mesh_, chunks);
     prices_ = &prices;
     limit_ = limit;
     nodes_.clear();
@@ -219,15 +138,18 @@ class Search {
     nodes_[0].time = 0;
     if (nodes_[0].goal) return trace(0);
     nodes_.push_back(make(route_.to(), keep_));
+    least_ = nodes_[0].partial & ~keep_ ? prices.least_alpha() : 0;
     if (!fill_) {
       // The direct step, which often no way can beat.
       goals_.push_back(route_.to());
       if (relax(0, 1)) best_ = 1;
       // (A partial that stays may still be combined and filled again.)
-      if (best_ == 1 && !(keep_ & in_place_) &&
-          nodes_[1].time <= to_go(nodes_[0]))
-        return trace(1);
+      if (!(keep_ & in_place_)) {
+        least_ = to_go(nodes_[0]);
+        if (best_ == 1 && nodes_[1].time <= least_) return trace(1);
+      }
     }
+    if (only_direct) return {};
     if (!expanded_) route_.expand(few_axes());
     expanded_ = true;
     enumerate(0, route_.from(), 0);
@@ -255,7 +177,7 @@ class Search {
       n.open = false;
       if (best_ >= 0 && n.time + to_go(n) > node(best_).time) break;
       for (int t = 1; t < static_cast<int>(nodes_.size()); ++t) {
-        if (t == at || !relax(at, t)) continue;
+        if (t == at || too_far(at, t) || !relax(at, t)) continue;
         if (node(t).goal) {
           if (best_ < 0 || cheaper(node(t), node(best_))) best_ = t;
         } else if (!node(t).open) {
@@ -332,18 +254,6 @@ class Search {
     }
   }
 
-  int64_t largest(Node& n) const {
-    if (n.largest < 0) n.largest = route_.largest(n.cuts);
-    return n.largest;
-  }
-  // Values per element.
-  int64_t components(const Node& n) const {
-    if (!mean_) return 1;
-    for (const Partial& p : from_->layout().partials)
-      if ((n.partial & bit(p.axis)) && p.op == ReduceOp::kMean) return 2;
-    return 1;
-  }
-
   int64_t to_go(Node& n) {
     if (n.to_go < 0) n.to_go = compute_to_go(n);
     return n.to_go;
@@ -410,104 +320,33 @@ class Search {
     return 0;
   }
 
-  // What a step between two layouts is called, and its group; false when there
-  // is none.
-  bool classify(const Node& s, const Node& t, Edge& e) const {
-    if (t.partial & ~s.partial) return false;
-    AxisMask combined = s.partial & ~t.partial;
-    if (combined && !combinable(s.partial, combined, e.op)) return false;
-    AxisMask moving = 0, pushed = 0;
-    bool refines = true, gathers = true, aligned = true, same_parts = true;
-    bool trees = false;
-    for (int d = 0; d < route_.ndim(); ++d) {
-      int a = s.cuts[static_cast<size_t>(d)],
-          b = t.cuts[static_cast<size_t>(d)];
-      if (a == b) continue;
-      const Cut &x = route_.cut(d, a), &y = route_.cut(d, b);
-      int k = route_.common_prefix(d, a, b);
-      AxisMask stay = route_.common_axes(d, a, b);
-      bool pops = k == y.num_axes && !y.tree,
-           pushes = k == x.num_axes && !x.tree;
-      moving |= x.axes & ~stay;
-      pushed |= y.axes & ~stay;
-      refines &= pushes;
-      trees |= y.tree != nullptr;
-      gathers &= pops;
-      aligned &= pops || pushes;
-      same_parts &= x.parts == y.parts && x.granule == y.granule && !x.points &&
-                    !y.points && !x.tree && !y.tree;
-    }
-    e.group = moving | combined;
-    if (combined) {
-      // (Of a tree several ranks may have an index.)
-      bool scatters = refines && pushed == combined && !trees;
-      e.kind = scatters             ? StepKind::kReduceScatter
-               : !moving && !pushed ? StepKind::kAllReduce
-                                    : StepKind::kReduceExchange;
-    } else {
-      e.kind = refines            ? StepKind::kSlice
-               : gathers          ? StepKind::kAllGather
-               : moving != pushed ? StepKind::kExchange
-               : same_parts       ? StepKind::kPermute
-               : aligned          ? StepKind::kAllToAll
-                                  : StepKind::kExchange;
-      if (e.kind == StepKind::kSlice) e.group = 0;
-    }
-    return true;
-  }
-
-  // May the partials on these axes be combined next, in one collective?
-  bool combinable(AxisMask present, AxisMask combined, ReduceOp& op) const {
-    const auto& list = from_->layout().partials;
-    std::optional<ReduceOp> one, innermost;
-    for (size_t i = list.size(); i > 0; --i) {
-      const Partial& p = list[i - 1];
-      if (!(present & bit(p.axis))) continue;
-      if (!innermost) innermost = p.op;
-      if (!commute(p.op, *innermost)) return !(combined);
-      if (!(combined & bit(p.axis))) continue;
-      if (one && *one != p.op) return false;
-      one = op = p.op;
-      combined &= ~bit(p.axis);
-    }
-    return combined == 0;
-  }
-
-  // The most elements that one rank receives in a step. When that is none, and
-  // nothing is combined, it is a slice, whatever it looks like.
-  int64_t received(Node& s, const Node& t, Edge& e, bool exact) const {
-    if (!sends(e.kind)) return 0;
-    int64_t n = components(s);
-    if (e.kind == StepKind::kAllReduce)
-      return all_reduce_elements(
-          n * largest(s), mesh_.size_of(e.group),
-          n * largest(s) * item_ <= cost_.one_shot_bytes);
-    AxisMask combined = s.partial & ~t.partial;
-    int64_t q = mesh_.size_of(combined);
-    int64_t lack = route_.lack(s.cuts, t.cuts, q, exact);
-    if (lack == 0 && !combined) {
-      lack = route_.lack(s.cuts, t.cuts, q, true);
-      if (lack == 0) e = {};
-    }
-    return n * lack;
-  }
-
   // Bytes that a step needs besides source and destination.
-  int64_t between(int from, Node& t, const Edge& e) {
-    Node& s = node(from);
-    bool source = s.collectives == 0;  // or a view of it
-    bool destination = arrived(t);
-    int64_t n = source ? 0 : largest(s) * components(s);
-    if (sends(e.kind) && components(s) > components(t)) n += 2 * largest(t);
-    if (!destination && (sends(e.kind) || !source))
-      n += largest(t) * components(t);
-    return n * item_;
+  int64_t between(int from, int to, const StepBetween& e) {
+    const Node &s = node(from), &t = node(to);
+    // (What no collective made is the source, or a view of it.)
+    return steps_->held(s, s.collectives == 0, t, arrived(t), e) * item_;
   }
 
   // Where parts are empty, ranks may happen to have all that they need.
   bool may_be_slice(Node& s, Node& t) const {
     return route_.some_part_empty() && s.partial == t.partial &&
-           largest(t) <= largest(s);
+           steps_->largest(t) <= steps_->largest(s);
+  }
+
+  // Is a way over `to` too dear because it takes two more collectives, of which
+  // one is all that may be paid? (Then only slices lead to anything but goals,
+  // and a slice of a slice is a slice of what that is a slice of.)
+  bool too_far(int from, int to) {
+    Node &s = node(from), &t = node(to);
+    if (best_ < 0 ||
+        s.time + to_go(s) + prices_->least_alpha() <= node(best_).time)
+      return false;
+    if (to_go(t) == 0) return false;
+    if (t.partial != s.partial) return true;
+    if (s.parent >= 0 && node(s.parent).collectives == s.collectives)
+      return true;
+    return route_.some_part_empty() ? steps_->largest(t) > steps_->largest(s)
+                                    : (s.split & ~t.split) != 0;
   }
 
   // Is the way to `to` over `from` the best so far?
@@ -521,8 +360,8 @@ class Search {
     if (least > bound ||
         (least == bound && s.collectives + (to_go(t) > 0) >= collectives))
       return false;
-    Edge e;
-    if (!classify(s, t, e)) return false;
+    StepBetween e;
+    if (!steps_->between(s, t, e)) return false;
     Node way;
     way.time = s.time;
     way.collectives = s.collectives;
@@ -532,10 +371,10 @@ class Search {
       // another collective.
       LinkCost link = prices_->link(e.kind, e.group);
       bool dear =
-          s.time + link.alpha_ps > std::min(bound, t.time) ||
+          s.time + prices_->alpha(link) > std::min(bound, t.time) ||
           (to_go(t) > 0 && s.time + to_go(s) + prices_->least_alpha() > bound);
       if (dear && !may_be_slice(s, t)) return false;
-      int64_t elements = received(s, t, e, false);
+      int64_t elements = steps_->received(s, t, e, false);
       if (sends(e.kind)) {
         way.time += prices_->step(e.kind, e.group, elements * item_);
         ++way.collectives;
@@ -543,7 +382,7 @@ class Search {
       }
     }
     if (!cheaper(way, t)) return false;
-    if (limit_ != kNever && between(from, t, e) > limit_) return false;
+    if (limit_ != kNever && between(from, to, e) > limit_) return false;
     t.time = way.time;
     t.collectives = way.collectives;
     t.steps = way.steps;
@@ -569,7 +408,7 @@ class Search {
     Way way;
     way.found = true;
     const Spec* at = from_;
-    auto push = [&](const Edge& e, const Spec* to, int64_t elements) {
+    auto push = [&](const StepBetween& e, const Spec* to, int64_t elements) {
       if (to == at) return;  // cuts that differ only in the order of no parts
       int64_t bytes = elements * item_;
       way.plan.steps.push_back({e.kind, e.group, at, to, e.op, bytes, 0,
@@ -577,22 +416,23 @@ class Search {
       at = to;
       if (!sends(e.kind)) return;
       way.plan.bytes += bytes;
-      way.plan.sends_ = true;
-      way.plan.time_ps += prices_->step(e.kind, e.group, bytes);
+      way.plan.has_collective = true;
+      way.plan.time_ps = std::min(
+          kMostPs, way.plan.time_ps + prices_->step(e.kind, e.group, bytes));
     };
     for (size_t i = 1; i < path.size(); ++i) {
       Node &s = node(path[i - 1]), &t = node(path[i]);
-      Edge e;
-      classify(s, t, e);
-      int64_t elements = received(s, t, e, true);
-      way.between = std::max(way.between, between(path[i - 1], t, e));
+      StepBetween e;
+      steps_->between(s, t, e);
+      int64_t elements = steps_->received(s, t, e, true);
+      way.between = std::max(way.between, between(path[i - 1], path[i], e));
       if (e.kind == StepKind::kExchange ||
           e.kind == StepKind::kReduceExchange) {
         // What is free first, if the rest costs no more for it.
         Node m = sliced(s, t);
-        Edge rest;
-        if (m.cuts != s.cuts && classify(m, t, rest) &&
-            received(m, t, rest, true) == elements &&
+        StepBetween rest;
+        if (m.cuts != s.cuts && steps_->between(m, t, rest) &&
+            steps_->received(m, t, rest, true) == elements &&
             prices_->step(rest.kind, rest.group, elements * item_) <=
                 prices_->step(e.kind, e.group, elements * item_)) {
           push({}, spec_of(m), 0);
@@ -604,7 +444,7 @@ class Search {
       push(e, spec_of(t), elements);
     }
     if (at != to_) {
-      Edge fill;
+      StepBetween fill;
       fill.kind = StepKind::kFill;
       push(fill, to_, 0);
     }
@@ -630,7 +470,7 @@ class Search {
 
   // Axes over which s is replicated and t is not: who differs in them can
   // serve too, and does if that costs nothing.
-  void share_replicas(const Node& s, const Node& t, Edge& e) {
+  void share_replicas(const Node& s, const Node& t, StepBetween& e) {
     for (int a = 0; a < mesh_.num_axes(); ++a) {
       if (!(t.split & ~s.split & ~s.partial & ~e.group & bit(a))) continue;
       LinkCost with = prices_->link(e.kind, e.group | bit(a));
@@ -646,10 +486,11 @@ class Search {
   const Mesh mesh_;
   int64_t item_ = 1;
   AxisMask keep_ = 0, in_place_ = 0;
-  bool fill_ = false, mean_ = false, expanded_ = false;
+  bool fill_ = false, expanded_ = false;
+  std::optional<Steps> steps_;
   Route& route_;
   Prices* prices_ = nullptr;
-  int64_t limit_ = kNever;
+  int64_t limit_ = kNever, least_ = 0;
   int best_ = -1;
   std::vector<Node>& nodes_;
   std::vector<int>& open_;
@@ -660,8 +501,12 @@ class Search {
 
 Plan search(const Spec* from, const Spec* to, const CostTable& cost,
             int64_t block, bool may_chunk) {
-  thread_local Scratch scratch;
-  return Search(from, to, cost, scratch).run(block, may_chunk);
+  return Search(from, to, cost, scratch()).run(block, may_chunk);
+}
+
+QuickPlan quick_search(const Spec* from, const Spec* to, const CostTable& cost,
+                       int64_t block) {
+  return Search(from, to, cost, scratch()).quick(block);
 }
 
 }  // namespace dtensor

@@ -18,5 +18,7 @@ namespace dtensor {
 // elements.
 Plan search(const Spec* from, const Spec* to, const CostTable&, int64_t block,
             bool may_chunk);
+QuickPlan quick_search(const Spec* from, const Spec* to, const CostTable&,
+                       int64_t block);
 
 }  // namespace dtensor

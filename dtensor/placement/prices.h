@@ -1,0 +1,60 @@
+// A cost table made quick for one search, and times that no way is below.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bitset>
+#include <cstdint>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/mesh.h"
+
+namespace dtensor {
+
+// Of kinds that do not differ, each group is looked up once. Alphas are paid
+// `chunks` times in every step. REQUIRES: the table outlives it.
+class Prices {
+ public:
+  Prices(const CostTable&, const Mesh&, int64_t chunks);
+
+  LinkCost link(StepKind kind, AxisMask axes) {
+    if (by_kind_) return table_.link(kind, axes);
+    if (!known_[axes]) {
+      known_[axes] = true;
+      memo_[axes] = table_.link(kind, axes);
+    }
+    return memo_[axes];
+  }
+  int64_t alpha(const LinkCost& c) const {
+    if (chunks_ == 1) return std::min(c.alpha_ps, kMostPs);
+    return saturated_ps(static_cast<double>(c.alpha_ps) *
+                        static_cast<double>(chunks_));
+  }
+  int64_t step(StepKind kind, AxisMask axes, int64_t bytes) {
+    LinkCost c = link(kind, axes);
+    return alpha(c) + saturated_ps(static_cast<double>(bytes) * c.ps_per_byte);
+  }
+  int64_t least_alpha() const { return alpha(least_); }
+  // Does it matter which axes data crosses?
+  bool differ() const { return differ_; }
+  const LinkCost& of_axis(int a) const {
+    return of_axis_[static_cast<size_t>(a)];
+  }
+  // No sequence of steps that moves `bytes` to some rank, and `crossing` of
+  // them over an axis of that price, is cheaper.
+  int64_t least(int64_t bytes, double crossing, const LinkCost& axis) const;
+  int64_t least(int64_t bytes) const { return least(bytes, 0, least_); }
+
+ private:
+  void lower(LinkCost& to, const AxisCost&);
+
+  static constexpr LinkCost kDearest{kMostPs, 1e300};
+  const CostTable& table_;
+  const int64_t chunks_;
+  LinkCost least_ = kDearest;
+  std::array<LinkCost, kMaxAxes> of_axis_;
+  bool by_kind_ = false, differ_ = false;
+  std::bitset<1 << kMaxAxes> known_;
+  std::array<LinkCost, 1 << kMaxAxes> memo_;
+};
+
+}  // namespace dtensor
