@@ -1,153 +1,394 @@
 #include "dtensor/placement/choose.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <numeric>
+#include <queue>
+#include <unordered_map>
 
+#include "dtensor/placement/axis_choices.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
 
-// What one mesh axis does in an assignment.
-struct AxisChoice {
-  std::vector<int> factors;      // splits these
-  int note = -1;                 // or lets this note's inputs pass ...
-  ReduceOp op = ReduceOp::kSum;  // ... partial by this
+// A tensor's spec under an assignment, and the move that it costs: to where an
+// input is needed, or to where an output would be settled.
+struct Needed {
+  const Spec *spec, *from, *to;
 };
 
-bool contains(const Rule::DimFactors& d, int f) {
-  return std::find(d.begin(), d.end(), f) != d.end();
+Needed needed_input(const BoundRule& rule, std::span<const OpInput> inputs,
+                    const Assignment& legal, size_t i) {
+  const Spec* have = inputs[i].spec;
+  const Spec* need =
+      have->with(rule.input_layout(legal, have->mesh(), static_cast<int>(i)));
+  return {need, have, need};
 }
 
-// What an input has of factor f: whole where it lacks it, or where a group of
-// factors is split in another way.
-Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
-  const Rule::Term& term = rule.rule().inputs()[input];
+// What is put off: combining partials, and gathering what is split where no
+// input was.
+Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
+                     const Assignment& legal, size_t o, DType dtype) {
+  const Mesh& mesh = inputs[0].spec->mesh();
+  const Spec* out =
+      Spec::get(mesh, rule.output_shape(static_cast<int>(o)),
+                rule.output_layout(legal, mesh, static_cast<int>(o)), dtype);
+  Layout settled = out->layout();
+  settled.partials.clear();
+  const Rule::Term& term = rule.rule().outputs()[o];
   for (size_t d = 0; d < term.size(); ++d) {
-    if (!contains(term[d], f)) continue;
-    const Dim& dim = spec->dim(static_cast<int>(d));
-    if (term[d].size() == 1) return dim;
-    std::vector<int64_t> sizes;
-    for (int g : term[d]) sizes.push_back(rule.size(g));
-    if (auto parts = dim.unflatten(spec->mesh(), sizes))
-      for (size_t k = 0; k < parts->size(); ++k)
-        if (term[d][k] == f) return (*parts)[k];
+    AxisMask carried = 0;
+    for (int f : term[d])
+      for (size_t i = 0; i < inputs.size(); ++i)
+        for (size_t k = 0; k < rule.rule().inputs()[i].size(); ++k)
+          if (contains(rule.rule().inputs()[i][k], f))
+            carried |= inputs[i].spec->dim(static_cast<int>(k)).axes();
+    const Split& s = settled.dims[d].split();
+    int kept = 0;
+    while (kept < s.num_axes() && (carried >> s.axis(kept) & 1)) ++kept;
+    if (settled.dims[d].kind() == Dim::Kind::kLeaf && kept < s.num_axes())
+      settled.dims[d] = Dim(settled.dims[d].size(), s.prefix(mesh, kept));
   }
-  return Dim(rule.size(f));
+  return {out, out, out->with(settled)};
 }
 
-// The Dim of factor f over exactly the axes in `mask`: as an operand has it
-// where one does (one that stays first, then the largest), else that
-// operand's leading axes and the others after them in mesh order.
-Dim dim_for(const BoundRule& rule, std::span<const OpInput> inputs,
-            const std::vector<size_t>& order, int f, AxisMask mask) {
-  int64_t n = rule.size(f), granule = 1;
-  if (!mask) return Dim(n);
-  const Mesh& mesh = inputs[0].spec->mesh();
-  Dim base(n);
-  for (size_t i : order) {
-    Dim d = dim_on(rule, inputs[i].spec, i, f);
-    if (d.axes() == mask) return d;
-    Dim kept = restricted(d, mesh, mask);
-    // A tree is taken whole or not at all: nothing is pushed onto it.
-    bool fits = kept.kind() == Dim::Kind::kLeaf || kept.axes() == mask;
-    if (base.whole() && fits) base = kept;
-    if (!d.split().points()) granule = std::lcm(granule, d.split().granule());
-  }
-  if (base.kind() != Dim::Kind::kLeaf) return base;
-  Split s = base.split();
-  if (s.points()) {
-    for (int a = 0; a < mesh.num_axes(); ++a)
-      if ((mask & ~s.mask()) >> a & 1) s = s.pushed(mesh, n, a);
-    return Dim(n, s);
-  }
-  std::vector<int> axes = s.axes();
-  for (int a = 0; a < mesh.num_axes(); ++a)
-    if ((mask & ~s.mask()) >> a & 1) axes.push_back(a);
-  return Dim(n, Split::over(axes, granule).canonical(mesh, n));
+int64_t work_ps(const BoundRule& rule, const OpWork& work, double share,
+                double bytes, const CostTable& cost) {
+  return cost.work_ps(work.flops_per_point * rule.points() * share, bytes);
 }
 
-// Calls fn(choice per axis) for every combination.
-template <class Fn>
-void combinations(const std::vector<std::vector<AxisChoice>>& per_axis,
-                  Fn&& fn) {
-  std::vector<size_t> at(per_axis.size(), 0);
-  std::vector<const AxisChoice*> picked(per_axis.size());
-  for (;;) {
-    for (size_t a = 0; a < at.size(); ++a) picked[a] = &per_axis[a][at[a]];
-    fn(picked);
-    size_t a = at.size();
-    while (a > 0 && ++at[a - 1] == per_axis[a - 1].size()) at[--a] = 0;
-    if (a == 0) return;
-  }
-}
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-template <class DimOf>
-Assignment assemble(const BoundRule& rule,
-                    const std::vector<const AxisChoice*>& picked,
-                    DimOf&& dim_of) {
-  Assignment a;
-  size_t factors = rule.rule().factors().size();
-  std::vector<AxisMask> masks(factors, 0);
-  for (size_t axis = 0; axis < picked.size(); ++axis) {
-    for (int f : picked[axis]->factors)
-      masks[static_cast<size_t>(f)] |= AxisMask{1} << axis;
-    if (picked[axis]->note >= 0)
-      a.passes.push_back(
-          {static_cast<int>(axis), picked[axis]->note, picked[axis]->op});
-  }
-  for (size_t f = 0; f < factors; ++f)
-    a.dims.push_back(dim_of(static_cast<int>(f), masks[f]));
-  return a;
-}
+// The order of choices: the price, then the steps taken now, then the order of
+// the combinations.
+struct Rank {
+  int64_t total = 0;
+  int steps = 0;
+  uint64_t ordinal = 0;
+  auto operator<=>(const Rank&) const = default;
+};
 
-// Does some input's dimension with factor f split over this axis?
-bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
-             int f) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Rule::Term& term = rule.rule().inputs()[i];
-    for (size_t d = 0; d < term.size(); ++d)
-      if (contains(term[d], f) &&
-          (inputs[i].spec->dim(static_cast<int>(d)).axes() >> axis & 1))
-        return true;
+// Branch and bound over the axes of a mesh, best first.
+class Candidates {
+ public:
+  Candidates(const BoundRule& rule, std::span<const OpInput> inputs,
+             std::span<const DType> dtypes, const OpWork& work,
+             Planner& planner, bool all_axes, bool feasible_only)
+      : rule_(rule),
+        inputs_(inputs),
+        dtypes_(dtypes),
+        work_(work),
+        planner_(planner),
+        feasible_only_(feasible_only),
+        per_axis_(axis_choices(rule, inputs, all_axes)),
+        dims_(rule, inputs),
+        terms_(inputs.size() + dtypes.size()) {
+    for (size_t a = 0; a < per_axis_.size(); ++a) {
+      picked_.push_back(&per_axis_[a][0]);
+      if (per_axis_[a].size() == 1) continue;
+      axes_.push_back(a);
+      first_[axes_.size()] = first_[axes_.size() - 1] + per_axis_[a].size();
+    }
+    for (size_t t = 0; t < terms_.size(); ++t) find_effects(terms_[t], t);
   }
-  return false;
-}
 
-std::vector<std::vector<AxisChoice>> axis_choices(
-    const BoundRule& rule, std::span<const OpInput> inputs, bool all) {
-  const Mesh& mesh = inputs[0].spec->mesh();
-  std::vector<std::vector<AxisChoice>> per_axis;
-  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-    std::vector<AxisChoice> list{{}};
-    bool used = all && mesh.axis_size(axis) > 1;
-    for (const OpInput& in : inputs)
-      used |= (in.spec->split_axes() | in.spec->partial_axes()) >> axis & 1;
-    if (used) {
-      for (auto& factors : rule.choices())
-        if (all || carried(rule, inputs, axis, factors[0]))
-          list.push_back({factors});
-      for (size_t n = 0; n < rule.rule().notes().size(); ++n) {
-        const PartialNote& note = rule.rule().notes()[n];
-        for (int i : note.inputs) {
-          auto op =
-              inputs[static_cast<size_t>(i)].spec->layout().partial_on(axis);
-          if (!op || !note.pass(*op)) continue;
-          list.push_back({{}, static_cast<int>(n), *op});
-          break;
-        }
+  // The first `count` in the order of Rank.
+  std::vector<Choice> best(size_t count) {
+    if (axes_.empty())
+      push({});
+    else
+      branch({});
+    while (!queue_.empty()) {
+      Open open = queue_.top();
+      if (found_.size() >= count && open.least > found_.back().first.total)
+        break;
+      queue_.pop();
+      if (open.depth < axes_.size())
+        branch(open);
+      else
+        settle(open, count);
+    }
+    std::vector<Choice> choices;
+    for (auto& [rank, open] : found_) choices.push_back(choice(rank, open));
+    return choices;
+  }
+
+ private:
+  // A tensor under what the axes do to it.
+  struct Leaf {
+    Needed needed;
+    int64_t ps;     // of its move, or less
+    bool exact;     // is it that?
+    int steps = 0;  // of the move, if exact
+    bool allowed = true;
+    double bytes;  // of its largest part
+  };
+  struct Least {
+    int64_t ps;
+    double bytes;
+  };
+  // An input or an output. Choices of an axis that do the same to it have one
+  // effect; effects per axis, as the digits of a number, name a leaf (or, the
+  // first digits alone, all leaves that begin with them).
+  struct Term {
+    std::array<uint16_t, kMaxAxes> effects{};  // by axis, how many there are
+    std::vector<uint16_t> effect;              // by axis and choice, see at()
+    std::vector<uint16_t> like;  // by axis and effect: a choice that has it
+    std::unordered_map<uint64_t, Leaf> leaves;
+    std::vector<std::unordered_map<uint64_t, Least>> least;  // by depth
+  };
+  // All combinations that begin with these choices.
+  struct Open {
+    int64_t least = 0;  // none is cheaper
+    size_t depth = 0;
+    std::array<uint16_t, kMaxAxes> choice{};
+    uint64_t ordinal = 0;
+    // The priority of std::priority_queue: the cheapest, then the deepest.
+    bool operator<(const Open& o) const {
+      if (least != o.least) return least > o.least;
+      if (depth != o.depth) return depth < o.depth;
+      return ordinal > o.ordinal;
+    }
+  };
+
+  bool is_input(size_t t) const { return t < inputs_.size(); }
+  const Rule::Term& rule_term(size_t t) const {
+    return is_input(t) ? rule_.rule().inputs()[t]
+                       : rule_.rule().outputs()[t - inputs_.size()];
+  }
+
+  // The factors of the choice that matter to a term, and the partial that the
+  // choice gives it (-1: none).
+  std::pair<uint64_t, int> effect_of(size_t t, const AxisChoice& c) const {
+    uint64_t factors = 0;
+    for (int f : c.factors) {
+      // One that an output lacks leaves it partial, unless it is combined.
+      const bool matters =
+          contains(rule_term(t), f) ||
+          (!is_input(t) && !rule_.rule().factors()[size_t(f)].inside);
+      if (matters) factors |= uint64_t{1} << f;
+    }
+    int partial = -1;
+    if (c.note >= 0) {
+      const PartialNote& note = rule_.rule().notes()[size_t(c.note)];
+      const bool member = std::find(note.inputs.begin(), note.inputs.end(),
+                                    static_cast<int>(t)) != note.inputs.end();
+      if (!is_input(t))
+        partial = static_cast<int>(*note.pass(c.op));
+      else if (member)
+        partial = static_cast<int>(c.op);
+    }
+    return {factors, partial};
+  }
+
+  size_t at(size_t k, size_t choice) const { return first_[k] + choice; }
+
+  void find_effects(Term& term, size_t t) {
+    term.effect.resize(first_[axes_.size()]);
+    term.like.resize(term.effect.size());
+    term.least.resize(axes_.size());
+    for (size_t k = 0; k < axes_.size(); ++k) {
+      const auto& choices = per_axis_[axes_[k]];
+      for (size_t c = 0; c < choices.size(); ++c) {
+        const auto own = effect_of(t, choices[c]);
+        uint16_t e = 0;
+        while (e < term.effects[k] &&
+               effect_of(t, choices[term.like[at(k, e)]]) != own)
+          ++e;
+        term.effect[at(k, c)] = e;
+        if (e < term.effects[k]) continue;
+        term.like[at(k, e)] = static_cast<uint16_t>(c);
+        ++term.effects[k];
       }
     }
-    per_axis.push_back(std::move(list));
   }
-  return per_axis;
-}
 
-// Bytes that a plan takes in a cache, with its key and the map's own.
-size_t footprint(const Plan& p) {
-  return sizeof(Plan) + p.steps.size() * sizeof(Step) + 64;
-}
+  uint64_t number(size_t t, const Open& open) const {
+    const Term& term = terms_[t];
+    uint64_t n = 0;
+    for (size_t k = 0; k < open.depth; ++k)
+      n = n * term.effects[k] + term.effect[at(k, open.choice[k])];
+    return n;
+  }
+
+  // Valid until the next.
+  const Assignment& assignment(const std::array<uint16_t, kMaxAxes>& choice) {
+    for (size_t k = 0; k < axes_.size(); ++k)
+      picked_[axes_[k]] = &per_axis_[axes_[k]][choice[k]];
+    assemble(rule_, picked_, dims_, assignment_);
+    return assignment_;
+  }
+
+  Leaf& leaf(size_t t, uint64_t n) {
+    Term& term = terms_[t];
+    if (auto it = term.leaves.find(n); it != term.leaves.end())
+      return it->second;
+    std::array<uint16_t, kMaxAxes> choice{};
+    uint64_t rest = n;
+    for (size_t k = axes_.size(); k-- > 0;) {
+      choice[k] = term.like[at(k, rest % term.effects[k])];
+      rest /= term.effects[k];
+    }
+    const Assignment& a = assignment(choice);
+    Leaf made;
+    made.needed = is_input(t)
+                      ? needed_input(rule_, inputs_, a, t)
+                      : needed_output(rule_, inputs_, a, t - inputs_.size(),
+                                      dtypes_[t - inputs_.size()]);
+    const auto& [spec, from, to] = made.needed;
+    const Plan* plan = planner_.quick_plan(from, to, made.ps);
+    made.exact = plan != nullptr;
+    made.bytes = static_cast<double>(spec->largest_part_bytes());
+    if (plan) finish(t, made, *plan);
+    // What takes time sends something.
+    if (is_input(t) && inputs_[t].keep == Keep::kStay && made.ps > 0)
+      made.allowed = false;
+    return term.leaves.emplace(n, made).first->second;
+  }
+
+  void finish(size_t t, Leaf& leaf, const Plan& plan) const {
+    leaf.exact = true;
+    leaf.ps = plan.time_ps;
+    leaf.steps = static_cast<int>(plan.steps.size());
+    if (is_input(t)) leaf.allowed = allows(inputs_[t].keep, plan);
+  }
+
+  int64_t price(const Leaf& leaf) const {
+    return feasible_only_ && !leaf.allowed ? kNever : leaf.ps;
+  }
+
+  // Of all leaves whose number begins so, each the least of its own.
+  Least least(size_t t, size_t depth, uint64_t n) {
+    if (depth == axes_.size()) {
+      const Leaf& l = leaf(t, n);
+      return {price(l), l.bytes};
+    }
+    if (auto it = terms_[t].least[depth].find(n);
+        it != terms_[t].least[depth].end())
+      return it->second;
+    Least least{kNever, std::numeric_limits<double>::infinity()};
+    const size_t effects = terms_[t].effects[depth];
+    for (size_t e = 0; e < effects; ++e) {
+      Least one = this->least(t, depth + 1, n * effects + e);
+      if (one.ps == kNever) continue;
+      least.ps = std::min(least.ps, one.ps);
+      least.bytes = std::min(least.bytes, one.bytes);
+    }
+    return terms_[t].least[depth].emplace(n, least).first->second;
+  }
+
+  // The share of the points that a rank computes: exactly, or for some of the
+  // axes at least.
+  double share(const Open& open) {
+    if (open.depth == axes_.size()) {
+      // As BoundRule::largest_share says it, in the same order.
+      double share = 1;
+      for (size_t f = 0; f < rule_.rule().factors().size(); ++f) {
+        AxisMask mask = 0;
+        for (size_t k = 0; k < axes_.size(); ++k)
+          if (contains(per_axis_[axes_[k]][open.choice[k]].factors,
+                       static_cast<int>(f)))
+            mask |= AxisMask{1} << axes_[k];
+        if (mask) share *= dims_.share(static_cast<int>(f), mask);
+      }
+      return share;
+    }
+    const Mesh& mesh = inputs_[0].spec->mesh();
+    double parts = 1;
+    for (size_t k = 0; k < axes_.size(); ++k)
+      if (k >= open.depth ||
+          !per_axis_[axes_[k]][open.choice[k]].factors.empty())
+        parts *=
+            static_cast<double>(mesh.axis_size(static_cast<int>(axes_[k])));
+    return (1 - 1e-9) / parts;
+  }
+
+  // No combination that begins so is cheaper.
+  int64_t price_of(const Open& open) {
+    double bytes = 0;
+    int64_t moves = 0;
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      const Least l = least(t, open.depth, number(t, open));
+      if (l.ps == kNever) return kNever;
+      moves += l.ps;
+      bytes += l.bytes;
+    }
+    return moves + work_ps(rule_, work_, share(open), bytes, planner_.cost());
+  }
+
+  void push(Open open) {
+    open.least = price_of(open);
+    if (open.least < kNever) queue_.push(open);
+  }
+
+  void branch(const Open& open) {
+    const size_t choices = per_axis_[axes_[open.depth]].size();
+    for (size_t c = 0; c < choices; ++c) {
+      Open next = open;
+      next.choice[next.depth++] = static_cast<uint16_t>(c);
+      next.ordinal = open.ordinal * choices + c;
+      push(next);
+    }
+  }
+
+  // Plans one move that is only priced from below and puts the combination
+  // back; when all are planned, it is found.
+  void settle(const Open& open, size_t count) {
+    Rank rank{open.least, 0, open.ordinal};
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      Leaf& l = leaf(t, number(t, open));
+      if (!l.exact) {
+        finish(t, l, planner_.plan(l.needed.from, l.needed.to));
+        return push(open);
+      }
+      if (price(l) == kNever) return;
+      if (!is_input(t)) continue;
+      rank.steps += l.steps;
+    }
+    // Planned for another combination since this one was put there?
+    if (const int64_t now = price_of(open); now > open.least) return push(open);
+    auto at = std::upper_bound(
+        found_.begin(), found_.end(), rank,
+        [](const Rank& r, const auto& entry) { return r < entry.first; });
+    found_.insert(at, {rank, open});
+    if (found_.size() > count) found_.pop_back();
+  }
+
+  Choice choice(const Rank& rank, const Open& open) {
+    Choice c;
+    c.assignment = assignment(open.choice);
+    int64_t moves = 0;
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      const Leaf& l = leaf(t, number(t, open));
+      (is_input(t) ? c.in : c.out).push_back(l.needed.spec);
+      (is_input(t) ? c.comm_ps : c.reduce_ps) += l.ps;
+      c.feasible &= l.allowed;
+      moves += l.ps;
+    }
+    c.steps = rank.steps;
+    c.work_ps = rank.total - moves;
+    return c;
+  }
+
+  const BoundRule& rule_;
+  const std::span<const OpInput> inputs_;
+  const std::span<const DType> dtypes_;
+  const OpWork& work_;
+  Planner& planner_;
+  const bool feasible_only_;
+  const std::vector<std::vector<AxisChoice>> per_axis_;
+  std::vector<size_t> axes_;                  // that have a choice
+  std::array<size_t, kMaxAxes + 1> first_{};  // of theirs, in all choices
+  std::vector<const AxisChoice*> picked_;
+  FactorDims dims_;
+  Assignment assignment_;
+  std::vector<Term> terms_;
+  std::priority_queue<Open> queue_;
+  std::vector<std::pair<Rank, Open>> found_;
+};
 
 }  // namespace
 
@@ -159,22 +400,6 @@ bool allows(Keep keep, const Plan& p) {
   });
 }
 
-const Plan& Planner::plan(const Spec* from, const Spec* to) {
-  const Move key{from, to};
-  if (const Plan* known = plans_.find(key)) return *known;
-  Plan made = dtensor::plan(from, to, cost_);
-  const size_t bytes = footprint(made);
-  return plans_.insert(key, std::move(made), bytes);
-}
-
-const Plan& Planner::plan(std::span<const Move> moves) {
-  std::vector<Move> key(moves.begin(), moves.end());
-  if (const Plan* known = lists_.find(key)) return *known;
-  Plan made = dtensor::plan(moves, cost_);
-  const size_t bytes = footprint(made) + moves.size_bytes();
-  return lists_.insert(std::move(key), std::move(made), bytes);
-}
-
 Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
              std::span<const DType> out_dtypes, const OpWork& work,
              const Assignment& assignment, Planner& planner) {
@@ -183,44 +408,23 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
   c.assignment = rule.legal(assignment, mesh);
   double bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Spec* have = inputs[i].spec;
-    const Spec* need =
-        have->with(rule.input_layout(c.assignment, mesh, static_cast<int>(i)));
-    c.in.push_back(need);
-    const Plan& p = planner.plan(have, need);
+    const Needed n = needed_input(rule, inputs, c.assignment, i);
+    c.in.push_back(n.spec);
+    const Plan& p = planner.plan(n.from, n.to);
     c.comm_ps += p.time_ps;
     c.steps += static_cast<int>(p.steps.size());
     c.feasible &= allows(inputs[i].keep, p);
-    bytes += static_cast<double>(need->largest_part_bytes());
+    bytes += static_cast<double>(n.spec->largest_part_bytes());
   }
-  for (size_t o = 0; o < rule.rule().outputs().size(); ++o) {
-    Layout l = rule.output_layout(c.assignment, mesh, static_cast<int>(o));
-    const Spec* out = Spec::get(mesh, rule.output_shape(static_cast<int>(o)), l,
-                                out_dtypes[o]);
-    c.out.push_back(out);
-    bytes += static_cast<double>(out->largest_part_bytes());
-    // What is put off.
-    Layout settled = out->layout();
-    settled.partials.clear();
-    const Rule::Term& term = rule.rule().outputs()[o];
-    for (size_t d = 0; d < term.size(); ++d) {
-      AxisMask carried = 0;
-      for (int f : term[d])
-        for (size_t i = 0; i < inputs.size(); ++i)
-          for (size_t k = 0; k < rule.rule().inputs()[i].size(); ++k)
-            if (contains(rule.rule().inputs()[i][k], f))
-              carried |= inputs[i].spec->dim(static_cast<int>(k)).axes();
-      const Split& s = settled.dims[d].split();
-      int kept = 0;
-      while (kept < s.num_axes() && (carried >> s.axis(kept) & 1)) ++kept;
-      if (settled.dims[d].kind() == Dim::Kind::kLeaf && kept < s.num_axes())
-        settled.dims[d] = Dim(settled.dims[d].size(), s.prefix(mesh, kept));
-    }
-    c.reduce_ps += planner.plan(out, out->with(settled)).time_ps;
+  for (size_t o = 0; o < out_dtypes.size(); ++o) {
+    const Needed n =
+        needed_output(rule, inputs, c.assignment, o, out_dtypes[o]);
+    c.out.push_back(n.spec);
+    c.reduce_ps += planner.plan(n.from, n.to).time_ps;
+    bytes += static_cast<double>(n.spec->largest_part_bytes());
   }
-  c.work_ps = planner.cost().work_ps(work.flops_per_point * rule.points() *
-                                         rule.largest_share(c.assignment, mesh),
-                                     bytes);
+  c.work_ps = work_ps(rule, work, rule.largest_share(c.assignment, mesh), bytes,
+                      planner.cost());
   return c;
 }
 
@@ -238,24 +442,10 @@ std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
 Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
               std::span<const DType> out_dtypes, const OpWork& work,
               Planner& planner, std::string_view op) {
-  auto order = operand_order(inputs);
-  std::optional<Choice> best;
-  const Choice* blocked = nullptr;
-  Choice first_blocked;
-  combinations(axis_choices(rule, inputs, false), [&](const auto& picked) {
-    Assignment a = assemble(rule, picked, [&](int f, AxisMask mask) {
-      return dim_for(rule, inputs, order, f, mask);
-    });
-    Choice c = price(rule, inputs, out_dtypes, work, a, planner);
-    if (!c.feasible) {
-      if (!blocked) first_blocked = c, blocked = &first_blocked;
-      return;
-    }
-    if (!best || c.total_ps() < best->total_ps() ||
-        (c.total_ps() == best->total_ps() && c.steps < best->steps))
-      best = std::move(c);
-  });
-  if (!best) {
+  auto best = Candidates(rule, inputs, out_dtypes, work, planner,
+                         /*all_axes=*/false, /*feasible_only=*/true)
+                  .best(1);
+  if (best.empty()) {
     std::string listed;
     for (const OpInput& in : inputs)
       listed += (listed.empty() ? "" : ", ") + in.spec->to_string() +
@@ -265,7 +455,7 @@ Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
          "one of them first",
          listed);
   }
-  return std::move(*best);
+  return std::move(best[0]);
 }
 
 std::vector<Choice> all_choices(const BoundRule& rule,
@@ -273,22 +463,10 @@ std::vector<Choice> all_choices(const BoundRule& rule,
                                 std::span<const DType> out_dtypes,
                                 const OpWork& work, Planner& planner,
                                 int limit) {
-  auto order = operand_order(inputs);
-  std::vector<Choice> all;
-  combinations(axis_choices(rule, inputs, true), [&](const auto& picked) {
-    Assignment a = assemble(rule, picked, [&](int f, AxisMask mask) {
-      return dim_for(rule, inputs, order, f, mask);
-    });
-    all.push_back(price(rule, inputs, out_dtypes, work, a, planner));
-  });
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Choice& a, const Choice& b) {
-                     return std::pair(a.total_ps(), a.steps) <
-                            std::pair(b.total_ps(), b.steps);
-                   });
-  if (limit > 0 && static_cast<int>(all.size()) > limit)
-    all.resize(static_cast<size_t>(limit));
-  return all;
+  return Candidates(rule, inputs, out_dtypes, work, planner,
+                    /*all_axes=*/true, /*feasible_only=*/false)
+      .best(limit > 0 ? static_cast<size_t>(limit)
+                      : std::numeric_limits<size_t>::max());
 }
 
 std::vector<Assignment> enumerate(const BoundRule& rule, const Mesh& mesh,
@@ -305,9 +483,10 @@ std::vector<Assignment> enumerate(const BoundRule& rule, const Mesh& mesh,
   }
   std::vector<Assignment> all;
   combinations(per_axis, [&](const auto& picked) {
-    all.push_back(assemble(rule, picked, [&](int f, AxisMask mask) {
+    auto dim_of = [&](int f, AxisMask mask) {
       return balanced(rule.size(f), mask).canonical(mesh);
-    }));
+    };
+    assemble(rule, picked, dim_of, all.emplace_back());
   });
   return all;
 }

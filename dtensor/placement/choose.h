@@ -12,6 +12,10 @@
 // order (whole before split, factors in the rule's order). It depends on specs
 // and prices alone, so every rank chooses the same.
 //
+// Found by branch and bound over the axes: each input and output costs at least
+// what the cheapest of its layouts does that agrees with the axes so far, and
+// of layouts most are only priced from below, which takes no search for a plan.
+//
 // An input that stays (a parameter) is never sent or gathered: assignments that
 // would are not candidates. One that is gathered on use is never sent in any
 // other way, and its gather is priced as any other.
@@ -21,47 +25,12 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/placement/bounded_cache.h"
-#include "dtensor/placement/cost.h"
-#include "dtensor/placement/hash.h"
+#include "dtensor/placement/bound_rule.h"
 #include "dtensor/placement/plan.h"
-#include "dtensor/placement/rule.h"
+#include "dtensor/placement/planner.h"
 #include "dtensor/placement/spec.h"
 
 namespace dtensor {
-
-// Plans under one cost table, remembered. One per rank; not thread-safe.
-class Planner {
- public:
-  explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}
-  const CostTable& cost() const { return cost_; }
-  // References stay valid until many other plans have been made (see
-  // bounded_cache.h).
-  const Plan& plan(const Spec* from, const Spec* to);
-  // Of tensors that move together.
-  const Plan& plan(std::span<const Move>);
-  CacheUse plan_use() const { return plans_.use(); }
-  CacheUse list_use() const { return lists_.use(); }
-
- private:
-  struct MoveHash {
-    size_t operator()(const Move& m) const {
-      return hash_mix(reinterpret_cast<uint64_t>(m.from),
-                      reinterpret_cast<uint64_t>(m.to));
-    }
-  };
-  struct ListHash {
-    size_t operator()(const std::vector<Move>& moves) const {
-      uint64_t h = moves.size();
-      for (const Move& m : moves) h = hash_mix(h, MoveHash()(m));
-      return h;
-    }
-  };
-  CostTable cost_;
-  BoundedCache<Move, Plan, MoveHash> plans_{"plans", cache_limit::kPlanBytes};
-  BoundedCache<std::vector<Move>, Plan, ListHash> lists_{
-      "plans of several tensors", cache_limit::kListPlanBytes};
-};
 
 // May an operator move an input to where it computes?
 enum class Keep : uint8_t {
@@ -105,8 +74,8 @@ Choice choose(const BoundRule&, std::span<const OpInput>,
               std::span<const DType> out_dtypes, const OpWork&, Planner&,
               std::string_view op);
 
-// Every assignment over all axes of the mesh, used by inputs or not, cheapest
-// first, at most `limit` (0: all): what explain prints.
+// Assignments over all axes of the mesh, used by inputs or not, cheapest first,
+// the first `limit` of them (0: all): what explain prints.
 std::vector<Choice> all_choices(const BoundRule&, std::span<const OpInput>,
                                 std::span<const DType> out_dtypes,
                                 const OpWork&, Planner&, int limit = 0);

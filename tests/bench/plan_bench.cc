@@ -1,5 +1,6 @@
 // How long plan() takes: over all pairs of placements {R, S0, S1, S2, P} on
-// some meshes, uncached, and found again in a rank's cache.
+// some meshes, uncached, and found again in a rank's cache. Then how long
+// choose() takes for an operator, nothing of which is planned yet.
 //
 //   bazel run -c opt //tests/bench:plan_bench
 #include <fmt/format.h>
@@ -88,6 +89,32 @@ void measure(const std::string& mesh_text, const Shape& shape,
              fresh.back(), cached[cached.size() / 2]);
 }
 
+void measure_choose(const char* rule_text, const std::string& mesh_text,
+                    const std::string& a, const std::string& b, int rounds) {
+  const Mesh mesh = Mesh::parse(mesh_text);
+  auto input = [&](const std::string& text) {
+    const size_t colon = text.find(':');
+    const Shape shape = parse_shape(text.substr(0, colon), "bench");
+    return OpInput{Spec::get(mesh, shape,
+                             parse_layout(text.substr(colon + 1), mesh, shape),
+                             DType::kF32)};
+  };
+  const std::vector<OpInput> in{input(a), input(b)};
+  const BoundRule rule(Rule(rule_text),
+                       {in[0].spec->shape(), in[1].spec->shape()}, "bench");
+  const DType type = DType::kF32;
+  double least = 1e9;
+  for (int r = 0; r < rounds; ++r) {
+    Planner planner;
+    const auto start = std::chrono::steady_clock::now();
+    choose(rule, in, {&type, 1}, {2}, planner, "bench");
+    least =
+        std::min(least, microseconds(std::chrono::steady_clock::now() - start));
+  }
+  fmt::print("{:10} {:34} {:30} {:34} {:10.2f}\n", mesh_text, rule_text, a, b,
+             least);
+}
+
 }  // namespace
 }  // namespace dtensor
 
@@ -110,4 +137,17 @@ int main(int argc, char** argv) {
     for (const char* mesh : {"128x128", "16x32x32"})
       dtensor::measure(mesh, {1024, 1000, 64}, kind, 1, 300);
   }
+  const char* matmul = "mk,kn->mn | linear 0; linear 1";
+  const char* mul = "...,...->... | linear 0; linear 1";
+  const int times = 20 * rounds;
+  fmt::print("{:10} {:34} {:30} {:34} {:>10}\n", "mesh", "choose", "", "",
+             "us");
+  dtensor::measure_choose(matmul, "2", "64x64:S0", "64x64:R", times);
+  dtensor::measure_choose(matmul, "2x4", "64x64:S0,S1", "64x64:S0,R", times);
+  dtensor::measure_choose(matmul, "2x2x2x2", "64x64:S0,S1,P,S1",
+                          "64x64:S1,S0,P,S0", times);
+  dtensor::measure_choose(mul, "2x2x2x2", "8x8x8x8:P,R,R,P",
+                          "8x8x8x8:S3,P(min),S0,S0", rounds);
+  dtensor::measure_choose(mul, "2x2x2x2", "1x1x1x1:P,R,R,P",
+                          "1x1x1x1:S3,P(min),S0,S0", rounds);
 }

@@ -7,8 +7,10 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "dtensor/placement/axis_choices.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -275,6 +277,19 @@ TEST(Choose, WorkIsTheLargestShare) {
   EXPECT_EQ(best.work_ps, int64_t{167} * 64 * 64 * 2 * 10);
 }
 
+// Where memory is what takes time, what is written counts as what is read: an
+// outer product, whose output is all.
+TEST(Choose, WorkCountsTheBytesOfOutputs) {
+  Case c("m,n->mn | linear 0; linear 1", "2", {"1024:S0", "512:R"});
+  Choice best = c.choose();
+  EXPECT_EQ(best.work_ps, (512 + 512 + 512 * 512) * 4 * 100);
+  CostTable fast;
+  fast.ps_per_flop = 0;
+  fast.ps_per_local_byte = 7;
+  Case both("mn->mn,m", "2", {"8x6:S0"}, fast);
+  EXPECT_EQ(both.choose().work_ps, (24 + 24 + 4) * 4 * 7);
+}
+
 // Operands that lie in one tree are computed on where they lie.
 TEST(Choose, TreesStay) {
   Mesh mesh = Mesh::parse("2x2");
@@ -377,6 +392,127 @@ TEST(Choose, AResidualStaysWhereItIs) {
     Case c(kAdd, "2", {shape + ":R", shape + ":P"});
     EXPECT_EQ(c.text(c.choose()), "R") << size;
   }
+}
+
+// Every combination, one after the other.
+std::vector<Choice> brute_force(Case& c, bool all_axes) {
+  FactorDims dims(c.rule, c.in);
+  std::vector<Choice> all;
+  combinations(axis_choices(c.rule, c.in, all_axes), [&](const auto& picked) {
+    Assignment a;
+    assemble(c.rule, picked, dims, a);
+    all.push_back(price(c.rule, c.in, c.dtypes, c.work, a, c.planner));
+  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Choice& a, const Choice& b) {
+                     return std::tuple(a.total_ps(), a.steps) <
+                            std::tuple(b.total_ps(), b.steps);
+                   });
+  return all;
+}
+
+void expect_same(const Choice& a, const Choice& b) {
+  EXPECT_EQ(a.assignment, b.assignment);
+  EXPECT_EQ(a.in, b.in);
+  EXPECT_EQ(a.out, b.out);
+  EXPECT_EQ(a.comm_ps, b.comm_ps);
+  EXPECT_EQ(a.work_ps, b.work_ps);
+  EXPECT_EQ(a.reduce_ps, b.reduce_ps);
+  EXPECT_EQ(a.steps, b.steps);
+  EXPECT_EQ(a.feasible, b.feasible);
+}
+
+struct RuleCase {
+  const char* rule;
+  std::vector<const char*> shapes;
+};
+
+// Prices that are equal, differ by axis, or are nothing.
+CostTable random_prices(std::mt19937& gen, int axes) {
+  CostTable t;
+  switch (gen() % 4) {
+    case 0:
+      break;
+    case 1:
+      for (int a = 0; a < axes; ++a)
+        t.axes.push_back({{static_cast<int64_t>(gen() % 8) * 1000000,
+                           static_cast<double>(gen() % 400)}});
+      break;
+    case 2:
+      t.axes.assign(static_cast<size_t>(axes), {{0, 0}});
+      t.ps_per_flop = t.ps_per_local_byte = 0;
+      break;
+    case 3:
+      t.block_bytes = 64;
+  }
+  return t;
+}
+
+// choose() and all_choices() against the full product: many rules, layouts,
+// meshes of one to four axes, and prices.
+TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
+  const RuleCase rules[] = {
+      {kMatmul, {"6x10", "10x7"}},
+      {kAdd, {"6x10", "6x10"}},
+      {kAdd, {"6x10", "10"}},
+      {kMul, {"1x1", "1x1"}},
+      {"mk,kn,n->mn | linear 0,2; linear 1,2", {"4x6", "6x8", "8"}},
+      {"mn->m | max 0; n:max", {"6x9"}},
+      {"mn->m,n", {"6x9"}},
+      {"mn~->mn | up 0", {"6x8"}},
+      {"b(hd),d->bhd | linear 0", {"4x12", "3"}},
+      {"bshd,btgd->bshd | link h g", {"2x3x4x2", "2x3x2x2"}},
+      {"m!n,n^->mn | affine 0; down 1", {"6x4", "4"}},
+  };
+  const std::vector<std::string> placements = {"R",  "R", "S0",     "S1",
+                                               "S2", "P", "P(max)", "P(avg)"};
+  std::mt19937 gen(11);
+  int compared = 0, refused = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    const RuleCase& r = rules[gen() % std::size(rules)];
+    // Four axes are the point, and take the product long.
+    const char* meshes[] = {"4", "2x3", "2x2x2", "2x2", "3x1x2", "2x2x2x2"};
+    const Mesh mesh = Mesh::parse(meshes[gen() % (trial % 8 ? 5 : 6)]);
+    std::vector<std::string> in;
+    for (const char* shape : r.shapes) {
+      const int ndim = parse_shape(shape, "test").size();
+      std::string text = std::string(shape) + ":";
+      for (int a = 0; a < mesh.num_axes(); ++a) {
+        std::string p;
+        do p = placements[gen() % placements.size()];
+        while (p[0] == 'S' && p[1] - '0' >= ndim);
+        text += (a ? "," : "") + p;
+      }
+      const char* keep[] = {"", "", "", "!", "*"};
+      in.push_back(text + keep[gen() % 5]);
+    }
+    SCOPED_TRACE(std::string(r.rule) + " on " + mesh.to_string() + ": " +
+                 in[0] + " " + (in.size() > 1 ? in[1] : ""));
+    Case c(r.rule, mesh.to_string().c_str(), in,
+           random_prices(gen, mesh.num_axes()));
+    std::vector<Choice> all = brute_force(c, false);
+    std::erase_if(all, [](const Choice& x) { return !x.feasible; });
+    if (all.empty()) {
+      EXPECT_THROW(c.choose(), Error);
+      ++refused;
+      continue;
+    }
+    // What is already planned changes nothing.
+    expect_same(c.choose(), all[0]);
+    c.planner = Planner(c.planner.cost());
+    expect_same(c.choose(), all[0]);
+    ++compared;
+    if (mesh.num_axes() > 2) continue;
+    std::vector<Choice> every = brute_force(c, true), listed = c.all();
+    ASSERT_EQ(listed.size(), every.size());
+    for (size_t i = 0; i < every.size(); ++i) expect_same(listed[i], every[i]);
+    std::vector<Choice> first =
+        all_choices(c.rule, c.in, c.dtypes, c.work, c.planner, 3);
+    ASSERT_EQ(first.size(), std::min<size_t>(3, every.size()));
+    for (size_t i = 0; i < first.size(); ++i) expect_same(first[i], every[i]);
+  }
+  EXPECT_GT(compared, 250);
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Choose, TiesGoToFewerStepsThenToTheFirst) {
