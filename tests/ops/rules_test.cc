@@ -8,6 +8,7 @@
 #include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_golden.h"
+#include "tests/placement/strategies.h"
 
 namespace dtensor {
 namespace {

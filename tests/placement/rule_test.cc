@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/placement/bound_rule.h"
 #include "dtensor/placement/error.h"
+#include "tests/placement/strategies.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -37,6 +39,9 @@ TEST(Rule, TextRoundTrips) {
            "bshd,btgd,btgd->bshd | linear 2; link h g",
            "(ab)(cd)->(ac)(bd)",
            "MK,KN->MN",
+           "...n~->...n^",
+           "n!,mn^->mn",
+           "(h^d~)->hd^,d",
        }) {
     Rule r(text);
     EXPECT_EQ(r.to_string(), text);
@@ -48,6 +53,90 @@ TEST(Rule, TextRoundTrips) {
   EXPECT_EQ(Rule("mk,k~n->mn").to_string(), "mk~,kn->mn");
   EXPECT_EQ(Rule("(m)()->m").to_string(), "m1->m");
   EXPECT_EQ(Rule("(h d)->h d").to_string(), "(hd)->hd");
+}
+
+// More inputs than digits.
+TEST(Rule, NotesNameInputsByNumber) {
+  const Rule r(",,,,,,,,,,,m->m | linear 11; linear 0,10");
+  EXPECT_EQ(r.notes()[0].inputs, std::vector<int>{11});
+  EXPECT_EQ(r.notes()[1].inputs, (std::vector<int>{0, 10}));
+  EXPECT_EQ(Rule(r.to_string()), r);
+}
+
+// A text that a fuzzer found: a letter was taken for the number of an input,
+// of which there were enough.
+TEST(Rule, ALetterIsNoInput) {
+  const std::string text = std::string(29, ',') + "ilka,bc^->|affine 0,,,A0";
+  EXPECT_NE(error_of([&] { Rule r(text); }).find("has no input ''"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              Rule r(std::string(29, ',') + "ilka,bc^->|affine 0,A");
+            }).find("has no input 'A'"),
+            std::string::npos);
+}
+
+// Whatever the text: an Error, or a rule that its own text gives again and that
+// can be bound to sizes, or refuses them.
+TEST(Rule, MutatedTextsAreErrorsOrRules) {
+  const std::vector<std::string> seeds = {
+      "mk,kn->mn | linear 0; linear 1",
+      "...mk,...kn->...mn | linear 0; linear 1",
+      "...n~->...n^ | up 0; n:max",
+      "bshd,btgd,btgd->bshd | linear 2; link h g",
+      "(ab!)(cd)->(ac)(b1d)",
+      std::string(29, ',') + "ilka,bc^->|affine 0,,,A0",
+  };
+  const std::string alphabet = "abkmn.1()!~^,->| ;:0123456789linearmxupdow\0A";
+  std::mt19937 gen(17);
+  int rules = 0, errors = 0;
+  for (int trial = 0; trial < 60000; ++trial) {
+    std::string text = seeds[gen() % seeds.size()];
+    for (size_t edits = 1 + gen() % 4; edits > 0; --edits) {
+      const size_t at = gen() % (text.size() + 1);
+      const size_t length = gen() % 4;
+      switch (gen() % 4) {
+        case 0:
+          text.insert(at, 1, alphabet[gen() % alphabet.size()]);
+          break;
+        case 1:
+          text.erase(std::min(at, text.size()), length);
+          break;
+        case 2:
+          if (at < text.size())
+            text[at] = static_cast<char>(gen() % 8 ? alphabet[gen() % 40]
+                                                   : gen() % 256);
+          break;
+        case 3: {
+          const std::string& other = seeds[gen() % seeds.size()];
+          text.insert(at, other.substr(gen() % other.size(), 1 + 4 * length));
+        }
+      }
+    }
+    try {
+      const Rule r(text);
+      ASSERT_EQ(Rule(r.to_string()), r) << text;
+      ASSERT_EQ(Rule(r.to_string()).to_string(), r.to_string()) << text;
+      ++rules;
+      std::vector<Shape> shapes;
+      for (const Rule::Term& t : r.inputs()) {
+        Shape shape;
+        for (const auto& d : t) {
+          if (shape.size() == kMaxDims) break;
+          shape.push_back(d.empty() ? 1 : int64_t{1} << 2 * d.size());
+        }
+        shapes.push_back(shape);
+      }
+      std::vector<std::pair<char, int64_t>> sizes;
+      for (const Factor& f : r.factors())
+        sizes.push_back({f.letter, trial % 3 ? 4 : int64_t{1} << 40});
+      BoundRule bound(r, shapes, "fuzz", sizes);
+      bound.choices();
+    } catch (const Error&) {
+      ++errors;
+    }
+  }
+  EXPECT_GT(rules, 2000);
+  EXPECT_GT(errors, 5000);
 }
 
 TEST(Rule, Parts) {
@@ -91,7 +180,13 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
       {"m->m | cubic 0", "has the unknown note 'cubic 0'"},
       {"m->m | linear 1", "has no input '1'"},
       {"m->m | linear x", "has no input 'x'"},
-      {"m->m | linear ,", "names no input in 'linear ,'"},
+      {"m->m | linear ,", "has no input ''"},
+      {"m->m | linear 0,", "has no input ''"},
+      {"m->m | linear 0,,0", "has no input ''"},
+      {"m->m | linear 00x", "has no input '00x'"},
+      {"m->m | linear -0x", "has no input '-0x'"},
+      {"m,m->m | linear 0,0", "names input 0 twice in one note"},
+      {"m->m | linear 4294967296", "has no input '4294967296'"},
       {"m->m | linear 0;", "has the unknown note ''"},
       {"m->m | m:most", "names no reduction in 'm:most'"},
       {"m->m | k:max", "has no factor 'k' that a note names"},
@@ -102,7 +197,7 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
   for (auto [text, what] : cases) {
     std::string e = error_of([&, t = text] { Rule r(t); });
     EXPECT_NE(e.find(what), e.npos) << "'" << text << "': " << e;
-    EXPECT_NE(e.find("see the grammar in placement/rule.h"), e.npos) << e;
+    EXPECT_NE(e.find("see the grammar in dtensor/placement/rule.h"), e.npos) << e;
     EXPECT_NE(e.find(std::string("'") + text + "'"), e.npos) << e;
   }
 }

@@ -1,0 +1,247 @@
+#include "dtensor/placement/bound_rule.h"
+
+#include <algorithm>
+
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+int64_t product(int64_t a, int64_t b, const Rule& rule) {
+  int64_t n;
+  DT_CHECK(!__builtin_mul_overflow(a, b, &n), "rule",
+           "a dimension of the rule {} has more indices than 64 bits can count",
+           rule.to_string());
+  return n;
+}
+
+}  // namespace
+
+BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
+                     std::string_view op,
+                     const std::vector<std::pair<char, int64_t>>& extra)
+    : rule_(rule.expand(shapes, op)), sizes_(rule_.factors().size(), -1) {
+  const auto& in = rule_.inputs();
+  DT_CHECK(shapes.size() == in.size(), op, "takes {} inputs, but got {}",
+           in.size(), shapes.size());
+  for (auto [letter, n] : extra) {
+    int f = rule_.factor(letter);
+    if (f >= 0) sizes_[static_cast<size_t>(f)] = n;
+  }
+  auto all = [&] {
+    std::string t;
+    for (const Shape& s : shapes)
+      t += (t.empty() ? "" : " and ") + dtensor::to_string(s);
+    return t;
+  };
+  for (size_t i = 0; i < in.size(); ++i) {
+    DT_CHECK(
+        static_cast<int>(in[i].size()) == shapes[i].size(), op,
+        "shapes {} do not fit the rule {}: input {} has {} dimensions, not "
+        "{}",
+        all(), rule_.to_string(), i, shapes[i].size(), in[i].size());
+    for (size_t d = 0; d < in[i].size(); ++d) {
+      int64_t n = shapes[i][static_cast<int>(d)];
+      if (in[i][d].empty()) {
+        DT_CHECK(n == 1, op,
+                 "shapes {} do not fit the rule {}: dimension {} of "
+                 "input {} is {}, not 1",
+                 all(), rule_.to_string(), d, i, n);
+        continue;
+      }
+      if (in[i][d].size() != 1) continue;
+      int64_t& known = sizes_[static_cast<size_t>(in[i][d][0])];
+      DT_CHECK(
+          known < 0 || known == n, op,
+          "shapes {} do not fit together: '{}' of the rule {} is both {} and "
+          "{}",
+          all(), rule_.factors()[static_cast<size_t>(in[i][d][0])].letter,
+          rule_.to_string(), known, n);
+      known = n;
+    }
+  }
+  // Groups: the one unknown factor takes what the known ones leave.
+  for (size_t i = 0; i < in.size(); ++i)
+    for (size_t d = 0; d < in[i].size(); ++d) {
+      if (in[i][d].size() < 2) continue;
+      int64_t n = shapes[i][static_cast<int>(d)], rest = 1;
+      int unknown = -1;
+      for (int f : in[i][d]) {
+        if (sizes_[static_cast<size_t>(f)] < 0)
+          unknown = f;
+        else
+          rest = product(rest, sizes_[static_cast<size_t>(f)], rule_);
+      }
+      if (unknown >= 0 && rest > 0) {
+        sizes_[static_cast<size_t>(unknown)] = n / rest;
+        rest *= n / rest;
+      }
+      DT_CHECK(rest == n, op,
+               "dimension {} of input {} is {}, which the factors "
+               "of the rule {} do not divide",
+               d, i, n, rule_.to_string());
+    }
+  for (size_t f = 0; f < sizes_.size(); ++f)
+    DT_CHECK(sizes_[f] >= 0, op, "the size of '{}' in the rule {} is unknown",
+             rule_.factors()[f].letter, rule_.to_string());
+  for (size_t i = 0; i < rule_.outputs().size(); ++i)
+    numel(output_shape(static_cast<int>(i)));
+}
+
+Shape BoundRule::shape_of(const Rule::Term& t) const {
+  Shape s;
+  for (const auto& d : t) {
+    int64_t n = 1;
+    for (int f : d) n = product(n, size(f), rule_);
+    s.push_back(n);
+  }
+  return s;
+}
+
+namespace {
+
+// Every value of the link's first factor meets one of the second's.
+bool is_linked(const Rule& rule, size_t factor) {
+  for (auto [h, g] : rule.links())
+    if (static_cast<size_t>(g) == factor) return true;
+  return false;
+}
+
+}  // namespace
+
+double BoundRule::points() const {
+  double n = 1;
+  for (size_t f = 0; f < sizes_.size(); ++f)
+    if (!is_linked(rule_, f)) n *= static_cast<double>(sizes_[f]);
+  return n;
+}
+
+Layout BoundRule::layout_of(const Rule::Term& t, const Assignment& a,
+                            const Mesh& mesh) const {
+  Layout l;
+  for (const auto& d : t) {
+    std::vector<Dim> parts;
+    for (int f : d) parts.push_back(a.dims[static_cast<size_t>(f)]);
+    l.dims.push_back(parts.size() == 1
+                         ? std::move(parts[0])
+                         : Dim::product(std::move(parts)).canonical(mesh));
+  }
+  return l;
+}
+
+namespace {
+
+bool has_factor(const Rule::Term& t, size_t factor) {
+  for (const Rule::DimFactors& d : t)
+    if (std::find(d.begin(), d.end(), static_cast<int>(factor)) != d.end())
+      return true;
+  return false;
+}
+
+}  // namespace
+
+Dim BoundRule::legal(int factor, Dim d, const Mesh& mesh) const {
+  if (d.kind() == Dim::Kind::kLeaf) return d;
+  const auto f = static_cast<size_t>(factor);
+  const Factor& x = rule_.factors()[f];
+  if (x.one_range) return balanced(d.size(), d.axes());
+  bool combined = x.inside;
+  for (const Rule::Term& t : rule_.outputs()) combined |= !has_factor(t, f);
+  return combined ? partitioned(d, mesh) : d;
+}
+
+Assignment BoundRule::legal(Assignment a, const Mesh& mesh) const {
+  for (size_t f = 0; f < a.dims.size(); ++f)
+    a.dims[f] = legal(static_cast<int>(f), std::move(a.dims[f]), mesh);
+  return a;
+}
+
+Layout BoundRule::input_layout(const Assignment& a, const Mesh& mesh,
+                               int i) const {
+  Layout l = layout_of(rule_.inputs()[static_cast<size_t>(i)], a, mesh);
+  for (const Assignment::Pass& p : a.passes) {
+    const auto& group = rule_.notes()[static_cast<size_t>(p.note)].inputs;
+    if (std::find(group.begin(), group.end(), i) != group.end())
+      l.partials.push_back({p.axis, p.op});
+  }
+  return l.canonical(mesh);
+}
+
+Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
+                                int i) const {
+  Layout l = layout_of(rule_.outputs()[static_cast<size_t>(i)], a, mesh);
+  for (const Assignment::Pass& p : a.passes)
+    l.partials.push_back(
+        {p.axis, *rule_.notes()[static_cast<size_t>(p.note)].pass(p.op)});
+  for (size_t f = 0; f < rule_.factors().size(); ++f) {
+    const Factor& x = rule_.factors()[f];
+    // A factor that this output lacks though another output has it leaves this
+    // one partial too.
+    if (x.inside || has_factor(rule_.outputs()[static_cast<size_t>(i)], f))
+      continue;
+    for (int axis = 0; axis < mesh.num_axes(); ++axis) {
+      if (!(a.dims[f].axes() >> axis & 1)) continue;
+      bool there = false;
+      for (const Dim& d : l.dims) there |= d.axes() >> axis & 1;
+      for (const Partial& p : l.partials) there |= p.axis == axis;
+      if (!there) l.partials.push_back({axis, x.reduction});
+    }
+  }
+  return l.canonical(mesh);
+}
+
+double BoundRule::share(int factor, const Dim& d, const Mesh& mesh) const {
+  const auto f = static_cast<size_t>(factor);
+  if (d.whole() || sizes_[f] == 0 || is_linked(rule_, f)) return 1;
+  return static_cast<double>(d.largest(mesh)) / static_cast<double>(sizes_[f]);
+}
+
+double BoundRule::largest_share(const Assignment& a, const Mesh& mesh) const {
+  double share = 1;
+  for (size_t f = 0; f < sizes_.size(); ++f)
+    share *= this->share(static_cast<int>(f), a.dims[f], mesh);
+  return share;
+}
+
+std::vector<std::vector<int>> BoundRule::choices() const {
+  std::vector<std::vector<int>> all;
+  for (int f = 0; f < static_cast<int>(sizes_.size()); ++f) {
+    if (rule_.factors()[static_cast<size_t>(f)].pinned ||
+        is_linked(rule_, static_cast<size_t>(f)))
+      continue;
+    all.push_back({f});
+    for (auto [h, g] : rule_.links())
+      if (h == f) all.push_back({h, g});
+  }
+  return all;
+}
+
+std::string BoundRule::to_string(const Assignment& a, const Mesh& mesh) const {
+  std::string t;
+  for (size_t f = 0; f < a.dims.size(); ++f) {
+    const Dim& d = a.dims[f];
+    if (d.whole()) continue;
+    t += t.empty() ? "" : "; ";
+    t += rule_.factors()[f].letter;
+    t += ": ";
+    if (d.kind() != Dim::Kind::kLeaf) {
+      t += mesh.axes_to_string(d.axes()) + " in a tree";
+      continue;
+    }
+    const Split& s = d.split();
+    for (int i = 0; i < s.num_axes(); ++i)
+      t += (i ? "," : "") + mesh.axis_name(s.axis(i));
+    if (s.granule() > 1) t += "/" + std::to_string(s.granule());
+    if (s.points()) t += "@";
+  }
+  for (const Assignment::Pass& p : a.passes) {
+    t += t.empty() ? "" : "; ";
+    t += fmt::format("P({}) over {} in", name(p.op), mesh.axis_name(p.axis));
+    for (int i : rule_.notes()[static_cast<size_t>(p.note)].inputs)
+      t += " " + std::to_string(i);
+  }
+  return t.empty() ? "R" : t;
+}
+
+}  // namespace dtensor
