@@ -25,6 +25,8 @@ class AsyncMove final : public Pending, public StorageReader {
         op_(ctx.op.empty() ? "redistribute" : ctx.op),
         phase_(ctx.phase),
         record_(ctx.record),
+        stream_(ctx.stream),
+        ready_(ctx.device->record(ctx.stream)),
         backend_(ctx.backend),
         rank_(ctx.world_rank) {}
 
@@ -40,9 +42,13 @@ class AsyncMove final : public Pending, public StorageReader {
       Scoped<std::string_view> op(ctx.op, op_);
       Scoped<std::string> phase(ctx.phase, phase_);
       Scoped<bool> record(ctx.record, record_);
+      ctx.device->wait(ctx.stream, ready_);
       Tensor part = converted(part_, move_.from->dtype());
       execute(ctx, *execution(ctx, {&move_, 1}), {&part, 1});
       result = std::move(part);
+      // What is read may be let go, and what was made belongs to the rank.
+      ctx.device->synchronize(ctx.stream);
+      if (result.defined()) result.storage()->move_to(stream_);
     } catch (const PeerFailure&) {
       error = std::current_exception();
     } catch (const std::exception& e) {
@@ -101,6 +107,8 @@ class AsyncMove final : public Pending, public StorageReader {
   std::shared_ptr<AsyncMove> after_;
   const std::string op_, phase_;
   const bool record_;
+  const Stream stream_;  // of the rank's thread
+  const Event ready_;    // the part is there
   const std::shared_ptr<Backend> backend_;
   const int64_t rank_;
   // Of the rank's own thread.
@@ -127,6 +135,7 @@ class Worker final : public RankContext::Memory {
     context_.world_size = rank.world_size;
     context_.run_id = rank.run_id;
     context_.device = rank.device;
+    context_.stream = rank.device->open_stream();
     context_.allocator = rank.allocator;
     context_.planner = Planner(rank.planner.cost());
     context_.backend = rank.backend;

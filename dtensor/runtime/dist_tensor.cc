@@ -123,11 +123,12 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   if (!RankContext::current().coordinate_or_null(mesh))
     return wrap(Tensor(), to);
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
-  Tensor part = redistribute_local(global, whole, to);
+  const Tensor here = global.to_rank();
+  Tensor part = redistribute_local(here, whole, to);
   // A copy: a window would keep the whole alive, and share its changes.
   if (part.storage() == global.storage()) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());
-    if (!RankContext::current().dry_run) own.copy_from(part);
+    own.copy_from(part);
     part = own;
   }
   return wrap(std::move(part), to);
@@ -277,7 +278,7 @@ std::string DistTensor::to_string() const {
   check_here(*this, "to_string");
   Tensor t = full();
   std::string out = spec()->to_string() + " ";
-  if (RankContext::current().dry_run)
+  if (t.device().kind() == Device::Kind::kNone)
     out += "(no data)";
   else
     print(t, 0, 0, out);
@@ -327,7 +328,7 @@ void DistTensor::assign(const Tensor& src) {
   DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
            "{} is being recorded; write to it inside a NoGrad scope",
            spec()->to_string());
-  if (!RankContext::current().dry_run) impl_->local.copy_from(src);
+  impl_->local.copy_from(src);
 }
 
 }  // namespace dtensor

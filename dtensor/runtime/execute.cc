@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/local_part.h"
 
 namespace dtensor {
@@ -16,18 +15,8 @@ using Action = Execution::Action;
 // sum / count of reduced pairs.
 void divide_pairs(const Tensor& pairs, const Tensor& out) {
   const Tensor sum = pairs.slice(0, 0, 1), count = pairs.slice(0, 1, 2);
-  visit(out.dtype(), [&]<class T>() {
-    if constexpr (std::is_same_v<T, bf16> || std::is_floating_point_v<T>) {
-      using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
-      const T *s = sum.ptr<T>(), *c = count.ptr<T>();
-      T* o = out.ptr<T>();
-      for (int64_t i = 0; i < out.numel(); ++i)
-        o[i] = T(static_cast<Wide>(s[i]) / static_cast<Wide>(c[i]));
-    } else {
-      fail("redistribute", "a mean of {} is not defined; cast to a float",
-           name(out.dtype()));
-    }
-  });
+  out.device().divide(out.stream(), out.dtype(), out.numel(), out.data(),
+                      sum.data(), count.data());
 }
 
 // One component of pairs (the sums, the counts), or what there is.
@@ -100,7 +89,6 @@ Tensor Run::make(const Action& a, Moving& m, bool consume) {
   } else if (a.receives) {
     out = Tensor::empty(a.shape, a.dtype);
   }
-  if (ctx.dry_run) return out;
   if (a.what == Do::kCopy) copy_indices(a.which, out, a.wants, m.now, a.has);
   if (a.what == Do::kAllReduce) {
     if (m.now.shape() == a.shape)
@@ -183,7 +171,7 @@ void Run::conclude(const Action& a, Moving& m, Tensor out) {
   } else if (a.divides) {
     m.now = Tensor();
     m.now = Tensor::empty(a.divided, a.dtype);
-    if (!ctx.dry_run) divide_pairs(out, m.now);
+    divide_pairs(out, m.now);
   } else {
     m.now = std::move(out);
   }

@@ -2,8 +2,6 @@
 
 #include "dtensor/placement/region.h"
 #include "dtensor/runtime/comm/pieces.h"
-#include "dtensor/runtime/device/copy.h"
-#include "dtensor/runtime/rank_context.h"
 
 namespace dtensor {
 namespace {
@@ -31,9 +29,10 @@ void copy_indices(const Region& which, const Tensor& dst,
   const int64_t item = size_of(dst.dtype());
   Boxes boxes(wanted.ascending(), arrays, strides);
   boxes.each([&](Sizes shape) {
-    copy_strided(item, shape, dst.ptr<char>() + boxes.offset(0) * item,
-                 boxes.strides(0), src.ptr<char>() + boxes.offset(1) * item,
-                 boxes.strides(1));
+    dst.device().copy(
+        dst.stream(), item, shape, dst.ptr<char>() + boxes.offset(0) * item,
+        boxes.strides(0), src.ptr<char>() + boxes.offset(1) * item,
+        boxes.strides(1));
   });
 }
 
@@ -43,12 +42,11 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
   if (volume(wanted.ascending()) == 0) return;
   const HeldRegion* arrays[] = {&held};
   const Sizes strides[] = {Sizes(dst.strides())};
-  const RankContext& ctx = RankContext::current();
   Boxes boxes(wanted.ascending(), arrays, strides);
   boxes.each([&](Sizes shape) {
-    ctx.device->fill(ctx.stream, dst.dtype(), shape,
-                     dst.ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
-                     boxes.strides(0), value);
+    dst.device().fill(dst.stream(), dst.dtype(), shape,
+                      dst.ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
+                      boxes.strides(0), value);
   });
 }
 
@@ -66,8 +64,7 @@ Tensor window(const Tensor& local, const Region& has, const Region& wants) {
     return view;
   }
   Tensor out = Tensor::empty(local_shape(wants), local.dtype());
-  if (!RankContext::current().dry_run)
-    copy_indices(wants, out, wants, local, has);
+  copy_indices(wants, out, wants, local, has);
   return out;
 }
 

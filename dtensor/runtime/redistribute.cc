@@ -6,7 +6,6 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/execute.h"
 
 namespace dtensor {
@@ -208,9 +207,8 @@ DistTensor alias(const DistTensor& x) {
 Tensor converted(const Tensor& t, DType dtype) {
   if (!t.defined() || t.dtype() == dtype) return t;
   Tensor out = Tensor::empty(t.shape(), dtype);
-  if (out.data() && out.numel())
-    cast_strided(t.shape(), dtype, out.data(), out.strides(), t.dtype(),
-                 t.data(), t.strides());
+  out.device().cast(out.stream(), t.shape(), dtype, out.data(), out.strides(),
+                    t.dtype(), t.data(), t.strides());
   return out;
 }
 

@@ -95,7 +95,11 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.world_rank = rank;
     context.world_size = options.world;
     context.dry_run = options.dry_run;
-    context.device = options.dry_run ? &no_device() : &cpu();
+    if (options.dry_run)
+      context.device = &no_device();
+    else if (options.device)
+      context.device = &options.device(rank);
+    context.stream = context.device->open_stream();
     context.allocator = Allocator::on(*context.device);
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;

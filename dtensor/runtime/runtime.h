@@ -47,6 +47,8 @@ struct RunOptions {
   BackendFactory backend;
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
+  // What each rank computes on; none: the CPU. Not asked in a dry run.
+  std::function<Device&(int64_t rank)> device;
 };
 
 // Runs fn on `world` thread ranks and returns when all have left it. The first

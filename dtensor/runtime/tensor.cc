@@ -274,6 +274,16 @@ std::vector<double> Tensor::to_doubles() const {
   return result;
 }
 
+Tensor Tensor::to_rank() const {
+  const RankContext* context = RankContext::current_or_null();
+  if (!context || context->device == &device()) return *this;
+  Tensor t = empty(shape_, dtype_);
+  std::vector<char> bytes(static_cast<size_t>(t.bytes()));
+  if (t.device().kind() != Device::Kind::kNone) to_host(bytes.data());
+  t.device().from_host(t.stream(), t.data(), bytes.data(), t.bytes());
+  return t;
+}
+
 double Tensor::item() const {
   DT_CHECK(numel_ == 1, "item", "a tensor of shape {} has {} elements",
            to_string(shape_), numel_);

@@ -143,6 +143,9 @@ class Tensor {
   // All elements as doubles, in row-major order; zeros in a dry run. Both wait
   // for what makes them.
   std::vector<double> to_doubles() const;
+  // On the device of the calling rank: this, or a contiguous copy by way of the
+  // host.
+  Tensor to_rank() const;
   // The same as they are: numel() elements of this type.
   void to_host(void* values) const;
 
