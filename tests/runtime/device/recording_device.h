@@ -1,0 +1,33 @@
+// A device that behaves like one whose memory is elsewhere and whose work runs
+// later, for tests that have none.
+//
+// The host may not touch its memory: reading or writing it ends the process,
+// with a sentence. What a stream is given is kept, and runs as late as it may,
+// when the host asks for a result (to_host, synchronize) or another stream that
+// waits for it runs: in the order of the stream, and with nothing done to the
+// others that was not waited for. New memory is full of NaNs. A missing wait
+// thus computes with what is not there yet.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "dtensor/runtime/device/device.h"
+
+namespace dtensor {
+
+class RecordingDevice : public Device {
+ public:
+  // Has this much memory.
+  static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1}
+                                                               << 32);
+
+  // Gives work to a stream.
+  virtual void later(Stream, std::function<void()>) = 0;
+  // What ran so far.
+  virtual int64_t works() const = 0;
+  // Given and not run yet.
+  virtual int64_t waiting() const = 0;
+};
+
+}  // namespace dtensor

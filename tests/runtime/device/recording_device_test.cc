@@ -1,0 +1,136 @@
+#include "tests/runtime/device/recording_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "dtensor/runtime/allocator.h"
+#include "dtensor/runtime/rank_context.h"
+#include "dtensor/runtime/tensor.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int64_t kUnit[] = {1};
+
+class RecordingDeviceTest : public testing::Test {
+ protected:
+  RecordingDeviceTest() {
+    context_.device = device_.get();
+    context_.allocator = Allocator::on(*device_);
+    context_.stream = device_->open_stream();
+    RankContext::set_current(&context_);
+  }
+  ~RecordingDeviceTest() override { RankContext::set_current(nullptr); }
+
+  float* block(Stream s) {
+    return static_cast<float*>(device_->allocate(64, s));
+  }
+  void fill(Stream s, float* x, double value) {
+    const int64_t shape[] = {16};
+    device_->fill(s, DType::kF32, shape, x, kUnit, value);
+  }
+  void copy(Stream s, float* to, const float* from) {
+    const int64_t shape[] = {16};
+    EXPECT_EQ(device_->copy(s, 4, shape, to, kUnit, from, kUnit), 64);
+  }
+  float read(Stream s, const float* x) {
+    float value = 0;
+    device_->to_host(s, &value, x + 3, sizeof(value));
+    return value;
+  }
+
+  const std::unique_ptr<RecordingDevice> device_ = RecordingDevice::make();
+  RankContext context_;
+};
+
+TEST_F(RecordingDeviceTest, WorkRunsLateAndInOrder) {
+  const Stream s = context_.stream;
+  float *x = block(s), *y = block(s);
+  fill(s, x, 1);
+  copy(s, y, x);
+  fill(s, x, 2);
+  EXPECT_EQ(device_->waiting(), 3);
+  EXPECT_EQ(device_->works(), 0);
+  EXPECT_EQ(read(s, y), 1);
+  EXPECT_EQ(read(s, x), 2);
+  EXPECT_EQ(device_->waiting(), 0);
+  EXPECT_EQ(device_->works(), 3);
+}
+
+TEST_F(RecordingDeviceTest, TensorsAreReadThroughIt) {
+  Tensor t = Tensor::full({2, 3}, DType::kI32, 7);
+  t.slice(1, 1, 2).fill(-1);
+  EXPECT_GT(device_->waiting(), 0);
+  EXPECT_EQ(t.to_doubles(), (std::vector<double>{7, -1, 7, 7, -1, 7}));
+  EXPECT_EQ(t.transpose(0, 1).to_doubles(),
+            (std::vector<double>{7, 7, -1, -1, 7, 7}));
+  EXPECT_EQ(t.at(4), -1);
+  const float values[] = {1.5f, 2.5f};
+  EXPECT_EQ(Tensor::from<float>({2}, values).at(1), 2.5);
+}
+
+// A planted read, and a planted write, by the host.
+TEST_F(RecordingDeviceTest, TheHostMayNotTouchItsMemory) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const Tensor t = Tensor::full({4}, DType::kF32, 1);
+  EXPECT_EQ(t.at(0), 1);
+  const volatile float* data = t.ptr<float>();
+  EXPECT_DEATH((void)data[0], "the host touches memory of the device");
+  EXPECT_DEATH(*t.ptr<float>() = 3, "the host touches memory of the device");
+}
+
+// A planted missing wait, and the same with it.
+TEST_F(RecordingDeviceTest, StreamsAreOrderedByEventsAlone) {
+  const Stream a = context_.stream, b = device_->open_stream();
+  for (bool waits : {false, true}) {
+    float *x = block(a), *y = block(b);
+    fill(a, x, 1);
+    if (waits) device_->wait(b, device_->record(a));
+    copy(b, y, x);
+    if (waits)
+      EXPECT_EQ(read(b, y), 1);
+    else
+      EXPECT_TRUE(std::isnan(read(b, y)));
+  }
+}
+
+// What the stream was given after the event need not have run.
+TEST_F(RecordingDeviceTest, AnEventIsAPoint) {
+  const Stream a = context_.stream, b = device_->open_stream();
+  float *x = block(a), *y = block(b);
+  fill(a, x, 1);
+  const Event event = device_->record(a);
+  fill(a, x, 2);
+  device_->wait(b, event);
+  copy(b, y, x);
+  EXPECT_EQ(read(b, y), 1);
+  EXPECT_EQ(device_->waiting(), 1);
+}
+
+// Memory that one stream frees is not another one's while the first may still
+// use it.
+TEST_F(RecordingDeviceTest, FreedMemoryStaysWithItsStream) {
+  const auto allocator = context_.allocator;
+  const Stream a = context_.stream, b = device_->open_stream();
+  auto* x = static_cast<float*>(allocator->allocate(64, a, ""));
+  float* y = block(a);
+  fill(a, x, 1);
+  copy(a, y, x);
+  allocator->release(x, 64, a);
+  auto* other = static_cast<float*>(allocator->allocate(64, b, ""));
+  EXPECT_NE(other, x);
+  fill(b, other, 5);
+  device_->synchronize(b);
+  auto* again = static_cast<float*>(allocator->allocate(64, a, ""));
+  EXPECT_EQ(again, x);
+  fill(a, again, 6);
+  EXPECT_EQ(read(a, y), 1);
+  allocator->release(other, 64, b);
+  allocator->release(again, 64, a);
+}
+
+}  // namespace
+}  // namespace dtensor

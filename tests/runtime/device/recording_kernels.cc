@@ -1,0 +1,253 @@
+#include "tests/runtime/device/recording_kernels.h"
+
+#include <array>
+#include <vector>
+
+#include "dtensor/ops/functions.h"
+
+namespace dtensor {
+namespace {
+
+using namespace kernels;
+
+class RecordingKernels final : public Kernels {
+ public:
+  explicit RecordingKernels(RecordingDevice& device) : device_(device) {}
+
+  // Those with arrays of the host's.
+  void unary(Stream s, int index, int order, DType t, const double* params,
+             const Pointwise& p) const override {
+    std::vector<double> kept;
+    if (params) kept.assign(params, params + fn::num_params_of(index));
+    device_.later(s, [=] {
+      cpu_kernels().unary({}, index, order, t, params ? kept.data() : nullptr,
+                          p);
+    });
+  }
+  void attention(Stream s, DType t, const Attention& a, void* out,
+                 const int64_t out_strides[4], void* lse) const override {
+    const std::array<int64_t, 4> strides{out_strides[0], out_strides[1],
+                                         out_strides[2], out_strides[3]};
+    device_.later(s, [t, a, heads = heads_of(a), out, strides, lse] {
+      Attention b = a;
+      if (a.kv_head) b.kv_head = heads.data();
+      cpu_kernels().attention({}, t, b, out, strides.data(), lse);
+    });
+  }
+  void attention_backward(Stream s, DType t, const Attention& a,
+                          const AttentionGrad& g) const override {
+    device_.later(s, [t, a, heads = heads_of(a), g] {
+      Attention b = a;
+      if (a.kv_head) b.kv_head = heads.data();
+      cpu_kernels().attention_backward({}, t, b, g);
+    });
+  }
+
+  void gemm(Stream s, DType in, DType out, const Gemm& a3) const override {
+    later(s, &Kernels::gemm, in, out, a3);
+  }
+  void binary(Stream s, int index, DType in,
+              const Pointwise& a3) const override {
+    later(s, &Kernels::binary, index, in, a3);
+  }
+  void where(Stream s, DType a1, const Pointwise& a2) const override {
+    later(s, &Kernels::where, a1, a2);
+  }
+  void cast(Stream s, DType from, DType to,
+            const Pointwise& a3) const override {
+    later(s, &Kernels::cast, from, to, a3);
+  }
+  void reduce(Stream s, ReduceKind a1, DType a2, const Shape& shape,
+              const void* in, const Shape& strides, uint32_t dims,
+              void* out) const override {
+    later(s, &Kernels::reduce, a1, a2, shape, in, strides, dims, out);
+  }
+  void scan_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                 int64_t x_stride, bool reverse, const void* carry, void* out,
+                 void* total) const override {
+    later(s, &Kernels::scan_rows, a1, rows, n, x, x_stride, reverse, carry, out,
+          total);
+  }
+  void sum_squares(Stream s, DType a1, int64_t n, const void* x,
+                   void* sum) const override {
+    later(s, &Kernels::sum_squares, a1, n, x, sum);
+  }
+  void softmax_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                    int64_t x_stride, void* y) const override {
+    later(s, &Kernels::softmax_rows, a1, rows, n, x, x_stride, y);
+  }
+  void log_softmax_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                        const void* x, int64_t x_stride,
+                        void* y) const override {
+    later(s, &Kernels::log_softmax_rows, a1, rows, n, x, x_stride, y);
+  }
+  void softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                             const void* y, const void* dy, int64_t dy_stride,
+                             void* dx) const override {
+    later(s, &Kernels::softmax_backward_rows, a1, rows, n, y, dy, dy_stride,
+          dx);
+  }
+  void log_softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                                 const void* y, const void* dy,
+                                 int64_t dy_stride, void* dx) const override {
+    later(s, &Kernels::log_softmax_backward_rows, a1, rows, n, y, dy, dy_stride,
+          dx);
+  }
+  void row_max(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+               int64_t x_stride, void* max) const override {
+    later(s, &Kernels::row_max, a1, rows, n, x, x_stride, max);
+  }
+  void row_exp_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                   int64_t x_stride, const void* max,
+                   void* sum) const override {
+    later(s, &Kernels::row_exp_sum, a1, rows, n, x, x_stride, max, sum);
+  }
+  void row_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+               int64_t x_stride, void* sum) const override {
+    later(s, &Kernels::row_sum, a1, rows, n, x, x_stride, sum);
+  }
+  void softmax_apply(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                     int64_t x_stride, const void* max, const void* sum,
+                     void* y) const override {
+    later(s, &Kernels::softmax_apply, a1, rows, n, x, x_stride, max, sum, y);
+  }
+  void log_softmax_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                         const void* x, int64_t x_stride, const void* max,
+                         const void* sum, void* y) const override {
+    later(s, &Kernels::log_softmax_apply, a1, rows, n, x, x_stride, max, sum,
+          y);
+  }
+  void row_dot(Stream s, DType a1, int64_t rows, int64_t n, const void* y,
+               int64_t y_stride, const void* dy, int64_t dy_stride,
+               void* dot) const override {
+    later(s, &Kernels::row_dot, a1, rows, n, y, y_stride, dy, dy_stride, dot);
+  }
+  void softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                              const void* y, const void* dy, int64_t dy_stride,
+                              const void* dot, void* dx) const override {
+    later(s, &Kernels::softmax_backward_apply, a1, rows, n, y, dy, dy_stride,
+          dot, dx);
+  }
+  void log_softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                                  const void* y, const void* dy,
+                                  int64_t dy_stride, const void* sum_dy,
+                                  void* dx) const override {
+    later(s, &Kernels::log_softmax_backward_apply, a1, rows, n, y, dy,
+          dy_stride, sum_dy, dx);
+  }
+  void norm_forward(Stream s, DType a1, const Norm& a2, double eps, void* mean,
+                    void* rstd, void* y) const override {
+    later(s, &Kernels::norm_forward, a1, a2, eps, mean, rstd, y);
+  }
+  void norm_backward(Stream s, DType a1, const Norm& a2, const void* mean,
+                     const void* rstd, const void* dy, int64_t dy_stride,
+                     void* dx, void* dgamma, void* dbeta) const override {
+    later(s, &Kernels::norm_backward, a1, a2, mean, rstd, dy, dy_stride, dx,
+          dgamma, dbeta);
+  }
+  void row_centered_sumsq(Stream s, DType a1, int64_t rows, int64_t n,
+                          const void* x, int64_t x_stride, const void* mean,
+                          void* sumsq) const override {
+    later(s, &Kernels::row_centered_sumsq, a1, rows, n, x, x_stride, mean,
+          sumsq);
+  }
+  void norm_apply(Stream s, DType a1, const Norm& a2, const void* mean,
+                  const void* rstd, void* y) const override {
+    later(s, &Kernels::norm_apply, a1, a2, mean, rstd, y);
+  }
+  void norm_backward_rows(Stream s, DType a1, const Norm& a2, const void* mean,
+                          const void* rstd, const void* dy, int64_t dy_stride,
+                          void* s1, void* s2) const override {
+    later(s, &Kernels::norm_backward_rows, a1, a2, mean, rstd, dy, dy_stride,
+          s1, s2);
+  }
+  void norm_backward_apply(Stream s, DType a1, const Norm& a2, const void* mean,
+                           const void* rstd, const void* dy, int64_t dy_stride,
+                           const void* s1, const void* s2, double inv_n,
+                           void* dx) const override {
+    later(s, &Kernels::norm_backward_apply, a1, a2, mean, rstd, dy, dy_stride,
+          s1, s2, inv_n, dx);
+  }
+  void norm_backward_params(Stream s, DType a1, const Norm& a2,
+                            const void* mean, const void* rstd, const void* dy,
+                            int64_t dy_stride, void* dgamma,
+                            void* dbeta) const override {
+    later(s, &Kernels::norm_backward_params, a1, a2, mean, rstd, dy, dy_stride,
+          dgamma, dbeta);
+  }
+  void embedding(Stream s, DType a1, DType ids_type, int64_t count, int64_t h,
+                 const void* table, int64_t table_stride, const void* ids,
+                 int64_t lo, int64_t hi, void* out) const override {
+    later(s, &Kernels::embedding, a1, ids_type, count, h, table, table_stride,
+          ids, lo, hi, out);
+  }
+  void embedding_backward(Stream s, DType a1, DType ids_type, int64_t count,
+                          int64_t h, const void* dy, int64_t dy_stride,
+                          const void* ids, int64_t lo, int64_t hi,
+                          DType dtable_type, bool accumulate,
+                          void* dtable) const override {
+    later(s, &Kernels::embedding_backward, a1, ids_type, count, h, dy,
+          dy_stride, ids, lo, hi, dtable_type, accumulate, dtable);
+  }
+  void ce_pick(Stream s, DType a1, DType target_type, int64_t rows,
+               const void* logits, int64_t stride, const void* targets,
+               int64_t lo, int64_t hi, bool accumulate,
+               void* picked) const override {
+    later(s, &Kernels::ce_pick, a1, target_type, rows, logits, stride, targets,
+          lo, hi, accumulate, picked);
+  }
+  void ce_backward(Stream s, DType a1, DType target_type,
+                   const CeBackward& a3) const override {
+    later(s, &Kernels::ce_backward, a1, target_type, a3);
+  }
+  void rotary(Stream s, DType a1, const Rotary& a2) const override {
+    later(s, &Kernels::rotary, a1, a2);
+  }
+  void rotary_table(Stream s, DType stat, int64_t rows, int64_t d, double theta,
+                    const int64_t* positions, int64_t offset, void* cos,
+                    void* sin) const override {
+    later(s, &Kernels::rotary_table, stat, rows, d, theta, positions, offset,
+          cos, sin);
+  }
+  void adamw(Stream s, DType param_type, DType grad_type, int64_t n,
+             const AdamW& a4, void* param, const void* grad, void* m, void* v,
+             void* master) const override {
+    later(s, &Kernels::adamw, param_type, grad_type, n, a4, param, grad, m, v,
+          master);
+  }
+  void sgd(Stream s, DType param_type, DType grad_type, int64_t n,
+           const Sgd& a4, void* param, const void* grad, void* buffer,
+           void* master) const override {
+    later(s, &Kernels::sgd, param_type, grad_type, n, a4, param, grad, buffer,
+          master);
+  }
+  void random_box(Stream s, Distribution a1, DType a2, uint64_t seed,
+                  uint64_t stream_id, const Shape& global, const Shape& lo,
+                  const Shape& size, void* out, const Shape& out_strides,
+                  double p0, double p1) const override {
+    later(s, &Kernels::random_box, a1, a2, seed, stream_id, global, lo, size,
+          out, out_strides, p0, p1);
+  }
+
+ private:
+  // The arguments are copied; pointers among them are the device's.
+  template <class Family, class... Parameters, class... Arguments>
+  void later(Stream s, void (Family::*kernel)(Stream, Parameters...) const,
+             const Arguments&... arguments) const {
+    device_.later(s, [=] { (cpu_kernels().*kernel)(Stream{}, arguments...); });
+  }
+  static std::vector<int> heads_of(const Attention& a) {
+    if (!a.kv_head) return {};
+    return {a.kv_head, a.kv_head + a.hq};
+  }
+
+  RecordingDevice& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Kernels> recording_kernels(RecordingDevice& device) {
+  return std::make_unique<RecordingKernels>(device);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,12 @@
+// The CPU's kernels, given to a recording device's streams.
+#pragma once
+#include <memory>
+
+#include "dtensor/ops/kernels/kernels.h"
+#include "tests/runtime/device/recording_device.h"
+
+namespace dtensor {
+
+std::unique_ptr<const Kernels> recording_kernels(RecordingDevice&);
+
+}  // namespace dtensor
