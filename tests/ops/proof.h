@@ -28,6 +28,8 @@ struct Options {
   int reported = 5;    // failures described; the others are counted
   bool second = true;  // second derivatives too
   BackendFactory backend;  // of the ranks of a mesh; empty: threads
+  // What the ranks of a mesh compute on; null: the CPU.
+  Device* device = nullptr;
 };
 
 struct Report {

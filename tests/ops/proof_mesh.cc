@@ -188,16 +188,18 @@ class OnMesh {
   }
 
   void run() {
+    RunOptions ranks;
+    ranks.world = mesh_.num_ranks();
+    ranks.backend = options_.backend;
+    if (options_.device)
+      ranks.device = [&](int64_t) -> Device& { return *options_.device; };
     results_.assign(jobs_.size(), std::vector<Published>(
                                       static_cast<size_t>(mesh_.num_ranks())));
     for (size_t next = 0; next < jobs_.size();) {
       size_t from = next;
       next = jobs_.size();
       try {
-        RunOptions on_ranks;
-        on_ranks.world = mesh_.num_ranks();
-        on_ranks.backend = options_.backend;
-        dtensor::run(on_ranks, [&](Runtime& rt) {
+        dtensor::run(ranks, [&](Runtime& rt) {
           for (size_t j = from; j < jobs_.size(); ++j)
             one(jobs_[j], results_[j][static_cast<size_t>(rt.rank())]);
         });

@@ -200,9 +200,7 @@ Tensor to_tensor(const Array& a) {
 }
 
 Array to_array(const Tensor& t) {
-  Array a{t.shape(), t.dtype(), {}};
-  for (int64_t i = 0; i < t.numel(); ++i) a.v.push_back(t.at(i));
-  return a;
+  return {t.shape(), t.dtype(), t.to_doubles()};
 }
 
 double distance(const Spec* spec, const std::vector<Array>& parts,

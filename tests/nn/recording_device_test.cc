@@ -1,0 +1,123 @@
+// Training on a device whose memory the host may not touch and whose work runs
+// late gives, bit for bit, what the CPU gives.
+#include "tests/runtime/device/recording_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/clip.h"
+#include "dtensor/nn/generate.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/runtime.h"
+
+namespace dtensor::nn {
+namespace {
+
+using Values = std::vector<double>;
+
+// Runs fn on every rank, on the CPU or on a device of this kind that all share,
+// and returns what rank 0 returned.
+Values on(bool recording, const std::string& mesh,
+          const std::function<Values(const Mesh&)>& fn) {
+  Values result;
+  RunOptions options;
+  options.world = Mesh::parse(mesh).num_ranks();
+  const auto device = RecordingDevice::make();
+  if (recording) options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [&](Runtime& rt) {
+    Values mine = fn(Mesh::parse(mesh));
+    if (rt.rank() == 0) result = std::move(mine);
+  });
+  EXPECT_EQ(device->works() > 0, recording);
+  return result;
+}
+
+void add(Values& all, const DistTensor& x) {
+  for (double v : x.full().to_doubles()) all.push_back(v);
+}
+
+Values train(const Mesh& mesh, const std::string& name, DType dtype) {
+  ModelConfig c{.name = name,
+                .layers = 1,
+                .hidden = 24,
+                .heads = 6,
+                .seq = 5,
+                .vocab = 17,
+                .dtype = dtype};
+  if (name == "llama") c.kv_heads = 2;
+  const auto model = make_model(c, mesh, 1);
+  AdamW adam(model->parameters());
+  SGD sgd(model->parameters(), {.momentum = 0.9});
+  Values all;
+  for (uint64_t step = 0; step < 2; ++step) {
+    const auto draw = [&](uint64_t stream) {
+      return randint(0, 17, {4, 5}, mesh, batch_placements(mesh), DType::kI64,
+                     {5, 2 * step + stream});
+    };
+    const DistTensor loss = model->loss(draw(0), draw(1));
+    const auto grads = grad(loss, model->parameters());
+    const double norm = global_norm(grads);
+    all.push_back(loss.item());
+    all.push_back(norm);
+    UpdateOptions options;
+    options.lr = 1e-2;
+    options.grad_scale = clip_scale(norm, 0.1);
+    if (step == 0)
+      adam.step(grads, options);
+    else
+      sgd.step(grads, options);
+  }
+  for (const DistTensor& p : model->parameters()) add(all, p);
+  GenerateOptions generated;
+  generated.prompt = {3, 1};
+  generated.tokens = 3;
+  generated.temperature = 0.8;
+  for (int64_t t : generate(*model, generated))
+    all.push_back(static_cast<double>(t));
+  return all;
+}
+
+TEST(RecordingDevice, TrainsAsTheCpuDoes) {
+  for (const char* name : {"gpt", "llama"})
+    for (const char* mesh : {"dp=1", "dp=2,tp=2"})
+      for (DType dtype : {DType::kF32, DType::kBF16}) {
+        const auto fn = [&](const Mesh& m) { return train(m, name, dtype); };
+        const Values want = on(false, mesh, fn), got = on(true, mesh, fn);
+        EXPECT_GT(want.size(), 1000u);
+        EXPECT_EQ(got, want) << name << " on " << mesh;
+      }
+}
+
+// Between layouts, with the work of two threads of each rank on streams of
+// their own.
+TEST(RecordingDevice, MovesAsTheCpuDoes) {
+  const char* layouts[] = {"S0,R",      "R,S1", "S1,S0",   "P,R",
+                           "P(max),S0", "R,R",  "P,P(avg)"};
+  const auto fn = [&](const Mesh& mesh) {
+    Values all;
+    for (const char* from : layouts)
+      for (const char* to : layouts)
+        for (bool async : {false, true}) {
+          const DistTensor x =
+              randn({5, 7}, mesh, Placements("R,R"), DType::kF64, {1, 2})
+                  .redistribute(from);
+          DistTensor moved =
+              async ? x.redistribute_async(to) : x.redistribute(to);
+          add(all, moved + moved);
+        }
+    return all;
+  };
+  EXPECT_EQ(on(true, "a=2,b=2", fn), on(false, "a=2,b=2", fn));
+}
+
+}  // namespace
+}  // namespace dtensor::nn
