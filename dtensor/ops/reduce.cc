@@ -133,19 +133,24 @@ class Cumsum : public Op {
       const Tensor total = c.scratch({1, x.rows}, sum);
       c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
                     nullptr, nullptr, total.data());
+      // [parts, rows]; a part may have no rows.
+      const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
+        const int64_t rows = c.rows_at('n', at);
+        const auto range = [](int64_t from, int64_t to) {
+          return from < to ? IntervalList{{from, to}} : IntervalList{};
+        };
+        return Region{range(lo, hi), range(0, rows)};
+      };
       const Tensor others = c.fetch(
           total, axes,
           [&](const Coord& at) {
             const int64_t i = c.place_of('n', at);
-            return Region{{{i, i + 1}}, {{0, c.rows_at('n', at)}}};
+            return sums_of(at, i, i + 1);
           },
           [&](const Coord& at) {
             const int64_t i = c.place_of('n', at);
-            const int64_t parts = c.mesh().size_of(axes);
-            const Interval before =
-                reverse ? Interval{i + 1, parts} : Interval{0, i};
-            return Region{before.size() ? IntervalList{before} : IntervalList{},
-                          {{0, c.rows_at('n', at)}}};
+            return reverse ? sums_of(at, i + 1, c.mesh().size_of(axes))
+                           : sums_of(at, 0, i);
           });
       carry = c.scratch({x.rows}, sum);
       c.k.reduce(c.stream, kernels::ReduceKind::kSum, sum, others.shape(),

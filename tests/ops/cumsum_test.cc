@@ -69,6 +69,16 @@ TEST(Cumsum, GathersNothing) {
   });
 }
 
+// Of [1, 4] over 2 x 2 two ranks have no row to add up.
+TEST(Cumsum, NoRows) {
+  const Mesh mesh = Mesh::parse("a=2,b=2");
+  run(4, [&](Runtime&) {
+    const Tensor all = Tensor::from(Shape{1, 4}, kX);
+    const DistTensor x = DistTensor::from_global(all, mesh, "S0,S1");
+    EXPECT_EQ(whole(cumsum(x, 1)), (std::vector<double>{3, 2, 6, 7}));
+  });
+}
+
 TEST(Cumsum, EmptyPartsAndIntegers) {
   const Mesh mesh = Mesh::parse("a=4");
   run(4, [&](Runtime&) {
