@@ -1,163 +1,17 @@
 #include "dtensor/placement/step_schedule.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <string_view>
 #include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/placement/sources.h"
 
 namespace dtensor {
 namespace {
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
-
-// One dimension of the source as a receiver sees it. A holder is a combination
-// of the coordinates, on the group's axes, that cut the dimension.
-struct SourceDim {
-  std::vector<IntervalList> lists;  // by holder: what it has
-  std::vector<int64_t> offsets;  // by holder: what it adds to a rank's number
-  int64_t own = 0;               // the offset of the receiver itself
-  // What the receiver wants, by who has it.
-  struct Part {
-    IntervalList ranges;
-    std::vector<int> holders;  // ascending
-  };
-  std::vector<Part> parts;
-  bool disjoint = true;  // each holder has one part
-};
-
-// Mostly each holder has its own part of what is wanted. But a segment of a
-// concat may be whole where another one is split: then several have a range.
-void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
-               int64_t wanted) {
-  int64_t sum = 0;
-  for (const IntervalList& list : shared) sum += length(list);
-  if (sum == wanted) {
-    dim.parts.reserve(shared.size());
-    for (size_t h = 0; h < shared.size(); ++h)
-      dim.parts.push_back({std::move(shared[h]), {static_cast<int>(h)}});
-    return;
-  }
-  dim.disjoint = false;
-  struct End {
-    int64_t at;
-    int holder;
-    bool opens;
-  };
-  std::vector<End> ends;
-  for (size_t h = 0; h < shared.size(); ++h)
-    for (const Interval& r : shared[h]) {
-      ends.push_back({r.lo, static_cast<int>(h), true});
-      ends.push_back({r.hi, static_cast<int>(h), false});
-    }
-  std::sort(ends.begin(), ends.end(),
-            [](const End& a, const End& b) { return a.at < b.at; });
-  std::map<std::vector<int>, IntervalList> by_holders;
-  std::vector<int> here;  // ascending
-  int64_t lo = 0;
-  for (const End& end : ends) {
-    if (!here.empty() && lo < end.at) {
-      IntervalList& list = by_holders[here];
-      if (!list.empty() && list.back().hi == lo)
-        list.back().hi = end.at;
-      else
-        list.push_back({lo, end.at});
-    }
-    lo = end.at;
-    const auto it = std::lower_bound(here.begin(), here.end(), end.holder);
-    if (end.opens)
-      here.insert(it, end.holder);
-    else
-      here.erase(it);
-  }
-  for (auto& [holders, list] : by_holders)
-    dim.parts.push_back({std::move(list), holders});
-}
-
-// Who is asked: the ranks of a mesh that differ from `at` in `group` alone. A
-// rank's number is row-major in the group's axes.
-struct Sources {
-  const Spec& spec;
-  const Mesh& mesh;
-  AxisMask group;
-  Coord at;
-  std::array<int64_t, kMaxAxes> stride{};  // of a coordinate in the number
-
-  Sources(const Spec& s, AxisMask axes, const Coord& c)
-      : spec(s), mesh(s.mesh()), group(axes), at(c) {
-    int64_t next = 1;
-    for (int a = mesh.num_axes() - 1; a >= 0; --a) {
-      if (!(group & bit(a))) continue;
-      stride[static_cast<size_t>(a)] = next;
-      next *= mesh.axis_size(a);
-    }
-  }
-  int64_t number(AxisMask axes, const Coord& c) const {
-    int64_t n = 0;
-    for (int a = 0; a < mesh.num_axes(); ++a)
-      if (axes & group & bit(a)) n += c[a] * stride[static_cast<size_t>(a)];
-    return n;
-  }
-  int32_t coordinate(int64_t number, int a) const {
-    return static_cast<int32_t>(number / stride[static_cast<size_t>(a)] %
-                                mesh.axis_size(a));
-  }
-
-  // Calls fn(list, offset) for every combination of the group's coordinates
-  // that cut dimension d: what the ranks there have of it, in local order, and
-  // what that adds to their number. `panel` is what counts, null: everything.
-  template <class Fn>
-  void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
-    const Dim& tree = spec.dim(d);
-    const AxisMask axes = tree.axes() & group;
-    IntervalList list;
-    for_each_coord(mesh, axes, [&](const Coord& moving) {
-      Coord c = at;
-      for (int a = 0; a < mesh.num_axes(); ++a)
-        if (axes & bit(a)) c[a] = moving[a];
-      list.clear();
-      tree.intervals(mesh, c, list);
-      if (panel) list = intersect(list, *panel);
-      fn(list, number(axes, c));
-    });
-  }
-
-  // What is asked of whom, when `each` calls its argument for all who may have
-  // some of it. `wants` ascends.
-  template <class Each>
-  SourceDim dim(int d, const IntervalList& wants, Each&& each) const {
-    const AxisMask axes = spec.dim(d).axes() & group;
-    SourceDim result;
-    result.own = number(axes, at);
-    std::vector<IntervalList> shared;
-    const size_t most =
-        static_cast<size_t>(std::min(mesh.size_of(axes), length(wants)));
-    shared.reserve(most);
-    result.lists.reserve(most);
-    result.offsets.reserve(most);
-    each([&](const IntervalList& list, int64_t offset) {
-      IntervalList both = intersect(
-          wants, ascends(list) ? list : HeldRegion({list}).ascending()[0]);
-      if (both.empty()) return;
-      result.lists.push_back(list);
-      result.offsets.push_back(offset);
-      shared.push_back(std::move(both));
-    });
-    cut_parts(result, std::move(shared), length(wants));
-    int64_t found = 0;
-    for (const SourceDim::Part& part : result.parts)
-      found += length(part.ranges);
-    DT_CHECK(
-        found == length(wants), "exchange",
-        "of dimension {} of {} a rank needs {} indices, of which the ranks "
-        "that differ from it in {} have {}",
-        d, spec.to_string(), length(wants), mesh.axes_to_string(group), found);
-    return result;
-  }
-};
 
 // A number in mixed radix whose digits are the coordinates on some axes.
 struct Digits {
@@ -182,12 +36,6 @@ struct Digits {
 };
 
 bool crosses(const Step& step) { return step.from->mesh() != step.to->mesh(); }
-
-// What some ranks of a step have of one dimension.
-struct Holder {
-  IntervalList list;
-  int64_t offset;
-};
 
 // Makes one rank's schedule of a step.
 class StepSchedule {

@@ -1,0 +1,125 @@
+// Who has what of the source of a step, dimension by dimension, as a receiver
+// sees it.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/mesh.h"
+#include "dtensor/placement/region.h"
+#include "dtensor/placement/spec.h"
+
+namespace dtensor {
+
+// One dimension of the source as a receiver sees it. A holder is a combination
+// of the coordinates, on the group's axes, that cut the dimension.
+struct SourceDim {
+  std::vector<IntervalList> lists;  // by holder: what it has
+  std::vector<int64_t> offsets;  // by holder: what it adds to a rank's number
+  int64_t own = 0;               // the offset of the receiver itself
+  // What the receiver wants, by who has it.
+  struct Part {
+    IntervalList ranges;
+    std::vector<int> holders;  // ascending
+  };
+  std::vector<Part> parts;
+  bool disjoint = true;  // each holder has one part
+};
+
+// Fills in the parts: of what is wanted, `shared` is what each holder has.
+void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
+               int64_t wanted);
+
+// What some ranks of a step have of one dimension.
+struct Holder {
+  IntervalList list;
+  int64_t offset;
+};
+
+// Who is asked: the ranks of a mesh that differ from `at` in `group` alone. A
+// rank's number is row-major in the group's axes.
+struct Sources {
+  const Spec& spec;
+  const Mesh& mesh;
+  AxisMask group;
+  Coord at;
+  std::array<int64_t, kMaxAxes> stride{};  // of a coordinate in the number
+
+  Sources(const Spec& s, AxisMask axes, const Coord& c)
+      : spec(s), mesh(s.mesh()), group(axes), at(c) {
+    int64_t next = 1;
+    for (int a = mesh.num_axes() - 1; a >= 0; --a) {
+      if (!(group & (AxisMask{1} << a))) continue;
+      stride[static_cast<size_t>(a)] = next;
+      next *= mesh.axis_size(a);
+    }
+  }
+  int64_t number(AxisMask axes, const Coord& c) const {
+    int64_t n = 0;
+    for (int a = 0; a < mesh.num_axes(); ++a)
+      if (axes & group & (AxisMask{1} << a))
+        n += c[a] * stride[static_cast<size_t>(a)];
+    return n;
+  }
+  int32_t coordinate(int64_t number, int a) const {
+    return static_cast<int32_t>(number / stride[static_cast<size_t>(a)] %
+                                mesh.axis_size(a));
+  }
+
+  // Calls fn(list, offset) for every combination of the group's coordinates
+  // that cut dimension d: what the ranks there have of it, in local order, and
+  // what that adds to their number. `panel` is what counts, null: everything.
+  template <class Fn>
+  void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
+    const Dim& tree = spec.dim(d);
+    const AxisMask axes = tree.axes() & group;
+    IntervalList list;
+    for_each_coord(mesh, axes, [&](const Coord& moving) {
+      Coord c = at;
+      for (int a = 0; a < mesh.num_axes(); ++a)
+        if (axes & (AxisMask{1} << a)) c[a] = moving[a];
+      list.clear();
+      tree.intervals(mesh, c, list);
+      if (panel) list = intersect(list, *panel);
+      fn(list, number(axes, c));
+    });
+  }
+
+  // What is asked of whom, when `each` calls its argument for all who may have
+  // some of it. `wants` ascends.
+  template <class Each>
+  SourceDim dim(int d, const IntervalList& wants, Each&& each) const {
+    const AxisMask axes = spec.dim(d).axes() & group;
+    SourceDim result;
+    result.own = number(axes, at);
+    std::vector<IntervalList> shared;
+    const size_t most =
+        static_cast<size_t>(std::min(mesh.size_of(axes), length(wants)));
+    shared.reserve(most);
+    result.lists.reserve(most);
+    result.offsets.reserve(most);
+    each([&](const IntervalList& list, int64_t offset) {
+      IntervalList both = intersect(
+          wants, ascends(list) ? list : HeldRegion({list}).ascending()[0]);
+      if (both.empty()) return;
+      result.lists.push_back(list);
+      result.offsets.push_back(offset);
+      shared.push_back(std::move(both));
+    });
+    cut_parts(result, std::move(shared), length(wants));
+    int64_t found = 0;
+    for (const SourceDim::Part& part : result.parts)
+      found += length(part.ranges);
+    DT_CHECK(
+        found == length(wants), "exchange",
+        "of dimension {} of {} a rank needs {} indices, of which the ranks "
+        "that differ from it in {} have {}",
+        d, spec.to_string(), length(wants), mesh.axes_to_string(group), found);
+    return result;
+  }
+};
+
+}  // namespace dtensor
