@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 struct Target {
   std::string name;
   Shape shape;  // of the whole tensor in the file
-  SafetensorsWriter::Window window;
+  SafetensorsWindow window;
 };
 
 // GPT-2's linear layers are Conv1D modules, with weights [in, out]; queries,

@@ -2,6 +2,7 @@
 // bytes with the length of a JSON header, the header, the tensors end to end.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,6 +17,16 @@ struct TensorInfo {
   std::string name;
   DType dtype;
   Shape shape;
+};
+
+// Which part of the file's tensor a value is: the file's dimension i is the
+// value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
+// order {1, 0} writes or reads a transpose; q, k and v at offsets 0, h and 2h
+// of the last dimension are parts of a concatenation.
+struct SafetensorsWindow {
+  Shape order, offset;
+  // Of the value, when it is read. Empty: as far as the file's tensor goes.
+  Shape shape = {};
 };
 
 // Writes one file from all ranks of a mesh. A rank writes the index ranges that
@@ -36,20 +47,15 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Which part of the file's tensor a value is: the file's dimension i is the
-  // value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
-  // order {1, 0} writes a transpose; q, k and v at offsets 0, h and 2h of the
-  // last dimension write a concatenation.
-  struct Window {
-    Shape order, offset;
-  };
   // Throws Error when the name is not declared, the dtype is another, the
   // window leaves the tensor, or the value is partial.
-  void write(std::string_view name, const DistTensor&, const Window& = {});
+  void write(std::string_view name, const DistTensor&,
+             const SafetensorsWindow& = {});
 
-  // Brings the file to the disk and gives it its name. Throws Error when some
-  // declared tensor was not written in full.
-  void finish();
+  // Brings the file to the disk and gives it its name; `commit` is called by
+  // mesh rank 0 between the two. Throws Error when some declared tensor was not
+  // written in full.
+  void finish(const std::function<void()>& commit = {});
 
  private:
   struct Entry {
@@ -57,7 +63,6 @@ class SafetensorsWriter {
     int64_t offset;   // in the file, bytes
     int64_t written;  // elements, of all ranks
   };
-  void write_box(const Entry&, const Tensor& box, int dim, int64_t at);
   void put(const void*, int64_t bytes, int64_t at);
   void barrier();
   [[noreturn]] void system_error(std::string_view what) const;
@@ -80,7 +85,7 @@ class SafetensorsReader {
   SafetensorsReader(const SafetensorsReader&) = delete;
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
-  // In the order of their data.
+  // In the order of their data. F16 is read as f32, which holds its values.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;
@@ -88,14 +93,27 @@ class SafetensorsReader {
   bool contains(std::string_view name) const;
   // The whole tensor, into this rank's memory.
   Tensor read(std::string_view name) const;
+  // The tensor, or a window of it, on a mesh: a rank reads the index ranges
+  // that it holds, box by box, and no others, and needs memory for its part and
+  // a buffer of 1 MiB. Sends nothing; a rank that is not in the mesh reads
+  // nothing, and in a dry run nobody does. Throws Error when the name is not
+  // there, the window leaves the tensor, or the layout is partial.
+  DistTensor read(std::string_view name, const Mesh&, const Placements&,
+                  const SafetensorsWindow& = {}) const;
 
  private:
+  struct Entry {
+    int64_t begin;  // in the data, bytes
+    bool half;      // stored as F16
+  };
+  size_t find(std::string_view name) const;
+  void read_box(size_t tensor, const Tensor& box, int dim, int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);
   std::string path_;
   int file_ = -1;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
-  std::vector<int64_t> begins_;
+  std::vector<Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
 
