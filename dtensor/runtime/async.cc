@@ -45,7 +45,7 @@ class AsyncMove final : public Pending, public StorageReader {
       ctx.device->wait(ctx.stream, ready_);
       Tensor part = converted(part_, move_.from->dtype());
       execute(ctx, *execution(ctx, {&move_, 1}), {&part, 1});
-      result = std::move(part);
+      if (ctx.coordinate_or_null(move_.to->mesh())) result = std::move(part);
       // What is read may be let go, and what was made belongs to the rank.
       ctx.device->synchronize(ctx.stream);
       if (result.defined()) result.storage()->move_to(stream_);

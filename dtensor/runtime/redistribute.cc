@@ -11,6 +11,17 @@
 namespace dtensor {
 namespace {
 
+// execute(); a rank that is not in a move's destination has no part after it.
+void carry_out(RankContext& ctx, const Execution& e,
+               std::span<const Move> moves, std::span<Tensor> parts,
+               bool consume = false) {
+  execute(ctx, e, parts, consume);
+  for (size_t i = 0; i < moves.size(); ++i)
+    if (moves[i].from->mesh() != moves[i].to->mesh() &&
+        !ctx.coordinate_or_null(moves[i].to->mesh()))
+      parts[i] = Tensor();
+}
+
 struct How {
   bool lazy = true, async = false;
   std::optional<DType> backward_dtype = {};
@@ -135,29 +146,28 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  auto made = std::make_shared<DistTensor::Impl>();
-  made->spec = to;
-  made->run = ctx.run_id;
   // What x will be is not known yet, nor then what was made of it.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
-  bool found = false, sent = false;
-  if (!waits) {
+  bool found = from == to, sent = false;
+  Tensor part = found ? impl.part() : Tensor();
+  if (!found && !waits) {
     for (const auto& c : copies(impl, version, to)) {
       if (c.spec != to) continue;
       if (!how.own && c.tensor.requires_grad() == wants_grad &&
           (!wants_grad ||
            (c.lazy == how.lazy && c.backward_dtype == how.backward_dtype)))
         return c.tensor;
-      const DistTensor::Impl& copy = *c.tensor.impl();
-      made->local = how.own ? own_part(copy.local, copy.local) : copy.local;
+      part = c.tensor.impl()->local;
       found = true;
-      break;
     }
   }
-  if (!found && from == to) {
-    made->local = how.own ? own_part(impl.part(), impl.part()) : impl.part();
-  } else if (!found) {
+  auto made = std::make_shared<DistTensor::Impl>();
+  made->spec = to;
+  made->run = ctx.run_id;
+  if (found) {
+    made->local = how.own ? own_part(part, part) : part;
+  } else {
     if (from->mesh() != to->mesh()) {
       check_fits(ctx, from->mesh());
       check_fits(ctx, to->mesh());
@@ -179,8 +189,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     } else {
       Scoped<std::string_view> op(ctx.op,
                                   ctx.op.empty() ? "redistribute" : ctx.op);
-      Tensor part = converted(impl.part(), to->dtype());
-      execute(ctx, *e, {&part, 1});
+      part = converted(impl.part(), to->dtype());
+      carry_out(ctx, *e, {&m, 1}, {&part, 1});
       made->local = how.own ? own_part(part, impl.part()) : std::move(part);
     }
   }
@@ -235,7 +245,7 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
     spend_budget(ctx, e->plan().bytes, text_of(from, to));
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   Tensor part = local;
-  execute(ctx, *e, {&part, 1});
+  carry_out(ctx, *e, {&m, 1}, {&part, 1});
   return part;
 }
 
@@ -305,7 +315,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
       if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
       b.parts.push_back(std::move(part));
     }
-    execute(ctx, *b.execution, b.parts, true);
+    carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {
       const size_t i = b.places[k];
       auto made = std::make_shared<DistTensor::Impl>();

@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
@@ -30,6 +31,20 @@ TEST(DistTensorEdges, APartOutsideOfTheMeshIsNone) {
     EXPECT_EQ(x.spec()->to_string(), "f32[2](S0)");
     const DistTensor all = x.redistribute(Mesh::parse("b=3"), "R");
     EXPECT_EQ(all.to_string(), "f32[2](R) [3, 3]");
+  });
+}
+
+// Where a rank had nothing to serve, its part stayed when it left the mesh.
+TEST(DistTensorEdges, WhoLeavesTheMeshKeepsNoPart) {
+  const Mesh from = Mesh::parse("a=3"), to = Mesh::parse("a=2 of ranks 2,0");
+  run(3, [&](Runtime& rt) {
+    const DistTensor x = full({4}, 2, from), y = full({6}, 2, from, "S0");
+    const Spec* specs[] = {Spec::replicated(to, {4}, DType::kF32),
+                           Spec::replicated(to, {6}, DType::kF32)};
+    for (const DistTensor& z :
+         {x.redistribute(to, "R"), x.redistribute_async(to, "R"),
+          x.redistribute(to, "S0"), relayout({x, y}, specs)[0]})
+      EXPECT_EQ(z.impl()->part().defined(), rt.rank() != 1);
   });
 }
 
