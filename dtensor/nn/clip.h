@@ -6,16 +6,22 @@
 
 namespace dtensor::nn {
 
-// The 2-norm of all gradients together, the same number on every rank. Each
-// element counts once, however often it is held. Collective: one scalar (f64)
-// all-reduce for each set of mesh axes that splits some gradient; tagged
-// "grad_norm", phase "clip". 0 in a dry run. Throws Error for a partial
-// gradient, whose parts do not say its norm.
+// The 2-norm of all gradients together, the same number on every rank of their
+// meshes (and 0 on a rank of none). Each element counts once, however often it
+// is held. Collective over these ranks: one scalar (f64) all-reduce for each
+// mesh and set of its axes that splits some gradient, and, where there are
+// several meshes, a scalar from each of them to all ranks; tagged "grad_norm",
+// phase "clip". 0 in a dry run. Throws Error for a partial gradient, whose
+// parts do not say its norm.
 double global_norm(const std::vector<DistTensor>& grads);
 
 // What to multiply the gradients by so that their norm is at most max_norm:
-// min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_.
-// max_norm 0 does not clip. REQUIRES: max_norm >= 0.
-double clip_scale(double norm, double max_norm);
+// min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_: NaN
+// when the norm is, which then is every gradient on every rank. max_norm 0 does
+// not clip. With error_if_nonfinite throws Error for a norm that is NaN or
+// infinite: on every rank, since all have the same one. REQUIRES: max_norm >=
+// 0.
+double clip_scale(double norm, double max_norm,
+                  bool error_if_nonfinite = false);
 
 }  // namespace dtensor::nn
