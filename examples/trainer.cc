@@ -14,7 +14,8 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
       mesh_(mesh),
       model_(nn::make_model(config.model, mesh, config.plan(mesh),
                             static_cast<uint64_t>(config.seed))),
-      optimizer_(model_->parameters(), {.weight_decay = config.weight_decay}),
+      optimizer_(nn::decay_matrices(model_->named_parameters()),
+                 {.weight_decay = config.weight_decay}),
       schedule_{config.lr, config.steps, config.warmup} {}
 
 // Every rank has the batch and keeps its rows.
@@ -27,7 +28,7 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
                                    static_cast<uint64_t>(config_.seed), i);
   const DistTensor loss =
       model_->loss(spread(batch.inputs), spread(batch.targets));
-  const std::vector<DistTensor> grads = grad(loss, model_->parameters());
+  const std::vector<DistTensor> grads = grad(loss, optimizer_.parameters());
   StepResult result;
   result.grad_norm = nn::global_norm(grads);
   optimizer_.step(

@@ -26,6 +26,7 @@
 
 #include "dtensor/nn/init.h"
 #include "dtensor/nn/parallel.h"
+#include "dtensor/nn/parameter.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor::nn {
@@ -41,9 +42,21 @@ struct Scope {
   Scope operator/(std::string_view child) const;
 };
 
-struct NamedParameter {
-  std::string name;  // dotted: "transformer.h.0.mlp.c_fc.weight"
-  DistTensor tensor;
+class Module;
+
+// Where a module has one of those inside it: "model.layers.0.mlp" of a model,
+// say. Another of the same kind may take its place (Module::replace).
+template <class M>
+class Child {
+ public:
+  Child() = default;  // of nothing yet
+  const M* operator->() const { return static_cast<const M*>(slot_->get()); }
+  const M& operator*() const { return *operator->(); }
+
+ private:
+  friend class Module;
+  explicit Child(const std::unique_ptr<Module>* slot) : slot_(slot) {}
+  const std::unique_ptr<Module>* slot_ = nullptr;
 };
 
 class Module {

@@ -17,5 +17,6 @@
 #include "dtensor/nn/norm.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/parallel.h"
+#include "dtensor/nn/parameter.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/schedule.h"

@@ -1,8 +1,14 @@
 #include "dtensor/nn/optimizer.h"
 
+#include <map>
+#include <set>
+#include <utility>
+
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/rank_context.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor::nn {
 namespace {
@@ -13,23 +19,50 @@ void check_options(const char* what, double value, double below) {
            "{} is {}; it must be at least 0 and below {}", what, value, below);
 }
 
+DistTensor zeros_like(const DistTensor& p, DType t) {
+  const Spec* spec = p.spec()->with(t);
+  const Tensor& part = p.impl()->part();
+  return DistTensor::wrap(
+      part.defined() ? Tensor::full(part.shape(), t, 0) : Tensor(), spec);
+}
+
+// The value in f32, on memory of its own.
+DistTensor master_of(const DistTensor& p) {
+  return DistTensor::wrap(converted(p.impl()->part(), DType::kF32),
+                          p.spec()->with(DType::kF32));
+}
+
+std::string listed(const std::set<std::string>& names) {
+  std::string all;
+  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+  return all;
+}
+
 }  // namespace
 
-Optimizer::Optimizer(std::vector<DistTensor> parameters)
-    : parameters_(std::move(parameters)), masters_(parameters_.size()) {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& p = parameters_[i].local();
-    DT_CHECK(is_float(p.dtype()), "optimizer",
-             "parameter {} is {}, not a float", i, name(p.dtype()));
-    // The kernels walk a part from end to end.
-    DT_CHECK(p.contiguous(), "optimizer",
-             "the local part of parameter {} is not contiguous; make it with "
-             "as_parameter() on a tensor of its own",
-             i);
-    if (p.dtype() != DType::kBF16) continue;
-    masters_[i] = Tensor::empty(p.shape(), DType::kF32);
-    p.device().cast(p.stream(), p.shape(), DType::kF32, masters_[i].data(),
-                    masters_[i].strides(), p.dtype(), p.data(), p.strides());
+Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
+                     std::vector<std::string> state)
+    : state_names_(std::move(state)) {
+  std::set<std::string> names;
+  for (const ParameterGroup& group : groups.groups()) {
+    check_options("lr_scale", group.lr_scale, 1e300);
+    const double decay = group.weight_decay.value_or(weight_decay);
+    check_options("weight decay", decay, 1e300);
+    for (const auto& [name, p] : group.parameters) {
+      DT_CHECK(is_float(p.dtype()), "optimizer", "parameter {} is {}, no float",
+               name, p.spec()->to_string());
+      DT_CHECK(names.insert(name).second, "optimizer",
+               "two parameters are called {}; list each once, with a name of "
+               "its own",
+               name);
+      Slot slot{name, group.lr_scale, decay, {}, {}};
+      for (size_t i = 0; i < state_names_.size(); ++i)
+        slot.state.push_back(zeros_like(p, kernels::stat_of(p.dtype())));
+      if (p.dtype() == DType::kBF16) slot.master = master_of(p);
+      slot.version = p.impl()->version();
+      slots_.push_back(std::move(slot));
+      parameters_.push_back(p);
+    }
   }
 }
 
@@ -41,79 +74,150 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     const Spec* p = parameters_[i].spec();
     const Spec* g = grads[i].spec();
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
-             "gradient {} is {} and its parameter {}; write "
+             "the gradient of {} is {} and the parameter {}; write "
              "gradient.redistribute(parameter.layout())",
-             i, g->to_string(), p->to_string());
+             slots_[i].name, g->to_string(), p->to_string());
   }
   ++steps_;
   for (size_t i = 0; i < grads.size(); ++i) {
-    const Tensor& p = parameters_[i].local();
-    if (p.numel() == 0) continue;
+    Slot& slot = slots_[i];
+    ++slot.step;
+    const Tensor p = parameters_[i].impl()->part();
+    if (!p.defined() || p.numel() == 0) continue;
+    // Somebody wrote to it since: what is in the master is of the past.
+    if (slot.master.defined() && slot.version != p.storage()->version())
+      slot.master = master_of(parameters_[i]);
+    const Tensor flat = p.to_contiguous();
     // Autograd notices when a graph from before the update is used after it.
     p.storage()->bump_version();
-    update(i, p, grads[i].local().to_contiguous(), options);
+    update(
+        {.param = flat,
+         .grad = grads[i].local().to_contiguous(),
+         .state = slot.state,
+         .master = slot.master.defined() ? slot.master.local().data() : nullptr,
+         .lr = options.lr * slot.lr_scale,
+         .weight_decay = slot.weight_decay,
+         .grad_scale = options.grad_scale,
+         .step = slot.step});
+    if (!p.contiguous()) Tensor(p).copy_from(flat);
+    slot.version = p.storage()->version();
   }
 }
 
-Tensor Optimizer::state_like(size_t i) const {
-  const Tensor& p = parameters_[i].local();
-  return Tensor::full(p.shape(), kernels::stat_of(p.dtype()), 0);
+std::vector<OptimizerState> Optimizer::state() const {
+  std::vector<OptimizerState> all;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    for (size_t k = 0; k < state_names_.size(); ++k)
+      all.push_back({slot.name + "." + state_names_[k], slot.state[k]});
+    if (slot.master.defined()) {
+      // What was written to the parameter since is not in it yet.
+      DistTensor master = slot.master;
+      if (slot.version != parameters_[i].impl()->version())
+        master = master_of(parameters_[i]);
+      all.push_back({slot.name + ".master", master});
+    }
+    const DistTensor step = DistTensor::from_local(
+        Tensor::from<int64_t>({}, &slot.step), parameters_[i].mesh(), {}, {});
+    all.push_back({slot.name + ".step", step});
+  }
+  return all;
 }
 
-void* Optimizer::master(size_t i) const {
-  return masters_[i].defined() ? masters_[i].data() : nullptr;
+void Optimizer::load_state(const std::vector<OptimizerState>& values) {
+  std::map<std::string, const DistTensor*> given;
+  for (const OptimizerState& s : values)
+    DT_CHECK(given.emplace(s.name, &s.value).second, "optimizer",
+             "the state {} is given twice", s.name);
+  const std::vector<OptimizerState> own = state();
+  std::set<std::string> missing, unknown;
+  for (const auto& [name, value] : given) unknown.insert(name);
+  for (const OptimizerState& s : own)
+    if (!unknown.erase(s.name)) missing.insert(s.name);
+  DT_CHECK(
+      missing.empty() && unknown.empty(), "optimizer",
+      "the state does not fit these parameters: {} {} missing, and {} {} "
+      "unknown",
+      missing.size(), missing.empty() ? "are" : "(" + listed(missing) + ")",
+      unknown.size(), unknown.empty() ? "are" : "(" + listed(unknown) + ")");
+  std::vector<DistTensor> from;
+  std::vector<const Spec*> to;
+  for (const OptimizerState& s : own) {
+    const DistTensor& v = *given[s.name];
+    DT_CHECK(v.shape() == s.value.shape() &&
+                 is_float(v.dtype()) == is_float(s.value.dtype()) &&
+                 v.dtype() != DType::kBool,
+             "optimizer", "the state {} is {} and is to be {}", s.name,
+             v.spec()->to_string(), s.value.spec()->to_string());
+    from.push_back(v);
+    to.push_back(s.value.spec()->with(v.dtype()));
+  }
+  const NoGrad no_grad;
+  const std::vector<DistTensor> here = relayout(std::move(from), to);
+  if (RankContext::current().dry_run) return;
+  size_t at = 0;
+  const auto take = [&](const DistTensor& target) {
+    const Tensor& part = here[at++].impl()->part();
+    if (part.defined())
+      target.impl()->local.copy_from(converted(part, target.dtype()));
+  };
+  steps_ = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    for (const DistTensor& s : slot.state) take(s);
+    if (slot.master.defined()) take(slot.master);
+    slot.version = parameters_[i].impl()->version();
+    const Tensor& step = here[at++].impl()->part();
+    if (step.defined()) slot.step = step.integer_at(0);
+    steps_ = std::max(steps_, slot.step);
+  }
 }
 
-SGD::SGD(std::vector<DistTensor> parameters, const SGDOptions& options)
-    : Optimizer(std::move(parameters)), options_(options) {
+SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
+    : Optimizer(parameters, options.weight_decay,
+                options.momentum == 0
+                    ? std::vector<std::string>{}
+                    : std::vector<std::string>{"momentum_buffer"}),
+      options_(options) {
   check_options("momentum", options.momentum, 1);
-  check_options("weight decay", options.weight_decay, 1e300);
-  if (options_.momentum == 0) return;
-  for (size_t i = 0; i < this->parameters().size(); ++i)
-    momentum_.push_back(state_like(i));
 }
 
-void SGD::update(size_t i, const Tensor& param, const Tensor& grad,
-                 const UpdateOptions& options) {
+void SGD::update(const Update& u) {
   kernels::Sgd call;
-  call.lr = options.lr;
+  call.lr = u.lr;
   call.momentum = options_.momentum;
-  call.weight_decay = decay(i, options_.weight_decay);
+  call.weight_decay = u.weight_decay;
   call.nesterov = options_.nesterov;
-  call.grad_scale = options.grad_scale;
+  call.grad_scale = u.grad_scale;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .sgd(context.stream, param.dtype(), grad.dtype(), param.numel(), call,
-           param.data(), grad.data(),
-           momentum_.empty() ? nullptr : momentum_[i].data(), master(i));
+      .sgd(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
+           call, u.param.data(), u.grad.data(),
+           u.state.empty() ? nullptr : u.state[0].local().data(), u.master);
 }
 
-AdamW::AdamW(std::vector<DistTensor> parameters, const AdamWOptions& options)
-    : Optimizer(std::move(parameters)), options_(options) {
+AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
+    : Optimizer(parameters, options.weight_decay, {"exp_avg", "exp_avg_sq"}),
+      options_(options) {
   check_options("beta1", options.beta1, 1);
   check_options("beta2", options.beta2, 1);
   check_options("eps", options.eps, 1e300);
-  check_options("weight decay", options.weight_decay, 1e300);
-  for (size_t i = 0; i < this->parameters().size(); ++i) {
-    m_.push_back(state_like(i));
-    v_.push_back(state_like(i));
-  }
 }
 
-void AdamW::update(size_t i, const Tensor& param, const Tensor& grad,
-                   const UpdateOptions& options) {
+void AdamW::update(const Update& u) {
   kernels::AdamW call;
-  call.lr = options.lr;
+  call.lr = u.lr;
   call.beta1 = options_.beta1;
   call.beta2 = options_.beta2;
   call.eps = options_.eps;
-  call.weight_decay = decay(i, options_.weight_decay);
-  call.step = steps();
-  call.grad_scale = options.grad_scale;
+  call.weight_decay = u.weight_decay;
+  call.step = u.step;
+  call.grad_scale = u.grad_scale;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .adamw(context.stream, param.dtype(), grad.dtype(), param.numel(), call,
-             param.data(), grad.data(), m_[i].data(), v_[i].data(), master(i));
+      .adamw(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
+             call, u.param.data(), u.grad.data(), u.state[0].local().data(),
+             u.state[1].local().data(), u.master);
 }
 
 }  // namespace dtensor::nn

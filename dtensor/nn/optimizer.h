@@ -1,8 +1,13 @@
 // SGD and AdamW, as in torch.optim. The update is local: a rank updates the
-// part of each parameter that it holds, with state in the same layout.
+// part of each parameter that it holds, with state in the same layout. Of a
+// parameter whose mesh a rank is not in, it holds none and updates none.
 #pragma once
+#include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "dtensor/nn/parameter.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor::nn {
@@ -13,37 +18,71 @@ struct UpdateOptions {
   double grad_scale = 1;  // every gradient is multiplied by it (clip.h)
 };
 
+// "NAME.exp_avg" for the parameter NAME, say.
+struct OptimizerState {
+  std::string name;
+  DistTensor value;
+};
+
+// The parameters may lie on several meshes. Constructors throw Error when one
+// is no float, or two have one name.
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<DistTensor> parameters);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
   // grads[i] is that of parameter i, in its layout (as grad() gives it), of its
-  // type or f32. Throws Error otherwise. Sends nothing.
+  // type or f32. Throws Error otherwise. Sends nothing. What was written to a
+  // parameter since the last update (a load) is where this one starts.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
+  // Group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
-  // Updates made so far.
+  // Updates made so far, those before a load_state() included.
   int64_t steps() const { return steps_; }
 
+  // All that the next update depends on besides the parameters: for each, in
+  // its layout, what torch calls "exp_avg" and "exp_avg_sq" (AdamW) or
+  // "momentum_buffer" (SGD), f64 for f64 and else f32; "master", the f32 copy
+  // of a bf16 parameter; "step", an i64 scalar. The tensors are the optimizer's
+  // own: the next update changes them.
+  std::vector<OptimizerState> state() const;
+  // Takes on values in any layout, of any mesh of the run and any float type.
+  // Throws Error, which lists the names, when one is missing, unknown, twice
+  // there or of another shape; nothing has changed then. Collective.
+  void load_state(const std::vector<OptimizerState>&);
+
  protected:
-  // The local update of parameter i; not called in a dry run, nor for a part
-  // without elements.
-  virtual void update(size_t i, const Tensor& param, const Tensor& grad,
-                      const UpdateOptions&) = 0;
-  // State like parameter i's local part, zeros, f64 for f64 and else f32.
-  Tensor state_like(size_t i) const;
-  // For bf16 parameters a copy in f32, which is what is updated; else null.
-  void* master(size_t i) const;
-  // Weight decay is for matrices (embeddings included), not for vectors.
-  double decay(size_t i, double weight_decay) const {
-    return parameters_[i].ndim() >= 2 ? weight_decay : 0;
-  }
+  // `weight_decay` where the group has none of its own; `state`: the names of
+  // further values like each parameter, zeros at first.
+  Optimizer(const ParameterGroups&, double weight_decay,
+            std::vector<std::string> state);
+
+  // What an update needs of one parameter. Parts are contiguous, and have
+  // elements.
+  struct Update {
+    Tensor param, grad;  // read `grad`, write `param`
+    std::span<const DistTensor>
+        state;     // in the order of the names; read, write
+    void* master;  // f32, to be updated with a bf16 parameter; else null
+    double lr, weight_decay, grad_scale;
+    int64_t step;  // of this parameter, from 1
+  };
+  // In a dry run, where the device does nothing, parts have no data.
+  virtual void update(const Update&) = 0;
 
  private:
+  struct Slot {
+    std::string name;
+    double lr_scale, weight_decay;
+    std::vector<DistTensor> state;
+    DistTensor master;     // of bf16
+    uint64_t version = 0;  // of the parameter when the master had its value
+    int64_t step = 0;
+  };
   std::vector<DistTensor> parameters_;
-  std::vector<Tensor> masters_;
+  std::vector<Slot> slots_;
+  std::vector<std::string> state_names_;
   int64_t steps_ = 0;
 };
 
@@ -55,15 +94,15 @@ struct SGDOptions {
 
 class SGD : public Optimizer {
  public:
-  explicit SGD(std::vector<DistTensor> parameters, const SGDOptions& = {});
+  explicit SGD(const ParameterGroups&, const SGDOptions& = {});
 
  private:
-  void update(size_t, const Tensor&, const Tensor&,
-              const UpdateOptions&) override;
+  void update(const Update&) override;
   SGDOptions options_;
-  std::vector<Tensor> momentum_;
 };
 
+// Decays every parameter unless its group says otherwise, as torch does; see
+// decay_matrices().
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -73,13 +112,11 @@ struct AdamWOptions {
 
 class AdamW : public Optimizer {
  public:
-  explicit AdamW(std::vector<DistTensor> parameters, const AdamWOptions& = {});
+  explicit AdamW(const ParameterGroups&, const AdamWOptions& = {});
 
  private:
-  void update(size_t, const Tensor&, const Tensor&,
-              const UpdateOptions&) override;
+  void update(const Update&) override;
   AdamWOptions options_;
-  std::vector<Tensor> m_, v_;
 };
 
 }  // namespace dtensor::nn
