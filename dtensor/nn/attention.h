@@ -17,11 +17,11 @@ class Attention : public Module {
  public:
   Attention(const Scope& at, const AttentionConfig&);
   // [b, s, hidden] -> the same.
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
   AttentionConfig config_;
-  const Linear &q_proj_, &k_proj_, &v_proj_, &o_proj_;
+  Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
 };
 
 }  // namespace dtensor::nn

@@ -11,26 +11,26 @@ namespace dtensor::nn {
 class GPTBlock : public Module {
  public:
   GPTBlock(const Scope& at, const ModelConfig&);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
-  const LayerNorm& ln_1_;
-  const Attention& attn_;
-  const LayerNorm& ln_2_;
-  const MLP& mlp_;
+  Child<LayerNorm> ln_1_;
+  Child<Attention> attn_;
+  Child<LayerNorm> ln_2_;
+  Child<MLP> mlp_;
 };
 
 // input_layernorm, self_attn, post_attention_layernorm, mlp.
 class LlamaBlock : public Module {
  public:
   LlamaBlock(const Scope& at, const ModelConfig&);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
-  const RMSNorm& input_layernorm_;
-  const Attention& self_attn_;
-  const RMSNorm& post_attention_layernorm_;
-  const SwiGLU& mlp_;
+  Child<RMSNorm> input_layernorm_;
+  Child<Attention> self_attn_;
+  Child<RMSNorm> post_attention_layernorm_;
+  Child<SwiGLU> mlp_;
 };
 
 }  // namespace dtensor::nn

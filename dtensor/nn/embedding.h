@@ -8,11 +8,11 @@ class Embedding : public Module {
  public:
   Embedding(const Scope& at, int64_t rows, int64_t hidden);
   // ids [...] -> [..., hidden].
-  DistTensor forward(const DistTensor& ids) const;
+  virtual DistTensor forward(const DistTensor& ids) const;
   // Rows 0 to n-1, [n, hidden]: position embeddings.
-  DistTensor first(int64_t n) const;
+  virtual DistTensor first(int64_t n) const;
   // x [b, s, hidden] times the table's transpose, [b, s, rows]: a tied head.
-  DistTensor attend(const DistTensor& x) const;
+  virtual DistTensor attend(const DistTensor& x) const;
 
  private:
   DistTensor weight_;

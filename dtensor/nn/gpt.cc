@@ -11,19 +11,19 @@ GPT::GPT(const Scope& at, const ModelConfig& c)
       wte_(add<Embedding>("transformer.wte", c.vocab, c.hidden)),
       wpe_(add<Embedding>("transformer.wpe", c.seq, c.hidden)) {
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks_.push_back(&add<GPTBlock>(fmt::format("transformer.h.{}", i), c));
-  ln_f_ = &add<LayerNorm>("transformer.ln_f", c.hidden);
+    blocks_.push_back(add<GPTBlock>(fmt::format("transformer.h.{}", i), c));
+  ln_f_ = add<LayerNorm>("transformer.ln_f", c.hidden);
 }
 
 DistTensor GPT::features(const DistTensor& tokens) const {
   check_tokens(tokens);
-  DistTensor x = wte_.forward(tokens) + wpe_.first(tokens.size(1));
-  for (const GPTBlock* block : blocks_) x = block->forward(x);
+  DistTensor x = wte_->forward(tokens) + wpe_->first(tokens.size(1));
+  for (const Child<GPTBlock>& block : blocks_) x = block->forward(x);
   return ln_f_->forward(x);
 }
 
 DistTensor GPT::head(const DistTensor& features) const {
-  return wte_.attend(features);
+  return wte_->attend(features);
 }
 
 }  // namespace dtensor::nn

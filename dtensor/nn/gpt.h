@@ -17,9 +17,9 @@ class GPT : public LanguageModel {
   DistTensor head(const DistTensor& features) const override;
 
  private:
-  const Embedding &wte_, &wpe_;
-  std::vector<const GPTBlock*> blocks_;
-  const LayerNorm* ln_f_;
+  Child<Embedding> wte_, wpe_;
+  std::vector<Child<GPTBlock>> blocks_;
+  Child<LayerNorm> ln_f_;
 };
 
 }  // namespace dtensor::nn

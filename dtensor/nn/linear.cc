@@ -11,6 +11,12 @@ Linear::Linear(const Scope& at, int64_t in, int64_t out, bool bias)
   if (bias) bias_ = add_parameter("bias", {out}, Init::zeros());
 }
 
+Linear::Linear(const Scope& at, const DistTensor& weight,
+               const DistTensor& bias)
+    : Module(at), weight_(adopt_parameter("weight", weight)) {
+  if (bias.defined()) bias_ = adopt_parameter("bias", bias);
+}
+
 DistTensor Linear::forward(const DistTensor& x) const {
   const DistTensor y = einsum("...i,oi->...o", {x, weight_});
   return bias_.defined() ? y + bias_ : y;

@@ -9,8 +9,13 @@ namespace dtensor::nn {
 class Linear : public Module {
  public:
   Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
+  // With the parameters of another (`bias` may be undefined): what a class that
+  // takes a Linear's place begins with.
+  Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
   // x [..., in] -> [..., out].
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
+  const DistTensor& weight() const { return weight_; }
+  const DistTensor& bias() const { return bias_; }  // undefined without one
 
  private:
   DistTensor weight_, bias_;

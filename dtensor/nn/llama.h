@@ -19,10 +19,10 @@ class Llama : public LanguageModel {
   DistTensor head(const DistTensor& features) const override;
 
  private:
-  const Embedding& embed_tokens_;
-  std::vector<const LlamaBlock*> blocks_;
-  const RMSNorm* norm_;
-  const Linear* lm_head_;
+  Child<Embedding> embed_tokens_;
+  std::vector<Child<LlamaBlock>> blocks_;
+  Child<RMSNorm> norm_;
+  Child<Linear> lm_head_;
 };
 
 }  // namespace dtensor::nn

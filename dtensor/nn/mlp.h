@@ -8,20 +8,20 @@ namespace dtensor::nn {
 class MLP : public Module {
  public:
   MLP(const Scope& at, int64_t hidden, int64_t ffn);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
-  const Linear &c_fc_, &c_proj_;
+  Child<Linear> c_fc_, c_proj_;
 };
 
 // Llama's: down_proj(silu(gate_proj(x)) * up_proj(x)), without.
 class SwiGLU : public Module {
  public:
   SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
-  const Linear &gate_proj_, &up_proj_, &down_proj_;
+  Child<Linear> gate_proj_, up_proj_, down_proj_;
 };
 
 }  // namespace dtensor::nn

@@ -1,10 +1,7 @@
 #include "dtensor/nn/models.h"
 
-#include <algorithm>
-
 #include "dtensor/nn/gpt.h"
 #include "dtensor/nn/llama.h"
-#include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
 
@@ -20,14 +17,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
     model = std::make_unique<GPT>(root, config);
   else
     model = std::make_unique<Llama>(root, config);
-  const std::vector<NamedParameter> parameters = model->named_parameters();
-  for (const auto& [pattern, placements] : plan)
-    DT_CHECK(std::any_of(parameters.begin(), parameters.end(),
-                         [&](const NamedParameter& p) {
-                           return matches(pattern, p.name);
-                         }),
-             "plan", "\"{}\" matches no parameter of {}; the first is {}",
-             pattern, config.name, parameters.front().name);
+  check_plan(plan, *model);
   return model;
 }
 

@@ -1,5 +1,7 @@
 #include "dtensor/nn/module.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "dtensor/placement/error.h"
@@ -16,19 +18,63 @@ Scope Scope::operator/(std::string_view child) const {
 DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
                                  const Init& init) {
   const std::string full = (scope_ / name).path;
-  for (const NamedParameter& p : own_)
-    DT_CHECK(p.name != full, "module", "parameter {} exists already", full);
   const Layout layout = scope_.plan
                             ? layout_of(*scope_.plan, full, scope_.mesh, shape)
                             : Layout::replicated(shape);
-  own_.push_back({full, make_parameter(full, shape, scope_.mesh, layout,
-                                       scope_.dtype, init, scope_.seed)});
-  return own_.back().tensor;
+  return adopt_parameter(name, make_parameter(full, shape, scope_.mesh, layout,
+                                              scope_.dtype, init, scope_.seed));
+}
+
+DistTensor Module::adopt_parameter(std::string_view name, const DistTensor& p) {
+  const std::string full = (scope_ / name).path;
+  for (const NamedParameter& other : own_)
+    DT_CHECK(other.name != full, "module", "parameter {} exists already", full);
+  own_.push_back({full, p});
+  return p;
 }
 
 void Module::collect(std::vector<NamedParameter>& out) const {
   for (const NamedParameter& p : own_) out.push_back(p);
-  for (const auto& child : children_) child->collect(out);
+  for (const auto& child : children_) child->module->collect(out);
+}
+
+Module::Slot* Module::find(std::string_view path) const {
+  for (const auto& child : children_) {
+    if (child->module->path() == path) return child.get();
+    if (Slot* inside = child->module->find(path)) return inside;
+  }
+  return nullptr;
+}
+
+void Module::list_paths(std::vector<std::string>& out) const {
+  for (const auto& child : children_) {
+    out.push_back(child->module->path());
+    child->module->list_paths(out);
+  }
+}
+
+Module::Slot& Module::slot(std::string_view path) const {
+  if (Slot* s = find((scope_ / path).path)) return *s;
+  std::vector<std::string> paths;
+  list_paths(paths);
+  fail("module", "there is no module \"{}\"; there are {}",
+       (scope_ / path).path, fmt::join(paths, ", "));
+}
+
+const Module& Module::module(std::string_view path) const {
+  return *slot(path).module;
+}
+
+void Module::replace(std::string_view path,
+                     const std::function<std::unique_ptr<Module>(
+                         const Scope&, const Module& old)>& make) {
+  Slot& s = slot(path);
+  std::unique_ptr<Module> fresh = make(s.module->scope_, *s.module);
+  DT_CHECK(fresh && s.fits(*fresh), "module",
+           "what is to take the place of {} is of another kind; derive it from "
+           "the class that stands there",
+           s.module->path());
+  s.module = std::move(fresh);
 }
 
 std::vector<NamedParameter> Module::named_parameters() const {
@@ -51,6 +97,29 @@ DistTensor Module::parameter(std::string_view name) const {
     known += (known.empty() ? "" : ", ") + p.name;
   }
   fail("module", "there is no parameter \"{}\"; there are {}", name, known);
+}
+
+void check_plan(const ParallelPlan& plan, const Module& module) {
+  const std::vector<NamedParameter> parameters = module.named_parameters();
+  for (const auto& [pattern, placements] : plan) {
+    if (std::any_of(
+            parameters.begin(), parameters.end(),
+            [&](const NamedParameter& p) { return matches(pattern, p.name); }))
+      continue;
+    // Those of layer 0, 1, ... as one.
+    std::vector<std::string> names;
+    for (const NamedParameter& p : parameters) {
+      std::string name;
+      for (char c : p.name) {
+        const char shown = c >= '0' && c <= '9' ? '*' : c;
+        if (shown != '*' || name.empty() || name.back() != '*') name += shown;
+      }
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(name);
+    }
+    fail("plan", "\"{}\" matches no parameter; there are {}", pattern,
+         fmt::join(names, ", "));
+  }
 }
 
 }  // namespace dtensor::nn

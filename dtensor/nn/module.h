@@ -7,17 +7,18 @@
 //           up_(add<Linear>("up", hidden, ffn)),
 //           down_(add<Linear>("down", ffn, hidden)) {}
 //     DistTensor forward(const DistTensor& x) const {
-//       return down_.forward(gelu(up_.forward(x)));
+//       return down_->forward(gelu(up_->forward(x)));
 //     }
 //
 //    private:
-//     const Linear &up_, &down_;
+//     Child<Linear> up_, down_;
 //   };
 //
 // A forward is ordinary code on DistTensors and knows of no mesh; the layouts
 // of the parameters (parallel.h) decide what is sent.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -72,6 +73,15 @@ class Module {
   std::vector<DistTensor> parameters() const;
   // Throws Error that lists the names there are.
   DistTensor parameter(std::string_view name) const;
+  // The module at that path inside this one ("mlp.up"). Throws Error that
+  // lists the paths there are.
+  const Module& module(std::string_view path) const;
+  // Puts another module in its place, which `make` makes from its scope and the
+  // old one, whose parameters it may keep (adopt_parameter). Throws Error when
+  // the module around it wants another kind: an Mlp where a Linear was.
+  void replace(std::string_view path,
+               const std::function<std::unique_ptr<Module>(
+                   const Scope&, const Module& old)>& make);
   const Mesh& mesh() const { return scope_.mesh; }
   DType dtype() const { return scope_.dtype; }
   const std::string& path() const { return scope_.path; }
@@ -79,22 +89,37 @@ class Module {
  protected:
   // A module inside this one, made with (scope, args...) and owned by this.
   template <class M, class... Args>
-  M& add(std::string_view name, Args&&... args) {
-    auto child =
-        std::make_unique<M>(scope_ / name, std::forward<Args>(args)...);
-    M& ref = *child;
-    children_.push_back(std::move(child));
-    return ref;
+  Child<M> add(std::string_view name, Args&&... args) {
+    children_.push_back(std::make_unique<Slot>(
+        std::make_unique<M>(scope_ / name, std::forward<Args>(args)...),
+        [](const Module& m) { return dynamic_cast<const M*>(&m) != nullptr; }));
+    return Child<M>(&children_.back()->module);
   }
   // A parameter of this module: stationary, in the layout that the plan gives
   // its full name. Throws Error when the name is taken.
   DistTensor add_parameter(std::string_view name, const Shape&, const Init&);
+  // The same, of a tensor that is there: another module's parameter.
+  DistTensor adopt_parameter(std::string_view name, const DistTensor&);
 
  private:
+  struct Slot {
+    Slot(std::unique_ptr<Module> m, bool (*f)(const Module&))
+        : module(std::move(m)), fits(f) {}
+    std::unique_ptr<Module> module;
+    bool (*fits)(const Module&);  // may it take the place?
+  };
   void collect(std::vector<NamedParameter>&) const;
+  // Of the module at that full path; null when it is not there.
+  Slot* find(std::string_view path) const;
+  Slot& slot(std::string_view path) const;
+  void list_paths(std::vector<std::string>&) const;
   Scope scope_;
   std::vector<NamedParameter> own_;
-  std::vector<std::unique_ptr<Module>> children_;
+  std::vector<std::unique_ptr<Slot>> children_;  // they stay where they are
 };
+
+// Throws Error, which lists the parameters, for a pattern of the plan that
+// matches none of them: a typing error would else leave weights whole.
+void check_plan(const ParallelPlan&, const Module&);
 
 }  // namespace dtensor::nn

@@ -7,7 +7,7 @@ namespace dtensor::nn {
 class LayerNorm : public Module {
  public:
   LayerNorm(const Scope& at, int64_t hidden, double eps = 1e-5);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
   DistTensor weight_, bias_;
@@ -17,7 +17,7 @@ class LayerNorm : public Module {
 class RMSNorm : public Module {
  public:
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6);
-  DistTensor forward(const DistTensor& x) const;
+  virtual DistTensor forward(const DistTensor& x) const;
 
  private:
   DistTensor weight_;

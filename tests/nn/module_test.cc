@@ -4,12 +4,28 @@
 
 #include <cmath>
 
+#include "dtensor/nn/linear.h"
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/norm.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
+
+ModelConfig tiny(const std::string& name) {
+  return {.name = name,
+          .layers = 2,
+          .hidden = 12,
+          .heads = 3,
+          .seq = 6,
+          .vocab = 20};
+}
 
 struct Row {
   std::string name, spec;
@@ -178,6 +194,85 @@ TEST(Module, ADryRunMakesTheSpecsWithoutMemory) {
       EXPECT_EQ(p.local().data(), nullptr);
     EXPECT_EQ(model->parameter("lm_head.weight").local().shape(),
               (Shape{16032, 8192}));
+  });
+}
+
+// A low-rank adapter in the place of a linear layer: W x + b + B A x, of which
+// A and B alone learn.
+class Lora : public Linear {
+ public:
+  Lora(const Scope& at, const Linear& base, int64_t rank)
+      : Linear(at, base.weight(), base.bias()),
+        a_(add_parameter("lora_a", {rank, base.weight().size(1)},
+                         Init::fan_in(base.weight().size(1)))),
+        b_(add_parameter("lora_b", {base.weight().size(0), rank},
+                         Init::zeros())) {}
+  DistTensor forward(const DistTensor& x) const override {
+    return Linear::forward(x) +
+           einsum("...r,or->...o", {einsum("...i,ri->...r", {x, a_}), b_});
+  }
+
+ private:
+  DistTensor a_, b_;
+};
+
+TEST(Module, AnAdapterTakesThePlaceOfALinearLayer) {
+  const auto run_on = [](const std::string& mesh) {
+    return on_mesh<std::vector<double>>(mesh, [](const Mesh& m) {
+      ModelConfig config = tiny("llama");
+      config.dtype = DType::kF64;
+      const auto model = make_model(config, m, 3);
+      const DistTensor tokens =
+          randint(0, config.vocab, {2, 5}, m, {}, DType::kI64, {1, 1});
+      const auto before = values(model->logits(tokens));
+      for (DistTensor& p : model->parameters()) p.set_requires_grad(false);
+      const std::string path = "model.layers.1.self_attn.q_proj";
+      model->replace(path, [](const Scope& at, const Module& old) {
+        return std::make_unique<Lora>(at, dynamic_cast<const Linear&>(old), 2);
+      });
+      // It starts where the layer was.
+      EXPECT_EQ(values(model->logits(tokens)), before);
+      const DistTensor b = model->parameter(path + ".lora_b");
+      const auto g = grad(model->loss(tokens, tokens), {b});
+      assign(b, b - g[0] * 5.0);
+      const auto after = values(model->logits(tokens));
+      EXPECT_NE(after, before);
+      EXPECT_EQ(dynamic_cast<const Lora&>(model->module(path)).weight().shape(),
+                model->parameter(path + ".weight").shape());
+      return after;
+    });
+  };
+  const auto one = run_on("dp=1");
+  const auto two = run_on("tp=2");
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-12);
+}
+
+TEST(Module, WhatCannotTakeThePlaceIsRefused) {
+  on_mesh<int>("dp=1", [](const Mesh& m) {
+    const auto model = make_model(tiny("gpt"), m);
+    const auto norm = [](const Scope& at, const Module&) {
+      return std::make_unique<LayerNorm>(at, 4);
+    };
+    const std::string kind = dtensor::testing::error_of(
+        [&] { model->replace("transformer.h.0.mlp.c_fc", norm); });
+    EXPECT_NE(kind.find("of another kind"), kind.npos) << kind;
+    const std::string path = dtensor::testing::error_of(
+        [&] { model->replace("transformer.h.0.mlp.fc", norm); });
+    EXPECT_NE(path.find("transformer.h.0.mlp.c_fc"), path.npos) << path;
+    return 0;
+  });
+}
+
+TEST(Module, APatternThatMatchesNothingIsAnErrorWithTheNames) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    const std::string error = dtensor::testing::error_of([&] {
+      make_model(tiny("gpt"), m, ParallelPlan{{"*.c_fx.weight", "S0"}});
+    });
+    EXPECT_NE(error.find("\"*.c_fx.weight\" matches no parameter"), error.npos)
+        << error;
+    EXPECT_NE(error.find("transformer.h.*.mlp.c_fc.weight"), error.npos)
+        << error;
+    return 0;
   });
 }
 
