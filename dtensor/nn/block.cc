@@ -6,11 +6,11 @@ namespace dtensor::nn {
 
 GPTBlock::GPTBlock(const Scope& at, const ModelConfig& c)
     : Module(at),
-      ln_1_(add<LayerNorm>("ln_1", c.hidden)),
+      ln_1_(add<LayerNorm>("ln_1", c.hidden, c.eps())),
       attn_(add<Attention>("attn", AttentionConfig{.hidden = c.hidden,
                                                    .heads = c.heads,
                                                    .kv_heads = c.kv()})),
-      ln_2_(add<LayerNorm>("ln_2", c.hidden)),
+      ln_2_(add<LayerNorm>("ln_2", c.hidden, c.eps())),
       mlp_(add<MLP>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor GPTBlock::forward(const DistTensor& x) const {
@@ -20,7 +20,7 @@ DistTensor GPTBlock::forward(const DistTensor& x) const {
 
 LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
     : Module(at),
-      input_layernorm_(add<RMSNorm>("input_layernorm", c.hidden)),
+      input_layernorm_(add<RMSNorm>("input_layernorm", c.hidden, c.eps())),
       self_attn_(add<Attention>("self_attn",
                                 AttentionConfig{.hidden = c.hidden,
                                                 .heads = c.heads,
@@ -28,7 +28,7 @@ LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
                                                 .bias = false,
                                                 .rope_theta = c.rope_theta})),
       post_attention_layernorm_(
-          add<RMSNorm>("post_attention_layernorm", c.hidden)),
+          add<RMSNorm>("post_attention_layernorm", c.hidden, c.eps())),
       mlp_(add<SwiGLU>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor LlamaBlock::forward(const DistTensor& x) const {

@@ -54,6 +54,8 @@ void ModelConfig::validate() const {
            dtensor::name(dtype));
   DT_CHECK(rope_theta > 0 && rope_theta <= 1e300, "model",
            "rope theta is {}; it must be a positive number", rope_theta);
+  DT_CHECK(norm_eps >= 0 && norm_eps < 1, "model",
+           "norm eps is {}; it must be at least 0 and below 1", norm_eps);
 }
 
 }  // namespace dtensor::nn

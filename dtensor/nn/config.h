@@ -19,6 +19,7 @@ struct ModelConfig {
   int64_t vocab = 256;
   DType dtype = DType::kF32;
   double rope_theta = 10000;  // llama
+  double norm_eps = 0;        // 0: gpt 1e-5; llama 1e-6
 
   // Throws Error, a sentence with the values and what to write instead, unless
   // name is known, every size positive, hidden a multiple of heads, heads of
@@ -29,6 +30,9 @@ struct ModelConfig {
   // With the defaults filled in. REQUIRE: validate() passes.
   int64_t head_dim() const { return hidden / heads; }
   int64_t kv() const { return kv_heads ? kv_heads : heads; }
+  double eps() const {
+    return norm_eps > 0 ? norm_eps : name == "gpt" ? 1e-5 : 1e-6;
+  }
   int64_t ffn_size() const {
     if (ffn) return ffn;
     return name == "gpt" ? 4 * hidden : ((8 * hidden + 2) / 3 + 7) / 8 * 8;

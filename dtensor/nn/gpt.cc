@@ -12,7 +12,7 @@ GPT::GPT(const Scope& at, const ModelConfig& c)
       wpe_(add<Embedding>("transformer.wpe", c.seq, c.hidden)) {
   for (int64_t i = 0; i < c.layers; ++i)
     blocks_.push_back(add<GPTBlock>(fmt::format("transformer.h.{}", i), c));
-  ln_f_ = add<LayerNorm>("transformer.ln_f", c.hidden);
+  ln_f_ = add<LayerNorm>("transformer.ln_f", c.hidden, c.eps());
 }
 
 DistTensor GPT::features(const DistTensor& tokens) const {

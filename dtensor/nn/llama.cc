@@ -9,7 +9,7 @@ Llama::Llama(const Scope& at, const ModelConfig& c)
       embed_tokens_(add<Embedding>("model.embed_tokens", c.vocab, c.hidden)) {
   for (int64_t i = 0; i < c.layers; ++i)
     blocks_.push_back(add<LlamaBlock>(fmt::format("model.layers.{}", i), c));
-  norm_ = add<RMSNorm>("model.norm", c.hidden);
+  norm_ = add<RMSNorm>("model.norm", c.hidden, c.eps());
   lm_head_ = add<Linear>("lm_head", c.hidden, c.vocab, false);
 }
 

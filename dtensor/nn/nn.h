@@ -19,4 +19,5 @@
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/parameter.h"
 #include "dtensor/nn/pretrained.h"
+#include "dtensor/nn/pretrained_config.h"
 #include "dtensor/nn/schedule.h"

@@ -1,23 +1,27 @@
 #include "dtensor/nn/pretrained.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
+#include <fstream>
+#include <set>
 #include <system_error>
 #include <vector>
 
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/io/safetensors.h"
 #include "dtensor/runtime/rank_context.h"
 
 namespace dtensor::nn {
 namespace {
-
-using nlohmann::ordered_json;
 
 // Where a parameter goes: a window of a tensor of the file.
 struct Target {
@@ -63,64 +67,63 @@ Target target(const ModelConfig& config, const std::string& name,
   return gpt2_target(name, shape);
 }
 
-std::string torch_name(DType t) {
-  if (t == DType::kF64) return "float64";
-  return t == DType::kBF16 ? "bfloat16" : "float32";
+[[noreturn]] void system_error(const std::string& path, const char* what) {
+  fail("save", "{} cannot be {}: {}", path, what, std::strerror(errno));
 }
 
-ordered_json gpt2_config(const ModelConfig& c) {
-  return {{"architectures", ordered_json::array({"GPT2LMHeadModel"})},
-          {"model_type", "gpt2"},
-          {"vocab_size", c.vocab},
-          {"n_positions", c.seq},
-          {"n_embd", c.hidden},
-          {"n_layer", c.layers},
-          {"n_head", c.heads},
-          {"n_inner", c.ffn_size()},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0},
-          {"summary_first_dropout", 0.0},
-          {"scale_attn_weights", true},
-          {"tie_word_embeddings", true}};
-}
-
-ordered_json llama_config(const ModelConfig& c) {
-  return {{"architectures", ordered_json::array({"LlamaForCausalLM"})},
-          {"model_type", "llama"},
-          {"vocab_size", c.vocab},
-          {"max_position_embeddings", c.seq},
-          {"hidden_size", c.hidden},
-          {"intermediate_size", c.ffn_size()},
-          {"num_hidden_layers", c.layers},
-          {"num_attention_heads", c.heads},
-          {"num_key_value_heads", c.kv()},
-          {"head_dim", c.head_dim()},
-          {"hidden_act", "silu"},
-          {"rms_norm_eps", 1e-6},
-          // Older versions read the one, newer ones the other.
-          {"rope_theta", c.rope_theta},
-          {"rope_parameters",
-           {{"rope_theta", c.rope_theta}, {"rope_type", "default"}}},
-          {"attention_bias", false},
-          {"attention_dropout", 0.0},
-          {"mlp_bias", false},
-          {"tie_word_embeddings", false}};
-}
-
-// The whole file or none, under its name.
+// On the disk when it returns, or not there at all.
 void write_text(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::FILE* f = std::fopen(temporary.c_str(), "we");
-  bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
-  if (f) ok = (std::fclose(f) == 0) && ok;
-  if (ok) ok = std::rename(temporary.c_str(), path.c_str()) == 0;
+  std::FILE* f = std::fopen(path.c_str(), "we");
+  if (!f) system_error(path, "written");
+  bool ok = std::fwrite(text.data(), 1, text.size(), f) == text.size();
+  ok = std::fflush(f) == 0 && ok;
+  ok = ::fsync(::fileno(f)) == 0 && ok;
+  ok = std::fclose(f) == 0 && ok;
   if (ok) return;
   const int e = errno;
-  std::remove(temporary.c_str());
-  fail("save", "{} cannot be written: {}", path, std::strerror(e));
+  std::remove(path.c_str());
+  errno = e;
+  system_error(path, "written");
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream f(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(f), {}};
+}
+
+// The names in the folder are on the disk. Some file systems cannot do that.
+void sync_folder(const std::string& dir) {
+  const int f = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (f < 0) return;
+  (void)::fsync(f);
+  ::close(f);
+}
+
+// Gives dir/config.json that text, when the weights are written and wait for
+// their name. Weights that need another config go first, so that at no time do
+// the two files belong to two models.
+void commit_config(const std::string& dir, const std::string& text) {
+  const std::string path = dir + "/config.json", fresh = path + ".tmp";
+  const std::string weights = dir + "/model.safetensors";
+  // Of a save that was cut short.
+  if (::unlink(fresh.c_str()) != 0 && errno != ENOENT)
+    system_error(fresh, "replaced");
+  if (text_of(path) == text) return;
+  write_text(fresh, text);
+  if (::unlink(weights.c_str()) != 0 && errno != ENOENT)
+    system_error(weights, "replaced");
+  sync_folder(dir);
+  if (std::rename(fresh.c_str(), path.c_str()) != 0)
+    system_error(path, "written");
+  sync_folder(dir);
+}
+
+// The tensors that transformers writes and never reads back: masks and tables.
+bool is_buffer(const std::string& name) {
+  for (const char* p :
+       {"*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq"})
+    if (matches(p, name)) return true;
+  return false;
 }
 
 }  // namespace
@@ -153,16 +156,47 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
     const Target t = target(config, p.name, p.tensor.shape());
     writer.write(t.name, p.tensor, t.window);
   }
-  if (first) {
-    ordered_json json =
-        config.name == "gpt" ? gpt2_config(config) : llama_config(config);
-    json["bos_token_id"] = nullptr;
-    json["eos_token_id"] = nullptr;
-    json["use_cache"] = true;
-    json["dtype"] = torch_name(config.dtype);
-    write_text(dir + "/config.json", json.dump(2) + "\n");
+  writer.finish([&] { commit_config(dir, config_text(config)); });
+}
+
+std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
+                                               const Mesh& mesh,
+                                               const LoadOptions& options) {
+  ModelConfig config = read_config(dir + "/config.json");
+  if (options.dtype) config.dtype = *options.dtype;
+  auto model = options.plan ? make_model(config, mesh, *options.plan)
+                            : make_model(config, mesh);
+  const SafetensorsReader file(dir + "/model.safetensors");
+  // Older files of GPT-2 leave the first word out.
+  const std::string prefix = "transformer.";
+  const bool bare =
+      config.name == "gpt" && !file.contains(prefix + "wte.weight");
+  std::set<std::string> unread;
+  for (const TensorInfo& t : file.tensors())
+    if (!is_buffer(t.name)) unread.insert(t.name);
+  // The tied head, which some files repeat.
+  if (config.name == "gpt") unread.erase("lm_head.weight");
+  for (NamedParameter& p : model->named_parameters()) {
+    Target t = target(config, p.name, p.tensor.shape());
+    if (bare) t.name = t.name.substr(prefix.size());
+    unread.erase(t.name);
+    const auto info =
+        std::find_if(file.tensors().begin(), file.tensors().end(),
+                     [&](const TensorInfo& i) { return i.name == t.name; });
+    DT_CHECK(info != file.tensors().end(), "load",
+             "{}/model.safetensors has no tensor {}, which the model needs",
+             dir, t.name);
+    DT_CHECK(info->shape == t.shape, "load",
+             "{} of {}/model.safetensors is {}, and the config says {}", t.name,
+             dir, to_string(info->shape), to_string(t.shape));
+    t.window.shape = p.tensor.shape();
+    assign(p.tensor, file.read(t.name, mesh, p.tensor.layout(), t.window));
   }
-  writer.finish();
+  DT_CHECK(unread.empty(), "load",
+           "{}/model.safetensors has {} tensors that a {} does not have, the "
+           "first is {}",
+           dir, unread.size(), config.name, *unread.begin());
+  return model;
 }
 
 }  // namespace dtensor::nn
