@@ -1,0 +1,138 @@
+// Models against transformers: logits, loss and the gradient of every parameter
+// in f64, on one rank and on meshes. The files are described in
+// tests/nn/data/README.md; DTENSOR_MODELS names a folder with more of them.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/pretrained.h"
+#include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/io/safetensors.h"
+#include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+namespace fs = std::filesystem;
+using Values = std::vector<double>;
+
+fs::path models() {
+  const char* given = std::getenv("DTENSOR_MODELS");
+  return given ? given : "tests/nn/data";
+}
+
+uint64_t splitmix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+// As tools/golden_sketch.py has it.
+Values sketch(const Values& v) {
+  Values s(9, 0);
+  for (size_t i = 0; i < v.size(); ++i) {
+    for (size_t k = 0; k < 8; ++k)
+      s[k] += splitmix64(8 * i + k) >> 63 ? -v[i] : v[i];
+    s[8] += v[i] * v[i];
+  }
+  s[8] = std::sqrt(s[8]);
+  return s;
+}
+
+// Is `got` the tensor of that name, or does it have its sketch?
+void compare(const SafetensorsReader& expected, const std::string& name,
+             Values got, const std::string& where) {
+  std::string as = name;
+  if (!expected.contains(as)) {
+    as += ".sketch";
+    got = sketch(got);
+  }
+  ASSERT_TRUE(expected.contains(as)) << name;
+  const Values want = values(expected.read(as));
+  ASSERT_EQ(got.size(), want.size()) << name;
+  double scale = 0;
+  for (double w : want) scale = std::max(scale, std::abs(w));
+  EXPECT_GT(scale, 0) << name;
+  for (size_t i = 0; i < want.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], 1e-9 * scale)
+        << where << " " << as << " at " << i;
+}
+
+void check_model(const fs::path& dir, const std::string& mesh) {
+  const fs::path out =
+      fs::path(::testing::TempDir()) /
+      ("goldens_" + std::to_string(::getpid()) + dir.filename().string());
+  const std::string where = dir.string() + " on " + mesh;
+  Values logits;
+  double loss = 0;
+  on_mesh<int>(mesh, [&](const Mesh& m) {
+    const LoadOptions options{.dtype = DType::kF64};
+    const auto model = load_pretrained(dir.string(), m, options);
+    const SafetensorsReader expected(dir.string() + "/expected.safetensors");
+    const Tensor ids = expected.read("input_ids");
+    // Token t + 1 is what comes after the tokens up to t; nothing after the
+    // last.
+    std::vector<int64_t> next(static_cast<size_t>(ids.numel()), -100);
+    const int64_t s = ids.shape()[1];
+    for (int64_t i = 0; i + 1 < ids.numel(); ++i)
+      if (i % s != s - 1) next[static_cast<size_t>(i)] = ids.integer_at(i + 1);
+    const auto spread = [&](const Tensor& t) {
+      return DistTensor::from_global(t, m, batch_placements(m));
+    };
+    const DistTensor tokens = spread(ids);
+    const Values l = values(model->logits(tokens));
+    const DistTensor mean = model->loss(
+        tokens, spread(Tensor::from<int64_t>(ids.shape(), next.data())));
+    const double value = mean.item();
+    const auto grads = grad(mean, model->parameters());
+    // In the form of the file: gradients saved as if they were a model.
+    const auto as_saved = load_pretrained(dir.string(), m, options);
+    for (size_t i = 0; i < grads.size(); ++i)
+      assign(as_saved->parameters()[i], grads[i]);
+    save_pretrained(*as_saved, out.string());
+    if (RankContext::current().world_rank == 0) {
+      logits = l;
+      loss = value;
+    }
+    return 0;
+  });
+  on_mesh<int>("a=1", [&](const Mesh&) {
+    const SafetensorsReader expected(dir.string() + "/expected.safetensors");
+    compare(expected, "logits", logits, where);
+    EXPECT_NEAR(loss, expected.read("loss").at(0), 1e-10) << where;
+    const SafetensorsReader grads((out / "model.safetensors").string());
+    for (const TensorInfo& t : grads.tensors())
+      compare(expected, "grad." + t.name, values(grads.read(t.name)), where);
+    return 0;
+  });
+  fs::remove_all(out);
+}
+
+TEST(Goldens, LogitsLossAndEveryGradient) {
+  int compared = 0;
+  for (const auto& entry : fs::directory_iterator(models())) {
+    if (!fs::exists(entry.path() / "expected.safetensors")) continue;
+    const std::string refused = dtensor::testing::error_of(
+        [&] { read_config((entry.path() / "config.json").string()); });
+    if (refused != "no error") {
+      std::printf("%s\n", refused.c_str());
+      continue;
+    }
+    ++compared;
+    for (const char* mesh : {"dp=1", "tp=2", "dp=2,tp=3"})
+      check_model(entry.path(), mesh);
+  }
+  EXPECT_GE(compared, 2);
+}
+
+}  // namespace
+}  // namespace dtensor::nn
