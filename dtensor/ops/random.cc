@@ -1,9 +1,14 @@
 #include "dtensor/ops/random.h"
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 #include "dtensor/ops/functions.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -39,9 +44,41 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   return relayout(x, spec);
 }
 
+// The run's own generators on this rank, which is a thread: the seed, and how
+// often each set of ranks has drawn.
+struct Drawn {
+  uint64_t run = 0, seed = 0;
+  std::map<uint64_t, uint64_t> times;
+};
+Drawn& drawn() {
+  static thread_local Drawn d;
+  const uint64_t run = RankContext::current().run_id;
+  if (d.run != run) d = {run, 0, {}};
+  return d;
+}
+
+// `g`, or the next stream of the run's own generator. The streams that users
+// name are small numbers and hashes of 64 bits; these are such hashes.
+Generator resolved(const Generator& g, const Mesh& mesh) {
+  if (!g.global) return g;
+  uint64_t ranks = 0;  // all of the run, whatever the mesh
+  if (mesh.num_ranks() != RankContext::current().world_size) {
+    std::vector<int64_t> list;
+    for (int64_t r = 0; r < mesh.num_ranks(); ++r)
+      list.push_back(mesh.world_rank(r));
+    std::sort(list.begin(), list.end());
+    ranks = list.size();
+    for (int64_t r : list) ranks = hash_mix(ranks, static_cast<uint64_t>(r));
+  }
+  Drawn& d = drawn();
+  const uint64_t name = hash_mix(hash_text("the run's own"), ranks);
+  return {d.seed, hash_mix(name, ++d.times[ranks])};
+}
+
 DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
-                const Placements& layout, DType t, const Generator& g,
-                double p0, double p1) {
+                const Placements& layout, DType t, Generator g, double p0,
+                double p1) {
+  g = resolved(g, mesh);
   const RankContext& context = RankContext::current();
   const Kernels& k = kernels_of(*context.device);
   return make(
@@ -140,6 +177,12 @@ DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
               });
 }
 
+void manual_seed(uint64_t seed) {
+  Drawn& d = drawn();
+  d.seed = seed;
+  d.times.clear();
+}
+
 DistTensor randn(const Shape& shape, const Mesh& mesh, const Placements& layout,
                  DType t, Generator g, double mean, double std) {
   check_float("randn", t);
@@ -170,7 +213,7 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "a probability of {}; write one in [0, 1]", p);
   if (p == 0) return alias(x);
-  return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, g));
+  return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
 }
 
 std::vector<const Op*> random_ops() { return {&dropout_op()}; }

@@ -22,21 +22,32 @@ DistTensor arange(int64_t n, const Mesh&, const Placements& = {},
 struct Generator {
   uint64_t seed = 0;
   uint64_t stream = 0;  // which use: hash of (module path, step, ordinal)
+  bool global = false;  // the run's own, which the others do not count for
 };
+// The run's own generator, from which every call takes a new stream, as in
+// torch: what it draws follows from manual_seed() and from how often it was
+// asked, alike on all ranks that ask alike. Meshes over all ranks of the run
+// share it; one over some of them has its own.
+inline constexpr Generator kGlobalGenerator{0, 0, true};
+// Where the run's own generators begin, 0 at first; they begin again. Every
+// rank calls it.
+void manual_seed(uint64_t seed);
+
 // Normal with that mean and standard deviation; uniform in [lo, hi).
 DistTensor randn(const Shape&, const Mesh&, const Placements& = {},
-                 DType = DType::kF32, Generator = {}, double mean = 0,
-                 double std = 1);
+                 DType = DType::kF32, Generator = kGlobalGenerator,
+                 double mean = 0, double std = 1);
 DistTensor uniform(const Shape&, const Mesh&, const Placements& = {},
-                   DType = DType::kF32, Generator = {}, double lo = 0,
-                   double hi = 1);
+                   DType = DType::kF32, Generator = kGlobalGenerator,
+                   double lo = 0, double hi = 1);
 // Integers in [lo, hi), i32 or i64.
 DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
-                   const Placements& = {}, DType = DType::kI64, Generator = {});
+                   const Placements& = {}, DType = DType::kI64,
+                   Generator = kGlobalGenerator);
 
 // x with each element dropped with probability p and the others scaled by
 // 1/(1-p). The mask is drawn by global index; the gradient draws it again.
-DistTensor dropout(const DistTensor& x, double p, Generator);
+DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 
 // For all_ops().
 std::vector<const Op*> random_ops();
