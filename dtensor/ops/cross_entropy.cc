@@ -1,5 +1,8 @@
 #include "dtensor/ops/cross_entropy.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -180,7 +183,7 @@ class CrossEntropy : public Op {
     const Rows& x = p.logits;
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
-    check_range(p, c.attrs.as<Args>().ignore_index, c.global_size('v'));
+    check_range(c, p);
     c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride, max.data());
     c.reduce_rows(max, 'v', ReduceOp::kMax);
     // What else depends on the whole row, in one message.
@@ -233,15 +236,33 @@ class CrossEntropy : public Op {
   }
 
  private:
-  // A target that is no class would give a loss that means nothing.
-  static void check_range(const Part& p, int64_t ignore_index,
-                          int64_t vocabulary) {
+  // A target that is no class would give a loss that means nothing. All ranks
+  // learn of one, also those that do not hold it, before anything else is sent.
+  // That is no data: no budget counts it, and ExplicitOnly lets it pass.
+  static void check_range(Compute& c, const Part& p) {
+    const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
+                  vocabulary = c.global_size('v');
+    // The largest target that counts, and minus the smallest.
+    int64_t ends[] = {-std::numeric_limits<int64_t>::max(),
+                      -std::numeric_limits<int64_t>::max()};
     for (double value : p.targets.to_doubles()) {
-      const int64_t t = static_cast<int64_t>(value);
-      DT_CHECK((t >= 0 && t < vocabulary) || t == ignore_index, "cross_entropy",
-               "target {} is not in [0, {}), and not the ignore_index {}", t,
-               vocabulary, ignore_index);
+      const auto t = static_cast<int64_t>(value);
+      if (t == ignore_index) continue;
+      ends[0] = std::max(ends[0], t);
+      ends[1] = std::max(ends[1], -t);
     }
+    const Tensor seen = Tensor::from({2}, ends);
+    {
+      const Scoped<bool> allowed(c.context.explicit_only, false);
+      const Scoped<int64_t> unlimited(c.context.comm_budget, -1);
+      c.all_reduce(seen, c.decision.in[1]->split_axes(), ReduceOp::kMax);
+    }
+    if (c.context.dry_run) return;
+    const int64_t largest = seen.integer_at(0), smallest = -seen.integer_at(1);
+    DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
+             "target {} is not in [0, {}), and not the ignore_index {}",
+             largest < vocabulary ? smallest : largest, vocabulary,
+             ignore_index);
   }
 
   // dloss (softmax - (1 - e) [target] - e / V) from operators that have

@@ -1,0 +1,68 @@
+// A target that is no class was an Error on the ranks that held it alone: the
+// others went on to the next step, and waited there.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+DistTensor targets_of(const Mesh& mesh, int64_t last, const char* layout) {
+  const int64_t values[] = {0, 1, -100, last};
+  return DistTensor::from_global(Tensor::from({4}, values), mesh, layout);
+}
+
+TEST(BadTarget, IsAnErrorOnEveryRankAtTheSameStep) {
+  for (const auto& [text, logits_at, targets_at] :
+       {std::tuple{"x=2", "S0", "S0"},
+        {"x=2", "R", "S0"},
+        {"x=4", "S0", "S0"},
+        {"x=2,y=2", "S0,S1", "S0,R"},
+        {"x=2,y=2", "S0,S0", "S0,S0"}}) {
+    const Mesh mesh = Mesh::parse(text);
+    run(mesh.num_ranks(), [&](Runtime&) {
+      const DistTensor logits = ones({4, 3}, mesh, logits_at);
+      for (int64_t bad : {3, -1, 1000, -99})
+        for (Reduction r :
+             {Reduction::kNone, Reduction::kSum, Reduction::kMean}) {
+          const DistTensor targets = targets_of(mesh, bad, targets_at);
+          EXPECT_EQ(
+              testing::error_of([&] { cross_entropy(logits, targets, r); }),
+              fmt::format("[cross_entropy] target {} is not in [0, 3), "
+                          "and not the ignore_index -100",
+                          bad));
+          // Nobody is a step ahead.
+          EXPECT_EQ(sum(ones({4}, mesh, targets_at)).item(), 4);
+        }
+      const DistTensor good = targets_of(mesh, 2, targets_at);
+      EXPECT_NEAR(cross_entropy(logits, good).item(), std::log(3), 1e-6);
+    });
+  }
+}
+
+// The ranks agree on what is no data: budgets do not count it.
+TEST(BadTarget, AgreementIsFree) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const DistTensor logits = ones({4, 3}, mesh, "S0");
+    const DistTensor targets = targets_of(mesh, 2, "S0");
+    const NoComm none;
+    const ExplicitOnly strict;
+    EXPECT_EQ(cross_entropy(logits, targets, Reduction::kNone)
+                  .layout()
+                  .to_string(mesh),
+              "S0");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
