@@ -46,11 +46,15 @@ std::vector<const Op*> contraction_ops() {
 }
 
 DistTensor matmul(const DistTensor& a, const DistTensor& b) {
-  DT_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul",
-           "shapes {} and {} need at least two dimensions each",
+  DT_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul",
+           "shapes {} and {} need at least one dimension each",
            to_string(a.shape()), to_string(b.shape()));
   const DistTensor both[] = {a, b};
-  return product(matmul_op(), both);
+  if (a.ndim() > 1 && b.ndim() > 1) return product(matmul_op(), both);
+  return product(product_op("matmul", b.ndim() > 1   ? "k,...kn->...n"
+                                      : a.ndim() > 1 ? "...mk,k->...m"
+                                                     : "k,k->"),
+                 both);
 }
 
 DistTensor bmm(const DistTensor& a, const DistTensor& b) {
@@ -104,11 +108,13 @@ DistTensor einsum(std::string_view text,
 }
 
 DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
-  if (x.dtype() == DType::kBool)
+  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum(cast(x, DType::kI64), std::move(dims), keepdim);
   std::string in = letters(x.ndim()), out;
   std::vector<bool> gone(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims) {
+    // A number has a dimension 0, as in torch.
+    if (x.ndim() == 0 && (d == 0 || d == -1)) continue;
     auto at = static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"));
     DT_CHECK(!gone[at], "sum", "dimension {} is named twice", d);
     gone[at] = true;
@@ -126,18 +132,21 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   DT_CHECK(is_float(x.dtype()), "mean", "{} has no mean; cast it to f32 first",
            x.spec()->to_string());
   double n = 1;
-  if (dims.empty())
+  if (dims.empty() || x.ndim() == 0)
     n = static_cast<double>(numel(x.shape()));
   else
     for (int d : dims) n *= static_cast<double>(x.size(d));
   // The count is known from the global shape: uneven parts need no pairs.
-  return mul(sum(x, std::move(dims), keepdim), 1 / n);
+  return div(sum(x, std::move(dims), keepdim), n);
 }
 
-DistTensor expand(const DistTensor& x, const Shape& shape) {
+DistTensor expand(const DistTensor& x, const Shape& wanted) {
+  Shape shape = wanted;
   int extra = shape.size() - x.ndim();
   DT_CHECK(extra >= 0, "expand", "shape {} has fewer dimensions than {}",
            to_string(shape), x.spec()->to_string());
+  for (int d = extra; d < shape.size(); ++d)
+    if (shape[d] == -1) shape[d] = x.shape()[d - extra];
   std::string out = letters(shape.size()), in;
   ContractionArgs args;  // of what is new or repeated
   bool same = extra == 0;
@@ -158,9 +167,16 @@ DistTensor expand(const DistTensor& x, const Shape& shape) {
 }
 
 DistTensor sum_to(const DistTensor& x, const Shape& shape) {
+  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
+    return sum_to(cast(x, DType::kI64), shape);
   if (x.shape() == shape) return x;
   std::string in = letters(x.ndim()), out;
   int extra = x.ndim() - shape.size();
+  bool fits = extra >= 0;
+  for (int d = std::max(0, extra); d < x.ndim(); ++d)
+    fits = fits && (shape[d - extra] == x.shape()[d] || shape[d - extra] == 1);
+  DT_CHECK(fits, "sum_to", "{} does not broadcast to {}", to_string(shape),
+           x.spec()->to_string());
   for (int d = extra; d < x.ndim(); ++d)
     out += shape[d - extra] == x.shape()[d] ? in[static_cast<size_t>(d)] : '1';
   return apply1(product_op("sum", in + "->" + out), {&x, 1});

@@ -11,14 +11,16 @@
 
 namespace dtensor {
 
-// NumPy's matmul of two tensors of at least 2 dimensions.
+// NumPy's matmul: a matrix is the last two dimensions, which others broadcast
+// in front of; a vector is a row on the left and a column on the right.
 DistTensor matmul(const DistTensor&, const DistTensor&);
 DistTensor bmm(const DistTensor&, const DistTensor&);
 // "bshd,bthd->bhst"; spaces are ignored; no index twice in one operand. More
 // than two operands are contracted from the left.
 DistTensor einsum(std::string_view rule, const std::vector<DistTensor>&);
 
-// Over the given dimensions (all when empty); removed unless keepdim.
+// Over the given dimensions (all when empty); removed unless keepdim. Sums of
+// integers and booleans are i64.
 DistTensor sum(const DistTensor&, std::vector<int> dims = {},
                bool keepdim = false);
 DistTensor mean(const DistTensor&, std::vector<int> dims = {},
