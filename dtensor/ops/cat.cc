@@ -122,8 +122,13 @@ const Cat& cat_op() {
 
 std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
-DistTensor cat(const std::vector<DistTensor>& pieces, int dim) {
-  DT_CHECK(!pieces.empty(), "cat", "there is nothing to put together");
+DistTensor cat(const std::vector<DistTensor>& all, int dim) {
+  DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
+  // An empty vector is nothing, whatever the others' dimensions.
+  std::vector<DistTensor> pieces;
+  for (const DistTensor& x : all)
+    if (x.shape() != Shape{0}) pieces.push_back(x);
+  if (pieces.empty()) pieces.push_back(all[0]);
   if (pieces.size() == 1) return alias(pieces[0]);
   int d = normalize_dim(dim, pieces[0].ndim(), "cat");
   if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, CatArgs{d});

@@ -10,6 +10,7 @@ namespace dtensor {
 
 // End to end along a dimension. Sizes may differ there alone. Where other
 // dimensions lie differently they are moved, as cheaply as the prices say.
+// A vector of no elements fits everything, as in torch.
 DistTensor cat(const std::vector<DistTensor>&, int dim = 0);
 // Of equal shapes, along a new dimension at `dim`.
 DistTensor stack(const std::vector<DistTensor>&, int dim = 0);

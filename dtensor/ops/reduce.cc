@@ -81,9 +81,16 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
   const Op& op = extremum_op(max);
   ExtremumArgs args;
   Shape kept = x.shape();
+  std::vector<int> times(static_cast<size_t>(x.ndim()), dims.empty());
+  for (int r : dims) {
+    // A number has a dimension 0, as in torch.
+    if (x.ndim() == 0 && (r == 0 || r == -1)) continue;
+    const int d = normalize_dim(r, x.ndim(), op.name());
+    DT_CHECK(++times[static_cast<size_t>(d)] == 1, op.name(),
+             "dimension {} of {} is named twice", d, x.spec()->to_string());
+  }
   for (int d = 0; d < x.ndim(); ++d) {
-    bool reduced = dims.empty();
-    for (int r : dims) reduced |= normalize_dim(r, x.ndim(), op.name()) == d;
+    const bool reduced = times[static_cast<size_t>(d)] > 0;
     if (!reduced) continue;
     args.dims.push_back(d);
     DT_CHECK(

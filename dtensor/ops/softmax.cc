@@ -4,6 +4,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
 
 namespace dtensor {
 namespace {
@@ -158,6 +159,9 @@ const Op& forward_op(bool log) {
 
 DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
   const Op& op = forward_op(log);
+  // A number is a row of one, as in torch.
+  if (x.ndim() == 0 && (dim == 0 || dim == -1))
+    return reshape(run_softmax(reshape(x, {1}), 0, log), {});
   return apply1(op, {&x, 1},
                 SoftmaxArgs{normalize_dim(dim, x.ndim(), op.name())});
 }

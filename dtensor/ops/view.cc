@@ -289,13 +289,26 @@ DistTensor transpose(const DistTensor& x, int a, int b) {
   return permute(x, order);
 }
 
-DistTensor squeeze(const DistTensor& x, int dim) {
-  int d = normalize_dim(dim, x.ndim(), "squeeze");
-  DT_CHECK(x.size(d) == 1, "squeeze", "dimension {} of {} has size {}, not 1",
-           dim, x.spec()->to_string(), x.size(d));
-  Shape s = x.shape();
-  s.erase(d);
+DistTensor squeeze(const DistTensor& x, const std::vector<int>& dims) {
+  std::vector<bool> named(static_cast<size_t>(x.ndim()), false);
+  for (int d : dims)
+    if (x.ndim() > 0 || (d != 0 && d != -1))
+      named[static_cast<size_t>(normalize_dim(d, x.ndim(), "squeeze"))] = true;
+  Shape s;
+  for (int d = 0; d < x.ndim(); ++d)
+    if (!named[static_cast<size_t>(d)] || x.size(d) != 1)
+      s.push_back(x.size(d));
   return reshape(x, s);
+}
+
+DistTensor squeeze(const DistTensor& x, int dim) {
+  return squeeze(x, std::vector<int>{dim});
+}
+
+DistTensor squeeze(const DistTensor& x) {
+  std::vector<int> all;
+  for (int d = 0; d < x.ndim(); ++d) all.push_back(d);
+  return squeeze(x, all);
 }
 
 DistTensor unsqueeze(const DistTensor& x, int dim) {

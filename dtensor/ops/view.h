@@ -16,10 +16,13 @@ DistTensor view(const DistTensor&, const Shape&);
 DistTensor reshape(const DistTensor&, const Shape&);
 DistTensor permute(const DistTensor&, const std::vector<int>& order);
 DistTensor transpose(const DistTensor&, int a, int b);
-// Throws Error when the global size of the dimension is not 1.
+// Without the dimension, these dimensions, all dimensions whose global size is
+// 1. Others stay as they are, as in torch.
 DistTensor squeeze(const DistTensor&, int dim);
+DistTensor squeeze(const DistTensor&, const std::vector<int>& dims);
+DistTensor squeeze(const DistTensor&);
 DistTensor unsqueeze(const DistTensor&, int dim);
-// Dimensions of size 1 repeated; new ones in front.
+// Dimensions of size 1 repeated; new ones in front. -1 keeps a size.
 DistTensor expand(const DistTensor&, const Shape&);
 
 // For the list of operators.

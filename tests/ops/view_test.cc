@@ -239,7 +239,9 @@ TEST(View, SplitColumnsCutAcross) {
 TEST(View, SqueezeByTheGlobalSize) {
   on_mesh("x=2", [](const Mesh& mesh) {
     DistTensor x = put(counted({2, 3}), mesh, "S0");  // one row each
-    EXPECT_THROW(squeeze(x, 0), Error);
+    EXPECT_EQ(squeeze(x, 0).shape(), x.shape());
+    EXPECT_EQ(squeeze(x).shape(), x.shape());
+    EXPECT_THROW(squeeze(x, 2), Error);
     DistTensor row = put(counted({1, 3}), mesh, "S1");
     NoComm none;
     EXPECT_EQ(squeeze(row, -2).layout().to_string(mesh), "S0");
