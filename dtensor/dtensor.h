@@ -12,6 +12,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/products.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"

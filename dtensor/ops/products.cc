@@ -1,0 +1,181 @@
+#include "dtensor/ops/products.h"
+
+#include <string>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
+  DT_CHECK(x.ndim() == ndim, op, "{} has to have {} dimensions",
+           x.spec()->to_string(), ndim);
+}
+
+// beta input + alpha product.
+DistTensor combined(std::string_view op, const DistTensor& input,
+                    const DistTensor& product, double beta, double alpha) {
+  const Shape& to = product.shape();
+  bool fits = input.ndim() <= to.size();
+  for (int d = 1; fits && d <= input.ndim(); ++d)
+    fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
+  DT_CHECK(fits, op, "{} does not broadcast to the product's {}",
+           input.spec()->to_string(), to_string(to));
+  const DistTensor scaled = alpha == 1 ? product : mul(product, alpha);
+  if (beta == 0) return scaled;
+  return add(beta == 1 ? input : mul(input, beta), scaled);
+}
+
+std::string letters(int n, char first) {
+  std::string s;
+  for (int i = 0; i < n; ++i) s += static_cast<char>(first + i);
+  return s;
+}
+
+}  // namespace
+
+DistTensor dot(const DistTensor& a, const DistTensor& b) {
+  check_ndim("dot", a, 1);
+  check_ndim("dot", b, 1);
+  DT_CHECK(a.size(0) == b.size(0), "dot", "{} and {} have different sizes",
+           a.spec()->to_string(), b.spec()->to_string());
+  return einsum("k,k->", {a, b});
+}
+
+DistTensor vecdot(const DistTensor& a, const DistTensor& b, int dim) {
+  return sum(mul(a, b), {dim});
+}
+
+DistTensor mv(const DistTensor& matrix, const DistTensor& vector) {
+  check_ndim("mv", matrix, 2);
+  check_ndim("mv", vector, 1);
+  return matmul(matrix, vector);
+}
+
+DistTensor outer(const DistTensor& a, const DistTensor& b) {
+  check_ndim("outer", a, 1);
+  check_ndim("outer", b, 1);
+  return einsum("m,n->mn", {a, b});
+}
+
+DistTensor inner(const DistTensor& a, const DistTensor& b) {
+  if (a.ndim() == 0 || b.ndim() == 0) return mul(a, b);
+  return tensordot(a, b, std::vector<int>{a.ndim() - 1},
+                   std::vector<int>{b.ndim() - 1});
+}
+
+DistTensor tensordot(const DistTensor& a, const DistTensor& b,
+                     const std::vector<int>& dims_a,
+                     const std::vector<int>& dims_b) {
+  DT_CHECK(dims_a.size() == dims_b.size(), "tensordot",
+           "{} dimensions of {} do not pair with {} of {}", dims_a.size(),
+           a.spec()->to_string(), dims_b.size(), b.spec()->to_string());
+  std::string in_a = letters(a.ndim(), 'a'), in_b = letters(b.ndim(), 'n'),
+              out_a = in_a, out_b = in_b;
+  for (size_t i = 0; i < dims_a.size(); ++i) {
+    const int d = normalize_dim(dims_a[i], a.ndim(), "tensordot"),
+              e = normalize_dim(dims_b[i], b.ndim(), "tensordot");
+    DT_CHECK(a.size(d) == b.size(e), "tensordot",
+             "dimension {} of {} and {} of {} have different sizes", d,
+             a.spec()->to_string(), e, b.spec()->to_string());
+    const char letter = in_a[static_cast<size_t>(d)];
+    std::erase(out_a, letter);
+    std::erase(out_b, in_b[static_cast<size_t>(e)]);
+    in_b[static_cast<size_t>(e)] = letter;
+  }
+  return einsum(in_a + "," + in_b + "->" + out_a + out_b, {a, b});
+}
+
+DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
+  DT_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), "tensordot",
+           "{} and {} have no {} dimensions in common", a.spec()->to_string(),
+           b.spec()->to_string(), dims);
+  std::vector<int> last, first;
+  for (int i = 0; i < dims; ++i) {
+    last.push_back(a.ndim() - dims + i);
+    first.push_back(i);
+  }
+  return tensordot(a, b, last, first);
+}
+
+DistTensor kron(const DistTensor& a, const DistTensor& b) {
+  // [a0, 1, a1, 1, ...] times [1, b0, 1, b1, ...].
+  const int n = std::max(a.ndim(), b.ndim());
+  Shape of_a, of_b, out;
+  for (int d = 0; d < n; ++d) {
+    const int i = d - (n - a.ndim()), j = d - (n - b.ndim());
+    of_a.push_back(i < 0 ? 1 : a.shape()[i]);
+    of_a.push_back(1);
+    of_b.push_back(1);
+    of_b.push_back(j < 0 ? 1 : b.shape()[j]);
+    out.push_back(of_a[2 * d] * of_b[2 * d + 1]);
+  }
+  return reshape(mul(reshape(a, of_a), reshape(b, of_b)), out);
+}
+
+DistTensor multi_dot(const std::vector<DistTensor>& matrices) {
+  DT_CHECK(matrices.size() >= 2, "multi_dot", "{} matrices; write at least 2",
+           matrices.size());
+  DistTensor product = matrices[0];
+  for (size_t i = 1; i < matrices.size(); ++i)
+    product = matmul(product, matrices[i]);
+  return product;
+}
+
+DistTensor addmm(const DistTensor& input, const DistTensor& a,
+                 const DistTensor& b, double beta, double alpha) {
+  check_ndim("addmm", a, 2);
+  check_ndim("addmm", b, 2);
+  return combined("addmm", input, matmul(a, b), beta, alpha);
+}
+
+DistTensor addmv(const DistTensor& input, const DistTensor& matrix,
+                 const DistTensor& vector, double beta, double alpha) {
+  return combined("addmv", input, mv(matrix, vector), beta, alpha);
+}
+
+DistTensor addr(const DistTensor& input, const DistTensor& a,
+                const DistTensor& b, double beta, double alpha) {
+  return combined("addr", input, outer(a, b), beta, alpha);
+}
+
+DistTensor baddbmm(const DistTensor& input, const DistTensor& a,
+                   const DistTensor& b, double beta, double alpha) {
+  return combined("baddbmm", input, bmm(a, b), beta, alpha);
+}
+
+DistTensor addbmm(const DistTensor& input, const DistTensor& a,
+                  const DistTensor& b, double beta, double alpha) {
+  check_ndim("addbmm", a, 3);
+  check_ndim("addbmm", b, 3);
+  return combined("addbmm", input, einsum("bmk,bkn->mn", {a, b}), beta, alpha);
+}
+
+DistTensor linear(const DistTensor& x, const DistTensor& weight,
+                  const DistTensor& bias) {
+  DT_CHECK(weight.ndim() == 1 || weight.ndim() == 2, "linear",
+           "a weight {}; it is [n, k] or [k]", weight.spec()->to_string());
+  const DistTensor y =
+      matmul(x, weight.ndim() == 1 ? weight : transpose(weight, 0, 1));
+  return bias.defined() ? add(y, bias) : y;
+}
+
+DistTensor bilinear(const DistTensor& a, const DistTensor& b,
+                    const DistTensor& weight, const DistTensor& bias) {
+  check_ndim("bilinear", weight, 3);
+  // Rows of a and b, so that the three-operand einsum needs no "...".
+  Shape rows = a.shape();
+  rows.pop_back();
+  const int64_t n = numel(rows);
+  rows.push_back(weight.size(0));
+  const DistTensor y =
+      reshape(einsum("ri,oij,rj->ro", {reshape(a, {n, a.size(-1)}), weight,
+                                       reshape(b, {n, b.size(-1)})}),
+              rows);
+  return bias.defined() ? add(y, bias) : y;
+}
+
+}  // namespace dtensor
