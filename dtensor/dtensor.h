@@ -17,6 +17,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
+#include "dtensor/ops/statistics.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"

@@ -1,0 +1,155 @@
+#include "dtensor/ops/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// The dimensions as they are written of a tensor that has some: one without
+// has a dimension 0 (and -1) as far as torch is concerned.
+std::vector<int> known(const DistTensor& x, std::vector<int> dims) {
+  if (x.ndim() == 0)
+    std::erase_if(dims, [](int d) { return d == 0 || d == -1; });
+  return dims;
+}
+
+// The elements of a row.
+int64_t count(const DistTensor& x, const std::vector<int>& dims) {
+  if (dims.empty()) return numel(x.shape());
+  int64_t n = 1;
+  for (int d : dims) n *= x.size(d);
+  return n;
+}
+
+bool empty_rows(const DistTensor& x, const std::vector<int>& dims) {
+  return count(x, dims) == 0;
+}
+
+DistTensor number(double value, const DistTensor& like) {
+  return full({}, value, like.mesh(), {}, like.dtype());
+}
+
+// x, or its elements as f32 where they are no floats.
+DistTensor floating(const DistTensor& x) {
+  return is_float(x.dtype()) ? x : cast(x, DType::kF32);
+}
+
+DistTensor kept(const DistTensor& x, const std::vector<int>& dims, bool keepdim,
+                const DistTensor& with_dims) {
+  if (keepdim || x.ndim() == 0) return with_dims;
+  Shape shape;
+  std::vector<bool> gone(static_cast<size_t>(x.ndim()), dims.empty());
+  for (int d : dims)
+    gone[static_cast<size_t>(normalize_dim(d, x.ndim(), "reduce"))] = true;
+  for (int d = 0; d < x.ndim(); ++d)
+    if (!gone[static_cast<size_t>(d)]) shape.push_back(x.shape()[d]);
+  return reshape(with_dims, shape);
+}
+
+}  // namespace
+
+DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  dims = known(x, std::move(dims));
+  const DistTensor is = cast(x, DType::kBool);
+  if (empty_rows(x, dims)) return cast(sum(is, dims, keepdim), DType::kBool);
+  return amax(is, dims, keepdim);
+}
+
+DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  dims = known(x, std::move(dims));
+  const DistTensor is = cast(x, DType::kBool);
+  if (empty_rows(x, dims)) {
+    const DistTensor none = sum(is, dims, keepdim);
+    return eq(none, number(0, none));
+  }
+  return amin(is, dims, keepdim);
+}
+
+DistTensor count_nonzero(const DistTensor& x, std::vector<int> dims) {
+  return sum(cast(x, DType::kBool), known(x, std::move(dims)));
+}
+
+std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
+                                          std::vector<int> dims, bool keepdim) {
+  dims = known(x, std::move(dims));
+  return {amin(x, dims, keepdim), amax(x, dims, keepdim)};
+}
+
+std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
+                                           std::vector<int> dims,
+                                           double correction, bool keepdim) {
+  DT_CHECK(is_float(x.dtype()), "var", "{} has no variance; cast it to f32",
+           x.spec()->to_string());
+  dims = known(x, std::move(dims));
+  const DistTensor middle = mean(x, dims, true);
+  const double n =
+      std::max(0.0, static_cast<double>(count(x, dims)) - correction);
+  const DistTensor spread = sum(square(sub(x, middle)), dims, keepdim);
+  // A tensor, since 0 / 0 has to be NaN.
+  return {div(spread, number(n, spread)), kept(x, dims, keepdim, middle)};
+}
+
+DistTensor var(const DistTensor& x, std::vector<int> dims, double correction,
+               bool keepdim) {
+  return var_mean(x, std::move(dims), correction, keepdim).first;
+}
+
+DistTensor stddev(const DistTensor& x, std::vector<int> dims, double correction,
+                  bool keepdim) {
+  return sqrt(var(x, std::move(dims), correction, keepdim));
+}
+
+std::pair<DistTensor, DistTensor> std_mean(const DistTensor& x,
+                                           std::vector<int> dims,
+                                           double correction, bool keepdim) {
+  auto [v, m] = var_mean(x, std::move(dims), correction, keepdim);
+  return {sqrt(v), m};
+}
+
+DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
+                     bool keepdim) {
+  const DistTensor x = floating(in);
+  dims = known(x, std::move(dims));
+  if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
+  // A row of infinities has no difference to its maximum.
+  const DistTensor most = amax(x.detach(), dims, true);
+  const DistTensor bound = number(std::numeric_limits<float>::max(), most);
+  const DistTensor finite = lt(abs(most), bound);
+  const DistTensor shift = where(finite, most, number(0, most));
+  return add(log(sum(exp(sub(x, shift)), dims, keepdim)),
+             kept(x, dims, keepdim, shift));
+}
+
+DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
+                       bool keepdim) {
+  DT_CHECK(is_float(x.dtype()), "vector_norm", "{} has no norm; cast it to f32",
+           x.spec()->to_string());
+  dims = known(x, std::move(dims));
+  if (p == 0) {
+    const DistTensor is = cast(cast(x, DType::kBool), x.dtype());
+    return sum(is, dims, keepdim);
+  }
+  const DistTensor size = abs(x);
+  if (std::isinf(p))
+    return p > 0 ? amax(size, dims, keepdim) : amin(size, dims, keepdim);
+  if (p == 1) return sum(size, dims, keepdim);
+  const DistTensor total =
+      sum(p == 2 ? square(x) : pow(size, p), dims, keepdim);
+  // Where the sum is 0 the root is too, and its gradient is left out.
+  const DistTensor zero = eq(total, number(0, total));
+  const DistTensor safe = where(zero, number(1, total), total);
+  const DistTensor root = p == 2 ? sqrt(safe) : pow(safe, 1 / p);
+  const double at_zero = p < 0 ? std::pow(0.0, 1 / p) : 0;
+  return where(zero, number(at_zero, root), root);
+}
+
+}  // namespace dtensor
