@@ -4,6 +4,7 @@
 #error "dtensor is C++20: compile with -std=c++20 or later"
 #endif
 #include "dtensor/nn/nn.h"
+#include "dtensor/ops/arrange.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
