@@ -8,6 +8,7 @@
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/grad.h"

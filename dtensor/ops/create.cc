@@ -1,0 +1,109 @@
+#include "dtensor/ops/create.h"
+
+#include <cmath>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// column - row as [m, n], split as the last two dimensions of `like` are.
+DistTensor offsets(int64_t rows, int64_t columns, const Mesh& mesh,
+                   const Layout* like = nullptr) {
+  auto indices = [&](int64_t n, size_t from_last) {
+    Layout l = Layout::replicated({n});
+    if (like) l.dims[0] = like->dims[like->dims.size() - from_last];
+    return arange(n, mesh, l, DType::kI64);
+  };
+  return sub(unsqueeze(indices(columns, 1), 0), unsqueeze(indices(rows, 2), 1));
+}
+
+DistTensor number(double value, const DistTensor& like) {
+  return full({}, value, like.mesh(), {}, like.dtype());
+}
+
+DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
+                    bool lower) {
+  DT_CHECK(x.ndim() >= 2, op, "{} is no matrix", x.spec()->to_string());
+  const DistTensor at = offsets(x.size(-2), x.size(-1), x.mesh(), &x.layout());
+  const DistTensor bound = number(static_cast<double>(diagonal), at);
+  return where(lower ? le(at, bound) : ge(at, bound), x, number(0, x));
+}
+
+}  // namespace
+
+DistTensor full_like(const DistTensor& x, double value) {
+  Layout l = x.layout();
+  l.partials.clear();
+  return full(x.shape(), value, x.mesh(), l, x.dtype());
+}
+DistTensor zeros_like(const DistTensor& x) { return full_like(x, 0); }
+DistTensor ones_like(const DistTensor& x) { return full_like(x, 1); }
+
+DistTensor arange(double start, double end, double step, const Mesh& mesh,
+                  const Placements& layout, DType t) {
+  DT_CHECK(step != 0 && std::isfinite(step) && std::isfinite(end - start),
+           "arange", "from {} to {} in steps of {}", start, end, step);
+  const double n = std::ceil((end - start) / step);
+  DT_CHECK(n >= 0, "arange", "steps of {} do not lead from {} to {}", step,
+           start, end);
+  const DistTensor i =
+      arange(static_cast<int64_t>(n), mesh, layout, DType::kF64);
+  return cast(add(mul(i, step), start), t);
+}
+
+DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
+                    const Placements& layout, DType t) {
+  const DistTensor i = arange(n, mesh, layout, DType::kF64);
+  if (n < 2) return cast(add(i, start), t);
+  const double step = (end - start) / static_cast<double>(n - 1);
+  // From both ends, so that the last one is exact.
+  const double last = static_cast<double>(n - 1);
+  return cast(
+      where(lt(i, number(static_cast<double>(n / 2), i)),
+            add(mul(i, step), start), add(mul(add(i, -last), step), end)),
+      t);
+}
+
+DistTensor eye(int64_t rows, int64_t columns, const Mesh& mesh, DType t) {
+  const DistTensor at = offsets(rows, columns, mesh);
+  return cast(eq(at, number(0, at)), t);
+}
+
+DistTensor tril(const DistTensor& x, int64_t diagonal) {
+  return triangle("tril", x, diagonal, true);
+}
+DistTensor triu(const DistTensor& x, int64_t diagonal) {
+  return triangle("triu", x, diagonal, false);
+}
+
+DistTensor trace(const DistTensor& x) {
+  DT_CHECK(x.ndim() == 2, "trace", "{} is no matrix", x.spec()->to_string());
+  const DistTensor at = offsets(x.size(0), x.size(1), x.mesh(), &x.layout());
+  return sum(where(eq(at, number(0, at)), x, number(0, x)));
+}
+
+DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
+                       const DistTensor& value) {
+  DT_CHECK(mask.dtype() == DType::kBool, "masked_fill", "the mask is {}",
+           mask.spec()->to_string());
+  DT_CHECK(value.ndim() == 0, "masked_fill", "the value is {}, not a scalar",
+           value.spec()->to_string());
+  return where(mask, cast(value, x.dtype()), x);
+}
+DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
+                       double value) {
+  return masked_fill(x, mask, number(value, x));
+}
+
+DistTensor one_hot(const DistTensor& indices, int64_t classes) {
+  DT_CHECK(classes >= 1, "one_hot", "{} classes", classes);
+  return cast(eq(unsqueeze(indices, -1),
+                 arange(classes, indices.mesh(), {}, indices.dtype())),
+              DType::kI64);
+}
+
+}  // namespace dtensor
