@@ -1,0 +1,115 @@
+#include "dtensor/ops/losses.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/statistics.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+DistTensor number(double value, const DistTensor& like) {
+  return full({}, value, like.mesh(), {}, like.dtype());
+}
+
+DistTensor reduced(const DistTensor& loss, Reduction r) {
+  return r == Reduction::kNone  ? loss
+         : r == Reduction::kSum ? sum(loss)
+                                : mean(loss);
+}
+
+DistTensor weighted(const DistTensor& loss, const DistTensor& weight) {
+  return weight.defined() ? mul(loss, weight) : loss;
+}
+
+}  // namespace
+
+DistTensor mse_loss(const DistTensor& x, const DistTensor& y, Reduction r) {
+  return reduced(square(sub(x, y)), r);
+}
+
+DistTensor l1_loss(const DistTensor& x, const DistTensor& y, Reduction r) {
+  return reduced(abs(sub(x, y)), r);
+}
+
+DistTensor huber_loss(const DistTensor& x, const DistTensor& y, Reduction r,
+                      double delta) {
+  DT_CHECK(delta > 0, "huber_loss", "a delta of {}; write one above 0", delta);
+  const DistTensor d = sub(x, y), size = abs(d);
+  const DistTensor near = mul(square(d), 0.5);
+  const DistTensor far = mul(sub(size, delta / 2), delta);
+  return reduced(where(le(size, number(delta, size)), near, far), r);
+}
+
+DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y, Reduction r,
+                          double beta) {
+  DT_CHECK(beta >= 0, "smooth_l1_loss", "a beta of {}; write 0 or more", beta);
+  return beta == 0 ? l1_loss(x, y, r) : div(huber_loss(x, y, r, beta), beta);
+}
+
+DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
+                                Reduction r, const DistTensor& weight) {
+  auto bounded_log = [](const DistTensor& x) {
+    return maximum(log(x), number(-100, x));
+  };
+  const DistTensor q = add(neg(p), 1), other = add(neg(y), 1);
+  return reduced(
+      weighted(neg(add(mul(y, bounded_log(p)), mul(other, bounded_log(q)))),
+               weight),
+      r);
+}
+
+DistTensor binary_cross_entropy_with_logits(const DistTensor& x,
+                                            const DistTensor& y, Reduction r,
+                                            const DistTensor& weight) {
+  return reduced(weighted(sub(unary("softplus", x), mul(x, y)), weight), r);
+}
+
+DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
+                  bool log_target) {
+  if (log_target) return reduced(mul(exp(y), sub(y, x)), r);
+  // y log y is 0 at 0.
+  const DistTensor positive = gt(y, number(0, y));
+  const DistTensor safe = where(positive, y, number(1, y));
+  return reduced(sub(mul(safe, log(safe)), mul(y, x)), r);
+}
+
+DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
+                    const DistTensor& weight, int64_t ignore_index) {
+  DT_CHECK(x.ndim() >= 1 && targets.ndim() == x.ndim() - 1, "nll_loss",
+           "targets {} do not fit {}", targets.spec()->to_string(),
+           x.spec()->to_string());
+  const int dim = x.ndim() == 1 ? 0 : 1;
+  Shape along = Shape::filled(x.ndim(), 1);
+  along[dim] = x.size(dim);
+  const DistTensor classes =
+      reshape(arange(x.size(dim), x.mesh(), {}, targets.dtype()), along);
+  const DistTensor counts =
+      ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
+                       {}, targets.dtype()));
+  const DistTensor here =
+      logical_and(eq(unsqueeze(targets, dim), classes), unsqueeze(counts, dim));
+  const DistTensor w = weight.defined() ? reshape(weight, along) : number(1, x);
+  const DistTensor weights = where(here, w, number(0, x));
+  const DistTensor zero = number(0, x);
+  const DistTensor loss = neg(sum(mul(weights, where(here, x, zero)), {dim}));
+  if (r != Reduction::kMean) return reduced(loss, r);
+  return div(sum(loss), sum(weights));
+}
+
+DistTensor cosine_similarity(const DistTensor& a, const DistTensor& b, int dim,
+                             double eps) {
+  const DistTensor least = number(eps, a);
+  auto size = [&](const DistTensor& x) {
+    return maximum(vector_norm(x, 2, {dim}), least);
+  };
+  return div(div(sum(mul(a, b), {dim}), size(a)), size(b));
+}
+
+DistTensor normalize(const DistTensor& x, double p, int dim, double eps) {
+  return div(x, maximum(vector_norm(x, p, {dim}, true), number(eps, x)));
+}
+
+}  // namespace dtensor
