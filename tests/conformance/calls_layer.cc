@@ -1,9 +1,12 @@
 // Normalisations, losses, attention: what a model is made of.
+#include "dtensor/ops/arrange.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
@@ -24,9 +27,77 @@ T along(A a) {
 
 Reduction reduction(A a) {
   const std::string text = a.text(kNamed, "reduction", "mean");
+  if (text == "batchmean") throw NotHere("reduction=batchmean");
   return text == "none"  ? Reduction::kNone
          : text == "sum" ? Reduction::kSum
                          : Reduction::kMean;
+}
+
+template <DistTensor (*f)(const DistTensor&, const DistTensor&, Reduction)>
+T loss(A a) {
+  return {f(a.tensor(0), a.tensor(1), reduction(a))};
+}
+template <DistTensor (*f)(const DistTensor&, const DistTensor&, Reduction,
+                          double)>
+T loss(A a, std::string_view parameter) {
+  return {f(a.tensor(0), a.tensor(1), reduction(a),
+            a.number(kNamed, parameter, 1))};
+}
+template <DistTensor (*f)(const DistTensor&, const DistTensor&, Reduction,
+                          const DistTensor&)>
+T loss(A a) {
+  return {
+      f(a.tensor(0), a.tensor(1), reduction(a),
+        a.has(kNamed, "weight") ? a.tensor(kNamed, "weight") : DistTensor())};
+}
+
+// torch's [b, h, s, d] (or [h, s, d]) is our [b, s, h, d].
+T attention_call(A a) {
+  if (a.number(5, "dropout_p", 0) != 0)
+    throw NotHere("dropout, whose draws are torch's own");
+  a.flag(kNamed, "enable_gqa", false);  // ours needs no permission
+  DistTensor in[] = {a.tensor(0), a.tensor(1), a.tensor(2)};
+  const bool single = in[1].ndim() == 3;
+  for (DistTensor& x : in) {
+    if (x.ndim() == 3) x = unsqueeze(x, 0);
+    x = transpose(x, 1, 2);
+  }
+  // torch broadcasts the batch.
+  const int64_t batch = in[1].size(0);
+  if (in[0].size(0) != batch) in[0] = expand(in[0], {batch, -1, -1, -1});
+  AttentionOptions options;
+  options.causal = a.flag(5, "is_causal", false);
+  const DistTensor y = transpose(attention(in[0], in[1], in[2], options), 1, 2);
+  return {single ? squeeze(y, 0) : y};
+}
+
+// Over the trailing dimensions, as one.
+T norm_call(A a, bool centred) {
+  const DistTensor x = a.tensor(0);
+  const auto last = a.integers(1, "normalized_shape");
+  const auto n = static_cast<int>(last.size());
+  Shape trailing;
+  for (int64_t size : last) trailing.push_back(size);
+  auto weight = [&](size_t at, std::string_view name, double otherwise) {
+    if (!a.has(at, name))
+      return full({numel(trailing)}, otherwise, x.mesh(), {}, x.dtype());
+    const DistTensor w = a.tensor(at, name);
+    // Sizes that do not fit are the library's to refuse.
+    return w.shape() == trailing ? flatten(w) : w;
+  };
+  const bool fits = n <= x.ndim() && [&] {
+    for (int d = 1; d <= n; ++d)
+      if (x.size(-d) != trailing[n - d]) return false;
+    return true;
+  }();
+  const DistTensor rows = fits && n > 1 ? flatten(x, -n, -1) : x;
+  const DistTensor gamma = weight(2, "weight", 1);
+  const DistTensor y =
+      centred
+          ? layer_norm(rows, gamma, weight(3, "bias", 0),
+                       a.number(4, "eps", 1e-5))
+          : rms_norm(rows, gamma, a.number(3, "eps", 2.220446049250313e-16));
+  return {reshape(y, x.shape())};
 }
 
 }  // namespace
@@ -42,8 +113,50 @@ void add_layer_calls(CallTable& t) {
     if (a.has(kNamed, "weight")) throw NotHere("weight");
     const DistTensor x = a.tensor(0), targets = a.tensor(1);
     if (is_float(targets.dtype())) throw NotHere("probabilities as targets");
-    if (x.ndim() > 2) throw NotHere("more than two dimensions");
-    return {cross_entropy(x, targets, reduction(a))};
+    return {cross_entropy(x.ndim() > 2 ? movedim(x, {1}, {-1}) : x, targets,
+                          reduction(a))};
+  };
+  t["nn.functional.softmin"] = [](A a) -> T {
+    DistTensor x = a.tensor(0);
+    x = cast(x, a.dtype(kNamed, "dtype", x.dtype()));
+    return {softmax(neg(x), static_cast<int>(a.integer(1, "dim")))};
+  };
+  t["nn.functional.layer_norm"] = [](A a) { return norm_call(a, true); };
+  t["nn.functional.rms_norm"] = [](A a) { return norm_call(a, false); };
+  t["nn.functional.scaled_dot_product_attention"] = attention_call;
+  t["nn.functional.mse_loss"] = [](A a) { return loss<mse_loss>(a); };
+  t["nn.functional.l1_loss"] = [](A a) { return loss<l1_loss>(a); };
+  t["nn.functional.huber_loss"] = [](A a) {
+    return loss<huber_loss>(a, "delta");
+  };
+  t["nn.functional.smooth_l1_loss"] = [](A a) {
+    return loss<smooth_l1_loss>(a, "beta");
+  };
+  t["nn.functional.binary_cross_entropy"] = [](A a) {
+    return loss<binary_cross_entropy>(a);
+  };
+  t["nn.functional.binary_cross_entropy_with_logits"] = [](A a) {
+    return loss<binary_cross_entropy_with_logits>(a);
+  };
+  t["nn.functional.kl_div"] = [](A a) -> T {
+    return {kl_div(a.tensor(0), a.tensor(1), reduction(a),
+                   a.flag(kNamed, "log_target", false))};
+  };
+  t["nn.functional.nll_loss"] = [](A a) -> T {
+    return {nll_loss(
+        a.tensor(0), a.tensor(1), reduction(a),
+        a.has(kNamed, "weight") ? a.tensor(kNamed, "weight") : DistTensor(),
+        a.integer(kNamed, "ignore_index", -100))};
+  };
+  t["nn.functional.cosine_similarity"] = [](A a) -> T {
+    return {cosine_similarity(a.tensor(0), a.tensor(1),
+                              static_cast<int>(a.integer(2, "dim", 1)),
+                              a.number(3, "eps", 1e-8))};
+  };
+  t["nn.functional.normalize"] = [](A a) -> T {
+    return {normalize(a.tensor(0), a.number(1, "p", 2),
+                      static_cast<int>(a.integer(2, "dim", 1)),
+                      a.number(3, "eps", 1e-12))};
   };
 }
 

@@ -1,5 +1,6 @@
-// Tensors from nothing.
-#include "dtensor/ops/random.h"
+// Tensors from nothing, and masks.
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/pointwise.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {
@@ -8,13 +9,57 @@ namespace {
 using A = const Arguments&;
 using T = std::vector<DistTensor>;
 
+template <DistTensor (*f)(const DistTensor&)>
+T like(A a) {
+  const DistTensor x = a.tensor(0);
+  // Converted first, which is cheaper than last.
+  return {f(cast(x, a.dtype(kNamed, "dtype", x.dtype())))};
+}
+
+T arange_call(A a) {
+  bool whole = true;
+  for (size_t i = 0; i < a.count(); ++i) whole &= a.raw(i).is_number_integer();
+  const DType type =
+      a.dtype(kNamed, "dtype", whole ? DType::kI64 : DType::kF32);
+  if (!a.has(1, "end") && whole)
+    return {arange(a.integer(0), a.mesh(), {}, type)};
+  const bool one = !a.has(1, "end");
+  return {arange(one ? 0 : a.number(0), one ? a.number(0) : a.number(1, "end"),
+                 a.number(2, "step", 1), a.mesh(), {}, type)};
+}
+
 }  // namespace
 
 void add_making_calls(CallTable& t) {
-  t["arange"] = [](A a) -> T {
-    const DType type = a.dtype(kNamed, "dtype", DType::kI64);
-    if (a.has(1, "end") || a.has(2, "step")) throw NotHere("start or step");
-    return {arange(a.integer(0), a.mesh(), {}, type)};
+  t["arange"] = arange_call;
+  t["linspace"] = [](A a) -> T {
+    if (a.is_tensor(0) || a.is_tensor(1))
+      throw NotHere("ends that are tensors");
+    return {linspace(a.number(0), a.number(1), a.integer(2), a.mesh(), {},
+                     a.dtype(kNamed, "dtype", DType::kF32))};
+  };
+  t["eye"] = [](A a) -> T {
+    const int64_t n = a.integer(0);
+    return {eye(n, a.integer(1, "m", n), a.mesh(),
+                a.dtype(kNamed, "dtype", DType::kF32))};
+  };
+  t["zeros_like"] = like<zeros_like>;
+  t["ones_like"] = like<ones_like>;
+  t["full_like"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    return {
+        full_like(cast(x, a.dtype(kNamed, "dtype", x.dtype())), a.number(1))};
+  };
+  t["tril"] = [](A a) -> T { return {tril(a.tensor(0), a.integer(1, "", 0))}; };
+  t["triu"] = [](A a) -> T { return {triu(a.tensor(0), a.integer(1, "", 0))}; };
+  t["trace"] = [](A a) -> T { return {trace(a.tensor(0))}; };
+  t["masked_fill"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0), mask = a.tensor(1);
+    if (a.is_tensor(2)) return {masked_fill(x, mask, a.tensor(2))};
+    return {masked_fill(x, mask, a.number(2))};
+  };
+  t["nn.functional.one_hot"] = [](A a) -> T {
+    return {one_hot(a.tensor(0), a.integer(1, "num_classes"))};
   };
 }
 

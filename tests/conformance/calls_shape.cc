@@ -1,5 +1,6 @@
 // The same elements in another shape or order, windows on them, and tensors
 // put together.
+#include "dtensor/ops/arrange.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/slice.h"
@@ -23,8 +24,51 @@ T split_call(A a) {
   return split(x, a.integer(1), dim);
 }
 
-std::vector<int> axes_of(A a, size_t at, std::string_view name) {
-  return a.dims(at, name);
+// Pieces along the dimension that torch's function is named after.
+Call split_along(int dim) {
+  return [dim](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    const int d = std::min(dim, x.ndim() - 1);
+    if (a.is_list(1)) return tensor_split(x, a.integers(1), d);
+    return tensor_split(x, a.integer(1), d);
+  };
+}
+
+template <DistTensor (*f)(const std::vector<DistTensor>&)>
+T of_list(A a) {
+  return {f(a.tensors(0))};
+}
+template <DistTensor (*f)(const DistTensor&)>
+T of_one(A a) {
+  return {f(a.tensor(0))};
+}
+// One tensor, or a list of them.
+template <DistTensor (*f)(const DistTensor&)>
+T of_each(A a) {
+  if (!a.is_list(0)) return {f(a.tensor(0))};
+  T out;
+  for (const DistTensor& x : a.tensors(0)) out.push_back(f(x));
+  return out;
+}
+
+T all_tensors(A a) {
+  if (a.is_list(0)) return a.tensors(0);
+  T list;
+  for (size_t i = 0; i < a.count(); ++i) list.push_back(a.tensor(i));
+  return list;
+}
+
+T roll_call(A a) {
+  const DistTensor x = a.tensor(0);
+  const auto shifts = a.integers(1, "shifts");
+  if (a.has(2, "dims")) return {roll(x, shifts, a.dims(2, "dims"))};
+  return {reshape(roll(flatten(x), shifts, {0}), x.shape())};
+}
+
+T pad_call(A a) {
+  const std::string mode = a.text(2, "mode", "constant");
+  if (mode != "constant") throw NotHere("mode=" + mode);
+  return {pad(a.tensor(0), a.integers(1, "pad"), a.number(3, "value", 0))};
 }
 
 }  // namespace
@@ -44,7 +88,7 @@ void add_shape_calls(CallTable& t) {
     return {expand(a.tensor(0), a.tensor(1).shape())};
   };
   t["permute"] = [](A a) -> T {
-    return {permute(a.tensor(0), axes_of(a, 1, "dims"))};
+    return {permute(a.tensor(0), a.dims(1, "dims"))};
   };
   t["transpose"] = [](A a) -> T {
     return {transpose(a.tensor(0), dim_of(a, 1, "dim0", 0),
@@ -70,6 +114,60 @@ void add_shape_calls(CallTable& t) {
   };
   t["stack"] = [](A a) -> T {
     return {stack(a.tensors(0), dim_of(a, 1, "dim", 0))};
+  };
+  t["squeeze"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    return {a.has(1, "dim") ? squeeze(x, a.dims(1, "dim")) : squeeze(x)};
+  };
+  t["flatten"] = [](A a) -> T {
+    return {flatten(a.tensor(0), dim_of(a, 1, "start_dim", 0),
+                    dim_of(a, 2, "end_dim", -1))};
+  };
+  t["ravel"] = [](A a) -> T { return {flatten(a.tensor(0))}; };
+  t["unflatten"] = [](A a) -> T {
+    return {unflatten(a.tensor(0), dim_of(a, 1, "dim", 0), a.shape(2))};
+  };
+  t["movedim"] = [](A a) -> T {
+    return {
+        movedim(a.tensor(0), a.dims(1, "source"), a.dims(2, "destination"))};
+  };
+  t["t"] = t["T"] = t["H"] = of_one<transpose>;
+  t["mH"] = t["mT"];
+  t["atleast_1d"] = of_each<atleast_1d>;
+  t["atleast_2d"] = of_each<atleast_2d>;
+  t["atleast_3d"] = of_each<atleast_3d>;
+  t["unbind"] = [](A a) -> T {
+    return unbind(a.tensor(0), dim_of(a, 1, "dim", 0));
+  };
+  t["tensor_split"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    const int dim = dim_of(a, 2, "dim", 0);
+    if (a.is_list(1)) return tensor_split(x, a.integers(1), dim);
+    return tensor_split(x, a.integer(1), dim);
+  };
+  t["vsplit"] = split_along(0);
+  t["hsplit"] = split_along(1);
+  t["dsplit"] = split_along(2);
+  t["vstack"] = of_list<vstack>;
+  t["hstack"] = of_list<hstack>;
+  t["dstack"] = of_list<dstack>;
+  t["column_stack"] = of_list<column_stack>;
+  t["broadcast_tensors"] = [](A a) -> T {
+    return broadcast_tensors(all_tensors(a));
+  };
+  t["meshgrid"] = [](A a) -> T {
+    return meshgrid(all_tensors(a), a.text(kNamed, "indexing", "ij") == "xy");
+  };
+  t["repeat"] = [](A a) -> T {
+    return {repeat(a.tensor(0), a.integers(1, "repeats"))};
+  };
+  t["tile"] = [](A a) -> T {
+    return {tile(a.tensor(0), a.integers(1, "dims"))};
+  };
+  t["roll"] = roll_call;
+  t["nn.functional.pad"] = pad_call;
+  t["constant_pad_nd"] = [](A a) -> T {
+    return {pad(a.tensor(0), a.integers(1), a.number(2, "value", 0))};
   };
   t["sum_to_size"] = [](A a) -> T { return {sum_to(a.tensor(0), a.shape(1))}; };
 }
