@@ -1,0 +1,65 @@
+#!/bin/bash
+# The checked-in cases, and that the runner can fail.
+#   conformance_test.sh RUNNER DATA
+set -uo pipefail
+runner=$1 data=$2 failures=0
+
+expect() {  # NAME WANTED GOT
+  [[ $3 == "$2" ]] && return
+  echo "FAILED $1: wanted '$2', got '$3'"
+  failures=$((failures + 1))
+}
+
+out=$("$runner" "$data" --mesh 3,2x2 --layouts 4 2>/dev/null)
+expect "exit status of the cases" 0 $?
+last=$(tail -n 1 <<<"$out")
+if [[ $last =~ ^([0-9]+)\ passed,\ 0\ failed,\ ([0-9]+)\ skipped$ ]] &&
+  ((BASH_REMATCH[1] >= 200 && BASH_REMATCH[2] <= 5)); then
+  echo "$last"
+else
+  echo "$out"
+  failures=$((failures + 1))
+fi
+
+# A wrong output and a wrong gradient are noticed, and named.
+mkdir "$TEST_TMPDIR/wrong"
+cp "$data/tensors.safetensors" "$TEST_TMPDIR/wrong/"
+grep '"id": "neg/f64' "$data/cases.jsonl" | head -n 1 >"$TEST_TMPDIR/one"
+for field in out0 grad0; do
+  sed "s#: \(\[\?\)\"\(neg/[^\"]*\)\.$field\"#: \1\"\2.in0\"#" \
+    "$TEST_TMPDIR/one" >"$TEST_TMPDIR/wrong/cases.jsonl"
+  cmp -s "$TEST_TMPDIR/one" "$TEST_TMPDIR/wrong/cases.jsonl" &&
+    expect "a changed $field" changed same
+  out=$("$runner" "$TEST_TMPDIR/wrong" --mesh 2 2>/dev/null)
+  expect "exit status of a wrong $field" 1 $?
+  expect "last line of a wrong $field" "0 passed, 1 failed, 0 skipped" \
+    "$(tail -n 1 <<<"$out")"
+  grep -q '^FAILED neg/f64' <<<"$out"
+  expect "name of a wrong $field" 0 $?
+done
+"$runner" "$TEST_TMPDIR/wrong" --mesh 2 --no-grad >/dev/null 2>&1
+expect "a wrong gradient without gradients" 0 $?
+
+# A call that has to throw, and does not.
+sed -e 's/"outputs": \[[^]]*\]/"throws": "never"/' "$TEST_TMPDIR/one" \
+  >"$TEST_TMPDIR/wrong/cases.jsonl"
+"$runner" "$TEST_TMPDIR/wrong" --mesh 2 >/dev/null 2>&1
+expect "exit status of what does not throw" 1 $?
+
+# An argument that the entry does not pass is no pass.
+sed -e 's/"kwargs": {}/"kwargs": {"unheard": 1}/' "$TEST_TMPDIR/one" \
+  >"$TEST_TMPDIR/wrong/cases.jsonl"
+out=$("$runner" "$TEST_TMPDIR/wrong" --mesh 2 2>/dev/null | tail -n 1)
+expect "an unknown argument" "0 passed, 0 failed, 1 skipped" "$out"
+
+for bad in "--ops nosuch" "--nosuch" "--mesh 2y" "--tier 3" "--layouts 0"; do
+  # shellcheck disable=SC2086
+  "$runner" "$data" $bad >/dev/null 2>&1
+  expect "exit status of $bad" 2 $?
+done
+"$runner" /nosuch >/dev/null 2>&1
+expect "exit status of a folder that is not there" 2 $?
+"$runner" --help >/dev/null
+expect "exit status of --help" 0 $?
+
+exit $((failures > 0))
