@@ -9,6 +9,7 @@
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -108,17 +109,17 @@ DistTensor transpose(const DistTensor& x) {
   DT_CHECK(x.ndim() <= 2, "transpose",
            "{} has more than two dimensions; write permute",
            x.spec()->to_string());
-  return x.ndim() == 2 ? transpose(x, 0, 1) : x;
+  return x.ndim() == 2 ? transpose(x, 0, 1) : alias(x);
 }
 
 DistTensor atleast_1d(const DistTensor& x) {
-  return x.ndim() >= 1 ? x : reshape(x, {1});
+  return x.ndim() >= 1 ? alias(x) : reshape(x, {1});
 }
 DistTensor atleast_2d(const DistTensor& x) {
-  return x.ndim() >= 2 ? x : unsqueeze(atleast_1d(x), 0);
+  return x.ndim() >= 2 ? alias(x) : unsqueeze(atleast_1d(x), 0);
 }
 DistTensor atleast_3d(const DistTensor& x) {
-  return x.ndim() >= 3 ? x : unsqueeze(atleast_2d(x), 2);
+  return x.ndim() >= 3 ? alias(x) : unsqueeze(atleast_2d(x), 2);
 }
 
 std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
@@ -231,7 +232,7 @@ DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims) {
   DT_CHECK(shifts.size() == dims.size(), "roll", "{} shifts for {} dimensions",
            shifts.size(), dims.size());
-  DistTensor y = x;
+  DistTensor y = alias(x);
   for (size_t i = 0; i < dims.size(); ++i) {
     const int d = normalize_dim(dims[i], x.ndim(), "roll");
     const int64_t n = x.size(d);
@@ -250,7 +251,7 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
       "{} widths for {}; write two for each dimension, the last "
       "one first",
       widths.size(), x.spec()->to_string());
-  DistTensor y = x;
+  DistTensor y = alias(x);
   for (size_t i = 0; i < widths.size(); i += 2) {
     const int d = x.ndim() - 1 - static_cast<int>(i / 2);
     const int64_t lo = widths[i], hi = widths[i + 1];

@@ -236,6 +236,24 @@ TEST(RandomTest, BernoulliIsTheSameInEveryTypeAndExactAtTheEnds) {
   }
 }
 
+// A block's number has two words: index 2^36 is in block 2^34.
+TEST(RandomTest, BoxesFarIntoALargeTensor) {
+  const int64_t n = 150, lo = (int64_t{1} << 36) - 6;
+  const Array far = draw(Distribution::kBits, DType::kI32, {int64_t{1} << 40},
+                         {lo}, {n}, 0, 0);
+  const Array rows =
+      draw(Distribution::kBits, DType::kI32,
+           {int64_t{1} << 30, int64_t{1} << 10}, {lo >> 10, 7}, {2, 70}, 0, 0);
+  auto want = [](int64_t index) {
+    const Philox4 block =
+        philox_block(kSeed, kStream, static_cast<uint64_t>(index / 4));
+    return static_cast<int32_t>(block.x[index % 4]);
+  };
+  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(far[i], want(lo + i)) << i;
+  for (int64_t i = 0; i < 140; ++i)
+    ASSERT_EQ(rows[i], want((((lo >> 10) + i / 70) << 10) + 7 + i % 70)) << i;
+}
+
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
     int64_t x;
