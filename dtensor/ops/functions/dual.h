@@ -1,0 +1,194 @@
+// Forward-mode derivatives: a value with its derivative, on which the text of a
+// function runs as on the value. Dual<Dual<V>> carries the second one.
+#pragma once
+#include "dtensor/ops/functions/math.h"
+
+namespace dtensor::fn {
+
+template <class V>
+struct Dual {
+  V v, d;
+  DT_HD Dual(const V& value, const V& derivative) : v(value), d(derivative) {}
+  DT_HD explicit Dual(double c) : v(c), d(0.0) {}
+};
+
+template <class V>
+DT_HD inline Dual<V> operator-(const Dual<V>& a) {
+  return {-a.v, -a.d};
+}
+template <class V>
+DT_HD inline Dual<V> operator+(const Dual<V>& a, const Dual<V>& b) {
+  return {a.v + b.v, a.d + b.d};
+}
+template <class V>
+DT_HD inline Dual<V> operator-(const Dual<V>& a, const Dual<V>& b) {
+  return {a.v - b.v, a.d - b.d};
+}
+template <class V>
+DT_HD inline Dual<V> operator*(const Dual<V>& a, const Dual<V>& b) {
+  return {a.v * b.v, a.d * b.v + a.v * b.d};
+}
+template <class V>
+DT_HD inline Dual<V> operator/(const Dual<V>& a, const Dual<V>& b) {
+  const V q = a.v / b.v;
+  return {q, (a.d - q * b.d) / b.v};
+}
+#define DT_COMPARE(op)                                                \
+  template <class V>                                                  \
+  DT_HD inline auto operator op(const Dual<V>& a, const Dual<V>& b) { \
+    return a.v op b.v;                                                \
+  }
+DT_COMPARE(<)
+DT_COMPARE(>)
+DT_COMPARE(<=)
+DT_COMPARE(>=)
+DT_COMPARE(==)
+DT_COMPARE(!=)
+#undef DT_COMPARE
+template <class M, class V>
+DT_HD inline Dual<V> select(const M& c, const Dual<V>& a, const Dual<V>& b) {
+  return {select(c, a.v, b.v), select(c, a.d, b.d)};
+}
+
+// Is it a constant? Then d times a slope is 0, were the slope infinite.
+template <class V>
+DT_HD inline auto is_zero(const V& d) {
+  return d == V(0);
+}
+template <class V>
+DT_HD inline auto is_zero(const Dual<V>& d) {
+  return is_zero(d.v) & is_zero(d.d);
+}
+template <class V>
+DT_HD inline V scaled(const V& d, const V& slope) {
+  return select(is_zero(d), V(0), d * slope);
+}
+
+// --- One argument: name, and the derivative at v, where y = name(v) ---------
+#define DT_DUAL(name, slope)                    \
+  template <class V>                            \
+  DT_HD inline Dual<V> name(const Dual<V>& a) { \
+    const V& v = a.v;                           \
+    const V y = name(v);                        \
+    (void)v, (void)y;                           \
+    return {y, a.d * (slope)};                  \
+  }
+DT_DUAL(abs, sign(v))  // 0 at 0
+DT_DUAL(exp, y)
+DT_DUAL(exp2, y* V(0.69314718055994531))
+DT_DUAL(expm1, exp(v))
+DT_DUAL(sqrt, V(0.5) / y)
+DT_DUAL(sin, cos(v))
+DT_DUAL(cos, -sin(v))
+DT_DUAL(tan, V(1) + y * y)
+DT_DUAL(asin, V(1) / sqrt(V(1) - v * v))
+DT_DUAL(acos, V(-1) / sqrt(V(1) - v * v))
+DT_DUAL(atan, V(1) / (V(1) + v * v))
+DT_DUAL(sinh, cosh(v))
+DT_DUAL(cosh, sinh(v))
+DT_DUAL(tanh, V(1) - y * y)
+DT_DUAL(asinh, V(1) / sqrt(v * v + V(1)))
+DT_DUAL(acosh, V(1) / sqrt(v * v - V(1)))
+DT_DUAL(atanh, V(1) / (V(1) - v * v))
+DT_DUAL(erf, V(1.1283791670955126) * exp(-(v * v)))  // 2 / sqrt(pi)
+DT_DUAL(erfc, V(-1.1283791670955126) * exp(-(v * v)))
+// Rules of their own, since differentiating the text would give inf / inf.
+DT_DUAL(sigmoid, y*(V(1) - y))
+DT_DUAL(softplus, sigmoid(v))
+#undef DT_DUAL
+// Quotients, exact where the slope 1 / v is not.
+#define DT_DUAL(name, divisor)                  \
+  template <class V>                            \
+  DT_HD inline Dual<V> name(const Dual<V>& a) { \
+    return {name(a.v), a.d / (divisor)};        \
+  }
+DT_DUAL(log, a.v)
+DT_DUAL(log2, a.v* V(0.69314718055994531))
+DT_DUAL(log10, a.v* V(2.3025850929940457))
+DT_DUAL(log1p, V(1) + a.v)
+#undef DT_DUAL
+// Piecewise constant.
+#define DT_DUAL(name)                           \
+  template <class V>                            \
+  DT_HD inline Dual<V> name(const Dual<V>& a) { \
+    return {name(a.v), V(0)};                   \
+  }
+DT_DUAL(floor)
+DT_DUAL(ceil)
+DT_DUAL(round)
+DT_DUAL(trunc)
+#undef DT_DUAL
+
+// The derivative of x^0 is 0 at every x, 0 included.
+template <class V>
+DT_HD inline Dual<V> pow(const Dual<V>& a, double p) {
+  if (p == 0) return Dual<V>(1.0);
+  return {pow(a.v, p), a.d * (V(p) * pow(a.v, p - 1))};
+}
+
+// --- Two arguments ----------------------------------------------------------
+// a / b, whose slope by a is 1 / b were the quotient infinite.
+template <class V>
+DT_HD inline Dual<V> quotient(const Dual<V>& a, const Dual<V>& b) {
+  const V q = quotient(a.v, b.v);
+  return {q, quotient(a.d - scaled(b.d, q), b.v)};
+}
+// As in PyTorch: no slope by a where b = 0, nor by b where a = 0 <= b.
+template <class V>
+DT_HD inline Dual<V> pow(const Dual<V>& a, const Dual<V>& b) {
+  const V y = pow(a.v, b.v);
+  const V da = select(b.v == V(0), V(0), b.v * pow(a.v, b.v - V(1)));
+  const V db = select((a.v == V(0)) & (b.v >= V(0)), V(0), y * log(a.v));
+  return {y, scaled(a.d, da) + scaled(b.d, db)};
+}
+// Equal operands share evenly; a NaN, which is the result, gives to both.
+template <class V>
+DT_HD inline Dual<V> extremum(const Dual<V>& a, const Dual<V>& b, const V& y) {
+  return {y, select(a.v == b.v, V(0.5) * (a.d + b.d),
+                    select((a.v != a.v) | (b.v != b.v), a.d + b.d,
+                           select(a.v == y, a.d, b.d)))};
+}
+template <class V>
+DT_HD inline Dual<V> max(const Dual<V>& a, const Dual<V>& b) {
+  return extremum(a, b, max(a.v, b.v));
+}
+template <class V>
+DT_HD inline Dual<V> min(const Dual<V>& a, const Dual<V>& b) {
+  return extremum(a, b, min(a.v, b.v));
+}
+template <class V>
+DT_HD inline Dual<V> hypot(const Dual<V>& a, const Dual<V>& b) {
+  const V y = hypot(a.v, b.v);
+  return {y, scaled(a.d, a.v / y) + scaled(b.d, b.v / y)};
+}
+template <class V>
+DT_HD inline Dual<V> atan2(const Dual<V>& a, const Dual<V>& b) {
+  const V square = a.v * a.v + b.v * b.v;
+  return {atan2(a.v, b.v),
+          scaled(a.d, b.v / square) - scaled(b.d, a.v / square)};
+}
+template <class V>
+DT_HD inline Dual<V> fmod(const Dual<V>& a, const Dual<V>& b) {
+  return {fmod(a.v, b.v), a.d - scaled(b.d, trunc(a.v / b.v))};
+}
+template <class V>
+DT_HD inline Dual<V> copysign(const Dual<V>& a, const Dual<V>& b) {
+  return {copysign(a.v, b.v), a.d * (sign(a.v) * copysign(V(1), b.v))};
+}
+template <class V>
+DT_HD inline Dual<V> nextafter(const Dual<V>& a, const Dual<V>& b) {
+  return {nextafter(a.v, b.v), a.d};
+}
+template <class V>
+DT_HD inline Dual<V> logaddexp(const Dual<V>& a, const Dual<V>& b) {
+  const V gap = select(a.v == b.v, V(0), a.v - b.v);
+  return {logaddexp(a.v, b.v), a.d * sigmoid(gap) + b.d * sigmoid(-gap)};
+}
+template <class V>
+DT_HD inline Dual<V> xlogy(const Dual<V>& a, const Dual<V>& b) {
+  return {xlogy(a.v, b.v),
+          scaled(a.d, xlogy(select(a.v == V(0), V(0), V(1)), b.v)) +
+              scaled(b.d, a.v / b.v)};
+}
+
+}  // namespace dtensor::fn
