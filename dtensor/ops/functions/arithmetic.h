@@ -1,0 +1,244 @@
+// Arithmetic, signs and bounds. Sums and products of integers wrap around;
+// those of bools are "or" and "and".
+#pragma once
+#include "dtensor/ops/functions/function.h"
+
+namespace dtensor::fn {
+
+struct Neg {
+  static constexpr const char* name = "neg";
+  static constexpr const char* notes = "linear 0; down 0";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return -x;
+  }
+};
+struct Positive {
+  static constexpr const char* name = "positive";
+  static constexpr const char* notes = "linear 0; up 0";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x;
+  }
+};
+struct Abs {  // derivative 0 at 0
+  static constexpr const char* name = "abs";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return abs(x);
+  }
+};
+struct Sign {  // sign(0) = sign(NaN) = 0, derivative 0
+  static constexpr const char* name = "sign";
+  static constexpr const char* notes = "up 0";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return sign(x);
+  }
+};
+struct Sgn : Sign {  // of real numbers the same
+  static constexpr const char* name = "sgn";
+};
+struct Reciprocal {
+  static constexpr const char* name = "reciprocal";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return V(1) / x;
+  }
+};
+struct AddScalar {
+  static constexpr const char* name = "add_scalar";
+  static constexpr const char* notes = "affine 0; up 0";
+  static constexpr Param params[] = {{"other", NAN, -0.7}};
+  static constexpr Takes takes = Takes::kNumbers;
+  static constexpr bool promotes = true;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return x + V(p[0]);
+  }
+};
+struct MulScalar {
+  static constexpr const char* name = "mul_scalar";
+  static constexpr const char* notes = "linear 0";
+  static constexpr Param params[] = {{"other", NAN, -0.7}};
+  static constexpr Takes takes = Takes::kNumbers;
+  static constexpr bool promotes = true;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return x * V(p[0]);
+  }
+};
+struct DivScalar {
+  static constexpr const char* name = "div_scalar";
+  static constexpr const char* notes = "linear 0";
+  static constexpr Param params[] = {{"other", NAN, -0.7}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return x / V(p[0]);
+  }
+};
+struct Clamp {  // into [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
+  static constexpr const char* name = "clamp";
+  static constexpr const char* notes = "up 0";
+  static constexpr Param params[] = {{"min", NAN, -0.7}, {"max", NAN, 1.3}};
+  static constexpr Takes takes = Takes::kNumbers;
+  static constexpr bool promotes = true;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V y = select(x < V(p[0]), V(p[0]), x);
+    return select(y > V(p[1]), V(p[1]), y);
+  }
+};
+// NaN becomes p[0], infinities p[1] and p[2]: the largest and the lowest finite
+// value, unless said otherwise.
+struct NanToNum {
+  static constexpr const char* name = "nan_to_num";
+  static constexpr Param params[] = {
+      {"nan", 0}, {"posinf", HUGE_VAL, 1}, {"neginf", -HUGE_VAL, -1}};
+  static constexpr Takes takes = Takes::kAll;
+  static constexpr bool finite = true;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    if constexpr (is_int<V>) {
+      return x;
+    } else {
+      const V inf(HUGE_VAL);
+      return select(x == inf, V(p[1]),
+                    select(x == -inf, V(p[2]), select(x == x, x, V(p[0]))));
+    }
+  }
+};
+
+struct Add {
+  static constexpr const char* name = "add";
+  static constexpr const char* notes = "linear 0,1";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return a + b;
+  }
+};
+struct Sub {
+  static constexpr const char* name = "sub";
+  static constexpr const char* notes = "linear 0,1";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return a - b;
+  }
+};
+// Of a partial sum by a tensor the parts are multiplied, whatever the tensor
+// holds: by one that is not finite, redistribute the sum ahead of it, or parts
+// of both signs give NaN. (By such a number the sum is settled first.)
+struct Mul {
+  static constexpr const char* name = "mul";
+  static constexpr const char* notes = "linear 0; linear 1";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return a * b;
+  }
+};
+// Not linear in a partial sum: -3 + 1 over 0 would be NaN for -inf.
+struct Div {
+  static constexpr const char* name = "div";
+  static constexpr Domain domain{0.25, 2.75}, domain_b{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return quotient(a, b);
+  }
+};
+// NaN when either is one, with the whole gradient to both; equal operands share
+// it evenly.
+struct Maximum {
+  static constexpr const char* name = "maximum";
+  static constexpr const char* notes = "max 0,1; up 0; up 1";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return max(a, b);
+  }
+};
+struct Minimum {
+  static constexpr const char* name = "minimum";
+  static constexpr const char* notes = "min 0,1; up 0; up 1";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return min(a, b);
+  }
+};
+// A NaN counts only when both are one. Of equal operands the first gets the
+// gradient.
+struct Fmax {
+  static constexpr const char* name = "fmax";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return select((a >= b) | (b != b), a, b);
+  }
+};
+struct Fmin {
+  static constexpr const char* name = "fmin";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return select((a <= b) | (b != b), a, b);
+  }
+};
+struct Copysign {  // |a| with the sign of b
+  static constexpr const char* name = "copysign";
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return copysign(a, b);
+  }
+};
+struct Nextafter {  // the next value of the type behind a, on the way to b
+  static constexpr const char* name = "nextafter";
+  static constexpr bool rounds = false;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return nextafter(a, b);
+  }
+};
+struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative 0 by a
+  static constexpr const char* name = "heaviside";
+  static constexpr Takes takes = Takes::kAll;
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return select(a == V(0), b,
+                  select(a == a, select(a < V(0), V(0), V(1)), a));
+  }
+};
+
+#define DT_ARITHMETIC_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Neg, neg)                                 \
+  DT_FUNCTION(Positive, positive)                       \
+  DT_FUNCTION(Abs, abs)                                 \
+  DT_FUNCTION(Sign, sign)                               \
+  DT_FUNCTION(Sgn, sgn)                                 \
+  DT_FUNCTION(Reciprocal, reciprocal)                   \
+  DT_FUNCTION_P(AddScalar, add_scalar)                  \
+  DT_FUNCTION_P(MulScalar, mul_scalar)                  \
+  DT_FUNCTION_P(DivScalar, div_scalar)                  \
+  DT_FUNCTION_P(Clamp, clamp)                           \
+  DT_FUNCTION_P(NanToNum, nan_to_num)
+#define DT_ARITHMETIC_BINARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Add, add)                                  \
+  DT_FUNCTION(Sub, sub)                                  \
+  DT_FUNCTION(Mul, mul)                                  \
+  DT_FUNCTION(Div, div)                                  \
+  DT_FUNCTION(Maximum, maximum)                          \
+  DT_FUNCTION(Minimum, minimum)                          \
+  DT_FUNCTION(Fmax, fmax)                                \
+  DT_FUNCTION(Fmin, fmin)                                \
+  DT_FUNCTION(Copysign, copysign)                        \
+  DT_FUNCTION(Nextafter, nextafter)                      \
+  DT_FUNCTION(Heaviside, heaviside)
+
+}  // namespace dtensor::fn

@@ -1,0 +1,221 @@
+// Powers, exponentials, logarithms and what is made of them.
+#pragma once
+#include "dtensor/ops/functions/function.h"
+
+namespace dtensor::fn {
+
+struct Exp {
+  static constexpr const char* name = "exp";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return exp(x);
+  }
+};
+struct Exp2 {
+  static constexpr const char* name = "exp2";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return exp2(x);
+  }
+};
+struct Expm1 {
+  static constexpr const char* name = "expm1";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return expm1(x);
+  }
+};
+struct Log {
+  static constexpr const char* name = "log";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return log(x);
+  }
+};
+struct Log2 {
+  static constexpr const char* name = "log2";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return log2(x);
+  }
+};
+struct Log10 {
+  static constexpr const char* name = "log10";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return log10(x);
+  }
+};
+struct Log1p {
+  static constexpr const char* name = "log1p";
+  static constexpr Domain domain{-0.75, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return log1p(x);
+  }
+};
+struct Sqrt {
+  static constexpr const char* name = "sqrt";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return sqrt(x);
+  }
+};
+struct Rsqrt {
+  static constexpr const char* name = "rsqrt";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return V(1) / sqrt(x);
+  }
+};
+struct Square {
+  static constexpr const char* name = "square";
+  static constexpr Takes takes = Takes::kCounts;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x * x;
+  }
+};
+// x ^ p[0]. Of integers by squaring, for exponents of 0 and more; floats as
+// C's pow, but the square root for 0.5 (NaN, not inf, at -inf).
+struct PowScalar {
+  static constexpr const char* name = "pow_scalar";
+  static constexpr Param params[] = {{"exponent", NAN, -0.7}};
+  static constexpr Takes takes = Takes::kNumbers;
+  static constexpr bool promotes = true;
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return pow(x, p[0]);
+  }
+};
+struct Erf {
+  static constexpr const char* name = "erf";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return erf(x);
+  }
+};
+struct Erfc {
+  static constexpr const char* name = "erfc";
+  static constexpr const char* notes = "down 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return erfc(x);
+  }
+};
+struct Ndtr {  // the normal distribution's Phi
+  static constexpr const char* name = "ndtr";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return V(0.5) * erfc(x * V(-0.70710678118654752));
+  }
+};
+struct Entr {  // -x log x; 0 at 0, -inf below
+  static constexpr const char* name = "entr";
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    const V y = -(x * log(x));
+    return select(x == V(0), V(0), select(x < V(0), V(-HUGE_VAL), y));
+  }
+};
+// log(x / (1 - x)), of x moved into [eps, 1 - eps] first where eps >= 0.
+struct Logit {
+  static constexpr const char* name = "logit";
+  static constexpr Param params[] = {{"eps", -1, 0.25}};
+  static constexpr Domain domain{0, 1};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V lo(p[0] < 0 ? -HUGE_VAL : p[0]), hi(p[0] < 0 ? HUGE_VAL : 1 - p[0]);
+    const V z = select(x < lo, lo, select(x > hi, hi, x));
+    return log(z / (V(1) - z));
+  }
+};
+
+// a ^ b. Integers: 0 for a negative b, but for a = 1 and -1. The slopes at
+// a = 0 are PyTorch's: by a 0 where b = 0, by b 0 where b >= 0.
+struct Pow {
+  static constexpr const char* name = "pow";
+  static constexpr Takes takes = Takes::kNumbers;
+  static constexpr Domain domain{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return pow(a, b);
+  }
+};
+struct Ldexp {  // a 2^b
+  static constexpr const char* name = "ldexp";
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return a * exp2(b);
+  }
+};
+struct LogAddExp {  // log(exp(a) + exp(b))
+  static constexpr const char* name = "logaddexp";
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return logaddexp(a, b);
+  }
+};
+struct LogAddExp2 {  // log2(2^a + 2^b)
+  static constexpr const char* name = "logaddexp2";
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    const V log_2(0.69314718055994531);
+    return logaddexp(a * log_2, b * log_2) / log_2;
+  }
+};
+struct XLogY {  // a log(b); 0 where a = 0
+  static constexpr const char* name = "xlogy";
+  static constexpr Domain domain_b{0.25, 2.75};
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return xlogy(a, b);
+  }
+};
+struct XLog1pY {  // a log(1 + b); 0 where a = 0
+  static constexpr const char* name = "xlog1py";
+  static constexpr Domain domain_b{-0.75, 2.75};
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return select((a == V(0)) & (b == b), V(0), a * log1p(b));
+  }
+};
+
+#define DT_EXPONENTIAL_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Exp, exp)                                  \
+  DT_FUNCTION(Exp2, exp2)                                \
+  DT_FUNCTION(Expm1, expm1)                              \
+  DT_FUNCTION(Log, log)                                  \
+  DT_FUNCTION(Log2, log2)                                \
+  DT_FUNCTION(Log10, log10)                              \
+  DT_FUNCTION(Log1p, log1p)                              \
+  DT_FUNCTION(Sqrt, sqrt)                                \
+  DT_FUNCTION(Rsqrt, rsqrt)                              \
+  DT_FUNCTION(Square, square)                            \
+  DT_FUNCTION_P(PowScalar, pow_scalar)                   \
+  DT_FUNCTION(Erf, erf)                                  \
+  DT_FUNCTION(Erfc, erfc)                                \
+  DT_FUNCTION(Ndtr, ndtr)                                \
+  DT_FUNCTION(Entr, entr)                                \
+  DT_FUNCTION_P(Logit, logit)
+#define DT_EXPONENTIAL_BINARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Pow, pow)                                   \
+  DT_FUNCTION(Ldexp, ldexp)                               \
+  DT_FUNCTION(LogAddExp, logaddexp)                       \
+  DT_FUNCTION(LogAddExp2, logaddexp2)                     \
+  DT_FUNCTION(XLogY, xlogy)                               \
+  DT_FUNCTION(XLog1pY, xlog1py)
+
+}  // namespace dtensor::fn
