@@ -1,0 +1,218 @@
+// Activations of neural networks, by their names in torch.nn.functional.
+//
+// Where a derivative jumps it is, at the jump, that of the left branch, as in
+// PyTorch: relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are
+// NaN at -inf (-inf times 0).
+#pragma once
+#include "dtensor/ops/functions/function.h"
+
+namespace dtensor::fn {
+
+struct Relu {  // NaN stays NaN
+  static constexpr const char* name = "relu";
+  static constexpr const char* notes = "up 0";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return select(x <= V(0), V(0), x);
+  }
+};
+struct LeakyRelu {
+  static constexpr const char* name = "leaky_relu";
+  static constexpr Param params[] = {{"negative_slope", 0.01}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return select(x <= V(0), V(p[0]) * x, x);
+  }
+};
+struct Elu {  // alpha (exp(x) - 1) for x <= 0
+  static constexpr const char* name = "elu";
+  static constexpr Param params[] = {{"alpha", 1, 1.25}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V low = select(x <= V(0), x, V(0));
+    return select(x <= V(0), V(p[0]) * expm1(low), x);
+  }
+};
+struct Celu {  // alpha (exp(x / alpha) - 1) for x <= 0
+  static constexpr const char* name = "celu";
+  static constexpr Param params[] = {{"alpha", 1, 1.25}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V low = select(x <= V(0), x, V(0));
+    return select(x <= V(0), V(p[0]) * expm1(low / V(p[0])), x);
+  }
+};
+struct Selu {
+  static constexpr const char* name = "selu";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    const V scale(1.0507009873554805), below(1.7580993408473769);
+    const V low = select(x <= V(0), x, V(0));
+    return select(x <= V(0), below * expm1(low), scale * x);
+  }
+};
+struct Gelu {  // x/2 (1 + erf(x / sqrt 2)): x Phi(x)
+  static constexpr const char* name = "gelu";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752)));
+  }
+};
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written with the sigmoid that
+// equals it: one exp and one division. torch: gelu(x, approximate="tanh").
+struct GeluTanh {
+  static constexpr const char* name = "gelu_tanh";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    // 2 sqrt(2/pi), and that times 0.044715
+    return x * sigmoid(x * (V(1.5957691216057308) +
+                            V(0.071354816272600249) * (x * x)));
+  }
+};
+struct Silu {
+  static constexpr const char* name = "silu";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x * sigmoid(x);
+  }
+};
+struct Mish {
+  static constexpr const char* name = "mish";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x * tanh(softplus(x));
+  }
+};
+struct Sigmoid {
+  static constexpr const char* name = "sigmoid";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return sigmoid(x);
+  }
+};
+struct LogSigmoid {
+  static constexpr const char* name = "logsigmoid";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return -softplus(-x);
+  }
+};
+// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold: there it
+// falls a little, so that it is not monotone.
+struct Softplus {
+  static constexpr const char* name = "softplus";
+  static constexpr Param params[] = {{"beta", 1}, {"threshold", 20}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V z = V(p[0]) * x;
+    return select(z > V(p[1]), x, softplus(z) / V(p[0]));
+  }
+};
+struct Hardtanh {  // into [p[0], p[1]]; derivative 0 at both ends
+  static constexpr const char* name = "hardtanh";
+  static constexpr const char* notes = "up 0";
+  static constexpr Param params[] = {{"min_val", -1}, {"max_val", 1}};
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V lo(p[0]), hi(p[1]);
+    return select(x <= lo, lo, select(x >= hi, hi, x));
+  }
+};
+struct Relu6 {  // into [0, 6]
+  static constexpr const char* name = "relu6";
+  static constexpr const char* notes = "up 0";
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return select(x <= V(0), V(0), select(x >= V(6), V(6), x));
+  }
+};
+struct Hardsigmoid {  // relu6(x + 3) / 6
+  static constexpr const char* name = "hardsigmoid";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return select(x <= V(-3), V(0), select(x >= V(3), V(1), (x + V(3)) / V(6)));
+  }
+};
+struct Hardswish {  // x hardsigmoid(x)
+  static constexpr const char* name = "hardswish";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return select(x <= V(-3), V(0),
+                  select(x >= V(3), x, x * (x + V(3)) / V(6)));
+  }
+};
+struct Softsign {  // x / (1 + |x|)
+  static constexpr const char* name = "softsign";
+  static constexpr const char* notes = "up 0";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x / (V(1) + abs(x));
+  }
+};
+struct Tanhshrink {
+  static constexpr const char* name = "tanhshrink";
+  template <class V>
+  DT_HD static V value(const V& x, const double*) {
+    return x - tanh(x);
+  }
+};
+struct Softshrink {  // towards 0 by lambd
+  static constexpr const char* name = "softshrink";
+  static constexpr Param params[] = {{"lambd", 0.5}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V l(p[0]), inside = select(x == x, V(0), x);
+    return select(x > l, x - l, select(x < -l, x + l, inside));
+  }
+};
+struct Hardshrink {  // 0 in [-lambd, lambd]
+  static constexpr const char* name = "hardshrink";
+  static constexpr Param params[] = {{"lambd", 0.5}};
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    const V l(p[0]);
+    return select((x <= l) & (x >= -l), V(0), x);
+  }
+};
+struct Threshold {  // p[1] for x <= p[0]
+  static constexpr const char* name = "threshold";
+  static constexpr Param params[] = {{"threshold", NAN, 0.25},
+                                     {"value", NAN, -1.5}};
+  static constexpr Takes takes = Takes::kNumbers;
+  template <class V>
+  DT_HD static V value(const V& x, const double* p) {
+    return select(x <= V(p[0]), V(p[1]), x);
+  }
+};
+
+#define DT_ACTIVATION_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Relu, relu)                               \
+  DT_FUNCTION_P(LeakyRelu, leaky_relu)                  \
+  DT_FUNCTION_P(Elu, elu)                               \
+  DT_FUNCTION_P(Celu, celu)                             \
+  DT_FUNCTION(Selu, selu)                               \
+  DT_FUNCTION(Gelu, gelu)                               \
+  DT_FUNCTION(GeluTanh, gelu_tanh)                      \
+  DT_FUNCTION(Silu, silu)                               \
+  DT_FUNCTION(Mish, mish)                               \
+  DT_FUNCTION(Sigmoid, sigmoid)                         \
+  DT_FUNCTION(LogSigmoid, logsigmoid)                   \
+  DT_FUNCTION_P(Softplus, softplus)                     \
+  DT_FUNCTION_P(Hardtanh, hardtanh)                     \
+  DT_FUNCTION(Relu6, relu6)                             \
+  DT_FUNCTION(Hardsigmoid, hardsigmoid)                 \
+  DT_FUNCTION(Hardswish, hardswish)                     \
+  DT_FUNCTION(Softsign, softsign)                       \
+  DT_FUNCTION(Tanhshrink, tanhshrink)                   \
+  DT_FUNCTION_P(Softshrink, softshrink)                 \
+  DT_FUNCTION_P(Hardshrink, hardshrink)                 \
+  DT_FUNCTION_P(Threshold, threshold)
+
+}  // namespace dtensor::fn
