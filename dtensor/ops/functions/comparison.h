@@ -1,0 +1,94 @@
+// Functions that give a truth value: comparisons and predicates, of any type.
+// A comparison with NaN is false, but for ne.
+#pragma once
+#include "dtensor/ops/functions/function.h"
+
+namespace dtensor::fn {
+
+#define DT_PREDICATE(F, text, expression)                \
+  struct F {                                             \
+    static constexpr const char* name = text;            \
+    static constexpr Takes takes = Takes::kAll;          \
+    static constexpr bool gives_bool = true;             \
+    template <class V>                                   \
+    DT_HD static bool value(const V& x, const double*) { \
+      return expression;                                 \
+    }                                                    \
+  };
+DT_PREDICATE(IsNan, "isnan", x != x)
+DT_PREDICATE(IsFinite, "isfinite", x - x == V(0))
+DT_PREDICATE(IsInf, "isinf", x == x && x - x != V(0))
+DT_PREDICATE(IsPosInf, "isposinf", x > V(0) && x - x != V(0))
+DT_PREDICATE(IsNegInf, "isneginf", x < V(0) && x - x != V(0))
+DT_PREDICATE(LogicalNot, "logical_not", x == V(0))
+#undef DT_PREDICATE
+
+struct Signbit {  // of -0.0 too
+  static constexpr const char* name = "signbit";
+  static constexpr Takes takes = Takes::kAll;
+  static constexpr bool gives_bool = true;
+  template <class V>
+  DT_HD static bool value(const V& x, const double*) {
+    if constexpr (is_int<V>)
+      return x < V(0);
+    else
+      return copysign(V(1), x) < V(0);
+  }
+};
+
+#define DT_COMPARISON(F, text, op)                                   \
+  struct F {                                                         \
+    static constexpr const char* name = text;                        \
+    static constexpr Takes takes = Takes::kAll;                      \
+    static constexpr bool gives_bool = true;                         \
+    template <class V>                                               \
+    DT_HD static bool value(const V& a, const V& b, const double*) { \
+      return a op b;                                                 \
+    }                                                                \
+  };
+DT_COMPARISON(Eq, "eq", ==)
+DT_COMPARISON(Ne, "ne", !=)
+DT_COMPARISON(Lt, "lt", <)
+DT_COMPARISON(Le, "le", <=)
+DT_COMPARISON(Gt, "gt", >)
+DT_COMPARISON(Ge, "ge", >=)
+#undef DT_COMPARISON
+
+// |a - b| <= atol + rtol |b|, or equal (as infinities are); computed in f64.
+struct IsClose {
+  static constexpr const char* name = "isclose";
+  static constexpr Param params[] = {
+      {"rtol", 1e-5, 0.5}, {"atol", 1e-8}, {"equal_nan", 0}};
+  static constexpr Takes takes = Takes::kAll;
+  static constexpr bool gives_bool = true;
+  template <class V>
+  DT_HD static bool value(const V& a, const V& b, const double* p) {
+    double x, y;
+    if constexpr (is_int<V>)
+      x = static_cast<double>(a.v), y = static_cast<double>(b.v);
+    else
+      x = a, y = b;
+    const double gap = abs(x - y);
+    return a == b || (gap < HUGE_VAL && gap <= p[1] + abs(p[0] * y)) ||
+           (p[2] != 0 && x != x && y != y);
+  }
+};
+
+#define DT_COMPARISON_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(IsNan, isnan)                             \
+  DT_FUNCTION(IsFinite, isfinite)                       \
+  DT_FUNCTION(IsInf, isinf)                             \
+  DT_FUNCTION(IsPosInf, isposinf)                       \
+  DT_FUNCTION(IsNegInf, isneginf)                       \
+  DT_FUNCTION(Signbit, signbit)                         \
+  DT_FUNCTION(LogicalNot, logical_not)
+#define DT_COMPARISON_BINARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(Eq, eq)                                    \
+  DT_FUNCTION(Ne, ne)                                    \
+  DT_FUNCTION(Lt, lt)                                    \
+  DT_FUNCTION(Le, le)                                    \
+  DT_FUNCTION(Gt, gt)                                    \
+  DT_FUNCTION(Ge, ge)                                    \
+  DT_FUNCTION_P(IsClose, isclose)
+
+}  // namespace dtensor::fn

@@ -1,0 +1,74 @@
+// All functions, by family, with the index by which kernels know each.
+#pragma once
+#include "dtensor/ops/functions/activation.h"
+#include "dtensor/ops/functions/arithmetic.h"
+#include "dtensor/ops/functions/comparison.h"
+#include "dtensor/ops/functions/exponential.h"
+#include "dtensor/ops/functions/function.h"
+#include "dtensor/ops/functions/logical.h"
+#include "dtensor/ops/functions/rounding.h"
+#include "dtensor/ops/functions/trigonometric.h"
+
+// F(Struct, name) for each function without parameters, P(Struct, name) for
+// each that has some.
+#define DT_UNARY_FUNCTIONS(F, P) \
+  DT_ARITHMETIC_UNARY(F, P)      \
+  DT_EXPONENTIAL_UNARY(F, P)     \
+  DT_TRIGONOMETRIC_UNARY(F, P)   \
+  DT_ACTIVATION_UNARY(F, P)      \
+  DT_ROUNDING_UNARY(F, P)        \
+  DT_COMPARISON_UNARY(F, P)      \
+  DT_LOGICAL_UNARY(F, P)
+#define DT_BINARY_FUNCTIONS(F, P) \
+  DT_ARITHMETIC_BINARY(F, P)      \
+  DT_EXPONENTIAL_BINARY(F, P)     \
+  DT_TRIGONOMETRIC_BINARY(F, P)   \
+  DT_ROUNDING_BINARY(F, P)        \
+  DT_COMPARISON_BINARY(F, P)      \
+  DT_LOGICAL_BINARY(F, P)
+
+namespace dtensor::fn {
+
+template <class... F>
+struct FunctionList {
+  static constexpr int size = sizeof...(F);
+  static constexpr Function all[] = {facts<F>()...};
+};
+
+namespace internal {
+template <class First, class... F>
+using Behind = FunctionList<F...>;
+#define DT_ENTRY(F, name) , F
+#define DT_INDEX(F, name) k##F,
+enum Unary : int { DT_UNARY_FUNCTIONS(DT_INDEX, DT_INDEX) kNumUnary };
+enum Binary : int { DT_BINARY_FUNCTIONS(DT_INDEX, DT_INDEX) kNumBinary };
+}  // namespace internal
+
+using UnaryFunctions =
+    internal::Behind<void DT_UNARY_FUNCTIONS(DT_ENTRY, DT_ENTRY)>;
+using BinaryFunctions =
+    internal::Behind<void DT_BINARY_FUNCTIONS(DT_ENTRY, DT_ENTRY)>;
+inline constexpr int kNumUnary = UnaryFunctions::size;
+inline constexpr int kNumBinary = BinaryFunctions::size;
+
+// The index of a function in its list.
+template <class F>
+inline constexpr int index_of = -1;
+#undef DT_INDEX
+#define DT_INDEX(F, name) \
+  template <>             \
+  inline constexpr int index_of<F> = internal::k##F;
+DT_UNARY_FUNCTIONS(DT_INDEX, DT_INDEX)
+DT_BINARY_FUNCTIONS(DT_INDEX, DT_INDEX)
+#undef DT_INDEX
+#undef DT_ENTRY
+
+// REQUIRES: 0 <= index < kNumUnary, kNumBinary.
+constexpr const Function& unary_function(int index) {
+  return UnaryFunctions::all[index];
+}
+constexpr const Function& binary_function(int index) {
+  return BinaryFunctions::all[index];
+}
+
+}  // namespace dtensor::fn
