@@ -1,5 +1,7 @@
 #include "dtensor/placement/dtype.h"
 
+#include <utility>
+
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -23,6 +25,15 @@ DType promote(DType a, DType b) {
   if (is_float(a))
     return a == DType::kF64 || b == DType::kF64 ? DType::kF64 : DType::kF32;
   return a == DType::kI64 || b == DType::kI64 ? DType::kI64 : DType::kI32;
+}
+
+DType promote(DType a, Weight of_a, DType b, Weight of_b) {
+  if (of_a == of_b) return promote(a, b);
+  if (of_a < of_b) std::swap(a, b);
+  auto kind = [](DType t) {
+    return is_float(t) ? 2 : t == DType::kBool ? 0 : 1;
+  };
+  return kind(b) > kind(a) ? promote(a, b) : a;
 }
 
 }  // namespace dtensor

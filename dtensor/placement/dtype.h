@@ -26,6 +26,16 @@ constexpr bool is_float(DType t) { return t <= DType::kBF16; }
 // beats bool; the wider one within a kind; bf16 with f32 is f32.
 DType promote(DType a, DType b);
 
+// The same for operands of different weight, as in PyTorch: what weighs more
+// gives the type, unless what weighs less is of a higher kind (float over
+// integer over bool). bf16[4] with f32[] is bf16; i32[4] with f32[] is f32.
+enum class Weight : uint8_t {
+  kNumber,  // a plain number: f32, i64 or bool for its kind
+  kScalar,  // a tensor without dimensions
+  kTensor
+};
+DType promote(DType a, Weight of_a, DType b, Weight of_b);
+
 // Brain float: the upper half of a float, rounded to nearest even.
 struct bf16 {
   uint16_t bits = 0;
