@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -74,7 +74,7 @@ struct Part {
         Tensor::full(targets.shape(), targets.dtype(),
                      static_cast<double>(c.attrs.as<Args>().ignore_index));
     Tensor result = c.scratch(rows, DType::kBool);
-    row_binary(c, fn::binary_index_of<fn::Ne>, targets, ignored, result);
+    row_binary(c, fn::index_of<fn::Ne>, targets, ignored, result);
     return result;
   }
 
@@ -208,17 +208,17 @@ class CrossEntropy : public Op {
     row_unary(c, index_of<Log>, exp_sum, log_sum);
     // (1 - e) (max - picked) + e (max - mean) + log_sum: of large logits the
     // differences come first.
-    row_binary(c, binary_index_of<Sub>, max, picked, loss);
+    row_binary(c, index_of<Sub>, max, picked, loss);
     if (smoothing != 0) {
       const Tensor mean = part(2);
       row_unary(c, index_of<MulScalar>, mean, mean,
                 1.0 / static_cast<double>(c.global_size('v')));
-      row_binary(c, binary_index_of<Sub>, max, mean, mean);
+      row_binary(c, index_of<Sub>, max, mean, mean);
       row_unary(c, index_of<MulScalar>, mean, mean, smoothing);
       row_unary(c, index_of<MulScalar>, loss, loss, 1 - smoothing);
-      row_binary(c, binary_index_of<Add>, loss, mean, loss);
+      row_binary(c, index_of<Add>, loss, mean, loss);
     }
-    row_binary(c, binary_index_of<Add>, loss, log_sum, loss);
+    row_binary(c, index_of<Add>, loss, log_sum, loss);
     row_where(c, valid, loss, zero, loss);
   }
 

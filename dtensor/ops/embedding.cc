@@ -1,6 +1,6 @@
 #include "dtensor/ops/embedding.h"
 
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
@@ -66,7 +66,7 @@ class Embedding : public Op {
     for (size_t i = 1; i < ranges.size(); row += ranges[i++].size()) {
       Tensor more = c.scratch(out.shape(), t);
       look_up(ranges[i], row, more);
-      row_binary(c, fn::binary_index_of<fn::Add>, out, more, out);
+      row_binary(c, fn::index_of<fn::Add>, out, more, out);
     }
   }
 

@@ -1,7 +1,7 @@
 #include "dtensor/ops/norm.h"
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"

@@ -50,6 +50,8 @@ struct SampleInput {
   Shape shape;
   Values values = Values::kAny;
   int64_t bound = 0;
+  // Of kAny: other values than from -2 to 3.
+  double lo = -2, hi = 3;
 };
 struct Sample {
   std::vector<SampleInput> inputs;

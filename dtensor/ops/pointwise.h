@@ -1,82 +1,111 @@
 // Element by element, with NumPy's broadcasting and PyTorch's names.
 //
-// Operands of different types meet at promote() of the two; a plain number
-// keeps the tensor's type. All are differentiable where the function is.
+// Every function of functions/*.h is a public function here, by its name:
+// exp(x), leaky_relu(x, 0.2), hypot(a, b). Parameters are numbers, in the order
+// and with the defaults that the struct says. All are differentiable where the
+// function is. The first and only argument of a unary function may be of any
+// type: what it does with integers and bools stands on it (fn::Takes), and it
+// throws Error for a type that it refuses.
+//
+// Operands of different types meet at promote() of the two (dtype.h): a plain
+// number, or a tensor without dimensions, does not widen a tensor of its kind.
+// Either operand of a binary function may be a number.
 #pragma once
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/number.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor {
 
-DistTensor add(const DistTensor&, const DistTensor&);
-DistTensor sub(const DistTensor&, const DistTensor&);
-DistTensor mul(const DistTensor&, const DistTensor&);
-DistTensor div(const DistTensor&, const DistTensor&);
-DistTensor pow(const DistTensor&, const DistTensor&);
-DistTensor maximum(const DistTensor&, const DistTensor&);
-DistTensor minimum(const DistTensor&, const DistTensor&);
-DistTensor add(const DistTensor&, double);
-DistTensor sub(const DistTensor&, double);
-DistTensor mul(const DistTensor&, double);
-DistTensor div(const DistTensor&, double);
-DistTensor pow(const DistTensor&, double);
+namespace internal {
+// By index in fn::UnaryFunctions and fn::BinaryFunctions; parameters that are
+// not given have their defaults.
+using Numbers = std::initializer_list<Number>;
+DistTensor unary(int index, const DistTensor& x, Numbers = {});
+DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
+                  Numbers = {});
+DistTensor binary(int index, const DistTensor& a, Number b, Numbers = {});
+DistTensor binary(int index, Number a, const DistTensor& b, Numbers = {});
 
-// bool outputs, not differentiable.
-DistTensor eq(const DistTensor&, const DistTensor&);
-DistTensor ne(const DistTensor&, const DistTensor&);
-DistTensor lt(const DistTensor&, const DistTensor&);
-DistTensor le(const DistTensor&, const DistTensor&);
-DistTensor gt(const DistTensor&, const DistTensor&);
-DistTensor ge(const DistTensor&, const DistTensor&);
-DistTensor logical_and(const DistTensor&, const DistTensor&);
-DistTensor logical_or(const DistTensor&, const DistTensor&);
+template <class F, class... P>
+concept Parameters = sizeof...(P) >= fn::facts<F>().num_required &&
+                     sizeof...(P) <= fn::facts<F>().num_params &&
+                     (std::is_convertible_v<P, Number> && ...);
+}  // namespace internal
+
+#define DT_FUNCTION(F, name)                        \
+  inline DistTensor name(const DistTensor& x) {     \
+    return internal::unary(fn::index_of<fn::F>, x); \
+  }
+#define DT_FUNCTION_P(F, name)                                       \
+  template <class... P>                                              \
+  requires internal::Parameters<fn::F, P...> DistTensor name(        \
+      const DistTensor& x, P... parameters) {                        \
+    return internal::unary(fn::index_of<fn::F>, x, {parameters...}); \
+  }
+DT_UNARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
+#undef DT_FUNCTION
+#undef DT_FUNCTION_P
+
+#define DT_FUNCTION(F, name)                                         \
+  inline DistTensor name(const DistTensor& a, const DistTensor& b) { \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }                                                                  \
+  inline DistTensor name(const DistTensor& a, Number b) {            \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }                                                                  \
+  inline DistTensor name(Number a, const DistTensor& b) {            \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }
+#define DT_FUNCTION_P(F, name)                                           \
+  template <class... P>                                                  \
+  requires internal::Parameters<fn::F, P...> DistTensor name(            \
+      const DistTensor& a, const DistTensor& b, P... parameters) {       \
+    return internal::binary(fn::index_of<fn::F>, a, b, {parameters...}); \
+  }
+DT_BINARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
+#undef DT_FUNCTION
+#undef DT_FUNCTION_P
+
+// Any of them by name ("softplus"). Throws Error when there is none, or with
+// too few or too many parameters.
+DistTensor unary(std::string_view function, const DistTensor&,
+                 internal::Numbers = {});
+DistTensor binary(std::string_view function, const DistTensor& a,
+                  const DistTensor& b, internal::Numbers = {});
 
 // condition ? a : b.
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b);
+DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);
+DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
+// A partial sum is made whole ahead of a cast that rounds or cuts its parts (to
+// a narrower float, from an integer to a float).
 DistTensor cast(const DistTensor&, DType);
-
-DistTensor neg(const DistTensor&);
-DistTensor abs(const DistTensor&);
-DistTensor exp(const DistTensor&);
-DistTensor log(const DistTensor&);
-DistTensor sqrt(const DistTensor&);
-DistTensor rsqrt(const DistTensor&);
-DistTensor square(const DistTensor&);
-DistTensor sin(const DistTensor&);
-DistTensor cos(const DistTensor&);
-DistTensor tanh(const DistTensor&);
-DistTensor sigmoid(const DistTensor&);
-DistTensor relu(const DistTensor&);
-DistTensor gelu(const DistTensor&);       // exact: x Phi(x)
-DistTensor gelu_tanh(const DistTensor&);  // the tanh approximation
-DistTensor silu(const DistTensor&);
-DistTensor clamp(const DistTensor&, double lo, double hi);
-// Any function of fn::UnaryFunctions by name ("softplus").
-DistTensor unary(std::string_view function, const DistTensor&);
 
 // For the list of operators.
 std::vector<const Op*> pointwise_ops();
 
-inline DistTensor operator+(const DistTensor& a, const DistTensor& b) {
-  return add(a, b);
-}
-inline DistTensor operator-(const DistTensor& a, const DistTensor& b) {
-  return sub(a, b);
-}
-inline DistTensor operator*(const DistTensor& a, const DistTensor& b) {
-  return mul(a, b);
-}
-inline DistTensor operator/(const DistTensor& a, const DistTensor& b) {
-  return div(a, b);
-}
+#define DT_OPERATOR(op, name)                                               \
+  inline DistTensor operator op(const DistTensor& a, const DistTensor& b) { \
+    return name(a, b);                                                      \
+  }                                                                         \
+  inline DistTensor operator op(const DistTensor& a, Number b) {            \
+    return name(a, b);                                                      \
+  }                                                                         \
+  inline DistTensor operator op(Number a, const DistTensor& b) {            \
+    return name(a, b);                                                      \
+  }
+DT_OPERATOR(+, add)
+DT_OPERATOR(-, sub)
+DT_OPERATOR(*, mul)
+DT_OPERATOR(/, div)
+#undef DT_OPERATOR
 inline DistTensor operator-(const DistTensor& a) { return neg(a); }
-inline DistTensor operator+(const DistTensor& a, double b) { return add(a, b); }
-inline DistTensor operator-(const DistTensor& a, double b) { return sub(a, b); }
-inline DistTensor operator*(const DistTensor& a, double b) { return mul(a, b); }
-inline DistTensor operator/(const DistTensor& a, double b) { return div(a, b); }
 
 }  // namespace dtensor

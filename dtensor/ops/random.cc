@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
@@ -126,7 +126,7 @@ class Dropout : public RuleOp {
                          c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
                          box.shape(), box.data(), box.strides(), keep, 0);
         });
-    row_binary(c, fn::binary_index_of<fn::Mul>, out, x.to_contiguous(), out);
+    row_binary(c, fn::index_of<fn::Mul>, out, x.to_contiguous(), out);
     if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }
 

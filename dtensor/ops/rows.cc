@@ -1,5 +1,6 @@
 #include "dtensor/ops/rows.h"
 
+#include "dtensor/ops/functions/function.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 
@@ -64,7 +65,7 @@ void row_binary(Compute& c, int index, const Tensor& a, const Tensor& b,
   kernels::Pointwise p = flat(out);
   operand(p, 0, a);
   operand(p, 1, b);
-  c.k.binary(c.stream, index, a.dtype(), p);
+  c.k.binary(c.stream, index, fn::By::kNone, a.dtype(), nullptr, p);
 }
 
 void row_where(Compute& c, const Tensor& condition, const Tensor& a,

@@ -6,7 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
@@ -43,7 +43,8 @@ void AddKernel(benchmark::State& state) {
     p.in[1] = b.local().data();
     p.strides[0] = p.strides[1] = {kSize, 1};
     for (auto _ : state)
-      cpu_kernels().binary({}, fn::binary_index_of<fn::Add>, DType::kF32, p);
+      cpu_kernels().binary({}, fn::index_of<fn::Add>, fn::By::kNone,
+                           DType::kF32, nullptr, p);
   });
 }
 BENCHMARK(AddKernel);

@@ -9,7 +9,8 @@ class NoKernels final : public Kernels {
   void gemm(Stream, DType, DType, const Gemm&) const override {}
   void unary(Stream, int, int, DType, const double*,
              const Pointwise&) const override {}
-  void binary(Stream, int, DType, const Pointwise&) const override {}
+  void binary(Stream, int, fn::By, DType, const double*,
+              const Pointwise&) const override {}
   void where(Stream, DType, const Pointwise&) const override {}
   void cast(Stream, DType, DType, const Pointwise&) const override {}
   void reduce(Stream, ReduceKind, DType, const Shape&, const void*,

@@ -4,6 +4,10 @@
 
 #include "dtensor/ops/kernels/kernel.h"
 
+namespace dtensor::fn {
+enum class By : uint8_t;  // functions/function.h
+}
+
 namespace dtensor::kernels {
 
 // Inputs of one shape with strides of their own, a contiguous output. `out` may
@@ -19,17 +23,16 @@ class PointwiseKernels {
  public:
   virtual ~PointwiseKernels() = default;
   // A function of fn::UnaryFunctions, by index. order 0: out = f(in[0]).
-  // order 1, 2: out = f'(in[0]) in[1], f''(in[0]) in[1]. Floats; i32 and i64 at
-  // order 0 where fn::integral_of(index). `params` are the
-  // host's, and may be null if it has none.
+  // order 1, 2: out = f'(in[0]) in[1], f''(in[0]) in[1], unless the function is
+  // linear. Of the types that it takes; `params` are the host's, and may be
+  // null if it has none.
   virtual void unary(Stream, int index, int order, DType, const double* params,
                      const Pointwise&) const = 0;
-  // A function of fn::BinaryFunctions, by index, on two operands of type `in`;
-  // the output is bool where fn::gives_bool(index), else `in`. bool operands:
-  // the comparisons and logical functions only. Integers wrap around; integer
-  // division rounds towards zero, and x / 0 is 0; x ^ negative is 0, but for
-  // x = 1 and -1.
-  virtual void binary(Stream, int index, DType in, const Pointwise&) const = 0;
+  // A function of fn::BinaryFunctions, by index, on two operands of the type,
+  // or its derivative by the operands named, times in[2].
+  // Both: the output is bool where the function gives one, else of the type.
+  virtual void binary(Stream, int index, fn::By, DType, const double* params,
+                      const Pointwise&) const = 0;
   // out = in[0] (bool) ? in[1] : in[2]. All dtypes.
   virtual void where(Stream, DType, const Pointwise&) const = 0;
   // in[0] converted. Float to integer truncates, and saturates where the value

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/philox.h"
 #include "dtensor/placement/error.h"
 
@@ -33,11 +33,6 @@ int64_t offset(const Shape& index, const Shape& strides) {
   return r;
 }
 
-template <class F>
-constexpr int U = fn::index_of<F>;
-template <class F>
-constexpr int B = fn::binary_index_of<F>;
-
 }  // namespace
 
 void gemm(const Gemm& g) {
@@ -64,109 +59,75 @@ void gemm(const Gemm& g) {
   });
 }
 
-double unary(int index, double x, const double* p) {
-  switch (index) {
-    case U<fn::Neg>:
-      return -x;
-    case U<fn::Abs>:
-      return std::fabs(x);
-    case U<fn::Exp>:
-      return std::exp(x);
-    case U<fn::Log>:
-      return std::log(x);
-    case U<fn::Sqrt>:
-      return std::sqrt(x);
-    case U<fn::Rsqrt>:
-      return 1 / std::sqrt(x);
-    case U<fn::Reciprocal>:
-      return 1 / x;
-    case U<fn::Square>:
-      return x * x;
-    case U<fn::Sin>:
-      return std::sin(x);
-    case U<fn::Cos>:
-      return std::cos(x);
-    case U<fn::Tanh>:
-      return std::tanh(x);
-    case U<fn::Sigmoid>:
-      return 1 / (1 + std::exp(-x));
-    case U<fn::Relu>:
-      return x <= 0 ? 0 : x;
-    case U<fn::LeakyRelu>:
-      return x <= 0 ? p[0] * x : x;
-    case U<fn::Elu>:
-      return x <= 0 ? p[0] * std::expm1(x) : x;
-    case U<fn::Gelu>:
-      return x / 2 * std::erfc(-x / std::sqrt(2.0));
-    case U<fn::GeluTanh>:  // (1 + tanh u) / 2 is the sigmoid of 2u
-      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) *
-                               (x + 0.044715 * x * x * x)));
-    case U<fn::Silu>:
-      return x / (1 + std::exp(-x));
-    case U<fn::Softplus>:
-      return x > 30 ? x : std::log1p(std::exp(x));
-    case U<fn::Log1p>:
-      return std::log1p(x);
-    case U<fn::Expm1>:
-      return std::expm1(x);
-    case U<fn::Erf>:
-      return std::erf(x);
-    case U<fn::Sign>:
-      return (x > 0) - (x < 0);
-    case U<fn::Floor>:
-      return std::floor(x);
-    case U<fn::Ceil>:
-      return std::ceil(x);
-    case U<fn::Round>:
-      return std::nearbyint(x);
-    case U<fn::AddScalar>:
-      return x + p[0];
-    case U<fn::MulScalar>:
-      return x * p[0];
-    case U<fn::PowScalar>:
-      return std::pow(x, p[0]);
-    case U<fn::Clamp>:
-      return std::isnan(x) ? x : std::min(std::max(x, p[0]), p[1]);
-    default:
-      fail("reference", "no reference for function {}", index);
-  }
+bool has_value(const fn::Function& f, DType t) {
+  if (is_float(t))
+    return fn::takes_floats(f.takes) && (f.rounds || t != DType::kBF16);
+  return t == DType::kBool ? fn::takes_bools(f.takes)
+                           : fn::takes_integers(f.takes);
 }
 
-double binary(int index, double a, double b) {
-  switch (index) {
-    case B<fn::Add>:
-      return a + b;
-    case B<fn::Sub>:
-      return a - b;
-    case B<fn::Mul>:
-      return a * b;
-    case B<fn::Div>:
-      return a / b;
-    case B<fn::Pow>:
-      return std::pow(a, b);
-    case B<fn::Maximum>:
-      return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
-    case B<fn::Minimum>:
-      return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
-    case B<fn::Eq>:
-      return a == b;
-    case B<fn::Ne>:
-      return a != b;
-    case B<fn::Lt>:
-      return a < b;
-    case B<fn::Le>:
-      return a <= b;
-    case B<fn::Gt>:
-      return a > b;
-    case B<fn::Ge>:
-      return a >= b;
-    case B<fn::LogicalAnd>:
-      return a != 0 && b != 0;
-    case B<fn::LogicalOr>:
-      return a != 0 || b != 0;
-    default:
-      fail("reference", "no reference for function {}", index);
-  }
+namespace {
+
+double number(double x) { return x; }
+double number(bool x) { return x; }
+double number(fn::Int<int64_t> x) { return static_cast<double>(x.v); }
+double number(fn::Int<uint8_t> x) { return x.v != 0; }
+
+template <class F>
+constexpr bool takes(DType t) {
+  constexpr fn::Takes kTakes = fn::facts<F>().takes;
+  return t == DType::kF64    ? fn::takes_floats(kTakes)
+         : t == DType::kBool ? fn::takes_bools(kTakes)
+                             : fn::takes_integers(kTakes);
+}
+
+template <class F>
+double unary_value(DType t, double x, const double* p) {
+  if constexpr (takes<F>(DType::kF64))
+    if (is_float(t)) return number(F::value(x, p));
+  if constexpr (takes<F>(DType::kBool))
+    if (t == DType::kBool) return number(F::value(fn::Int<uint8_t>(x), p));
+  if constexpr (takes<F>(DType::kI64))
+    if (!is_float(t)) return number(F::value(fn::Int<int64_t>(x), p));
+  fail("reference", "{} has no value for {}", F::name, name(t));
+}
+
+template <class F>
+double binary_value(DType t, double a, double b, const double* p) {
+  if constexpr (takes<F>(DType::kF64))
+    if (is_float(t)) return number(F::value(a, b, p));
+  if constexpr (takes<F>(DType::kBool))
+    if (t == DType::kBool)
+      return number(F::value(fn::Int<uint8_t>(a), fn::Int<uint8_t>(b), p));
+  if constexpr (takes<F>(DType::kI64))
+    if (!is_float(t))
+      return number(F::value(fn::Int<int64_t>(a), fn::Int<int64_t>(b), p));
+  fail("reference", "{} has no value for {}", F::name, name(t));
+}
+
+template <class... F>
+double unary_of(fn::FunctionList<F...>, int index, DType t, double x,
+                const double* p) {
+  using Value = double (*)(DType, double, const double*);
+  static constexpr Value all[] = {&unary_value<F>...};
+  return all[index](t, x, p);
+}
+template <class... F>
+double binary_of(fn::FunctionList<F...>, int index, DType t, double a, double b,
+                 const double* p) {
+  using Value = double (*)(DType, double, double, const double*);
+  static constexpr Value all[] = {&binary_value<F>...};
+  return all[index](t, a, b, p);
+}
+
+}  // namespace
+
+double unary(int index, DType t, double x, const double* p) {
+  return unary_of(fn::UnaryFunctions(), index, t, x, p);
+}
+
+double binary(int index, DType t, double a, double b, const double* p) {
+  return binary_of(fn::BinaryFunctions(), index, t, a, b, p);
 }
 
 void reduce(ReduceKind kind, const Shape& shape, const double* in,
@@ -194,10 +155,10 @@ void reduce(ReduceKind kind, const Shape& shape, const double* in,
         y *= x;
         break;
       case ReduceKind::kMax:
-        y = binary(B<fn::Maximum>, y, x);
+        y = fn::max(y, x);
         break;
       case ReduceKind::kMin:
-        y = binary(B<fn::Minimum>, y, x);
+        y = fn::min(y, x);
         break;
     }
   });

@@ -4,16 +4,21 @@
 #pragma once
 #include <cstdint>
 
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 
 namespace dtensor::kernels::reference {
 
 void gemm(const Gemm&);
 
-// f(x) of fn::UnaryFunctions and fn::BinaryFunctions, by index. The derivatives
-// are left to finite differences.
-double unary(int index, double x, const double* params);
-double binary(int index, double a, double b);
+// The text of fn::UnaryFunctions and fn::BinaryFunctions, by index, on one f64,
+// i64 or bool as `t` has it: what registers, types and strides must not change.
+// (That the text is right is pointwise_test's matter.) The derivatives are left
+// to finite differences.
+double unary(int index, DType t, double x, const double* params);
+double binary(int index, DType t, double a, double b, const double* params);
+// Is there one?
+bool has_value(const fn::Function&, DType t);
 
 void reduce(ReduceKind, const Shape& shape, const double* in,
             const Shape& strides, uint32_t dims, double* out);

@@ -12,7 +12,8 @@ class CpuKernels final : public Kernels {
   // PointwiseKernels
   void unary(Stream, int index, int order, DType, const double* params,
              const Pointwise&) const override;
-  void binary(Stream, int index, DType in, const Pointwise&) const override;
+  void binary(Stream, int index, fn::By, DType, const double* params,
+              const Pointwise&) const override;
   void where(Stream, DType, const Pointwise&) const override;
   void cast(Stream, DType from, DType to, const Pointwise&) const override;
 

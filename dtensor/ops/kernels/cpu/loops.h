@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "dtensor/ops/kernels/cpu/vec.h"
+#include "dtensor/ops/kernels/cpu/vec_math.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/shape.h"
 

@@ -1,9 +1,9 @@
-#include "dtensor/ops/kernels/cpu/unary_loops.h"
+#include "dtensor/ops/kernels/cpu/pointwise_loops.h"
 
 namespace dtensor::kernels::cpu {
 
-UnaryLoop<float> unary_f32(int index, int order) {
-  return find_loop<float>(fn::UnaryFunctions(), index, order);
-}
+DT_UNARY_LOOPS(float, 0)
+DT_UNARY_LOOPS(float, 1)
+DT_UNARY_LOOPS(float, 2)
 
 }  // namespace dtensor::kernels::cpu

@@ -1,9 +1,9 @@
-#include "dtensor/ops/kernels/cpu/unary_loops.h"
+#include "dtensor/ops/kernels/cpu/pointwise_loops.h"
 
 namespace dtensor::kernels::cpu {
 
-UnaryLoop<double> unary_f64(int index, int order) {
-  return find_loop<double>(fn::UnaryFunctions(), index, order);
-}
+DT_UNARY_LOOPS(double, 0)
+DT_UNARY_LOOPS(double, 1)
+DT_UNARY_LOOPS(double, 2)
 
 }  // namespace dtensor::kernels::cpu

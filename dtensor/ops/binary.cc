@@ -1,0 +1,209 @@
+#include <array>
+#include <memory>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/pointwise_call.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using fn::By;
+using internal::elementwise_rule;
+
+constexpr const char* kSuffix[fn::kNumBy] = {"",    "'a",  "'b",
+                                             "'aa", "'ab", "'bb"};
+
+const internal::ArgsAccess& args_of(int index) {
+  return internal::args_of(fn::BinaryFunctions(), index);
+}
+
+// f(a, b), or its derivative by the operands named, times u, of (a, b, u).
+class Binary : public Op {
+ public:
+  Binary(int index, By by)
+      : Op(std::string(fn::binary_function(index).name) + kSuffix[int(by)]),
+        index_(index),
+        by_(by),
+        f_(fn::binary_function(index)),
+        rule_(by == By::kNone
+                  ? elementwise_rule(2, f_.notes)
+                  : elementwise_rule(3, f_.has_domain ? "" : "linear 2")) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(rule_, shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    return {f_.gives_bool ? DType::kBool : in[0]};
+  }
+  void compute(Compute& c) const override {
+    c.k.binary(c.stream, index_, by_, c.in[0].dtype(), args().read(c.attrs),
+               internal::pointwise_arguments(c));
+  }
+  bool differentiable() const override { return f_.differentiable(); }
+  // Sums need the operands' shapes alone, which come from the decision.
+  bool saves_inputs() const override { return !sum(); }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    std::vector<DistTensor> grads =
+        by_ == By::kNone ? (f_.linear() ? of_linear(g) : of_value(g))
+                         : of_slope(g);
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (grads[i].defined())
+        grads[i] = sum_to(grads[i], g.decision->in[i]->shape());
+    return grads;
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (auto [a, b] : {std::pair<Shape, Shape>({5, 3}, {5, 3}),
+                        {{5, 3}, {3}},
+                        {{2, 1, 3}, {5, 1}}}) {
+      Sample s;
+      s.inputs = {internal::sample_operand(f_, 0, a),
+                  internal::sample_operand(f_, 1, b)};
+      if (by_ != By::kNone)
+        s.inputs.push_back({a.size() == 3 ? Shape{2, 5, 3} : a});
+      double p[fn::kMaxParams];
+      internal::sample_numbers(f_, p);
+      s.attrs = args().make(p);
+      s.smooth = by_ == By::kNone;
+      list.push_back(s);
+    }
+    return list;
+  }
+
+ private:
+  const internal::ArgsAccess& args() const { return args_of(index_); }
+  bool sum() const {
+    return index_ == fn::index_of<fn::Add> || index_ == fn::index_of<fn::Sub>;
+  }
+  std::vector<DistTensor> of_linear(const GradientCall& g) const;
+  std::vector<DistTensor> of_value(const GradientCall& g) const;
+  std::vector<DistTensor> of_slope(const GradientCall& g) const;
+
+  int index_;
+  By by_;
+  const fn::Function& f_;
+  Rule rule_;
+};
+
+const Binary& binary_op(int index, By by = By::kNone) {
+  using Ops = std::array<std::unique_ptr<const Binary>, fn::kNumBy>;
+  static const auto* table = [] {
+    auto* t = new std::vector<Ops>(fn::kNumBinary);
+    for (int i = 0; i < fn::kNumBinary; ++i)
+      for (int k = 0; k < fn::kNumBy; ++k)
+        (*t)[size_t(i)][size_t(k)] =
+            std::make_unique<const Binary>(i, static_cast<By>(k));
+    return t;
+  }();
+  return *(*table)[size_t(index)][size_t(by)];
+}
+
+// Sums and products, of operators through which partials pass.
+std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
+  const DistTensor& dy = g.cotangents[0];
+  std::vector<DistTensor> grads(2);
+  if (sum()) {
+    if (g.needed[0]) grads[0] = dy;
+    if (g.needed[1]) grads[1] = index_ == fn::index_of<fn::Sub> ? neg(dy) : dy;
+  } else {
+    if (g.needed[0]) grads[0] = mul(dy, g.inputs[1]);
+    if (g.needed[1]) grads[1] = mul(dy, g.inputs[0]);
+  }
+  return grads;
+}
+
+std::vector<DistTensor> Binary::of_value(const GradientCall& g) const {
+  const DistTensor in[] = {g.inputs[0], g.inputs[1], g.cotangents[0]};
+  std::vector<DistTensor> grads(2);
+  if (g.needed[0]) grads[0] = apply1(binary_op(index_, By::kA), in, g.attrs);
+  if (g.needed[1]) grads[1] = apply1(binary_op(index_, By::kB), in, g.attrs);
+  return grads;
+}
+
+std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
+  const DistTensor& dy = g.cotangents[0];
+  DT_CHECK(fn::order_of(by_) < 2 || !(g.needed[0] || g.needed[1]), name(),
+           "third derivatives are not available");
+  std::vector<DistTensor> grads(3);
+  const By by[] = {by_ == By::kA ? By::kAA : By::kAB,
+                   by_ == By::kA ? By::kAB : By::kBB};
+  for (size_t i = 0; i < 2; ++i)
+    if (g.needed[i])
+      grads[i] = mul(apply1(binary_op(index_, by[i]), g.inputs, g.attrs), dy);
+  if (g.needed[2]) {
+    const DistTensor in[] = {g.inputs[0], g.inputs[1], dy};
+    grads[2] = apply1(*this, in, g.attrs);
+  }
+  return grads;
+}
+
+}  // namespace
+
+namespace internal {
+
+DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
+                  Numbers numbers) {
+  const fn::Function& f = fn::binary_function(index);
+  const DType t = type_for(
+      f, a.dtype() == b.dtype()
+             ? a.dtype()
+             : promote(a.dtype(), weight_of(a), b.dtype(), weight_of(b)));
+  const DistTensor both[] = {cast(a, t), cast(b, t)};
+  if (f.num_params == 0 && numbers.size() == 0)
+    return apply1(binary_op(index), both);
+  double p[fn::kMaxParams];
+  numbers_for(f, t, numbers, p);
+  return apply1(binary_op(index), both, ::dtensor::args_of(index).make(p));
+}
+
+DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
+  const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
+  // These have kernels by a number.
+  if (t != DType::kBool) {
+    if (index == fn::index_of<fn::Add>) return add_scalar(a, b);
+    if (index == fn::index_of<fn::Mul>) return mul_scalar(a, b);
+    if (index == fn::index_of<fn::Div>) return div_scalar(a, b);
+    if (index == fn::index_of<fn::Pow>) return pow_scalar(a, b);
+    if (index == fn::index_of<fn::Sub>) {
+      b.value = -b.value;
+      return add_scalar(a, b);
+    }
+  }
+  const DType in = type_for(fn::binary_function(index), t);
+  return binary(index, cast(a, in), constant_like(a, b, in), numbers);
+}
+
+DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
+  const DType t = promote(a.dtype, Weight::kNumber, b.dtype(), weight_of(b));
+  if (t != DType::kBool) {
+    if (index == fn::index_of<fn::Add>) return add_scalar(b, a);
+    if (index == fn::index_of<fn::Mul>) return mul_scalar(b, a);
+    if (index == fn::index_of<fn::Sub>) return add_scalar(neg(cast(b, t)), a);
+  }
+  const DType in = type_for(fn::binary_function(index), t);
+  return binary(index, constant_like(b, a, in), cast(b, in), numbers);
+}
+
+std::vector<const Op*> binary_ops() {
+  std::vector<const Op*> all;
+  for (int i = 0; i < fn::kNumBinary; ++i) all.push_back(&binary_op(i));
+  all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kA));
+  all.push_back(&binary_op(fn::index_of<fn::Div>, By::kB));
+  return all;
+}
+
+}  // namespace internal
+
+DistTensor binary(std::string_view function, const DistTensor& a,
+                  const DistTensor& b, internal::Numbers numbers) {
+  for (int i = 0; i < fn::kNumBinary; ++i)
+    if (fn::binary_function(i).name == function)
+      return internal::binary(i, a, b, numbers);
+  fail("binary", "there is no function '{}' of two arguments", function);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,12 @@
+#include "dtensor/ops/kernels/cpu/pointwise_loops.h"
+
+namespace dtensor::kernels::cpu {
+
+DT_BINARY_LOOPS(double, fn::By::kNone)
+DT_BINARY_LOOPS(double, fn::By::kA)
+DT_BINARY_LOOPS(double, fn::By::kB)
+DT_BINARY_LOOPS(double, fn::By::kAA)
+DT_BINARY_LOOPS(double, fn::By::kAB)
+DT_BINARY_LOOPS(double, fn::By::kBB)
+
+}  // namespace dtensor::kernels::cpu

@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <array>
+
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/pointwise_loops.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using namespace cpu;
+
+// What a stored type is computed in, a bool as the byte that it is.
+template <class S>
+using computed_t =
+    std::conditional_t<std::is_same_v<S, bool>, uint8_t, compute_t<S>>;
+
+// Strides, and storage that is not the type computed in, around a loop over K
+// operands: pieces of kChunk elements go through buffers where they are not
+// already contiguous.
+template <class S, int K>
+void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
+  using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
+  using T = computed_t<S>;
+  constexpr bool kSame = std::is_same_v<M, T>;
+  const Shape* strides[K];
+  for (int k = 0; k < K; ++k) strides[k] = &a.strides[k];
+  const auto w = [&]<size_t... k>(std::index_sequence<k...>) {
+    return Walk<K>(a.shape, {strides[k]...});
+  }
+  (std::make_index_sequence<K>());
+  if (w.empty) return;
+  const int64_t n = w.inner();
+  const int64_t item = gives_bool ? 1 : static_cast<int64_t>(sizeof(M));
+  const M* x[K];
+  int64_t step[K];
+  bool direct = kSame;
+  for (int k = 0; k < K; ++k) {
+    x[k] = static_cast<const M*>(a.in[k]);
+    step[k] = w.inner_stride(k);
+    direct &= step[k] == 1;
+  }
+  auto* out = static_cast<char*>(a.out);
+  T buffer[K][kChunk], result[kSame ? 1 : kChunk];
+  const void* in[K];
+  w.rows([&](const int64_t(&o)[K]) {
+    if (direct) {
+      for (int k = 0; k < K; ++k) in[k] = x[k] + o[k];
+      loop(p, n, in, out);
+      out += n * item;
+      return;
+    }
+    for (int64_t i = 0; i < n; i += kChunk) {
+      const int64_t m = std::min(kChunk, n - i);
+      for (int k = 0; k < K; ++k)  // a broadcast operand fills its buffer once
+        if (i == 0 || step[k] != 0)
+          in[k] = fetch(x[k] + o[k] + i * step[k], step[k], m, buffer[k]);
+      if (kSame || gives_bool) {
+        loop(p, m, in, out);
+      } else {
+        loop(p, m, in, result);
+        if constexpr (!kSame) narrow(result, m, reinterpret_cast<bf16*>(out));
+      }
+      out += m * item;
+    }
+  });
+}
+
+template <int K>
+void run_float(DType t, Loop f32, Loop f64, const double* p, const Pointwise& a,
+               bool gives_bool) {
+  if (t == DType::kF64) return run<double, K>(f64, p, a, gives_bool);
+  if (t == DType::kF32) return run<float, K>(f32, p, a, gives_bool);
+  run<bf16, K>(f32, p, a, gives_bool);
+}
+
+void check(const fn::Function& f, bool exists, DType t, int order) {
+  if (!exists) fail(f.name, "no kernel of order {} for {}", order, name(t));
+}
+
+}  // namespace
+
+void CpuKernels::unary(Stream, int index, int order, DType t,
+                       const double* params, const Pointwise& a) const {
+  if (index < 0 || index >= fn::kNumUnary)
+    fail("unary", "no function {}", index);
+  const fn::Function& f = fn::unary_function(index);
+  if (order < 0 || order > 2)
+    fail(f.name, "no derivative of order {}: there are 0, 1 and 2", order);
+  Loop loop = nullptr, wide = nullptr;
+  auto look = [&]<int k>() {
+    if (t == DType::kF64)
+      loop = wide = unary_loop<double, k>(index);
+    else if (is_float(t))
+      loop = unary_loop<float, k>(index);
+  };
+  if (order == 0) look.template operator()<0>();
+  if (order == 1) look.template operator()<1>();
+  if (order == 2) look.template operator()<2>();
+  if (order == 0 && t == DType::kI32) loop = unary_loop<int32_t, 0>(index);
+  if (order == 0 && t == DType::kI64) loop = unary_loop<int64_t, 0>(index);
+  if (order == 0 && t == DType::kBool) loop = unary_loop<uint8_t, 0>(index);
+  check(f, loop && (f.rounds || t != DType::kBF16), t, order);
+  const bool b = f.gives_bool;
+  if (t == DType::kI32) return run<int32_t, 1>(loop, params, a, b);
+  if (t == DType::kI64) return run<int64_t, 1>(loop, params, a, b);
+  if (t == DType::kBool) return run<bool, 1>(loop, params, a, b);
+  if (order > 0) return run_float<2>(t, loop, wide, params, a, b);
+  run_float<1>(t, loop, wide, params, a, b);
+}
+
+void CpuKernels::binary(Stream, int index, fn::By by, DType t,
+                        const double* params, const Pointwise& a) const {
+  if (index < 0 || index >= fn::kNumBinary)
+    fail("binary", "no function {}", index);
+  const fn::Function& f = fn::binary_function(index);
+  const int order = fn::order_of(by);
+  Loop loop = nullptr, wide = nullptr;
+  auto look = [&]<fn::By k>() {
+    if (t == DType::kF64)
+      loop = wide = binary_loop<double, k>(index);
+    else if (is_float(t))
+      loop = binary_loop<float, k>(index);
+  };
+  if (by == fn::By::kNone) look.template operator()<fn::By::kNone>();
+  if (by == fn::By::kA) look.template operator()<fn::By::kA>();
+  if (by == fn::By::kB) look.template operator()<fn::By::kB>();
+  if (by == fn::By::kAA) look.template operator()<fn::By::kAA>();
+  if (by == fn::By::kAB) look.template operator()<fn::By::kAB>();
+  if (by == fn::By::kBB) look.template operator()<fn::By::kBB>();
+  constexpr auto kNone = fn::By::kNone;
+  if (order == 0 && t == DType::kI32) loop = binary_loop<int32_t, kNone>(index);
+  if (order == 0 && t == DType::kI64) loop = binary_loop<int64_t, kNone>(index);
+  if (order == 0 && t == DType::kBool)
+    loop = binary_loop<uint8_t, kNone>(index);
+  check(f, loop && (f.rounds || t != DType::kBF16), t, order);
+  const bool b = f.gives_bool;
+  if (t == DType::kI32) return run<int32_t, 2>(loop, params, a, b);
+  if (t == DType::kI64) return run<int64_t, 2>(loop, params, a, b);
+  if (t == DType::kBool) return run<bool, 2>(loop, params, a, b);
+  if (order > 0) return run_float<3>(t, loop, wide, params, a, b);
+  run_float<2>(t, loop, wide, params, a, b);
+}
+
+}  // namespace dtensor::kernels

@@ -1,0 +1,150 @@
+// The contiguous loops behind the pointwise kernels, a table for each type
+// that is computed in. Private to ops/kernels.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/cpu/vec_math.h"
+
+namespace dtensor::kernels::cpu {
+
+// out = f(in...), n elements. `out` may be an input, element for element.
+using Loop = void (*)(const double* p, int64_t n, const void* const* in,
+                      void* out);
+
+// The loop of fn::UnaryFunctions[index], or of its k-th derivative times
+// in[1]; of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null
+// where there is none. T is float or double; int32_t, int64_t or uint8_t (a
+// bool) with k = 0.
+template <class T, int k>
+Loop unary_loop(int index);
+template <class T, fn::By by>
+Loop binary_loop(int index);
+
+template <class T>
+inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
+// What a function's text sees where it is not given a register.
+template <class T>
+using Scalar = std::conditional_t<kIsFloat<T>, T, fn::Int<T>>;
+
+// f over registers, of `operands` arrays.
+template <int operands, class T, class F>
+inline void registers(int64_t n, const void* const* in, void* out, F f) {
+  using V = Vec<T>;
+  const T* x[3] = {};
+  for (int a = 0; a < operands; ++a) x[a] = static_cast<const T*>(in[a]);
+  auto* o = static_cast<T*>(out);
+  auto at = [&](auto get) {
+    if constexpr (operands == 1) return f(get(x[0]));
+    if constexpr (operands == 2) return f(get(x[0]), get(x[1]));
+    if constexpr (operands == 3) return f(get(x[0]), get(x[1]), get(x[2]));
+  };
+  int64_t i = 0;
+  for (; i + V::n <= n; i += V::n)
+    store(o + i, at([&](const T* p) { return load(p + i); }));
+  // The tail in a register of its own too, so that a value's bits do not
+  // depend on where it stands. Padded with 1, where few functions are slow.
+  if (const int64_t m = n - i)
+    store_n(o + i, at([&](const T* p) { return load_n(p + i, m, T(1)); }), m);
+}
+
+// The result of a function on scalars, as it is stored.
+template <class T, class F>
+inline auto stored(F result) {
+  if constexpr (std::is_same_v<F, bool>)
+    return static_cast<uint8_t>(result);
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return static_cast<uint8_t>(result.v != 0);
+  else
+    return result.v;
+}
+
+template <class T>
+constexpr bool has_value(const fn::Function& f) {
+  if (kIsFloat<T>) return fn::takes_floats(f.takes);
+  return sizeof(T) == 1 ? fn::takes_bools(f.takes)
+                        : fn::takes_integers(f.takes);
+}
+
+template <class F, class T, int k>
+void unary_items(const double* p, int64_t n, const void* const* in, void* out) {
+  using V = Vec<T>;
+  if constexpr (k > 0) {
+    registers<2, T>(n, in, out,
+                    [p](V x, V dy) { return fn::derivative<F, k>(x, p) * dy; });
+  } else if constexpr (kIsFloat<T> && !fn::facts<F>().gives_bool) {
+    registers<1, T>(n, in, out, [p](V x) { return F::value(x, p); });
+  } else {
+    using S = Scalar<T>;
+    const auto* x = static_cast<const T*>(in[0]);
+    auto* o = static_cast<decltype(stored<T>(F::value(S(x[0]), p)))*>(out);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) o[i] = stored<T>(F::value(S(x[i]), p));
+  }
+}
+
+template <class F, class T, fn::By by>
+void binary_items(const double* p, int64_t n, const void* const* in,
+                  void* out) {
+  using V = Vec<T>;
+  if constexpr (by != fn::By::kNone) {
+    registers<3, T>(n, in, out, [p](V a, V b, V dy) {
+      return fn::derivative<F, by>(a, b, p) * dy;
+    });
+  } else if constexpr (kIsFloat<T> && !fn::facts<F>().gives_bool) {
+    registers<2, T>(n, in, out, [p](V a, V b) { return F::value(a, b, p); });
+  } else {
+    using S = Scalar<T>;
+    const auto* a = static_cast<const T*>(in[0]);
+    const auto* b = static_cast<const T*>(in[1]);
+    auto* o =
+        static_cast<decltype(stored<T>(F::value(S(a[0]), S(b[0]), p)))*>(out);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i)
+      o[i] = stored<T>(F::value(S(a[i]), S(b[i]), p));
+  }
+}
+
+// Linear functions have gradients made of other operators.
+template <class F, class T, int order>
+constexpr bool has_loop() {
+  constexpr fn::Function f = fn::facts<F>();
+  if (order > 0 && (!f.differentiable() || f.linear() || f.affine()))
+    return false;
+  return has_value<T>(f);
+}
+
+template <class T, int k, class... F>
+Loop find_unary(fn::FunctionList<F...>, int index) {
+  constexpr auto loop = []<class G>() -> Loop {
+    if constexpr (has_loop<G, T, k>()) return &unary_items<G, T, k>;
+    return nullptr;
+  };
+  static constexpr Loop loops[] = {loop.template operator()<F>()...};
+  return loops[index];
+}
+template <class T, fn::By by, class... F>
+Loop find_binary(fn::FunctionList<F...>, int index) {
+  constexpr auto loop = []<class G>() -> Loop {
+    if constexpr (has_loop<G, T, fn::order_of(by)>())
+      return &binary_items<G, T, by>;
+    return nullptr;
+  };
+  static constexpr Loop loops[] = {loop.template operator()<F>()...};
+  return loops[index];
+}
+
+// For the files that hold the tables.
+#define DT_UNARY_LOOPS(T, k)                              \
+  template <>                                             \
+  Loop unary_loop<T, k>(int index) {                      \
+    return find_unary<T, k>(fn::UnaryFunctions(), index); \
+  }
+#define DT_BINARY_LOOPS(T, by)                               \
+  template <>                                                \
+  Loop binary_loop<T, by>(int index) {                       \
+    return find_binary<T, by>(fn::BinaryFunctions(), index); \
+  }
+
+}  // namespace dtensor::kernels::cpu

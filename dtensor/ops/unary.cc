@@ -1,0 +1,161 @@
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/pointwise_call.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using internal::elementwise_rule;
+
+const internal::ArgsAccess& args_of(int index) {
+  return internal::args_of(fn::UnaryFunctions(), index);
+}
+
+// f(x) for order 0; f'(x) u and f''(x) u of (x, u) for orders 1 and 2.
+// "Settled" takes no partial sums: for a linear function by a number that is
+// not finite, of which the parts' results have no sum; and for slopes that may
+// be infinite.
+class Unary : public Op {
+ public:
+  Unary(int index, int order, bool settled)
+      : Op(std::string(fn::unary_function(index).name) +
+           std::string(size_t(order), '\'')),
+        index_(index),
+        order_(order),
+        f_(fn::unary_function(index)),
+        rule_(order > 0 ? elementwise_rule(2, settled ? "" : "linear 1")
+              : settled ? elementwise_rule(1, "")
+                        : elementwise_rule(1, f_.notes)) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(rule_, shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    return {f_.gives_bool ? DType::kBool : in[0]};
+  }
+  void compute(Compute& c) const override {
+    c.k.unary(c.stream, index_, order_, c.in[0].dtype(), args().read(c.attrs),
+              internal::pointwise_arguments(c));
+  }
+  bool differentiable() const override { return f_.differentiable(); }
+  bool saves_inputs() const override {
+    return order_ > 0 || !(f_.linear() || f_.affine());
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+
+  std::vector<Sample> samples() const override {
+    Sample s;
+    s.inputs.push_back(internal::sample_operand(f_, 0, {5, 3}));
+    if (order_ > 0) s.inputs.push_back({Shape{5, 3}});
+    double p[fn::kMaxParams];
+    internal::sample_numbers(f_, p);
+    s.attrs = args().make(p);
+    s.smooth = order_ == 0;
+    return {s};
+  }
+
+ private:
+  const internal::ArgsAccess& args() const { return args_of(index_); }
+
+  int index_, order_;
+  const fn::Function& f_;
+  Rule rule_;
+};
+
+const Unary& unary_op(int index, int order, bool settled = false) {
+  using Ops = std::array<std::unique_ptr<const Unary>, 4>;
+  static const auto* table = [] {
+    auto* t = new std::vector<Ops>(fn::kNumUnary);
+    for (int i = 0; i < fn::kNumUnary; ++i)
+      for (int k = 0; k < 4; ++k) {
+        const bool last = k == 3;
+        (*t)[size_t(i)][size_t(k)] = std::make_unique<const Unary>(
+            i, last ? 0 : k,
+            last || (k > 0 && fn::unary_function(i).has_domain));
+      }
+    return t;
+  }();
+  return *(*table)[size_t(index)][size_t(settled ? 3 : order)];
+}
+
+std::vector<DistTensor> Unary::gradient(const GradientCall& g) const {
+  const DistTensor& dy = g.cotangents[0];
+  if (f_.affine()) return {dy};
+  if (f_.linear()) return {apply1(*this, {&dy, 1}, g.attrs)};
+  DT_CHECK(order_ < 2 || !g.needed[0], name(),
+           "third derivatives are not available");
+  std::vector<DistTensor> grads(g.inputs.size());
+  if (order_ == 0) {
+    DistTensor both[] = {g.inputs[0], dy};
+    return {apply1(unary_op(index_, 1), both, g.attrs)};
+  }
+  if (g.needed[0]) {
+    DistTensor both[] = {g.inputs[0], g.inputs[1]};
+    grads[0] = mul(apply1(unary_op(index_, order_ + 1), both, g.attrs), dy);
+  }
+  if (g.needed[1]) {
+    DistTensor both[] = {g.inputs[0], dy};
+    grads[1] = apply1(*this, both, g.attrs);
+  }
+  return grads;
+}
+
+// Is c x finite for every finite x, but for overflow?
+bool finite_slope(int index, double number) {
+  if (index == fn::index_of<fn::DivScalar>) number = 1 / number;
+  return std::isfinite(number);
+}
+
+}  // namespace
+
+namespace internal {
+
+DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
+  const fn::Function& f = fn::unary_function(index);
+  DType t = x.dtype();
+  if (f.promotes)
+    for (const Number& n : numbers)
+      t = promote(t, weight_of(x), n.dtype, Weight::kNumber);
+  t = type_for(f, t);
+  if (index == fn::index_of<fn::PowScalar> && numbers.size() == 1)
+    DT_CHECK(is_float(t) || numbers.begin()->value >= 0, "pow",
+             "{} to the power {}: integers have none that is negative; write "
+             "cast(x, DType::kF32)",
+             name(t), numbers.begin()->value);
+  const DistTensor in = cast(x, t);
+  if (f.num_params == 0 && numbers.size() == 0)
+    return apply1(unary_op(index, 0), {&in, 1});
+  double p[fn::kMaxParams];
+  numbers_for(f, t, numbers, p);
+  const bool settled = f.linear() && !finite_slope(index, p[0]);
+  return apply1(unary_op(index, 0, settled), {&in, 1},
+                ::dtensor::args_of(index).make(p));
+}
+
+std::vector<const Op*> unary_ops() {
+  std::vector<const Op*> all;
+  for (int i = 0; i < fn::kNumUnary; ++i) all.push_back(&unary_op(i, 0));
+  // Slopes have one of two rules; those of every function run in the proofs of
+  // the functions.
+  all.push_back(&unary_op(fn::index_of<fn::Exp>, 1));
+  all.push_back(&unary_op(fn::index_of<fn::Log>, 1));
+  return all;
+}
+
+}  // namespace internal
+
+DistTensor unary(std::string_view function, const DistTensor& x,
+                 internal::Numbers numbers) {
+  for (int i = 0; i < fn::kNumUnary; ++i)
+    if (fn::unary_function(i).name == function)
+      return internal::unary(i, x, numbers);
+  fail("unary", "there is no function '{}' of one argument", function);
+}
+
+}  // namespace dtensor
