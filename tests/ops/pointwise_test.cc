@@ -1,0 +1,353 @@
+// Public functions by name, against plain loops over <cmath>.
+#include "dtensor/ops/pointwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using Values = std::vector<double>;
+using testing::error_of;
+
+DistTensor tensor(const Mesh& mesh, const Values& v, DType t) {
+  const Tensor x =
+      Tensor::from<double>({static_cast<int64_t>(v.size())}, v.data());
+  return cast(DistTensor::from_global(x, mesh, {}), t);
+}
+Values values(const DistTensor& x) {
+  Values v;
+  const Tensor t = x.full();
+  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
+  return v;
+}
+double tolerance(DType t) {
+  return t == DType::kF64 ? 1e-13 : t == DType::kF32 ? 3e-6 : 1.0 / 64;
+}
+// On the larger of 1 and the value.
+void expect_near(const DistTensor& got, const Values& want,
+                 const std::string& what) {
+  const Values v = values(got);
+  ASSERT_EQ(v.size(), want.size()) << what;
+  for (size_t i = 0; i < v.size(); ++i) {
+    if (v[i] == want[i] || (std::isnan(v[i]) && std::isnan(want[i]))) continue;
+    const double scale = std::fmax(1, std::fabs(want[i]));
+    EXPECT_NEAR(v[i], want[i], tolerance(got.dtype()) * scale)
+        << what << " " << name(got.dtype()) << " at " << i;
+  }
+}
+
+template <class Fn>
+void on_one_rank(Fn&& fn) {
+  run(1, [&](Runtime&) { fn(Mesh::parse("1")); });
+}
+
+struct Unary {
+  const char* name;
+  std::function<DistTensor(const DistTensor&)> call;
+  std::function<double(double)> want;
+  double lo = -3.25, hi = 3.5;
+};
+#define CALL(f) #f, [](const DistTensor& x) { return f(x); }
+#define CALL_P(f, ...) #f, [](const DistTensor& x) { return f(x, __VA_ARGS__); }
+#define WANT(expression) [](double x) -> double { return expression; }
+double sigma(double x) { return 1 / (1 + std::exp(-x)); }
+double soft(double x) { return std::log1p(std::exp(x)); }
+
+std::vector<Unary> unary_functions() {
+  return {
+      {CALL(neg), WANT(-x)},
+      {CALL(positive), WANT(x)},
+      {CALL(abs), WANT(std::fabs(x))},
+      {CALL(sign), WANT((x > 0) - (x < 0))},
+      {CALL(sgn), WANT((x > 0) - (x < 0))},
+      {CALL(reciprocal), WANT(1 / x), 0.3, 4},
+      {CALL_P(add_scalar, 0.5), WANT(x + 0.5)},
+      {CALL_P(mul_scalar, 1.5), WANT(x * 1.5)},
+      {CALL_P(div_scalar, 3), WANT(x / 3)},
+      {CALL_P(clamp, -1, 2.5), WANT(std::fmin(std::fmax(x, -1), 2.5))},
+      {CALL(nan_to_num), WANT(x)},
+      {CALL(exp), WANT(std::exp(x))},
+      {CALL(exp2), WANT(std::exp2(x))},
+      {CALL(expm1), WANT(std::expm1(x))},
+      {CALL(log), WANT(std::log(x)), 0.2, 9},
+      {CALL(log2), WANT(std::log2(x)), 0.2, 9},
+      {CALL(log10), WANT(std::log10(x)), 0.2, 9},
+      {CALL(log1p), WANT(std::log1p(x)), -0.7, 9},
+      {CALL(sqrt), WANT(std::sqrt(x)), 0.2, 9},
+      {CALL(rsqrt), WANT(1 / std::sqrt(x)), 0.2, 9},
+      {CALL(square), WANT(x * x)},
+      {CALL_P(pow_scalar, 2.5), WANT(std::pow(x, 2.5)), 0.2, 3},
+      {CALL(erf), WANT(std::erf(x))},
+      {CALL(erfc), WANT(std::erfc(x))},
+      {CALL(ndtr), WANT(std::erfc(-x / std::sqrt(2.0)) / 2)},
+      {CALL(entr), WANT(-x * std::log(x)), 0.2, 3},
+      {CALL(logit), WANT(std::log(x / (1 - x))), 0.1, 0.9},
+      {CALL(sin), WANT(std::sin(x))},
+      {CALL(cos), WANT(std::cos(x))},
+      {CALL(tan), WANT(std::tan(x)), -1.2, 1.2},
+      {CALL(asin), WANT(std::asin(x)), -0.9, 0.9},
+      {CALL(acos), WANT(std::acos(x)), -0.9, 0.9},
+      {CALL(atan), WANT(std::atan(x))},
+      {CALL(sinh), WANT(std::sinh(x))},
+      {CALL(cosh), WANT(std::cosh(x))},
+      {CALL(tanh), WANT(std::tanh(x))},
+      {CALL(asinh), WANT(std::asinh(x))},
+      {CALL(acosh), WANT(std::acosh(x)), 1.2, 5},
+      {CALL(atanh), WANT(std::atanh(x)), -0.8, 0.8},
+      {CALL(sinc), WANT(x == 0 ? 1 : std::sin(M_PI * x) / (M_PI * x))},
+      {CALL(deg2rad), WANT(x * M_PI / 180)},
+      {CALL(rad2deg), WANT(x * 180 / M_PI)},
+      {CALL(relu), WANT(std::fmax(x, 0))},
+      {CALL(leaky_relu), WANT(x > 0 ? x : 0.01 * x)},
+      {CALL_P(leaky_relu, 0.25), WANT(x > 0 ? x : 0.25 * x)},
+      {CALL(elu), WANT(x > 0 ? x : std::expm1(x))},
+      {CALL_P(elu, 2), WANT(x > 0 ? x : 2 * std::expm1(x))},
+      {CALL_P(celu, 2), WANT(x > 0 ? x : 2 * std::expm1(x / 2))},
+      {CALL(selu), WANT(1.0507009873554805 *
+                        (x > 0 ? x : 1.6732632423543772 * std::expm1(x)))},
+      {CALL(gelu), WANT(x / 2 * std::erfc(-x / std::sqrt(2.0)))},
+      {CALL(gelu_tanh),
+       WANT(x / 2 *
+            (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))))},
+      {CALL(silu), WANT(x * sigma(x))},
+      {CALL(mish), WANT(x * std::tanh(soft(x)))},
+      {CALL(sigmoid), WANT(sigma(x))},
+      {CALL(logsigmoid), WANT(-soft(-x))},
+      {CALL(softplus), WANT(soft(x))},
+      {CALL_P(softplus, 2, 3), WANT(2 * x > 3 ? x : soft(2 * x) / 2)},
+      {CALL(hardtanh), WANT(std::fmin(std::fmax(x, -1), 1))},
+      {CALL_P(hardtanh, -2, 0.5), WANT(std::fmin(std::fmax(x, -2), 0.5))},
+      {CALL(relu6), WANT(std::fmin(std::fmax(x, 0), 6)), -3, 9},
+      {CALL(hardsigmoid), WANT(std::fmin(std::fmax(x + 3, 0), 6) / 6), -5, 5},
+      {CALL(hardswish), WANT(x * std::fmin(std::fmax(x + 3, 0), 6) / 6), -5, 5},
+      {CALL(softsign), WANT(x / (1 + std::fabs(x)))},
+      {CALL(tanhshrink), WANT(x - std::tanh(x))},
+      {CALL(softshrink), WANT(x > 0.5    ? x - 0.5
+                              : x < -0.5 ? x + 0.5
+                                         : 0)},
+      {CALL_P(hardshrink, 1), WANT(std::fabs(x) > 1 ? x : 0)},
+      {CALL_P(threshold, 1, -7), WANT(x > 1 ? x : -7)},
+      {CALL(floor), WANT(std::floor(x))},
+      {CALL(ceil), WANT(std::ceil(x))},
+      {CALL(trunc), WANT(std::trunc(x))},
+      {CALL(round), WANT(std::nearbyint(x))},
+      {CALL_P(round, 1), WANT(std::nearbyint(x * 10) / 10)},
+      {CALL(frac), WANT(x - std::trunc(x))},
+      {CALL(isnan), WANT(std::isnan(x))},
+      {CALL(isinf), WANT(std::isinf(x))},
+      {CALL(isfinite), WANT(std::isfinite(x))},
+      {CALL(isposinf), WANT(x == kInf)},
+      {CALL(isneginf), WANT(x == -kInf)},
+      {CALL(signbit), WANT(std::signbit(x))},
+      {CALL(logical_not), WANT(x == 0)},
+  };
+}
+
+TEST(Pointwise, UnaryFunctionsGiveWhatCmathGives) {
+  on_one_rank([](const Mesh& m) {
+    for (const Unary& f : unary_functions())
+      for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+        Values in;  // multiples of 1/64 are the same in every type
+        for (int i = 0; i < 37; ++i)
+          in.push_back(std::floor((f.lo + (f.hi - f.lo) * i / 36) * 32) / 32);
+        Values want;
+        for (double& x : in) {
+          if (x < f.lo) x += 1.0 / 32;
+          if (t == DType::kBF16)
+            x = static_cast<float>(bf16(static_cast<float>(x)));
+          want.push_back(f.want(x));
+        }
+        expect_near(f.call(tensor(m, in, t)), want, f.name);
+      }
+  });
+}
+
+struct Binary {
+  const char* name;
+  std::function<DistTensor(const DistTensor&, const DistTensor&)> call;
+  std::function<double(double, double)> want;
+  double lo = -3.25, hi = 3.5;  // of both
+};
+#define CALL2(f) \
+#f, [](const DistTensor& a, const DistTensor& b) { return f(a, b); }
+#define WANT2(expression) \
+  [](double a, double b) -> double { return expression; }
+
+std::vector<Binary> binary_functions() {
+  return {
+      {CALL2(add), WANT2(a + b)},
+      {CALL2(sub), WANT2(a - b)},
+      {CALL2(mul), WANT2(a * b)},
+      {CALL2(div), WANT2(a / b)},
+      {CALL2(pow), WANT2(std::pow(a, b)), 0.25, 3},
+      {CALL2(ldexp), WANT2(a * std::exp2(b))},
+      {CALL2(logaddexp), WANT2(std::log(std::exp(a) + std::exp(b)))},
+      {CALL2(logaddexp2), WANT2(std::log2(std::exp2(a) + std::exp2(b)))},
+      {CALL2(xlogy), WANT2(a * std::log(b)), 0.25, 3},
+      {CALL2(xlog1py), WANT2(a * std::log1p(b)), 0.25, 3},
+      {CALL2(atan2), WANT2(std::atan2(a, b))},
+      {CALL2(hypot), WANT2(std::hypot(a, b))},
+      {CALL2(maximum), WANT2(std::fmax(a, b))},
+      {CALL2(minimum), WANT2(std::fmin(a, b))},
+      {CALL2(fmax), WANT2(std::fmax(a, b))},
+      {CALL2(fmin), WANT2(std::fmin(a, b))},
+      {CALL2(copysign), WANT2(std::copysign(a, b))},
+      {CALL2(heaviside), WANT2(a < 0   ? 0
+                               : a > 0 ? 1
+                                       : b)},
+      {CALL2(fmod), WANT2(std::fmod(a, b))},
+      {CALL2(remainder), WANT2(a - b * std::floor(a / b))},
+      {CALL2(floor_divide), WANT2(std::floor(a / b))},
+      {CALL2(trunc_divide), WANT2(std::trunc(a / b))},
+      {CALL2(eq), WANT2(a == b)},
+      {CALL2(ne), WANT2(a != b)},
+      {CALL2(lt), WANT2(a < b)},
+      {CALL2(le), WANT2(a <= b)},
+      {CALL2(gt), WANT2(a > b)},
+      {CALL2(ge), WANT2(a >= b)},
+      {CALL2(logical_and), WANT2(a != 0 && b != 0)},
+      {CALL2(logical_or), WANT2(a != 0 || b != 0)},
+      {CALL2(logical_xor), WANT2((a != 0) != (b != 0))},
+      {CALL2(isclose), WANT2(std::fabs(a - b) <= 1e-8 + 1e-5 * std::fabs(b))},
+  };
+}
+
+// Quarters and halves, some equal, none 0 in the second.
+void operands(const Binary& f, Values& a, Values& b) {
+  for (int i = 0; i < 41; ++i) {
+    const double x = std::fmax(f.lo, -3.25 + 0.25 * (i * 7 % 27));
+    const double y = std::fmax(f.lo, -3.125 + 0.25 * (i * 5 % 27));
+    a.push_back(x);
+    b.push_back(i % 4 ? y : x == 0 ? 1 : x);
+  }
+}
+
+TEST(Pointwise, BinaryFunctionsGiveWhatCmathGives) {
+  on_one_rank([](const Mesh& m) {
+    for (const Binary& f : binary_functions())
+      for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+        Values a, b, want;
+        operands(f, a, b);
+        for (size_t i = 0; i < a.size(); ++i)
+          want.push_back(f.want(a[i], b[i]));
+        expect_near(f.call(tensor(m, a, t), tensor(m, b, t)), want, f.name);
+      }
+  });
+}
+
+TEST(Pointwise, IntegersAndBools) {
+  on_one_rank([](const Mesh& m) {
+    const Values a{7, -7, 0, 12, -1, 5}, b{2, 2, 3, 18, -4, 0};
+    for (DType t : {DType::kI32, DType::kI64}) {
+      const DistTensor x = tensor(m, a, t), y = tensor(m, b, t);
+      EXPECT_EQ(values(add(x, y)), (Values{9, -5, 3, 30, -5, 5}));
+      EXPECT_EQ(values(floor_divide(x, y)), (Values{3, -4, 0, 0, 0, 0}));
+      EXPECT_EQ(values(trunc_divide(x, y)), (Values{3, -3, 0, 0, 0, 0}));
+      EXPECT_EQ(values(remainder(x, y)), (Values{1, 1, 0, 12, -1, 0}));
+      EXPECT_EQ(values(fmod(x, y)), (Values{1, -1, 0, 12, -1, 0}));
+      EXPECT_EQ(values(gcd(x, y)), (Values{1, 1, 3, 6, 1, 5}));
+      EXPECT_EQ(values(lcm(x, y)), (Values{14, 14, 0, 36, 4, 0}));
+      EXPECT_EQ(values(bitwise_and(x, y)), (Values{2, 0, 0, 0, -4, 0}));
+      EXPECT_EQ(values(bitwise_or(x, y)), (Values{7, -5, 3, 30, -1, 5}));
+      EXPECT_EQ(values(bitwise_xor(x, y)), (Values{5, -5, 3, 30, 3, 5}));
+      EXPECT_EQ(values(bitwise_not(x)), (Values{-8, 6, -1, -13, 0, -6}));
+      EXPECT_EQ(values(bitwise_left_shift(x, y)),
+                (Values{28, -28, 0, 12.0 * 262144, 0, 5}));
+      EXPECT_EQ(values(bitwise_right_shift(x, y)),
+                (Values{1, -2, 0, 0, -1, 5}));
+      EXPECT_EQ(values(heaviside(x, y)), (Values{1, 0, 3, 1, 0, 1}));
+      EXPECT_EQ(values(maximum(x, 3)), (Values{7, 3, 3, 12, 3, 5}));
+      EXPECT_EQ(values(2 - x), (Values{-5, 9, 2, -10, 3, -3}));
+      EXPECT_EQ(values(floor(x)), a);
+      EXPECT_EQ(floor(x).dtype(), t);
+      EXPECT_EQ(exp(x).dtype(), DType::kF32);
+      EXPECT_EQ(div(x, y).dtype(), DType::kF32);
+      EXPECT_EQ(values(logical_not(x)), (Values{0, 0, 1, 0, 0, 0}));
+    }
+    const DistTensor p = tensor(m, {1, 0, 1, 0}, DType::kBool),
+                     q = tensor(m, {1, 1, 0, 0}, DType::kBool);
+    EXPECT_EQ(values(add(p, q)), (Values{1, 1, 1, 0}));
+    EXPECT_EQ(values(mul(p, q)), (Values{1, 0, 0, 0}));
+    EXPECT_EQ(values(maximum(p, q)), (Values{1, 1, 1, 0}));
+    EXPECT_EQ(values(bitwise_not(p)), (Values{0, 1, 0, 1}));
+    EXPECT_EQ(values(bitwise_xor(p, q)), (Values{0, 1, 1, 0}));
+    EXPECT_EQ(values(lt(p, q)), (Values{0, 1, 0, 0}));
+    EXPECT_EQ(sign(p).dtype(), DType::kBool);
+    EXPECT_EQ(square(p).dtype(), DType::kI64);
+    EXPECT_EQ(atan2(p, q).dtype(), DType::kF32);
+    for (auto refused : {+[](const DistTensor& x) { return neg(x); },
+                         +[](const DistTensor& x) { return relu(x); },
+                         +[](const DistTensor& x) { return sub(x, x); }})
+      EXPECT_NE(error_of([&] { refused(p); }).find("does not take bools"),
+                std::string::npos);
+    const DistTensor f = tensor(m, {1, 2}, DType::kF32);
+    EXPECT_NE(error_of([&] { gcd(f, f); }).find("takes integers"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] { bitwise_not(f); }).find("integers and bools"),
+              std::string::npos);
+  });
+}
+
+TEST(Pointwise, SpecialValues) {
+  on_one_rank([](const Mesh& m) {
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+      const DistTensor x = tensor(m, {kNaN, kInf, -kInf, -0.0}, t);
+      EXPECT_EQ(values(isnan(x)), (Values{1, 0, 0, 0}));
+      EXPECT_EQ(values(isinf(x)), (Values{0, 1, 1, 0}));
+      EXPECT_EQ(values(isposinf(x)), (Values{0, 1, 0, 0}));
+      EXPECT_EQ(values(isneginf(x)), (Values{0, 0, 1, 0}));
+      EXPECT_EQ(values(isfinite(x)), (Values{0, 0, 0, 1}));
+      EXPECT_EQ(values(signbit(x))[2], 1);
+      EXPECT_EQ(values(signbit(x))[3], 1);
+      EXPECT_FALSE(std::signbit(values(relu(x))[3]));
+      const Values finite = values(nan_to_num(x));
+      EXPECT_EQ(finite[0], 0);
+      EXPECT_TRUE(std::isfinite(finite[1]) && finite[1] > 1e38);
+      EXPECT_EQ(finite[2], -finite[1]);
+      EXPECT_EQ(values(nan_to_num(x, 1, 2, 3)), (Values{1, 2, 3, 0}));
+      expect_near(softshrink(x), {kNaN, kInf, -kInf, 0}, "softshrink");
+      expect_near(clamp(x, -1, 1), {kNaN, 1, -1, 0}, "clamp");
+      expect_near(fmax(x, 1), {1, kInf, 1, 1}, "fmax");
+      expect_near(maximum(x, 1), {kNaN, kInf, 1, 1}, "maximum");
+      expect_near(xlogy(tensor(m, {0, 0, 2}, t), tensor(m, {0, kNaN, 0}, t)),
+                  {0, kNaN, -kInf}, "xlogy");
+      expect_near(logaddexp(x, x), {kNaN, kInf, -kInf, std::log(2)},
+                  "logaddexp");
+      expect_near(hypot(x, 1), {kNaN, kInf, kInf, 1}, "hypot");
+    }
+    const DistTensor one = tensor(m, {1}, DType::kF32);
+    EXPECT_EQ(values(nextafter(one, 2))[0], std::nextafter(1.0f, 2.0f));
+    EXPECT_NE(
+        error_of([&] { nextafter(cast(one, DType::kBF16), 2); }).find("bf16"),
+        std::string::npos);
+  });
+}
+
+TEST(Pointwise, ByName) {
+  on_one_rank([](const Mesh& m) {
+    const DistTensor x = tensor(m, {-1, 2}, DType::kF64);
+    EXPECT_EQ(values(unary("leaky_relu", x, {0.5})), (Values{-0.5, 2}));
+    EXPECT_EQ(values(binary("hypot", x, x))[1], std::hypot(2, 2));
+    EXPECT_NE(error_of([&] { unary("relo", x); }).find("relo"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] { unary("clamp", x); }).find("2 to 2 numbers"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] { binary("hypo", x, x); }).find("hypo"),
+              std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
