@@ -1,4 +1,6 @@
 // Functions of several tensors, element by element.
+#include <string>
+
 #include "dtensor/ops/pointwise.h"
 #include "tests/conformance/calls.h"
 
@@ -8,18 +10,12 @@ namespace {
 using A = const Arguments&;
 using T = std::vector<DistTensor>;
 
-// The second operand is a tensor or a number.
-template <DistTensor (*f)(const DistTensor&, const DistTensor&)>
-T of_two(A a) {
-  if (a.has(1, "other") && !a.is_tensor(1, "other"))
-    throw NotHere("a number as the second operand");
-  return {f(a.tensor(0, "input"), a.tensor(1, "other"))};
-}
-
 T rounded_division(A a) {
   const std::string mode = a.text(kNamed, "rounding_mode", "");
-  if (!mode.empty()) throw NotHere("rounding_mode=" + mode);
-  return {div(a.tensor(0), a.tensor(1))};
+  const DistTensor x = a.tensor(0), y = a.tensor(1);
+  return {mode == "floor"   ? floor_divide(x, y)
+          : mode == "trunc" ? trunc_divide(x, y)
+                            : div(x, y)};
 }
 
 // other * alpha + input, and the like.
@@ -31,27 +27,35 @@ DistTensor scaled(A a, const DistTensor& x, std::string_view name) {
 }  // namespace
 
 void add_binary_calls(CallTable& t) {
+#define DT_CALL(F, name)                                           \
+  for (const char* module : {"", "special."})                      \
+    t[module + std::string(#name)] = [](A a) -> T {                \
+      if (a.is_tensor(1, "other"))                                 \
+        return {name(a.tensor(0, "input"), a.tensor(1, "other"))}; \
+      return {name(a.tensor(0, "input"), a.number(1, "other"))};   \
+    };
+#define DT_CALL_P(F, name)
+  DT_BINARY_FUNCTIONS(DT_CALL, DT_CALL_P)
+#undef DT_CALL
+#undef DT_CALL_P
+  t["isclose"] = [](A a) -> T {
+    return {isclose(a.tensor(0), a.tensor(1), a.number(2, "rtol", 1e-5),
+                    a.number(3, "atol", 1e-8), a.flag(4, "equal_nan", false))};
+  };
   t["add"] = [](A a) -> T {
     return {add(a.tensor(0), scaled(a, a.tensor(1), "alpha"))};
   };
   t["rsub"] = [](A a) -> T {
     return {sub(a.tensor(1), scaled(a, a.tensor(0), "alpha"))};
   };
-  t["true_divide"] = of_two<div>;
+  t["true_divide"] = [](A a) -> T { return {div(a.tensor(0), a.tensor(1))}; };
   t["div"] = rounded_division;
-  t["pow"] = of_two<pow>;
-  t["maximum"] = of_two<maximum>;
-  t["minimum"] = of_two<minimum>;
-  t["clamp_min"] = of_two<maximum>;
-  t["clamp_max"] = of_two<minimum>;
-  t["eq"] = of_two<eq>;
-  t["ne"] = of_two<ne>;
-  t["lt"] = of_two<lt>;
-  t["le"] = of_two<le>;
-  t["gt"] = of_two<gt>;
-  t["ge"] = of_two<ge>;
-  t["logical_and"] = of_two<logical_and>;
-  t["logical_or"] = of_two<logical_or>;
+  t["clamp_min"] = [](A a) -> T { return {maximum(a.tensor(0), a.tensor(1))}; };
+  t["clamp_max"] = [](A a) -> T { return {minimum(a.tensor(0), a.tensor(1))}; };
+  t["float_power"] = [](A a) -> T {
+    return {
+        pow(cast(a.tensor(0), DType::kF64), cast(a.tensor(1), DType::kF64))};
+  };
   // x.where(condition, other).
   t["where"] = [](A a) -> T {
     return {where(a.tensor(1), a.tensor(0), a.tensor(2))};

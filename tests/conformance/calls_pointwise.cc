@@ -1,4 +1,8 @@
 // Functions of one tensor, element by element.
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "dtensor/ops/pointwise.h"
 #include "tests/conformance/calls.h"
 
@@ -8,35 +12,64 @@ namespace {
 using A = const Arguments&;
 using T = std::vector<DistTensor>;
 
-template <DistTensor (*f)(const DistTensor&)>
-T of_one(A a) {
-  return {f(a.tensor(0, "input"))};
+// call(0, 1, ...) with as many as there are parameters.
+template <int least, int most, class Call>
+DistTensor by_count(size_t given, Call call) {
+  if constexpr (least < most)
+    if (given > static_cast<size_t>(least))
+      return by_count<least + 1, most>(given, call);
+  return [&]<int... i>(std::integer_sequence<int, i...>) { return call(i...); }
+  (std::make_integer_sequence<int, least>());
+}
+
+// The parameters of a function, by position and name as in torch; null counts
+// as not given. `at`: the position of the first.
+std::vector<Number> parameters(A a, const fn::Function& f, size_t at) {
+  std::vector<Number> list;
+  for (int i = 0; i < f.num_params; ++i) {
+    const size_t position = at + static_cast<size_t>(i);
+    if (!a.has(position, f.params[i].name)) continue;
+    while (static_cast<int>(list.size()) < i)  // those before it
+      list.push_back(f.params[list.size()].fallback);
+    const auto& raw = a.raw(position, f.params[i].name);
+    if (raw.is_boolean())
+      list.push_back(raw.get<bool>());
+    else if (raw.is_number_integer())
+      list.push_back(raw.get<int64_t>());
+    else
+      list.push_back(a.number(position, f.params[i].name));
+  }
+  return list;
+}
+
+// A function under the names that torch's modules could have for it.
+void add(CallTable& t, std::string_view name, Call call) {
+  for (const char* module : {"", "nn.functional.", "special."})
+    t[module + std::string(name)] = call;
 }
 
 }  // namespace
 
 void add_pointwise_calls(CallTable& t) {
-  t["abs"] = of_one<abs>;
-  t["cos"] = of_one<cos>;
-  t["exp"] = of_one<exp>;
-  t["log"] = of_one<log>;
-  t["neg"] = of_one<neg>;
-  t["rsqrt"] = of_one<rsqrt>;
-  t["sigmoid"] = of_one<sigmoid>;
-  t["sin"] = of_one<sin>;
-  t["sqrt"] = of_one<sqrt>;
-  t["square"] = of_one<square>;
-  t["tanh"] = of_one<tanh>;
-  t["nn.functional.relu"] = of_one<relu>;
-  t["nn.functional.silu"] = of_one<silu>;
+#define DT_CALL(F, name) \
+  add(t, #name, [](A a) -> T { return {name(a.tensor(0, "input"))}; });
+#define DT_CALL_P(F, name)                                           \
+  add(t, #name, [](A a) -> T {                                       \
+    constexpr int kIndex = fn::index_of<fn::F>;                      \
+    const auto p = parameters(a, fn::unary_function(kIndex), 1);     \
+    const DistTensor x = a.tensor(0, "input");                       \
+    auto call = [&](auto... i) { return name(x, p[size_t(i)]...); }; \
+    constexpr int kLeast = fn::facts<fn::F>().num_required;          \
+    constexpr int kMost = fn::facts<fn::F>().num_params;             \
+    return {by_count<kLeast, kMost>(p.size(), call)};                \
+  });
+  DT_UNARY_FUNCTIONS(DT_CALL, DT_CALL_P)
+#undef DT_CALL
+#undef DT_CALL_P
   t["nn.functional.gelu"] = [](A a) -> T {
     const DistTensor x = a.tensor(0, "input");
     return {a.text(kNamed, "approximate", "none") == "tanh" ? gelu_tanh(x)
                                                             : gelu(x)};
-  };
-  t["nn.functional.hardtanh"] = [](A a) -> T {
-    return {clamp(a.tensor(0, "input"), a.number(1, "min_val", -1),
-                  a.number(2, "max_val", 1))};
   };
 }
 
