@@ -17,7 +17,8 @@ LISTS = {"dtensor/dtensor.h", "dtensor/nn/nn.h"}
 NOT_FUNCTIONS = {"static_assert", "alignas", "decltype", "requires", "defined"}
 # For the list of operators, or for operators that call operators.
 INTERNAL = re.compile(
-    r"(_ops?|^contract|^begin_move|^edge_to|^record_event|^spend_budget)$")
+    r"(_ops?|^contract|^begin_move|^edge_to|^record_event|^spend_budget|"
+    r"^alias|^redistribute)$")
 
 
 def public_headers(root):
