@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions/lists.h"
@@ -251,14 +252,17 @@ class CrossEntropy : public Op {
       ends[0] = std::max(ends[0], t);
       ends[1] = std::max(ends[1], -t);
     }
-    const Tensor seen = Tensor::from({2}, ends);
-    {
-      const Scoped<bool> allowed(c.context.explicit_only, false);
-      const Scoped<int64_t> unlimited(c.context.comm_budget, -1);
-      c.all_reduce(seen, c.decision.in[1]->split_axes(), ReduceOp::kMax);
+    const AxisMask axes = c.decision.in[1]->split_axes();
+    if (axes) {
+      Communicator& others = c.context.communicator(c.mesh(), axes);
+      std::vector<int64_t> all(2 * static_cast<size_t>(others.size()));
+      others.all_gather_bytes({StepKind::kAllGatherBytes, c.op.name()}, ends,
+                              sizeof(ends), all.data());
+      for (size_t i = 0; i < all.size(); ++i)
+        ends[i % 2] = std::max(ends[i % 2], all[i]);
     }
     if (c.context.dry_run) return;
-    const int64_t largest = seen.integer_at(0), smallest = -seen.integer_at(1);
+    const int64_t largest = ends[0], smallest = -ends[1];
     DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
              "target {} is not in [0, {}), and not the ignore_index {}",
              largest < vocabulary ? smallest : largest, vocabulary,

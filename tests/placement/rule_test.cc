@@ -197,7 +197,8 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
   for (auto [text, what] : cases) {
     std::string e = error_of([&, t = text] { Rule r(t); });
     EXPECT_NE(e.find(what), e.npos) << "'" << text << "': " << e;
-    EXPECT_NE(e.find("see the grammar in dtensor/placement/rule.h"), e.npos) << e;
+    EXPECT_NE(e.find("see the grammar in dtensor/placement/rule.h"), e.npos)
+        << e;
     EXPECT_NE(e.find(std::string("'") + text + "'"), e.npos) << e;
   }
 }
