@@ -99,8 +99,12 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
   return div(sum(loss), sum(weights));
 }
 
-DistTensor cosine_similarity(const DistTensor& a, const DistTensor& b, int dim,
+DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
                              double eps) {
+  // A repeated row counts as often in its length as in the product.
+  const Shape shape =
+      broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");
+  const DistTensor a = expand(x, shape), b = expand(y, shape);
   const DistTensor least = number(eps, a);
   auto size = [&](const DistTensor& x) {
     return maximum(vector_norm(x, 2, {dim}), least);

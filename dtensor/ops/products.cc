@@ -15,6 +15,16 @@ void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
            x.spec()->to_string(), ndim);
 }
 
+// A number times a tensor of its type: integers stay integers.
+DistTensor times(std::string_view op, const DistTensor& x, double by) {
+  if (by == 1) return x;
+  if (is_float(x.dtype())) return mul(x, by);
+  DT_CHECK(by == static_cast<double>(static_cast<int64_t>(by)), op,
+           "{} of {} times {}; write a whole number, or cast to a float", op,
+           x.spec()->to_string(), by);
+  return mul(x, static_cast<int64_t>(by));
+}
+
 // beta input + alpha product.
 DistTensor combined(std::string_view op, const DistTensor& input,
                     const DistTensor& product, double beta, double alpha) {
@@ -24,9 +34,8 @@ DistTensor combined(std::string_view op, const DistTensor& input,
     fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
   DT_CHECK(fits, op, "{} does not broadcast to the product's {}",
            input.spec()->to_string(), to_string(to));
-  const DistTensor scaled = alpha == 1 ? product : mul(product, alpha);
-  if (beta == 0) return scaled;
-  return add(beta == 1 ? input : mul(input, beta), scaled);
+  const DistTensor scaled = times(op, product, alpha);
+  return beta == 0 ? scaled : add(times(op, input, beta), scaled);
 }
 
 std::string letters(int n, char first) {
@@ -58,7 +67,8 @@ DistTensor mv(const DistTensor& matrix, const DistTensor& vector) {
 DistTensor outer(const DistTensor& a, const DistTensor& b) {
   check_ndim("outer", a, 1);
   check_ndim("outer", b, 1);
-  return einsum("m,n->mn", {a, b});
+  // Of bools too, which no product of matrices takes.
+  return mul(unsqueeze(a, 1), unsqueeze(b, 0));
 }
 
 DistTensor inner(const DistTensor& a, const DistTensor& b) {
@@ -67,9 +77,10 @@ DistTensor inner(const DistTensor& a, const DistTensor& b) {
                    std::vector<int>{b.ndim() - 1});
 }
 
-DistTensor tensordot(const DistTensor& a, const DistTensor& b,
+DistTensor tensordot(const DistTensor& first, const DistTensor& second,
                      const std::vector<int>& dims_a,
                      const std::vector<int>& dims_b) {
+  DistTensor a = first, b = second;
   DT_CHECK(dims_a.size() == dims_b.size(), "tensordot",
            "{} dimensions of {} do not pair with {} of {}", dims_a.size(),
            a.spec()->to_string(), dims_b.size(), b.spec()->to_string());
@@ -78,6 +89,9 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b,
   for (size_t i = 0; i < dims_a.size(); ++i) {
     const int d = normalize_dim(dims_a[i], a.ndim(), "tensordot"),
               e = normalize_dim(dims_b[i], b.ndim(), "tensordot");
+    // A dimension of size 1 meets any other, as in PyTorch.
+    if (a.size(d) == 1 && b.size(e) != 1) b = sum(b, {e}, true);
+    if (b.size(e) == 1 && a.size(d) != 1) a = sum(a, {d}, true);
     DT_CHECK(a.size(d) == b.size(e), "tensordot",
              "dimension {} of {} and {} of {} have different sizes", d,
              a.spec()->to_string(), e, b.spec()->to_string());

@@ -50,6 +50,13 @@ void add_binary_calls(CallTable& t) {
   };
   t["true_divide"] = [](A a) -> T { return {div(a.tensor(0), a.tensor(1))}; };
   t["div"] = rounded_division;
+  t["clamp"] = [numbers = t["clamp"]](A a) -> T {
+    if (!a.is_tensor(1, "min") && !a.is_tensor(2, "max")) return numbers(a);
+    DistTensor x = a.tensor(0);
+    if (a.has(1, "min")) x = maximum(x, a.tensor(1, "min"));
+    if (a.has(2, "max")) x = minimum(x, a.tensor(2, "max"));
+    return {x};
+  };
   t["clamp_min"] = [](A a) -> T { return {maximum(a.tensor(0), a.tensor(1))}; };
   t["clamp_max"] = [](A a) -> T { return {minimum(a.tensor(0), a.tensor(1))}; };
   t["float_power"] = [](A a) -> T {

@@ -59,7 +59,9 @@ void add_making_calls(CallTable& t) {
     return {masked_fill(x, mask, a.number(2))};
   };
   t["nn.functional.one_hot"] = [](A a) -> T {
-    return {one_hot(a.tensor(0), a.integer(1, "num_classes"))};
+    const int64_t classes = a.integer(1, "num_classes");
+    if (classes < 0) throw NotHere("a number of classes taken from the data");
+    return {one_hot(a.tensor(0), classes)};
   };
 }
 

@@ -36,7 +36,7 @@ struct Problem {
 
   std::string text() const {
     std::string t;
-    for (const std::string& term : in) t += (t.empty() ? "" : ",") + term;
+    for (size_t i = 0; i < in.size(); ++i) t += (i ? "," : "") + in[i];
     return t + "->" + out;
   }
 };
