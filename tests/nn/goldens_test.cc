@@ -50,7 +50,7 @@ Values sketch(const Values& v) {
 
 // Is `got` the tensor of that name, or does it have its sketch?
 void compare(const SafetensorsReader& expected, const std::string& name,
-             Values got, const std::string& where) {
+             Values got, double tolerance, const std::string& where) {
   std::string as = name;
   if (!expected.contains(as)) {
     as += ".sketch";
@@ -63,7 +63,7 @@ void compare(const SafetensorsReader& expected, const std::string& name,
   for (double w : want) scale = std::max(scale, std::abs(w));
   EXPECT_GT(scale, 0) << name;
   for (size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(got[i], want[i], 1e-9 * scale)
+    ASSERT_NEAR(got[i], want[i], tolerance * scale)
         << where << " " << as << " at " << i;
 }
 
@@ -72,6 +72,11 @@ void check_model(const fs::path& dir, const std::string& mesh) {
       fs::path(::testing::TempDir()) /
       ("goldens_" + std::to_string(::getpid()) + dir.filename().string());
   const std::string where = dir.string() + " on " + mesh;
+  // The reference for llama is itself not f64 throughout (transformers takes
+  // RMS norms, rotary tables and softmax in f32), and this bound leaves room
+  // for it.
+  const bool in_f64 = read_config((dir / "config.json").string()).name == "gpt";
+  const double tolerance = in_f64 ? 1e-9 : 2e-6;
   Values logits;
   double loss = 0;
   on_mesh<int>(mesh, [&](const Mesh& m) {
@@ -107,11 +112,12 @@ void check_model(const fs::path& dir, const std::string& mesh) {
   });
   on_mesh<int>("a=1", [&](const Mesh&) {
     const SafetensorsReader expected(dir.string() + "/expected.safetensors");
-    compare(expected, "logits", logits, where);
-    EXPECT_NEAR(loss, expected.read("loss").at(0), 1e-10) << where;
+    compare(expected, "logits", logits, tolerance, where);
+    EXPECT_NEAR(loss, expected.read("loss").at(0), tolerance) << where;
     const SafetensorsReader grads((out / "model.safetensors").string());
     for (const TensorInfo& t : grads.tensors())
-      compare(expected, "grad." + t.name, values(grads.read(t.name)), where);
+      compare(expected, "grad." + t.name, values(grads.read(t.name)), tolerance,
+              where);
     return 0;
   });
   fs::remove_all(out);

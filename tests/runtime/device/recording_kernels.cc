@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "dtensor/ops/functions.h"
+#include "dtensor/ops/functions/lists.h"
 
 namespace dtensor {
 namespace {
@@ -18,10 +18,20 @@ class RecordingKernels final : public Kernels {
   void unary(Stream s, int index, int order, DType t, const double* params,
              const Pointwise& p) const override {
     std::vector<double> kept;
-    if (params) kept.assign(params, params + fn::num_params_of(index));
+    if (params)
+      kept.assign(params, params + fn::unary_function(index).num_params);
     device_.later(s, [=] {
       cpu_kernels().unary({}, index, order, t, params ? kept.data() : nullptr,
                           p);
+    });
+  }
+  void binary(Stream s, int index, fn::By by, DType t, const double* params,
+              const Pointwise& p) const override {
+    std::vector<double> kept;
+    if (params)
+      kept.assign(params, params + fn::binary_function(index).num_params);
+    device_.later(s, [=] {
+      cpu_kernels().binary({}, index, by, t, params ? kept.data() : nullptr, p);
     });
   }
   void attention(Stream s, DType t, const Attention& a, void* out,
@@ -45,10 +55,6 @@ class RecordingKernels final : public Kernels {
 
   void gemm(Stream s, DType in, DType out, const Gemm& a3) const override {
     later(s, &Kernels::gemm, in, out, a3);
-  }
-  void binary(Stream s, int index, DType in,
-              const Pointwise& a3) const override {
-    later(s, &Kernels::binary, index, in, a3);
   }
   void where(Stream s, DType a1, const Pointwise& a2) const override {
     later(s, &Kernels::where, a1, a2);
