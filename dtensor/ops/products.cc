@@ -15,13 +15,12 @@ void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
            x.spec()->to_string(), ndim);
 }
 
-// A number times a tensor of its type: integers stay integers.
-DistTensor times(std::string_view op, const DistTensor& x, double by) {
+// A number times a tensor, of the tensor's type: of integers, as in PyTorch,
+// the whole part of the number.
+DistTensor times(const DistTensor& x, double by) {
   if (by == 1) return x;
   if (is_float(x.dtype())) return mul(x, by);
-  DT_CHECK(by == static_cast<double>(static_cast<int64_t>(by)), op,
-           "{} of {} times {}; write a whole number, or cast to a float", op,
-           x.spec()->to_string(), by);
+  if (x.dtype() == DType::kBool) return mul(x, by != 0);
   return mul(x, static_cast<int64_t>(by));
 }
 
@@ -34,8 +33,8 @@ DistTensor combined(std::string_view op, const DistTensor& input,
     fits = input.size(-d) == 1 || input.size(-d) == to[to.size() - d];
   DT_CHECK(fits, op, "{} does not broadcast to the product's {}",
            input.spec()->to_string(), to_string(to));
-  const DistTensor scaled = times(op, product, alpha);
-  return beta == 0 ? scaled : add(times(op, input, beta), scaled);
+  const DistTensor scaled = times(product, alpha);
+  return beta == 0 ? scaled : add(times(input, beta), scaled);
 }
 
 std::string letters(int n, char first) {

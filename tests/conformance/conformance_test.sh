@@ -24,9 +24,9 @@ fi
 # A wrong output and a wrong gradient are noticed, and named.
 mkdir "$TEST_TMPDIR/wrong"
 cp "$data/tensors.safetensors" "$TEST_TMPDIR/wrong/"
-grep '"id": "neg/f64' "$data/cases.jsonl" | head -n 1 >"$TEST_TMPDIR/one"
+grep '"id": "square/f64' "$data/cases.jsonl" | head -n 1 >"$TEST_TMPDIR/one"
 for field in out0 grad0; do
-  sed "s#: \(\[\?\)\"\(neg/[^\"]*\)\.$field\"#: \1\"\2.in0\"#" \
+  sed "s#: \(\[\?\)\"\(square/[^\"]*\)\.$field\"#: \1\"\2.in0\"#" \
     "$TEST_TMPDIR/one" >"$TEST_TMPDIR/wrong/cases.jsonl"
   cmp -s "$TEST_TMPDIR/one" "$TEST_TMPDIR/wrong/cases.jsonl" &&
     expect "a changed $field" changed same
@@ -34,7 +34,7 @@ for field in out0 grad0; do
   expect "exit status of a wrong $field" 1 $?
   expect "last line of a wrong $field" "0 passed, 1 failed, 0 skipped" \
     "$(tail -n 1 <<<"$out")"
-  grep -q '^FAILED neg/f64' <<<"$out"
+  grep -q '^FAILED square/f64' <<<"$out"
   expect "name of a wrong $field" 0 $?
 done
 "$runner" "$TEST_TMPDIR/wrong" --mesh 2 --no-grad >/dev/null 2>&1

@@ -96,6 +96,8 @@ TEST(GradientsByValue, InF32AndBf16) {
         }
         for (const auto& [t, tolerance] :
              {std::pair(DType::kF32, 1e-3), std::pair(DType::kBF16, 0.04)}) {
+          // nextafter has no values in bf16.
+          if (op->name() == "nextafter" && t == DType::kBF16) continue;
           const auto got = gradients(*op, sample, t, mesh);
           ASSERT_EQ(got.size(), reference.size()) << op->name();
           for (size_t i = 0; i < got.size(); ++i) {

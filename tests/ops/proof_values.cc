@@ -169,18 +169,19 @@ Array make_values(const SampleInput& in, int which, bool coarse) {
     double odd = (2 * order[i] + 1) / 64.0;
     a.v[i] = in.values == Values::kPositive ? odd / 2 + 0.25 : odd - 2;
     a.v[i] += which / 512.0;
-    // Elsewhere: between lo and the middle, and a little above.
+    // Elsewhere: from a little above lo, where a slope may be infinite, to
+    // beyond the middle.
     const double width = in.hi - in.lo;
     const bool elsewhere =
         in.values == Values::kAny && (in.lo != -2 || width != 5);
     if (elsewhere)
-      a.v[i] = in.lo + width * (2 * order[i] + 1) / 512 + which * width / 4096;
+      a.v[i] = in.lo + width * (2 * order[i] + 33) / 512 + which * width / 4096;
     if (coarse)
       a.v[i] =
           elsewhere
               ? in.lo +
                     width * (std::floor((a.v[i] - in.lo) / width * 8) + 0.5) / 8
-              : std::ceil(a.v[i]) / 2;
+              : std::ceil(a.v[i]) / 2 + 0.0;  // no sum gives -0
   }
   return a;
 }
