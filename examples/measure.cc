@@ -81,6 +81,8 @@ std::optional<Move> ends(StepKind kind, const Mesh& mesh,
     }
     case StepKind::kSlice:
     case StepKind::kFill:
+    case StepKind::kBarrier:
+    case StepKind::kAllGatherBytes:
       break;
   }
   return std::nullopt;
