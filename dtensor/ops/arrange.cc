@@ -14,22 +14,6 @@
 namespace dtensor {
 namespace {
 
-Shape broadcast_shape(std::string_view op, const std::vector<DistTensor>& all) {
-  int n = 0;
-  for (const DistTensor& x : all) n = std::max(n, x.ndim());
-  Shape shape = Shape::filled(n, 1);
-  for (const DistTensor& x : all)
-    for (int d = 0; d < x.ndim(); ++d) {
-      int64_t& size = shape[n - x.ndim() + d];
-      const int64_t own = x.shape()[d];
-      DT_CHECK(own == size || own == 1 || size == 1, op,
-               "{} does not broadcast with {}", x.spec()->to_string(),
-               all[0].spec()->to_string());
-      if (own != 1) size = own;
-    }
-  return shape;
-}
-
 std::vector<DistTensor> each(const std::vector<DistTensor>& list,
                              DistTensor (*f)(const DistTensor&)) {
   std::vector<DistTensor> out;
@@ -172,7 +156,9 @@ DistTensor column_stack(const std::vector<DistTensor>& list) {
 }
 
 std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
-  const Shape shape = broadcast_shape("broadcast_tensors", list);
+  Shape shape;
+  for (const DistTensor& x : list)
+    shape = broadcast_shapes(shape, x.shape(), "broadcast_tensors");
   std::vector<DistTensor> out;
   for (const DistTensor& x : list) out.push_back(expand(x, shape));
   return out;

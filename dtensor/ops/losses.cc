@@ -10,10 +10,6 @@
 namespace dtensor {
 namespace {
 
-DistTensor number(double value, const DistTensor& like) {
-  return full({}, value, like.mesh(), {}, like.dtype());
-}
-
 DistTensor reduced(const DistTensor& loss, Reduction r) {
   return r == Reduction::kNone  ? loss
          : r == Reduction::kSum ? sum(loss)
@@ -40,7 +36,7 @@ DistTensor huber_loss(const DistTensor& x, const DistTensor& y, Reduction r,
   const DistTensor d = sub(x, y), size = abs(d);
   const DistTensor near = mul(square(d), 0.5);
   const DistTensor far = mul(sub(size, delta / 2), delta);
-  return reduced(where(le(size, number(delta, size)), near, far), r);
+  return reduced(where(le(size, delta), near, far), r);
 }
 
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y, Reduction r,
@@ -51,9 +47,7 @@ DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y, Reduction r,
 
 DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
                                 Reduction r, const DistTensor& weight) {
-  auto bounded_log = [](const DistTensor& x) {
-    return maximum(log(x), number(-100, x));
-  };
+  auto bounded_log = [](const DistTensor& x) { return maximum(log(x), -100); };
   const DistTensor q = add(neg(p), 1), other = add(neg(y), 1);
   return reduced(
       weighted(neg(add(mul(y, bounded_log(p)), mul(other, bounded_log(q)))),
@@ -71,8 +65,8 @@ DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
                   bool log_target) {
   if (log_target) return reduced(mul(exp(y), sub(y, x)), r);
   // y log y is 0 at 0.
-  const DistTensor positive = gt(y, number(0, y));
-  const DistTensor safe = where(positive, y, number(1, y));
+  const DistTensor positive = gt(y, 0);
+  const DistTensor safe = where(positive, y, 1);
   return reduced(sub(mul(safe, log(safe)), mul(y, x)), r);
 }
 
@@ -91,10 +85,10 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
                        {}, targets.dtype()));
   const DistTensor here =
       logical_and(eq(unsqueeze(targets, dim), classes), unsqueeze(counts, dim));
-  const DistTensor w = weight.defined() ? reshape(weight, along) : number(1, x);
-  const DistTensor weights = where(here, w, number(0, x));
-  const DistTensor zero = number(0, x);
-  const DistTensor loss = neg(sum(mul(weights, where(here, x, zero)), {dim}));
+  const DistTensor w = weight.defined() ? reshape(weight, along)
+                                        : full({}, 1, x.mesh(), {}, x.dtype());
+  const DistTensor weights = where(here, w, 0);
+  const DistTensor loss = neg(sum(mul(weights, where(here, x, 0)), {dim}));
   if (r != Reduction::kMean) return reduced(loss, r);
   return div(sum(loss), sum(weights));
 }
@@ -105,15 +99,14 @@ DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
   const Shape shape =
       broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");
   const DistTensor a = expand(x, shape), b = expand(y, shape);
-  const DistTensor least = number(eps, a);
   auto size = [&](const DistTensor& x) {
-    return maximum(vector_norm(x, 2, {dim}), least);
+    return maximum(vector_norm(x, 2, {dim}), eps);
   };
   return div(div(sum(mul(a, b), {dim}), size(a)), size(b));
 }
 
 DistTensor normalize(const DistTensor& x, double p, int dim, double eps) {
-  return div(x, maximum(vector_norm(x, p, {dim}, true), number(eps, x)));
+  return div(x, maximum(vector_norm(x, p, {dim}, true), eps));
 }
 
 }  // namespace dtensor

@@ -34,10 +34,6 @@ bool empty_rows(const DistTensor& x, const std::vector<int>& dims) {
   return count(x, dims) == 0;
 }
 
-DistTensor number(double value, const DistTensor& like) {
-  return full({}, value, like.mesh(), {}, like.dtype());
-}
-
 // x, or its elements as f32 where they are no floats.
 DistTensor floating(const DistTensor& x) {
   return is_float(x.dtype()) ? x : cast(x, DType::kF32);
@@ -68,8 +64,7 @@ DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   dims = known(x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) {
-    const DistTensor none = sum(is, dims, keepdim);
-    return eq(none, number(0, none));
+    return eq(sum(is, dims, keepdim), 0);
   }
   return amin(is, dims, keepdim);
 }
@@ -94,8 +89,7 @@ std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
   const double n =
       std::max(0.0, static_cast<double>(count(x, dims)) - correction);
   const DistTensor spread = sum(square(sub(x, middle)), dims, keepdim);
-  // A tensor, since 0 / 0 has to be NaN.
-  return {div(spread, number(n, spread)), kept(x, dims, keepdim, middle)};
+  return {div(spread, n), kept(x, dims, keepdim, middle)};
 }
 
 DistTensor var(const DistTensor& x, std::vector<int> dims, double correction,
@@ -122,9 +116,8 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
   // A row of infinities has no difference to its maximum.
   const DistTensor most = amax(x.detach(), dims, true);
-  const DistTensor bound = number(std::numeric_limits<float>::max(), most);
-  const DistTensor finite = lt(abs(most), bound);
-  const DistTensor shift = where(finite, most, number(0, most));
+  const DistTensor finite = lt(abs(most), std::numeric_limits<float>::max());
+  const DistTensor shift = where(finite, most, 0);
   return add(log(sum(exp(sub(x, shift)), dims, keepdim)),
              kept(x, dims, keepdim, shift));
 }
@@ -145,11 +138,11 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   const DistTensor total =
       sum(p == 2 ? square(x) : pow(size, p), dims, keepdim);
   // Where the sum is 0 the root is too, and its gradient is left out.
-  const DistTensor zero = eq(total, number(0, total));
-  const DistTensor safe = where(zero, number(1, total), total);
+  const DistTensor zero = eq(total, 0);
+  const DistTensor safe = where(zero, 1, total);
   const DistTensor root = p == 2 ? sqrt(safe) : pow(safe, 1 / p);
   const double at_zero = p < 0 ? std::pow(0.0, 1 / p) : 0;
-  return where(zero, number(at_zero, root), root);
+  return where(zero, at_zero, root);
 }
 
 }  // namespace dtensor
