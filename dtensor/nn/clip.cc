@@ -6,77 +6,15 @@
 #include <utility>
 
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/local_part.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor::nn {
 namespace {
-
-// [lo, hi) of one dimension of a local part.
-using LocalRanges = std::vector<Interval>;
-
-// What no rank before this one, of those that differ from it in the
-// dimension's axes, holds too: in a concatenation a segment may be whole while
-// another is split.
-LocalRanges first_held(const Dim& dim, const Mesh& mesh, const Coord& at) {
-  IntervalList mine;
-  dim.intervals(mesh, at, mine);
-  if (dim.kind() == Dim::Kind::kLeaf) return {{0, length(mine)}};
-  struct Piece {
-    Interval global;
-    int64_t local;
-  };
-  std::vector<Piece> left;
-  int64_t offset = 0;
-  for (const Interval& i : mine) {
-    left.push_back({i, offset});
-    offset += i.size();
-  }
-  const int64_t me = mesh.rank(at);
-  for (int64_t r : mesh.group(dim.axes(), at)) {
-    if (r >= me) break;
-    IntervalList theirs;
-    dim.intervals(mesh, mesh.coordinate(r), theirs);
-    for (const Interval& t : theirs) {
-      std::vector<Piece> rest;
-      for (const auto& [global, local] : left) {
-        const int64_t lo = std::max(global.lo, t.lo),
-                      hi = std::min(global.hi, t.hi);
-        if (lo >= hi) {
-          rest.push_back({global, local});
-          continue;
-        }
-        if (global.lo < lo) rest.push_back({{global.lo, lo}, local});
-        if (hi < global.hi)
-          rest.push_back({{hi, global.hi}, local + hi - global.lo});
-      }
-      left = std::move(rest);
-    }
-  }
-  LocalRanges ranges;
-  for (const auto& [global, local] : left)
-    ranges.push_back({local, local + global.size()});
-  return ranges;
-}
-
-// sum += that of the squares of the elements in the product of the ranges of
-// dimensions d and on.
-void add_squares(const Tensor& part, const std::vector<LocalRanges>& ranges,
-                 const Tensor& sum, int d = 0) {
-  if (part.numel() == 0) return;
-  if (d < part.ndim()) {
-    for (const Interval& r : ranges[static_cast<size_t>(d)])
-      add_squares(part.slice(d, r.lo, r.hi), ranges, sum, d + 1);
-    return;
-  }
-  const RankContext& context = RankContext::current();
-  const Tensor flat = part.to_contiguous();
-  kernels_of(*context.device)
-      .sum_squares(context.stream, flat.dtype(), flat.numel(), flat.data(),
-                   sum.data());
-}
 
 // The sum over the gradients on one mesh, on its ranks.
 class Sums {
@@ -93,11 +31,18 @@ class Sums {
     if (group == groups_.end())
       group = groups_.insert(group, {axes, Tensor::full({}, DType::kF64, 0)});
     if (!g.here()) return;
-    std::vector<LocalRanges> ranges;
-    const Coord& at = RankContext::current().coordinate(mesh_);
+    RankContext& context = RankContext::current();
+    const Coord& at = context.coordinate(mesh_);
+    Region own;
     for (const Dim& dim : g.layout().dims)
-      ranges.push_back(first_held(dim, mesh_, at));
-    add_squares(g.local(), ranges, group->second);
+      own.push_back(first_held(dim, mesh_, at, dim.axes()));
+    const Region has = g.region();
+    const Tensor part =
+        (own == has ? g.local() : window(g.local(), has, own)).to_contiguous();
+    if (part.numel() == 0) return;
+    kernels_of(*context.device)
+        .sum_squares(context.stream, part.dtype(), part.numel(), part.data(),
+                     group->second.data());
   }
 
   // On a rank of the mesh; undefined on others.

@@ -126,4 +126,19 @@ std::optional<Dim> every(const Dim& d, const Mesh& mesh, int64_t step) {
   return Dim::product({std::move(*left), std::move(*right)}).canonical(mesh);
 }
 
+IntervalList first_held(const Dim& dim, const Mesh& mesh, const Coord& at,
+                        AxisMask axes) {
+  IntervalList own;
+  dim.intervals(mesh, at, own);
+  if (dim.kind() == Dim::Kind::kLeaf) return own;
+  for (int64_t r : mesh.group(dim.axes() & axes, at)) {
+    const Coord other = mesh.coordinate(r);
+    if (other == at) break;
+    IntervalList theirs;
+    dim.intervals(mesh, other, theirs);
+    own = subtract(own, HeldRegion({std::move(theirs)}).ascending()[0]);
+  }
+  return own;
+}
+
 }  // namespace dtensor

@@ -1,6 +1,6 @@
-// What operators make of a Dim besides Dim's own members: the same dimension
-// split evenly, over fewer axes, or so that every index has one owner, and
-// every step-th index of it.
+// What is made of a Dim besides Dim's own members: the same dimension split
+// evenly, over fewer axes, or so that every index has one owner, every step-th
+// index of it, and who is the first that has an index.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -26,5 +26,11 @@ Dim partitioned(const Dim&, const Mesh&);
 // them. nullopt when they fall unevenly on the parts of a product, which would
 // take a segment for each outer index. REQUIRES: step >= 1.
 std::optional<Dim> every(const Dim&, const Mesh&, int64_t step);
+
+// The indices that the rank at `at` has and no rank before it does, of those
+// that differ from it in these axes of the split: all that it has, but of a
+// segment that several hold whole the first one's share alone. In local order.
+IntervalList first_held(const Dim&, const Mesh&, const Coord& at,
+                        AxisMask axes);
 
 }  // namespace dtensor

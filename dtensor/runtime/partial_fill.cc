@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
 
@@ -25,7 +26,8 @@ class Owners {
     for (int d = 0; d < from_.ndim(); ++d) {
       IntervalList& list = all.emplace_back();
       for (int64_t r : mesh_.group(axes(d) & open, at_)) {
-        const IntervalList own = gives(d, mesh_.coordinate(r));
+        const IntervalList own =
+            first_held(from_.dim(d), mesh_, mesh_.coordinate(r), fresh_);
         list.insert(list.end(), own.begin(), own.end());
       }
     }
@@ -34,23 +36,6 @@ class Owners {
 
  private:
   AxisMask axes(int d) const { return from_.dim(d).axes() & fresh_; }
-  IntervalList has(int d, const Coord& c) const {
-    IntervalList list;
-    from_.dim(d).intervals(mesh_, c, list);
-    return list;
-  }
-  // Without what an earlier rank has too.
-  IntervalList gives(int d, const Coord& c) const {
-    IntervalList own = has(d, c);
-    if (from_.dim(d).kind() == Dim::Kind::kLeaf) return own;
-    for (int64_t r : mesh_.group(axes(d), c)) {
-      const Coord other = mesh_.coordinate(r);
-      if (other == c) break;
-      own = subtract(own, HeldRegion({has(d, other)}).ascending()[0]);
-    }
-    return own;
-  }
-
   const Spec& from_;
   const Mesh mesh_;
   const Coord at_;
