@@ -62,10 +62,10 @@ int64_t work_ps(const BoundRule& rule, const OpWork& work, double share,
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The order of choices: the price, then the steps taken now, then the order of
-// the combinations.
+// The order of choices: the price, then what is sent now, then the steps of
+// that, then the order of the combinations.
 struct Rank {
-  int64_t total = 0;
+  int64_t total = 0, comm = 0;
   int steps = 0;
   uint64_t ordinal = 0;
   auto operator<=>(const Rank&) const = default;
@@ -337,7 +337,7 @@ class Candidates {
   // Plans one move that is only priced from below and puts the combination
   // back; when all are planned, it is found.
   void settle(const Open& open, size_t count) {
-    Rank rank{open.least, 0, open.ordinal};
+    Rank rank{open.least, 0, 0, open.ordinal};
     for (size_t t = 0; t < terms_.size(); ++t) {
       Leaf& l = leaf(t, number(t, open));
       if (!l.exact) {
@@ -346,6 +346,7 @@ class Candidates {
       }
       if (price(l) == kNever) return;
       if (!is_input(t)) continue;
+      rank.comm += l.ps;
       rank.steps += l.steps;
     }
     // Planned for another combination since this one was put there?

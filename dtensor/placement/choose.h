@@ -8,9 +8,10 @@
 //   work    the largest rank's share of the local work, plus
 //   reduce  what is put off: the reduction of a partial output, and the gather
 //           of an output that is split where no input was.
-// The cheapest wins; ties go to fewer steps now, then to the first in a fixed
-// order (whole before split, factors in the rule's order). It depends on specs
-// and prices alone, so every rank chooses the same.
+// The cheapest wins; ties go to what sends less now (P + R stays partial: what
+// follows may want it reduced into parts), then to fewer steps now, then to the
+// first in a fixed order (whole before split, factors in the rule's order). It
+// depends on specs and prices alone, so every rank chooses the same.
 //
 // Found by branch and bound over the axes: each input and output costs at least
 // what the cheapest of its layouts does that agrees with the axes so far, and

@@ -384,14 +384,29 @@ TEST(Choose, CheapestAndDeterministic) {
   }
 }
 
-// A sum of a whole and a partial operand is reduced once, at every size: to
-// scatter it would save local work, and spread the layout over what follows.
-TEST(Choose, AResidualStaysWhereItIs) {
-  for (const char* size : {"8x6", "1024x256", "65536x4096"}) {
-    std::string shape = size;
-    Case c(kAdd, "2", {shape + ":R", shape + ":P"});
-    EXPECT_EQ(c.text(c.choose()), "R") << size;
+// A sum of a whole and a partial operand stays partial, at every size: what
+// follows says whether it is wanted whole or in parts.
+TEST(Choose, AResidualStaysPartial) {
+  for (const char* size : {"8x6", "1024x256", "65536x4096"})
+    for (bool first : {true, false}) {
+      std::string shape = size;
+      Case c(kAdd, "2",
+             {shape + (first ? ":P" : ":R"), shape + (first ? ":R" : ":P")});
+      Choice best = c.choose();
+      EXPECT_EQ(c.text(best), "P(sum) over a0 in 0 1") << size;
+      EXPECT_EQ(best.comm_ps, 0);
+    }
+  // A bias of the columns, and one that is a parameter.
+  for (const char* bias : {"256:R,R", "256:R,R!"}) {
+    Case c(kAdd, "dp=2,tp=4", {"1024x256:S0,P", bias});
+    EXPECT_EQ(c.choose().comm_ps, 0);
+    EXPECT_EQ(c.choose().out[0]->to_string(), "f32[1024, 256](S0,P)");
   }
+  // Where the product and the bias are one operator.
+  Case addmm("mk,kn,n->mn | linear 0,2; linear 1,2", "tp=4",
+             {"64x256:S1", "256x32:S0!", "32:R!"});
+  EXPECT_EQ(addmm.choose().comm_ps, 0);
+  EXPECT_EQ(addmm.choose().out[0]->to_string(), "f32[64, 32](P)");
 }
 
 // Every combination, one after the other.
@@ -405,8 +420,8 @@ std::vector<Choice> brute_force(Case& c, bool all_axes) {
   });
   std::stable_sort(all.begin(), all.end(),
                    [](const Choice& a, const Choice& b) {
-                     return std::tuple(a.total_ps(), a.steps) <
-                            std::tuple(b.total_ps(), b.steps);
+                     return std::tuple(a.total_ps(), a.comm_ps, a.steps) <
+                            std::tuple(b.total_ps(), b.comm_ps, b.steps);
                    });
   return all;
 }
