@@ -58,7 +58,7 @@ struct Plan {
   int64_t peak_bytes = 0;
   // Carried out so many times, on one part of the tensor after the other, for
   // what lies between to fit into a block. Alphas are paid each time.
-  int chunks = 1;
+  int64_t chunks = 1;
   bool has_collective = false;  // if only of empty parts
   bool communicates() const { return bytes > 0 || has_collective; }
 };

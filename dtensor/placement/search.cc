@@ -90,7 +90,7 @@ class Search {
       Way fits = attempt(1, block);
       for (int64_t k = 2; may_chunk;) {
         Way w = attempt(k, k * block);
-        w.plan.chunks = static_cast<int>(k);
+        w.plan.chunks = k;
         if (w.found && (!fits.found || w.plan.time_ps < fits.plan.time_ps))
           fits = std::move(w);
         if (k == needed) break;
