@@ -243,14 +243,14 @@ class CrossEntropy : public Op {
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
-    // The largest target that counts, and minus the smallest.
-    int64_t ends[] = {-std::numeric_limits<int64_t>::max(),
-                      -std::numeric_limits<int64_t>::max()};
-    for (double value : p.targets.to_doubles()) {
-      const auto t = static_cast<int64_t>(value);
+    // The largest target that counts, and ~ of the smallest, which -t of the
+    // smallest integer is not.
+    int64_t ends[] = {std::numeric_limits<int64_t>::min(),
+                      std::numeric_limits<int64_t>::min()};
+    for (int64_t t : p.targets.to_integers()) {
       if (t == ignore_index) continue;
       ends[0] = std::max(ends[0], t);
-      ends[1] = std::max(ends[1], -t);
+      ends[1] = std::max(ends[1], ~t);
     }
     const AxisMask axes = c.decision.in[1]->split_axes();
     if (axes) {
@@ -262,7 +262,7 @@ class CrossEntropy : public Op {
         ends[i % 2] = std::max(ends[i % 2], all[i]);
     }
     if (c.context.dry_run) return;
-    const int64_t largest = ends[0], smallest = -ends[1];
+    const int64_t largest = ends[0], smallest = ~ends[1];
     DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
              "target {} is not in [0, {}), and not the ignore_index {}",
              largest < vocabulary ? smallest : largest, vocabulary,

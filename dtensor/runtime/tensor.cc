@@ -261,17 +261,28 @@ void Tensor::to_host(void* values) const {
   t.device().to_host(t.stream(), values, t.data(), t.bytes());
 }
 
-std::vector<double> Tensor::to_doubles() const {
-  std::vector<double> result(static_cast<size_t>(numel_));
+template <class T>
+std::vector<T> Tensor::to_host_as(DType type) const {
+  std::vector<T> result(static_cast<size_t>(numel_));
   if (numel_ == 0) return result;
   Tensor wide = *this;
-  if (dtype_ != DType::kF64) {
-    wide = empty(shape_, DType::kF64);
-    device().cast(stream(), shape_, DType::kF64, wide.data(), wide.strides_,
-                  dtype_, data(), strides_);
+  if (dtype_ != type) {
+    wide = empty(shape_, type);
+    device().cast(stream(), shape_, type, wide.data(), wide.strides_, dtype_,
+                  data(), strides_);
   }
   wide.to_host(result.data());
   return result;
+}
+
+std::vector<double> Tensor::to_doubles() const {
+  return to_host_as<double>(DType::kF64);
+}
+
+std::vector<int64_t> Tensor::to_integers() const {
+  DT_CHECK(dtype_ == DType::kI32 || dtype_ == DType::kI64, "to_integers",
+           "a tensor of type {} has no integers", name(dtype_));
+  return to_host_as<int64_t>(DType::kI64);
 }
 
 Tensor Tensor::to_rank() const {

@@ -143,13 +143,17 @@ class Tensor {
   // All elements as doubles, in row-major order; zeros in a dry run. Both wait
   // for what makes them.
   std::vector<double> to_doubles() const;
+  // Of an i32 or i64 tensor, exactly; zeros in a dry run.
+  std::vector<int64_t> to_integers() const;
+  // As they are: numel() elements of this type.
+  void to_host(void* values) const;
   // On the device of the calling rank: this, or a contiguous copy by way of the
   // host.
   Tensor to_rank() const;
-  // The same as they are: numel() elements of this type.
-  void to_host(void* values) const;
 
  private:
+  template <class T>
+  std::vector<T> to_host_as(DType) const;
   // Where element i is, from data(). Throws Error when there is none.
   int64_t position(int64_t i) const;
   // The same storage, `offset` elements further; nothing is checked.

@@ -1,5 +1,7 @@
 #include "dtensor/ops/cross_entropy.h"
 
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/runtime/allocator.h"
 #include "tests/ops/structured_testing.h"
 
@@ -185,6 +187,21 @@ TEST(CrossEntropyTest, Errors) {
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 3}), 0),
             "[cross_entropy] target 3 is not in [0, 3), and not the "
             "ignore_index -100");
+  // No double is 2^53 + 1.
+  EXPECT_EQ(
+      error_of(
+          2,
+          [](const Mesh& m) {
+            const auto whole = [&](double value) {
+              return full({2}, value, m, "R", DType::kI64);
+            };
+            cross_entropy(put(values({2, 3}, 1), m), whole(0x1p53) + whole(1));
+          }),
+      "[cross_entropy] target 9007199254740993 is not in [0, 3), and not "
+      "the ignore_index -100");
+  EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, -0x1p63}), 0),
+            "[cross_entropy] target -9223372036854775808 is not in [0, 3), and "
+            "not the ignore_index -100");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 0}), 2),
             "[cross_entropy] a label_smoothing of 2; write a number in [0, 1]");
 }
