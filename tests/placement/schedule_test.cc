@@ -693,5 +693,30 @@ TEST(BalanceTest, ReceiversTakeTurns) {
   }
 }
 
+TEST(BalanceTest, WhoHasAPieceItselfTakesNoTurn) {
+  // Of four rows of a column block one of four receivers has them already: the
+  // other three times four blocks fall evenly on the four who hold the rows.
+  const Mesh mesh = Mesh::parse("4x4");
+  const Shape shape{16, 16};
+  const Spec* from =
+      Spec::get(mesh, shape, layout({"R", "S0"}, shape), DType::kF32);
+  const Spec* to =
+      Spec::get(mesh, shape, layout({"S1", "R"}, shape), DType::kF32);
+  for (const Traffic& t : group_traffic(step_of(from, to, 3), 0))
+    EXPECT_EQ(t, (Traffic{3 * 16 * 4, 3 * 16 * 4}));
+}
+
+TEST(BalanceTest, WholeSegmentsComeFromAll) {
+  // All four sources have the first eight indices, and each two of the others.
+  const Mesh sources({{"a", 4}}), targets({{"b", 4}}, {4, 5, 6, 7});
+  const Layout l{{Dim::concat({Dim(8), Dim(8, Split::over({0}))})}, {}};
+  const Spec* from = Spec::get(sources, {16}, l, DType::kF32);
+  const Spec* to = Spec::replicated(targets, {16}, DType::kF32);
+  const std::vector<Traffic> ranks = group_traffic(step_of(from, to, 0), 0);
+  ASSERT_EQ(ranks.size(), 8u);
+  for (size_t r = 0; r < 4; ++r)
+    EXPECT_EQ(ranks[r], (Traffic{(8 + 4 * 2) * 4, 0})) << r;
+}
+
 }  // namespace
 }  // namespace dtensor
