@@ -89,7 +89,7 @@ std::vector<DistTensor> make_inputs(const OpQuestion& q) {
   std::vector<DistTensor> tensors;
   for (const OpInput& in : q.inputs) {
     DistTensor t = DistTensor::empty(in.spec);
-    if (in.keep != Keep::kMove) t.as_parameter();
+    if (in.keep != Keep::kMove) t.as_parameter(in.keep);
     if (is_float(in.spec->dtype())) t.set_requires_grad();
     tensors.push_back(std::move(t));
   }

@@ -138,11 +138,12 @@ void run_op(const Op& op, std::span<const DistTensor> inputs,
   DT_CHECK(!inputs.empty() && inputs.size() <= kMost, op.name(),
            "takes 1 to {} inputs, but got {}", kMost, inputs.size());
   InlineVec<OpInput, kMost> specs;
-  bool record = false, stays = true;
+  bool record = false;
+  Keep keep = inputs[0].keep();
   for (const DistTensor& in : inputs) {
-    specs.push_back({in.spec(), in.stationary() ? Keep::kStay : Keep::kMove});
+    specs.push_back({in.spec(), in.keep()});
     record |= in.requires_grad();
-    stays &= in.stationary();
+    keep = std::min(keep, in.keep());
   }
   const auto d = decide(op, specs, attrs, assignment);
   if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
@@ -164,7 +165,7 @@ void run_op(const Op& op, std::span<const DistTensor> inputs,
   if (d->here) op.compute(c);
   for (size_t o = 0; o < d->out.size(); ++o) {
     outputs.push_back(output_of(op, ctx, *d, o, std::move(c.out[o])));
-    outputs.back().impl()->stationary = stays && op.renames();
+    if (op.renames()) outputs.back().impl()->keep = keep;
   }
   if (record && ctx.grad_enabled && op.differentiable())
     record_node(op, attrs, d, ready, outputs);

@@ -80,8 +80,8 @@ class Op {
   virtual OpWork work() const { return {}; }
   // False: compute() sets c.out itself (a view of an input).
   virtual bool allocates() const { return true; }
-  // True: the outputs are the inputs under other indices, so that what is made
-  // of parameters that stayed where they are stays there too.
+  // True: the outputs are the inputs under other indices, so that what may not
+  // be done with parameters may not be done with what is made of them (Keep).
   virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
   // At least one; pure, so that an operator cannot escape the proof.

@@ -27,18 +27,14 @@
 #include <vector>
 
 #include "dtensor/placement/bound_rule.h"
+#include "dtensor/placement/keep.h"
 #include "dtensor/placement/plan.h"
 #include "dtensor/placement/planner.h"
 #include "dtensor/placement/spec.h"
 
 namespace dtensor {
 
-// May an operator move an input to where it computes?
-enum class Keep : uint8_t {
-  kMove,         // yes
-  kStay,         // no, it may only slice it: a parameter
-  kGatherOnUse,  // it may gather it, and slice: a parameter in parts (FSDP)
-};
+// May an operator move such an input so?
 bool allows(Keep, const Plan&);
 
 struct OpInput {

@@ -291,7 +291,7 @@ DistTensor DistTensor::detach() const {
   impl->run = impl_->run;
   impl->local = impl_->local;
   impl->pending = impl_->pending;
-  impl->stationary = impl_->stationary;
+  impl->keep = impl_->keep;
   impl->made_version = impl_->made_version;
   return DistTensor(std::move(impl));
 }
@@ -300,7 +300,7 @@ bool DistTensor::requires_grad() const {
   return defined() && impl_->requires_grad;
 }
 
-bool DistTensor::stationary() const { return defined() && impl_->stationary; }
+Keep DistTensor::keep() const { return defined() ? impl_->keep : Keep::kMove; }
 
 DistTensor& DistTensor::set_requires_grad(bool wanted) {
   DT_CHECK(defined(), "set_requires_grad", "an undefined tensor was used");
@@ -314,9 +314,16 @@ DistTensor& DistTensor::set_requires_grad(bool wanted) {
   return *this;
 }
 
-DistTensor& DistTensor::as_parameter() {
+DistTensor& DistTensor::as_parameter(Keep keep) {
+  DT_CHECK(defined(), "as_parameter", "an undefined tensor was used");
+  DT_CHECK(keep != Keep::kGatherOnUse || !spec()->partial_axes(),
+           "as_parameter",
+           "{} has parts that are yet to be combined, and gathering does not "
+           "do that; redistribute it first, or write Keep::kStay instead of "
+           "kGatherOnUse",
+           spec()->to_string());
   set_requires_grad();
-  impl_->stationary = true;
+  impl_->keep = keep;
   return *this;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/placement/keep.h"
 #include "dtensor/placement/spec.h"
 #include "dtensor/runtime/tensor.h"
 
@@ -149,10 +150,18 @@ class DistTensor {
   bool requires_grad() const;
   // On a tensor that no operator made: its gradient is wanted.
   DistTensor& set_requires_grad(bool = true);
-  // A parameter: stationary (no operator sends or gathers it) and its gradient
-  // wanted.
-  DistTensor& as_parameter();
-  bool stationary() const;
+  // A parameter: its gradient is wanted, and an operator that needs it in
+  // another layout may do with it what `keep` says. kStay: send nothing of it.
+  // kGatherOnUse: gather it, where that is cheapest, and send it in no other
+  // way; what was gathered is not remembered for the next operator, but the
+  // graph holds it until the gradient is taken. kMove: as any other tensor.
+  //
+  // What holds for it holds for its views, and for what redistribute() makes of
+  // it without sending. The last call counts. Throws Error for kGatherOnUse of
+  // a partial, which a gather does not make whole.
+  DistTensor& as_parameter(Keep keep = Keep::kStay);
+  // kMove unless it is a parameter, or made of one as said above.
+  Keep keep() const;
   // this = src (same spec), in place: the parameter update. Raises the version;
   // throws Error when autograd is recording this tensor's uses.
   void assign(const Tensor& local);
@@ -173,7 +182,7 @@ struct DistTensor::Impl {
   Tensor local;      // undefined on a rank that is not in the mesh
   std::shared_ptr<Pending> pending;  // set: will make `local`
   bool requires_grad = false;
-  bool stationary = false;
+  Keep keep = Keep::kMove;
   std::shared_ptr<Node> node;  // that made it, or a leaf's own
   int output = 0;              // of that node
   // Redistributed copies of this value: a second consumer that wants the same

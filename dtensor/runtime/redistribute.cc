@@ -195,11 +195,11 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     }
   }
   made->note_version();
-  if (x.stationary()) made->stationary = !sent;
+  if (!sent) made->keep = x.keep();
   const DistTensor y = finished(x, DistTensor(std::move(made)), how);
   // A parameter that is moved on purpose is not kept twice. What only this
   // rank's memory was needed for is made again as fast as it is found.
-  if (x.stationary() || waits) return y;
+  if (x.keep() != Keep::kMove || waits) return y;
   if (!how.own)
     impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
   else if (sent)
@@ -380,13 +380,13 @@ void relayout(RankContext& ctx, std::span<const DistTensor> x,
       made->run = ctx.run_id;
       made->local = std::move(parts[k]);
       made->note_version();
-      if (from.stationary())
-        made->stationary = std::none_of(
-            plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
-              return s.tensor == static_cast<int>(k) && sends(s.kind);
-            });
+      const bool sent =
+          std::any_of(plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+            return s.tensor == static_cast<int>(k) && sends(s.kind);
+          });
+      if (!sent) made->keep = from.keep();
       y[places[k]] = finished(from, DistTensor(std::move(made)), {});
-      if (!from.stationary())
+      if (from.keep() == Keep::kMove)
         from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
                                        y[places[k]], true, std::nullopt});
     }

@@ -24,14 +24,14 @@ TEST(ParametersStay, ThroughViews) {
   const Mesh mesh = Mesh::parse("tp=2");
   run(2, [&](Runtime&) {
     const DistTensor w = numbers({4, 8}, mesh, "S0").as_parameter();
-    EXPECT_TRUE(transpose(w, 0, 1).stationary());
-    EXPECT_TRUE(permute(w, {1, 0}).stationary());
-    EXPECT_TRUE(view(w, {4, 2, 4}).stationary());
-    EXPECT_TRUE(reshape(w, {2, 2, 8}).stationary());
-    EXPECT_TRUE(slice(w, 0, 1, 3).stationary());
-    EXPECT_TRUE(cat({w, w}, 1).stationary());
-    EXPECT_FALSE(cat({w, w.detach() * 2.0}, 1).stationary());
-    EXPECT_FALSE(transpose(w * 2.0, 0, 1).stationary());
+    EXPECT_EQ(transpose(w, 0, 1).keep(), Keep::kStay);
+    EXPECT_EQ(permute(w, {1, 0}).keep(), Keep::kStay);
+    EXPECT_EQ(view(w, {4, 2, 4}).keep(), Keep::kStay);
+    EXPECT_EQ(reshape(w, {2, 2, 8}).keep(), Keep::kStay);
+    EXPECT_EQ(slice(w, 0, 1, 3).keep(), Keep::kStay);
+    EXPECT_EQ(cat({w, w}, 1).keep(), Keep::kStay);
+    EXPECT_EQ(cat({w, w.detach() * 2.0}, 1).keep(), Keep::kMove);
+    EXPECT_EQ(transpose(w * 2.0, 0, 1).keep(), Keep::kMove);
   });
 }
 
