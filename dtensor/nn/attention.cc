@@ -19,15 +19,15 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
 DistTensor Attention::forward(const DistTensor& x) const {
   const int64_t b = x.size(0), s = x.size(1),
                 d = config_.hidden / config_.heads;
-  DistTensor q = view(q_proj_->forward(x), {b, s, config_.heads, d});
-  DistTensor k = view(k_proj_->forward(x), {b, s, config_.kv_heads, d});
-  const DistTensor v = view(v_proj_->forward(x), {b, s, config_.kv_heads, d});
+  DistTensor q = view(q_proj_(x), {b, s, config_.heads, d});
+  DistTensor k = view(k_proj_(x), {b, s, config_.kv_heads, d});
+  const DistTensor v = view(v_proj_(x), {b, s, config_.kv_heads, d});
   if (config_.rope_theta > 0) {
     q = rotary(q, config_.rope_theta);
     k = rotary(k, config_.rope_theta);
   }
   const DistTensor a = dtensor::attention(q, k, v, {.causal = true});
-  return o_proj_->forward(view(a, {b, s, config_.hidden}));
+  return o_proj_(view(a, {b, s, config_.hidden}));
 }
 
 }  // namespace dtensor::nn

@@ -14,8 +14,8 @@ GPTBlock::GPTBlock(const Scope& at, const ModelConfig& c)
       mlp_(add<MLP>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor GPTBlock::forward(const DistTensor& x) const {
-  const DistTensor y = x + attn_->forward(ln_1_->forward(x));
-  return y + mlp_->forward(ln_2_->forward(y));
+  const DistTensor y = x + attn_(ln_1_(x));
+  return y + mlp_(ln_2_(y));
 }
 
 LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
@@ -32,8 +32,8 @@ LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
       mlp_(add<SwiGLU>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor LlamaBlock::forward(const DistTensor& x) const {
-  const DistTensor y = x + self_attn_->forward(input_layernorm_->forward(x));
-  return y + mlp_->forward(post_attention_layernorm_->forward(y));
+  const DistTensor y = x + self_attn_(input_layernorm_(x));
+  return y + mlp_(post_attention_layernorm_(y));
 }
 
 }  // namespace dtensor::nn

@@ -17,13 +17,13 @@ GPT::GPT(const Scope& at, const ModelConfig& c)
 
 DistTensor GPT::features(const DistTensor& tokens) const {
   check_tokens(tokens);
-  DistTensor x = wte_->forward(tokens) + wpe_->first(tokens.size(1));
-  for (const Child<GPTBlock>& block : blocks_) x = block->forward(x);
-  return ln_f_->forward(x);
+  DistTensor x = wte_(tokens) + wpe_.call(&Embedding::first, tokens.size(1));
+  for (const Child<GPTBlock>& block : blocks_) x = block(x);
+  return ln_f_(x);
 }
 
 DistTensor GPT::head(const DistTensor& features) const {
-  return wte_->attend(features);
+  return wte_.call(&Embedding::attend, features);
 }
 
 }  // namespace dtensor::nn

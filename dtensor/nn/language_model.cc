@@ -7,7 +7,13 @@ namespace dtensor::nn {
 
 DistTensor LanguageModel::loss(const DistTensor& tokens,
                                const DistTensor& targets) const {
-  return cross_entropy(logits(tokens), targets);
+  const PathScope inside(path());
+  return cross_entropy(head(features(tokens)), targets);
+}
+
+DistTensor LanguageModel::logits(const DistTensor& tokens) const {
+  const PathScope inside(path());
+  return head(features(tokens));
 }
 
 void LanguageModel::check_tokens(const DistTensor& tokens) const {

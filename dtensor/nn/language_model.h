@@ -17,9 +17,7 @@ class LanguageModel : public Module {
   // [b, s, hidden] -> [b, s, vocab].
   virtual DistTensor head(const DistTensor& features) const = 0;
 
-  DistTensor logits(const DistTensor& tokens) const {
-    return head(features(tokens));
-  }
+  DistTensor logits(const DistTensor& tokens) const;
   // The mean cross-entropy of targets [b, s], a scalar in f32 (f64 for f64).
   // Targets of -100 count for nothing.
   DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;

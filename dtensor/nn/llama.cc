@@ -15,13 +15,13 @@ Llama::Llama(const Scope& at, const ModelConfig& c)
 
 DistTensor Llama::features(const DistTensor& tokens) const {
   check_tokens(tokens);
-  DistTensor x = embed_tokens_->forward(tokens);
-  for (const Child<LlamaBlock>& block : blocks_) x = block->forward(x);
-  return norm_->forward(x);
+  DistTensor x = embed_tokens_(tokens);
+  for (const Child<LlamaBlock>& block : blocks_) x = block(x);
+  return norm_(x);
 }
 
 DistTensor Llama::head(const DistTensor& features) const {
-  return lm_head_->forward(features);
+  return lm_head_(features);
 }
 
 }  // namespace dtensor::nn

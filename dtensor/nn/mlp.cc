@@ -10,7 +10,7 @@ MLP::MLP(const Scope& at, int64_t hidden, int64_t ffn)
       c_proj_(add<Linear>("c_proj", ffn, hidden)) {}
 
 DistTensor MLP::forward(const DistTensor& x) const {
-  return c_proj_->forward(gelu_tanh(c_fc_->forward(x)));
+  return c_proj_(gelu_tanh(c_fc_(x)));
 }
 
 SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)
@@ -20,8 +20,7 @@ SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)
       down_proj_(add<Linear>("down_proj", ffn, hidden, false)) {}
 
 DistTensor SwiGLU::forward(const DistTensor& x) const {
-  return down_proj_->forward(silu(gate_proj_->forward(x)) *
-                             up_proj_->forward(x));
+  return down_proj_(silu(gate_proj_(x)) * up_proj_(x));
 }
 
 }  // namespace dtensor::nn

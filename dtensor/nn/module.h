@@ -7,7 +7,7 @@
 //           up_(add<Linear>("up", hidden, ffn)),
 //           down_(add<Linear>("down", ffn, hidden)) {}
 //     DistTensor forward(const DistTensor& x) const {
-//       return down_->forward(gelu(up_->forward(x)));
+//       return down_(gelu(up_(x)));
 //     }
 //
 //    private:
@@ -29,6 +29,7 @@
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/parameter.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/scopes.h"
 
 namespace dtensor::nn {
 
@@ -47,12 +48,27 @@ class Module;
 
 // Where a module has one of those inside it: "model.layers.0.mlp" of a model,
 // say. Another of the same kind may take its place (Module::replace).
+//
+// Called, child_(x), it runs the module's forward, and operators in there are
+// told apart by its path (OpCall::path). What is called by -> counts as the
+// caller's: nothing says when all arguments are there and the call begins.
 template <class M>
 class Child {
  public:
   Child() = default;  // of nothing yet
   const M* operator->() const { return static_cast<const M*>(slot_->get()); }
   const M& operator*() const { return *operator->(); }
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) const {
+    const PathScope inside((*this)->path());
+    return (*this)->forward(std::forward<Args>(args)...);
+  }
+  // Another function than forward: table_.call(&Embedding::attend, x).
+  template <class Function, class... Args>
+  decltype(auto) call(Function function, Args&&... args) const {
+    const PathScope inside((*this)->path());
+    return std::invoke(function, **this, std::forward<Args>(args)...);
+  }
 
  private:
   friend class Module;

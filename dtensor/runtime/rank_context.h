@@ -63,7 +63,7 @@ struct RankContext {
   std::string_view op = "";    // the running operator, for tags and errors
   std::string phase = "forward";
   // Which module runs ("blocks.3.mlp"), and how many operators it has called.
-  std::string path;
+  std::string_view path = "";
   int64_t ordinal = 0;
 
   // Filled while `record` is set.

@@ -2,9 +2,10 @@
 // operators run. Every rank opens the same ones.
 #pragma once
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "dtensor/runtime/rank_context.h"
 
@@ -52,14 +53,18 @@ class NoComm : public CommBudget {
 };
 
 // Operators inside belong to this module: OpCall::path, with ordinals from 0.
+// Modules open one at every call, whether or not somebody listens, so the path
+// is not copied: it has to live as long as the scope.
 class PathScope {
  public:
-  explicit PathScope(std::string path)
-      : path_(RankContext::current().path, std::move(path)),
-        ordinal_(RankContext::current().ordinal, 0) {}
+  explicit PathScope(std::string_view path)
+      : PathScope(RankContext::current(), path) {}
+  explicit PathScope(std::same_as<std::string> auto&&) = delete;
 
  private:
-  Scoped<std::string> path_;
+  PathScope(RankContext& context, std::string_view path)
+      : path_(context.path, path), ordinal_(context.ordinal, 0) {}
+  Scoped<std::string_view> path_;
   Scoped<int64_t> ordinal_;
 };
 
