@@ -41,11 +41,10 @@ struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
   explicit bf16(float f) {
-    uint32_t u = std::bit_cast<uint32_t>(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-      bits = static_cast<uint16_t>((u >> 16) | 0x40);  // a quiet NaN stays one
-    else
-      bits = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+    const uint32_t u = std::bit_cast<uint32_t>(f);
+    const uint32_t quiet = (u >> 16) | 0x40,  // a quiet NaN stays one
+        rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+    bits = static_cast<uint16_t>(f != f ? quiet : rounded);
   }
   explicit operator float() const {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

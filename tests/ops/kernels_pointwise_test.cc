@@ -489,12 +489,8 @@ TEST(CastTest, EveryPairAndLayout) {
       for (const Layout& l : layouts()) {
         const Array x = Array::random(from, span_of(l.shape, l.strides), -9, 9);
         Array y(to, numel(l.shape));
-        Pointwise p;
-        p.shape = l.shape;
-        p.strides[0] = l.strides;
-        p.in[0] = x.data();
-        p.out = y.data();
-        cpu_kernels().cast({}, from, to, p);
+        cpu().cast({}, l.shape, to, y.data(), contiguous_strides(l.shape), from,
+                   x.data(), l.strides);
         std::vector<double> want = gathered(x, l.shape, l.strides);
         for (double& v : want)
           v = to == DType::kBool  ? v != 0
@@ -510,21 +506,18 @@ TEST(CastTest, EveryPairAndLayout) {
 TEST(CastTest, Saturates) {
   for (DType from : kFloats) {
     const Array x(from, {kNaN, kInf, -kInf, 1e30, -1e30, 2147483648.0, -0.5});
-    Array i32(DType::kI32, 7), i64(DType::kI64, 7), b(DType::kBool, 7);
-    Pointwise p;
-    p.shape = {7};
-    p.strides[0] = {1};
-    p.in[0] = x.data();
-    p.out = i32.data();
-    cpu_kernels().cast({}, from, DType::kI32, p);
-    EXPECT_TRUE(near(i32, {0, 2147483647.0, -2147483648.0, 2147483647.0,
-                           -2147483648.0, 2147483647.0, 0}));
-    p.out = i64.data();
-    cpu_kernels().cast({}, from, DType::kI64, p);
-    EXPECT_TRUE(near(i64, {0, 0x1p63, -0x1p63, 0x1p63, -0x1p63, 0x1p31, 0}));
-    p.out = b.data();
-    cpu_kernels().cast({}, from, DType::kBool, p);
-    EXPECT_TRUE(near(b, {1, 1, 1, 1, 1, 1, 1}));
+    const auto cast_to = [&](DType to) {
+      Array y(to, 7);
+      cpu().cast({}, Shape{7}, to, y.data(), Shape{1}, from, x.data(),
+                 Shape{1});
+      return y;
+    };
+    EXPECT_TRUE(near(cast_to(DType::kI32),
+                     {0, 2147483647.0, -2147483648.0, 2147483647.0,
+                      -2147483648.0, 2147483647.0, 0}));
+    EXPECT_TRUE(near(cast_to(DType::kI64),
+                     {0, 0x1p63, -0x1p63, 0x1p63, -0x1p63, 0x1p31, 0}));
+    EXPECT_TRUE(near(cast_to(DType::kBool), {1, 1, 1, 1, 1, 1, 1}));
   }
 }
 

@@ -12,7 +12,6 @@ class NoKernels final : public Kernels {
   void binary(Stream, int, fn::By, DType, const double*,
               const Pointwise&) const override {}
   void where(Stream, DType, const Pointwise&) const override {}
-  void cast(Stream, DType, DType, const Pointwise&) const override {}
   void reduce(Stream, ReduceKind, DType, const Shape&, const void*,
               const Shape&, uint32_t, void*) const override {}
   void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}

@@ -35,9 +35,6 @@ class PointwiseKernels {
                       const Pointwise&) const = 0;
   // out = in[0] (bool) ? in[1] : in[2]. All dtypes.
   virtual void where(Stream, DType, const Pointwise&) const = 0;
-  // in[0] converted. Float to integer truncates, and saturates where the value
-  // does not fit (NaN: 0); to bool is != 0.
-  virtual void cast(Stream, DType from, DType to, const Pointwise&) const = 0;
 };
 
 }  // namespace dtensor::kernels

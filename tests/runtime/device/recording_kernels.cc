@@ -59,10 +59,6 @@ class RecordingKernels final : public Kernels {
   void where(Stream s, DType a1, const Pointwise& a2) const override {
     later(s, &Kernels::where, a1, a2);
   }
-  void cast(Stream s, DType from, DType to,
-            const Pointwise& a3) const override {
-    later(s, &Kernels::cast, from, to, a3);
-  }
   void reduce(Stream s, ReduceKind a1, DType a2, const Shape& shape,
               const void* in, const Shape& strides, uint32_t dims,
               void* out) const override {

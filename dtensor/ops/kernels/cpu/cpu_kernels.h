@@ -15,7 +15,6 @@ class CpuKernels final : public Kernels {
   void binary(Stream, int index, fn::By, DType, const double* params,
               const Pointwise&) const override;
   void where(Stream, DType, const Pointwise&) const override;
-  void cast(Stream, DType from, DType to, const Pointwise&) const override;
 
   // ReduceKernels
   void reduce(Stream, ReduceKind, DType, const Shape& shape, const void* in,

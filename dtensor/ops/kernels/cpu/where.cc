@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <limits>
-#include <type_traits>
 
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
@@ -37,64 +35,6 @@ void where_items(const Pointwise& p) {
   });
 }
 
-// --- cast -------------------------------------------------------------------
-template <class To, class From>
-To convert(From x) {
-  if constexpr (std::is_same_v<To, uint8_t>) {
-    return x != From(0);
-  } else if constexpr (std::is_floating_point_v<From> &&
-                       std::is_integral_v<To>) {
-    // The first value too large: a power of two, exact in every float.
-    constexpr From end =
-        sizeof(To) == 4 ? From(2147483648.0) : From(9223372036854775808.0);
-    if (x >= end) return std::numeric_limits<To>::max();
-    if (x < -end) return std::numeric_limits<To>::min();
-    return x != x ? To(0) : static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-template <class From, class To>
-void cast_items(const Pointwise& p) {
-  using C = compute_t<From>;
-  const Walk<1> w(p.shape, {&p.strides[0]});
-  if (w.empty) return;
-  const auto* x = static_cast<const From*>(p.in[0]);
-  auto* out = static_cast<To*>(p.out);
-  const int64_t n = w.inner(), s = w.inner_stride(0);
-  C buf[kChunk];
-  w.rows([&](const int64_t(&o)[1]) {
-    for (int64_t i = 0; i < n; i += kChunk) {
-      const int64_t m = std::min(kChunk, n - i);
-      const C* px = fetch(x + o[0] + i * s, s, m, buf);
-      if constexpr (std::is_same_v<To, bf16>) {
-        if constexpr (std::is_same_v<C, float>) {
-          narrow(px, m, out);
-        } else {
-          for (int64_t j = 0; j < m; ++j)
-            out[j] = bf16(static_cast<float>(px[j]));
-        }
-      } else {
-#pragma GCC ivdep
-        for (int64_t j = 0; j < m; ++j) out[j] = convert<To>(px[j]);
-      }
-      out += m;
-    }
-  });
-}
-
-// f.template operator()<T>() with bool as uint8_t.
-template <class F>
-void visit_stored(DType t, F&& f) {
-  visit(t, [&]<class T>() {
-    if constexpr (std::is_same_v<T, bool>)
-      f.template operator()<uint8_t>();
-    else
-      f.template operator()<T>();
-  });
-}
-
 }  // namespace
 
 void CpuKernels::where(Stream, DType t, const Pointwise& p) const {
@@ -108,12 +48,6 @@ void CpuKernels::where(Stream, DType t, const Pointwise& p) const {
     default:
       return where_items<uint64_t>(p);
   }
-}
-
-void CpuKernels::cast(Stream, DType from, DType to, const Pointwise& p) const {
-  visit_stored(from, [&]<class From>() {
-    visit_stored(to, [&]<class To>() { cast_items<From, To>(p); });
-  });
 }
 
 }  // namespace dtensor::kernels
