@@ -8,6 +8,7 @@
 
 #include "dtensor/runtime/scopes.h"
 #include "tests/ops/parts_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -196,23 +197,14 @@ TEST(View, InterleavedUneven) {
 TEST(View, ImpossibleOnesAreSentences) {
   on_mesh("x=3", [](const Mesh& mesh) {
     DistTensor x = put(counted({6}), mesh, "S0");
-    std::string message;
-    try {
-      view(x, {2, 3});
-    } catch (const Error& e) {
-      message = e.what();
-    }
+    std::string message = error_of([&] { view(x, {2, 3}); });
     EXPECT_EQ(message,
               "[view] f64[6](S0) cannot be seen as [2, 3] where it lies; write "
               "x.redistribute(\"S0/3\") ahead of it, or reshape(), which does "
               "that");
     EXPECT_EQ(reshape(x, {2, 3}).layout().to_string(mesh), "S0");
     ExplicitOnly scope;
-    try {
-      reshape(x, {2, 3});
-    } catch (const Error& e) {
-      message = e.what();
-    }
+    message = error_of([&] { reshape(x, {2, 3}); });
     EXPECT_EQ(message.find("[reshape] would have to communicate"), 0u)
         << message;
   });

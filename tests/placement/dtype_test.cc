@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "dtensor/placement/error.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -26,14 +27,9 @@ TEST(DTypeTest, NamesReadBack) {
 TEST(DTypeTest, OtherTextIsAnError) {
   for (const char* text : {"", "F32", "f32 ", " f32", "f3", "f322", "float"})
     EXPECT_THROW(parse_dtype(text), Error) << "'" << text << "'";
-  try {
-    parse_dtype("f16");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_STREQ(e.what(),
-                 "[dtype] there is no type 'f16'; write f32, f64, bf16, i32, "
-                 "i64 or bool");
-  }
+  EXPECT_EQ(testing::error_of([&] { parse_dtype("f16"); }),
+            "[dtype] there is no type 'f16'; write f32, f64, bf16, i32, "
+            "i64 or bool");
 }
 
 TEST(DTypeTest, SizeIsThatOfTheCppType) {

@@ -22,6 +22,7 @@
 #include "dtensor/runtime/runtime.h"
 #include "tests/placement/traffic.h"
 #include "tests/runtime/message_passing.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -727,12 +728,8 @@ TEST(ThreadsGroupTest, RanksOutsideTheMesh) {
       rt.context().communicator(mesh, 1).barrier(call(StepKind::kBarrier));
       return;
     }
-    try {
-      rt.context().communicator(mesh, 1);
-      ADD_FAILURE();
-    } catch (const Error& e) {
-      EXPECT_STREQ(e.what(), "[mesh] rank 2 of the run is not in mesh x=2");
-    }
+    EXPECT_EQ(testing::error_of([&] { rt.context().communicator(mesh, 1); }),
+              "[mesh] rank 2 of the run is not in mesh x=2");
   });
 }
 

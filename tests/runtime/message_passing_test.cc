@@ -14,6 +14,7 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -127,12 +128,7 @@ TEST(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
         {StepKind::kAllReduce, "test"}, {},
         rt.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum, DType::kF32, x, 4);
   };
-  std::string threads;
-  try {
-    run(3, program);
-  } catch (const Error& e) {
-    threads = e.what();
-  }
+  const std::string threads = testing::error_of([&] { run(3, program); });
   EXPECT_NE(threads.find("disagree"), std::string::npos);
   EXPECT_EQ(error_of(3, program), threads);
 }
@@ -187,12 +183,7 @@ TEST(BackendTest, ByName) {
                   "build it where MPI is installed"},
         std::pair{"smoke",
                   "[run] there is no backend smoke; write threads or mpi"}}) {
-    try {
-      backend_named(name);
-      ADD_FAILURE() << name;
-    } catch (const Error& e) {
-      EXPECT_STREQ(e.what(), error);
-    }
+    EXPECT_EQ(testing::error_of([&] { backend_named(name); }), error);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -90,7 +91,7 @@ struct Case {
   Shape shape;
 };
 
-class EveryPair : public testing::TestWithParam<Case> {};
+class EveryPair : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
   Mesh mesh = Mesh::parse(GetParam().mesh);
@@ -156,7 +157,7 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, EveryPair,
-    testing::Values(Case{"a=2", {5, 3}}, Case{"a=3", {5, 2}},
+    ::testing::Values(Case{"a=2", {5, 3}}, Case{"a=3", {5, 2}},
                     Case{"a=4", {2, 3}}, Case{"a=2,b=2", {5, 7}},
                     Case{"a=2,b=3", {4, 5}}, Case{"a=2,b=2", {1, 3}},
                     Case{"a=2,b=2", {0, 4}}, Case{"a=1,b=2", {3, 3}}));
@@ -317,12 +318,7 @@ TEST(RedistributeTest, BadInputIsOneSentenceOnEveryRank) {
         },
         [&] { x.redistribute(x.spec()->with(DType::kF64)); }};
     for (size_t i = 0; i < wrong.size(); ++i) {
-      std::string m = "nothing";
-      try {
-        wrong[i]();
-      } catch (const Error& e) {
-        m = e.what();
-      }
+      const std::string m = testing::error_of([&] { wrong[i](); });
       std::lock_guard lock(mutex);
       messages[static_cast<int>(i)].insert(m);
     }
