@@ -139,6 +139,39 @@ TEST(PlanClaims, TiesGoToFewerCollectives) {
   }
 }
 
+// The same of every pair of layouts: a latency of 1 ps, less than any byte
+// costs, decides nothing but ties.
+TEST(PlanClaims, TiesOfAllPairsGoToFewerCollectives) {
+  const auto collectives = [](const Plan& p) {
+    return std::count_if(p.steps.begin(), p.steps.end(),
+                         [](const Step& s) { return sends(s.kind); });
+  };
+  CostTable free, dear;
+  for (int a = 0; a < 3; ++a) {
+    free.axes.push_back({{0, 50}});
+    dear.axes.push_back({{1, 50}});
+  }
+  for (const char* text : {"2x3", "4x2", "2x2x2"}) {
+    const Mesh mesh = Mesh::parse(text);
+    const bool three = mesh.num_axes() > 2;
+    std::vector<const Spec*> specs;
+    for (const char* a : {"R", "S0", "S1", "P"})
+      for (const char* b : {",R", ",S0", ",S1", ",P"})
+        for (const char* c : {",R", ",S0", ",P"}) {
+          if (!three && c != std::string(",R")) continue;
+          specs.push_back(
+              spec(mesh, {12, 10}, a + std::string(b) + (three ? c : "")));
+        }
+    for (const Spec* from : specs)
+      for (const Spec* to : specs) {
+        const Plan p = plan(from, to, free), q = plan(from, to, dear);
+        EXPECT_EQ(collectives(p), collectives(q))
+            << from->to_string() << " -> " << to->to_string();
+        EXPECT_EQ(p.bytes, q.bytes);
+      }
+  }
+}
+
 // A (sum, count) holds two values for each element, also while it is combined.
 TEST(PlanClaims, PeakOfAMeanCountsItsPairs) {
   const Mesh mesh = Mesh::parse("4");
