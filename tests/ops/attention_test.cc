@@ -104,6 +104,16 @@ TEST(AttentionTest, GroupedQueries) {
                    {"x=2,y=3", {"S1,S2", "R,S2", "R,S2"}}});
 }
 
+// Of eight query heads a rank has 0, 1, 4 and 5, which use heads 0 and 2 of k
+// and v.
+TEST(AttentionTest, HeadsInSeveralRanges) {
+  const std::string q = "S2(2 h=4:h)", kv = "S2(2 h=2:h)";
+  check_problem(problem({1, 2, 3, 8, 4, 2}, false), {{"x=2", {q, kv, kv}},
+                                                     {"x=2", {q, "S2", "S2"}},
+                                                     {"x=2", {q, "R", kv}},
+                                                     {"x=3", {q, kv, kv}}});
+}
+
 TEST(AttentionTest, OneKvHeadForAll) {
   check_problem(problem({2, 3, 5, 4, 1, 3}, false),
                 {{"x=2", {"S2", "S2", "S2"}},

@@ -29,6 +29,18 @@ TEST(Grad, OfATensorInsideTheGraph) {
   });
 }
 
+// What a tensor is used for arrives from all sides before it goes on: y is used
+// by the sum and, one step earlier, by the product.
+TEST(Grad, OfATensorThatIsUsedAtSeveralDepths) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    DistTensor x = full({3}, 3, m, "S0", kF64).set_requires_grad();
+    const DistTensor y = x * 2.0;
+    const auto g = grad(sum(y + y * y), {x});  // 2 (1 + 2 y)
+    EXPECT_EQ(g[0].to_string(), "f64[3](S0) [26, 26, 26]");
+  });
+}
+
 TEST(Grad, OfATensorThatCountsForNothing) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {

@@ -90,6 +90,14 @@ TEST(Flags, HelpAndVersionSetNothing) {
   EXPECT_EQ(p.values.n, 3);
 }
 
+TEST(Flags, LimitsThemselvesAreAllowed) {
+  EXPECT_EQ(Parsed({"--n", "1"}).values.n, 1);
+  EXPECT_EQ(Parsed({"--n", "9"}).values.n, 9);
+  EXPECT_EQ(Parsed({"--x", "0"}).values.x, 0);
+  EXPECT_EQ(Parsed({"--x", "-0.5"}).error,
+            "[--x] -0.5 is too small; write a number of at least 0");
+}
+
 TEST(Flags, ErrorsSayWhatToWrite) {
   const auto error = [](std::vector<std::string> args) {
     return Parsed(std::move(args)).error;
