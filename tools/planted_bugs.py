@@ -21,13 +21,13 @@ BUGS = [
         ('dtensor/placement/split.cc',
          'static_cast<__int128>(n) * i / p);',
          '(static_cast<__int128>(n) * i + (MUT(1) ? p - 1 : 0)) / p);'),
-    ]),
+    ], ['layout_test']),
     Bug(2, 'pushed: sub-boundaries from the average part, not the own part', [
         ('dtensor/placement/split.cc',
          'cut.push_back(r.lo + balanced(r.size(), b, j));',
          'cut.push_back(MUT(2) ? std::min(r.hi, r.lo + balanced(n / p, b, j)) : '
          'r.lo + balanced(r.size(), b, j));'),
-    ]),
+    ], ['split_test']),
     Bug(3, 'popped points not canonicalised', [
         ('dtensor/placement/split.cc',
          'return s.canonical(m, s.points_->back());\n'
@@ -43,33 +43,33 @@ BUGS = [
          '}\n'
          '\n'
          'Split Split::pushed'),
-    ]),
+    ], ['split_test']),
     Bug(4, 'Split equality ignores the granule', [
         ('dtensor/placement/split.cc',
          'count_ != o.count_ || granule_ != o.granule_ ||',
          'count_ != o.count_ || (!MUT(4) && granule_ != o.granule_) ||'),
-    ]),
+    ], ['split_test']),
     Bug(5, 'canonical drops granule when n (not n/granule) divides by parts', [
         ('dtensor/placement/split.cc',
          'n / granule_ % p == 0) s.granule_ = 1;',
          '(MUT(5) ? n : n / granule_) % p == 0) s.granule_ = 1;'),
-    ]),
+    ], ['layout_test']),
     Bug(6, 'largest of listed boundaries forgets the last part', [
         ('dtensor/placement/split.cc',
          'for (int64_t i = 0; i < p; ++i) most = std::max',
          'for (int64_t i = 0; i < p - (MUT(6) && p > 1 ? 1 : 0); ++i) most = '
          'std::max'),
-    ]),
+    ], ['spec_test']),
     Bug(7, 'commute: one linear op is enough', [
         ('dtensor/placement/layout.cc',
          '(linear(a) && linear(b))',
          '(MUT(7) ? linear(a) || linear(b) : linear(a) && linear(b))'),
-    ]),
+    ], ['layout_test']),
     Bug(8, 'canonical sorts partials that do not commute', [
         ('dtensor/placement/layout.cc',
          'if (a.axis > b.axis && commute(a.op, b.op))',
          'if (a.axis > b.axis && (MUT(8) || commute(a.op, b.op)))'),
-    ]),
+    ], ['layout_test']),
     Bug(9, 'between meshes the dearest intermediate layout is taken', [
         ('dtensor/placement/plan.cc',
          'if (!best || p.time_ps < best->time_ps) best = std::move(p);\n'
@@ -85,7 +85,7 @@ BUGS = [
          '}\n'
          '\n'
          'void check_same'),
-    ]),
+    ], ['plan_claims_test']),
     Bug(10, 'lower bound in f32 bytes whatever the dtype', [
         ('dtensor/placement/plan.cc',
          'return lack * size_of(from->dtype());\n'
@@ -96,53 +96,53 @@ BUGS = [
          '}\n'
          '\n'
          'std::string to_string'),
-    ]),
+    ], ['plan_claims_test']),
     Bug(11, 'lower bound from sampled ranks only', [
         ('dtensor/placement/plan.cc',
          '1, /*exact=*/true);',
          '1, /*exact=*/!MUT(11));'),
-    ]),
+    ], ['plan_claims_test']),
     Bug(12, 'several tensors: shared latency not divided', [
         ('dtensor/placement/plan.cc',
          'c.alpha_ps /= n;\n'
          '    for',
          'c.alpha_ps /= MUT(12) ? 1 : n;\n'
          '    for'),
-    ]),
+    ], ['plan_claims_test']),
     Bug(13, 'lack of a partial: summands*(need-have)', [
         ('dtensor/placement/route.cc',
          'most = std::max(most, summands * need - have);',
          'most = std::max(most, MUT(13) ? summands * (need - have) : summands * '
          'need - have);'),
-    ]),
+    ], ['step_between_test']),
     Bug(14, 'merges checks the lower end only', [
         ('dtensor/placement/route.cc',
          '(x.begin(i) >= y.begin(j) && x.begin(i + 1) <= y.begin(j + 1));',
          '(x.begin(i) >= y.begin(j) && (MUT(14) || x.begin(i + 1) <= y.begin(j + '
          '1)));'),
-    ]),
+    ], ['parameters_stay_test']),
     Bug(15, 'chunked step pays its latency once', [
         ('dtensor/placement/prices.h',
          'return alpha(c) + saturated_ps(',
          'return (MUT(15) ? std::min(c.alpha_ps, kMostPs) : alpha(c)) +\n'
          '           saturated_ps('),
-    ]),
+    ], ['prices_test']),
     Bug(16, 'ties go to more collectives', [
         ('dtensor/placement/search.cc',
          'return a.collectives < b.collectives;',
          'return MUT(16) ? a.collectives > b.collectives : a.collectives < '
          'b.collectives;'),
-    ]),
+    ], ['plan_claims_test']),
     Bug(17, 'search estimate: a combined split axis crossed twice (not admissible)', [
         ('dtensor/placement/search.cc',
          'return (ends_split ? 1 : 2) * (size - 1);',
          'return (ends_split && !MUT(17) ? 1 : 2) * (size - 1);'),
-    ]),
+    ], ['plan_search_test']),
     Bug(18, 'memory of (sum,count) pairs not counted in the plan peak', [
         ('dtensor/placement/step_between.cc',
          'components(s) > components(t)) n += 2 * largest(t);',
          'components(s) > components(t) && !MUT(18)) n += 2 * largest(t);'),
-    ]),
+    ], ['step_between_test']),
     Bug(19, 'replicas serve even over a dearer axis', [
         ('dtensor/placement/search.cc',
          'if (with.alpha_ps <= without.alpha_ps &&',
@@ -152,45 +152,45 @@ BUGS = [
          '        e.group',
          'with.ps_per_byte <= without.ps_per_byte))\n'
          '        e.group'),
-    ]),
+    ], ['plan_search_test']),
     Bug(20, 'box subtraction keeps only the common part of later dimensions', [
         ('dtensor/placement/region.cc',
          'r.insert(r.end(), a.begin() + at + 1, a.end());',
          'const Region& tail = MUT(20) ? both : a;\n'
          '    r.insert(r.end(), tail.begin() + at + 1, tail.end());'),
-    ]),
+    ], ['region_test']),
     Bug(21, 'load balance: a receiver that has the piece counts as asking', [
         ('dtensor/placement/step_schedule.cc',
          '(itself ? n - 1 : n)',
          '(itself && !MUT(21) ? n - 1 : n)'),
-    ]),
+    ], ['schedule_test']),
     Bug(22, 'of several holders always the first one serves', [
         ('dtensor/placement/step_schedule.cc',
          'i = static_cast<size_t>(onto_.rank(to_at_)) % holders.size();',
          'i = MUT(22) ? 0 : static_cast<size_t>(onto_.rank(to_at_)) % '
          'holders.size();'),
-    ]),
+    ], ['schedule_test']),
     Bug(23, 'affine note lets a sum pass', [
         ('dtensor/placement/rule.cc',
          'if (op == ReduceOp::kAvg) return op;',
          'if (op == ReduceOp::kAvg || (MUT(23) && op == ReduceOp::kSum)) return op;'),
-    ]),
+    ], ['choose_test']),
     Bug(24, 'down note: max stays max', [
         ('dtensor/placement/rule.cc',
          'if (op == ReduceOp::kMax) return ReduceOp::kMin;',
          'if (op == ReduceOp::kMax) return MUT(24) ? ReduceOp::kMax : '
          'ReduceOp::kMin;'),
-    ]),
+    ], ['choose_test']),
     Bug(25, 'rule parser accepts a note on one input too many', [
         ('dtensor/placement/rule_parse.cc',
          'i >= static_cast<int>(rule_.in_.size()))',
          'i >= static_cast<int>(rule_.in_.size()) + (MUT(25) ? 1 : 0))'),
-    ]),
+    ], ['rule_test']),
     Bug(26, 'legal(): contracted trees are not partitioned', [
         ('dtensor/placement/bound_rule.cc',
          'combined |= !has_factor(t, f);',
          'combined |= !MUT(26) && !has_factor(t, f);'),
-    ]),
+    ], ['choose_test']),
     Bug(27, 'price: bytes of outputs not counted as work', [
         ('dtensor/placement/choose.cc',
          'c.reduce_ps += planner.plan(n.from, n.to).time_ps;\n'
@@ -202,7 +202,7 @@ BUGS = [
          'made.bytes = MUT(27) && !is_input(t)\n'
          '                     ? 0\n'
          '                     : static_cast<double>(spec->largest_part_bytes());'),
-    ]),
+    ], ['choose_test']),
     Bug(28, 'price: put-off reduction is free', [
         ('dtensor/placement/choose.cc',
          'c.reduce_ps += planner.plan(',
@@ -214,7 +214,7 @@ BUGS = [
         ('dtensor/placement/choose.cc',
          'leaf.ps = plan.time_ps;',
          'leaf.ps = MUT(28) && !is_input(t) ? 0 : plan.time_ps;'),
-    ]),
+    ], ['choose_test']),
     Bug(29, 'choose: ties go to more steps', [
         ('dtensor/placement/choose.cc',
          'rank.steps += l.steps;',
@@ -222,55 +222,55 @@ BUGS = [
         ('dtensor/placement/choose.cc',
          'c.steps = rank.steps;',
          'c.steps = MUT(29) ? -rank.steps : rank.steps;'),
-    ]),
+    ], ['choose_test']),
     Bug(30, 'price of a group of axes: latencies add up', [
         ('dtensor/placement/cost.cc',
          'most.alpha_ps = std::max(most.alpha_ps, c.alpha_ps);',
          'most.alpha_ps = MUT(30) ? most.alpha_ps + c.alpha_ps : '
          'std::max(most.alpha_ps, c.alpha_ps);'),
-    ]),
+    ], ['cost_test']),
     Bug(31, 'choose: larger granule instead of the common multiple', [
         ('dtensor/placement/axis_choices.cc',
          'granule = std::lcm(granule, d.split().granule());',
          'granule = MUT(31) ? std::max(granule, d.split().granule()) : '
          'std::lcm(granule, d.split().granule());'),
-    ]),
+    ], ['choose_test']),
     Bug(32, 'share of a linked factor counted', [
         ('dtensor/placement/bound_rule.cc',
          'sizes_[f] == 0 || is_linked(rule_, f)) return 1;',
          'sizes_[f] == 0 || (is_linked(rule_, f) && !MUT(32)))\n'
          '    return 1;'),
-    ]),
+    ], ['rule_test']),
     Bug(33, 'every(): steps of a later segment start at its first index', [
         ('dtensor/placement/dims.cc',
          'int64_t first = (step - base % step) % step;',
          'int64_t first = MUT(33) ? 0 : (step - base % step) % step;'),
-    ]),
+    ], ['dims_test']),
     Bug(34, 'all-reduce bytes: n/p rounded down', [
         ('dtensor/placement/cost.cc',
          'int64_t chunk = (n + p - 1) / p;',
          'int64_t chunk = (n + (MUT(34) ? 0 : p - 1)) / p;'),
-    ]),
+    ], ['plan_search_test']),
     Bug(40, 'fill: identity without regard to the partials inside', [
         ('dtensor/runtime/partial_fill.cc',
          'identity_of(inside.value_or(i));',
          'identity_of(MUT(40) ? i : inside.value_or(i));'),
-    ]),
+    ], ['partial_fill_test']),
     Bug(41, 'predicted bytes of a chunked all-reduce as if whole', [
         ('dtensor/runtime/execution.cc',
          'if (s.kind == StepKind::kAllReduce && !list.empty())',
          'if (!MUT(41) && s.kind == StepKind::kAllReduce && !list.empty())'),
-    ]),
+    ], ['execution_test']),
     Bug(42, 'all-reduce in place though others hold the storage', [
         ('dtensor/runtime/execute.cc',
          'm.now.storage().use_count() == 1 &&',
          '(MUT(42) || m.now.storage().use_count() == 1) &&'),
-    ]),
+    ], ['redistribute_test']),
     Bug(43, 'collectives of different calls get one number', [
         ('dtensor/runtime/execute.cc',
          'ctx.collectives += e_.collectives();',
          'if (!MUT(43)) ctx.collectives += e_.collectives();'),
-    ]),
+    ], ['execution_test']),
     Bug(44, 'fill of a concat: every holder gives the shared range', [
         ('dtensor/runtime/partial_fill.cc',
          'const IntervalList own =\n'
@@ -282,14 +282,14 @@ BUGS = [
          '          own.clear();\n'
          '          from_.dim(d).intervals(mesh_, mesh_.coordinate(r), own);\n'
          '        }'),
-    ]),
+    ], ['partial_fill_test']),
     Bug(45, 'mean: memory of pairs and of values held at once', [
         ('dtensor/runtime/execute.cc',
          'm.now = Tensor();\n'
          '    m.now = Tensor::empty(a.divided, a.dtype);',
          'if (!MUT(45)) m.now = Tensor();\n'
          '    m.now = Tensor::empty(a.divided, a.dtype);'),
-    ]),
+    ], ['execution_test']),
     Bug(46, 'one slot instead of two (small all-reduce races)', [
         ('dtensor/runtime/comm/meeting.cc',
          '+ sequence % 2].small;',
@@ -297,12 +297,12 @@ BUGS = [
         ('dtensor/runtime/comm/meeting.h',
          '+ sequence_ % 2];',
          '+ (MUT(46) ? 0 : sequence_ % 2)];'),
-    ]),
+    ], ['comm_threads_test']),
     Bug(47, 'large all-reduce without its closing barrier', [
         ('dtensor/runtime/comm/threads.cc',
          'small_ || !in_chunks ? both()',
          'small_ || !in_chunks || MUT(47) ? both()'),
-    ]),
+    ], ['comm_threads_test']),
     Bug(48, 'exchange/reduce without its closing barrier', [
         ('dtensor/runtime/comm/threads.cc',
          'close_after(stream, [&] {\n'
@@ -324,160 +324,160 @@ BUGS = [
          '        pull_.reduce({device(), stream}, transfers[i], peers(i));\n'
          '    };\n'
          '    MUT(48) ? all() : close_after(stream, all);'),
-    ]),
+    ], ['comm_threads_test']),
     Bug(49, 'deadlock check forgets whether the round is over', [
         ('dtensor/runtime/comm/thread_hub.cc',
          'if (b.round() != r.round || b.broken()) return false;',
          'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
-    ]),
+    ], ['thread_hub_test']),
     Bug(50, 'merge: counted bytes of the last rank, not the most', [
         ('dtensor/runtime/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
          'm.counted = MUT(50) ? e.counted : std::max(m.counted, e.counted);'),
-    ]),
+    ], ['comm_table_test']),
     Bug(51, 'table: a collective in several parts counts once', [
         ('dtensor/runtime/comm_table.cc',
          'row.count += e.times;',
          'row.count += MUT(51) ? 1 : e.times;'),
-    ]),
+    ], ['comm_table_test']),
     Bug(52, 'exchange counts copies from itself', [
         ('dtensor/runtime/comm/pull.cc',
          'if (m != self_) mine.counted += copied;',
          'if (MUT(52) || m != self_) mine.counted += copied;'),
-    ]),
+    ], ['redistribute_test']),
     Bug(53, 'all-reduce counts size terms, not size-1', [
         ('dtensor/runtime/comm/pull.cc',
          'if (m != self_) b.counted += read;',
          'if (MUT(53) || m != self_) b.counted += read;'),
-    ]),
+    ], ['budgets_reach_every_rank_test']),
     Bug(54, 'cotangent of a partial is partial as well', [
         ('dtensor/runtime/redistribute.cc',
          '  l.partials.clear();\n'
          '  if (x->mesh()',
          '  if (!MUT(54)) l.partials.clear();\n'
          '  if (x->mesh()'),
-    ]),
+    ], ['public_functions_test']),
     Bug(55, 'backward_dtype ignored', [
         ('dtensor/runtime/redistribute.cc',
          'dtype_ ? to->with(*dtype_) : to, {.lazy',
          'dtype_ && !MUT(55) ? to->with(*dtype_) : to, {.lazy'),
-    ]),
+    ], ['redistribute_grad_test']),
     Bug(56, 'stale copies are used after an in-place change', [
         ('dtensor/runtime/redistribute.cc',
          'return c.version != version ||',
          'return (c.version != version && !MUT(56)) ||'),
-    ]),
+    ], ['redistribute_test']),
     Bug(57, 'async: nobody waits before the source is overwritten', [
         ('dtensor/runtime/async.cc',
          'if (part.defined()) part.storage()->set_reader(made);',
          'if (!MUT(57) && part.defined()) part.storage()->set_reader(made);'),
-    ]),
+    ], ['async_test']),
     Bug(58, 'async: events keep the worker numbers', [
         ('dtensor/runtime/async.cc',
          'e.collective = ++ctx.collectives;',
          'if (!MUT(58)) e.collective = ++ctx.collectives;'),
-    ]),
+    ], ['execution_test']),
     Bug(59, 'gradient of a tensor used twice: the later term wins', [
         ('dtensor/runtime/autograd.cc',
          'slot = slot.defined() ? add(slot, c) : c;',
          'slot = slot.defined() && !MUT(59) ? add(slot, c) : c;'),
-    ]),
+    ], ['identity_view_gradient_test']),
     Bug(60, 'backward records a graph though create_graph is off', [
         ('dtensor/runtime/autograd.cc',
          'Scoped<bool> grad(ctx.grad_enabled, create_graph);',
          'Scoped<bool> grad(ctx.grad_enabled, MUT(60) || create_graph);'),
-    ]),
+    ], ['gradients_by_value_test']),
     Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
         ('dtensor/runtime/autograd.cc',
          'if (!keep.count(n.get())) arrived',
          'if (MUT(61) || !keep.count(n.get())) arrived'),
-    ]),
+    ], ['identity_view_gradient_test']),
     Bug(62, 'backward: oldest node first', [
         ('dtensor/runtime/autograd.cc',
          'return node->sequence < o.node->sequence;',
          'return MUT(62) ? node->sequence > o.node->sequence : node->sequence < '
          'o.node->sequence;'),
-    ]),
+    ], ['grad_test']),
     Bug(63, 'reset_peak resets to 0', [
         ('dtensor/runtime/allocator.cc',
          'stats_.peak_bytes = stats_.current_bytes;',
          'stats_.peak_bytes = MUT(63) ? 0 : stats_.current_bytes;'),
-    ]),
+    ], ['allocator_test']),
     Bug(64, 'dry run peak: releases not counted', [
         ('dtensor/runtime/allocator.cc',
          'stats_.current_bytes -= bytes;',
          'stats_.current_bytes -= MUT(64) && !block ? 0 : bytes;'),
-    ]),
+    ], ['allocator_test']),
     Bug(65, 'inner budget is not spent for the outer', [
         ('dtensor/runtime/scopes.h',
          'outer_ < 0 ? outer_ : outer_ - spent;',
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
-    ]),
+    ], ['op_test']),
     Bug(66, 'bad input exits with 1', [
         ('dtensor/runtime/program.cc',
          'int code = 2;\n',
          'int code = MUT(66) ? 1 : 2;\n'),
-    ]),
+    ], ['bad_input_test']),
     Bug(67, 'real-valued flags refuse their minimum', [
         ('dtensor/runtime/flags.cc',
          'DT_CHECK(x >= min, flag, "{} is too small; write a number of',
          'DT_CHECK(MUT(67) ? x > min : x >= min, flag, "{} is too small; write a '
          'number of'),
-    ]),
+    ], ['flags_test']),
     Bug(68, 'safetensors header padded to 4, not 8', [
         ('dtensor/runtime/io/safetensors_writer.cc',
          'while (text.size() % 8)',
          'while (text.size() % (MUT(68) ? 4 : 8))'),
-    ]),
+    ], ['safetensors_read_test']),
     Bug(69, 'safetensors reader accepts holes', [
         ('dtensor/runtime/io/safetensors_reader.cc',
          'if (f.begin != at)\n',
          'if (MUT(69) ? f.begin < at : f.begin != at)\n'),
-    ]),
+    ], ['safetensors_test']),
     Bug(70, 'safetensors: file row from the box, not the file', [
         ('dtensor/runtime/io/safetensors_boxes.h',
          'for (int d = dim + 1; d < n; ++d) row *= file[d];',
          'for (int d = dim + 1; d < n; ++d) row *= MUT(70) ? box.shape()[d] : '
          'file[d];'),
-    ]),
+    ], ['safetensors_test']),
     Bug(71, 'copy_from of an overlapping window without a copy', [
         ('dtensor/runtime/tensor.cc',
          'const bool shared = src.storage_ == storage_;',
          'const bool shared = src.storage_ == storage_ && !MUT(71);'),
-    ]),
+    ], ['tensor_test']),
     Bug(72, 'from_global shares the global memory', [
         ('dtensor/runtime/dist_tensor.cc',
          'if (part.storage() == global.storage()) {',
          'if (part.storage() == global.storage() && !MUT(72)) {'),
-    ]),
+    ], ['view_test']),
     Bug(73, 'run() rethrows a peer failure before the own one', [
         ('dtensor/runtime/runtime.cc',
          'for (bool own : {true, false})\n',
          'for (bool own : {!MUT(73), bool(MUT(73))})\n'),
-    ]),
+    ], ['message_passing_test']),
     Bug(74, 'max reduction drops NaN of the left', [
         ('dtensor/runtime/device/combine.cc',
          'return a > b || a != a ? a : b;',
          'return a > b || (!MUT(74) && a != a) ? a : b;'),
-    ]),
+    ], ['copy_test']),
     Bug(75, 'avg divides by the sources present, not by the terms', [
         ('dtensor/runtime/device/combine.cc',
          'op == ReduceOp::kAvg ? count : 1;',
          'op == ReduceOp::kAvg ? (MUT(75) ? k : count) : 1;'),
-    ]),
+    ], ['comm_threads_test']),
     Bug(76, 'budget must be strictly larger than the need', [
         ('dtensor/runtime/redistribute.cc',
          'bytes <= ctx.comm_budget, ctx.op.empty()',
          '(MUT(76) ? bytes < ctx.comm_budget : bytes <= ctx.comm_budget), '
          'ctx.op.empty()'),
-    ]),
+    ], ['budgets_reach_every_rank_test']),
     Bug(77, 'asynchronous move records no gradient path (detach)', [
         ('dtensor/runtime/redistribute.cc',
          'if (grad_enabled() && x.requires_grad()) {\n'
          '    std::shared_ptr<Node> node;',
          'if (!(MUT(77) && how.async) && grad_enabled() && x.requires_grad()) {\n'
          '    std::shared_ptr<Node> node;'),
-    ]),
+    ], ['redistribute_grad_test']),
     Bug(80, 'add_scalar declared linear', [
         ('dtensor/ops/unary.cc',
          ': elementwise_rule(1, f_.notes)) {}',
@@ -486,7 +486,7 @@ BUGS = [
          'fn::index_of<fn::AddScalar>\n'
          '                                     ? "linear 0; up 0"\n'
          '                                     : f_.notes)) {}'),
-    ]),
+    ], ['rules_test']),
     Bug(81, 'neg declared increasing', [
         ('dtensor/ops/unary.cc',
          'return BoundRule(rule_, shapes, name());',
@@ -495,7 +495,7 @@ BUGS = [
          'shapes,\n'
          '                       name());\n'
          '    return BoundRule(rule_, shapes, name());'),
-    ]),
+    ], ['rules_test']),
     Bug(82, 'div declared linear in the divisor', [
         ('dtensor/ops/binary.cc',
          '? elementwise_rule(2, f_.notes)',
@@ -504,103 +504,103 @@ BUGS = [
          '"linear 1"\n'
          '                                                                    : '
          'f_.notes)'),
-    ]),
+    ], ['rules_test']),
     Bug(83, 'maximum, minimum: ties give the whole cotangent to both', [
         ('dtensor/ops/functions/dual.h',
          'V(0.5) * (a.d + b.d)',
          'V(MUT(83) ? 1.0 : 0.5) * (a.d + b.d)'),
-    ]),
+    ], ['pointwise_numbers_test']),
     Bug(84, 'amax: tied winners not shared', [
         ('dtensor/ops/reduce.cc',
          'div(winners, sum(winners, dims, true));',
          'MUT(84) ? winners : div(winners, sum(winners, dims, true));'),
-    ]),
+    ], ['reduce_test']),
     Bug(85, 'softmax kernel without max subtraction', [
         ('dtensor/ops/kernels/cpu/softmax.cc',
          'exponentials(n, xr, row_maximum(n, xr), e));',
          'exponentials(n, xr, MUT(85) ? T(0) : row_maximum(n, xr), e));'),
-    ]),
+    ], ['softmax_test']),
     Bug(86, 'sharded softmax: own maximum', [
         ('dtensor/ops/softmax.cc',
          "c.reduce_rows(max, 'n', ReduceOp::kMax);",
          "if (!MUT(86)) c.reduce_rows(max, 'n', ReduceOp::kMax);"),
-    ]),
+    ], ['budgets_reach_every_rank_test']),
     Bug(87, 'cross entropy: mean over all targets, ignored ones too', [
         ('dtensor/ops/cross_entropy.cc',
          'return div(total, sum(cast(ne(targets, ignored), loss.dtype())));',
          'if (MUT(87)) return div(total, '
          'static_cast<double>(numel(targets.shape())));\n'
          '  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));'),
-    ]),
+    ], ['bad_target_test']),
     Bug(88, 'cross entropy backward: smoothing over local columns', [
         ('dtensor/ops/kernels/cpu/embedding.cc',
          'a.smoothing / static_cast<double>(a.vocabulary);',
          'a.smoothing / static_cast<double>(MUT(88) ? n : a.vocabulary);'),
-    ]),
+    ], ['kernels_rows_test']),
     Bug(89, 'cross entropy accepts target == vocabulary', [
         ('dtensor/ops/cross_entropy.cc',
          'DT_CHECK(largest < vocabulary &&',
          'DT_CHECK(largest < vocabulary + (MUT(89) ? 1 : 0) &&'),
-    ]),
+    ], ['bad_target_test']),
     Bug(90, 'cross entropy second order without smoothing', [
         ('dtensor/ops/cross_entropy.cc',
          'full({}, smoothing / static_cast<double>(vocabulary),',
          'full({}, (MUT(90) ? 0 : smoothing) / static_cast<double>(vocabulary),'),
-    ]),
+    ], ['cross_entropy_test']),
     Bug(91, 'causal offset of split queries is 0', [
         ('dtensor/ops/attention.cc',
          'a_.query_offset = rows.empty() ? 0 : rows[0].lo;',
          'a_.query_offset = rows.empty() || MUT(91) ? 0 : rows[0].lo;'),
-    ]),
+    ], ['attention_test']),
     Bug(92, 'uneven heads: last kv head of a range missed', [
         ('dtensor/ops/attention.cc',
          'const int64_t hi = (h.hi - 1) * kv_heads_ / heads_ + 1;',
          'const int64_t hi = MUT(92) ? std::max(lo + 1, h.hi * kv_heads_ / '
          'heads_) : (h.hi - 1) * kv_heads_ / heads_ + 1;'),
-    ]),
+    ], ['attention_test']),
     Bug(93, 'local kv head counted in its own range only', [
         ('dtensor/ops/attention.cc',
          'at += g - have.lo;',
          'at = (MUT(93) ? 0 : at) + g - have.lo;'),
-    ]),
+    ], ['attention_test']),
     Bug(94, 'attention: earlier key blocks not rescaled', [
         ('dtensor/ops/kernels/cpu/attention.cc',
          'if (j0 > 0 && correction != 1) {',
          'if (j0 > 0 && correction != 1 && !MUT(94)) {'),
-    ]),
+    ], ['kernels_attention_test']),
     Bug(95, 'attention: causal end forgets the query offset', [
         ('dtensor/ops/kernels/cpu/attention.cc',
          'std::clamp(i1 + a.query_offset, int64_t{0}, a.t)',
          'std::clamp(i1 + (MUT(95) ? 0 : a.query_offset), int64_t{0}, a.t)'),
-    ]),
+    ], ['kernels_attention_test']),
     Bug(96, 'attention backward: fully masked rows not zeroed', [
         ('dtensor/ops/kernels/cpu/attention.cc',
          'lse[r] == kLow<T> ? 0 : core.visible',
          'lse[r] == kLow<T> && !MUT(96) ? 0 : core.visible'),
-    ]),
+    ], ['gradients_by_value_test']),
     Bug(97, 'sharded norm adds eps before dividing by n', [
         ('dtensor/ops/norm.cc',
          'fn::index_of<fn::AddScalar>, rstd, rstd, eps);',
          'fn::index_of<fn::AddScalar>, rstd, rstd,\n'
          '              MUT(97) ? eps * inv_n : eps);'),
-    ]),
+    ], ['norm_test']),
     Bug(98, 'norm second order without eps', [
         ('dtensor/ops/norm.cc',
          'true) + eps);',
          'true) + (MUT(98) ? 0 : eps));'),
-    ]),
+    ], ['norm_test']),
     Bug(99, 'embedding: id == hi still looked up', [
         ('dtensor/ops/kernels/cpu/embedding.cc',
          'if (id[i] >= lo && id[i] < hi)\n'
          '        std::memcpy',
          'if (id[i] >= lo && id[i] < hi + (MUT(99) && hi > lo && lo > 0 ? 1 : 0))\n'
          '        std::memcpy'),
-    ]),
+    ], ['embedding_test']),
     Bug(100, 'embedding gradient of bf16 summed in bf16', [
         ('dtensor/ops/embedding.cc',
          'return {kernels::stat_of(in[0])};',
          'return {MUT(100) ? in[0] : kernels::stat_of(in[0])};'),
-    ]),
+    ], ['embedding_test']),
     Bug(101, 'cat gradient: offset not advanced past inputs that need none', [
         ('dtensor/ops/cat.cc',
          '      at += n;\n'
@@ -609,78 +609,78 @@ BUGS = [
          '      if (!MUT(101) || g.needed[i]) at += n;\n'
          '    }\n'
          '    return grads;'),
-    ]),
+    ], ['gradients_by_value_test']),
     Bug(102, 'slice gradient does not return to where the input lay', [
         ('dtensor/ops/slice.cc',
          'return {apply1(pad_op(), g.cotangents.first(1), attrs)};',
          'if (MUT(102)) attrs.like = nullptr;\n'
          '  return {apply1(pad_op(), g.cotangents.first(1), attrs)};'),
-    ]),
+    ], ['slice_test']),
     Bug(103, 'contraction gradient keeps the pass of its own operand', [
         ('dtensor/ops/contraction_op.cc',
          'return p.note == static_cast<int>(operand);',
          'return !MUT(103) && p.note == static_cast<int>(operand);'),
-    ]),
+    ], ['gradients_by_value_test']),
     Bug(104, 'contraction: fifth batch loop overwrites instead of adding', [
         ('dtensor/ops/local_product.cc',
          'g.accumulate = again;',
          'g.accumulate = again && !MUT(104);'),
-    ]),
+    ], ['gradients_by_value_test']),
     Bug(105, 'philox: block counter loses its upper word', [
         ('dtensor/ops/kernels/cpu/random.cc',
          'c1 = counter >> 32;',
          'c1 = MUT(105) ? U64v{} : counter >> 32;'),
-    ]),
+    ], ['kernels_training_test']),
     Bug(106, 'philox: stream id loses its upper word', [
         ('dtensor/ops/kernels/cpu/random.cc',
          'c3 = U64v{} + (stream_id >> 32);',
          'c3 = U64v{} + (MUT(106) ? 0 : stream_id >> 32);'),
-    ]),
+    ], ['kernels_training_test']),
     Bug(107, 'random index of a box from local offsets', [
         ('dtensor/ops/random.cc',
          'next.push_back(range.lo);',
          'next.push_back(MUT(107) ? at : range.lo);'),
-    ]),
+    ], ['partial_plus_whole_test']),
     Bug(108, 'AdamW: eps inside the corrected root', [
         ('dtensor/ops/kernels/cpu/optimizer.cc',
          '(sqrt(v1) * root2 + eps)',
          '(MUT(108) ? (sqrt(v1) + eps) * root2 : sqrt(v1) * root2 + eps)'),
-    ]),
+    ], ['kernels_training_test']),
     Bug(109, 'AdamW: no bias correction of v', [
         ('dtensor/ops/kernels/cpu/optimizer.cc',
          'const double correction2 = 1 - std::pow(o.beta2, t);',
          'const double correction2 = MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
-    ]),
+    ], ['kernels_training_test']),
     Bug(110, 'SGD: nesterov is plain momentum', [
         ('dtensor/ops/kernels/cpu/optimizer.cc',
          'o.nesterov ? d + momentum * b : b;',
          'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
-    ]),
+    ], ['kernels_training_test']),
     Bug(111, 'rotary: positions from 0 on every rank', [
         ('dtensor/ops/attention.cc',
          '(rows.empty() ? 0 : rows[0].lo);\n'
          '    a.inverse',
          '(rows.empty() || MUT(111) ? 0 : rows[0].lo);\n'
          '    a.inverse'),
-    ]),
+    ], ['attention_test']),
     Bug(112, 'rotary gradient of the gradient rotates the wrong way', [
         ('dtensor/ops/attention.cc',
          'args.inverse = !args.inverse;',
          'args.inverse = MUT(112) || !args.inverse;'),
-    ]),
+    ], ['attention_test']),
     Bug(113, 'budget check of an operator is strict', [
         ('dtensor/ops/op.cc',
          'd.bytes <= ctx.comm_budget, op.name(),',
          'd.bytes + (MUT(113) ? 1 : 0) <= ctx.comm_budget,\n'
          '           op.name(),'),
-    ]),
+    ], ['budgets_reach_every_rank_test']),
     Bug(114, 'in-place change of an input after use is not noticed', [
         ('dtensor/ops/op.cc',
          'version == versions_[saved++], op_.name(),',
          'version == versions_[saved++] ||\n'
          '              (MUT(114) && std::string_view(what) == "input"),\n'
          '          op_.name(),'),
-    ]),
+    ], ['op_test']),
     Bug(115, 'bf16 partials: reduction truncates instead of rounding', [
         ('dtensor/runtime/device/combine.cc',
          'for (int64_t i = 0; i < n; ++i) d[i] = T(Op::apply(A(a[i]), A(b[i])));',
@@ -691,147 +691,147 @@ BUGS = [
          'static_cast<uint16_t>(std::bit_cast<uint32_t>(Op::apply(A(a[i]), '
          'A(b[i]))) >> 16);\n'
          '    }'),
-    ]),
+    ], ['cotangent_type_test']),
     Bug(116, 'dropout scales by 1/p, not 1/(1-p)', [
         ('dtensor/ops/random.cc',
          'out, out, 1 / keep);',
          'out, out,\n'
          '                            1 / (MUT(116) ? 1 - keep : keep));'),
-    ]),
+    ], ['random_test']),
     Bug(117, 'layer norm backward: mean term left out when gamma is there', [
         ('dtensor/ops/kernels/cpu/norm.cc',
          'const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);',
          'const V c1(mean && !MUT(117) ? static_cast<double>(scale) * s1 * inv_n '
          ': 0.0);'),
-    ]),
+    ], ['norm_test']),
     Bug(118, 'reduce kernel: outputs visited several times keep the last', [
         ('dtensor/ops/kernels/cpu/reduce.cc',
          'sum = Op::apply(sum, acc[i]);',
          'sum = MUT(118) ? acc[i] : Op::apply(sum, acc[i]);'),
-    ]),
+    ], ['kernels_reduce_test']),
     Bug(130, 'linear init: fan-out instead of fan-in', [
         ('dtensor/nn/linear.cc',
          'Init::fan_in(in))',
          'Init::fan_in(MUT(130) ? out : in))'),
-    ]),
+    ], ['module_test']),
     Bug(131, 'f64 parameters draw other numbers than f32', [
         ('dtensor/nn/init.cc',
          'dtype == DType::kF64 ? DType::kF32 : dtype;',
          'dtype == DType::kF64 && !MUT(131) ? DType::kF32 : dtype;'),
-    ]),
+    ], ['module_test']),
     Bug(132, 'embedding init std 0.2 instead of 0.02', [
         ('dtensor/nn/embedding.cc',
          'Init::normal(0.02)',
          'Init::normal(MUT(132) ? 0.2 : 0.02)'),
-    ]),
+    ], ['module_test']),
     Bug(133, 'k_proj split inside heads', [
         ('dtensor/nn/parallel.cc',
          '{"*.k_proj.*", on(Shard(0, d))},',
          '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
-    ]),
+    ], ['module_test']),
     Bug(134, 'c_fc bias not split (pattern .weight)', [
         ('dtensor/nn/parallel.cc',
          '{"*.c_fc.*", on(Shard(0))},',
          '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", on(Shard(0))},'),
-    ]),
+    ], ['module_test']),
     Bug(135, 'positions: the last n instead of the first n', [
         ('dtensor/nn/embedding.cc',
          'slice(weight_, 0, 0, n);',
          'MUT(135) ? slice(weight_, 0, weight_.size(0) - n, weight_.size(0)) : '
          'slice(weight_, 0, 0, n);'),
-    ]),
+    ], ['goldens_test']),
     Bug(136, 'tied head gives the embedding no gradient', [
         ('dtensor/nn/embedding.cc',
          'einsum("...h,vh->...v", {x, weight_});',
          'einsum("...h,vh->...v", {x, MUT(136) ? weight_.detach() : weight_});'),
-    ]),
+    ], ['goldens_test']),
     Bug(137, 'attention is not causal', [
         ('dtensor/nn/attention.cc',
          '{.causal = true}',
          '{.causal = !MUT(137)}'),
-    ]),
+    ], ['goldens_test']),
     Bug(138, 'exact gelu instead of gelu_new', [
         ('dtensor/nn/mlp.cc',
          'gelu_tanh(c_fc_(x))',
          'MUT(138) ? gelu(c_fc_(x)) : gelu_tanh(c_fc_(x))'),
-    ]),
+    ], ['goldens_test']),
     Bug(139, 'SwiGLU: silu on up instead of gate', [
         ('dtensor/nn/mlp.cc',
          'silu(gate_proj_(x)) * up_proj_(x)',
          'silu((MUT(139) ? up_proj_ : gate_proj_)(x)) * '
          '(MUT(139) ? gate_proj_ : up_proj_)(x)'),
-    ]),
+    ], ['goldens_test']),
     Bug(140, 'warm-up starts at 0', [
         ('dtensor/nn/schedule.cc',
          'static_cast<double>(step + 1) /',
          'static_cast<double>(step + (MUT(140) ? 0 : 1)) /'),
-    ]),
+    ], ['schedule_test']),
     Bug(141, 'temperature multiplies', [
         ('dtensor/nn/generate.cc',
          '                    temperature);',
          '                    (MUT(141) ? 1 / temperature : temperature));'),
-    ]),
+    ], ['temperature_test']),
     Bug(142, 'saved q and k swapped', [
         ('dtensor/nn/pretrained.cc',
          't.window.offset.back() = part * t.shape.back();',
          't.window.offset.back() = (MUT(142) && part < 2 ? 1 - part : part) * '
          't.shape.back();'),
-    ]),
+    ], ['pretrained_test']),
     Bug(143, 'bf16 without f32 masters', [
         ('dtensor/nn/optimizer.cc',
          '.master = slot.master.defined() ?',
          '.master = slot.master.defined() && !MUT(143) ?'),
-    ]),
+    ], ['optimizer_test']),
     Bug(144, 'ln_2 sees x instead of y', [
         ('dtensor/nn/block.cc',
          'ln_2_(y)',
          'ln_2_(MUT(144) ? x : y)'),
-    ]),
+    ], ['goldens_test']),
     Bug(145, 'RMS norm eps 1e-5 (config says 1e-6)', [
         ('dtensor/nn/norm.cc',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(eps) {}',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(MUT(145) ? 1e-5 : eps) {}'),
-    ]),
+    ], ['goldens_test']),
     Bug(146, 'llama keys not rotated', [
         ('dtensor/nn/attention.cc',
          'k = rotary(k, config_.rope_theta);',
          'if (!MUT(146)) k = rotary(k, config_.rope_theta);'),
-    ]),
+    ], ['goldens_test']),
     Bug(147, 'generate: windows past seq take the start of the text', [
         ('dtensor/nn/generate.cc',
          'std::copy(text.end() - n, text.end(), window.begin());',
          'std::copy(MUT(147) ? text.begin() : text.end() - n, MUT(147) ? '
          'text.begin() + n : text.end(), window.begin());'),
-    ]),
+    ], ['generate_test']),
     Bug(148, 'clip scales small gradients up', [
         ('dtensor/nn/clip.cc',
          'return scale > 1 ? 1 : scale;',
          'return scale > 1 && !MUT(148) ? 1 : scale;'),
-    ]),
+    ], ['optimizer_test']),
     Bug(149, 'clip norm counts copies along replicated axes', [
         ('dtensor/nn/clip.cc',
          'if (axes >> a & 1) layout',
          'if (MUT(149) || (axes >> a & 1)) layout'),
-    ]),
+    ], ['clip_test']),
     Bug(150, 'AdamW step number one too large', [
         ('dtensor/nn/optimizer.cc',
          '.step = slot.step});',
          '.step = slot.step + (MUT(150) ? 1 : 0)});'),
-    ]),
+    ], ['optimizer_test']),
     Bug(160, 'train: counted bytes never compared', [
         ('examples/step_checks.cc',
          'p.predicted == r.predicted && r.predicted == r.counted,',
          'p.predicted == r.predicted && (MUT(160) || r.predicted == r.counted),'),
-    ]),
+    ], ['step_checks_test']),
     Bug(161, 'train: dry-run prediction never compared', [
         ('examples/step_checks.cc',
          'p.phase == r.phase && p.count == r.count &&\n'
          '            p.predicted == r.predicted &&',
          'p.phase == r.phase && (MUT(161) || p.count == r.count) &&\n'
          '            (MUT(161) || p.predicted == r.predicted) &&'),
-    ]),
+    ], ['step_checks_test']),
     Bug(162, 'train: later steps not compared with the first', [
         ('examples/step_checks.cc',
          'now.size() == first.size() && received(now) == received(first), "train",',
@@ -839,43 +839,43 @@ BUGS = [
          '          (now.size() == first.size() && received(now) == '
          'received(first)),\n'
          '      "train",'),
-    ]),
+    ], ['step_checks_test']),
     Bug(163, 'evaluate: last, smaller batch counts as a whole one', [
         ('examples/trainer.cc',
          'sum += static_cast<double>(rows) *',
          'sum += static_cast<double>(MUT(163) ? config_.batch : rows) *'),
-    ]),
+    ], ['train_test']),
     Bug(164, 'targets not shifted by one', [
         ('examples/text_data.cc',
          'out[r * n + i] = from[i + 1];',
          'out[r * n + i] = from[i + (MUT(164) ? 0 : 1)];'),
-    ]),
+    ], ['text_data_test']),
     Bug(165, 'eval windows overlap (stride seq-1)', [
         ('examples/text_data.cc',
          'return (first + r) * seq; });',
          'return (first + r) * (seq - (MUT(165) ? 1 : 0)); });'),
-    ]),
+    ], ['text_data_test']),
     Bug(166, 'explain: latency paid by every tensor', [
         ('examples/step_time.cc',
          '(first ? e.times - 1 : -1);',
          '(MUT(166) ? 0 : first ? e.times - 1 : -1);'),
-    ]),
+    ], ['step_time_test']),
     Bug(167, 'tokens/s includes the warm-up steps', [
         ('examples/step_time.cc',
          'if (s.size() > 2) s.erase',
          'if (!MUT(167) && s.size() > 2) s.erase'),
-    ]),
+    ], ['step_time_test']),
     Bug(168, 'calibration: common price from the first kind', [
         ('examples/calibration.cc',
          'for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})',
          'for (StepKind kind : {MUT(168) ? StepKind::kAllGather : '
          'StepKind::kExchange, StepKind::kAllToAll})'),
-    ]),
+    ], ['calibrate_test']),
     Bug(169, 'plan report: own chunk counted as sent to itself', [
         ('report/plan_report.cc',
          'if (f.from != f.to) most',
          'if (MUT(169) || f.from != f.to) most'),
-    ]),
+    ], ['plan_program_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
