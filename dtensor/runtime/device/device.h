@@ -58,10 +58,9 @@ class Device {
   // Kernels for this device alone; null: those of its kind.
   virtual const Kernels* own_kernels() const { return nullptr; }
 
-  // A new stream. Null, and shared by all, where work runs at once.
+  // A stream for one thread of a rank. It lasts as long as the device: tensors
+  // outlive their rank. Null, and shared by all, where work runs at once.
   virtual Stream open_stream() { return {}; }
-  // REQUIRES: no memory of the stream is in use any more.
-  virtual void close_stream(Stream) {}
 
   // 64-byte aligned, ordered behind the stream's work, 1 byte or more. Null
   // when there is none left (always on kNone). See allocator.h for what ranks
