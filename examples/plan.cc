@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "dtensor/placement/assignment.h"
+#include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
 #include "report/cost_file.h"

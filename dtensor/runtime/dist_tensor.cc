@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "dtensor/placement/assignment.h"
+#include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"

@@ -1,4 +1,4 @@
-#include "dtensor/placement/assignment.h"
+#include "dtensor/placement/assign_ranks.h"
 
 #include <gtest/gtest.h>
 
