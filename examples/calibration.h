@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/cost.h"
+#include "dtensor/placement/step_kind.h"
 #include "examples/measure.h"
 
 namespace dtensor::examples {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/plan.h"
+#include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/runtime.h"
 
 namespace dtensor::examples {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/step_kind.h"
 #include "report/text_file.h"
 
 namespace dtensor::report {

@@ -9,47 +9,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "dtensor/placement/mesh.h"
+#include "dtensor/placement/step_kind.h"
 
 namespace dtensor {
-
-// What a step of a redistribution does; see plan.h.
-enum class StepKind : uint8_t {
-  kSlice,           // keep a part of what is here; nothing is sent
-  kFill,            // partial-fill: coordinate 0 keeps the value, the others
-                    // take the identity; nothing is sent
-  kAllGather,       // pop the last axes of splits
-  kAllReduce,       // partial -> whole
-  kReduceScatter,   // partial -> split
-  kAllToAll,        // axes move from the end of one split to that of another
-  kPermute,         // the same parts, held by other ranks
-  kExchange,        // any layout to any other: the box exchange
-  kReduceExchange,  // the same, summing partials on the way
-  // Of communicators alone; no plan has them, no table prices them.
-  kAllGatherBytes,
-  kBarrier
-};
-inline constexpr int kNumStepKinds = 9;  // without the last two
-// "slice", "partial-fill", "all-gather", ..., "exchange", "reduce-exchange".
-std::string_view name(StepKind);
-// As in files: with '_' for '-'; parse_kind reads both, nullopt for others.
-std::string key(StepKind);
-std::optional<StepKind> parse_kind(std::string_view);
-constexpr bool sends(StepKind k) {
-  return k != StepKind::kSlice && k != StepKind::kFill;
-}
-// Does it combine parts, or move them as they are?
-constexpr bool reduces(StepKind k) {
-  return k == StepKind::kAllReduce || k == StepKind::kReduceScatter ||
-         k == StepKind::kReduceExchange;
-}
-constexpr bool moves_alone(StepKind k) {
-  return k == StepKind::kAllGather || k == StepKind::kAllToAll ||
-         k == StepKind::kPermute || k == StepKind::kExchange;
-}
 
 // What an all-reduce over n local elements moves at most to one rank
 // (elements): member i of p receives (p-1)*c(i) + n - c(i), c(i) its chunk of

@@ -25,6 +25,7 @@
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/spec.h"
+#include "dtensor/placement/step_kind.h"
 
 namespace dtensor {
 

@@ -7,6 +7,7 @@
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
+#include "dtensor/placement/step_kind.h"
 
 namespace dtensor {
 

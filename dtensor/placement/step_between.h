@@ -8,6 +8,7 @@
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/route.h"
 #include "dtensor/placement/spec.h"
+#include "dtensor/placement/step_kind.h"
 
 namespace dtensor {
 

@@ -11,6 +11,7 @@
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/plan.h"
+#include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/allocator.h"
 #include "dtensor/runtime/comm/backend.h"
 

@@ -38,16 +38,6 @@ TEST(Cost, KindsAndGroupsMayHaveTheirOwnPrice) {
   EXPECT_EQ(t.collective_ps(StepKind::kReduceScatter, 0b01, 10), 420);
 }
 
-TEST(Cost, KindsHaveNamesAndKeys) {
-  for (int k = 0; k < kNumStepKinds; ++k) {
-    auto kind = static_cast<StepKind>(k);
-    EXPECT_EQ(parse_kind(key(kind)), kind);
-    EXPECT_EQ(parse_kind(name(kind)), kind);
-    EXPECT_EQ(key(kind).find('-'), std::string::npos);
-  }
-  EXPECT_EQ(parse_kind("gather"), std::nullopt);
-}
-
 TEST(Cost, LargeMessagesDoNotWrap) {
   CostTable t;
   EXPECT_EQ(t.collective_ps(kAny, 1, int64_t{1} << 40),

@@ -19,12 +19,12 @@
 #include <string>
 #include <string_view>
 
-#include "dtensor/placement/cost.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/region.h"
 #include "dtensor/placement/schedule.h"
 #include "dtensor/placement/shape.h"
+#include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
