@@ -144,12 +144,13 @@ struct Layout {
 //   P(max)          sum, avg, max, min, prod, any, all, mean
 //   S0/64           in granules of 64     } said once, at the first axis
 //   S0@0|3|5|14     at these boundaries   } that splits the dimension
-//   S0(3 h=4 8:h)   dimension 0 is the product of 3, h of 4, and 8, outermost
-//                   first; this axis splits h
-//   S0(:d)          another axis splits d of the same tree (which it may
-//   repeat) S0(q=8|k=4|v=4:q,k,v)   a concatenation; the axis splits its three
-//   segments S0(q=(h=4 8)|k=(g=2 8):h/2,g@0|0|2)   trees in a tree; a granule,
-//   boundaries
+//   S0(3 h=4 d=8:h) dimension 0 is the product of 3, h of 4, and d of 8,
+//                   outermost first; this axis splits h
+//   S0(:d)          another axis splits d of that tree, which it may repeat
+//   S0(q=8|k=4|v=4:q,k,v)
+//                   a concatenation; the axis splits its three segments
+//   S0(q=(h=4 8)|k=(g=2 8):h/2,g@0|0|2)
+//                   trees in a tree; a granule, and boundaries
 //
 // Per dimension: one entry for each dimension, with its axes in order, the
 // first outermost; then the partials, the outermost (combined last) first.

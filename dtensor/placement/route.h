@@ -57,9 +57,9 @@ class Route {
  public:
   // Only the ends, at first.
   void reset(const Spec* from, const Spec* to);
-  // Adds the others. Where both ends are balanced with
-  // one granule these are all orders of all axes when `all`; else what remains
-  // of the ends' own cuts when last axes are taken away.
+  // Adds the others. Where both ends are balanced with one granule these are
+  // all orders of all axes when `all`; else what remains of the ends' own cuts
+  // when last axes are taken away.
   void expand(bool all);
 
   // Has expand() added all orders of all axes to every dimension?
