@@ -1,230 +1,14 @@
-// The simplest tree of a dimension, and what can be seen of it in other sizes.
-//
-// What a tree says is, for each mesh axis, a function of the index: the one
-// coordinate that holds it, or any. (A rank holds an index if its coordinates
-// do on every axis.) Two trees say the same exactly if these functions are
-// equal; so the canonical tree is made from them alone. And a dimension of
-// outer * inner indices is a product of two trees exactly if each of its
-// functions depends on the outer index alone, or on the inner one alone.
+// The simplest tree of a dimension, and what can be seen of it in other sizes:
+// made from who holds its indices (holders.h) alone.
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "dtensor/placement/error.h"
+#include "dtensor/placement/holders.h"
 #include "dtensor/placement/layout.h"
 
 namespace dtensor {
 namespace {
-
-constexpr int32_t kAny = -1;
-
-// [end of the run before, end) is held by the coordinate `label`, or kAny.
-struct Run {
-  int64_t end;
-  int32_t label;
-  bool operator==(const Run&) const = default;
-};
-
-void append(std::vector<Run>& runs, int64_t end, int32_t label) {
-  if (!runs.empty() && runs.back().end == end) return;
-  if (!runs.empty() && runs.back().label == label)
-    runs.back().end = end;
-  else if (end > 0)
-    runs.push_back({end, label});
-}
-
-// The function of one axis: its runs, again and again. In the shortest period;
-// 1 where it is constant.
-struct Wave {
-  int axis;
-  std::vector<Run> runs;
-  bool operator==(const Wave&) const = default;
-
-  int64_t period() const { return runs.back().end; }
-  bool constant() const { return runs.size() == 1; }
-  // The greatest common divisor of the places where it changes.
-  int64_t grain() const {
-    int64_t g = 0;
-    for (const Run& r : runs) g = std::gcd(g, r.end);
-    return g;
-  }
-
-  bool repeats(int64_t shift) const {
-    size_t i = 0, j = 0;
-    while (runs[j].end <= shift) ++j;
-    while (j < runs.size()) {
-      if (runs[i].label != runs[j].label) return false;
-      int64_t a = runs[i].end, b = runs[j].end - shift;
-      i += a <= b;
-      j += b <= a;
-    }
-    return true;
-  }
-
-  void shorten() {
-    if (constant()) {
-      runs[0].end = 1;
-      return;
-    }
-    // k periods have k times the changes of one, counted around a circle.
-    size_t changes =
-        runs.size() - (runs.front().label == runs.back().label ? 1 : 0);
-    for (size_t k = changes; k > 1; --k) {
-      auto times = static_cast<int64_t>(k);
-      if (changes % k != 0 || period() % times != 0) continue;
-      int64_t shorter = period() / times;
-      if (!repeats(shorter)) continue;
-      while (runs.size() > 1 && runs[runs.size() - 2].end >= shorter)
-        runs.pop_back();
-      runs.back().end = shorter;
-      return;
-    }
-  }
-};
-
-// A dimension of `size` indices, at least one. By mesh axis; an axis that is
-// not listed is kAny throughout.
-struct Holders {
-  int64_t size = 1;
-  std::vector<Wave> waves;
-
-  bool whole() const { return waves.empty(); }
-  bool operator==(const Holders&) const = default;
-  void sort() {
-    std::sort(waves.begin(), waves.end(),
-              [](const Wave& a, const Wave& b) { return a.axis < b.axis; });
-  }
-};
-
-// `inner` indices in place of each one.
-void scale(Holders& h, int64_t inner) {
-  h.size *= inner;
-  for (Wave& w : h.waves)
-    if (!w.constant())
-      for (Run& r : w.runs) r.end *= inner;
-}
-
-Holders times(Holders outer, const Holders& inner) {
-  scale(outer, inner.size);
-  outer.waves.insert(outer.waves.end(), inner.waves.begin(), inner.waves.end());
-  outer.sort();
-  return outer;
-}
-
-Holders holders_of_leaf(const Dim& d, const Mesh& mesh) {
-  Holders h{d.size(), {}};
-  Split s = d.split().canonical(mesh, d.size());
-  int64_t parts = s.parts(mesh), stride = parts;
-  for (int k = 0; k < s.num_axes(); ++k) {
-    int64_t p = mesh.axis_size(s.axis(k));
-    stride /= p;
-    Wave w{s.axis(k), {}};
-    for (int64_t i = 0; i < parts; i += stride)
-      append(w.runs, s.boundary(mesh, d.size(), i + stride),
-             static_cast<int32_t>(i / stride % p));
-    w.shorten();
-    h.waves.push_back(std::move(w));
-  }
-  h.sort();
-  return h;
-}
-
-// REQUIRES: d.size() > 0.
-Holders holders_of(const Dim& d, const Mesh& mesh) {
-  if (d.kind() == Dim::Kind::kLeaf) return holders_of_leaf(d, mesh);
-  Holders h;
-  if (d.kind() == Dim::Kind::kProduct) {
-    AxisMask used = 0;
-    for (const Dim& p : d.parts()) {
-      DT_CHECK(!(used & p.axes()), "layout",
-               "axis {} of mesh {} splits two parts of one product; let it "
-               "split one of them",
-               mesh.axes_to_string(used & p.axes()), mesh.to_string());
-      used |= p.axes();
-      h = times(std::move(h), holders_of(p, mesh));
-    }
-    return h;
-  }
-  h.size = 0;
-  AxisMask axes = d.axes();
-  for (int a = 0; a < mesh.num_axes(); ++a)
-    if (axes >> a & 1) h.waves.push_back({a, {}});
-  for (const Dim& p : d.parts()) {
-    if (p.size() == 0) continue;
-    Holders segment = holders_of(p, mesh);
-    int64_t base = h.size;
-    h.size += p.size();
-    size_t next = 0;
-    for (Wave& w : h.waves) {
-      if (next == segment.waves.size() || segment.waves[next].axis != w.axis) {
-        append(w.runs, h.size, kAny);
-        continue;
-      }
-      const Wave& from = segment.waves[next++];
-      if (from.constant()) {
-        append(w.runs, h.size, from.runs[0].label);
-        continue;
-      }
-      for (int64_t at = base; at < h.size; at += from.period())
-        for (const Run& r : from.runs) append(w.runs, at + r.end, r.label);
-    }
-  }
-  for (Wave& w : h.waves) w.shorten();
-  std::erase_if(h.waves, [](const Wave& w) {
-    return w.constant() && w.runs[0].label == kAny;
-  });
-  return h;
-}
-
-// As h.size / inner indices of `inner` each; nullopt when it is no product. A
-// constant goes with the outer ones, where there is more than one.
-std::optional<std::pair<Holders, Holders>> cut(const Holders& h,
-                                               int64_t inner) {
-  std::pair<Holders, Holders> both{{h.size / inner, {}}, {inner, {}}};
-  for (const Wave& w : h.waves) {
-    if (w.constant()) {
-      (inner < h.size ? both.first : both.second).waves.push_back(w);
-    } else if (w.grain() % inner == 0) {
-      both.first.waves.push_back(w);
-      for (Run& r : both.first.waves.back().runs) r.end /= inner;
-    } else if (inner % w.period() == 0) {
-      both.second.waves.push_back(w);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return both;
-}
-
-// The largest inner size at which it is a product whose inner part is not
-// whole, or 0.
-int64_t largest_cut(const Holders& h) {
-  struct Size {
-    int64_t grain, period;
-  };
-  std::vector<Size> sizes;
-  int64_t all = 1;
-  for (const Wave& w : h.waves) {
-    if (w.constant()) continue;
-    sizes.push_back({w.grain(), w.period()});
-    all = std::lcm(all, w.period());
-  }
-  if (sizes.empty()) return 0;
-  if (all < h.size) return all;
-  // An axis inside has a period, and so a grain, of at most `inner`; the grain
-  // of one outside is at least that.
-  std::sort(sizes.begin(), sizes.end(),
-            [](const Size& a, const Size& b) { return a.grain > b.grain; });
-  int64_t outside = 0;
-  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
-    outside = std::gcd(outside, sizes[i].grain);
-    bool fits = true;
-    for (size_t j = i + 1; j < sizes.size(); ++j)
-      fits &= outside % sizes[j].period == 0;
-    if (fits) return outside;
-  }
-  return 0;
-}
 
 // The runs of all axes in their common refinement.
 struct Atoms {
@@ -268,10 +52,9 @@ struct Atoms {
     for (size_t a = 0; a < axes.size(); ++a) {
       Wave w{axes[a], {}};
       for (size_t i = first; i < last; ++i)
-        append(w.runs, ends[i] - begin_of(first), label(i, a));
+        w.append(ends[i] - begin_of(first), label(i, a));
       w.shorten();
-      if (!w.constant() || w.runs[0].label != kAny)
-        h.waves.push_back(std::move(w));
+      if (!w.any()) h.waves.push_back(std::move(w));
     }
     return h;
   }
@@ -282,9 +65,9 @@ struct Atoms {
   std::optional<std::vector<size_t>> order(size_t first, size_t last) const {
     std::vector<size_t> order, rest;
     for (size_t a = 0; a < axes.size(); ++a) {
-      bool any = label(first, a) == kAny;
+      bool any = label(first, a) == Wave::kAny;
       for (size_t i = first; i < last; ++i)
-        if ((label(i, a) == kAny) != any) return std::nullopt;
+        if ((label(i, a) == Wave::kAny) != any) return std::nullopt;
       if (!any) rest.push_back(a);
     }
     // apart[i]: an axis chosen before puts run first + i behind the one before.
@@ -334,7 +117,7 @@ std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
   do {
     for (int64_t g : {int64_t{1}, granule}) {
       Dim leaf(h.size, Split::over(axes, g).canonical(mesh, h.size));
-      if (holders_of_leaf(leaf, mesh) == h) return leaf;
+      if (holders_of(leaf, mesh) == h) return leaf;
     }
   } while (std::next_permutation(axes.begin(), axes.end()));
   return std::nullopt;
