@@ -144,14 +144,14 @@ BUGS = [
          'components(s) > components(t) && !MUT(18)) n += 2 * largest(t);'),
     ], ['step_between_test']),
     Bug(19, 'replicas serve even over a dearer axis', [
-        ('dtensor/placement/search.cc',
+        ('dtensor/placement/step_between.cc',
          'if (with.alpha_ps <= without.alpha_ps &&',
          'if (MUT(19) || (with.alpha_ps <= without.alpha_ps &&'),
-        ('dtensor/placement/search.cc',
+        ('dtensor/placement/step_between.cc',
          'with.ps_per_byte <= without.ps_per_byte)\n'
-         '        e.group',
+         '      e.group',
          'with.ps_per_byte <= without.ps_per_byte))\n'
-         '        e.group'),
+         '      e.group'),
     ], ['plan_search_test']),
     Bug(20, 'box subtraction keeps only the common part of later dimensions', [
         ('dtensor/placement/region.cc',

@@ -391,13 +391,7 @@ class Search {
   }
 
   const Spec* spec_of(const Node& n) const {
-    if (arrived(n)) return to_;
-    Layout l;
-    for (int d = 0; d < route_.ndim(); ++d)
-      l.dims.push_back(route_.dim(d, n.cuts[static_cast<size_t>(d)]));
-    for (const Partial& p : from_->layout().partials)
-      if (n.partial & bit(p.axis)) l.partials.push_back(p);
-    return from_->with(l);
+    return arrived(n) ? to_ : from_->with(steps_->layout(n));
   }
 
   // The steps of the way to a node.
@@ -429,16 +423,16 @@ class Search {
       if (e.kind == StepKind::kExchange ||
           e.kind == StepKind::kReduceExchange) {
         // What is free first, if the rest costs no more for it.
-        Node m = sliced(s, t);
+        Waypoint m = steps_->sliced(s, t);
         StepBetween rest;
         if (m.cuts != s.cuts && steps_->between(m, t, rest) &&
             steps_->received(m, t, rest, true) == elements &&
             prices_->step(rest.kind, rest.group, elements * item_) <=
                 prices_->step(e.kind, e.group, elements * item_)) {
-          push({}, spec_of(m), 0);
+          push({}, from_->with(steps_->layout(m)), 0);
           e = rest;
         } else if (e.kind == StepKind::kExchange) {
-          share_replicas(s, t, e);
+          steps_->share_replicas(s, t, *prices_, e);
         }
       }
       push(e, spec_of(t), elements);
@@ -449,36 +443,6 @@ class Search {
       push(fill, to_, 0);
     }
     return way;
-  }
-
-  // s cut further wherever t only cuts further, over axes that s leaves free.
-  Node sliced(const Node& s, const Node& t) const {
-    Node m = s;
-    m.goal = false;
-    m.largest = -1;
-    AxisMask used = s.split | s.partial;
-    for (int d = 0; d < route_.ndim(); ++d) {
-      auto i = static_cast<size_t>(d);
-      const Cut &x = route_.cut(d, s.cuts[i]), &y = route_.cut(d, t.cuts[i]);
-      if (!x.tree && !(y.axes & ~x.axes & used) &&
-          route_.common_prefix(d, s.cuts[i], t.cuts[i]) == x.num_axes)
-        m.cuts[i] = t.cuts[i];
-    }
-    m.split = route_.axes(m.cuts);
-    return m;
-  }
-
-  // Axes over which s is replicated and t is not: who differs in them can
-  // serve too, and does if that costs nothing.
-  void share_replicas(const Node& s, const Node& t, StepBetween& e) {
-    for (int a = 0; a < mesh_.num_axes(); ++a) {
-      if (!(t.split & ~s.split & ~s.partial & ~e.group & bit(a))) continue;
-      LinkCost with = prices_->link(e.kind, e.group | bit(a));
-      LinkCost without = prices_->link(e.kind, e.group);
-      if (with.alpha_ps <= without.alpha_ps &&
-          with.ps_per_byte <= without.ps_per_byte)
-        e.group |= bit(a);
-    }
   }
 
   const Spec *from_, *to_;

@@ -102,6 +102,42 @@ int64_t Steps::held(const Waypoint& s, bool is_source, const Waypoint& t,
   return n;
 }
 
+Waypoint Steps::sliced(const Waypoint& s, const Waypoint& t) const {
+  Waypoint m = s;
+  m.largest = -1;
+  AxisMask used = s.split | s.partial;
+  for (int d = 0; d < route_.ndim(); ++d) {
+    auto i = static_cast<size_t>(d);
+    const Cut &x = route_.cut(d, s.cuts[i]), &y = route_.cut(d, t.cuts[i]);
+    if (!x.tree && !(y.axes & ~x.axes & used) &&
+        route_.common_prefix(d, s.cuts[i], t.cuts[i]) == x.num_axes)
+      m.cuts[i] = t.cuts[i];
+  }
+  m.split = route_.axes(m.cuts);
+  return m;
+}
+
+void Steps::share_replicas(const Waypoint& s, const Waypoint& t, Prices& prices,
+                           StepBetween& e) const {
+  for (int a = 0; a < route_.mesh().num_axes(); ++a) {
+    if (!(t.split & ~s.split & ~s.partial & ~e.group & bit(a))) continue;
+    LinkCost with = prices.link(e.kind, e.group | bit(a));
+    LinkCost without = prices.link(e.kind, e.group);
+    if (with.alpha_ps <= without.alpha_ps &&
+        with.ps_per_byte <= without.ps_per_byte)
+      e.group |= bit(a);
+  }
+}
+
+Layout Steps::layout(const Waypoint& w) const {
+  Layout l;
+  for (int d = 0; d < route_.ndim(); ++d)
+    l.dims.push_back(route_.dim(d, w.cuts[static_cast<size_t>(d)]));
+  for (const Partial& p : partials_)
+    if (w.partial & bit(p.axis)) l.partials.push_back(p);
+  return l;
+}
+
 int64_t Steps::largest(const Waypoint& w) const {
   if (w.largest < 0) w.largest = route_.largest(w.cuts);
   return w.largest;

@@ -6,6 +6,7 @@
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/layout.h"
+#include "dtensor/placement/prices.h"
 #include "dtensor/placement/route.h"
 #include "dtensor/placement/spec.h"
 #include "dtensor/placement/step_kind.h"
@@ -45,6 +46,15 @@ class Steps {
   int64_t held(const Waypoint& s, bool is_source, const Waypoint& t,
                bool is_destination, const StepBetween&) const;
 
+  // s cut further wherever t only cuts further, over axes that s leaves free:
+  // what is free on the way to t.
+  Waypoint sliced(const Waypoint& s, const Waypoint& t) const;
+  // Adds to the group of an exchange the axes over which s is replicated and t
+  // is not, where that costs nothing: who differs in them can serve too.
+  void share_replicas(const Waypoint& s, const Waypoint& t, Prices&,
+                      StepBetween&) const;
+
+  Layout layout(const Waypoint&) const;
   int64_t largest(const Waypoint&) const;
   // Values per element.
   int64_t components(const Waypoint&) const;

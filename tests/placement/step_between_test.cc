@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/placement/prices.h"
 #include "dtensor/placement/spec.h"
 
 namespace dtensor {
@@ -82,6 +83,34 @@ TEST(StepBetween, HoldsWhatIsNeitherSourceNorDestination) {
   Direct mean("2x2", {8, 8}, "P(mean),R", "R,R");
   EXPECT_EQ(mean.steps->components(mean.s), 2);
   EXPECT_EQ(mean.steps->held(mean.s, true, mean.t, true, mean.step), 128);
+}
+
+TEST(StepBetween, WhatIsFreeOnTheWay) {
+  auto sliced = [](const char* from, const char* to) {
+    Direct d("2x2", {8, 8}, from, to);
+    return d.steps->layout(d.steps->sliced(d.s, d.t))
+        .to_string(Mesh::parse("2x2"));
+  };
+  EXPECT_EQ(sliced("R,S0", "S1,R"), "S1,S0");
+  EXPECT_EQ(sliced("S0,R", "S0,S0"), "S0,S0");
+  EXPECT_EQ(sliced("S0,R", "S1,R"), "S0,R") << "the axis is not free";
+  EXPECT_EQ(sliced("P,S0", "S1,R"), "P,S0");
+}
+
+TEST(StepBetween, ReplicasServeIfThatCostsNothing) {
+  Direct d("2x2", {8, 8}, "S0,R", "R,S0");
+  ASSERT_EQ(name(d.step.kind), "exchange");
+  ASSERT_EQ(d.step.group, 0b01u);
+  const Mesh mesh = Mesh::parse("2x2");
+  CostTable cost;
+  cost.axes = {{100, 4}, {100, 5}};
+  Prices dear(cost, mesh, 1);
+  d.steps->share_replicas(d.s, d.t, dear, d.step);
+  EXPECT_EQ(d.step.group, 0b01u);
+  cost.axes[1] = {90, 4};
+  Prices cheap(cost, mesh, 1);
+  d.steps->share_replicas(d.s, d.t, cheap, d.step);
+  EXPECT_EQ(d.step.group, 0b11u);
 }
 
 TEST(Fillable, PartialsOfOneKindThatHaveAnIdentity) {
