@@ -28,21 +28,6 @@ std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,
                                                   std::span<const OpInput>,
                                                   bool all);
 
-// Calls fn(choice per axis) for every combination, the last axis varying first.
-template <class Fn>
-void combinations(const std::vector<std::vector<AxisChoice>>& per_axis,
-                  Fn&& fn) {
-  std::vector<size_t> at(per_axis.size(), 0);
-  std::vector<const AxisChoice*> picked(per_axis.size());
-  for (;;) {
-    for (size_t a = 0; a < at.size(); ++a) picked[a] = &per_axis[a][at[a]];
-    fn(picked);
-    size_t a = at.size();
-    while (a > 0 && ++at[a - 1] == per_axis[a - 1].size()) at[--a] = 0;
-    if (a == 0) return;
-  }
-}
-
 // The Dims that an operator's factors get, from its inputs; each found once.
 // REQUIRES: the rule and the inputs outlive it.
 class FactorDims {

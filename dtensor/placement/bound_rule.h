@@ -41,7 +41,6 @@ class BoundRule {
   Shape output_shape(int i) const {
     return shape_of(rule_.outputs()[size_t(i)]);
   }
-  Shape input_shape(int i) const { return shape_of(rule_.inputs()[size_t(i)]); }
   // The product of the factors' sizes (of a linked pair the first's alone): a
   // contraction has 2x as many flops.
   double points() const;

@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "dtensor/placement/axis_choices.h"
-#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -468,28 +467,6 @@ std::vector<Choice> all_choices(const BoundRule& rule,
                     /*all_axes=*/true, /*feasible_only=*/false)
       .best(limit > 0 ? static_cast<size_t>(limit)
                       : std::numeric_limits<size_t>::max());
-}
-
-std::vector<Assignment> enumerate(const BoundRule& rule, const Mesh& mesh,
-                                  std::span<const ReduceOp> ops) {
-  std::vector<std::vector<AxisChoice>> per_axis;
-  for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-    std::vector<AxisChoice> list{{}};
-    for (auto& factors : rule.choices()) list.push_back({factors});
-    for (size_t n = 0; n < rule.rule().notes().size(); ++n)
-      for (ReduceOp op : ops)
-        if (rule.rule().notes()[n].pass(op))
-          list.push_back({{}, static_cast<int>(n), op});
-    per_axis.push_back(std::move(list));
-  }
-  std::vector<Assignment> all;
-  combinations(per_axis, [&](const auto& picked) {
-    auto dim_of = [&](int f, AxisMask mask) {
-      return balanced(rule.size(f), mask).canonical(mesh);
-    };
-    assemble(rule, picked, dim_of, all.emplace_back());
-  });
-  return all;
 }
 
 }  // namespace dtensor

@@ -77,9 +77,4 @@ std::vector<Choice> all_choices(const BoundRule&, std::span<const OpInput>,
                                 std::span<const DType> out_dtypes,
                                 const OpWork&, Planner&, int limit = 0);
 
-// Every assignment of a mesh's axes to factors or passes (of `ops`), priced or
-// not: what the proof driver walks.
-std::vector<Assignment> enumerate(const BoundRule&, const Mesh&,
-                                  std::span<const ReduceOp> ops);
-
 }  // namespace dtensor

@@ -9,6 +9,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof_run.h"
+#include "tests/placement/enumerate.h"
 
 namespace dtensor::proof {
 namespace {

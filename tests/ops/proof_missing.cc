@@ -8,6 +8,7 @@
 #include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_values.h"
+#include "tests/placement/enumerate.h"
 
 namespace dtensor::proof {
 namespace {

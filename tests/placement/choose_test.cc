@@ -12,6 +12,7 @@
 
 #include "dtensor/placement/axis_choices.h"
 #include "dtensor/placement/error.h"
+#include "tests/placement/enumerate.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -557,7 +558,8 @@ TEST(Enumerate, EveryChoiceOnEveryAxis) {
   EXPECT_EQ(count("m!n~->m", {{5, 3}}, one), 2u);
   EXPECT_EQ(count("bh,bg->bh | link h g", {{2, 4}, {2, 2}}, one), 4u);
   const ReduceOp sum[] = {ReduceOp::kSum};
-  BoundRule rule(Rule(kMatmul), {{5, 3}, {3, 4}}, "test");
+  const std::vector<Shape> shapes{{5, 3}, {3, 4}};
+  BoundRule rule(Rule(kMatmul), shapes, "test");
   EXPECT_EQ(enumerate(rule, one, sum).size(), 6u);
   EXPECT_EQ(enumerate(rule, one, {}).size(), 4u);
   // All different, and each with layouts that are legal.
@@ -565,8 +567,8 @@ TEST(Enumerate, EveryChoiceOnEveryAxis) {
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_FALSE(all[i] == all[j]);
     for (int k = 0; k < 2; ++k)
-      Spec::get(two, rule.input_shape(k), rule.input_layout(all[i], two, k),
-                DType::kF32);
+      Spec::get(two, shapes[static_cast<size_t>(k)],
+                rule.input_layout(all[i], two, k), DType::kF32);
   }
 }
 
