@@ -4,8 +4,11 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "dtensor/placement/axis_choices.h"
 #include "dtensor/placement/error.h"
@@ -35,22 +38,29 @@ Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
   const Spec* out =
       Spec::get(mesh, rule.output_shape(static_cast<int>(o)),
                 rule.output_layout(legal, mesh, static_cast<int>(o)), dtype);
-  Layout settled = out->layout();
-  settled.partials.clear();
+  const Layout& layout = out->layout();
   const Rule::Term& term = rule.rule().outputs()[o];
+  std::vector<std::pair<size_t, int>> gathered;  // dimensions, and axes kept
   for (size_t d = 0; d < term.size(); ++d) {
+    const Dim& dim = layout.dims[d];
+    if (dim.whole() || dim.kind() != Dim::Kind::kLeaf) continue;
     AxisMask carried = 0;
     for (int f : term[d])
       for (size_t i = 0; i < inputs.size(); ++i)
         for (size_t k = 0; k < rule.rule().inputs()[i].size(); ++k)
           if (contains(rule.rule().inputs()[i][k], f))
             carried |= inputs[i].spec->dim(static_cast<int>(k)).axes();
-    const Split& s = settled.dims[d].split();
+    const Split& s = dim.split();
     int kept = 0;
     while (kept < s.num_axes() && (carried >> s.axis(kept) & 1)) ++kept;
-    if (settled.dims[d].kind() == Dim::Kind::kLeaf && kept < s.num_axes())
-      settled.dims[d] = Dim(settled.dims[d].size(), s.prefix(mesh, kept));
+    if (kept < s.num_axes()) gathered.push_back({d, kept});
   }
+  if (layout.partials.empty() && gathered.empty()) return {out, out, out};
+  Layout settled = layout;
+  settled.partials.clear();
+  for (const auto& [d, kept] : gathered)
+    settled.dims[d] =
+        Dim(layout.dims[d].size(), layout.dims[d].split().prefix(mesh, kept));
   return {out, out, out->with(settled)};
 }
 
@@ -390,6 +400,44 @@ class Candidates {
   std::vector<std::pair<Rank, Open>> found_;
 };
 
+// The choice that leaves every input where it is, of which nothing is put off,
+// when it can be told without a search that it is the cheapest: no axis could
+// do anything else than split what inputs split on it, or not, and not to split
+// moves an input, makes no part smaller, and computes no less.
+std::optional<Choice> in_place(const BoundRule& rule,
+                               std::span<const OpInput> inputs,
+                               std::span<const DType> dtypes,
+                               const OpWork& work, const CostTable& cost) {
+  const auto per_axis = axis_choices(rule, inputs, /*all=*/false);
+  std::vector<const AxisChoice*> picked;
+  for (const auto& choices : per_axis) {
+    picked.push_back(&choices.back());
+    if (choices.size() > 2 || picked.back()->note >= 0) return std::nullopt;
+  }
+  Choice c;
+  FactorDims dims(rule, inputs);
+  assemble(rule, picked, dims, c.assignment);
+  const Mesh& mesh = inputs[0].spec->mesh();
+  double bytes = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Spec* have = inputs[i].spec;
+    if (rule.input_layout(c.assignment, mesh, static_cast<int>(i)) !=
+        have->layout())
+      return std::nullopt;
+    c.in.push_back(have);
+    bytes += static_cast<double>(have->largest_part_bytes());
+  }
+  for (size_t o = 0; o < dtypes.size(); ++o) {
+    const Needed n = needed_output(rule, inputs, c.assignment, o, dtypes[o]);
+    if (n.from != n.to) return std::nullopt;
+    c.out.push_back(n.spec);
+    bytes += static_cast<double>(n.spec->largest_part_bytes());
+  }
+  c.work_ps =
+      work_ps(rule, work, rule.largest_share(c.assignment, mesh), bytes, cost);
+  return c;
+}
+
 }  // namespace
 
 bool allows(Keep keep, const Plan& p) {
@@ -442,6 +490,8 @@ std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
 Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
               std::span<const DType> out_dtypes, const OpWork& work,
               Planner& planner, std::string_view op) {
+  if (auto choice = in_place(rule, inputs, out_dtypes, work, planner.cost()))
+    return std::move(*choice);
   auto best = Candidates(rule, inputs, out_dtypes, work, planner,
                          /*all_axes=*/false, /*feasible_only=*/true)
                   .best(1);
