@@ -13,7 +13,8 @@ namespace dtensor {
 template <class T, size_t N>
 class InlineVec {
  public:
-  InlineVec() = default;
+  // Not defaulted: value-initialisation would clear all N places.
+  InlineVec() {}
   ~InlineVec() { resize(0); }
   InlineVec(const InlineVec&) = delete;
   InlineVec& operator=(const InlineVec&) = delete;
