@@ -165,7 +165,7 @@ std::string split_text(const Decision& d, const Assignment& a) {
 
 // Why the chosen one is the chosen one, in sentences.
 std::string reason(const DryAnswer& a) {
-  const Choice& best = a.decision.choice;
+  const Choice& best = a.decision;
   std::string text = fmt::format("chosen: {}, at {} us. ",
                                  split_text(a.decision, best.assignment),
                                  us_text(best.total_ps()));
@@ -332,9 +332,9 @@ void Decisions::add(const Op& op, const Decision& d) {
           d.rule ? d.rule->to_string(d.assignment, mesh) : "",
           layouts(d.in),
           layouts(d.out),
-          d.choice.comm_ps,
-          d.choice.work_ps,
-          d.choice.reduce_ps,
+          d.comm_ps,
+          d.work_ps,
+          d.reduce_ps,
           1};
   for (Row& r : rows_)
     if (r.phase == row.phase && r.op == row.op && r.rule == row.rule &&

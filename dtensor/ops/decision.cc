@@ -92,13 +92,13 @@ void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
   }
   d.rule.emplace(op.bind(shapes, attrs));
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
+  Choice& choice = d;
   if (assignment)
-    d.choice =
+    choice =
         price(*d.rule, inputs, out_dtypes, op.work(), *assignment, ctx.planner);
-  if (!assignment || !d.choice.feasible)
-    d.choice =
+  if (!assignment || !choice.feasible)
+    choice =
         choose(*d.rule, inputs, out_dtypes, op.work(), ctx.planner, op.name());
-  d.assignment = d.choice.assignment;
 }
 
 Decision decide_anew(RankContext& ctx, const Op& op,
@@ -114,10 +114,8 @@ Decision decide_anew(RankContext& ctx, const Op& op,
   if (op.has_rule())
     decide_by_rule(d, ctx, op, inputs, attrs, assignment);
   else
-    d.choice = choose(op.candidates(inputs, attrs), inputs, op.work(),
-                      ctx.planner, op.name());
-  d.in = d.choice.in;
-  d.out = d.choice.out;
+    static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
+                                     op.work(), ctx.planner, op.name());
   const Coord* at = ctx.coordinate_or_null(mesh);
   d.here = at != nullptr;
   for (const Spec* s : d.out)

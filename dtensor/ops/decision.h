@@ -17,13 +17,11 @@ namespace dtensor {
 class Op;
 struct InnerExchange;  // compute.cc
 
-struct Decision {
+// The choice, with its assignment of the rule's factors, and what follows.
+struct Decision : Choice {
   std::optional<BoundRule> rule;  // none for operators without one
-  Assignment assignment;          // of the rule's factors
-  Choice choice;                  // with its price; for explain
-  std::vector<const Spec*> in, out;
-  std::vector<Shape> out_local;  // shapes of this rank's parts
-  bool here = true;              // this rank is in the mesh; else no part
+  std::vector<Shape> out_local;   // shapes of this rank's parts
+  bool here = true;               // this rank is in the mesh; else no part
 
   // The inputs that are not where they are needed, how they get there, all in
   // one go, and the bytes that this takes.

@@ -1,6 +1,7 @@
 #include "dtensor/placement/rule.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "dtensor/placement/error.h"
 
@@ -95,7 +96,8 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
                          : DimFactors{letters[static_cast<size_t>(b)]});
     }
     at = t.erase(at);
-    t.insert(at, dims.begin(), dims.end());
+    t.insert(at, std::make_move_iterator(dims.begin()),
+             std::make_move_iterator(dims.end()));
   };
   bool out_has = false;
   for (size_t i = 0; i < in_.size(); ++i) replace(r.in_[i], &own[i]);
