@@ -120,12 +120,15 @@ double BoundRule::points() const {
 Layout BoundRule::layout_of(const Rule::Term& t, const Assignment& a,
                             const Mesh& mesh) const {
   Layout l;
+  l.dims.reserve(t.size());
   for (const auto& d : t) {
+    if (d.size() == 1) {
+      l.dims.push_back(a.dims[static_cast<size_t>(d[0])]);
+      continue;
+    }
     std::vector<Dim> parts;
     for (int f : d) parts.push_back(a.dims[static_cast<size_t>(f)]);
-    l.dims.push_back(parts.size() == 1
-                         ? std::move(parts[0])
-                         : Dim::product(std::move(parts)).canonical(mesh));
+    l.dims.push_back(Dim::product(std::move(parts)).canonical(mesh));
   }
   return l;
 }

@@ -63,15 +63,22 @@ class BoundedCache {
     }
     ++hits_;
     auto node = older_.map.extract(it);
-    older_.weight -= node.mapped().weight;
-    return &keep(std::move(node));
+    const size_t weight = node.mapped().weight;
+    older_.weight -= weight;
+    make_room(weight);
+    Value& kept = newer_.map.insert(std::move(node)).position->second.value;
+    newer_.weight += weight;
+    return &kept;
   }
 
   // REQUIRES: the key is not there.
   Value& insert(Key key, Value value, size_t weight = 1) {
-    Map one;
-    one.emplace(std::move(key), Entry{std::move(value), weight});
-    return keep(one.extract(one.begin()));
+    make_room(weight);
+    Value& kept =
+        newer_.map.emplace(std::move(key), Entry{std::move(value), weight})
+            .first->second.value;
+    newer_.weight += weight;
+    return kept;
   }
 
   void clear() { newer_ = older_ = {}; }
@@ -95,13 +102,10 @@ class BoundedCache {
     size_t weight = 0;
   };
 
-  Value& keep(typename Map::node_type node) {
-    const size_t weight = node.mapped().weight;
+  void make_room(size_t weight) {
     if (newer_.weight > 0 && newer_.weight + weight > limit_ / 2)
       older_ = std::exchange(newer_, {});
     if (older_.weight + newer_.weight + weight > limit_) older_ = {};
-    newer_.weight += weight;
-    return newer_.map.insert(std::move(node)).position->second.value;
   }
 
   std::string_view name_;
