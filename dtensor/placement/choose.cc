@@ -400,6 +400,19 @@ class Candidates {
   std::vector<std::pair<Rank, Open>> found_;
 };
 
+// Is input i where the assignment needs it?
+bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
+             const Spec& have) {
+  const Rule::Term& term = rule.rule().inputs()[i];
+  for (size_t d = 0; d < term.size(); ++d)
+    if (term[d].size() != 1)
+      return rule.input_layout(a, have.mesh(), static_cast<int>(i)) ==
+             have.layout();
+    else if (a.dims[static_cast<size_t>(term[d][0])] != have.layout().dims[d])
+      return false;
+  return have.layout().partials.empty();
+}
+
 // The choice that leaves every input where it is, of which nothing is put off,
 // when it can be told without a search that it is the cheapest: no axis could
 // do anything else than split what inputs split on it, or not, and not to split
@@ -421,9 +434,7 @@ std::optional<Choice> in_place(const BoundRule& rule,
   double bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Spec* have = inputs[i].spec;
-    if (rule.input_layout(c.assignment, mesh, static_cast<int>(i)) !=
-        have->layout())
-      return std::nullopt;
+    if (!lies_so(rule, c.assignment, i, *have)) return std::nullopt;
     c.in.push_back(have);
     bytes += static_cast<double>(have->largest_part_bytes());
   }
