@@ -158,9 +158,9 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
 INSTANTIATE_TEST_SUITE_P(
     Meshes, EveryPair,
     ::testing::Values(Case{"a=2", {5, 3}}, Case{"a=3", {5, 2}},
-                    Case{"a=4", {2, 3}}, Case{"a=2,b=2", {5, 7}},
-                    Case{"a=2,b=3", {4, 5}}, Case{"a=2,b=2", {1, 3}},
-                    Case{"a=2,b=2", {0, 4}}, Case{"a=1,b=2", {3, 3}}));
+                      Case{"a=4", {2, 3}}, Case{"a=2,b=2", {5, 7}},
+                      Case{"a=2,b=3", {4, 5}}, Case{"a=2,b=2", {1, 3}},
+                      Case{"a=2,b=2", {0, 4}}, Case{"a=1,b=2", {3, 3}}));
 
 // (sum, count) pairs wait like any other partial, and settle to the mean.
 TEST(RedistributeTest, AMeanOfUnevenPartsIsASumAndACount) {
