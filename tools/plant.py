@@ -15,9 +15,9 @@ a test that is missing.
 To look at one bug, build with --tree DIR and run a test of DIR/bazel-bin with
 DTENSOR_PLANTED=NUMBER.
 
-Takes an hour on two cores, most of it to build. The last line is "N of M bugs
-noticed"; the exit status is 0 when --share percent of them are, 1 when fewer
-are or an edit is not possible any more, 2 on bad input.
+Takes half an hour on two cores, most of it to build. The last line is "N of M
+bugs noticed"; the exit status is 0 when --share percent of them are, 1 when
+fewer are or an edit is not possible any more, 2 on bad input.
 """
 
 import argparse
