@@ -48,7 +48,7 @@ TEST(AddingAnOperator, ShowsWhatIsCompiled) {
     }
   }
   EXPECT_FALSE(inside);
-  EXPECT_GE(snippets, 12);
+  EXPECT_GE(snippets, 15);
 }
 
 }  // namespace
