@@ -1,0 +1,55 @@
+#include "dtensor/placement/needed.h"
+
+#include <utility>
+#include <vector>
+
+#include "dtensor/placement/axis_choices.h"
+
+namespace dtensor {
+
+Needed needed_input(const BoundRule& rule, std::span<const OpInput> inputs,
+                    const Assignment& legal, size_t i) {
+  const Spec* have = inputs[i].spec;
+  const Spec* need =
+      have->with(rule.input_layout(legal, have->mesh(), static_cast<int>(i)));
+  return {need, have, need};
+}
+
+Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
+                     const Assignment& legal, size_t o, DType dtype) {
+  const Mesh& mesh = inputs[0].spec->mesh();
+  const Spec* out =
+      Spec::get(mesh, rule.output_shape(static_cast<int>(o)),
+                rule.output_layout(legal, mesh, static_cast<int>(o)), dtype);
+  const Layout& layout = out->layout();
+  const Rule::Term& term = rule.rule().outputs()[o];
+  std::vector<std::pair<size_t, int>> gathered;  // dimensions, and axes kept
+  for (size_t d = 0; d < term.size(); ++d) {
+    const Dim& dim = layout.dims[d];
+    if (dim.whole() || dim.kind() != Dim::Kind::kLeaf) continue;
+    AxisMask carried = 0;
+    for (int f : term[d])
+      for (size_t i = 0; i < inputs.size(); ++i)
+        for (size_t k = 0; k < rule.rule().inputs()[i].size(); ++k)
+          if (contains(rule.rule().inputs()[i][k], f))
+            carried |= inputs[i].spec->dim(static_cast<int>(k)).axes();
+    const Split& s = dim.split();
+    int kept = 0;
+    while (kept < s.num_axes() && (carried >> s.axis(kept) & 1)) ++kept;
+    if (kept < s.num_axes()) gathered.push_back({d, kept});
+  }
+  if (layout.partials.empty() && gathered.empty()) return {out, out, out};
+  Layout settled = layout;
+  settled.partials.clear();
+  for (const auto& [d, kept] : gathered)
+    settled.dims[d] =
+        Dim(layout.dims[d].size(), layout.dims[d].split().prefix(mesh, kept));
+  return {out, out, out->with(settled)};
+}
+
+int64_t work_ps(const BoundRule& rule, const OpWork& work, double share,
+                double bytes, const CostTable& cost) {
+  return cost.work_ps(work.flops_per_point * rule.points() * share, bytes);
+}
+
+}  // namespace dtensor
