@@ -462,6 +462,19 @@ CostTable random_prices(std::mt19937& gen, int axes) {
 
 // choose() and all_choices() against the full product: many rules, layouts,
 // meshes of one to four axes, and prices.
+// Of a dimension that is two factors either may be split: where it lies, one of
+// three, costs nothing to reach and a third more to compute.
+TEST(Choose, WhatLiesInPlaceIsNotTakenWhenAnotherFactorIsCheaper) {
+  CostTable cost;
+  for (double ps_per_flop : {1e-3, 1e6}) {
+    cost.ps_per_flop = ps_per_flop;
+    Case c("b(hd),d->bhd | linear 0", "tp=2", {"4x3072:S1(1024 d:d)", "3:S0"},
+           cost);
+    EXPECT_EQ(c.text(c.choose()), ps_per_flop < 1 ? "d: tp" : "h: tp");
+    expect_same(c.choose(), brute_force(c, false)[0]);
+  }
+}
+
 TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
   const RuleCase rules[] = {
       {kMatmul, {"6x10", "10x7"}},
