@@ -62,23 +62,24 @@ class SoftmaxBackward : public Op {
     // Of y the kernels take no row stride.
     const Rows y(with_last(c.in[0], dim).to_contiguous());
     const Rows dy(with_last(c.in[1], dim));
+    const bool log = log_;  // the lambda needs nothing else of this
     into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
       if (!axes) {
-        (c.k.*(log_ ? &Kernels::log_softmax_backward_rows
-                    : &Kernels::softmax_backward_rows))(
-            c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride,
-            dx.data());
+        (c.k.*(log ? &Kernels::log_softmax_backward_rows
+                   : &Kernels::softmax_backward_rows))(c.stream, t, y.rows, y.n,
+                                                       y.data(), dy.data(),
+                                                       dy.stride, dx.data());
         return;
       }
       Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
-      if (log_)
+      if (log)
         c.k.row_sum(c.stream, t, y.rows, y.n, dy.data(), dy.stride, sum.data());
       else
         c.k.row_dot(c.stream, t, y.rows, y.n, y.data(), y.stride, dy.data(),
                     dy.stride, sum.data());
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
-      (c.k.*(log_ ? &Kernels::log_softmax_backward_apply
-                  : &Kernels::softmax_backward_apply))(
+      (c.k.*(log ? &Kernels::log_softmax_backward_apply
+                 : &Kernels::softmax_backward_apply))(
           c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride, sum.data(),
           dx.data());
     });
@@ -117,9 +118,10 @@ class Softmax : public Op {
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const Rows x(with_last(c.in[0], dim));
+    const bool log = log_;  // the lambda needs nothing else of this
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
       if (!axes) {
-        (c.k.*(log_ ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(
+        (c.k.*(log ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(
             c.stream, t, x.rows, x.n, x.data(), x.stride, y.data());
         return;
       }
@@ -131,7 +133,7 @@ class Softmax : public Op {
       c.k.row_exp_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(),
                       sum.data());
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
-      (c.k.*(log_ ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
+      (c.k.*(log ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
           c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
           y.data());
     });
