@@ -122,6 +122,38 @@ TEST(Dims, RestrictedKeepsWhatWasThere) {
             Dim::concat({Dim(8, Split::over({0})), Dim(8)}));
 }
 
+// Of the ranks that differ in these axes of the split, the first that has an
+// index and no other.
+TEST(Dims, FirstHeldIsWhatNoEarlierRankHas) {
+  int64_t shared = 0;
+  for_random([&](const Dim& d, const Mesh& mesh, Trees& trees) {
+    const AxisMask axes = trees.some(mesh.all_axes());
+    const auto has = held(d, mesh);
+    for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
+      const Coord at = mesh.coordinate(r);
+      std::vector<int64_t> want;
+      for (int64_t i : has[size_t(r)]) {
+        bool first = true;
+        for (int64_t q = 0; q < r && first; ++q) {
+          AxisMask differ = 0;
+          for (int a = 0; a < mesh.num_axes(); ++a)
+            if (mesh.coordinate(q)[a] != at[a]) differ |= AxisMask{1} << a;
+          const auto& other = has[size_t(q)];
+          first = (differ & ~(axes & d.axes())) ||
+                  !std::binary_search(other.begin(), other.end(), i);
+        }
+        if (first) want.push_back(i);
+      }
+      shared += static_cast<int64_t>(has[size_t(r)].size() - want.size());
+      std::vector<int64_t> got;
+      for (const Interval& x : first_held(d, mesh, at, axes))
+        for (int64_t i = x.lo; i < x.hi; ++i) got.push_back(i);
+      ASSERT_EQ(got, want) << "rank " << r;
+    }
+  });
+  EXPECT_GT(shared, 1000);
+}
+
 // Every index has as many owners as there are ranks over each of which the
 // dimension is not split, and nobody gets more.
 TEST(Dims, PartitionedHasOneOwner) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -273,6 +276,22 @@ TEST(TensorTest, CopyBetweenOverlappingWindows) {
   Tensor m = iota({3, 3});
   m.copy_from(m.transpose(0, 1));
   EXPECT_EQ(values(m), (std::vector<double>{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+}
+
+TEST(TensorTest, IntegersAreReadExactly) {
+  // Of these no double is the first, and the last is the smallest there is.
+  const int64_t v[] = {(int64_t{1} << 53) + 1, -7,
+                       std::numeric_limits<int64_t>::min()};
+  Tensor x = Tensor::empty({3}, DType::kI64);
+  std::copy(std::begin(v), std::end(v), x.ptr<int64_t>());
+  EXPECT_EQ(x.to_integers(), std::vector<int64_t>(std::begin(v), std::end(v)));
+  EXPECT_EQ(x.slice(0, 0, 3, 2).to_integers(),
+            (std::vector<int64_t>{v[0], v[2]}));
+  EXPECT_EQ(Tensor::full({2}, DType::kI32, -3).to_integers(),
+            (std::vector<int64_t>{-3, -3}));
+  EXPECT_TRUE(Tensor::empty({0}, DType::kI64).to_integers().empty());
+  EXPECT_EQ(error_of([] { Tensor::full({2}, DType::kF32, 1).to_integers(); }),
+            "[to_integers] a tensor of type f32 has no integers");
 }
 
 TEST(TensorTest, WritesRaiseTheVersion) {
