@@ -28,19 +28,23 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
-// Branch and bound over the axes of a mesh, best first.
+// By mesh axis, see axis_choices().
+using AxisChoices = std::vector<std::vector<AxisChoice>>;
+
+// Branch and bound over the axes of a mesh, best first. REQUIRES: what it is
+// given outlives it.
 class Candidates {
  public:
   Candidates(const BoundRule& rule, std::span<const OpInput> inputs,
              std::span<const DType> dtypes, const OpWork& work,
-             Planner& planner, bool all_axes, bool feasible_only)
+             Planner& planner, const AxisChoices& per_axis, bool feasible_only)
       : rule_(rule),
         inputs_(inputs),
         dtypes_(dtypes),
         work_(work),
         planner_(planner),
         feasible_only_(feasible_only),
-        per_axis_(axis_choices(rule, inputs, all_axes)),
+        per_axis_(per_axis),
         dims_(rule, inputs),
         terms_(inputs.size() + dtypes.size()) {
     for (size_t a = 0; a < per_axis_.size(); ++a) {
@@ -337,7 +341,7 @@ class Candidates {
   const OpWork& work_;
   Planner& planner_;
   const bool feasible_only_;
-  const std::vector<std::vector<AxisChoice>> per_axis_;
+  const AxisChoices& per_axis_;
   std::vector<size_t> axes_;                  // that have a choice
   std::array<size_t, kMaxAxes + 1> first_{};  // of theirs, in all choices
   std::vector<const AxisChoice*> picked_;
@@ -368,8 +372,8 @@ bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
 std::optional<Choice> in_place(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,
-                               const OpWork& work, const CostTable& cost) {
-  const auto per_axis = axis_choices(rule, inputs, /*all=*/false);
+                               const OpWork& work, const CostTable& cost,
+                               const AxisChoices& per_axis) {
   std::vector<const AxisChoice*> picked;
   for (const auto& choices : per_axis) {
     picked.push_back(&choices.back());
@@ -449,10 +453,12 @@ std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
 Choice choose(const BoundRule& rule, std::span<const OpInput> inputs,
               std::span<const DType> out_dtypes, const OpWork& work,
               Planner& planner, std::string_view op) {
-  if (auto choice = in_place(rule, inputs, out_dtypes, work, planner.cost()))
+  const AxisChoices per_axis = axis_choices(rule, inputs, /*all=*/false);
+  if (auto choice =
+          in_place(rule, inputs, out_dtypes, work, planner.cost(), per_axis))
     return std::move(*choice);
-  auto best = Candidates(rule, inputs, out_dtypes, work, planner,
-                         /*all_axes=*/false, /*feasible_only=*/true)
+  auto best = Candidates(rule, inputs, out_dtypes, work, planner, per_axis,
+                         /*feasible_only=*/true)
                   .best(1);
   if (best.empty()) {
     std::string listed;
@@ -472,8 +478,9 @@ std::vector<Choice> all_choices(const BoundRule& rule,
                                 std::span<const DType> out_dtypes,
                                 const OpWork& work, Planner& planner,
                                 int limit) {
-  return Candidates(rule, inputs, out_dtypes, work, planner,
-                    /*all_axes=*/true, /*feasible_only=*/false)
+  const AxisChoices per_axis = axis_choices(rule, inputs, /*all=*/true);
+  return Candidates(rule, inputs, out_dtypes, work, planner, per_axis,
+                    /*feasible_only=*/false)
       .best(limit > 0 ? static_cast<size_t>(limit)
                       : std::numeric_limits<size_t>::max());
 }

@@ -13,9 +13,11 @@
 // first in a fixed order (whole before split, factors in the rule's order). It
 // depends on specs and prices alone, so every rank chooses the same.
 //
-// Found by branch and bound over the axes: each input and output costs at least
-// what the cheapest of its layouts does that agrees with the axes so far, and
-// of layouts most are only priced from below, which takes no search for a plan.
+// What lies where it is needed, with nothing to be said for another factor, is
+// the cheapest without a search. Else it is found by branch and bound over the
+// axes: each input and output costs at least what the cheapest of its layouts
+// does that agrees with the axes so far, and of layouts most are only priced
+// from below, which takes no search for a plan.
 //
 // An input that stays (a parameter) is never sent or gathered: assignments that
 // would are not candidates. One that is gathered on use is never sent in any
