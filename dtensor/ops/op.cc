@@ -165,7 +165,7 @@ void run_op(const Op& op, std::span<const DistTensor> inputs,
   if (d->here) op.compute(c);
   for (size_t o = 0; o < d->out.size(); ++o) {
     outputs.push_back(output_of(op, ctx, *d, o, std::move(c.out[o])));
-    if (op.renames()) outputs.back().impl()->keep = keep;
+    if (keep != Keep::kMove && op.renames()) outputs.back().impl()->keep = keep;
   }
   if (record && ctx.grad_enabled && op.differentiable())
     record_node(op, attrs, d, ready, outputs);

@@ -380,11 +380,12 @@ void relayout(RankContext& ctx, std::span<const DistTensor> x,
       made->run = ctx.run_id;
       made->local = std::move(parts[k]);
       made->note_version();
-      const bool sent =
-          std::any_of(plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
-            return s.tensor == static_cast<int>(k) && sends(s.kind);
-          });
-      if (!sent) made->keep = from.keep();
+      if (from.keep() != Keep::kMove &&
+          std::none_of(
+              plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+                return s.tensor == static_cast<int>(k) && sends(s.kind);
+              }))
+        made->keep = from.keep();
       y[places[k]] = finished(from, DistTensor(std::move(made)), {});
       if (from.keep() == Keep::kMove)
         from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
