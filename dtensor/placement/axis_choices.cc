@@ -41,7 +41,7 @@ bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
 
 }  // namespace
 
-bool contains(const Rule::DimFactors& d, int f) {
+bool contains(const FactorList& d, int f) {
   return std::find(d.begin(), d.end(), f) != d.end();
 }
 
@@ -60,7 +60,7 @@ std::vector<std::vector<AxisChoice>> axis_choices(
     for (const OpInput& in : inputs)
       used |= (in.spec->split_axes() | in.spec->partial_axes()) >> axis & 1;
     if (used) {
-      for (auto& factors : rule.choices())
+      for (const FactorList& factors : rule.choices())
         if (all || carried(rule, inputs, axis, factors[0]))
           list.push_back({factors});
       for (size_t n = 0; n < rule.rule().notes().size(); ++n) {

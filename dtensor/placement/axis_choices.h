@@ -14,12 +14,12 @@ namespace dtensor {
 
 // What one mesh axis does in an assignment.
 struct AxisChoice {
-  std::vector<int> factors;      // splits these
+  FactorList factors;            // splits these
   int note = -1;                 // or lets this note's inputs pass ...
   ReduceOp op = ReduceOp::kSum;  // ... partial by this
 };
 
-bool contains(const Rule::DimFactors&, int factor);
+bool contains(const FactorList&, int factor);
 bool contains(const Rule::Term&, int factor);
 
 // By axis, in the order of ties. Of axes that no input uses, and of factors

@@ -207,8 +207,8 @@ double BoundRule::largest_share(const Assignment& a, const Mesh& mesh) const {
   return share;
 }
 
-std::vector<std::vector<int>> BoundRule::choices() const {
-  std::vector<std::vector<int>> all;
+std::vector<FactorList> BoundRule::choices() const {
+  std::vector<FactorList> all;
   for (int f = 0; f < static_cast<int>(sizes_.size()); ++f) {
     if (rule_.factors()[static_cast<size_t>(f)].pinned ||
         is_linked(rule_, static_cast<size_t>(f)))

@@ -60,7 +60,7 @@ class BoundRule {
 
   // The factors that one mesh axis may split at once: one each, and linked
   // pairs.
-  std::vector<std::vector<int>> choices() const;
+  std::vector<FactorList> choices() const;
   // "m: dp; n: tp; P over pp in 0", "R" for none.
   std::string to_string(const Assignment&, const Mesh&) const;
 

@@ -442,10 +442,13 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
 std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
   std::vector<size_t> order(inputs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  // Not stable_sort, which allocates.
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const bool stays = inputs[a].keep == Keep::kStay;
     if (stays != (inputs[b].keep == Keep::kStay)) return stays;
-    return numel(inputs[a].spec->shape()) > numel(inputs[b].spec->shape());
+    const int64_t n = numel(inputs[a].spec->shape());
+    const int64_t m = numel(inputs[b].spec->shape());
+    return n != m ? n > m : a < b;
   });
   return order;
 }

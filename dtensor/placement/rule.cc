@@ -39,6 +39,10 @@ std::optional<ReduceOp> PartialNote::pass(ReduceOp op) const {
   return std::nullopt;
 }
 
+void FactorList::too_long() {
+  fail("rule", "a dimension has more than {} factors", kMost);
+}
+
 int Rule::factor(char letter) const {
   for (size_t i = 0; i < factors_.size(); ++i)
     if (factors_[i].letter == letter) return static_cast<int>(i);
@@ -73,8 +77,12 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
     for (int d = 0; d < extra; ++d) own[i].push_back(shapes[i][start + d]);
     batch = broadcast_shapes(batch, own[i], op);
   }
-  Rule r = *this;
-  std::vector<int> letters;
+  Rule r;
+  r.notes_ = notes_;
+  r.links_ = links_;
+  r.factors_.reserve(factors_.size() + static_cast<size_t>(batch.size()));
+  r.factors_ = factors_;
+  const int first = static_cast<int>(factors_.size());
   for (int d = 0; d < batch.size(); ++d) {
     // The last batch dimension is Z, the one before it Y: the same letter in
     // a gradient whose inputs have other ranks.
@@ -82,31 +90,36 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
     DT_CHECK(factor(c) < 0, op, "the rule {} already has the letter {}",
              to_string(), c);
     r.factors_.push_back({c});
-    letters.push_back(static_cast<int>(r.factors_.size()) - 1);
   }
-  auto replace = [&](Term& t, const Shape* own_shape) {
-    auto at = std::find(t.begin(), t.end(), dots);
-    if (at == t.end()) return;
-    Term dims;
-    int n = own_shape ? own_shape->size() : batch.size();
-    for (int d = 0; d < n; ++d) {
-      int b = batch.size() - n + d;
-      bool one = own_shape && (*own_shape)[d] == 1 && batch[b] != 1;
-      dims.push_back(one ? DimFactors{}
-                         : DimFactors{letters[static_cast<size_t>(b)]});
-    }
-    at = t.erase(at);
-    t.insert(at, std::make_move_iterator(dims.begin()),
-             std::make_move_iterator(dims.end()));
-  };
   bool out_has = false;
-  for (size_t i = 0; i < in_.size(); ++i) replace(r.in_[i], &own[i]);
-  for (Term& t : r.out_) {
+  // `has`: the batch dimensions that the term has, the last of `batch`.
+  auto expanded = [&](const Term& t, const Shape& has) {
+    Term dims;
+    dims.reserve(t.size() + static_cast<size_t>(has.size()));
+    const int missing = batch.size() - has.size();
+    for (const DimFactors& d : t) {
+      if (d != dots) {
+        dims.push_back(d);
+        continue;
+      }
+      for (int k = 0; k < has.size(); ++k) {
+        const bool one = has[k] == 1 && batch[missing + k] != 1;
+        dims.push_back(one ? DimFactors{} : DimFactors{first + missing + k});
+      }
+    }
+    return dims;
+  };
+  r.in_.reserve(in_.size());
+  for (size_t i = 0; i < in_.size(); ++i)
+    r.in_.push_back(expanded(in_[i], own[i]));
+  r.out_.reserve(out_.size());
+  for (const Term& t : out_) {
     out_has |= std::find(t.begin(), t.end(), dots) != t.end();
-    replace(t, nullptr);
+    r.out_.push_back(expanded(t, batch));
   }
   if (!out_has)
-    for (int f : letters) r.factors_[static_cast<size_t>(f)].contracted = true;
+    for (int d = 0; d < batch.size(); ++d)
+      r.factors_[static_cast<size_t>(first + d)].contracted = true;
   return r;
 }
 

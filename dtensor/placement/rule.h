@@ -31,7 +31,10 @@
 // Example: "mk,kn->mn | linear 0; linear 1" on one mesh axis has the
 // strategies R,R->R  m: S0,R->S0  k: S1,S0->P  n: R,S1->S1  P,R->P  R,P->P.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,11 +68,38 @@ struct PartialNote {
   std::optional<ReduceOp> pass(ReduceOp op) const;
 };
 
+// A few factors (indices into Rule::factors()), held in place: the rule of a
+// call is expanded, and so copied, for every new shape.
+class FactorList {
+ public:
+  static constexpr size_t kMost = 15;
+  FactorList() = default;
+  FactorList(std::initializer_list<int> factors) {
+    for (int f : factors) push_back(f);
+  }
+  // Throws Error when there are kMost already.
+  void push_back(int f) {
+    if (n_ == kMost) too_long();
+    f_[n_++] = static_cast<int8_t>(f);
+  }
+  size_t size() const { return n_; }
+  bool empty() const { return n_ == 0; }
+  int operator[](size_t i) const { return f_[i]; }
+  const int8_t* begin() const { return f_.data(); }
+  const int8_t* end() const { return f_.data() + n_; }
+  bool operator==(const FactorList&) const = default;
+
+ private:
+  [[noreturn]] static void too_long();
+  std::array<int8_t, kMost> f_{};  // 0 from n_ on
+  uint8_t n_ = 0;
+};
+
 class Rule {
  public:
-  // A dimension's factors (indices into factors()), outermost first; none for
-  // "1"; kEllipsis alone for "...".
-  using DimFactors = std::vector<int>;
+  // A dimension's factors, outermost first; none for "1"; kEllipsis alone for
+  // "...".
+  using DimFactors = FactorList;
   using Term = std::vector<DimFactors>;
   static constexpr int kEllipsis = -1;
 

@@ -70,8 +70,13 @@ class RuleParser {
         t.push_back({});
       } else if (s[i] == '(') {
         t.push_back({});
-        for (++i; i < s.size() && s[i] != ')'; ++i)
-          if (s[i] != ' ') t.back().push_back(marked(s, i));
+        for (++i; i < s.size() && s[i] != ')'; ++i) {
+          if (s[i] == ' ') continue;
+          if (t.back().size() == FactorList::kMost)
+            bad(fmt::format("has a dimension of more than {} factors",
+                            FactorList::kMost));
+          t.back().push_back(marked(s, i));
+        }
         if (i == s.size()) bad("has a '(' without ')'");
       } else {
         t.push_back({marked(s, i)});

@@ -171,6 +171,7 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
       {"(..h)->h", "has '.' where a letter belongs"},
       {"..m->m", "has a '.' that is not '...'"},
       {"......->...", "has '...' twice in one term"},
+      {"(abcdefghijklmnop)->a", "has a dimension of more than 15 factors"},
       {"mm->m", "has 'm' twice in one term"},
       {"m(nm)->m", "has 'm' twice in one term"},
       {"m->nn", "has 'n' twice in one term"},
