@@ -10,8 +10,8 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else
-#define ASAN_POISON_MEMORY_REGION(block, size) ((void)(block))
-#define ASAN_UNPOISON_MEMORY_REGION(block, size) ((void)(block))
+#define ASAN_POISON_MEMORY_REGION(block, size) ((void)(block), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(block, size) ((void)(block), (void)(size))
 #endif
 
 namespace dtensor {
@@ -43,7 +43,9 @@ SizeClass size_class(int64_t bytes) {
 class CachingAllocator final : public Allocator {
  public:
   explicit CachingAllocator(Device& device)
-      : device_(device), has_memory_(device.kind() != Device::Kind::kNone) {}
+      : device_(device),
+        has_memory_(device.kind() != Device::Kind::kNone),
+        at_once_(device.kind() == Device::Kind::kCpu) {}
   ~CachingAllocator() override { drop_cache(); }
 
   Device& device() const override { return device_; }
@@ -58,7 +60,7 @@ class CachingAllocator final : public Allocator {
                "the system has no {} bytes for '{}', with {} bytes in use; "
                "split the tensor over more ranks, or free what is not needed",
                bytes, tag, stats_.current_bytes);
-      ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+      unpoison(block, bytes);
     }
     count(bytes, tag);
     return block;
@@ -70,7 +72,7 @@ class CachingAllocator final : public Allocator {
     stats_.current_bytes -= bytes;
     if (!block) return;
     const SizeClass c = size_class(bytes);
-    ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+    poison(block, c.bytes);
     pool(stream).classes[c.index].cached.push_back(block);
   }
 
@@ -100,6 +102,16 @@ class CachingAllocator final : public Allocator {
     std::vector<Class> classes;
   };
 
+  // The address sanitizer reports who touches what is free. Work that runs
+  // later may: it was given ahead of the release.
+  void poison(void* block, int64_t bytes) {
+    if (at_once_) ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+  }
+  void unpoison(void* block, int64_t bytes) {
+    if (at_once_)
+      ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+  }
+
   Pool& pool(Stream stream) {
     for (Pool& p : pools_)
       if (p.stream == stream) return p;
@@ -128,7 +140,7 @@ class CachingAllocator final : public Allocator {
     if (!block) return nullptr;
     ++mine.blocks;
     // The part beyond the request stays poisoned.
-    ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+    poison(block, c.bytes);
     return block;
   }
 
@@ -136,7 +148,7 @@ class CachingAllocator final : public Allocator {
     for (Pool& p : pools_)
       for (Class& c : p.classes) {
         for (void* block : c.cached) {
-          ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(c.bytes));
+          unpoison(block, c.bytes);
           device_.release(block, c.bytes, p.stream);
         }
         c.blocks -= c.cached.size();
@@ -159,7 +171,7 @@ class CachingAllocator final : public Allocator {
   }
 
   Device& device_;
-  const bool has_memory_;
+  const bool has_memory_, at_once_;
   mutable std::mutex mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
