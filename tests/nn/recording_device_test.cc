@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/pretrained.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -117,6 +119,37 @@ TEST(RecordingDevice, MovesAsTheCpuDoes) {
     return all;
   };
   EXPECT_EQ(on(true, "a=2,b=2", fn), on(false, "a=2,b=2", fn));
+}
+
+// A model that is written from such a device and read back to it.
+TEST(RecordingDevice, SavesAndLoadsAsTheCpuDoes) {
+  const ModelConfig c{.name = "gpt",
+                      .layers = 1,
+                      .hidden = 12,
+                      .heads = 3,
+                      .seq = 5,
+                      .vocab = 17};
+  const std::string dir = ::testing::TempDir() + "/recorded";
+  std::filesystem::create_directories(dir);
+  const Values want = on(false, "dp=1", [&](const Mesh& mesh) {
+    Values all;
+    for (const DistTensor& p : make_model(c, mesh, 3)->parameters())
+      add(all, p);
+    return all;
+  });
+  for (const char* mesh : {"dp=1", "dp=2,tp=2"}) {
+    on(true, mesh, [&](const Mesh& m) {
+      save_pretrained(*make_model(c, m, 3), dir);
+      return Values();
+    });
+    const Values got = on(true, mesh, [&](const Mesh& m) {
+      Values all;
+      for (const DistTensor& p : load_pretrained(dir, m)->parameters())
+        add(all, p);
+      return all;
+    });
+    EXPECT_EQ(got, want) << "on " << mesh;
+  }
 }
 
 }  // namespace

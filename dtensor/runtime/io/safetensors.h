@@ -63,6 +63,7 @@ class SafetensorsWriter {
     int64_t offset;   // in the file, bytes
     int64_t written;  // elements, of all ranks
   };
+  void put(const Tensor& packed, int64_t at);
   void put(const void*, int64_t bytes, int64_t at);
   void barrier();
   [[noreturn]] void system_error(std::string_view what) const;

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
@@ -113,8 +114,7 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
            [&](const Tensor& box, int64_t at) {
              each_run(info.shape, box, 0, at,
                       [&](const Tensor& part, int64_t first) {
-                        const Tensor packed = part.to_contiguous();
-                        put(packed.data(), packed.bytes(),
+                        put(part.to_contiguous(),
                             entry->offset + first * size_of(info.dtype));
                       });
            });
@@ -147,6 +147,18 @@ void SafetensorsWriter::finish(const std::function<void()>& commit) {
   }
   finished_ = true;
   barrier();
+}
+
+// By way of the host, a little at a time.
+void SafetensorsWriter::put(const Tensor& packed, int64_t at) {
+  constexpr int64_t kMost = int64_t{4} << 20;
+  std::vector<char> host(static_cast<size_t>(std::min(kMost, packed.bytes())));
+  for (int64_t done = 0; done < packed.bytes(); done += kMost) {
+    const int64_t n = std::min(kMost, packed.bytes() - done);
+    packed.device().to_host(packed.stream(), host.data(),
+                            packed.ptr<char>() + done, n);
+    put(host.data(), n, at + done);
+  }
 }
 
 void SafetensorsWriter::put(const void* from, int64_t bytes, int64_t at) {
