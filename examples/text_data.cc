@@ -16,8 +16,8 @@ Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
                  const std::function<int64_t(int64_t)>& offset) {
   Batch batch{Tensor::empty({rows, n}, DType::kI64),
               Tensor::empty({rows, n}, DType::kI64)};
-  auto* in = batch.inputs.ptr<int64_t>();
-  auto* out = batch.targets.ptr<int64_t>();
+  auto* in = batch.inputs.mutable_ptr<int64_t>();
+  auto* out = batch.targets.mutable_ptr<int64_t>();
   if (!in) return batch;  // a dry run has no data
   for (int64_t r = 0; r < rows; ++r) {
     const auto* from =

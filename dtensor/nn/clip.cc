@@ -42,7 +42,7 @@ class Sums {
     if (part.numel() == 0) return;
     kernels_of(*context.device)
         .sum_squares(context.stream, part.dtype(), part.numel(), part.data(),
-                     group->second.data());
+                     group->second.mutable_data());
   }
 
   // On a rank of the mesh; undefined on others.

@@ -28,8 +28,8 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
       // On the parts, not with cast(): that could decide on another layout.
       const Tensor from = p.local();
       const Tensor to = Tensor::empty(from.shape(), dtype);
-      to.device().cast(to.stream(), to.shape(), dtype, to.data(), to.strides(),
-                       drawn, from.data(), from.strides());
+      to.device().cast(to.stream(), to.shape(), dtype, to.mutable_data(),
+                       to.strides(), drawn, from.data(), from.strides());
       p = DistTensor::wrap(to, spec);
     }
   }

@@ -88,17 +88,15 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     if (slot.master.defined() && slot.version != p.storage()->version())
       slot.master = master_of(parameters_[i]);
     const Tensor flat = p.to_contiguous();
-    // Autograd notices when a graph from before the update is used after it.
-    p.storage()->bump_version();
-    update(
-        {.param = flat,
-         .grad = grads[i].local().to_contiguous(),
-         .state = slot.state,
-         .master = slot.master.defined() ? slot.master.local().data() : nullptr,
-         .lr = options.lr * slot.lr_scale,
-         .weight_decay = slot.weight_decay,
-         .grad_scale = options.grad_scale,
-         .step = slot.step});
+    update({.param = flat,
+            .grad = grads[i].local().to_contiguous(),
+            .state = slot.state,
+            .master = slot.master.defined() ? slot.master.local().mutable_data()
+                                            : nullptr,
+            .lr = options.lr * slot.lr_scale,
+            .weight_decay = slot.weight_decay,
+            .grad_scale = options.grad_scale,
+            .step = slot.step});
     if (!p.contiguous()) Tensor(p).copy_from(flat);
     slot.version = p.storage()->version();
   }
@@ -192,8 +190,9 @@ void SGD::update(const Update& u) {
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
       .sgd(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
-           call, u.param.data(), u.grad.data(),
-           u.state.empty() ? nullptr : u.state[0].local().data(), u.master);
+           call, u.param.mutable_data(), u.grad.data(),
+           u.state.empty() ? nullptr : u.state[0].local().mutable_data(),
+           u.master);
 }
 
 AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
@@ -216,8 +215,9 @@ void AdamW::update(const Update& u) {
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
       .adamw(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
-             call, u.param.data(), u.grad.data(), u.state[0].local().data(),
-             u.state[1].local().data(), u.master);
+             call, u.param.mutable_data(), u.grad.data(),
+             u.state[0].local().mutable_data(),
+             u.state[1].local().mutable_data(), u.master);
 }
 
 }  // namespace dtensor::nn

@@ -266,9 +266,9 @@ class AttentionBackward : public Op {
     g.out = out.data();
     g.dout = dout.data();
     g.lse = lse.data();
-    g.dq = c.out[0].data();
-    g.dk = dk.data();
-    g.dv = dv.data();
+    g.dq = c.out[0].mutable_data();
+    g.dk = dk.mutable_data();
+    g.dv = dv.mutable_data();
     set_strides(out, g.out_strides);
     set_strides(dout, g.dout_strides);
     set_strides(c.out[0], g.dq_strides);
@@ -311,8 +311,8 @@ class AttentionOp : public Op {
     const Operands operands(c, 3);
     int64_t strides[4];
     set_strides(c.out[0], strides);
-    c.k.attention(c.stream, c.in[0].dtype(), operands.kernel(), c.out[0].data(),
-                  strides, c.out[1].data());
+    c.k.attention(c.stream, c.in[0].dtype(), operands.kernel(),
+                  c.out[0].mutable_data(), strides, c.out[1].mutable_data());
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
@@ -439,7 +439,7 @@ class RotaryOp : public RuleOp {
     a.h = x.shape()[2];
     a.d = x.shape()[3];
     a.x = x.data();
-    a.out = c.out[0].data();
+    a.out = c.out[0].mutable_data();
     set_strides(x, a.x_strides);
     set_strides(c.out[0], a.out_strides);
     const RotaryArgs& args = c.attrs.as<RotaryArgs>();

@@ -156,7 +156,7 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
     const Subject subject{op, t, "a reduction"};
     Buffer b{.op = reduce_op,
              .dtype = t.dtype(),
-             .data = t.data(),
+             .data = t.mutable_data(),
              .n = t.numel(),
              .one_shot = one_shot(t.numel())};
     const uint64_t print =
@@ -232,7 +232,7 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
              .dtype = part.dtype(),
              .src = part.numel() ? part.data() : nullptr,
              .src_strides = part.strides(),
-             .dst = out.numel() ? out.data() : nullptr,
+             .dst = out.numel() ? out.mutable_data() : nullptr,
              .dst_strides = out.strides()};
   if (!context.dry_run) {
     const bool sums = e.kind == StepKind::kReduceScatter;

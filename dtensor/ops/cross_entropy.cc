@@ -138,7 +138,7 @@ class CrossEntropyBackward : public Op {
     a.dlogits_stride = p.logits.n;
     p.for_ranges([&](Interval range, int64_t offset) {
       a.logits = static_cast<const char*>(p.logits.data()) + offset;
-      a.dlogits = static_cast<char*>(c.out[0].data()) + offset;
+      a.dlogits = static_cast<char*>(c.out[0].mutable_data()) + offset;
       a.lo = range.lo;
       a.hi = range.hi;
       c.k.ce_backward(c.stream, p.type, p.targets.dtype(), a);
@@ -185,7 +185,8 @@ class CrossEntropy : public Op {
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     check_range(c, p);
-    c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride, max.data());
+    c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
+                max.mutable_data());
     c.reduce_rows(max, 'v', ReduceOp::kMax);
     // What else depends on the whole row, in one message.
     const int count = smoothing != 0 ? 3 : 2;
@@ -194,15 +195,16 @@ class CrossEntropy : public Op {
     const Tensor exp_sum = part(0), picked = part(1);
     sums.fill(0);
     c.k.row_exp_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                    max.data(), exp_sum.data());
+                    max.data(), exp_sum.mutable_data());
     p.for_ranges([&](Interval range, int64_t offset) {
       c.k.ce_pick(c.stream, p.type, p.targets.dtype(), x.rows,
                   static_cast<const char*>(x.data()) + offset, x.stride,
-                  p.targets.data(), range.lo, range.hi, true, picked.data());
+                  p.targets.data(), range.lo, range.hi, true,
+                  picked.mutable_data());
     });
     if (smoothing != 0)
       c.k.row_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                  part(2).data());
+                  part(2).mutable_data());
     c.reduce_rows(sums, 'v', ReduceOp::kSum, count);
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;

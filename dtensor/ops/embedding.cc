@@ -58,7 +58,8 @@ class Embedding : public Op {
       const auto* from = static_cast<const char*>(table.data()) +
                          row * table.stride * size_of(t);
       c.k.embedding(c.stream, t, ids.dtype(), ids.numel(), table.n, from,
-                    table.stride, ids.data(), range.lo, range.hi, to.data());
+                    table.stride, ids.data(), range.lo, range.hi,
+                    to.mutable_data());
     };
     const IntervalList ranges = c.ranges_of('v');
     look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
@@ -120,10 +121,10 @@ class EmbeddingBackward : public Op {
     const Tensor& out = c.out[0];
     int64_t row = 0;
     for (const Interval& range : c.ranges_of('v')) {
-      c.k.embedding_backward(c.stream, c.in[0].dtype(), ids.dtype(),
-                             ids.numel(), dy.n, dy.data(), dy.stride,
-                             ids.data(), range.lo, range.hi, out.dtype(), false,
-                             out.slice(0, row, row + range.size()).data());
+      c.k.embedding_backward(
+          c.stream, c.in[0].dtype(), ids.dtype(), ids.numel(), dy.n, dy.data(),
+          dy.stride, ids.data(), range.lo, range.hi, out.dtype(), false,
+          out.slice(0, row, row + range.size()).mutable_data());
       row += range.size();
     }
   }

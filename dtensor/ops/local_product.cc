@@ -62,13 +62,13 @@ void LocalProduct::one_operand(Compute& c) const {
       if (!(reduced_ >> d & 1)) shape.push_back(t.shape()[d]);
     const Tensor sum = in_order_ ? out : c.scratch(shape, t.dtype());
     c.k.reduce(c.stream, kernels::ReduceKind::kSum, t.dtype(), t.shape(),
-               t.data(), t.strides(), reduced_, sum.data());
+               t.data(), t.strides(), reduced_, sum.mutable_data());
     if (in_order_) return;
     t = sum;
   }
   Shape strides;
   for (int d : from_) strides.push_back(stride_at(t, d));
-  c.device().copy(c.stream, size_of(t.dtype()), out.shape(), out.data(),
+  c.device().copy(c.stream, size_of(t.dtype()), out.shape(), out.mutable_data(),
                   out.strides(), t.data(), strides);
 }
 
@@ -87,15 +87,15 @@ void LocalProduct::two_operands(Compute& c) const {
     if (loops(c.in[0], c.in[1], target, list))
       multiply(c, list, target);
     else
-      c.device().fill(c.stream, target.dtype(), target.shape(), target.data(),
-                      target.strides(), 0);
+      c.device().fill(c.stream, target.dtype(), target.shape(),
+                      target.mutable_data(), target.strides(), 0);
   }
   if (!repeats_) return;
   Shape strides = target.strides();
   for (const Place& p : places_)
     if (p.repeats()) strides[p.out] = 0;
-  c.device().copy(c.stream, size_of(out.dtype()), out.shape(), out.data(),
-                  out.strides(), target.data(), strides);
+  c.device().copy(c.stream, size_of(out.dtype()), out.shape(),
+                  out.mutable_data(), out.strides(), target.data(), strides);
 }
 
 bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
@@ -167,7 +167,7 @@ void LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out) {
     }
     g.a = a.ptr<char>() + oa * item;
     g.b = b.ptr<char>() + ob * item;
-    g.c = out.ptr<char>() + oc * item;
+    g.c = out.mutable_ptr<char>() + oc * item;
     g.accumulate = again;
     c.k.gemm(c.stream, out.dtype(), out.dtype(), g);
     size_t i = outer;

@@ -81,25 +81,27 @@ class NormBackward : public RuleOp {
     const Tensor mean = layer_ ? c.in[2].to_contiguous() : Tensor();
     const Tensor rstd = c.in[layer_ ? 3 : 2].to_contiguous();
     const void* mean_data = layer_ ? mean.data() : nullptr;
-    void* dbeta = layer_ ? c.out[2].data() : nullptr;
+    void* dbeta = layer_ ? c.out[2].mutable_data() : nullptr;
     const kernels::Norm a = arguments(x, gamma, nullptr);
     if (!axes) {
       c.k.norm_backward(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                        dy.stride, c.out[0].data(), c.out[1].data(), dbeta);
+                        dy.stride, c.out[0].mutable_data(),
+                        c.out[1].mutable_data(), dbeta);
       return;
     }
     // Two sums per row of the whole row, in one message.
     Tensor sums = c.scratch({layer_ ? 2 : 1, x.rows}, stat);
     const Tensor s2 = sums.slice(0, layer_ ? 1 : 0, layer_ ? 2 : 1);
-    void* s1 = layer_ ? sums.data() : nullptr;
+    void* s1 = layer_ ? sums.mutable_data() : nullptr;
     c.k.norm_backward_rows(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                           dy.stride, s1, s2.data());
+                           dy.stride, s1, s2.mutable_data());
     c.reduce_rows(sums, 'n', ReduceOp::kSum, layer_ ? 2 : 1);
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     c.k.norm_backward_params(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                             dy.stride, c.out[1].data(), dbeta);
+                             dy.stride, c.out[1].mutable_data(), dbeta);
     c.k.norm_backward_apply(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                            dy.stride, s1, s2.data(), inv_n, c.out[0].data());
+                            dy.stride, s1, s2.data(), inv_n,
+                            c.out[0].mutable_data());
   }
 
  private:
@@ -148,27 +150,29 @@ class Norm : public RuleOp {
     const Tensor beta = layer_ ? c.in[2].to_contiguous() : Tensor();
     const kernels::Norm a = arguments(x, gamma, layer_ ? &beta : nullptr);
     const Tensor &rstd = c.out.back(), &mean = c.out[1];
-    void* mean_data = layer_ ? mean.data() : nullptr;
+    void* mean_data = layer_ ? mean.mutable_data() : nullptr;
     if (!axes) {
-      c.k.norm_forward(c.stream, t, a, eps, mean_data, rstd.data(),
-                       c.out[0].data());
+      c.k.norm_forward(c.stream, t, a, eps, mean_data, rstd.mutable_data(),
+                       c.out[0].mutable_data());
       return;
     }
     // First the mean, then the squares around it: their difference from one
     // pass would cancel.
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
-      c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, mean.data());
+      c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
+                  mean.mutable_data());
       c.reduce_rows(mean, 'n', ReduceOp::kSum);
       row_unary(c, fn::index_of<fn::MulScalar>, mean, mean, inv_n);
     }
     c.k.row_centered_sumsq(c.stream, t, x.rows, x.n, x.data(), x.stride,
-                           mean_data, rstd.data());
+                           mean_data, rstd.mutable_data());
     c.reduce_rows(rstd, 'n', ReduceOp::kSum);
     row_unary(c, fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
     row_unary(c, fn::index_of<fn::AddScalar>, rstd, rstd, eps);
     row_unary(c, fn::index_of<fn::Rsqrt>, rstd, rstd);
-    c.k.norm_apply(c.stream, t, a, mean_data, rstd.data(), c.out[0].data());
+    c.k.norm_apply(c.stream, t, a, mean_data, rstd.data(),
+                   c.out[0].mutable_data());
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {

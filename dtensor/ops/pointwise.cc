@@ -16,7 +16,7 @@ namespace internal {
 kernels::Pointwise pointwise_arguments(Compute& c) {
   kernels::Pointwise p;
   p.shape = c.out[0].shape();
-  p.out = c.out[0].data();
+  p.out = c.out[0].mutable_data();
   for (size_t i = 0; i < c.in.size(); ++i) {
     p.in[i] = c.in[i].data();
     // Missing leading dimensions, and those of size 1, are repeated.
@@ -183,8 +183,8 @@ class Cast : public Op {
   }
   void compute(Compute& c) const override {
     const Tensor &x = c.in[0], &y = c.out[0];
-    y.device().cast(c.stream, y.shape(), y.dtype(), y.data(), y.strides(),
-                    x.dtype(), x.data(), x.strides());
+    y.device().cast(c.stream, y.shape(), y.dtype(), y.mutable_data(),
+                    y.strides(), x.dtype(), x.data(), x.strides());
   }
   bool saves_inputs() const override { return false; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {

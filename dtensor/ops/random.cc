@@ -85,7 +85,8 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
       shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
         for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
           k.random_box(context.stream, distribution, t, g.seed, g.stream, shape,
-                       lo, box.shape(), box.data(), box.strides(), p0, p1);
+                       lo, box.shape(), box.mutable_data(), box.strides(), p0,
+                       p1);
         });
       });
 }
@@ -120,12 +121,13 @@ class Dropout : public RuleOp {
     const Tensor &x = c.in[0], &out = c.out[0];
     const Spec* spec = c.decision.in[0];
     const double keep = 1 - c.attrs.as<DropoutArgs>().p;
-    for_boxes(
-        out, spec->region(c.coord()), [&](const Tensor& box, const Shape& lo) {
-          c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
-                         c.attrs.seed[0], c.attrs.seed[1], spec->shape(), lo,
-                         box.shape(), box.data(), box.strides(), keep, 0);
-        });
+    for_boxes(out, spec->region(c.coord()),
+              [&](const Tensor& box, const Shape& lo) {
+                c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
+                               c.attrs.seed[0], c.attrs.seed[1], spec->shape(),
+                               lo, box.shape(), box.mutable_data(),
+                               box.strides(), keep, 0);
+              });
     row_binary(c, fn::index_of<fn::Mul>, out, x.to_contiguous(), out);
     if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }
@@ -146,7 +148,7 @@ const Op& dropout_op() {
 DistTensor full(const Shape& shape, double value, const Mesh& mesh,
                 const Placements& layout, DType t) {
   return make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
-    part.device().fill(part.stream(), t, part.shape(), part.data(),
+    part.device().fill(part.stream(), t, part.shape(), part.mutable_data(),
                        part.strides(), value);
   });
 }
@@ -171,9 +173,9 @@ DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
                   for (int64_t i = range.lo; i < range.hi; ++i)
                     values.push_back(i);
                 const Tensor from = Tensor::from(part.shape(), values.data());
-                part.device().cast(part.stream(), part.shape(), t, part.data(),
-                                   part.strides(), DType::kI64, from.data(),
-                                   from.strides());
+                part.device().cast(part.stream(), part.shape(), t,
+                                   part.mutable_data(), part.strides(),
+                                   DType::kI64, from.data(), from.strides());
               });
 }
 

@@ -40,9 +40,10 @@ class Extremum : public Op {
     uint32_t dims = 0;
     for (int64_t d : c.attrs.as<ExtremumArgs>().dims) dims |= 1u << d;
     const Tensor& x = c.in[0];
-    c.k.reduce(
-        c.stream, max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
-        x.dtype(), x.shape(), x.data(), x.strides(), dims, c.out[0].data());
+    c.k.reduce(c.stream,
+               max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
+               x.dtype(), x.shape(), x.data(), x.strides(), dims,
+               c.out[0].mutable_data());
   }
   bool saves_outputs() const override { return true; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
@@ -139,7 +140,7 @@ class Cumsum : public Op {
     if (const AxisMask axes = c.axes_of('n')) {
       const Tensor total = c.scratch({1, x.rows}, sum);
       c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
-                    nullptr, nullptr, total.data());
+                    nullptr, nullptr, total.mutable_data());
       // [parts, rows]; a part may have no rows.
       const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
         const int64_t rows = c.rows_at('n', at);
@@ -161,11 +162,11 @@ class Cumsum : public Op {
           });
       carry = c.scratch({x.rows}, sum);
       c.k.reduce(c.stream, kernels::ReduceKind::kSum, sum, others.shape(),
-                 others.data(), others.strides(), 1u, carry.data());
+                 others.data(), others.strides(), 1u, carry.mutable_data());
     }
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
       c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
-                    carry.defined() ? carry.data() : nullptr, y.data(),
+                    carry.defined() ? carry.data() : nullptr, y.mutable_data(),
                     nullptr);
     });
   }

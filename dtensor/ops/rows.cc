@@ -10,7 +10,7 @@ namespace {
 kernels::Pointwise flat(const Tensor& out) {
   kernels::Pointwise p;
   p.shape = {out.numel()};
-  p.out = out.data();
+  p.out = out.mutable_data();
   return p;
 }
 

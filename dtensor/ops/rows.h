@@ -9,7 +9,7 @@ namespace dtensor {
 // where the strides do not allow one.
 struct Rows {
   explicit Rows(const Tensor& x);
-  void* data() const { return t.data(); }
+  const void* data() const { return t.data(); }
 
   Tensor t;
   int64_t rows, n, stride;

@@ -66,22 +66,23 @@ class SoftmaxBackward : public Op {
     into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
       if (!axes) {
         (c.k.*(log ? &Kernels::log_softmax_backward_rows
-                   : &Kernels::softmax_backward_rows))(c.stream, t, y.rows, y.n,
-                                                       y.data(), dy.data(),
-                                                       dy.stride, dx.data());
+                   : &Kernels::softmax_backward_rows))(
+            c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride,
+            dx.mutable_data());
         return;
       }
       Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
       if (log)
-        c.k.row_sum(c.stream, t, y.rows, y.n, dy.data(), dy.stride, sum.data());
+        c.k.row_sum(c.stream, t, y.rows, y.n, dy.data(), dy.stride,
+                    sum.mutable_data());
       else
         c.k.row_dot(c.stream, t, y.rows, y.n, y.data(), y.stride, dy.data(),
-                    dy.stride, sum.data());
+                    dy.stride, sum.mutable_data());
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
       (c.k.*(log ? &Kernels::log_softmax_backward_apply
                  : &Kernels::softmax_backward_apply))(
           c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride, sum.data(),
-          dx.data());
+          dx.mutable_data());
     });
   }
 
@@ -122,20 +123,21 @@ class Softmax : public Op {
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
       if (!axes) {
         (c.k.*(log ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(
-            c.stream, t, x.rows, x.n, x.data(), x.stride, y.data());
+            c.stream, t, x.rows, x.n, x.data(), x.stride, y.mutable_data());
         return;
       }
       // The maximum and the sum of the whole row, from those of the parts.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
-      c.k.row_max(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data());
+      c.k.row_max(c.stream, t, x.rows, x.n, x.data(), x.stride,
+                  max.mutable_data());
       c.reduce_rows(max, 'n', ReduceOp::kMax);
       c.k.row_exp_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(),
-                      sum.data());
+                      sum.mutable_data());
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
       (c.k.*(log ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
           c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
-          y.data());
+          y.mutable_data());
     });
   }
 

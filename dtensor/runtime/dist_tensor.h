@@ -105,7 +105,8 @@ class DistTensor {
   bool here() const;
   // This rank's part; a partial's not yet combined value. Waits for a
   // redistribute_async(), and throws what it threw. Throws Error on a rank that
-  // is not in the mesh.
+  // is not in the mesh. A write to it (mutable_ptr(), fill(), copy_from()) is
+  // one to this tensor.
   const Tensor& local() const;
   // What this rank holds, in global indices.
   Region region() const;

@@ -15,8 +15,8 @@ using Action = Execution::Action;
 // sum / count of reduced pairs.
 void divide_pairs(const Tensor& pairs, const Tensor& out) {
   const Tensor sum = pairs.slice(0, 0, 1), count = pairs.slice(0, 1, 2);
-  out.device().divide(out.stream(), out.dtype(), out.numel(), out.data(),
-                      sum.data(), count.data());
+  out.device().divide(out.stream(), out.dtype(), out.numel(),
+                      out.mutable_data(), sum.data(), count.data());
 }
 
 // One component of pairs (the sums, the counts), or what there is.
@@ -137,8 +137,8 @@ void Run::communicate(const Execution::Round& r) {
     lists_.buffers.clear();
     for (size_t i = 0; i < r.actions.size(); ++i)
       lists_.buffers.push_back({r.actions[i].op, r.actions[i].dtype,
-                                lists_.outs[i].data(), lists_.outs[i].numel(),
-                                r.actions[i].one_shot});
+                                lists_.outs[i].mutable_data(),
+                                lists_.outs[i].numel(), r.actions[i].one_shot});
     r.communicator->all_reduce(call, ctx.stream, lists_.buffers);
     for (size_t i = 0; i < r.actions.size(); ++i)
       lists_.counted[r.actions[i].event] += lists_.buffers[i].counted;
@@ -154,7 +154,7 @@ void Run::communicate(const Execution::Round& r) {
         {&a.schedule, a.dtype,
          src.defined() && src.numel() ? src.data() : nullptr,
          src.defined() ? src.strides() : none,
-         dst.defined() && dst.numel() ? dst.data() : nullptr,
+         dst.defined() && dst.numel() ? dst.mutable_data() : nullptr,
          dst.defined() ? dst.strides() : none, a.op});
   }
   if (reduces(r.kind))

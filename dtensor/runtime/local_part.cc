@@ -14,10 +14,6 @@ bool one_box(const Region& r) {
 
 }  // namespace
 
-Part part_of(const Tensor& t, const Region& region) {
-  return {t.numel() ? t.data() : nullptr, t.strides(), &region};
-}
-
 void copy_indices(const Region& which, const Tensor& dst,
                   const Region& dst_region, const Tensor& src,
                   const Region& src_region) {
@@ -30,9 +26,9 @@ void copy_indices(const Region& which, const Tensor& dst,
   Boxes boxes(wanted.ascending(), arrays, strides);
   boxes.each([&](Sizes shape) {
     dst.device().copy(
-        dst.stream(), item, shape, dst.ptr<char>() + boxes.offset(0) * item,
-        boxes.strides(0), src.ptr<char>() + boxes.offset(1) * item,
-        boxes.strides(1));
+        dst.stream(), item, shape,
+        dst.mutable_ptr<char>() + boxes.offset(0) * item, boxes.strides(0),
+        src.ptr<char>() + boxes.offset(1) * item, boxes.strides(1));
   });
 }
 
@@ -44,9 +40,10 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
   const Sizes strides[] = {Sizes(dst.strides())};
   Boxes boxes(wanted.ascending(), arrays, strides);
   boxes.each([&](Sizes shape) {
-    dst.device().fill(dst.stream(), dst.dtype(), shape,
-                      dst.ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
-                      boxes.strides(0), value);
+    dst.device().fill(
+        dst.stream(), dst.dtype(), shape,
+        dst.mutable_ptr<char>() + boxes.offset(0) * size_of(dst.dtype()),
+        boxes.strides(0), value);
   });
 }
 

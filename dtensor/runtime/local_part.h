@@ -21,7 +21,4 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
 // holds `has`: a view where they lie side by side, else a copy.
 Tensor window(const Tensor& local, const Region& has, const Region& wants);
 
-// The part of a collective that this rank holds.
-Part part_of(const Tensor&, const Region&);
-
 }  // namespace dtensor

@@ -217,8 +217,8 @@ DistTensor alias(const DistTensor& x) {
 Tensor converted(const Tensor& t, DType dtype) {
   if (!t.defined() || t.dtype() == dtype) return t;
   Tensor out = Tensor::empty(t.shape(), dtype);
-  out.device().cast(out.stream(), t.shape(), dtype, out.data(), out.strides(),
-                    t.dtype(), t.data(), t.strides());
+  out.device().cast(out.stream(), t.shape(), dtype, out.mutable_data(),
+                    out.strides(), t.dtype(), t.data(), t.strides());
   return out;
 }
 

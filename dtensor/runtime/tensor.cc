@@ -103,15 +103,15 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
 
 Tensor Tensor::full(const Shape& shape, DType dtype, double value) {
   Tensor t = empty(shape, dtype);
-  t.device().fill(t.stream(), dtype, Sizes(&t.numel_, 1), t.data(), kUnit,
-                  value);
+  t.device().fill(t.stream(), dtype, Sizes(&t.numel_, 1), t.mutable_data(),
+                  kUnit, value);
   return t;
 }
 
 template <class T>
 Tensor Tensor::from(const Shape& shape, const T* values) {
   Tensor t = empty(shape, dtype_of<T>);
-  t.device().from_host(t.stream(), t.data(), values, t.bytes());
+  t.device().from_host(t.stream(), t.mutable_data(), values, t.bytes());
   return t;
 }
 template Tensor Tensor::from(const Shape&, const float*);
@@ -232,8 +232,8 @@ Tensor Tensor::to_contiguous() const { return contiguous_ ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   Tensor t = empty(shape_, dtype_);
-  device().copy(stream(), size_of(dtype_), shape_, t.data(), t.strides_, data(),
-                strides_);
+  device().copy(stream(), size_of(dtype_), shape_, t.mutable_data(), t.strides_,
+                data(), strides_);
   return t;
 }
 
@@ -242,18 +242,16 @@ void Tensor::copy_from(const Tensor& src) {
            "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
            to_string(src.shape_), name(dtype_), to_string(shape_));
   check_writable(*this, "copy");
-  storage_->bump_version();
   // Of overlapping windows, one would be read after it is written.
   const bool shared = src.storage_ == storage_;
   const Tensor from = shared ? src.clone() : src;
-  device().copy(stream(), size_of(dtype_), shape_, data(), strides_,
+  device().copy(stream(), size_of(dtype_), shape_, mutable_data(), strides_,
                 from.data(), from.strides_);
 }
 
 void Tensor::fill(double value) {
   check_writable(*this, "fill");
-  storage_->bump_version();
-  device().fill(stream(), dtype_, shape_, data(), strides_, value);
+  device().fill(stream(), dtype_, shape_, mutable_data(), strides_, value);
 }
 
 void Tensor::to_host(void* values) const {
@@ -268,8 +266,8 @@ std::vector<T> Tensor::to_host_as(DType type) const {
   Tensor wide = *this;
   if (dtype_ != type) {
     wide = empty(shape_, type);
-    device().cast(stream(), shape_, type, wide.data(), wide.strides_, dtype_,
-                  data(), strides_);
+    device().cast(stream(), shape_, type, wide.mutable_data(), wide.strides_,
+                  dtype_, data(), strides_);
   }
   wide.to_host(result.data());
   return result;
@@ -291,7 +289,7 @@ Tensor Tensor::to_rank() const {
   Tensor t = empty(shape_, dtype_);
   std::vector<char> bytes(static_cast<size_t>(t.bytes()));
   if (t.device().kind() != Device::Kind::kNone) to_host(bytes.data());
-  t.device().from_host(t.stream(), t.data(), bytes.data(), t.bytes());
+  t.device().from_host(t.stream(), t.mutable_data(), bytes.data(), t.bytes());
   return t;
 }
 

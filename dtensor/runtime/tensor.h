@@ -102,14 +102,21 @@ class Tensor {
   // Of the calling thread; see Storage::stream_here().
   Stream stream() const { return storage_->stream_here(); }
 
-  // Null in a dry run.
-  void* data() const {
-    char* base = static_cast<char*>(storage_->data());
-    return base ? base + offset_ * size_of(dtype_) : nullptr;
+  // To read; null in a dry run.
+  const void* data() const { return at_offset(); }
+  template <class T>
+  const T* ptr() const {
+    return static_cast<const T*>(data());
+  }
+  // To write: raises the version, so that a gradient which needs what was there
+  // says so, and waits for another thread that reads it. Null in a dry run.
+  void* mutable_data() const {
+    storage_->bump_version();
+    return at_offset();
   }
   template <class T>
-  T* ptr() const {
-    return static_cast<T*>(data());
+  T* mutable_ptr() const {
+    return static_cast<T*>(mutable_data());
   }
 
   // Views; throw Error when out of range.
@@ -152,6 +159,10 @@ class Tensor {
   Tensor to_rank() const;
 
  private:
+  char* at_offset() const {
+    char* base = static_cast<char*>(storage_->data());
+    return base ? base + offset_ * size_of(dtype_) : nullptr;
+  }
   template <class T>
   std::vector<T> to_host_as(DType) const;
   // Where element i is, from data(). Throws Error when there is none.

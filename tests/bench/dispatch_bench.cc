@@ -38,7 +38,7 @@ void AddKernel(benchmark::State& state) {
     DistTensor a = operand(mesh, 1), b = operand(mesh, 2), c = operand(mesh, 3);
     kernels::Pointwise p;
     p.shape = {kSize, kSize};
-    p.out = c.local().data();
+    p.out = c.local().mutable_data();
     p.in[0] = a.local().data();
     p.in[1] = b.local().data();
     p.strides[0] = p.strides[1] = {kSize, 1};
@@ -64,7 +64,7 @@ void MatmulKernel(benchmark::State& state) {
     g.m = g.n = g.k = kSize;
     g.a = a.local().data();
     g.b = b.local().data();
-    g.c = c.local().data();
+    g.c = c.local().mutable_data();
     g.a_m = g.b_k = g.c_m = kSize;
     g.a_k = g.b_n = g.c_n = 1;
     for (auto _ : state) cpu_kernels().gemm({}, DType::kF32, DType::kF32, g);

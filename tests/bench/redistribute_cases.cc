@@ -167,12 +167,12 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
   };
   return {
       {"memcpy of the local bytes", repeated([s] {
-         std::memcpy(s->dst[0].data(), s->other.data(),
+         std::memcpy(s->dst[0].mutable_data(), s->other.data(),
                      static_cast<size_t>(s->other.bytes()));
        })},
       {"direct read", repeated([s, me, meet, &comm, direct = c.direct] {
          comm.barrier(meet);
-         direct(me, s->sources, s->dst[1].ptr<char>());
+         direct(me, s->sources, s->dst[1].mutable_ptr<char>());
          comm.barrier(meet);
        })},
       {"exchange", repeated([s, call, reduces, &comm] {
@@ -180,7 +180,7 @@ std::vector<Contender> redistribute_contenders(const RedistributeCase& c,
                     .dtype = s->src.dtype(),
                     .src = s->src.data(),
                     .src_strides = s->src.strides(),
-                    .dst = s->dst[2].data(),
+                    .dst = s->dst[2].mutable_data(),
                     .dst_strides = s->dst[2].strides()};
          if (reduces)
            comm.reduce(call, {}, {&t, 1});

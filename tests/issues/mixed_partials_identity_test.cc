@@ -22,7 +22,7 @@ Tensor numbers(const Shape& shape, DType dtype) {
   visit(dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>)
       for (int64_t i = 0; i < t.numel(); ++i)
-        t.ptr<T>()[i] = static_cast<T>(i % 7 == 3 ? 5 : i % 7 - 3);
+        t.mutable_ptr<T>()[i] = static_cast<T>(i % 7 == 3 ? 5 : i % 7 - 3);
   });
   return t;
 }

@@ -142,7 +142,8 @@ TEST(CrossEntropyTest, SplitVocabularyStaysSplit) {
     DistTensor logits = DistTensor::empty(spec).set_requires_grad();
     Tensor local = logits.local();
     for (int64_t i = 0; i < local.numel(); ++i)
-      local.ptr<double>()[i] = std::sin(static_cast<double>(i + rt.rank()));
+      local.mutable_ptr<double>()[i] =
+          std::sin(static_cast<double>(i + rt.rank()));
     DistTensor targets =
         put(integers({rows}, {0, 4000, 17, 2500, 2501, 3}), mesh);
     const int64_t own = local.bytes();

@@ -32,7 +32,7 @@ Tensor counted(const Shape& shape, DType type = DType::kF64) {
   Tensor other = Tensor::empty(shape, type);
   for (int64_t i = 0; i < t.numel(); ++i)
     if (type == DType::kF32)
-      other.ptr<float>()[i] = static_cast<float>(t.at(i));
+      other.mutable_ptr<float>()[i] = static_cast<float>(t.at(i));
   return other;
 }
 

@@ -121,7 +121,7 @@ TEST(RedistributeGrad, OfEveryPartialMatchesDifferences) {
         SCOPED_TRACE(std::string(op) + " -> " + to);
         Tensor part = Tensor::empty(shape, DType::kF64);
         for (int64_t i = 0; i < 6; ++i)
-          part.ptr<double>()[i] =
+          part.mutable_ptr<double>()[i] =
               std::sin(2.3 * static_cast<double>(i + 1) +
                        static_cast<double>(rt.rank() * (i % 3 + 1)));
         DistTensor x = DistTensor::from_local(part, mesh, op, shape);

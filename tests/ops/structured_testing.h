@@ -49,11 +49,12 @@ inline Tensor tensor_of(const Array& a, DType t) {
   Tensor out = Tensor::empty(a.shape, t);
   if (!out.data()) return out;
   visit(t, [&]<class T>() {
+    T* to = out.mutable_ptr<T>();
     for (int64_t i = 0; i < out.numel(); ++i) {
       if constexpr (std::is_same_v<T, bf16>)
-        out.ptr<T>()[i] = bf16(static_cast<float>(a.at(i)));
+        to[i] = bf16(static_cast<float>(a.at(i)));
       else
-        out.ptr<T>()[i] = static_cast<T>(a.at(i));
+        to[i] = static_cast<T>(a.at(i));
     }
   });
   return out;

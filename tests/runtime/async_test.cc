@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 Tensor counting(const Shape& shape, int64_t first = 0) {
   Tensor t = Tensor::empty(shape, DType::kI64);
   for (int64_t i = 0; t.data() && i < t.numel(); ++i)
-    t.ptr<int64_t>()[i] = first + i;
+    t.mutable_ptr<int64_t>()[i] = first + i;
   return t;
 }
 

@@ -24,7 +24,8 @@ using testing::indices;
 // 0, 1, 2, ... in row-major order.
 Tensor counting(const Shape& shape) {
   Tensor t = Tensor::empty(shape, DType::kI64);
-  for (int64_t i = 0; t.data() && i < t.numel(); ++i) t.ptr<int64_t>()[i] = i;
+  for (int64_t i = 0; t.data() && i < t.numel(); ++i)
+    t.mutable_ptr<int64_t>()[i] = i;
   return t;
 }
 
@@ -131,7 +132,7 @@ TEST(CrossMesh, PartialsAreCombinedWhereTheyAre) {
       const auto flat = indices(spec->region(at), {5, 4});
       part = Tensor::empty(spec->local_shape(at), DType::kI64);
       for (size_t i = 0; i < flat.size(); ++i)
-        part.ptr<int64_t>()[i] = flat[i] * (at[1] == 0 ? -4 : 5);
+        part.mutable_ptr<int64_t>()[i] = flat[i] * (at[1] == 0 ? -4 : 5);
     }
     const DistTensor x = DistTensor::wrap(part, spec);
     const DistTensor y = x.redistribute(to, "S1");

@@ -38,7 +38,7 @@ std::string error_of(int64_t world, const std::function<void(Runtime&)>& fn) {
 Tensor numbers(const Shape& shape) {
   Tensor t = Tensor::empty(shape, DType::kF32);
   for (int64_t i = 0; i < t.numel(); ++i)
-    t.ptr<float>()[i] = static_cast<float>(i);
+    t.mutable_ptr<float>()[i] = static_cast<float>(i);
   return t;
 }
 

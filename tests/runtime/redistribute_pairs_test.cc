@@ -71,7 +71,7 @@ int64_t share(const Spec* spec, const Coord& at) {
 template <class T>
 void fill_part(const Tensor& t, const Region& region, const Shape& shape,
                int64_t scale) {
-  T* out = t.ptr<T>();
+  T* out = t.mutable_ptr<T>();
   for (const Interval& a : region[0])
     for (int64_t i = a.lo; i < a.hi; ++i)
       for (const Interval& b : region[1])

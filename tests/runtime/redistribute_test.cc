@@ -51,7 +51,7 @@ Tensor part(const Spec* spec, const Coord& at) {
     for (int64_t i = r.lo; i < r.hi; ++i)
       for (const Interval& c : region[1])
         for (int64_t j = c.lo; j < c.hi; ++j)
-          t.ptr<double>()[k++] = scale * value(i * cols + j) - less;
+          t.mutable_ptr<double>()[k++] = scale * value(i * cols + j) - less;
   return t;
 }
 
@@ -230,7 +230,7 @@ TEST(RedistributeTest, SeveralTensorsMoveTogether) {
     for (size_t i = 0; i < rows.size(); ++i) {
       Tensor whole = Tensor::empty(rows[i].shape, DType::kF64);
       for (int64_t k = 0; k < whole.numel(); ++k)
-        whole.ptr<double>()[k] = value(k + static_cast<int64_t>(i));
+        whole.mutable_ptr<double>()[k] = value(k + static_cast<int64_t>(i));
       x.push_back(DistTensor::from_global(whole, mesh, rows[i].from));
       to.push_back(
           x.back().spec()->with(parse_layout(rows[i].to, mesh, rows[i].shape)));

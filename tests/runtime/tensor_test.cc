@@ -282,8 +282,7 @@ TEST(TensorTest, IntegersAreReadExactly) {
   // Of these no double is the first, and the last is the smallest there is.
   const int64_t v[] = {(int64_t{1} << 53) + 1, -7,
                        std::numeric_limits<int64_t>::min()};
-  Tensor x = Tensor::empty({3}, DType::kI64);
-  std::copy(std::begin(v), std::end(v), x.ptr<int64_t>());
+  const Tensor x = Tensor::from({3}, v);
   EXPECT_EQ(x.to_integers(), std::vector<int64_t>(std::begin(v), std::end(v)));
   EXPECT_EQ(x.slice(0, 0, 3, 2).to_integers(),
             (std::vector<int64_t>{v[0], v[2]}));

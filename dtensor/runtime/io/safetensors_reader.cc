@@ -209,11 +209,11 @@ void SafetensorsReader::read_box(size_t tensor, const Tensor& box, int dim,
                    std::memcpy(host.data() + 4 * k, &value, 4);
                  }
                }
-               packed.device().from_host(packed.stream(),
-                                         static_cast<char*>(packed.data()) +
-                                             i * size_of(part.dtype()),
-                                         half ? host.data() : stored.data(),
-                                         count * size_of(part.dtype()));
+               packed.device().from_host(
+                   packed.stream(),
+                   packed.mutable_ptr<char>() + i * size_of(part.dtype()),
+                   half ? host.data() : stored.data(),
+                   count * size_of(part.dtype()));
              }
              if (!part.contiguous()) Tensor(part).copy_from(packed);
            });

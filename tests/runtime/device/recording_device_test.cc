@@ -79,7 +79,8 @@ TEST_F(RecordingDeviceTest, TheHostMayNotTouchItsMemory) {
   EXPECT_EQ(t.at(0), 1);
   const volatile float* data = t.ptr<float>();
   EXPECT_DEATH((void)data[0], "the host touches memory of the device");
-  EXPECT_DEATH(*t.ptr<float>() = 3, "the host touches memory of the device");
+  EXPECT_DEATH(*t.mutable_ptr<float>() = 3,
+               "the host touches memory of the device");
 }
 
 // A planted missing wait, and the same with it.

@@ -41,13 +41,16 @@ Tensor counting(const Shape& shape, DType t = DType::kF32) {
   for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i);
   const Tensor out = Tensor::empty(shape, t);
   for (size_t i = 0; i < v.size() && out.data(); ++i) {
-    if (t == DType::kF32) out.ptr<float>()[i] = static_cast<float>(v[i]);
-    if (t == DType::kF64) out.ptr<double>()[i] = static_cast<double>(v[i]);
-    if (t == DType::kI64) out.ptr<int64_t>()[i] = v[i];
-    if (t == DType::kI32) out.ptr<int32_t>()[i] = static_cast<int32_t>(v[i]);
+    if (t == DType::kF32)
+      out.mutable_ptr<float>()[i] = static_cast<float>(v[i]);
+    if (t == DType::kF64)
+      out.mutable_ptr<double>()[i] = static_cast<double>(v[i]);
+    if (t == DType::kI64) out.mutable_ptr<int64_t>()[i] = v[i];
+    if (t == DType::kI32)
+      out.mutable_ptr<int32_t>()[i] = static_cast<int32_t>(v[i]);
     if (t == DType::kBF16)
-      out.ptr<bf16>()[i] = bf16(static_cast<float>(v[i] % 256));
-    if (t == DType::kBool) out.ptr<bool>()[i] = v[i] % 2;
+      out.mutable_ptr<bf16>()[i] = bf16(static_cast<float>(v[i] % 256));
+    if (t == DType::kBool) out.mutable_ptr<bool>()[i] = v[i] % 2;
   }
   return out;
 }
