@@ -23,6 +23,7 @@ namespace cache_limit {
 inline constexpr size_t kPlanBytes = size_t{4} << 20;      // of one tensor
 inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // of several
 inline constexpr size_t kDecisions = size_t{1} << 13;
+inline constexpr size_t kExecutions = size_t{1} << 18;  // pieces of schedules
 inline constexpr size_t kRules = size_t{1} << 12;
 }  // namespace cache_limit
 

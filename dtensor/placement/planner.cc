@@ -37,11 +37,10 @@ const Plan* Planner::quick_plan(const Spec* from, const Spec* to,
 }
 
 const Plan& Planner::plan(std::span<const Move> moves) {
-  std::vector<Move> key(moves.begin(), moves.end());
-  if (const Plan* known = lists_.find(key)) return *known;
+  if (const Plan* known = lists_.find(moves)) return *known;
   Plan made = dtensor::plan(moves, cost_);
   const size_t bytes = footprint(made) + moves.size_bytes();
-  return lists_.insert(std::move(key), std::move(made), bytes);
+  return lists_.insert({moves.begin(), moves.end()}, std::move(made), bytes);
 }
 
 }  // namespace dtensor

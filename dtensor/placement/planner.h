@@ -1,5 +1,6 @@
 // Plans under one cost table, remembered.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -12,6 +13,30 @@
 #include "dtensor/placement/spec.h"
 
 namespace dtensor {
+
+struct MoveHash {
+  size_t operator()(const Move& m) const {
+    return hash_mix(reinterpret_cast<uint64_t>(m.from),
+                    reinterpret_cast<uint64_t>(m.to));
+  }
+};
+
+// For a BoundedCache whose keys are moves that belong together; a list of them
+// is looked up without a copy.
+struct MovesHash {
+  using is_transparent = void;
+  size_t operator()(std::span<const Move> moves) const {
+    uint64_t h = moves.size();
+    for (const Move& m : moves) h = hash_mix(h, MoveHash()(m));
+    return h;
+  }
+};
+struct SameMoves {
+  using is_transparent = void;
+  bool operator()(std::span<const Move> a, std::span<const Move> b) const {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
 
 // One per rank; not thread-safe.
 class Planner {
@@ -31,22 +56,9 @@ class Planner {
 
  private:
   const Plan& keep(const Move&, Plan);
-  struct MoveHash {
-    size_t operator()(const Move& m) const {
-      return hash_mix(reinterpret_cast<uint64_t>(m.from),
-                      reinterpret_cast<uint64_t>(m.to));
-    }
-  };
-  struct ListHash {
-    size_t operator()(const std::vector<Move>& moves) const {
-      uint64_t h = moves.size();
-      for (const Move& m : moves) h = hash_mix(h, MoveHash()(m));
-      return h;
-    }
-  };
   CostTable cost_;
   BoundedCache<Move, Plan, MoveHash> plans_{"plans", cache_limit::kPlanBytes};
-  BoundedCache<std::vector<Move>, Plan, ListHash> lists_{
+  BoundedCache<std::vector<Move>, Plan, MovesHash, SameMoves> lists_{
       "plans of several tensors", cache_limit::kListPlanBytes};
 };
 

@@ -1,9 +1,9 @@
 #include "dtensor/runtime/execution.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/panels.h"
@@ -266,38 +266,30 @@ namespace {
 
 // The executions that this rank keeps.
 struct Executions : RankContext::Memory {
-  std::unordered_multimap<uint64_t, std::shared_ptr<const Execution>> known;
-  size_t weight = 0;
+  BoundedCache<std::vector<Move>, std::shared_ptr<const Execution>, MovesHash,
+               SameMoves>
+      known{"executions", cache_limit::kExecutions};
 };
+
+Executions& memory(RankContext& ctx) {
+  if (!ctx.executions) ctx.executions = std::make_unique<Executions>();
+  return static_cast<Executions&>(*ctx.executions);
+}
 
 }  // namespace
 
 std::shared_ptr<const Execution> execution(RankContext& ctx,
                                            std::span<const Move> moves) {
-  constexpr size_t kMost = 1 << 18;
-  if (!ctx.executions) ctx.executions = std::make_unique<Executions>();
-  auto& all = static_cast<Executions&>(*ctx.executions);
-  uint64_t h = moves.size();
-  for (const Move& m : moves) {
-    h = hash_mix(h, reinterpret_cast<uint64_t>(m.from));
-    h = hash_mix(h, reinterpret_cast<uint64_t>(m.to));
-  }
-  auto [first, last] = all.known.equal_range(h);
-  for (auto it = first; it != last; ++it)
-    if (std::equal(moves.begin(), moves.end(), it->second->moves().begin(),
-                   it->second->moves().end()))
-      return it->second;
+  auto& known = memory(ctx).known;
+  if (const auto* found = known.find(moves)) return *found;
   const Plan& plan = moves.size() == 1
                          ? ctx.planner.plan(moves[0].from, moves[0].to)
                          : ctx.planner.plan(moves);
   auto made = std::make_shared<const Execution>(ctx, moves, plan);
-  if (all.weight + made->weight() > kMost) {
-    all.known.clear();
-    all.weight = 0;
-  }
-  all.weight += made->weight();
-  all.known.emplace(h, made);
-  return made;
+  const size_t weight = made->weight();
+  return known.insert({moves.begin(), moves.end()}, std::move(made), weight);
 }
+
+CacheUse execution_use(RankContext& ctx) { return memory(ctx).known.use(); }
 
 }  // namespace dtensor

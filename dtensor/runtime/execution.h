@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/plan.h"
 #include "dtensor/placement/region.h"
 #include "dtensor/placement/schedule.h"
@@ -109,5 +110,7 @@ class Execution {
 
 // That of tensors which move together. Kept by the rank, bounded.
 std::shared_ptr<const Execution> execution(RankContext&, std::span<const Move>);
+// How what is kept was used.
+CacheUse execution_use(RankContext&);
 
 }  // namespace dtensor

@@ -2,11 +2,16 @@
 // factor at every step kept 2.7 KB for each. And the others are bounded.
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
+#include "dtensor/runtime/execution.h"
+#include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
@@ -44,6 +49,38 @@ TEST(Decisions, AreBounded) {
       slice(x, 0, static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
     EXPECT_LE(decision_use(rt.context()).entries, most);
     EXPECT_LE(most, size_t{1} << 14);
+  });
+}
+
+// What moves need to run is kept by its weight.
+TEST(Executions, AreBounded) {
+  RunOptions options;
+  options.world = 2;
+  options.dry_run = true;
+  run(options, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"x", 2}});
+    // Together, so that each list is heavy.
+    const auto move = [&](int64_t n) {
+      std::vector<DistTensor> list;
+      std::vector<const Spec*> to;
+      for (int64_t i = 0; i < 16; ++i) {
+        list.push_back(zeros({n + i}, mesh, "S0", DType::kF32));
+        to.push_back(Spec::replicated(mesh, {n + i}, DType::kF32));
+      }
+      relayout(std::move(list), to);
+    };
+    const CacheUse before = execution_use(rt.context());
+    move(1);
+    const size_t weight = execution_use(rt.context()).weight - before.weight;
+    ASSERT_GE(weight, 50u);
+    const int64_t moves = static_cast<int64_t>(2 * before.limit / weight);
+    for (int64_t i = 0; i < moves; ++i) move(2 + i);
+    const CacheUse after = execution_use(rt.context());
+    EXPECT_LE(after.weight, after.limit);
+    EXPECT_GE(after.weight, after.limit / 3);
+    // The latest is known.
+    move(1 + moves);
+    EXPECT_EQ(execution_use(rt.context()).misses, after.misses);
   });
 }
 
