@@ -25,8 +25,21 @@ struct Entry {
   dnnl::memory a, b, c;
 };
 
+// oneDNN's own cache hands the primitives of one thread to the others. Up
+// to 2.7 that corrupts memory (why TensorFlow turned it off: its pull requests
+// 57044 and 58269), and the thread sanitizer reports it; up to 3.10 what AMX
+// needs is written into the primitive by whoever runs it (oneDNN issue 5393).
+// Ranks are threads, so it is off.
+void share_no_primitives() {
+  [[maybe_unused]] static const bool off = [] {
+    dnnl::set_primitive_cache_capacity(0);
+    return true;
+  }();
+}
+
 // One per thread: a primitive's memory objects carry the operands' addresses.
 struct Cache {
+  Cache() { share_no_primitives(); }
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::unordered_map<Key, Entry, KeyHash> entries;

@@ -7,7 +7,8 @@
 namespace dtensor::kernels::cpu {
 
 // As gemm_f64, with c of f32 or bf16. False, and nothing done, where oneDNN has
-// no such primitive (below AVX-512).
+// no such primitive (below AVX-512). The first call turns the process's cache
+// of oneDNN primitives off; each thread has one of its own here.
 bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const bf16* a,
                int64_t lda, const bf16* b, int64_t ldb, bool accumulate,
                DType c_type, void* c, int64_t ldc);
