@@ -1,7 +1,6 @@
 // Local tensors that hold regions of a global one. Nothing here communicates.
 #pragma once
 #include "dtensor/placement/layout.h"
-#include "dtensor/runtime/comm/communicator.h"
 #include "dtensor/runtime/tensor.h"
 
 namespace dtensor {

@@ -25,11 +25,11 @@ struct Entry {
   dnnl::memory a, b, c;
 };
 
-// oneDNN's own cache hands the primitives of one thread to the others. Up
-// to 2.7 that corrupts memory (why TensorFlow turned it off: its pull requests
-// 57044 and 58269), and the thread sanitizer reports it; up to 3.10 what AMX
-// needs is written into the primitive by whoever runs it (oneDNN issue 5393).
-// Ranks are threads, so it is off.
+// oneDNN's own cache hands the primitives of one thread to the others. The
+// thread sanitizer reports it in 2.6.3; TensorFlow had it off for corrupted
+// memory from 2.6 until 2.7.1 (its pull requests 57044 and 58269), and what it
+// shares of later versions' AMX kernels is not all safe to share (oneDNN issue
+// 5393, of ukernels). Ranks are threads, so it is off.
 void share_no_primitives() {
   [[maybe_unused]] static const bool off = [] {
     dnnl::set_primitive_cache_capacity(0);
