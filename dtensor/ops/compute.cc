@@ -6,6 +6,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/exposed.h"
 #include "dtensor/runtime/local_part.h"
 #include "dtensor/runtime/redistribute.h"
 
@@ -162,6 +163,7 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
     const uint64_t print =
         hash_mix(e.fingerprint, static_cast<uint64_t>(t.dtype()) * 31 +
                                     static_cast<uint64_t>(t.numel()));
+    const Exposed sending(context);
     e.communicator->all_reduce(
         {e.kind, op.name(), print, Subject::describe, &subject}, stream,
         {&b, 1});
@@ -239,6 +241,7 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
     const Subject subject{op, part, sums ? "sums of boxes" : "boxes"};
     const Call call{e.kind, op.name(), e.fingerprint, Subject::describe,
                     &subject};
+    const Exposed sending(context);
     if (sums)
       e.communicator->reduce(call, stream, {&t, 1});
     else

@@ -50,7 +50,8 @@ class CachingAllocator final : public Allocator {
 
   Device& device() const override { return device_; }
 
-  void* allocate(int64_t bytes, Stream stream, std::string_view tag) override {
+  void* allocate(int64_t bytes, Stream stream, std::string_view tag,
+                 MemoryKind kind) override {
     DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
     std::lock_guard lock(mutex_);
     void* block = nullptr;
@@ -62,18 +63,26 @@ class CachingAllocator final : public Allocator {
                bytes, tag, stats_.current_bytes);
       unpoison(block, bytes);
     }
-    count(bytes, tag);
+    count(bytes, tag, kind);
     return block;
   }
 
-  void release(void* block, int64_t bytes, Stream stream) override {
+  void release(void* block, int64_t bytes, Stream stream,
+               MemoryKind kind) override {
     if (!block && has_memory_) return;
     std::lock_guard lock(mutex_);
     stats_.current_bytes -= bytes;
+    of(kind).current_bytes -= bytes;
     if (!block) return;
     const SizeClass c = size_class(bytes);
     poison(block, c.bytes);
     pool(stream).classes[c.index].cached.push_back(block);
+  }
+
+  void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
+    std::lock_guard lock(mutex_);
+    of(from).current_bytes -= bytes;
+    add(of(to), bytes);
   }
 
   Stats stats() const override {
@@ -84,6 +93,7 @@ class CachingAllocator final : public Allocator {
   void reset_peak() override {
     std::lock_guard lock(mutex_);
     stats_.peak_bytes = stats_.current_bytes;
+    for (Stats::Kind& k : stats_.kinds) k.peak_bytes = k.current_bytes;
   }
 
  private:
@@ -156,7 +166,14 @@ class CachingAllocator final : public Allocator {
       }
   }
 
-  void count(int64_t bytes, std::string_view tag) {
+  Stats::Kind& of(MemoryKind k) { return stats_.kinds[static_cast<size_t>(k)]; }
+  static void add(Stats::Kind& k, int64_t bytes) {
+    k.current_bytes += bytes;
+    k.peak_bytes = std::max(k.peak_bytes, k.current_bytes);
+  }
+
+  void count(int64_t bytes, std::string_view tag, MemoryKind kind) {
+    add(of(kind), bytes);
     stats_.current_bytes += bytes;
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.current_bytes);
     ++stats_.allocations;

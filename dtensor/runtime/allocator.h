@@ -1,5 +1,6 @@
 // A rank's memory: a cache of freed blocks in front of a device, and counts.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "dtensor/runtime/device/device.h"
+#include "dtensor/runtime/memory_kind.h"
 
 namespace dtensor {
 
@@ -19,6 +21,12 @@ class Allocator {
     int64_t current_bytes = 0;  // asked for and not yet freed
     int64_t peak_bytes = 0;
     int64_t allocations = 0;
+    // Of each MemoryKind: what there is, and the most that there was at once.
+    struct Kind {
+      int64_t current_bytes = 0, peak_bytes = 0;
+    };
+    std::array<Kind, kMemoryKinds> kinds = {};
+    const Kind& of(MemoryKind k) const { return kinds[static_cast<size_t>(k)]; }
     // The largest single request under each tag, from the first one on.
     std::map<std::string, int64_t, std::less<>> largest_by_tag;
   };
@@ -31,11 +39,16 @@ class Allocator {
   virtual Device& device() const = 0;
   // Throws Error when the device has no more. `tag` names what it is for (the
   // running op), for Stats. 0 bytes are fine.
-  virtual void* allocate(int64_t bytes, Stream, std::string_view tag) = 0;
+  virtual void* allocate(int64_t bytes, Stream, std::string_view tag,
+                         MemoryKind = MemoryKind::kActivations) = 0;
   // The stream is the one that it was allocated on, or one that has waited for
   // all other work on the block.
-  virtual void release(void* block, int64_t bytes, Stream) = 0;
+  virtual void release(void* block, int64_t bytes, Stream,
+                       MemoryKind = MemoryKind::kActivations) = 0;
+  // `bytes` of what is in use count as another kind from here on.
+  virtual void recount(int64_t bytes, MemoryKind from, MemoryKind to) = 0;
   virtual Stats stats() const = 0;
+  // The peaks become what there is.
   virtual void reset_peak() = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/exposed.h"
 #include "dtensor/runtime/local_part.h"
 
 namespace dtensor {
@@ -129,6 +130,7 @@ void Run::fill(const Action& a, const Tensor& out, bool fresh,
 }
 
 void Run::communicate(const Execution::Round& r) {
+  const Exposed sending(ctx);
   const auto describe = [](const void* round) {
     return static_cast<const Execution::Round*>(round)->to_string();
   };

@@ -14,9 +14,11 @@
 #include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/allocator.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/memory_kind.h"
 
 namespace dtensor {
 
+class Captures;
 class Runtime;
 struct OpCall;
 
@@ -56,21 +58,30 @@ struct RankContext {
   std::unique_ptr<Memory> executions;
   // The thread that carries out what need not be waited for (async.cc).
   std::unique_ptr<Memory> async;
+  // Parameters that are gathered where they are used (gather.cc), and how many
+  // bytes of them may be held beyond what the running operator needs.
+  std::unique_ptr<Memory> gathered;
+  int64_t gather_budget = 0;
 
   // Scopes; see the guards that set them.
   bool grad_enabled = true;
-  bool explicit_only = false;  // an op that would communicate throws
-  int64_t comm_budget = -1;    // bytes left, -1 without limit
-  std::string_view op = "";    // the running operator, for tags and errors
+  Captures* captures = nullptr;  // see autograd.h
+  bool explicit_only = false;    // an op that would communicate throws
+  int64_t comm_budget = -1;      // bytes left, -1 without limit
+  std::string_view op = "";      // the running operator, for tags and errors
   std::string phase = "forward";
   // Which module runs ("blocks.3.mlp"), and how many operators it has called.
   std::string_view path = "";
   int64_t ordinal = 0;
+  MemoryKind memory_kind = MemoryKind::kActivations;  // of what is allocated
 
   // Filled while `record` is set.
   bool record = false;
   std::vector<CommEvent> events;
   int64_t collectives = 0;  // the number of the last one
+  // How long this rank's thread was in collectives, or waited for those of its
+  // other thread: communication that no computation hid.
+  int64_t exposed_ns = 0;
   // When set, told of every operator that has run (ops/op.h).
   std::function<void(const OpCall&)> trace;
 

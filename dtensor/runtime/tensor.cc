@@ -67,19 +67,26 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   const bool rank = context && context->allocator;
   const auto& from = rank ? context->allocator : shared_allocator();
   const Stream stream = rank ? context->stream : Stream{};
-  void* data = from->allocate(bytes, stream, rank ? context->op : "");
+  const MemoryKind kind =
+      rank ? context->memory_kind : MemoryKind::kActivations;
+  void* data = from->allocate(bytes, stream, rank ? context->op : "", kind);
   Storage* made = nullptr;
   try {
-    made = new Storage(data, bytes, from->device(), stream, from);
+    made = new Storage(data, bytes, from->device(), stream, kind, from);
   } catch (...) {
-    from->release(data, bytes, stream);
+    from->release(data, bytes, stream, kind);
     throw;
   }
   // From here on it releases its memory itself, also when this throws.
   return std::shared_ptr<Storage>(made);
 }
 
-Storage::~Storage() { from_->release(data_, bytes_, stream_); }
+Storage::~Storage() { from_->release(data_, bytes_, stream_, kind_); }
+
+void Storage::set_kind(MemoryKind kind) {
+  if (kind != kind_) from_->recount(bytes_, kind_, kind);
+  kind_ = kind;
+}
 
 Stream Storage::stream_here() const {
   const RankContext* context = RankContext::current_or_null();

@@ -13,6 +13,7 @@
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
 #include "dtensor/runtime/device/device.h"
+#include "dtensor/runtime/memory_kind.h"
 
 namespace dtensor {
 
@@ -28,7 +29,8 @@ class StorageReader {
 // Memory, and what is known of it. Owned by the rank that allocated it.
 class Storage {
  public:
-  // From the calling rank's allocator (see allocator.h), uninitialised.
+  // From the calling rank's allocator (see allocator.h), uninitialised; it
+  // counts as what RankContext::memory_kind says.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -50,6 +52,9 @@ class Storage {
     reader_ = r;
     read_ = true;
   }
+  // What its memory is counted as (see Allocator::Stats).
+  MemoryKind kind() const { return kind_; }
+  void set_kind(MemoryKind);
   Device& device() const { return *device_; }
   // Whose later work may use the memory when the storage is gone.
   Stream stream() const { return stream_; }
@@ -62,11 +67,12 @@ class Storage {
 
  private:
   Storage(void* data, int64_t bytes, Device& device, Stream stream,
-          std::shared_ptr<Allocator> from)
+          MemoryKind kind, std::shared_ptr<Allocator> from)
       : data_(data),
         bytes_(bytes),
         device_(&device),
         stream_(stream),
+        kind_(kind),
         from_(std::move(from)) {}
   void finish_reader();
   void* data_;
@@ -76,6 +82,7 @@ class Storage {
   std::weak_ptr<StorageReader> reader_;
   Device* device_;
   Stream stream_;
+  MemoryKind kind_;
   std::shared_ptr<Allocator> from_;  // outlives what it handed out
 };
 
