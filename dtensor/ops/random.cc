@@ -44,16 +44,14 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   return relayout(x, spec);
 }
 
-// The run's own generators on this rank, which is a thread: the seed, and how
-// often each set of ranks has drawn.
-struct Drawn {
-  uint64_t run = 0, seed = 0;
-  std::map<uint64_t, uint64_t> times;
+// The run's own generators on this rank, which is a thread.
+struct Drawn : RandomState {
+  uint64_t run = 0;
 };
 Drawn& drawn() {
   static thread_local Drawn d;
   const uint64_t run = RankContext::current().run_id;
-  if (d.run != run) d = {run, 0, {}};
+  if (d.run != run) d = {{}, run};
   return d;
 }
 
@@ -183,6 +181,12 @@ void manual_seed(uint64_t seed) {
   Drawn& d = drawn();
   d.seed = seed;
   d.times.clear();
+}
+
+RandomState random_state() { return drawn(); }
+
+void set_random_state(RandomState state) {
+  static_cast<RandomState&>(drawn()) = std::move(state);
 }
 
 DistTensor randn(const Shape& shape, const Mesh& mesh, const Placements& layout,

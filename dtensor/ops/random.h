@@ -2,6 +2,7 @@
 // index, the seed and the stream alone: equal on every mesh and layout.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "dtensor/ops/op.h"
@@ -32,6 +33,17 @@ inline constexpr Generator kGlobalGenerator{0, 0, true};
 // Where the run's own generators begin, 0 at first; they begin again. Every
 // rank calls it.
 void manual_seed(uint64_t seed);
+// Where they are on this rank: the seed, and how often each set of ranks (0:
+// all of the run, else a hash of them) has drawn. What is drawn after a
+// set_random_state() is what was drawn after that random_state(), if all ranks
+// do it.
+struct RandomState {
+  uint64_t seed = 0;
+  std::map<uint64_t, uint64_t> times;
+  bool operator==(const RandomState&) const = default;
+};
+RandomState random_state();
+void set_random_state(RandomState);
 
 // Normal with that mean and standard deviation; uniform in [lo, hi).
 DistTensor randn(const Shape&, const Mesh&, const Placements& = {},
