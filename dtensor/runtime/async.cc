@@ -10,20 +10,25 @@
 #include <vector>
 
 #include "dtensor/runtime/execute.h"
+#include "dtensor/runtime/exposed.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
 
-class AsyncMove final : public Pending, public StorageReader {
+// Moves that are carried out together.
+class AsyncMoves final : public StorageReader {
  public:
-  AsyncMove(RankContext& ctx, const Move& move, Tensor part,
-            std::shared_ptr<AsyncMove> after)
-      : move_(move),
-        part_(std::move(part)),
+  AsyncMoves(RankContext& ctx, std::span<const Move> moves,
+             std::vector<Tensor> parts, bool consume,
+             std::shared_ptr<AsyncMoves> after)
+      : moves_(moves.begin(), moves.end()),
+        parts_(std::move(parts)),
+        consume_(consume),
         after_(std::move(after)),
         op_(ctx.op.empty() ? "redistribute" : ctx.op),
         phase_(ctx.phase),
+        kind_(ctx.memory_kind),
         record_(ctx.record),
         stream_(ctx.stream),
         ready_(ctx.device->record(ctx.stream)),
@@ -32,23 +37,28 @@ class AsyncMove final : public Pending, public StorageReader {
 
   // By the worker; false when it failed.
   bool carry_out(RankContext& ctx) {
-    Tensor result;
+    std::vector<Tensor> results(moves_.size());
     std::exception_ptr error;
     ctx.events.clear();
     try {
       // One after the other: what comes before is done.
       if (after_ && after_->error_) std::rethrow_exception(after_->error_);
-      if (after_) part_ = after_->result_;
+      if (after_) parts_[0] = after_->results_[0];
       Scoped<std::string_view> op(ctx.op, op_);
       Scoped<std::string> phase(ctx.phase, phase_);
       Scoped<bool> record(ctx.record, record_);
+      Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
       ctx.device->wait(ctx.stream, ready_);
-      Tensor part = converted(part_, move_.from->dtype());
-      execute(ctx, *execution(ctx, {&move_, 1}), {&part, 1});
-      if (ctx.coordinate_or_null(move_.to->mesh())) result = std::move(part);
+      for (size_t i = 0; i < parts_.size(); ++i)
+        parts_[i] = converted(parts_[i], moves_[i].from->dtype());
+      execute(ctx, *execution(ctx, moves_), parts_, consume_);
+      for (size_t i = 0; i < parts_.size(); ++i)
+        if (ctx.coordinate_or_null(moves_[i].to->mesh()))
+          results[i] = std::move(parts_[i]);
       // What is read may be let go, and what was made belongs to the rank.
       ctx.device->synchronize(ctx.stream);
-      if (result.defined()) result.storage()->move_to(stream_);
+      for (const Tensor& t : results)
+        if (t.defined()) t.storage()->move_to(stream_);
     } catch (const PeerFailure&) {
       error = std::current_exception();
     } catch (const std::exception& e) {
@@ -59,12 +69,13 @@ class AsyncMove final : public Pending, public StorageReader {
       error = std::current_exception();
       ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
     }
-    part_ = Tensor();
+    parts_.clear();
     after_ = nullptr;
     std::lock_guard lock(mutex_);
     if (waited_for_) backend_->set_idle(rank_, 0, false);
-    result_ = std::move(result);
-    if (result_.defined()) version_ = result_.storage()->version();
+    results_ = std::move(results);
+    for (const Tensor& t : results_)
+      versions_.push_back(t.defined() ? t.storage()->version() : 0);
     error_ = error;
     events_ = std::move(ctx.events);
     done_ = true;
@@ -72,9 +83,12 @@ class AsyncMove final : public Pending, public StorageReader {
     return error == nullptr;
   }
 
-  const Tensor& wait() override {
-    finish();
+  const Tensor& wait(size_t i) {
     RankContext& ctx = RankContext::current();
+    {
+      const Exposed waiting(ctx);
+      finish();
+    }
     for (CommEvent& e : events_) {
       e.collective = ++ctx.collectives;
       ctx.events.push_back(std::move(e));
@@ -82,9 +96,10 @@ class AsyncMove final : public Pending, public StorageReader {
     events_.clear();
     seen_ = true;
     if (error_) std::rethrow_exception(error_);
-    if (const auto reader = reader_.lock(); reader && result_.defined())
-      result_.storage()->set_reader(reader);
-    return result_;
+    const Tensor& result = results_[i];
+    if (const auto reader = reader_.lock(); reader && result.defined())
+      result.storage()->set_reader(reader);
+    return result;
   }
   void finish() override {
     std::unique_lock lock(mutex_);
@@ -94,18 +109,20 @@ class AsyncMove final : public Pending, public StorageReader {
     came_.wait(lock, [&] { return done_; });
   }
 
-  uint64_t version() const override { return version_; }
+  uint64_t version(size_t i) const { return versions_[i]; }
 
-  // Reads what this one makes.
+  // Reads what this one, a single move, makes.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
   // What nobody has been told of.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
 
  private:
-  const Move move_;
-  Tensor part_;
-  std::shared_ptr<AsyncMove> after_;
+  const std::vector<Move> moves_;
+  std::vector<Tensor> parts_;
+  const bool consume_;
+  std::shared_ptr<AsyncMoves> after_;
   const std::string op_, phase_;
+  const MemoryKind kind_;
   const bool record_;
   const Stream stream_;  // of the rank's thread
   const Event ready_;    // the part is there
@@ -119,15 +136,29 @@ class AsyncMove final : public Pending, public StorageReader {
   std::condition_variable came_;
   bool done_ = false, waited_for_ = false;
   // Written before done_ is set, not after.
-  Tensor result_;
-  uint64_t version_ = 0;
+  std::vector<Tensor> results_;
+  std::vector<uint64_t> versions_;
   std::exception_ptr error_;
   std::vector<CommEvent> events_;
 };
 
+// One of their results.
+class AsyncPart final : public Pending {
+ public:
+  AsyncPart(std::shared_ptr<AsyncMoves> of, size_t which)
+      : of_(std::move(of)), which_(which) {}
+  const Tensor& wait() override { return of_->wait(which_); }
+  uint64_t version() const override { return of_->version(which_); }
+  const std::shared_ptr<AsyncMoves>& moves() const { return of_; }
+
+ private:
+  const std::shared_ptr<AsyncMoves> of_;
+  const size_t which_;
+};
+
 class Worker final : public RankContext::Memory {
   // Nodes go from one list to the other: the thread itself allocates nothing.
-  using Queue = std::list<std::shared_ptr<AsyncMove>>;
+  using Queue = std::list<std::shared_ptr<AsyncMoves>>;
 
  public:
   explicit Worker(RankContext& rank) {
@@ -145,7 +176,7 @@ class Worker final : public RankContext::Memory {
   }
   ~Worker() override { stop(); }
 
-  void add(std::shared_ptr<AsyncMove> move) {
+  void add(std::shared_ptr<AsyncMoves> move) {
     Queue one;
     one.push_back(std::move(move));
     {
@@ -203,19 +234,44 @@ class Worker final : public RankContext::Memory {
   std::thread thread_;
 };
 
+Worker& worker(RankContext& ctx) {
+  if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
+  return static_cast<Worker&>(*ctx.async);
+}
+
 }  // namespace
 
 std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
                                     Tensor part,
                                     const std::shared_ptr<Pending>& after) {
-  if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
-  auto source = std::static_pointer_cast<AsyncMove>(after);
-  auto made = std::make_shared<AsyncMove>(ctx, move, part, source);
-  static_cast<Worker&>(*ctx.async).add(made);
+  const auto source =
+      after ? std::static_pointer_cast<AsyncPart>(after)->moves() : nullptr;
+  auto made = std::make_shared<AsyncMoves>(ctx, std::span(&move, 1),
+                                           std::vector{part}, false, source);
+  worker(ctx).add(made);
   // From here on it will be carried out.
   if (source) source->set_reader(made);
   if (part.defined()) part.storage()->set_reader(made);
-  return made;
+  return std::make_shared<AsyncPart>(std::move(made), 0);
+}
+
+std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
+                                                  std::span<const Move> moves,
+                                                  std::vector<Tensor> parts,
+                                                  bool consume) {
+  // Others may write to what they hold too.
+  std::vector<std::shared_ptr<Storage>> read;
+  for (const Tensor& t : parts)
+    if (t.defined() && (!consume || t.storage().use_count() > 1))
+      read.push_back(t.storage());
+  auto made = std::make_shared<AsyncMoves>(ctx, moves, std::move(parts),
+                                           consume, nullptr);
+  worker(ctx).add(made);
+  for (const auto& storage : read) storage->set_reader(made);
+  std::vector<std::shared_ptr<Pending>> results;
+  for (size_t i = 0; i < moves.size(); ++i)
+    results.push_back(std::make_shared<AsyncPart>(made, i));
+  return results;
 }
 
 }  // namespace dtensor

@@ -6,6 +6,8 @@
 // it is done, so that nobody has to wait to drop a tensor.
 #pragma once
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/rank_context.h"
@@ -30,5 +32,12 @@ class Pending {
 // sent appears among the rank's events when the result is waited for.
 std::shared_ptr<Pending> begin_move(RankContext&, const Move&, Tensor part,
                                     const std::shared_ptr<Pending>& after);
+
+// Several moves between the ranks of one mesh, planned together; a result for
+// each. Parts that nobody else holds may be overwritten with `consume`.
+std::vector<std::shared_ptr<Pending>> begin_moves(RankContext&,
+                                                  std::span<const Move>,
+                                                  std::vector<Tensor> parts,
+                                                  bool consume = false);
 
 }  // namespace dtensor

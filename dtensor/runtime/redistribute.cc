@@ -55,8 +55,7 @@ DistTensor convert(const DistTensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   DistTensor y = DistTensor::wrap(converted(x.impl()->part(), dtype),
                                   x.spec()->with(dtype));
-  if (grad_enabled() && x.requires_grad())
-    record(y, std::make_shared<ConvertNode>(x.dtype()), x);
+  if (records(x)) record(y, std::make_shared<ConvertNode>(x.dtype()), x);
   return y;
 }
 
@@ -128,7 +127,7 @@ Tensor own_part(const Tensor& part, const Tensor& source) {
 
 // x, of which y has the part that is wanted, or will have it.
 DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
-  if (grad_enabled() && x.requires_grad()) {
+  if (records(x)) {
     std::shared_ptr<Node> node;
     if (how.lazy)
       node = std::make_shared<LazyNode>();
@@ -139,9 +138,17 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
+// A value without a part yet.
+DistTensor unmade(const RankContext& ctx, const Spec* spec) {
+  auto made = std::make_shared<DistTensor::Impl>();
+  made->spec = spec;
+  made->run = ctx.run_id;
+  return DistTensor(std::move(made));
+}
+
 DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   const Spec* from = x.spec();
-  const bool wants_grad = grad_enabled() && x.requires_grad();
+  const bool wants_grad = records(x);
   if (from == to && !how.own && (how.lazy || !wants_grad)) return x;
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
@@ -162,9 +169,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
       found = true;
     }
   }
-  auto made = std::make_shared<DistTensor::Impl>();
-  made->spec = to;
-  made->run = ctx.run_id;
+  DistTensor result = unmade(ctx, to);
+  const auto& made = result.impl();
   if (found) {
     made->local = how.own ? own_part(part, part) : part;
   } else {
@@ -196,7 +202,7 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   }
   made->note_version();
   if (!sent) made->keep = x.keep();
-  const DistTensor y = finished(x, DistTensor(std::move(made)), how);
+  const DistTensor y = finished(x, std::move(result), how);
   // A parameter that is moved on purpose is not kept twice. What only this
   // rank's memory was needed for is made again as fast as it is found.
   if (x.keep() != Keep::kMove || waits) return y;
@@ -210,7 +216,10 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
 }  // namespace
 
 DistTensor alias(const DistTensor& x) {
-  DistTensor y = x.detach();
+  return passes_as_it_comes(x, x.detach());
+}
+
+DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y) {
   return finished(x, std::move(y), {});
 }
 
@@ -318,14 +327,44 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {
       const size_t i = b.places[k];
-      auto made = std::make_shared<DistTensor::Impl>();
-      made->spec = to[i];
-      made->run = ctx.run_id;
-      made->local = std::move(b.parts[k]);
-      made->note_version();
-      y[i] = finished(x[i], DistTensor(std::move(made)), {});
+      DistTensor made = unmade(ctx, to[i]);
+      made.impl()->local = std::move(b.parts[k]);
+      made.impl()->note_version();
+      y[i] = finished(x[i], std::move(made), {});
     }
   }
+  return y;
+}
+
+std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
+                                       std::span<const Spec* const> to) {
+  RankContext& ctx = RankContext::current();
+  bool one_mesh = x.size() == to.size();
+  for (size_t i = 0; i < x.size() && one_mesh; ++i)
+    one_mesh = x[i].mesh() == to[0]->mesh() && to[i]->mesh() == to[0]->mesh();
+  if (!one_mesh || ctx.dry_run || ctx.comm_budget >= 0)
+    return relayout(std::move(x), to);
+  std::vector<DistTensor> y(x.size());
+  std::vector<size_t> places;
+  std::vector<Move> moves;
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const DistTensor from = std::exchange(x[i], {});
+    if (from.spec() == to[i]) {
+      y[i] = from;
+      continue;
+    }
+    check_run(ctx, from);
+    places.push_back(i);
+    moves.push_back({from.spec(), to[i]});
+    parts.push_back(from.impl()->part());
+    y[i] = finished(from, unmade(ctx, to[i]), {});
+  }
+  if (places.empty()) return y;
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  const auto pending = begin_moves(ctx, moves, std::move(parts), true);
+  for (size_t k = 0; k < places.size(); ++k)
+    y[places[k]].impl()->pending = pending[k];
   return y;
 }
 
@@ -375,18 +414,16 @@ void relayout(RankContext& ctx, std::span<const DistTensor> x,
     execute(ctx, *e, parts);
     for (size_t k = 0; k < places.size(); ++k) {
       const DistTensor& from = x[places[k]];
-      auto made = std::make_shared<DistTensor::Impl>();
-      made->spec = to[places[k]];
-      made->run = ctx.run_id;
-      made->local = std::move(parts[k]);
-      made->note_version();
+      DistTensor made = unmade(ctx, to[places[k]]);
+      made.impl()->local = std::move(parts[k]);
+      made.impl()->note_version();
       if (from.keep() != Keep::kMove &&
           std::none_of(
               plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
                 return s.tensor == static_cast<int>(k) && sends(s.kind);
               }))
-        made->keep = from.keep();
-      y[places[k]] = finished(from, DistTensor(std::move(made)), {});
+        made.impl()->keep = from.keep();
+      y[places[k]] = finished(from, std::move(made), {});
       if (from.keep() == Keep::kMove)
         from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
                                        y[places[k]], true, std::nullopt});

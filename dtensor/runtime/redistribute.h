@@ -37,9 +37,17 @@ DistTensor relayout(const DistTensor& x, const Spec* to);
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
                                  std::span<const Spec* const> to);
 
+// The same by the rank's other thread; whoever reads a result waits. (In a dry
+// run, under a communication budget, and between several meshes: at once.)
+std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
+                                       std::span<const Spec* const> to);
+
 // x as a view that changes nothing: the same memory in a handle of its own, so
 // that a gradient of it counts what was made of it alone.
 DistTensor alias(const DistTensor& x);
+
+// y, made of x's value in another way than by a move: its cotangent is x's.
+DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 
 // The inputs of an operator: each x[i] as to[i], as above; those that have to
 // be moved and were not before move together. `all` is how all x[i] move whose
