@@ -36,6 +36,8 @@ class Node {
   virtual std::vector<DistTensor> backward(
       std::span<const DistTensor> cotangents, std::span<const bool> needed) = 0;
   virtual std::string_view name() const = 0;
+  // Lets go of what it saved; backward() is not called again.
+  virtual void release() {}
 
   std::vector<Edge> inputs;
   int num_outputs = 1;
@@ -59,13 +61,33 @@ class NoGrad {
 };
 bool grad_enabled();
 
+// What is used inside of a scope that records nothing, and wants a gradient:
+// whoever runs the scope again to record it has to know (ops/recompute.h).
+class Captures {
+ public:
+  virtual ~Captures() = default;
+  virtual void used(const DistTensor&) = 0;
+};
+// Is a use of this tensor to be recorded? If it is not, RankContext::captures
+// is told of it.
+bool records(const DistTensor&);
+
+struct BackwardOptions {
+  bool create_graph = false;    // the pass itself is recorded
+  bool release_graph = false;   // nodes let go of what they saved, once used
+  bool stop_at_inputs = false;  // what the inputs were made of has no part
+  // Told of the cotangent of input i when it is complete, while the pass goes
+  // on; may take or replace it. Not for an input that is listed twice.
+  std::function<void(size_t i, DistTensor&)> complete = {};
+};
+
 // The engine: cotangents of `inputs` given those of `outputs`. Undefined for
 // an input that no output depends on. `add` sums two cotangents of one value.
-// With create_graph the pass itself is recorded. Every rank of the mesh calls
-// it; the order of the work depends on the program alone.
+// Every rank of the mesh calls it; the order of the work depends on the program
+// alone.
 std::vector<DistTensor> backward_pass(
     std::span<const DistTensor> outputs, std::span<const DistTensor> cotangents,
-    std::span<const DistTensor> inputs, bool create_graph,
+    std::span<const DistTensor> inputs, const BackwardOptions&,
     const std::function<DistTensor(const DistTensor&, const DistTensor&)>& add);
 
 }  // namespace dtensor

@@ -164,7 +164,7 @@ Evaluated evaluate(const Op& op, const Sample& sample,
   }
   wanted.push_back(options.cotangent);
   e.second = backward_pass(
-      from, vectors, wanted, false,
+      from, vectors, wanted, {},
       [](const DistTensor& a, const DistTensor& b) { return add(a, b); });
   for (size_t i = 0; i < e.second.size(); ++i)
     if (!e.second[i].defined())  // nothing depends on it

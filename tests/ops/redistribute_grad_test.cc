@@ -43,7 +43,7 @@ std::string cotangent_layout(const Mesh& mesh, const char* source,
   const DistTensor y = lazy ? relayout(x, spec) : x.redistribute(spec);
   const DistTensor g = numbers({4, 6}, mesh, cotangent, 7);
   const std::vector<DistTensor> back =
-      backward_pass({&y, 1}, {&g, 1}, {&x, 1}, false, add_up);
+      backward_pass({&y, 1}, {&g, 1}, {&x, 1}, {}, add_up);
   // Whatever the layout, it is the same value.
   const Tensor got = back[0].full(), want = g.full();
   for (int64_t i = 0; i < want.numel(); ++i)
@@ -191,7 +191,7 @@ TEST(RedistributeGrad, OtherTypesOnTheWire) {
     const DistTensor g = randn({4, 8}, mesh, "P", DType::kBF16, {3, 5});
     ctx.events.clear();
     const DistTensor back =
-        backward_pass({&y, 1}, {&g, 1}, {&x, 1}, false, add_up)[0];
+        backward_pass({&y, 1}, {&g, 1}, {&x, 1}, {}, add_up)[0];
     EXPECT_EQ(back.spec(), x.spec());
     ASSERT_EQ(ctx.events.size(), 1u);
     EXPECT_EQ(ctx.events[0].counted, 2 * 8 * 8);
