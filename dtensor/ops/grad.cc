@@ -1,5 +1,7 @@
 #include "dtensor/ops/grad.h"
 
+#include <utility>
+
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
@@ -7,11 +9,133 @@
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
+namespace {
+
+bool twice(const std::vector<DistTensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (inputs[i].same_as(inputs[k])) return true;
+  return false;
+}
+
+DistTensor as_type(const DistTensor& x, DType t) {
+  return x.dtype() == t ? x
+                        : DistTensor::wrap(converted(x.impl()->part(), t),
+                                           x.spec()->with(t));
+}
+
+void check_options(const std::vector<DistTensor>& inputs,
+                   const GradOptions& o) {
+  DT_CHECK(
+      !o.create_graph ||
+          (!o.release_graph && o.bucket_bytes == 0 && !o.wire_dtype),
+      "grad",
+      "create_graph needs the whole graph and gradients as they are; leave "
+      "release_graph, bucket_bytes and wire_dtype out");
+  DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
+           o.bucket_bytes);
+  DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
+           "a wire_dtype of {}; write DType::kF32, kF64 or kBF16",
+           name(*o.wire_dtype));
+  DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
+           "{} gradients to add to, for {} inputs; give one for each, or none",
+           o.add_to.size(), inputs.size());
+}
+
+// Gradients on their way to where they are wanted.
+class Gradients {
+ public:
+  Gradients(RankContext& ctx, const std::vector<DistTensor>& inputs,
+            const GradOptions& options)
+      : ctx_(ctx),
+        inputs_(inputs),
+        options_(options),
+        earlier_(options.add_to),
+        settled_(inputs.size()),
+        seen_(inputs.size()) {}
+
+  // That of input i, complete.
+  void add(size_t i, DistTensor g) {
+    seen_[i] = true;
+    if (!earlier_.empty()) g = dtensor::add(std::exchange(earlier_[i], {}), g);
+    if (!options_.create_graph)
+      if (const Tensor& part = g.impl()->part(); part.defined()) {
+        part.storage()->set_kind(MemoryKind::kGradients);
+        bytes_ += part.bytes();
+      }
+    types_.push_back(g.dtype());
+    if (options_.wire_dtype && !options_.keep_partial)
+      g = as_type(g, *options_.wire_dtype);
+    places_.push_back(i);
+    waiting_.push_back(std::move(g));
+    if (options_.bucket_bytes > 0 && !options_.keep_partial &&
+        bytes_ >= options_.bucket_bytes)
+      send(true);
+  }
+
+  // `rest`: those that add() has not seen, undefined where there is none.
+  std::vector<DistTensor> finish(const std::vector<DistTensor>& rest) {
+    for (size_t i = 0; i < rest.size(); ++i)
+      if (!seen_[i]) add(i, rest[i].defined() ? rest[i] : none(inputs_[i]));
+    send(false);
+    for (const auto& [i, type] : converted_) {
+      settled_[i].impl()->part();  // what the other thread makes
+      if (!options_.create_graph) settled_[i] = as_type(settled_[i], type);
+    }
+    return std::move(settled_);
+  }
+
+ private:
+  static DistTensor none(const DistTensor& input) {
+    const Spec* s = input.grad_spec();
+    return zeros(s->shape(), s->mesh(), s->layout(), s->dtype());
+  }
+
+  const Spec* home(const DistTensor& input, const DistTensor& g) const {
+    return options_.keep_partial ? cotangent_spec(input.use_spec(), g.spec())
+                                 : input.grad_spec()->with(g.dtype());
+  }
+
+  // Those that wait, in one exchange.
+  void send(bool meanwhile) {
+    const Scoped<std::string_view> op(ctx_.op, "grad");
+    const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
+    std::vector<const Spec*> to;
+    for (size_t k = 0; k < places_.size(); ++k)
+      to.push_back(home(inputs_[places_[k]], waiting_[k]));
+    const std::vector<DistTensor> here =
+        meanwhile ? relayout_async(std::move(waiting_), to)
+                  : relayout(std::move(waiting_), to);
+    for (size_t k = 0; k < places_.size(); ++k) {
+      settled_[places_[k]] = here[k];
+      converted_.emplace_back(places_[k], types_[k]);
+    }
+    waiting_.clear();
+    places_.clear();
+    types_.clear();
+    bytes_ = 0;
+  }
+
+  RankContext& ctx_;
+  const std::vector<DistTensor>& inputs_;
+  const GradOptions& options_;
+  std::vector<DistTensor> earlier_, settled_;
+  std::vector<bool> seen_;
+  // Those that wait to be sent, of which inputs, and the types that they had.
+  std::vector<DistTensor> waiting_;
+  std::vector<size_t> places_;
+  std::vector<DType> types_;
+  int64_t bytes_ = 0;
+  std::vector<std::pair<size_t, DType>> converted_;
+};
+
+}  // namespace
 
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
                              const GradOptions& options) {
   RankContext& ctx = RankContext::current();
+  check_options(inputs, options);
   DT_CHECK(output.requires_grad(), "grad",
            "{} does not depend on anything that wants a gradient",
            output.spec()->to_string());
@@ -38,25 +162,21 @@ std::vector<DistTensor> grad(const DistTensor& output,
     Scoped<std::string> phase(ctx.phase, "backward");
     cotangent = cast(cotangent, output.dtype());
   }
-  std::vector<DistTensor> grads = backward_pass(
-      {&output, 1}, {&cotangent, 1}, inputs, options.create_graph,
-      [](const DistTensor& a, const DistTensor& b) { return add(a, b); });
-  Scoped<bool> record(ctx.grad_enabled, options.create_graph);
-  Scoped<std::string> phase(ctx.phase, "backward");
-  Scoped<std::string_view> op(ctx.op, "grad");
-  std::vector<const Spec*> specs;
-  for (size_t i = 0; i < grads.size(); ++i) {
-    const DistTensor& in = inputs[i];
-    Layout settled = in.layout();
-    settled.partials.clear();
-    if (!grads[i].defined())
-      grads[i] = zeros(in.shape(), in.mesh(), settled, in.dtype());
-    specs.push_back(
-        options.keep_partial
-            ? cotangent_spec(in.spec(), grads[i].spec())
-            : Spec::get(in.mesh(), in.shape(), settled, grads[i].dtype()));
-  }
-  return relayout(std::move(grads), specs);
+  Gradients gradients(ctx, inputs, options);
+  const auto plus = [](const DistTensor& a, const DistTensor& b) {
+    return add(a, b);
+  };
+  BackwardOptions how{.create_graph = options.create_graph,
+                      .release_graph = options.release_graph};
+  if (!options.create_graph && !twice(inputs))
+    how.complete = [&](size_t i, DistTensor& g) {
+      gradients.add(i, std::move(g));
+    };
+  const std::vector<DistTensor> rest =
+      backward_pass({&output, 1}, {&cotangent, 1}, inputs, how, plus);
+  const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return gradients.finish(rest);
 }
 
 }  // namespace dtensor

@@ -1,5 +1,7 @@
 // Gradients for users.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "dtensor/runtime/dist_tensor.h"
@@ -16,11 +18,25 @@ struct GradOptions {
   // another float type is converted to the output's, as in torch. 1 when
   // undefined (the output is then a scalar).
   DistTensor cotangent = {};
+  // Not to be differentiated again: what the graph saved is let go of as the
+  // pass goes back through it.
+  bool release_graph = false;
+  // Gradients start on their way as soon as so many bytes of them are complete
+  // (of a rank's parts), in one exchange, which the rank's other thread carries
+  // out while the pass goes on. 0: all of them together, when it has ended. Not
+  // with create_graph or keep_partial.
+  int64_t bucket_bytes = 0;
+  // What is sent of them: they are converted first, and back after.
+  std::optional<DType> wire_dtype = {};
+  // Of earlier micro-batches, kept partial: one for each input, or none.
+  std::vector<DistTensor> add_to = {};
 };
 
 // d output / d inputs, zeros for an input that it does not depend on; each in
-// its input's layout, and whole where that is partial. All of them are brought
-// there together: one collective for each kind and group. Collective.
+// its input's layout (or that of set_grad_layout()), and whole where that is
+// partial. All of them are brought there together: one collective for each kind
+// and group. Collective. Throws Error when release_graph or bucket_bytes meet
+// create_graph, and for a wire_dtype that is no float.
 //
 // The gradient is that of a tensor's value. Of a partial sum it is that of
 // every part, too; of an average a part's would be divided by the number of

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -37,12 +38,22 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   OpNode(const Op& op, const Attrs& attrs,
          std::shared_ptr<const Decision> decision)
       : op_(op), attrs_(attrs), decision_(std::move(decision)) {}
+  ~OpNode() override { OpNode::release(); }
 
-  void save(std::span<const DistTensor> ins, std::span<const DistTensor> outs) {
+  // `ins` as they were computed on, made of `given`. Of what was gathered for
+  // this operator the source is kept.
+  void save(std::span<const DistTensor> given, std::span<const DistTensor> ins,
+            std::span<const DistTensor> outs) {
     num_outputs = static_cast<int>(outs.size());
     if (op_.saves_inputs()) {
       ins_.assign(ins.begin(), ins.end());
-      for (const DistTensor& t : ins_) versions_.push_back(t.impl()->version());
+      for (size_t i = 0; i < ins_.size(); ++i) {
+        if (given[i].keep() == Keep::kGatherOnUse) {
+          ins_[i] = given[i];
+          if (given[i].spec() != ins[i].spec()) await_gather(given[i]);
+        }
+        versions_.push_back(ins_[i].impl()->version());
+      }
     } else {
       ins_.resize(ins.size());
     }
@@ -56,7 +67,14 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
 
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
                                    std::span<const bool> needed) override {
+    DT_CHECK(!released_, op_.name(),
+             "its gradient was taken before, with release_graph; compute it "
+             "again, or take all gradients at once");
     check_untouched();
+    std::vector<DistTensor> ins = ins_;
+    for (size_t i = 0; i < ins.size(); ++i)
+      if (ins[i].defined() && ins[i].spec() != decision_->in[i])
+        ins[i] = gathered_when_read(ins[i], decision_->in[i]);
     std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
     for (size_t i = 0; i < outs_.size(); ++i) {
       outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
@@ -66,7 +84,17 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
       outs[i].impl()->requires_grad = true;
     }
     return op_.gradient(
-        {op_, attrs_, decision_, ins_, outs, cotangents, needed});
+        {op_, attrs_, decision_, ins, outs, cotangents, needed});
+  }
+  void release() override {
+    if (released_) return;
+    released_ = true;
+    RankContext* ctx = RankContext::current_or_null();
+    for (size_t i = 0; i < ins_.size(); ++i)
+      if (ins_[i].defined() && ins_[i].spec() != decision_->in[i])
+        forget_gather(ctx, ins_[i]);
+    ins_.clear();
+    outs_.clear();
   }
   std::string_view name() const override { return op_.name(); }
 
@@ -97,6 +125,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   std::vector<DistTensor> ins_;
   std::vector<Tensor> outs_;
   std::vector<uint64_t> versions_;  // of saved inputs, then of outputs
+  bool released_ = false;
 };
 
 // The tensor that has `part` as this rank's part of output o.
@@ -116,9 +145,10 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
 
 void record_node(const Op& op, const Attrs& attrs,
                  std::shared_ptr<const Decision> d,
+                 std::span<const DistTensor> given,
                  std::span<const DistTensor> inputs, Outputs& outputs) {
   auto node = std::make_shared<OpNode>(op, attrs, std::move(d));
-  node->save(inputs, outputs);
+  node->save(given, inputs, outputs);
   node->inputs.reserve(inputs.size());
   for (const DistTensor& in : inputs) node->inputs.push_back(edge_to(in));
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -129,20 +159,27 @@ void record_node(const Op& op, const Attrs& attrs,
   }
 }
 
-void run_op(const Op& op, std::span<const DistTensor> inputs,
-            const Attrs& attrs, const Assignment* assignment,
-            Outputs& outputs) {
+void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
+            const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
   Scoped<std::string_view> running(ctx.op, op.name());
   constexpr size_t kMost = Compute::kMostInputs;
-  DT_CHECK(!inputs.empty() && inputs.size() <= kMost, op.name(),
-           "takes 1 to {} inputs, but got {}", kMost, inputs.size());
+  DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
+           "takes 1 to {} inputs, but got {}", kMost, given.size());
+  InlineVec<DistTensor, kMost> seen;
+  std::span<const DistTensor> inputs = given;
+  const bool gathered = std::any_of(given.begin(), given.end(), gathers);
+  if (gathered) {
+    seen.resize(given.size());
+    gather_inputs(ctx, given, seen);
+    inputs = seen;
+  }
   InlineVec<OpInput, kMost> specs;
   bool record = false;
   Keep keep = inputs[0].keep();
   for (const DistTensor& in : inputs) {
     specs.push_back({in.spec(), in.keep()});
-    record |= in.requires_grad();
+    record |= in.requires_grad() && records(in);
     keep = std::min(keep, in.keep());
   }
   const auto d = decide(op, specs, attrs, assignment);
@@ -167,10 +204,12 @@ void run_op(const Op& op, std::span<const DistTensor> inputs,
     outputs.push_back(output_of(op, ctx, *d, o, std::move(c.out[o])));
     if (keep != Keep::kMove && op.renames()) outputs.back().impl()->keep = keep;
   }
-  if (record && ctx.grad_enabled && op.differentiable())
-    record_node(op, attrs, d, ready, outputs);
+  if (record && op.differentiable())
+    record_node(op, attrs, d, given, ready, outputs);
+  if (gathered)
+    for (const DistTensor& in : given) free_gathered(ctx, in);
   const int64_t ordinal = ctx.ordinal++;
-  if (ctx.trace) ctx.trace({op, attrs, *d, inputs, outputs, ctx.path, ordinal});
+  if (ctx.trace) ctx.trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
 }
 
 }  // namespace

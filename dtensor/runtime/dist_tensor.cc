@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"
@@ -292,6 +294,8 @@ DistTensor DistTensor::detach() const {
   impl->local = impl_->local;
   impl->pending = impl_->pending;
   impl->keep = impl_->keep;
+  impl->use = impl_->use;
+  impl->grad = impl_->grad;
   impl->made_version = impl_->made_version;
   return DistTensor(std::move(impl));
 }
@@ -324,7 +328,50 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
            spec()->to_string());
   set_requires_grad();
   impl_->keep = keep;
+  impl_->use = nullptr;
   return *this;
+}
+
+DistTensor& DistTensor::gather_on_use(const Placements& use) {
+  DT_CHECK(defined(), "gather_on_use", "an undefined tensor was used");
+  const Spec* to = spec()->with(use.resolve(mesh(), shape()));
+  const Plan& plan = RankContext::current().planner.plan(spec(), to);
+  const bool gathers =
+      std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) {
+        return s.kind == StepKind::kAllGather || !sends(s.kind);
+      });
+  DT_CHECK(
+      gathers && !to->partial_axes() && !spec()->partial_axes(),
+      "gather_on_use",
+      "{} cannot be gathered into {}: that would take more than gathering; "
+      "split it further than where it is used, after the axes that split "
+      "it there",
+      spec()->to_string(), to->to_string());
+  as_parameter(Keep::kGatherOnUse);
+  impl_->use = to;
+  return *this;
+}
+
+const Spec* DistTensor::use_spec() const {
+  return impl_ && impl_->use ? impl_->use : spec();
+}
+
+DistTensor& DistTensor::set_grad_layout(const Placements& layout) {
+  DT_CHECK(defined(), "set_grad_layout", "an undefined tensor was used");
+  const Spec* to = spec()->with(layout.resolve(mesh(), shape()));
+  DT_CHECK(!to->partial_axes(), "set_grad_layout",
+           "the gradient of {} cannot stay {}; write R or S<dim>",
+           spec()->to_string(), to->to_string());
+  impl_->grad = to;
+  return *this;
+}
+
+const Spec* DistTensor::grad_spec() const {
+  if (impl_ && impl_->grad) return impl_->grad;
+  if (!spec()->partial_axes()) return spec();
+  Layout settled = layout();
+  settled.partials.clear();
+  return spec()->with(settled);
 }
 
 void DistTensor::assign(const Tensor& src) {

@@ -161,6 +161,19 @@ class DistTensor {
   // it without sending. The last call counts. Throws Error for kGatherOnUse of
   // a partial, which a gather does not make whole.
   DistTensor& as_parameter(Keep keep = Keep::kStay);
+  // The same with Keep::kGatherOnUse, but every operator finds it in that
+  // layout, where it stays: ZeRO's stage 3, FSDP. It is gathered when an
+  // operator runs, freed after it, and gathered again when a gradient needs its
+  // values; RankContext::gather_budget says how much may be held longer or
+  // gathered ahead (gather.h). Throws Error unless bringing it there is slicing
+  // and gathering alone.
+  DistTensor& gather_on_use(const Placements&);
+  // What operators see of it: spec(), or that of gather_on_use().
+  const Spec* use_spec() const;
+  // Where its gradient goes, and with it the optimizer's state and work, if not
+  // where it lies itself: ZeRO's stages 1 and 2. Throws Error for a partial.
+  DistTensor& set_grad_layout(const Placements&);
+  const Spec* grad_spec() const;
   // kMove unless it is a parameter, or made of one as said above.
   Keep keep() const;
   // this = src (same spec), in place: the parameter update. Raises the version;
@@ -184,6 +197,9 @@ struct DistTensor::Impl {
   std::shared_ptr<Pending> pending;  // set: will make `local`
   bool requires_grad = false;
   Keep keep = Keep::kMove;
+  const Spec* use = nullptr;   // of gather_on_use()
+  const Spec* grad = nullptr;  // of set_grad_layout()
+  int awaited = 0;  // gradients that will need it gathered (gather.h)
   std::shared_ptr<Node> node;  // that made it, or a leaf's own
   int output = 0;              // of that node
   // Redistributed copies of this value: a second consumer that wants the same
