@@ -18,11 +18,15 @@ Scope Scope::operator/(std::string_view child) const {
 DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
                                  const Init& init) {
   const std::string full = (scope_ / name).path;
-  const Layout layout = scope_.plan
-                            ? layout_of(*scope_.plan, full, scope_.mesh, shape)
-                            : Layout::replicated(shape);
-  return adopt_parameter(name, make_parameter(full, shape, scope_.mesh, layout,
-                                              scope_.dtype, init, scope_.seed));
+  const ParameterLayouts layouts = layouts_of(
+      scope_.plan ? *scope_.plan : ParallelPlan(), full, scope_.mesh, shape);
+  DistTensor p = make_parameter(full, shape, scope_.mesh, layouts.rest,
+                                scope_.dtype, init, scope_.seed);
+  if (layouts.rest != layouts.use)
+    p.gather_on_use(layouts.use);
+  else if (layouts.update != layouts.rest)
+    p.set_grad_layout(layouts.update);
+  return adopt_parameter(name, p);
 }
 
 DistTensor Module::adopt_parameter(std::string_view name, const DistTensor& p) {

@@ -111,7 +111,7 @@ class Module {
         [](const Module& m) { return dynamic_cast<const M*>(&m) != nullptr; }));
     return Child<M>(&children_.back()->module);
   }
-  // A parameter of this module: stationary, in the layout that the plan gives
+  // A parameter of this module: stationary, in the layouts that the plan gives
   // its full name. Throws Error when the name is taken.
   DistTensor add_parameter(std::string_view name, const Shape&, const Init&);
   // The same, of a tensor that is there: another module's parameter.

@@ -7,6 +7,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
 
@@ -19,17 +20,24 @@ void check_options(const char* what, double value, double below) {
            "{} is {}; it must be at least 0 and below {}", what, value, below);
 }
 
+// What this rank updates of a parameter: a window on what it holds.
+Tensor updated_part(const DistTensor& p) {
+  return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
+}
+
 DistTensor zeros_like(const DistTensor& p, DType t) {
-  const Spec* spec = p.spec()->with(t);
-  const Tensor& part = p.impl()->part();
+  const Spec* spec = p.grad_spec()->with(t);
+  const Tensor part = updated_part(p);
   return DistTensor::wrap(
       part.defined() ? Tensor::full(part.shape(), t, 0) : Tensor(), spec);
 }
 
 // The value in f32, on memory of its own.
 DistTensor master_of(const DistTensor& p) {
-  return DistTensor::wrap(converted(p.impl()->part(), DType::kF32),
-                          p.spec()->with(DType::kF32));
+  const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
+                                MemoryKind::kState);
+  return DistTensor::wrap(converted(updated_part(p), DType::kF32),
+                          p.grad_spec()->with(DType::kF32));
 }
 
 std::string listed(const std::set<std::string>& names) {
@@ -43,6 +51,8 @@ std::string listed(const std::set<std::string>& names) {
 Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                      std::vector<std::string> state)
     : state_names_(std::move(state)) {
+  const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
+                                MemoryKind::kState);
   std::set<std::string> names;
   for (const ParameterGroup& group : groups.groups()) {
     check_options("lr_scale", group.lr_scale, 1e300);
@@ -71,18 +81,21 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   DT_CHECK(grads.size() == parameters_.size(), "optimizer",
            "{} gradients for {} parameters", grads.size(), parameters_.size());
   for (size_t i = 0; i < grads.size(); ++i) {
-    const Spec* p = parameters_[i].spec();
+    const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
-             "the gradient of {} is {} and the parameter {}; write "
-             "gradient.redistribute(parameter.layout())",
+             "the gradient of {} is {} and the parameter's is to be {}; write "
+             "gradient.redistribute(parameter.grad_spec()->layout())",
              slots_[i].name, g->to_string(), p->to_string());
   }
+  RankContext& context = RankContext::current();
+  const Scoped<std::string> phase(context.phase, "update");
+  end_gather_step(context);
   ++steps_;
   for (size_t i = 0; i < grads.size(); ++i) {
     Slot& slot = slots_[i];
     ++slot.step;
-    const Tensor p = parameters_[i].impl()->part();
+    const Tensor p = updated_part(parameters_[i]);
     if (!p.defined() || p.numel() == 0) continue;
     // Somebody wrote to it since: what is in the master is of the past.
     if (slot.master.defined() && slot.version != p.storage()->version())
@@ -99,6 +112,37 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
             .step = slot.step});
     if (!p.contiguous()) Tensor(p).copy_from(flat);
     slot.version = p.storage()->version();
+  }
+  gather_updated();
+}
+
+// Every rank gets the parts that others have updated.
+void Optimizer::gather_updated() {
+  // So much at once, in bytes of what the rank that has the most gathers.
+  constexpr int64_t kBucket = 4 << 20;
+  RankContext& context = RankContext::current();
+  const Scoped<std::string_view> op(context.op, "optimizer");
+  const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kGathered);
+  const NoGrad no_grad;
+  for (size_t i = 0; i < parameters_.size();) {
+    std::vector<DistTensor> parts;
+    std::vector<const Spec*> to;
+    std::vector<size_t> which;
+    for (int64_t bytes = 0; i < parameters_.size() && bytes < kBucket; ++i) {
+      const DistTensor& p = parameters_[i];
+      if (p.grad_spec() == p.spec()) continue;
+      parts.push_back(DistTensor::wrap(updated_part(p), p.grad_spec()));
+      to.push_back(p.spec());
+      which.push_back(i);
+      bytes += p.spec()->largest_part_bytes();
+    }
+    const std::vector<DistTensor> whole = relayout(std::move(parts), to);
+    for (size_t k = 0; k < which.size(); ++k) {
+      const Tensor& part = parameters_[which[k]].impl()->part();
+      if (!part.defined()) continue;
+      Tensor(part).copy_from(whole[k].local());
+      slots_[which[k]].version = part.storage()->version();
+    }
   }
 }
 

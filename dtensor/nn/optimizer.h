@@ -1,6 +1,8 @@
 // SGD and AdamW, as in torch.optim. The update is local: a rank updates the
-// part of each parameter that it holds, with state in the same layout. Of a
-// parameter whose mesh a rank is not in, it holds none and updates none.
+// part of each parameter that its gradient's layout gives it
+// (DistTensor::set_grad_layout(); else what it holds), with state in the same
+// layout. Of a parameter whose mesh a rank is not in, it holds none and updates
+// none.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -32,9 +34,12 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // grads[i] is that of parameter i, in its layout (as grad() gives it), of its
-  // type or f32. Throws Error otherwise. Sends nothing. What was written to a
-  // parameter since the last update (a load) is where this one starts.
+  // grads[i] is that of parameter i, in its grad_spec()'s layout (as grad()
+  // gives it), of its type or f32. Throws Error otherwise. Sends nothing, but
+  // for parameters that are updated in smaller parts than they are held in:
+  // these are gathered, several in one exchange, in phase "update"; then it is
+  // collective. What was written to a parameter since the last update (a load)
+  // is where this one starts.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
   // Group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
@@ -42,10 +47,10 @@ class Optimizer {
   int64_t steps() const { return steps_; }
 
   // All that the next update depends on besides the parameters: for each, in
-  // its layout, what torch calls "exp_avg" and "exp_avg_sq" (AdamW) or
-  // "momentum_buffer" (SGD), f64 for f64 and else f32; "master", the f32 copy
-  // of a bf16 parameter; "step", an i64 scalar. The tensors are the optimizer's
-  // own: the next update changes them.
+  // its gradient's layout, what torch calls "exp_avg" and "exp_avg_sq" (AdamW)
+  // or "momentum_buffer" (SGD), f64 for f64 and else f32; "master", the f32
+  // copy of a bf16 parameter; "step", an i64 scalar. The tensors are the
+  // optimizer's own: the next update changes them.
   std::vector<OptimizerState> state() const;
   // Takes on values in any layout, of any mesh of the run and any float type.
   // Throws Error, which lists the names, when one is missing, unknown, twice
@@ -72,6 +77,8 @@ class Optimizer {
   virtual void update(const Update&) = 0;
 
  private:
+  void gather_updated();
+
   struct Slot {
     std::string name;
     double lr_scale, weight_decay;

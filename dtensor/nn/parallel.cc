@@ -1,5 +1,8 @@
 #include "dtensor/nn/parallel.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
@@ -43,6 +46,50 @@ Layout layout_of(const ParallelPlan& plan, std::string_view name,
   return Layout::replicated(shape);
 }
 
+namespace {
+
+// `use`, split over one more axis.
+Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
+  if ((use.split_axes() >> axis) & 1) return use;
+  Layout best = use;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t d = 0; d < use.dims.size(); ++d) {
+    const Dim& dim = use.dims[d];
+    if (dim.kind() != Dim::Kind::kLeaf) continue;
+    Layout cut = use;
+    cut.dims[d] = Dim(dim.size(), dim.split().pushed(mesh, dim.size(), axis));
+    int64_t largest = 1;
+    for (const Dim& other : cut.dims) largest *= other.largest(mesh);
+    if (largest < least) best = cut;
+    least = std::min(least, largest);
+  }
+  return best.canonical(mesh);
+}
+
+}  // namespace
+
+ParallelPlan zero(ParallelPlan plan, int stage, std::string_view axis) {
+  DT_CHECK(stage >= 0 && stage <= 3, "zero",
+           "stage {}; write 1 (the optimizer's state in parts), 2 (gradients "
+           "too), 3 (parameters too), or 0",
+           stage);
+  plan.zero_stage = stage;
+  plan.zero_axis = stage ? axis : "";
+  return plan;
+}
+
+ParameterLayouts layouts_of(const ParallelPlan& plan, std::string_view name,
+                            const Mesh& mesh, const Shape& shape) {
+  const Layout use = layout_of(plan, name, mesh, shape);
+  if (plan.zero_stage == 0) return {use, use, use};
+  DT_CHECK(mesh.has_axis(plan.zero_axis), "zero",
+           "mesh {} has no axis \"{}\" to split over; name one that splits the "
+           "batch",
+           mesh.to_string(), plan.zero_axis);
+  const Layout cut = cut_further(use, mesh, mesh.axis(plan.zero_axis));
+  return {plan.zero_stage == 3 ? cut : use, use, cut};
+}
+
 ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
   const int64_t d = config.head_dim();
   const auto on = [&](Placement p) -> Placements { return {{axis, p}}; };
@@ -71,17 +118,20 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
   for (int a = 0; a < mesh.num_axes(); ++a) {
     const std::string& axis = mesh.axis_name(a);
     DT_CHECK(
-        axis == "dp" || axis == "tp", "plan",
-        "mesh {} has an axis \"{}\", and a model knows dp (splits the batch) "
-        "and tp (splits the model); write dp={} or tp={}",
+        axis == "dp" || axis == "fsdp" || axis == "tp", "plan",
+        "mesh {} has an axis \"{}\", and a model knows dp and fsdp (split the "
+        "batch) and tp (splits the model); write dp={} or tp={}",
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
   return mesh.has_axis("tp") ? tensor_parallel(config) : ParallelPlan{};
 }
 
-Placements batch_placements(const Mesh& mesh, std::string_view axis) {
-  if (!mesh.has_axis(axis)) return {};
-  return {{axis, Shard(0)}};
+Placements batch_placements(const Mesh& mesh,
+                            const std::vector<std::string>& axes) {
+  std::vector<std::pair<std::string, Placement>> list;
+  for (const std::string& axis : axes)
+    if (mesh.has_axis(axis)) list.emplace_back(axis, Shard(0));
+  return list;
 }
 
 }  // namespace dtensor::nn

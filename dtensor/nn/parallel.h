@@ -21,7 +21,29 @@ namespace dtensor::nn {
 
 // The first pattern that matches a name decides; without one the parameter is
 // replicated. In a pattern "*" stands for any characters, dots included.
-using ParallelPlan = std::vector<std::pair<std::string, Placements>>;
+struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
+  using vector::vector;
+  // See zero().
+  int zero_stage = 0;
+  std::string zero_axis = {};
+};
+
+// The plan, and along `axis`, where it holds copies, ZeRO (Rajbhandari et al.,
+// arXiv 1910.02054). Of each parameter's optimizer state, gradient and values a
+// rank there holds
+//   stage 1, 2   state and gradient in parts. The optimizer updates its part,
+//                and the parts are gathered. (In stage 2, gradients leave their
+//                ranks while the backward pass runs:
+//                GradOptions::bucket_bytes.)
+//   stage 3      the values in parts too: DistTensor::gather_on_use(). What
+//                others call fully sharded data parallelism.
+// Stage 0 changes nothing. Parts may differ in size, and be empty; nothing is
+// padded. A parameter is cut along the dimension that makes the largest part
+// the smallest, behind the axes that split it already. With the batch split
+// over another axis too, which the parameters do not use, that is hybrid
+// sharding. Throws Error for another stage; an axis that the mesh does not have
+// is refused when a parameter is made.
+ParallelPlan zero(ParallelPlan, int stage, std::string_view axis = "dp");
 
 bool matches(std::string_view pattern, std::string_view name);
 
@@ -29,6 +51,14 @@ bool matches(std::string_view pattern, std::string_view name);
 // the pattern, when the placements do not fit.
 Layout layout_of(const ParallelPlan&, std::string_view name, const Mesh&,
                  const Shape&);
+
+// The same with zero(): where the parameter rests, where operators see it, and
+// where its gradient and optimizer state lie.
+struct ParameterLayouts {
+  Layout rest, use, update;
+};
+ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
+                            const Mesh&, const Shape&);
 
 // Megatron's layouts: the embedding (and the head) along the vocabulary;
 // queries, keys and values by heads; the attention's output by the heads of its
@@ -38,11 +68,14 @@ Layout layout_of(const ParallelPlan&, std::string_view name, const Mesh&,
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
 // What the programs use: tensor_parallel where the mesh has an axis "tp" ({}
-// otherwise); "dp" splits the batch. Throws Error for an axis of another name.
+// otherwise); "dp" and "fsdp" split the batch. Throws Error for an axis of
+// another name.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of anything that has the
-// batch in front: split over `axis` where the mesh has it, else replicated.
-Placements batch_placements(const Mesh&, std::string_view axis = "dp");
+// batch in front: split over those of the axes that the mesh has.
+Placements batch_placements(const Mesh&,
+                            const std::vector<std::string>& axes = {"dp",
+                                                                    "fsdp"});
 
 }  // namespace dtensor::nn

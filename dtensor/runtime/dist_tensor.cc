@@ -329,6 +329,8 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
   set_requires_grad();
   impl_->keep = keep;
   impl_->use = nullptr;
+  if (const Tensor& part = impl_->part(); part.defined())
+    part.storage()->set_kind(MemoryKind::kParameters);
   return *this;
 }
 
