@@ -58,11 +58,9 @@ class Gradients {
   void add(size_t i, DistTensor g) {
     seen_[i] = true;
     if (!earlier_.empty()) g = dtensor::add(std::exchange(earlier_[i], {}), g);
-    if (!options_.create_graph)
-      if (const Tensor& part = g.impl()->part(); part.defined()) {
-        part.storage()->set_kind(MemoryKind::kGradients);
-        bytes_ += part.bytes();
-      }
+    bytes_ += g.spec()->largest_part_bytes();
+    if (const Tensor& part = g.impl()->part(); part.defined())
+      part.storage()->set_kind(MemoryKind::kGradients);
     types_.push_back(g.dtype());
     if (options_.wire_dtype && !options_.keep_partial)
       g = as_type(g, *options_.wire_dtype);
@@ -98,11 +96,17 @@ class Gradients {
 
   // Those that wait, in one exchange.
   void send(bool meanwhile) {
+    // One bucket on its way at a time bounds what is held.
+    for (DistTensor& g : sending_) g.impl()->part();
+    sending_.clear();
+    sources_.clear();
     const Scoped<std::string_view> op(ctx_.op, "grad");
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     std::vector<const Spec*> to;
     for (size_t k = 0; k < places_.size(); ++k)
       to.push_back(home(inputs_[places_[k]], waiting_[k]));
+    // A dry run sends at once; but until then, memory is to be there.
+    if (meanwhile && ctx_.dry_run) sources_ = waiting_;
     const std::vector<DistTensor> here =
         meanwhile ? relayout_async(std::move(waiting_), to)
                   : relayout(std::move(waiting_), to);
@@ -110,6 +114,7 @@ class Gradients {
       settled_[places_[k]] = here[k];
       converted_.emplace_back(places_[k], types_[k]);
     }
+    if (meanwhile) sending_ = here;
     waiting_.clear();
     places_.clear();
     types_.clear();
@@ -122,7 +127,7 @@ class Gradients {
   std::vector<DistTensor> earlier_, settled_;
   std::vector<bool> seen_;
   // Those that wait to be sent, of which inputs, and the types that they had.
-  std::vector<DistTensor> waiting_;
+  std::vector<DistTensor> waiting_, sending_, sources_;
   std::vector<size_t> places_;
   std::vector<DType> types_;
   int64_t bytes_ = 0;

@@ -22,9 +22,9 @@ struct GradOptions {
   // pass goes back through it.
   bool release_graph = false;
   // Gradients start on their way as soon as so many bytes of them are complete
-  // (of a rank's parts), in one exchange, which the rank's other thread carries
-  // out while the pass goes on. 0: all of them together, when it has ended. Not
-  // with create_graph or keep_partial.
+  // (on the rank that has the most), in one exchange, which the rank's other
+  // thread carries out while the pass goes on. 0: all of them together, when it
+  // has ended. Not with create_graph or keep_partial.
   int64_t bucket_bytes = 0;
   // What is sent of them: they are converted first, and back after.
   std::optional<DType> wire_dtype = {};

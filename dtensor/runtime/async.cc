@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <exception>
 #include <list>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,6 +35,9 @@ class AsyncMoves final : public StorageReader {
         ready_(ctx.device->record(ctx.stream)),
         backend_(ctx.backend),
         rank_(ctx.world_rank) {}
+
+  // Before they begin: holds parts that are not to be overwritten.
+  void only_read(std::vector<Tensor> parts) { read_ = std::move(parts); }
 
   // By the worker; false when it failed.
   bool carry_out(RankContext& ctx) {
@@ -70,6 +74,7 @@ class AsyncMoves final : public StorageReader {
       ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
     }
     parts_.clear();
+    read_.clear();
     after_ = nullptr;
     std::lock_guard lock(mutex_);
     if (waited_for_) backend_->set_idle(rank_, 0, false);
@@ -89,8 +94,12 @@ class AsyncMoves final : public StorageReader {
       const Exposed waiting(ctx);
       finish();
     }
+    // What was one collective there is one here.
+    std::map<int64_t, int64_t> numbers;
     for (CommEvent& e : events_) {
-      e.collective = ++ctx.collectives;
+      int64_t& number = numbers[e.collective];
+      if (!number) number = ++ctx.collectives;
+      e.collective = number;
       ctx.events.push_back(std::move(e));
     }
     events_.clear();
@@ -118,7 +127,7 @@ class AsyncMoves final : public StorageReader {
 
  private:
   const std::vector<Move> moves_;
-  std::vector<Tensor> parts_;
+  std::vector<Tensor> parts_, read_;
   const bool consume_;
   std::shared_ptr<AsyncMoves> after_;
   const std::string op_, phase_;
@@ -259,15 +268,16 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
                                                   std::span<const Move> moves,
                                                   std::vector<Tensor> parts,
                                                   bool consume) {
-  // Others may write to what they hold too.
-  std::vector<std::shared_ptr<Storage>> read;
+  // What others hold too is only read, even if they let go of it meanwhile.
+  std::vector<Tensor> read;
   for (const Tensor& t : parts)
     if (t.defined() && (!consume || t.storage().use_count() > 1))
-      read.push_back(t.storage());
+      read.push_back(t);
   auto made = std::make_shared<AsyncMoves>(ctx, moves, std::move(parts),
                                            consume, nullptr);
+  made->only_read(read);
   worker(ctx).add(made);
-  for (const auto& storage : read) storage->set_reader(made);
+  for (const Tensor& t : read) t.storage()->set_reader(made);
   std::vector<std::shared_ptr<Pending>> results;
   for (size_t i = 0; i < moves.size(); ++i)
     results.push_back(std::make_shared<AsyncPart>(made, i));

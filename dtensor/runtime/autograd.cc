@@ -146,8 +146,10 @@ class Backward {
 
   void completed(size_t i) {
     DistTensor* slot = find(wanted_[i]);
-    if (options_.complete && slot && slot->defined())
-      options_.complete(i, *slot);
+    if (!options_.complete || !slot || !slot->defined()) return;
+    if (ends(wanted_[i].node.get())) return options_.complete(i, *slot);
+    DistTensor copy = *slot;  // the pass goes on from here
+    options_.complete(i, copy);
   }
 
   const BackwardOptions& options_;

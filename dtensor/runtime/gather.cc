@@ -16,10 +16,8 @@ namespace {
 
 using Impl = DistTensor::Impl;
 
-int64_t gathered_bytes(RankContext& ctx, const Impl& p) {
-  const Coord* at = ctx.coordinate_or_null(p.use->mesh());
-  return at ? numel(p.use->local_shape(*at)) * size_of(p.use->dtype()) : 0;
-}
+// On the rank that has the most: all of them decide alike.
+int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 
 class Gathered final : public RankContext::Memory {
  public:
@@ -27,6 +25,7 @@ class Gathered final : public RankContext::Memory {
   std::vector<Tensor> take(RankContext& ctx,
                            const std::vector<std::shared_ptr<Impl>>& wanted) {
     const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
+    const Scoped<std::string_view> op(ctx.op, "gather");
     std::vector<Tensor> parts(wanted.size());
     std::vector<size_t> missing;
     int64_t bytes = 0;
@@ -36,7 +35,7 @@ class Gathered final : public RankContext::Memory {
         held_.splice(held_.end(), held_, held);  // the latest
       } else {
         missing.push_back(i);
-        bytes += gathered_bytes(ctx, *wanted[i]);
+        bytes += gathered_bytes(*wanted[i]);
       }
     }
     if (missing.empty()) return parts;
@@ -61,7 +60,7 @@ class Gathered final : public RankContext::Memory {
       parts[places[k]] = std::move(made[k]);
     for (size_t i : missing)
       held_.push_back({wanted[i], wanted[i]->version(),
-                       gathered_bytes(ctx, *wanted[i]), parts[i], nullptr});
+                       gathered_bytes(*wanted[i]), parts[i], nullptr});
     run_ahead(ctx);
     return parts;
   }
@@ -150,7 +149,7 @@ class Gathered final : public RankContext::Memory {
           find(ahead_, *p) != ahead_.end() ||
           std::find(list.begin(), list.end(), p) != list.end())
         break;
-      bytes += gathered_bytes(ctx, *p);
+      bytes += gathered_bytes(*p);
       if (bytes > most) break;
       list.push_back(p);
     }
@@ -165,9 +164,8 @@ class Gathered final : public RankContext::Memory {
       pending = begin_moves(ctx, moves_of(list), std::move(from));
     }
     for (size_t i = 0; i < list.size(); ++i)
-      ahead_.push_back({list[i], list[i]->version(),
-                        gathered_bytes(ctx, *list[i]), std::move(parts[i]),
-                        std::move(pending[i])});
+      ahead_.push_back({list[i], list[i]->version(), gathered_bytes(*list[i]),
+                        std::move(parts[i]), std::move(pending[i])});
   }
 
   Entries held_, ahead_;
