@@ -6,6 +6,7 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/explain_op.h"
+#include "examples/memory_report.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
 #include "report/cost_file.h"
@@ -29,7 +30,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   const int64_t time = communication_ps(p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
   fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
-             config.model.name, mesh.to_string(), grouped(p.parameters),
+             config.model.name, config.strategy(mesh), grouped(p.parameters),
              config.dtype, grouped(p.parameter_bytes));
   fmt::print("prices: {}\n\noperators of a training step:\n{}\n",
              options.cost.to_string(), decisions.table());
@@ -37,11 +38,13 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
              comm_table(rows, false));
   fmt::print("communication of a step: {:.1f} us\n",
              static_cast<double>(time) / 1e6);
-  fmt::print("peak memory of a rank: {} bytes\n", grouped(p.peak_bytes));
+  fmt::print("\n{}\n", memory_table(p.memory, nullptr));
   return {{"operators", decisions.json()},
           {"collectives", comm_json(rows, false)},
           {"communication_us", static_cast<double>(time) / 1e6},
-          {"peak_bytes", p.peak_bytes}};
+          {"strategy", config.strategy(mesh)},
+          {"memory", memory_json(p.memory, nullptr)},
+          {"peak_bytes", p.memory.peak}};
 }
 
 int explain_main(int argc, char** argv) {

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace dtensor::examples {
 
-double tokens_per_second(std::vector<double> s, int64_t tokens) {
+double typical(std::vector<double> s) {
   if (s.size() > 2) s.erase(s.begin(), s.begin() + 2);
   std::sort(s.begin(), s.end());
   const size_t half = s.size() / 2;
-  const double median = s.size() % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
-  return static_cast<double>(tokens) / median;
+  return s.size() % 2 ? s[half] : (s[half - 1] + s[half]) / 2;
+}
+
+double tokens_per_second(std::vector<double> step_seconds, int64_t tokens) {
+  return static_cast<double>(tokens) / typical(std::move(step_seconds));
 }
 
 int64_t communication_ps(std::span<const CommEvent> events,

@@ -9,8 +9,10 @@
 
 namespace dtensor::examples {
 
-// Of steps of so many tokens: by the median over the steps after the first two,
-// which warm up. REQUIRES: there is a step.
+// Of what each step took: the median over the steps after the first two, which
+// warm up. REQUIRES: there is a step.
+double typical(std::vector<double> step_seconds);
+// Of steps of so many tokens, by the typical one.
 double tokens_per_second(std::vector<double> step_seconds, int64_t tokens);
 
 // What the collectives of a step take. Tensors that move in one pay its latency

@@ -18,6 +18,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
+#include "examples/memory_report.h"
 #include "examples/progress.h"
 #include "examples/step_checks.h"
 #include "examples/step_time.h"
@@ -44,8 +45,10 @@ struct ParameterRow {
 // What the ranks leave behind: each its slot of `events`, rank 0 the rest.
 struct Report {
   std::vector<double> losses, norms, seconds;
+  std::vector<double> exposed;           // seconds of each step's communication
   std::vector<ParameterRow> parameters;  // rank 0's
   std::vector<std::vector<CommEvent>> events;
+  std::vector<MemoryUse> memory;
   double eval_loss = 0;
   std::string sample;
 };
@@ -97,8 +100,10 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   RankContext& context = rt.context();
   std::vector<CommEvent>& first = report.events[static_cast<size_t>(rt.rank())];
   context.record = true;
+  context.allocator->reset_peak();
   for (int64_t i = 0; i < config.steps; ++i) {
     const auto start = std::chrono::steady_clock::now();
+    const int64_t exposed = context.exposed_ns;
     const StepResult result = trainer.step(i, text);
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
@@ -116,10 +121,14 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     report.losses.push_back(result.loss);
     report.norms.push_back(result.grad_norm);
     report.seconds.push_back(took.count());
+    report.exposed.push_back(static_cast<double>(context.exposed_ns - exposed) /
+                             1e9);
     progress.show(i + 1, fmt::format("loss {:.4f}  {:.0f} tokens/s",
                                      result.loss, tokens / took.count()));
   }
   context.record = false;
+  report.memory[static_cast<size_t>(rt.rank())] =
+      memory_use(context.allocator->stats());
 }
 
 void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
@@ -146,8 +155,8 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
     report.sample += static_cast<char>(static_cast<unsigned char>(token));
 }
 
-Json to_json(const Report& report, const Flags& flags,
-             const std::vector<CommRow>& rows) {
+Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
+             const std::vector<CommRow>& rows, Json memory) {
   Json parameters = Json::array();
   for (const ParameterRow& p : report.parameters)
     parameters.push_back(
@@ -159,10 +168,13 @@ Json to_json(const Report& report, const Flags& flags,
          {"bytes_per_rank", p.bytes}});
   Json json = {{"losses", report.losses},
                {"grad_norms", report.norms},
+               {"strategy", flags.train.strategy(mesh)},
+               {"memory", std::move(memory)},
                {"parameters", std::move(parameters)},
                {"collectives", comm_json(rows, true)},
                {"tokens_per_second",
                 tokens_per_second(report.seconds, step_tokens(flags.train))},
+               {"exposed_communication_seconds", typical(report.exposed)},
                {"sample", report.sample},
                {"eval_loss", nullptr}};
   if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
@@ -186,7 +198,7 @@ void check_memory(const Prediction& p, int64_t ranks) {
   if (sysinfo(&info) != 0) return;
   const double have = static_cast<double>(info.totalram) * info.mem_unit;
   const double need =
-      static_cast<double>(p.peak_bytes) * static_cast<double>(ranks);
+      static_cast<double>(p.memory.peak) * static_cast<double>(ranks);
   DT_CHECK(
       need <= have, "train",
       "{} ranks need up to {:.1f} GB, but this machine has {:.1f} GB; make "
@@ -198,7 +210,7 @@ void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
                   const Prediction& p) {
   const TrainConfig& c = flags.train;
   fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
-             c.model.name, mesh.to_string(), grouped(p.parameters), c.dtype,
+             c.model.name, c.strategy(mesh), grouped(p.parameters), c.dtype,
              grouped(p.parameter_bytes));
   fmt::print("text: {}, {} bytes, entropy {:.3f} nats per byte\n\n",
              text.name(), grouped(text.size()), text.entropy());
@@ -209,6 +221,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   const RunOptions options = program.run_options();
   Report report;
   report.events.resize(static_cast<size_t>(options.world));
+  report.memory.resize(static_cast<size_t>(options.world));
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
 
   const std::vector<CommRow> predicted = comm_rows(prediction.events);
@@ -217,15 +230,23 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "\ncollectives of a step, in the most bytes that a rank "
       "receives:\n{}\n",
       comm_table(rows, true));
+  MemoryUse memory;
+  for (const MemoryUse& m : report.memory) memory = largest(memory, m);
+  fmt::print("{}\n", memory_table(prediction.memory, &memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
              report.losses.back(),
              tokens_per_second(report.seconds, step_tokens(flags.train)));
+  fmt::print(
+      "a step takes {:.1f} ms, {:.1f} of which in communication that nothing "
+      "hides\n",
+      1e3 * typical(report.seconds), 1e3 * typical(report.exposed));
   if (eval)
     fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
                report.eval_loss);
   if (!flags.save.empty()) fmt::print("saved to {}\n", flags.save);
   if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
-  program.write_json(to_json(report, flags, rows));
+  program.write_json(to_json(report, flags, program.mesh(), rows,
+                             memory_json(prediction.memory, &memory)));
   check_agreement(predicted, rows);
   fmt::print("\npredicted and counted bytes agree\n");
 }
@@ -269,10 +290,12 @@ int train_main(int argc, char** argv) {
     const std::vector<CommRow> rows = comm_rows(prediction.events);
     fmt::print(
         "collectives of a step, in the most bytes that a rank "
-        "receives:\n{}\npeak memory of a rank: {} bytes\n",
-        comm_table(rows, false), grouped(prediction.peak_bytes));
-    program.write_json({{"collectives", comm_json(rows, false)},
-                        {"peak_bytes", prediction.peak_bytes}});
+        "receives:\n{}\n{}\n",
+        comm_table(rows, false), memory_table(prediction.memory, nullptr));
+    program.write_json({{"strategy", flags.train.strategy(program.mesh())},
+                        {"collectives", comm_json(rows, false)},
+                        {"memory", memory_json(prediction.memory, nullptr)},
+                        {"peak_bytes", prediction.memory.peak}});
   });
 }
 

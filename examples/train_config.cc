@@ -1,5 +1,7 @@
 #include "examples/train_config.h"
 
+#include <fmt/format.h>
+
 #include "dtensor/placement/error.h"
 
 namespace dtensor::examples {
@@ -24,6 +26,19 @@ void add_train_flags(Program& program, TrainConfig& c) {
   program.add("--seed", &c.seed, "of weights, batches and sample");
   program.add("--dtype", &c.dtype, "of parameters and activations",
               {"f32", "f64", "bf16"});
+  program.add("--zero", &c.zero,
+              "1: split the optimizer's state over fsdp (or dp), 2: gradients "
+              "too, 3: parameters too",
+              0, 3);
+  program.add("--gather-budget", &c.gather_budget,
+              "bytes of parameters that --zero 3 may hold, or gather ahead, "
+              "beyond what runs (default: those of a block)",
+              0);
+  program.add("--accumulate", &c.accumulate,
+              "micro-batches that a step's windows are cut into", 1);
+  program.add("--grad-wire", &c.wire,
+              "type that gradients are sent in (default: their own)",
+              {"f32", "f64", "bf16"});
   program.add("--layout", &c.layouts,
               "PATTERN=PLACEMENTS of parameters, such as '*.c_fc.weight=R,S1'; "
               "may be repeated");
@@ -41,7 +56,15 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   }
   for (auto& entry : nn::default_plan(model, mesh))
     plan.push_back(std::move(entry));
-  return plan;
+  return nn::zero(std::move(plan), static_cast<int>(zero),
+                  mesh.has_axis("fsdp") ? "fsdp" : "dp");
+}
+
+std::string TrainConfig::strategy(const Mesh& mesh) const {
+  std::string text = mesh.to_string();
+  if (zero) text += fmt::format(", zero {}", zero);
+  if (accumulate > 1) text += fmt::format(", accumulate {}", accumulate);
+  return text;
 }
 
 void TrainConfig::validate(const Mesh& mesh) {
@@ -49,6 +72,16 @@ void TrainConfig::validate(const Mesh& mesh) {
   model.validate();
   DT_CHECK(warmup <= steps, "--warmup", "{} steps of {}; write at most {}",
            warmup, steps, steps);
+  DT_CHECK(zero == 0 || mesh.has_axis("dp") || mesh.has_axis("fsdp"), "--zero",
+           "mesh {} has no axis dp or fsdp to split over; write --mesh dp=2 or "
+           "the like, or --zero 0",
+           mesh.to_string());
+  DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
+           "it is for --zero 3, and this is --zero {}; leave it out", zero);
+  DT_CHECK(accumulate <= batch, "--accumulate",
+           "{} micro-batches of {} windows; write at most {}, or a larger "
+           "--batch",
+           accumulate, batch, batch);
   plan(mesh);
 }
 

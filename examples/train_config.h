@@ -21,12 +21,18 @@ struct TrainConfig {
   double weight_decay = 0.01;
   double clip = 1;
   int64_t seed = 0;
+  int64_t zero = 0;            // the stage, over fsdp or dp
+  int64_t gather_budget = -1;  // bytes; -1: those of a block
+  int64_t accumulate = 1;      // micro-batches of a step
+  std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills
   // model.dtype.
   void validate(const Mesh&);
-  // The layouts asked for, then tensor parallelism over tp.
+  // The layouts asked for, then tensor parallelism over tp; ZeRO on top.
   nn::ParallelPlan plan(const Mesh&) const;
+  // "dp=2,tp=2, zero 3, accumulate 4".
+  std::string strategy(const Mesh&) const;
 };
 
 // --model, --layers, ... --seed.

@@ -1,13 +1,36 @@
 #include "examples/trainer.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/runtime/autograd.h"
 
 namespace dtensor::examples {
+namespace {
+
+// Of the largest transformer block, as operators see it, on the rank that has
+// the most of it. Blocks are numbered: "transformer.h.0.".
+int64_t block_bytes(const nn::Module& model) {
+  std::map<std::string, int64_t> blocks;
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    const size_t digit = p.name.find_first_of("0123456789");
+    if (digit == std::string::npos) continue;
+    blocks[p.name.substr(0, p.name.find('.', digit))] +=
+        p.tensor.use_spec()->largest_part_bytes();
+  }
+  int64_t most = 0;
+  for (const auto& [name, bytes] : blocks) most = std::max(most, bytes);
+  return most;
+}
+
+}  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
     : config_(config),
@@ -16,19 +39,52 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
                             static_cast<uint64_t>(config.seed))),
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
-      schedule_{config.lr, config.steps, config.warmup} {}
+      schedule_{config.lr, config.steps, config.warmup} {
+  const int64_t block = block_bytes(*model_);
+  RankContext::current().gather_budget =
+      config.gather_budget < 0 ? block : config.gather_budget;
+  // As torch's; what stages 2 and 3 are for is to hold less.
+  constexpr int64_t kBucket = 25 << 20;
+  bucket_bytes_ = config.zero < 2 ? kBucket : std::min(block, kBucket);
+}
 
 // Every rank has the batch and keeps its rows.
 DistTensor Trainer::spread(const Tensor& rows) const {
   return DistTensor::from_global(rows, mesh_, nn::batch_placements(mesh_));
 }
 
+std::vector<DistTensor> Trainer::gradients(const Batch& batch,
+                                           DistTensor& loss) const {
+  const int64_t rows = batch.inputs.shape()[0], n = config_.accumulate;
+  std::vector<DistTensor> sum;
+  for (int64_t m = 0; m < n; ++m) {
+    const int64_t lo = m * rows / n, hi = (m + 1) * rows / n;
+    const DistTensor part =
+        model_->loss(spread(batch.inputs.slice(0, lo, hi)),
+                     spread(batch.targets.slice(0, lo, hi)));
+    // Of the mean over all windows.
+    const double share =
+        static_cast<double>(hi - lo) / static_cast<double>(rows);
+    const bool last = m + 1 == n;
+    GradOptions options{.keep_partial = !last,
+                        .cotangent = full({}, share, mesh_, {}, part.dtype()),
+                        .release_graph = true,
+                        .bucket_bytes = config_.zero == 1 ? 0 : bucket_bytes_,
+                        .add_to = std::move(sum)};
+    if (!config_.wire.empty()) options.wire_dtype = parse_dtype(config_.wire);
+    sum = grad(part, optimizer_.parameters(), options);
+    const NoGrad no_grad;
+    const DistTensor weighted = n == 1 ? part.detach() : part.detach() * share;
+    loss = loss.defined() ? loss + weighted : weighted;
+  }
+  return sum;
+}
+
 StepResult Trainer::step(int64_t i, const TextData& text) {
   const Batch batch = text.windows(config_.batch, config_.model.seq,
                                    static_cast<uint64_t>(config_.seed), i);
-  const DistTensor loss =
-      model_->loss(spread(batch.inputs), spread(batch.targets));
-  const std::vector<DistTensor> grads = grad(loss, optimizer_.parameters());
+  DistTensor loss;
+  const std::vector<DistTensor> grads = gradients(batch, loss);
   StepResult result;
   result.grad_norm = nn::global_norm(grads);
   optimizer_.step(
@@ -52,6 +108,22 @@ double Trainer::evaluate(const TextData& text) const {
   return sum / static_cast<double>(windows);
 }
 
+MemoryUse memory_use(const Allocator::Stats& stats) {
+  MemoryUse use;
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    use.kinds[k] = stats.kinds[k].peak_bytes;
+  use.peak = stats.peak_bytes;
+  return use;
+}
+
+MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
+  MemoryUse use;
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    use.kinds[k] = std::max(a.kinds[k], b.kinds[k]);
+  use.peak = std::max(a.peak, b.peak);
+  return use;
+}
+
 Prediction predict(const TrainConfig& config, const RunOptions& options,
                    const Trace& trace) {
   Prediction p;
@@ -64,12 +136,16 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
       p.parameters += numel(t.shape());
       p.parameter_bytes += t.local().bytes();
     }
+    context.allocator->reset_peak();
     context.record = true;
     context.trace = trace;
     trainer.step(0, TextData::none());
     context.trace = {};
     p.events = std::move(context.events);
-    p.peak_bytes = context.allocator->stats().peak_bytes;
+    context.record = false;
+    // Parameters are gathered ahead in the order of the step before.
+    if (config.zero == 3) trainer.step(1, TextData::none());
+    p.memory = memory_use(context.allocator->stats());
   });
   return p;
 }

@@ -1,5 +1,6 @@
 // The training loop's body, on tensors with or without data.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,17 +35,30 @@ class Trainer {
 
  private:
   DistTensor spread(const Tensor& rows) const;
+  // Of the parameters, and the loss, of all micro-batches together.
+  std::vector<DistTensor> gradients(const Batch&, DistTensor& loss) const;
   TrainConfig config_;
   Mesh mesh_;
   std::unique_ptr<nn::LanguageModel> model_;
   nn::AdamW optimizer_;
   nn::CosineSchedule schedule_;
+  int64_t bucket_bytes_;
 };
+
+// The most that a rank holds during a step, in bytes, of each MemoryKind and
+// of all together. (These need not come at the same time.)
+struct MemoryUse {
+  std::array<int64_t, kMemoryKinds> kinds = {};
+  int64_t peak = 0;
+};
+MemoryUse memory_use(const Allocator::Stats&);
+// Of both, the larger.
+MemoryUse largest(const MemoryUse&, const MemoryUse&);
 
 // What one rank holds, and what one training step sends.
 struct Prediction {
   std::vector<CommEvent> events;
-  int64_t peak_bytes = 0;
+  MemoryUse memory;
   int64_t parameter_bytes = 0;
   int64_t parameters = 0;  // elements of all ranks, each counted once
 };

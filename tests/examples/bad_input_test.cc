@@ -56,6 +56,14 @@ std::vector<Case> train_cases() {
       {"--batch", "a value is missing"},
       {"--model bert", "gpt, llama"},
       {"--dtype f16", "f32, f64, bf16"},
+      {"--zero 4", "4 is too large"},
+      {"--zero -1", "-1"},
+      {"--zero 1 --mesh tp=2", "no axis dp or fsdp"},
+      {"--zero 2 --gather-budget 100", "it is for --zero 3"},
+      {"--zero 3 --gather-budget -100", "-100"},
+      {"--accumulate 0", "0 is too small"},
+      {"--accumulate 9 --batch 8", "9 micro-batches of 8 windows"},
+      {"--grad-wire f16", "f32, f64, bf16"},
       {"--lr nan", "not finite"},
       {"--lr inf", "not finite"},
       {"--lr -1", "-1 is too small"},
@@ -167,6 +175,7 @@ std::vector<Case> other_cases() {
       {"03_tp_mlp", "--mesh dp=2", "dp"},
       {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
       {"04_dp_tp_train", "--mesh 2x2", "a0"},
+      {"05_fsdp", "--mesh tp=2", "knows dp"},
       {"04_dp_tp_train", "--steps 3", "--steps"},
   };
 }

@@ -65,5 +65,80 @@ TEST_P(FiftySteps, Bf16StaysNearF32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, FiftySteps, ::testing::Values("gpt", "llama"));
 
+// What is held in parts, computed again, or in several goes. No width divides,
+// and of the smallest model some ranks have no part.
+const char* const kStrategies[] = {
+    "--mesh dp=2 --zero 1",
+    "--mesh dp=3 --zero 1",
+    "--mesh dp=4 --zero 1",
+    "--mesh dp=2 --zero 2",
+    "--mesh dp=3 --zero 2",
+    "--mesh dp=4 --zero 2",
+    "--mesh dp=2 --zero 3",
+    "--mesh dp=3 --zero 3",
+    "--mesh dp=4 --zero 3",
+    "--mesh dp=3 --zero 3 --gather-budget 0",
+    "--mesh dp=2,tp=2 --zero 3",
+    "--mesh dp=2,tp=3 --zero 1",
+    "--mesh dp=2,fsdp=2 --zero 3",
+    "--mesh dp=2 --accumulate 3",
+    "--mesh dp=2,fsdp=2,tp=2 --zero 3 --accumulate 3",
+};
+
+class FiftyStepsOf : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Eleven heads of two: llama's have to be even.
+  Json train(const std::string& dtype, const std::string& flags,
+             const std::string& sizes = "--hidden 22 --heads 11 --ffn 37") {
+    const Ran r = run_program(
+        "train", std::string("--model ") + GetParam() + " --dtype " + dtype +
+                     " " + flags + " " + sizes +
+                     " --layers 2 --seq 13 --batch 5 --steps 50 --lr 1e-3"
+                     " --sample 0 --json -");
+    EXPECT_EQ(r.code, 0) << flags << "\n" << r.err;
+    return Json::parse(r.out, nullptr, false);
+  }
+  void compare(const std::string& dtype, double loss, double norm) {
+    const Json one = train(dtype, "--mesh dp=1");
+    for (const char* flags : kStrategies) {
+      const Json other = train(dtype, flags);
+      EXPECT_LE(worst(other["losses"], one["losses"]), loss) << flags;
+      EXPECT_LE(worst(other["grad_norms"], one["grad_norms"]), norm) << flags;
+    }
+  }
+};
+
+TEST_P(FiftyStepsOf, EveryStrategyInF64) { compare("f64", 1e-11, 1e-10); }
+TEST_P(FiftyStepsOf, EveryStrategyInF32) { compare("f32", 2e-5, 1e-4); }
+
+TEST_P(FiftyStepsOf, RanksWithoutAPart) {
+  const std::string tiny = "--hidden 6 --heads 3 --ffn 5";
+  const Json one = train("f64", "--mesh dp=1", tiny);
+  for (const char* zero : {"1", "2", "3"}) {
+    const Json other =
+        train("f64", std::string("--mesh dp=7 --zero ") + zero, tiny);
+    EXPECT_LE(worst(other["losses"], one["losses"]), 1e-11) << zero;
+    EXPECT_LE(worst(other["grad_norms"], one["grad_norms"]), 1e-10) << zero;
+  }
+}
+
+// The updates are bit for bit data parallelism's (tests/nn/zero_test.cc), but
+// for the norm that clips them, which is summed in another order; bf16 makes
+// much of that.
+TEST_P(FiftyStepsOf, Bf16) {
+  const Json dp = train("bf16", "--mesh dp=2");
+  for (const char* zero : {"1", "2", "3"}) {
+    const Json other = train("bf16", std::string("--mesh dp=2 --zero ") + zero);
+    EXPECT_LE(worst(other["losses"], dp["losses"]), 2e-3) << zero;
+  }
+  EXPECT_LE(
+      worst(train("bf16", "--mesh dp=2,tp=2 --zero 3 --accumulate 3")["losses"],
+            train("f32", "--mesh dp=1")["losses"]),
+      0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FiftyStepsOf,
+                         ::testing::Values("gpt", "llama"));
+
 }  // namespace
 }  // namespace dtensor::testing

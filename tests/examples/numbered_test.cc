@@ -1,4 +1,4 @@
-// examples/01 to 04: what they print. They check themselves as well.
+// examples/01 to 05: what they print. They check themselves as well.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -60,6 +60,18 @@ TEST(Numbered, TensorParallelMlp) {
 TEST(Numbered, DataAndTensorParallelTraining) {
   expect_prints(run_program("04_dp_tp_train", ""),
                 {"step   0  loss", "step 199  loss", "learned"});
+}
+
+TEST(Numbered, FullyShardedDataParallel) {
+  // 6 matrices of 240 x 240 f32: 230,400 bytes each.
+  expect_prints(
+      run_program("05_fsdp", "--mesh dp=4"),
+      {"gathered, forward and back", "1728000      1728000",
+       "gradients scattered", "1036800      1036800", "parameters held",
+       "345600       345600", "optimizer's state held", "691200       691200",
+       "gathered at once", "230400       230400"});
+  expect_prints(run_program("05_fsdp", "--mesh dp=2"),
+                {"1152000      1152000", "691200       691200"});
 }
 
 TEST(Numbered, DryRunsOfAnyMesh) {

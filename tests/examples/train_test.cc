@@ -107,9 +107,11 @@ TEST(Train, HasTheFieldsOfTheResult) {
   const Json json = train("--mesh dp=1");
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "collectives", "eval_loss", "grad_norms", "losses",
-                       "parameters", "sample", "tokens_per_second"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "collectives", "eval_loss", "exposed_communication_seconds",
+                "grad_norms", "losses", "memory", "parameters", "sample",
+                "strategy", "tokens_per_second"}));
   EXPECT_TRUE(json["eval_loss"].is_null());
   EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
 }
@@ -136,6 +138,31 @@ TEST(Train, DryRunSaysWhatTheRunSends) {
     Json row = ran["collectives"][i];
     row.erase("bytes_counted");
     EXPECT_EQ(dry["collectives"][i], row);
+  }
+}
+
+// What runs beside the rank's thread may hold less than predicted, never more.
+TEST(Train, MemoryIsWhatTheDryRunSays) {
+  for (const char* flags :
+       {"--mesh dp=2,tp=2", "--mesh dp=3 --zero 1", "--mesh dp=3 --zero 2",
+        "--mesh dp=2,tp=2 --zero 3", "--mesh dp=2,fsdp=2 --zero 3",
+        "--mesh dp=2 --zero 3 --gather-budget 1000000",
+        "--mesh dp=2 --zero 3 --accumulate 2"}) {
+    const Json memory = train(flags)["memory"];
+    const Json dry = train(flags + std::string(" --dry-run"))["memory"];
+    ASSERT_EQ(memory.size(), 6u);
+    for (const auto& [kind, bytes] : memory.items()) {
+      const bool fixed = kind == "parameters" || kind == "state";
+      EXPECT_EQ(bytes["predicted"], dry[kind]["predicted"]);
+      EXPECT_LE(bytes["measured"], bytes["predicted"]) << flags << " " << kind;
+      if (fixed) {
+        EXPECT_EQ(bytes["measured"], bytes["predicted"]) << flags;
+      }
+      // Not more than what is on its way.
+      EXPECT_GE(bytes["measured"].get<double>(),
+                0.8 * bytes["predicted"].get<double>())
+          << flags << " " << kind;
+    }
   }
 }
 

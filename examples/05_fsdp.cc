@@ -1,0 +1,73 @@
+// Fully sharded data parallelism (ZeRO's stage 3) as two layouts of a matrix:
+// it rests in rows, and operators see it whole. What a step sends and what a
+// rank holds, beside the formulas.
+//
+//   bazel run //examples:05_fsdp -- --mesh dp=4
+#include "dtensor/dtensor.h"
+
+using namespace dtensor;
+
+namespace {
+
+constexpr int64_t kBatch = 64, kWidth = 240, kLayers = 6;
+
+void row(std::string_view what, double found, double formula) {
+  fmt::print("{:<32} {:>12.0f} {:>12.0f}\n", what, found, formula);
+}
+
+void example(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const auto p = static_cast<double>(mesh.axis_size(mesh.axis("dp")));
+  std::vector<DistTensor> weights;
+  for (uint64_t i = 0; i < kLayers; ++i) {
+    DistTensor w = randn({kWidth, kWidth}, mesh, {{"dp", Shard(0)}},
+                         DType::kF32, {7, i}, 0, 1 / std::sqrt(kWidth));
+    weights.push_back(w.gather_on_use({}));
+  }
+  nn::AdamW optimizer(weights);
+  const DistTensor x = randn({kBatch, kWidth}, mesh, {{"dp", Shard(0)}});
+
+  RankContext& context = rt.context();
+  for (int step = 0; step < 2; ++step) {
+    context.record = true;
+    context.events.clear();
+    context.allocator->reset_peak();
+    DistTensor y = x;
+    for (const DistTensor& w : weights) y = gelu(matmul(y, w));
+    const DistTensor loss = mean(square(sub(y, x)));
+    // Gradients go home one by one, while the pass goes on.
+    const auto grads =
+        grad(loss, weights, {.release_graph = true, .bucket_bytes = 1});
+    optimizer.step(grads, {.lr = 1e-3});
+    context.record = false;
+  }
+  int64_t gathered = 0, scattered = 0;
+  for (const CommEvent& e : context.events) {
+    gathered += e.kind == StepKind::kAllGather ? e.predicted : 0;
+    scattered += e.kind == StepKind::kReduceScatter ? e.predicted : 0;
+  }
+  if (rt.rank() != 0) return;
+  const double one = kWidth * kWidth * sizeof(float), all = kLayers * one;
+  const Allocator::Stats memory = context.allocator->stats();
+  const auto most = [&](MemoryKind k) {
+    return static_cast<double>(memory.of(k).peak_bytes);
+  };
+  fmt::print("{:<32} {:>12} {:>12}\n", "bytes of a rank", "found", "formula");
+  // The last matrix is still there when the gradient begins with it, and that
+  // of x, which would need the first one, is not asked for.
+  row("gathered, forward and back", static_cast<double>(gathered),
+      (2 * all - 2 * one) * (p - 1) / p);
+  row("gradients scattered", static_cast<double>(scattered), all * (p - 1) / p);
+  row("parameters held", most(MemoryKind::kParameters), all / p);
+  row("optimizer's state held", most(MemoryKind::kState), 2 * all / p);
+  row("gathered at once", most(MemoryKind::kGathered), one);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "Fully sharded data parallelism, and what it costs.",
+              .mesh = "dp=4",
+              .axes = {"dp"}});
+}
