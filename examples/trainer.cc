@@ -40,12 +40,16 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
       schedule_{config.lr, config.steps, config.warmup} {
-  const int64_t block = block_bytes(*model_);
-  RankContext::current().gather_budget =
-      config.gather_budget < 0 ? block : config.gather_budget;
+  set_gather_budget();
   // As torch's; what stages 2 and 3 are for is to hold less.
   constexpr int64_t kBucket = 25 << 20;
-  bucket_bytes_ = config.zero < 2 ? kBucket : std::min(block, kBucket);
+  bucket_bytes_ =
+      config.zero < 2 ? kBucket : std::min(block_bytes(*model_), kBucket);
+}
+
+void Trainer::set_gather_budget() const {
+  RankContext::current().gather_budget =
+      config_.gather_budget < 0 ? block_bytes(*model_) : config_.gather_budget;
 }
 
 // Every rank has the batch and keeps its rows.

@@ -32,6 +32,8 @@ class Trainer {
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
   const nn::LanguageModel& model() const { return *model_; }
+  // The rank's, for this model; the constructor does it too.
+  void set_gather_budget() const;
 
  private:
   DistTensor spread(const Tensor& rows) const;

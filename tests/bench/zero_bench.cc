@@ -1,0 +1,112 @@
+// Training steps of ZeRO's stages against those of stage 1, which take turns in
+// one run.
+//
+//   bazel run -c opt //tests/bench:zero_bench -- --help
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/text_table.h"
+#include "examples/trainer.h"
+#include "tests/bench/rounds.h"
+
+namespace dtensor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Stage {
+  std::string name;
+  examples::TrainConfig config;
+  std::unique_ptr<examples::Trainer> trainer = nullptr;
+  std::vector<double> exposed = {};
+};
+
+// Seconds of a step, behind one that learns in which order it gathers.
+double time_steps(Stage& s, const examples::TextData& text, int64_t& at) {
+  constexpr int kSteps = 3;
+  RankContext& context = RankContext::current();
+  s.trainer->step(at++, text);
+  const auto start = Clock::now();
+  const int64_t exposed = context.exposed_ns;
+  for (int i = 0; i < kSteps; ++i) s.trainer->step(at++, text);
+  const std::chrono::duration<double> took = Clock::now() - start;
+  s.exposed.push_back(static_cast<double>(context.exposed_ns - exposed) / 1e9 /
+                      kSteps);
+  return took.count() / kSteps;
+}
+
+void compare(int ranks, int rounds, int64_t batch) {
+  const examples::TextData text = examples::TextData::licences();
+  run(ranks, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"dp", ranks}});
+    std::vector<Stage> stages;
+    examples::TrainConfig base;
+    base.batch = batch;
+    base.steps = 1 << 20;
+    for (const int64_t zero : {1, 0, 2, 3}) {
+      examples::TrainConfig c = base;
+      c.zero = zero;
+      stages.push_back({fmt::format("zero {}", zero), c});
+    }
+    examples::TrainConfig none = base;
+    none.zero = 3;
+    none.gather_budget = 0;
+    stages.push_back({"zero 3, nothing held or ahead", none});
+    std::vector<Contender> contenders;
+    int64_t at = 0;
+    for (Stage& s : stages) {
+      s.config.validate(mesh);
+      s.trainer = std::make_unique<examples::Trainer>(s.config, mesh);
+      contenders.push_back({s.name, [&] {
+                              s.trainer->set_gather_budget();
+                              return time_steps(s, text, at);
+                            }});
+    }
+    const auto times = take_turns(
+        rt.context().communicator(mesh, mesh.all_axes()), contenders, rounds);
+    if (rt.rank() != 0) return;
+    TextTable table("lrrrr", {"stage", "median ms a step", "/ zero 1",
+                              "fastest / its", "exposed ms"});
+    for (size_t i = 0; i < stages.size(); ++i) {
+      std::sort(stages[i].exposed.begin(), stages[i].exposed.end());
+      table.add({stages[i].name, fmt::format("{:.1f}", 1e3 * median(times[i])),
+                 fmt::format("{:.3f}", median(times[i]) / median(times[0])),
+                 fmt::format("{:.3f}", times[i][0] / times[0][0]),
+                 fmt::format("{:.1f}", 1e3 * median(stages[i].exposed))});
+    }
+    std::fputs(table.to_string().c_str(), stdout);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
+
+int main(int argc, char** argv) {
+  CLI::App app("Steps of //:train's default model under ZeRO's stages.");
+  int rounds = 9, ranks = 2;
+  int64_t batch = 8;
+  app.add_option("--rounds", rounds, "how often each stage runs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--ranks", ranks, "of the axis dp")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch", batch, "windows of a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    dtensor::compare(ranks, rounds, batch);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
