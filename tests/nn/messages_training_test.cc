@@ -1,9 +1,10 @@
-// A training step over ranks that only send and receive bytes: the same bits as
+// Training steps over ranks that only send and receive bytes: the same bits as
 // over thread ranks, and every predicted byte is one that a message carried.
 #include <gtest/gtest.h>
 
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/nn/models.h"
@@ -34,7 +35,7 @@ struct Outcome {
 };
 
 Outcome train(const std::string& model_name, const std::string& mesh_text,
-              BackendFactory backend) {
+              BackendFactory backend, int stage = 0) {
   Outcome result;
   std::mutex mutex;
   RunOptions options;
@@ -45,16 +46,24 @@ Outcome train(const std::string& model_name, const std::string& mesh_text,
       static_cast<size_t>(options.world));
   run(options, [&](Runtime& rt) {
     const nn::ModelConfig config = tiny(model_name);
-    auto model =
-        nn::make_model(config, mesh, nn::default_plan(config, mesh), 1);
+    auto model = nn::make_model(
+        config, mesh, nn::zero(nn::default_plan(config, mesh), stage), 1);
     nn::AdamW optimizer(model->parameters(), {});
     RankContext& ctx = rt.context();
     ctx.record = true;
     const DistTensor tokens =
         randint(0, config.vocab, {5, config.seq}, mesh,
                 nn::batch_placements(mesh), DType::kI64, {2, 0});
-    const DistTensor loss = model->loss(tokens, tokens);
-    optimizer.step(grad(loss, model->parameters()), {.lr = 0.01});
+    ctx.gather_budget = 4096;
+    // The second step gathers ahead.
+    DistTensor loss;
+    for (int i = 0; i < (stage ? 2 : 1); ++i) {
+      loss = model->loss(tokens, tokens);
+      optimizer.step(
+          grad(loss, model->parameters(),
+               {.release_graph = true, .bucket_bytes = stage > 1 ? 4096 : 0}),
+          {.lr = 0.01});
+    }
     ctx.record = false;
     std::vector<double> values{loss.full().at(0)};
     for (const DistTensor& p : model->parameters()) {
@@ -69,13 +78,15 @@ Outcome train(const std::string& model_name, const std::string& mesh_text,
   return result;
 }
 
-TEST(MessagesTraining, OneStepIsTheSame) {
+TEST(MessagesTraining, StepsAreTheSame) {
   for (const char* model : {"gpt", "llama"})
-    for (const char* mesh : {"dp=2,tp=2", "tp=3"}) {
-      const Outcome threads = train(model, mesh, {});
+    for (const auto& [mesh, stage] : std::vector<std::pair<const char*, int>>{
+             {"dp=2,tp=2", 0}, {"tp=3", 0}, {"dp=3", 1}, {"dp=2,tp=2", 3}}) {
+      const Outcome threads = train(model, mesh, {}, stage);
       const Outcome messages =
-          train(model, mesh, testing::message_passing_backend);
-      EXPECT_EQ(messages.values, threads.values) << model << " on " << mesh;
+          train(model, mesh, testing::message_passing_backend, stage);
+      EXPECT_EQ(messages.values, threads.values)
+          << model << " on " << mesh << ", stage " << stage;
       ASSERT_EQ(messages.events.size(), threads.events.size());
       EXPECT_FALSE(messages.events.empty());
       for (size_t i = 0; i < messages.events.size(); ++i) {

@@ -47,7 +47,8 @@ void add(Values& all, const DistTensor& x) {
   for (double v : x.full().to_doubles()) all.push_back(v);
 }
 
-Values train(const Mesh& mesh, const std::string& name, DType dtype) {
+Values train(const Mesh& mesh, const std::string& name, DType dtype,
+             int stage = 0) {
   ModelConfig c{.name = name,
                 .layers = 1,
                 .hidden = 24,
@@ -56,7 +57,8 @@ Values train(const Mesh& mesh, const std::string& name, DType dtype) {
                 .vocab = 17,
                 .dtype = dtype};
   if (name == "llama") c.kv_heads = 2;
-  const auto model = make_model(c, mesh, 1);
+  const auto model = make_model(c, mesh, zero(default_plan(c, mesh), stage), 1);
+  RankContext::current().gather_budget = 4096;
   AdamW adam(model->parameters());
   SGD sgd(model->parameters(), {.momentum = 0.9});
   Values all;
@@ -66,7 +68,9 @@ Values train(const Mesh& mesh, const std::string& name, DType dtype) {
                      {5, 2 * step + stream});
     };
     const DistTensor loss = model->loss(draw(0), draw(1));
-    const auto grads = grad(loss, model->parameters());
+    const auto grads =
+        grad(loss, model->parameters(),
+             {.release_graph = true, .bucket_bytes = stage > 1 ? 4096 : 0});
     const double norm = global_norm(grads);
     all.push_back(loss.item());
     all.push_back(norm);
@@ -96,6 +100,20 @@ TEST(RecordingDevice, TrainsAsTheCpuDoes) {
         const Values want = on(false, mesh, fn), got = on(true, mesh, fn);
         EXPECT_GT(want.size(), 1000u);
         EXPECT_EQ(got, want) << name << " on " << mesh;
+      }
+}
+
+// What is gathered ahead, and the buckets of gradients, are the other thread's
+// work on a stream of its own.
+TEST(RecordingDevice, TrainsInPartsAsTheCpuDoes) {
+  for (const char* name : {"gpt", "llama"})
+    for (const char* mesh : {"dp=2", "dp=2,tp=2"})
+      for (const int stage : {1, 3}) {
+        const auto fn = [&](const Mesh& m) {
+          return train(m, name, DType::kF32, stage);
+        };
+        EXPECT_EQ(on(true, mesh, fn), on(false, mesh, fn))
+            << name << " on " << mesh << ", stage " << stage;
       }
 }
 

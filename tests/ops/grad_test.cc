@@ -3,14 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
+
+using testing::error_of;
 
 constexpr DType kF64 = DType::kF64;
 
@@ -55,6 +61,103 @@ TEST(Grad, OfATensorThatCountsForNothing) {
     EXPECT_THROW(grad(w, {w}), Error);
     EXPECT_THROW(grad(sum(full({2}, 3, m)), {w}), Error);
     EXPECT_THROW(grad(w, {w}, {.cotangent = ones({3}, m)}), Error);
+  });
+}
+
+// What may not change the gradients, however they are brought home.
+TEST(Grad, InBucketsAndAddedUp) {
+  const Mesh m = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    const DistTensor x = randn({6, 5}, m, "S0", kF64, {1, 1});
+    std::vector<DistTensor> w;
+    for (uint64_t i = 0; i < 4; ++i)
+      w.push_back(randn({5, 5}, m, i % 2 ? "R" : "S1", kF64, {2, i}));
+    for (DistTensor& t : w) t.as_parameter(Keep::kMove);
+    w[1].set_grad_layout("S0");
+    EXPECT_EQ(w[1].grad_spec()->layout().to_string(m), "S0");
+    EXPECT_EQ(w[2].grad_spec(), w[2].spec());
+    const auto loss = [&](const DistTensor& in) {
+      DistTensor y = in;
+      for (const DistTensor& t : w) y = tanh(matmul(y, t));
+      return sum(y);
+    };
+    const auto want = grad(loss(x), w);
+    EXPECT_EQ(want[1].spec(), w[1].grad_spec());
+    for (const int64_t bytes : {1, 300, 1 << 20}) {
+      const auto g = grad(loss(x), w, {.bucket_bytes = bytes});
+      for (size_t i = 0; i < w.size(); ++i)
+        EXPECT_EQ(g[i].to_string(), want[i].to_string()) << bytes;
+    }
+    // Two halves of the rows, and one exchange for both.
+    rt.context().record = true;
+    const auto first = grad(loss(slice(x, 0, 0, 3)), w, {.keep_partial = true});
+    const auto both = grad(loss(slice(x, 0, 3, 6)), w, {.add_to = first});
+    rt.context().record = false;
+    int64_t scatters = 0;
+    for (const CommEvent& e : rt.context().events)
+      scatters += e.op == "grad" && e.kind == StepKind::kReduceScatter;
+    EXPECT_LE(scatters, 4);
+    for (size_t i = 0; i < w.size(); ++i) {
+      const auto a = both[i].full().to_doubles(),
+                 b = want[i].full().to_doubles();
+      for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-13);
+    }
+    // Sent as bf16, they are near.
+    rt.context().events.clear();
+    rt.context().record = true;
+    const auto rough = grad(loss(x), w, {.wire_dtype = DType::kBF16});
+    rt.context().record = false;
+    for (size_t i = 0; i < w.size(); ++i) {
+      EXPECT_EQ(rough[i].spec(), want[i].spec());
+      const double r = rough[i].full().at(0), e = want[i].full().at(0);
+      EXPECT_NEAR(r, e, 0.02 * std::abs(e) + 1e-3);
+      EXPECT_NE(r, e);
+    }
+  });
+}
+
+TEST(Grad, AReleasedGraphIsGone) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime& rt) {
+    DistTensor w = full({1000}, 3, m, "S0", kF64).set_requires_grad();
+    const int64_t before = rt.context().allocator->stats().current_bytes;
+    const DistTensor loss = sum(square(w * 2.0));
+    EXPECT_GE(rt.context().allocator->stats().current_bytes, before + 4000);
+    EXPECT_EQ(grad(loss, {w})[0].full().at(0), 24);
+    EXPECT_EQ(grad(loss, {w}, {.release_graph = true})[0].full().at(0), 24);
+    EXPECT_LT(rt.context().allocator->stats().current_bytes, before + 4000);
+    const std::string e = error_of([&] { grad(loss, {w}); });
+    EXPECT_NE(e.find("its gradient was taken before, with release_graph"),
+              e.npos)
+        << e;
+  });
+}
+
+TEST(Grad, OptionsThatDoNotFitAreRefused) {
+  const Mesh m = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    DistTensor w = full({4}, 3, m, {}, kF64).set_requires_grad();
+    const DistTensor loss = sum(square(w));
+    const std::string all =
+        "[grad] create_graph needs the whole graph and gradients as they are; "
+        "leave release_graph, bucket_bytes and wire_dtype out";
+    EXPECT_EQ(error_of([&] {
+                grad(loss, {w}, {.create_graph = true, .release_graph = true});
+              }),
+              all);
+    EXPECT_EQ(error_of([&] {
+                grad(loss, {w}, {.create_graph = true, .bucket_bytes = 1});
+              }),
+              all);
+    EXPECT_EQ(error_of([&] { grad(loss, {w}, {.bucket_bytes = -1}); }),
+              "[grad] bucket_bytes is -1; write 0 or more");
+    EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
+              "[grad] a wire_dtype of i32; write DType::kF32, kF64 or kBF16");
+    EXPECT_EQ(error_of([&] {
+                grad(loss, {w}, {.add_to = {w, w}});
+              }),
+              "[grad] 2 gradients to add to, for 1 inputs; give one for each, "
+              "or none");
   });
 }
 

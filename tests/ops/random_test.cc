@@ -221,6 +221,30 @@ TEST(DropoutTest, Share) {
   });
 }
 
+// What was drawn behind a state is drawn behind it again.
+TEST(RandomTest, TheStateOfTheRunsOwnGenerators) {
+  on_mesh("x=2,y=2", [&](const Mesh& mesh) {
+    const Mesh half({{"z", 2}}, {0, 1});
+    manual_seed(7);
+    EXPECT_EQ(random_state(), (RandomState{7, {}}));
+    const auto draw = [&] {
+      std::string text = randn({3}, mesh).to_string();
+      if (RankContext::current().coordinate_or_null(half))
+        text += randn({3}, half).to_string();
+      return text;
+    };
+    const std::string first = draw();
+    const RandomState state = random_state();
+    const std::string second = draw();
+    EXPECT_NE(first, second);
+    manual_seed(9);
+    EXPECT_NE(draw(), second);
+    set_random_state(state);
+    EXPECT_EQ(random_state(), state);
+    EXPECT_EQ(draw(), second);
+  });
+}
+
 TEST(RandomTest, Errors) {
   EXPECT_EQ(error_of(1, [](const Mesh& m) { randint(3, 3, {2}, m); }),
             "[randint] no integers in [3, 3); write -2^53 <= lo < hi <= 2^53");

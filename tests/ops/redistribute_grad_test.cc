@@ -286,5 +286,21 @@ TEST(RedistributeGrad, Asynchronous) {
   });
 }
 
+// A value that is made in another way: its cotangent is the source's.
+TEST(RedistributeGrad, PassesAsItComes) {
+  const Mesh mesh = Mesh::parse("x=2");
+  run(2, [&](Runtime&) {
+    DistTensor x = randn({4}, mesh, "S0", DType::kF64, {1, 1});
+    x.set_requires_grad();
+    const DistTensor whole = DistTensor::wrap(
+        x.detach().full(), Spec::replicated(mesh, {4}, DType::kF64));
+    const DistTensor y = passes_as_it_comes(x, whole);
+    EXPECT_EQ(grad(sum(y * y), {x})[0].to_string(), (x * 2.0).to_string());
+    const NoGrad no_grad;
+    EXPECT_FALSE(records(x));
+    EXPECT_FALSE(passes_as_it_comes(x, whole.detach()).requires_grad());
+  });
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -96,6 +96,29 @@ TEST(AllocatorTest, Counts) {
   EXPECT_EQ(a->stats().allocations, 4);
 }
 
+TEST(AllocatorTest, CountsByKind) {
+  auto a = Allocator::on(cpu());
+  using K = MemoryKind;
+  void* p = a->allocate(100, kStream, "w", K::kParameters);
+  void* q = a->allocate(50, kStream, "x");
+  EXPECT_EQ(a->stats().of(K::kParameters).current_bytes, 100);
+  EXPECT_EQ(a->stats().of(K::kActivations).current_bytes, 50);
+  EXPECT_EQ(a->stats().of(K::kState).peak_bytes, 0);
+  a->recount(50, K::kActivations, K::kGradients);
+  EXPECT_EQ(a->stats().of(K::kActivations).current_bytes, 0);
+  EXPECT_EQ(a->stats().of(K::kActivations).peak_bytes, 50);
+  EXPECT_EQ(a->stats().of(K::kGradients).peak_bytes, 50);
+  EXPECT_EQ(a->stats().current_bytes, 150);
+  a->release(q, 50, kStream, K::kGradients);
+  a->release(p, 100, kStream, K::kParameters);
+  a->reset_peak();
+  for (const auto& kind : a->stats().kinds) {
+    EXPECT_EQ(kind.current_bytes, 0);
+    EXPECT_EQ(kind.peak_bytes, 0);
+  }
+  EXPECT_EQ(name(K::kGathered), "gathered");
+}
+
 TEST(AllocatorTest, TooMuch) {
   auto a = Allocator::on(cpu());
   auto error_of = [&](int64_t bytes) -> std::string {

@@ -272,6 +272,61 @@ TEST(AsyncTest, InADryRunItIsDoneAtOnce) {
   });
 }
 
+// Several in one collective, of which some were where they are to be.
+TEST(AsyncTest, SeveralTogether) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime& rt) {
+    const DistTensor x = rows(mesh), y = rows(mesh, 100);
+    const Spec* columns = x.spec()->with(parse_layout("S1", mesh, x.shape()));
+    const Spec* to[] = {columns, x.spec(), columns};
+    rt.context().record = true;
+    const auto z = relayout_async({x, x, y}, to);
+    EXPECT_TRUE(z[1].same_as(x));
+    expect_columns(z[2], 100);
+    expect_columns(z[0]);
+    const auto& events = rt.context().events;
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[0].collective, events[1].collective);
+    EXPECT_EQ(events[0].counted, events[0].predicted);
+    // Under a limit, at once.
+    const CommBudget budget(1000);
+    relayout_async({x}, {to, 1});
+    EXPECT_LT(budget.left(), 1000);
+  });
+}
+
+// A source that others hold is read alone, even when they let go of it while
+// the move waits for its turn.
+TEST(AsyncTest, WhatIsSharedIsNotOverwritten) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime& rt) {
+    RankContext& context = rt.context();
+    const Spec* sum =
+        Spec::get(mesh, {4}, parse_layout("P", mesh, {4}), DType::kI64);
+    const Move move{sum, Spec::replicated(mesh, {4}, DType::kI64)};
+    for (const bool shared : {false, true}) {
+      Tensor part = counting({4}, rt.rank());
+      const Tensor other = shared ? part : Tensor();
+      const auto pending =
+          begin_moves(context, {&move, 1}, {std::move(part)}, true);
+      const Tensor done = pending[0]->wait();
+      EXPECT_EQ(pending[0]->version(), done.storage()->version());
+      EXPECT_EQ(done.to_integers(), (std::vector<int64_t>{1, 3, 5, 7}));
+      if (!shared) continue;
+      EXPECT_NE(done.storage(), other.storage());
+      EXPECT_EQ(other.integer_at(3), 3 + rt.rank());
+    }
+    // Held by nobody else in the end.
+    std::vector<Tensor> held;
+    for (int i = 0; i < 50; ++i) {
+      Tensor part = counting({4}, rt.rank());
+      held.push_back(part);
+      begin_moves(context, {&move, 1}, {std::move(part)}, true);
+      held.pop_back();
+    }
+  });
+}
+
 TEST(AsyncTest, BetweenMeshes) {
   const Mesh from = Mesh::parse("a=2"), to({{"x", 2}}, {1, 2});
   run(4, [&](Runtime&) {

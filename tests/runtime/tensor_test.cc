@@ -374,6 +374,32 @@ TEST(TensorTest, RanksAllocateFromTheirOwn) {
   EXPECT_TRUE(watch.expired());
 }
 
+// What is allocated counts as what the rank says that it is for; it may be
+// found out later.
+TEST(TensorTest, MemoryHasAKind) {
+  RankContext context;
+  context.allocator = Allocator::on(cpu());
+  RankContext::set_current(&context);
+  const auto bytes = [&](MemoryKind k) {
+    return context.allocator->stats().of(k).current_bytes;
+  };
+  Tensor t;
+  {
+    const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kState);
+    t = Tensor::empty({10}, DType::kF64);
+  }
+  EXPECT_EQ(t.storage()->kind(), MemoryKind::kState);
+  EXPECT_EQ(bytes(MemoryKind::kState), 80);
+  const Tensor other = Tensor::empty({2}, DType::kF64);
+  EXPECT_EQ(bytes(MemoryKind::kActivations), 16);
+  t.storage()->set_kind(MemoryKind::kGradients);
+  EXPECT_EQ(bytes(MemoryKind::kState), 0);
+  EXPECT_EQ(bytes(MemoryKind::kGradients), 80);
+  t = Tensor();
+  EXPECT_EQ(bytes(MemoryKind::kGradients), 0);
+  RankContext::set_current(nullptr);
+}
+
 TEST(TensorTest, DryRunsHaveShapesAndNoData) {
   RankContext context;
   context.allocator = Allocator::on(no_device());

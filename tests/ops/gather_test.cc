@@ -1,0 +1,299 @@
+// Parameters that rest in parts: what operators see of them, what is sent for
+// it, and how long it is held.
+#include "dtensor/runtime/gather.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using testing::error_of;
+
+constexpr int64_t kN = 12, kBytes = kN * kN * 8;
+
+DistTensor numbers(const Shape& s, const Mesh& m, const Placements& p,
+                   uint64_t stream) {
+  return randn(s, m, p, DType::kF64, {3, stream});
+}
+
+std::vector<DistTensor> weights(const Mesh& mesh, int n) {
+  std::vector<DistTensor> all;
+  for (int i = 0; i < n; ++i)
+    all.push_back(
+        numbers({kN, kN}, mesh, {{"dp", Shard(0)}}, 10 + uint64_t(i)));
+  return all;
+}
+
+DistTensor through(const std::vector<DistTensor>& ws, DistTensor x) {
+  for (const DistTensor& w : ws) x = tanh(matmul(x, w));
+  return sum(x);
+}
+
+struct Sent {
+  explicit Sent(Runtime& rt) : context(rt.context()) {
+    context.record = true;
+    context.events.clear();
+  }
+  ~Sent() { context.record = false; }
+  // Of gathers since the last time.
+  int64_t gathers() {
+    int64_t n = 0;
+    for (const CommEvent& e : context.events)
+      n += e.kind == StepKind::kAllGather && e.predicted == kBytes / 2;
+    context.events.clear();
+    return n;
+  }
+  int64_t held() const {
+    return context.allocator->stats().of(MemoryKind::kGathered).current_bytes;
+  }
+  RankContext& context;
+};
+
+TEST(Gather, OperatorsSeeItWhole) {
+  const Mesh mesh = Mesh::parse("dp=2,tp=2");
+  run(4, [&](Runtime&) {
+    const DistTensor x = numbers({6, kN}, mesh, {{"dp", Shard(0)}}, 1);
+    const DistTensor whole =
+        numbers({kN, kN}, mesh, {{"tp", Shard(1)}}, 2).as_parameter();
+    DistTensor parts = whole.detach().redistribute("S0,S1");
+    parts.gather_on_use("R,S1");
+    EXPECT_EQ(parts.keep(), Keep::kGatherOnUse);
+    EXPECT_EQ(parts.layout().to_string(mesh), "S0,S1");
+    EXPECT_EQ(parts.use_spec(), whole.spec());
+    const DistTensor y = matmul(x, whole), z = matmul(x, parts);
+    EXPECT_EQ(z.spec(), y.spec());
+    EXPECT_EQ(z.to_string(), y.to_string());
+    // Cotangents meet where it rests.
+    const DistTensor g = grad(sum(square(z)), {parts})[0];
+    EXPECT_EQ(g.spec(), parts.spec());
+    EXPECT_EQ(g.full().to_doubles(),
+              grad(sum(square(y)), {whole})[0].full().to_doubles());
+    // Views and slices of it are of what was gathered; as_parameter() ends it.
+    EXPECT_EQ(transpose(parts, 0, 1).layout().to_string(mesh), "R,S0");
+    EXPECT_EQ(slice(parts, 0, 0, 5).layout().to_string(mesh), "R,S1");
+    EXPECT_EQ(mul(parts, parts).full().to_doubles(),
+              mul(whole, whole).full().to_doubles());
+    EXPECT_EQ(parts.detach().use_spec(), whole.spec());
+    EXPECT_EQ(parts.as_parameter().use_spec(), parts.spec());
+  });
+}
+
+TEST(Gather, FreedBehindTheOperator) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    auto ws = weights(mesh, 3);
+    for (DistTensor& w : ws) w.gather_on_use({});
+    const DistTensor x = numbers({6, kN}, mesh, "S0", 1);
+    rt.context().gather_budget = 100 * kBytes;
+    Sent sent(rt);
+    {
+      // Nobody will need it again.
+      const NoGrad no_grad;
+      through(ws, x);
+      EXPECT_EQ(sent.held(), 0);
+      EXPECT_EQ(sent.gathers(), 3);
+    }
+    {
+      const DistTensor loss = through(ws, x);
+      EXPECT_EQ(sent.held(), 3 * kBytes);
+      EXPECT_EQ(sent.gathers(), 3);
+      const auto g = grad(loss, ws, {.release_graph = true});
+      EXPECT_EQ(sent.held(), 0);
+      EXPECT_EQ(sent.gathers(), 0);
+    }
+    DistTensor loss = through(ws, x);
+    EXPECT_EQ(sent.held(), 3 * kBytes);
+    loss = DistTensor();  // and the graph with it
+    EXPECT_EQ(sent.held(), 0);
+  });
+}
+
+// Half of the budget is for what will be needed again, the last one always.
+TEST(Gather, HeldAsTheBudgetAllows) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    auto ws = weights(mesh, 5);
+    for (DistTensor& w : ws) w.gather_on_use({});
+    const DistTensor x = numbers({6, kN}, mesh, "S0", 1).set_requires_grad();
+    std::vector<DistTensor> wanted = ws;
+    wanted.push_back(x);
+    struct Case {
+      int64_t budget, held, back;
+    };
+    for (const Case& c :
+         {Case{0, 1, 4}, Case{2 * kBytes, 1, 4}, Case{4 * kBytes, 2, 3},
+          Case{5 * kBytes, 2, 3}, Case{10 * kBytes, 5, 0}}) {
+      rt.context().gather_budget = c.budget;
+      Sent sent(rt);
+      const DistTensor loss = through(ws, x);
+      EXPECT_EQ(sent.held(), c.held * kBytes) << c.budget;
+      EXPECT_EQ(sent.gathers(), 5);
+      grad(loss, wanted, {.release_graph = true});
+      EXPECT_EQ(sent.gathers(), c.back) << c.budget;
+      EXPECT_EQ(sent.held(), 0);
+    }
+  });
+}
+
+// The other half is for what comes next, in the order of the step before. It
+// changes when something is sent, not what.
+TEST(Gather, AheadIsTheSameEarlier) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    auto ws = weights(mesh, 6);
+    for (DistTensor& w : ws) w.gather_on_use({});
+    const DistTensor x = numbers({6, kN}, mesh, "S0", 1).set_requires_grad();
+    std::vector<DistTensor> wanted = ws;
+    wanted.push_back(x);
+    const auto step = [&](bool other) {
+      const DistTensor loss =
+          other ? sum(matmul(matmul(x, ws[4]), ws[1])) : through(ws, x);
+      const double value = loss.item();
+      const auto g = grad(loss, wanted, {.release_graph = true});
+      EXPECT_NE(g[4].local().at(0), 0);
+      end_gather_step(rt.context());
+      return value;
+    };
+    Sent sent(rt);
+    const double first = step(false);
+    const int64_t gathers = sent.gathers();
+    EXPECT_EQ(gathers, 6 + 5);
+    // Two at most ahead, one held.
+    rt.context().gather_budget = 4 * kBytes;
+    step(false);
+    EXPECT_EQ(sent.gathers(), 6 + 4);
+    const double other = step(true);  // another way than expected
+    sent.gathers();
+    for (int i = 0; i < 3; ++i) {
+      rt.context().allocator->reset_peak();
+      EXPECT_EQ(step(false), first);
+      EXPECT_EQ(sent.gathers(), 6 + 4) << i;
+      EXPECT_LE(
+          rt.context().allocator->stats().of(MemoryKind::kGathered).peak_bytes,
+          5 * kBytes);
+    }
+    EXPECT_EQ(step(true), other);
+    EXPECT_EQ(sent.held(), 0);
+  });
+}
+
+TEST(Gather, ChangedValuesAreGatheredAgain) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    rt.context().gather_budget = 100 * kBytes;
+    DistTensor w = weights(mesh, 1)[0];
+    w.gather_on_use({});
+    const DistTensor x = numbers({6, kN}, mesh, "S0", 1);
+    const DistTensor loss = sum(square(matmul(x, w)));
+    w.local().mutable_ptr<double>()[0] += 1;
+    EXPECT_NE(sum(square(matmul(x, w))).item(), loss.item());
+    const std::string e = error_of([&] { grad(loss, {w}); });
+    EXPECT_NE(e.find("was changed in place after it was used"), e.npos) << e;
+  });
+}
+
+// Without a layout to gather into, it is gathered where that is cheapest; the
+// graph holds the part then, too.
+TEST(Gather, TheGraphHoldsTheParts) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    const DistTensor x = numbers({512, kN}, mesh, "S0", 1).set_requires_grad();
+    DistTensor w = numbers({kN, kN}, mesh, "S1", 2);
+    w.as_parameter(Keep::kGatherOnUse);
+    Sent sent(rt);
+    const auto stats = [&] { return rt.context().allocator->stats(); };
+    const int64_t before = stats().current_bytes;
+    const DistTensor y = matmul(x, w);
+    EXPECT_EQ(sent.gathers(), 1);
+    EXPECT_EQ(stats().current_bytes - before, y.local().bytes());
+    const auto g = grad(sum(square(y)), {x, w});
+    EXPECT_EQ(sent.gathers(), 1);
+    const DistTensor whole = w.detach().redistribute("R").as_parameter();
+    const auto want = grad(sum(square(matmul(x, whole))), {x, whole});
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(g[size_t(i)].full().to_doubles(),
+                want[size_t(i)].full().to_doubles());
+  });
+}
+
+TEST(Gather, SecondDerivatives) {
+  const Mesh mesh = Mesh::parse("dp=3");
+  run(3, [&](Runtime&) {
+    const DistTensor x = numbers({5, kN}, mesh, "S0", 1);
+    std::vector<std::vector<double>> found;
+    for (const bool parts : {false, true}) {
+      DistTensor w = numbers({kN, kN}, mesh, "R", 2);
+      if (parts)
+        w = w.redistribute("S0").gather_on_use({});
+      else
+        w.as_parameter();
+      const DistTensor loss = sum(tanh(matmul(tanh(matmul(x, w)), w)));
+      const DistTensor g = grad(loss, {w}, {.create_graph = true})[0];
+      found.push_back(grad(sum(square(g)), {w})[0].full().to_doubles());
+    }
+    for (size_t i = 0; i < found[0].size(); ++i)
+      EXPECT_NEAR(found[1][i], found[0][i], 1e-12);
+  });
+}
+
+TEST(Gather, WhatCannotBeIsRefused) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime&) {
+    DistTensor w = numbers({4, 4}, mesh, "S0", 1);
+    EXPECT_EQ(error_of([&] { w.gather_on_use("S1"); }),
+              "[gather_on_use] f64[4, 4](S0) cannot be gathered into f64[4, "
+              "4](S1): that would take more than gathering; split it further "
+              "than where it is used, after the axes that split it there");
+    EXPECT_EQ(w.keep(), Keep::kMove);  // nothing was done
+    DistTensor partial = numbers({4}, mesh, "P", 1);
+    EXPECT_NE(
+        error_of([&] { partial.gather_on_use({}); }).find("cannot be gathered"),
+        std::string::npos);
+    EXPECT_EQ(error_of([&] { w.set_grad_layout("P"); }),
+              "[set_grad_layout] the gradient of f64[4, 4](S0) cannot stay "
+              "f64[4, 4](P); write R or S<dim>");
+    EXPECT_EQ(error_of([&] { DistTensor().gather_on_use({}); }),
+              "[gather_on_use] an undefined tensor was used");
+    EXPECT_EQ(error_of([&] { DistTensor().set_grad_layout({}); }),
+              "[set_grad_layout] an undefined tensor was used");
+  });
+}
+
+// Under a limit on what is sent nothing runs ahead, and what goes beyond it is
+// refused.
+TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime&) {
+    DistTensor w = weights(mesh, 1)[0];
+    w.gather_on_use({});
+    const DistTensor x = numbers({6, kN}, mesh, "S0", 1);
+    {
+      const CommBudget budget(kBytes / 2);
+      const NoGrad no_grad;
+      matmul(x, w);
+      EXPECT_EQ(budget.left(), 0);
+    }
+    const NoComm nothing;
+    EXPECT_EQ(error_of([&] { matmul(x, w); }),
+              "[gather] gathering its parameters needs 576 bytes of "
+              "communication, but the budget has 0 left; raise it, or "
+              "redistribute outside of its scope");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
