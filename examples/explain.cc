@@ -5,18 +5,20 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
+#include "examples/compare.h"
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
 #include "report/cost_file.h"
+#include "report/text_file.h"
 
 namespace dtensor::examples {
 namespace {
 
 struct Flags {
   TrainConfig train;
-  std::string op, args, cost;
+  std::string op, args, cost, compare, svg;
   std::vector<std::string> in;
 };
 
@@ -47,6 +49,25 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
           {"peak_bytes", p.memory.peak}};
 }
 
+nlohmann::ordered_json explain_strategies(const Flags& flags,
+                                          const Mesh& mesh) {
+  if (!flags.svg.empty()) report::check_writable("--svg", flags.svg);
+  const std::vector<Compared> all = compare(
+      parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
+      [&](const Mesh& m) {
+        return flags.cost.empty() ? CostTable()
+                                  : report::read_cost_file(flags.cost, m);
+      });
+  fmt::print(
+      "{} on {} ranks, {} windows of {} in a step; bytes of the rank with the "
+      "most:\n{}\n",
+      flags.train.model.name, mesh.num_ranks(), flags.train.batch,
+      flags.train.model.seq, compare_table(all));
+  if (!flags.svg.empty())
+    report::write_text_file("--svg", flags.svg, compare_svg(all));
+  return compare_json(all);
+}
+
 int explain_main(int argc, char** argv) {
   Flags flags;
   Program program({.about = "Shows what an operator (--op), or a training step "
@@ -60,6 +81,10 @@ int explain_main(int argc, char** argv) {
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
   program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
+  program.add("--compare", &flags.compare,
+              "strategies of --model on as many ranks as the mesh has: "
+              "dp,zero1,zero2,zero3,tp,zero3+tp=2+accumulate=4");
+  program.add("--svg", &flags.svg, "a picture of --compare", TextKind::kFile);
   add_train_flags(program, flags.train);
   nlohmann::ordered_json result;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.
@@ -71,6 +96,8 @@ int explain_main(int argc, char** argv) {
     RunOptions options = program.run_options();
     if (!flags.cost.empty())
       options.cost = report::read_cost_file(flags.cost, program.mesh());
+    DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
+             "it is for --model, which is not given");
     if (program.given("--op")) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,
@@ -79,6 +106,11 @@ int explain_main(int argc, char** argv) {
       return;
     }
     DT_CHECK(flags.in.empty(), "--in", "it is for --op; --model needs none");
+    if (!flags.compare.empty()) {
+      result = explain_strategies(flags, program.mesh());
+      return;
+    }
+    DT_CHECK(flags.svg.empty(), "--svg", "it is for --compare; leave it out");
     flags.train.validate(program.mesh());
     result = explain_model(flags.train, options, program.mesh());
   };

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/running.h"
+#include "tests/examples/xml.h"
 
 namespace dtensor::testing {
 namespace {
@@ -108,6 +109,44 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
     EXPECT_EQ(json["collectives"], dry["collectives"]) << args;
     EXPECT_EQ(json["peak_bytes"], dry["peak_bytes"]) << args;
   }
+}
+
+// The papers' table for a model of one's own: what it says is what the dry run
+// of each strategy says.
+TEST(Explain, ComparesStrategies) {
+  const std::string model =
+      "--model llama --layers 2 --hidden 64 --heads 4 --batch 8 --seq 16 ";
+  const std::string svg = temporary("compare.svg");
+  const Json all =
+      explain(model + "--mesh dp=4 --svg " + svg +
+              " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+accumulate=2");
+  ASSERT_EQ(all["strategies"].size(), 6u);
+  const char* flags[] = {
+      "--mesh dp=4",          "--mesh dp=4 --zero 1",
+      "--mesh dp=4 --zero 2", "--mesh dp=4 --zero 3",
+      "--mesh tp=4",          "--mesh dp=2,tp=2 --zero 3 --accumulate 2"};
+  for (size_t i = 0; i < 6; ++i) {
+    const Json& s = all["strategies"][i];
+    const Json one = explain(model + flags[i]);
+    EXPECT_EQ(s["memory"], one["memory"]) << flags[i];
+    EXPECT_EQ(s["communication_us"], one["communication_us"]) << flags[i];
+    EXPECT_EQ(s["bytes"], bytes(one["collectives"])) << flags[i];
+    EXPECT_GT(s["work_us"].get<double>(), 0);
+  }
+  const auto held = [&](size_t i, const char* kind) {
+    return all["strategies"][i]["memory"][kind]["predicted"].get<int64_t>();
+  };
+  // ZeRO's table: f32 parameters, gradients, and a state of twice as much.
+  const int64_t psi = held(0, "parameters");
+  EXPECT_EQ(held(0, "state"), 2 * psi);
+  EXPECT_EQ(held(1, "state"), psi / 2);
+  EXPECT_EQ(held(1, "parameters"), psi);
+  EXPECT_EQ(held(3, "parameters"), psi / 4);
+  EXPECT_LT(held(2, "gradients"), held(1, "gradients"));
+  const std::string picture = read_file(svg);
+  EXPECT_EQ(xml_error(picture), "");
+  for (const char* text : {"zero3", "dp=2,tp=2", "activations", "gathered"})
+    EXPECT_NE(picture.find(text), picture.npos) << text;
 }
 
 TEST(Explain, KnowsOtherOperators) {

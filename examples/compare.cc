@@ -1,0 +1,140 @@
+#include "examples/compare.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/text_table.h"
+#include "examples/memory_report.h"
+#include "examples/step_time.h"
+
+namespace dtensor::examples {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(at, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == text.npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::optional<int64_t> number(std::string_view text) {
+  int64_t n = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1)
+    return std::nullopt;
+  return n;
+}
+
+// One of them.
+Strategy parse_strategy(std::string_view text, const TrainConfig& base,
+                        int64_t ranks) {
+  Strategy s{std::string(text), {}, base};
+  const auto unknown = [&](std::string_view word) {
+    fail("--compare",
+         "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N "
+         "or accumulate=N, joined by + and with commas between strategies",
+         word, text);
+  };
+  int64_t tp = 1;
+  for (const std::string_view word : split(text, '+')) {
+    const size_t at = word.find('=');
+    const std::string_view key = word.substr(0, at);
+    const bool has_value = at != word.npos;
+    const auto value = has_value ? number(word.substr(at + 1)) : std::nullopt;
+    if (has_value && !value) unknown(word);
+    if (key == "tp")
+      tp = value.value_or(ranks);
+    else if (key == "accumulate" && value)
+      s.config.accumulate = *value;
+    else if (has_value)
+      unknown(word);
+    else if (word.starts_with("zero") && word.size() == 5 && word[4] >= '0' &&
+             word[4] <= '3')
+      s.config.zero = word[4] - '0';
+    else if (word != "dp")
+      unknown(word);
+  }
+  DT_CHECK(ranks % tp == 0, "--compare",
+           "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
+           tp, ranks, ranks);
+  std::vector<MeshAxis> axes;
+  if (tp < ranks || tp == 1) axes.push_back({"dp", ranks / tp});
+  if (tp > 1) axes.push_back({"tp", tp});
+  s.mesh = Mesh(axes);
+  s.config.validate(s.mesh);
+  return s;
+}
+
+}  // namespace
+
+std::vector<Strategy> parse_strategies(std::string_view text,
+                                       const TrainConfig& base, int64_t ranks) {
+  std::vector<Strategy> all;
+  for (const std::string_view one : split(text, ','))
+    all.push_back(parse_strategy(one, base, ranks));
+  return all;
+}
+
+std::vector<Compared> compare(
+    const std::vector<Strategy>& strategies,
+    const std::function<CostTable(const Mesh&)>& cost_of) {
+  std::vector<Compared> all;
+  for (const Strategy& s : strategies) {
+    RunOptions options;
+    options.world = s.mesh.num_ranks();
+    options.mesh = s.mesh.to_string();
+    options.cost = cost_of(s.mesh);
+    Compared c{s, {}};
+    c.prediction = predict(s.config, options, [&](const OpCall& call) {
+      c.work_ps += call.decision.work_ps;
+    });
+    for (const CommEvent& e : c.prediction.events) c.bytes += e.predicted;
+    c.communication_ps = communication_ps(c.prediction.events, options.cost);
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+std::string compare_table(const std::vector<Compared>& all) {
+  TextTable table(
+      "llrrrrrrrrr",
+      {"strategy", "mesh", "bytes received", "parameters", "gradients", "state",
+       "activations", "gathered", "peak", "work ms", "sending ms"});
+  for (const Compared& c : all) {
+    const MemoryUse& m = c.prediction.memory;
+    const auto kind = [&](MemoryKind k) {
+      return grouped(m.kinds[static_cast<size_t>(k)]);
+    };
+    table.add(
+        {c.strategy.name, c.strategy.mesh.to_string(), grouped(c.bytes),
+         kind(MemoryKind::kParameters), kind(MemoryKind::kGradients),
+         kind(MemoryKind::kState), kind(MemoryKind::kActivations),
+         kind(MemoryKind::kGathered), grouped(m.peak),
+         fmt::format("{:.2f}", static_cast<double>(c.work_ps) / 1e9),
+         fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9)});
+  }
+  return table.to_string();
+}
+
+nlohmann::ordered_json compare_json(const std::vector<Compared>& all) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Compared& c : all)
+    list.push_back(
+        {{"strategy", c.strategy.name},
+         {"mesh", c.strategy.mesh.to_string()},
+         {"bytes", c.bytes},
+         {"memory", memory_json(c.prediction.memory, nullptr)},
+         {"work_us", static_cast<double>(c.work_ps) / 1e6},
+         {"communication_us", static_cast<double>(c.communication_ps) / 1e6}});
+  return {{"strategies", std::move(list)}};
+}
+
+}  // namespace dtensor::examples

@@ -1,0 +1,47 @@
+// What strategies of training one model on so many ranks would send and hold.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/placement/cost.h"
+#include "dtensor/placement/mesh.h"
+#include "examples/trainer.h"
+
+namespace dtensor::examples {
+
+struct Strategy {
+  std::string name;  // as it was asked for
+  Mesh mesh;
+  TrainConfig config;
+};
+
+// Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
+// dp, zero1, zero2, zero3, tp (over all ranks, or tp=N of them),
+// accumulate=N, joined by "+". What ranks tp leaves split the batch. `base`
+// says the rest. Throws Error that names the word that it does not know, or the
+// ranks that do not divide.
+std::vector<Strategy> parse_strategies(std::string_view text,
+                                       const TrainConfig& base, int64_t ranks);
+
+struct Compared {
+  Strategy strategy;
+  Prediction prediction;
+  int64_t bytes = 0;             // received in a step
+  int64_t work_ps = 0;           // of the operators, by their prices
+  int64_t communication_ps = 0;  // as if nothing hid it
+};
+// From a dry run of a step of each, under the prices that `cost_of` gives.
+std::vector<Compared> compare(
+    const std::vector<Strategy>&,
+    const std::function<CostTable(const Mesh&)>& cost_of);
+
+std::string compare_table(const std::vector<Compared>&);
+nlohmann::ordered_json compare_json(const std::vector<Compared>&);
+// Bars of what a rank holds, by kind, and receives: an SVG file's content.
+std::string compare_svg(const std::vector<Compared>&);
+
+}  // namespace dtensor::examples
