@@ -183,34 +183,42 @@ TEST(Zero, BytesOfPartsThatDiffer) {
             (kLayers - 2) * row * (50 - 12) + kLayers * row * 3 * 13);
 }
 
+// 16 bytes per parameter, in f32 as 4 + 4 + 8 and in bf16 as 2 + 2 + 12, of
+// which each stage splits more.
 TEST(Zero, MemoryIsTheFormulas) {
-  const int64_t p = 4, each = 96 * 96 * 4, psi = kLayers * each;
+  const int64_t p = 4, elements = 96 * 96;
   const auto most = [](const Seen& s, MemoryKind k) {
     return s.memory.of(k).peak_bytes;
   };
-  for (const int stage : {0, 1, 2, 3}) {
-    const Seen s = train({"dp=4", stage});
-    SCOPED_TRACE(stage);
-    EXPECT_EQ(most(s, MemoryKind::kParameters), stage == 3 ? psi / p : psi);
-    EXPECT_EQ(most(s, MemoryKind::kState), 2 * psi / (stage ? p : 1));
-    const int64_t gradients = most(s, MemoryKind::kGradients);
-    if (stage >= 2) {
-      // All parts, and a bucket: here that is one matrix, and one that the
-      // other thread may not have sent yet.
-      EXPECT_GE(gradients, psi / p);
-      EXPECT_LE(gradients, psi / p + 2 * each);
-    } else {
-      EXPECT_GE(gradients, psi);
-      EXPECT_LE(gradients, psi + psi / p);
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int stage : {0, 1, 2, 3}) {
+      const Seen s = train({"dp=4", stage, 96, dtype});
+      SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(stage));
+      const int64_t each = elements * size_of(dtype), psi = kLayers * each;
+      EXPECT_EQ(most(s, MemoryKind::kParameters), stage == 3 ? psi / p : psi);
+      EXPECT_EQ(most(s, MemoryKind::kState), (dtype == DType::kF32 ? 8 : 12) *
+                                                 kLayers * elements /
+                                                 (stage ? p : 1));
+      const int64_t gradients = most(s, MemoryKind::kGradients);
+      if (stage >= 2) {
+        // All parts, and a bucket (here, one matrix) that fills while another
+        // one is on its way.
+        EXPECT_GE(gradients, psi / p);
+        EXPECT_LE(gradients, psi / p + 2 * each);
+      } else {
+        // In stage 1 the parts, too, when they are made.
+        EXPECT_GE(gradients, psi);
+        EXPECT_LE(gradients, stage ? psi + psi / p : psi);
+      }
+      const int64_t gathered = most(s, MemoryKind::kGathered);
+      if (stage == 3) {
+        // One, and one on its way to the operator.
+        EXPECT_GE(gathered, each);
+        EXPECT_LE(gathered, 2 * each);
+      } else {
+        EXPECT_EQ(gathered, stage ? psi : 0);
+      }
     }
-    const int64_t gathered = most(s, MemoryKind::kGathered);
-    if (stage == 3) {
-      EXPECT_GE(gathered, each);
-      EXPECT_LE(gathered, 2 * each);
-    } else {
-      EXPECT_EQ(gathered, stage ? psi : 0);
-    }
-  }
 }
 
 double worst(const Seen& a, const Seen& b) {
