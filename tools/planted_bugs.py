@@ -374,23 +374,23 @@ BUGS = [
     ], ['async_test']),
     Bug(58, 'async: events keep the worker numbers', [
         ('dtensor/runtime/async.cc',
-         'e.collective = ++ctx.collectives;',
-         'if (!MUT(58)) e.collective = ++ctx.collectives;'),
+         'e.collective = number;',
+         'if (!MUT(58)) e.collective = number;'),
     ], ['execution_test']),
     Bug(59, 'gradient of a tensor used twice: the later term wins', [
         ('dtensor/runtime/autograd.cc',
-         'slot = slot.defined() ? add(slot, c) : c;',
-         'slot = slot.defined() && !MUT(59) ? add(slot, c) : c;'),
+         'slot = slot.defined() ? add_(slot, c) : c;',
+         'slot = slot.defined() && !MUT(59) ? add_(slot, c) : c;'),
     ], ['identity_view_gradient_test']),
     Bug(60, 'backward records a graph though create_graph is off', [
         ('dtensor/runtime/autograd.cc',
-         'Scoped<bool> grad(ctx.grad_enabled, create_graph);',
-         'Scoped<bool> grad(ctx.grad_enabled, MUT(60) || create_graph);'),
+         'grad(ctx.grad_enabled, options.create_graph);',
+         'grad(ctx.grad_enabled, MUT(60) || options.create_graph);'),
     ], ['gradients_by_value_test']),
     Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
         ('dtensor/runtime/autograd.cc',
-         'if (!keep.count(n.get())) arrived',
-         'if (MUT(61) || !keep.count(n.get())) arrived'),
+         'if (!wanted_nodes_.contains(&n)) arrived_',
+         'if (MUT(61) || !wanted_nodes_.contains(&n)) arrived_'),
     ], ['identity_view_gradient_test']),
     Bug(62, 'backward: oldest node first', [
         ('dtensor/runtime/autograd.cc',
@@ -473,9 +473,9 @@ BUGS = [
     ], ['budgets_reach_every_rank_test']),
     Bug(77, 'asynchronous move records no gradient path (detach)', [
         ('dtensor/runtime/redistribute.cc',
-         'if (grad_enabled() && x.requires_grad()) {\n'
+         'if (records(x)) {\n'
          '    std::shared_ptr<Node> node;',
-         'if (!(MUT(77) && how.async) && grad_enabled() && x.requires_grad()) {\n'
+         'if (!(MUT(77) && how.async) && records(x)) {\n'
          '    std::shared_ptr<Node> node;'),
     ], ['redistribute_grad_test']),
     Bug(80, 'add_scalar declared linear', [
@@ -822,14 +822,15 @@ BUGS = [
     ], ['optimizer_test']),
     Bug(160, 'train: counted bytes never compared', [
         ('examples/step_checks.cc',
-         'p.predicted == r.predicted && r.predicted == r.counted,',
-         'p.predicted == r.predicted && (MUT(160) || r.predicted == r.counted),'),
+         'p.predicted == r.predicted &&\n'
+         '            r.predicted == r.counted,',
+         'p.predicted == r.predicted &&\n'
+         '            (MUT(160) || r.predicted == r.counted),'),
     ], ['step_checks_test']),
     Bug(161, 'train: dry-run prediction never compared', [
         ('examples/step_checks.cc',
-         'p.phase == r.phase && p.count == r.count &&\n'
-         '            p.predicted == r.predicted &&',
-         'p.phase == r.phase && (MUT(161) || p.count == r.count) &&\n'
+         'same_kind(p, r) && p.count == r.count && p.predicted == r.predicted &&',
+         'same_kind(p, r) && (MUT(161) || p.count == r.count) &&\n'
          '            (MUT(161) || p.predicted == r.predicted) &&'),
     ], ['step_checks_test']),
     Bug(162, 'train: later steps not compared with the first', [
@@ -876,6 +877,86 @@ BUGS = [
          'if (f.from != f.to) most',
          'if (MUT(169) || f.from != f.to) most'),
     ], ['plan_program_test']),
+    Bug(171, 'gather: all of the budget is for what is held', [
+        ('dtensor/runtime/gather.cc',
+         'ctx.gather_budget / 2 - bytes',
+         '(MUT(171) ? ctx.gather_budget : ctx.gather_budget / 2) - bytes'),
+    ], ['gather_test']),
+    Bug(172, 'gather: what was gathered is used after a change', [
+        ('dtensor/runtime/gather.cc',
+         'return !of || of->version() != e.version;',
+         'return !of || (!MUT(172) && of->version() != e.version);'),
+    ], ['gather_test']),
+    Bug(173, 'gather: the graph holds the gathered value', [
+        ('dtensor/ops/op.cc',
+         'if (given[i].keep() == Keep::kGatherOnUse) {',
+         'if (!MUT(173) && given[i].keep() == Keep::kGatherOnUse) {'),
+    ], ['gather_test']),
+    Bug(174, 'gather: ahead of what another step needs', [
+        ('dtensor/runtime/gather.cc',
+         'expected_ = expected_ && misses_.size()',
+         'expected_ = (MUT(174) || expected_) && misses_.size()'),
+    ], ['gather_test']),
+    Bug(175, 'gather: held though no gradient awaits it', [
+        ('dtensor/runtime/gather.cc',
+         'if (ctx.gathered && parameter.impl()->awaited == 0)',
+         'if (!MUT(175) && ctx.gathered && parameter.impl()->awaited == 0)'),
+    ], ['gather_test']),
+    Bug(176, 'zero: the first dimension is cut, whatever its size', [
+        ('dtensor/nn/parallel.cc',
+         'if (largest < least) best = cut;',
+         'if (largest < least && !(MUT(176) && d)) best = cut;'),
+    ], ['zero_test']),
+    Bug(177, 'zero 1: what others updated is not gathered', [
+        ('dtensor/nn/optimizer.cc',
+         'if (p.grad_spec() == p.spec()) continue;',
+         'if (MUT(177) || p.grad_spec() == p.spec()) continue;'),
+    ], ['zero_test']),
+    Bug(178, 'grad: earlier micro-batches are dropped', [
+        ('dtensor/ops/grad.cc',
+         'if (!earlier_.empty())',
+         'if (!MUT(178) && !earlier_.empty())'),
+    ], ['grad_test']),
+    Bug(179, 'grad: nothing is converted for the wire', [
+        ('dtensor/ops/grad.cc',
+         'if (options_.wire_dtype && !options_.keep_partial)',
+         'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial)'),
+    ], ['grad_test']),
+    Bug(180, 'grad: any number of buckets is on its way', [
+        ('dtensor/ops/grad.cc',
+         'for (DistTensor& g : sending_) g.impl()->part();',
+         'if (!MUT(180)) for (DistTensor& g : sending_) g.impl()->part();'),
+    ], ['zero_test']),
+    Bug(181, 'backward: complete one cotangent early', [
+        ('dtensor/runtime/autograd.cc',
+         'if (--awaited_[k] == 0) completed(k);',
+         'if (--awaited_[k] == (MUT(181) ? 1 : 0)) completed(k);'),
+    ], ['grad_test']),
+    Bug(182, 'a released graph keeps what it saved', [
+        ('dtensor/runtime/autograd.cc',
+         'if (options_.release_graph) n.release();',
+         'if (!MUT(182) && options_.release_graph) n.release();'),
+    ], ['grad_test']),
+    Bug(183, 'memory that becomes another kind counts as both', [
+        ('dtensor/runtime/allocator.cc',
+         'of(from).current_bytes -= bytes;',
+         'if (!MUT(183)) of(from).current_bytes -= bytes;'),
+    ], ['allocator_test']),
+    Bug(184, 'async: what others hold may be overwritten', [
+        ('dtensor/runtime/async.cc',
+         'if (t.defined() && (!consume || t.storage().use_count() > 1))',
+         'if (!MUT(184) && t.defined() && (!consume || t.storage().use_count() > 1))'),
+    ], ['async_test']),
+    Bug(185, 'train: each micro-batch counts as the whole', [
+        ('examples/trainer.cc',
+         'static_cast<double>(hi - lo) / static_cast<double>(rows);',
+         '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows));'),
+    ], ['fifty_steps_test']),
+    Bug(186, 'random: a state is set without its counts', [
+        ('dtensor/ops/random.cc',
+         'static_cast<RandomState&>(drawn()) = std::move(state);',
+         'if (MUT(186)) drawn().seed = state.seed; else static_cast<RandomState&>(drawn()) = std::move(state);'),
+    ], ['random_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
