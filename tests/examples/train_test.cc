@@ -173,7 +173,7 @@ TEST(Train, DryRunTakesAnyMesh) {
 
 TEST(Train, SamplesAreTheSameOnEveryMesh) {
   std::string first;
-  for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"}) {
+  for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3", "dp=2,tp=2 --zero 3"}) {
     const Json json = train("--sample 40 --mesh " + std::string(mesh));
     const std::string sample = json["sample"];
     EXPECT_GE(sample.size(), 40u) << mesh;
@@ -202,28 +202,31 @@ std::map<std::string, std::vector<double>> read_model(const std::string& path) {
 }
 
 TEST(Train, SavesTheSameModelFromEveryMesh) {
-  std::map<std::string, std::vector<double>> saved[2];
-  for (int i = 0; i < 2; ++i) {
-    const std::string folder = temporary("model" + std::to_string(i));
-    train("--save " + folder + (i ? " --mesh dp=2,tp=3" : " --mesh dp=1"));
-    saved[i] = read_model(folder + "/model.safetensors");
+  std::vector<std::map<std::string, std::vector<double>>> saved;
+  for (const char* flags :
+       {"--mesh dp=1", "--mesh dp=2,tp=3", "--mesh dp=5 --zero 1",
+        "--mesh dp=3,tp=2 --zero 3"}) {
+    const std::string folder =
+        temporary("model" + std::to_string(saved.size()));
+    train("--save " + folder + " " + flags);
+    saved.push_back(read_model(folder + "/model.safetensors"));
     EXPECT_EQ(Json::parse(read_file(folder + "/config.json"))["model_type"],
               "gpt2");
-  }
-  EXPECT_GT(saved[0].size(), 20u);
-  ASSERT_EQ(saved[0].size(), saved[1].size());
-  double largest = 0;
-  for (const auto& [name, values] : saved[0]) {
-    const std::vector<double>& others = saved[1][name];
-    ASSERT_EQ(values.size(), others.size()) << name;
-    double most = 0;
-    for (size_t k = 0; k < values.size(); ++k) {
-      most = std::max(most, std::abs(values[k] - others[k]));
-      largest = std::max(largest, std::abs(values[k]));
+    EXPECT_GT(saved[0].size(), 20u);
+    ASSERT_EQ(saved[0].size(), saved.back().size()) << flags;
+    double largest = 0;
+    for (const auto& [name, values] : saved[0]) {
+      const std::vector<double>& others = saved.back()[name];
+      ASSERT_EQ(values.size(), others.size()) << name;
+      double most = 0;
+      for (size_t k = 0; k < values.size(); ++k) {
+        most = std::max(most, std::abs(values[k] - others[k]));
+        largest = std::max(largest, std::abs(values[k]));
+      }
+      EXPECT_LT(most, 1e-9) << name << " with " << flags;
     }
-    EXPECT_LT(most, 1e-9) << name;
+    EXPECT_GT(largest, 0.1);
   }
-  EXPECT_GT(largest, 0.1);
 }
 
 // 7 windows of 10 bytes, and a rest that is none. Whatever the batch, and
