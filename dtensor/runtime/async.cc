@@ -88,7 +88,9 @@ class AsyncMoves final : public StorageReader {
     return error == nullptr;
   }
 
-  const Tensor& wait(size_t i) {
+  // Gives a result away, that it be freed as soon as whoever waited lets go of
+  // it: unless `keep`, since a later move begins with it.
+  Tensor wait(size_t i, bool keep) {
     RankContext& ctx = RankContext::current();
     {
       const Exposed waiting(ctx);
@@ -105,7 +107,7 @@ class AsyncMoves final : public StorageReader {
     events_.clear();
     seen_ = true;
     if (error_) std::rethrow_exception(error_);
-    const Tensor& result = results_[i];
+    Tensor result = keep ? results_[i] : std::move(results_[i]);
     if (const auto reader = reader_.lock(); reader && result.defined())
       result.storage()->set_reader(reader);
     return result;
@@ -154,15 +156,22 @@ class AsyncMoves final : public StorageReader {
 // One of their results.
 class AsyncPart final : public Pending {
  public:
-  AsyncPart(std::shared_ptr<AsyncMoves> of, size_t which)
-      : of_(std::move(of)), which_(which) {}
-  const Tensor& wait() override { return of_->wait(which_); }
+  AsyncPart(std::shared_ptr<AsyncMoves> of, size_t which, bool alone)
+      : of_(std::move(of)), which_(which), alone_(alone) {}
+  const Tensor& wait() override {
+    if (!came_) result_ = of_->wait(which_, alone_);
+    came_ = true;
+    return result_;
+  }
   uint64_t version() const override { return of_->version(which_); }
   const std::shared_ptr<AsyncMoves>& moves() const { return of_; }
 
  private:
   const std::shared_ptr<AsyncMoves> of_;
   const size_t which_;
+  const bool alone_;  // later moves may begin with it
+  bool came_ = false;
+  Tensor result_;
 };
 
 class Worker final : public RankContext::Memory {
@@ -261,7 +270,7 @@ std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
   // From here on it will be carried out.
   if (source) source->set_reader(made);
   if (part.defined()) part.storage()->set_reader(made);
-  return std::make_shared<AsyncPart>(std::move(made), 0);
+  return std::make_shared<AsyncPart>(std::move(made), 0, true);
 }
 
 std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
@@ -280,7 +289,7 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
   for (const Tensor& t : read) t.storage()->set_reader(made);
   std::vector<std::shared_ptr<Pending>> results;
   for (size_t i = 0; i < moves.size(); ++i)
-    results.push_back(std::make_shared<AsyncPart>(made, i));
+    results.push_back(std::make_shared<AsyncPart>(made, i, false));
   return results;
 }
 
