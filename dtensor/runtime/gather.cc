@@ -45,7 +45,8 @@ class Gathered final : public RankContext::Memory {
     for (size_t i : missing) {
       expected_ = expected_ && misses_.size() < learned_.size() &&
                   learned_[misses_.size()].lock() == wanted[i];
-      misses_.push_back(wanted[i]);
+      // Whoever gathers so often does not train, but generates text, say.
+      if (misses_.size() < kMostLearned) misses_.push_back(wanted[i]);
       const auto ahead = find(ahead_, *wanted[i]);
       if (ahead == ahead_.end()) {
         places.push_back(i);
@@ -168,6 +169,7 @@ class Gathered final : public RankContext::Memory {
                         std::move(parts[i]), std::move(pending[i])});
   }
 
+  static constexpr size_t kMostLearned = 1 << 16;
   Entries held_, ahead_;
   // What had to be gathered in the step before, and in this one, in order.
   std::vector<std::weak_ptr<Impl>> learned_, misses_;
