@@ -143,6 +143,20 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   return DistTensor(std::move(impl));
 }
 
+void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
+                     std::span<const DistTensor> inputs, const Attrs& attrs,
+                     Outputs& outputs) {
+  Compute c(op, attrs, d, ctx);
+  for (const DistTensor& in : inputs) c.in.push_back(in.impl()->part());
+  for (size_t o = 0; o < d.out.size(); ++o)
+    c.out.push_back(op.allocates() && d.here
+                        ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
+                        : Tensor());
+  if (d.here) op.compute(c);
+  for (size_t o = 0; o < d.out.size(); ++o)
+    outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
+}
+
 void record_node(const Op& op, const Attrs& attrs,
                  std::shared_ptr<const Decision> d,
                  std::span<const DistTensor> given,
@@ -166,12 +180,22 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
   constexpr size_t kMost = Compute::kMostInputs;
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
            "takes 1 to {} inputs, but got {}", kMost, given.size());
+  Captures* const captures = ctx.captures;
+  if (captures)
+    for (const DistTensor& in : given) captures->used(in);
+  const bool known = captures && captures->has(op);  // its outputs
   InlineVec<DistTensor, kMost> seen;
   std::span<const DistTensor> inputs = given;
   const bool gathered = std::any_of(given.begin(), given.end(), gathers);
   if (gathered) {
     seen.resize(given.size());
-    gather_inputs(ctx, given, seen);
+    if (known)
+      for (size_t i = 0; i < given.size(); ++i)
+        seen[i] = gathers(given[i])
+                      ? gathered_when_read(given[i], given[i].use_spec())
+                      : given[i];
+    else
+      gather_inputs(ctx, given, seen);
     inputs = seen;
   }
   InlineVec<OpInput, kMost> specs;
@@ -179,37 +203,38 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
   Keep keep = inputs[0].keep();
   for (const DistTensor& in : inputs) {
     specs.push_back({in.spec(), in.keep()});
-    record |= in.requires_grad() && records(in);
+    record |= in.requires_grad();
     keep = std::min(keep, in.keep());
   }
+  record &= ctx.grad_enabled && op.differentiable();
   const auto d = decide(op, specs, attrs, assignment);
-  if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
-    check_allowed(ctx, op, *d, inputs);
 
   InlineVec<DistTensor, kMost> moved;
   std::span<const DistTensor> ready = inputs;
-  if (!d->moved.empty()) {
+  // Of a call whose outputs are known only the gradient may need its inputs;
+  // the edges to them are the same where they lie.
+  if (!d->moved.empty() && (!known || (record && op.saves_inputs()))) {
+    if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
+      check_allowed(ctx, op, *d, inputs);
     moved.resize(inputs.size());
     relayout(ctx, inputs, d->in, d->execution, moved);
     ready = moved;
   }
-  Compute c(op, attrs, *d, ctx);
-  for (const DistTensor& in : ready) c.in.push_back(in.impl()->part());
-  for (size_t o = 0; o < d->out.size(); ++o)
-    c.out.push_back(op.allocates() && d->here
-                        ? Tensor::empty(d->out_local[o], d->out[o]->dtype())
-                        : Tensor());
-  if (d->here) op.compute(c);
-  for (size_t o = 0; o < d->out.size(); ++o) {
-    outputs.push_back(output_of(op, ctx, *d, o, std::move(c.out[o])));
-    if (keep != Keep::kMove && op.renames()) outputs.back().impl()->keep = keep;
+  if (known) {
+    for (Tensor& part : captures->take(op, attrs, *d))
+      outputs.push_back(output_of(op, ctx, *d, outputs.size(), part));
+  } else {
+    compute_outputs(op, ctx, *d, ready, attrs, outputs);
   }
-  if (record && op.differentiable())
-    record_node(op, attrs, d, given, ready, outputs);
+  if (keep != Keep::kMove && op.renames())
+    for (DistTensor& out : outputs) out.impl()->keep = keep;
+  if (captures) captures->ran(op, attrs, *d, outputs);
+  if (record) record_node(op, attrs, d, given, ready, outputs);
   if (gathered)
     for (const DistTensor& in : given) free_gathered(ctx, in);
   const int64_t ordinal = ctx.ordinal++;
-  if (ctx.trace) ctx.trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
+  if (ctx.trace && !known)
+    ctx.trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
 }
 
 }  // namespace

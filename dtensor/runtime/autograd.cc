@@ -200,10 +200,9 @@ Node::Edge edge_to(const DistTensor& t) {
 bool grad_enabled() { return RankContext::current().grad_enabled; }
 
 bool records(const DistTensor& x) {
-  if (!x.requires_grad()) return false;
   RankContext& ctx = RankContext::current();
-  if (!ctx.grad_enabled && ctx.captures) ctx.captures->used(x);
-  return ctx.grad_enabled;
+  if (ctx.captures) ctx.captures->used(x);
+  return ctx.grad_enabled && x.requires_grad();
 }
 
 std::vector<DistTensor> backward_pass(
@@ -213,6 +212,8 @@ std::vector<DistTensor> backward_pass(
         add) {
   RankContext& ctx = RankContext::current();
   const Scoped<bool> grad(ctx.grad_enabled, options.create_graph);
+  const Scoped<Captures*> captures(
+      ctx.captures, options.create_graph ? ctx.captures : nullptr);
   const Scoped<std::string> phase(ctx.phase, "backward");
   Backward pass(inputs, options, add);
   for (size_t i = 0; i < outputs.size(); ++i)

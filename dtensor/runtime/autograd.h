@@ -19,6 +19,10 @@
 
 namespace dtensor {
 
+class Attrs;
+class Op;
+struct Decision;
+
 // What made some tensors, and how cotangents go back through it.
 class Node {
  public:
@@ -51,25 +55,38 @@ class Node {
 // The edge to a tensor: its node, or a leaf's own when its gradient is wanted.
 Node::Edge edge_to(const DistTensor&);
 
-// No operator inside this scope is recorded.
+// No operator inside this scope is recorded, nor known to
+// RankContext::captures.
 class NoGrad {
  public:
-  NoGrad() : scope_(RankContext::current().grad_enabled, false) {}
+  NoGrad() : NoGrad(RankContext::current()) {}
 
  private:
-  Scoped<bool> scope_;
+  explicit NoGrad(RankContext& c)
+      : grad_(c.grad_enabled, false), captures_(c.captures, nullptr) {}
+  Scoped<bool> grad_;
+  Scoped<Captures*> captures_;
 };
 bool grad_enabled();
 
-// What is used inside of a scope that records nothing, and wants a gradient:
-// whoever runs the scope again to record it has to know (ops/recompute.h).
+// What happens inside of a function that will be run again to record it, or
+// is being run again (ops/recompute.h).
 class Captures {
  public:
   virtual ~Captures() = default;
+  // The tensor is about to be used, recorded or not.
   virtual void used(const DistTensor&) = 0;
+  // Are the outputs of the call that comes next there already, if it is one of
+  // this operator?
+  virtual bool has(const Op&) = 0;
+  // This rank's parts of them. Throws Error when it was another call.
+  virtual std::vector<Tensor> take(const Op&, const Attrs&,
+                                   const Decision&) = 0;
+  // A call has its outputs.
+  virtual void ran(const Op&, const Attrs&, const Decision&,
+                   std::span<const DistTensor> outputs) = 0;
 };
-// Is a use of this tensor to be recorded? If it is not, RankContext::captures
-// is told of it.
+// Is a use of this tensor to be recorded? RankContext::captures is told of it.
 bool records(const DistTensor&);
 
 struct BackwardOptions {
