@@ -1,0 +1,144 @@
+#include "dtensor/ops/two_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+uint64_t version_of(const Tensor& part) {
+  return part.defined() ? part.storage()->version() : 0;
+}
+
+std::string text_of(const Op& op, const Attrs& attrs) {
+  return fmt::format("{}({})", op.name(), attrs.to_string());
+}
+
+}  // namespace
+
+Uses::~Uses() {
+  for (Use& u : list_)
+    if (const auto impl = u.tensor.lock()) impl->copies = std::move(u.copies);
+}
+
+bool Uses::add(const DistTensor& x) {
+  // The address is not another's as long as list_ points to it.
+  if (!known_.insert(x.impl().get()).second) return false;
+  DistTensor::Impl& impl = *x.impl();
+  list_.push_back({x.impl(), {}, impl.copies});
+  if (!impl.pending) list_.back().version = impl.version();
+  return true;
+}
+
+std::vector<Uses::Left> Uses::left(const std::vector<DistTensor>& results,
+                                   const std::vector<size_t>& made) const {
+  std::vector<Left> list;
+  for (const Use& u : list_) {
+    const auto impl = u.tensor.lock();
+    const auto is_it = [&](size_t i) { return results[i].impl() == impl; };
+    if (impl && std::none_of(made.begin(), made.end(), is_it))
+      list.push_back({impl, u.version ? *u.version : impl->version()});
+  }
+  return list;
+}
+
+void FirstRun::used(const DistTensor& x) {
+  if (!x.defined()) return;
+  if (outer_) outer_->used(x);
+  if (uses_.add(x) && x.requires_grad()) captured_.push_back(x);
+}
+
+std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
+                                   const Decision& d) {
+  taken_ = true;
+  return outer_->take(op, attrs, d);
+}
+
+void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
+                   std::span<const DistTensor> outputs) {
+  if (outer_) outer_->ran(op, attrs, d, outputs);
+  // What was there already costs nothing to keep.
+  if (!std::exchange(taken_, false) && (!save_ || !save_(op))) return;
+  KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
+  for (const DistTensor& out : outputs) {
+    call.parts.push_back(out.impl()->part());
+    call.versions.push_back(version_of(call.parts.back()));
+  }
+  kept_.push_back(std::move(call));
+}
+
+std::vector<DistTensor> FirstRun::captured() {
+  std::vector<DistTensor> result;
+  // The latest first, since what was made inside may hold what it is made of.
+  while (!captured_.empty()) {
+    if (captured_.back().impl().use_count() > 1)
+      result.push_back(std::move(captured_.back()));
+    captured_.pop_back();
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+SecondRun::SecondRun(const std::vector<KeptCall>& kept,
+                     const std::vector<DistTensor>& captured, uint64_t first)
+    : kept_(kept), captured_(captured), first_(first) {
+  for (const KeptCall& k : kept) kept_ops_.insert(k.op);
+  for (const DistTensor& x : captured) met_.emplace(x.impl().get(), false);
+}
+
+void SecondRun::used(const DistTensor& x) {
+  if (!x.defined() || !uses_.add(x) || !x.requires_grad()) return;
+  const auto it = met_.find(x.impl().get());
+  if (it != met_.end()) {
+    it->second = true;
+    return;
+  }
+  DT_CHECK(!x.impl()->node || x.impl()->node->sequence >= first_, "checkpoint",
+           "the function uses {} when it runs again, which it did not use "
+           "before; use the same tensors in both runs",
+           x.spec()->to_string());
+}
+
+std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
+                                    const Decision& d) {
+  DT_CHECK(next_ < kept_.size(), "checkpoint",
+           "the function calls {}, whose outputs are kept, when it runs again "
+           "more often than before; run the same operators in both runs",
+           op.name());
+  const KeptCall& k = kept_[next_++];
+  DT_CHECK(k.op == &op && k.attrs.decide_as(attrs) &&
+               std::equal(k.attrs.seed, k.attrs.seed + 2, attrs.seed) &&
+               std::equal(k.specs.begin(), k.specs.end(), d.out.begin(),
+                          d.out.end()),
+           "checkpoint",
+           "the function calls {} when it runs again, giving {}, where it "
+           "called {}, giving {}; run the same operators in both runs",
+           text_of(op, attrs), d.out[0]->to_string(), text_of(*k.op, k.attrs),
+           k.specs[0]->to_string());
+  for (size_t i = 0; i < k.parts.size(); ++i)
+    DT_CHECK(version_of(k.parts[i]) == k.versions[i], "checkpoint",
+             "output {} of {}, {}, was changed in place after it was kept; "
+             "change a copy of it instead",
+             i, op.name(), k.specs[i]->to_string());
+  return k.parts;
+}
+
+void SecondRun::check_complete() const {
+  for (const DistTensor& x : captured_)
+    DT_CHECK(met_.at(x.impl().get()), "checkpoint",
+             "the function used {}, and does not when it runs again; use the "
+             "same tensors in both runs, and make none inside that want a "
+             "gradient of their own",
+             x.spec()->to_string());
+  DT_CHECK(next_ == kept_.size(), "checkpoint",
+           "the function makes {} calls whose outputs are kept when it runs "
+           "again, and made {} before; run the same operators in both runs",
+           next_, kept_.size());
+}
+
+}  // namespace dtensor
