@@ -17,6 +17,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/products.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/ops/recompute.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
