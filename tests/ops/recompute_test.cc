@@ -1,0 +1,306 @@
+// checkpoint(): the same values and gradients from less memory.
+#include "dtensor/ops/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <stdexcept>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using testing::error_of;
+using Tensors = std::vector<DistTensor>;
+using Values = std::vector<double>;
+
+constexpr DType kF64 = DType::kF64;
+
+Values values(const DistTensor& x) {
+  const Tensor t = x.full();
+  Values out;
+  for (int64_t i = 0; i < t.numel(); ++i) out.push_back(t.at(i));
+  return out;
+}
+std::vector<Values> values(const Tensors& list) {
+  std::vector<Values> out;
+  for (const DistTensor& x : list) out.push_back(values(x));
+  return out;
+}
+
+// A tensor of that layout whose gradient is wanted, the same on every mesh.
+DistTensor leaf(const Shape& shape, const Mesh& m, const Placements& layout,
+                uint64_t stream) {
+  return randn(shape, m, layout, kF64, {7, stream}).set_requires_grad();
+}
+
+// How often each operator has run since, on this rank; of any phase, or of one:
+// "recompute exp".
+class Calls {
+ public:
+  Calls() {
+    RankContext::current().trace = [this](const OpCall& c) {
+      ++count_[c.op.name()];
+      ++count_[RankContext::current().phase + " " + c.op.name()];
+    };
+  }
+  ~Calls() { RankContext::current().trace = nullptr; }
+  int operator[](const std::string& op) { return count_[op]; }
+
+ private:
+  std::map<std::string, int> count_;
+};
+
+void expect_near(const std::vector<Values>& got,
+                 const std::vector<Values>& expected, double off) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].size(), expected[i].size());
+    double largest = 0;
+    for (double v : expected[i]) largest = std::max(largest, std::abs(v));
+    for (size_t k = 0; k < got[i].size(); ++k)
+      EXPECT_NEAR(got[i][k], expected[i][k], off * largest) << i;
+  }
+}
+
+// f(inputs), plain or inside checkpoint().
+Tensors called(bool recompute, const Recomputed& f, const Tensors& inputs,
+               const CheckpointOptions& o = {}) {
+  return recompute ? checkpoint(f, inputs, o) : f(inputs);
+}
+
+struct Layouts {
+  const char *mesh, *x, *up, *down;
+};
+class Recompute : public ::testing::TestWithParam<Layouts> {};
+INSTANTIATE_TEST_SUITE_P(Meshes, Recompute,
+                         ::testing::Values(Layouts{"a=1", "R", "R", "R"},
+                                           Layouts{"dp=2,tp=2", "S0,R", "R,S1",
+                                                   "R,S0"},
+                                           Layouts{"tp=3", "R", "S1", "S0"},
+                                           Layouts{"tp=3", "P", "S1", "R"}));
+
+// An MLP with dropout; `side` comes through the closure and is no leaf.
+struct Mlp {
+  explicit Mlp(const Layouts& l)
+      : m(Mesh::parse(l.mesh)),
+        x(leaf({6, 8}, m, l.x, 1)),
+        up(leaf({8, 10}, m, l.up, 2)),
+        down(leaf({10, 8}, m, l.down, 3)),
+        scale(leaf({8}, m, {}, 4)) {}
+  Recomputed fn() const {
+    const DistTensor side = scale * 2.0;
+    return [side, up = up, down = down](const Tensors& in) {
+      const DistTensor h = gelu(matmul(in[0], up));
+      return Tensors{in[0] + dropout(matmul(h, down), 0.3) * side};
+    };
+  }
+  Tensors leaves() const { return {x, up, down, scale}; }
+
+  Mesh m;
+  DistTensor x, up, down, scale;
+};
+
+TEST_P(Recompute, ValuesAndGradientsAreEqualBitForBit) {
+  run(Mesh::parse(GetParam().mesh).num_ranks(), [&](Runtime&) {
+    std::vector<std::vector<Values>> found;
+    std::vector<RandomState> states;
+    for (bool recompute : {false, true}) {
+      manual_seed(5);
+      const Mlp mlp(GetParam());
+      const Recomputed f = mlp.fn();
+      const DistTensor y =
+          called(recompute, f, called(recompute, f, {mlp.x}))[0];
+      states.push_back(random_state());
+      Tensors all = grad(sum(y * y), mlp.leaves(), {.release_graph = true});
+      states.push_back(random_state());
+      all.push_back(y);
+      found.push_back(values(all));
+    }
+    EXPECT_EQ(found[1], found[0]);
+    EXPECT_EQ(states[2], states[0]);  // after the forward pass
+    EXPECT_EQ(states[3], states[2]);  // and after the backward pass
+    for (size_t i = 0; i < found[0].size(); ++i)
+      EXPECT_NE(found[0][i], Values(found[0][i].size())) << i;
+  });
+}
+
+TEST_P(Recompute, SecondDerivatives) {
+  run(Mesh::parse(GetParam().mesh).num_ranks(), [&](Runtime&) {
+    std::vector<std::vector<Values>> found;
+    for (bool recompute : {false, true}) {
+      manual_seed(5);
+      const Mlp mlp(GetParam());
+      const Recomputed f = mlp.fn();
+      // A checkpoint in a checkpoint, and one behind it.
+      const Recomputed both = [=](const Tensors& in) {
+        return called(recompute, f, {tanh(in[0])});
+      };
+      const DistTensor y =
+          called(recompute, f, called(recompute, both, {mlp.x}))[0];
+      const Tensors first =
+          grad(sum(y * y), mlp.leaves(), {.create_graph = true});
+      DistTensor s = sum(square(first[0]));
+      for (size_t i = 1; i < first.size(); ++i) s = s + sum(square(first[i]));
+      found.push_back(values(grad(s, mlp.leaves())));
+    }
+    expect_near(found[1], found[0], 1e-12);
+    for (size_t i = 0; i < found[0].size(); ++i)
+      EXPECT_NE(found[0][i], Values(found[0][i].size())) << i;
+  });
+}
+
+// Inner operators run once for the outer's first run, once for the inner's
+// first run in the outer's second, and once for the inner's second.
+TEST(Checkpoint, Nested) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({6}, m, "S0", 1), w = leaf({6}, m, "S0", 2);
+    const auto inner = [w](const DistTensor& h) { return exp(h * w); };
+    const auto outer = [=](const DistTensor& h) {
+      return checkpoint(inner, tanh(h)) * w;
+    };
+    const Tensors expected = grad(sum(exp(tanh(x) * w) * w), {x, w});
+    Calls calls;
+    const DistTensor y = sum(checkpoint(outer, x));
+    EXPECT_EQ(calls["exp"], 1);
+    const Tensors g = grad(y, {x, w});
+    EXPECT_EQ(calls["exp"], 3);
+    EXPECT_EQ(calls["tanh"], 2);
+    EXPECT_EQ(values(g), values(expected));
+  });
+}
+
+// Under NoGrad, and where nothing wants a gradient, the function runs once and
+// the results have no place in a graph.
+TEST(Checkpoint, WithoutGradients) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({6}, m, "S0", 1);
+    const auto f = [](const DistTensor& h) { return exp(h); };
+    {
+      const NoGrad no_grad;
+      EXPECT_FALSE(checkpoint(f, x).requires_grad());
+    }
+    EXPECT_FALSE(checkpoint(f, x.detach()).requires_grad());
+    EXPECT_TRUE(checkpoint(f, x).requires_grad());
+    // A scope inside of the function that records nothing.
+    const DistTensor y = checkpoint(
+        [&](const DistTensor& h) {
+          const NoGrad no_grad;
+          return exp(h);
+        },
+        x);
+    EXPECT_FALSE(y.requires_grad());
+  });
+}
+
+// Results that are inputs, constants or integers; an input twice, one that is
+// not used, and results that nobody uses.
+TEST(Checkpoint, InputsAndResultsOfAllSorts) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2),
+                     unused = leaf({4}, m, "S0", 3);
+    const DistTensor constant = ones({4}, m, "S0", kF64);
+    const DistTensor ids = arange(4, m, "S0");
+    const Tensors in{x, x, constant, ids, unused};
+    const Recomputed f = [w](const Tensors& v) {
+      const DistTensor y = v[0] * v[1] * w;
+      return Tensors{y, v[0], v[2], v[3], v[3] + v[3], exp(w) * v[0], w, y};
+    };
+    const Tensors out = checkpoint(f, in), plain = f(in);
+    ASSERT_EQ(out.size(), plain.size());
+    EXPECT_TRUE(out[1].same_as(x));
+    EXPECT_TRUE(out[2].same_as(constant));
+    EXPECT_FALSE(constant.requires_grad());
+    EXPECT_TRUE(out[3].same_as(ids));
+    EXPECT_FALSE(out[4].requires_grad());
+    EXPECT_TRUE(out[6].same_as(w));
+    EXPECT_EQ(values(out), values(plain));
+    // out[5] has no cotangent.
+    const auto loss = [](const Tensors& r) {
+      return sum(r[0] * r[1] * r[2] + r[6] * r[7]);
+    };
+    // Shares from inside and outside are added in another order.
+    expect_near(values(grad(loss(out), {x, w, unused})),
+                values(grad(loss(plain), {x, w, unused})), 1e-14);
+    EXPECT_EQ(values(grad(sum(out[5]), {w})), values(grad(sum(plain[5]), {w})));
+    // Of w alone: x's share is not computed.
+    Calls calls;
+    grad(sum(out[5]), {w});
+    const int mine = calls["mul"];
+    grad(sum(out[5]), {w, x});
+    EXPECT_EQ(calls["mul"] - mine, mine + 1);
+  });
+}
+
+// The closure's tensor is taken as independent of the input that it is made of.
+TEST(Checkpoint, CapturedAndMadeOfAnInput) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1);
+    const DistTensor h = exp(x);
+    const auto f = [h](const DistTensor& v) { return v * h; };
+    EXPECT_EQ(values(grad(sum(checkpoint(f, x)), {x, h})),
+              values(grad(sum(f(x)), {x, h})));
+  });
+}
+
+TEST(Checkpoint, PathsOrdinalsAndPhases) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    RankContext& ctx = RankContext::current();
+    const DistTensor x = leaf({4, 4}, m, "S0", 1), w = leaf({4, 4}, m, "S0", 2);
+    std::vector<std::string> seen;
+    ctx.trace = [&](const OpCall& c) {
+      if (ctx.phase != "backward")
+        seen.push_back(fmt::format("{} {}.{} {}", ctx.phase, c.path, c.ordinal,
+                                   c.op.name()));
+    };
+    ctx.record = true;
+    DistTensor y;
+    {
+      const std::string path = "model";
+      const PathScope model(path);
+      y = exp(x);
+      y = checkpoint(
+          [w](const DistTensor& v) {
+            const DistTensor h = matmul(v, w);
+            const PathScope inside("model.act");
+            return tanh(h);
+          },
+          y);
+    }
+    y = sum(y);
+    const size_t forward = ctx.events.size();
+    grad(y, {x, w});
+    EXPECT_EQ(seen,
+              (std::vector<std::string>{
+                  "forward model.0 exp", "forward model.1 matmul",
+                  "forward model.act.0 tanh", "forward .0 sum",
+                  "recompute model.1 matmul", "recompute model.act.0 tanh"}));
+    EXPECT_EQ(forward, 1u);  // w is gathered
+    ASSERT_GT(ctx.events.size(), forward);
+    EXPECT_EQ(ctx.events[1].phase, "recompute");
+    EXPECT_EQ(ctx.events[1].op, "matmul");
+    EXPECT_EQ(ctx.events[1].predicted, ctx.events[0].predicted);
+    EXPECT_EQ(ctx.events[2].phase, "backward");
+    EXPECT_EQ(ctx.phase, "forward");
+    ctx.trace = nullptr;
+    ctx.record = false;
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
