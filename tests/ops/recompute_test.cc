@@ -302,5 +302,160 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
   });
 }
 
+// Limits hold where the gradient is taken as they hold for any operator there.
+TEST(Checkpoint, LimitsOnWhatIsSent) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4, 4}, m, "S0", 1), w = leaf({4, 4}, m, "S0", 2);
+    const auto f = [w](const DistTensor& v) { return matmul(v, w); };
+    EXPECT_NE(error_of([&] {
+                const ExplicitOnly only;
+                checkpoint(f, x);
+              }),
+              "no error");
+    const DistTensor y = sum(checkpoint(f, x));
+    EXPECT_NE(error_of([&] {
+                const ExplicitOnly only;
+                grad(y, {x});
+              }).find("[matmul] would have to communicate"),
+              std::string::npos);
+    int64_t spent = 0;
+    {
+      const CommBudget budget(1 << 20);
+      grad(y, {w});
+      spent = (1 << 20) - budget.left();
+    }
+    // w is gathered, its gradient is summed up where it is.
+    EXPECT_EQ(spent, 4 * 2 * 8 + 4 * 2 * 8);
+  });
+}
+
+// What the function's operators moved is not remembered by its inputs.
+TEST(Checkpoint, KeepsNothingOfWhatItMoved) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({64, 64}, m, "S0", 1),
+                     w = leaf({64, 64}, m, "S0", 2);
+    const auto f = [](const Tensors& v) {
+      return Tensors{sum(matmul(v[0], v[1]))};
+    };
+    const auto bytes = [] {
+      return RankContext::current()
+          .allocator->stats()
+          .of(MemoryKind::kActivations)
+          .current_bytes;
+    };
+    const int64_t before = bytes();
+    const DistTensor y = checkpoint(f, Tensors{x, w})[0];
+    EXPECT_LT(bytes() - before, 1024);
+    {
+      const Tensors g = grad(y, {x, w});
+      EXPECT_LT(bytes() - before, 1024);
+    }
+    // Without a checkpoint w's 64x64 elements stay.
+    const DistTensor z = f({x, w})[0];
+    EXPECT_GE(bytes() - before, 64 * 64 * 8);
+  });
+}
+
+// n equal steps of 3 tensors each: the peak is n inputs and one step's, not n
+// steps'.
+TEST(Checkpoint, PeakOfActivations) {
+  const Mesh m = Mesh::parse("a=2");
+  constexpr int64_t kSteps = 8, kSize = 64 * 1024, kBytes = kSize / 2 * 8;
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({kSize}, m, "S0", 1);
+    const auto step = [](const DistTensor& v) {
+      return sin(tanh(exp(tanh(v))));
+    };
+    Allocator& a = *RankContext::current().allocator;
+    const auto peak = [&](bool recompute) {
+      a.reset_peak();
+      const int64_t before =
+          a.stats().of(MemoryKind::kActivations).current_bytes;
+      DistTensor y = x;
+      for (int64_t i = 0; i < kSteps; ++i)
+        y = recompute ? checkpoint(step, y) : step(y);
+      y = sum(y);
+      const int64_t held =
+          a.stats().of(MemoryKind::kActivations).current_bytes - before;
+      const Values g = values(grad(y, {x}, {.release_graph = true})[0]);
+      const int64_t most =
+          a.stats().of(MemoryKind::kActivations).peak_bytes - before;
+      return std::make_tuple(double(held) / kBytes, double(most) / kBytes, g);
+    };
+    const auto [held, most, g] = peak(false);
+    const auto [held_less, most_less, same] = peak(true);
+    EXPECT_EQ(g, same);
+    // x was there before, and the last step's result nobody needs.
+    EXPECT_NEAR(held, 4 * kSteps - 1, 0.1);
+    EXPECT_NEAR(held_less, kSteps - 1, 0.1);
+    EXPECT_GT(most, 4 * kSteps);
+    // The inputs, four of one step, and cotangents: coming in and going on.
+    EXPECT_LE(most_less, kSteps + 4 + 3);
+  });
+}
+
+TEST(Checkpoint, ReleasesWhatItKept) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1);
+    DistTensor h = exp(x);
+    const auto token = std::make_shared<int>(1);
+    const DistTensor y = sum(
+        checkpoint([h, token](const DistTensor& v) { return v * h; }, tanh(x)));
+    const std::weak_ptr<DistTensor::Impl> watched = h.impl();
+    grad(y, {x});
+    EXPECT_EQ(token.use_count(), 2);
+    grad(y, {x}, {.release_graph = true});
+    EXPECT_EQ(token.use_count(), 1);
+    h = {};
+    EXPECT_TRUE(watched.expired());
+    EXPECT_NE(error_of([&] { grad(y, {x}); }).find("release_graph"),
+              std::string::npos);
+  });
+}
+
+TEST(Checkpoint, AFunctionThatThrows) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    RankContext& ctx = RankContext::current();
+    const DistTensor x = leaf({4}, m, "S0", 1);
+    auto now = std::make_shared<bool>(true);
+    const auto f = [now](const DistTensor& v) {
+      const DistTensor y = dropout(v, 0.5);
+      if (*now) throw std::runtime_error("no more");
+      return y;
+    };
+    EXPECT_THROW(checkpoint(f, x), std::runtime_error);
+    EXPECT_TRUE(ctx.grad_enabled);
+    EXPECT_EQ(ctx.captures, nullptr);
+    *now = false;
+    const DistTensor y = sum(checkpoint(f, x));
+    *now = true;
+    const RandomState state = random_state();
+    EXPECT_THROW(grad(y, {x}), std::runtime_error);
+    EXPECT_EQ(random_state(), state);
+    EXPECT_TRUE(ctx.grad_enabled);
+    EXPECT_EQ(ctx.captures, nullptr);
+    EXPECT_EQ(ctx.phase, "forward");
+    *now = false;
+    EXPECT_EQ(values(grad(y, {x})[0]).size(), 4u);
+  });
+}
+
+// A long chain ends without exhausting the stack.
+TEST(Checkpoint, ManyInARow) {
+  const Mesh m = Mesh::parse("a=1");
+  run(1, [&](Runtime&) {
+    const DistTensor x = leaf({1}, m, {}, 1);
+    DistTensor y = x;
+    for (int i = 0; i < 50000; ++i)
+      y = checkpoint([](const DistTensor& v) { return neg(v); }, y);
+    EXPECT_EQ(values(grad(y, {x}, {.cotangent = ones({1}, m, {}, kF64)})[0]),
+              Values{1});
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
