@@ -457,5 +457,221 @@ TEST(Checkpoint, ManyInARow) {
   });
 }
 
+TEST(Checkpoint, ChangedInPlaceSince) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2);
+    DistTensor constant = ones({4}, m, "S0", kF64),
+               running = ones({4}, m, "S0", kF64);
+    const auto changed = [&](DistTensor t, auto f) {
+      const DistTensor y = sum(checkpoint(f, x));
+      {
+        const NoGrad no_grad;
+        t.assign(Tensor::full(t.local().shape(), kF64, 3));
+      }
+      return error_of([&] { grad(y, {x}); });
+    };
+    const std::string expected =
+        "[checkpoint] f64[4](S0) was changed in place after the function used "
+        "it, and its old values are needed to run the function again; change a "
+        "copy of it instead";
+    const auto f = [=](const DistTensor& v) { return v * w * constant; };
+    EXPECT_EQ(changed(x, f), expected);
+    EXPECT_EQ(changed(w, f), expected);
+    EXPECT_EQ(changed(constant, f), expected);
+    EXPECT_EQ(changed(running, f), "no error");  // f does not use it
+    // By the function itself, behind its use.
+    EXPECT_EQ(changed(running,
+                      [running](const DistTensor& v) mutable {
+                        const DistTensor y = v * running;
+                        running.assign((running * 2.0).local());
+                        return y;
+                      }),
+              expected);
+  });
+}
+
+TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2),
+                     used_before = leaf({4}, m, "S0", 3);
+    exp(used_before);
+    // first(v) when it runs first, second(v) then.
+    const auto error = [&](auto first, auto second,
+                           const CheckpointOptions& o = {}) {
+      auto runs = std::make_shared<int>(0);
+      const Recomputed f = [=](const Tensors& v) {
+        return ++*runs == 1 ? first(v[0]) : second(v[0]);
+      };
+      const Tensors out = checkpoint(f, {x}, o);
+      return error_of([&] { grad(sum(out[0]), {x}); });
+    };
+    const auto square_of = [](const DistTensor& v) { return Tensors{v * v}; };
+    EXPECT_EQ(error(square_of, square_of), "no error");
+    EXPECT_EQ(
+        error(square_of,
+              [](const DistTensor& v) { return Tensors{sum(v * v)}; }),
+        "[checkpoint] result 0 of the function is f64[](P) when it runs "
+        "again, and was f64[4](S0) before; compute the same in both runs");
+    EXPECT_EQ(error(square_of,
+                    [](const DistTensor& v) {
+                      return Tensors{v * v, v};
+                    }),
+              "[checkpoint] the function gives 2 results when it runs again, "
+              "and gave 1 before");
+    EXPECT_EQ(
+        error([w](const DistTensor& v) { return Tensors{v * w}; }, square_of),
+        "[checkpoint] the function used f64[4](S0), and does not when it "
+        "runs again; use the same tensors in both runs, and make none "
+        "inside that want a gradient of their own");
+    EXPECT_EQ(
+        error(square_of,
+              [=](const DistTensor& v) { return Tensors{v * used_before}; }),
+        "[checkpoint] the function uses f64[4](S0) when it runs again, "
+        "which it did not use before; use the same tensors in both runs");
+    const CheckpointOptions keep{
+        [](const Op& op) { return op.name() == "exp" || op.name() == "tanh"; }};
+    const auto with_exp = [](const DistTensor& v) {
+      return Tensors{exp(v) * v};
+    };
+    EXPECT_EQ(error(with_exp, with_exp, keep), "no error");
+    EXPECT_EQ(
+        error([](const DistTensor& v) { return Tensors{exp(tanh(v))}; },
+              [](const DistTensor& v) { return Tensors{tanh(exp(v))}; }, keep),
+        "[checkpoint] the function calls exp() when it runs again, giving "
+        "f64[4](S0), where it called tanh(), giving f64[4](S0); run the same "
+        "operators in both runs");
+    EXPECT_EQ(
+        error(
+            with_exp, [](const DistTensor& v) { return Tensors{exp(exp(v))}; },
+            keep),
+        "[checkpoint] the function calls exp, whose outputs are kept, "
+        "when it runs again more often than before; run the same "
+        "operators in both runs");
+    EXPECT_EQ(error(with_exp, square_of, keep),
+              "[checkpoint] the function makes 0 calls whose outputs are kept "
+              "when it runs again, and made 1 before; run the same operators "
+              "in both runs");
+    EXPECT_EQ(error_of([&] {
+                checkpoint([](const Tensors&) { return Tensors(1); }, {x});
+              }),
+              "[checkpoint] result 0 of the function is undefined; return "
+              "tensors alone");
+  });
+}
+
+// Outputs that are kept are not computed again, in nested checkpoints neither,
+// and inputs that only they needed are not moved again.
+TEST(Checkpoint, KeptOutputs) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    RankContext& ctx = RankContext::current();
+    const DistTensor x = leaf({4, 6}, m, "S1", 1), w = leaf({6, 4}, m, "S0", 2),
+                     b = leaf({4, 4}, m, "R", 3);
+    // A partial sum, which has to be whole where 1 is added; the gradient does
+    // not need it.
+    const auto f = [=](const DistTensor& v) {
+      return dropout(matmul(tanh(v), w) + 1.0, 0.5);
+    };
+    const auto outer = [=](const DistTensor& v) {
+      return checkpoint(f, v) * b;
+    };
+    manual_seed(3);
+    const Tensors expected = grad(sum(f(x) * b), {x, w, b});
+    const CheckpointOptions save{
+        [](const Op& op) { return op.name() != "tanh"; }};
+    // Without save, with it, and with it around another checkpoint.
+    for (int how : {0, 1, 2}) {
+      manual_seed(3);
+      const DistTensor y =
+          how == 2 ? checkpoint(outer, x, save)
+                   : checkpoint(f, x, how ? save : CheckpointOptions()) * b;
+      ctx.record = true;
+      ctx.events.clear();
+      Calls calls;
+      const Tensors g = grad(sum(y), {x, w, b});
+      int sent = 0;
+      for (const CommEvent& e : ctx.events) sent += e.phase == "recompute";
+      ctx.record = false;
+      const int again = how == 0;
+      EXPECT_EQ(sent, again);
+      EXPECT_EQ(calls["recompute matmul"], again);
+      EXPECT_EQ(calls["recompute add_scalar"], again);
+      EXPECT_EQ(calls["recompute dropout"], again);
+      EXPECT_EQ(calls["recompute tanh"], how == 2 ? 2 : 1);
+      EXPECT_EQ(values(g), values(expected)) << how;
+    }
+    // One that is handed out may not be written to.
+    const DistTensor y = checkpoint([](const DistTensor& v) { return tanh(v); },
+                                    x, {[](const Op&) { return true; }});
+    const DistTensor loss = sum(y * 2.0);
+    DistTensor handle = y;
+    {
+      const NoGrad no_grad;
+      handle.assign(Tensor::full(y.local().shape(), kF64, 0));
+    }
+    EXPECT_EQ(error_of([&] { grad(loss, {x}); }),
+              "[checkpoint] output 0 of tanh, f64[4, 6](S1), was changed in "
+              "place after it was kept; change a copy of it instead");
+  });
+}
+
+// Parameters that rest in parts: gathered for the first run, freed, gathered
+// for the second.
+TEST(Checkpoint, GatheredParameters) {
+  const Mesh m = Mesh::parse("dp=2");
+  run(2, [&](Runtime&) {
+    RankContext& ctx = RankContext::current();
+    const auto steps = [&](bool rest, bool recompute,
+                           const CheckpointOptions& o = {}) {
+      DistTensor x = leaf({6, 8}, m, "S0", 1);
+      Tensors w;
+      for (uint64_t i = 0; i < 3; ++i) {
+        w.push_back(randn({8, 8}, m, rest ? "S0" : "R", kF64, {7, 5 + i}));
+        if (rest)
+          w.back().gather_on_use("R");
+        else
+          w.back().as_parameter();
+      }
+      DistTensor y = x;
+      for (const DistTensor& p : w) {
+        const Recomputed f = [p](const Tensors& v) {
+          return Tensors{tanh(matmul(v[0], p))};
+        };
+        y = called(recompute, f, {y}, o)[0];
+      }
+      ctx.events.clear();
+      ctx.record = true;
+      Tensors g =
+          grad(sum(y * y), {x, w[0], w[1], w[2]}, {.release_graph = true});
+      ctx.record = false;
+      EXPECT_EQ(ctx.allocator->stats().of(MemoryKind::kGathered).current_bytes,
+                0);
+      g.push_back(y);
+      return values(g);
+    };
+    const auto gathers = [&](std::string_view phase) {
+      int n = 0;
+      for (const CommEvent& e : ctx.events)
+        n += e.phase == phase && e.kind == StepKind::kAllGather;
+      return n;
+    };
+    const auto plain = steps(false, false), rest = steps(true, false);
+    EXPECT_EQ(gathers("backward"), 2);  // the last one is still held
+    const auto again = steps(true, true);
+    EXPECT_EQ(gathers("recompute"), 3);
+    EXPECT_EQ(gathers("backward"), 0);  // held since the second run
+    EXPECT_EQ(again, rest);
+    // A product that is kept needs its parameter for the gradient alone.
+    const auto kept =
+        steps(true, true, {[](const Op& op) { return op.name() == "matmul"; }});
+    EXPECT_EQ(gathers("recompute"), 0);
+    EXPECT_EQ(gathers("backward"), 3);
+    EXPECT_EQ(kept, rest);
+    expect_near(again, plain, 1e-12);
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
