@@ -18,7 +18,7 @@ GPT::GPT(const Scope& at, const ModelConfig& c)
 DistTensor GPT::features(const DistTensor& tokens) const {
   check_tokens(tokens);
   DistTensor x = wte_(tokens) + wpe_.call(&Embedding::first, tokens.size(1));
-  for (const Child<GPTBlock>& block : blocks_) x = block(x);
+  for (const Child<GPTBlock>& block : blocks_) x = run_block(block, x);
   return ln_f_(x);
 }
 

@@ -1,9 +1,22 @@
 #include "dtensor/nn/language_model.h"
 
 #include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/recompute.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
+
+Recompute parse_recompute(std::string_view text) {
+  for (Recompute r :
+       {Recompute::kNone, Recompute::kBlock, Recompute::kAttention})
+    if (text == name(r)) return r;
+  fail("recompute", "there is no \"{}\"; write none, block or attention", text);
+}
+
+std::string_view name(Recompute what) {
+  constexpr std::string_view kNames[] = {"none", "block", "attention"};
+  return kNames[static_cast<size_t>(what)];
+}
 
 DistTensor LanguageModel::loss(const DistTensor& tokens,
                                const DistTensor& targets) const {
@@ -14,6 +27,17 @@ DistTensor LanguageModel::loss(const DistTensor& tokens,
 DistTensor LanguageModel::logits(const DistTensor& tokens) const {
   const PathScope inside(path());
   return head(features(tokens));
+}
+
+DistTensor LanguageModel::run_block(
+    const std::function<DistTensor(const DistTensor&)>& block,
+    const DistTensor& x) const {
+  if (recompute_ == Recompute::kNone) return block(x);
+  CheckpointOptions options;
+  if (recompute_ == Recompute::kAttention)
+    // A block's products are those of its linear layers; see Linear.
+    options.save = [](const Op& op) { return op.name() == "einsum"; };
+  return checkpoint(block, x, options);
 }
 
 void LanguageModel::check_tokens(const DistTensor& tokens) const {

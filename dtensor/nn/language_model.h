@@ -1,9 +1,31 @@
 // What GPT and Llama have in common.
 #pragma once
+#include <functional>
+#include <string_view>
+
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/module.h"
 
 namespace dtensor::nn {
+
+// What the backward pass computes again instead of finding it saved
+// (ops/recompute.h).
+enum class Recompute {
+  kNone,
+  // Every transformer block: what is saved of it is its input.
+  kBlock,
+  // What lies between the products of a block, as in Megatron-LM's selective
+  // recomputation (Korthikanti et al., arXiv 2205.05198): attention with its
+  // rotary embedding, norms, activation functions and sums. Saved are the
+  // block's input and the products with its weights: q, k, v, the outputs of
+  // attention's and the MLP's projections. No product with a weight is computed
+  // again. (Recomputing attention alone would save next to nothing: it never
+  // holds its scores, and its output is o_proj's input.)
+  kAttention,
+};
+// "none", "block" or "attention"; throws Error for another text.
+Recompute parse_recompute(std::string_view);
+std::string_view name(Recompute);
 
 class LanguageModel : public Module {
  public:
@@ -22,12 +44,25 @@ class LanguageModel : public Module {
   // Targets of -100 count for nothing.
   DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
 
+  // From the next features() on; kNone at first. Losses and gradients are the
+  // same bit for bit. The second run sends what the first sent inside of the
+  // blocks (an all-reduce behind o_proj and one behind the MLP, where those are
+  // split), as events of the phase "recompute". The model has to be there, with
+  // the modules that it had, until the gradient is taken.
+  void set_recompute(Recompute what) { recompute_ = what; }
+  Recompute recompute() const { return recompute_; }
+
  protected:
+  // block(x), as set_recompute() says.
+  DistTensor run_block(
+      const std::function<DistTensor(const DistTensor&)>& block,
+      const DistTensor& x) const;
   // Throws Error unless tokens is [b, s] with s <= seq.
   void check_tokens(const DistTensor& tokens) const;
 
  private:
   ModelConfig config_;
+  Recompute recompute_ = Recompute::kNone;
 };
 
 }  // namespace dtensor::nn

@@ -16,7 +16,7 @@ Llama::Llama(const Scope& at, const ModelConfig& c)
 DistTensor Llama::features(const DistTensor& tokens) const {
   check_tokens(tokens);
   DistTensor x = embed_tokens_(tokens);
-  for (const Child<LlamaBlock>& block : blocks_) x = block(x);
+  for (const Child<LlamaBlock>& block : blocks_) x = run_block(block, x);
   return norm_(x);
 }
 

@@ -1,0 +1,162 @@
+// What language models recompute: the same losses and gradients from less
+// memory, and what that sends.
+#include "dtensor/nn/language_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using dtensor::testing::error_of;
+
+ModelConfig tiny(const std::string& name) {
+  ModelConfig c{.name = name,
+                .layers = 3,
+                .hidden = 24,
+                .heads = 6,
+                .seq = 16,
+                .vocab = 17,
+                .dtype = DType::kF64};
+  if (name == "llama") c.kv_heads = 2;
+  return c;
+}
+
+struct Step {
+  double loss = 0;
+  std::vector<std::vector<double>> grads;
+  int64_t held = 0, peak = 0;  // bytes of activations: behind the loss, at most
+  // Calls of operators, and collectives, by phase.
+  std::map<std::string, std::map<std::string, int>> calls;
+  std::map<std::string, int> sent;
+};
+
+Step step(const std::string& mesh, const std::string& name, Recompute what) {
+  return on_mesh<Step>(mesh, [&](const Mesh& m) {
+    const ModelConfig config = tiny(name);
+    const auto model = make_model(config, m, 1);
+    model->set_recompute(what);
+    EXPECT_EQ(model->recompute(), what);
+    const auto draw = [&](uint64_t stream) {
+      return randint(0, 17, {4, config.seq}, m, batch_placements(m),
+                     DType::kI64, {5, stream});
+    };
+    const DistTensor tokens = draw(0), targets = draw(1);
+    RankContext& ctx = RankContext::current();
+    const auto activations = [&] {
+      return ctx.allocator->stats().of(MemoryKind::kActivations);
+    };
+    Step s;
+    const int64_t before = activations().current_bytes;
+    ctx.allocator->reset_peak();
+    ctx.record = true;
+    ctx.trace = [&](const OpCall& c) { ++s.calls[ctx.phase][c.op.name()]; };
+    const DistTensor loss = model->loss(tokens, targets);
+    s.held = activations().current_bytes - before;
+    const auto grads = grad(loss, model->parameters(), {.release_graph = true});
+    s.peak = activations().peak_bytes - before;
+    ctx.trace = nullptr;
+    ctx.record = false;
+    for (const CommEvent& e : ctx.events) ++s.sent[e.phase];
+    s.loss = loss.item();
+    for (const DistTensor& g : grads) s.grads.push_back(values(g));
+    return s;
+  });
+}
+
+class Recomputing : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, Recomputing, ::testing::Values("gpt", "llama"));
+
+TEST_P(Recomputing, LossAndGradientsAreEqualBitForBit) {
+  for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"}) {
+    Step none = step(mesh, GetParam(), Recompute::kNone);
+    EXPECT_EQ(none.calls.count("recompute"), 0u);
+    EXPECT_EQ(none.sent["recompute"], 0);
+    for (Recompute what : {Recompute::kBlock, Recompute::kAttention}) {
+      const std::string where = fmt::format("{} {}", mesh, name(what));
+      Step s = step(mesh, GetParam(), what);
+      EXPECT_EQ(s.loss, none.loss) << where;
+      EXPECT_EQ(s.grads, none.grads) << where;
+      EXPECT_EQ(s.calls["forward"], none.calls["forward"]) << where;
+      EXPECT_EQ(s.calls["backward"], none.calls["backward"]) << where;
+      EXPECT_EQ(s.calls["recompute"]["attention"], 3) << where;
+      const int products = GetParam() == std::string("gpt") ? 6 : 7;
+      EXPECT_EQ(s.calls["recompute"]["einsum"],
+                what == Recompute::kBlock ? 3 * products : 0)
+          << where;
+      EXPECT_EQ(s.sent["forward"], none.sent["forward"]) << where;
+      EXPECT_EQ(s.sent["backward"], none.sent["backward"]) << where;
+      EXPECT_LT(s.peak, none.peak) << where;
+      // After o_proj and after the MLP, of three blocks.
+      if (mesh == std::string("dp=2,tp=2")) {
+        EXPECT_EQ(s.sent["recompute"], 2 * 3) << where;
+      }
+    }
+  }
+}
+
+TEST_P(Recomputing, HoldsWhatItSays) {
+  const ModelConfig c = tiny(GetParam());
+  const int64_t rows = 4 * c.seq * 8, hidden = rows * c.hidden,
+                kv = rows * c.head_dim() * c.kv(), ffn = rows * c.ffn_size();
+  const Step none = step("dp=1", GetParam(), Recompute::kNone);
+  const Step block = step("dp=1", GetParam(), Recompute::kBlock);
+  const Step attention = step("dp=1", GetParam(), Recompute::kAttention);
+  // The inputs of the blocks, of the last norm and of the head, and the logits;
+  // beside them statistics, a few numbers for each row.
+  const int64_t inputs = (c.layers + 2) * hidden + rows * c.vocab;
+  EXPECT_GE(block.held, inputs);
+  EXPECT_LE(block.held, inputs + 8 * rows);
+  // The same and q, k, v, o_proj, and what goes into the MLP and comes out.
+  const int64_t products = 2 * hidden + 2 * kv + hidden +
+                           (GetParam() == std::string("gpt") ? 1 : 2) * ffn;
+  EXPECT_EQ(attention.held - block.held, c.layers * products);
+  EXPECT_LT(attention.held, none.held * 2 / 3);
+  // What all blocks would hold is held for one at a time, with its result and
+  // its cotangent.
+  const int64_t one = (none.held - block.held) / c.layers;
+  EXPECT_GE(block.peak, block.held + one);
+  EXPECT_LE(block.peak,
+            block.held + one + (none.peak - none.held) + 2 * hidden + rows);
+}
+
+TEST_P(Recomputing, NothingWithoutGradients) {
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const ModelConfig config = tiny(GetParam());
+    const auto model = make_model(config, m, 1);
+    model->set_recompute(Recompute::kBlock);
+    const DistTensor tokens =
+        randint(0, 17, {2, config.seq}, m, {}, DType::kI64, {5, 0});
+    const DistTensor with = model->logits(tokens);
+    const NoGrad no_grad;
+    const DistTensor without = model->logits(tokens);
+    EXPECT_TRUE(with.requires_grad());
+    EXPECT_FALSE(without.requires_grad());
+    EXPECT_EQ(values(with), values(without));
+    return 0;
+  });
+}
+
+TEST(Recompute, HasNames) {
+  for (const char* text : {"none", "block", "attention"})
+    EXPECT_EQ(name(parse_recompute(text)), text);
+  EXPECT_EQ(parse_recompute("block"), Recompute::kBlock);
+  EXPECT_EQ(error_of([] { parse_recompute("all"); }),
+            "[recompute] there is no \"all\"; write none, block or attention");
+}
+
+}  // namespace
+}  // namespace dtensor::nn
