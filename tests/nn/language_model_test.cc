@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/parallel.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/random.h"
@@ -44,10 +45,12 @@ struct Step {
   std::map<std::string, int> sent;
 };
 
-Step step(const std::string& mesh, const std::string& name, Recompute what) {
+Step step(const std::string& mesh, const std::string& name, Recompute what,
+          int zero_stage = 0) {
   return on_mesh<Step>(mesh, [&](const Mesh& m) {
     const ModelConfig config = tiny(name);
-    const auto model = make_model(config, m, 1);
+    const auto model =
+        make_model(config, m, zero(default_plan(config, m), zero_stage), 1);
     model->set_recompute(what);
     EXPECT_EQ(model->recompute(), what);
     const auto draw = [&](uint64_t stream) {
@@ -131,6 +134,27 @@ TEST_P(Recomputing, HoldsWhatItSays) {
   EXPECT_GE(block.peak, block.held + one);
   EXPECT_LE(block.peak,
             block.held + one + (none.peak - none.held) + 2 * hidden + rows);
+}
+
+// Parameters in parts: gathered, freed, and gathered again for the second run.
+// Of kept products the gradient alone gathers them.
+TEST_P(Recomputing, WithParametersInParts) {
+  const int products = GetParam() == std::string("gpt") ? 6 : 7;
+  for (const char* mesh : {"dp=2", "dp=2,tp=2"}) {
+    Step none = step(mesh, GetParam(), Recompute::kNone, 3);
+    std::map<Recompute, int> again;
+    for (Recompute what : {Recompute::kBlock, Recompute::kAttention}) {
+      const std::string where = fmt::format("{} {}", mesh, name(what));
+      Step s = step(mesh, GetParam(), what, 3);
+      EXPECT_EQ(s.loss, none.loss) << where;
+      EXPECT_EQ(s.grads, none.grads) << where;
+      EXPECT_EQ(s.sent["forward"], none.sent["forward"]) << where;
+      EXPECT_LT(s.peak, none.peak) << where;
+      again[what] = s.sent["recompute"];
+    }
+    EXPECT_EQ(again[Recompute::kBlock] - again[Recompute::kAttention],
+              3 * products);
+  }
 }
 
 TEST_P(Recomputing, NothingWithoutGradients) {

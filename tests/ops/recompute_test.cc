@@ -257,6 +257,56 @@ TEST(Checkpoint, CapturedAndMadeOfAnInput) {
   });
 }
 
+// Tensors that want a gradient but are made inside, by hand or as the recorded
+// gradient of something else, are made again.
+TEST(Checkpoint, MadeInside) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2);
+    const DistTensor cube = sum(w * w * w);
+    for (bool create_graph : {false, true}) {
+      const Recomputed f = [&](const Tensors& v) {
+        const DistTensor own = leaf({4}, m, "S0", 3);
+        const DistTensor slope =
+            grad(cube, {w}, {.create_graph = create_graph})[0];
+        return Tensors{v[0] * own * slope};
+      };
+      const auto gradients = [&](bool recompute) {
+        return values(grad(sum(exp(called(recompute, f, {x})[0])), {x, w}));
+      };
+      expect_near(gradients(true), gradients(false), 1e-14);
+      EXPECT_EQ(gradients(true)[1] == Values(4), !create_graph);
+    }
+  });
+}
+
+TEST(Checkpoint, KindOfMemory) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    RankContext& ctx = RankContext::current();
+    std::vector<MemoryKind> kinds;
+    const auto f = [&](const DistTensor& v) {
+      kinds.push_back(ctx.memory_kind);
+      return exp(v);
+    };
+    DistTensor y;
+    {
+      const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kState);
+      y = sum(checkpoint(f, leaf({4}, m, "S0", 1)));
+    }
+    DistTensor x = leaf({4}, m, "S0", 1);
+    grad(y + sum(x), {x});
+    EXPECT_EQ(kinds.size(), 1u);  // x is no input of it
+    y = sum(checkpoint(f, x));
+    {
+      const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGradients);
+      grad(y, {x});
+    }
+    EXPECT_EQ(kinds, (std::vector{MemoryKind::kState, MemoryKind::kActivations,
+                                  MemoryKind::kActivations}));
+  });
+}
+
 TEST(Checkpoint, PathsOrdinalsAndPhases) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
