@@ -38,10 +38,12 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
                         int64_t ranks) {
   Strategy s{std::string(text), {}, base};
   const auto unknown = [&](std::string_view word) {
-    fail("--compare",
-         "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N "
-         "or accumulate=N, joined by + and with commas between strategies",
-         word, text);
+    fail(
+        "--compare",
+        "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N, "
+        "recompute or accumulate=N, joined by + and with commas between "
+        "strategies",
+        word, text);
   };
   int64_t tp = 1;
   for (const std::string_view word : split(text, '+')) {
@@ -59,6 +61,8 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     else if (word.starts_with("zero") && word.size() == 5 && word[4] >= '0' &&
              word[4] <= '3')
       s.config.zero = word[4] - '0';
+    else if (word == "recompute")
+      s.config.recompute = "block";
     else if (word != "dp")
       unknown(word);
   }

@@ -21,9 +21,9 @@ struct Strategy {
 
 // Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
 // dp, zero1, zero2, zero3, tp (over all ranks, or tp=N of them),
-// accumulate=N, joined by "+". What ranks tp leaves split the batch. `base`
-// says the rest. Throws Error that names the word that it does not know, or the
-// ranks that do not divide.
+// recompute (blocks), accumulate=N, joined by "+". What ranks tp leaves split
+// the batch. `base` says the rest. Throws Error that names the word that it
+// does not know, or the ranks that do not divide.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

@@ -32,10 +32,15 @@ void add_train_flags(Program& program, TrainConfig& c) {
               0, 3);
   program.add("--gather-budget", &c.gather_budget,
               "bytes of parameters that --zero 3 may hold, or gather ahead, "
-              "beyond what runs (default: those of a block)",
+              "beyond what runs (default: those of a block; of two with "
+              "--recompute block)",
               0);
   program.add("--accumulate", &c.accumulate,
               "micro-batches that a step's windows are cut into", 1);
+  program.add("--recompute", &c.recompute,
+              "what the backward pass computes again: blocks, or what lies "
+              "between their products",
+              {"none", "block", "attention"});
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
               {"f32", "f64", "bf16"});
@@ -63,6 +68,7 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
 std::string TrainConfig::strategy(const Mesh& mesh) const {
   std::string text = mesh.to_string();
   if (zero) text += fmt::format(", zero {}", zero);
+  if (recompute != "none") text += ", recompute " + recompute;
   if (accumulate > 1) text += fmt::format(", accumulate {}", accumulate);
   return text;
 }

@@ -21,9 +21,10 @@ struct TrainConfig {
   double weight_decay = 0.01;
   double clip = 1;
   int64_t seed = 0;
-  int64_t zero = 0;            // the stage, over fsdp or dp
-  int64_t gather_budget = -1;  // bytes; -1: those of a block
-  int64_t accumulate = 1;      // micro-batches of a step
+  int64_t zero = 0;                // the stage, over fsdp or dp
+  int64_t gather_budget = -1;      // bytes; -1: those of a block
+  int64_t accumulate = 1;          // micro-batches of a step
+  std::string recompute = "none";  // see nn::Recompute
   std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills

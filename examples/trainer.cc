@@ -40,6 +40,7 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
       schedule_{config.lr, config.steps, config.warmup} {
+  model_->set_recompute(nn::parse_recompute(config.recompute));
   set_gather_budget();
   // As torch's; what stages 2 and 3 are for is to hold less.
   constexpr int64_t kBucket = 25 << 20;

@@ -63,6 +63,7 @@ std::vector<Case> train_cases() {
       {"--zero 3 --gather-budget -100", "-100"},
       {"--accumulate 0", "0 is too small"},
       {"--accumulate 9 --batch 8", "9 micro-batches of 8 windows"},
+      {"--recompute blocks", "none, block, attention"},
       {"--grad-wire f16", "f32, f64, bf16"},
       {"--lr nan", "not finite"},
       {"--lr inf", "not finite"},

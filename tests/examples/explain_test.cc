@@ -117,14 +117,17 @@ TEST(Explain, ComparesStrategies) {
   const std::string model =
       "--model llama --layers 2 --hidden 64 --heads 4 --batch 8 --seq 16 ";
   const std::string svg = temporary("compare.svg");
-  const Json all =
-      explain(model + "--mesh dp=4 --svg " + svg +
-              " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+accumulate=2");
+  const Json all = explain(
+      model + "--mesh dp=4 --svg " + svg +
+      " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+recompute+accumulate=2");
   ASSERT_EQ(all["strategies"].size(), 6u);
-  const char* flags[] = {
-      "--mesh dp=4",          "--mesh dp=4 --zero 1",
-      "--mesh dp=4 --zero 2", "--mesh dp=4 --zero 3",
-      "--mesh tp=4",          "--mesh dp=2,tp=2 --zero 3 --accumulate 2"};
+  const char* flags[] = {"--mesh dp=4",
+                         "--mesh dp=4 --zero 1",
+                         "--mesh dp=4 --zero 2",
+                         "--mesh dp=4 --zero 3",
+                         "--mesh tp=4",
+                         "--mesh dp=2,tp=2 --zero 3 --recompute block "
+                         "--accumulate 2"};
   for (size_t i = 0; i < 6; ++i) {
     const Json& s = all["strategies"][i];
     const Json one = explain(model + flags[i]);

@@ -82,7 +82,10 @@ const char* const kStrategies[] = {
     "--mesh dp=2,tp=3 --zero 1",
     "--mesh dp=2,fsdp=2 --zero 3",
     "--mesh dp=2 --accumulate 3",
-    "--mesh dp=2,fsdp=2,tp=2 --zero 3 --accumulate 3",
+    "--mesh dp=2 --recompute block",
+    "--mesh dp=2,tp=2 --recompute attention",
+    "--mesh dp=3 --zero 3 --recompute block",
+    "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute block --accumulate 3",
 };
 
 class FiftyStepsOf : public ::testing::TestWithParam<const char*> {

@@ -147,7 +147,8 @@ TEST(Train, MemoryIsWhatTheDryRunSays) {
        {"--mesh dp=2,tp=2", "--mesh dp=3 --zero 1", "--mesh dp=3 --zero 2",
         "--mesh dp=2,tp=2 --zero 3", "--mesh dp=2,fsdp=2 --zero 3",
         "--mesh dp=2 --zero 3 --gather-budget 1000000",
-        "--mesh dp=2 --zero 3 --accumulate 2"}) {
+        "--mesh dp=2 --zero 3 --accumulate 2", "--mesh tp=2 --recompute block",
+        "--mesh dp=2 --zero 3 --recompute block"}) {
     const Json memory = train(flags)["memory"];
     const Json dry = train(flags + std::string(" --dry-run"))["memory"];
     ASSERT_EQ(memory.size(), 6u);
