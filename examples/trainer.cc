@@ -49,8 +49,13 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
 }
 
 void Trainer::set_gather_budget() const {
-  RankContext::current().gather_budget =
-      config_.gather_budget < 0 ? block_bytes(*model_) : config_.gather_budget;
+  int64_t bytes = config_.gather_budget;
+  // A block that runs again is gathered for that; half of the budget is to hold
+  // it until its gradient has been taken.
+  if (bytes < 0)
+    bytes = block_bytes(*model_) *
+            (model_->recompute() == nn::Recompute::kBlock ? 2 : 1);
+  RankContext::current().gather_budget = bytes;
 }
 
 // Every rank has the batch and keeps its rows.
