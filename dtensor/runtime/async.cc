@@ -34,14 +34,15 @@ class AsyncMoves final : public StorageReader {
         stream_(ctx.stream),
         ready_(ctx.device->record(ctx.stream)),
         backend_(ctx.backend),
-        rank_(ctx.world_rank) {}
+        rank_(ctx.world_rank),
+        results_(moves.size()),
+        versions_(moves.size()) {}
 
   // Before they begin: holds parts that are not to be overwritten.
   void only_read(std::vector<Tensor> parts) { read_ = std::move(parts); }
 
   // By the worker; false when it failed.
   bool carry_out(RankContext& ctx) {
-    std::vector<Tensor> results(moves_.size());
     std::exception_ptr error;
     ctx.events.clear();
     try {
@@ -58,10 +59,10 @@ class AsyncMoves final : public StorageReader {
       execute(ctx, *execution(ctx, moves_), parts_, consume_);
       for (size_t i = 0; i < parts_.size(); ++i)
         if (ctx.coordinate_or_null(moves_[i].to->mesh()))
-          results[i] = std::move(parts_[i]);
+          results_[i] = std::move(parts_[i]);
       // What is read may be let go, and what was made belongs to the rank.
       ctx.device->synchronize(ctx.stream);
-      for (const Tensor& t : results)
+      for (const Tensor& t : results_)
         if (t.defined()) t.storage()->move_to(stream_);
     } catch (const PeerFailure&) {
       error = std::current_exception();
@@ -78,9 +79,9 @@ class AsyncMoves final : public StorageReader {
     after_ = nullptr;
     std::lock_guard lock(mutex_);
     if (waited_for_) backend_->set_idle(rank_, 0, false);
-    results_ = std::move(results);
-    for (const Tensor& t : results_)
-      versions_.push_back(t.defined() ? t.storage()->version() : 0);
+    for (size_t i = 0; i < results_.size(); ++i)
+      if (results_[i].defined())
+        versions_[i] = results_[i].storage()->version();
     error_ = error;
     events_ = std::move(ctx.events);
     done_ = true;
