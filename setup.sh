@@ -20,6 +20,7 @@ packages=(
   libfmt-dev
   libgmock-dev
   libgtest-dev
+  libxxhash-dev
   nlohmann-json3-dev
   clang-format
   cmake

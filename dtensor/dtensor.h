@@ -31,6 +31,7 @@
 #include "dtensor/runtime/io/safetensors.h"
 #include "dtensor/runtime/program.h"
 #include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/replicas.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
 #include "dtensor/version.h"

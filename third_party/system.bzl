@@ -16,6 +16,7 @@ _LIBRARIES = {
     "eigen": Label("//third_party:eigen.BUILD"),
     "fmt": Label("//third_party:fmt.BUILD"),
     "json": Label("//third_party:json.BUILD"),
+    "xxhash": Label("//third_party:xxhash.BUILD"),
 }
 
 # What only the targets in tests/ use; openmpi only those tagged "manual".
