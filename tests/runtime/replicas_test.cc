@@ -20,6 +20,12 @@ namespace {
 
 using testing::error_of;
 
+RunOptions of_ranks(int64_t world) {
+  RunOptions options;
+  options.world = world;
+  return options;
+}
+
 // What every rank's fn() threw, by rank.
 std::vector<std::string> errors_on(RunOptions options,
                                    const std::function<void(Runtime&)>& fn) {
@@ -65,7 +71,7 @@ TEST(Checksum, IsXxh3) {
 
 TEST(AllOrNone, EveryRankThrowsTheSentenceOfTheLowest) {
   for (const bool messages : {false, true}) {
-    RunOptions options{.world = 3};
+    RunOptions options = of_ranks(3);
     if (messages) options.backend = testing::message_passing_backend;
     const auto fails_on = [&](int64_t first, int64_t last) {
       return errors_on(options, [&](Runtime& rt) {
@@ -94,7 +100,7 @@ TEST(AllOrNone, EveryRankThrowsTheSentenceOfTheLowest) {
 TEST(Replicas, TheOddRankIsNamed) {
   const auto device = RecordingDevice::make();
   for (const std::string kind : {"threads", "messages", "device"}) {
-    RunOptions options{.world = 6};
+    RunOptions options = of_ranks(6);
     if (kind == "messages") options.backend = testing::message_passing_backend;
     if (kind == "device")
       options.device = [&](int64_t) -> Device& { return *device; };
@@ -126,7 +132,7 @@ TEST(Replicas, TheOddRankIsNamed) {
 
 TEST(Replicas, WithoutAMajorityAllAreListed) {
   const Mesh mesh = Mesh::parse("dp=2");
-  for (const std::string& e : errors_on({.world = 3}, [&](Runtime& rt) {
+  for (const std::string& e : errors_on(of_ranks(3), [&](Runtime& rt) {
          const DistTensor x =
              DistTensor::wrap(rt.rank() < 2 ? ramp({3}) : Tensor(),
                               Spec::replicated(mesh, {3}, DType::kF32));
@@ -144,9 +150,10 @@ TEST(Replicas, OtherListsAreRefusedAndADryRunDoesNothing) {
     const DistTensor x = DistTensor::from_global(ramp({3}), rt.mesh(), "R");
     check_replicas(std::vector<NamedTensor>{{rt.rank() == 0 ? "x" : "y", x}});
   };
-  for (const std::string& e : errors_on({.world = 2}, check))
+  for (const std::string& e : errors_on(of_ranks(2), check))
     EXPECT_NE(e.find("check_replicas"), e.npos) << e;
-  RunOptions dry{.world = 2, .dry_run = true};
+  RunOptions dry = of_ranks(2);
+  dry.dry_run = true;
   run(dry, [](Runtime& rt) {
     const DistTensor x =
         DistTensor::empty(Spec::replicated(rt.mesh(), {3}, DType::kF32));

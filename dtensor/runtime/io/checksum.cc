@@ -1,6 +1,9 @@
 #include "dtensor/runtime/io/checksum.h"
 
 #include <fmt/format.h>
+
+// Compiled in here: nothing to link, for whoever uses this library either.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace dtensor {

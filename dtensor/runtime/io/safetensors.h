@@ -9,15 +9,9 @@
 #include <vector>
 
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/io/tensor_info.h"
 
 namespace dtensor {
-
-// A tensor of a file, row-major.
-struct TensorInfo {
-  std::string name;
-  DType dtype;
-  Shape shape;
-};
 
 // Which part of the file's tensor a value is: the file's dimension i is the
 // value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
