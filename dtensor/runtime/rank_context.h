@@ -58,6 +58,8 @@ struct RankContext {
   std::unique_ptr<Memory> executions;
   // The thread that carries out what need not be waited for (async.cc).
   std::unique_ptr<Memory> async;
+  // The checkpoint that is saved in the background (io/checkpoint_writer.cc).
+  std::unique_ptr<Memory> save;
   // Parameters that are gathered where they are used (gather.cc), and how many
   // bytes of them may be held beyond what the running operator needs.
   std::unique_ptr<Memory> gathered;

@@ -112,6 +112,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     RankContext::set_current(&context);
     fn(runtime);
     if (context.async) context.async->finish();
+    if (context.save) context.save->finish();
   } catch (const PeerFailure&) {
     outcome = {std::current_exception(), false};
   } catch (...) {
@@ -122,8 +123,8 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     report(shared, rank, outcome.error);
   else
     shared.backend->left(rank);
-  // Its other thread, which waits for nobody any more.
-  if (kept) kept->async = nullptr;
+  // Its other threads, which wait for nobody any more.
+  if (kept) kept->async = nullptr, kept->save = nullptr;
   return outcome;
 }
 

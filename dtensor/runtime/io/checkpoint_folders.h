@@ -1,0 +1,12 @@
+// What the folders of checkpoints are called. Not for users.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace dtensor::checkpoint {
+
+inline constexpr const char* kUnfinished = ".tmp";
+// DIR/step-00000100.
+std::string folder(const std::string& dir, int64_t step);
+
+}  // namespace dtensor::checkpoint
