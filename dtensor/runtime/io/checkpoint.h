@@ -81,7 +81,7 @@ class CheckpointReader {
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 
   int64_t step() const;
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  std::vector<TensorInfo> tensors() const;
   const CheckpointValues& values() const;
   bool contains(std::string_view name) const;
 
@@ -97,10 +97,8 @@ class CheckpointReader {
 
  private:
   struct Contents;
-  void read_part(size_t tensor, const Tensor& part, const Region& held) const;
 
   std::string path_;
-  std::vector<TensorInfo> tensors_;
   std::unique_ptr<const Contents> contents_;
 };
 

@@ -45,12 +45,15 @@ std::string line_of(const Json& object) {
   return line;
 }
 
-std::string first_line(int64_t step, int64_t bytes, uint64_t sum) {
+std::string first_line(int64_t bytes, uint64_t sum) {
   return line_of({{"format", kFormat},
                   {"version", 1},
-                  {"step", step},
                   {"bytes", bytes},
                   {"xxh3", checksum_text(sum)}});
+}
+
+std::string step_line(int64_t step) {
+  return fmt::format(R"({{"step":{}}})", step);
 }
 
 std::string value_line(const std::string& name, const CheckpointValue& v) {
@@ -316,7 +319,7 @@ std::string Index::text() const {
            "at most {}, {} and {} do",
            tensors_.size(), values.size(), files.size(), kTensors, kValues,
            kFiles);
-  std::string rest;
+  std::string rest = step_line(step) + '\n';
   for (const auto& [name, v] : values) rest += value_line(name, v) + '\n';
   for (const auto& [rank, bytes] : files) rest += file_line(rank, bytes) + '\n';
   for (const Entry& e : tensors_) {
@@ -325,7 +328,7 @@ std::string Index::text() const {
       rest += piece_line(piece(e, i)) + '\n';
   }
   const int64_t bytes = std::ssize(rest);
-  return first_line(step, bytes, checksum(rest.data(), bytes)) + '\n' + rest;
+  return first_line(bytes, checksum(rest.data(), bytes)) + '\n' + rest;
 }
 
 Index Index::read(const io::File& file) {
@@ -342,10 +345,9 @@ Index Index::read(const io::File& file) {
       first.bad("it is not the index of a checkpoint");
     if (first.size("version") != 1)
       first.bad("this library reads version 1 alone");
-    index.step = first.size("step");
     const int64_t bytes = first.size("bytes");
     const uint64_t sum = first.sum("xxh3");
-    first.expect(first_line(index.step, bytes, sum));
+    first.expect(first_line(bytes, sum));
     DT_CHECK(bytes == size - from, "checkpoint",
              "{} has {} bytes after its first line, which says {}", path,
              size - from, bytes);
@@ -363,6 +365,7 @@ Index Index::read(const io::File& file) {
   }
 
   Lines lines(file, from, size - from);
+  index.step = -1;
   for (int64_t number = 2; lines.next(text); ++number) {
     const Line line(path, number, text);
     if (line.has("box")) {
@@ -417,6 +420,10 @@ Index Index::read(const io::File& file) {
         line.bad("a value of that name is above it");
       if (index.values.size() > kValues)
         line.bad(fmt::format("it has more than {} values", kValues));
+    } else if (line.has("step")) {
+      if (index.step >= 0) line.bad("another step is above it");
+      index.step = line.size("step");
+      line.expect(step_line(index.step));
     } else {
       const int64_t rank = line.size("rank"), bytes = line.size("bytes");
       line.expect(file_line(rank, bytes));
@@ -426,21 +433,35 @@ Index Index::read(const io::File& file) {
         line.bad(fmt::format("it has more than {} files", kFiles));
     }
   }
+  DT_CHECK(index.step >= 0, "checkpoint", "{} has no step", path);
+  index.sort_names(path);
   index.check_cover(path);
   index.check_files(path);
   return index;
 }
 
-void Index::check_cover(const std::string& path) const {
-  std::vector<const Entry*> by_name;
-  for (const Entry& e : tensors_) by_name.push_back(&e);
-  std::sort(by_name.begin(), by_name.end(), [](const Entry* a, const Entry* b) {
-    return a->info.name < b->info.name;
-  });
-  for (size_t i = 1; i < by_name.size(); ++i)
-    DT_CHECK(by_name[i]->info.name != by_name[i - 1]->info.name, "checkpoint",
-             "{} has two tensors {}", path, by_name[i]->info.name);
+void Index::sort_names(const std::string& path) {
+  const auto name = [&](uint32_t t) -> const std::string& {
+    return tensors_[t].info.name;
+  };
+  by_name_.resize(tensors_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
+  for (size_t i = 1; i < by_name_.size(); ++i)
+    DT_CHECK(name(by_name_[i]) != name(by_name_[i - 1]), "checkpoint",
+             "{} has two tensors {}", path, name(by_name_[i]));
+}
 
+const Index::Entry* Index::find(std::string_view name) const {
+  const auto at = std::partition_point(
+      by_name_.begin(), by_name_.end(),
+      [&](uint32_t t) { return tensors_[t].info.name < name; });
+  if (at == by_name_.end() || tensors_[*at].info.name != name) return nullptr;
+  return &tensors_[*at];
+}
+
+void Index::check_cover(const std::string& path) const {
   // A box weighs the product, over its dimensions, of f(end) - f(begin) with a
   // random f. Boxes that have every element once weigh together what the whole
   // does, and, but for a chance of 2^-58, no others do: linear, whatever the

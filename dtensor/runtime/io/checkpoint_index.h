@@ -1,6 +1,7 @@
 // The index of a checkpoint: which tensors and values it has, and where their
 // boxes lie. Text, a JSON object per line:
-//   {"format":"dtensor checkpoint","version":1,"step":100,"bytes":B,"xxh3":C}
+//   {"format":"dtensor checkpoint","version":1,"bytes":B,"xxh3":C}
+//   {"step":100}
 //   {"value":"data_position","u64":4096}             or "i64", or "text"
 //   {"rank":0,"bytes":96}                            rank-00000.bin has 96
 //   bytes
@@ -16,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/runtime/io/checkpoint_boxes.h"
@@ -62,6 +64,8 @@ class Index {
   static Index read(const io::File&);
 
   const std::deque<Entry>& tensors() const { return tensors_; }
+  // Of one that was read. Null when there is none of that name.
+  const Entry* find(std::string_view name) const;
   size_t num_pieces() const { return stored_.size(); }
   StoredBox piece(const Entry&, size_t number) const;
   // "[0:2, 4:6] of w, [2:4, 4:6] of w and 3 more": what is in a rank's file.
@@ -75,10 +79,12 @@ class Index {
     uint32_t rank;
   };
   const Entry& owner(size_t piece) const;
+  void sort_names(const std::string& path);
   void check_cover(const std::string& path) const;
   void check_files(const std::string& path) const;
 
   std::deque<Entry> tensors_;
+  std::vector<uint32_t> by_name_;  // their numbers
   // They grow without being copied; and small numbers take one byte, as they do
   // in the text: so the memory is bounded.
   std::deque<Stored> stored_;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -35,7 +34,9 @@ Tensor window(Tensor t, const Shape& lo, const Shape& size) {
 
 struct CheckpointReader::Contents {
   Index index;
-  std::map<std::string_view, size_t> by_name;
+
+  void read_part(const std::string& path, const Index::Entry&,
+                 const Tensor& part, const Region& held) const;
 };
 
 CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
@@ -53,14 +54,17 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
            e.what(), index.content(rank));
     }
   }
-  for (const Index::Entry& e : index.tensors()) {
-    contents->by_name[e.info.name] = tensors_.size();
-    tensors_.push_back(e.info);
-  }
   contents_ = std::move(contents);
 }
 
 CheckpointReader::~CheckpointReader() = default;
+
+std::vector<TensorInfo> CheckpointReader::tensors() const {
+  std::vector<TensorInfo> all;
+  for (const Index::Entry& e : contents_->index.tensors())
+    all.push_back(e.info);
+  return all;
+}
 
 int64_t CheckpointReader::step() const { return contents_->index.step; }
 
@@ -69,14 +73,14 @@ const CheckpointValues& CheckpointReader::values() const {
 }
 
 bool CheckpointReader::contains(std::string_view name) const {
-  return contents_->by_name.contains(name);
+  return contents_->index.find(name) != nullptr;
 }
 
 // `part`, which has the indices `held`, from the boxes that have some of them.
-void CheckpointReader::read_part(size_t tensor, const Tensor& part,
-                                 const Region& held) const {
-  const Index& index = contents_->index;
-  const Index::Entry& entry = index.tensors()[tensor];
+void CheckpointReader::Contents::read_part(const std::string& path,
+                                           const Index::Entry& entry,
+                                           const Tensor& part,
+                                           const Region& held) const {
   const bool on_host = &part.device() == &cpu();
   std::vector<char> buffer;
   Checksum sum;
@@ -101,7 +105,7 @@ void CheckpointReader::read_part(size_t tensor, const Tensor& part,
       to = buffer.data();
     }
     if (p.rank != rank) {
-      file.emplace(io::File::open(path_of(path_, file_name(p.rank))));
+      file.emplace(io::File::open(path_of(path, file_name(p.rank))));
       rank = p.rank;
     }
     sum.reset();
@@ -129,12 +133,11 @@ std::vector<DistTensor> CheckpointReader::read(
   RankContext& context = RankContext::current();
   uint64_t asked = hash_text("read_checkpoint");
   std::vector<const Spec*> specs;
-  std::vector<size_t> tensors;
+  std::vector<const Index::Entry*> tensors;
   for (const CheckpointRequest& r : requests) {
-    const auto found = contents_->by_name.find(r.name);
-    DT_CHECK(found != contents_->by_name.end(), "checkpoint",
-             "{} has no tensor {}", path_, r.name);
-    const TensorInfo& info = tensors_[found->second];
+    const Index::Entry* found = contents_->index.find(r.name);
+    DT_CHECK(found, "checkpoint", "{} has no tensor {}", path_, r.name);
+    const TensorInfo& info = found->info;
     const Spec* spec =
         Spec::get(r.mesh, info.shape, r.placements.resolve(r.mesh, info.shape),
                   info.dtype);
@@ -142,7 +145,7 @@ std::vector<DistTensor> CheckpointReader::read(
              "{} cannot be read as {}, which is partial; write R or S<dim>",
              r.name, spec->to_string());
     specs.push_back(spec);
-    tensors.push_back(found->second);
+    tensors.push_back(found);
     asked = hash_mix(hash_text(r.name, asked), spec->hash());
   }
   std::vector<DistTensor> out;
@@ -152,7 +155,8 @@ std::vector<DistTensor> CheckpointReader::read(
       const Coord* at = context.coordinate_or_null(specs[i]->mesh());
       if (!at || context.dry_run) continue;
       const Tensor& part = out.back().local();
-      if (part.numel()) read_part(tensors[i], part, specs[i]->region(*at));
+      if (part.numel())
+        contents_->read_part(path_, *tensors[i], part, specs[i]->region(*at));
     }
   });
   return out;
