@@ -2,6 +2,7 @@
 #pragma once
 #include "dtensor/nn/attention.h"
 #include "dtensor/nn/block.h"
+#include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/embedding.h"

@@ -1,0 +1,326 @@
+#include "dtensor/nn/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "tests/runtime/device/recording_device.h"
+#include "tests/runtime/io/checkpoint_testing.h"
+#include "tests/runtime/message_passing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using namespace dtensor::testing;
+
+ModelConfig config(const std::string& name, DType dtype, int64_t hidden = 24) {
+  ModelConfig c{.name = name,
+                .layers = 1,
+                .hidden = hidden,
+                .heads = 6,
+                .seq = 5,
+                .vocab = 17,
+                .dtype = dtype};
+  if (name == "llama") c.kv_heads = 2;
+  return c;
+}
+
+// A model and its optimizer. What it learns from is drawn from the run's own
+// generator, which is therefore part of what a run continues with.
+struct Training {
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Optimizer> optimizer;
+  TrainingState at;
+
+  Training(const ModelConfig& c, const Mesh& mesh, uint64_t seed,
+           bool sgd = false)
+      : model(make_model(c, mesh, seed)) {
+    const ParameterGroups groups = decay_matrices(model->named_parameters());
+    if (sgd)
+      optimizer = std::make_unique<SGD>(groups, SGDOptions{.momentum = 0.9});
+    else
+      optimizer = std::make_unique<AdamW>(groups);
+  }
+  void step() {
+    const Mesh& mesh = model->mesh();
+    const auto draw = [&] {
+      return randint(0, 17, {4, 5}, mesh, batch_placements(mesh));
+    };
+    const DistTensor tokens = draw();
+    const DistTensor loss = model->loss(tokens, draw());
+    optimizer->step(grad(loss, optimizer->parameters()), {.lr = 1e-2});
+    ++at.step;
+    at.data_position += 20;
+  }
+  // Everything that it is, by name, as this rank holds it or as a whole.
+  std::map<std::string, std::vector<char>> bits(bool whole = false) const {
+    std::map<std::string, std::vector<char>> all;
+    const auto add = [&](const std::string& name, const DistTensor& x) {
+      all[name] = dtensor::testing::bits(whole ? x.full() : x.local());
+    };
+    for (const NamedParameter& p : model->named_parameters())
+      add(p.name, p.tensor);
+    for (const OptimizerState& s : optimizer->state()) add(s.name, s.value);
+    return all;
+  }
+};
+
+RunOptions kind_of_run(const std::string& kind, int64_t world) {
+  static const auto device = RecordingDevice::make();
+  RunOptions options = of_ranks(world);
+  if (kind == "messages") options.backend = message_passing_backend;
+  if (kind == "device")
+    options.device = [](int64_t) -> Device& { return *device; };
+  return options;
+}
+
+TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
+  struct {
+    const char *kind, *model, *mesh;
+    DType dtype;
+    bool background, sgd;
+  } cases[] = {{"threads", "gpt", "dp=2,tp=2", DType::kF32, false, false},
+               {"threads", "llama", "dp=2,tp=3", DType::kBF16, true, false},
+               {"threads", "gpt", "fsdp=2", DType::kBF16, false, true},
+               {"messages", "gpt", "tp=3", DType::kF64, true, false},
+               {"device", "llama", "dp=2,tp=2", DType::kBF16, true, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::string(c.kind) + " " + c.mesh);
+    const Folder dir("resumed");
+    const Mesh mesh = Mesh::parse(c.mesh);
+    std::vector<std::map<std::string, std::vector<char>>> want(
+        static_cast<size_t>(mesh.num_ranks()));
+    const RunOptions options = kind_of_run(c.kind, mesh.num_ranks());
+    run(options, [&](Runtime& rt) {
+      manual_seed(5);
+      Training t(config(c.model, c.dtype), mesh, 1, c.sgd);
+      t.at.values["name"] = "first";
+      t.step();
+      t.step();
+      save_checkpoint(dir.path(), *t.model, *t.optimizer, t.at,
+                      {.background = c.background});
+      t.step();
+      t.step();
+      want[size_t(rt.rank())] = t.bits();
+    });
+    run(options, [&](Runtime& rt) {
+      Training t(config(c.model, c.dtype), mesh, 2, c.sgd);
+      EXPECT_NE(t.bits(), want[size_t(rt.rank())]);
+      t.at = load_checkpoint(*latest_checkpoint(dir.path()), *t.model,
+                             *t.optimizer);
+      EXPECT_EQ(t.at.step, 2);
+      EXPECT_EQ(t.at.data_position, 40);
+      EXPECT_EQ(t.at.values, (CheckpointValues{{"name", "first"}}));
+      EXPECT_EQ(t.optimizer->steps(), 2);
+      t.step();
+      t.step();
+      EXPECT_EQ(t.bits(), want[size_t(rt.rank())]);
+    });
+  }
+}
+
+// Case 27, of all that an optimizer knows: moments, f32 masters, steps.
+TEST(TrainingCheckpoint, AnyMeshTakesItOnBitForBit) {
+  const std::vector<std::string> meshes = {"dp=2,tp=4", "tp=3", "dp=1,tp=6",
+                                           "dp=1", "fsdp=2"};
+  for (const std::string& from : meshes) {
+    const Folder dir("any_mesh");
+    std::map<std::string, std::vector<char>> want;
+    RandomState drawn;
+    const Mesh mesh = Mesh::parse(from);
+    run(mesh.num_ranks(), [&](Runtime& rt) {
+      Training t(config("gpt", DType::kBF16), mesh, 1);
+      t.step();
+      save_checkpoint(dir.path(), *t.model, *t.optimizer, t.at);
+      const auto all = t.bits(true);
+      if (rt.rank() == 0) want = all, drawn = random_state();
+    });
+    EXPECT_TRUE(want.contains("transformer.wte.weight.master"));
+    for (const std::string& to : meshes) {
+      const Mesh other = Mesh::parse(to);
+      run(other.num_ranks(), [&](Runtime&) {
+        Training t(config("gpt", DType::kBF16), other, 2);
+        load_checkpoint(dir / "step-00000001", *t.model, *t.optimizer);
+        EXPECT_EQ(t.bits(true), want) << from << " to " << to;
+        EXPECT_EQ(random_state(), drawn);
+      });
+    }
+  }
+}
+
+// Case 27: another model. The names are listed, and nothing has changed.
+TEST(TrainingCheckpoint, OfAnotherModel) {
+  const Folder dir("another");
+  const Mesh mesh = Mesh::parse("tp=2");
+  run(2, [&](Runtime&) {
+    Training t(config("gpt", DType::kF32), mesh, 1);
+    t.step();
+    save_checkpoint(dir.path(), *t.model, *t.optimizer, t.at);
+  });
+  const std::string path = dir / "step-00000001";
+  const auto expect_error = [&](const ModelConfig& c, bool sgd, bool cast,
+                                const std::vector<std::string>& parts) {
+    const auto errors = errors_on(of_ranks(2), [&](Runtime&) {
+      Training t(c, mesh, 2, sgd);
+      t.step();
+      const auto before = t.bits();
+      const RandomState random = random_state();
+      const std::string e = error_of([&] {
+        load_checkpoint(path, *t.model, *t.optimizer, {.cast = cast});
+      });
+      EXPECT_EQ(t.bits(), before);
+      EXPECT_EQ(random_state(), random);
+      throw Error(e);
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    for (const std::string& part : parts)
+      EXPECT_NE(errors[0].find(part), std::string::npos)
+          << part << " is not in: " << errors[0];
+  };
+  expect_error(config("gpt", DType::kF32, 36), false, false,
+               {path, "of another shape (",
+                "model/transformer.wte.weight: [17, 24] there, [17, 36] here"});
+  expect_error(config("llama", DType::kF32), false, false,
+               {"are missing (model/model.embed_tokens.weight",
+                "are unknown (model/transformer.h.0.attn"});
+  expect_error(config("gpt", DType::kF32), true, false,
+               {"are missing (optimizer/", ".momentum_buffer",
+                "are unknown (optimizer/"});
+  expect_error(config("gpt", DType::kF64), false, false,
+               {"of another type, which .cast would convert (model/",
+                "f32 there, f64 here"});
+  expect_error(config("gpt", DType::kBF16), false, false,
+               {"missing (", "weight.master", "f32 there, bf16 here"});
+
+  // A checkpoint that is no model's.
+  run(2, [&](Runtime&) { dtensor::save_checkpoint(dir.path(), 2, {}, {}); });
+  fs::rename(dir / "step-00000002/index", path + "/index");
+  expect_error(config("gpt", DType::kF32), false, false, {"are missing"});
+}
+
+// Case 25 and 26 once more: damage is found before anything has changed.
+TEST(TrainingCheckpoint, DamageChangesNothing) {
+  const Folder dir("damaged");
+  const Mesh mesh = Mesh::parse("tp=2");
+  const std::string file = dir / "step-00000001/rank-00001.bin";
+  run(2, [&](Runtime&) {
+    Training t(config("gpt", DType::kF32), mesh, 1);
+    save_checkpoint(dir.path(), *t.model, *t.optimizer, {.step = 1});
+  });
+  const std::string good = text_of(file);
+  for (const bool missing : {false, true}) {
+    if (missing) {
+      fs::remove(file);
+    } else {
+      std::string bad = good;
+      bad.back() ^= 4;
+      write_text(file, bad);
+    }
+    const auto errors = errors_on(of_ranks(2), [&](Runtime&) {
+      Training t(config("gpt", DType::kF32), mesh, 2);
+      t.step();
+      const auto before = t.bits();
+      const std::string e = error_of([&] {
+        load_checkpoint(dir / "step-00000001", *t.model, *t.optimizer);
+      });
+      EXPECT_EQ(t.bits(), before);
+      throw Error(e);
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    EXPECT_NE(errors[0].find("rank-00001.bin"), std::string::npos) << errors[0];
+  }
+}
+
+TEST(TrainingCheckpoint, CastsWhenAsked) {
+  const Folder dir("cast");
+  const Mesh mesh = Mesh::parse("tp=2");
+  const DType types[] = {DType::kF32, DType::kBF16, DType::kF64};
+  for (const DType from : types) {
+    const int64_t step = static_cast<int64_t>(from);
+    run(2, [&](Runtime&) {
+      Training t(config("gpt", from), mesh, 1);
+      t.step();
+      t.at.step = step;
+      save_checkpoint(dir.path(), *t.model, *t.optimizer, t.at);
+    });
+    const std::string path = dir / fmt::format("step-{:08}", step);
+    for (const DType to : types)
+      run(2, [&](Runtime&) {
+        Training t(config("gpt", to), mesh, 2);
+        load_checkpoint(path, *t.model, *t.optimizer, {.cast = true});
+        const CheckpointReader saved(path);
+        const std::string name = "transformer.h.0.mlp.c_fc.weight";
+        // What was saved most exactly is what both copies are made of.
+        const bool master = from == DType::kBF16 && to != from;
+        const DistTensor w = t.model->parameter(name);
+        const Tensor was = saved
+                               .read(master ? "optimizer/" + name + ".master"
+                                            : "model/" + name,
+                                     mesh, w.layout())
+                               .local();
+        const auto expect_near = [&](const Tensor& is, double tolerance) {
+          const auto a = is.to_doubles(), b = was.to_doubles();
+          ASSERT_EQ(a.size(), b.size());
+          for (size_t i = 0; i < a.size(); ++i)
+            ASSERT_NEAR(a[i], b[i], tolerance * std::abs(b[i]))
+                << name << " " << dtensor::name(from) << dtensor::name(to);
+        };
+        const double exact = to == DType::kBF16  ? 1. / 256
+                             : to == DType::kF32 ? 1e-7
+                                                 : 0;
+        expect_near(w.local(), from == to ? 0 : exact);
+        if (to == DType::kBF16 && from != to)
+          for (const OptimizerState& s : t.optimizer->state())
+            if (s.name == name + ".master") expect_near(s.value.local(), 1e-7);
+        t.step();
+      });
+  }
+}
+
+TEST(TrainingCheckpoint, ADryRunDoesNothing) {
+  const Folder dir("dry");
+  const Mesh mesh = Mesh::parse("tp=2");
+  RunOptions dry = of_ranks(2);
+  dry.dry_run = true;
+  run(dry, [&](Runtime&) {
+    Training t(config("gpt", DType::kF32), mesh, 1);
+    save_checkpoint(dir.path(), *t.model, *t.optimizer, {.step = 1});
+    EXPECT_EQ(load_checkpoint(dir / "none", *t.model, *t.optimizer).step, 0);
+  });
+  EXPECT_TRUE(names_in(dir.path()).empty());
+}
+
+// A generator that ranks have not used alike.
+TEST(TrainingCheckpoint, RanksThatDrewOtherwise) {
+  const Folder dir("drew");
+  const Mesh mesh = Mesh::parse("tp=2");
+  const auto fails = [&](const std::function<void(int64_t)>& differ) {
+    const auto errors = errors_on(of_ranks(2), [&](Runtime& rt) {
+      Training t(config("gpt", DType::kF32), mesh, 1);
+      differ(rt.rank());
+      save_checkpoint(dir.path(), *t.model, *t.optimizer, {});
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    EXPECT_TRUE(names_in(dir.path()).empty());
+    return errors[0];
+  };
+  EXPECT_NE(fails([](int64_t rank) {
+              manual_seed(static_cast<uint64_t>(rank));
+            }).find("rank 1 has the seed 1 and rank 0 0"),
+            std::string::npos);
+  EXPECT_NE(fails([](int64_t rank) {
+              set_random_state(
+                  {.seed = 1, .times = {{0, static_cast<uint64_t>(rank)}}});
+            }).find("rank 1 has drawn 1 times"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtensor::nn
