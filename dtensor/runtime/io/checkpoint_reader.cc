@@ -20,6 +20,8 @@ namespace {
 
 // Read and summed up at once, so that the sum finds it in the cache.
 constexpr int64_t kStep = 1 << 20;
+// How many boxes the system is told of before they are read.
+constexpr size_t kAhead = 4;
 
 std::string path_of(const std::string& dir, const std::string& name) {
   return (std::filesystem::path(dir) / name).string();
@@ -87,10 +89,23 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   // One at a time: a run of many ranks may not have so many files open.
   std::optional<io::File> file;
   int64_t rank = -1;
-  for (size_t i = entry.first; i < entry.first + entry.pieces; ++i) {
-    const StoredBox p = index.piece(entry, i);
+  std::vector<StoredBox> needed;
+  for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
+    if (const StoredBox p = index.piece(entry, i);
+        !windows(held, p.box).empty())
+      needed.push_back(p);
+  size_t ahead = 0;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const StoredBox& p = needed[i];
+    if (p.rank != rank) {
+      file.emplace(io::File::open(path_of(path, file_name(p.rank))));
+      rank = p.rank;
+    }
+    // The disk works while what is here is summed up.
+    for (; ahead < std::min(i + kAhead, needed.size()); ++ahead)
+      if (needed[ahead].rank == rank)
+        file->will_need(needed[ahead].offset, needed[ahead].bytes);
     const std::vector<Window> shared = windows(held, p.box);
-    if (shared.empty()) continue;
     // To where it belongs when that is in one piece, else by way of a box.
     Tensor box;
     if (shared.size() == 1 && shared[0].size == p.box.size)
@@ -103,10 +118,6 @@ void CheckpointReader::Contents::read_part(const std::string& path,
     } else {
       buffer.resize(static_cast<size_t>(p.bytes));
       to = buffer.data();
-    }
-    if (p.rank != rank) {
-      file.emplace(io::File::open(path_of(path, file_name(p.rank))));
-      rank = p.rank;
     }
     sum.reset();
     for (int64_t at = 0; at < p.bytes; at += kStep) {

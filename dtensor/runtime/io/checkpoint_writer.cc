@@ -83,9 +83,14 @@ class Save {
     std::vector<uint64_t> sums;
     std::vector<char> small;  // on their way to `end`
     int64_t end = 0;
+    // The disk works while the next bytes are summed up.
+    const auto append = [&](const char* from, int64_t bytes) {
+      file.write(from, bytes, end);
+      file.begin_sync(end, bytes);
+      end += bytes;
+    };
     const auto flush = [&] {
-      file.write(small.data(), std::ssize(small), end);
-      end += std::ssize(small);
+      append(small.data(), std::ssize(small));
       small.clear();
     };
     Checksum sum;
@@ -103,8 +108,7 @@ class Save {
       for (int64_t at = 0; at < bytes; at += kStep) {
         const int64_t n = std::min(kStep, bytes - at);
         sum.add(from + at, n);
-        file.write(from + at, n, end);
-        end += n;
+        append(from + at, n);
       }
       sums.push_back(sum.value());
     }

@@ -80,6 +80,10 @@ void File::read(void* to, int64_t bytes, int64_t at) const {
   }
 }
 
+void File::begin_sync(int64_t at, int64_t bytes) const {
+  (void)::sync_file_range(file_, at, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void File::sync() const {
   if (::fsync(file_) != 0) refused(path_, "brought to the disk", errno);
 }

@@ -21,6 +21,8 @@ class File {
   int64_t size() const;
   void write(const void*, int64_t bytes, int64_t at) const;
   void read(void*, int64_t bytes, int64_t at) const;
+  // The system may begin to bring these bytes to the disk.
+  void begin_sync(int64_t at, int64_t bytes) const;
   // Returns when the disk has what was written.
   void sync() const;
   // The system may fetch these bytes ahead.

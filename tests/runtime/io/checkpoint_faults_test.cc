@@ -209,7 +209,9 @@ TEST_F(Faults, KilledAtEveryCall) {
     }
     EXPECT_GT(old_ones, 10);
     EXPECT_GT(left_over, 10);
-    EXPECT_GT(new_ones, 1);  // also one that was killed after the rename
+    // Also one that was killed after the rename. (In the background the calls
+    // come in another order each time, and that one may be missed.)
+    EXPECT_GT(new_ones, background ? 0 : 1);
   }
 }
 
