@@ -1,4 +1,4 @@
-// examples/01 to 05: what they print. They check themselves as well.
+// examples/01 to 06: what they print. They check themselves as well.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -74,6 +74,16 @@ TEST(Numbered, FullyShardedDataParallel) {
                 {"1152000      1152000", "691200       691200"});
 }
 
+TEST(Numbered, Checkpoint) {
+  // 117,024 elements in f32, twice as many moments, and the steps of 68
+  // parameters in i64.
+  const std::string bytes = std::to_string(3 * 4 * 117'024 + 8 * 68);
+  for (const std::string mesh : {"dp=2,tp=2", "dp=3,tp=1", "dp=1,tp=5"})
+    expect_prints(run_program("06_checkpoint", "--mesh " + mesh),
+                  {"saved on " + mesh + ": " + bytes + " bytes",
+                   "parameters and state have " + bytes, "loss of step 6: "});
+}
+
 TEST(Numbered, DryRunsOfAnyMesh) {
   const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
   ASSERT_EQ(r.code, 0) << r.err;
@@ -86,7 +96,8 @@ TEST(Numbered, DryRunsOfAnyMesh) {
     EXPECT_EQ(row["bytes_predicted"], 4 * 2 * (2048 - 2048 / 64));
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
-  for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train"})
+  for (const char* name :
+       {"01_mesh", "02_placements", "04_dp_tp_train", "06_checkpoint"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 
