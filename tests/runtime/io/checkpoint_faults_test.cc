@@ -122,7 +122,7 @@ using namespace testing;
 
 const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = {
-      {"large", DType::kF32, {700, 501}, "S0"},  // written by itself
+      {"large", DType::kF32, {300, 501}, "S0"},  // written by itself
       {"uneven", DType::kBF16, {5, 3}, "S0"},
       {"copied", DType::kF64, {6}, "R"}};
   return all;
