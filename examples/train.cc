@@ -31,8 +31,10 @@ using Json = nlohmann::ordered_json;
 
 struct Flags {
   TrainConfig train;
-  std::string text, eval, save;
+  std::string text, eval, save, checkpoint;
   int64_t sample = 200;
+  int64_t every = 100, check_replicas = 0;
+  bool resume = false;
 };
 
 struct ParameterRow {
@@ -44,6 +46,7 @@ struct ParameterRow {
 
 // What the ranks leave behind: each its slot of `events`, rank 0 the rest.
 struct Report {
+  int64_t begin = 0;  // the first step
   std::vector<double> losses, norms, seconds;
   std::vector<double> exposed;           // seconds of each step's communication
   std::vector<ParameterRow> parameters;  // rank 0's
@@ -97,21 +100,41 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   const TrainConfig& config = flags.train;
   const auto tokens = static_cast<double>(step_tokens(config));
   Progress progress(config.steps);
+  const std::string folder =
+      flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
+  const std::optional<std::string> last =
+      flags.resume ? latest_checkpoint(folder) : std::nullopt;
+  const int64_t begin = last ? trainer.load(*last, text) : 0;
+  DT_CHECK(begin < config.steps, "--resume",
+           "{} has {} steps of {}; there is nothing left to do: write a larger "
+           "--steps",
+           *last, begin, config.steps);
+  if (speaks && flags.resume)
+    fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)
+                              : "no checkpoint yet: begins anew");
+  if (speaks) report.begin = begin;
   RankContext& context = rt.context();
   std::vector<CommEvent>& first = report.events[static_cast<size_t>(rt.rank())];
   context.record = true;
   context.allocator->reset_peak();
-  for (int64_t i = 0; i < config.steps; ++i) {
+  for (int64_t i = begin; i < config.steps; ++i) {
     const auto start = std::chrono::steady_clock::now();
     const int64_t exposed = context.exposed_ns;
     const StepResult result = trainer.step(i, text);
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
-    if (i == 0)
+    if (i == begin)
       first = std::move(context.events);
     else
       check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
+    context.record = false;
+    if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
+      trainer.check_copies();
+    const bool ends = i + 1 == config.steps;
+    if (!folder.empty() && (ends || (i + 1) % flags.every == 0))
+      trainer.save(folder, i + 1, text);
+    context.record = true;
     DT_CHECK(
         std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
         "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
@@ -127,6 +150,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
                                      result.loss, tokens / took.count()));
   }
   context.record = false;
+  finish_saves();
   report.memory[static_cast<size_t>(rt.rank())] =
       memory_use(context.allocator->stats());
 }
@@ -168,6 +192,7 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
          {"bytes_per_rank", p.bytes}});
   Json json = {{"losses", report.losses},
                {"grad_norms", report.norms},
+               {"first_step", report.begin},
                {"strategy", flags.train.strategy(mesh)},
                {"memory", std::move(memory)},
                {"parameters", std::move(parameters)},
@@ -182,14 +207,35 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
 }
 
 // Better to hear of it now than after the training.
-void make_folder(const std::string& folder) {
+void make_folder(std::string_view flag, const std::string& folder) {
   const std::string path = caller_path(folder);
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK) != 0)
     error = std::error_code(errno, std::generic_category());
-  DT_CHECK(!error, "--save", "cannot write to {}: {}; name another folder",
-           folder, error.message());
+  DT_CHECK(!error, flag, "cannot write to {}: {}; name another folder", folder,
+           error.message());
+}
+
+// The flags of checkpoints, as far as no rank is needed to find fault with
+// them.
+void check_checkpoint_flags(const Program& program, const Flags& flags) {
+  const bool given = !flags.checkpoint.empty();
+  DT_CHECK(given || !flags.resume, "--resume",
+           "there is no --checkpoint to go on from; name its folder");
+  DT_CHECK(given || !program.given("--every"), "--every",
+           "there is no --checkpoint to save to; name a folder");
+  if (!given || program.dry_run()) return;
+  make_folder("--checkpoint", flags.checkpoint);
+  const std::string folder = caller_path(flags.checkpoint);
+  const std::optional<std::string> last = latest_checkpoint(folder);
+  DT_CHECK(!last || flags.resume, "--checkpoint",
+           "{} is there from an earlier training; write --resume to go on from "
+           "it, or name another folder",
+           last.value_or(""));
+  for (const std::string& left : unfinished_checkpoints(folder))
+    fmt::print(stderr, "left over from a save that was cut short: {}\n", left);
+  if (last && flags.resume) const CheckpointReader readable(*last);
 }
 
 // Before the system has to kill somebody.
@@ -244,6 +290,8 @@ void train(const Program& program, const Flags& flags, const TextData& text,
     fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
                report.eval_loss);
   if (!flags.save.empty()) fmt::print("saved to {}\n", flags.save);
+  if (!flags.checkpoint.empty())
+    fmt::print("checkpoints in {}\n", flags.checkpoint);
   if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
   program.write_json(to_json(report, flags, program.mesh(), rows,
                              memory_json(prediction.memory, &memory)));
@@ -262,6 +310,15 @@ int train_main(int argc, char** argv) {
   program.add("--eval", &flags.eval, "to report the loss of", TextKind::kFile);
   program.add("--save", &flags.save, "for config.json and model.safetensors",
               TextKind::kFolder);
+  program.add("--checkpoint", &flags.checkpoint,
+              "to save the training in, and go on from", TextKind::kFolder);
+  program.add("--every", &flags.every,
+              "steps between two checkpoints; the last step is saved too", 1);
+  program.add("--resume", &flags.resume,
+              "go on from the last checkpoint, if there is one; on any mesh");
+  program.add("--check-replicas", &flags.check_replicas,
+              "steps between two checks that copies of parameters and state "
+              "are still the same, 0: none");
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {
@@ -277,7 +334,9 @@ int train_main(int argc, char** argv) {
       eval = TextData::file(flags.eval);
       eval->require(config.model.seq);
     }
-    if (!flags.save.empty() && !program.dry_run()) make_folder(flags.save);
+    if (!flags.save.empty() && !program.dry_run())
+      make_folder("--save", flags.save);
+    check_checkpoint_flags(program, flags);
     // Whatever does not fit together is found here, before any rank starts.
     prediction = predict(config, program.run_options());
     if (!program.dry_run())

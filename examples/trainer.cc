@@ -10,7 +10,9 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/replicas.h"
 
 namespace dtensor::examples {
 namespace {
@@ -102,6 +104,48 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   Scoped<std::string> phase(RankContext::current().phase, "report");
   result.loss = loss.item();
   return result;
+}
+
+// What the steps to come depend on besides: to be the same when it goes on.
+nn::TrainingState Trainer::state(int64_t i, const TextData& text) const {
+  return {.step = i,
+          .data_position = i * config_.batch,
+          .values = {{"batch", config_.batch},
+                     {"seq", config_.model.seq},
+                     {"seed", config_.seed},
+                     {"text bytes", text.size()}}};
+}
+
+void Trainer::save(const std::string& dir, int64_t i,
+                   const TextData& text) const {
+  nn::save_checkpoint(dir, *model_, optimizer_, state(i, text),
+                      {.background = true});
+}
+
+int64_t Trainer::load(const std::string& checkpoint, const TextData& text) {
+  const CheckpointReader saved(checkpoint);
+  for (const auto& [name, value] : state(0, text).values) {
+    const auto found = saved.values().find(name);
+    const auto* before = found == saved.values().end()
+                             ? nullptr
+                             : std::get_if<int64_t>(&found->second);
+    const int64_t now = std::get<int64_t>(value);
+    DT_CHECK(before && *before == now, "--resume",
+             "{} was saved with {} {}, and this training has {}; give the same "
+             "flags, but for the mesh and the strategy",
+             checkpoint, name, before ? std::to_string(*before) : "(none)",
+             now);
+  }
+  return nn::load_checkpoint(checkpoint, *model_, optimizer_).step;
+}
+
+void Trainer::check_copies() const {
+  std::vector<NamedTensor> all;
+  for (const nn::NamedParameter& p : model_->named_parameters())
+    all.push_back({p.name, p.tensor});
+  for (const nn::OptimizerState& s : optimizer_.state())
+    all.push_back({s.name, s.value});
+  check_replicas(all);
 }
 
 double Trainer::evaluate(const TextData& text) const {

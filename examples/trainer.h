@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/schedule.h"
@@ -32,11 +34,21 @@ class Trainer {
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
   const nn::LanguageModel& model() const { return *model_; }
+  // Its parameters and optimizer, which goes on with step i, as DIR/step-i; and
+  // the step that a saved one goes on with. Collective. load() throws Error
+  // when that was another training: of another model, batch, sequence, seed or
+  // text.
+  void save(const std::string& dir, int64_t i, const TextData&) const;
+  int64_t load(const std::string& checkpoint, const TextData&);
+  // Throws Error, on every rank, that names a rank whose copies of parameters
+  // or state differ from the others'. Collective.
+  void check_copies() const;
   // The rank's, for this model; the constructor does it too.
   void set_gather_budget() const;
 
  private:
   DistTensor spread(const Tensor& rows) const;
+  nn::TrainingState state(int64_t i, const TextData&) const;
   // Of the parameters, and the loss, of all micro-batches together.
   std::vector<DistTensor> gradients(const Batch&, DistTensor& loss) const;
   TrainConfig config_;

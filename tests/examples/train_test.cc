@@ -110,8 +110,8 @@ TEST(Train, HasTheFieldsOfTheResult) {
   EXPECT_EQ(names,
             (std::vector<std::string>{
                 "collectives", "eval_loss", "exposed_communication_seconds",
-                "grad_norms", "losses", "memory", "parameters", "sample",
-                "strategy", "tokens_per_second"}));
+                "first_step", "grad_norms", "losses", "memory", "parameters",
+                "sample", "strategy", "tokens_per_second"}));
   EXPECT_TRUE(json["eval_loss"].is_null());
   EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
 }

@@ -1,0 +1,152 @@
+// Training runs that are saved, killed, and go on.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const char kTiny[] =
+    "--layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 --lr 1e-3 "
+    "--sample 0 ";
+
+std::string fresh_folder(const std::string& name) {
+  const std::string folder = temporary(name);
+  fs::remove_all(folder);
+  return folder;
+}
+
+Json train(const std::string& flags) {
+  const Ran r = run_program("train", kTiny + flags + " --json -");
+  EXPECT_EQ(r.code, 0) << flags << "\n" << r.err;
+  return Json::parse(r.out, nullptr, false);
+}
+
+// The most by which losses and norms differ, relatively, from those of the
+// whole run at the same steps.
+double worst(const Json& part, const Json& whole) {
+  const size_t begin = part["first_step"];
+  double most = 0;
+  for (const char* what : {"losses", "grad_norms"}) {
+    const Json &a = part[what], &b = whole[what];
+    if (a.size() + begin != b.size()) return 1e9;
+    for (size_t i = 0; i < a.size(); ++i)
+      most = std::max(
+          most, std::abs(a[i].get<double>() / b[i + begin].get<double>() - 1));
+  }
+  return most;
+}
+
+TEST(TrainCheckpoint, GoesOnOnAnyMeshUnderAnyStrategy) {
+  const std::string f64 = "--dtype f64 --steps 12 ";
+  const std::string saved = fresh_folder("saved");
+  const Json whole = train(f64 + "--mesh dp=2,tp=2 --zero 3 --every 5 " +
+                           "--checkpoint " + saved);
+  EXPECT_EQ(whole["first_step"], 0);
+  EXPECT_TRUE(fs::exists(saved + "/step-00000005"));
+  EXPECT_TRUE(fs::exists(saved + "/step-00000010"));
+  EXPECT_TRUE(fs::exists(saved + "/step-00000012"));
+  fs::remove_all(saved + "/step-00000012");
+  for (const char* flags :
+       {"--mesh dp=2,tp=2 --zero 3", "--mesh dp=2,tp=2", "--mesh dp=1",
+        "--mesh tp=3", "--mesh dp=3 --zero 1", "--mesh dp=5 --zero 3",
+        "--mesh dp=2,fsdp=2 --zero 2 --recompute block --accumulate 2"}) {
+    const std::string copy = fresh_folder("copy");
+    fs::copy(saved, copy, fs::copy_options::recursive);
+    const Json on = train(f64 + flags + " --resume --checkpoint " + copy);
+    EXPECT_EQ(on["first_step"], 10) << flags;
+    const bool same = std::string(flags) == "--mesh dp=2,tp=2 --zero 3";
+    EXPECT_LE(worst(on, whole), same ? 0 : 1e-10) << flags;
+    EXPECT_TRUE(fs::exists(copy + "/step-00000012"));
+  }
+}
+
+// With its masters and moments a bf16 run goes on bit for bit.
+TEST(TrainCheckpoint, GoesOnBitForBit) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const std::string flags =
+        std::string(
+            "--model llama --hidden 18 --steps 8 --mesh dp=3 --zero 1 "
+            "--dtype ") +
+        dtype;
+    const std::string saved = fresh_folder("bits");
+    const Json whole = train(flags + " --every 4 --checkpoint " + saved);
+    fs::remove_all(saved + "/step-00000008");
+    EXPECT_EQ(worst(train(flags + " --resume --checkpoint " + saved), whole), 0)
+        << dtype;
+  }
+}
+
+// Ended by SIGKILL somewhere, again and again, until it is through.
+TEST(TrainCheckpoint, KilledAndResumed) {
+  const std::string flags =
+      "--dtype f64 --steps 150 --mesh dp=2 --zero 3 --every 3 --checkpoint ";
+  const std::string never = fresh_folder("never"),
+                    often = fresh_folder("often");
+  const Json whole = train(flags + never);
+  Ran r{137, "", ""};
+  int kills = 0;
+  for (int i = 0; i < 200 && r.code == 137; ++i) {
+    r = run_program("train", kTiny + flags + often + " --resume --json -",
+                    "timeout -s KILL " + std::to_string(0.1 + 0.01 * i));
+    kills += r.code == 137;
+  }
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_GT(kills, 0);
+  EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
+}
+
+TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
+  const std::string saved = fresh_folder("other");
+  train("--steps 4 --mesh dp=2 --checkpoint " + saved);
+  struct Case {
+    std::string flags;
+    int code;
+    const char* says;
+  };
+  const std::string on = " --resume --checkpoint " + saved;
+  for (const Case& c : std::vector<Case>{
+           {"--steps 4 --mesh dp=2 --checkpoint " + saved, 2,
+            "write --resume to go on from it"},
+           {"--steps 4 --mesh dp=2" + on, 1, "there is nothing left to do"},
+           {"--steps 6 --batch 4 --mesh dp=2" + on, 1, "batch 5"},
+           {"--steps 6 --seed 3 --mesh dp=2" + on, 1, "seed 0"},
+           {"--steps 6 --hidden 24 --mesh dp=2" + on, 1, "transformer.wte"},
+           {"--steps 6 --model llama --hidden 18 --mesh dp=2" + on, 1,
+            "model.embed_tokens.weight"},
+           {"--steps 6 --dtype f64 --mesh dp=2" + on, 1, "f32"}}) {
+    const Ran r = run_program("train", kTiny + c.flags);
+    EXPECT_EQ(r.code, c.code) << c.flags << "\n" << r.err;
+    EXPECT_NE(r.err.find(c.says), r.err.npos) << c.flags << "\n" << r.err;
+  }
+  // A byte of a box.
+  const std::string file = saved + "/step-00000004/rank-00001.bin";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] ^= 1;
+  {
+    std::FILE* f = std::fopen(file.c_str(), "wb");
+    std::fwrite(bytes.data(), 1, bytes.size(), f);
+    std::fclose(f);
+  }
+  const Ran r = run_program("train", kTiny + ("--steps 6 --mesh tp=3" + on));
+  EXPECT_EQ(r.code, 1) << r.err;
+  EXPECT_NE(r.err.find("rank-00001.bin"), r.err.npos) << r.err;
+}
+
+TEST(TrainCheckpoint, CopiesAreCompared) {
+  const Json json =
+      train("--steps 4 --mesh dp=2,tp=2 --check-replicas 2 --zero 1");
+  EXPECT_EQ(json["losses"].size(), 4u);
+}
+
+}  // namespace
+}  // namespace dtensor::testing
