@@ -194,6 +194,13 @@ TEST(Checkpoint, WithoutGradients) {
     }
     EXPECT_FALSE(checkpoint(f, x.detach()).requires_grad());
     EXPECT_TRUE(checkpoint(f, x).requires_grad());
+    // A gradient that is not recorded either.
+    const DistTensor square = sum(x * x);
+    EXPECT_FALSE(
+        checkpoint(
+            [&](const Tensors&) { return Tensors{exp(grad(square, {x})[0])}; },
+            {x})[0]
+            .requires_grad());
     // A scope inside of the function that records nothing.
     const DistTensor y = checkpoint(
         [&](const DistTensor& h) {
@@ -446,6 +453,33 @@ TEST(Checkpoint, PeakOfActivations) {
   });
 }
 
+// Going back through a function's graph gives its tensors back one by one,
+// while gradients come.
+TEST(Checkpoint, PeakOfGradients) {
+  const Mesh m = Mesh::parse("a=2");
+  constexpr int64_t kSize = 64 * 1024, kBytes = kSize / 2 * 8;
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({kSize}, m, "S0", 1);
+    Tensors w;
+    for (uint64_t i = 0; i < 6; ++i) w.push_back(leaf({kSize}, m, "S0", 2 + i));
+    const auto f = [w](DistTensor v) {
+      for (const DistTensor& p : w) v = v * p;
+      return v;
+    };
+    Allocator& a = *RankContext::current().allocator;
+    const int64_t before = a.stats().of(MemoryKind::kActivations).current_bytes;
+    const DistTensor y = sum(checkpoint(f, x));
+    a.reset_peak();
+    const Tensors g = grad(y, w, {.release_graph = true});
+    // Five products and the result; a gradient for each product that goes; and
+    // the cotangents of the result and of the product that is at hand, each as
+    // it comes and as it goes on. With all products until the end it would be
+    // four more.
+    EXPECT_LE(a.stats().of(MemoryKind::kActivations).peak_bytes - before,
+              (6 + 4) * kBytes + 1024);
+  });
+}
+
 TEST(Checkpoint, ReleasesWhatItKept) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
@@ -512,7 +546,8 @@ TEST(Checkpoint, ChangedInPlaceSince) {
   run(2, [&](Runtime&) {
     const DistTensor x = leaf({4}, m, "S0", 1), w = leaf({4}, m, "S0", 2);
     DistTensor constant = ones({4}, m, "S0", kF64),
-               running = ones({4}, m, "S0", kF64);
+               running = ones({4}, m, "S0", kF64),
+               unrelated = ones({4}, m, "S0", kF64);
     const auto changed = [&](DistTensor t, auto f) {
       const DistTensor y = sum(checkpoint(f, x));
       {
@@ -531,13 +566,28 @@ TEST(Checkpoint, ChangedInPlaceSince) {
     EXPECT_EQ(changed(constant, f), expected);
     EXPECT_EQ(changed(running, f), "no error");  // f does not use it
     // By the function itself, behind its use.
-    EXPECT_EQ(changed(running,
+    EXPECT_EQ(changed(unrelated,
                       [running](const DistTensor& v) mutable {
                         const DistTensor y = v * running;
                         running.assign((running * 2.0).local());
                         return y;
                       }),
               expected);
+  });
+}
+
+// What the function made itself it makes again.
+TEST(Checkpoint, ResultsMayBeChangedInPlace) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const DistTensor x = leaf({4}, m, "S0", 1);
+    const Recomputed f = [](const Tensors& v) {
+      const DistTensor n = arange(4, v[0].mesh(), "S0");
+      return Tensors{v[0] * cast(n, kF64), n};
+    };
+    Tensors out = checkpoint(f, {x});
+    out[1].assign(Tensor::full(out[1].local().shape(), DType::kI64, 9));
+    EXPECT_EQ(values(grad(sum(out[0]), {x})[0]), (Values{0, 1, 2, 3}));
   });
 }
 
@@ -652,6 +702,17 @@ TEST(Checkpoint, KeptOutputs) {
       EXPECT_EQ(calls["recompute tanh"], how == 2 ? 2 : 1);
       EXPECT_EQ(values(g), values(expected)) << how;
     }
+    // Where the gradient needs an input, it is moved: w, for x.
+    ctx.record = true;
+    ctx.events.clear();
+    const DistTensor rows = leaf({4, 6}, m, "S0", 1);
+    grad(sum(checkpoint([w](const DistTensor& v) { return matmul(v, w); }, rows,
+                        save)),
+         {rows});
+    ctx.record = false;
+    std::vector<std::string> phases;
+    for (const CommEvent& e : ctx.events) phases.push_back(e.phase);
+    EXPECT_EQ(phases, (std::vector<std::string>{"forward", "recompute"}));
     // One that is handed out may not be written to.
     const DistTensor y = checkpoint([](const DistTensor& v) { return tanh(v); },
                                     x, {[](const Op&) { return true; }});
