@@ -957,6 +957,36 @@ BUGS = [
          'static_cast<RandomState&>(drawn()) = std::move(state);',
          'if (MUT(186)) drawn().seed = state.seed; else static_cast<RandomState&>(drawn()) = std::move(state);'),
     ], ['random_test']),
+    Bug(187, 'checkpoint: checksums are not compared', [
+        ('dtensor/runtime/io/checkpoint_reader.cc',
+         'DT_CHECK(sum.value() == p.sum, "checkpoint",',
+         'DT_CHECK(MUT(187) || sum.value() == p.sum, "checkpoint",'),
+    ], ['checkpoint_damage_test']),
+    Bug(188, 'checkpoint: what several hold is written by the first', [
+        ('dtensor/runtime/io/checkpoint_boxes.cc',
+         'if (n == 1 || d == box.size.size() ||',
+         'if (MUT(188) || n == 1 || d == box.size.size() ||'),
+    ], ['checkpoint_test']),
+    Bug(189, 'recomputation draws new random numbers', [
+        ('dtensor/ops/recompute.cc',
+         'const RandomScope random(where_.random);',
+         'const RandomScope random(MUT(189) ? random_state() : where_.random);'),
+    ], ['recompute_test']),
+    Bug(190, 'recomputation goes back beyond what it captured', [
+        ('dtensor/ops/recompute.cc',
+         '.stop_at_inputs = true},',
+         '.stop_at_inputs = !MUT(190)},'),
+    ], ['recompute_test']),
+    Bug(191, 'train: goes on with the step that it has made', [
+        ('examples/trainer.cc',
+         'return nn::load_checkpoint(checkpoint, *model_, optimizer_).step;',
+         'return nn::load_checkpoint(checkpoint, *model_, optimizer_).step - (MUT(191) ? 1 : 0);'),
+    ], ['checkpoint_train_test']),
+    Bug(192, 'checkpoint: moments are not loaded', [
+        ('dtensor/nn/checkpoint.cc',
+         'optimizer.load_state(',
+         'if (!MUT(192)) optimizer.load_state('),
+    ], ['checkpoint_train_test', 'checkpoint_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
