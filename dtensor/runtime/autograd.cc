@@ -186,6 +186,7 @@ Node::~Node() {
   while (pending) {
     std::shared_ptr<Node> n = std::move(pending);
     pending = std::move(n->next_);
+    n->release();  // what it saved holds the nodes of its inputs, too
     take(*n);
   }
 }

@@ -534,7 +534,7 @@ TEST(Checkpoint, ManyInARow) {
   run(1, [&](Runtime&) {
     const DistTensor x = leaf({1}, m, {}, 1);
     DistTensor y = x;
-    for (int i = 0; i < 50000; ++i)
+    for (int i = 0; i < 150000; ++i)
       y = checkpoint([](const DistTensor& v) { return neg(v); }, y);
     EXPECT_EQ(values(grad(y, {x}, {.cotangent = ones({1}, m, {}, kF64)})[0]),
               Values{1});
