@@ -33,7 +33,7 @@ DistTensor LanguageModel::run_block(
     const std::function<DistTensor(const DistTensor&)>& block,
     const DistTensor& x) const {
   if (recompute_ == Recompute::kNone) return block(x);
-  CheckpointOptions options;
+  RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
     // A block's products are those of its linear layers; see Linear.
     options.save = [](const Op& op) { return op.name() == "einsum"; };

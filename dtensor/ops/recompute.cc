@@ -158,7 +158,7 @@ class CheckpointNode final : public Node {
 
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
-                                   const CheckpointOptions& options) {
+                                   const RecomputeOptions& options) {
   RankContext& ctx = RankContext::current();
   if (!ctx.grad_enabled) return fn(inputs);
   Where where(ctx);
@@ -191,7 +191,7 @@ std::vector<DistTensor> checkpoint(const Recomputed& fn,
 }
 
 DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
-                      const DistTensor& x, const CheckpointOptions& options) {
+                      const DistTensor& x, const RecomputeOptions& options) {
   return checkpoint(
       [fn](const std::vector<DistTensor>& in) {
         return std::vector<DistTensor>{fn(in[0])};

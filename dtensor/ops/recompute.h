@@ -16,7 +16,7 @@ namespace dtensor {
 using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
-struct CheckpointOptions {
+struct RecomputeOptions {
   // The outputs of operators for which this is true are kept from the first
   // run and not computed again in the second, nor in checkpoints inside; of
   // their inputs the second run moves and gathers those alone that a gradient
@@ -45,9 +45,9 @@ struct CheckpointOptions {
 // outputs were kept, or gives results in other layouts.
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
-                                   const CheckpointOptions& = {});
+                                   const RecomputeOptions& = {});
 // The same for one input and one result.
 DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
-                      const DistTensor& x, const CheckpointOptions& = {});
+                      const DistTensor& x, const RecomputeOptions& = {});
 
 }  // namespace dtensor

@@ -75,7 +75,7 @@ void expect_near(const std::vector<Values>& got,
 
 // f(inputs), plain or inside checkpoint().
 Tensors called(bool recompute, const Recomputed& f, const Tensors& inputs,
-               const CheckpointOptions& o = {}) {
+               const RecomputeOptions& o = {}) {
   return recompute ? checkpoint(f, inputs, o) : f(inputs);
 }
 
@@ -599,7 +599,7 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     exp(used_before);
     // first(v) when it runs first, second(v) then.
     const auto error = [&](auto first, auto second,
-                           const CheckpointOptions& o = {}) {
+                           const RecomputeOptions& o = {}) {
       auto runs = std::make_shared<int>(0);
       const Recomputed f = [=](const Tensors& v) {
         return ++*runs == 1 ? first(v[0]) : second(v[0]);
@@ -630,7 +630,7 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
               [=](const DistTensor& v) { return Tensors{v * used_before}; }),
         "[checkpoint] the function uses f64[4](S0) when it runs again, "
         "which it did not use before; use the same tensors in both runs");
-    const CheckpointOptions keep{
+    const RecomputeOptions keep{
         [](const Op& op) { return op.name() == "exp" || op.name() == "tanh"; }};
     const auto with_exp = [](const DistTensor& v) {
       return Tensors{exp(v) * v};
@@ -679,14 +679,14 @@ TEST(Checkpoint, KeptOutputs) {
     };
     manual_seed(3);
     const Tensors expected = grad(sum(f(x) * b), {x, w, b});
-    const CheckpointOptions save{
+    const RecomputeOptions save{
         [](const Op& op) { return op.name() != "tanh"; }};
     // Without save, with it, and with it around another checkpoint.
     for (int how : {0, 1, 2}) {
       manual_seed(3);
       const DistTensor y =
           how == 2 ? checkpoint(outer, x, save)
-                   : checkpoint(f, x, how ? save : CheckpointOptions()) * b;
+                   : checkpoint(f, x, how ? save : RecomputeOptions()) * b;
       ctx.record = true;
       ctx.events.clear();
       Calls calls;
@@ -735,7 +735,7 @@ TEST(Checkpoint, GatheredParameters) {
   run(2, [&](Runtime&) {
     RankContext& ctx = RankContext::current();
     const auto steps = [&](bool rest, bool recompute,
-                           const CheckpointOptions& o = {}) {
+                           const RecomputeOptions& o = {}) {
       DistTensor x = leaf({6, 8}, m, "S0", 1);
       Tensors w;
       for (uint64_t i = 0; i < 3; ++i) {
