@@ -104,11 +104,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
       flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
   const std::optional<std::string> last =
       flags.resume ? latest_checkpoint(folder) : std::nullopt;
-  const int64_t begin = last ? trainer.load(*last, text) : 0;
-  DT_CHECK(begin < config.steps, "--resume",
-           "{} has {} steps of {}; there is nothing left to do: write a larger "
-           "--steps",
-           *last, begin, config.steps);
+  const int64_t begin = last ? trainer.load(*last) : 0;
   if (speaks && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)
                               : "no checkpoint yet: begins anew");
@@ -219,7 +215,8 @@ void make_folder(std::string_view flag, const std::string& folder) {
 
 // The flags of checkpoints, as far as no rank is needed to find fault with
 // them.
-void check_checkpoint_flags(const Program& program, const Flags& flags) {
+void check_checkpoint_flags(const Program& program, const Flags& flags,
+                            const TextData& text) {
   const bool given = !flags.checkpoint.empty();
   DT_CHECK(given || !flags.resume, "--resume",
            "there is no --checkpoint to go on from; name its folder");
@@ -235,7 +232,7 @@ void check_checkpoint_flags(const Program& program, const Flags& flags) {
            last.value_or(""));
   for (const std::string& left : unfinished_checkpoints(folder))
     fmt::print(stderr, "left over from a save that was cut short: {}\n", left);
-  if (last && flags.resume) const CheckpointReader readable(*last);
+  if (last) check_goes_on(*last, flags.train, text);
 }
 
 // Before the system has to kill somebody.
@@ -336,7 +333,7 @@ int train_main(int argc, char** argv) {
     }
     if (!flags.save.empty() && !program.dry_run())
       make_folder("--save", flags.save);
-    check_checkpoint_flags(program, flags);
+    check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
     prediction = predict(config, program.run_options());
     if (!program.dry_run())

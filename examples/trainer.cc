@@ -32,6 +32,14 @@ int64_t block_bytes(const nn::Module& model) {
   return most;
 }
 
+// What the data of a step depends on: to be the same when training goes on.
+CheckpointValues data_values(const TrainConfig& config, const TextData& text) {
+  return {{"batch", config.batch},
+          {"seq", config.model.seq},
+          {"seed", config.seed},
+          {"text bytes", text.size()}};
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
@@ -106,43 +114,21 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   return result;
 }
 
-// What the steps to come depend on besides: to be the same when it goes on.
-nn::TrainingState Trainer::state(int64_t i, const TextData& text) const {
-  return {.step = i,
-          .data_position = i * config_.batch,
-          .values = {{"batch", config_.batch},
-                     {"seq", config_.model.seq},
-                     {"seed", config_.seed},
-                     {"text bytes", text.size()}}};
-}
-
 void Trainer::save(const std::string& dir, int64_t i,
                    const TextData& text) const {
-  nn::save_checkpoint(dir, *model_, optimizer_, state(i, text),
+  nn::save_checkpoint(dir, *model_, optimizer_,
+                      {.step = i,
+                       .data_position = i * config_.batch,
+                       .values = data_values(config_, text)},
                       {.background = true});
 }
 
-int64_t Trainer::load(const std::string& checkpoint, const TextData& text) {
-  const CheckpointReader saved(checkpoint);
-  for (const auto& [name, value] : state(0, text).values) {
-    const auto found = saved.values().find(name);
-    const auto* before = found == saved.values().end()
-                             ? nullptr
-                             : std::get_if<int64_t>(&found->second);
-    const int64_t now = std::get<int64_t>(value);
-    DT_CHECK(before && *before == now, "--resume",
-             "{} was saved with {} {}, and this training has {}; give the same "
-             "flags, but for the mesh and the strategy",
-             checkpoint, name, before ? std::to_string(*before) : "(none)",
-             now);
-  }
+int64_t Trainer::load(const std::string& checkpoint) {
   return nn::load_checkpoint(checkpoint, *model_, optimizer_).step;
 }
 
 void Trainer::check_copies() const {
-  std::vector<NamedTensor> all;
-  for (const nn::NamedParameter& p : model_->named_parameters())
-    all.push_back({p.name, p.tensor});
+  std::vector<NamedTensor> all = model_->named_parameters();
   for (const nn::OptimizerState& s : optimizer_.state())
     all.push_back({s.name, s.value});
   check_replicas(all);
@@ -160,6 +146,28 @@ double Trainer::evaluate(const TextData& text) const {
            model_->loss(spread(batch.inputs), spread(batch.targets)).item();
   }
   return sum / static_cast<double>(windows);
+}
+
+void check_goes_on(const std::string& checkpoint, const TrainConfig& config,
+                   const TextData& text) {
+  const nn::TrainingState saved =
+      nn::training_state(CheckpointReader(checkpoint));
+  for (const auto& [name, value] : data_values(config, text)) {
+    const auto found = saved.values.find(name);
+    const auto* before = found == saved.values.end()
+                             ? nullptr
+                             : std::get_if<int64_t>(&found->second);
+    const int64_t now = std::get<int64_t>(value);
+    DT_CHECK(before && *before == now, "--resume",
+             "{} was saved with {} {}, and this training has {}; give the same "
+             "flags, but for the mesh and the strategy",
+             checkpoint, name, before ? std::to_string(*before) : "(none)",
+             now);
+  }
+  DT_CHECK(saved.step < config.steps, "--resume",
+           "{} has {} steps of {}; there is nothing left to do: write a larger "
+           "--steps",
+           checkpoint, saved.step, config.steps);
 }
 
 MemoryUse memory_use(const Allocator::Stats& stats) {

@@ -34,12 +34,10 @@ class Trainer {
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
   const nn::LanguageModel& model() const { return *model_; }
-  // Its parameters and optimizer, which goes on with step i, as DIR/step-i; and
-  // the step that a saved one goes on with. Collective. load() throws Error
-  // when that was another training: of another model, batch, sequence, seed or
-  // text.
+  // Its parameters and optimizer, which goes on with step i, as DIR/step-i, in
+  // the background; and the step that a saved one goes on with. Collective.
   void save(const std::string& dir, int64_t i, const TextData&) const;
-  int64_t load(const std::string& checkpoint, const TextData&);
+  int64_t load(const std::string& checkpoint);
   // Throws Error, on every rank, that names a rank whose copies of parameters
   // or state differ from the others'. Collective.
   void check_copies() const;
@@ -48,7 +46,6 @@ class Trainer {
 
  private:
   DistTensor spread(const Tensor& rows) const;
-  nn::TrainingState state(int64_t i, const TextData&) const;
   // Of the parameters, and the loss, of all micro-batches together.
   std::vector<DistTensor> gradients(const Batch&, DistTensor& loss) const;
   TrainConfig config_;
@@ -58,6 +55,11 @@ class Trainer {
   nn::CosineSchedule schedule_;
   int64_t bucket_bytes_;
 };
+
+// Throws Error when steps of this kind cannot go on from that checkpoint: it
+// was saved with another batch, sequence, seed or text, or has all the steps.
+void check_goes_on(const std::string& checkpoint, const TrainConfig&,
+                   const TextData&);
 
 // The most that a rank holds during a step, in bytes, of each MemoryKind and
 // of all together. (These need not come at the same time.)

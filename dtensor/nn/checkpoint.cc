@@ -150,16 +150,30 @@ std::vector<std::string> sources(const std::string& path,
 }
 
 template <class T>
-T value_of(const std::string& path, const CheckpointValues& values,
-           const std::string& name) {
-  const auto found = values.find(name);
+T value_of(const CheckpointReader& saved, const std::string& name) {
+  const auto found = saved.values().find(name);
   const T* value =
-      found == values.end() ? nullptr : std::get_if<T>(&found->second);
+      found == saved.values().end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, "checkpoint",
            "{} has no value {}, which nn::save_checkpoint() writes; read it "
            "with a CheckpointReader",
-           path, name);
+           saved.path(), name);
   return *value;
+}
+
+RandomState random_state_of(const CheckpointReader& saved) {
+  RandomState random;
+  random.seed = value_of<uint64_t>(saved, kSeed);
+  for (const auto& [name, value] : saved.values()) {
+    if (!name.starts_with(kTimes)) continue;
+    uint64_t ranks = 0;
+    const char *begin = name.data() + kTimes.size(),
+               *end = name.data() + name.size();
+    DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
+             "{} has a value {}, which names no generator", saved.path(), name);
+    random.times[ranks] = value_of<uint64_t>(saved, name);
+  }
+  return random;
 }
 
 }  // namespace
@@ -179,6 +193,16 @@ void save_checkpoint(const std::string& dir, const Module& model,
                            options);
 }
 
+TrainingState training_state(const CheckpointReader& saved) {
+  TrainingState state;
+  state.step = saved.step();
+  state.data_position = value_of<int64_t>(saved, kPosition);
+  for (const auto& [name, value] : saved.values())
+    if (name.starts_with(kValue))
+      state.values[name.substr(kValue.size())] = value;
+  return state;
+}
+
 TrainingState load_checkpoint(const std::string& path, Module& model,
                               Optimizer& optimizer,
                               const CheckpointLoadOptions& options) {
@@ -191,22 +215,8 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
   all_or_none("checkpoint", hash_text(path), [&] {
     saved = std::make_unique<CheckpointReader>(path);
     from = sources(path, *saved, own, options.cast);
-    const CheckpointValues& values = saved->values();
-    state.step = saved->step();
-    state.data_position = value_of<int64_t>(path, values, kPosition);
-    random.seed = value_of<uint64_t>(path, values, kSeed);
-    for (const auto& [name, value] : values) {
-      if (name.starts_with(kTimes)) {
-        uint64_t ranks = 0;
-        const char *begin = name.data() + kTimes.size(),
-                   *end = name.data() + name.size();
-        DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
-                 "{} has a value {}, which names no generator", path, name);
-        random.times[ranks] = value_of<uint64_t>(path, values, name);
-      }
-      if (name.starts_with(kValue))
-        state.values[name.substr(kValue.size())] = value;
-    }
+    state = training_state(*saved);
+    random = random_state_of(*saved);
   });
   std::vector<CheckpointRequest> requests;
   for (size_t i = 0; i < own.size(); ++i)

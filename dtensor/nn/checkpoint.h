@@ -33,6 +33,9 @@ struct TrainingState {
 void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
                      const TrainingState&, const CheckpointOptions& = {});
 
+// That of a checkpoint. By any thread.
+TrainingState training_state(const CheckpointReader&);
+
 struct CheckpointLoadOptions {
   // Takes values of another float type. The f32 master of a parameter that was
   // saved as bf16 is then what a wider parameter becomes, and a master that was

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/named_tensor.h"
 
 namespace dtensor::nn {
 
-struct NamedParameter {
-  std::string name;  // dotted: "transformer.h.0.mlp.c_fc.weight"
-  DistTensor tensor;
-};
+// Names are dotted: "transformer.h.0.mlp.c_fc.weight".
+using NamedParameter = NamedTensor;
 
 // As in torch: what its parameters do not share with the others.
 struct ParameterGroup {

@@ -117,9 +117,9 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   for (const Case& c : std::vector<Case>{
            {"--steps 4 --mesh dp=2 --checkpoint " + saved, 2,
             "write --resume to go on from it"},
-           {"--steps 4 --mesh dp=2" + on, 1, "there is nothing left to do"},
-           {"--steps 6 --batch 4 --mesh dp=2" + on, 1, "batch 5"},
-           {"--steps 6 --seed 3 --mesh dp=2" + on, 1, "seed 0"},
+           {"--steps 4 --mesh dp=2" + on, 2, "there is nothing left to do"},
+           {"--steps 6 --batch 4 --mesh dp=2" + on, 2, "batch 5"},
+           {"--steps 6 --seed 3 --mesh dp=2" + on, 2, "seed 0"},
            {"--steps 6 --hidden 24 --mesh dp=2" + on, 1, "transformer.wte"},
            {"--steps 6 --model llama --hidden 18 --mesh dp=2" + on, 1,
             "model.embed_tokens.weight"},

@@ -116,6 +116,10 @@ TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
       t.at = load_checkpoint(*latest_checkpoint(dir.path()), *t.model,
                              *t.optimizer);
       EXPECT_EQ(t.at.step, 2);
+      const TrainingState before =
+          training_state(CheckpointReader(*latest_checkpoint(dir.path())));
+      EXPECT_EQ(before.step, 2);
+      EXPECT_EQ(before.values, t.at.values);
       EXPECT_EQ(t.at.data_position, 40);
       EXPECT_EQ(t.at.values, (CheckpointValues{{"name", "first"}}));
       EXPECT_EQ(t.optimizer->steps(), 2);

@@ -80,6 +80,7 @@ class CheckpointReader {
   CheckpointReader(const CheckpointReader&) = delete;
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 
+  const std::string& path() const { return path_; }
   int64_t step() const;
   std::vector<TensorInfo> tensors() const;
   const CheckpointValues& values() const;
