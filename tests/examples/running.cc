@@ -26,15 +26,30 @@ std::string write_file(const std::string& name, const std::string& content) {
   return path;
 }
 
-Ran run_program(const std::string& name, const std::string& args,
-                const std::string& environment) {
+namespace {
+
+// Of a command that ends with the program.
+Ran ran(const std::string& command, const std::string& behind) {
   const std::string out = temporary("stdout"), err = temporary("stderr");
-  const std::string command = environment + " timeout 60 examples/" + name +
-                              " " + args + " >" + out + " 2>" + err +
-                              " </dev/null";
-  const int status = std::system(command.c_str());
+  const std::string all =
+      command + " >" + out + " 2>" + err + " </dev/null" + behind;
+  const int status = std::system(all.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           read_file(out), read_file(err)};
+}
+
+}  // namespace
+
+Ran run_program(const std::string& name, const std::string& args,
+                const std::string& environment) {
+  return ran(environment + " timeout 60 examples/" + name + " " + args, "");
+}
+
+Ran run_and_kill(const std::string& name, const std::string& args,
+                 double seconds) {
+  return ran("examples/" + name + " " + args,
+             " & program=$!; sleep " + std::to_string(seconds) +
+                 "; kill -9 $program 2>/dev/null; wait $program");
 }
 
 }  // namespace dtensor::testing

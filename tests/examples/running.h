@@ -14,6 +14,11 @@ struct Ran {
 Ran run_program(const std::string& name, const std::string& args,
                 const std::string& environment = "");
 
+// The same, ended by SIGKILL after so many seconds unless it has ended by then
+// (the code is 137 then); it is gone on return.
+Ran run_and_kill(const std::string& name, const std::string& args,
+                 double seconds);
+
 // A file of this test with that content; returns its path.
 std::string write_file(const std::string& name, const std::string& content);
 std::string read_file(const std::string& path);
