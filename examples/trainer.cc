@@ -92,7 +92,7 @@ std::vector<DistTensor> Trainer::gradients(const Batch& batch,
                         .bucket_bytes = config_.zero == 1 ? 0 : bucket_bytes_,
                         .add_to = std::move(sum)};
     if (!config_.wire.empty()) options.wire_dtype = parse_dtype(config_.wire);
-    sum = grad(part, optimizer_.parameters(), options);
+    sum = grad(part, optimizer_.parameters(), std::move(options));
     const NoGrad no_grad;
     const DistTensor weighted = n == 1 ? part.detach() : part.detach() * share;
     loss = loss.defined() ? loss + weighted : weighted;

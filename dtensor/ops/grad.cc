@@ -46,11 +46,11 @@ void check_options(const std::vector<DistTensor>& inputs,
 class Gradients {
  public:
   Gradients(RankContext& ctx, const std::vector<DistTensor>& inputs,
-            const GradOptions& options)
+            GradOptions& options)
       : ctx_(ctx),
         inputs_(inputs),
         options_(options),
-        earlier_(options.add_to),
+        earlier_(std::move(options.add_to)),
         settled_(inputs.size()),
         seen_(inputs.size()) {}
 
@@ -138,7 +138,7 @@ class Gradients {
 
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
-                             const GradOptions& options) {
+                             GradOptions options) {
   RankContext& ctx = RankContext::current();
   check_options(inputs, options);
   DT_CHECK(output.requires_grad(), "grad",

@@ -28,7 +28,8 @@ struct GradOptions {
   int64_t bucket_bytes = 0;
   // What is sent of them: they are converted first, and back after.
   std::optional<DType> wire_dtype = {};
-  // Of earlier micro-batches, kept partial: one for each input, or none.
+  // Of earlier micro-batches, kept partial: one for each input, or none. Each
+  // is let go of when it has been added to: move them here, and the options on.
   std::vector<DistTensor> add_to = {};
 };
 
@@ -43,6 +44,6 @@ struct GradOptions {
 // parts, and of a maximum be that of the winner alone.
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
-                             const GradOptions& = {});
+                             GradOptions = {});
 
 }  // namespace dtensor

@@ -167,6 +167,33 @@ TEST(Train, MemoryIsWhatTheDryRunSays) {
   }
 }
 
+// f64 gradients in a quarter of their bytes, and nearly the same training.
+TEST(Train, GradientsTravelAsAskedFor) {
+  const auto sent = [](const Json& json) {
+    int64_t bytes = 0;
+    for (const Json& row : json["collectives"])
+      if (row["op"] == "grad") bytes += row["bytes_counted"].get<int64_t>();
+    return bytes;
+  };
+  for (const char* flags : {"--mesh dp=2", "--mesh dp=2 --zero 2"}) {
+    const Json full = train(flags);
+    const Json less = train(flags + std::string(" --grad-wire bf16"));
+    EXPECT_EQ(4 * sent(less), sent(full)) << flags;
+    expect_close(less["losses"], full["losses"], 1e-3, flags);
+    EXPECT_NE(less["losses"], full["losses"]);
+  }
+}
+
+// What earlier micro-batches left is held once, and a matrix more while it is
+// added to.
+TEST(Train, GradientsOfMicroBatchesAreHeldOnce) {
+  const Json memory = train("--mesh dp=2 --accumulate 3")["memory"];
+  const int64_t parameters = memory["parameters"]["measured"],
+                gradients = memory["gradients"]["measured"];
+  EXPECT_GE(gradients, parameters);
+  EXPECT_LE(gradients, parameters + 2 * 256 * 12 * 8);
+}
+
 TEST(Train, DryRunTakesAnyMesh) {
   const Json json = train("--mesh dp=64,tp=64 --dry-run --batch 64");
   EXPECT_GT(json["collectives"].size(), 0u);

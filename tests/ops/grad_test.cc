@@ -90,8 +90,9 @@ TEST(Grad, InBucketsAndAddedUp) {
     }
     // Two halves of the rows, and one exchange for both.
     rt.context().record = true;
-    const auto first = grad(loss(slice(x, 0, 0, 3)), w, {.keep_partial = true});
-    const auto both = grad(loss(slice(x, 0, 3, 6)), w, {.add_to = first});
+    auto first = grad(loss(slice(x, 0, 0, 3)), w, {.keep_partial = true});
+    const auto both =
+        grad(loss(slice(x, 0, 3, 6)), w, {.add_to = std::move(first)});
     rt.context().record = false;
     int64_t scatters = 0;
     for (const CommEvent& e : rt.context().events)
