@@ -884,8 +884,8 @@ BUGS = [
     ], ['gather_test']),
     Bug(172, 'gather: what was gathered is used after a change', [
         ('dtensor/runtime/gather.cc',
-         'return !of || of->version() != e.version;',
-         'return !of || (!MUT(172) && of->version() != e.version);'),
+         'of->version() == it->second->version)',
+         '(MUT(172) || of->version() == it->second->version))'),
     ], ['gather_test']),
     Bug(173, 'gather: the graph holds the gathered value', [
         ('dtensor/ops/op.cc',

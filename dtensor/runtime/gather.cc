@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,71 @@ using Impl = DistTensor::Impl;
 // On the rank that has the most: all of them decide alike.
 int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 
+// What has been gathered, or will have been, by parameter.
+struct Entry {
+  std::weak_ptr<Impl> of;
+  uint64_t version;  // of the parameter
+  int64_t bytes;
+  Tensor part;
+  std::shared_ptr<Pending> pending;  // set: makes the part
+  const Impl* key = nullptr;         // where `of` is, or was
+};
+
+class Entries {
+ public:
+  // Null when it is not there, or the parameter was written to since.
+  Entry* find(const Impl& p) {
+    const auto it = places_.find(&p);
+    if (it == places_.end()) return nullptr;
+    const auto of = it->second->of.lock();
+    // The address may be another's by now.
+    if (of.get() == &p && of->version() == it->second->version)
+      return &*it->second;
+    erase(p);
+    return nullptr;
+  }
+  // As the latest.
+  void add(Entry e) {
+    e.key = e.of.lock().get();
+    erase(*e.key);
+    bytes_ += e.bytes;
+    list_.push_back(std::move(e));
+    places_[list_.back().key] = std::prev(list_.end());
+  }
+  // REQUIRES: it is there.
+  void make_latest(const Impl& p) {
+    list_.splice(list_.end(), list_, places_.at(&p));
+  }
+  void erase(const Impl& p) {
+    const auto it = places_.find(&p);
+    if (it == places_.end()) return;
+    bytes_ -= it->second->bytes;
+    list_.erase(it->second);
+    places_.erase(it);
+  }
+  // Lets go of the oldest until no more than `most` bytes are left, but for
+  // those that are being used.
+  void shrink(int64_t most, const std::vector<Tensor>& used) {
+    for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
+      const bool in_use =
+          std::any_of(used.begin(), used.end(), [&](const Tensor& t) {
+            return t.defined() && e->part.defined() &&
+                   t.storage() == e->part.storage();
+          });
+      const Impl* key = (e++)->key;
+      if (!in_use) erase(*key);
+    }
+  }
+  void clear() { *this = {}; }
+  int64_t bytes() const { return bytes_; }
+  size_t size() const { return list_.size(); }
+
+ private:
+  std::list<Entry> list_;  // the oldest first
+  std::unordered_map<const Impl*, std::list<Entry>::iterator> places_;
+  int64_t bytes_ = 0;
+};
+
 class Gathered final : public RankContext::Memory {
  public:
   // Each parameter's part under its use_spec().
@@ -30,16 +96,16 @@ class Gathered final : public RankContext::Memory {
     std::vector<size_t> missing;
     int64_t bytes = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
-      if (const auto held = find(held_, *wanted[i]); held != held_.end()) {
+      if (const Entry* held = held_.find(*wanted[i])) {
         parts[i] = held->part;
-        held_.splice(held_.end(), held_, held);  // the latest
+        held_.make_latest(*wanted[i]);
       } else {
         missing.push_back(i);
         bytes += gathered_bytes(*wanted[i]);
       }
     }
     if (missing.empty()) return parts;
-    make_room(std::max<int64_t>(0, ctx.gather_budget / 2 - bytes), parts);
+    held_.shrink(std::max<int64_t>(0, ctx.gather_budget / 2 - bytes), parts);
     std::vector<std::shared_ptr<Impl>> now;
     std::vector<size_t> places;
     for (size_t i : missing) {
@@ -47,29 +113,26 @@ class Gathered final : public RankContext::Memory {
                   learned_[misses_.size()].lock() == wanted[i];
       // Whoever gathers so often does not train, but generates text, say.
       if (misses_.size() < kMostLearned) misses_.push_back(wanted[i]);
-      const auto ahead = find(ahead_, *wanted[i]);
-      if (ahead == ahead_.end()) {
+      const Entry* ahead = ahead_.find(*wanted[i]);
+      if (!ahead) {
         places.push_back(i);
         now.push_back(wanted[i]);
         continue;
       }
       parts[i] = ahead->pending ? ahead->pending->wait() : ahead->part;
-      ahead_.erase(ahead);
+      ahead_.erase(*wanted[i]);
     }
     std::vector<Tensor> made = gather(ctx, now);
     for (size_t k = 0; k < places.size(); ++k)
       parts[places[k]] = std::move(made[k]);
     for (size_t i : missing)
-      held_.push_back({wanted[i], wanted[i]->version(),
-                       gathered_bytes(*wanted[i]), parts[i], nullptr});
+      held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
+                 parts[i], nullptr});
     run_ahead(ctx);
     return parts;
   }
 
-  void free(const Impl& p) {
-    const auto held = find(held_, p);
-    if (held != held_.end()) held_.erase(held);
-  }
+  void free(const Impl& p) { held_.erase(p); }
 
   void end_step() {
     held_.clear();
@@ -80,45 +143,6 @@ class Gathered final : public RankContext::Memory {
   }
 
  private:
-  struct Entry {
-    std::weak_ptr<Impl> of;
-    uint64_t version;
-    int64_t bytes;
-    Tensor part;
-    std::shared_ptr<Pending> pending;
-  };
-  using Entries = std::list<Entry>;  // the oldest first
-
-  static Entries::iterator find(Entries& entries, const Impl& p) {
-    std::erase_if(entries, [](const Entry& e) {
-      const auto of = e.of.lock();
-      return !of || of->version() != e.version;
-    });
-    return std::find_if(entries.begin(), entries.end(), [&](const Entry& e) {
-      return e.of.lock().get() == &p;
-    });
-  }
-  static int64_t total(const Entries& entries) {
-    int64_t bytes = 0;
-    for (const Entry& e : entries) bytes += e.bytes;
-    return bytes;
-  }
-
-  // Lets go of the oldest until no more than `most` bytes are held, but for
-  // those that are being used.
-  void make_room(int64_t most, const std::vector<Tensor>& used) {
-    int64_t bytes = total(held_);
-    for (auto e = held_.begin(); e != held_.end() && bytes > most;) {
-      const bool in_use =
-          std::any_of(used.begin(), used.end(), [&](const Tensor& t) {
-            return t.defined() && e->part.defined() &&
-                   t.storage() == e->part.storage();
-          });
-      if (!in_use) bytes -= e->bytes;
-      e = in_use ? std::next(e) : held_.erase(e);
-    }
-  }
-
   static std::vector<Move> moves_of(
       const std::vector<std::shared_ptr<Impl>>& list) {
     std::vector<Move> moves;
@@ -141,13 +165,12 @@ class Gathered final : public RankContext::Memory {
     const int64_t most = ctx.gather_budget - ctx.gather_budget / 2;
     // A limit on what is sent has to know what is sent now.
     if (!expected_ || most == 0 || ctx.comm_budget >= 0) return;
-    int64_t bytes = total(ahead_);
+    int64_t bytes = ahead_.bytes();
     std::vector<std::shared_ptr<Impl>> list;
     for (size_t next = misses_.size() + ahead_.size(); next < learned_.size();
          ++next) {
       const auto p = learned_[next].lock();
-      if (!p || find(held_, *p) != held_.end() ||
-          find(ahead_, *p) != ahead_.end() ||
+      if (!p || held_.find(*p) || ahead_.find(*p) ||
           std::find(list.begin(), list.end(), p) != list.end())
         break;
       bytes += gathered_bytes(*p);
@@ -165,8 +188,8 @@ class Gathered final : public RankContext::Memory {
       pending = begin_moves(ctx, moves_of(list), std::move(from));
     }
     for (size_t i = 0; i < list.size(); ++i)
-      ahead_.push_back({list[i], list[i]->version(), gathered_bytes(*list[i]),
-                        std::move(parts[i]), std::move(pending[i])});
+      ahead_.add({list[i], list[i]->version(), gathered_bytes(*list[i]),
+                  std::move(parts[i]), std::move(pending[i])});
   }
 
   static constexpr size_t kMostLearned = 1 << 16;
