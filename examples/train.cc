@@ -119,11 +119,19 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     const StepResult result = trainer.step(i, text);
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
+    const double waited =
+        static_cast<double>(context.exposed_ns - exposed) / 1e9;
     if (i == begin)
       first = std::move(context.events);
     else
       check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
+    // Nothing is saved of a step that went wrong.
+    DT_CHECK(
+        std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
+        "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
+        "may help",
+        i, result.loss, result.grad_norm);
     context.record = false;
     if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
       trainer.check_copies();
@@ -131,17 +139,11 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (!folder.empty() && (ends || (i + 1) % flags.every == 0))
       trainer.save(folder, i + 1, text);
     context.record = true;
-    DT_CHECK(
-        std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
-        "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
-        "may help",
-        i, result.loss, result.grad_norm);
     if (!speaks) continue;
     report.losses.push_back(result.loss);
     report.norms.push_back(result.grad_norm);
     report.seconds.push_back(took.count());
-    report.exposed.push_back(static_cast<double>(context.exposed_ns - exposed) /
-                             1e9);
+    report.exposed.push_back(waited);
     progress.show(i + 1, fmt::format("loss {:.4f}  {:.0f} tokens/s",
                                      result.loss, tokens / took.count()));
   }

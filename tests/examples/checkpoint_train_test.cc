@@ -144,6 +144,24 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   EXPECT_NE(r.err.find("rank-00001.bin"), r.err.npos) << r.err;
 }
 
+// What cannot go on is not saved.
+TEST(TrainCheckpoint, NothingIsSavedOfAStepThatWentWrong) {
+  const std::string saved = fresh_folder("wrong");
+  const Ran r = run_program(
+      "train", kTiny + ("--steps 30 --lr 1e30 --warmup 0 --clip 0 --mesh dp=2 "
+                        "--every 1 --checkpoint " +
+                        saved));
+  ASSERT_EQ(r.code, 1) << r.err;
+  const size_t at = r.err.find("[train] step ");
+  ASSERT_NE(at, r.err.npos) << r.err;
+  const int wrong = std::stoi(r.err.substr(at + 13));
+  for (const auto& entry : fs::directory_iterator(saved)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".tmp")) continue;
+    EXPECT_LE(std::stoi(name.substr(5)), wrong) << name;
+  }
+}
+
 TEST(TrainCheckpoint, CopiesAreCompared) {
   const Json json =
       train("--steps 4 --mesh dp=2,tp=2 --check-replicas 2 --zero 1");
