@@ -33,10 +33,12 @@ double time_steps(Stage& s, const examples::TextData& text, int64_t& at) {
   constexpr int kSteps = 3;
   RankContext& context = RankContext::current();
   s.trainer->step(at++, text);
+  const Scoped<bool> record(context.record, true);
   const auto start = Clock::now();
   const int64_t exposed = context.exposed_ns;
   for (int i = 0; i < kSteps; ++i) s.trainer->step(at++, text);
   const std::chrono::duration<double> took = Clock::now() - start;
+  context.events.clear();
   s.exposed.push_back(static_cast<double>(context.exposed_ns - exposed) / 1e9 /
                       kSteps);
   return took.count() / kSteps;

@@ -116,6 +116,19 @@ TEST(Train, HasTheFieldsOfTheResult) {
   EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
 }
 
+// None without collectives, and never more than the steps took.
+TEST(Train, ReportsExposedCommunication) {
+  const auto exposed = [](const std::string& flags) {
+    const Json json = train(flags);
+    const double seconds = json["exposed_communication_seconds"];
+    EXPECT_LT(seconds, 5 * 10 / json["tokens_per_second"].get<double>());
+    return seconds;
+  };
+  EXPECT_EQ(exposed("--mesh dp=1"), 0);
+  EXPECT_GT(exposed("--mesh dp=2,tp=2"), 0);
+  EXPECT_GT(exposed("--mesh dp=2 --zero 3"), 0);
+}
+
 TEST(Train, PrintsTables) {
   const Ran r = run_program(
       "train",
