@@ -40,13 +40,13 @@ DType promote(DType a, Weight of_a, DType b, Weight of_b);
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  explicit bf16(float f) {
+  constexpr explicit bf16(float f) {
     const uint32_t u = std::bit_cast<uint32_t>(f);
     const uint32_t quiet = (u >> 16) | 0x40,  // a quiet NaN stays one
         rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
     bits = static_cast<uint16_t>(f != f ? quiet : rounded);
   }
-  explicit operator float() const {
+  constexpr explicit operator float() const {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   }
 };

@@ -79,10 +79,10 @@ void run(DType t, const Case& c) {
 
   a.q = q.data(), a.k = k.data(), a.v = v.data();
   a.mask = c.mask == Mask::kNone ? nullptr : mask.data();
-  cpu_kernels().attention({}, t, a, out.data(), g.out_strides, lse.data());
+  under_test().attention({}, t, a, out.data(), g.out_strides, lse.data());
   g.out = out.data(), g.dout = dout.data(), g.lse = lse.data();
   g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
-  cpu_kernels().attention_backward({}, t, a, g);
+  under_test().attention_backward({}, t, a, g);
 
   const Array q64(DType::kF64, q.doubles()), k64(DType::kF64, k.doubles()),
       v64(DType::kF64, v.doubles()), dout64(DType::kF64, dout.doubles());
@@ -157,8 +157,8 @@ TEST(AttentionTest, PartsOfTheKeysCombine) {
     set_strides(a.v_strides, false, 1, a.t, d);
     a.causal = true;
     a.query_offset = 20 - lo;
-    cpu_kernels().attention({}, DType::kF64, a, out.data(), a.q_strides,
-                            lse.data());
+    under_test().attention({}, DType::kF64, a, out.data(), a.q_strides,
+                           lse.data());
   };
   Array o(DType::kF64, s * d), o1 = o, o2 = o, l(DType::kF64, s), l1 = l,
                                l2 = l;
@@ -190,34 +190,34 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
         r.x = x64.data(), r.out = y64.data();
         reference::rotary(r);
         r.x = x.data(), r.out = y.data();
-        cpu_kernels().rotary({}, t, r);
+        under_test().rotary({}, t, r);
         EXPECT_TRUE(near(y, y64.doubles()));
         // From tables, and from positions.
         Array c(stat_of(t), s * d / 2), sn = c;
         std::vector<int64_t> positions;
         for (int64_t i = 0; i < s; ++i) positions.push_back(1000 + i);
-        cpu_kernels().rotary_table({}, stat_of(t), s, d, r.theta,
-                                   positions.data(), 0, c.data(), sn.data());
+        under_test().rotary_table({}, stat_of(t), s, d, r.theta,
+                                  positions.data(), 0, c.data(), sn.data());
         Array again(t, n);
         r.cos = c.data(), r.sin = sn.data(), r.out = again.data();
-        cpu_kernels().rotary({}, t, r);
+        under_test().rotary({}, t, r);
         EXPECT_TRUE(near(again, y.doubles(), 0));
         r.cos = r.sin = nullptr;
         r.positions = positions.data(), r.position_offset = 0;
-        cpu_kernels().rotary({}, t, r);
+        under_test().rotary({}, t, r);
         EXPECT_TRUE(near(again, y.doubles(), 0));
         // And back, in place.
         r.x = r.out = again.data();
         std::copy_n(r.out_strides, 4, r.x_strides);
         r.inverse = !inverse;
-        cpu_kernels().rotary({}, t, r);
+        under_test().rotary({}, t, r);
         std::vector<double> want =
             gathered(x, {b, h, s, d}, {h * s * d, d, h * d, 1});
         EXPECT_TRUE(near(again, want, 3 * tolerance(t)));
       }
   Rotary odd;
   odd.d = 3;
-  EXPECT_THROW(cpu_kernels().rotary({}, DType::kF32, odd), Error);
+  EXPECT_THROW(under_test().rotary({}, DType::kF32, odd), Error);
 }
 
 }  // namespace

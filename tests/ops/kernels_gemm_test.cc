@@ -30,7 +30,7 @@ void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
   g.a = a.data();
   g.b = b.data();
   g.c = c.data();
-  cpu_kernels().gemm({}, in, out, g);
+  under_test().gemm({}, in, out, g);
   const double k = std::sqrt(static_cast<double>(g.k + 1));
   const double tol = out == DType::kF64    ? 1e-14 * k
                      : out == DType::kF32  ? 1e-6 * k
@@ -215,7 +215,7 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
       g.m = g.n = g.k = n;
       g.a_m = g.b_k = g.c_m = n, g.a_k = g.b_n = g.c_n = 1;
       g.a = a.data(), g.b = b.data(), g.c = c.data();
-      cpu_kernels().gemm({}, t, t, g);
+      under_test().gemm({}, t, t, g);
       EXPECT_TRUE(std::isnan(c[0]));
       EXPECT_EQ(c[n], INFINITY);
       EXPECT_EQ(c[2 * n], 0);
@@ -225,8 +225,8 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
 TEST(GemmTest, RefusesWhatItDoesNotHave) {
   Gemm g;
   g.m = g.n = g.k = 1;
-  EXPECT_THROW(cpu_kernels().gemm({}, DType::kBool, DType::kBool, g), Error);
-  EXPECT_THROW(cpu_kernels().gemm({}, DType::kF32, DType::kF64, g), Error);
+  EXPECT_THROW(under_test().gemm({}, DType::kBool, DType::kBool, g), Error);
+  EXPECT_THROW(under_test().gemm({}, DType::kF32, DType::kF64, g), Error);
 }
 
 }  // namespace

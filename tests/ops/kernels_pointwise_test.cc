@@ -44,7 +44,7 @@ TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
         p.strides[0] = l.strides;
         p.in[0] = x.data();
         p.out = y.data();
-        cpu_kernels().unary({}, f, 0, t, d.p, p);
+        under_test().unary({}, f, 0, t, d.p, p);
         std::vector<double> want = gathered(x, l.shape, l.strides);
         for (double& v : want) v = reference::unary(f, t, v, d.p);
         ASSERT_TRUE(near(y, want));
@@ -75,7 +75,7 @@ TEST(UnaryTest, IsAccurate) {
       p.strides[0] = {1};
       p.in[0] = x.data();
       p.out = y.data();
-      cpu_kernels().unary({}, f, 0, t, d.p, p);
+      under_test().unary({}, f, 0, t, d.p, p);
       double worst = 0, at = 0;
       for (int64_t i = 0; i < n; ++i) {
         const double want = reference::unary(f, t, x[i], d.p);
@@ -112,7 +112,7 @@ TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
       p.in[0] = x.data();
       p.in[1] = dy.data();
       p.out = y.data();
-      cpu_kernels().unary({}, f, order, DType::kF64, d.p, p);
+      under_test().unary({}, f, order, DType::kF64, d.p, p);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i) {
         auto at = [&](double h) {
@@ -150,11 +150,11 @@ TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
         p.in[0] = x.data();
         p.in[1] = dy.data();
         p.out = y.data();
-        cpu_kernels().unary({}, f, order, t, d.p, p);
+        under_test().unary({}, f, order, t, d.p, p);
         p.in[0] = x64.data();
         p.in[1] = dy64.data();
         p.out = y64.data();
-        cpu_kernels().unary({}, f, order, DType::kF64, d.p, p);
+        under_test().unary({}, f, order, DType::kF64, d.p, p);
         EXPECT_TRUE(near(y, y64.doubles(), 10 * tolerance(t)))
             << facts.name << " " << order;
       }
@@ -167,7 +167,7 @@ double apply(int f, int order, DType t, double x, const double* params) {
   p.in[0] = in.data();
   p.in[1] = dy.data();
   p.out = out.data();
-  cpu_kernels().unary({}, f, order, t, params, p);
+  under_test().unary({}, f, order, t, params, p);
   return out[0];
 }
 
@@ -285,7 +285,7 @@ TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
     p.strides[0] = {1};
     p.in[0] = x.data();
     p.out = y.data();
-    cpu_kernels().unary({}, f, 0, DType::kF32, d.p, p);
+    under_test().unary({}, f, 0, DType::kF32, d.p, p);
     for (int64_t i = 0; i < n; ++i)
       EXPECT_EQ(y[i], apply(f, 0, DType::kF32, x[i], d.p)) << facts.name;
   }
@@ -303,7 +303,7 @@ TEST(UnaryTest, InPlace) {
     p.strides[0] = p.strides[1] = {1};
     p.in[0] = p.out = x.data();
     p.in[1] = dy.data();
-    cpu_kernels().unary({}, fn::index_of<fn::Square>, 1, t, nullptr, p);
+    under_test().unary({}, fn::index_of<fn::Square>, 1, t, nullptr, p);
     EXPECT_TRUE(near(x, want));
   }
 }
@@ -335,7 +335,7 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
           p.in[0] = a.data();
           p.in[1] = b.data();
           p.out = y.data();
-          cpu_kernels().binary({}, f, fn::By::kNone, t, d.p, p);
+          under_test().binary({}, f, fn::By::kNone, t, d.p, p);
           std::vector<double> want = gathered(a, l.shape, l.strides);
           const std::vector<double> wb = gathered(b, l.shape, bs);
           for (size_t i = 0; i < want.size(); ++i) {
@@ -370,7 +370,7 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
       p.in[1] = b.data();
       p.in[2] = dy.data();
       p.out = y.data();
-      cpu_kernels().binary({}, f, by, DType::kF64, nullptr, p);
+      under_test().binary({}, f, by, DType::kF64, nullptr, p);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i) {
         auto at = [&](double ha, double hb) {
@@ -402,11 +402,11 @@ TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
     p.in[0] = a.data();
     p.in[1] = b.data();
     p.out = y.data();
-    cpu_kernels().binary({}, fn::index_of<fn::Maximum>, fn::By::kNone, t,
-                         nullptr, p);
+    under_test().binary({}, fn::index_of<fn::Maximum>, fn::By::kNone, t,
+                        nullptr, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 3, kNaN, kInf}));
-    cpu_kernels().binary({}, fn::index_of<fn::Minimum>, fn::By::kNone, t,
-                         nullptr, p);
+    under_test().binary({}, fn::index_of<fn::Minimum>, fn::By::kNone, t,
+                        nullptr, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 2, kNaN, -kInf}));
   }
 }
@@ -422,19 +422,19 @@ TEST(BinaryTest, IntegerCorners) {
   p.in[0] = a;
   p.in[1] = b;
   p.out = y;
-  cpu_kernels().binary({}, fn::index_of<fn::TruncDivide>, fn::By::kNone,
-                       DType::kI32, nullptr, p);
+  under_test().binary({}, fn::index_of<fn::TruncDivide>, fn::By::kNone,
+                      DType::kI32, nullptr, p);
   const int32_t quotients[] = {3, -3, lowest, 0, lowest, -1, 0, 0};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
-  cpu_kernels().binary({}, fn::index_of<fn::Pow>, fn::By::kNone, DType::kI32,
-                       nullptr, p);
+  under_test().binary({}, fn::index_of<fn::Pow>, fn::By::kNone, DType::kI32,
+                      nullptr, p);
   const int32_t powers[] = {49, 49, 0, 1, lowest, 0, -1, 1};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
-  cpu_kernels().binary({}, fn::index_of<fn::Sub>, fn::By::kNone, DType::kI32,
-                       nullptr, p);
+  under_test().binary({}, fn::index_of<fn::Sub>, fn::By::kNone, DType::kI32,
+                      nullptr, p);
   EXPECT_EQ(y[4], std::numeric_limits<int32_t>::max());
-  EXPECT_THROW(cpu_kernels().binary({}, fn::index_of<fn::Sub>, fn::By::kNone,
-                                    DType::kBool, nullptr, p),
+  EXPECT_THROW(under_test().binary({}, fn::index_of<fn::Sub>, fn::By::kNone,
+                                   DType::kBool, nullptr, p),
                Error);
 }
 
@@ -451,8 +451,8 @@ TEST(BinaryTest, InPlace) {
     p.strides[1] = {0, 1};
     p.in[0] = p.out = a.data();
     p.in[1] = b.data();
-    cpu_kernels().binary({}, fn::index_of<fn::Add>, fn::By::kNone, t, nullptr,
-                         p);
+    under_test().binary({}, fn::index_of<fn::Add>, fn::By::kNone, t, nullptr,
+                        p);
     EXPECT_TRUE(near(a, want));
   }
 }
@@ -474,7 +474,7 @@ TEST(WhereTest, EveryTypeAndLayout) {
       p.strides[0] = p.strides[1] = l.strides;
       p.strides[2] = dense;
       p.out = y.data();
-      cpu_kernels().where({}, t, p);
+      under_test().where({}, t, p);
       std::vector<double> want = gathered(a, l.shape, l.strides);
       const std::vector<double> wc = gathered(c, l.shape, l.strides);
       for (size_t i = 0; i < want.size(); ++i)
@@ -539,9 +539,8 @@ TEST(FunctionsTest, TheListsAreConsistent) {
       EXPECT_NE(fn::binary_function(i).name, fn::binary_function(j).name);
   Pointwise p;
   EXPECT_THROW(
-      cpu_kernels().unary({}, fn::kNumUnary, 0, DType::kF32, nullptr, p),
-      Error);
-  EXPECT_THROW(cpu_kernels().unary({}, 0, 3, DType::kF32, nullptr, p), Error);
+      under_test().unary({}, fn::kNumUnary, 0, DType::kF32, nullptr, p), Error);
+  EXPECT_THROW(under_test().unary({}, 0, 3, DType::kF32, nullptr, p), Error);
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
                             dims, static_cast<double*>(want.data()));
           // Integers and bool have lowest and highest values, no infinities.
           if (!is_float(t) && n > 0 && numel(l.shape) == 0) continue;
-          cpu_kernels().reduce({}, kind, t, l.shape, x.data(), l.strides, dims,
-                               y.data());
+          under_test().reduce({}, kind, t, l.shape, x.data(), l.strides, dims,
+                              y.data());
           ASSERT_TRUE(
               near(y, want.doubles(), (product ? 20 : 5) * tolerance(t)))
               << to_string(l.shape) << to_string(l.strides) << " dims " << dims
@@ -63,7 +63,7 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
 TEST(ReduceTest, EmptyReductionsGiveTheIdentity) {
   auto of = [](DType t, ReduceKind kind) {
     Array y(t, 2, 7);
-    cpu_kernels().reduce({}, kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
+    under_test().reduce({}, kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
     EXPECT_EQ(y[0], y[1]);
     return y[0];
   };
@@ -89,12 +89,12 @@ TEST(ReduceTest, NaNWins) {
         Array x = Array::random(t, 200);
         x.set(at, NAN);
         Array row(t, 2), column(t, 100);
-        cpu_kernels().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 2,
-                             row.data());
+        under_test().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 2,
+                            row.data());
         EXPECT_TRUE(std::isnan(row[0])) << at;
         EXPECT_FALSE(std::isnan(row[1])) << at;
-        cpu_kernels().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 1,
-                             column.data());
+        under_test().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 1,
+                            column.data());
         EXPECT_TRUE(std::isnan(column[at])) << at;
         EXPECT_FALSE(std::isnan(column[(at + 1) % 100])) << at;
       }
@@ -106,22 +106,22 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   const std::vector<double> d = x.doubles();
   const double want = std::accumulate(d.begin(), d.end(), 0.0);
   Array y(DType::kF32, 1), column(DType::kF32, 2), half(DType::kBF16, 1);
-  cpu_kernels().reduce({}, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
-                       y.data());
+  under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
+                      y.data());
   EXPECT_NEAR(y[0] / want, 1, 2e-7);
-  cpu_kernels().reduce({}, ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(),
-                       {2, 1}, 1, column.data());
+  under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(),
+                      {2, 1}, 1, column.data());
   EXPECT_NEAR((column[0] + column[1]) / want, 1, 4e-7);
   const Array ones(DType::kBF16, 100000, 1);
-  cpu_kernels().reduce({}, ReduceKind::kSum, DType::kBF16, {100000},
-                       ones.data(), {1}, 1, half.data());
+  under_test().reduce({}, ReduceKind::kSum, DType::kBF16, {100000}, ones.data(),
+                      {1}, 1, half.data());
   EXPECT_NEAR(half[0], 100000, 400);
 }
 
 TEST(ReduceTest, IntegerSumsWrapAround) {
   const int32_t x[] = {2147483647, 1};
   int32_t y;
-  cpu_kernels().reduce({}, ReduceKind::kSum, DType::kI32, {2}, x, {1}, 1, &y);
+  under_test().reduce({}, ReduceKind::kSum, DType::kI32, {2}, x, {1}, 1, &y);
   EXPECT_EQ(y, std::numeric_limits<int32_t>::min());
 }
 
@@ -132,7 +132,7 @@ TEST(SumSquaresTest, EveryFloat) {
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
       double sum = 1;
-      cpu_kernels().sum_squares({}, t, n, x.data(), &sum);
+      under_test().sum_squares({}, t, n, x.data(), &sum);
       EXPECT_NEAR(sum - 1, want, 2e-7 * (want + 1));
     }
 }
@@ -157,9 +157,9 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
           const DType wide = scan_sum_of(t);
           const Array carry = Array::random(wide, kRows, -3, 3);
           Array y(t, kRows * n, 9), total(wide, kRows, 9);
-          cpu_kernels().scan_rows({}, t, kRows, n, x.data(), stride, reverse,
-                                  carried ? carry.data() : nullptr, y.data(),
-                                  total.data());
+          under_test().scan_rows({}, t, kRows, n, x.data(), stride, reverse,
+                                 carried ? carry.data() : nullptr, y.data(),
+                                 total.data());
           for (int64_t r = 0; r < kRows; ++r) {
             const double from = carried ? carry[r] : 0;
             for (int64_t i = 0; i < n; ++i)

@@ -10,10 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
 
 namespace dtensor::kernels {
+
+// The kernels that the test is linked with.
+const Kernels& under_test();
 
 inline constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kBF16};
 inline constexpr DType kAll[] = {DType::kF32, DType::kF64, DType::kBF16,

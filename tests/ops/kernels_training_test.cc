@@ -32,9 +32,8 @@ TEST(AdamWTest, MatchesTheReference) {
             o.step = step;
             const Array g =
                 Array::random(gt, n, -1, 1, static_cast<unsigned>(step));
-            cpu_kernels().adamw({}, t, gt, n, o, p.data(), g.data(), m.data(),
-                                v.data(),
-                                with_master ? master.data() : nullptr);
+            under_test().adamw({}, t, gt, n, o, p.data(), g.data(), m.data(),
+                               v.data(), with_master ? master.data() : nullptr);
             reference::adamw(n, o, p64.data(), g.doubles().data(), m64.data(),
                              v64.data());
           }
@@ -55,8 +54,8 @@ TEST(AdamWTest, FirstStepIsTheSign) {
   const Array g(DType::kF32, {0.5, -1e-3, 0});
   AdamW o;
   o.lr = 0.01;
-  cpu_kernels().adamw({}, DType::kF32, DType::kF32, 3, o, p.data(), g.data(),
-                      m.data(), v.data(), nullptr);
+  under_test().adamw({}, DType::kF32, DType::kF32, 3, o, p.data(), g.data(),
+                     m.data(), v.data(), nullptr);
   const double decay = 1 - 0.01 * 0.01;
   EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
 }
@@ -77,9 +76,8 @@ TEST(SgdTest, MatchesTheReference) {
           o.nesterov = nesterov;
           for (unsigned step = 1; step <= 3; ++step) {
             const Array g = Array::random(t, n, -1, 1, step);
-            cpu_kernels().sgd({}, t, t, n, o, p.data(), g.data(),
-                              momentum ? buffer.data() : nullptr,
-                              master.data());
+            under_test().sgd({}, t, t, n, o, p.data(), g.data(),
+                             momentum ? buffer.data() : nullptr, master.data());
             reference::sgd(n, o, p64.data(), g.doubles().data(),
                            momentum ? b64.data() : nullptr);
           }
@@ -89,8 +87,8 @@ TEST(SgdTest, MatchesTheReference) {
 }
 
 TEST(SgdTest, RefusesOtherGradients) {
-  EXPECT_THROW(cpu_kernels().sgd({}, DType::kF32, DType::kF64, 0, {}, nullptr,
-                                 nullptr, nullptr, nullptr),
+  EXPECT_THROW(under_test().sgd({}, DType::kF32, DType::kF64, 0, {}, nullptr,
+                                nullptr, nullptr, nullptr),
                Error);
 }
 
@@ -124,8 +122,8 @@ constexpr uint64_t kStream = 0xfedcba9876543210u;
 Array draw(Distribution d, DType t, const Shape& global, const Shape& lo,
            const Shape& size, double p0, double p1) {
   Array a(t, numel(size));
-  cpu_kernels().random_box({}, d, t, kSeed, kStream, global, lo, size, a.data(),
-                           contiguous_strides(size), p0, p1);
+  under_test().random_box({}, d, t, kSeed, kStream, global, lo, size, a.data(),
+                          contiguous_strides(size), p0, p1);
   return a;
 }
 
@@ -166,8 +164,8 @@ TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
           // Into a transposed, strided place.
           const Shape strides = {1, 3, 20};
           Array part(t, 60);
-          cpu_kernels().random_box({}, d, t, kSeed, kStream, global, lo, size,
-                                   part.data(), strides, 0.25, p1);
+          under_test().random_box({}, d, t, kSeed, kStream, global, lo, size,
+                                  part.data(), strides, 0.25, p1);
           for (int64_t i = 0; i < size[0]; ++i)
             for (int64_t j = 0; j < size[1]; ++j)
               for (int64_t k = 0; k < size[2]; ++k)
@@ -257,8 +255,8 @@ TEST(RandomTest, BoxesFarIntoALargeTensor) {
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
     int64_t x;
-    cpu_kernels().random_box({}, Distribution::kBits, DType::kI64, seed, stream,
-                             {1}, {0}, {1}, &x, {1}, 0, 0);
+    under_test().random_box({}, Distribution::kBits, DType::kI64, seed, stream,
+                            {1}, {0}, {1}, &x, {1}, 0, 0);
     return x;
   };
   EXPECT_NE(first(1, 1), first(2, 1));

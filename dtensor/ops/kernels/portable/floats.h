@@ -1,0 +1,27 @@
+// Calling a template for a type known at run time.
+#pragma once
+#include <string_view>
+
+#include "dtensor/placement/dtype.h"
+
+namespace dtensor::kernels {
+
+// Throws the Error that says so. (nvcc does not read error.h, that is fmt.)
+[[noreturn]] void no_kernel(std::string_view where, DType);
+
+// fn.template operator()<T>() for the float type; Error for others.
+template <class Fn>
+void visit_float(DType t, std::string_view where, Fn&& fn) {
+  switch (t) {
+    case DType::kF32:
+      return fn.template operator()<float>();
+    case DType::kF64:
+      return fn.template operator()<double>();
+    case DType::kBF16:
+      return fn.template operator()<bf16>();
+    default:
+      no_kernel(where, t);
+  }
+}
+
+}  // namespace dtensor::kernels

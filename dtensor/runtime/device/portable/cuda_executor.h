@@ -1,0 +1,260 @@
+// Portable kernels on CUDA. For nvcc alone.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/device.h"
+
+namespace dtensor::portable {
+inline namespace on_cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// W elements that are loaded and stored at once.
+template <class T, int W>
+struct alignas(sizeof(T) * W) Pack {
+  T v[W];
+};
+
+// How many elements of the widest of these types are 16 bytes.
+template <class... T>
+inline constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
+
+template <class T>
+__device__ inline bool aligned(const T* p, int pack) {
+  return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * pack) == 0;
+}
+template <int W, class T>
+__device__ inline Pack<T, W> load(const T* p) {
+  return *reinterpret_cast<const Pack<T, W>*>(p);
+}
+
+// out[j] = f(j, in[j]...) for what falls to `lane` of `lanes`.
+template <class Out, class F, class... In>
+__device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
+                                Out* out, F& f, const In*... in) {
+  constexpr int W = kPack<Out, In...>;
+  int64_t done = 0;
+  if constexpr (W > 1) {
+    if ((aligned(out, W) && ... && aligned(in, W))) {
+      done = n / W * W;
+      for (int64_t j = lane * W; j < done; j += lanes * W) {
+        Pack<Out, W> result;
+        [&](const Pack<In, W>&... pack) {
+#pragma unroll
+          for (int w = 0; w < W; ++w)
+            result.v[w] = static_cast<Out>(f(j + w, pack.v[w]...));
+        }(load<W>(in + j)...);
+        *reinterpret_cast<Pack<Out, W>*>(out + j) = result;
+      }
+    }
+  }
+  for (int64_t j = done + lane; j < n; j += lanes)
+    out[j] = static_cast<Out>(f(j, in[j]...));
+}
+
+// f(j, in[j]...) for what falls to `lane` of `lanes`.
+template <class F, class... In>
+__device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
+                                 const In*... in) {
+  int64_t done = 0;
+  if constexpr (sizeof...(In) > 0) {
+    constexpr int W = kPack<In...>;
+    if ((aligned(in, W) && ...)) {
+      done = n / W * W;
+      for (int64_t j = lane * W; j < done; j += lanes * W)
+        [&](const Pack<In, W>&... pack) {
+#pragma unroll
+          for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
+        }(load<W>(in + j)...);
+    }
+  }
+  for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
+}
+
+// The value of another lane of the warp, whatever its type.
+template <class A>
+__device__ inline A of_lane(const A& a, int distance) {
+  static_assert(sizeof(A) % sizeof(unsigned) == 0);
+  constexpr int kWords = sizeof(A) / sizeof(unsigned);
+  unsigned words[kWords];
+  memcpy(words, &a, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    words[i] = __shfl_xor_sync(kAllLanes, words[i], distance);
+  A other;
+  memcpy(&other, words, sizeof(A));
+  return other;
+}
+
+// See executor.h. Its lanes are a warp, or a whole block.
+class Row {
+ public:
+  // Of each warp, what reduce() found: in one of two places, so that one
+  // barrier is enough.
+  static constexpr int kMostWarps = 32, kMostBytes = 32;
+  struct Results {
+    alignas(16) char bytes[2][kMostWarps][kMostBytes];
+  };
+  __device__ Row(int lane, int lanes, Results* results, char* fast)
+      : lane_(lane), lanes_(lanes), results_(results), fast_(fast) {}
+
+  template <class F, class... In>
+  __device__ void each(int64_t n, F f, const In*... in) {
+    each_lane(lane_, lanes_, n, f, in...);
+    sync();
+  }
+  template <class Out, class F, class... In>
+  __device__ void map(int64_t n, Out* out, F f, const In*... in) {
+    map_lane(lane_, lanes_, n, out, f, in...);
+    sync();
+  }
+  template <class A, class Op, class F, class... In>
+  __device__ A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
+    A a = zero;
+    auto take = [&](int64_t j, const In&... x) { a = op(a, f(j, x...)); };
+    each_lane(lane_, lanes_, n, take, in...);
+#pragma unroll
+    for (int d = 1; d < kWarp; d *= 2) a = op(a, of_lane(a, d));
+    if (lanes_ == kWarp) {
+      __syncwarp();
+      return a;
+    }
+    static_assert(sizeof(A) <= kMostBytes);
+    turn_ ^= 1;
+    auto* of_warp = results_->bytes[turn_];
+    if (lane_ % kWarp == 0) memcpy(of_warp[lane_ / kWarp], &a, sizeof(A));
+    __syncthreads();
+    A all = zero;
+    for (int w = 0; w < lanes_ / kWarp; ++w) {
+      A other;
+      memcpy(&other, of_warp[w], sizeof(A));
+      all = op(all, other);
+    }
+    return all;
+  }
+  template <class T>
+  __device__ T* fast() {
+    return reinterpret_cast<T*>(fast_);
+  }
+
+ private:
+  __device__ void sync() {
+    if (lanes_ == kWarp)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+
+  const int lane_, lanes_;
+  int turn_ = 0;
+  Results* const results_;
+  char* const fast_;
+};
+
+inline constexpr int kThreads = 256;
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) each_kernel(int64_t n, Body body) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < n; i += step)
+    body(i);
+}
+
+template <class Out, class F, class... In>
+__global__ void __launch_bounds__(kThreads)
+    map_kernel(int64_t n, Out* out, F f, const In*... in) {
+  map_lane(static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+           static_cast<int64_t>(gridDim.x) * kThreads, n, out, f, in...);
+}
+
+// `lanes` is kWarp, or blockDim.x.
+template <class Body>
+__global__ void __launch_bounds__(1024)
+    rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
+  __shared__ Row::Results results;
+  extern __shared__ __align__(16) char fast[];
+  const int lane = static_cast<int>(threadIdx.x) % lanes,
+            group = static_cast<int>(threadIdx.x) / lanes,
+            groups = static_cast<int>(blockDim.x) / lanes;
+  Row row(lane, lanes, &results, fast + group * fast_bytes);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
+  for (int64_t r = static_cast<int64_t>(blockIdx.x) * groups + group; r < count;
+       r += step)
+    body(row, r);
+}
+
+// As many blocks as there is work for, and as may be launched; a loop in the
+// kernel does the rest.
+inline unsigned blocks_for(int64_t work, int64_t per_block) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return static_cast<unsigned>(
+      std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
+}
+
+template <class Body>
+void each(Stream s, int64_t n, Body body) {
+  if (n <= 0) return;
+  cuda::launch(s, [&](cudaStream_t stream) {
+    each_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, body);
+  });
+}
+
+template <class Out, class F, class... In>
+void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
+  if (n <= 0) return;
+  constexpr int W = kPack<Out, In...>;
+  cuda::launch(s, [&](cudaStream_t stream) {
+    map_kernel<<<blocks_for(n, kThreads * W), kThreads, 0, stream>>>(n, out, f,
+                                                                     in...);
+  });
+}
+
+template <class Body>
+void rows(Stream s, int64_t count, int64_t n, Body body,
+          int64_t fast_bytes = 0) {
+  if (count <= 0) return;
+  // Short rows, several to a block; longer ones have a block each.
+  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
+  const int threads = std::max(lanes, fast_bytes > 4096 ? lanes : 128);
+  const int64_t groups = threads / lanes;
+  fast_bytes = (fast_bytes + 15) / 16 * 16;
+  cuda::launch(s, [&](cudaStream_t stream) {
+    const auto kernel = &rows_kernel<Body>;
+    const int64_t fast = groups * fast_bytes;
+    cuda::allow_fast_memory(reinterpret_cast<const void*>(kernel), fast);
+    kernel<<<blocks_for(count, groups), threads, static_cast<size_t>(fast),
+             stream>>>(count, lanes, fast_bytes, body);
+  });
+}
+
+// See host_executor.h.
+class Scratch {
+ public:
+  Scratch(Stream s, int64_t bytes) : stream_(cuda::enter(s)) {
+    cuda::check(
+        cudaMallocAsync(
+            &data_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream_),
+        "scratch");
+  }
+  ~Scratch() { cudaFreeAsync(data_, stream_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  template <class T>
+  T* as() {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  cudaStream_t stream_;
+  void* data_ = nullptr;
+};
+
+}  // namespace on_cuda
+}  // namespace dtensor::portable

@@ -1,0 +1,55 @@
+// Values as portable kernels hold them: what a type is computed in, and the way
+// there and back.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "dtensor/placement/dtype.h"
+
+#ifndef DT_HD
+#ifdef __CUDACC__
+#define DT_HD __host__ __device__
+#else
+#define DT_HD
+#endif
+#endif
+
+namespace dtensor::portable {
+
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, bf16>;
+template <class T>
+inline constexpr bool is_floating = std::is_floating_point_v<T> || is_half<T>;
+
+// What a T is computed in: f32 for the halves, else itself.
+template <class T>
+using compute_t = std::conditional_t<is_half<T>, float, T>;
+
+template <class T>
+DT_HD inline compute_t<T> widened(T x) {
+  return static_cast<compute_t<T>>(x);
+}
+// Rounded to nearest even.
+template <class T>
+DT_HD inline T rounded(compute_t<T> x) {
+  return static_cast<T>(x);
+}
+
+// The lowest and the highest value: the infinities of floats.
+template <class T>
+DT_HD constexpr T lowest() {
+  if constexpr (std::is_floating_point_v<T>)
+    return -std::numeric_limits<T>::infinity();
+  else
+    return std::numeric_limits<T>::lowest();
+}
+template <class T>
+DT_HD constexpr T highest() {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::numeric_limits<T>::infinity();
+  else
+    return std::numeric_limits<T>::max();
+}
+
+}  // namespace dtensor::portable

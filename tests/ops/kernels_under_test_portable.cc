@@ -1,0 +1,13 @@
+// The text that CUDA's kernels are made of, on the host, each row served by
+// three threads.
+#include "dtensor/runtime/device/portable/host_executor.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+
+const Kernels& under_test() {
+  portable::Lanes::count() = 3;
+  return portable_kernels();
+}
+
+}  // namespace dtensor::kernels
