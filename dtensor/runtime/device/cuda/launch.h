@@ -15,16 +15,8 @@ cudaStream_t enter(Stream);
 // cudaSuccess. See cuda_device.cc for errors of work that runs later.
 void check(cudaError_t, const char* what);
 
-// give(cudaStream_t), which launches kernels, and an Error if CUDA took them
-// not.
-template <class Give>
-void launch(Stream s, Give&& give) {
-  give(enter(s));
-  check(cudaGetLastError(), "launch");
-}
-
-// A kernel that will be launched with so much dynamic shared memory: more than
-// 48 KiB have to be asked for, once.
-void allow_fast_memory(const void* kernel, int64_t bytes);
+// The kernel will be launched with so much dynamic shared memory: more than
+// 48 KiB have to be asked for. Throws Error when the device has less.
+void allow_shared_memory(const void* kernel, int64_t bytes);
 
 }  // namespace dtensor::cuda

@@ -1,4 +1,5 @@
-// Portable kernels on CUDA. For nvcc alone.
+// Portable kernels on CUDA. For nvcc alone, and for tests that have an
+// emulation of what is used here of CUDA's runtime (tests/cuda/emulation).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -8,6 +9,11 @@
 
 #include "dtensor/runtime/device/cuda/launch.h"
 #include "dtensor/runtime/device/device.h"
+
+#ifndef DT_DYNAMIC_SHARED
+// The block's dynamic shared memory.
+#define DT_DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
+#endif
 
 namespace dtensor::portable {
 inline namespace on_cuda {
@@ -179,7 +185,7 @@ template <class Body>
 __global__ void __launch_bounds__(1024)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
   __shared__ Row::Results results;
-  extern __shared__ __align__(16) char fast[];
+  DT_DYNAMIC_SHARED(fast);
   const int lane = static_cast<int>(threadIdx.x) % lanes,
             group = static_cast<int>(threadIdx.x) / lanes,
             groups = static_cast<int>(blockDim.x) / lanes;
@@ -198,22 +204,32 @@ inline unsigned blocks_for(int64_t work, int64_t per_block) {
       std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
 }
 
+// kernel(args...) on `blocks` of `threads`, each with `shared` bytes.
+template <class... Parameters, class... Args>
+void run(Stream s, void (*kernel)(Parameters...), unsigned blocks,
+         unsigned threads, int64_t shared, Args... args) {
+  const cudaStream_t stream = cuda::enter(s);
+  cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), shared);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  cuda::check(cudaLaunchKernelEx(&config, kernel, args...), "launch");
+}
+
 template <class Body>
 void each(Stream s, int64_t n, Body body) {
   if (n <= 0) return;
-  cuda::launch(s, [&](cudaStream_t stream) {
-    each_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, body);
-  });
+  run(s, &each_kernel<Body>, blocks_for(n, kThreads), kThreads, 0, n, body);
 }
 
 template <class Out, class F, class... In>
 void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
   if (n <= 0) return;
-  constexpr int W = kPack<Out, In...>;
-  cuda::launch(s, [&](cudaStream_t stream) {
-    map_kernel<<<blocks_for(n, kThreads * W), kThreads, 0, stream>>>(n, out, f,
-                                                                     in...);
-  });
+  run(s, &map_kernel<Out, F, In...>,
+      blocks_for(n, kThreads * kPack<Out, In...>), kThreads, 0, n, out, f,
+      in...);
 }
 
 template <class Body>
@@ -222,16 +238,12 @@ void rows(Stream s, int64_t count, int64_t n, Body body,
   if (count <= 0) return;
   // Short rows, several to a block; longer ones have a block each.
   const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
-  const int threads = std::max(lanes, fast_bytes > 4096 ? lanes : 128);
+  const int threads = fast_bytes > 4096 ? lanes : std::max(lanes, 128);
   const int64_t groups = threads / lanes;
   fast_bytes = (fast_bytes + 15) / 16 * 16;
-  cuda::launch(s, [&](cudaStream_t stream) {
-    const auto kernel = &rows_kernel<Body>;
-    const int64_t fast = groups * fast_bytes;
-    cuda::allow_fast_memory(reinterpret_cast<const void*>(kernel), fast);
-    kernel<<<blocks_for(count, groups), threads, static_cast<size_t>(fast),
-             stream>>>(count, lanes, fast_bytes, body);
-  });
+  run(s, &rows_kernel<Body>, blocks_for(count, groups),
+      static_cast<unsigned>(threads), groups * fast_bytes, count, lanes,
+      fast_bytes, body);
 }
 
 // See host_executor.h.

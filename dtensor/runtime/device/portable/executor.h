@@ -33,7 +33,7 @@
 #include "dtensor/runtime/device/device.h"
 #include "dtensor/runtime/device/portable/values.h"
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(DT_CUDA_EMULATED)
 #define DT_BODY [=] __device__
 #define DT_PORTABLE on_cuda
 #include "dtensor/runtime/device/portable/cuda_executor.h"  // IWYU pragma: export

@@ -1,0 +1,183 @@
+// portable/cuda_executor.h on the emulation of this folder: what its lanes
+// share, the packs of 16 bytes, and what does not fill them.
+#define DT_CUDA_EMULATED
+#include "dtensor/runtime/device/portable/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace dtensor::cuda {
+
+cudaStream_t enter(Stream s) { return s.handle; }
+void check(cudaError_t e, const char*) { ASSERT_EQ(e, cudaSuccess); }
+void allow_shared_memory(const void*, int64_t) {}
+
+}  // namespace dtensor::cuda
+
+namespace dtensor::portable {
+namespace {
+
+// Lengths around a pack, a warp, and what makes the lanes of a row more.
+constexpr int64_t kLengths[] = {0,   1,   3,   4,   5,    31,   32,  33,
+                                127, 129, 512, 513, 1025, 8192, 8193};
+
+// n elements, the first of them `shift` elements behind 16 aligned bytes, and a
+// guard behind the last.
+template <class T>
+class Shifted {
+ public:
+  Shifted(int64_t n, int64_t shift)
+      : n_(n), lines_(static_cast<size_t>(n + shift) * sizeof(T) / 16 + 2) {
+    std::memset(static_cast<void*>(lines_.data()), 0x5a, lines_.size() * 16);
+    data_ = reinterpret_cast<T*>(lines_.data()) + shift;
+  }
+  T* data() { return data_; }
+  T& operator[](int64_t i) { return data_[i]; }
+  bool guarded() const {
+    const char* end = reinterpret_cast<const char*>(data_ + n_);
+    for (int i = 0; i < 16; ++i)
+      if (end[i] != 0x5a) return false;
+    return true;
+  }
+
+ private:
+  struct alignas(16) Line {
+    char bytes[16];
+  };
+  int64_t n_;
+  std::vector<Line> lines_;
+  T* data_;
+};
+
+TEST(CudaExecutorTest, EachIndexOnce) {
+  for (int64_t n : kLengths) {
+    std::vector<int> times(static_cast<size_t>(n));
+    each({}, n, [times = times.data()](int64_t i) { ++times[i]; });
+    EXPECT_EQ(times, std::vector<int>(static_cast<size_t>(n), 1));
+  }
+}
+
+TEST(CudaExecutorTest, MapsAlignedOrNot) {
+  for (int64_t n : {0, 1, 7, 8, 9, 1000})
+    for (int64_t shift : {0, 1}) {
+      Shifted<int16_t> a(n, shift);
+      Shifted<float> b(n, 0), out(n, 0);
+      for (int64_t i = 0; i < n; ++i)
+        a[i] = static_cast<int16_t>(i), b[i] = static_cast<float>(2 * i);
+      map(
+          {}, n, out.data(),
+          [](int64_t i, int16_t x, float y) {
+            return static_cast<float>(i) + 10 * x + 100 * y;
+          },
+          a.data(), b.data());
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(out[i], 211 * static_cast<float>(i)) << n << " " << shift;
+      EXPECT_TRUE(out.guarded());
+    }
+}
+
+TEST(CudaExecutorTest, RowsReduceAndMap) {
+  for (int64_t n : kLengths)
+    for (int64_t shift : {0, 1}) {
+      const int64_t count = n > 1000 ? 2 : 9, stride = n + 4;
+      Shifted<float> x(count * stride, shift), y(count * stride, 0);
+      std::vector<double> sums(static_cast<size_t>(count));
+      for (int64_t i = 0; i < count * stride; ++i)
+        x[i] = static_cast<float>(i % 97) - 40;
+      float* const in = x.data();
+      float* const out = y.data();
+      double* const sum = sums.data();
+      rows({}, count, n, [=](Row& row, int64_t r) {
+        const double all = row.reduce(
+            n, 0.0, Sum(), [](int64_t, float v) { return double{v}; },
+            in + r * stride);
+        // Twice in a row, of a type of another size.
+        const int64_t most = row.reduce(
+            n, int64_t{-1000}, Max(),
+            [](int64_t, float v) { return static_cast<int64_t>(v); },
+            in + r * stride);
+        row.map(
+            n, out + r * stride,
+            [&](int64_t j, float v) {
+              return v + static_cast<float>(most + j);
+            },
+            in + r * stride);
+        // Sees what the other lanes wrote.
+        row.each(1, [&](int64_t) {
+          sum[r] = all + (n > 0 ? out[r * stride + n - 1] : 0);
+        });
+      });
+      for (int64_t r = 0; r < count; ++r) {
+        double all = 0;
+        float most = -1000;
+        for (int64_t j = 0; j < n; ++j) {
+          all += x[r * stride + j];
+          most = std::max(most, x[r * stride + j]);
+        }
+        for (int64_t j = 0; j < n; ++j)
+          ASSERT_EQ(y[r * stride + j],
+                    x[r * stride + j] + most + static_cast<float>(j));
+        if (n > 0) all += y[r * stride + n - 1];
+        ASSERT_EQ(sums[static_cast<size_t>(r)], all) << n << " " << r;
+        char between[16];
+        std::memset(between, 0x5a, sizeof(between));
+        EXPECT_EQ(std::memcmp(&y[r * stride + n], between, 16), 0);
+      }
+    }
+}
+
+// A pair travels whole.
+TEST(CudaExecutorTest, ReducesStructs) {
+  struct Best {
+    double value;
+    int64_t at;
+  };
+  struct Better {
+    Best operator()(const Best& a, const Best& b) const {
+      return a.value > b.value || (a.value == b.value && a.at < b.at) ? a : b;
+    }
+  };
+  for (int64_t n : {1, 40, 600, 9000}) {
+    std::vector<double> x(static_cast<size_t>(n));
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<double>(i * 7919 % 1009);
+    const auto at = std::max_element(x.begin(), x.end()) - x.begin();
+    Best found = {};
+    rows({}, 1, n, [=, to = &found, in = x.data()](Row& row, int64_t) {
+      const Best best = row.reduce(
+          n, Best{-1, n}, Better(),
+          [](int64_t j, double v) {
+            return Best{v, j};
+          },
+          in);
+      row.each(1, [&](int64_t) { *to = best; });
+    });
+    EXPECT_EQ(found.at, at);
+    EXPECT_EQ(found.value, x[static_cast<size_t>(at)]);
+  }
+}
+
+// Each row has its own.
+TEST(CudaExecutorTest, FastMemoryIsTheRows) {
+  for (int64_t n : {20, 600}) {
+    constexpr int64_t kRows = 11;
+    std::vector<int64_t> out(static_cast<size_t>(kRows * n));
+    rows(
+        {}, kRows, n,
+        [=, to = out.data()](Row& row, int64_t r) {
+          int* fast = row.fast<int>();
+          row.each(n, [&](int64_t j) { fast[j] = static_cast<int>(r * j); });
+          row.each(n, [&](int64_t j) { to[r * n + j] = fast[n - 1 - j]; });
+        },
+        n * static_cast<int64_t>(sizeof(int)));
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t j = 0; j < n; ++j)
+        ASSERT_EQ(out[static_cast<size_t>(r * n + j)], r * (n - 1 - j));
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::portable
