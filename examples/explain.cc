@@ -52,12 +52,12 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
 nlohmann::ordered_json explain_strategies(const Flags& flags,
                                           const Mesh& mesh) {
   if (!flags.svg.empty()) report::check_writable("--svg", flags.svg);
-  const std::vector<Compared> all = compare(
-      parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
-      [&](const Mesh& m) {
-        return flags.cost.empty() ? CostTable()
-                                  : report::read_cost_file(flags.cost, m);
-      });
+  const std::vector<Compared> all =
+      compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
+              [&](const Mesh& m) {
+                return flags.cost.empty() ? CostTable()
+                                          : report::read_cost(flags.cost, m);
+              });
   fmt::print(
       "{} on {} ranks, {} windows of {} in a step; bytes of the rank with the "
       "most:\n{}\n",
@@ -80,7 +80,7 @@ int explain_main(int argc, char** argv) {
               "once for each");
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
-  program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
+  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   program.add("--compare", &flags.compare,
               "strategies of --model on as many ranks as the mesh has: "
               "dp,zero1,zero2,zero3,tp,zero3+tp=2+accumulate=4");
@@ -95,7 +95,7 @@ int explain_main(int argc, char** argv) {
         "or --model gpt");
     RunOptions options = program.run_options();
     if (!flags.cost.empty())
-      options.cost = report::read_cost_file(flags.cost, program.mesh());
+      options.cost = report::read_cost(flags.cost, program.mesh());
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
              "it is for --model, which is not given");
     if (program.given("--op")) {

@@ -32,7 +32,7 @@ report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   const Layout layout = parse_layout(flags.to, onto, shape);
   if (flags.assign_ranks) onto = assign_ranks(from, onto, layout);
   CostTable cost;
-  if (!flags.cost.empty()) cost = report::read_cost_file(flags.cost, mesh);
+  if (!flags.cost.empty()) cost = report::read_cost(flags.cost, mesh);
   return report::plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
 }
 
@@ -54,7 +54,7 @@ int plan_main(int argc, char** argv) {
               "let the ranks of the new mesh change places to move least");
   program.add("--dtype", &flags.dtype, "of the elements",
               {"f32", "f64", "bf16", "i32", "i64", "bool"});
-  program.add("--cost", &flags.cost, "prices, in JSON", TextKind::kFile);
+  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
   std::optional<report::PlanReport> result;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.

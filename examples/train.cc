@@ -23,6 +23,7 @@
 #include "examples/step_checks.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
+#include "report/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -31,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 struct Flags {
   TrainConfig train;
-  std::string text, eval, save, checkpoint;
+  std::string text, eval, save, checkpoint, cost;
   int64_t sample = 200;
   int64_t every = 100, check_replicas = 0;
   bool resume = false;
@@ -237,6 +238,13 @@ void check_checkpoint_flags(const Program& program, const Flags& flags,
   if (last) check_goes_on(*last, flags.train, text);
 }
 
+RunOptions run_options(const Program& program, const Flags& flags) {
+  RunOptions options = program.run_options();
+  if (!flags.cost.empty())
+    options.cost = report::read_cost(flags.cost, program.mesh());
+  return options;
+}
+
 // Before the system has to kill somebody.
 void check_memory(const Prediction& p, int64_t ranks) {
   struct sysinfo info;
@@ -263,7 +271,7 @@ void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
 
 void train(const Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const Prediction& prediction) {
-  const RunOptions options = program.run_options();
+  const RunOptions options = run_options(program, flags);
   Report report;
   report.events.resize(static_cast<size_t>(options.world));
   report.memory.resize(static_cast<size_t>(options.world));
@@ -318,6 +326,7 @@ int train_main(int argc, char** argv) {
   program.add("--check-replicas", &flags.check_replicas,
               "steps between two checks that copies of parameters and state "
               "are still the same, 0: none");
+  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {
@@ -337,7 +346,7 @@ int train_main(int argc, char** argv) {
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
-    prediction = predict(config, program.run_options());
+    prediction = predict(config, run_options(program, flags));
     if (!program.dry_run())
       check_memory(prediction, program.mesh().num_ranks());
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -9,7 +10,9 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/named_cost.h"
 #include "dtensor/placement/step_kind.h"
+#include "dtensor/runtime/program.h"
 #include "report/text_file.h"
 
 namespace dtensor::report {
@@ -292,6 +295,19 @@ Json price_json(const AxisCost& cost) {
 
 CostTable read_cost_file(const std::string& path, const Mesh& mesh) {
   return Reader(path, mesh).read();
+}
+
+std::string cost_help() {
+  return "prices: a file in JSON, or those of a machine: " + cost_names();
+}
+
+CostTable read_cost(const std::string& name_or_path, const Mesh& mesh) {
+  if (auto named = named_cost(name_or_path, mesh)) return *std::move(named);
+  DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--cost",
+           "there is no file {}, and no machine of that name; name a file that "
+           "exists, or one of {}",
+           name_or_path, cost_names());
+  return read_cost_file(name_or_path, mesh);
 }
 
 nlohmann::ordered_json cost_json(const CostTable& cost, const Mesh& mesh) {

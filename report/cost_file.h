@@ -28,6 +28,11 @@ namespace dtensor::report {
 // be read, is no JSON, or says something else than the above.
 CostTable read_cost_file(const std::string& path, const Mesh&);
 
+// What a program's --cost says, which is a machine of named_cost.h, or else a
+// file; and its help.
+CostTable read_cost(const std::string& name_or_path, const Mesh&);
+std::string cost_help();
+
 // What read_cost_file() reads as this table.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 

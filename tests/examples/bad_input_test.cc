@@ -158,6 +158,8 @@ std::vector<Case> other_cases() {
       {"explain", "--op matmul --in 4y4:R,R --in 4x4", "4y4"},
       {"explain", "--op 'mk,kn->' --in 4x4:R,R", "1"},
       {"explain", "--op matmul --in 4x4 --in 4x4 --cost /no/file", "/no/file"},
+      {"explain", "--op matmul --in 4x4 --in 4x4 --cost h300", "h100, h200"},
+      {"train", "--dry-run --cost h300", "h100, h200"},
       {"explain", "--op matmul --in 4x4 --in 4x4 --mesh a=2,a=2", "twice"},
       {"explain", "--op softmax --in 4x4 --args axis=1", "one of dim"},
       {"explain", "--op softmax --in 4x4 --args dim=x", "'x'"},
