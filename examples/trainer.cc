@@ -12,6 +12,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/replicas.h"
 
 namespace dtensor::examples {
@@ -105,12 +106,18 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
                                    static_cast<uint64_t>(config_.seed), i);
   DistTensor loss;
   const std::vector<DistTensor> grads = gradients(batch, loss);
+  const nn::GradNorm norm = nn::grad_norm(grads, config_.clip);
+  optimizer_.step(grads, {.lr = schedule_.at(i), .clip = norm.clip});
+  // The host waits for the device once in a step: here.
+  const Scoped<std::string> phase(RankContext::current().phase, "report");
+  const Tensor report = Tensor::empty({2}, DType::kF64);
+  report.slice(0, 0, 1).copy_from(
+      converted(loss.full(), DType::kF64).reshape({1}));
+  report.slice(0, 1, 2).copy_from(norm.norm.reshape({1}));
+  const std::vector<double> values = report.to_doubles();
   StepResult result;
-  result.grad_norm = nn::global_norm(grads);
-  optimizer_.step(
-      grads, {schedule_.at(i), nn::clip_scale(result.grad_norm, config_.clip)});
-  Scoped<std::string> phase(RankContext::current().phase, "report");
-  result.loss = loss.item();
+  result.loss = values[0];
+  result.grad_norm = values[1];
   return result;
 }
 

@@ -16,6 +16,16 @@
 namespace dtensor::nn {
 namespace {
 
+// Of numbers, from the left.
+Tensor sum_of(const std::vector<Tensor>& numbers) {
+  const Tensor sum = Tensor::empty({}, DType::kF64);
+  std::vector<Operand> operands;
+  for (const Tensor& t : numbers) operands.push_back({t.data(), {}});
+  sum.device().reduce(sum.stream(), ReduceOp::kSum, DType::kF64, {},
+                      sum.mutable_data(), {}, operands, 1);
+  return sum;
+}
+
 // The sum over the gradients on one mesh, on its ranks.
 class Sums {
  public:
@@ -48,17 +58,16 @@ class Sums {
   // On a rank of the mesh; undefined on others.
   Tensor total() const {
     if (!RankContext::current().coordinate_or_null(mesh_)) return {};
-    double total = 0;
+    std::vector<Tensor> parts;
     for (const auto& [axes, sum] : groups_) {
       Layout layout;
       for (int a = 0; a < mesh_.num_axes(); ++a)
         if (axes >> a & 1) layout.partials.push_back({a, ReduceOp::kSum});
-      total +=
+      parts.push_back(
           redistribute_local(sum, Spec::get(mesh_, {}, layout, DType::kF64),
-                             Spec::replicated(mesh_, {}, DType::kF64))
-              .item();
+                             Spec::replicated(mesh_, {}, DType::kF64)));
     }
-    return Tensor::full({}, DType::kF64, total);
+    return sum_of(parts);
   }
 
  private:
@@ -68,7 +77,7 @@ class Sums {
 
 }  // namespace
 
-double global_norm(const std::vector<DistTensor>& grads) {
+GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm) {
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "clip");
   const Scoped<std::string_view> op(context.op, "grad_norm");
@@ -89,8 +98,8 @@ double global_norm(const std::vector<DistTensor>& grads) {
     }
     it->add(g);
   }
-  if (!ranks.contains(context.world_rank)) return 0;
-  double norm = 0;
+  if (!ranks.contains(context.world_rank)) return {};
+  std::vector<Tensor> totals;
   const Mesh all({{"rank", std::ssize(ranks)}}, {ranks.begin(), ranks.end()});
   for (const Sums& s : sums) {
     Tensor total = s.total();
@@ -98,9 +107,21 @@ double global_norm(const std::vector<DistTensor>& grads) {
       total =
           redistribute_local(total, Spec::replicated(s.mesh(), {}, DType::kF64),
                              Spec::replicated(all, {}, DType::kF64));
-    norm += total.item();
+    totals.push_back(total);
   }
-  return std::sqrt(norm);
+  const GradNorm result{Tensor::empty({}, DType::kF64),
+                        Tensor::empty({}, DType::kF64)};
+  const Tensor sum = sum_of(totals);
+  kernels_of(*context.device)
+      .clip(context.stream, sum.ptr<double>(), max_norm,
+            result.norm.mutable_ptr<double>(),
+            result.clip.mutable_ptr<double>());
+  return result;
+}
+
+double global_norm(const std::vector<DistTensor>& grads) {
+  const GradNorm norm = grad_norm(grads);
+  return norm.norm.defined() ? norm.norm.item() : 0;
 }
 
 double clip_scale(double norm, double max_norm, bool error_if_nonfinite) {

@@ -6,13 +6,22 @@
 
 namespace dtensor::nn {
 
-// The 2-norm of all gradients together, the same number on every rank of their
-// meshes (and 0 on a rank of none). Each element counts once, however often it
+// Numbers of the device, f64 without dimensions, that nobody waits for.
+struct GradNorm {
+  Tensor norm;  // the 2-norm of all gradients together
+  Tensor clip;  // what brings them down to max_norm: see clip_scale()
+};
+
+// The same on every rank of the gradients' meshes (undefined on a rank of none,
+// where there is nothing to clip). Each element counts once, however often it
 // is held. Collective over these ranks: one scalar (f64) all-reduce for each
 // mesh and set of its axes that splits some gradient, and, where there are
 // several meshes, a scalar from each of them to all ranks; tagged "grad_norm",
-// phase "clip". 0 in a dry run. Throws Error for a partial gradient, whose
-// parts do not say its norm.
+// phase "clip". Throws Error for a partial gradient, whose parts do not say its
+// norm.
+GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0);
+// The norm as a number of the host, which waits for it; 0 on a rank of none and
+// in a dry run.
 double global_norm(const std::vector<DistTensor>& grads);
 
 // What to multiply the gradients by so that their norm is at most max_norm:

@@ -88,6 +88,11 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
              "gradient.redistribute(parameter.grad_spec()->layout())",
              slots_[i].name, g->to_string(), p->to_string());
   }
+  DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
+                                       options.clip.numel() == 1),
+           "optimizer",
+           "clip is {}{}; it is one number of f64, as grad_norm() gives it",
+           name(options.clip.dtype()), to_string(options.clip.shape()));
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "update");
   end_gather_step(context);
@@ -101,15 +106,17 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     if (slot.master.defined() && slot.version != p.storage()->version())
       slot.master = master_of(parameters_[i]);
     const Tensor flat = p.to_contiguous();
-    update({.param = flat,
-            .grad = grads[i].local().to_contiguous(),
-            .state = slot.state,
-            .master = slot.master.defined() ? slot.master.local().mutable_data()
-                                            : nullptr,
-            .lr = options.lr * slot.lr_scale,
-            .weight_decay = slot.weight_decay,
-            .grad_scale = options.grad_scale,
-            .step = slot.step});
+    update(
+        {.param = flat,
+         .grad = grads[i].local().to_contiguous(),
+         .state = slot.state,
+         .master = slot.master.defined() ? slot.master.local().mutable_data()
+                                         : nullptr,
+         .lr = options.lr * slot.lr_scale,
+         .weight_decay = slot.weight_decay,
+         .grad_scale = options.grad_scale,
+         .clip = options.clip.defined() ? options.clip.ptr<double>() : nullptr,
+         .step = slot.step});
     if (!p.contiguous()) Tensor(p).copy_from(flat);
     slot.version = p.storage()->version();
   }
@@ -231,6 +238,7 @@ void SGD::update(const Update& u) {
   call.weight_decay = u.weight_decay;
   call.nesterov = options_.nesterov;
   call.grad_scale = u.grad_scale;
+  call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
       .sgd(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
@@ -256,6 +264,7 @@ void AdamW::update(const Update& u) {
   call.weight_decay = u.weight_decay;
   call.step = u.step;
   call.grad_scale = u.grad_scale;
+  call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
       .adamw(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),

@@ -17,7 +17,8 @@ namespace dtensor::nn {
 // What may change from one update to the next.
 struct UpdateOptions {
   double lr = 1e-3;
-  double grad_scale = 1;  // every gradient is multiplied by it (clip.h)
+  double grad_scale = 1;  // every gradient is multiplied by it,
+  Tensor clip = {};       // and by this number of the device, if any (clip.h)
 };
 
 // "NAME.exp_avg" for the parameter NAME, say.
@@ -71,7 +72,8 @@ class Optimizer {
         state;     // in the order of the names; read, write
     void* master;  // f32, to be updated with a bf16 parameter; else null
     double lr, weight_decay, grad_scale;
-    int64_t step;  // of this parameter, from 1
+    const double* clip;  // of the device, or null
+    int64_t step;        // of this parameter, from 1
   };
   // In a dry run, where the device does nothing, parts have no data.
   virtual void update(const Update&) = 0;

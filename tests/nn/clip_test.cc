@@ -49,6 +49,21 @@ TEST(Clip, EveryElementCountsOnceOnEveryMesh) {
   }
 }
 
+// What stays on the device is what the host is told.
+TEST(Clip, NumbersOfTheDevice) {
+  for (const std::string& mesh : test_meshes())
+    on_mesh<int>(mesh, [](const Mesh& m) {
+      const auto grads = gradients(m, DType::kF32);
+      const double norm = global_norm(grads);
+      for (double most : {0.0, 0.5, 1e6}) {
+        const GradNorm on_device = grad_norm(grads, most);
+        EXPECT_EQ(on_device.norm.item(), norm);
+        EXPECT_EQ(on_device.clip.item(), clip_scale(norm, most));
+      }
+      return 0;
+    });
+}
+
 TEST(Clip, OneScalarPerSetOfAxes) {
   on_mesh<int>("dp=2,tp=2", [](const Mesh& m) {
     const auto grads = gradients(m, DType::kF64);

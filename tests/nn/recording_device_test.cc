@@ -71,12 +71,10 @@ Values train(const Mesh& mesh, const std::string& name, DType dtype,
     const auto grads =
         grad(loss, model->parameters(),
              {.release_graph = true, .bucket_bytes = stage > 1 ? 4096 : 0});
-    const double norm = global_norm(grads);
+    const GradNorm norm = grad_norm(grads, 0.1);
     all.push_back(loss.item());
-    all.push_back(norm);
-    UpdateOptions options;
-    options.lr = 1e-2;
-    options.grad_scale = clip_scale(norm, 0.1);
+    all.push_back(norm.norm.item());
+    const UpdateOptions options{.lr = 1e-2, .clip = norm.clip};
     if (step == 0)
       adam.step(grads, options);
     else

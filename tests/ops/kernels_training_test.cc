@@ -28,6 +28,8 @@ TEST(AdamWTest, MatchesTheReference) {
           o.lr = 0.125;
           o.weight_decay = 0.1;
           o.grad_scale = 0.5;
+          const double clip = 0.75;
+          if (n % 2) o.clip = &clip;
           for (int64_t step = 1; step <= 3; ++step) {
             o.step = step;
             const Array g =
@@ -60,6 +62,23 @@ TEST(AdamWTest, FirstStepIsTheSign) {
   EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
 }
 
+// As torch.nn.utils.clip_grad_norm_.
+TEST(ClipTest, BringsTheNormDown) {
+  const auto clipped = [](double squares, double max_norm) {
+    std::pair<double, double> r(-1, -1);
+    under_test().clip({}, &squares, max_norm, &r.first, &r.second);
+    return r;
+  };
+  EXPECT_EQ(clipped(16, 1), std::pair(4.0, 1 / (4 + 1e-6)));
+  EXPECT_EQ(clipped(16, 4), std::pair(4.0, 4 / (4 + 1e-6)));
+  EXPECT_EQ(clipped(16, 5), std::pair(4.0, 1.0));
+  EXPECT_EQ(clipped(16, 0), std::pair(4.0, 1.0));
+  EXPECT_EQ(clipped(0, 1), std::pair(0.0, 1.0));
+  EXPECT_EQ(clipped(INFINITY, 1).second, 0);
+  EXPECT_TRUE(std::isnan(clipped(NAN, 1).first));
+  EXPECT_TRUE(std::isnan(clipped(NAN, 1).second));
+}
+
 TEST(SgdTest, MatchesTheReference) {
   for (DType t : kFloats)
     for (bool momentum : {false, true})
@@ -74,6 +93,8 @@ TEST(SgdTest, MatchesTheReference) {
           o.momentum = momentum ? 0.9 : 0;
           o.weight_decay = 0.1;
           o.nesterov = nesterov;
+          const double clip = 0.75;
+          if (n % 2) o.clip = &clip;
           for (unsigned step = 1; step <= 3; ++step) {
             const Array g = Array::random(t, n, -1, 1, step);
             under_test().sgd({}, t, t, n, o, p.data(), g.data(),

@@ -396,7 +396,7 @@ void adamw(int64_t n, const AdamW& o, double* p, const double* g, double* m,
            double* v) {
   const auto step = static_cast<double>(o.step);
   for (int64_t i = 0; i < n; ++i) {
-    const double x = g[i] * o.grad_scale;
+    const double x = g[i] * (o.grad_scale * (o.clip ? *o.clip : 1));
     p[i] -= o.lr * o.weight_decay * p[i];
     m[i] = o.beta1 * m[i] + (1 - o.beta1) * x;
     v[i] = o.beta2 * v[i] + (1 - o.beta2) * x * x;
@@ -408,7 +408,8 @@ void adamw(int64_t n, const AdamW& o, double* p, const double* g, double* m,
 
 void sgd(int64_t n, const Sgd& o, double* p, const double* g, double* buffer) {
   for (int64_t i = 0; i < n; ++i) {
-    double d = g[i] * o.grad_scale + o.weight_decay * p[i];
+    double d =
+        g[i] * (o.grad_scale * (o.clip ? *o.clip : 1)) + o.weight_decay * p[i];
     if (buffer) {
       buffer[i] = o.momentum * buffer[i] + d;
       d = o.nesterov ? d + o.momentum * buffer[i] : buffer[i];

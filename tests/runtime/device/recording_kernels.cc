@@ -223,6 +223,10 @@ class RecordingKernels final : public Kernels {
     later(s, &Kernels::sgd, param_type, grad_type, n, a4, param, grad, buffer,
           master);
   }
+  void clip(Stream s, const double* squares, double max_norm, double* norm,
+            double* clip) const override {
+    later(s, &Kernels::clip, squares, max_norm, norm, clip);
+  }
   void random_box(Stream s, Distribution a1, DType a2, uint64_t seed,
                   uint64_t stream_id, const Shape& global, const Shape& lo,
                   const Shape& size, void* out, const Shape& out_strides,

@@ -118,6 +118,8 @@ class CpuKernels final : public Kernels {
   void sgd(Stream, DType param_type, DType grad_type, int64_t n, const Sgd&,
            void* param, const void* grad, void* buffer,
            void* master) const override;
+  void clip(Stream, const double* squares, double max_norm, double* norm,
+            double* clip) const override;
 
   // RandomKernels
   void random_box(Stream, Distribution, DType, uint64_t seed,

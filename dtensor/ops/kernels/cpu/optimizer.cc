@@ -40,6 +40,12 @@ void put(AtTail at, T* p, Vec<T> v) {
   store_n(p + at.i, v, at.m);
 }
 
+// What gradients are multiplied by.
+template <class Options>
+double scale_of(const Options& o) {
+  return o.grad_scale * (o.clip ? *o.clip : 1);
+}
+
 // f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, const char* where, F&& f) {
@@ -68,7 +74,7 @@ void CpuKernels::adamw(Stream, DType param_type, DType grad_type, int64_t n,
     const double t = static_cast<double>(o.step);
     const double correction1 = 1 - std::pow(o.beta1, t);
     const double correction2 = 1 - std::pow(o.beta2, t);
-    const V keep(1 - o.lr * o.weight_decay), gs(o.grad_scale);
+    const V keep(1 - o.lr * o.weight_decay), gs(scale_of(o));
     const V c1(1 - o.beta1), b2(o.beta2), c2(1 - o.beta2), eps(o.eps);
     const V root2(1 / std::sqrt(correction2)), step(o.lr / correction1);
     update(n, static_cast<S*>(param), static_cast<T*>(master),
@@ -93,7 +99,7 @@ void CpuKernels::sgd(Stream, DType param_type, DType grad_type, int64_t n,
     const auto* g = static_cast<const G*>(grad);
     auto* buf = static_cast<T*>(buffer);
     const V lr(o.lr), decay(o.weight_decay), momentum(o.momentum);
-    const V gs(o.grad_scale);
+    const V gs(scale_of(o));
     update(n, static_cast<S*>(param), static_cast<T*>(master),
            [&](auto at, V p) {
              V d = at(g) * gs + decay * p;
@@ -105,6 +111,13 @@ void CpuKernels::sgd(Stream, DType param_type, DType grad_type, int64_t n,
              return p - lr * d;
            });
   });
+}
+
+void CpuKernels::clip(Stream, const double* squares, double max_norm,
+                      double* norm, double* clip) const {
+  *norm = std::sqrt(*squares);
+  const double scale = max_norm == 0 ? 1 : max_norm / (*norm + 1e-6);
+  *clip = scale > 1 ? 1 : scale;  // NaN stays
 }
 
 }  // namespace dtensor::kernels
