@@ -12,6 +12,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/data_check.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/replicas.h"
 
@@ -114,7 +115,8 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   report.slice(0, 0, 1).copy_from(
       converted(loss.full(), DType::kF64).reshape({1}));
   report.slice(0, 1, 2).copy_from(norm.norm.reshape({1}));
-  const std::vector<double> values = report.to_doubles();
+  const std::vector<double> values =
+      read_checked(RankContext::current(), mesh_, report);
   StepResult result;
   result.loss = values[0];
   result.grad_norm = values[1];

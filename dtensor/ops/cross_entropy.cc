@@ -1,7 +1,6 @@
 #include "dtensor/ops/cross_entropy.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
@@ -13,6 +12,7 @@
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/data_check.h"
 
 namespace dtensor {
 namespace {
@@ -245,30 +245,23 @@ class CrossEntropy : public Op {
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
-    // The largest target that counts, and ~ of the smallest, which -t of the
-    // smallest integer is not.
-    int64_t ends[] = {std::numeric_limits<int64_t>::min(),
-                      std::numeric_limits<int64_t>::min()};
-    for (int64_t t : p.targets.to_integers()) {
-      if (t == ignore_index) continue;
-      ends[0] = std::max(ends[0], t);
-      ends[1] = std::max(ends[1], ~t);
-    }
-    const AxisMask axes = c.decision.in[1]->split_axes();
-    if (axes) {
-      Communicator& others = c.context.communicator(c.mesh(), axes);
-      std::vector<int64_t> all(2 * static_cast<size_t>(others.size()));
-      others.all_gather_bytes({StepKind::kAllGatherBytes, c.op.name()}, ends,
-                              sizeof(ends), all.data());
-      for (size_t i = 0; i < all.size(); ++i)
-        ends[i % 2] = std::max(ends[i % 2], all[i]);
-    }
+    const Tensor ends = c.scratch({2}, DType::kI64);
+    c.k.ce_range(c.stream, p.targets.dtype(), p.targets.numel(),
+                 p.targets.data(), ignore_index, ends.mutable_ptr<int64_t>());
     if (c.context.dry_run) return;
-    const int64_t largest = ends[0], smallest = ~ends[1];
-    DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
-             "target {} is not in [0, {}), and not the ignore_index {}",
-             largest < vocabulary ? smallest : largest, vocabulary,
-             ignore_index);
+    check(c.context,
+          {.op = c.op.name(),
+           .found = ends,
+           .mesh = c.mesh(),
+           .axes = c.decision.in[1]->split_axes(),
+           .judge = [=](std::span<const int64_t> found) {
+             const int64_t largest = found[0], smallest = ~found[1];
+             DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
+                      "target {} is not in [0, {}), and not the ignore_index "
+                      "{}",
+                      largest < vocabulary ? smallest : largest, vocabulary,
+                      ignore_index);
+           }});
   }
 
   // dloss (softmax - (1 - e) [target] - e / V) from operators that have

@@ -8,6 +8,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/data_check.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
 
@@ -227,7 +228,10 @@ T DistTensor::item() const {
   check_here(*this, "item");
   const Tensor t = full();
   if (t.device().kind() == Device::Kind::kNone) return {};
-  if (!integral(dtype())) return static_cast<T>(t.at(0));
+  RankContext& context = RankContext::current();
+  if (!integral(dtype()))
+    return static_cast<T>(context.checks ? read_checked(context, mesh(), t)[0]
+                                         : t.at(0));
   const int64_t value = t.integer_at(0);
   const T item = static_cast<T>(value);
   bool exact = true;

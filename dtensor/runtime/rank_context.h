@@ -60,6 +60,8 @@ struct RankContext {
   std::unique_ptr<Memory> async;
   // The checkpoint that is saved in the background (io/checkpoint_writer.cc).
   std::unique_ptr<Memory> save;
+  // What is to be checked at the next host read (data_check.cc).
+  std::unique_ptr<Memory> checks;
   // Parameters that are gathered where they are used (gather.cc), and how many
   // bytes of them may be held beyond what the running operator needs.
   std::unique_ptr<Memory> gathered;

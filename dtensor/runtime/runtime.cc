@@ -111,6 +111,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.runtime = &runtime;
     RankContext::set_current(&context);
     fn(runtime);
+    if (context.checks) context.checks->finish();
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
   } catch (const PeerFailure&) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -15,9 +16,11 @@
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/pretrained.h"
+#include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 
@@ -113,6 +116,38 @@ TEST(RecordingDevice, TrainsInPartsAsTheCpuDoes) {
         EXPECT_EQ(on(true, mesh, fn), on(false, mesh, fn))
             << name << " on " << mesh << ", stage " << stage;
       }
+}
+
+// A bad target, which one rank holds, is nobody's matter until the host waits
+// anyway: then it is every rank's.
+TEST(RecordingDevice, BadTargetsAreToldAtTheNextRead) {
+  for (bool reads : {true, false}) {
+    std::atomic<int> told = 0, went_on = 0;
+    const auto fn = [&](const Mesh& mesh) {
+      const int64_t values[] = {1, 2, 9, 0};
+      const DistTensor targets = DistTensor::from_global(
+          Tensor::from<int64_t>({4}, values), mesh, {{"dp", Shard(0)}});
+      const DistTensor logits =
+          randn({4, 5}, mesh, {{"dp", Shard(0)}}, DType::kF32, {1, 2});
+      const DistTensor loss = cross_entropy(logits, targets);
+      ++went_on;
+      if (!reads) return Values();
+      try {
+        loss.item();
+      } catch (const Error& e) {
+        told += std::string(e.what()).find("target 9 is not in [0, 5)") !=
+                std::string::npos;
+      }
+      return Values{loss.item()};  // told once
+    };
+    if (reads) {
+      on(true, "dp=2,tp=2", fn);
+      EXPECT_EQ(told, 4);
+    } else {
+      EXPECT_THROW(on(true, "dp=2,tp=2", fn), Error);
+    }
+    EXPECT_EQ(went_on, 4);
+  }
 }
 
 // Between layouts, with the work of two threads of each rank on streams of

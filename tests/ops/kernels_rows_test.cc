@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
@@ -23,6 +24,26 @@ std::vector<double> zeros(int64_t n) {
 std::vector<double> dense(const Array& x, int64_t rows, int64_t n,
                           int64_t stride) {
   return gathered(x, {rows, n}, {stride, 1});
+}
+
+TEST(CrossEntropyTest, EndsOfTheTargetsThatCount) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  const auto ends = [](DType t, const std::vector<double>& targets) {
+    const Array x(t, targets);
+    std::vector<int64_t> r(2, 5);
+    under_test().ce_range({}, t, x.size(), x.data(), -100, r.data());
+    return r;
+  };
+  for (DType t : {DType::kI32, DType::kI64}) {
+    EXPECT_EQ(ends(t, {3, -100, 0, 9, 4}), (std::vector<int64_t>{9, ~0}));
+    EXPECT_EQ(ends(t, {7}), (std::vector<int64_t>{7, ~7}));
+    EXPECT_EQ(ends(t, {-5, 2, -101}), (std::vector<int64_t>{2, ~-101}));
+    EXPECT_EQ(ends(t, {-100, -100}), (std::vector<int64_t>{kNone, kNone}));
+    EXPECT_EQ(ends(t, {}), (std::vector<int64_t>{kNone, kNone}));
+  }
+  std::vector<double> many(5000, 1);
+  many[4321] = 77, many[1234] = -3;
+  EXPECT_EQ(ends(DType::kI64, many), (std::vector<int64_t>{77, ~-3}));
 }
 
 TEST(SoftmaxTest, ForwardAndBackward) {

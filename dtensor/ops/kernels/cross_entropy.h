@@ -38,6 +38,12 @@ class CrossEntropyKernels {
                        const void* logits, int64_t stride, const void* targets,
                        int64_t lo, int64_t hi, bool accumulate,
                        void* picked) const = 0;
+  // ends[0] = the largest target that is not `ignored`, ends[1] = ~ of the
+  // smallest (as -t of the smallest integer is not): i64, their lowest value
+  // where there is none.
+  virtual void ce_range(Stream, DType target_type, int64_t n,
+                        const void* targets, int64_t ignored,
+                        int64_t* ends) const = 0;
   virtual void ce_backward(Stream, DType, DType target_type,
                            const CeBackward&) const = 0;
 };

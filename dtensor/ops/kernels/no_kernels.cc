@@ -67,6 +67,8 @@ class NoKernels final : public Kernels {
                           void*) const override {}
   void ce_pick(Stream, DType, DType, int64_t, const void*, int64_t, const void*,
                int64_t, int64_t, bool, void*) const override {}
+  void ce_range(Stream, DType, int64_t, const void*, int64_t,
+                int64_t*) const override {}
   void ce_backward(Stream, DType, DType, const CeBackward&) const override {}
   void attention(Stream, DType, const Attention&, void*, const int64_t*,
                  void*) const override {}

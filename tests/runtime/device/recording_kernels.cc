@@ -198,6 +198,10 @@ class RecordingKernels final : public Kernels {
     later(s, &Kernels::ce_pick, a1, target_type, rows, logits, stride, targets,
           lo, hi, accumulate, picked);
   }
+  void ce_range(Stream s, DType target_type, int64_t n, const void* targets,
+                int64_t ignored, int64_t* ends) const override {
+    later(s, &Kernels::ce_range, target_type, n, targets, ignored, ends);
+  }
   void ce_backward(Stream s, DType a1, DType target_type,
                    const CeBackward& a3) const override {
     later(s, &Kernels::ce_backward, a1, target_type, a3);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
@@ -93,6 +94,21 @@ void CpuKernels::ce_pick(Stream, DType t, DType target_type, int64_t rows,
           to[r] = 0;
       }
     });
+  });
+}
+
+void CpuKernels::ce_range(Stream, DType target_type, int64_t n,
+                          const void* targets, int64_t ignored,
+                          int64_t* ends) const {
+  visit_ids(target_type, "cross entropy", [&]<class I>() {
+    const I* target = static_cast<const I*>(targets);
+    ends[0] = ends[1] = std::numeric_limits<int64_t>::min();
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t t = target[i];
+      if (t == ignored) continue;
+      ends[0] = std::max(ends[0], t);
+      ends[1] = std::max(ends[1], ~t);
+    }
   });
 }
 

@@ -100,6 +100,8 @@ class PortableKernels : public Kernels {
                const void* logits, int64_t stride, const void* targets,
                int64_t lo, int64_t hi, bool accumulate,
                void* picked) const override;
+  void ce_range(Stream, DType target_type, int64_t n, const void* targets,
+                int64_t ignored, int64_t* ends) const override;
   void ce_backward(Stream, DType, DType target_type,
                    const CeBackward&) const override;
 
