@@ -14,6 +14,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/version.h"
 
@@ -56,9 +57,12 @@ struct Program::State {
   ProgramOptions options;
   std::string name = "program";
   Flags flags;
-  std::string mesh_text, json_path;
+  std::string mesh_text, json_path, device_text = "cpu";
+  DeviceChoice device;
+  int64_t ranks_per_gpu = 1;
   bool dry_run = false;
   Mesh mesh;
+  std::function<Device&(int64_t)> devices;
   int json_fd = -1;  // what was standard output
 
   // False when only a text was wanted.
@@ -75,6 +79,7 @@ struct Program::State {
         break;
     }
     read_mesh();
+    read_device();
     if (flags.given("--json")) open_json();
     return true;
   }
@@ -103,6 +108,16 @@ struct Program::State {
              mesh.num_ranks());
   }
 
+  void read_device() {
+    device = parse_device(device_text);
+    DT_CHECK(device.cuda || !flags.given("--ranks-per-gpu"), "--ranks-per-gpu",
+             "it is for --device cuda, and this is --device cpu");
+    device.ranks_per_gpu = ranks_per_gpu;
+    // Better to hear of it now than from every rank.
+    if (!dry_run && !options.always_dry)
+      devices = devices_for(device, mesh.num_ranks());
+  }
+
   void open_json() {
     if (json_path.empty() || json_path == "-") {
       json_fd = take_stdout();
@@ -126,6 +141,12 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
       s->flags.add("--mesh", "axes and their sizes, or 2x4", "dp=2,tp=2");
   mesh.shown = s->options.mesh.empty() ? "one rank" : s->options.mesh;
   mesh.set = [s](const std::string& text) { s->mesh_text = text; };
+  s->flags.add("--device", &s->device_text,
+               "what the ranks compute on: cpu, cuda, or cuda:1 for the GPUs "
+               "from that one on",
+               TextKind::kText);
+  s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
+               "how many ranks compute on one GPU", 1, kMostThreads);
   Flags::Flag& dry = s->flags.add(
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
@@ -205,6 +226,7 @@ RunOptions Program::run_options() const {
   o.world = state_->mesh.num_ranks();
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
+  o.device = state_->devices;
   return o;
 }
 

@@ -10,6 +10,9 @@
 // Every program has
 //   --mesh dp=2,tp=4   as many thread ranks as the mesh has; or 2x4, or
 //                      "dp=2 of ranks 1,0"
+//   --device cuda      what the ranks compute on: cpu (the default), cuda, or
+//                      cuda:1 for the GPUs from that one on
+//   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
