@@ -1,20 +1,21 @@
 // As much of CUDA's runtime as portable/cuda_executor.h uses, on the host, for
-// tests where there is no GPU: a block's threads are threads, with a barrier
-// for the block and one for each warp; blocks run one after the other, and a
-// launch returns when they are done. Slow.
+// tests where there is no GPU. A launch runs in the calling thread and returns
+// when it is done: block after block, each of whose threads is a fiber that
+// runs until it meets a barrier of its warp or its block. The order in which
+// they go on turns around at every barrier, so that what counts on an order, or
+// on a barrier that is not there, computes with what is not there yet.
 #pragma once
-#include <barrier>
+#include <ucontext.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <deque>
-#include <mutex>
-#include <thread>
+#include <memory>
 #include <vector>
 
 #define __device__
 #define __global__
-#define __shared__ static  // one block runs at a time
+#define __shared__ static thread_local  // one block runs at a time
 #define __launch_bounds__(...)
 #define DT_DYNAMIC_SHARED(name) char* const name = ::emulation::block->shared()
 
@@ -38,39 +39,100 @@ namespace emulation {
 
 inline constexpr unsigned kWarp = 32;
 
-// What the threads of a block share.
+// The threads of a block, and what they share.
 class Block {
  public:
   Block(unsigned threads, size_t shared)
-      : all_(static_cast<std::ptrdiff_t>(threads)),
-        words_(threads),
-        shared_(shared / 16 + 1) {
-    for (unsigned t = 0; t < threads; t += kWarp)
-      warps_.emplace_back(
-          static_cast<std::ptrdiff_t>(std::min(kWarp, threads - t)));
+      : fibers_(threads), shared_(shared / 16 + 1) {}
+
+  // body() in each of them; returns when all have left it.
+  template <class Body>
+  void run(const Body& body) {
+    body_ = [](const void* b) { (*static_cast<const Body*>(b))(); };
+    argument_ = &body;
+    for (Fiber& f : fibers_) {
+      f.waits = Waits::kNot;
+      if (!f.stack) f.stack.reset(new char[kStack]);
+      getcontext(&f.context);
+      f.context.uc_stack = {f.stack.get(), 0, kStack};
+      f.context.uc_link = &scheduler_;
+      makecontext(&f.context, &enter, 0);
+    }
+    while (go_on()) forward_ = !forward_;
   }
-  void sync() { all_.arrive_and_wait(); }
-  void sync_warp() { warps_[threadIdx.x / kWarp].arrive_and_wait(); }
+  void sync() { wait(Waits::kBlock); }
+  void sync_warp() { wait(Waits::kWarp); }
   unsigned shuffle(unsigned word, unsigned from) {
-    words_[threadIdx.x] = word;
+    fibers_[threadIdx.x].word = word;
     sync_warp();
-    const unsigned other = words_[from];
+    const unsigned other = fibers_[from].word;
     sync_warp();
     return other;
   }
   char* shared() { return shared_.data()->bytes; }
 
  private:
+  static constexpr size_t kStack = 64 << 10;
+  enum class Waits { kNot, kWarp, kBlock, kLeft };
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    Waits waits = Waits::kNot;
+    unsigned word = 0;
+  };
   struct alignas(16) Line {
     char bytes[16];
   };
-  std::barrier<> all_;
-  std::deque<std::barrier<>> warps_;
-  std::vector<unsigned> words_;
+
+  static void enter();
+  void wait(Waits how) {
+    Fiber& self = fibers_[threadIdx.x];
+    self.waits = how;
+    swapcontext(&self.context, &scheduler_);
+  }
+  // Runs all that may run, then opens the barriers that all have come to. False
+  // when everybody has left. A barrier that some will not come to would wait
+  // for ever: the process ends.
+  bool go_on() {
+    const unsigned n = static_cast<unsigned>(fibers_.size());
+    for (unsigned i = 0; i < n; ++i) {
+      const unsigned t = forward_ ? i : n - 1 - i;
+      if (fibers_[t].waits != Waits::kNot) continue;
+      threadIdx.x = t;
+      swapcontext(&scheduler_, &fibers_[t].context);
+    }
+    if (all(0, n, Waits::kLeft)) return false;
+    bool opened = open(0, n, Waits::kBlock);
+    for (unsigned w = 0; w < n; w += kWarp)
+      opened |= open(w, w + kWarp < n ? w + kWarp : n, Waits::kWarp);
+    if (!opened) std::abort();
+    return true;
+  }
+  bool all(unsigned lo, unsigned hi, Waits how) const {
+    for (unsigned t = lo; t < hi; ++t)
+      if (fibers_[t].waits != how) return false;
+    return true;
+  }
+  bool open(unsigned lo, unsigned hi, Waits how) {
+    if (!all(lo, hi, how)) return false;
+    for (unsigned t = lo; t < hi; ++t) fibers_[t].waits = Waits::kNot;
+    return true;
+  }
+
+  std::vector<Fiber> fibers_;
   std::vector<Line> shared_;
+  ucontext_t scheduler_;
+  bool forward_ = true;
+  void (*body_)(const void*) = nullptr;
+  const void* argument_ = nullptr;
 };
 
 inline thread_local Block* block = nullptr;
+
+inline void Block::enter() {
+  block->body_(block->argument_);
+  block->fibers_[threadIdx.x].waits = Waits::kLeft;
+}
 
 }  // namespace emulation
 
@@ -84,23 +146,15 @@ inline unsigned __shfl_xor_sync(unsigned, unsigned word, int distance) {
 template <class... Parameters, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c,
                                void (*kernel)(Parameters...), Args... args) {
-  static std::mutex one;  // launch at a time: its blocks share static memory
-  std::lock_guard lock(one);
+  gridDim = c->gridDim;
+  blockDim = c->blockDim;
   emulation::Block block(c->blockDim.x, c->dynamicSmemBytes);
-  std::vector<std::thread> threads;
-  for (unsigned t = 0; t < c->blockDim.x; ++t)
-    threads.emplace_back([&, t] {
-      emulation::block = &block;
-      gridDim = c->gridDim;
-      blockDim = c->blockDim;
-      threadIdx.x = t;
-      for (unsigned b = 0; b < c->gridDim.x; ++b) {
-        blockIdx.x = b;
-        kernel(args...);
-        block.sync();
-      }
-    });
-  for (std::thread& t : threads) t.join();
+  emulation::block = &block;
+  for (unsigned b = 0; b < c->gridDim.x; ++b) {
+    blockIdx.x = b;
+    block.run([&] { kernel(args...); });
+  }
+  emulation::block = nullptr;
   return cudaSuccess;
 }
 
