@@ -90,23 +90,29 @@ class Block {
     self.waits = how;
     swapcontext(&self.context, &scheduler_);
   }
-  // Runs all that may run, then opens the barriers that all have come to. False
-  // when everybody has left. A barrier that some will not come to would wait
-  // for ever: the process ends.
+  // Each warp runs as far as it can get ahead of the others; then the block's
+  // barrier opens. False when everybody has left. A barrier that some will not
+  // come to would wait for ever: the process ends.
   bool go_on() {
     const unsigned n = static_cast<unsigned>(fibers_.size());
-    for (unsigned i = 0; i < n; ++i) {
-      const unsigned t = forward_ ? i : n - 1 - i;
+    const unsigned warps = (n + kWarp - 1) / kWarp;
+    for (unsigned i = 0; i < warps; ++i) {
+      const unsigned lo = (forward_ ? i : warps - 1 - i) * kWarp,
+                     hi = lo + kWarp < n ? lo + kWarp : n;
+      do resume(lo, hi);
+      while (open(lo, hi, Waits::kWarp));
+    }
+    if (all(0, n, Waits::kLeft)) return false;
+    if (!open(0, n, Waits::kBlock)) std::abort();
+    return true;
+  }
+  void resume(unsigned lo, unsigned hi) {
+    for (unsigned i = 0; i < hi - lo; ++i) {
+      const unsigned t = forward_ ? lo + i : hi - 1 - i;
       if (fibers_[t].waits != Waits::kNot) continue;
       threadIdx.x = t;
       swapcontext(&scheduler_, &fibers_[t].context);
     }
-    if (all(0, n, Waits::kLeft)) return false;
-    bool opened = open(0, n, Waits::kBlock);
-    for (unsigned w = 0; w < n; w += kWarp)
-      opened |= open(w, w + kWarp < n ? w + kWarp : n, Waits::kWarp);
-    if (!opened) std::abort();
-    return true;
   }
   bool all(unsigned lo, unsigned hi, Waits how) const {
     for (unsigned t = lo; t < hi; ++t)
