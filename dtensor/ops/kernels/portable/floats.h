@@ -1,5 +1,6 @@
 // Calling a template for a type known at run time.
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 #include "dtensor/placement/dtype.h"
@@ -19,6 +20,19 @@ void visit_float(DType t, std::string_view where, Fn&& fn) {
       return fn.template operator()<double>();
     case DType::kBF16:
       return fn.template operator()<bf16>();
+    default:
+      no_kernel(where, t);
+  }
+}
+
+// fn.template operator()<I>() for the type of indices; Error for others.
+template <class Fn>
+void visit_ids(DType t, std::string_view where, Fn&& fn) {
+  switch (t) {
+    case DType::kI32:
+      return fn.template operator()<int32_t>();
+    case DType::kI64:
+      return fn.template operator()<int64_t>();
     default:
       no_kernel(where, t);
   }
