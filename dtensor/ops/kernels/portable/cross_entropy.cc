@@ -29,6 +29,36 @@ void pick(Stream s, int64_t count, const S* logits, int64_t stride,
       });
 }
 
+struct Ends {
+  int64_t largest, inverted;  // ~ of the smallest
+};
+struct Wider {
+  DT_HD Ends operator()(const Ends& a, const Ends& b) const {
+    return {portable::Max()(a.largest, b.largest),
+            portable::Max()(a.inverted, b.inverted)};
+  }
+};
+
+template <class I>
+void range(Stream s, int64_t n, const I* targets, int64_t ignored,
+           int64_t* ends) {
+  const int64_t none = portable::lowest<int64_t>();
+  rows(
+      s, 1, n, DT_BODY(Row & row, int64_t) {
+        const Ends all = row.reduce(
+            n, Ends{none, none}, Wider(),
+            [&](int64_t, I target) {
+              const int64_t t = target;
+              return t == ignored ? Ends{none, none} : Ends{t, ~t};
+            },
+            targets);
+        row.each(1, [&](int64_t) {
+          ends[0] = all.largest;
+          ends[1] = all.inverted;
+        });
+      });
+}
+
 template <class S, class I, class C = compute_t<S>>
 void backward(Stream s, const CeBackward& a) {
   const int64_t n = a.hi - a.lo;
@@ -70,6 +100,14 @@ void PortableKernels::ce_pick(Stream s, DType t, DType target_type,
            static_cast<const I*>(targets), lo, hi, accumulate,
            static_cast<compute_t<S>*>(picked));
     });
+  });
+}
+
+void PortableKernels::ce_range(Stream s, DType target_type, int64_t n,
+                               const void* targets, int64_t ignored,
+                               int64_t* ends) const {
+  visit_ids(target_type, "cross entropy", [&]<class I>() {
+    range(s, n, static_cast<const I*>(targets), ignored, ends);
   });
 }
 

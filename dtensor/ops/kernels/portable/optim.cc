@@ -28,6 +28,13 @@ struct Parameter {
   }
 };
 
+// What gradients are multiplied by; on the device, where *clip is.
+struct Scale {
+  double number;
+  const double* clip;
+  DT_HD double operator()() const { return clip ? number * *clip : number; }
+};
+
 template <class S, class G, class C = compute_t<S>>
 void adamw_step(Stream s, int64_t n, const AdamW& o, Parameter<S> p,
                 const G* grad, C* m, C* v) {
@@ -35,14 +42,14 @@ void adamw_step(Stream s, int64_t n, const AdamW& o, Parameter<S> p,
   const double correction1 = 1 - std::pow(o.beta1, t);
   const double correction2 = 1 - std::pow(o.beta2, t);
   const C keep = static_cast<C>(1 - o.lr * o.weight_decay),
-          scale = static_cast<C>(o.grad_scale),
           c1 = static_cast<C>(1 - o.beta1), b2 = static_cast<C>(o.beta2),
           c2 = static_cast<C>(1 - o.beta2), eps = static_cast<C>(o.eps),
           root2 = static_cast<C>(1 / std::sqrt(correction2)),
           step = static_cast<C>(o.lr / correction1);
+  const Scale scale{o.grad_scale, o.clip};
   each(
       s, n, DT_BODY(int64_t i) {
-        const C g = static_cast<C>(widened(grad[i])) * scale;
+        const C g = static_cast<C>(widened(grad[i])) * static_cast<C>(scale());
         const C p0 = p.get(i), m0 = m[i], v0 = v[i];
         const C m1 = m0 + (g - m0) * c1, v1 = v0 * b2 + g * g * c2;
         m[i] = m1;
@@ -55,13 +62,14 @@ template <class S, class G, class C = compute_t<S>>
 void sgd_step(Stream s, int64_t n, const Sgd& o, Parameter<S> p, const G* grad,
               C* buffer) {
   const C lr = static_cast<C>(o.lr), decay = static_cast<C>(o.weight_decay),
-          momentum = static_cast<C>(o.momentum),
-          scale = static_cast<C>(o.grad_scale);
+          momentum = static_cast<C>(o.momentum);
+  const Scale scale{o.grad_scale, o.clip};
   const bool nesterov = o.nesterov;
   each(
       s, n, DT_BODY(int64_t i) {
         const C before = p.get(i);
-        C d = static_cast<C>(widened(grad[i])) * scale + decay * before;
+        C d = static_cast<C>(widened(grad[i])) * static_cast<C>(scale()) +
+              decay * before;
         if (buffer) {
           const C b = momentum * buffer[i] + d;
           buffer[i] = b;
@@ -105,6 +113,16 @@ void PortableKernels::sgd(Stream s, DType param_type, DType grad_type,
     const Parameter<S> p = {static_cast<S*>(param), static_cast<C*>(master)};
     sgd_step(s, n, o, p, static_cast<const G*>(grad), static_cast<C*>(buffer));
   });
+}
+
+void PortableKernels::clip(Stream s, const double* squares, double max_norm,
+                           double* norm, double* clip) const {
+  each(
+      s, 1, DT_BODY(int64_t) {
+        *norm = fn::sqrt(*squares);
+        const double scale = max_norm == 0 ? 1 : max_norm / (*norm + 1e-6);
+        *clip = scale > 1 ? 1 : scale;  // NaN stays
+      });
 }
 
 }  // namespace DT_PORTABLE
