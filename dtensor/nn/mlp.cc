@@ -20,7 +20,7 @@ SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)
       down_proj_(add<Linear>("down_proj", ffn, hidden, false)) {}
 
 DistTensor SwiGLU::forward(const DistTensor& x) const {
-  return down_proj_(silu(gate_proj_(x)) * up_proj_(x));
+  return down_proj_(swiglu(gate_proj_(x), up_proj_(x)));
 }
 
 }  // namespace dtensor::nn

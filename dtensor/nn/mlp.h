@@ -14,7 +14,7 @@ class MLP : public Module {
   Child<Linear> c_fc_, c_proj_;
 };
 
-// Llama's: down_proj(silu(gate_proj(x)) * up_proj(x)), without.
+// Llama's: down_proj(swiglu(gate_proj(x), up_proj(x))), without.
 class SwiGLU : public Module {
  public:
   SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);

@@ -344,6 +344,21 @@ TEST(Pointwise, SpecialValues) {
   });
 }
 
+// The gate's sigmoid in libm's words.
+TEST(Pointwise, SwiGluIsTheGatedProduct) {
+  on_one_rank([](const Mesh& m) {
+    for (DType t : {DType::kF32, DType::kF64}) {
+      const auto gated = [](double a, double b) {
+        return a / (1 + std::exp(-a)) * b;
+      };
+      expect_near(swiglu(tensor(m, {-3, -0.5, 0, 2, 40}, t),
+                         tensor(m, {2, 5, 7, -1.5, 0.25}, t)),
+                  {gated(-3, 2), gated(-0.5, 5), 0, gated(2, -1.5), 10},
+                  "swiglu");
+    }
+  });
+}
+
 TEST(Pointwise, ByName) {
   on_one_rank([](const Mesh& m) {
     const DistTensor x = tensor(m, {-1, 2}, DType::kF64);

@@ -192,6 +192,15 @@ struct Threshold {  // p[1] for x <= p[0]
   }
 };
 
+struct SwiGlu {  // silu(a) b, of a gate and what it lets through
+  static constexpr const char* name = "swiglu";
+  static constexpr const char* notes = "linear 1";
+  template <class V>
+  DT_HD static V value(const V& a, const V& b, const double*) {
+    return a * sigmoid(a) * b;
+  }
+};
+
 #define DT_ACTIVATION_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
   DT_FUNCTION(Relu, relu)                               \
   DT_FUNCTION_P(LeakyRelu, leaky_relu)                  \
@@ -214,5 +223,7 @@ struct Threshold {  // p[1] for x <= p[0]
   DT_FUNCTION_P(Softshrink, softshrink)                 \
   DT_FUNCTION_P(Hardshrink, hardshrink)                 \
   DT_FUNCTION_P(Threshold, threshold)
+#define DT_ACTIVATION_BINARY(DT_FUNCTION, DT_FUNCTION_P) \
+  DT_FUNCTION(SwiGlu, swiglu)
 
 }  // namespace dtensor::fn
