@@ -5,6 +5,7 @@
 // they go on turns around at every barrier, so that what counts on an order, or
 // on a barrier that is not there, computes with what is not there yet.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -17,7 +18,8 @@
 #define __global__
 #define __shared__ static thread_local  // one block runs at a time
 #define __launch_bounds__(...)
-#define DT_DYNAMIC_SHARED(name) char* const name = ::emulation::block->shared()
+#define DT_DYNAMIC_SHARED(name) \
+  char* const name = ::emulation::Block::here().shared()
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -39,33 +41,35 @@ namespace emulation {
 
 inline constexpr unsigned kWarp = 32;
 
-// The threads of a block, and what they share.
+// The threads of a block, and what they share. One for each host thread: its
+// fibers are kept from launch to launch.
 class Block {
  public:
-  Block(unsigned threads, size_t shared)
-      : fibers_(threads), shared_(shared / 16 + 1) {}
+  static Block& here() {
+    static thread_local Block block;
+    return block;
+  }
 
-  // body() in each of them; returns when all have left it.
+  // body() in each of so many threads, block after block.
   template <class Body>
-  void run(const Body& body) {
+  void run(unsigned blocks, unsigned threads, size_t shared, const Body& body) {
     body_ = [](const void* b) { (*static_cast<const Body*>(b))(); };
     argument_ = &body;
-    for (Fiber& f : fibers_) {
-      f.waits = Waits::kNot;
-      if (!f.stack) f.stack.reset(new char[kStack]);
-      getcontext(&f.context);
-      f.context.uc_stack = {f.stack.get(), 0, kStack};
-      f.context.uc_link = &scheduler_;
-      makecontext(&f.context, &enter, 0);
+    threads_ = threads;
+    shared_.resize(shared / 16 + 1);
+    while (fibers_.size() < threads) start();
+    for (unsigned b = 0; b < blocks; ++b) {
+      blockIdx.x = b;
+      for (unsigned t = 0; t < threads; ++t) fibers_[t]->waits = Waits::kNot;
+      while (go_on()) forward_ = !forward_;
     }
-    while (go_on()) forward_ = !forward_;
   }
   void sync() { wait(Waits::kBlock); }
   void sync_warp() { wait(Waits::kWarp); }
   unsigned shuffle(unsigned word, unsigned from) {
-    fibers_[threadIdx.x].word = word;
+    fibers_[threadIdx.x]->word = word;
     sync_warp();
-    const unsigned other = fibers_[from].word;
+    const unsigned other = fibers_[from]->word;
     sync_warp();
     return other;
   }
@@ -75,77 +79,94 @@ class Block {
   static constexpr size_t kStack = 64 << 10;
   enum class Waits { kNot, kWarp, kBlock, kLeft };
   struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack;
-    Waits waits = Waits::kNot;
+    ucontext_t begin;  // where it has not started yet
+    jmp_buf at;
+    bool started = false;
+    Waits waits = Waits::kLeft;
     unsigned word = 0;
+    char stack[kStack];
   };
   struct alignas(16) Line {
     char bytes[16];
   };
 
-  static void enter();
-  void wait(Waits how) {
-    Fiber& self = fibers_[threadIdx.x];
-    self.waits = how;
-    swapcontext(&self.context, &scheduler_);
+  void start() {
+    fibers_.push_back(std::make_unique<Fiber>());
+    Fiber& f = *fibers_.back();
+    getcontext(&f.begin);
+    f.begin.uc_stack.ss_sp = f.stack;
+    f.begin.uc_stack.ss_size = kStack;
+    makecontext(&f.begin, &live, 0);
   }
+  // What a fiber does: its part of one block after the other.
+  static void live() {
+    for (Block& block = here();;) {
+      block.body_(block.argument_);
+      block.wait(Waits::kLeft);
+    }
+  }
+  // Jumps are what is cheap: a context's signal mask is a system call.
+  void wait(Waits how) {
+    Fiber& self = *fibers_[threadIdx.x];
+    self.waits = how;
+    if (_setjmp(self.at) == 0) _longjmp(scheduler_, 1);
+  }
+  void resume(Fiber& f) {
+    if (_setjmp(scheduler_) != 0) return;
+    if (f.started) _longjmp(f.at, 1);
+    f.started = true;
+    setcontext(&f.begin);
+  }
+
   // Each warp runs as far as it can get ahead of the others; then the block's
   // barrier opens. False when everybody has left. A barrier that some will not
   // come to would wait for ever: the process ends.
   bool go_on() {
-    const unsigned n = static_cast<unsigned>(fibers_.size());
-    const unsigned warps = (n + kWarp - 1) / kWarp;
+    const unsigned warps = (threads_ + kWarp - 1) / kWarp;
     for (unsigned i = 0; i < warps; ++i) {
       const unsigned lo = (forward_ ? i : warps - 1 - i) * kWarp,
-                     hi = lo + kWarp < n ? lo + kWarp : n;
+                     hi = lo + kWarp < threads_ ? lo + kWarp : threads_;
       do resume(lo, hi);
       while (open(lo, hi, Waits::kWarp));
     }
-    if (all(0, n, Waits::kLeft)) return false;
-    if (!open(0, n, Waits::kBlock)) std::abort();
+    if (all(0, threads_, Waits::kLeft)) return false;
+    if (!open(0, threads_, Waits::kBlock)) std::abort();
     return true;
   }
   void resume(unsigned lo, unsigned hi) {
     for (unsigned i = 0; i < hi - lo; ++i) {
       const unsigned t = forward_ ? lo + i : hi - 1 - i;
-      if (fibers_[t].waits != Waits::kNot) continue;
+      if (fibers_[t]->waits != Waits::kNot) continue;
       threadIdx.x = t;
-      swapcontext(&scheduler_, &fibers_[t].context);
+      resume(*fibers_[t]);
     }
   }
   bool all(unsigned lo, unsigned hi, Waits how) const {
     for (unsigned t = lo; t < hi; ++t)
-      if (fibers_[t].waits != how) return false;
+      if (fibers_[t]->waits != how) return false;
     return true;
   }
   bool open(unsigned lo, unsigned hi, Waits how) {
     if (!all(lo, hi, how)) return false;
-    for (unsigned t = lo; t < hi; ++t) fibers_[t].waits = Waits::kNot;
+    for (unsigned t = lo; t < hi; ++t) fibers_[t]->waits = Waits::kNot;
     return true;
   }
 
-  std::vector<Fiber> fibers_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Line> shared_;
-  ucontext_t scheduler_;
+  unsigned threads_ = 0;
+  jmp_buf scheduler_;
   bool forward_ = true;
   void (*body_)(const void*) = nullptr;
   const void* argument_ = nullptr;
 };
 
-inline thread_local Block* block = nullptr;
-
-inline void Block::enter() {
-  block->body_(block->argument_);
-  block->fibers_[threadIdx.x].waits = Waits::kLeft;
-}
-
 }  // namespace emulation
 
-inline void __syncthreads() { emulation::block->sync(); }
-inline void __syncwarp() { emulation::block->sync_warp(); }
+inline void __syncthreads() { emulation::Block::here().sync(); }
+inline void __syncwarp() { emulation::Block::here().sync_warp(); }
 inline unsigned __shfl_xor_sync(unsigned, unsigned word, int distance) {
-  return emulation::block->shuffle(
+  return emulation::Block::here().shuffle(
       word, threadIdx.x ^ static_cast<unsigned>(distance));
 }
 
@@ -154,13 +175,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c,
                                void (*kernel)(Parameters...), Args... args) {
   gridDim = c->gridDim;
   blockDim = c->blockDim;
-  emulation::Block block(c->blockDim.x, c->dynamicSmemBytes);
-  emulation::block = &block;
-  for (unsigned b = 0; b < c->gridDim.x; ++b) {
-    blockIdx.x = b;
-    block.run([&] { kernel(args...); });
-  }
-  emulation::block = nullptr;
+  emulation::Block::here().run(c->gridDim.x, c->blockDim.x, c->dynamicSmemBytes,
+                               [&] { kernel(args...); });
   return cudaSuccess;
 }
 
