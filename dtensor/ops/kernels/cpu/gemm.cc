@@ -11,6 +11,7 @@
 #include "dtensor/ops/kernels/cpu/gemm_bf16.h"
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/folded_gemm.h"
 #include "dtensor/runtime/device/copy.h"
 
 namespace dtensor::kernels {
@@ -253,77 +254,9 @@ namespace {
 
 using namespace cpu;
 
-// A batch dimension, with its strides in a, b and c.
-struct Batch {
-  int64_t n, a, b, c;
-};
-
-// A Gemm whose batch is as small as it gets: dimensions that continue m, n or k
-// are part of it.
-struct Folded {
-  Gemm g;
-  Batch batch[kMaxDims];
-  int nb = 0;
-  bool empty = false;
-
-  explicit Folded(const Gemm& in) : g(in) {
-    for (int i = 0; i < g.batch.size(); ++i) {
-      const Batch d = {g.batch[i], g.a_batch_strides[i], g.b_batch_strides[i],
-                       g.c_batch_strides[i]};
-      if (d.n == 0) {
-        // A summed dimension of size 0 leaves an empty sum, as k = 0 does.
-        if (d.c == 0)
-          g.k = 0;
-        else
-          empty = true;
-        continue;
-      }
-      if (d.n == 1) continue;
-      Batch& last = batch[std::max(nb - 1, 0)];
-      if (nb > 0 && last.a == d.a * d.n && last.b == d.b * d.n &&
-          last.c == d.c * d.n)
-        last = {last.n * d.n, d.a, d.b, d.c};
-      else
-        batch[nb++] = d;
-    }
-    if (empty || g.m == 0 || g.n == 0) {
-      empty = true;
-      return;
-    }
-    for (int i = nb - 1; i >= 0;) {
-      if (fold(batch[i])) {
-        std::copy(batch + i + 1, batch + nb, batch + i);
-        i = --nb - 1;
-      } else {
-        --i;
-      }
-    }
-  }
-
- private:
-  // The factor (size, strides in two operands) takes the dimension in if it
-  // continues it.
-  static bool join(int64_t& n, int64_t& s1, int64_t& s2, int64_t dn, int64_t d1,
-                   int64_t d2) {
-    if (n == 1) {
-      s1 = d1;
-      s2 = d2;
-    } else if (d1 != n * s1 || d2 != n * s2) {
-      return false;
-    }
-    n *= dn;
-    return true;
-  }
-  bool fold(const Batch& d) {
-    if (d.c == 0) return join(g.k, g.a_k, g.b_k, d.n, d.a, d.b);
-    if (d.b == 0 && join(g.m, g.a_m, g.c_m, d.n, d.a, d.c)) return true;
-    return d.a == 0 && join(g.n, g.b_n, g.c_n, d.n, d.b, d.c);
-  }
-};
-
 // product(m, n, k, a, b, c, accumulate) for each remaining batch.
 template <class T, class TC, class Product>
-void for_each(const Folded& f, Product&& product) {
+void for_each(const FoldedGemm& f, Product&& product) {
   const Gemm& g = f.g;
   int64_t index[kMaxDims] = {};
   const T* a = static_cast<const T*>(g.a);
@@ -338,7 +271,7 @@ void for_each(const Folded& f, Product&& product) {
             g.accumulate || !first);
     int d = f.nb - 1;
     for (; d >= 0; --d) {
-      const Batch& x = f.batch[d];
+      const GemmBatch& x = f.batch[d];
       a += x.a;
       b += x.b;
       c += x.c;
@@ -354,7 +287,7 @@ void for_each(const Folded& f, Product&& product) {
 
 // A bf16 result that several products add to is summed in f32 first, so that it
 // is rounded once.
-bool sums_batches(const Folded& f) {
+bool sums_batches(const FoldedGemm& f) {
   for (int i = 0; i < f.nb; ++i)
     if (f.batch[i].c == 0) return true;
   return false;
@@ -396,7 +329,7 @@ void gemm_rounding_once(const Gemm& g) {
 void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
   DT_CHECK(in == out || (in == DType::kBF16 && out == DType::kF32), "gemm",
            "no kernel from {} to {}", name(in), name(out));
-  const Folded f(g);
+  const FoldedGemm f(g);
   if (f.empty) return;
   switch (in) {
     case DType::kF32:

@@ -1,0 +1,78 @@
+// A product of matrices in as few products as it takes. Private to ops/kernels.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "dtensor/ops/kernels/gemm.h"
+
+namespace dtensor::kernels {
+
+// A batch dimension, with its strides in a, b and c.
+struct GemmBatch {
+  int64_t n, a, b, c;
+};
+
+// A Gemm whose batch is as small as it gets: dimensions that continue m, n or k
+// are part of it. What is left of the batch is in `batch`, not in g.
+struct FoldedGemm {
+  Gemm g;
+  GemmBatch batch[kMaxDims];
+  int nb = 0;
+  bool empty = false;  // c has no elements
+
+  explicit FoldedGemm(const Gemm& in) : g(in) {
+    for (int i = 0; i < g.batch.size(); ++i) {
+      const GemmBatch d = {g.batch[i], g.a_batch_strides[i],
+                           g.b_batch_strides[i], g.c_batch_strides[i]};
+      if (d.n == 0) {
+        // A summed dimension of size 0 leaves an empty sum, as k = 0 does.
+        if (d.c == 0)
+          g.k = 0;
+        else
+          empty = true;
+        continue;
+      }
+      if (d.n == 1) continue;
+      GemmBatch& last = batch[std::max(nb - 1, 0)];
+      if (nb > 0 && last.a == d.a * d.n && last.b == d.b * d.n &&
+          last.c == d.c * d.n)
+        last = {last.n * d.n, d.a, d.b, d.c};
+      else
+        batch[nb++] = d;
+    }
+    if (empty || g.m == 0 || g.n == 0) {
+      empty = true;
+      return;
+    }
+    for (int i = nb - 1; i >= 0;) {
+      if (fold(batch[i])) {
+        std::copy(batch + i + 1, batch + nb, batch + i);
+        i = --nb - 1;
+      } else {
+        --i;
+      }
+    }
+  }
+
+ private:
+  // The factor (size, strides in two operands) takes the dimension in if it
+  // continues it.
+  static bool join(int64_t& n, int64_t& s1, int64_t& s2, int64_t dn, int64_t d1,
+                   int64_t d2) {
+    if (n == 1) {
+      s1 = d1;
+      s2 = d2;
+    } else if (d1 != n * s1 || d2 != n * s2) {
+      return false;
+    }
+    n *= dn;
+    return true;
+  }
+  bool fold(const GemmBatch& d) {
+    if (d.c == 0) return join(g.k, g.a_k, g.b_k, d.n, d.a, d.b);
+    if (d.b == 0 && join(g.m, g.a_m, g.c_m, d.n, d.a, d.c)) return true;
+    return d.a == 0 && join(g.n, g.b_n, g.c_n, d.n, d.b, d.c);
+  }
+};
+
+}  // namespace dtensor::kernels
