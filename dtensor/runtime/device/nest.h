@@ -3,9 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
-#include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
 

@@ -9,6 +9,7 @@
 
 #include "dtensor/runtime/device/cuda/launch.h"
 #include "dtensor/runtime/device/device.h"
+#include "dtensor/runtime/device/portable/pack.h"
 
 #ifndef DT_DYNAMIC_SHARED
 // The block's dynamic shared memory.
@@ -20,25 +21,6 @@ inline namespace on_cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// W elements that are loaded and stored at once.
-template <class T, int W>
-struct alignas(sizeof(T) * W) Pack {
-  T v[W];
-};
-
-// How many elements of the widest of these types are 16 bytes.
-template <class... T>
-inline constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
-
-template <class T>
-__device__ inline bool aligned(const T* p, int pack) {
-  return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * pack) == 0;
-}
-template <int W, class T>
-__device__ inline Pack<T, W> load(const T* p) {
-  return *reinterpret_cast<const Pack<T, W>*>(p);
-}
 
 // out[j] = f(j, in[j]...) for what falls to `lane` of `lanes`.
 template <class Out, class F, class... In>
@@ -56,7 +38,7 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
           for (int w = 0; w < W; ++w)
             result.v[w] = static_cast<Out>(f(j + w, pack.v[w]...));
         }(load<W>(in + j)...);
-        *reinterpret_cast<Pack<Out, W>*>(out + j) = result;
+        store(out + j, result);
       }
     }
   }

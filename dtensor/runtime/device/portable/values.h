@@ -15,6 +15,14 @@
 #endif
 #endif
 
+// In front of a loop: how many rounds of it the GPU's code writes out.
+#ifdef __CUDA_ARCH__
+#define DT_PRAGMA(text) _Pragma(#text)
+#define DT_UNROLL(n) DT_PRAGMA(unroll n)
+#else
+#define DT_UNROLL(n)
+#endif
+
 namespace dtensor::portable {
 
 template <class T>
