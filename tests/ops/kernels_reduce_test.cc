@@ -28,6 +28,9 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
   all.push_back({{7, 5000}, {5000, 1}});
   all.push_back({{3, 70, 11, 2}, {1540, 22, 2, 1}});
   all.push_back({{2, 3, 600}, {1, 1200, 2}});
+  // Results between reduced dimensions, and the other way round.
+  all.push_back({{4, 3, 200}, {600, 200, 1}});
+  all.push_back({{3, 200, 5}, {1000, 5, 1}});
   for (DType t : kAll)
     for (ReduceKind kind : kKinds) {
       if (t == DType::kBool && kind == ReduceKind::kSum) continue;
@@ -118,6 +121,27 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   EXPECT_NEAR(half[0], 100000, 400);
 }
 
+// Of rows long enough to be reduced in pieces, whose last is shorter.
+TEST(ReduceTest, LongRowsAreWhole) {
+  const int64_t n = 40007;
+  for (DType t : {DType::kF64, DType::kBF16, DType::kI32})
+    for (int64_t step : {1, 2}) {
+      Array x(t, 3 * n * step, 7);
+      for (int64_t i = 0; i < 3 * n; ++i) x.set(i * step, 0);
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t at : {int64_t{0}, int64_t{4096}, n / 2, n - 1})
+          x.set((r * n + at) * step, static_cast<double>(r + 1));
+      Array sum(t, 3), max(t, 3);
+      under_test().reduce({}, ReduceKind::kSum, t, {3, n}, x.data(),
+                          {n * step, step}, 2, sum.data());
+      x.set((2 * n - 1) * step, 9);
+      under_test().reduce({}, ReduceKind::kMax, t, {3, n}, x.data(),
+                          {n * step, step}, 2, max.data());
+      EXPECT_TRUE(near(sum, {4, 8, 12}, 0));
+      EXPECT_TRUE(near(max, {1, 9, 3}, 0));
+    }
+}
+
 TEST(ReduceTest, IntegerSumsWrapAround) {
   const int32_t x[] = {2147483647, 1};
   int32_t y;
@@ -127,7 +151,7 @@ TEST(ReduceTest, IntegerSumsWrapAround) {
 
 TEST(SumSquaresTest, EveryFloat) {
   for (DType t : kFloats)
-    for (int64_t n : {0, 1, 17, 5003}) {
+    for (int64_t n : {0, 1, 17, 5003, 100003}) {
       const Array x = Array::random(t, n);
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
@@ -171,6 +195,34 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
                         1e-9);
           }
         }
+}
+
+// Rows long enough to be summed in segments, and those in segments again.
+TEST(ScanRowsTest, LongRows) {
+  constexpr int64_t kRows = 2;
+  for (DType t : {DType::kF32, DType::kI32})
+    for (int64_t n : {511, 1024, 1025, 5000, 1100000})
+      for (bool reverse : {false, true}) {
+        const Array x = Array::random(t, kRows * n, -3, 3);
+        const DType wide = scan_sum_of(t);
+        const Array carry = Array::random(wide, kRows, -3, 3);
+        Array y(t, kRows * n, 9), total(wide, kRows, 9), alone(wide, kRows, 9);
+        under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,
+                               carry.data(), y.data(), total.data());
+        under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,
+                               carry.data(), nullptr, alone.data());
+        for (int64_t r = 0; r < kRows; ++r) {
+          double sum = carry[r];
+          for (int64_t i = 0; i < n; ++i) {
+            const int64_t at = r * n + (reverse ? n - 1 - i : i);
+            sum += x[at];
+            ASSERT_NEAR(y[at], sum, tolerance(t) * std::fmax(1, std::fabs(sum)))
+                << name(t) << " " << n << " " << reverse << " " << at;
+          }
+          EXPECT_NEAR(total[r], sum, 1e-6);
+          EXPECT_NEAR(alone[r], sum, 1e-6);
+        }
+      }
 }
 
 }  // namespace
