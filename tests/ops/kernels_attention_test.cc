@@ -129,6 +129,17 @@ TEST(AttentionTest, MatchesTheReference) {
     }
 }
 
+// More heads than fit into a kernel's arguments, in no order, and one of k and
+// v that nobody uses; and heads that are longer than any.
+TEST(AttentionTest, ManyHeadsAndLongOnes) {
+  std::vector<int> kv_head;
+  for (int h = 0; h < 300; ++h) kv_head.push_back(h * 7 % 11 % 3);
+  for (DType t : kFloats) {
+    run(t, {1, 300, 4, 3, 5, 2, true, 1, Mask::kNone, true, kv_head.data()});
+    run(t, {1, 2, 1, 5, 37, 777, true, 31, Mask::kNone, true, nullptr});
+  }
+}
+
 TEST(AttentionTest, EmptyParts) {
   for (DType t : kFloats) {
     run(t, {1, 2, 2, 0, 5, 4, false, 0, Mask::kNone, false, nullptr});

@@ -189,6 +189,23 @@ TEST(GemmTest, TheGradientOfAWeightSumsItsBatchInOneProduct) {
   }
 }
 
+// Few elements of many products each, of a batch that does not continue k.
+TEST(GemmTest, LongSumsOverTheBatch) {
+  const int64_t m = 3, n = 5, k = 700;
+  for (DType t : kTypes)
+    for (bool accumulate : {false, true}) {
+      Gemm g;
+      g.batch = {2, 4};
+      g.m = m, g.n = n, g.k = k;
+      g.a_batch_strides = {4 * m * k, m * k}, g.a_m = k, g.a_k = 1;
+      g.b_batch_strides = {4 * k * n, k * n}, g.b_k = n, g.b_n = 1;
+      g.c_batch_strides = {m * n, 0}, g.c_m = 1, g.c_n = m;
+      g.accumulate = accumulate;
+      expect_matches(t, t, g, 8 * m * k, 8 * k * n, 2 * m * n);
+      if (HasFatalFailure()) return;
+    }
+}
+
 TEST(GemmTest, EmptyBatches) {
   for (DType t : kTypes) {
     Gemm g;
