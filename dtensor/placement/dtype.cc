@@ -6,7 +6,7 @@
 
 namespace dtensor {
 namespace {
-constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16",
+constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",
                                                  "i32", "i64", "bool"};
 }
 
@@ -15,7 +15,8 @@ std::string_view name(DType t) { return kNames[static_cast<int>(t)]; }
 DType parse_dtype(std::string_view text) {
   for (int i = 0; i < kNumDTypes; ++i)
     if (kNames[i] == text) return static_cast<DType>(i);
-  fail("dtype", "there is no type '{}'; write f32, f64, bf16, i32, i64 or bool",
+  fail("dtype",
+       "there is no type '{}'; write f32, f64, bf16, f16, i32, i64 or bool",
        text);
 }
 

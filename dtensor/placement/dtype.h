@@ -1,29 +1,36 @@
-// Element types, and bf16 as a value type.
+// Element types, and bf16 and f16 as value types.
 #pragma once
 #include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace dtensor {
 
-enum class DType : uint8_t { kF32, kF64, kBF16, kI32, kI64, kBool };
-inline constexpr int kNumDTypes = 6;
+// The numbers of the floats come first, and are in no file.
+enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool };
+inline constexpr int kNumDTypes = 7;
 
-// "f32", "f64", "bf16", "i32", "i64", "bool".
+// "f32", "f64", "bf16", "f16", "i32", "i64", "bool".
 std::string_view name(DType);
 // The inverse of name(); throws Error for any other text.
 DType parse_dtype(std::string_view text);
 
 // Bytes of one element.
 constexpr int64_t size_of(DType t) {
-  constexpr int64_t size[] = {4, 8, 2, 4, 8, 1};
+  constexpr int64_t size[] = {4, 8, 2, 2, 4, 8, 1};
   return size[static_cast<int>(t)];
 }
-constexpr bool is_float(DType t) { return t <= DType::kBF16; }
+constexpr bool is_float(DType t) { return t <= DType::kF16; }
+// Floats of 16 bits, which are computed with in f32.
+constexpr bool is_half_float(DType t) {
+  return t == DType::kBF16 || t == DType::kF16;
+}
 
 // The type that two operands meet at, as in PyTorch: a float beats an integer
-// beats bool; the wider one within a kind; bf16 with f32 is f32.
+// beats bool; the wider one within a kind; bf16 with f32 is f32, and so is bf16
+// with f16: neither holds the other's values.
 DType promote(DType a, DType b);
 
 // The same for operands of different weight, as in PyTorch: what weighs more
@@ -51,6 +58,59 @@ struct bf16 {
   }
 };
 
+// IEEE half precision: 5 bits of exponent and 10 of fraction, up to 65504,
+// rounded to nearest even; what is larger is infinite. By bits and without
+// branches, so that loops of it become vector code; CUDA has instructions.
+struct f16 {
+  uint16_t bits = 0;
+  f16() = default;
+  // Inline, or else loops of several are scalar.
+  [[gnu::always_inline]] constexpr explicit f16(float f) {
+#ifdef __CUDA_ARCH__
+    if (!std::is_constant_evaluated()) {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+      return;
+    }
+#endif
+    const uint32_t u = std::bit_cast<uint32_t>(f), a = u & 0x7fffffff;
+    // The exponent counts from 2^-14 instead of 2^-126.
+    const uint32_t nearest = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13,
+                   normal = nearest < 0x7c00 ? nearest : 0x7c00;
+    // Below 2^-14, multiples of 2^-24: so are all floats from 0.5 to 1.
+    const uint32_t subnormal =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000;
+    const uint32_t nan = 0x7e00 | ((a >> 13) & 0x3ff);  // a quiet one
+    const uint32_t magnitude =
+        chosen(a > 0x7f800000, nan, chosen(a < 0x38800000, subnormal, normal));
+    bits = static_cast<uint16_t>(magnitude | ((u >> 16) & 0x8000));
+  }
+  [[gnu::always_inline]] constexpr explicit operator float() const {
+#ifdef __CUDA_ARCH__
+    if (!std::is_constant_evaluated()) {
+      float f;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
+      return f;
+    }
+#endif
+    const uint32_t a = bits & 0x7fffu, shifted = a << 13;
+    const uint32_t subnormal =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(a + 0x3f000000) - 0.5f);
+    const uint32_t normal = shifted + (a < 0x7c00 ? 0x38000000 : 0x70000000),
+                   quiet = a > 0x7c00 ? 0x400000 : 0,
+                   magnitude = chosen(a < 0x400, subnormal, normal | quiet);
+    return std::bit_cast<float>(magnitude | (bits & 0x8000u) << 16);
+  }
+
+ private:
+  static constexpr uint32_t chosen(bool first, uint32_t a, uint32_t b) {
+    return b ^ ((a ^ b) & -static_cast<uint32_t>(first));
+  }
+};
+
+template <class T>
+inline constexpr bool is_half =
+    std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+
 template <class T>
 struct dtype_of_t;
 template <>
@@ -64,6 +124,10 @@ struct dtype_of_t<double> {
 template <>
 struct dtype_of_t<bf16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct dtype_of_t<f16> {
+  static constexpr DType value = DType::kF16;
 };
 template <>
 struct dtype_of_t<int32_t> {
@@ -90,6 +154,8 @@ decltype(auto) visit(DType t, Fn&& fn) {
       return fn.template operator()<double>();
     case DType::kBF16:
       return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
     case DType::kI32:
       return fn.template operator()<int32_t>();
     case DType::kI64:

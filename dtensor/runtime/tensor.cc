@@ -124,6 +124,7 @@ Tensor Tensor::from(const Shape& shape, const T* values) {
 template Tensor Tensor::from(const Shape&, const float*);
 template Tensor Tensor::from(const Shape&, const double*);
 template Tensor Tensor::from(const Shape&, const bf16*);
+template Tensor Tensor::from(const Shape&, const f16*);
 template Tensor Tensor::from(const Shape&, const int32_t*);
 template Tensor Tensor::from(const Shape&, const int64_t*);
 template Tensor Tensor::from(const Shape&, const bool*);
@@ -336,7 +337,7 @@ double Tensor::at(int64_t i) const {
   return visit(dtype_, [&]<class T>() -> double {
     T value;
     device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));
-    if constexpr (std::is_same_v<T, bf16>)
+    if constexpr (is_half<T>)
       return static_cast<float>(value);
     else
       return static_cast<double>(value);

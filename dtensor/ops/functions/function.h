@@ -79,7 +79,7 @@ struct Function {
   bool promotes = false;
   // An infinite parameter stands for the type's largest finite value.
   bool finite = false;
-  // Has a value in bf16, which computes in f32 and rounds.
+  // Has a value in bf16 and f16, which compute in f32 and round.
   bool rounds = true;
   const Param* params = nullptr;
   int num_params = 0;

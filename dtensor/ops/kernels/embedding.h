@@ -17,7 +17,7 @@ class EmbeddingKernels {
                          void* out) const = 0;
   // dtable [hi - lo, h], contiguous: set to zero (unless `accumulate`), then
   // dy's rows are added in order of i. Floats; `dtable_type` is dy's, or f32
-  // for bf16.
+  // for halves.
   virtual void embedding_backward(Stream, DType, DType ids_type, int64_t count,
                                   int64_t h, const void* dy, int64_t dy_stride,
                                   const void* ids, int64_t lo, int64_t hi,

@@ -28,8 +28,8 @@ struct Gemm {
 class GemmKernels {
  public:
   virtual ~GemmKernels() = default;
-  // a and b of type `in`, c of type `out`: equal, or (bf16, f32). All dtypes
-  // but bool. bf16 sums in f32.
+  // a and b of type `in`, c of type `out`: equal, or f32 for bf16 and f16,
+  // which sum in f32. All dtypes but bool.
   virtual void gemm(Stream, DType in, DType out, const Gemm&) const = 0;
 };
 

@@ -12,8 +12,9 @@
 //    not overlap an input unless the kernel says that they may.
 //  - Sizes of 0 are ordinary: nothing is read, and outputs that do not depend
 //    on the empty dimension get the value of an empty sum, maximum, ...
-//  - "Floats" are f32, f64 and bf16. bf16 computes in f32 and rounds once, at
-//    the end. `stat` is the type of per-row statistics: f64 for f64, else f32.
+//  - "Floats" are f32, f64, bf16 and f16. The two halves compute in f32 and
+//    round once, at the end. `stat` is the type of per-row statistics: f64 for
+//    f64, else f32.
 //  - Throws Error only for a dtype or function that a kernel does not have;
 //    nothing depends on data.
 //  - A CPU kernel runs in the calling thread. oneDNN and OpenMP would start

@@ -8,8 +8,8 @@ namespace dtensor::kernels {
 
 // torch.optim.AdamW, of n contiguous elements: decoupled decay, bias
 // correction; `step` counts from 1. m, v and master are `stat` of the
-// parameter's type. With a master (for bf16), the master is what is updated,
-// and param its rounding. grad is of param's type, or f32; it is first
+// parameter's type. With a master (for the halves), the master is what is
+// updated, and param its rounding. grad is of param's type, or f32; it is first
 // multiplied by grad_scale, and by *clip (null: 1), a number of the device.
 struct AdamW {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;

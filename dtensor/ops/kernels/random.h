@@ -12,7 +12,7 @@ namespace dtensor::kernels {
 // indices 4 block ... (32-bit words), or two (64-bit words), in order.
 enum class Distribution : uint8_t {
   // [0, 1) scaled to [p0, p1): f32 with 24 bits, f64 with 53 (64-bit words),
-  // bf16 with 8.
+  // bf16 with 8, f16 with 11.
   kUniform,
   // Mean p0, standard deviation p1, by Box-Muller in f64; neighbours at even
   // and odd indices share a pair. f64 from 64-bit words. Floats.

@@ -61,7 +61,7 @@ void gemm(const Gemm& g) {
 
 bool has_value(const fn::Function& f, DType t) {
   if (is_float(t))
-    return fn::takes_floats(f.takes) && (f.rounds || t != DType::kBF16);
+    return fn::takes_floats(f.takes) && (f.rounds || !is_half_float(t));
   return t == DType::kBool ? fn::takes_bools(f.takes)
                            : fn::takes_integers(f.takes);
 }

@@ -106,7 +106,7 @@ class Communicator {
   // member order, of their sources; where nobody holds i: the identity. A
   // reduce-scatter when all hold everything; the accumulating form of the box
   // exchange when their regions overlap. kAvg divides the sum by the schedule's
-  // `terms`; bf16 is accumulated in f32 and rounded once. kMean is not for
+  // `terms`; halves are accumulated in f32 and rounded once. kMean is not for
   // here.
   void reduce(const Call&, Stream, std::span<Transfer>);
 

@@ -12,13 +12,7 @@ namespace {
 
 // What values of T are accumulated in.
 template <class T>
-struct accumulator {
-  using type = T;
-};
-template <>
-struct accumulator<bf16> {
-  using type = float;
-};
+using accumulator_t = std::conditional_t<is_half<T>, float, T>;
 
 // Integers wrap around; in two's complement that is the unsigned sum.
 template <class A, class Fn>
@@ -81,7 +75,7 @@ void with_op(ReduceOp op, Fn&& fn) {
 // either elsewhere or exactly the destination.
 template <class T, class Op>
 struct Row {
-  using A = typename accumulator<T>::type;
+  using A = accumulator_t<T>;
 
   static void two(T* d, const T* a, const T* b, int64_t n) {
 #pragma GCC ivdep
@@ -130,6 +124,8 @@ struct Row {
   static void contiguous(char* d, char* const* s, int k, int64_t n, A divisor) {
     T* out = reinterpret_cast<T*>(d);
     auto in = [&](int j) { return reinterpret_cast<const T*>(s[j]); };
+    // Converting it takes so long that loops for few sources gain nothing.
+    if constexpr (std::is_same_v<T, f16>) return many(out, s, k, n, divisor);
     if (divisor != A(1) || k < 2 || k > 4) return many(out, s, k, n, divisor);
     if (k == 2) return two(out, in(0), in(1), n);
     if (k == 3) return three(out, in(0), in(1), in(2), n);
@@ -155,7 +151,7 @@ struct Row {
 template <class T, class Op>
 int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
   constexpr int64_t kItem = sizeof(T);
-  using A = typename accumulator<T>::type;
+  using A = accumulator_t<T>;
   const A divisor = static_cast<A>(count);
   const int last = nest.loops() - 1;
   bool unit = true;
@@ -247,7 +243,7 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
 
 void divide(DType dtype, int64_t n, void* dst, const void* a, const void* b) {
   visit(dtype, [&]<class T>() {
-    using A = typename accumulator<T>::type;
+    using A = accumulator_t<T>;
     if constexpr (std::is_floating_point_v<A>) {
       const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
       T* out = static_cast<T*>(dst);

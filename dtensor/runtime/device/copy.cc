@@ -195,10 +195,10 @@ template <class D, class S>
 D convert(S x) {
   if constexpr (std::is_same_v<S, D>) {
     return x;
-  } else if constexpr (std::is_same_v<S, bf16>) {
+  } else if constexpr (is_half<S>) {
     return convert<D>(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<D, bf16>) {
-    return bf16(static_cast<float>(x));
+  } else if constexpr (is_half<D>) {
+    return D(static_cast<float>(x));
   } else if constexpr (std::is_same_v<D, bool>) {
     return x != S(0);
   } else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) {

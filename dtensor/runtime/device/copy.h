@@ -40,8 +40,8 @@ double identity(ReduceOp);
 void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from the left; kAvg divides by `count` in
-// the end. bf16 is accumulated in f32 and rounded once. One of the sources may
-// be dst itself (with the same strides). Without sources: the identity.
+// the end. Halves are accumulated in f32 and rounded once. One of the sources
+// may be dst itself (with the same strides). Without sources: the identity.
 // Returns the bytes read of each source, added up row by row.
 // REQUIRES: check_reducible().
 int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,

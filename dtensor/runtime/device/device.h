@@ -87,7 +87,7 @@ class Device {
                     double value) = 0;
 
   // dst = srcs[0] op srcs[1] op ..., from the left; kAvg divides by `count` in
-  // the end. bf16 is accumulated in f32 and rounded once. One of the sources
+  // the end. Halves are accumulated in f32 and rounded once. One of the sources
   // may be dst itself (with the same strides). Without sources: the identity.
   // Returns the bytes read of each source. REQUIRES: check_reducible().
   virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape, void* dst,

@@ -200,50 +200,57 @@ void gemm_integers(int64_t m, int64_t n, int64_t k, Mat<const T> a,
     }
 }
 
-// bf16 operands as contiguous floats.
-const float* widened(ScratchSlot slot, int64_t m, int64_t n,
-                     Mat<const bf16> a) {
+// A matrix of halves as floats, in the order of its memory.
+template <class T>
+Mat<const float> widened(ScratchSlot slot, int64_t m, int64_t n,
+                         Mat<const T> a) {
+  if (a.row == 1 && a.col != 1)
+    return widened(slot, n, m, a.transposed()).transposed();
   float* to = scratch<float>(slot, m * n);
   for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; j += kChunk) {
-      const int64_t left = std::min(kChunk, n - j);
-      const float* x =
-          fetch(a.p + i * a.row + j * a.col, a.col, left, to + i * n + j);
-      (void)x;
-    }
-  return to;
+    for (int64_t j = 0; j < n; j += kChunk)
+      fetch(a.p + i * a.row + j * a.col, a.col, std::min(kChunk, n - j),
+            to + i * n + j);
+  return {to, n, 1};
 }
 
-template <class TC>
-void gemm_halves(int64_t m, int64_t n, int64_t k, Mat<const bf16> a,
-                 Mat<const bf16> b, Mat<TC> c, bool accumulate) {
+template <class T, class TC>
+void gemm_halves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                 Mat<const T> b, Mat<TC> c, bool accumulate) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     if (!accumulate) clear(m, n, c);
     return;
   }
-  bool done = false;
-  normalized<bf16, TC>(
-      m, n, k, a, b, c, accumulate,
-      [&](int64_t m, int64_t n, const Operand<bf16>& a, const Operand<bf16>& b,
-          TC* c, int64_t ldc, bool accumulate) {
-        done = gemm_bf16(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p,
-                         b.ld, accumulate, dtype_of<TC>, c, ldc);
-      });
-  if (done) return;
-  const float* fa = widened(kScratchRows, m, k, a);
-  const float* fb = widened(kScratchTable, k, n, b);
+  if constexpr (std::is_same_v<T, bf16>) {
+    bool done = false;
+    normalized<T, TC>(
+        m, n, k, a, b, c, accumulate,
+        [&](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b,
+            TC* c, int64_t ldc, bool accumulate) {
+          done = gemm_bf16(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p,
+                           b.ld, accumulate, dtype_of<TC>, c, ldc);
+        });
+    if (done) return;
+  }
+  const auto fa = widened(kScratchRows, m, k, a);
+  const auto fb = widened(kScratchTable, k, n, b);
   if constexpr (std::is_same_v<TC, float>) {
-    gemm2d<float>(m, n, k, {fa, k, 1}, {fb, n, 1}, c, accumulate);
+    gemm2d<float>(m, n, k, fa, fb, c, accumulate);
   } else {
-    std::vector<float> fc(static_cast<size_t>(m * n));
-    gemm2d<float>(m, n, k, {fa, k, 1}, {fb, n, 1}, {fc.data(), n, 1}, false);
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) {
-        TC& to = c.p[i * c.row + j * c.col];
-        const float x = fc[static_cast<size_t>(i * n + j)];
-        to = TC(accumulate ? static_cast<float>(to) + x : x);
+    float* fc = scratch<float>(kScratchProduct, m * n);
+    gemm2d<float>(m, n, k, fa, fb, {fc, n, 1}, false);
+    for (int64_t i = 0; i < m; ++i) {
+      const float* from = fc + i * n;
+      if (c.col == 1 && !accumulate) {
+        narrow(from, n, c.p + i * c.row);
+      } else {
+        for (int64_t j = 0; j < n; ++j) {
+          TC& to = c.p[i * c.row + j * c.col];
+          to = TC(accumulate ? static_cast<float>(to) + from[j] : from[j]);
+        }
       }
+    }
   }
 }
 
@@ -285,13 +292,14 @@ void for_each(const FoldedGemm& f, Product&& product) {
   }
 }
 
-// A bf16 result that several products add to is summed in f32 first, so that it
+// A half result that several products add to is summed in f32 first, so that it
 // is rounded once.
 bool sums_batches(const FoldedGemm& f) {
   for (int i = 0; i < f.nb; ++i)
     if (f.batch[i].c == 0) return true;
   return false;
 }
+template <class T>
 void gemm_rounding_once(const Gemm& g) {
   Gemm wide = g;
   Shape sizes, strides;  // of c, without the summed dimensions
@@ -313,21 +321,31 @@ void gemm_rounding_once(const Gemm& g) {
   wide.c_n = 1;
   const auto count = static_cast<size_t>(numel(sizes));
   std::vector<float> sum(count);
-  std::vector<bf16> rounded(count);
+  std::vector<T> rounded(count);
   if (g.accumulate) {
     copy_strided(2, sizes, rounded.data(), dense, g.c, strides);
     for (size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(rounded[i]);
   }
   wide.c = sum.data();
-  cpu_kernels().gemm({}, DType::kBF16, DType::kF32, wide);
+  cpu_kernels().gemm({}, dtype_of<T>, DType::kF32, wide);
   narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
   copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
+}
+
+template <class T>
+void gemm_of_halves(DType out, const Folded& f, const Gemm& g) {
+  if (out == DType::kF32)
+    for_each<T, float>(f, gemm_halves<T, float>);
+  else if (sums_batches(f))
+    gemm_rounding_once<T>(g);
+  else
+    for_each<T, T>(f, gemm_halves<T, T>);
 }
 
 }  // namespace
 
 void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
-  DT_CHECK(in == out || (in == DType::kBF16 && out == DType::kF32), "gemm",
+  DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
            "no kernel from {} to {}", name(in), name(out));
   const FoldedGemm f(g);
   if (f.empty) return;
@@ -337,10 +355,9 @@ void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
     case DType::kF64:
       return for_each<double, double>(f, gemm2d<double>);
     case DType::kBF16:
-      if (out == DType::kF32)
-        return for_each<bf16, float>(f, gemm_halves<float>);
-      if (sums_batches(f)) return gemm_rounding_once(g);
-      return for_each<bf16, bf16>(f, gemm_halves<bf16>);
+      return gemm_of_halves<bf16>(out, f, g);
+    case DType::kF16:
+      return gemm_of_halves<f16>(out, f, g);
     case DType::kI32:
       return for_each<uint32_t, uint32_t>(f, gemm_integers<uint32_t>);
     case DType::kI64:

@@ -82,7 +82,7 @@ inline compute_t<T> widen(T x) {
 template <class S>
 inline const compute_t<S>* fetch(const S* p, int64_t stride, int64_t n,
                                  compute_t<S>* buf) {
-  if constexpr (std::is_same_v<S, bf16>) {
+  if constexpr (is_half<S>) {
     if (stride == 1) {
       using V = Vec<float>;
       int64_t i = 0;
@@ -102,11 +102,12 @@ inline const compute_t<S>* fetch(const S* p, int64_t stride, int64_t n,
   return buf;
 }
 
-inline void narrow(const float* from, int64_t n, bf16* to) {
+template <class S>
+inline void narrow(const float* from, int64_t n, S* to) {
   using V = Vec<float>;
   int64_t i = 0;
   for (; i + V::n <= n; i += V::n) store(to + i, load(from + i));
-  for (; i < n; ++i) to[i] = bf16(from[i]);
+  for (; i < n; ++i) to[i] = S(from[i]);
 }
 
 // f.template operator()<S>() for a float type, else Error.
@@ -119,6 +120,8 @@ inline void visit_float(DType t, const char* where, F&& f) {
       return f.template operator()<double>();
     case DType::kBF16:
       return f.template operator()<bf16>();
+    case DType::kF16:
+      return f.template operator()<f16>();
     default:
       fail(where, "no kernel for {}", name(t));
   }
@@ -130,6 +133,7 @@ enum ScratchSlot {
   kScratchPackA,
   kScratchPackB,
   kScratchPackC,
+  kScratchProduct,
   kScratchRows,
   kScratchAttention,
   kScratchTable,

@@ -59,7 +59,7 @@ void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
         loop(p, m, in, out);
       } else {
         loop(p, m, in, result);
-        if constexpr (!kSame) narrow(result, m, reinterpret_cast<bf16*>(out));
+        if constexpr (!kSame) narrow(result, m, reinterpret_cast<M*>(out));
       }
       out += m * item;
     }
@@ -71,6 +71,7 @@ void run_float(DType t, Loop f32, Loop f64, const double* p, const Pointwise& a,
                bool gives_bool) {
   if (t == DType::kF64) return run<double, K>(f64, p, a, gives_bool);
   if (t == DType::kF32) return run<float, K>(f32, p, a, gives_bool);
+  if (t == DType::kF16) return run<f16, K>(f32, p, a, gives_bool);
   run<bf16, K>(f32, p, a, gives_bool);
 }
 
@@ -100,7 +101,7 @@ void CpuKernels::unary(Stream, int index, int order, DType t,
   if (order == 0 && t == DType::kI32) loop = unary_loop<int32_t, 0>(index);
   if (order == 0 && t == DType::kI64) loop = unary_loop<int64_t, 0>(index);
   if (order == 0 && t == DType::kBool) loop = unary_loop<uint8_t, 0>(index);
-  check(f, loop && (f.rounds || t != DType::kBF16), t, order);
+  check(f, loop && (f.rounds || !is_half_float(t)), t, order);
   const bool b = f.gives_bool;
   if (t == DType::kI32) return run<int32_t, 1>(loop, params, a, b);
   if (t == DType::kI64) return run<int64_t, 1>(loop, params, a, b);
@@ -133,7 +134,7 @@ void CpuKernels::binary(Stream, int index, fn::By by, DType t,
   if (order == 0 && t == DType::kI64) loop = binary_loop<int64_t, kNone>(index);
   if (order == 0 && t == DType::kBool)
     loop = binary_loop<uint8_t, kNone>(index);
-  check(f, loop && (f.rounds || t != DType::kBF16), t, order);
+  check(f, loop && (f.rounds || !is_half_float(t)), t, order);
   const bool b = f.gives_bool;
   if (t == DType::kI32) return run<int32_t, 2>(loop, params, a, b);
   if (t == DType::kI64) return run<int64_t, 2>(loop, params, a, b);

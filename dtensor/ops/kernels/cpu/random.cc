@@ -72,6 +72,8 @@ struct Uniform {
         u = static_cast<double>(wide(w, i) >> 11) * 0x1p-53;
       else if constexpr (std::is_same_v<S, bf16>)
         u = static_cast<float>(w[i] >> 24) * 0x1p-8f;
+      else if constexpr (std::is_same_v<S, f16>)
+        u = static_cast<float>(w[i] >> 21) * 0x1p-11f;
       else
         u = static_cast<float>(w[i] >> 8) * 0x1p-24f;
       out[i] = static_cast<S>(std::fma(u, range, low));
@@ -131,8 +133,8 @@ struct Bernoulli {
   void from(const uint32_t* w, int64_t n, S* out) const {
     for (int64_t i = 0; i < n * kPerBlock; ++i) {
       const bool one = w[i] < below;
-      if constexpr (std::is_same_v<S, bf16>)
-        out[i] = bf16(one ? 1.0f : 0.0f);
+      if constexpr (is_half<S>)
+        out[i] = S(one ? 1.0f : 0.0f);
       else
         out[i] = static_cast<S>(one);
     }

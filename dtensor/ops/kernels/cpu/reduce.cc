@@ -80,8 +80,8 @@ using acc_t = std::conditional_t<std::is_floating_point_v<T> &&
 
 template <class S, class A>
 S rounded(A a) {
-  if constexpr (std::is_same_v<S, bf16>)
-    return bf16(static_cast<float>(a));
+  if constexpr (is_half<S>)
+    return S(static_cast<float>(a));
   else
     return static_cast<S>(a);
 }

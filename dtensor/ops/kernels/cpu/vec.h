@@ -114,14 +114,19 @@ inline Vec<T> copysign(Vec<T> a, Vec<T> b) {
   return (typename Raw<T>::type)(((M)a.v & kBits) | ((M)b.v & ~kBits));
 }
 
+#if defined(__F16C__) || defined(__AVX512F__)
+inline constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+#endif
+
 // --- Memory -----------------------------------------------------------------
 // The type that storage S computes in.
 template <class S>
 struct Compute {
   using type = S;
 };
-template <>
-struct Compute<bf16> {
+template <class S>
+requires is_half<S>
+struct Compute<S> {
   using type = float;
 };
 template <class S>
@@ -138,6 +143,17 @@ inline Vec<float> load(const bf16* p) {
   std::memcpy(&h, p, sizeof(h));
   return (F32v)(__builtin_convertvector(h, U32v) << 16);
 }
+inline Vec<float> load(const f16* p) {
+#if defined(__AVX512F__)
+  return (F32v)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+#elif defined(__F16C__)
+  return (F32v)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#else
+  F32v r;
+  for (int64_t i = 0; i < Vec<float>::n; ++i) r[i] = static_cast<float>(p[i]);
+  return r;
+#endif
+}
 template <class S>
 inline void store(S* p, Vec<S> a) {
   std::memcpy(p, &a.v, sizeof(a.v));
@@ -148,6 +164,15 @@ inline void store(bf16* p, Vec<float> a) {
   const U32v quiet = (u >> 16) | 0x40u;
   const U16h h = __builtin_convertvector((a.v != a.v) ? quiet : rounded, U16h);
   std::memcpy(static_cast<void*>(p), &h, sizeof(h));
+}
+inline void store(f16* p, Vec<float> a) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph((__m512)a.v, kNearest));
+#elif defined(__F16C__)
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph((__m256)a.v, kNearest));
+#else
+  for (int64_t i = 0; i < Vec<float>::n; ++i) p[i] = f16(a.v[i]);
+#endif
 }
 // The first m < Vec::n elements, the rest being `rest`; and their stores. Every
 // row that is no multiple of a register has one.
@@ -171,6 +196,10 @@ inline Vec<float> load_n(const bf16* p, int64_t m, float rest = 0) {
       first<16>(m), _mm512_set1_ps(rest),
       (__m512)(__builtin_convertvector(h, U32v) << 16));
 }
+inline Vec<float> load_n(const f16* p, int64_t m, float rest = 0) {
+  return (F32v)_mm512_mask_cvtph_ps(_mm512_set1_ps(rest), first<16>(m),
+                                    _mm256_maskz_loadu_epi16(first<16>(m), p));
+}
 inline void store_n(float* p, Vec<float> a, int64_t m) {
   _mm512_mask_storeu_ps(p, first<16>(m), (__m512)a.v);
 }
@@ -182,6 +211,10 @@ inline void store_n(bf16* p, Vec<float> a, int64_t m) {
   store(t, a);
   _mm256_mask_storeu_epi16(p, first<16>(m),
                            _mm256_loadu_si256((const __m256i*)t));
+}
+inline void store_n(f16* p, Vec<float> a, int64_t m) {
+  _mm256_mask_storeu_epi16(p, first<16>(m),
+                           _mm512_cvtps_ph((__m512)a.v, kNearest));
 }
 #else
 template <class S>

@@ -20,6 +20,8 @@ void visit_float(DType t, std::string_view where, Fn&& fn) {
       return fn.template operator()<double>();
     case DType::kBF16:
       return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
     default:
       no_kernel(where, t);
   }

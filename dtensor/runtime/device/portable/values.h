@@ -25,8 +25,7 @@
 
 namespace dtensor::portable {
 
-template <class T>
-inline constexpr bool is_half = std::is_same_v<T, bf16>;
+using dtensor::is_half;
 template <class T>
 inline constexpr bool is_floating = std::is_floating_point_v<T> || is_half<T>;
 
