@@ -202,8 +202,8 @@ Tensor to_tensor(const Array& a) {
     const size_t n = a.floating() ? a.real.size() : a.whole.size();
     auto values = std::make_unique<T[]>(n + 1);  // vector<bool> has no data()
     for (size_t i = 0; i < n; ++i)
-      if constexpr (std::is_same_v<T, bf16>)
-        values[i] = bf16(static_cast<float>(a.real[i]));
+      if constexpr (is_half<T>)
+        values[i] = T(static_cast<float>(a.real[i]));
       else if constexpr (std::is_floating_point_v<T>)
         values[i] = static_cast<T>(a.real[i]);
       else
@@ -218,7 +218,7 @@ Array to_array(const Tensor& t) {
   visit(t.dtype(), [&]<class T>() {
     const T* p = plain.ptr<T>();
     for (int64_t i = 0; i < plain.numel(); ++i)
-      if constexpr (std::is_same_v<T, bf16>)
+      if constexpr (is_half<T>)
         a.real.push_back(static_cast<float>(p[i]));
       else if constexpr (std::is_floating_point_v<T>)
         a.real.push_back(p[i]);

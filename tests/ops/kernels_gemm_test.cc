@@ -35,6 +35,7 @@ void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
   const double tol = out == DType::kF64    ? 1e-14 * k
                      : out == DType::kF32  ? 1e-6 * k
                      : out == DType::kBF16 ? 1.0 / 128
+                     : out == DType::kF16  ? 1.0 / 1024
                                            : 0;
   ASSERT_TRUE(near(c, c64.doubles(), tol))
       << g.m << "x" << g.n << "x" << g.k << " batch " << to_string(g.batch)
@@ -42,8 +43,8 @@ void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
       << " c " << g.c_m << "," << g.c_n << " accumulate " << g.accumulate;
 }
 
-constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kI32,
-                            DType::kI64};
+constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
+                            DType::kF16, DType::kI32, DType::kI64};
 
 // Strides of a [rows, cols] matrix: row-major, column-major, padded, neither.
 struct MatrixLayout {
@@ -92,7 +93,7 @@ TEST(GemmTest, SizesAndTranspositions) {
               g.accumulate = accumulate;
               expect_matches(t, t, g, a.size, b.size, c.size);
               if (HasFatalFailure()) return;
-              if (t == DType::kBF16)
+              if (is_half_float(t))
                 expect_matches(t, DType::kF32, g, a.size, b.size, c.size);
               if (HasFatalFailure()) return;
             }
@@ -149,7 +150,7 @@ TEST(GemmTest, Batches) {
         expect_matches(t, t, g, 6 * a, 6 * b, 2 * c);
         g.c_batch_strides = {0, c};
         expect_matches(t, t, g, 6 * a, 6 * b, 3 * c);
-        if (t == DType::kBF16)
+        if (is_half_float(t))
           expect_matches(t, DType::kF32, g, 6 * a, 6 * b, 3 * c);
       }
       if (HasFatalFailure()) return;

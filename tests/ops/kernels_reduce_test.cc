@@ -108,17 +108,21 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   const Array x = Array::random(DType::kF32, n, 0, 1);
   const std::vector<double> d = x.doubles();
   const double want = std::accumulate(d.begin(), d.end(), 0.0);
-  Array y(DType::kF32, 1), column(DType::kF32, 2), half(DType::kBF16, 1);
+  Array y(DType::kF32, 1), column(DType::kF32, 2);
   under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
                       y.data());
   EXPECT_NEAR(y[0] / want, 1, 2e-7);
   under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(),
                       {2, 1}, 1, column.data());
   EXPECT_NEAR((column[0] + column[1]) / want, 1, 4e-7);
-  const Array ones(DType::kBF16, 100000, 1);
-  under_test().reduce({}, ReduceKind::kSum, DType::kBF16, {100000}, ones.data(),
-                      {1}, 1, half.data());
-  EXPECT_NEAR(half[0], 100000, 400);
+  for (const auto& [t, each, error] :
+       {std::tuple{DType::kBF16, 1.0, 400.0}, {DType::kF16, 0.5, 16.0}}) {
+    const Array values(t, 100000, each);
+    Array half(t, 1);
+    under_test().reduce({}, ReduceKind::kSum, t, {100000}, values.data(), {1},
+                        1, half.data());
+    EXPECT_NEAR(half[0], 100000 * each, error);
+  }
 }
 
 // Of rows long enough to be reduced in pieces, whose last is shorter.
@@ -171,7 +175,8 @@ double naive_scan(const Array& x, int64_t row, int64_t stride, int64_t n,
 }
 
 TEST(ScanRowsTest, AgainstTheNaiveOne) {
-  for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kI64})
+  for (DType t :
+       {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI64})
     for (int64_t n : {0, 1, 2, 37})
       for (bool reverse : {false, true})
         for (bool carried : {false, true}) {

@@ -19,13 +19,18 @@ namespace dtensor::kernels {
 // The kernels that the test is linked with.
 const Kernels& under_test();
 
-inline constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kBF16};
+inline constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kBF16,
+                                    DType::kF16};
 inline constexpr DType kAll[] = {DType::kF32, DType::kF64, DType::kBF16,
-                                 DType::kI32, DType::kI64, DType::kBool};
+                                 DType::kF16, DType::kI32, DType::kI64,
+                                 DType::kBool};
 
 // Relative to the larger of 1 and the expected value.
 inline double tolerance(DType t) {
-  return t == DType::kF64 ? 1e-12 : t == DType::kF32 ? 3e-6 : 1.0 / 128;
+  return t == DType::kF64   ? 1e-12
+         : t == DType::kF32 ? 3e-6
+         : t == DType::kF16 ? 1.0 / 1024
+                            : 1.0 / 128;
 }
 
 // n elements in memory of exactly that size, so that the address sanitizer sees
@@ -68,7 +73,7 @@ class Array {
       T x;
       std::memcpy(&x, raw_.data() + i * static_cast<int64_t>(sizeof(T)),
                   sizeof(T));
-      if constexpr (std::is_same_v<T, bf16>)
+      if constexpr (is_half<T>)
         return static_cast<float>(x);
       else
         return static_cast<double>(x);
@@ -77,8 +82,8 @@ class Array {
   void set(int64_t i, double v) {
     visit(type_, [&]<class T>() {
       T x;
-      if constexpr (std::is_same_v<T, bf16>)
-        x = bf16(static_cast<float>(v));
+      if constexpr (is_half<T>)
+        x = T(static_cast<float>(v));
       else if constexpr (std::is_same_v<T, bool>)
         x = v != 0;
       else

@@ -203,8 +203,8 @@ Tensor to_tensor(const Array& a) {
     // vector<bool> has no data().
     auto values = std::make_unique<T[]>(a.v.size() + 1);
     for (size_t i = 0; i < a.v.size(); ++i)
-      if constexpr (std::is_same_v<T, bf16>)
-        values[i] = bf16(static_cast<float>(a.v[i]));
+      if constexpr (is_half<T>)
+        values[i] = T(static_cast<float>(a.v[i]));
       else
         values[i] = static_cast<T>(a.v[i]);
     return Tensor::from(a.shape, values.get());

@@ -90,7 +90,7 @@ TEST(FactoryTest, Arange) {
 }
 
 TEST(RandomTest, EqualOnEveryLayout) {
-  for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
+  for (DType t : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
     check_everywhere([=](const Mesh& m, const Placements& p) {
       return randn(kShape, m, p, t, {7, 11}, 0.5, 2);
     });

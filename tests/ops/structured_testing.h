@@ -51,8 +51,8 @@ inline Tensor tensor_of(const Array& a, DType t) {
   visit(t, [&]<class T>() {
     T* to = out.mutable_ptr<T>();
     for (int64_t i = 0; i < out.numel(); ++i) {
-      if constexpr (std::is_same_v<T, bf16>)
-        to[i] = bf16(static_cast<float>(a.at(i)));
+      if constexpr (is_half<T>)
+        to[i] = T(static_cast<float>(a.at(i)));
       else
         to[i] = static_cast<T>(a.at(i));
     }
@@ -245,10 +245,10 @@ inline void check_problem(const Problem& p, const std::vector<Case>& cases) {
   }
 }
 
-// The value in f32 and bf16 on two ranks.
+// The value in f32, bf16 and f16 on two ranks.
 inline void check_types(const Problem& p, const std::vector<std::string>& at) {
   const Array want = p.reference(p.inputs);
-  for (DType t : {DType::kF32, DType::kBF16}) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
     on_mesh("x=2", [&](const Mesh& mesh) {
       std::vector<DistTensor> x, wanted;
       for (size_t i = 0; i < p.inputs.size(); ++i) {
@@ -257,7 +257,9 @@ inline void check_types(const Problem& p, const std::vector<std::string>& at) {
           wanted.push_back(x.back().set_requires_grad());
       }
       DistTensor y = p.function(x);
-      const double tolerance = t == DType::kF32 ? 1e-5 : 4e-2;
+      const double tolerance = t == DType::kF32   ? 1e-5
+                               : t == DType::kF16 ? 5e-3
+                                                  : 4e-2;
       expect_near(array_of(y.full()), want, tolerance,
                   "value in " + std::string(name(t)));
       GradOptions options;

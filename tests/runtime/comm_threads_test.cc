@@ -184,8 +184,8 @@ struct Memory {
 
 template <class T>
 T make(double x) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return bf16(static_cast<float>(x));
+  if constexpr (is_half<T>)
+    return T(static_cast<float>(x));
   else if constexpr (std::is_same_v<T, bool>)
     return x != 0;
   else
@@ -193,7 +193,7 @@ T make(double x) {
 }
 template <class T>
 double number(T x) {
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (is_half<T>)
     return static_cast<float>(x);
   else
     return static_cast<double>(x);
@@ -290,7 +290,7 @@ std::vector<ReduceOp> ops_of(DType t) {
 // The reduction of values in member order, as the contract words it.
 template <class T>
 T reduced(ReduceOp op, const std::vector<T>& v, int p) {
-  using A = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+  using A = std::conditional_t<is_half<T>, float, T>;
   if (v.empty()) {
     const double e = identity(op);
     if (std::isinf(e) && !is_float(dtype_of<T>)) {

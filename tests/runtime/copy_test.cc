@@ -141,6 +141,15 @@ TEST(CastTest, BetweenTypes) {
   EXPECT_EQ((cast<bf16, float>({1.f / 3}))[0].bits, bf16(1.f / 3).bits);
   EXPECT_EQ((cast<int32_t, bf16>({bf16(-7.5f)})), (std::vector<int32_t>{-7}));
   EXPECT_EQ((cast<double, bf16>({bf16(0.5f)})), (std::vector<double>{0.5}));
+  EXPECT_EQ((cast<f16, float>({1.f / 3}))[0].bits, f16(1.f / 3).bits);
+  EXPECT_EQ((cast<f16, double>({1e300}))[0].bits, 0x7c00);
+  EXPECT_EQ((cast<f16, int64_t>({-70000, 2049}))[0].bits, 0xfc00);
+  EXPECT_EQ((cast<f16, int64_t>({-70000, 2049}))[1].bits, 0x6800);
+  EXPECT_EQ((cast<f16, bf16>({bf16(1e9f)}))[0].bits, 0x7c00);
+  EXPECT_EQ((cast<bf16, f16>({f16(65504)}))[0].bits, bf16(65536).bits);
+  EXPECT_EQ((cast<int32_t, f16>({f16(-7.5f), f16(inf)})),
+            (std::vector<int32_t>{-7, I32::max()}));
+  EXPECT_EQ((cast<double, f16>({f16(0.5f)})), (std::vector<double>{0.5}));
   // std::vector<bool> has no data().
   const float x[] = {0, 0.5f, -0.f, nan};
   bool b[4];
@@ -235,6 +244,34 @@ TEST(ReduceTest, ManySourcesInPlace) {
             ASSERT_EQ(dst[i * static_cast<size_t>(stride)], want[i])
                 << k << " sources of " << n;
         }
+}
+
+// In f32, rounded once: sums on the way may be beyond the type.
+TEST(ReduceTest, HalvesMeetInF32) {
+  for (int64_t n : {1, 40, 3000})
+    for (int64_t k : {2, 3, 4, 7}) {
+      std::vector<std::vector<f16>> s;
+      std::vector<Operand> operands;
+      const int64_t strides[] = {1};
+      for (int64_t j = 0; j < k; ++j) {
+        s.emplace_back(static_cast<size_t>(n), f16(60000.f));
+        if (j == k - 1)
+          for (f16& x : s.back()) x = f16(60000.f - 16);
+      }
+      for (auto& v : s) operands.push_back({v.data(), strides});
+      std::vector<f16> out(static_cast<size_t>(n));
+      reduce_strided(ReduceOp::kAvg, DType::kF16, Shape{n}, out.data(), strides,
+                     operands, k);
+      const float want = 60000.f - 16.f / static_cast<float>(k);
+      for (f16 x : out) ASSERT_EQ(x.bits, f16(want).bits) << k;
+      // 2048 + 1 is a tie, 2048 + 1 + 1 is none.
+      for (auto& v : s) v.assign(v.size(), f16(1));
+      s[0].assign(s[0].size(), f16(2048));
+      reduce_strided(ReduceOp::kSum, DType::kF16, Shape{n}, out.data(), strides,
+                     operands, k);
+      for (f16 x : out)
+        ASSERT_EQ(x.bits, f16(2048 + static_cast<float>(k - 1)).bits) << k;
+    }
 }
 
 TEST(ReduceTest, NaNWins) {

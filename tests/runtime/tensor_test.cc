@@ -113,6 +113,7 @@ TEST(TensorTest, FullOfEveryType) {
   }
   EXPECT_EQ(Tensor::full({1}, DType::kI32, -7.9).at(0), -7);
   EXPECT_EQ(Tensor::full({1}, DType::kBF16, 1.0 / 3).at(0), 0.333984375);
+  EXPECT_EQ(Tensor::full({1}, DType::kF16, 1.0 / 3).at(0), 0.333251953125);
 }
 
 TEST(TensorTest, FromCopiesRowMajor) {

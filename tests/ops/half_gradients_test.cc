@@ -1,5 +1,5 @@
-// Gradients in bf16 by value, against formulas in f64: the other tests compare
-// gradients in f64 alone.
+// Gradients in bf16 and f16 by value, against formulas in f64: the other tests
+// compare gradients in f64 alone.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,27 +12,30 @@
 namespace dtensor::testing {
 namespace {
 
-// Within what bf16 rounds to, a few times, on the scale of the largest.
-void expect_gradient(const DistTensor& got, const Array& want,
+class HalfGradients : public ::testing::TestWithParam<DType> {};
+
+// Within what the type rounds to, a few times, on the scale of the largest.
+void expect_gradient(const DistTensor& got, DType t, const Array& want,
                      const std::string& what) {
-  ASSERT_EQ(name(got.dtype()), "bf16");
+  ASSERT_EQ(name(got.dtype()), name(t));
+  const double error = t == DType::kBF16 ? 0.01 : 0.01 / 8;
   const Array a = array_of(got.full());
   double largest = 0;
   for (double w : want.v) largest = std::max(largest, std::abs(w));
   for (int64_t i = 0; i < numel(want.shape); ++i)
     EXPECT_NEAR(a.at(i), want.at(i),
-                0.01 * std::abs(want.at(i)) + 0.005 * largest)
+                error * (std::abs(want.at(i)) + largest / 2))
         << what << ", element " << i;
 }
 
-// Numbers that bf16 has.
+// Numbers that both have.
 Array coarse(const Shape& shape, int seed) {
   Array a = values(shape, seed, 2);
   for (double& v : a.v) v = std::round(16 * v) / 16;
   return a;
 }
 
-TEST(Bf16Gradients, CrossEntropy) {
+TEST_P(HalfGradients, CrossEntropy) {
   const int64_t rows = 6, classes = 5;
   const Array x = coarse({rows, classes}, 1);
   const Array targets = integers({rows}, {4, 0, -100, 2, 2, 1});
@@ -49,14 +52,13 @@ TEST(Bf16Gradients, CrossEntropy) {
   }
   for (const char* layout : {"R", "S0", "S1"})
     on_mesh("x=2", [&](const Mesh& mesh) {
-      DistTensor logits =
-          put(x, mesh, layout, DType::kBF16).set_requires_grad();
+      DistTensor logits = put(x, mesh, layout, GetParam()).set_requires_grad();
       const DistTensor loss = cross_entropy(logits, put(targets, mesh));
-      expect_gradient(grad(loss, {logits})[0], want, layout);
+      expect_gradient(grad(loss, {logits})[0], GetParam(), want, layout);
     });
 }
 
-TEST(Bf16Gradients, Norms) {
+TEST_P(HalfGradients, Norms) {
   const int64_t rows = 4, n = 6;
   const Array x = coarse({rows, n}, 2), gamma = coarse({n}, 3),
               beta = coarse({n}, 4), u = coarse({rows, n}, 5);
@@ -85,22 +87,28 @@ TEST(Bf16Gradients, Norms) {
     for (const char* layout : {"R", "S0", "S1"})
       on_mesh("x=2", [&](const Mesh& mesh) {
         auto in = [&](const Array& a, const std::string& at) {
-          return put(a, mesh, at, DType::kBF16).set_requires_grad();
+          return put(a, mesh, at, GetParam()).set_requires_grad();
         };
         const DistTensor a = in(x, layout), g = in(gamma, "R"),
                          b = in(beta, "R");
         const DistTensor y =
             centred ? layer_norm(a, g, b, eps) : rms_norm(a, g, eps);
         const auto got =
-            grad(y, {a, g, b}, {.cotangent = put(u, mesh, "R", DType::kBF16)});
+            grad(y, {a, g, b}, {.cotangent = put(u, mesh, "R", GetParam())});
         const std::string what =
             std::string(centred ? "layer_norm " : "rms_norm ") + layout;
-        expect_gradient(got[0], dx, what + " x");
-        expect_gradient(got[1], dgamma, what + " gamma");
-        if (centred) expect_gradient(got[2], dbeta, what + " beta");
+        expect_gradient(got[0], GetParam(), dx, what + " x");
+        expect_gradient(got[1], GetParam(), dgamma, what + " gamma");
+        if (centred) expect_gradient(got[2], GetParam(), dbeta, what + " beta");
       });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, HalfGradients,
+                         ::testing::Values(DType::kBF16, DType::kF16),
+                         [](const auto& info) {
+                           return std::string(name(info.param));
+                         });
 
 }  // namespace
 }  // namespace dtensor::testing
