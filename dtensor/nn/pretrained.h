@@ -21,7 +21,7 @@ namespace dtensor::nn {
 void save_pretrained(const LanguageModel&, const std::string& dir);
 
 struct LoadOptions {
-  std::optional<DType> dtype = {};        // else the config's (float16: f32)
+  std::optional<DType> dtype = {};        // else the config's
   std::optional<ParallelPlan> plan = {};  // else default_plan()
 };
 

@@ -16,6 +16,7 @@ using nlohmann::ordered_json;
 
 std::string torch_name(DType t) {
   if (t == DType::kF64) return "float64";
+  if (t == DType::kF16) return "float16";
   return t == DType::kBF16 ? "bfloat16" : "float32";
 }
 
@@ -240,6 +241,7 @@ ModelConfig read_config(const std::string& path) {
     if (all.contains(name) && all[name].is_string()) dtype = all[name];
   config.dtype = dtype == "float64"    ? DType::kF64
                  : dtype == "bfloat16" ? DType::kBF16
+                 : dtype == "float16"  ? DType::kF16
                                        : DType::kF32;
   config.validate();
   return config;

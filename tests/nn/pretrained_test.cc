@@ -134,6 +134,32 @@ TEST_F(Pretrained, LlamasTensors) {
   EXPECT_TRUE(json["eos_token_id"].is_null());
 }
 
+// transformers names the types of its own.
+TEST_F(Pretrained, ComesBackInItsType) {
+  const std::pair<DType, const char*> types[] = {{DType::kF32, "float32"},
+                                                 {DType::kF64, "float64"},
+                                                 {DType::kBF16, "bfloat16"},
+                                                 {DType::kF16, "float16"}};
+  for (const auto& [t, name] : types) {
+    ModelConfig config = tiny("llama");
+    config.dtype = t;
+    const std::string dir = save("tp=2", config);
+    EXPECT_EQ(nlohmann::json::parse(bytes(dir + "/config.json"))["dtype"],
+              name);
+    on_mesh<int>("tp=3", [&, t = t](const Mesh& m) {
+      const auto want = make_model(config, m, 3), got = load_pretrained(dir, m);
+      for (const NamedParameter& p : want->named_parameters()) {
+        EXPECT_EQ(got->parameter(p.name).dtype(), t) << p.name;
+        EXPECT_EQ(values(got->parameter(p.name)), values(p.tensor)) << p.name;
+      }
+      const auto wide = load_pretrained(dir, m, {.dtype = DType::kF64});
+      EXPECT_EQ(wide->parameters()[0].dtype(), DType::kF64);
+      EXPECT_EQ(values(wide->parameters()[0]), values(want->parameters()[0]));
+      return 0;
+    });
+  }
+}
+
 TEST_F(Pretrained, AFileInTheWayIsAnError) {
   const std::string to = (dir_ / "file").string();
   std::ofstream(to) << "x";

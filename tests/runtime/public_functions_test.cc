@@ -42,6 +42,7 @@ TEST(PublicFunctions, CallerPath) {
 TEST(PublicFunctions, SafetensorsName) {
   EXPECT_EQ(safetensors_name(DType::kF32), "F32");
   EXPECT_EQ(safetensors_name(DType::kBF16), "BF16");
+  EXPECT_EQ(safetensors_name(DType::kF16), "F16");
   EXPECT_EQ(safetensors_name(DType::kBool), "BOOL");
 }
 

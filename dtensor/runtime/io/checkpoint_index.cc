@@ -28,7 +28,8 @@ constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 constexpr size_t kExplained = 20'000;
 constexpr const char* kFormat = "dtensor checkpoint";
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
-                             DType::kI32, DType::kI64, DType::kBool};
+                             DType::kF16, DType::kI32, DType::kI64,
+                             DType::kBool};
 
 // A line of the index. Throws Error when it is too long, or no UTF-8.
 std::string line_of(const Json& object) {

@@ -80,7 +80,7 @@ class SafetensorsReader {
   SafetensorsReader(const SafetensorsReader&) = delete;
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
-  // In the order of their data. F16 is read as f32, which holds its values.
+  // In the order of their data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;
@@ -97,10 +97,6 @@ class SafetensorsReader {
                   const SafetensorsWindow& = {}) const;
 
  private:
-  struct Entry {
-    int64_t begin;  // in the data, bytes
-    bool half;      // stored as F16
-  };
   size_t find(std::string_view name) const;
   void read_box(size_t tensor, const Tensor& box, int dim, int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);
@@ -108,7 +104,7 @@ class SafetensorsReader {
   int file_ = -1;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
-  std::vector<Entry> entries_;
+  std::vector<int64_t> begins_;  // in the data, bytes
   std::map<std::string, std::string> metadata_;
 };
 

@@ -1,9 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -34,18 +32,6 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
              n < 0 ? std::strerror(errno) : "the file ends");
     p += n, at += n, bytes -= n;
   }
-}
-
-// The IEEE half-precision number of these bits.
-float half_to_float(uint16_t h) {
-  const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
-                 mantissa = h & 0x3ffu;
-  if (exponent == 0) {
-    const float tiny = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign ? -tiny : tiny;
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
 }  // namespace
@@ -100,7 +86,6 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   struct Found {
     TensorInfo info;
     int64_t begin, end;
-    bool half;
   };
   std::vector<Found> found;
   for (const auto& [key, value] : all.items()) {
@@ -130,22 +115,19 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
     f.info.name = key;
     if (!value.contains("dtype") || !value["dtype"].is_string())
       bad(key + " has no dtype");
-    std::string dtype = value["dtype"].get<std::string>();
-    f.half = dtype == "F16";
-    if (f.half) dtype = "F32";
+    const std::string dtype = value["dtype"].get<std::string>();
     const auto known =
         std::find_if(std::begin(kNames), std::end(kNames),
                      [&](const auto& p) { return p.second == dtype; });
     if (known == std::end(kNames))
       bad(key + " has dtype " + dtype +
-          ", not one of F32, F64, F16, BF16, I32, I64, BOOL");
+          ", not one of F32, F64, BF16, F16, I32, I64, BOOL");
     f.info.dtype = known->first;
     f.info.shape = Shape(list("shape", kMaxDims));
     const std::vector<int64_t> offsets = list("data_offsets", 2);
     if (offsets.size() != 2) bad(key + " does not have two data_offsets");
     f.begin = offsets[0], f.end = offsets[1];
-    int64_t bytes = bytes_of(f.info.shape, f.info.dtype);
-    if (f.half) bytes /= 2;
+    const int64_t bytes = bytes_of(f.info.shape, f.info.dtype);
     if (bytes < 0) bad("the size of " + key + " overflows");
     if (f.begin > f.end || f.end - f.begin != bytes)
       bad(fmt::format("{} has {} bytes and data_offsets {} to {}", key, bytes,
@@ -164,7 +146,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
                       "it ends at {}",
                       f.info.name, f.begin, at));
     at = f.end;
-    entries_.push_back({f.begin, f.half});
+    begins_.push_back(f.begin);
     tensors_.push_back(std::move(f.info));
   }
   if (at != data_bytes)
@@ -186,34 +168,23 @@ size_t SafetensorsReader::find(std::string_view name) const {
 // The box whose first element is number `at` of the tensor.
 void SafetensorsReader::read_box(size_t tensor, const Tensor& box, int dim,
                                  int64_t at) const {
-  const auto [begin, half] = entries_[tensor];
-  const int64_t item = half ? 2 : size_of(box.dtype());
-  std::vector<char> stored, host;
+  const int64_t begin = data_start_ + begins_[tensor];
+  const int64_t item = size_of(box.dtype());
+  std::vector<char> host;
   each_run(tensors_[tensor].shape, box, dim, at,
-           [&, begin = begin, half = half](const Tensor& part, int64_t first) {
+           [&](const Tensor& part, int64_t first) {
              const Tensor packed =
                  part.contiguous() ? part
                                    : Tensor::empty(part.shape(), part.dtype());
              const int64_t n = part.numel(), most = kBuffer / item;
              for (int64_t i = 0; i < n; i += most) {
                const int64_t count = std::min(most, n - i);
-               stored.resize(static_cast<size_t>(count * item));
-               read_exactly(file_, stored.data(), count * item,
-                            data_start_ + begin + (first + i) * item, path_);
-               if (half) {
-                 host.resize(static_cast<size_t>(count) * sizeof(float));
-                 for (int64_t k = 0; k < count; ++k) {
-                   uint16_t bits;
-                   std::memcpy(&bits, stored.data() + 2 * k, 2);
-                   const float value = half_to_float(bits);
-                   std::memcpy(host.data() + 4 * k, &value, 4);
-                 }
-               }
-               packed.device().from_host(
-                   packed.stream(),
-                   packed.mutable_ptr<char>() + i * size_of(part.dtype()),
-                   half ? host.data() : stored.data(),
-                   count * size_of(part.dtype()));
+               host.resize(static_cast<size_t>(count * item));
+               read_exactly(file_, host.data(), count * item,
+                            begin + (first + i) * item, path_);
+               packed.device().from_host(packed.stream(),
+                                         packed.mutable_ptr<char>() + i * item,
+                                         host.data(), count * item);
              }
              if (!part.contiguous()) Tensor(part).copy_from(packed);
            });

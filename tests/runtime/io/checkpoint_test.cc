@@ -25,6 +25,7 @@ std::vector<Sample> samples(int axes) {
   };
   return {{"matrix", DType::kF32, {5, 6}, layout("S0", "S0,S1")},
           {"twice", DType::kBF16, {7, 3, 2}, layout("S0", "S0,S0")},
+          {"half", DType::kF16, {3, 5}, layout("S1", "R,S1")},
           {"columns", DType::kF64, {3, 5}, layout("S1", "R,S1")},
           {"small", DType::kI64, {2}, layout("S0", "S0,R")},
           {"mask", DType::kBool, {4, 9}, layout("R", "R,S0")},

@@ -1,4 +1,4 @@
-// Reading boxes of a file on a mesh, and F16.
+// Reading boxes of a file on a mesh, and the values of F16.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -122,16 +122,16 @@ TEST_F(SafetensorsRead, ARankReadsItsPartAlone) {
     });
 }
 
-TEST_F(SafetensorsRead, HalfPrecisionBecomesF32) {
+TEST_F(SafetensorsRead, HalfPrecision) {
   const uint16_t half[] = {0x3C00, 0xC000, 0x7BFF, 0x0001, 0x83FF,
                            0x0400, 0x7C00, 0xFC00, 0x8000, 0x7E00};
   write("F16", "[5,2]", half, sizeof(half));
   const Mesh m = Mesh::parse("a=2");
   on(m, [&] {
     const SafetensorsReader r(path_);
-    EXPECT_EQ(r.tensors()[0].dtype, DType::kF32);
+    EXPECT_EQ(r.tensors()[0].dtype, DType::kF16);
     for (const Tensor& t : {r.read("x"), r.read("x", m, "S0").full()}) {
-      EXPECT_EQ(t.dtype(), DType::kF32);
+      EXPECT_EQ(t.dtype(), DType::kF16);
       const double inf = HUGE_VAL;
       const double want[] = {1,
                              -2,

@@ -50,6 +50,8 @@ Tensor counting(const Shape& shape, DType t = DType::kF32) {
       out.mutable_ptr<int32_t>()[i] = static_cast<int32_t>(v[i]);
     if (t == DType::kBF16)
       out.mutable_ptr<bf16>()[i] = bf16(static_cast<float>(v[i] % 256));
+    if (t == DType::kF16)
+      out.mutable_ptr<f16>()[i] = f16(static_cast<float>(v[i] % 2048));
     if (t == DType::kBool) out.mutable_ptr<bool>()[i] = v[i] % 2;
   }
   return out;
@@ -98,7 +100,7 @@ TEST_F(Safetensors, EveryLayoutOnEveryMesh) {
 }
 
 TEST_F(Safetensors, EveryDtypeAndOddShapes) {
-  const DType types[] = {DType::kF32, DType::kF64, DType::kBF16,
+  const DType types[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
                          DType::kI32, DType::kI64, DType::kBool};
   on("a=2", [&](const Mesh& m) {
     std::vector<TensorInfo> infos;
