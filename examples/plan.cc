@@ -53,7 +53,7 @@ int plan_main(int argc, char** argv) {
   program.add("--assign-ranks", &flags.assign_ranks,
               "let the ranks of the new mesh change places to move least");
   program.add("--dtype", &flags.dtype, "of the elements",
-              {"f32", "f64", "bf16", "i32", "i64", "bool"});
+              {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"});
   program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
   std::optional<report::PlanReport> result;

@@ -25,7 +25,7 @@ void add_train_flags(Program& program, TrainConfig& c) {
   program.add("--clip", &c.clip, "the largest norm of the gradient, 0: any");
   program.add("--seed", &c.seed, "of weights, batches and sample");
   program.add("--dtype", &c.dtype, "of parameters and activations",
-              {"f32", "f64", "bf16"});
+              {"f32", "f64", "bf16", "f16"});
   program.add("--zero", &c.zero,
               "1: split the optimizer's state over fsdp (or dp), 2: gradients "
               "too, 3: parameters too",
@@ -43,7 +43,7 @@ void add_train_flags(Program& program, TrainConfig& c) {
               {"none", "block", "attention"});
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
-              {"f32", "f64", "bf16"});
+              {"f32", "f64", "bf16", "f16"});
   program.add("--layout", &c.layouts,
               "PATTERN=PLACEMENTS of parameters, such as '*.c_fc.weight=R,S1'; "
               "may be repeated");

@@ -49,8 +49,7 @@ void ModelConfig::validate() const {
       "write hidden {}",
       hidden, heads, head_dim(), around(hidden, 2 * heads));
   DT_CHECK(is_float(dtype), "model",
-           "dtype {} cannot be trained; write f32, f64 "
-           "or bf16",
+           "dtype {} cannot be trained; write f32, f64, bf16 or f16",
            dtensor::name(dtype));
   DT_CHECK(rope_theta > 0 && rope_theta <= 1e300, "model",
            "rope theta is {}; it must be a positive number", rope_theta);

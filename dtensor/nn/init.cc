@@ -20,7 +20,7 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
     p = full(shape, init.kind == Init::Kind::kOnes ? 1 : 0, mesh, layout,
              dtype);
   } else {
-    // f64 draws other words than f32 does (bf16 draws the same); hence the
+    // f64 draws other words than f32 does (the halves draw the same); hence the
     // detour.
     const DType drawn = dtype == DType::kF64 ? DType::kF32 : dtype;
     p = randn(shape, mesh, layout, drawn, {seed, hash_text(name)}, 0, init.std);

@@ -23,7 +23,8 @@ struct Init {
 
 // A parameter, created in its layout: no rank ever holds more than its part.
 // The random stream is the hash of the full name. Numbers are drawn in f32
-// for every dtype, so that f64 and bf16 models start where the f32 one does.
+// for every dtype, so that f64, bf16 and f16 models start where the f32 one
+// does.
 DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
                           const Layout&, DType, const Init&, uint64_t seed);
 

@@ -68,7 +68,7 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
       Slot slot{name, group.lr_scale, decay, {}, {}};
       for (size_t i = 0; i < state_names_.size(); ++i)
         slot.state.push_back(zeros_like(p, kernels::stat_of(p.dtype())));
-      if (p.dtype() == DType::kBF16) slot.master = master_of(p);
+      if (is_half_float(p.dtype())) slot.master = master_of(p);
       slot.version = p.impl()->version();
       slots_.push_back(std::move(slot));
       parameters_.push_back(p);

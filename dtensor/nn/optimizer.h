@@ -17,8 +17,11 @@ namespace dtensor::nn {
 // What may change from one update to the next.
 struct UpdateOptions {
   double lr = 1e-3;
-  double grad_scale = 1;  // every gradient is multiplied by it,
-  Tensor clip = {};       // and by this number of the device, if any (clip.h)
+  // Every gradient is multiplied by it: by 1 / s where grad() was given a
+  // cotangent of s. f16 loses gradients below 6e-8 on their way back, and s =
+  // 1024, say, keeps them; nothing here chooses it.
+  double grad_scale = 1;
+  Tensor clip = {};  // and by this number of the device, if any (clip.h)
 };
 
 // "NAME.exp_avg" for the parameter NAME, say.
@@ -50,7 +53,7 @@ class Optimizer {
   // All that the next update depends on besides the parameters: for each, in
   // its gradient's layout, what torch calls "exp_avg" and "exp_avg_sq" (AdamW)
   // or "momentum_buffer" (SGD), f64 for f64 and else f32; "master", the f32
-  // copy of a bf16 parameter; "step", an i64 scalar. The tensors are the
+  // copy of a bf16 or f16 parameter; "step", an i64 scalar. The tensors are the
   // optimizer's own: the next update changes them.
   std::vector<OptimizerState> state() const;
   // Takes on values in any layout, of any mesh of the run and any float type.
@@ -70,7 +73,7 @@ class Optimizer {
     Tensor param, grad;  // read `grad`, write `param`
     std::span<const DistTensor>
         state;     // in the order of the names; read, write
-    void* master;  // f32, to be updated with a bf16 parameter; else null
+    void* master;  // f32, to be updated with one of 16 bits; else null
     double lr, weight_decay, grad_scale;
     const double* clip;  // of the device, or null
     int64_t step;        // of this parameter, from 1
@@ -85,7 +88,7 @@ class Optimizer {
     std::string name;
     double lr_scale, weight_decay;
     std::vector<DistTensor> state;
-    DistTensor master;     // of bf16
+    DistTensor master;     // of a half
     uint64_t version = 0;  // of the parameter when the master had its value
     int64_t step = 0;
   };

@@ -94,7 +94,7 @@ class EmbeddingBackward : public Op {
     return BoundRule(Rule("...h,...->vh | linear 0"), shapes, name(),
                      {{'v', attrs.as<EmbeddingBackwardArgs>().vocabulary}});
   }
-  // A sum over many rows: of bf16 in f32.
+  // A sum over many rows: of halves in f32.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_float(name(), in[0]);

@@ -35,7 +35,7 @@ void check_options(const std::vector<DistTensor>& inputs,
   DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
            o.bucket_bytes);
   DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
-           "a wire_dtype of {}; write DType::kF32, kF64 or kBF16",
+           "a wire_dtype of {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.wire_dtype));
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
            "{} gradients to add to, for {} inputs; give one for each, or none",

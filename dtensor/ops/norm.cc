@@ -51,7 +51,7 @@ class NormBackward : public RuleOp {
     check_rows(name(), shapes, 2);
     return RuleOp::bind(shapes, attrs);
   }
-  // The parameters' gradients are sums over many rows: of bf16 in f32.
+  // The parameters' gradients are sums over many rows: of halves in f32.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_one_type(name(), std::vector{in[0], in[1], in.back()});

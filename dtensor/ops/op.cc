@@ -284,7 +284,7 @@ std::vector<DType> RuleOp::out_dtypes(std::span<const DType> in,
                                       const Attrs&) const {
   if (is_.types == Types::kFloats)
     DT_CHECK(is_float(in[0]), name(),
-             "{} values; only f32, f64 and bf16 will do: write cast(x, "
+             "{} values; only f32, f64, bf16 and f16 will do: write cast(x, "
              "DType::kF32)",
              dtensor::name(in[0]));
   if (is_.types != Types::kAny)

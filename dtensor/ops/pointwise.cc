@@ -62,8 +62,8 @@ DType type_for(const fn::Function& f, DType t) {
     DT_CHECK(fn::takes_floats(f.takes), f.name,
              "takes integers{}, but got {}; write cast(x, DType::kI64)",
              f.takes == Takes::kBits ? " and bools" : "", name(t));
-    DT_CHECK(f.rounds || t != DType::kBF16, f.name,
-             "has no value in bf16; write cast(x, DType::kF32)");
+    DT_CHECK(f.rounds || !is_half_float(t), f.name,
+             "has no value in {}; write cast(x, DType::kF32)", name(t));
     return t;
   }
   if (f.takes == Takes::kFloats) return DType::kF32;
@@ -98,6 +98,7 @@ void numbers_for(const fn::Function& f, DType t,
       double most = std::numeric_limits<float>::max();
       if (t == DType::kF64) most = std::numeric_limits<double>::max();
       if (t == DType::kBF16) most = 0x1.fep127;
+      if (t == DType::kF16) most = 65504;
       v = std::copysign(most, v);
     }
     p[i] = v;

@@ -79,7 +79,7 @@ void row_where(Compute& c, const Tensor& condition, const Tensor& a,
 
 void check_float(std::string_view op, DType t) {
   DT_CHECK(is_float(t), op,
-           "{} values; only f32, f64 and bf16 will do: write cast(x, "
+           "{} values; only f32, f64, bf16 and f16 will do: write cast(x, "
            "DType::kF32)",
            name(t));
 }

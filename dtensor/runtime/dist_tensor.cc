@@ -313,7 +313,7 @@ Keep DistTensor::keep() const { return defined() ? impl_->keep : Keep::kMove; }
 DistTensor& DistTensor::set_requires_grad(bool wanted) {
   DT_CHECK(defined(), "set_requires_grad", "an undefined tensor was used");
   DT_CHECK(!wanted || is_float(dtype()), "set_requires_grad",
-           "{} has no gradient; only f32, f64 and bf16 have one",
+           "{} has no gradient; only f32, f64, bf16 and f16 have one",
            spec()->to_string());
   DT_CHECK(!impl_->node || impl_->node->inputs.empty(), "set_requires_grad",
            "{} was made by {}; call detach() first", spec()->to_string(),

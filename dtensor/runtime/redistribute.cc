@@ -269,7 +269,7 @@ DistTensor redistribute(const DistTensor& x, const Spec* to,
            "an option, forward_dtype",
            x.spec()->to_string(), to->to_string());
   DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
-           "a cotangent of type {}; write DType::kF32, kF64 or kBF16",
+           "a cotangent of type {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.backward_dtype));
   if (o.forward_dtype) to = to->with(*o.forward_dtype);
   return move(x, to, {false, async, o.backward_dtype, true});

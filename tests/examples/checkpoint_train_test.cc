@@ -70,9 +70,9 @@ TEST(TrainCheckpoint, GoesOnOnAnyMeshUnderAnyStrategy) {
   }
 }
 
-// With its masters and moments a bf16 run goes on bit for bit.
+// With its masters and moments a run of halves goes on bit for bit.
 TEST(TrainCheckpoint, GoesOnBitForBit) {
-  for (const char* dtype : {"f32", "bf16"}) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
     const std::string flags =
         std::string(
             "--model llama --hidden 18 --steps 8 --mesh dp=3 --zero 1 "

@@ -55,12 +55,13 @@ TEST_P(FiftySteps, InF32) {
   }
 }
 
-TEST_P(FiftySteps, Bf16StaysNearF32) {
+TEST_P(FiftySteps, HalvesStayNearF32) {
   const Json one = train(GetParam(), "f32", "dp=1");
-  for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"})
-    EXPECT_LE(worst(train(GetParam(), "bf16", mesh)["losses"], one["losses"]),
-              0.02)
-        << mesh;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"})
+      EXPECT_LE(worst(train(GetParam(), dtype, mesh)["losses"], one["losses"]),
+                0.02)
+          << dtype << " on " << mesh;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FiftySteps, ::testing::Values("gpt", "llama"));

@@ -65,7 +65,7 @@ TEST(Train, LlamaIsEqualOnEveryMesh) {
 }
 
 TEST(Train, OtherTypesRun) {
-  for (const char* dtype : {"f32", "bf16"}) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
     const Ran r = run_program(
         "train",
         "--layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 --steps 3 "
@@ -319,7 +319,7 @@ TEST(Train, HelpIsNoError) {
                            "--weight-decay",
                            "--clip",
                            "--seed",
-                           "--dtype f32|f64|bf16",
+                           "--dtype f32|f64|bf16|f16",
                            "--mesh dp=2,tp=2",
                            "--text FILE",
                            "--sample",

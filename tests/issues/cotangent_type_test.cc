@@ -16,7 +16,7 @@ TEST(CotangentType, IsConvertedToTheOutputs) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     DistTensor x = arange(4, m, "S0", DType::kF32).set_requires_grad();
-    for (DType t : {DType::kBF16, DType::kF64, DType::kF32})
+    for (DType t : {DType::kBF16, DType::kF16, DType::kF64, DType::kF32})
       for (const char* layout : {"R", "S0", "P"})
         EXPECT_EQ(grad(relu(x), {x}, {.cotangent = ones({4}, m, layout, t)})[0]
                       .to_string(),

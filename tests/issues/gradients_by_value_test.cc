@@ -1,5 +1,5 @@
 // Gradients by value where they were compared in f64 alone: a factor that only
-// f32 or bf16 had, an input that wants none, a sum over many indices.
+// f32 or a half had, an input that wants none, a sum over many indices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +81,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
 }
 
-TEST(GradientsByValue, InF32AndBf16) {
+TEST(GradientsByValue, InF32AndHalves) {
   int compared = 0;
   run(1, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"x", 1}});
@@ -95,9 +95,10 @@ TEST(GradientsByValue, InF32AndBf16) {
           continue;  // no gradient of these inputs
         }
         for (const auto& [t, tolerance] :
-             {std::pair(DType::kF32, 1e-3), std::pair(DType::kBF16, 0.04)}) {
-          // nextafter has no values in bf16.
-          if (op->name() == "nextafter" && t == DType::kBF16) continue;
+             {std::pair(DType::kF32, 1e-3), std::pair(DType::kBF16, 0.04),
+              std::pair(DType::kF16, 0.005)}) {
+          // nextafter has no values in halves.
+          if (op->name() == "nextafter" && is_half_float(t)) continue;
           const auto got = gradients(*op, sample, t, mesh);
           ASSERT_EQ(got.size(), reference.size()) << op->name();
           for (size_t i = 0; i < got.size(); ++i) {

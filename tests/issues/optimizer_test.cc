@@ -67,7 +67,7 @@ TEST(OptimizerIssue, VectorsDecayToo) {
 TEST(OptimizerIssue, PartsThatAreNotContiguous) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
-    for (DType t : {DType::kF64, DType::kBF16}) {
+    for (DType t : {DType::kF64, DType::kBF16, DType::kF16}) {
       const Tensor part = Tensor::full({2, 4}, t, 1).transpose(0, 1);
       ASSERT_FALSE(part.contiguous());
       DistTensor w = DistTensor::from_local(part, m, "S1", {4, 4});

@@ -153,6 +153,7 @@ TEST(PointwiseNumbers, PartialSumsSettleBeforeTheyAreLost) {
     EXPECT_EQ(values(x * 0.5), (Values{-1}));
     const DistTensor large = partial(m, 10001.25, -10000.75, DType::kF64);
     EXPECT_EQ(values(cast(large, DType::kBF16)), (Values{0.5}));
+    EXPECT_EQ(values(cast(large, DType::kF16)), (Values{0.5}));
     EXPECT_EQ(values(cast(partial(m, 1e30, -1e30, DType::kF32), DType::kF64)),
               (Values{0}));
     const DistTensor whole = partial(m, 16777217, -16777216, DType::kI64);

@@ -89,6 +89,7 @@ TEST(TrainingCheckpoint, AResumedRunContinuesBitForBit) {
   } cases[] = {{"threads", "gpt", "dp=2,tp=2", DType::kF32, false, false},
                {"threads", "llama", "dp=2,tp=3", DType::kBF16, true, false},
                {"threads", "gpt", "fsdp=2", DType::kBF16, false, true},
+               {"threads", "llama", "tp=2", DType::kF16, false, false},
                {"messages", "gpt", "tp=3", DType::kF64, true, false},
                {"device", "llama", "dp=2,tp=2", DType::kBF16, true, false}};
   for (const auto& c : cases) {
@@ -245,7 +246,7 @@ TEST(TrainingCheckpoint, DamageChangesNothing) {
 TEST(TrainingCheckpoint, CastsWhenAsked) {
   const Folder dir("cast");
   const Mesh mesh = Mesh::parse("tp=2");
-  const DType types[] = {DType::kF32, DType::kBF16, DType::kF64};
+  const DType types[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
   for (const DType from : types) {
     const int64_t step = static_cast<int64_t>(from);
     run(2, [&](Runtime&) {
@@ -262,25 +263,29 @@ TEST(TrainingCheckpoint, CastsWhenAsked) {
         const CheckpointReader saved(path);
         const std::string name = "transformer.h.0.mlp.c_fc.weight";
         // What was saved most exactly is what both copies are made of.
-        const bool master = from == DType::kBF16 && to != from;
+        const bool master = is_half_float(from) && to != from;
         const DistTensor w = t.model->parameter(name);
         const Tensor was = saved
                                .read(master ? "optimizer/" + name + ".master"
                                             : "model/" + name,
                                      mesh, w.layout())
                                .local();
-        const auto expect_near = [&](const Tensor& is, double tolerance) {
+        const auto expect_near = [&](const Tensor& is, double tolerance,
+                                     double least = 0) {
           const auto a = is.to_doubles(), b = was.to_doubles();
           ASSERT_EQ(a.size(), b.size());
           for (size_t i = 0; i < a.size(); ++i)
-            ASSERT_NEAR(a[i], b[i], tolerance * std::abs(b[i]))
+            ASSERT_NEAR(a[i], b[i], tolerance * std::abs(b[i]) + least)
                 << name << " " << dtensor::name(from) << dtensor::name(to);
         };
         const double exact = to == DType::kBF16  ? 1. / 256
+                             : to == DType::kF16 ? 1. / 2048
                              : to == DType::kF32 ? 1e-7
                                                  : 0;
-        expect_near(w.local(), from == to ? 0 : exact);
-        if (to == DType::kBF16 && from != to)
+        // f16 has multiples of 2^-24 alone.
+        expect_near(w.local(), from == to ? 0 : exact,
+                    from != to && to == DType::kF16 ? 0x1p-25 : 0);
+        if (is_half_float(to) && from != to)
           for (const OptimizerState& s : t.optimizer->state())
             if (s.name == name + ".master") expect_near(s.value.local(), 1e-7);
         t.step();

@@ -29,7 +29,7 @@ std::vector<DistTensor> gradients(const Mesh& m, DType dtype) {
 }
 
 TEST(Clip, EveryElementCountsOnceOnEveryMesh) {
-  for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+  for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
     const auto norm = [&](const std::string& mesh) {
       return on_mesh<double>(
           mesh, [&](const Mesh& m) { return global_norm(gradients(m, t)); });

@@ -139,23 +139,27 @@ TEST_P(Models, TrainingIsEqualOnEveryMesh) {
   }
 }
 
-TEST_P(Models, Bf16FollowsF32) {
+TEST_P(Models, HalvesFollowF32) {
   const Curve f32 = train("dp=1", tiny(GetParam(), DType::kF32), 6);
-  for (const char* mesh : {"dp=1", "dp=2,tp=2"}) {
-    const Curve c = train(mesh, tiny(GetParam(), DType::kBF16), 6);
-    for (size_t i = 0; i < c.losses.size(); ++i)
-      EXPECT_NEAR(c.losses[i], f32.losses[i], 0.02 * f32.losses[i])
-          << mesh << " step " << i;
-  }
+  for (const char* mesh : {"dp=1", "dp=2,tp=2"})
+    for (const auto& [t, off] :
+         {std::pair(DType::kBF16, 0.02), std::pair(DType::kF16, 0.0025)}) {
+      const Curve c = train(mesh, tiny(GetParam(), t), 6);
+      for (size_t i = 0; i < c.losses.size(); ++i)
+        EXPECT_NEAR(c.losses[i], f32.losses[i], off * f32.losses[i])
+            << name(t) << " on " << mesh << " step " << i;
+    }
 }
 
-TEST_P(Models, TheLossOfBf16IsF32) {
+TEST_P(Models, TheLossOfHalvesIsF32) {
   on_mesh<int>("tp=2", [&](const Mesh& m) {
-    const ModelConfig config = tiny(GetParam(), DType::kBF16);
-    const auto model = make_model(config, m);
-    const Batch b = batch(m, 1, config.seq);
-    EXPECT_EQ(model->logits(b.tokens).dtype(), DType::kBF16);
-    EXPECT_EQ(model->loss(b.tokens, b.targets).dtype(), DType::kF32);
+    for (DType t : {DType::kBF16, DType::kF16}) {
+      const ModelConfig config = tiny(GetParam(), t);
+      const auto model = make_model(config, m);
+      const Batch b = batch(m, 1, config.seq);
+      EXPECT_EQ(model->logits(b.tokens).dtype(), t);
+      EXPECT_EQ(model->loss(b.tokens, b.targets).dtype(), DType::kF32);
+    }
     return 0;
   });
 }

@@ -93,14 +93,14 @@ void check_updates(
   });
 }
 
-// What f32 keeps and bf16 rounds once: its parameters follow the f32 master.
+// What f32 keeps and halves round once: their parameters follow the master.
 double tolerance(DType t) {
   if (t == DType::kF64) return 1e-14;
-  return t == DType::kF32 ? 1e-6 : 1. / 256;
+  return t == DType::kF32 ? 1e-6 : t == DType::kF16 ? 1. / 2048 : 1. / 256;
 }
 
 TEST(Optimizer, AdamWIsTorchs) {
-  for (DType t : {DType::kF64, DType::kF32, DType::kBF16})
+  for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
     for (const char* mesh : {"tp=1", "tp=2", "tp=3", "tp=7"})
       check_updates(
           mesh, t, tolerance(t),
@@ -113,7 +113,7 @@ TEST(Optimizer, AdamWIsTorchs) {
 }
 
 TEST(Optimizer, SgdIsTorchs) {
-  for (DType t : {DType::kF64, DType::kF32, DType::kBF16})
+  for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
     for (double momentum : {0.0, 0.9})
       for (bool nesterov : {false, true}) {
         if (nesterov && momentum == 0) continue;
@@ -133,14 +133,16 @@ TEST(Optimizer, SgdIsTorchs) {
 
 TEST(Optimizer, SmallUpdatesAddUpInTheMasterCopy) {
   on_mesh<int>("tp=2", [](const Mesh& m) {
-    DistTensor p = ones({8}, m, {{"tp", Shard(0)}}, DType::kBF16);
-    p.as_parameter();
-    SGD optimizer({p});
-    // 1 - 1e-3 rounds to 1 in bf16; eight of them do not.
-    for (int i = 0; i < 8; ++i)
-      optimizer.step({ones({8}, m, {{"tp", Shard(0)}}, DType::kBF16)},
-                     {.lr = 1e-3});
-    EXPECT_EQ(values(p), Values(8, 0.9921875));
+    // 1 - lr rounds to 1; eight of them do not.
+    for (const auto& [t, lr, want] : {std::tuple{DType::kBF16, 1e-3, 0.9921875},
+                                      {DType::kF16, 2e-4, 0.998046875}}) {
+      DistTensor p = ones({8}, m, {{"tp", Shard(0)}}, t);
+      p.as_parameter();
+      SGD optimizer({p});
+      for (int i = 0; i < 8; ++i)
+        optimizer.step({ones({8}, m, {{"tp", Shard(0)}}, t)}, {.lr = lr});
+      EXPECT_EQ(values(p), Values(8, want)) << name(t);
+    }
     return 0;
   });
 }
@@ -200,7 +202,7 @@ std::unique_ptr<Optimizer> three_steps(const std::string& kind,
 
 TEST(Optimizer, StateResumesOnAnotherMesh) {
   for (const char* kind : {"adamw", "sgd"})
-    for (DType t : {DType::kF64, DType::kF32, DType::kBF16})
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
       on_mesh<int>("tp=3", [&](const Mesh& m) {
         const Problem whole = problem(m, t);
         three_steps(kind, whole, 0, nullptr);

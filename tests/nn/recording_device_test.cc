@@ -96,7 +96,7 @@ Values train(const Mesh& mesh, const std::string& name, DType dtype,
 TEST(RecordingDevice, TrainsAsTheCpuDoes) {
   for (const char* name : {"gpt", "llama"})
     for (const char* mesh : {"dp=1", "dp=2,tp=2"})
-      for (DType dtype : {DType::kF32, DType::kBF16}) {
+      for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
         const auto fn = [&](const Mesh& m) { return train(m, name, dtype); };
         const Values want = on(false, mesh, fn), got = on(true, mesh, fn);
         EXPECT_GT(want.size(), 1000u);

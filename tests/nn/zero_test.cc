@@ -183,14 +183,14 @@ TEST(Zero, BytesOfPartsThatDiffer) {
             (kLayers - 2) * row * (50 - 12) + kLayers * row * 3 * 13);
 }
 
-// 16 bytes per parameter, in f32 as 4 + 4 + 8 and in bf16 as 2 + 2 + 12, of
+// 16 bytes per parameter, in f32 as 4 + 4 + 8 and in halves as 2 + 2 + 12, of
 // which each stage splits more.
 TEST(Zero, MemoryIsTheFormulas) {
   const int64_t p = 4, elements = 96 * 96;
   const auto most = [](const Seen& s, MemoryKind k) {
     return s.memory.of(k).peak_bytes;
   };
-  for (const DType dtype : {DType::kF32, DType::kBF16})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const int stage : {0, 1, 2, 3}) {
       const Seen s = train({"dp=4", stage, 96, dtype});
       SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(stage));
@@ -250,9 +250,9 @@ TEST(Zero, UpdatesAreThoseOfOneRank) {
   }
 }
 
-// The same sums in the same order: bf16 with its f32 masters, too.
+// The same sums in the same order: halves with their f32 masters, too.
 TEST(Zero, EveryStageIsDataParallelBitForBit) {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const char* mesh : {"dp=2", "dp=3", "dp=2,tp=2", "dp=9"}) {
       const Seen dp = train({mesh, 0, 7, dtype});
       for (const int stage : {1, 2, 3})

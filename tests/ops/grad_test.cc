@@ -152,8 +152,9 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
               all);
     EXPECT_EQ(error_of([&] { grad(loss, {w}, {.bucket_bytes = -1}); }),
               "[grad] bucket_bytes is -1; write 0 or more");
-    EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
-              "[grad] a wire_dtype of i32; write DType::kF32, kF64 or kBF16");
+    EXPECT_EQ(
+        error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
+        "[grad] a wire_dtype of i32; write DType::kF32, kF64, kBF16 or kF16");
     EXPECT_EQ(error_of([&] {
                 grad(loss, {w}, {.add_to = {w, w}});
               }),

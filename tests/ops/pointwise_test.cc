@@ -158,15 +158,14 @@ std::vector<Unary> unary_functions() {
 TEST(Pointwise, UnaryFunctionsGiveWhatCmathGives) {
   on_one_rank([](const Mesh& m) {
     for (const Unary& f : unary_functions())
-      for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+      for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
         Values in;  // multiples of 1/64 are the same in every type
         for (int i = 0; i < 37; ++i)
           in.push_back(std::floor((f.lo + (f.hi - f.lo) * i / 36) * 32) / 32);
         Values want;
         for (double& x : in) {
           if (x < f.lo) x += 1.0 / 32;
-          if (t == DType::kBF16)
-            x = static_cast<float>(bf16(static_cast<float>(x)));
+          if (is_half_float(t)) x = tensor(m, {x}, t).item();
           want.push_back(f.want(x));
         }
         expect_near(f.call(tensor(m, in, t)), want, f.name);
@@ -237,7 +236,7 @@ void operands(const Binary& f, Values& a, Values& b) {
 TEST(Pointwise, BinaryFunctionsGiveWhatCmathGives) {
   on_one_rank([](const Mesh& m) {
     for (const Binary& f : binary_functions())
-      for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+      for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
         Values a, b, want;
         operands(f, a, b);
         for (size_t i = 0; i < a.size(); ++i)
@@ -311,7 +310,7 @@ TEST(Pointwise, IntegersAndBools) {
 
 TEST(Pointwise, SpecialValues) {
   on_one_rank([](const Mesh& m) {
-    for (DType t : {DType::kF64, DType::kF32, DType::kBF16}) {
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
       const DistTensor x = tensor(m, {kNaN, kInf, -kInf, -0.0}, t);
       EXPECT_EQ(values(isnan(x)), (Values{1, 0, 0, 0}));
       EXPECT_EQ(values(isinf(x)), (Values{0, 1, 1, 0}));
@@ -323,7 +322,8 @@ TEST(Pointwise, SpecialValues) {
       EXPECT_FALSE(std::signbit(values(relu(x))[3]));
       const Values finite = values(nan_to_num(x));
       EXPECT_EQ(finite[0], 0);
-      EXPECT_TRUE(std::isfinite(finite[1]) && finite[1] > 1e38);
+      EXPECT_TRUE(std::isfinite(finite[1]) &&
+                  finite[1] >= (t == DType::kF16 ? 65504 : 1e38));
       EXPECT_EQ(finite[2], -finite[1]);
       EXPECT_EQ(values(nan_to_num(x, 1, 2, 3)), (Values{1, 2, 3, 0}));
       expect_near(softshrink(x), {kNaN, kInf, -kInf, 0}, "softshrink");
@@ -338,9 +338,11 @@ TEST(Pointwise, SpecialValues) {
     }
     const DistTensor one = tensor(m, {1}, DType::kF32);
     EXPECT_EQ(values(nextafter(one, 2))[0], std::nextafter(1.0f, 2.0f));
-    EXPECT_NE(
-        error_of([&] { nextafter(cast(one, DType::kBF16), 2); }).find("bf16"),
-        std::string::npos);
+    for (DType t : {DType::kBF16, DType::kF16})
+      EXPECT_NE(error_of([&] {
+                  nextafter(cast(one, t), 2);
+                }).find("no value in " + std::string(name(t))),
+                std::string::npos);
   });
 }
 
