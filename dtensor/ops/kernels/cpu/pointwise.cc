@@ -76,18 +76,14 @@ void run_float(DType t, Loop f32, Loop f64, const double* p, const Pointwise& a,
 }
 
 void check(const fn::Function& f, bool exists, DType t, int order) {
-  if (!exists) fail(f.name, "no kernel of order {} for {}", order, name(t));
+  if (!exists || (is_half_float(t) && !f.rounds)) no_kernel(f, order, t);
 }
 
 }  // namespace
 
 void CpuKernels::unary(Stream, int index, int order, DType t,
                        const double* params, const Pointwise& a) const {
-  if (index < 0 || index >= fn::kNumUnary)
-    fail("unary", "no function {}", index);
-  const fn::Function& f = fn::unary_function(index);
-  if (order < 0 || order > 2)
-    fail(f.name, "no derivative of order {}: there are 0, 1 and 2", order);
+  const fn::Function& f = checked_unary(index, order);
   Loop loop = nullptr, wide = nullptr;
   auto look = [&]<int k>() {
     if (t == DType::kF64)
@@ -101,7 +97,7 @@ void CpuKernels::unary(Stream, int index, int order, DType t,
   if (order == 0 && t == DType::kI32) loop = unary_loop<int32_t, 0>(index);
   if (order == 0 && t == DType::kI64) loop = unary_loop<int64_t, 0>(index);
   if (order == 0 && t == DType::kBool) loop = unary_loop<uint8_t, 0>(index);
-  check(f, loop && (f.rounds || !is_half_float(t)), t, order);
+  check(f, loop, t, order);
   const bool b = f.gives_bool;
   if (t == DType::kI32) return run<int32_t, 1>(loop, params, a, b);
   if (t == DType::kI64) return run<int64_t, 1>(loop, params, a, b);
@@ -112,9 +108,7 @@ void CpuKernels::unary(Stream, int index, int order, DType t,
 
 void CpuKernels::binary(Stream, int index, fn::By by, DType t,
                         const double* params, const Pointwise& a) const {
-  if (index < 0 || index >= fn::kNumBinary)
-    fail("binary", "no function {}", index);
-  const fn::Function& f = fn::binary_function(index);
+  const fn::Function& f = checked_binary(index);
   const int order = fn::order_of(by);
   Loop loop = nullptr, wide = nullptr;
   auto look = [&]<fn::By k>() {
@@ -134,7 +128,7 @@ void CpuKernels::binary(Stream, int index, fn::By by, DType t,
   if (order == 0 && t == DType::kI64) loop = binary_loop<int64_t, kNone>(index);
   if (order == 0 && t == DType::kBool)
     loop = binary_loop<uint8_t, kNone>(index);
-  check(f, loop && (f.rounds || !is_half_float(t)), t, order);
+  check(f, loop, t, order);
   const bool b = f.gives_bool;
   if (t == DType::kI32) return run<int32_t, 2>(loop, params, a, b);
   if (t == DType::kI64) return run<int64_t, 2>(loop, params, a, b);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/cpu/vec_math.h"
+#include "dtensor/ops/kernels/function_table.h"
 
 namespace dtensor::kernels::cpu {
 
@@ -21,12 +21,6 @@ template <class T, int k>
 Loop unary_loop(int index);
 template <class T, fn::By by>
 Loop binary_loop(int index);
-
-template <class T>
-inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
-// What a function's text sees where it is not given a register.
-template <class T>
-using Scalar = std::conditional_t<kIsFloat<T>, T, fn::Int<T>>;
 
 // f over registers, of `operands` arrays.
 template <int operands, class T, class F>
@@ -49,34 +43,17 @@ inline void registers(int64_t n, const void* const* in, void* out, F f) {
     store_n(o + i, at([&](const T* p) { return load_n(p + i, m, T(1)); }), m);
 }
 
-// The result of a function on scalars, as it is stored.
-template <class T, class F>
-inline auto stored(F result) {
-  if constexpr (std::is_same_v<F, bool>)
-    return static_cast<uint8_t>(result);
-  else if constexpr (std::is_same_v<T, uint8_t>)
-    return static_cast<uint8_t>(result.v != 0);
-  else
-    return result.v;
-}
-
-template <class T>
-constexpr bool has_value(const fn::Function& f) {
-  if (kIsFloat<T>) return fn::takes_floats(f.takes);
-  return sizeof(T) == 1 ? fn::takes_bools(f.takes)
-                        : fn::takes_integers(f.takes);
-}
-
 template <class F, class T, int k>
 void unary_items(const double* p, int64_t n, const void* const* in, void* out) {
   using V = Vec<T>;
   if constexpr (k > 0) {
     registers<2, T>(n, in, out,
                     [p](V x, V dy) { return fn::derivative<F, k>(x, p) * dy; });
-  } else if constexpr (kIsFloat<T> && !fn::facts<F>().gives_bool) {
+  } else if constexpr (std::is_floating_point_v<T> &&
+                       !fn::facts<F>().gives_bool) {
     registers<1, T>(n, in, out, [p](V x) { return F::value(x, p); });
   } else {
-    using S = Scalar<T>;
+    using S = scalar_t<T>;
     const auto* x = static_cast<const T*>(in[0]);
     auto* o = static_cast<decltype(stored<T>(F::value(S(x[0]), p)))*>(out);
 #pragma GCC ivdep
@@ -92,10 +69,11 @@ void binary_items(const double* p, int64_t n, const void* const* in,
     registers<3, T>(n, in, out, [p](V a, V b, V dy) {
       return fn::derivative<F, by>(a, b, p) * dy;
     });
-  } else if constexpr (kIsFloat<T> && !fn::facts<F>().gives_bool) {
+  } else if constexpr (std::is_floating_point_v<T> &&
+                       !fn::facts<F>().gives_bool) {
     registers<2, T>(n, in, out, [p](V a, V b) { return F::value(a, b, p); });
   } else {
-    using S = Scalar<T>;
+    using S = scalar_t<T>;
     const auto* a = static_cast<const T*>(in[0]);
     const auto* b = static_cast<const T*>(in[1]);
     auto* o =
@@ -106,19 +84,10 @@ void binary_items(const double* p, int64_t n, const void* const* in,
   }
 }
 
-// Linear functions have gradients made of other operators.
-template <class F, class T, int order>
-constexpr bool has_loop() {
-  constexpr fn::Function f = fn::facts<F>();
-  if (order > 0 && (!f.differentiable() || f.linear() || f.affine()))
-    return false;
-  return has_value<T>(f);
-}
-
 template <class T, int k, class... F>
 Loop find_unary(fn::FunctionList<F...>, int index) {
   constexpr auto loop = []<class G>() -> Loop {
-    if constexpr (has_loop<G, T, k>()) return &unary_items<G, T, k>;
+    if constexpr (has_kernel<G, T, k>()) return &unary_items<G, T, k>;
     return nullptr;
   };
   static constexpr Loop loops[] = {loop.template operator()<F>()...};
@@ -127,7 +96,7 @@ Loop find_unary(fn::FunctionList<F...>, int index) {
 template <class T, fn::By by, class... F>
 Loop find_binary(fn::FunctionList<F...>, int index) {
   constexpr auto loop = []<class G>() -> Loop {
-    if constexpr (has_loop<G, T, fn::order_of(by)>())
+    if constexpr (has_kernel<G, T, fn::order_of(by)>())
       return &binary_items<G, T, by>;
     return nullptr;
   };

@@ -1,0 +1,50 @@
+// What the tables of pointwise kernels hold, on every device. Private to
+// ops/kernels.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/placement/dtype.h"
+
+namespace dtensor::kernels {
+
+// Is there a kernel of F, or of its derivatives, that computes in T: float or
+// double, int32_t, int64_t or uint8_t (a bool)? Linear functions have gradients
+// made of other operators.
+template <class F, class T, int order>
+constexpr bool has_kernel() {
+  constexpr fn::Function f = fn::facts<F>();
+  if (order > 0 && (!f.differentiable() || f.linear() || f.affine()))
+    return false;
+  if (std::is_floating_point_v<T>) return fn::takes_floats(f.takes);
+  if (order > 0) return false;
+  return sizeof(T) == 1 ? fn::takes_bools(f.takes)
+                        : fn::takes_integers(f.takes);
+}
+
+// What a function's text sees of a T.
+template <class T>
+using scalar_t = std::conditional_t<std::is_floating_point_v<T>, T, fn::Int<T>>;
+
+// The result of a function as it is stored, a truth value in a byte.
+template <class T, class V>
+DT_HD inline auto stored(V result) {
+  if constexpr (std::is_same_v<V, bool>)
+    return static_cast<uint8_t>(result);
+  else if constexpr (std::is_floating_point_v<T>)
+    return result;
+  else if constexpr (sizeof(T) == 1)
+    return static_cast<uint8_t>(result.v != 0);
+  else
+    return result.v;
+}
+
+// The facts of a function, for one of its derivatives: Error when there is no
+// such function or order.
+const fn::Function& checked_unary(int index, int order);
+const fn::Function& checked_binary(int index);
+// Throws the Error that says that there is no kernel for a type.
+[[noreturn]] void no_kernel(const fn::Function&, int order, DType);
+
+}  // namespace dtensor::kernels
