@@ -131,13 +131,11 @@ struct MapWalk {
   template <int... k>
   DT_HD void run(int64_t i, std::integer_sequence<int, k...>) const {
     int64_t at[A];
-    if (i < packs) {
-      walk.at(i * W, at);
+    walk.at(i < packs ? i * W : i + packs * (W - 1), at);
+    if (i < packs)
       pack(out + at[0], get<In>(k, at)...);
-    } else {
-      walk.at(i + packs * (W - 1), at);
+    else
       out[at[0]] = static_cast<Out>(f(*operand<In>(k, at)...));
-    }
   }
   template <class T>
   DT_HD const T* operand(int k, const int64_t (&at)[A]) const {
