@@ -1,0 +1,98 @@
+// Functions of each element by itself: who is called for them.
+#include "dtensor/ops/kernels/portable/pointwise_launch.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace pointwise {
+
+template <>
+portable::Walk<2> walk_of<1>(const Pointwise& a) {
+  return {a.shape, {contiguous_strides(a.shape), a.strides[0]}};
+}
+template <>
+portable::Walk<3> walk_of<2>(const Pointwise& a) {
+  return {a.shape, {contiguous_strides(a.shape), a.strides[0], a.strides[1]}};
+}
+template <>
+portable::Walk<4> walk_of<3>(const Pointwise& a) {
+  return {
+      a.shape,
+      {contiguous_strides(a.shape), a.strides[0], a.strides[1], a.strides[2]}};
+}
+
+namespace {
+
+// A bool is the byte that it is.
+template <class S>
+using stored_t = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
+
+template <class M>
+Launch unary_of(int index, int order) {
+  if (order == 0) return unary_launch<M, 0>(index);
+  if constexpr (portable::is_floating<M>)
+    return order == 1 ? unary_launch<M, 1>(index) : unary_launch<M, 2>(index);
+  return nullptr;
+}
+
+template <class M>
+Launch binary_of(int index, fn::By by) {
+  using fn::By;
+  if (by == By::kNone) return binary_launch<M, By::kNone>(index);
+  if constexpr (portable::is_floating<M>) {
+    if (by == By::kA) return binary_launch<M, By::kA>(index);
+    if (by == By::kB) return binary_launch<M, By::kB>(index);
+    if (by == By::kAA) return binary_launch<M, By::kAA>(index);
+    if (by == By::kAB) return binary_launch<M, By::kAB>(index);
+    if (by == By::kBB) return binary_launch<M, By::kBB>(index);
+  }
+  return nullptr;
+}
+
+template <class T>
+void where(Stream s, const Pointwise& a) {
+  portable::map(
+      s, walk_of<3>(a), static_cast<T*>(a.out),
+      DT_BODY(uint8_t c, T x, T y) { return c ? x : y; },
+      static_cast<const uint8_t*>(a.in[0]), static_cast<const T*>(a.in[1]),
+      static_cast<const T*>(a.in[2]));
+}
+
+}  // namespace
+}  // namespace pointwise
+
+void PortableKernels::unary(Stream s, int index, int order, DType t,
+                            const double* params, const Pointwise& a) const {
+  const fn::Function& f = checked_unary(index, order);
+  const auto launch = visit(t, [&]<class S>() {
+    return pointwise::unary_of<pointwise::stored_t<S>>(index, order);
+  });
+  if (!launch) no_kernel(f, order, t);
+  launch(s, params, a);
+}
+
+void PortableKernels::binary(Stream s, int index, fn::By by, DType t,
+                             const double* params, const Pointwise& a) const {
+  const fn::Function& f = checked_binary(index);
+  const auto launch = visit(t, [&]<class S>() {
+    return pointwise::binary_of<pointwise::stored_t<S>>(index, by);
+  });
+  if (!launch) no_kernel(f, fn::order_of(by), t);
+  launch(s, params, a);
+}
+
+void PortableKernels::where(Stream s, DType t, const Pointwise& a) const {
+  switch (size_of(t)) {
+    case 1:
+      return pointwise::where<uint8_t>(s, a);
+    case 2:
+      return pointwise::where<uint16_t>(s, a);
+    case 4:
+      return pointwise::where<uint32_t>(s, a);
+    default:
+      return pointwise::where<uint64_t>(s, a);
+  }
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
