@@ -1,0 +1,3 @@
+#include "dtensor/ops/kernels/portable/pointwise_launch.h"
+
+DT_BINARY_LAUNCHES(double, fn::By::kNone)
