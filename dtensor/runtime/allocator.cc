@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "dtensor/placement/error.h"
@@ -56,11 +57,9 @@ class CachingAllocator final : public Allocator {
     std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (has_memory_) {
+      const int64_t cached = cached_;  // take() gives it back before it fails
       if (bytes <= kMost) block = take(pool(stream), size_class(bytes));
-      DT_CHECK(block != nullptr, "allocate",
-               "the system has no {} bytes for '{}', with {} bytes in use; "
-               "split the tensor over more ranks, or free what is not needed",
-               bytes, tag, stats_.current_bytes);
+      if (!block) no_memory(bytes, tag, cached);
       unpoison(block, bytes);
     }
     count(bytes, tag, kind);
@@ -77,6 +76,7 @@ class CachingAllocator final : public Allocator {
     const SizeClass c = size_class(bytes);
     poison(block, c.bytes);
     pool(stream).classes[c.index].cached.push_back(block);
+    cached_ += c.bytes;
   }
 
   void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
@@ -137,6 +137,7 @@ class CachingAllocator final : public Allocator {
     if (!mine.cached.empty()) {
       void* block = mine.cached.back();
       mine.cached.pop_back();
+      cached_ -= c.bytes;
       return block;
     }
     // release() must not fail, so the room to keep the block is made here.
@@ -164,6 +165,30 @@ class CachingAllocator final : public Allocator {
         c.blocks -= c.cached.size();
         c.cached.clear();
       }
+    cached_ = 0;
+  }
+
+  [[noreturn]] void no_memory(int64_t bytes, std::string_view tag,
+                              int64_t cached) const {
+    std::string device;
+    if (const auto m = device_.memory(); m.total > 0)
+      device = fmt::format(" and {} of {} free on the device", m.free, m.total);
+    std::vector<std::pair<int64_t, std::string_view>> largest;
+    for (const auto& [name, most] : stats_.largest_by_tag)
+      largest.push_back({most, name});
+    std::stable_sort(largest.begin(), largest.end(),
+                     [](auto& a, auto& b) { return a.first > b.first; });
+    if (largest.size() > 3) largest.resize(3);
+    std::string tags;
+    for (const auto& [most, name] : largest)
+      tags += fmt::format("{} {} for '{}'",
+                          tags.empty() ? "; the largest requests before:" : ",",
+                          most, name);
+    fail("allocate",
+         "the system has no {} bytes for '{}', with {} bytes in use by this "
+         "rank, {} that it had cached{}{}; split the tensor over more ranks, "
+         "or free what is not needed",
+         bytes, tag, stats_.current_bytes, cached, device, tags);
   }
 
   Stats::Kind& of(MemoryKind k) { return stats_.kinds[static_cast<size_t>(k)]; }
@@ -189,6 +214,7 @@ class CachingAllocator final : public Allocator {
 
   Device& device_;
   const bool has_memory_, at_once_;
+  int64_t cached_ = 0;  // bytes
   mutable std::mutex mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;

@@ -50,7 +50,7 @@ class Device {
  public:
   enum class Kind : uint8_t {
     kCpu,   // work runs in the calling thread, and at once
-    kCuda,  // named, and not here yet
+    kCuda,  // work runs later, in the order of its stream; see cuda.h
     kNone   // sizes without memory (a dry run): all work is nothing
   };
   virtual ~Device() = default;
@@ -68,6 +68,12 @@ class Device {
   virtual void* allocate(int64_t bytes, Stream) = 0;
   // The stream's earlier work may still use it.
   virtual void release(void* block, int64_t bytes, Stream) noexcept = 0;
+  // What there is in all, and what nobody has; of a total of 0 nothing is
+  // known.
+  struct Memory {
+    int64_t free = 0, total = 0;
+  };
+  virtual Memory memory() const { return {}; }
 
   // dst = src. Returns the bytes copied.
   virtual int64_t copy(Stream, int64_t item_size, Sizes shape, void* dst,
@@ -112,6 +118,9 @@ class Device {
   virtual void wait(Stream, const Event&) = 0;
   // Returns when the stream's work is done.
   virtual void synchronize(Stream) = 0;
+  // How often a thread of the host has waited for work of the device, in any of
+  // these functions.
+  virtual int64_t waits() const { return 0; }
 };
 
 // They live for ever.

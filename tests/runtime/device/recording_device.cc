@@ -106,6 +106,14 @@ class Recording final : public RecordingDevice {
     });
   }
 
+  Memory memory() const override {
+    std::lock_guard lock(mutex_);
+    int64_t free = base_ + bytes_ - next_;
+    for (const auto& [bytes, blocks] : freed_)
+      free += bytes * static_cast<int64_t>(blocks.size());
+    return {free, bytes_};
+  }
+
   int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
                const void* src, Sizes from) override {
     later(s, [item, shape = keep(shape), dst, to = keep(to), src,
@@ -148,6 +156,7 @@ class Recording final : public RecordingDevice {
 
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
     std::lock_guard lock(mutex_);
+    ++waits_;
     run(queue(s), queue(s).given);
     const Open open(*this);
     if (bytes > 0) std::memcpy(host, src, static_cast<size_t>(bytes));
@@ -172,7 +181,12 @@ class Recording final : public RecordingDevice {
   }
   void synchronize(Stream s) override {
     std::lock_guard lock(mutex_);
+    ++waits_;
     run(queue(s), queue(s).given);
+  }
+  int64_t waits() const override {
+    std::lock_guard lock(mutex_);
+    return waits_;
   }
 
   void later(Stream s, std::function<void()> fn) override {
@@ -245,7 +259,7 @@ class Recording final : public RecordingDevice {
   char* base_ = nullptr;
   char* next_ = nullptr;
   int open_ = 0;
-  int64_t works_ = 0;
+  int64_t works_ = 0, waits_ = 0;
   Queue null_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::map<int64_t, std::vector<void*>> freed_;

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "dtensor/placement/error.h"
 #include "dtensor/runtime/allocator.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/tensor.h"
@@ -131,6 +133,50 @@ TEST_F(RecordingDeviceTest, FreedMemoryStaysWithItsStream) {
   EXPECT_EQ(read(a, y), 1);
   allocator->release(other, 64, b);
   allocator->release(again, 64, a);
+}
+
+// Nothing that is given to a stream waits for it; what the host reads does.
+TEST_F(RecordingDeviceTest, WaitsAreCounted) {
+  const Stream s = context_.stream;
+  float* x = block(s);
+  const float values[16] = {};
+  device_->from_host(s, x, values, sizeof(values));
+  fill(s, x, 1);
+  device_->wait(s, device_->record(s));
+  EXPECT_EQ(device_->waits(), 0);
+  read(s, x);
+  EXPECT_EQ(device_->waits(), 1);
+  device_->synchronize(s);
+  EXPECT_EQ(device_->waits(), 2);
+}
+
+TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
+  const auto little = RecordingDevice::make(1 << 20);
+  const auto allocator = Allocator::on(*little);
+  const Stream s = little->open_stream();
+  const auto get = [&](int64_t bytes, std::string_view tag) {
+    return allocator->allocate(bytes, s, tag);
+  };
+  get(300 << 10, "matmul");
+  get(64, "sum");
+  get(256, "add");
+  allocator->release(get(100 << 10, "gather"), 100 << 10, s);
+  try {
+    get(800 << 10, "softmax");
+    FAIL();
+  } catch (const Error& e) {
+    // Blocks are of classes: 320 << 10 for the largest.
+    EXPECT_STREQ(
+        e.what(),
+        "[allocate] the system has no 819200 bytes for 'softmax', with 307520 "
+        "bytes in use by this rank, 106496 that it had cached and 614080 of "
+        "1048576 free on the device; the largest requests before: 307200 for "
+        "'matmul', 102400 for 'gather', 256 for 'add'; split the tensor over "
+        "more ranks, or free what is not needed");
+  }
+  // What was cached has gone back.
+  little->synchronize(s);
+  EXPECT_EQ(little->memory().free, (1 << 20) - (320 << 10) - 64 - 256);
 }
 
 }  // namespace
