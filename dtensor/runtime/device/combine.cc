@@ -1,4 +1,4 @@
-// The reductions declared in dtensor/device/copy.h.
+// The reductions declared in copy.h.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -6,76 +6,17 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/device/nest.h"
+#include "dtensor/runtime/device/portable/values.h"
+#include "dtensor/runtime/device/reduce_op.h"
 
 namespace dtensor {
 namespace {
-
-// What values of T are accumulated in.
-template <class T>
-using accumulator_t = std::conditional_t<is_half<T>, float, T>;
-
-// Integers wrap around; in two's complement that is the unsigned sum.
-template <class A, class Fn>
-A wrapped(A a, A b, Fn fn) {
-  if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>) {
-    using U = std::make_unsigned_t<A>;
-    return static_cast<A>(fn(static_cast<U>(a), static_cast<U>(b)));
-  } else {
-    return static_cast<A>(fn(a, b));
-  }
-}
-
-struct Sum {
-  template <class A>
-  static A apply(A a, A b) {
-    return wrapped(a, b, [](auto x, auto y) { return x + y; });
-  }
-};
-struct Prod {
-  template <class A>
-  static A apply(A a, A b) {
-    return wrapped(a, b, [](auto x, auto y) { return x * y; });
-  }
-};
-// NaN wins, as in PyTorch.
-struct Max {
-  template <class A>
-  static A apply(A a, A b) {
-    return a > b || a != a ? a : b;
-  }
-};
-struct Min {
-  template <class A>
-  static A apply(A a, A b) {
-    return a < b || a != a ? a : b;
-  }
-};
-
-// Of bool, any is max and all is min.
-template <class Fn>
-void with_op(ReduceOp op, Fn&& fn) {
-  switch (op) {
-    case ReduceOp::kMax:
-    case ReduceOp::kAny:
-      return fn.template operator()<Max>();
-    case ReduceOp::kMin:
-    case ReduceOp::kAll:
-      return fn.template operator()<Min>();
-    case ReduceOp::kProd:
-      return fn.template operator()<Prod>();
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-    case ReduceOp::kMean:
-      break;
-  }
-  return fn.template operator()<Sum>();
-}
 
 // One row of n elements. The loops carry no dependency (ivdep): a source is
 // either elsewhere or exactly the destination.
 template <class T, class Op>
 struct Row {
-  using A = accumulator_t<T>;
+  using A = portable::compute_t<T>;
 
   static void two(T* d, const T* a, const T* b, int64_t n) {
 #pragma GCC ivdep
@@ -151,7 +92,7 @@ struct Row {
 template <class T, class Op>
 int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
   constexpr int64_t kItem = sizeof(T);
-  using A = accumulator_t<T>;
+  using A = portable::compute_t<T>;
   const A divisor = static_cast<A>(count);
   const int last = nest.loops() - 1;
   bool unit = true;
@@ -234,22 +175,26 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
         const_cast<void*>(srcs[static_cast<size_t>(j)].data));
   int64_t read = 0;
   visit(dtype, [&]<class T>() {
-    with_op(op, [&]<class Op>() {
+    reduce_op::visit(op, [&]<class Op>() {
       read = reduce_rows<T, Op>(nest, base, k, divisor);
     });
   });
   return read;
 }
 
+void check_divisible(DType dtype) {
+  DT_CHECK(is_float(dtype), "divide", "{} is no float; cast to f32 first",
+           name(dtype));
+}
+
 void divide(DType dtype, int64_t n, void* dst, const void* a, const void* b) {
+  check_divisible(dtype);
   visit(dtype, [&]<class T>() {
-    using A = accumulator_t<T>;
+    using A = portable::compute_t<T>;
     if constexpr (std::is_floating_point_v<A>) {
       const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
       T* out = static_cast<T*>(dst);
       for (int64_t i = 0; i < n; ++i) out[i] = T(A(x[i]) / A(y[i]));
-    } else {
-      fail("divide", "{} is no float; cast to f32 first", name(dtype));
     }
   });
 }

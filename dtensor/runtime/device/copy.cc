@@ -1,17 +1,14 @@
 #include "dtensor/runtime/device/copy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
+#include "dtensor/runtime/device/convert.h"
 #include "dtensor/runtime/device/nest.h"
 
 namespace dtensor {
 namespace {
-
-// --- Rows and tiles of plain bytes ------------------------------------------
 
 template <class T>
 T load(const char* p) {
@@ -187,37 +184,6 @@ int64_t copy_items(Nest& nest, char* base[2]) {
     });
   }
   return copied;
-}
-
-// --- Conversions ------------------------------------------------------------
-
-template <class D, class S>
-D convert(S x) {
-  if constexpr (std::is_same_v<S, D>) {
-    return x;
-  } else if constexpr (is_half<S>) {
-    return convert<D>(static_cast<float>(x));
-  } else if constexpr (is_half<D>) {
-    return D(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<D, bool>) {
-    return x != S(0);
-  } else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) {
-    // The upper bound itself may not be a value of S; below it all is well.
-    constexpr S kEnd = static_cast<S>(
-        static_cast<double>(std::numeric_limits<D>::max() / 2 + 1) * 2);
-    if (!(x < kEnd)) return x == x ? std::numeric_limits<D>::max() : D(0);
-    return x < -kEnd ? std::numeric_limits<D>::min() : static_cast<D>(x);
-  } else {
-    return static_cast<D>(x);
-  }
-}
-
-// A bool's smallest value is what -infinity, the identity of max, becomes.
-template <class T>
-T fill_value(double value) {
-  if constexpr (std::is_same_v<T, bool>)
-    if (value == -std::numeric_limits<double>::infinity()) return false;
-  return convert<T>(value);
 }
 
 }  // namespace

@@ -48,7 +48,10 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
-// dst = a / b, of n contiguous elements; dst may be a. REQUIRES: a float type.
+// Throws Error for what is no float.
+void check_divisible(DType);
+
+// dst = a / b, of n contiguous elements; dst may be a. Throws Error as above.
 void divide(DType, int64_t n, void* dst, const void* a, const void* b);
 
 // dst = dst op src.
