@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/running_op.h"
 
 namespace dtensor {
 namespace {
@@ -18,7 +19,10 @@ RankContext& RankContext::current() {
 
 RankContext* RankContext::current_or_null() { return current_context; }
 
-void RankContext::set_current(RankContext* c) { current_context = c; }
+void RankContext::set_current(RankContext* c) {
+  current_context = c;
+  keep_running_op(c ? &c->op : nullptr);
+}
 
 const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   for (const CachedCoordinate& c : coordinates)

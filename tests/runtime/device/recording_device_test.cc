@@ -9,6 +9,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/allocator.h"
+#include "dtensor/runtime/device/running_op.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/tensor.h"
 
@@ -177,6 +178,18 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
   // What was cached has gone back.
   little->synchronize(s);
   EXPECT_EQ(little->memory().free, (1 << 20) - (320 << 10) - 64 - 256);
+}
+
+TEST_F(RecordingDeviceTest, TheRunningOperatorIsKnown) {
+  EXPECT_EQ(running_op(), "");
+  {
+    const Scoped<std::string_view> op(context_.op, "matmul");
+    EXPECT_EQ(running_op(), "matmul");
+  }
+  EXPECT_EQ(running_op(), "");
+  context_.op = "add";
+  RankContext::set_current(nullptr);
+  EXPECT_EQ(running_op(), "");
 }
 
 }  // namespace

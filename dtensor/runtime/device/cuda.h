@@ -1,0 +1,19 @@
+// The machine's GPUs. What is CUDA is in libdtensor_cuda.so, which is loaded
+// when the first of these functions is called: looked for in
+//   $DTENSOR_CUDA_LIBRARY, a file, instead of all that follow
+//   the folder of the program
+//   PROGRAM.runfiles/dtensor/dtensor/cuda, where Bazel puts it
+//   ../lib, from the folder of the program
+//   where the system looks for libraries
+#pragma once
+#include "dtensor/runtime/device/device.h"
+
+namespace dtensor {
+
+// 1 or more. Throws the Error that says why there are none.
+int cuda_devices();
+
+// cuda:INDEX. Throws Error when it is not there. They live for ever.
+Device& cuda(int index);
+
+}  // namespace dtensor

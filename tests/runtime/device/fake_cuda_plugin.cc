@@ -1,0 +1,37 @@
+// libdtensor_cuda.so as cuda_test needs it: without CUDA. $FAKE_CUDA says what
+// it is like.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/cuda/plugin.h"
+
+namespace dtensor {
+namespace {
+
+const CudaHost* host = nullptr;
+
+// All it has are Errors: of which file, and during what.
+Device& device(int index) {
+  Dl_info info;
+  dladdr(&host, &info);
+  fail("fake", "cuda:{} of {} for '{}'", index, info.dli_fname,
+       host->running_op());
+}
+
+}  // namespace
+}  // namespace dtensor
+
+const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
+  dtensor::host = host;
+  const char* set = std::getenv("FAKE_CUDA");
+  const std::string_view like = set ? set : "";
+  static dtensor::CudaPlugin plugin;
+  plugin.version = like == "old" ? "0.0.1" : DTENSOR_VERSION;
+  plugin.devices = like == "none" ? 0 : like == "one" ? 1 : 2;
+  plugin.why_none = "cudaErrorNoDevice (no CUDA-capable device is detected)";
+  plugin.device = &dtensor::device;
+  return &plugin;
+}
