@@ -10,6 +10,8 @@ In the WORKSPACE of a project that uses dtensor:
 A repository that the project has declared before stays as it is.
 """
 
+load(":cuda.bzl", "cuda_repository")
+
 _LIBRARIES = {
     "cli11": Label("//third_party:cli11.BUILD"),
     "dnnl": Label("//third_party:dnnl.BUILD"),
@@ -57,6 +59,7 @@ def libraries():
     """Declares every library without looking: for a module extension."""
     for name, build_file in _LIBRARIES.items() + _TEST_LIBRARIES.items():
         system_library(name = name, build_file = build_file)
+    cuda_repository(name = "cuda")
 
 def _declare(rule, name, **kwargs):
     if not native.existing_rule(name):
@@ -94,6 +97,7 @@ def dtensor_dependencies():
         _debian_bazel()
     for name, build_file in _LIBRARIES.items():
         _declare(system_library, name, build_file = build_file)
+    _declare(cuda_repository, "cuda")
 
 def dtensor_test_dependencies():
     """Declares what the tests and benchmarks need besides."""

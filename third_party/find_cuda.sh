@@ -1,0 +1,85 @@
+#!/bin/bash
+# Finds the CUDA toolkit for cuda.bzl and ../setup.sh: $CUDA_HOME, and nothing
+# else where that is set (CUDA_HOME=no builds without CUDA); else the first that
+# has all that is needed of $CUDA_PATH, /usr/local/cuda, the nvcc on PATH, and
+# what `./setup.sh --cuda` has installed.
+#
+# Prints lines NAME=VALUE: nvcc, version, an `include` for each folder and a
+# `library` for each file. Else a line on stderr says what is missing, and the
+# exit status is 1.
+set -u
+
+# C++20 came with this one.
+oldest=12.0
+
+missing() {
+  echo "$1" >&2
+  return 1
+}
+
+# first_with NAME FOLDER...: the first of the folders that has NAME.
+first_with() {
+  local name=$1 folder
+  shift
+  for folder; do
+    [[ -e $folder/$name ]] && echo "$folder" && return
+  done
+  return 1
+}
+
+# describe HOME: the lines for the toolkit that is there.
+describe() {
+  local home=$1 version root header library folder file
+  local includes=() libraries=() header_folders=() library_folders=()
+  version=$("$home/bin/nvcc" --version 2>&1 |
+    sed -n 's/.*release.*, V\([0-9.]*\).*/\1/p')
+  [[ $version ]] || missing "$home/bin/nvcc does not run" || return
+  [[ $(printf '%s\n' $oldest "$version" | sort -V | head -n 1) == "$oldest" ]] ||
+    missing "$home/bin/nvcc is $version; C++20 needs $oldest or newer" || return
+
+  # cuDNN and NCCL are packages of their own: in the same folder, beside it, as
+  # Python's wheels are, or where Debian has its libraries.
+  for root in "$home" "$home"/../{cudnn,nccl} /usr; do
+    header_folders+=("$root/include")
+    library_folders+=("$root/lib64" "$root/lib")
+  done
+  header_folders+=("$home/include/cccl" /usr/include/x86_64-linux-gnu)
+  library_folders+=(/usr/lib/x86_64-linux-gnu)
+
+  for header in cuda_runtime.h nv/target cublasLt.h cudnn.h nccl.h; do
+    folder=$(first_with $header "${header_folders[@]}") ||
+      missing "CUDA $version in $home has no $header" || return
+    includes+=("$folder")
+  done
+  # By their whole names: a wheel has no libx.so beside its libx.so.1.
+  for library in libcublasLt.so.* libcudnn.so.* libnccl.so.* libcudart_static.a
+  do
+    for folder in "${library_folders[@]}"; do
+      file=$(compgen -G "$folder/$library" | sort -V | head -n 1)
+      [[ $file ]] && break
+    done
+    [[ $file ]] || missing "CUDA $version in $home has no $library" || return
+    libraries+=("$file")
+  done
+
+  echo "nvcc=$home/bin/nvcc"
+  echo "version=$version"
+  printf '%s\n' "${includes[@]}" | sort -u | sed 's/^/include=/'
+  printf 'library=%s\n' "${libraries[@]}"
+}
+
+if [[ ${CUDA_HOME:-} ]]; then
+  places=("$CUDA_HOME")
+else
+  nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc")
+  places=(${CUDA_PATH:+"$CUDA_PATH"} /usr/local/cuda
+    ${nvcc:+"${nvcc%/bin/nvcc}"}
+    "${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda")
+fi
+reason=
+for home in "${places[@]}"; do
+  [[ -x $home/bin/nvcc ]] || continue
+  found=$(describe "$home" 2>&1) && echo "$found" && exit
+  reason=${reason:-$found}
+done
+missing "${reason:-no nvcc in ${CUDA_HOME:+CUDA_HOME=}${places[*]}}"
