@@ -28,17 +28,39 @@ packages=(
   pkg-config
 )
 
+# For --cuda: the newest of CUDA 13.0, and of cuDNN 9 and NCCL 2 for it. Debian
+# 12 has packages of 11.8, whose nvcc knows no C++20.
+wheels=(
+  nvidia-cublas==13.1.0.3
+  nvidia-cuda-cccl==13.0.85
+  nvidia-cuda-crt==13.0.88
+  nvidia-cuda-nvcc==13.0.88
+  nvidia-cuda-nvrtc==13.0.88
+  nvidia-cuda-runtime==13.0.96
+  nvidia-cudnn-cu13==9.19.0.56
+  nvidia-nccl-cu13==2.28.9
+  nvidia-nvvm==13.0.88
+)
+find_cuda=$(dirname "$0")/third_party/find_cuda.sh
+wheels_folder=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda
+
 usage() {
-  cat <<'TEXT'
-usage: ./setup.sh [--help]
+  cat <<TEXT
+usage: ./setup.sh [--cuda] [--help]
 
 Installs the Debian 12 packages that the build needs. Does nothing when all of
 them are there; otherwise it runs apt-get, as root or through sudo.
+
+  --cuda  The CUDA toolkit too, with cuDNN and NCCL, where the build would find
+          none: Python's wheels of them, 1.2 GB from PyPI, 1.7 GB in
+          $wheels_folder
 TEXT
 }
 
+cuda=
 for arg in "$@"; do
   case $arg in
+    --cuda) cuda=1 ;;
     -h | --help)
       usage
       exit 0
@@ -51,9 +73,58 @@ for arg in "$@"; do
   esac
 done
 
+install_packages() {
+  local as_root=()
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null; then
+      echo "setup.sh: run this as root, or install sudo; missing: ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+
+  echo "setup.sh: installing ${missing[*]}"
+  # env, because sudo passes no variables on.
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
+  # Package lists that are old, or all there is on a machine without a network,
+  # may still do: let the installation be the judge.
+  "${apt[@]}" update </dev/null || echo "setup.sh: apt-get update failed; trying the lists that are here" >&2
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null
+  echo "setup.sh: done"
+}
+
+# The wheels have one folder for each of CUDA, cuDNN and NCCL; in one, as a
+# toolkit is, cuDNN finds the libraries that it loads.
+install_cuda() {
+  local work=$wheels_folder.new
+  echo "setup.sh: installing ${wheels[*]}"
+  rm -rf "$work"
+  /usr/bin/python3 -m venv "$work/venv"
+  "$work/venv/bin/pip" install -q --no-cache-dir --no-deps \
+    --disable-pip-version-check --target "$work/wheels" "${wheels[@]}"
+  cp -al "$work"/wheels/nvidia/{cu13,cudnn,nccl}/. "$work"
+  rm -rf "$work/venv" "$work/wheels" "$wheels_folder"
+  mv "$work" "$wheels_folder"
+  "$find_cuda" >/dev/null
+  echo "setup.sh: CUDA is in $wheels_folder"
+}
+
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup.sh: there is no apt here; install by hand: ${packages[*]}" >&2
   exit 1
+fi
+
+if [[ $cuda ]]; then
+  if found=$("$find_cuda" 2>&1); then
+    echo "setup.sh: $(sed -n 's/^nvcc=//p' <<<"$found") is there"
+    cuda=
+  elif [[ ${CUDA_HOME:-} ]]; then
+    echo "setup.sh: $found; unset CUDA_HOME for another" >&2
+    exit 1
+  else
+    echo "setup.sh: $found"
+    packages+=(python3-venv)
+  fi
 fi
 
 missing=()
@@ -63,23 +134,7 @@ for package in "${packages[@]}"; do
 done
 if ((${#missing[@]} == 0)); then
   echo "setup.sh: all ${#packages[@]} packages are installed; nothing to do"
-  exit 0
+else
+  install_packages
 fi
-
-as_root=()
-if ((EUID != 0)); then
-  if ! command -v sudo >/dev/null; then
-    echo "setup.sh: run this as root, or install sudo; missing: ${missing[*]}" >&2
-    exit 1
-  fi
-  as_root=(sudo)
-fi
-
-echo "setup.sh: installing ${missing[*]}"
-# env, because sudo passes no variables on.
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
-# Package lists that are old, or all there is on a machine without a network,
-# may still do: let the installation be the judge.
-"${apt[@]}" update </dev/null || echo "setup.sh: apt-get update failed; trying the lists that are here" >&2
-"${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null
-echo "setup.sh: done"
+[[ ! $cuda ]] || install_cuda
