@@ -1,13 +1,8 @@
 #include "dtensor/ops/kernels/kernels.h"
 
-#include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
-
-void kernels::no_kernel(std::string_view where, DType t) {
-  fail(where, "there is no kernel for {} on this device", name(t));
-}
 
 const Kernels& kernels_of(const Device& device) {
   if (const Kernels* own = device.own_kernels()) return *own;

@@ -1,0 +1,168 @@
+"""What CUDA's plugin is built from. Without a toolkit (@cuda), targets of these
+rules are there and empty.
+
+The plugin is a shared library; what it has of the library's own code is a copy
+that is compiled for that.
+"""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load(
+    "@cuda//:config.bzl",
+    "ARCHITECTURES",
+    "HAS_CUDA",
+    "INCLUDES",
+    "LINKOPTS",
+    "NVCC",
+    "VERSION",
+)
+load("//tools:cc.bzl", "cc_binary", "cc_library")
+
+_FLAGS = [
+    "-x",
+    "cu",
+    "-std=c++20",
+    "-O3",
+    "--extended-lambda",
+    "--expt-relaxed-constexpr",
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Wextra",
+]
+
+_TRANSITIONS = "@bazel_tools//tools/allowlists/function_transition_allowlist"
+
+def _objects(ctx):
+    compiler = find_cpp_toolchain(ctx)
+    contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
+    headers = depset(
+        ctx.files.hdrs,
+        transitive = [c.headers for c in contexts],
+    )
+    folders = depset(transitive = [
+        folders
+        for c in contexts
+        for folders in [c.includes, c.quote_includes, c.system_includes]
+    ])
+    objects = []
+    for source in ctx.files.srcs:
+        # By its path, for two folders may have a file of the same name.
+        path = source.short_path[len(ctx.label.package) + 1:]
+        object = ctx.actions.declare_file("%s/%s.o" % (ctx.label.name, path))
+        objects.append(object)
+        arguments = ctx.actions.args()
+        arguments.add_all(_FLAGS + ARCHITECTURES)
+        arguments.add("-ccbin", compiler.compiler_executable)
+        arguments.add("-I.")
+        arguments.add_all(folders, before_each = "-I")
+        arguments.add_all(INCLUDES, before_each = "-isystem")
+        arguments.add_all(ctx.attr.copts)
+        arguments.add("-c", source)
+        arguments.add("-o", object)
+        ctx.actions.run(
+            executable = NVCC,
+            arguments = [arguments],
+            inputs = depset([source], transitive = [headers]),
+            tools = compiler.all_files,
+            outputs = [object],
+            # A new toolkit in the same place is another compiler.
+            env = {"PATH": "/usr/bin:/bin", "NVCC_VERSION": VERSION},
+            mnemonic = "Nvcc",
+            progress_message = "Compiling %s with nvcc" % source.short_path,
+        )
+    return [DefaultInfo(files = depset(objects))]
+
+_cuda_objects = rule(
+    implementation = _objects,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cc", ".cu"]),
+        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "copts": attr.string_list(),
+        "_cc_toolchain": attr.label(
+            default = "@bazel_tools//tools/cpp:current_cc_toolchain",
+        ),
+    },
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+    doc = "Object files of nvcc, for a shared library.",
+)
+
+def cuda_objects(name, srcs, hdrs = [], deps = [], visibility = None, **kwargs):
+    """Object files that nvcc compiles, for `objects` of a cuda_plugin."""
+    if HAS_CUDA:
+        _cuda_objects(
+            name = name,
+            srcs = srcs,
+            hdrs = hdrs,
+            deps = deps,
+            visibility = visibility,
+            **kwargs
+        )
+    else:
+        native.filegroup(name = name, visibility = visibility)
+
+def cuda_cc_library(name, deps = [], visibility = None, **kwargs):
+    """A cc_library that sees the headers of CUDA, cuBLASLt, cuDNN and NCCL."""
+    if HAS_CUDA:
+        cc_library(
+            name = name,
+            deps = deps + ["@cuda//:headers"],
+            visibility = visibility,
+            **kwargs
+        )
+    else:
+        cc_library(name = name, visibility = visibility)
+
+# What a program links is compiled for a place that is known when it is linked
+# (.bazelrc: -supports_pic); the plugin's is compiled once more.
+def _with_pic(settings, _attr):
+    copts = settings["//command_line_option:copt"]
+    return {
+        "//command_line_option:copt": copts + ["-fPIC", "-fvisibility=hidden"],
+    }
+
+_pic_transition = transition(
+    implementation = _with_pic,
+    inputs = ["//command_line_option:copt"],
+    outputs = ["//command_line_option:copt"],
+)
+
+def _pic(ctx):
+    return [cc_common.merge_cc_infos(
+        cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+    )]
+
+_pic_deps = rule(
+    implementation = _pic,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo], cfg = _pic_transition),
+        "_allowlist_function_transition": attr.label(
+            default = _TRANSITIONS,
+        ),
+    },
+    doc = "The libraries, compiled for a shared one.",
+)
+
+def cuda_plugin(name, objects, deps, exports, visibility = None):
+    """A shared library NAME of cuda_objects and of C++ libraries.
+
+    Args:
+      name: the file's name.
+      objects: cuda_objects.
+      deps: libraries, of which it gets a copy of its own.
+      exports: a version script, which names what the library defines for
+        others.
+      visibility: as always.
+    """
+    if not HAS_CUDA:
+        native.filegroup(name = name, visibility = visibility)
+        return
+    _pic_deps(name = name + "_deps", deps = deps)
+    cc_binary(
+        name = name,
+        srcs = objects,
+        linkshared = True,
+        linkopts = LINKOPTS + [
+            "-Wl,--no-undefined",
+            "-Wl,--version-script=$(location %s)" % exports,
+        ],
+        visibility = visibility,
+        deps = [":" + name + "_deps", exports],
+    )
