@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "dtensor/ops/kernels/gemm.h"
 
@@ -74,5 +75,32 @@ struct FoldedGemm {
     return d.a == 0 && join(g.n, g.b_n, g.c_n, d.n, d.b, d.c);
   }
 };
+
+// fn(a, b, c, first) for each product of a batch: where its matrices begin, and
+// whether it is the first for that place in c.
+template <class Fn>
+void for_each_product(std::span<const GemmBatch> batch, Fn&& fn) {
+  int64_t index[kMaxDims] = {}, a = 0, b = 0, c = 0;
+  const int dims = static_cast<int>(batch.size());
+  for (;;) {
+    bool first = true;
+    for (int i = 0; i < dims; ++i)
+      if (batch[static_cast<size_t>(i)].c == 0 && index[i] > 0) first = false;
+    fn(a, b, c, first);
+    int d = dims - 1;
+    for (; d >= 0; --d) {
+      const GemmBatch& x = batch[static_cast<size_t>(d)];
+      a += x.a;
+      b += x.b;
+      c += x.c;
+      if (++index[d] < x.n) break;
+      a -= x.a * x.n;
+      b -= x.b * x.n;
+      c -= x.c * x.n;
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
 
 }  // namespace dtensor::kernels

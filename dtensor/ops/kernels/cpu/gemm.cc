@@ -265,31 +265,16 @@ using namespace cpu;
 template <class T, class TC, class Product>
 void for_each(const FoldedGemm& f, Product&& product) {
   const Gemm& g = f.g;
-  int64_t index[kMaxDims] = {};
-  const T* a = static_cast<const T*>(g.a);
-  const T* b = static_cast<const T*>(g.b);
-  TC* c = static_cast<TC*>(g.c);
-  for (;;) {
-    bool first = true;
-    for (int i = 0; i < f.nb; ++i)
-      if (f.batch[i].c == 0 && index[i] > 0) first = false;
-    product(g.m, g.n, g.k, Mat<const T>{a, g.a_m, g.a_k},
-            Mat<const T>{b, g.b_k, g.b_n}, Mat<TC>{c, g.c_m, g.c_n},
-            g.accumulate || !first);
-    int d = f.nb - 1;
-    for (; d >= 0; --d) {
-      const GemmBatch& x = f.batch[d];
-      a += x.a;
-      b += x.b;
-      c += x.c;
-      if (++index[d] < x.n) break;
-      a -= x.a * x.n;
-      b -= x.b * x.n;
-      c -= x.c * x.n;
-      index[d] = 0;
-    }
-    if (d < 0) return;
-  }
+  const T* const pa = static_cast<const T*>(g.a);
+  const T* const pb = static_cast<const T*>(g.b);
+  TC* const pc = static_cast<TC*>(g.c);
+  for_each_product(std::span(f.batch, static_cast<size_t>(f.nb)),
+                   [&](int64_t a, int64_t b, int64_t c, bool first) {
+                     product(g.m, g.n, g.k, Mat<const T>{pa + a, g.a_m, g.a_k},
+                             Mat<const T>{pb + b, g.b_k, g.b_n},
+                             Mat<TC>{pc + c, g.c_m, g.c_n},
+                             g.accumulate || !first);
+                   });
 }
 
 // A half result that several products add to is summed in f32 first, so that it

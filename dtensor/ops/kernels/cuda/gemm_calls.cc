@@ -1,0 +1,70 @@
+#include "dtensor/ops/kernels/cuda/gemm_calls.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace dtensor::kernels::cuda {
+namespace {
+
+// A [rows, cols] matrix of a product, as it is or as a transpose.
+std::optional<ColumnMajor> column_major(int64_t rows, int64_t cols, int64_t row,
+                                        int64_t col) {
+  const auto as_it_lies = [](int64_t rows, int64_t cols, int64_t row,
+                             int64_t col) -> std::optional<ColumnMajor> {
+    // A stride along which there is one element may be any.
+    const int64_t ld = cols == 1 ? rows : col;
+    if ((row != 1 && rows != 1) || ld < rows) return {};
+    return ColumnMajor{rows, cols, ld};
+  };
+  std::optional<ColumnMajor> plain = as_it_lies(rows, cols, row, col),
+                             turned = as_it_lies(cols, rows, col, row);
+  if (turned) turned->transposed = true;
+  // Where it can be either, with the longer dimension contiguous.
+  if (plain && turned) return rows >= cols ? plain : turned;
+  return plain ? plain : turned;
+}
+
+// Whether one stride leads through all products of the call.
+bool strided(const GemmBatch& d) {
+  return d.a >= 0 && d.b >= 0 && d.c > 0 &&
+         d.n <= std::numeric_limits<int32_t>::max();
+}
+
+}  // namespace
+
+std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
+  const Gemm& g = f.g;
+  if (f.empty || g.k == 0) return {};
+  std::optional<ColumnMajor> a = column_major(g.m, g.k, g.a_m, g.a_k),
+                             b = column_major(g.k, g.n, g.b_k, g.b_n),
+                             c = column_major(g.m, g.n, g.c_m, g.c_n);
+  if (!a || !b || !c) return {};
+  GemmCalls calls;
+  // The largest of them; the others one by one.
+  const GemmBatch* at_once = nullptr;
+  for (const GemmBatch& d : std::span(f.batch, static_cast<size_t>(f.nb)))
+    if (strided(d) && (!at_once || d.n > at_once->n)) at_once = &d;
+  for (const GemmBatch& d : std::span(f.batch, static_cast<size_t>(f.nb))) {
+    if (&d == at_once) continue;
+    calls.repeated[calls.num_repeated++] = d;
+    calls.sums |= d.c == 0;
+  }
+  if (at_once) {
+    calls.call.count = at_once->n;
+    a->next = at_once->a;
+    b->next = at_once->b;
+    c->next = at_once->c;
+  }
+  calls.swapped = c->transposed;
+  if (calls.swapped) {
+    // The transpose of c is that of b times that of a.
+    std::swap(a, b);
+    for (ColumnMajor* x : {&*a, &*b, &*c}) x->transposed = !x->transposed;
+  }
+  calls.call.left = *a;
+  calls.call.right = *b;
+  calls.call.c = *c;
+  return calls;
+}
+
+}  // namespace dtensor::kernels::cuda

@@ -1,0 +1,203 @@
+#include "dtensor/ops/kernels/cuda/gemm_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "dtensor/ops/kernels/reference.h"
+
+namespace dtensor::kernels::cuda {
+namespace {
+
+// What a library of column-major matrices does.
+void run_call(const GemmCall& call, const double* left, const double* right,
+              double* c, bool accumulate) {
+  const auto at = [](const ColumnMajor& x, int64_t i, int64_t j) {
+    return x.transposed ? j + i * x.ld : i + j * x.ld;
+  };
+  const int64_t k = call.left.transposed ? call.left.rows : call.left.cols;
+  for (int64_t p = 0; p < call.count; ++p)
+    for (int64_t i = 0; i < call.c.rows; ++i)
+      for (int64_t j = 0; j < call.c.cols; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += left[p * call.left.next + at(call.left, i, l)] *
+                 right[p * call.right.next + at(call.right, l, j)];
+        double& to = c[p * call.c.next + at(call.c, i, j)];
+        to = accumulate ? to + sum : sum;
+      }
+}
+
+void run(const GemmCalls& calls, const Gemm& g) {
+  const double *a = static_cast<const double*>(g.a),
+               *b = static_cast<const double*>(g.b);
+  double* c = static_cast<double*>(g.c);
+  for_each_product(calls.repeats(), [&](int64_t at_a, int64_t at_b,
+                                        int64_t at_c, bool first) {
+    const double *left = a + at_a, *right = b + at_b;
+    if (calls.swapped) std::swap(left, right);
+    run_call(calls.call, left, right, c + at_c, g.accumulate || !first);
+  });
+}
+
+// What the library demands of a matrix.
+void expect_valid(const ColumnMajor& x) {
+  EXPECT_GE(x.rows, 1);
+  EXPECT_GE(x.cols, 1);
+  EXPECT_GE(x.ld, x.rows);
+  EXPECT_GE(x.next, 0);
+}
+
+// Dimensions of one operand, laid out one after the other in any order, with
+// gaps here and there; the strides of those that it has not are 0.
+class Layout {
+ public:
+  Layout(std::mt19937& rng) : rng_(rng) {}
+  void add(int64_t size, int64_t& stride) { dims_.push_back({size, &stride}); }
+  // Sets the strides; returns the elements.
+  int64_t lay_out() {
+    std::shuffle(dims_.begin(), dims_.end(), rng_);
+    int64_t next = rng_() % 8 == 0 ? 2 : 1;
+    for (auto& [size, stride] : dims_) {
+      *stride = next;
+      next = next * size + (rng_() % 4 == 0 ? 3 : 0);
+    }
+    return next;
+  }
+
+ private:
+  std::mt19937& rng_;
+  std::vector<std::pair<int64_t, int64_t*>> dims_;
+};
+
+TEST(GemmCallsTest, AreTheProduct) {
+  std::mt19937 rng(1);
+  int taken = 0, swapped = 0, strided = 0, repeated = 0, summed = 0, shared = 0;
+  const int kCases = 4000;
+  for (int i = 0; i < kCases; ++i) {
+    const auto size = [&] { return static_cast<int64_t>(1 + rng() % 4); };
+    Gemm g;
+    g.m = size(), g.n = size(), g.k = size();
+    const int dims = static_cast<int>(rng() % 4);
+    g.batch = g.a_batch_strides = g.b_batch_strides = g.c_batch_strides =
+        Shape::filled(dims, 0);
+    Layout a(rng), b(rng), c(rng);
+    for (int d = 0; d < dims; ++d) {
+      g.batch[d] = size();
+      // In two of the three, or in all.
+      const unsigned without = rng() % 6;
+      if (without != 0) a.add(g.batch[d], g.a_batch_strides[d]);
+      if (without != 1) b.add(g.batch[d], g.b_batch_strides[d]);
+      if (without != 2) c.add(g.batch[d], g.c_batch_strides[d]);
+    }
+    a.add(g.m, g.a_m), a.add(g.k, g.a_k);
+    b.add(g.k, g.b_k), b.add(g.n, g.b_n);
+    c.add(g.m, g.c_m), c.add(g.n, g.c_n);
+    g.accumulate = rng() % 2;
+    const auto values = [&](int64_t n) {
+      std::vector<double> v(static_cast<size_t>(n));
+      for (double& x : v) x = static_cast<double>(rng() % 19) - 9;
+      return v;
+    };
+    const std::vector<double> va = values(a.lay_out()),
+                              vb = values(b.lay_out());
+    std::vector<double> got = values(c.lay_out()), want = got;
+    g.a = va.data(), g.b = vb.data(), g.c = got.data();
+
+    const std::optional<GemmCalls> calls = gemm_calls(FoldedGemm(g));
+    if (!calls) continue;
+    ++taken;
+    swapped += calls->swapped;
+    strided += calls->call.count > 1;
+    repeated += calls->num_repeated > 0;
+    summed += calls->sums;
+    shared += calls->call.count > 1 && calls->call.left.next == 0;
+    expect_valid(calls->call.left);
+    expect_valid(calls->call.right);
+    expect_valid(calls->call.c);
+    EXPECT_FALSE(calls->call.c.transposed);
+    run(*calls, g);
+    g.c = want.data();
+    reference::gemm(g);
+    ASSERT_EQ(got, want) << "case " << i;
+  }
+  // Each kind was there, often.
+  EXPECT_GT(taken, kCases / 8);
+  EXPECT_LT(taken, kCases);
+  for (int n : {swapped, strided, repeated, summed, shared})
+    EXPECT_GT(n, kCases / 100);
+}
+
+// A contiguous [m, k] x [k, n], each as it is or as a transpose, is one call
+// without a copy.
+TEST(GemmCallsTest, AnyTransposesAreOneCall) {
+  for (int i = 0; i < 8; ++i) {
+    const bool at = i & 1, bt = i & 2, ct = i & 4;
+    Gemm g;
+    g.m = 5, g.n = 6, g.k = 7;
+    g.a_m = at ? 1 : 7, g.a_k = at ? 5 : 1;
+    g.b_k = bt ? 1 : 6, g.b_n = bt ? 7 : 1;
+    g.c_m = ct ? 1 : 6, g.c_n = ct ? 5 : 1;
+    const auto calls = gemm_calls(FoldedGemm(g));
+    ASSERT_TRUE(calls) << i;
+    EXPECT_EQ(calls->num_repeated, 0);
+    EXPECT_EQ(calls->call.count, 1);
+    EXPECT_EQ(calls->swapped, !ct);
+    EXPECT_EQ(calls->call.c, (ColumnMajor{ct ? 5 : 6, ct ? 6 : 5, ct ? 5 : 6}));
+  }
+}
+
+// Heads of [s, h, d] tensors: one call, with a stride from head to head; two
+// dimensions of which neither continues the other: the larger in one call.
+TEST(GemmCallsTest, BatchesAreOneCallWhereOneStrideLeadsThrough) {
+  Gemm g;
+  g.m = g.n = 10, g.k = 4;
+  g.batch = {3};
+  g.a_batch_strides = {4}, g.a_m = 12, g.a_k = 1;
+  g.b_batch_strides = {4}, g.b_k = 1, g.b_n = 12;
+  g.c_batch_strides = {100}, g.c_m = 10, g.c_n = 1;
+  auto calls = gemm_calls(FoldedGemm(g));
+  ASSERT_TRUE(calls);
+  EXPECT_EQ(calls->call.count, 3);
+  EXPECT_EQ(calls->call.left.next, 4);
+  EXPECT_EQ(calls->num_repeated, 0);
+
+  g.batch = {2, 3};
+  g.a_batch_strides = g.b_batch_strides = {120, 4};
+  g.c_batch_strides = {300, 100};
+  calls = gemm_calls(FoldedGemm(g));
+  ASSERT_TRUE(calls);
+  EXPECT_EQ(calls->call.count, 3);
+  ASSERT_EQ(calls->num_repeated, 1);
+  EXPECT_EQ(calls->repeated[0].n, 2);
+}
+
+TEST(GemmCallsTest, NothingForWhatTheLibraryCannotTake) {
+  Gemm ok;
+  ok.m = ok.n = ok.k = 4;
+  ok.a_m = ok.b_k = ok.c_m = 4;
+  ok.a_k = ok.b_n = ok.c_n = 1;
+  EXPECT_TRUE(gemm_calls(FoldedGemm(ok)));
+  Gemm g = ok;
+  g.a_m = 8, g.a_k = 2;  // no stride of 1
+  EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
+  g = ok;
+  g.b_k = 0;  // one row, for all
+  EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
+  g = ok;
+  g.a_m = -4;  // upside down
+  EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
+  g = ok;
+  g.k = 0;
+  EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
+  g = ok;
+  g.m = 0;
+  EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
+}
+
+}  // namespace
+}  // namespace dtensor::kernels::cuda
