@@ -1,0 +1,10 @@
+// The kernels of CUDA devices.
+#pragma once
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor {
+
+// In libdtensor_cuda.so.
+const Kernels& cuda_kernels();
+
+}  // namespace dtensor
