@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "dtensor/ops/kernels/reference.h"
+#include "tests/cuda/random_gemm.h"
 
 namespace dtensor::kernels::cuda {
 namespace {
@@ -52,60 +52,21 @@ void expect_valid(const ColumnMajor& x) {
   EXPECT_GE(x.next, 0);
 }
 
-// Dimensions of one operand, laid out one after the other in any order, with
-// gaps here and there; the strides of those that it has not are 0.
-class Layout {
- public:
-  Layout(std::mt19937& rng) : rng_(rng) {}
-  void add(int64_t size, int64_t& stride) { dims_.push_back({size, &stride}); }
-  // Sets the strides; returns the elements.
-  int64_t lay_out() {
-    std::shuffle(dims_.begin(), dims_.end(), rng_);
-    int64_t next = rng_() % 8 == 0 ? 2 : 1;
-    for (auto& [size, stride] : dims_) {
-      *stride = next;
-      next = next * size + (rng_() % 4 == 0 ? 3 : 0);
-    }
-    return next;
-  }
-
- private:
-  std::mt19937& rng_;
-  std::vector<std::pair<int64_t, int64_t*>> dims_;
-};
-
 TEST(GemmCallsTest, AreTheProduct) {
   std::mt19937 rng(1);
   int taken = 0, swapped = 0, strided = 0, repeated = 0, summed = 0, shared = 0;
   const int kCases = 4000;
   for (int i = 0; i < kCases; ++i) {
-    const auto size = [&] { return static_cast<int64_t>(1 + rng() % 4); };
-    Gemm g;
-    g.m = size(), g.n = size(), g.k = size();
-    const int dims = static_cast<int>(rng() % 4);
-    g.batch = g.a_batch_strides = g.b_batch_strides = g.c_batch_strides =
-        Shape::filled(dims, 0);
-    Layout a(rng), b(rng), c(rng);
-    for (int d = 0; d < dims; ++d) {
-      g.batch[d] = size();
-      // In two of the three, or in all.
-      const unsigned without = rng() % 6;
-      if (without != 0) a.add(g.batch[d], g.a_batch_strides[d]);
-      if (without != 1) b.add(g.batch[d], g.b_batch_strides[d]);
-      if (without != 2) c.add(g.batch[d], g.c_batch_strides[d]);
-    }
-    a.add(g.m, g.a_m), a.add(g.k, g.a_k);
-    b.add(g.k, g.b_k), b.add(g.n, g.b_n);
-    c.add(g.m, g.c_m), c.add(g.n, g.c_n);
-    g.accumulate = rng() % 2;
+    const RandomGemm random(rng);
+    Gemm g = random.g;
     const auto values = [&](int64_t n) {
       std::vector<double> v(static_cast<size_t>(n));
       for (double& x : v) x = static_cast<double>(rng() % 19) - 9;
       return v;
     };
-    const std::vector<double> va = values(a.lay_out()),
-                              vb = values(b.lay_out());
-    std::vector<double> got = values(c.lay_out()), want = got;
+    const std::vector<double> va = values(random.a_size),
+                              vb = values(random.b_size);
+    std::vector<double> got = values(random.c_size), want = got;
     g.a = va.data(), g.b = vb.data(), g.c = got.data();
 
     const std::optional<GemmCalls> calls = gemm_calls(FoldedGemm(g));

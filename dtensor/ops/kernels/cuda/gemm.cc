@@ -340,7 +340,9 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
               static_cast<uintptr_t>(next * item_size);
   for (const GemmBatch& d : repeats)
     bits |= static_cast<uintptr_t>(d.*stride * item_size);
-  constexpr uintptr_t kMost = 256;
+  // The widest load. More would be another algorithm, and other bits, by where
+  // the allocator had room.
+  constexpr uintptr_t kMost = 16;
   return uint32_t{1} << std::countr_zero(bits | kMost);
 }
 
