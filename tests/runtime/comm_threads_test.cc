@@ -21,6 +21,7 @@
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/placement/traffic.h"
+#include "tests/runtime/device/recording_device.h"
 #include "tests/runtime/message_passing.h"
 #include "tests/testing.h"
 
@@ -38,19 +39,71 @@ Call call(StepKind kind, std::string_view op = "test",
   return {kind, op, fingerprint};
 }
 
-// Ranks, and how they reach each other.
+// Ranks, and how they reach each other: as threads on the CPU, through
+// messages, as threads on one device whose work runs later.
 struct World {
   int64_t ranks;
-  const char* backend = "threads";
+  std::string_view backend = "threads";
 };
 
 void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   RunOptions options;
   options.world = world.ranks;
-  if (world.backend == std::string("messages"))
+  if (world.backend == "messages")
     options.backend = testing::message_passing_backend;
+  std::unique_ptr<RecordingDevice> device;
+  if (world.backend == "device") {
+    device = RecordingDevice::make();
+    options.device = [&](int64_t) -> Device& { return *device; };
+  }
   run(options, fn);
+  // No collective waits for the device.
+  if (device) {
+    EXPECT_EQ(device->synchronized(), 0);
+  }
 }
+
+// Of the rank that asks.
+Stream stream() { return RankContext::current().stream; }
+Device& device() { return *RankContext::current().device; }
+bool on_host() { return device().kind() == Device::Kind::kCpu; }
+
+// Bytes of a test as the rank's work sees them: on the CPU these, elsewhere a
+// copy.
+class There {
+ public:
+  There() = default;
+  There(void* host, int64_t bytes) : host_(host), bytes_(bytes), data_(host) {
+    if (on_host() || bytes == 0) return;
+    data_ = device().allocate(bytes, stream());
+    device().from_host(stream(), data_, host, bytes);
+  }
+  There(There&& o) noexcept { *this = std::move(o); }
+  There& operator=(There&& o) noexcept {
+    std::swap(host_, o.host_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(data_, o.data_);
+    return *this;
+  }
+  // Freed at once, as far as the host can tell: the device may use it still.
+  ~There() {
+    if (data_ != host_) device().release(data_, bytes_, stream());
+  }
+  void* data() const { return data_; }
+  void fetch() const {
+    if (data_ != host_) device().to_host(stream(), host_, data_, bytes_);
+  }
+  // Overwrites it, as work that comes next.
+  void spoil() const {
+    const std::vector<char> junk(static_cast<size_t>(bytes_), 0x55);
+    device().from_host(stream(), data_, junk.data(), bytes_);
+  }
+
+ private:
+  void* host_ = nullptr;
+  int64_t bytes_ = 0;
+  void* data_ = nullptr;
+};
 
 // fn(comm, rank) on every rank of a group that is the whole run.
 void on_ranks(const World& world,
@@ -174,12 +227,17 @@ struct Memory {
     for (int d = 0; d < local.size(); ++d) i += local[d] * strides[d];
     return data()[i];
   }
-  Part part() { return {volume(region) ? data() : nullptr, strides, &region}; }
+  // As it is now, where the rank computes.
+  Part part() {
+    there = There(bytes.data(), static_cast<int64_t>(bytes.size()));
+    return {volume(region) ? there.data() : nullptr, strides, &region};
+  }
 
   Region region;
   Shape strides;
   std::vector<char> bytes;
   int64_t size;
+  There there;
 };
 
 template <class T>
@@ -263,8 +321,12 @@ void check_exchange(Communicator& comm, Rng::result_type seed) {
   });
   const std::vector<char> before = src.bytes;
   const int64_t counted =
-      comm.exchange(call(StepKind::kAllToAll, "test", seed), {}, dtype_of<T>,
-                    src.part(), s.sources, dst.part(), s.dests);
+      comm.exchange(call(StepKind::kAllToAll, "test", seed), stream(),
+                    dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
+  // What comes next may overwrite what was read.
+  const bool spoil = below(rng, 2);
+  spoil ? src.there.spoil() : src.there.fetch();
+  dst.there.fetch();
   const std::set<int64_t> mine = indices(src.region, s.shape);
   int64_t from_others = 0;
   for_each_element(dst.region, s.shape, [&](const Shape& at, int64_t i) {
@@ -277,7 +339,9 @@ void check_exchange(Communicator& comm, Rng::result_type seed) {
   // Nothing beside the destination, and no source, was written.
   for (int64_t i = 0; i < dst.size; ++i)
     ASSERT_EQ(number(dst.data()[i]), Memory<T>::kUntouched) << "seed " << seed;
-  EXPECT_EQ(src.bytes, before);
+  if (!spoil) {
+    EXPECT_EQ(src.bytes, before);
+  }
 }
 
 std::vector<ReduceOp> ops_of(DType t) {
@@ -334,8 +398,10 @@ void check_reduce(Communicator& comm, ReduceOp op, Rng::result_type seed) {
     src.at(at) = value<T>(comm.rank(), i, seed);
   });
   const int64_t counted =
-      comm.reduce(call(StepKind::kReduceScatter, "test", seed), {}, op,
+      comm.reduce(call(StepKind::kReduceScatter, "test", seed), stream(), op,
                   dtype_of<T>, src.part(), s.sources, dst.part(), s.dests);
+  src.there.spoil();
+  dst.there.fetch();
   std::vector<std::set<int64_t>> held;
   for (const Region& r : s.sources) held.push_back(indices(r, s.shape));
   int64_t reads = 0;
@@ -362,8 +428,26 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   T* x = reinterpret_cast<T*>(bytes.data());
   for (int64_t i = 0; i < n; ++i) x[i] = value<T>(me, i, 5);
   x[n] = make<T>(1);
-  const int64_t counted =
-      comm.all_reduce(call(StepKind::kAllReduce), {}, op, dtype_of<T>, x, n);
+  const auto all_reduce = [&](std::vector<char>& bytes, bool one_shot) {
+    const There there(bytes.data(), static_cast<int64_t>(bytes.size()));
+    Buffer b{.op = op,
+             .dtype = dtype_of<T>,
+             .data = there.data(),
+             .n = n,
+             .one_shot = one_shot};
+    comm.all_reduce(call(StepKind::kAllReduce), stream(), {&b, 1});
+    if (on_host()) return b.counted;
+    // What is read comes before what is overwritten.
+    std::vector<char> kept(bytes.size());
+    const There copy(kept.data(), static_cast<int64_t>(kept.size()));
+    const int64_t shape[] = {static_cast<int64_t>(bytes.size())}, unit[] = {1};
+    device().copy(stream(), 1, shape, copy.data(), unit, there.data(), unit);
+    there.spoil();
+    copy.fetch();
+    bytes = kept;
+    return b.counted;
+  };
+  const int64_t counted = all_reduce(bytes, false);
   for (int64_t i = 0; i < n; ++i) {
     std::vector<T> v;
     for (int m = 0; m < p; ++m) v.push_back(value<T>(m, i, 5));
@@ -375,18 +459,12 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   const int64_t own = (me + 1) * n / p - me * n / p;
   EXPECT_EQ(counted, ((p - 1) * own + n - own) * size_of(dtype_of<T>));
   // One-shot: the same values, another count.
-  Buffer b{.op = op,
-           .dtype = dtype_of<T>,
-           .data = bytes.data(),
-           .n = n,
-           .one_shot = true};
+  x = reinterpret_cast<T*>(bytes.data());
   for (int64_t i = 0; i < n; ++i) x[i] = value<T>(me, i, 5);
   std::vector<char> chunked = bytes;
-  comm.all_reduce(call(StepKind::kAllReduce), {}, op, dtype_of<T>,
-                  chunked.data(), n);
-  comm.all_reduce(call(StepKind::kAllReduce), {}, {&b, 1});
+  all_reduce(chunked, false);
+  EXPECT_EQ(all_reduce(bytes, true), (p - 1) * n * size_of(dtype_of<T>));
   EXPECT_EQ(bytes, chunked);
-  EXPECT_EQ(b.counted, (p - 1) * n * size_of(dtype_of<T>));
 }
 
 class CommunicatorTest : public ::testing::TestWithParam<World> {};
@@ -394,7 +472,8 @@ INSTANTIATE_TEST_SUITE_P(
     Worlds, CommunicatorTest,
     ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{8},
                       World{1, "messages"}, World{3, "messages"},
-                      World{4, "messages"}),
+                      World{4, "messages"}, World{1, "device"},
+                      World{2, "device"}, World{4, "device"}),
     [](const auto& info) {
       return fmt::format("{}{}", info.param.backend, info.param.ranks);
     });
@@ -474,6 +553,8 @@ struct MovingOf : Moving {
             .op = op.value_or(ReduceOp::kSum)};
   }
   void check(const Communicator& comm, const Transfer& t) override {
+    src->there.spoil();
+    dst->there.fetch();
     EXPECT_EQ(t.counted, schedule.received() * size_of(dtype_of<T>));
     std::vector<std::set<int64_t>> held;
     for (const Region& r : setting.sources)
@@ -512,10 +593,11 @@ TEST_P(CommunicatorTest, SeveralTensorsInOneCollective) {
       std::vector<Transfer> transfers;
       for (auto& t : tensors) transfers.push_back(t->transfer());
       if (reduces)
-        comm.reduce(call(StepKind::kReduceScatter, "test", round), {},
+        comm.reduce(call(StepKind::kReduceScatter, "test", round), stream(),
                     transfers);
       else
-        comm.exchange(call(StepKind::kAllToAll, "test", round), {}, transfers);
+        comm.exchange(call(StepKind::kAllToAll, "test", round), stream(),
+                      transfers);
       for (size_t i = 0; i < tensors.size(); ++i)
         tensors[i]->check(comm, transfers[i]);
     }
@@ -526,7 +608,8 @@ TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
   on_ranks(GetParam(), [](Communicator& comm, int me) {
     const int p = comm.size();
     // Together they fit into what a small all-reduce may have, or not.
-    for (int64_t n : {0, 3, 60, 100, 5000}) {
+    for (const auto& [n, one_shot] : std::vector<std::pair<int64_t, bool>>{
+             {0, false}, {3, true}, {60, false}, {100, true}, {5000, true}}) {
       std::vector<float> a(static_cast<size_t>(n));
       std::vector<int64_t> b(7);
       bf16 c[3];
@@ -535,13 +618,16 @@ TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
       for (size_t i = 0; i < b.size(); ++i)
         b[i] = static_cast<int64_t>(i) * (me + 1);
       for (bf16& x : c) x = bf16(static_cast<float>(me + 1));
+      const There there[] = {There(a.data(), n * 4), There(b.data(), 7 * 8),
+                             There(c, 3 * 2)};
       Buffer buffers[] = {
-          {ReduceOp::kAvg, DType::kF32, a.data(), n},
-          {ReduceOp::kMax, DType::kI64, b.data(), 7},
+          {ReduceOp::kAvg, DType::kF32, there[0].data(), n},
+          {ReduceOp::kMax, DType::kI64, there[1].data(), 7, one_shot},
           {ReduceOp::kSum, DType::kF32, nullptr, 0},
-          {ReduceOp::kSum, DType::kBF16, c, 3},
+          {ReduceOp::kSum, DType::kBF16, there[2].data(), 3},
       };
-      comm.all_reduce(call(StepKind::kAllReduce), {}, buffers);
+      comm.all_reduce(call(StepKind::kAllReduce), stream(), buffers);
+      for (const There& t : there) t.fetch();
       for (size_t i = 0; i < a.size(); ++i)
         ASSERT_EQ(a[i], (static_cast<float>(i * static_cast<size_t>(p)) +
                          static_cast<float>(p * (p - 1) / 2)) /
@@ -552,8 +638,9 @@ TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
         EXPECT_EQ(static_cast<float>(x), static_cast<float>(p * (p + 1) / 2));
       for (const Buffer& x : buffers) {
         const int64_t own = (me + 1) * x.n / p - me * x.n / p;
-        EXPECT_EQ(x.counted,
-                  p == 1 ? 0 : ((p - 1) * own + x.n - own) * size_of(x.dtype));
+        const int64_t read =
+            x.one_shot ? (p - 1) * x.n : (p - 1) * own + x.n - own;
+        EXPECT_EQ(x.counted, p == 1 ? 0 : read * size_of(x.dtype));
       }
     }
   });
@@ -657,13 +744,52 @@ TEST_P(CommunicatorTest, MemoryIsFreeAfterwards) {
     for (int round = 0; round < 50; ++round) {
       for (int64_t n : {3, 600}) {
         std::vector<float> x(static_cast<size_t>(n), float(me + round));
-        comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kMax,
-                        DType::kF32, x.data(), n);
-        EXPECT_EQ(x[0], comm.size() - 1 + round);
+        const There there(x.data(), n * 4);
+        comm.all_reduce(call(StepKind::kAllReduce), stream(), ReduceOp::kMax,
+                        DType::kF32, there.data(), n);
+        if (round % 10 == 0 || on_host()) {
+          there.fetch();
+          EXPECT_EQ(x[0], comm.size() - 1 + round);
+        }
         std::fill(x.begin(), x.end(), -1e9f);
       }
     }
   });
+}
+
+// A member that fails in the middle takes nothing from the others: what they
+// read of its memory is there until they have.
+TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
+  constexpr int64_t kBytes = 4096, kN = kBytes / 4;
+  // For the buffers of both, and for the result of one.
+  const auto device = RecordingDevice::make(3 * kBytes);
+  RunOptions options;
+  options.world = 2;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  std::atomic<int> good{0};
+  EXPECT_EQ(
+      testing::error_of([&] {
+        run(options, [&](Runtime& rt) {
+          std::vector<float> x(kN, static_cast<float>(rt.rank() + 1));
+          const There there(x.data(), kBytes);
+          const Mesh mesh = rt.mesh();
+          Communicator& comm = rt.context().communicator(mesh, 1);
+          Buffer b{ReduceOp::kSum, DType::kF32, there.data(), kN, true};
+          try {
+            comm.all_reduce(call(StepKind::kAllReduce), stream(), {&b, 1});
+          } catch (const Error&) {
+            there.spoil();
+            // Runs it.
+            there.fetch();
+            throw;
+          }
+          there.fetch();
+          EXPECT_EQ(x, std::vector<float>(kN, 3));
+          ++good;
+        });
+      }),
+      "[all-reduce] no memory for 4096 bytes");
+  EXPECT_EQ(good, 1);
 }
 
 TEST(ThreadsGroupTest, SubsetsAtTheSameTime) {

@@ -4,12 +4,12 @@
 
 namespace dtensor {
 
-char* Meeting::small(uint64_t sequence) {
+Slot& Meeting::own(uint64_t sequence) {
   if (!group_.barrier.broken())
-    return group_.slots[2 * static_cast<size_t>(rank_) + sequence % 2].small;
+    return group_.slots[2 * static_cast<size_t>(rank_) + sequence % 2];
   // A broken group is never used again: others may still read the slot.
   if (!scratch_) scratch_ = std::make_unique<Slot>();
-  return scratch_->small;
+  return *scratch_;
 }
 
 void Meeting::open(const Collective& c) {

@@ -21,11 +21,15 @@ class ThreadHub;
 // again, all members have met for the other, and so have done with this one.
 struct alignas(64) Slot {
   static constexpr int64_t kSmall = 1024;
+  // Before the peers' memory is read, between halves, and in the end.
+  static constexpr int kEvents = 3;
 
   uint64_t fingerprint;
   const Collective* collective;
   // Few bytes travel here, and need no closing.
   alignas(64) char small[kSmall];
+  // Of the member's stream, where work runs later.
+  Event events[kEvents];
 };
 
 // What the members share.
@@ -45,15 +49,17 @@ class Meeting {
   Meeting(ThreadHub& hub, Group& group, int index)
       : hub_(hub), group_(group), rank_(index) {}
 
-  // Where few bytes of the next collective, the `sequence`-th, are put before
-  // it is opened.
-  char* small(uint64_t sequence);
+  // This member's slot of the next collective, the `sequence`-th: what it shows
+  // in it beside the call is put there before that is opened.
+  Slot& own(uint64_t sequence);
   // Waits for all, and compares. Throws what disagree() throws, or that some
   // will not come.
   void open(const Collective&);
-  // Between open() and close(); the small bytes until the next open().
+  // Between open() and close(); the small bytes and the events until the next
+  // open().
   const Collective& of(int m) const { return *slot(m).collective; }
   char* small_of(int m) const { return slot(m).small; }
+  const Event* events_of(int m) const { return slot(m).events; }
   // Waits until all have come to the same point of the collective. They do:
   // after open() nobody leaves.
   void close() { group_.barrier.wait_unbroken(); }

@@ -27,16 +27,21 @@ class ThreadCommunicator final : public Communicator {
 
  protected:
   void agree(const Collective& c) override {
-    // The others read as soon as all have come.
-    if (c.num_bytes < 0) device().synchronize(c.stream);
+    const bool on_host = device().kind() == Device::Kind::kCpu;
+    later_ = !on_host && !(c.transfers.empty() && c.buffers.empty());
+    if (later_) {
+      events_ = meeting_.own(c.sequence).events;
+      shown_ = waited_ = 0;
+      show(c.stream);
+    }
     // Few bytes are shown with the call.
     small_ = false;
-    if (!c.buffers.empty() && device().kind() == Device::Kind::kCpu) {
+    if (!c.buffers.empty() && on_host) {
       int64_t total = 0;
       for (const Buffer& b : c.buffers) total += padded(b);
       small_ = total <= Slot::kSmall;
       if (small_) {
-        char* to = meeting_.small(c.sequence);
+        char* to = meeting_.own(c.sequence).small;
         for (const Buffer& b : c.buffers) {
           copy_bytes(to, b.data, b.n * size_of(b.dtype));
           to += padded(b);
@@ -44,7 +49,7 @@ class ThreadCommunicator final : public Communicator {
       }
     } else if (c.num_bytes >= 0 && c.num_bytes <= Slot::kSmall) {
       small_ = true;
-      copy_bytes(meeting_.small(c.sequence), c.bytes, c.num_bytes);
+      copy_bytes(meeting_.own(c.sequence).small, c.bytes, c.num_bytes);
     }
     meeting_.open(c);
   }
@@ -119,14 +124,50 @@ class ThreadCommunicator final : public Communicator {
       return meeting_.of(m).transfers[i];
     };
   }
-  // fn(), and what it gave to the stream, before anybody goes on.
+  // fn(), and what it gave to the stream, before anybody's work goes on.
   template <class Fn>
   void close_after(Stream stream, Fn&& fn) {
     if (size() == 1) return fn();
-    meeting_.close_after([&] {
+    if (later_)
+      close_streams_after(stream, fn);
+    else
+      meeting_.close_after(fn);
+  }
+
+  // Where work runs later it is the streams that wait: each member shows an
+  // event of its own and waits for those of its peers. What reads their memory
+  // runs behind all that made it, and what comes after the collective, as far
+  // as it overwrites or frees what was read, behind all reads. The threads meet
+  // only to exchange the events. Whatever is thrown, the order is kept.
+  template <class Fn>
+  void close_streams_after(Stream stream, Fn&& fn) {
+    std::exception_ptr error;
+    const auto attempt = [&](auto&& part) {
+      try {
+        part();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    };
+    attempt([&] {
+      wait_for_peers(stream);
       fn();
-      device().synchronize(stream);
     });
+    attempt([&] { show(stream); });
+    meeting_.close();
+    attempt([&] { wait_for_peers(stream); });
+    if (error) std::rethrow_exception(error);
+  }
+  void show(Stream stream) {
+    Event& event = events_[shown_++];
+    event = {};
+    event = device().record(stream);
+  }
+  // For all that they have shown.
+  void wait_for_peers(Stream stream) {
+    for (; waited_ < shown_; ++waited_)
+      for (int m = 0; m < size(); ++m)
+        if (m != rank()) device().wait(stream, meeting_.events_of(m)[waited_]);
   }
 
   // Memory for the length of a collective.
@@ -194,7 +235,11 @@ class ThreadCommunicator final : public Communicator {
 
   Meeting meeting_;
   Pull pull_;
-  bool small_ = false;  // of the collective that is open
+  // Of the collective that is open:
+  bool small_ = false;
+  bool later_ = false;       // what it gives to streams runs later
+  Event* events_ = nullptr;  // this member's
+  int shown_ = 0, waited_ = 0;
 };
 
 class ThreadBackend final : public Backend {

@@ -1,5 +1,8 @@
 // Collectives among ranks that are threads of one process: a member reads its
-// peers' memory in place, between two barriers. No packing, no padding.
+// peers' memory in place, between two barriers. No packing, no padding. The
+// ranks' devices reach each other's memory: the CPU, one GPU for all, GPUs with
+// peer access. On GPUs it is streams that wait, for the peers' events; the host
+// waits for no work.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -182,6 +182,7 @@ class Recording final : public RecordingDevice {
   void synchronize(Stream s) override {
     std::lock_guard lock(mutex_);
     ++waits_;
+    ++synchronized_;
     run(queue(s), queue(s).given);
   }
   int64_t waits() const override {
@@ -196,6 +197,10 @@ class Recording final : public RecordingDevice {
   int64_t works() const override {
     std::lock_guard lock(mutex_);
     return works_;
+  }
+  int64_t synchronized() const override {
+    std::lock_guard lock(mutex_);
+    return synchronized_;
   }
   int64_t waiting() const override {
     std::lock_guard lock(mutex_);
@@ -259,7 +264,7 @@ class Recording final : public RecordingDevice {
   char* base_ = nullptr;
   char* next_ = nullptr;
   int open_ = 0;
-  int64_t works_ = 0, waits_ = 0;
+  int64_t works_ = 0, waits_ = 0, synchronized_ = 0;
   Queue null_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::map<int64_t, std::vector<void*>> freed_;
