@@ -5,14 +5,18 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "tests/runtime/device/recording_device.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -23,10 +27,9 @@ using testing::error_of;
 using std::chrono::milliseconds;
 
 Tensor counting(const Shape& shape, int64_t first = 0) {
-  Tensor t = Tensor::empty(shape, DType::kI64);
-  for (int64_t i = 0; t.data() && i < t.numel(); ++i)
-    t.mutable_ptr<int64_t>()[i] = first + i;
-  return t;
+  std::vector<int64_t> values(static_cast<size_t>(numel(shape)));
+  std::iota(values.begin(), values.end(), first);
+  return Tensor::from(shape, values.data());
 }
 
 DistTensor rows(const Mesh& mesh, int64_t first = 0) {
@@ -36,14 +39,37 @@ DistTensor rows(const Mesh& mesh, int64_t first = 0) {
 void expect_columns(const DistTensor& y, int64_t first = 0) {
   const Region r = y.region();
   ASSERT_EQ(y.local().shape(), (Shape{4, r[1][0].size()}));
-  const Tensor t = y.local().to_contiguous();
-  for (int64_t i = 0; i < t.numel(); ++i) {
+  const std::vector<int64_t> t = y.local().to_integers();
+  for (int64_t i = 0; i < std::ssize(t); ++i) {
     const int64_t n = r[1][0].size();
-    EXPECT_EQ(t.ptr<int64_t>()[i], first + i / n * 4 + r[1][0].lo + i % n);
+    EXPECT_EQ(t[static_cast<size_t>(i)],
+              first + i / n * 4 + r[1][0].lo + i % n);
   }
 }
 
-TEST(AsyncTest, ReturnsAtOnceAndCompletesOnFirstUse) {
+// On the CPU, and on a device whose work runs later.
+class AsyncTest : public ::testing::TestWithParam<bool> {
+ protected:
+  AsyncTest() {
+    if (GetParam()) device_ = RecordingDevice::make();
+  }
+  void run(int64_t world, const std::function<void(Runtime&)>& fn) {
+    RunOptions options;
+    options.world = world;
+    if (device_)
+      options.device = [this](int64_t) -> Device& { return *device_; };
+    dtensor::run(options, fn);
+  }
+
+ private:
+  std::unique_ptr<RecordingDevice> device_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, AsyncTest, ::testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "later" : "at_once";
+                         });
+
+TEST_P(AsyncTest, ReturnsAtOnceAndCompletesOnFirstUse) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     const DistTensor x = rows(mesh);
@@ -62,7 +88,7 @@ TEST(AsyncTest, ReturnsAtOnceAndCompletesOnFirstUse) {
 }
 
 // The order among all calls may differ between ranks; that of each kind not.
-TEST(AsyncTest, NeverMixesWithTheRanksOwnCollectives) {
+TEST_P(AsyncTest, NeverMixesWithTheRanksOwnCollectives) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     for (int64_t i = 0; i < 50; ++i) {
@@ -81,7 +107,7 @@ TEST(AsyncTest, NeverMixesWithTheRanksOwnCollectives) {
   });
 }
 
-TEST(AsyncTest, ManyAtOnceAndOneAfterTheOther) {
+TEST_P(AsyncTest, ManyAtOnceAndOneAfterTheOther) {
   const Mesh mesh = Mesh::parse("a=2,b=2");
   run(4, [&](Runtime&) {
     std::vector<DistTensor> results;
@@ -93,12 +119,12 @@ TEST(AsyncTest, ManyAtOnceAndOneAfterTheOther) {
               .redistribute_async("S0,S1"));
     for (int64_t i = 19; i >= 0; --i) {
       const Tensor all = results[static_cast<size_t>(i)].full();
-      for (int64_t k = 0; k < 16; ++k) EXPECT_EQ(all.ptr<int64_t>()[k], i + k);
+      for (int64_t k = 0; k < 16; ++k) EXPECT_EQ(all.integer_at(k), i + k);
     }
   });
 }
 
-TEST(AsyncTest, ADroppedHandleIsNoHarm) {
+TEST_P(AsyncTest, ADroppedHandleIsNoHarm) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     for (int64_t i = 0; i < 20; ++i) {
@@ -108,11 +134,11 @@ TEST(AsyncTest, ADroppedHandleIsNoHarm) {
       rows(mesh, i).redistribute_async("S1");
     }
     const Tensor all = rows(mesh).full();
-    EXPECT_EQ(all.ptr<int64_t>()[15], 15);
+    EXPECT_EQ(all.integer_at(15), 15);
   });
 }
 
-TEST(AsyncTest, AWriteToTheSourceWaits) {
+TEST_P(AsyncTest, AWriteToTheSourceWaits) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     for (int how = 0; how < 3; ++how) {
@@ -131,7 +157,7 @@ TEST(AsyncTest, AWriteToTheSourceWaits) {
       expect_columns(y);
       EXPECT_EQ(source.local().at(0), -1);
       // What was made of the old values is not handed out again.
-      EXPECT_EQ(source.redistribute("S1").full().ptr<int64_t>()[0], -1);
+      EXPECT_EQ(source.redistribute("S1").full().integer_at(0), -1);
     }
   });
 }
@@ -148,7 +174,7 @@ DistTensor too_large(const Mesh& mesh, bool async) {
   return async ? x.redistribute_async(theirs) : x.redistribute(theirs);
 }
 
-TEST(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
+TEST_P(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     const DistTensor y = too_large(mesh, true);
@@ -171,14 +197,14 @@ TEST(AsyncTest, AFailureIsThrownOnFirstUseOnEveryRank) {
   });
 }
 
-TEST(AsyncTest, AFailureThatNobodyAskedForIsThrownInTheEnd) {
+TEST_P(AsyncTest, AFailureThatNobodyAskedForIsThrownInTheEnd) {
   const Mesh mesh = Mesh::parse("a=2");
   const std::string m =
       error_of([&] { run(2, [&](Runtime&) { too_large(mesh, true); }); });
   EXPECT_EQ(m.find("[allocate] the system has no"), 0u) << m;
 }
 
-TEST(AsyncTest, ARankThatFailsReleasesTheOthers) {
+TEST_P(AsyncTest, ARankThatFailsReleasesTheOthers) {
   const Mesh mesh = Mesh::parse("a=3");
   std::mutex mutex;
   std::set<std::string> seen;
@@ -199,7 +225,7 @@ TEST(AsyncTest, ARankThatFailsReleasesTheOthers) {
 }
 
 // Rank 0 waits for its move, whose peer waits for rank 0.
-TEST(AsyncTest, RanksThatWaitInACircleAreTold) {
+TEST_P(AsyncTest, RanksThatWaitInACircleAreTold) {
   const Mesh mesh = Mesh::parse("a=2");
   for (bool use : {true, false}) {
     const std::string m = error_of([&] {
@@ -225,7 +251,7 @@ TEST(AsyncTest, RanksThatWaitInACircleAreTold) {
 
 // Slow is not dead: the ranks' threads wait for their moves, which take a
 // while to begin.
-TEST(AsyncTest, ManyRanksThatWaitForTheirMovesAreNoCircle) {
+TEST_P(AsyncTest, ManyRanksThatWaitForTheirMovesAreNoCircle) {
   const Mesh mesh = Mesh::parse("a=4");
   run(4, [&](Runtime& rt) {
     for (int64_t i = 0; i < 30; ++i) {
@@ -238,7 +264,7 @@ TEST(AsyncTest, ManyRanksThatWaitForTheirMovesAreNoCircle) {
   });
 }
 
-TEST(AsyncTest, EventsAndBudgetsAreThoseOfTheRank) {
+TEST_P(AsyncTest, EventsAndBudgetsAreThoseOfTheRank) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     RankContext& ctx = rt.context();
@@ -259,7 +285,7 @@ TEST(AsyncTest, EventsAndBudgetsAreThoseOfTheRank) {
   });
 }
 
-TEST(AsyncTest, InADryRunItIsDoneAtOnce) {
+TEST(AsyncDryRunTest, IsDoneAtOnce) {
   RunOptions options;
   options.world = 2;
   options.dry_run = true;
@@ -273,7 +299,7 @@ TEST(AsyncTest, InADryRunItIsDoneAtOnce) {
 }
 
 // Several in one collective, of which some were where they are to be.
-TEST(AsyncTest, SeveralTogether) {
+TEST_P(AsyncTest, SeveralTogether) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     const DistTensor x = rows(mesh), y = rows(mesh, 100);
@@ -297,7 +323,7 @@ TEST(AsyncTest, SeveralTogether) {
 
 // A source that others hold is read alone, even when they let go of it while
 // the move waits for its turn.
-TEST(AsyncTest, WhatIsSharedIsNotOverwritten) {
+TEST_P(AsyncTest, WhatIsSharedIsNotOverwritten) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {
     RankContext& context = rt.context();
@@ -327,7 +353,7 @@ TEST(AsyncTest, WhatIsSharedIsNotOverwritten) {
   });
 }
 
-TEST(AsyncTest, BetweenMeshes) {
+TEST_P(AsyncTest, BetweenMeshes) {
   const Mesh from = Mesh::parse("a=2"), to({{"x", 2}}, {1, 2});
   run(4, [&](Runtime&) {
     const DistTensor y = rows(from).redistribute_async(to, "S1");

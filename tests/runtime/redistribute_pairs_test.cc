@@ -16,6 +16,7 @@
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/runtime/device/recording_device.h"
 #include "tests/runtime/message_passing.h"
 
 namespace dtensor {
@@ -69,27 +70,40 @@ int64_t share(const Spec* spec, const Coord& at) {
 }
 
 template <class T>
-void fill_part(const Tensor& t, const Region& region, const Shape& shape,
+Tensor part_of(const Shape& local, const Region& region, const Shape& shape,
                int64_t scale) {
-  T* out = t.mutable_ptr<T>();
+  std::vector<T> values;
   for (const Interval& a : region[0])
     for (int64_t i = a.lo; i < a.hi; ++i)
       for (const Interval& b : region[1])
         for (int64_t j = b.lo; j < b.hi; ++j)
           for (const Interval& c : region[2])
             for (int64_t k = c.lo; k < c.hi; ++k)
-              *out++ = static_cast<T>(scale *
-                                      value((i * shape[1] + j) * shape[2] + k));
+              values.push_back(static_cast<T>(
+                  scale * value((i * shape[1] + j) * shape[2] + k)));
+  return Tensor::from(local, values.data());
 }
+
+using Bytes = std::vector<char>;
+// The tensor's bytes, in memory that is kept.
+const Bytes& bytes_of(const Tensor& t, Bytes& in) {
+  in.resize(static_cast<size_t>(t.bytes()));
+  t.to_host(in.data());
+  return in;
+}
+
+// How the ranks reach each other: as threads on the CPU, through messages, as
+// threads on one device whose work runs later.
+enum class Over { kMemory, kMessages, kDevice };
 
 struct Case {
   const char* mesh;
   Shape shape;
   DType dtype;
   int64_t block;
-  bool free_messages;     // no latency: then bytes are all that counts
-  int stride;             // every stride-th pair, unless all are asked for
-  bool messages = false;  // over ranks that share nothing
+  bool free_messages;  // no latency: then bytes are all that counts
+  int stride;          // every stride-th pair, unless all are asked for
+  Over over = Over::kMemory;
 };
 
 // All pairs take some minutes: --test_env=DTENSOR_EVERY_PAIR=1.
@@ -114,7 +128,13 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   RunOptions options;
   options.world = mesh.num_ranks();
   options.cost.block_bytes = k.block;
-  if (k.messages) options.backend = testing::message_passing_backend;
+  if (k.over == Over::kMessages)
+    options.backend = testing::message_passing_backend;
+  std::unique_ptr<RecordingDevice> device;
+  if (k.over == Over::kDevice) {
+    device = RecordingDevice::make();
+    options.device = [&](int64_t) -> Device& { return *device; };
+  }
   if (k.free_messages) {
     AxisCost free_axis;
     free_axis.alpha_ps = 0;
@@ -126,19 +146,16 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     for (const Spec* to : specs)
       if (number++ % stride == 0) pairs.push_back({from, to});
   std::vector<Seen> seen(pairs.size());
-  std::vector<Tensor> exhibits(static_cast<size_t>(options.world));
+  std::vector<Bytes> exhibits(static_cast<size_t>(options.world));
 
   run(options, [&](Runtime& rt) {
     RankContext& ctx = rt.context();
     const Coord& at = ctx.coordinate(mesh);
     const auto rank = static_cast<size_t>(rt.rank());
     auto part_of_value = [&](const Spec* s, int64_t scale) {
-      Tensor t = Tensor::empty(s->local_shape(at), k.dtype);
-      if (k.dtype == DType::kF32)
-        fill_part<float>(t, s->region(at), k.shape, scale);
-      else
-        fill_part<int64_t>(t, s->region(at), k.shape, scale);
-      return t;
+      const auto make =
+          k.dtype == DType::kF32 ? part_of<float> : part_of<int64_t>;
+      return make(s->local_shape(at), s->region(at), k.shape, scale);
     };
     // Parts of the value, and of its sums, made when first needed.
     std::map<const Spec*, Tensor> parts;
@@ -151,6 +168,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     Communicator& all = ctx.communicator(mesh, mesh.all_axes());
     const Call meeting{StepKind::kBarrier, "test"};
     ctx.record = true;
+    Bytes got, whole;
     const Spec* last = nullptr;
     Tensor source;
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -180,37 +198,42 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
         }
       }
       if (!to->partial_axes()) {
-        const Tensor got = moved.to_contiguous();
-        if (got.shape() != expected.shape() ||
-            (got.numel() && std::memcmp(got.data(), expected.data(),
-                                        static_cast<size_t>(got.bytes())) != 0))
+        if (moved.shape() != expected.shape() ||
+            bytes_of(moved, got) != bytes_of(expected, whole))
           ++s.wrong;
         continue;
       }
       // The ranks of the sum add up each other's parts, one share each.
-      exhibits[rank] = moved.to_contiguous();
+      bytes_of(moved, exhibits[rank]);
       all.barrier(meeting);
       const std::vector<int64_t> group = mesh.group(to->partial_axes(), at);
-      const Tensor whole = part(to, 1);
-      const int64_t n = whole.numel(), p = static_cast<int64_t>(group.size());
+      bytes_of(part(to, 1), whole);
+      const int64_t n = moved.numel(), p = static_cast<int64_t>(group.size());
       int64_t me = 0;
       while (group[static_cast<size_t>(me)] != mesh.rank(at)) ++me;
       bool good = true;
       visit(k.dtype, [&]<class T>() {
         if constexpr (std::is_same_v<T, float> || std::is_same_v<T, int64_t>) {
+          const auto in = [](const Bytes& bytes, int64_t i) {
+            T x;
+            std::memcpy(&x, bytes.data() + i * size_of(dtype_of<T>), sizeof(T));
+            return x;
+          };
           for (int64_t x = n * me / p; x < n * (me + 1) / p; ++x) {
             T sum = 0;
             for (int64_t r : group)
-              sum += exhibits[static_cast<size_t>(r)].ptr<T>()[x];
-            good &= sum == whole.ptr<T>()[x];
+              sum += in(exhibits[static_cast<size_t>(r)], x);
+            good &= sum == in(whole, x);
           }
         }
       });
       if (!good) ++s.wrong;
       all.barrier(meeting);
-      exhibits[rank] = Tensor();
     }
   });
+  if (device) {
+    EXPECT_EQ(device->synchronized(), 0);
+  }
 
   int64_t collectives = 0, shown = 0;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -264,22 +287,18 @@ std::vector<Case> cases() {
       add({0, 4, 4}, DType::kI64, 1);
     }
   }
-  for (const char* mesh : {"2x3", "2x2x2"})
-    for (bool free_messages : {false, true}) {
-      const int64_t block = free_messages ? kKiB : kMiB;
-      const int stride = std::string(mesh) == "2x2x2" ? 61 : 3;
-      list.push_back(
-          {mesh, {5, 7, 3}, DType::kI64, block, free_messages, stride, true});
-      list.push_back(
-          {mesh, {1, 9, 2}, DType::kF32, block, free_messages, stride, true});
-      list.push_back({mesh,
-                      {16, 12, 10},
-                      DType::kF32,
-                      block,
-                      free_messages,
-                      7 * stride,
-                      true});
-    }
+  for (const Over over : {Over::kMessages, Over::kDevice})
+    for (const char* mesh : {"2x3", "2x2x2"})
+      for (bool free_messages : {false, true}) {
+        const int stride = std::string(mesh) == "2x2x2" ? 61 : 3;
+        const auto add = [&](const Shape& shape, DType dtype, int every) {
+          list.push_back({mesh, shape, dtype, free_messages ? kKiB : kMiB,
+                          free_messages, every, over});
+        };
+        add({5, 7, 3}, DType::kI64, stride);
+        add({1, 9, 2}, DType::kF32, stride);
+        add({16, 12, 10}, DType::kF32, 7 * stride);
+      }
   return list;
 }
 

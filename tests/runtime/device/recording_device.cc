@@ -182,8 +182,8 @@ class Recording final : public RecordingDevice {
   void synchronize(Stream s) override {
     std::lock_guard lock(mutex_);
     ++waits_;
-    ++synchronized_;
     run(queue(s), queue(s).given);
+    ++synchronized_;
   }
   int64_t waits() const override {
     std::lock_guard lock(mutex_);
@@ -198,15 +198,15 @@ class Recording final : public RecordingDevice {
     std::lock_guard lock(mutex_);
     return works_;
   }
-  int64_t synchronized() const override {
-    std::lock_guard lock(mutex_);
-    return synchronized_;
-  }
   int64_t waiting() const override {
     std::lock_guard lock(mutex_);
     int64_t n = null_.given - null_.done;
     for (const auto& q : queues_) n += q->given - q->done;
     return n;
+  }
+  int64_t synchronized() const override {
+    std::lock_guard lock(mutex_);
+    return synchronized_;
   }
 
  private:
@@ -264,10 +264,11 @@ class Recording final : public RecordingDevice {
   char* base_ = nullptr;
   char* next_ = nullptr;
   int open_ = 0;
-  int64_t works_ = 0, waits_ = 0, synchronized_ = 0;
+  int64_t works_ = 0, waits_ = 0;
   Queue null_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::map<int64_t, std::vector<void*>> freed_;
+  int64_t synchronized_ = 0;
 };
 
 }  // namespace
