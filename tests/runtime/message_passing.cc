@@ -14,7 +14,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/agreement.h"
-#include "dtensor/runtime/comm/pieces.h"
+#include "dtensor/runtime/comm/parcels.h"
 #include "dtensor/runtime/device/copy.h"
 
 namespace dtensor::testing {
@@ -151,13 +151,11 @@ class Post {
   std::optional<StepKind> deadlock_;
 };
 
-Shape contiguous(const Region& region) {
-  return contiguous_strides(local_shape(region));
-}
-
 char* advance(const void* data, int64_t elements, int64_t item) {
   return static_cast<char*>(const_cast<void*>(data)) + elements * item;
 }
+
+const Parcels::Place kHere{cpu(), {}};
 
 class MessageCommunicator final : public Communicator {
  public:
@@ -193,49 +191,27 @@ class MessageCommunicator final : public Communicator {
 
   void do_exchange(const Call&, Stream,
                    std::span<Transfer> transfers) override {
-    for (const Transfer& t : transfers) send_served(t);
-    for (Transfer& t : transfers) {
-      const Schedule& s = *t.schedule;
-      for (int m = 0; m < size(); ++m) {
-        const std::vector<const Piece*> pieces = taken_from(s, m);
-        if (pieces.empty()) continue;
-        if (m == rank()) {
-          for (const Piece* p : pieces)
-            copy(t.dtype, p->region, t.dst, s.wants, t.dst_strides, t.src,
-                 s.has[static_cast<size_t>(m)], t.src_strides);
-          continue;
-        }
-        const Message in = receive(m);
-        t.counted += static_cast<int64_t>(in.size());
-        const char* at = in.data();
-        for (const Piece* p : pieces) {
-          copy(t.dtype, p->region, t.dst, s.wants, t.dst_strides, at,
-               HeldRegion(p->region), contiguous(p->region));
-          at += volume(p->region) * size_of(t.dtype);
-        }
-      }
+    const std::vector<Parcels> parcels = send_served(transfers);
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      parcels[i].copy_own(kHere);
+      for_others([&](int m) {
+        const Message in = take(parcels[i], m, transfers[i]);
+        if (!in.empty()) parcels[i].unpack(kHere, m, in.data());
+      });
     }
   }
 
   void do_reduce(const Call&, Stream, std::span<Transfer> transfers) override {
-    for (const Transfer& t : transfers) send_served(t);
-    for (Transfer& t : transfers) {
-      const Schedule& s = *t.schedule;
-      // Where each member's share of each piece is.
-      std::map<std::pair<const Piece*, int>, const char*> shares;
+    const std::vector<Parcels> parcels = send_served(transfers);
+    for (size_t i = 0; i < transfers.size(); ++i) {
       std::vector<Message> in(ranks_.size());
+      std::vector<const void*> data(ranks_.size());
       for_others([&](int m) {
-        const std::vector<const Piece*> pieces = taken_from(s, m);
-        if (pieces.empty()) return;
-        Message& message = in[static_cast<size_t>(m)] = receive(m);
-        t.counted += static_cast<int64_t>(message.size());
-        const char* at = message.data();
-        for (const Piece* p : pieces) {
-          shares[{p, m}] = at;
-          at += volume(p->region) * size_of(t.dtype);
-        }
+        const auto at = static_cast<size_t>(m);
+        in[at] = take(parcels[i], m, transfers[i]);
+        data[at] = in[at].data();
       });
-      for (const Piece& piece : s.pieces) reduce_piece(t, piece, shares);
+      parcels[i].reduce(kHere, data);
     }
   }
 
@@ -303,81 +279,25 @@ class MessageCommunicator final : public Communicator {
     return said;
   }
 
-  // These indices, from one memory to another.
-  static void copy(DType dtype, const Region& which, void* dst,
-                   const HeldRegion& to, const Shape& to_strides,
-                   const void* src, const HeldRegion& from,
-                   const Shape& from_strides) {
-    const HeldRegion* arrays[] = {&to, &from};
-    const Sizes strides[] = {to_strides, from_strides};
-    const int64_t item = size_of(dtype);
-    Boxes boxes(which, arrays, strides);
-    boxes.each([&](Sizes shape) {
-      copy_strided(item, shape, advance(dst, boxes.offset(0), item),
-                   boxes.strides(0), advance(src, boxes.offset(1), item),
-                   boxes.strides(1));
-    });
-  }
-
-  // One message to each member that takes something.
-  void send_served(const Transfer& t) {
-    const Schedule& s = *t.schedule;
-    std::vector<Message> out(ranks_.size());
-    for (const Piece& piece : s.serves) {
-      Message packed(
-          static_cast<size_t>(volume(piece.region) * size_of(t.dtype)));
-      copy(t.dtype, piece.region, packed.data(), HeldRegion(piece.region),
-           contiguous(piece.region), t.src, s.has[static_cast<size_t>(s.self)],
-           t.src_strides);
-      for (int m : piece.members) {
-        Message& to = out[static_cast<size_t>(m)];
-        to.insert(to.end(), packed.begin(), packed.end());
-      }
+  // One message of each tensor to each member that takes something.
+  std::vector<Parcels> send_served(std::span<const Transfer> transfers) {
+    std::vector<Parcels> parcels;
+    for (const Transfer& t : transfers) {
+      const Parcels& p = parcels.emplace_back(t);
+      for_others([&](int m) {
+        Message message(static_cast<size_t>(p.bytes_to(m)));
+        if (message.empty()) return;
+        p.pack(kHere, m, message.data());
+        send(m, std::move(message));
+      });
     }
-    for_others([&](int m) {
-      Message& message = out[static_cast<size_t>(m)];
-      if (!message.empty()) send(m, std::move(message));
-    });
+    return parcels;
   }
-
-  // The pieces that come from a member, in the order in which it serves them.
-  static std::vector<const Piece*> taken_from(const Schedule& s, int m) {
-    std::vector<const Piece*> pieces;
-    for (const Piece& p : s.pieces)
-      if (std::binary_search(p.members.begin(), p.members.end(), m))
-        pieces.push_back(&p);
-    std::sort(pieces.begin(), pieces.end(), [](const Piece* a, const Piece* b) {
-      return comes_first(a->region, b->region);
-    });
-    return pieces;
-  }
-
-  void reduce_piece(
-      Transfer& t, const Piece& piece,
-      const std::map<std::pair<const Piece*, int>, const char*>& shares) {
-    const Schedule& s = *t.schedule;
-    const int64_t item = size_of(t.dtype);
-    const HeldRegion packed(piece.region);
-    const Shape packed_strides = contiguous(piece.region);
-    std::vector<const HeldRegion*> arrays{&s.wants};
-    std::vector<Sizes> strides{t.dst_strides};
-    std::vector<const void*> bases;
-    for (int m : piece.members) {
-      const bool own = m == rank();
-      arrays.push_back(own ? &s.has[static_cast<size_t>(m)] : &packed);
-      strides.push_back(own ? Sizes(t.src_strides) : Sizes(packed_strides));
-      bases.push_back(own ? t.src : shares.at({&piece, m}));
-    }
-    Boxes boxes(piece.region, arrays, strides);
-    std::vector<Operand> operands(bases.size());
-    boxes.each([&](Sizes shape) {
-      for (size_t j = 0; j < bases.size(); ++j)
-        operands[j] = {advance(bases[j], boxes.offset(1 + j), item),
-                       boxes.strides(1 + j)};
-      reduce_strided(t.op, t.dtype, shape,
-                     advance(t.dst, boxes.offset(0), item), boxes.strides(0),
-                     operands, s.terms);
-    });
+  Message take(const Parcels& parcels, int m, Transfer& t) {
+    if (parcels.bytes_from(m) == 0) return {};
+    Message in = receive(m);
+    t.counted += static_cast<int64_t>(in.size());
+    return in;
   }
 
   // All members' elements of a buffer's part, which is here at `own`: reduced

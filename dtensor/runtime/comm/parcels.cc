@@ -1,0 +1,144 @@
+#include "dtensor/runtime/comm/parcels.h"
+
+#include <algorithm>
+
+#include "dtensor/runtime/comm/pieces.h"
+
+namespace dtensor {
+namespace {
+
+Shape packed_strides(const Region& region) {
+  return contiguous_strides(local_shape(region));
+}
+
+char* advance(const void* data, int64_t elements, int64_t item) {
+  return static_cast<char*>(const_cast<void*>(data)) + elements * item;
+}
+
+bool is_packed(Sizes shape, Sizes strides) {
+  int64_t next = 1;
+  for (size_t d = shape.size(); d-- > 0; next *= shape[d])
+    if (shape[d] != 1 && strides[d] != next) return false;
+  return true;
+}
+
+// Some indices of one memory.
+struct At {
+  const void* data;
+  const HeldRegion& held;
+  const Shape& strides;
+};
+
+void copy(const Parcels::Place& on, DType dtype, const Region& which,
+          const At& to, const At& from) {
+  const HeldRegion* arrays[] = {&to.held, &from.held};
+  const Sizes strides[] = {to.strides, from.strides};
+  const int64_t item = size_of(dtype);
+  Boxes boxes(which, arrays, strides);
+  boxes.each([&](Sizes shape) {
+    on.device.copy(on.stream, item, shape,
+                   advance(to.data, boxes.offset(0), item), boxes.strides(0),
+                   advance(from.data, boxes.offset(1), item), boxes.strides(1));
+  });
+}
+
+}  // namespace
+
+Parcels::Parcels(const Transfer& t)
+    : t_(t), s_(*t.schedule), to_(s_.has.size()), from_(s_.has.size()) {
+  for (const Piece& p : s_.serves)
+    for (int m : p.members) to_[index(m)].push_back(&p);
+  // The pieces of the taker are those of the one that serves it, in the same
+  // order.
+  for (const Piece& p : s_.pieces) order_.push_back(&p);
+  std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
+    return comes_first(a->region, b->region);
+  });
+  for (const Piece* p : order_)
+    for (int m : p->members) from_[index(m)].push_back(p);
+}
+
+int64_t Parcels::bytes(const Pieces& pieces) const {
+  int64_t n = 0;
+  for (const Piece* p : pieces) n += volume(p->region);
+  return n * size_of(t_.dtype);
+}
+
+void* Parcels::whole(const Pieces& pieces, const void* base,
+                     const HeldRegion& held, const Shape& strides) const {
+  if (pieces.size() != 1) return nullptr;
+  const HeldRegion* arrays[] = {&held};
+  const Sizes all[] = {strides};
+  Boxes boxes(pieces[0]->region, arrays, all);
+  void* at = nullptr;
+  int count = 0;
+  boxes.each([&](Sizes shape) {
+    if (count++ == 0 && is_packed(shape, boxes.strides(0)))
+      at = advance(base, boxes.offset(0), size_of(t_.dtype));
+  });
+  return count == 1 ? at : nullptr;
+}
+
+const void* Parcels::whole_to(int m) const {
+  return whole(to_[index(m)], t_.src, s_.has[index(s_.self)], t_.src_strides);
+}
+
+void Parcels::pack(const Place& on, int m, void* out) const {
+  for (const Piece* p : to_[index(m)]) {
+    copy(on, t_.dtype, p->region,
+         {out, HeldRegion(p->region), packed_strides(p->region)},
+         {t_.src, s_.has[index(s_.self)], t_.src_strides});
+    out = advance(out, volume(p->region), size_of(t_.dtype));
+  }
+}
+
+void* Parcels::whole_from(int m) const {
+  return whole(from_[index(m)], t_.dst, s_.wants, t_.dst_strides);
+}
+
+void Parcels::unpack(const Place& on, int m, const void* in) const {
+  for (const Piece* p : from_[index(m)]) {
+    copy(on, t_.dtype, p->region, {t_.dst, s_.wants, t_.dst_strides},
+         {in, HeldRegion(p->region), packed_strides(p->region)});
+    in = advance(in, volume(p->region), size_of(t_.dtype));
+  }
+}
+
+void Parcels::copy_own(const Place& on) const {
+  for (const Piece* p : from_[index(s_.self)])
+    copy(on, t_.dtype, p->region, {t_.dst, s_.wants, t_.dst_strides},
+         {t_.src, s_.has[index(s_.self)], t_.src_strides});
+}
+
+void Parcels::reduce(const Place& on, std::span<const void* const> in) const {
+  const int64_t item = size_of(t_.dtype);
+  std::vector<const void*> next(in.begin(), in.end());
+  std::vector<Operand> operands;
+  for (const Piece* p : order_) {
+    const HeldRegion packed(p->region);
+    const Shape strides_in = packed_strides(p->region);
+    std::vector<const HeldRegion*> arrays{&s_.wants};
+    std::vector<Sizes> strides{t_.dst_strides};
+    std::vector<const void*> bases;
+    for (int m : p->members) {
+      const bool own = m == s_.self;
+      arrays.push_back(own ? &s_.has[index(m)] : &packed);
+      strides.push_back(own ? Sizes(t_.src_strides) : Sizes(strides_in));
+      bases.push_back(own ? t_.src : next[index(m)]);
+      if (!own)
+        next[index(m)] = advance(next[index(m)], volume(p->region), item);
+    }
+    Boxes boxes(p->region, arrays, strides);
+    operands.resize(bases.size());
+    boxes.each([&](Sizes shape) {
+      for (size_t j = 0; j < bases.size(); ++j)
+        operands[j] = {advance(bases[j], boxes.offset(1 + j), item),
+                       boxes.strides(1 + j)};
+      on.device.reduce(on.stream, t_.op, t_.dtype, shape,
+                       advance(t_.dst, boxes.offset(0), item), boxes.strides(0),
+                       operands, s_.terms);
+    });
+  }
+}
+
+}  // namespace dtensor
