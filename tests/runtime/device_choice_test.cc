@@ -31,10 +31,12 @@ TEST(DeviceChoice, TheCpuNeedsNone) {
 
 TEST(DeviceChoice, MoreThanThereAre) {
   DeviceChoice c = parse_device("cuda");
-  const int there = cuda_devices();
-  if (there == 0) {
+  int there = 0;
+  try {
+    there = cuda_devices();
+  } catch (const Error& e) {
     EXPECT_THROW(devices_for(c, 1), Error);
-    return;
+    GTEST_SKIP() << "no GPU: " << e.what();
   }
   EXPECT_TRUE(devices_for(c, there));
   EXPECT_THROW(devices_for(c, there + 1), Error);
