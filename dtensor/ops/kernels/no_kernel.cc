@@ -1,10 +1,15 @@
 #include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
 
 void kernels::no_kernel(std::string_view where, DType t) {
   fail(where, "there is no kernel for {} on this device", name(t));
+}
+
+void kernels::check_rotary(const Rotary& a) {
+  DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
 }
 
 }  // namespace dtensor

@@ -25,6 +25,10 @@ struct Rotary {
   bool inverse = false;  // rotate back: the gradient
 };
 
+// Throws the Error of a d that is odd. (Not all kernels can: nvcc does not read
+// error.h.)
+void check_rotary(const Rotary&);
+
 class RotaryKernels {
  public:
   virtual ~RotaryKernels() = default;

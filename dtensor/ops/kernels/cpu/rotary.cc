@@ -62,7 +62,7 @@ void CpuKernels::rotary_table(Stream, DType stat, int64_t s, int64_t d,
 }
 
 void CpuKernels::rotary(Stream, DType t, const Rotary& a) const {
-  DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
+  check_rotary(a);
   visit_float(t, "rotary", [&]<class S>() {
     using T = compute_t<S>;
     const int64_t half = a.d / 2;

@@ -69,6 +69,7 @@ void PortableKernels::rotary_table(Stream stream, DType stat, int64_t s,
 }
 
 void PortableKernels::rotary(Stream stream, DType t, const Rotary& a) const {
+  check_rotary(a);
   visit_float(t, "rotary", [&]<class S>() {
     using C = compute_t<S>;
     if (a.d == 0) return;
