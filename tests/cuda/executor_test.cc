@@ -129,6 +129,30 @@ TEST(CudaExecutorTest, RowsReduceAndMap) {
     }
 }
 
+// Of the same values wherever they lie, and in every lane, also by operators
+// that tell their operands apart.
+TEST(CudaExecutorTest, ReducesToTheSameBits) {
+  struct Add {
+    float operator()(float a, float b) const { return a + b * (1 + 0x1p-23f); }
+  };
+  for (int64_t n : {33, 127, 300, 512, 600, 1025, 2000}) {
+    constexpr int64_t kRows = 4;
+    const int64_t stride = n / 4 * 4 + 5;  // each row is aligned in its own way
+    Shifted<float> x(kRows * stride, 0);
+    for (int64_t i = 0; i < kRows * stride; ++i)
+      x[i] = 1 / static_cast<float>(i % stride * 7919 % 1009 + 3);
+    std::vector<float> of_lanes(static_cast<size_t>(kRows * n));
+    rows({}, kRows, n,
+         [=, in = x.data(), to = of_lanes.data()](Row& row, int64_t r) {
+           const float mine = row.reduce(
+               n, 0.f, Add(), [](int64_t, float v) { return v; },
+               in + r * stride);
+           row.each(n, [&](int64_t j) { to[r * n + j] = mine; });
+         });
+    EXPECT_EQ(of_lanes, std::vector<float>(of_lanes.size(), of_lanes[0])) << n;
+  }
+}
+
 // A pair travels whole.
 TEST(CudaExecutorTest, ReducesStructs) {
   struct Best {

@@ -46,21 +46,31 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// f(j, in[j]...) for what falls to `lane` of `lanes`.
+// The same, one by one where they are not aligned.
+template <int W, class T>
+__device__ inline Pack<T, W> load(const T* p, bool at_once) {
+  if (at_once) return load<W>(p);
+  Pack<T, W> pack;
+#pragma unroll
+  for (int w = 0; w < W; ++w) pack.v[w] = p[w];
+  return pack;
+}
+
+// f(j, in[j]...) for what falls to `lane` of `lanes`: the same elements in the
+// same order wherever they lie, or a sum's bits would depend on that.
 template <class F, class... In>
 __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
                                  const In*... in) {
   int64_t done = 0;
   if constexpr (sizeof...(In) > 0) {
     constexpr int W = kPack<In...>;
-    if ((aligned(in, W) && ...)) {
-      done = n / W * W;
-      for (int64_t j = lane * W; j < done; j += lanes * W)
-        [&](const Pack<In, W>&... pack) {
+    const bool at_once = (aligned(in, W) && ...);
+    done = n / W * W;
+    for (int64_t j = lane * W; j < done; j += lanes * W)
+      [&](const Pack<In, W>&... pack) {
 #pragma unroll
-          for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
-        }(load<W>(in + j)...);
-    }
+        for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
+      }(load<W>(in + j, at_once)...);
   }
   for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
 }
@@ -108,7 +118,13 @@ class Row {
     auto take = [&](int64_t j, const In&... x) { a = op(a, f(j, x...)); };
     each_lane(lane_, lanes_, n, take, in...);
 #pragma unroll
-    for (int d = 1; d < kWarp; d *= 2) a = op(a, of_lane(a, d));
+    for (int d = 1; d < kWarp; d *= 2) {
+      // In the order of the lanes, for the same bits in all of them: a * b + c
+      // is rounded once or twice, as the compiler pleases.
+      const A other = of_lane(a, d);
+      const bool second = lane_ & d;
+      a = op(second ? other : a, second ? a : other);
+    }
     if (lanes_ == kWarp) {
       __syncwarp();
       return a;
