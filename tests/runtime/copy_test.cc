@@ -256,13 +256,13 @@ TEST(ReduceTest, HalvesMeetInF32) {
       for (int64_t j = 0; j < k; ++j) {
         s.emplace_back(static_cast<size_t>(n), f16(60000.f));
         if (j == k - 1)
-          for (f16& x : s.back()) x = f16(60000.f - 16);
+          for (f16& x : s.back()) x = f16(60000.f - 32);
       }
       for (auto& v : s) operands.push_back({v.data(), strides});
       std::vector<f16> out(static_cast<size_t>(n));
       reduce_strided(ReduceOp::kAvg, DType::kF16, Shape{n}, out.data(), strides,
                      operands, k);
-      const float want = 60000.f - 16.f / static_cast<float>(k);
+      const float want = 60000.f - 32.f / static_cast<float>(k);
       for (f16 x : out) ASSERT_EQ(x.bits, f16(want).bits) << k;
       // 2048 + 1 is a tie, 2048 + 1 + 1 is none.
       for (auto& v : s) v.assign(v.size(), f16(1));
