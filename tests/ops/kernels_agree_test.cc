@@ -1,0 +1,68 @@
+// Where a device has to give the CPU's bits: random numbers, so that a program
+// is the same wherever it runs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "dtensor/ops/kernels/kernels.h"
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+constexpr uint64_t kSeed = 0x0123456789abcdefu;
+constexpr uint64_t kStream = 0xfedcba9876543210u;
+
+Array draw(const Kernels& kernels, Distribution d, DType t, double p0,
+           double p1) {
+  // From within a block on, in rows that begin anywhere in one.
+  const Shape size = {3, 1001};
+  Array a(t, numel(size));
+  kernels.random_box({}, d, t, kSeed, kStream, {5, 1013}, {1, 6}, size,
+                     a.data(), contiguous_strides(size), p0, p1);
+  return a;
+}
+
+TEST(AgreeTest, RandomBits) {
+  struct Case {
+    Distribution d;
+    double p0, p1;
+    std::vector<DType> types;
+  };
+  const std::vector<DType> floats(std::begin(kFloats), std::end(kFloats)),
+      all(std::begin(kAll), std::end(kAll)),
+      integers = {DType::kI32, DType::kI64};
+  for (const Case& c : {Case{Distribution::kUniform, 0, 1, floats},
+                        Case{Distribution::kUniform, -2.5, 0.3, floats},
+                        Case{Distribution::kBernoulli, 0.3, 0, all},
+                        Case{Distribution::kInteger, -3, 4, integers},
+                        Case{Distribution::kInteger, -0x1p31, 0x1p31, integers},
+                        Case{Distribution::kBits, 0, 0, integers}})
+    for (DType t : c.types) {
+      const Array want = draw(cpu_kernels(), c.d, t, c.p0, c.p1),
+                  got = draw(under_test(), c.d, t, c.p0, c.p1);
+      EXPECT_EQ(std::memcmp(got.data(), want.data(),
+                            static_cast<size_t>(got.size() * size_of(t))),
+                0)
+          << static_cast<int>(c.d) << " " << name(t);
+    }
+}
+
+// Two units in the last place: sines and logarithms are each device's own. In
+// bf16 and f32 they are rounded from f64, nearly always to the same.
+TEST(AgreeTest, NormalNumbers) {
+  for (DType t : kFloats) {
+    const int digits = t == DType::kF64 ? 53 : t == DType::kF32 ? 24 : 8;
+    const Array want = draw(cpu_kernels(), Distribution::kNormal, t, 0, 1),
+                got = draw(under_test(), Distribution::kNormal, t, 0, 1);
+    for (int64_t i = 0; i < got.size(); ++i) {
+      const double ulp = std::ldexp(1, std::ilogb(want[i]) + 1 - digits);
+      ASSERT_LE(std::fabs(got[i] - want[i]), 2 * ulp) << name(t) << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels
