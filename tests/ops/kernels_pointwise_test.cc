@@ -546,5 +546,32 @@ TEST(FunctionsTest, TheListsAreConsistent) {
   EXPECT_THROW(under_test().unary({}, 0, 3, DType::kF32, nullptr, p), Error);
 }
 
+TEST(FunctionsTest, WhatThereIsNotIsRefused) {
+  const Pointwise p;
+  const auto binary = [&](int f, fn::By by, DType t) {
+    under_test().binary({}, f, by, t, nullptr, p);
+  };
+  const auto refused = [&](int f, fn::By by, DType t) {
+    EXPECT_THROW(binary(f, by, t), Error) << f << " " << name(t);
+  };
+  refused(-1, fn::By::kNone, DType::kF32);
+  refused(fn::kNumBinary, fn::By::kNone, DType::kF32);
+  // Of a type that it does not take.
+  refused(fn::index_of<fn::Gcd>, fn::By::kNone, DType::kF64);
+  refused(fn::index_of<fn::Atan2>, fn::By::kNone, DType::kI64);
+  refused(fn::index_of<fn::Nextafter>, fn::By::kNone, DType::kBF16);
+  refused(fn::index_of<fn::Nextafter>, fn::By::kA, DType::kBF16);
+  // Without derivatives, in any type.
+  for (DType t : {DType::kF32, DType::kI32, DType::kBool}) {
+    refused(fn::index_of<fn::Add>, fn::By::kA, t);
+    refused(fn::index_of<fn::Lt>, fn::By::kAB, t);
+  }
+  refused(fn::index_of<fn::Maximum>, fn::By::kB, DType::kI32);
+  for (int order : {1, 2})
+    EXPECT_THROW(under_test().unary({}, fn::index_of<fn::AddScalar>, order,
+                                    DType::kF64, nullptr, p),
+                 Error);
+}
+
 }  // namespace
 }  // namespace dtensor::kernels
