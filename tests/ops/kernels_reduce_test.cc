@@ -208,6 +208,7 @@ TEST(ScanRowsTest, LongRows) {
   for (DType t : {DType::kF32, DType::kI32})
     for (int64_t n : {511, 1024, 1025, 5000, 1100000})
       for (bool reverse : {false, true}) {
+        if (n > 5000 && (reverse || t != DType::kI32)) continue;  // slow
         const Array x = Array::random(t, kRows * n, -3, 3);
         const DType wide = scan_sum_of(t);
         const Array carry = Array::random(wide, kRows, -3, 3);
