@@ -44,8 +44,9 @@ def _objects(ctx):
     objects = []
     for source in ctx.files.srcs:
         # By its path, for two folders may have a file of the same name.
-        path = source.short_path[len(ctx.label.package) + 1:]
-        object = ctx.actions.declare_file("%s/%s.o" % (ctx.label.name, path))
+        object = ctx.actions.declare_file(
+            "%s/%s.o" % (ctx.label.name, source.owner.name),
+        )
         objects.append(object)
         arguments = ctx.actions.args()
         arguments.add_all(_FLAGS + ARCHITECTURES)
