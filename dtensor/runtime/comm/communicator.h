@@ -151,8 +151,8 @@ class Communicator {
   // in a group of one.
   virtual void agree(const Collective&) = 0;
   // The work itself, after the agreement. Nothing may be thrown before every
-  // member has done with this one's memory. (all_reduce not in a group of one;
-  // all the counts are 0 at first.)
+  // member has done with this one's memory. (all_reduce and all_gather_bytes
+  // not in a group of one; all the counts are 0 at first.)
   virtual void do_exchange(const Call&, Stream, std::span<Transfer>) = 0;
   virtual void do_reduce(const Call&, Stream, std::span<Transfer>) = 0;
   virtual void do_all_reduce(const Call&, Stream, std::span<Buffer>) = 0;

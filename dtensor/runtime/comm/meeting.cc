@@ -1,5 +1,7 @@
 #include "dtensor/runtime/comm/meeting.h"
 
+#include <cstring>
+
 #include "dtensor/runtime/comm/thread_hub.h"
 
 namespace dtensor {
@@ -14,6 +16,9 @@ Slot& Meeting::own(uint64_t sequence) {
 
 void Meeting::open(const Collective& c) {
   sequence_ = c.sequence;
+  if (c.num_bytes > 0 && c.num_bytes <= Slot::kSmall)
+    std::memcpy(own(c.sequence).small, c.bytes,
+                static_cast<size_t>(c.num_bytes));
   if (!group_.barrier.broken()) {
     Slot& mine = slot(rank_);
     mine.fingerprint = c.fingerprint;
@@ -31,6 +36,18 @@ void Meeting::open(const Collective& c) {
                statement_of(of(0)), statement_of(of(m)));
     });
   }
+}
+
+void Meeting::gather(int64_t bytes, void* out) {
+  if (bytes == 0) return;
+  const bool small = bytes <= Slot::kSmall;
+  const size_t n = static_cast<size_t>(bytes);
+  for (size_t m = 0; m < group_.ranks.size(); ++m) {
+    const int member = static_cast<int>(m);
+    std::memcpy(static_cast<char*>(out) + m * n,
+                small ? small_of(member) : of(member).bytes, n);
+  }
+  if (!small) close();
 }
 
 }  // namespace dtensor

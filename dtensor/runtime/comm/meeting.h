@@ -53,13 +53,15 @@ class Meeting {
   // in it beside the call is put there before that is opened.
   Slot& own(uint64_t sequence);
   // Waits for all, and compares. Throws what disagree() throws, or that some
-  // will not come.
+  // will not come. (Few bytes of the call are put into the slot as well.)
   void open(const Collective&);
   // Between open() and close(); the small bytes and the events until the next
   // open().
   const Collective& of(int m) const { return *slot(m).collective; }
   char* small_of(int m) const { return slot(m).small; }
   const Event* events_of(int m) const { return slot(m).events; }
+  // out[m] = member m's `bytes` bytes of the call that is open, and closes it.
+  void gather(int64_t bytes, void* out);
   // Waits until all have come to the same point of the collective. They do:
   // after open() nobody leaves.
   void close() { group_.barrier.wait_unbroken(); }

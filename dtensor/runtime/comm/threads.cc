@@ -1,15 +1,15 @@
 #include "dtensor/runtime/comm/threads.h"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/hub_backend.h"
 #include "dtensor/runtime/comm/meeting.h"
 #include "dtensor/runtime/comm/pull.h"
-#include "dtensor/runtime/comm/thread_hub.h"
+#include "dtensor/runtime/comm/scratch.h"
 
 namespace dtensor {
 namespace {
@@ -47,9 +47,6 @@ class ThreadCommunicator final : public Communicator {
           to += padded(b);
         }
       }
-    } else if (c.num_bytes >= 0 && c.num_bytes <= Slot::kSmall) {
-      small_ = true;
-      copy_bytes(meeting_.own(c.sequence).small, c.bytes, c.num_bytes);
     }
     meeting_.open(c);
   }
@@ -87,7 +84,7 @@ class ThreadCommunicator final : public Communicator {
         each_buffer(buffers, [&](Buffer& b) {
           if (b.one_shot) {
             const int64_t bytes = b.n * size_of(b.dtype);
-            results.emplace_back(device(), stream, bytes);
+            results.emplace_back(device(), stream, bytes, "all-reduce");
             reduce(stream, b, results.back().data());
           } else {
             reduce_chunk(stream, b);
@@ -96,7 +93,7 @@ class ThreadCommunicator final : public Communicator {
       });
       size_t one_shot = 0;
       for (Buffer& b : buffers)
-        if (b.one_shot) results[one_shot++].copy_to(b);
+        if (b.one_shot) copy(stream, b, results[one_shot++].data());
       if (!in_chunks) return;  // the others may have left
       each_buffer(buffers, [&](Buffer& b) {
         if (b.one_shot) return;
@@ -108,14 +105,9 @@ class ThreadCommunicator final : public Communicator {
     small_ || !in_chunks ? both() : close_after(stream, both);
   }
 
-  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+  void do_all_gather_bytes(const Call&, const void*, int64_t bytes,
                            void* out) override {
-    char* to = static_cast<char*>(out);
-    if (size() == 1) return copy_bytes(to, in, bytes);
-    for (int m = 0; m < size(); ++m)
-      copy_bytes(to + m * bytes,
-                 small_ ? meeting_.small_of(m) : meeting_.of(m).bytes, bytes);
-    if (!small_) meeting_.close();
+    meeting_.gather(bytes, out);
   }
 
  private:
@@ -170,41 +162,11 @@ class ThreadCommunicator final : public Communicator {
         if (m != rank()) device().wait(stream, meeting_.events_of(m)[waited_]);
   }
 
-  // Memory for the length of a collective.
-  class Scratch {
-   public:
-    Scratch(Device& device, Stream stream, int64_t bytes)
-        : device_(&device),
-          stream_(stream),
-          bytes_(bytes),
-          data_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {
-      DT_CHECK(data_ || bytes == 0, "all-reduce", "no memory for {} bytes",
-               bytes);
-    }
-    Scratch(Scratch&& o) noexcept
-        : device_(o.device_),
-          stream_(o.stream_),
-          bytes_(o.bytes_),
-          data_(std::exchange(o.data_, nullptr)) {}
-    Scratch& operator=(Scratch&&) = delete;
-    ~Scratch() {
-      if (data_) device_->release(data_, bytes_, stream_);
-    }
-    void* data() const { return data_; }
-    void copy_to(const Buffer& b) const {
-      const int64_t shape[] = {b.n}, unit[] = {1};
-      if (b.n > 0)
-        device_->copy(stream_, size_of(b.dtype), shape, b.data, unit, data_,
-                      unit);
-    }
-
-   private:
-    Device* device_;
-    Stream stream_;
-    int64_t bytes_;
-    void* data_;
-  };
-
+  void copy(Stream stream, const Buffer& b, const void* from) {
+    const int64_t shape[] = {b.n}, unit[] = {1};
+    if (b.n > 0)
+      device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
+  }
   void reduce(Stream stream, Buffer& b, void* to) {
     pull_.reduce({device(), stream}, b, {0, b.n}, static_cast<char*>(to));
   }
@@ -242,35 +204,15 @@ class ThreadCommunicator final : public Communicator {
   int shown_ = 0, waited_ = 0;
 };
 
-class ThreadBackend final : public Backend {
+class ThreadBackend final : public HubBackend {
  public:
-  explicit ThreadBackend(int64_t world) : first_(world), second_(world) {
-    first_.set_companion(second_);
-  }
+  using HubBackend::HubBackend;
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    const auto at = std::find(ranks.begin(), ranks.end(), me);
-    DT_CHECK(at != ranks.end(), "communicator",
-             "rank {} is not a member of the group that it asks for", me);
-    ThreadHub& own = hub(lane);
-    return std::make_unique<ThreadCommunicator>(
-        own, own.group({ranks.begin(), ranks.end()}),
-        static_cast<int>(at - ranks.begin()));
+    const Seat seat = take_seat(ranks, me, lane);
+    return std::make_unique<ThreadCommunicator>(seat.hub, seat.group,
+                                                seat.index);
   }
-  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
-    hub(lane).failed(rank, what);
-  }
-  void left(int64_t rank) noexcept override {
-    for (ThreadHub* h : {&first_, &second_}) h->left(rank);
-  }
-  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
-    hub(lane).set_idle(rank, idle);
-  }
-
- private:
-  ThreadHub& hub(int lane) { return lane == 0 ? first_ : second_; }
-
-  ThreadHub first_, second_;
 };
 
 }  // namespace
