@@ -61,8 +61,12 @@ class Recording final : public RecordingDevice {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, nullptr);
+    std::lock_guard lock(mutex_);
+    all_.push_back(this);
   }
   ~Recording() override {
+    std::lock_guard lock(mutex_);
+    std::erase(all_, this);
     for (Forbidden& f : forbidden)
       if (f.base == base_) f = {};
     munmap(base_, static_cast<size_t>(bytes_));
@@ -92,7 +96,7 @@ class Recording final : public RecordingDevice {
     } else {
       return nullptr;
     }
-    const Open open(*this);
+    const Open open;
     std::memset(block, 0xff, static_cast<size_t>(bytes));
     return block;
   }
@@ -158,7 +162,7 @@ class Recording final : public RecordingDevice {
     std::lock_guard lock(mutex_);
     ++waits_;
     run(queue(s), queue(s).given);
-    const Open open(*this);
+    const Open open;
     if (bytes > 0) std::memcpy(host, src, static_cast<size_t>(bytes));
   }
   void from_host(Stream s, void* dst, const void* host,
@@ -171,12 +175,12 @@ class Recording final : public RecordingDevice {
 
   Event record(Stream s) override {
     std::lock_guard lock(mutex_);
-    return {std::make_shared<Mark>(Mark{&queue(s), queue(s).given})};
+    return {std::make_shared<Mark>(Mark{this, &queue(s), queue(s).given})};
   }
   void wait(Stream s, const Event& event) override {
     if (!event.handle) return;
-    later(s, [this, mark = *static_cast<Mark*>(event.handle.get())] {
-      run(*mark.queue, mark.given);
+    later(s, [mark = *static_cast<Mark*>(event.handle.get())] {
+      mark.device->run(*mark.queue, mark.given);
     });
   }
   void synchronize(Stream s) override {
@@ -211,21 +215,20 @@ class Recording final : public RecordingDevice {
 
  private:
   struct Mark {
+    Recording* device;
     Queue* queue;
     int64_t given;
   };
-  // The memory may be touched. The caller holds the mutex.
+  // The memory may be touched, of all devices: work of one may read that of
+  // another. The caller holds the mutex.
   class Open {
    public:
-    explicit Open(Recording& d) : d_(d) {
-      if (d_.open_++ == 0) d_.protect(PROT_READ | PROT_WRITE);
+    Open() {
+      if (open_++ == 0) protect_all(PROT_READ | PROT_WRITE);
     }
     ~Open() {
-      if (--d_.open_ == 0) d_.protect(PROT_NONE);
+      if (--open_ == 0) protect_all(PROT_NONE);
     }
-
-   private:
-    Recording& d_;
   };
 
   static std::vector<int64_t> keep(Sizes s) { return {s.begin(), s.end()}; }
@@ -234,9 +237,11 @@ class Recording final : public RecordingDevice {
     for (int64_t s : shape) n *= s;
     return n;
   }
-  void protect(int how) {
-    if (mprotect(base_, static_cast<size_t>(next_ - base_), how) != 0)
-      std::abort();
+  static void protect_all(int how) {
+    for (const Recording* d : all_)
+      if (mprotect(d->base_, static_cast<size_t>(d->next_ - d->base_), how) !=
+          0)
+        std::abort();
   }
   Queue& queue(Stream s) {
     return s.handle ? *static_cast<Queue*>(s.handle) : null_;
@@ -248,7 +253,7 @@ class Recording final : public RecordingDevice {
   // The caller holds the mutex, which those that the work calls take again.
   void run(Queue& q, int64_t until) {
     if (q.done >= until) return;
-    const Open open(*this);
+    const Open open;
     while (q.done < until) {
       const auto fn = std::move(q.work.front());
       q.work.pop_front();
@@ -260,10 +265,12 @@ class Recording final : public RecordingDevice {
 
   const int64_t bytes_;
   const std::unique_ptr<const Kernels> kernels_;
-  mutable std::recursive_mutex mutex_;
+  // Of all devices, since they wait for each other.
+  static inline std::recursive_mutex mutex_;
+  static inline std::vector<const Recording*> all_;
+  static inline int open_ = 0;
   char* base_ = nullptr;
   char* next_ = nullptr;
-  int open_ = 0;
   int64_t works_ = 0, waits_ = 0;
   Queue null_;
   std::vector<std::unique_ptr<Queue>> queues_;

@@ -6,7 +6,7 @@
 // when the host asks for a result (to_host, synchronize) or another stream that
 // waits for it runs: in the order of the stream, and with nothing done to the
 // others that was not waited for. New memory is full of NaNs. A missing wait
-// thus computes with what is not there yet.
+// thus computes with what is not there yet. Several reach each other's memory.
 #pragma once
 #include <cstdint>
 #include <functional>
