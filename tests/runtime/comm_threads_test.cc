@@ -15,6 +15,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/step_schedule.h"
+#include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/comm/null.h"
 #include "dtensor/runtime/comm/threads.h"
 #include "dtensor/runtime/device/copy.h"
@@ -22,6 +23,7 @@
 #include "dtensor/runtime/runtime.h"
 #include "tests/placement/traffic.h"
 #include "tests/runtime/device/recording_device.h"
+#include "tests/runtime/fake_nccl.h"
 #include "tests/runtime/message_passing.h"
 #include "tests/testing.h"
 
@@ -40,7 +42,8 @@ Call call(StepKind kind, std::string_view op = "test",
 }
 
 // Ranks, and how they reach each other: as threads on the CPU, through
-// messages, as threads on one device whose work runs later.
+// messages, as threads on one device whose work runs later or on one each,
+// through NCCL.
 struct World {
   int64_t ranks;
   std::string_view backend = "threads";
@@ -51,16 +54,21 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   options.world = world.ranks;
   if (world.backend == "messages")
     options.backend = testing::message_passing_backend;
-  std::unique_ptr<RecordingDevice> device;
-  if (world.backend == "device") {
-    device = RecordingDevice::make();
-    options.device = [&](int64_t) -> Device& { return *device; };
+  const auto nccl = testing::FakeNccl::make();
+  if (world.backend == "nccl")
+    options.backend = [&](int64_t n) { return nccl_backend(n, *nccl); };
+  std::vector<std::unique_ptr<RecordingDevice>> devices;
+  const bool one = world.backend == "device";
+  if (one || world.backend == "devices" || world.backend == "nccl") {
+    for (int64_t i = 0; i < (one ? 1 : world.ranks); ++i)
+      devices.push_back(RecordingDevice::make());
+    options.device = [&](int64_t rank) -> Device& {
+      return *devices[one ? 0 : static_cast<size_t>(rank)];
+    };
   }
   run(options, fn);
   // No collective waits for the device.
-  if (device) {
-    EXPECT_EQ(device->synchronized(), 0);
-  }
+  for (const auto& d : devices) EXPECT_EQ(d->synchronized(), 0);
 }
 
 // Of the rank that asks.
@@ -473,7 +481,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{8},
                       World{1, "messages"}, World{3, "messages"},
                       World{4, "messages"}, World{1, "device"},
-                      World{2, "device"}, World{4, "device"}),
+                      World{2, "device"}, World{4, "device"},
+                      World{3, "devices"}, World{1, "nccl"}, World{2, "nccl"},
+                      World{4, "nccl"}),
     [](const auto& info) {
       return fmt::format("{}{}", info.param.backend, info.param.ranks);
     });
@@ -626,6 +636,7 @@ TEST_P(CommunicatorTest, SeveralBuffersInOneAllReduce) {
           {ReduceOp::kSum, DType::kF32, nullptr, 0},
           {ReduceOp::kSum, DType::kBF16, there[2].data(), 3},
       };
+      comm.all_reduce(call(StepKind::kAllReduce), stream(), {});
       comm.all_reduce(call(StepKind::kAllReduce), stream(), buffers);
       for (const There& t : there) t.fetch();
       for (size_t i = 0; i < a.size(); ++i)

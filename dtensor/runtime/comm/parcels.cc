@@ -110,6 +110,49 @@ void Parcels::copy_own(const Place& on) const {
          {t_.src, s_.has[index(s_.self)], t_.src_strides});
 }
 
+std::optional<Parcels::Even> Parcels::all_gather() const {
+  const int p = static_cast<int>(to_.size()), self = s_.self;
+  const int other = (self + 1) % p;
+  const Pieces& sent = to_[index(other)];
+  const Pieces& kept = from_[index(self)];
+  // What it sends is what it keeps.
+  if (p == 1 || sent.size() != 1 || kept.size() != 1 ||
+      sent[0]->region != kept[0]->region)
+    return {};
+  const int64_t n = bytes(sent);
+  const void* in = whole_to(other);
+  char* first = static_cast<char*>(whole_from(0));
+  if (!in || !first) return {};
+  for (int m = 0; m < p; ++m) {
+    if (bytes_from(m) != n || whole_from(m) != first + m * n) return {};
+    if (m != self && !same(m, other)) return {};
+  }
+  return Even{in, first, n};
+}
+
+std::optional<Parcels::Even> Parcels::reduce_scatter() const {
+  const int p = static_cast<int>(to_.size()), self = s_.self;
+  if (p == 1 || order_.size() != 1 ||
+      (t_.op == ReduceOp::kAvg && s_.terms != p))
+    return {};
+  // One piece, of all.
+  for (const Pieces& from : from_)
+    if (from != order_) return {};
+  const int64_t n = bytes(order_);
+  const auto at = [&](int m) -> const char* {
+    const Pieces& taken = m == self ? order_ : to_[index(m)];
+    if (bytes(taken) != n) return nullptr;
+    return static_cast<const char*>(
+        whole(taken, t_.src, s_.has[index(self)], t_.src_strides));
+  };
+  const char* first = at(0);
+  void* out = whole(order_, t_.dst, s_.wants, t_.dst_strides);
+  if (!first || !out) return {};
+  for (int m = 1; m < p; ++m)
+    if (at(m) != first + m * n) return {};
+  return Even{first, out, n};
+}
+
 void Parcels::reduce(const Place& on, std::span<const void* const> in) const {
   const int64_t item = size_of(t_.dtype);
   std::vector<const void*> next(in.begin(), in.end());

@@ -3,6 +3,7 @@
 // schedule one after the other, each packed in row-major order.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,17 @@ class Parcels {
   void unpack(const Place&, int m, const void* in) const;
   // What this member has itself.
   void copy_own(const Place&) const;
+
+  // Where all members say so, it is one collective of `bytes` bytes each way:
+  // an all-gather of what is at `in`, or a reduce-scatter of as many at `in` as
+  // there are members, to `out`, all of it contiguous.
+  struct Even {
+    const void* in;
+    void* out;
+    int64_t bytes;
+  };
+  std::optional<Even> all_gather() const;
+  std::optional<Even> reduce_scatter() const;
 
   // Of a reduction, from in[m], the parcel of m: in member order.
   void reduce(const Place&, std::span<const void* const> in) const;

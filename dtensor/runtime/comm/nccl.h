@@ -1,0 +1,21 @@
+// Ranks that compute on a GPU each and send through NCCL. They are threads of
+// one process, and agree on what they call as those do; what is sent, never
+// passes through the host.
+//
+// Even all-gathers and reduce-scatters of contiguous parts, and all-reduces,
+// are NCCL's own, which adds up in an order of its own; what is uneven goes
+// from member to member, packed where it is not contiguous, and is reduced in
+// member order.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/nccl/link.h"
+
+namespace dtensor {
+
+// The library outlives the backend.
+std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
+
+}  // namespace dtensor

@@ -1,0 +1,62 @@
+// What a communicator asks of NCCL, without its headers: the plugin that is
+// loaded where there are GPUs translates it (link.cc), tests have one of their
+// own.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/runtime/device/device.h"
+
+namespace dtensor {
+
+// One member's end of a group of GPUs. What takes a Stream is work of that
+// stream, in the order that all members keep. Nothing here waits: a call is
+// followed by settled(), until that is true, before the next one is made.
+//
+// Every function but abort() throws the Error that NCCL tells.
+class NcclLink {
+ public:
+  virtual ~NcclLink() = default;
+
+  // Has the host done with the last call, or with making the link? Tells errors
+  // of work that runs, too.
+  virtual bool settled() = 0;
+
+  // out = the `bytes` bytes of each member, in order; `in` may be this member's
+  // part of it.
+  virtual void all_gather(Stream, const void* in, void* out, int64_t bytes) = 0;
+  // out = this member's n elements of the p * n that each one has.
+  virtual void reduce_scatter(Stream, ReduceOp, DType, const void* in,
+                              void* out, int64_t n) = 0;
+  virtual void all_reduce(Stream, ReduceOp, DType, void* data, int64_t n) = 0;
+
+  // What is between them is one call.
+  virtual void begin_group() = 0;
+  virtual void end_group() = 0;
+  // Of two members each send meets the other one's receive of as many bytes, in
+  // order. Not to itself.
+  virtual void send(Stream, const void* data, int64_t bytes, int to) = 0;
+  virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
+
+  // Ends what is under way; of any thread, while no other call runs. The link
+  // is not used again.
+  virtual void abort() noexcept = 0;
+};
+
+class NcclLibrary {
+ public:
+  // What the members of a group have to share before they are linked.
+  using Id = std::array<char, 128>;
+
+  virtual ~NcclLibrary() = default;
+  virtual Id make_id() = 0;
+  // Begins to link this member, of that rank, which computes on the stream's
+  // device.
+  virtual std::unique_ptr<NcclLink> link(const Id&, int size, int rank,
+                                         Stream) = 0;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,50 @@
+// One member of a group of GPUs that send through NCCL; see nccl.h.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/meeting.h"
+#include "dtensor/runtime/comm/nccl/safe_link.h"
+#include "dtensor/runtime/comm/parcels.h"
+
+namespace dtensor {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // The link, which others may abort, is opened with the first collective that
+  // moves data.
+  NcclCommunicator(ThreadHub&, Group&, int index, NcclLibrary&,
+                   std::shared_ptr<SafeLink>);
+  bool needs_serves() const override { return true; }
+
+ protected:
+  void agree(const Collective&) override;
+  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
+  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
+  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
+  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                           void* out) override;
+
+ private:
+  struct Shown;
+  const Shown& shown(int m) const;
+  void open_link(const Collective&);
+  void prepare(std::span<const Transfer>);
+  // All that the transfers send and receive, and what is done to that here.
+  void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
+
+  Meeting meeting_;
+  const Group& group_;
+  NcclLibrary& library_;
+  const std::shared_ptr<SafeLink> link_;
+  // Of the collective that is open: of each transfer, and where all members
+  // say that it is even (none: it goes in parcels).
+  std::vector<Parcels> parcels_;
+  std::vector<std::optional<Parcels::Even>> even_;
+};
+
+}  // namespace dtensor

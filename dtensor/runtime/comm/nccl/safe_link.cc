@@ -1,0 +1,52 @@
+#include "dtensor/runtime/comm/nccl/safe_link.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "dtensor/runtime/comm/backend.h"
+
+namespace dtensor {
+
+void SafeLink::check(StepKind kind) const {
+  if (aborted_) throw PeerFailure(fmt::format("[{}] {}", name(kind), why_));
+}
+
+void SafeLink::settle(StepKind kind) {
+  for (int i = 0;; ++i) {
+    {
+      std::lock_guard lock(mutex_);
+      check(kind);
+      if (link_->settled()) return;
+    }
+    // Soon, or (of links that are made) after a while.
+    if (i < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
+  {
+    std::lock_guard lock(mutex_);
+    link_ = std::move(link);
+    open_ = true;
+    if (aborted_) link_->abort();
+  }
+  settle(kind);
+}
+
+void SafeLink::abort(int64_t rank, std::string_view what) noexcept {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  try {
+    why_ = fmt::format("rank {} failed: {}", rank, what);
+  } catch (...) {  // there may be no memory left; few letters need none
+    why_ = "a rank failed";
+  }
+  if (link_) link_->abort();
+}
+
+}  // namespace dtensor

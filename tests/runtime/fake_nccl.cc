@@ -1,0 +1,262 @@
+#include "tests/runtime/fake_nccl.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/scratch.h"
+#include "dtensor/runtime/rank_context.h"
+
+namespace dtensor::testing {
+namespace {
+
+struct Work {
+  enum What : uint8_t { kGather, kScatter, kReduce, kSend, kReceive };
+  What what;
+  const void* in;
+  void* out;
+  int64_t n;  // bytes, of reductions elements
+  int peer = -1;
+  ReduceOp op = ReduceOp::kSum;
+  DType dtype = DType::kF32;
+};
+
+// One call of all members: what they gave it, from when on that is there, and
+// when they have read it.
+struct Round {
+  explicit Round(size_t members)
+      : works(members), ready(members), done(members) {}
+  std::vector<std::vector<Work>> works;
+  std::vector<Event> ready, done;
+  size_t came = 0, read = 0, left = 0;
+};
+
+struct Room {
+  explicit Room(int size) : size(static_cast<size_t>(size)) {}
+  const size_t size;
+  size_t linked = 0;
+  std::map<int64_t, Round> rounds;
+};
+
+struct Shared {
+  std::mutex mutex;
+  FakeNccl::Counts counts;
+  int64_t ids = 0;
+  std::map<int64_t, Room> rooms;
+  int fails = -1;
+  int64_t fails_at = 0;
+};
+
+class FakeLink final : public NcclLink {
+ public:
+  FakeLink(Shared& shared, Room& room, int rank, Stream stream)
+      : shared_(shared),
+        room_(room),
+        rank_(static_cast<size_t>(rank)),
+        device_(*RankContext::current().device),
+        stream_(stream) {
+    std::lock_guard lock(shared_.mutex);
+    ++room_.linked;
+    ++shared_.counts.links;
+  }
+
+  bool settled() override {
+    std::lock_guard lock(shared_.mutex);
+    DT_CHECK(!aborted_, "nccl", "a link is used after abort()");
+    if (!linked_) return linked_ = room_.linked == room_.size;
+    if (!open_) return true;
+    DT_CHECK(
+        shared_.fails != static_cast<int>(rank_) || shared_.fails_at != call_,
+        "nccl", "unhandled system error");
+    Round& r = room_.rounds.at(call_);
+    if (r.came < room_.size) return false;
+    if (!read_) {
+      for (const Event& e : r.ready) device_.wait(stream_, e);
+      for (size_t i = 0; i < r.works[rank_].size(); ++i) carry_out(r, i);
+      r.done[rank_] = device_.record(stream_);
+      ++r.read;
+      read_ = true;
+    }
+    if (r.read < room_.size) return false;
+    for (const Event& e : r.done) device_.wait(stream_, e);
+    for (const auto& [work, result] : results_)
+      copy(work.out, result.data(), work.n * size_of(work.dtype));
+    results_.clear();
+    open_ = read_ = false;
+    if (++r.left == room_.size) room_.rounds.erase(call_);
+    return true;
+  }
+
+  void all_gather(Stream s, const void* in, void* out, int64_t bytes) override {
+    add(s, {Work::kGather, in, out, bytes}, &FakeNccl::Counts::all_gathers);
+  }
+  void reduce_scatter(Stream s, ReduceOp op, DType dtype, const void* in,
+                      void* out, int64_t n) override {
+    add(s, {Work::kScatter, in, out, n, -1, op, dtype},
+        &FakeNccl::Counts::reduce_scatters);
+  }
+  void all_reduce(Stream s, ReduceOp op, DType dtype, void* data,
+                  int64_t n) override {
+    add(s, {Work::kReduce, data, data, n, -1, op, dtype},
+        &FakeNccl::Counts::all_reduces);
+  }
+  void begin_group() override {
+    DT_CHECK(!group_, "nccl", "a group in a group");
+    group_ = true;
+  }
+  void end_group() override {
+    DT_CHECK(group_, "nccl", "no group");
+    group_ = false;
+    call();
+  }
+  void send(Stream s, const void* data, int64_t bytes, int to) override {
+    add(s, {Work::kSend, data, nullptr, bytes, to}, &FakeNccl::Counts::sends);
+  }
+  void receive(Stream s, void* data, int64_t bytes, int from) override {
+    add(s, {Work::kReceive, nullptr, data, bytes, from}, nullptr);
+  }
+  void abort() noexcept override {
+    std::lock_guard lock(shared_.mutex);
+    aborted_ = true;
+    ++shared_.counts.aborts;
+  }
+
+ private:
+  void add(Stream s, Work work, int64_t FakeNccl::Counts::*count) {
+    DT_CHECK(s == stream_, "nccl", "another stream");
+    DT_CHECK(work.n > 0, "nccl", "{} elements", work.n);
+    DT_CHECK(work.peer != static_cast<int>(rank_), "nccl", "sent to itself");
+    works_.push_back(work);
+    if (count) {
+      std::lock_guard lock(shared_.mutex);
+      ++(shared_.counts.*count);
+    }
+    if (!group_) call();
+  }
+  void call() {
+    std::lock_guard lock(shared_.mutex);
+    DT_CHECK(linked_ && !open_ && !aborted_, "nccl",
+             "a call before the one ahead of it is settled");
+    open_ = true;
+    Round& r = room_.rounds.try_emplace(++call_, room_.size).first->second;
+    r.works[rank_] = std::exchange(works_, {});
+    r.ready[rank_] = device_.record(stream_);
+    ++r.came;
+  }
+
+  void copy(void* to, const void* from, int64_t bytes) {
+    const int64_t shape[] = {bytes}, unit[] = {1};
+    device_.copy(stream_, 1, shape, to, unit, from, unit);
+  }
+  // Member m's k-th work of this kind to or from a peer.
+  static const Work& kth(const Round& r, size_t m, Work::What what, int peer,
+                         size_t k) {
+    for (const Work& w : r.works[m])
+      if (w.what == what && w.peer == peer && k-- == 0) return w;
+    fail("nccl", "a send without a receive, or the other way round");
+  }
+  // How many such works came before this one.
+  size_t before(const Round& r, size_t i) const {
+    const std::vector<Work>& works = r.works[rank_];
+    return static_cast<size_t>(std::count_if(
+        works.begin(), works.begin() + static_cast<int64_t>(i),
+        [&](const Work& w) {
+          return w.what == works[i].what && w.peer == works[i].peer;
+        }));
+  }
+  void carry_out(const Round& r, size_t i) {
+    const Work& mine = r.works[rank_][i];
+    const size_t k = before(r, i);
+    const int self = static_cast<int>(rank_);
+    if (mine.peer >= 0) {
+      const bool sends = mine.what == Work::kSend;
+      const Work& other = kth(r, static_cast<size_t>(mine.peer),
+                              sends ? Work::kReceive : Work::kSend, self, k);
+      DT_CHECK(other.n == mine.n, "nccl", "{} bytes meet {}", mine.n, other.n);
+      if (!sends) copy(mine.out, other.in, mine.n);
+      return;
+    }
+    const bool scatters = mine.what == Work::kScatter;
+    const int64_t item = size_of(mine.dtype), unit[] = {1};
+    std::vector<Operand> operands;
+    for (size_t m = 0; m < room_.size; ++m) {
+      const Work& other = kth(r, m, mine.what, -1, k);
+      DT_CHECK(
+          other.n == mine.n && other.op == mine.op && other.dtype == mine.dtype,
+          "nccl", "collectives that are not the same");
+      if (mine.what == Work::kGather)
+        copy(static_cast<char*>(mine.out) + static_cast<int64_t>(m) * mine.n,
+             other.in, mine.n);
+      else
+        operands.push_back({static_cast<const char*>(other.in) +
+                                (scatters ? self * mine.n * item : 0),
+                            unit});
+    }
+    if (mine.what == Work::kGather) return;
+    void* to = mine.out;
+    if (!scatters) {
+      results_.emplace_back(mine,
+                            Scratch(device_, stream_, mine.n * item, "nccl"));
+      to = results_.back().second.data();
+    }
+    const int64_t shape[] = {mine.n};
+    device_.reduce(stream_, mine.op, mine.dtype, shape, to, unit, operands,
+                   static_cast<int64_t>(room_.size));
+  }
+
+  Shared& shared_;
+  Room& room_;
+  const size_t rank_;
+  Device& device_;
+  const Stream stream_;
+  std::vector<Work> works_;
+  std::vector<std::pair<Work, Scratch>> results_;
+  int64_t call_ = 0;
+  bool linked_ = false, group_ = false, open_ = false, read_ = false,
+       aborted_ = false;
+};
+
+class Fake final : public FakeNccl {
+ public:
+  Id make_id() override {
+    std::lock_guard lock(shared_.mutex);
+    Id id{};
+    ++shared_.ids;
+    std::memcpy(id.data(), &shared_.ids, sizeof(shared_.ids));
+    return id;
+  }
+  std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
+                                 Stream stream) override {
+    int64_t number = 0;
+    std::memcpy(&number, id.data(), sizeof(number));
+    Room* room = nullptr;
+    {
+      std::lock_guard lock(shared_.mutex);
+      DT_CHECK(number > 0 && number <= shared_.ids, "nccl", "no such id");
+      room = &shared_.rooms.try_emplace(number, size).first->second;
+    }
+    return std::make_unique<FakeLink>(shared_, *room, rank, stream);
+  }
+  Counts counts() const override {
+    std::lock_guard lock(shared_.mutex);
+    return shared_.counts;
+  }
+  void fail(int member, int64_t call) override {
+    shared_.fails = member;
+    shared_.fails_at = call;
+  }
+
+ private:
+  mutable Shared shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<FakeNccl> FakeNccl::make() { return std::make_unique<Fake>(); }
+
+}  // namespace dtensor::testing

@@ -1,0 +1,27 @@
+// NCCL as its manual words it, among thread ranks whose devices reach each
+// other's memory: calls return before they are settled, streams carry out what
+// all members have called, and what does not fit together, where NCCL would
+// hang, is an Error.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "dtensor/runtime/comm/nccl/link.h"
+
+namespace dtensor::testing {
+
+class FakeNccl : public NcclLibrary {
+ public:
+  static std::unique_ptr<FakeNccl> make();
+
+  // What was called so far, of all members.
+  struct Counts {
+    int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,
+            sends = 0, aborts = 0;
+  };
+  virtual Counts counts() const = 0;
+  // Call `call` of that member's link, from 1, fails when it is to settle.
+  virtual void fail(int member, int64_t call) = 0;
+};
+
+}  // namespace dtensor::testing
