@@ -8,22 +8,28 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/device/portable/executor.h"
+#include "dtensor/runtime/device/portable/values.h"
+#include "tests/runtime/device/gpu.h"
 
 namespace dtensor {
 namespace {
 
-using portable::host_boxes;
+using portable::Boxes;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
                             DType::kI32, DType::kI64, DType::kBool};
 
-// Memory of a device as a test sees it: bytes of which some are an array.
+// A box in some memory.
 struct Array {
   std::vector<int64_t> strides;
   int64_t first = 0;  // the element of index 0
@@ -32,8 +38,101 @@ struct Array {
   const void* at(int64_t item) const { return bytes.data() + first * item; }
 };
 
+// What a GPU makes of the text.
+class DeviceBoxes final : public Boxes {
+ public:
+  explicit DeviceBoxes(Device& device) : device_(device) {}
+  int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
+               const void* src, Sizes from) const override {
+    return device_.copy(s, item, shape, dst, to, src, from);
+  }
+  void cast(Stream s, Sizes shape, DType dst_type, void* dst, Sizes to,
+            DType src_type, const void* src, Sizes from) const override {
+    device_.cast(s, shape, dst_type, dst, to, src_type, src, from);
+  }
+  void fill(Stream s, DType t, Sizes shape, void* dst, Sizes to,
+            double value) const override {
+    device_.fill(s, t, shape, dst, to, value);
+  }
+  int64_t reduce(Stream s, ReduceOp op, DType t, Sizes shape, void* dst,
+                 Sizes to, std::span<const Operand> srcs,
+                 int64_t count) const override {
+    return device_.reduce(s, op, t, shape, dst, to, srcs, count);
+  }
+  void divide(Stream s, DType t, int64_t n, void* dst, const void* a,
+              const void* b) const override {
+    device_.divide(s, t, n, dst, a, b);
+  }
+
+ private:
+  Device& device_;
+};
+
+// Equal bits, or neither a number: whose bits each processor chooses.
+testing::AssertionResult same(DType t, const Array& got, const Array& want) {
+  return visit(t, [&]<class T>() -> testing::AssertionResult {
+    for (size_t i = 0; i + sizeof(T) <= want.bytes.size(); i += sizeof(T)) {
+      const char *x = got.bytes.data() + i, *y = want.bytes.data() + i;
+      if (std::memcmp(x, y, sizeof(T)) == 0) continue;
+      if constexpr (portable::is_floating<T>) {
+        T a, b;
+        std::memcpy(&a, x, sizeof(T));
+        std::memcpy(&b, y, sizeof(T));
+        if (std::isnan(portable::widened(a)) &&
+            std::isnan(portable::widened(b)))
+          continue;
+      }
+      return testing::AssertionFailure() << "element " << i / sizeof(T);
+    }
+    return testing::AssertionSuccess();
+  });
+}
+
+// With so many lanes on the host, or (kGpu) on a GPU.
+constexpr int kGpu = 0;
 class BoxesTest : public testing::TestWithParam<int> {
  protected:
+  void SetUp() override {
+    if (GetParam() != kGpu) return;
+    device_ = gpu();
+    if (!device_) GTEST_SKIP() << no_gpu();
+    stream_ = device_->open_stream();
+    on_gpu_.emplace(*device_);
+  }
+
+  const Boxes& boxes() {
+    return device_ ? static_cast<const Boxes&>(*on_gpu_)
+                   : portable::host_boxes();
+  }
+
+  // An array where the boxes under test are, for the length of a call.
+  class There {
+   public:
+    There(BoxesTest& test, Array& array)
+        : test_(test), array_(array), data_(array.bytes.data()) {
+      if (!test_.device_) return;
+      data_ =
+          static_cast<char*>(test_.device_->allocate(size(), test_.stream_));
+      test_.device_->from_host(test_.stream_, data_, array_.bytes.data(),
+                               size());
+    }
+    There(There&& o) noexcept
+        : test_(o.test_), array_(o.array_), data_(std::exchange(o.data_, {})) {}
+    There& operator=(There&&) = delete;
+    ~There() {
+      if (!test_.device_ || !data_) return;
+      test_.device_->to_host(test_.stream_, array_.bytes.data(), data_, size());
+      test_.device_->release(data_, size(), test_.stream_);
+    }
+    char* at(int64_t item) const { return data_ + array_.first * item; }
+
+   private:
+    int64_t size() const { return static_cast<int64_t>(array_.bytes.size()); }
+    BoxesTest& test_;
+    Array& array_;
+    char* data_;
+  };
+
   int64_t number(int64_t lo, int64_t hi) {
     return std::uniform_int_distribution<int64_t>(lo, hi)(random_);
   }
@@ -84,11 +183,19 @@ class BoxesTest : public testing::TestWithParam<int> {
     });
   }
 
-  const portable::Lanes lanes_{GetParam()};
+  Device* device_ = nullptr;
+  Stream stream_;
+  std::optional<DeviceBoxes> on_gpu_;
+  const portable::Lanes lanes_{std::max(GetParam(), 1)};
   std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
 };
 
-INSTANTIATE_TEST_SUITE_P(Lanes, BoxesTest, testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Lanes, BoxesTest, testing::Values(1, 3, kGpu),
+                         [](const auto& info) {
+                           return info.param == kGpu
+                                      ? "gpu"
+                                      : std::to_string(info.param);
+                         });
 
 TEST_P(BoxesTest, CopiesAsTheCpu) {
   for (int round = 0; round < 600; ++round) {
@@ -97,10 +204,14 @@ TEST_P(BoxesTest, CopiesAsTheCpu) {
     const auto n = shape();
     Array got = array(n, item, false), want = got, src = array(n, item, true);
     for (char& c : src.bytes) c = static_cast<char>(number(1, 127));
-    const int64_t bytes = host_boxes().copy(
-        {}, item, n, got.at(item), got.strides, src.at(item), src.strides);
-    EXPECT_EQ(bytes, copy_strided(item, n, want.at(item), want.strides,
-                                  src.at(item), src.strides));
+    const int64_t bytes = copy_strided(item, n, want.at(item), want.strides,
+                                       src.at(item), src.strides);
+    {
+      const There to(*this, got), from(*this, src);
+      EXPECT_EQ(boxes().copy(stream_, item, n, to.at(item), got.strides,
+                             from.at(item), src.strides),
+                bytes);
+    }
     ASSERT_EQ(got.bytes, want.bytes) << "round " << round;
   }
 }
@@ -110,54 +221,66 @@ TEST_P(BoxesTest, CastsAsTheCpu) {
     for (DType from : kTypes)
       for (int round = 0; round < 30; ++round) {
         const auto n = shape();
-        Array got = array(n, size_of(to), false), want = got,
-              src = array(n, size_of(from), true);
+        const int64_t to_size = size_of(to), from_size = size_of(from);
+        Array got = array(n, to_size, false), want = got,
+              src = array(n, from_size, true);
         fill(src, from);
-        host_boxes().cast({}, n, to, got.at(size_of(to)), got.strides, from,
-                          src.at(size_of(from)), src.strides);
-        cast_strided(n, to, want.at(size_of(to)), want.strides, from,
-                     src.at(size_of(from)), src.strides);
-        ASSERT_EQ(got.bytes, want.bytes)
+        cast_strided(n, to, want.at(to_size), want.strides, from,
+                     src.at(from_size), src.strides);
+        {
+          const There dst(*this, got), of(*this, src);
+          boxes().cast(stream_, n, to, dst.at(to_size), got.strides, from,
+                       of.at(from_size), src.strides);
+        }
+        ASSERT_TRUE(same(to, got, want))
             << name(from) << " to " << name(to) << ", round " << round;
       }
 }
 
-// What is true may be any byte but 0.
-TEST_P(BoxesTest, AnyByteIsABool) {
-  const uint8_t src[] = {0, 1, 2, 255};
-  const int64_t n[] = {4}, unit[] = {1};
-  float got[4];
-  host_boxes().cast({}, n, DType::kF32, got, unit, DType::kBool, src, unit);
-  float want[4];
-  cast_strided(n, DType::kF32, want, unit, DType::kBool, src, unit);
-  EXPECT_EQ(std::to_array(got), std::to_array(want));
+// Also a byte that is no bool.
+TEST_P(BoxesTest, CastsAnyByteAsTheCpu) {
+  const std::vector<int64_t> n = {4}, unit = {1};
+  Array src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
+      want = got;
+  cast_strided(n, DType::kF32, want.at(4), unit, DType::kBool, src.at(1), unit);
+  {
+    const There to(*this, got), from(*this, src);
+    boxes().cast(stream_, n, DType::kF32, to.at(4), unit, DType::kBool,
+                 from.at(1), unit);
+  }
+  EXPECT_EQ(got.bytes, want.bytes);
 }
 
 TEST_P(BoxesTest, FillsAsTheCpu) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (DType t : kTypes)
-    for (double value : {0., -3.7, 1e30, infinity, -infinity}) {
-      const auto n = shape();
-      Array got = array(n, size_of(t), false), want = got;
-      host_boxes().fill({}, t, n, got.at(size_of(t)), got.strides, value);
-      fill_strided(t, n, want.at(size_of(t)), want.strides, value);
-      ASSERT_EQ(got.bytes, want.bytes) << name(t) << " " << value;
-    }
+    for (double value : {0., -3.7, 1e30, infinity, -infinity})
+      for (int round = 0; round < 5; ++round) {
+        const auto n = shape();
+        const int64_t item = size_of(t);
+        Array got = array(n, item, false), want = got;
+        fill_strided(t, n, want.at(item), want.strides, value);
+        {
+          const There to(*this, got);
+          boxes().fill(stream_, t, n, to.at(item), got.strides, value);
+        }
+        ASSERT_TRUE(same(t, got, want)) << name(t) << " " << value;
+      }
 }
 
 TEST_P(BoxesTest, DividesAsTheCpu) {
   for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
-    const std::vector<int64_t> n = {77};
-    Array a = array(n, size_of(t), false), b = a;
-    a.bytes.resize(static_cast<size_t>(80 * size_of(t)));
-    b.bytes.resize(a.bytes.size());
+    const auto bytes = static_cast<size_t>(77 * size_of(t));
+    Array a{{1}, 0, std::vector<char>(bytes)}, b = a;
     fill(a, t);
     fill(b, t);
     Array got = a, want = a;
-    host_boxes().divide({}, t, 77, got.bytes.data(), got.bytes.data(),
-                        b.bytes.data());
     divide(t, 77, want.bytes.data(), a.bytes.data(), b.bytes.data());
-    EXPECT_EQ(got.bytes, want.bytes) << name(t);
+    {
+      const There to(*this, got), by(*this, b);
+      boxes().divide(stream_, t, 77, to.at(1), to.at(1), by.at(1));
+    }
+    EXPECT_TRUE(same(t, got, want)) << name(t);
   }
 }
 
@@ -187,21 +310,29 @@ TEST_P(BoxesTest, ReducesAsTheCpu) {
           srcs.push_back(alike && j > 0 ? srcs[0] : array(n, item, true));
           fill(srcs.back(), t);
         }
-        const int64_t self = number(-1, k - 1);
-        std::vector<Operand> of_got, of_want;
+        const int64_t self = number(-1, k - 1), count = std::max<int64_t>(k, 1);
+        std::vector<Operand> operands;
         for (int64_t j = 0; j < k; ++j) {
-          const Array& src = srcs[static_cast<size_t>(j)];
-          of_got.push_back(j == self ? Operand{got.at(item), got.strides}
-                                     : Operand{src.at(item), src.strides});
-          of_want.push_back(j == self ? Operand{want.at(item), want.strides}
-                                      : Operand{src.at(item), src.strides});
+          const Array& src = j == self ? want : srcs[static_cast<size_t>(j)];
+          operands.push_back({src.at(item), src.strides});
         }
-        const int64_t count = std::max<int64_t>(k, 1);
-        EXPECT_EQ(host_boxes().reduce({}, reduce_op, t, n, got.at(item),
-                                      got.strides, of_got, count),
-                  reduce_strided(reduce_op, t, n, want.at(item), want.strides,
-                                 of_want, count));
-        ASSERT_EQ(got.bytes, want.bytes)
+        const int64_t bytes = reduce_strided(reduce_op, t, n, want.at(item),
+                                             want.strides, operands, count);
+        {
+          const There to(*this, got);
+          std::vector<There> from;
+          from.reserve(srcs.size());
+          for (size_t j = 0; j < srcs.size(); ++j) {
+            from.emplace_back(*this, srcs[j]);
+            operands[j] = static_cast<int64_t>(j) == self
+                              ? Operand{to.at(item), got.strides}
+                              : Operand{from[j].at(item), srcs[j].strides};
+          }
+          EXPECT_EQ(boxes().reduce(stream_, reduce_op, t, n, to.at(item),
+                                   got.strides, operands, count),
+                    bytes);
+        }
+        ASSERT_TRUE(same(t, got, want))
             << name(reduce_op) << " of " << name(t) << ", " << k
             << " operands, round " << round;
       }
