@@ -1,34 +1,44 @@
-#include <cublasLt.h>
-#include <cudnn.h>
-#include <nccl.h>
+// The library's entry; see plugin.h of device/cuda.
+#include "dtensor/runtime/device/cuda/plugin.h"
 
-#include "dtensor/placement/error.h"
-#include "dtensor/placement/shape.h"
-#include "dtensor/runtime/device/cuda/launch.h"
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/ops/kernels/cuda/cuda_kernels.h"
+#include "dtensor/runtime/device/cuda/cuda_device.h"
+#include "dtensor/runtime/device/cuda/streams.h"
+#include "dtensor/version.h"
 
 namespace dtensor {
-namespace cuda {
+namespace {
 
-cudaStream_t enter(Stream s) { return static_cast<cudaStream_t>(s.handle); }
-
-void check(cudaError_t e, const char* what) {
-  DT_CHECK(e == cudaSuccess, what, "{}", cudaGetErrorString(e));
+// Made when it is asked for: a device that is only counted costs no memory.
+Device& device(int index) {
+  static std::mutex mutex;
+  static auto* const devices = new std::vector<std::unique_ptr<Device>>;
+  std::lock_guard lock(mutex);
+  const auto i = static_cast<size_t>(index);
+  if (devices->size() <= i) devices->resize(i + 1);
+  std::unique_ptr<Device>& device = (*devices)[i];
+  if (!device) device = cuda::make_device(index, cuda_kernels());
+  return *device;
 }
 
-void allow_fast_memory(const void* kernel, int64_t bytes) {
-  check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes)),
-      "launch");
+CudaPlugin describe() {
+  static const std::string version(dtensor::version());
+  static std::string why_none;
+  const int devices = cuda::count(why_none);
+  return {version.c_str(), devices, why_none.c_str(), &device};
 }
 
-}  // namespace cuda
-
+}  // namespace
 }  // namespace dtensor
 
-// The versions of the libraries, together: these are here, and were found.
-extern "C" [[gnu::visibility("default")]] size_t dtensor_cuda_plugin() {
-  int nccl = 0;
-  return cublasLtGetVersion() + cudnnGetVersion() +
-         (ncclGetVersion(&nccl) == ncclSuccess ? static_cast<size_t>(nccl) : 0);
+const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
+  dtensor::cuda::set_running_op(host->running_op);
+  static const dtensor::CudaPlugin plugin = dtensor::describe();
+  return &plugin;
 }
