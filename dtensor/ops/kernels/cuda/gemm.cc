@@ -136,9 +136,11 @@ std::optional<Types> types_of(DType in, DType out, bool tf32) {
                  tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
   if (in == DType::kF64 && out == in)
     return Types{CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-  if (in == DType::kBF16 && (out == in || out == DType::kF32))
-    return Types{CUDA_R_16BF, out == in ? CUDA_R_16BF : CUDA_R_32F, CUDA_R_32F,
+  if (is_half_float(in) && (out == in || out == DType::kF32)) {
+    const cudaDataType half = in == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+    return Types{half, out == in ? half : CUDA_R_32F, CUDA_R_32F,
                  CUBLAS_COMPUTE_32F};
+  }
   return {};
 }
 
@@ -356,8 +358,8 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   const std::optional<Types> types = types_of(in, out, tf32);
   if (!types) return false;
   const std::optional<GemmCalls> calls = gemm_calls(FoldedGemm(g));
-  // Each call that adds to a bf16 would round it.
-  if (!calls || (calls->sums && out == DType::kBF16)) return false;
+  // Each call that adds to 16 bits would round them.
+  if (!calls || (calls->sums && is_half_float(out))) return false;
 
   const cudaStream_t stream = dtensor::cuda::enter(s);
   const int64_t in_size = size_of(in), out_size = size_of(out);

@@ -133,7 +133,7 @@ void check(cudaError_t error, const char* what) {
     report(error, what);
 }
 
-void allow_fast_memory(const void* kernel, int64_t bytes) {
+void allow_shared_memory(const void* kernel, int64_t bytes) {
   constexpr int64_t kAlways = 48 << 10;
   if (bytes <= kAlways) return;
   static std::mutex mutex;
@@ -145,7 +145,7 @@ void allow_fast_memory(const void* kernel, int64_t bytes) {
   check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(bytes)),
-      "fast memory");
+      "shared memory");
   most = bytes;
 }
 
