@@ -48,7 +48,7 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
 
 // The same, one by one where they are not aligned.
 template <int W, class T>
-__device__ inline Pack<T, W> load(const T* p, bool at_once) {
+__device__ inline Pack<T, W> load_from(const T* p, bool at_once) {
   if (at_once) return load<W>(p);
   Pack<T, W> pack;
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
       [&](const Pack<In, W>&... pack) {
 #pragma unroll
         for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
-      }(load<W>(in + j, at_once)...);
+      }(load_from<W>(in + j, at_once)...);
   }
   for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
 }
