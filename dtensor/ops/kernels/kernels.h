@@ -30,9 +30,6 @@ struct Kernels : kernels::GemmKernels,
 
 // Of the CPU, and of the dry run, where they do nothing.
 const Kernels& cpu_kernels();
-// Of the CPU's memory too: the text that other devices' kernels are made of
-// (portable/), slower, and as right.
-const Kernels& portable_kernels();
 const Kernels& no_kernels();
 // The device's own, or those of its kind. Throws Error when there are none.
 const Kernels& kernels_of(const Device&);

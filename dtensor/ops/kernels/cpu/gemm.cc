@@ -318,7 +318,7 @@ void gemm_rounding_once(const Gemm& g) {
 }
 
 template <class T>
-void gemm_of_halves(DType out, const Folded& f, const Gemm& g) {
+void gemm_of_halves(DType out, const FoldedGemm& f, const Gemm& g) {
   if (out == DType::kF32)
     for_each<T, float>(f, gemm_halves<T, float>);
   else if (sums_batches(f))

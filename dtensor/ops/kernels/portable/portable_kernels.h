@@ -1,6 +1,5 @@
-// Every kernel, written once: what the files of this folder define. g++ makes
-// kernels of the host's memory of them, which are the CPU's where it has no
-// faster one, and are under test everywhere; nvcc makes CUDA's.
+// Every kernel, written once: what the files of this folder define. nvcc makes
+// CUDA's of them; g++ makes kernels of the host's memory, for tests.
 #pragma once
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/runtime/device/portable/executor.h"
@@ -136,3 +135,9 @@ class PortableKernels : public Kernels {
 
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
+
+namespace dtensor {
+
+const Kernels& portable_kernels();  // of the host's memory
+
+}  // namespace dtensor

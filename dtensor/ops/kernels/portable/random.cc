@@ -38,6 +38,8 @@ struct Uniform {
         u = static_cast<double>(wide(w, i) >> 11) * 0x1p-53;
       else if constexpr (std::is_same_v<S, float>)
         u = static_cast<float>(w.x[i] >> 8) * 0x1p-24f;
+      else if constexpr (std::is_same_v<S, f16>)
+        u = static_cast<float>(w.x[i] >> 21) * 0x1p-11f;
       else
         u = static_cast<float>(w.x[i] >> 24) * 0x1p-8f;
       out[i] = portable::rounded<S>(std::fma(u, range, low));

@@ -1,6 +1,7 @@
 // The portable kernels as CUDA's executor runs them, on the emulation.
 #include <stdexcept>
 
+#include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "tests/ops/kernels_testing.h"
 
@@ -17,6 +18,19 @@ void allow_shared_memory(const void*, int64_t) {}
 }  // namespace cuda
 
 namespace kernels {
+
+// Not here: see tests/ops/BUILD.
+void PortableKernels::unary(Stream, int, int, DType t, const double*,
+                            const Pointwise&) const {
+  no_kernel("emulated unary", t);
+}
+void PortableKernels::binary(Stream, int, fn::By, DType t, const double*,
+                             const Pointwise&) const {
+  no_kernel("emulated binary", t);
+}
+void PortableKernels::where(Stream, DType t, const Pointwise&) const {
+  no_kernel("emulated where", t);
+}
 
 const Kernels& under_test() {
   static const PortableKernels kernels;

@@ -1,0 +1,4 @@
+#include "dtensor/ops/kernels/portable/pointwise_launch.h"
+
+DT_BINARY_LAUNCHES(f16, fn::By::kA)
+DT_BINARY_LAUNCHES(f16, fn::By::kB)
