@@ -41,8 +41,11 @@ wheels=(
   nvidia-nccl-cu13==2.28.9
   nvidia-nvvm==13.0.88
 )
+# Headers, for any of them.
+frontend=nvidia-cudnn-frontend==1.32.0
 find_cuda=$(dirname "$0")/third_party/find_cuda.sh
 wheels_folder=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda
+frontend_folder=${wheels_folder%/*}/cudnn-frontend
 
 usage() {
   cat <<TEXT
@@ -53,11 +56,12 @@ them are there; otherwise it runs apt-get, as root or through sudo.
 
   --cuda  The CUDA toolkit too, with cuDNN and NCCL, where the build would find
           none: Python's wheels of them, 1.2 GB from PyPI, 1.7 GB in
-          $wheels_folder
+          $wheels_folder;
+          and the headers of cudnn-frontend
 TEXT
 }
 
-cuda=
+cuda= toolkit=
 for arg in "$@"; do
   case $arg in
     --cuda) cuda=1 ;;
@@ -93,20 +97,34 @@ install_packages() {
   echo "setup.sh: done"
 }
 
+# fetch FOLDER WHEEL...: unpacks them into FOLDER/wheels.
+fetch() {
+  echo "setup.sh: installing ${*:2}"
+  rm -rf "$1"
+  /usr/bin/python3 -m venv "$1/venv"
+  "$1/venv/bin/pip" install -q --no-cache-dir --no-deps \
+    --disable-pip-version-check --target "$1/wheels" "${@:2}"
+}
+
 # The wheels have one folder for each of CUDA, cuDNN and NCCL; in one, as a
 # toolkit is, cuDNN finds the libraries that it loads.
 install_cuda() {
   local work=$wheels_folder.new
-  echo "setup.sh: installing ${wheels[*]}"
-  rm -rf "$work"
-  /usr/bin/python3 -m venv "$work/venv"
-  "$work/venv/bin/pip" install -q --no-cache-dir --no-deps \
-    --disable-pip-version-check --target "$work/wheels" "${wheels[@]}"
+  fetch "$work" "${wheels[@]}"
   cp -al "$work"/wheels/nvidia/{cu13,cudnn,nccl}/. "$work"
   rm -rf "$work/venv" "$work/wheels" "$wheels_folder"
   mv "$work" "$wheels_folder"
   "$find_cuda" >/dev/null
   echo "setup.sh: CUDA is in $wheels_folder"
+}
+
+install_frontend() {
+  local work=$frontend_folder.new
+  fetch "$work" "$frontend"
+  mv "$work/wheels/include" "$work"
+  rm -rf "$work/venv" "$work/wheels" "$frontend_folder"
+  mv "$work" "$frontend_folder"
+  echo "setup.sh: cudnn-frontend is in $frontend_folder"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -117,14 +135,15 @@ fi
 if [[ $cuda ]]; then
   if found=$("$find_cuda" 2>&1); then
     echo "setup.sh: $(sed -n 's/^nvcc=//p' <<<"$found") is there"
-    cuda=
+    [[ $found == *note=* ]] || cuda=
   elif [[ ${CUDA_HOME:-} ]]; then
     echo "setup.sh: $found; unset CUDA_HOME for another" >&2
     exit 1
   else
     echo "setup.sh: $found"
-    packages+=(python3-venv)
+    toolkit=1
   fi
+  [[ ! $cuda ]] || packages+=(python3-venv)
 fi
 
 missing=()
@@ -137,4 +156,5 @@ if ((${#missing[@]} == 0)); then
 else
   install_packages
 fi
-[[ ! $cuda ]] || install_cuda
+[[ ! $toolkit ]] || install_cuda
+[[ ! $cuda || $("$find_cuda") != *note=* ]] || install_frontend

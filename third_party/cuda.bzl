@@ -54,7 +54,13 @@ def _cuda(repository):
     result = repository.execute(
         ["/bin/bash", repository.path(repository.attr._find)],
     )
-    found = {"nvcc": [""], "version": [""], "include": [], "library": []}
+    found = {
+        "nvcc": [""],
+        "version": [""],
+        "include": [],
+        "library": [],
+        "note": [],
+    }
     if result.return_code == 0:
         for name in found.keys():
             start = name + "="
@@ -66,11 +72,15 @@ def _cuda(repository):
         flags, names = _architectures(
             environ.get("DTENSOR_CUDA_ARCHS") or _ARCHITECTURES,
         )
-        status = "nvcc %s for %s" % (found["version"][0], ", ".join(names))
+        status = "; ".join(
+            ["nvcc %s for %s" % (found["version"][0], ", ".join(names))] +
+            found["note"],
+        )
     else:
         flags = []
         status = "no CUDA: " + result.stderr.strip()
-    headers = ["include%d" % i for i in range(len(found["include"]))]
+    # cuDNN's C++ layer asks for its headers in ../include.
+    headers = ["%d/include" % i for i in range(len(found["include"]))]
     for folder, path in zip(headers, found["include"]):
         repository.symlink(path, folder)
     repository.file("status.txt", status + "\n", executable = False)

@@ -4,13 +4,14 @@
 # has all that is needed of $CUDA_PATH, /usr/local/cuda, the nvcc on PATH, and
 # what `./setup.sh --cuda` has installed.
 #
-# Prints lines NAME=VALUE: nvcc, version, an `include` for each folder and a
-# `library` for each file. Else a line on stderr says what is missing, and the
-# exit status is 1.
+# Prints lines NAME=VALUE: nvcc, version, an `include` for each folder, a
+# `library` for each file, and a `note` of what the build goes without. Else a
+# line on stderr says what is missing, and the exit status is 1.
 set -u
 
 # C++20 came with this one.
 oldest=12.0
+installed=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor
 
 missing() {
   echo "$1" >&2
@@ -29,7 +30,7 @@ first_with() {
 
 # describe HOME: the lines for the toolkit that is there.
 describe() {
-  local home=$1 version root header library folder file
+  local home=$1 version root header library folder file note=
   local includes=() libraries=() header_folders=() library_folders=()
   version=$("$home/bin/nvcc" --version 2>&1 |
     sed -n 's/.*release.*, V\([0-9.]*\).*/\1/p')
@@ -51,9 +52,17 @@ describe() {
       missing "CUDA $version in $home has no $header" || return
     includes+=("$folder")
   done
+  # cuDNN's C++ layer is headers alone; its wheel has them beside nvidia/.
+  if folder=$(first_with cudnn_frontend.h "${header_folders[@]}" \
+    "$home/../../include" "$installed/cudnn-frontend/include"); then
+    includes+=("$folder")
+  else
+    note='attention without cuDNN: no cudnn_frontend.h'
+  fi
   # By their whole names: a wheel has no libx.so beside its libx.so.1.
-  for library in libcublasLt.so.* libcudnn.so.* libnccl.so.* libcudart_static.a
-  do
+  # cuDNN compiles kernels with NVRTC, when it is used.
+  for library in libcublasLt.so.* libcudnn.so.* libnccl.so.* libnvrtc.so.* \
+    libcudart_static.a; do
     for folder in "${library_folders[@]}"; do
       file=$(compgen -G "$folder/$library" | sort -V | head -n 1)
       [[ $file ]] && break
@@ -66,6 +75,7 @@ describe() {
   echo "version=$version"
   printf '%s\n' "${includes[@]}" | sort -u | sed 's/^/include=/'
   printf 'library=%s\n' "${libraries[@]}"
+  [[ ! $note ]] || echo "note=$note"
 }
 
 if [[ ${CUDA_HOME:-} ]]; then
@@ -74,7 +84,7 @@ else
   nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc")
   places=(${CUDA_PATH:+"$CUDA_PATH"} /usr/local/cuda
     ${nvcc:+"${nvcc%/bin/nvcc}"}
-    "${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda")
+    "$installed/cuda")
 fi
 reason=
 for home in "${places[@]}"; do
