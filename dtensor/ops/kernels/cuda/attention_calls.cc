@@ -1,0 +1,165 @@
+#include "dtensor/ops/kernels/cuda/attention_calls.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace dtensor::kernels::cuda {
+namespace {
+
+// The oldest that takes any strides and lengths with a bottom-right diagonal.
+constexpr int64_t kOldest = 90600;
+
+// In memory, and from row to row: what cuDNN loads at once.
+constexpr int64_t kAlignment = 16;
+
+// The backward pass that gives the same bits every time keeps an element for
+// each query and key of all heads that it runs for. A run has so many bytes of
+// them if it may be cut into such, and never more than the most.
+constexpr int64_t kBytesOfRun = int64_t{1} << 30;
+constexpr int64_t kMostBytes = int64_t{8} << 30;
+
+bool has_type(DType t) { return t == DType::kBF16; }
+
+bool aligned(const void* p) {
+  return std::bit_cast<uintptr_t>(p) % kAlignment == 0;
+}
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// The largest divisor of n that is at most `most`.
+int64_t divisor(int64_t n, int64_t most) {
+  int64_t d = std::min(n, most);
+  while (n % d != 0) --d;
+  return d;
+}
+
+// Whether query head h uses head h * hkv / hq, as cuDNN has it.
+bool is_grouped(const Attention& a) {
+  if (a.hq % a.hkv != 0) return false;
+  for (int64_t h = 0; a.kv_head && h < a.hq; ++h)
+    if (a.kv_head[h] != h * a.hkv / a.hq) return false;
+  return true;
+}
+
+// t and diagonal. False where a query sees no key, of which cuDNN makes NaN,
+// or where the diagonal ends elsewhere than in a corner.
+bool set_diagonal(const Attention& a, AttentionGraph& g) {
+  const int64_t offset = a.query_offset;
+  g.t = a.t;
+  g.diagonal = Diagonal::kNone;
+  if (!a.causal) return true;
+  if (offset < 0) return false;
+  g.t = std::min(a.t, a.s + std::min(offset, a.t));
+  if (offset >= g.t - 1) return true;
+  g.diagonal = offset == 0 ? Diagonal::kTopLeft : Diagonal::kBottomRight;
+  return offset == 0 || offset == g.t - a.s;
+}
+
+// What both passes share, and the operands of the forward pass.
+std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
+                                       const Attention& a, const void* out,
+                                       const int64_t out_strides[4],
+                                       const void* lse) {
+  AttentionGraph g;
+  g.type = type;
+  g.scale = static_cast<float>(a.scale);
+  g.b = a.b, g.hq = a.hq, g.hkv = a.hkv, g.s = a.s, g.d = a.d;
+  if (!has_type(type) || a.mask || cudnn.version < kOldest ||
+      cudnn.compute < 8 || a.b < 1 || a.hq < 1 || a.hkv < 1 || a.s < 1 ||
+      a.t < 1 || a.d < 1 || a.d % 8 != 0 ||
+      a.d > (cudnn.compute == 9 ? 256 : 128) || !is_grouped(a) ||
+      !set_diagonal(a, g) || !(g.scale > 0) || !std::isfinite(g.scale))
+    return {};
+  if (!aligned(a.q) || !aligned(a.k) || !aligned(a.v) || !aligned(out) ||
+      !aligned(lse))
+    return {};
+  std::copy_n(a.q_strides, 4, g.strides[AttentionGraph::kQ]);
+  std::copy_n(a.k_strides, 4, g.strides[AttentionGraph::kK]);
+  std::copy_n(a.v_strides, 4, g.strides[AttentionGraph::kV]);
+  std::copy_n(out_strides, 4, g.strides[AttentionGraph::kOut]);
+  return g;
+}
+
+// Makes one form of strides that mean the same. False for those that cuDNN does
+// not take.
+bool set_strides(AttentionGraph& g) {
+  const int64_t per_row = kAlignment / size_of(g.type);
+  for (int o = 0; o < g.kNumOperands; ++o) {
+    if (!g.backward && o > g.kOut) break;
+    const bool of_kv = o == g.kK || o == g.kV || o == g.kDK || o == g.kDV;
+    const int64_t extents[] = {g.b, of_kv ? g.hkv : g.hq, of_kv ? g.t : g.s,
+                               g.d};
+    int64_t packed = 1;
+    for (int i = 3; i >= 0; --i) {
+      int64_t& stride = g.strides[o][i];
+      if (extents[i] == 1) stride = packed;
+      packed *= extents[i];
+      if (i == 3 ? stride != 1 : stride <= 0 || stride % per_row != 0)
+        return false;
+    }
+  }
+  return true;
+}
+
+// Cuts the backward pass into runs.
+bool cut(AttentionGraph& g) {
+  const int64_t group = g.hq / g.hkv, b = g.b, hkv = g.hkv;
+  const int64_t bytes =
+      group * round_up(g.s, 64) * round_up(g.t, 128) * size_of(g.type);
+  if (bytes > kMostBytes) return false;
+  const int64_t groups = std::max<int64_t>(kBytesOfRun / bytes, 1);
+  if (groups >= b * hkv) return true;
+  g.b = divisor(b, std::max<int64_t>(groups / hkv, 1));
+  g.hkv = divisor(hkv, groups);
+  g.hq = g.hkv * group;
+  // Each run's lse is packed, and aligned.
+  return g.b * g.hq * g.s * size_of(DType::kF32) % kAlignment == 0;
+}
+
+}  // namespace
+
+std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
+                                              const Attention& a,
+                                              const void* out,
+                                              const int64_t out_strides[4],
+                                              const void* lse) {
+  auto g = graph_of(cudnn, type, a, out, out_strides, lse);
+  if (!g || !set_strides(*g)) return {};
+  return g;
+}
+
+std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
+                                              const Attention& a,
+                                              const AttentionGrad& grad) {
+  auto g = graph_of(cudnn, type, a, grad.out, grad.out_strides, grad.lse);
+  if (!g || !aligned(grad.dout) || !aligned(grad.dq) || !aligned(grad.dk) ||
+      !aligned(grad.dv))
+    return {};
+  g->backward = true;
+  // Not supported, and not right: github.com/NVIDIA/cudnn-frontend/issues/1072.
+  if (g->s == 1 || g->t == 1) return {};
+  // Up to 9.30, Hopper's kernel takes the upper half of its last 128 keys to
+  // have scores of 0 where there is no diagonal that hides them: NaN in dq for
+  // lse < -88.7. github.com/pytorch/pytorch/issues/196678.
+  const bool hidden = g->diagonal != Diagonal::kNone && g->s <= g->t;
+  if (cudnn.compute == 9 && g->t % 128 == 64 && !hidden) return {};
+  std::copy_n(grad.dout_strides, 4, g->strides[AttentionGraph::kDOut]);
+  std::copy_n(grad.dq_strides, 4, g->strides[AttentionGraph::kDQ]);
+  std::copy_n(grad.dk_strides, 4, g->strides[AttentionGraph::kDK]);
+  std::copy_n(grad.dv_strides, 4, g->strides[AttentionGraph::kDV]);
+  if (!cut(*g) || !set_strides(*g)) return {};
+  return g;
+}
+
+bool says_not_supported(std::string_view words) {
+  const auto says = [words](std::string_view w) {
+    return words.find(w) != words.npos;
+  };
+  // What it needs at run time and does not find is reported so, too.
+  return (says("NOT_SUPPORTED") || says("No valid engine configs")) &&
+         !says("RUNTIME_PREREQUISITE_MISSING") &&
+         !says("SUBLIBRARY_UNAVAILABLE") && !says("INCOMPATIBLE_CUD");
+}
+
+}  // namespace dtensor::kernels::cuda
