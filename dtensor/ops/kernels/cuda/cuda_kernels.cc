@@ -1,6 +1,7 @@
 // For nvcc, as all that sees its PortableKernels.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
+#include "dtensor/ops/kernels/cuda/attention.h"
 #include "dtensor/ops/kernels/cuda/gemm.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -14,6 +15,16 @@ class CudaKernels final : public kernels::PortableKernels {
             const kernels::Gemm& g) const override {
     if (!kernels::cuda::cublaslt_gemm(s, in, out, g))
       PortableKernels::gemm(s, in, out, g);
+  }
+  void attention(Stream s, DType t, const kernels::Attention& a, void* out,
+                 const int64_t out_strides[4], void* lse) const override {
+    if (!kernels::cuda::cudnn_attention(s, t, a, out, out_strides, lse))
+      PortableKernels::attention(s, t, a, out, out_strides, lse);
+  }
+  void attention_backward(Stream s, DType t, const kernels::Attention& a,
+                          const kernels::AttentionGrad& g) const override {
+    if (!kernels::cuda::cudnn_attention_backward(s, t, a, g))
+      PortableKernels::attention_backward(s, t, a, g);
   }
 };
 
