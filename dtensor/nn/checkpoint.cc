@@ -100,9 +100,8 @@ std::vector<std::string> sources(const std::string& path,
                                  bool cast) {
   std::map<std::string, TensorInfo> infos;
   for (TensorInfo& t : saved.tensors()) infos.emplace(t.name, t);
-  std::set<std::string> unread, names;
+  std::set<std::string> unread;
   for (const auto& [name, info] : infos) unread.insert(name);
-  for (const NamedTensor& t : own) names.insert(t.name);
 
   std::vector<std::string> from, missing, shapes, types;
   for (const NamedTensor& t : own) {
@@ -110,10 +109,13 @@ std::vector<std::string> sources(const std::string& path,
     unread.erase(name);
     const bool parameter = name.starts_with(kModel);
     if (cast && parameter) {
-      // A master that has no place here is the same value, less rounded.
+      // The master of what was of another type is the same value, less rounded.
       const std::string master =
           joined(kOptimizer, name.substr(kModel.size())) + std::string(kMaster);
-      if (!names.contains(master) && infos.contains(master)) name = master;
+      const auto saved_as = infos.find(name);
+      if (infos.contains(master) && saved_as != infos.end() &&
+          saved_as->second.dtype != t.tensor.dtype())
+        name = master;
     } else if (cast && name.ends_with(kMaster) && !infos.contains(name)) {
       name = name.substr(kOptimizer.size());
       name = joined(kModel, name.substr(0, name.size() - kMaster.size()));

@@ -38,8 +38,8 @@ TrainingState training_state(const CheckpointReader&);
 
 struct CheckpointLoadOptions {
   // Takes values of another float type. The f32 master of a parameter that was
-  // saved as bf16 or f16 is then what a wider parameter becomes, and a master
-  // that was not saved begins as the parameter that was.
+  // saved as bf16 or f16 is then what a parameter of another type becomes, and
+  // a master that was not saved begins as the parameter that was.
   bool cast = false;
 };
 
