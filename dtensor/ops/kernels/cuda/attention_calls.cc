@@ -19,7 +19,7 @@ constexpr int64_t kAlignment = 16;
 constexpr int64_t kBytesOfRun = int64_t{1} << 30;
 constexpr int64_t kMostBytes = int64_t{8} << 30;
 
-bool has_type(DType t) { return t == DType::kBF16; }
+bool has_type(DType t) { return is_half_float(t); }
 
 bool aligned(const void* p) {
   return std::bit_cast<uintptr_t>(p) % kAlignment == 0;
