@@ -1,0 +1,223 @@
+// What is NCCL's alone: which calls become its own, and ranks that fail. (The
+// collectives themselves: comm_threads_test.cc.)
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/nccl.h"
+#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/runtime/device/recording_device.h"
+#include "tests/runtime/fake_nccl.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using Counts = testing::FakeNccl::Counts;
+using testing::error_of;
+
+// Ranks with a device each, of which the last one has so much memory.
+struct World {
+  explicit World(int64_t ranks, int64_t last_has = int64_t{1} << 32) {
+    options.world = ranks;
+    options.backend = [this](int64_t n) { return nccl_backend(n, *nccl); };
+    for (int64_t i = 0; i < ranks; ++i)
+      devices.push_back(
+          RecordingDevice::make(i + 1 < ranks ? int64_t{1} << 32 : last_has));
+    options.device = [this](int64_t rank) -> Device& {
+      return *devices[static_cast<size_t>(rank)];
+    };
+  }
+  void run(const std::function<void(Runtime&)>& fn) {
+    dtensor::run(options, fn);
+  }
+
+  std::unique_ptr<testing::FakeNccl> nccl = testing::FakeNccl::make();
+  std::vector<std::unique_ptr<RecordingDevice>> devices;
+  RunOptions options;
+};
+
+Tensor numbers(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(numel(shape)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Tensor::from(shape, values.data());
+}
+
+// What it takes to move a tensor of this shape between layouts of two ranks.
+Counts moved(const Shape& shape, const char* from, const char* to) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    const Tensor want = numbers(shape);
+    DistTensor::from_global(want, rt.mesh(), from)
+        .redistribute(to)
+        .full()
+        .to_doubles();
+  });
+  const Counts all = world.nccl->counts();
+  // Without what full() took.
+  World again(2);
+  again.run([&](Runtime& rt) {
+    const DistTensor y = DistTensor::from_global(numbers(shape), rt.mesh(), to);
+    EXPECT_EQ(y.full().to_doubles(), numbers(shape).to_doubles());
+  });
+  const Counts full = again.nccl->counts();
+  return {all.links,
+          all.all_gathers - full.all_gathers,
+          all.reduce_scatters - full.reduce_scatters,
+          all.all_reduces - full.all_reduces,
+          all.sends - full.sends,
+          all.aborts};
+}
+
+TEST(NcclTest, EvenCollectivesAreItsOwn) {
+  // Both ranks' calls are counted.
+  EXPECT_EQ(moved({4, 3}, "S0", "R").all_gathers, 2);
+  EXPECT_EQ(moved({4, 3}, "S0", "R").sends, 0);
+  EXPECT_EQ(moved({4, 3}, "P", "S0").reduce_scatters, 2);
+  EXPECT_EQ(moved({4, 3}, "P", "S0").sends, 0);
+  EXPECT_EQ(moved({4, 3}, "P", "R").all_reduces, 2);
+}
+
+TEST(NcclTest, TheOthersGoFromMemberToMember) {
+  // Uneven; not contiguous; no collective of NCCL's.
+  EXPECT_EQ(moved({5, 3}, "S0", "R").all_gathers, 0);
+  EXPECT_EQ(moved({5, 3}, "S0", "R").sends, 2);
+  EXPECT_EQ(moved({4, 6}, "S1", "R").sends, 2);
+  EXPECT_EQ(moved({5, 3}, "P", "S0").sends, 2);
+  EXPECT_EQ(moved({4, 6}, "P", "S1").reduce_scatters, 0);
+  EXPECT_EQ(moved({4, 6}, "S0", "S1").sends, 2);
+}
+
+// One member's memory has gaps: then no member calls NCCL's own.
+TEST(NcclTest, EvenIsWhatAllMembersSay) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    Device& device = *ctx.device;
+    const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
+    const Region whole{{{0, 4}}, {{0, 3}}};
+    const std::vector<Region> has{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}},
+        wants{whole, whole};
+    std::vector<float> part(6), all(static_cast<size_t>(4 * row), -1);
+    for (size_t i = 0; i < 6; ++i) part[i] = static_cast<float>(6 * me) + i;
+    void* src = device.allocate(6 * 4, ctx.stream);
+    void* dst = device.allocate(16 * row, ctx.stream);
+    device.from_host(ctx.stream, src, part.data(), 6 * 4);
+    EXPECT_EQ(ctx.communicator({0, 1}).exchange(
+                  {StepKind::kAllGather, "test"}, ctx.stream, DType::kF32,
+                  {src, {3, 1}, &has[static_cast<size_t>(me)]}, has,
+                  {dst, {row, 1}, &whole}, wants),
+              6 * 4);
+    device.to_host(ctx.stream, all.data(), dst, 16 * row);
+    for (int64_t i = 0; i < 12; ++i)
+      EXPECT_EQ(all[static_cast<size_t>(i / 3 * row + i % 3)], i);
+  });
+  EXPECT_EQ(world.nccl->counts().all_gathers, 0);
+  EXPECT_EQ(world.nccl->counts().sends, 2);
+}
+
+TEST(NcclTest, OneLinkPerGroupAndMember) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    for (int i = 0; i < 3; ++i)
+      DistTensor::from_global(numbers({4}), rt.mesh(), "S0").redistribute("R");
+    // What moves no data needs none.
+    rt.context().communicator({1, 0}).barrier({StepKind::kBarrier, "test"});
+  });
+  EXPECT_EQ(world.nccl->counts().links, 2);
+}
+
+TEST(NcclTest, InTheBackgroundToo) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+    const DistTensor y = x.redistribute_async("S1"), z = x.redistribute("R");
+    EXPECT_EQ(y.full().to_doubles(), z.full().to_doubles());
+  });
+  EXPECT_EQ(world.nccl->counts().links, 4);
+}
+
+TEST(NcclTest, OneRankPerGpu) {
+  World world(3);
+  world.options.device = [&](int64_t rank) -> Device& {
+    return *world.devices[rank == 2 ? 0 : static_cast<size_t>(rank)];
+  };
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                DistTensor::from_global(numbers({6}), rt.mesh(), "S0")
+                    .redistribute("R");
+              });
+            }),
+            "[nccl] NCCL takes one rank per GPU, and ranks 0 and 2 share one; "
+            "run as many ranks as there are GPUs, or write the backend "
+            "threads, whose ranks read each other's memory");
+}
+
+TEST(NcclTest, OfGpusAlone) {
+  World world(2);
+  world.options.device = nullptr;
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                DistTensor::from_global(numbers({6}), rt.mesh(), "S0")
+                    .redistribute("R");
+              });
+            }),
+            "[nccl] rank 0 computes on no GPU; write --device cuda, or the "
+            "backend threads");
+}
+
+// What the ranks other than `failing` throw while they move tensors, and what
+// the run throws.
+std::pair<std::vector<std::string>, std::string> errors(World& world,
+                                                        int64_t failing) {
+  std::vector<std::string> others(static_cast<size_t>(world.options.world));
+  const std::string own = error_of([&] {
+    world.run([&](Runtime& rt) {
+      const auto move = [&] {
+        for (int i = 0; i < 5; ++i)
+          DistTensor::from_global(numbers({64, 50}), rt.mesh(), "S1")
+              .redistribute("R");
+      };
+      if (rt.rank() == failing) return move();
+      others[static_cast<size_t>(rt.rank())] = error_of(move);
+    });
+  });
+  others.erase(others.begin() + failing);
+  return {others, own};
+}
+
+TEST(NcclTest, AnErrorOfItsOwnReleasesAll) {
+  World world(3);
+  world.nccl->fail(1, 3);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own, "[nccl] unhandled system error");
+  for (const std::string& e : others)
+    EXPECT_EQ(e.find("[all-gather] rank 1 failed: [nccl] unhandled system "
+                     "error"),
+              0u)
+        << e;
+  // All links, once.
+  EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+// The others have called NCCL, and wait there, when a rank fails on its way.
+TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for parcels.
+  World world(3, 39000);
+  const auto [others, own] = errors(world, 2);
+  EXPECT_NE(own.find("no memory for"), own.npos) << own;
+  for (const std::string& e : others)
+    EXPECT_EQ(e.find("[all-gather] rank 2 failed: [all-gather] no memory"), 0u)
+        << e;
+  EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+}  // namespace
+}  // namespace dtensor
