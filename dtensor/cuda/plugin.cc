@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
+#include "dtensor/runtime/comm/nccl/library.h"
 #include "dtensor/runtime/device/cuda/cuda_device.h"
 #include "dtensor/runtime/device/cuda/streams.h"
 #include "dtensor/version.h"
@@ -31,7 +32,7 @@ CudaPlugin describe() {
   static const std::string version(dtensor::version());
   static std::string why_none;
   const int devices = cuda::count(why_none);
-  return {version.c_str(), devices, why_none.c_str(), &device};
+  return {version.c_str(), devices, why_none.c_str(), &device, &nccl_library};
 }
 
 }  // namespace

@@ -182,7 +182,8 @@ TEST(BackendTest, ByName) {
                   "[run] this program is built without MPI; write threads, or "
                   "build it where MPI is installed"},
         std::pair{"smoke",
-                  "[run] there is no backend smoke; write threads or mpi"}}) {
+                  "[run] there is no backend smoke; write threads, nccl or "
+                  "mpi"}}) {
     EXPECT_EQ(testing::error_of([&] { backend_named(name); }), error);
   }
 }

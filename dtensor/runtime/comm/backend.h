@@ -50,8 +50,8 @@ class Backend {
 
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// The backends by name: "threads", and "mpi" and "nccl" in programs that are
-// built with them. Throws Error for others.
+// The backends by name: "threads", "nccl", which looks for GPUs when it is
+// made, and "mpi" in programs that are built with it. Throws Error for others.
 BackendFactory backend_named(std::string_view name);
 
 }  // namespace dtensor

@@ -17,5 +17,8 @@ namespace dtensor {
 
 // The library outlives the backend.
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
+// Over that of the machine's GPUs. Throws the Error that says why there are
+// none.
+std::shared_ptr<Backend> nccl_backend(int64_t world);
 
 }  // namespace dtensor

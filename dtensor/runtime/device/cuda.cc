@@ -115,4 +115,9 @@ Device& cuda(int index) {
   return plugin().device(index);
 }
 
+NcclLibrary& cuda_nccl() {
+  cuda_devices();
+  return plugin().nccl();
+}
+
 }  // namespace dtensor

@@ -6,6 +6,7 @@
 //   ../lib, from the folder of the program
 //   where the system looks for libraries
 #pragma once
+#include "dtensor/runtime/comm/nccl/link.h"
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
@@ -15,5 +16,8 @@ int cuda_devices();
 
 // cuda:INDEX. Throws Error when it is not there. They live for ever.
 Device& cuda(int index);
+
+// What connects them. Throws Error when there are none.
+NcclLibrary& cuda_nccl();
 
 }  // namespace dtensor

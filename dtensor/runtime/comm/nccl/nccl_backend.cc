@@ -6,6 +6,7 @@
 #include "dtensor/runtime/comm/hub_backend.h"
 #include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/comm/nccl/nccl_communicator.h"
+#include "dtensor/runtime/device/cuda.h"
 
 namespace dtensor {
 namespace {
@@ -47,6 +48,10 @@ class NcclBackend final : public HubBackend {
 
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
   return std::make_shared<NcclBackend>(world, library);
+}
+
+std::shared_ptr<Backend> nccl_backend(int64_t world) {
+  return nccl_backend(world, cuda_nccl());
 }
 
 }  // namespace dtensor

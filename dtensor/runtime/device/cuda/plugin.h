@@ -7,6 +7,7 @@
 #pragma once
 #include <string_view>
 
+#include "dtensor/runtime/comm/nccl/link.h"
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
@@ -22,6 +23,7 @@ struct CudaPlugin {
   int devices;
   const char* why_none;          // what CUDA says when there are none
   Device& (*device)(int index);  // 0 <= index < devices
+  NcclLibrary& (*nccl)();
 };
 
 }  // namespace dtensor

@@ -1,0 +1,161 @@
+#include "dtensor/runtime/comm/nccl/link.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/nccl/library.h"
+#include "dtensor/runtime/device/cuda/launch.h"
+
+namespace dtensor {
+namespace {
+
+// Calls of links return at once, and some are then in progress.
+void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  fail("nccl", "{}: {} ({}); NCCL_DEBUG=INFO shows more", what,
+       ncclGetErrorString(result), ncclGetLastError(comm));
+}
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kF16:
+      return ncclFloat16;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kBool:
+      return ncclUint8;
+  }
+  fail("nccl", "a type that NCCL has not");
+}
+
+// What check_reducible() lets through. Of bytes that are 0 or 1, `any` is the
+// largest and `all`, as the product, the smallest.
+ncclRedOp_t op_of(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kAvg:
+      return ncclAvg;
+    case ReduceOp::kProd:
+      return dtype == DType::kBool ? ncclMin : ncclProd;
+    case ReduceOp::kMax:
+    case ReduceOp::kAny:
+      return ncclMax;
+    case ReduceOp::kMin:
+    case ReduceOp::kAll:
+      return ncclMin;
+    default:
+      fail("nccl", "{} is no reduction of NCCL's", name(op));
+  }
+}
+
+class Link final : public NcclLink {
+ public:
+  Link(const ncclUniqueId& id, int size, int rank, Stream stream) {
+    cuda::enter(stream);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check(ncclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr,
+          "a new group");
+  }
+  ~Link() override {
+    if (!comm_) return;
+    // Nothing is told any more: what was given has been waited for, or has
+    // failed.
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommFinalize(comm_) == ncclInProgress) do {
+        if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+      } while (state == ncclInProgress);
+    (void)ncclCommDestroy(comm_);
+  }
+
+  bool settled() override {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), comm_, "asking for errors");
+    check(state, comm_, "communication");
+    return state != ncclInProgress;
+  }
+
+  void all_gather(Stream s, const void* in, void* out, int64_t bytes) override {
+    check(ncclAllGather(in, out, static_cast<size_t>(bytes), ncclUint8, comm_,
+                        cuda::enter(s)),
+          comm_, "all-gather");
+  }
+  void reduce_scatter(Stream s, ReduceOp op, DType dtype, const void* in,
+                      void* out, int64_t n) override {
+    check(ncclReduceScatter(in, out, static_cast<size_t>(n), type_of(dtype),
+                            op_of(op, dtype), comm_, cuda::enter(s)),
+          comm_, "reduce-scatter");
+  }
+  void all_reduce(Stream s, ReduceOp op, DType dtype, void* data,
+                  int64_t n) override {
+    check(ncclAllReduce(data, data, static_cast<size_t>(n), type_of(dtype),
+                        op_of(op, dtype), comm_, cuda::enter(s)),
+          comm_, "all-reduce");
+  }
+
+  void begin_group() override {
+    check(ncclGroupStart(), comm_, "a group of calls");
+  }
+  void end_group() override {
+    check(ncclGroupEnd(), comm_, "a group of calls");
+  }
+  void send(Stream s, const void* data, int64_t bytes, int to) override {
+    check(ncclSend(data, static_cast<size_t>(bytes), ncclUint8, to, comm_,
+                   cuda::enter(s)),
+          comm_, "send");
+  }
+  void receive(Stream s, void* data, int64_t bytes, int from) override {
+    check(ncclRecv(data, static_cast<size_t>(bytes), ncclUint8, from, comm_,
+                   cuda::enter(s)),
+          comm_, "receive");
+  }
+
+  void abort() noexcept override {
+    if (comm_) (void)ncclCommAbort(comm_);
+    comm_ = nullptr;
+  }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+};
+
+class Library final : public NcclLibrary {
+ public:
+  Id make_id() override {
+    static_assert(sizeof(ncclUniqueId) == std::tuple_size_v<Id>);
+    ncclUniqueId made;
+    check(ncclGetUniqueId(&made), nullptr, "an id for a group");
+    Id id;
+    std::memcpy(id.data(), &made, sizeof(made));
+    return id;
+  }
+  std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
+                                 Stream stream) override {
+    ncclUniqueId made;
+    std::memcpy(&made, id.data(), sizeof(made));
+    return std::make_unique<Link>(made, size, rank, stream);
+  }
+};
+
+}  // namespace
+
+NcclLibrary& nccl_library() {
+  // For ever, as devices.
+  static auto* const library = new Library;
+  return *library;
+}
+
+}  // namespace dtensor
