@@ -89,6 +89,16 @@ class Binary : public Op {
   Rule rule_;
 };
 
+// Whose gradients of_linear() makes.
+constexpr bool linear_ones_are_known() {
+  for (int i = 0; i < fn::kNumBinary; ++i)
+    if (fn::binary_function(i).linear() && i != fn::index_of<fn::Add> &&
+        i != fn::index_of<fn::Sub> && i != fn::index_of<fn::Mul>)
+      return false;
+  return true;
+}
+static_assert(linear_ones_are_known());
+
 const Binary& binary_op(int index, By by = By::kNone) {
   using Ops = std::array<std::unique_ptr<const Binary>, fn::kNumBy>;
   static const auto* table = [] {

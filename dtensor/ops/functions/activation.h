@@ -194,7 +194,6 @@ struct Threshold {  // p[1] for x <= p[0]
 
 struct SwiGlu {  // silu(a) b, of a gate and what it lets through
   static constexpr const char* name = "swiglu";
-  static constexpr const char* notes = "linear 1";
   template <class V>
   DT_HD static V value(const V& a, const V& b, const double*) {
     return a * sigmoid(a) * b;

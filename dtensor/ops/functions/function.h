@@ -69,7 +69,7 @@ struct Function {
   // For inputs that are partial: the notes of a rule (placement/rule.h).
   // "linear 0" of a unary function says that f(x) = c x, "affine 0" that
   // f(x) = x + c. Gradients of linear functions are made of operators, so that
-  // partials pass there too.
+  // partials pass there too: of binary ones, add, sub and mul alone.
   std::string_view notes = "";
   Takes takes = Takes::kFloats;
   // The output is bool; there is no derivative.
