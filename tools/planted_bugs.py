@@ -292,8 +292,8 @@ BUGS = [
     ], ['execution_test']),
     Bug(46, 'one slot instead of two (small all-reduce races)', [
         ('dtensor/runtime/comm/meeting.cc',
-         '+ sequence % 2].small;',
-         '+ (MUT(46) ? 0 : sequence % 2)].small;'),
+         '+ sequence % 2];',
+         '+ (MUT(46) ? 0 : sequence % 2)];'),
         ('dtensor/runtime/comm/meeting.h',
          '+ sequence_ % 2];',
          '+ (MUT(46) ? 0 : sequence_ % 2)];'),
@@ -456,7 +456,7 @@ BUGS = [
          'for (bool own : {!MUT(73), bool(MUT(73))})\n'),
     ], ['message_passing_test']),
     Bug(74, 'max reduction drops NaN of the left', [
-        ('dtensor/runtime/device/combine.cc',
+        ('dtensor/runtime/device/reduce_op.h',
          'return a > b || a != a ? a : b;',
          'return a > b || (!MUT(74) && a != a) ? a : b;'),
     ], ['copy_test']),
@@ -757,9 +757,9 @@ BUGS = [
     ], ['goldens_test']),
     Bug(139, 'SwiGLU: silu on up instead of gate', [
         ('dtensor/nn/mlp.cc',
-         'silu(gate_proj_(x)) * up_proj_(x)',
-         'silu((MUT(139) ? up_proj_ : gate_proj_)(x)) * '
-         '(MUT(139) ? gate_proj_ : up_proj_)(x)'),
+         'swiglu(gate_proj_(x), up_proj_(x))',
+         'swiglu((MUT(139) ? up_proj_ : gate_proj_)(x), '
+         '(MUT(139) ? gate_proj_ : up_proj_)(x))'),
     ], ['goldens_test']),
     Bug(140, 'warm-up starts at 0', [
         ('dtensor/nn/schedule.cc',
