@@ -9,6 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "dtensor/runtime/device/portable/walk.h"
+
 namespace dtensor::cuda {
 
 cudaStream_t enter(Stream s) { return s.handle; }
@@ -182,6 +184,31 @@ TEST(CudaExecutorTest, ReducesStructs) {
     EXPECT_EQ(found.at, at);
     EXPECT_EQ(found.value, x[static_cast<size_t>(at)]);
   }
+}
+
+// Strided and broadcast operands, in packs where they fill some and one by one
+// where they do not; rows of whole packs, too, of which only a part counts.
+TEST(CudaExecutorTest, MapsStridedBoxes) {
+  for (int64_t n : {1, 3, 8, 40})
+    for (bool transposed : {false, true})
+      for (int64_t pitch : {n, (n + 3) / 4 * 4}) {
+        const int64_t m = 13, shape[] = {m, n}, to[] = {pitch, 1};
+        const int64_t row[] = {0, 1};
+        const int64_t from[] = {transposed ? 1 : pitch, transposed ? m : 1};
+        Shifted<float> x(m * pitch, 0), y(pitch, 0), out(m * pitch, 0);
+        for (int64_t i = 0; i < m * pitch; ++i)
+          x[i] = static_cast<float>(i), out[i] = -1;
+        for (int64_t j = 0; j < n; ++j) y[j] = static_cast<float>(1000 * j);
+        map(
+            {}, Walk<3>(shape, {to, from, row}), out.data(),
+            [](float a, float b) { return a + b; }, x.data(), y.data());
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t j = 0; j < pitch; ++j)
+            ASSERT_EQ(out[i * pitch + j],
+                      j < n ? x[i * from[0] + j * from[1]] + y[j] : -1)
+                << n << " of " << pitch;
+        EXPECT_TRUE(out.guarded());
+      }
 }
 
 // Each row has its own.
