@@ -346,8 +346,10 @@ int train_main(int argc, char** argv) {
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
-    prediction = predict(config, run_options(program, flags));
-    if (!program.dry_run())
+    const RunOptions options = run_options(program, flags);
+    prediction = predict(config, options);
+    // A GPU's allocator says itself when there is no more.
+    if (!program.dry_run() && !options.device)
       check_memory(prediction, program.mesh().num_ranks());
   };
   return program.main(argc, argv, prepare, [&] {
