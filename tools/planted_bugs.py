@@ -806,7 +806,7 @@ BUGS = [
          'text.begin() + n : text.end(), window.begin());'),
     ], ['generate_test']),
     Bug(148, 'clip scales small gradients up', [
-        ('dtensor/nn/clip.cc',
+        ('dtensor/ops/kernels/clip.h',
          'return scale > 1 ? 1 : scale;',
          'return scale > 1 && !MUT(148) ? 1 : scale;'),
     ], ['optimizer_test']),

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "dtensor/ops/kernels/clip.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -129,9 +130,7 @@ double clip_scale(double norm, double max_norm, bool error_if_nonfinite) {
            "the norm of the gradients is {}; look for the gradient that is not "
            "finite, or clip without error_if_nonfinite",
            norm);
-  if (max_norm == 0) return 1;
-  const double scale = max_norm / (norm + 1e-6);
-  return scale > 1 ? 1 : scale;  // NaN stays
+  return kernels::clip_of(norm, max_norm);
 }
 
 }  // namespace dtensor::nn

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "dtensor/ops/kernels/clip.h"
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
@@ -116,8 +117,7 @@ void CpuKernels::sgd(Stream, DType param_type, DType grad_type, int64_t n,
 void CpuKernels::clip(Stream, const double* squares, double max_norm,
                       double* norm, double* clip) const {
   *norm = std::sqrt(*squares);
-  const double scale = max_norm == 0 ? 1 : max_norm / (*norm + 1e-6);
-  *clip = scale > 1 ? 1 : scale;  // NaN stays
+  *clip = clip_of(*norm, max_norm);
 }
 
 }  // namespace dtensor::kernels

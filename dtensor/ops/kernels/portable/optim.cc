@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/clip.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -120,8 +121,7 @@ void PortableKernels::clip(Stream s, const double* squares, double max_norm,
   each(
       s, 1, DT_BODY(int64_t) {
         *norm = fn::sqrt(*squares);
-        const double scale = max_norm == 0 ? 1 : max_norm / (*norm + 1e-6);
-        *clip = scale > 1 ? 1 : scale;  // NaN stays
+        *clip = clip_of(*norm, max_norm);
       });
 }
 
