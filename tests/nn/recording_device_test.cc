@@ -143,10 +143,13 @@ TEST(RecordingDevice, BadTargetsAreToldAtTheNextRead) {
     if (reads) {
       on(true, "dp=2,tp=2", fn);
       EXPECT_EQ(told, 4);
+      EXPECT_EQ(went_on, 4);
     } else {
       EXPECT_THROW(on(true, "dp=2,tp=2", fn), Error);
+      // When two ranks that share the targets are done, the run has failed:
+      // others may not have come so far.
+      EXPECT_GE(went_on, 2);
     }
-    EXPECT_EQ(went_on, 4);
   }
 }
 

@@ -367,7 +367,7 @@ T reduced(ReduceOp op, const std::vector<T>& v, int p) {
     const double e = identity(op);
     if (std::isinf(e) && !is_float(dtype_of<T>)) {
       using L = std::numeric_limits<A>;
-      return make<T>(e < 0 ? double(L::lowest()) : double(L::max()));
+      return T(e < 0 ? L::lowest() : L::max());
     }
     return make<T>(e);
   }
