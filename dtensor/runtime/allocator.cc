@@ -70,13 +70,24 @@ class CachingAllocator final : public Allocator {
                MemoryKind kind) override {
     if (!block && has_memory_) return;
     std::lock_guard lock(mutex_);
-    stats_.current_bytes -= bytes;
-    of(kind).current_bytes -= bytes;
+    count_out(bytes, kind);
     if (!block) return;
     const SizeClass c = size_class(bytes);
     poison(block, c.bytes);
     pool(stream).classes[c.index].cached.push_back(block);
     cached_ += c.bytes;
+  }
+
+  void release_behind(void* block, int64_t bytes, Stream from, Stream last,
+                      MemoryKind kind) override {
+    if (from == last) return release(block, bytes, last, kind);
+    std::lock_guard lock(mutex_);
+    count_out(bytes, kind);
+    if (!block) return;
+    const SizeClass c = size_class(bytes);
+    --pool(from).classes[c.index].blocks;
+    unpoison(block, c.bytes);
+    device_.release(block, c.bytes, last);
   }
 
   void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
@@ -197,6 +208,10 @@ class CachingAllocator final : public Allocator {
     k.peak_bytes = std::max(k.peak_bytes, k.current_bytes);
   }
 
+  void count_out(int64_t bytes, MemoryKind kind) {
+    stats_.current_bytes -= bytes;
+    of(kind).current_bytes -= bytes;
+  }
   void count(int64_t bytes, std::string_view tag, MemoryKind kind) {
     add(of(kind), bytes);
     stats_.current_bytes += bytes;

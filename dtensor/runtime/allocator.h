@@ -41,10 +41,14 @@ class Allocator {
   // running op), for Stats. 0 bytes are fine.
   virtual void* allocate(int64_t bytes, Stream, std::string_view tag,
                          MemoryKind = MemoryKind::kActivations) = 0;
-  // The stream is the one that it was allocated on, or one that has waited for
-  // all other work on the block.
+  // The stream is the one that it was allocated on.
   virtual void release(void* block, int64_t bytes, Stream,
                        MemoryKind = MemoryKind::kActivations) = 0;
+  // What was allocated on `from`, and is used last by work of `last`, which has
+  // waited for all other work on the block. It is not kept: the one stream
+  // would take new memory for ever, and the other one gather it.
+  virtual void release_behind(void* block, int64_t bytes, Stream from,
+                              Stream last, MemoryKind) = 0;
   // `bytes` of what is in use count as another kind from here on.
   virtual void recount(int64_t bytes, MemoryKind from, MemoryKind to) = 0;
   virtual Stats stats() const = 0;

@@ -81,7 +81,9 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   return std::shared_ptr<Storage>(made);
 }
 
-Storage::~Storage() { from_->release(data_, bytes_, stream_, kind_); }
+Storage::~Storage() {
+  from_->release_behind(data_, bytes_, made_on_, stream_, kind_);
+}
 
 void Storage::set_kind(MemoryKind kind) {
   if (kind != kind_) from_->recount(bytes_, kind_, kind);

@@ -23,7 +23,9 @@ class Allocator;
 class StorageReader {
  public:
   virtual ~StorageReader() = default;
-  virtual void finish() = 0;  // returns when it reads no more
+  // When it returns, what the rank's stream is given from now on runs behind
+  // the last read.
+  virtual void finish() = 0;
 };
 
 // Memory, and what is known of it. Owned by the rank that allocated it.
@@ -71,6 +73,7 @@ class Storage {
       : data_(data),
         bytes_(bytes),
         device_(&device),
+        made_on_(stream),
         stream_(stream),
         kind_(kind),
         from_(std::move(from)) {}
@@ -81,6 +84,7 @@ class Storage {
   bool read_ = false;
   std::weak_ptr<StorageReader> reader_;
   Device* device_;
+  const Stream made_on_;
   Stream stream_;
   MemoryKind kind_;
   std::shared_ptr<Allocator> from_;  // outlives what it handed out

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "tests/runtime/device/recording_device.h"
 
 namespace dtensor {
 namespace {
@@ -157,6 +158,22 @@ TEST(AllocatorTest, OthersMayRelease) {
   for (auto& t : threads) t.join();
   EXPECT_EQ(a->stats().current_bytes, 0);
   EXPECT_EQ(a->stats().allocations, kThreads * kEach + kEach);
+}
+
+// A thread that makes what another one lets go of does not hoard it.
+TEST(AllocatorTest, BlocksThatEndOnAnotherStreamGoBack) {
+  const auto device = RecordingDevice::make(4 << 20);
+  auto a = Allocator::on(*device);
+  const Stream one = device->open_stream(), two = device->open_stream();
+  for (int i = 0; i < 20; ++i) {
+    void* p = a->allocate(1 << 20, one, "t");
+    a->release_behind(p, 1 << 20, one, two, MemoryKind::kActivations);
+    EXPECT_EQ(a->stats().current_bytes, 0);
+    // Not before the stream's work is done.
+    EXPECT_EQ(device->waiting(), 1);
+    device->synchronize(two);
+  }
+  EXPECT_EQ(device->memory().free, 4 << 20);
 }
 
 TEST(AllocatorTest, DryRunCountsTheSame) {
