@@ -1,5 +1,6 @@
 #include "dtensor/runtime/async.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <list>
@@ -17,13 +18,78 @@
 namespace dtensor {
 namespace {
 
+// How far moves are that are carried out together, and what they read.
+class Progress final : public StorageReader {
+ public:
+  explicit Progress(const RankContext& ctx)
+      : backend_(ctx.backend),
+        rank_(ctx.world_rank),
+        device_(*ctx.device),
+        stream_(ctx.stream) {}
+
+  // Until the device has read it: others may let go of it at once.
+  void hold(const Tensor& t) { read_.push_back(t); }
+  bool holds(const Tensor& t) const {
+    return std::any_of(read_.begin(), read_.end(), [&](const Tensor& r) {
+      return r.storage() == t.storage();
+    });
+  }
+
+  // By the worker: the device was given all, and is done with it at `made`.
+  void given(const Event& made) {
+    std::lock_guard lock(mutex_);
+    if (waited_for_) backend_->set_idle(rank_, 0, false);
+    made_ = made;
+    done_ = true;
+    came_.notify_all();
+  }
+  // By the worker, later: lets go of what has been read. False when the device
+  // still reads.
+  bool let_go() {
+    std::lock_guard lock(mutex_);
+    if (device_.passed(made_)) read_.clear();
+    return read_.empty();
+  }
+
+  // The host waits until the device has been given all, the rank's stream until
+  // the device is done with it.
+  void finish() override {
+    std::unique_lock lock(mutex_);
+    if (!done_) {
+      waited_for_ = true;
+      backend_->set_idle(rank_, 0, true);
+      came_.wait(lock, [&] { return done_; });
+    }
+    if (ordered_) return;
+    device_.wait(stream_, made_);
+    ordered_ = true;
+    read_.clear();
+  }
+
+  Stream stream() const { return stream_; }
+
+ private:
+  const std::shared_ptr<Backend> backend_;
+  const int64_t rank_;
+  Device& device_;
+  const Stream stream_;  // of the rank's thread
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool done_ = false, waited_for_ = false;
+  bool ordered_ = false;  // the rank's stream is behind made_
+  Event made_;
+  std::vector<Tensor> read_;  // by the worker alone before done_ is set
+};
+
 // Moves that are carried out together.
-class AsyncMoves final : public StorageReader {
+class AsyncMoves {
  public:
   AsyncMoves(RankContext& ctx, std::span<const Move> moves,
              std::vector<Tensor> parts, bool consume,
              std::shared_ptr<AsyncMoves> after)
-      : moves_(moves.begin(), moves.end()),
+      : progress_(std::make_shared<Progress>(ctx)),
+        moves_(moves.begin(), moves.end()),
         parts_(std::move(parts)),
         consume_(consume),
         after_(std::move(after)),
@@ -31,39 +97,40 @@ class AsyncMoves final : public StorageReader {
         phase_(ctx.phase),
         kind_(ctx.memory_kind),
         record_(ctx.record),
-        stream_(ctx.stream),
         ready_(ctx.device->record(ctx.stream)),
-        backend_(ctx.backend),
-        rank_(ctx.world_rank),
         results_(moves.size()),
         versions_(moves.size()) {}
 
-  // Before they begin: holds parts that are not to be overwritten.
-  void only_read(std::vector<Tensor> parts) { read_ = std::move(parts); }
-
-  // By the worker; false when it failed.
+  // By the worker, whose stream's work may go on after it returns; false when
+  // it failed.
   bool carry_out(RankContext& ctx) {
     std::exception_ptr error;
+    Event made;
     ctx.events.clear();
     try {
       // One after the other: what comes before is done.
       if (after_ && after_->error_) std::rethrow_exception(after_->error_);
-      if (after_) parts_[0] = after_->results_[0];
+      if (after_) {
+        parts_[0] = after_->results_[0];
+        if (parts_[0].defined()) progress_->hold(parts_[0]);
+      }
       Scoped<std::string_view> op(ctx.op, op_);
       Scoped<std::string> phase(ctx.phase, phase_);
       Scoped<bool> record(ctx.record, record_);
       Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
       ctx.device->wait(ctx.stream, ready_);
+      // What nobody else holds is let go as soon as it has been sent, behind
+      // this stream's work.
+      for (const Tensor& t : parts_)
+        if (t.defined() && !progress_->holds(t))
+          t.storage()->move_to(ctx.stream);
       for (size_t i = 0; i < parts_.size(); ++i)
         parts_[i] = converted(parts_[i], moves_[i].from->dtype());
       execute(ctx, *execution(ctx, moves_), parts_, consume_);
       for (size_t i = 0; i < parts_.size(); ++i)
         if (ctx.coordinate_or_null(moves_[i].to->mesh()))
           results_[i] = std::move(parts_[i]);
-      // What is read may be let go, and what was made belongs to the rank.
-      ctx.device->synchronize(ctx.stream);
-      for (const Tensor& t : results_)
-        if (t.defined()) t.storage()->move_to(stream_);
+      made = ctx.device->record(ctx.stream);
     } catch (const PeerFailure&) {
       error = std::current_exception();
     } catch (const std::exception& e) {
@@ -74,18 +141,18 @@ class AsyncMoves final : public StorageReader {
       error = std::current_exception();
       ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
     }
+    if (error) try {
+        made = ctx.device->record(ctx.stream);  // what was begun still runs
+      } catch (...) {  // but on a device that has failed
+      }
     parts_.clear();
-    read_.clear();
     after_ = nullptr;
-    std::lock_guard lock(mutex_);
-    if (waited_for_) backend_->set_idle(rank_, 0, false);
     for (size_t i = 0; i < results_.size(); ++i)
       if (results_[i].defined())
         versions_[i] = results_[i].storage()->version();
     error_ = error;
     events_ = std::move(ctx.events);
-    done_ = true;
-    came_.notify_all();
+    progress_->given(made);
     return error == nullptr;
   }
 
@@ -95,7 +162,7 @@ class AsyncMoves final : public StorageReader {
     RankContext& ctx = RankContext::current();
     {
       const Exposed waiting(ctx);
-      finish();
+      progress_->finish();
     }
     // What was one collective there is one here.
     std::map<int64_t, int64_t> numbers;
@@ -109,45 +176,34 @@ class AsyncMoves final : public StorageReader {
     seen_ = true;
     if (error_) std::rethrow_exception(error_);
     Tensor result = keep ? results_[i] : std::move(results_[i]);
+    if (result.defined()) result.storage()->move_to(progress_->stream());
     if (const auto reader = reader_.lock(); reader && result.defined())
       result.storage()->set_reader(reader);
     return result;
   }
-  void finish() override {
-    std::unique_lock lock(mutex_);
-    if (done_) return;
-    waited_for_ = true;
-    backend_->set_idle(rank_, 0, true);
-    came_.wait(lock, [&] { return done_; });
-  }
-
   uint64_t version(size_t i) const { return versions_[i]; }
 
+  const std::shared_ptr<Progress>& progress() const { return progress_; }
   // Reads what this one, a single move, makes.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
   // What nobody has been told of.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
 
  private:
+  const std::shared_ptr<Progress> progress_;
   const std::vector<Move> moves_;
-  std::vector<Tensor> parts_, read_;
+  std::vector<Tensor> parts_;
   const bool consume_;
   std::shared_ptr<AsyncMoves> after_;
   const std::string op_, phase_;
   const MemoryKind kind_;
   const bool record_;
-  const Stream stream_;  // of the rank's thread
-  const Event ready_;    // the part is there
-  const std::shared_ptr<Backend> backend_;
-  const int64_t rank_;
+  const Event ready_;  // the part is there
   // Of the rank's own thread.
   std::weak_ptr<StorageReader> reader_;
   bool seen_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable came_;
-  bool done_ = false, waited_for_ = false;
-  // Written before done_ is set, not after.
+  // Written before the progress is given, not after.
   std::vector<Tensor> results_;
   std::vector<uint64_t> versions_;
   std::exception_ptr error_;
@@ -176,8 +232,12 @@ class AsyncPart final : public Pending {
 };
 
 class Worker final : public RankContext::Memory {
+  struct Task {
+    std::shared_ptr<AsyncMoves> moves;
+    std::shared_ptr<Progress> progress;
+  };
   // Nodes go from one list to the other: the thread itself allocates nothing.
-  using Queue = std::list<std::shared_ptr<AsyncMoves>>;
+  using Queue = std::list<Task>;
 
  public:
   explicit Worker(RankContext& rank) {
@@ -197,7 +257,7 @@ class Worker final : public RankContext::Memory {
 
   void add(std::shared_ptr<AsyncMoves> move) {
     Queue one;
-    one.push_back(std::move(move));
+    one.push_back({move, move->progress()});
     {
       std::lock_guard lock(mutex_);
       queue_.splice(queue_.end(), one);
@@ -210,8 +270,9 @@ class Worker final : public RankContext::Memory {
     set_idle(0, true);
     stop();
     set_idle(0, false);
-    for (const auto& move : failed_)
-      if (move->unseen_error()) std::rethrow_exception(move->unseen_error());
+    for (const Task& task : failed_)
+      if (const auto error = task.moves->unseen_error())
+        std::rethrow_exception(error);
   }
 
  private:
@@ -226,6 +287,13 @@ class Worker final : public RankContext::Memory {
     }
     more_.notify_one();
     thread_.join();
+    // What they hold may be used again behind the rank's work.
+    for (const Queue* tasks : {&reading_, &failed_})
+      for (const Task& task : *tasks) try {
+          task.progress->finish();
+        } catch (...) {  // the device has failed, and nobody uses it again
+        }
+    reading_.clear();
   }
 
   void work() {
@@ -239,7 +307,15 @@ class Worker final : public RankContext::Memory {
         if (queue_.empty()) break;
         one.splice(one.end(), queue_, queue_.begin());
       }
-      if (!one.front()->carry_out(context_)) failed_.splice(failed_.end(), one);
+      if (one.front().moves->carry_out(context_)) {
+        one.front().moves = nullptr;  // who waits for the results has them
+        reading_.splice(reading_.end(), one);
+      } else {
+        failed_.splice(failed_.end(), one);
+      }
+      // What was given first, is done first.
+      while (!reading_.empty() && reading_.front().progress->let_go())
+        reading_.pop_front();
     }
     RankContext::set_current(nullptr);
   }
@@ -250,6 +326,7 @@ class Worker final : public RankContext::Memory {
   Queue queue_;
   bool stopping_ = false;
   Queue failed_;
+  Queue reading_;  // was carried out, and the device may still read for it
   std::thread thread_;
 };
 
@@ -267,10 +344,11 @@ std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
       after ? std::static_pointer_cast<AsyncPart>(after)->moves() : nullptr;
   auto made = std::make_shared<AsyncMoves>(ctx, std::span(&move, 1),
                                            std::vector{part}, false, source);
+  if (part.defined()) made->progress()->hold(part);
   worker(ctx).add(made);
   // From here on it will be carried out.
-  if (source) source->set_reader(made);
-  if (part.defined()) part.storage()->set_reader(made);
+  if (source) source->set_reader(made->progress());
+  if (part.defined()) part.storage()->set_reader(made->progress());
   return std::make_shared<AsyncPart>(std::move(made), 0, true);
 }
 
@@ -285,9 +363,9 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
       read.push_back(t);
   auto made = std::make_shared<AsyncMoves>(ctx, moves, std::move(parts),
                                            consume, nullptr);
-  made->only_read(read);
+  for (const Tensor& t : read) made->progress()->hold(t);
   worker(ctx).add(made);
-  for (const Tensor& t : read) t.storage()->set_reader(made);
+  for (const Tensor& t : read) t.storage()->set_reader(made->progress());
   std::vector<std::shared_ptr<Pending>> results;
   for (size_t i = 0; i < moves.size(); ++i)
     results.push_back(std::make_shared<AsyncPart>(made, i, false));

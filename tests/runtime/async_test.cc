@@ -61,7 +61,6 @@ class AsyncTest : public ::testing::TestWithParam<bool> {
     dtensor::run(options, fn);
   }
 
- private:
   std::unique_ptr<RecordingDevice> device_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, AsyncTest, ::testing::Bool(),
@@ -122,6 +121,24 @@ TEST_P(AsyncTest, ManyAtOnceAndOneAfterTheOther) {
       for (int64_t k = 0; k < 16; ++k) EXPECT_EQ(all.integer_at(k), i + k);
     }
   });
+}
+
+// Nor does the host, in the thread that carries them out.
+TEST_P(AsyncTest, NobodyWaitsForTheDevice) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    for (int64_t i = 0; i < 20; ++i) {
+      const DistTensor y = rows(mesh, i).redistribute_async("S1");
+      const DistTensor z = rows(mesh, i).redistribute_async("R");
+      // The sources are gone, and their memory is taken again at once.
+      const DistTensor other = rows(mesh, -1000 * i);
+      expect_columns(y.redistribute_async("R").redistribute("S1"), i);
+      expect_columns(z.redistribute("S1"), i);
+    }
+  });
+  if (device_) {
+    EXPECT_EQ(device_->synchronized(), 0);
+  }
 }
 
 TEST_P(AsyncTest, ADroppedHandleIsNoHarm) {

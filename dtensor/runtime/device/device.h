@@ -116,6 +116,8 @@ class Device {
   // What the stream is given from now on runs behind the event, which may be of
   // another stream or device.
   virtual void wait(Stream, const Event&) = 0;
+  // Is that work done? Never waits; "no" is right as long as nobody knows.
+  virtual bool passed(const Event&) = 0;
   // Returns when the stream's work is done.
   virtual void synchronize(Stream) = 0;
   // How often a thread of the host has waited for work of the device, in any of

@@ -29,6 +29,7 @@ class NoDevice final : public Device {
   void from_host(Stream, void*, const void*, int64_t) override {}
   Event record(Stream) override { return {}; }
   void wait(Stream, const Event&) override {}
+  bool passed(const Event&) override { return true; }
   void synchronize(Stream) override {}
 };
 

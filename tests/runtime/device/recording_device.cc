@@ -183,6 +183,12 @@ class Recording final : public RecordingDevice {
       mark.device->run(*mark.queue, mark.given);
     });
   }
+  bool passed(const Event& event) override {
+    if (!event.handle) return true;
+    std::lock_guard lock(mutex_);
+    const Mark& mark = *static_cast<Mark*>(event.handle.get());
+    return mark.queue->done >= mark.given;
+  }
   void synchronize(Stream s) override {
     std::lock_guard lock(mutex_);
     ++waits_;

@@ -196,6 +196,18 @@ class CudaDevice final : public Device {
                               static_cast<cudaEvent_t>(event.handle.get())),
           "wait");
   }
+  bool passed(const Event& event) override {
+    if (!event.handle) return true;
+    use(index_);
+    const cudaError_t said =
+        cudaEventQuery(static_cast<cudaEvent_t>(event.handle.get()));
+    if (said == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(said, "asking for an event");
+    return true;
+  }
   void synchronize(Stream s) override {
     ++waits_;
     check(cudaStreamSynchronize(enter(s)), "wait");
