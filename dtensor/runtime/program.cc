@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/text_table.h"
@@ -57,7 +58,7 @@ struct Program::State {
   ProgramOptions options;
   std::string name = "program";
   Flags flags;
-  std::string mesh_text, json_path, device_text = "cpu";
+  std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   bool dry_run = false;
@@ -113,6 +114,12 @@ struct Program::State {
     DT_CHECK(device.cuda || !flags.given("--ranks-per-gpu"), "--ranks-per-gpu",
              "it is for --device cuda, and this is --device cpu");
     device.ranks_per_gpu = ranks_per_gpu;
+    DT_CHECK(device.cuda || backend != "nccl", "--backend",
+             "nccl is for --device cuda, and this is --device cpu");
+    DT_CHECK(backend != "nccl" || ranks_per_gpu == 1, "--backend",
+             "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
+             "write --backend threads",
+             ranks_per_gpu);
     // Better to hear of it now than from every rank.
     if (!dry_run && !options.always_dry)
       devices = devices_for(device, mesh.num_ranks());
@@ -147,6 +154,10 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
                TextKind::kText);
   s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
                "how many ranks compute on one GPU", 1, kMostThreads);
+  s->flags.add("--backend", &s->backend,
+               "how ranks reach each other: as threads that read each other's "
+               "memory, or through NCCL",
+               {"threads", "nccl"});
   Flags::Flag& dry = s->flags.add(
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
@@ -227,6 +238,7 @@ RunOptions Program::run_options() const {
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
   o.device = state_->devices;
+  o.backend = backend_named(state_->backend);
   return o;
 }
 

@@ -13,6 +13,8 @@
 //   --device cuda      what the ranks compute on: cpu (the default), cuda, or
 //                      cuda:1 for the GPUs from that one on
 //   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
+//   --backend nccl     how ranks reach each other: threads (the default), which
+//                      read each other's memory, or NCCL, between GPUs
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
