@@ -114,6 +114,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (context.checks) context.checks->finish();
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
+    shared.backend->check();
   } catch (const PeerFailure&) {
     outcome = {std::current_exception(), false};
   } catch (...) {

@@ -2,10 +2,11 @@
 // collectives themselves: comm_threads_test.cc.)
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dtensor/placement/error.h"
@@ -217,6 +218,51 @@ TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
     EXPECT_EQ(e.find("[all-gather] rank 2 failed: [all-gather] no memory"), 0u)
         << e;
   EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+TEST(NcclTest, ACallThatIsNotTakenInTime) {
+  World world(2);
+  world.options.backend = [&](int64_t n) {
+    return nccl_backend(n, *world.nccl, std::chrono::milliseconds(100));
+  };
+  world.nccl->hang(1, 2);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own,
+            "[all-gather] NCCL has not taken the call in 0.1 s: a GPU or a "
+            "network between them does not answer; NCCL_DEBUG=INFO shows "
+            "which");
+  // Which waits for that one, until it has waited as long itself.
+  EXPECT_NE(others[0].find("NCCL has not taken the call in 0.1 s"),
+            std::string::npos)
+      << others[0];
+}
+
+// What a device was given begins, and does not end as long as nobody waits for
+// it: the run fails though the host is busy with something else.
+TEST(NcclTest, WorkThatDoesNotEndInTime) {
+  World world(2);
+  world.options.backend = [&](int64_t n) {
+    return nccl_backend(n, *world.nccl, std::chrono::milliseconds(50));
+  };
+  const auto run = [&](bool waits) {
+    return error_of([&] {
+      world.run([&](Runtime& rt) {
+        const DistTensor x =
+            DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+        x.local().to_doubles();  // nothing is ahead of what follows
+        const DistTensor y = x.redistribute("R");
+        if (waits) y.local().to_doubles();
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      });
+    });
+  };
+  EXPECT_EQ(run(true), "no error");
+  const std::string late = run(false);
+  EXPECT_NE(late.find("failed: [all-gather] its GPU has been at it for 0.05 s: "
+                      "another GPU, or a network between them, does not "
+                      "answer; NCCL_DEBUG=INFO shows which"),
+            late.npos)
+      << late;
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ struct Shared {
   FakeNccl::Counts counts;
   int64_t ids = 0;
   std::map<int64_t, Room> rooms;
-  int fails = -1;
-  int64_t fails_at = 0;
+  int fails = -1, hangs = -1;
+  int64_t fails_at = 0, hangs_at = 0;
 };
 
 class FakeLink final : public NcclLink {
@@ -73,6 +73,8 @@ class FakeLink final : public NcclLink {
     DT_CHECK(
         shared_.fails != static_cast<int>(rank_) || shared_.fails_at != call_,
         "nccl", "unhandled system error");
+    if (shared_.hangs == static_cast<int>(rank_) && shared_.hangs_at == call_)
+      return false;
     Round& r = room_.rounds.at(call_);
     if (r.came < room_.size) return false;
     if (!read_) {
@@ -249,6 +251,10 @@ class Fake final : public FakeNccl {
   void fail(int member, int64_t call) override {
     shared_.fails = member;
     shared_.fails_at = call;
+  }
+  void hang(int member, int64_t call) override {
+    shared_.hangs = member;
+    shared_.hangs_at = call;
   }
 
  private:

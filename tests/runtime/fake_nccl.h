@@ -22,6 +22,8 @@ class FakeNccl : public NcclLibrary {
   virtual Counts counts() const = 0;
   // Call `call` of that member's link, from 1, fails when it is to settle.
   virtual void fail(int member, int64_t call) = 0;
+  // It never settles.
+  virtual void hang(int member, int64_t call) = 0;
 };
 
 }  // namespace dtensor::testing

@@ -38,6 +38,9 @@ class Backend {
   // or will, are released with a PeerFailure that says `what`.
   virtual void failed(int64_t rank, int lane,
                       std::string_view what) noexcept = 0;
+  // Called when a rank is about to be done: throws what was found out about
+  // what it has been given, though no collective came after that.
+  virtual void check() {}
   // Called when a rank is done: those that wait for it, or will, are released
   // with an Error.
   virtual void left(int64_t rank) noexcept = 0;

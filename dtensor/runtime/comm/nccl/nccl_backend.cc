@@ -1,5 +1,9 @@
 #include <algorithm>
+#include <condition_variable>
+#include <exception>
 #include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,18 +17,29 @@ namespace {
 
 class NcclBackend final : public HubBackend {
  public:
-  NcclBackend(int64_t world, NcclLibrary& library)
-      : HubBackend(world), library_(library) {}
+  NcclBackend(int64_t world, NcclLibrary& library,
+              std::chrono::milliseconds patience)
+      : HubBackend(world), library_(library), patience_(patience) {
+    if (patience.count() > 0) watch_ = std::thread([this] { watch(); });
+  }
+  ~NcclBackend() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    if (watch_.joinable()) watch_.join();
+  }
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
     const Seat seat = take_seat(ranks, me, lane);
-    const auto link = std::make_shared<SafeLink>();
+    const auto link = std::make_shared<SafeLink>(patience_);
     {
       std::lock_guard lock(mutex_);
-      std::vector<std::weak_ptr<SafeLink>>& links = links_[lane];
-      std::erase_if(links, [](const auto& l) { return l.expired(); });
-      links.push_back(link);
+      std::vector<Member>& links = links_[lane];
+      std::erase_if(links, [](const Member& l) { return l.link.expired(); });
+      links.push_back({me, link});
     }
     return std::make_unique<NcclCommunicator>(seat.hub, seat.group, seat.index,
                                               library_, link);
@@ -34,20 +49,75 @@ class NcclBackend final : public HubBackend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     HubBackend::failed(rank, lane, what);
     std::lock_guard lock(mutex_);
-    for (const auto& weak : links_[lane])
-      if (const auto link = weak.lock()) link->abort(rank, what);
+    if (why_.empty()) try {
+        why_ = fmt::format("[run] rank {} failed: {}", rank, what);
+      } catch (...) {  // there may be no memory left; few letters need none
+        why_ = "a rank failed";
+      }
+    for (const Member& m : links_[lane])
+      if (const auto link = m.link.lock()) link->abort(rank, what);
+  }
+
+  void check() override {
+    std::lock_guard lock(mutex_);
+    if (!why_.empty()) throw PeerFailure(why_);
   }
 
  private:
+  struct Member {
+    int64_t rank;
+    std::weak_ptr<SafeLink> link;
+  };
+
+  // Finds what a GPU does not end: nobody else looks while the host waits for
+  // it.
+  void watch() {
+    const auto period = std::clamp<std::chrono::milliseconds>(
+        patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, period, [&] { return stopping_; })) {
+      if (!why_.empty()) return;
+      std::vector<Member> all;
+      for (const auto& links : links_)
+        all.insert(all.end(), links.begin(), links.end());
+      lock.unlock();
+      for (const Member& m : all)
+        if (const std::string what = late(m); !what.empty())
+          for (int lane = 0; lane < kLanes; ++lane) failed(m.rank, lane, what);
+      lock.lock();
+    }
+  }
+  // What is wrong, or nothing.
+  std::string late(const Member& m) const {
+    const auto link = m.link.lock();
+    if (!link) return {};
+    try {
+      const auto kind = link->overdue(SafeLink::Clock::now());
+      if (!kind) return {};
+      return fmt::format(
+          "[{}] its GPU has been at it for {} s: another GPU, or a network "
+          "between them, does not answer; NCCL_DEBUG=INFO shows which",
+          name(*kind), std::chrono::duration<double>(patience_).count());
+    } catch (const std::exception& e) {
+      return e.what();  // of a device that has failed
+    }
+  }
+
   NcclLibrary& library_;
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<SafeLink>> links_[kLanes];
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::vector<Member> links_[kLanes];
+  std::string why_;  // the first failure, or nothing
+  std::thread watch_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
-  return std::make_shared<NcclBackend>(world, library);
+std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library,
+                                      std::chrono::milliseconds patience) {
+  return std::make_shared<NcclBackend>(world, library, patience);
 }
 
 std::shared_ptr<Backend> nccl_backend(int64_t world) {

@@ -121,7 +121,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
     }
   }
   if (size() > 1)
-    link_->use(call.kind, [&](NcclLink& link) {
+    link_->use(call.kind, device(), stream, [&](NcclLink& link) {
       link.begin_group();
       for (size_t i = 0; i < transfers.size(); ++i) {
         const Transfer& t = transfers[i];
@@ -167,7 +167,7 @@ void NcclCommunicator::do_reduce(const Call& call, Stream stream,
 void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
                                      std::span<Buffer> buffers) {
   if (buffers.empty()) return;
-  link_->use(call.kind, [&](NcclLink& link) {
+  link_->use(call.kind, device(), stream, [&](NcclLink& link) {
     link.begin_group();
     for (const Buffer& b : buffers)
       if (b.n > 0) link.all_reduce(stream, b.op, b.dtype, b.data, b.n);

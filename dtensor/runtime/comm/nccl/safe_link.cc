@@ -13,12 +13,18 @@ void SafeLink::check(StepKind kind) const {
 }
 
 void SafeLink::settle(StepKind kind) {
+  const Clock::time_point begun = Clock::now();
   for (int i = 0;; ++i) {
     {
       std::lock_guard lock(mutex_);
       check(kind);
       if (link_->settled()) return;
     }
+    if (watched() && Clock::now() - begun > patience_)
+      fail(name(kind),
+           "NCCL has not taken the call in {} s: a GPU or a network between "
+           "them does not answer; NCCL_DEBUG=INFO shows which",
+           std::chrono::duration<double>(patience_).count());
     // Soon, or (of links that are made) after a while.
     if (i < 100)
       std::this_thread::yield();
@@ -35,6 +41,26 @@ void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
     if (aborted_) link_->abort();
   }
   settle(kind);
+}
+
+void SafeLink::watch(Work work) {
+  std::lock_guard lock(mutex_);
+  while (!works_.empty() && works_.front().device->passed(works_.front().ends))
+    works_.pop_front();
+  works_.push_back(std::move(work));
+}
+
+std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return {};
+  while (!works_.empty() && works_.front().device->passed(works_.front().ends))
+    works_.pop_front();
+  if (works_.empty()) return {};
+  Work& first = works_.front();
+  if (!first.device->passed(first.begins)) return {};
+  if (first.seen == Clock::time_point()) first.seen = now;
+  if (now - first.seen <= patience_) return {};
+  return first.kind;
 }
 
 void SafeLink::abort(int64_t rank, std::string_view what) noexcept {

@@ -1,8 +1,11 @@
 // A link that any thread may abort, while its member uses it.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,36 +16,55 @@ namespace dtensor {
 
 class SafeLink {
  public:
-  // call(NcclLink&), and until the host has done with it. Throws PeerFailure
-  // once the link is aborted, that says why.
+  using Clock = std::chrono::steady_clock;
+
+  // See kNcclPatience.
+  explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
+
+  // Work of that stream: call(NcclLink&), and until the host has done with it.
+  // Throws PeerFailure once the link is aborted, that says why, and Error when
+  // NCCL does not take the call in time.
   template <class Call>
-  void use(StepKind kind, Call&& call) {
+  void use(StepKind kind, Device& device, Stream stream, Call&& call) {
+    const Event begins = watched() ? device.record(stream) : Event();
     {
       std::lock_guard lock(mutex_);
       check(kind);
       call(*link_);
     }
-    settle(kind);
+    settle(kind);  // the stream may have been given it only then
+    if (watched()) watch({kind, &device, begins, device.record(stream), {}});
   }
-  // The same for one that is being made.
+  // A link that is being made.
   void open(StepKind kind, std::unique_ptr<NcclLink>);
   // Throws what went wrong with work that runs.
-  void poll(StepKind kind) {
-    use(kind, [](NcclLink&) {});
-  }
+  void poll(StepKind kind) { settle(kind); }
   bool is_open() const { return open_; }
 
+  // By another thread, now and then: what the GPU began too long ago and has
+  // not done.
+  std::optional<StepKind> overdue(Clock::time_point now);
   // Since that rank failed.
   void abort(int64_t rank, std::string_view what) noexcept;
 
  private:
+  struct Work {
+    StepKind kind;
+    Device* device;
+    Event begins, ends;
+    Clock::time_point seen;  // first known to have begun; or not set
+  };
+  bool watched() const { return patience_.count() > 0; }
+  void watch(Work);
   void check(StepKind) const;
   void settle(StepKind);
 
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::unique_ptr<NcclLink> link_;
   bool open_ = false, aborted_ = false;
   std::string why_;
+  std::deque<Work> works_;  // that may still run, in their order
 };
 
 }  // namespace dtensor
