@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/reference.h"
@@ -238,6 +240,148 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
       EXPECT_EQ(c[n], INFINITY);
       EXPECT_EQ(c[2 * n], 0);
     }
+}
+
+// --- Epilogues --------------------------------------------------------------
+
+// The kernel's c, aux and b_sum against the reference's, elements of padding
+// included.
+void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
+                     int64_t c_size, bool with_bias = true) {
+  const Array a = Array::random(t, a_size, -1, 1, 1),
+              b = Array::random(t, b_size, -1, 1, 2),
+              bias = Array::random(t, g.n, -2, 2, 3);
+  Array c(t, c_size, 5), aux(t, c_size, 7), sum(t, g.n, 9);
+  const Array a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles()),
+      bias64(DType::kF64, bias.doubles());
+  Array c64(DType::kF64, c_size, 5), aux64(DType::kF64, c_size, 7),
+      sum64(DType::kF64, g.n, 9);
+  const auto point = [&](const Array& a, const Array& b, const Array& bias,
+                         Array& c, Array& aux, Array& sum) {
+    g.a = a.data(), g.b = b.data(), g.c = c.data();
+    g.epilogue.bias = with_bias ? bias.data() : nullptr;
+    g.epilogue.aux = aux.data();
+    g.epilogue.b_sum = sum.data();
+  };
+  point(a64, b64, bias64, c64, aux64, sum64);
+  reference::gemm(g);
+  point(a, b, bias, c, aux, sum);
+  under_test().gemm({}, t, t, g);
+  const double k = std::sqrt(static_cast<double>(g.k + 1));
+  const double tol = t == DType::kF64    ? 1e-14 * k
+                     : t == DType::kF32  ? 2e-6 * k
+                     : t == DType::kBF16 ? 3.0 / 128
+                                         : 3.0 / 1024;
+  SCOPED_TRACE(testing::Message()
+               << "epilogue " << int{g.epilogue.kind} << ", " << g.m << "x"
+               << g.n << "x" << g.k << " batch " << to_string(g.batch) << " c "
+               << g.c_m << "," << g.c_n);
+  ASSERT_TRUE(near(c, c64.doubles(), tol));
+  ASSERT_TRUE(near(aux, aux64.doubles(), tol)) << "aux";
+  ASSERT_TRUE(near(sum, sum64.doubles(), tol)) << "b_sum";
+}
+
+constexpr Epilogue::Kind kEpilogues[] = {Epilogue::kBias, Epilogue::kGeluTanh,
+                                         Epilogue::kSumB};
+
+TEST(EpilogueTest, SizesAndLayouts) {
+  const int64_t sizes[][3] = {{1, 1, 1},     {8, 16, 8}, {7, 5, 3}, {3, 600, 2},
+                              {33, 65, 130}, {5, 7, 0},  {0, 5, 5}, {5, 0, 5}};
+  for (DType t : kFloats)
+    for (const auto& s : sizes)
+      for (int kc = 0; kc < 4; ++kc)
+        for (int kb : {0, 1}) {
+          Gemm g;
+          g.m = s[0], g.n = s[1], g.k = s[2];
+          const MatrixLayout b = matrix(kb, g.k, g.n), c = matrix(kc, g.m, g.n);
+          g.a_m = g.k, g.a_k = 1;
+          g.b_k = b.row, g.b_n = b.col;
+          g.c_m = c.row, g.c_n = c.col;
+          for (Epilogue::Kind kind : kEpilogues) {
+            g.epilogue.kind = kind;
+            expect_finished(t, g, g.m * g.k, b.size, c.size);
+            if (HasFatalFailure()) return;
+          }
+          g.epilogue.kind = Epilogue::kGeluTanh;
+          expect_finished(t, g, g.m * g.k, b.size, c.size, false);
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST(EpilogueTest, Batches) {
+  for (DType t : kFloats)
+    for (int64_t n : {1, 5}) {
+      Gemm g;
+      g.m = 4, g.n = n, g.k = 3;
+      g.a_m = 3, g.a_k = 1, g.b_k = 1, g.b_n = 3;
+      // [2, 3, 4, n], of which the first two are exchanged in c: a weight.
+      g.batch = {2, 3};
+      g.a_batch_strides = {36, 12};
+      g.b_batch_strides = {0, 0};
+      g.c_batch_strides = {4 * n, 8 * n};
+      g.c_m = n, g.c_n = 1;
+      for (Epilogue::Kind kind : {Epilogue::kBias, Epilogue::kGeluTanh}) {
+        g.epilogue.kind = kind;
+        expect_finished(t, g, 72, 3 * n, 24 * n);
+        if (HasFatalFailure()) return;
+      }
+      // The gradient of a weight, [3, n] = the sum over [2, 5, 4] of x dy,
+      // whose batch does not continue k.
+      g = Gemm();
+      g.batch = {2, 5};
+      g.m = 3, g.n = n, g.k = 4;
+      g.a_batch_strides = {60, 12}, g.a_m = 1, g.a_k = 3;
+      g.b_batch_strides = {4 * n, 8 * n}, g.b_k = n, g.b_n = 1;
+      g.c_batch_strides = {0, 0}, g.c_m = 1, g.c_n = 3;
+      g.epilogue.kind = Epilogue::kSumB;
+      expect_finished(t, g, 120, 40 * n, 3 * n);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(EpilogueTest, GeluBackwardAndItsSum) {
+  for (DType t : kFloats)
+    for (const auto& [rows, n] : std::vector<std::pair<int64_t, int64_t>>{
+             {1, 1}, {7, 5}, {300, 3}, {131, 67}, {3, 1025}, {0, 4}, {4, 0}})
+      for (const bool sums : {true, false}) {
+        const int64_t x_stride = n + 3, dy_stride = n + 1;
+        const Array x = Array::random(t, rows * x_stride, -4, 4, 1),
+                    dy = Array::random(t, rows * dy_stride, -1, 1, 2);
+        Array dx(t, rows * n), sum(t, n, 9);
+        std::vector<double> want_dx, want(static_cast<size_t>(n), sums ? 0 : 9);
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t j = 0; j < n; ++j) {
+            double slope;
+            reference::gelu_tanh(x[r * x_stride + j], &slope);
+            want_dx.push_back(slope * dy[r * dy_stride + j]);
+            if (sums) want[static_cast<size_t>(j)] += want_dx.back();
+          }
+        under_test().gelu_tanh_backward({}, t, rows, n, x.data(), x_stride,
+                                        dy.data(), dy_stride, dx.data(),
+                                        sums ? sum.data() : nullptr);
+        SCOPED_TRACE(testing::Message() << rows << " x " << n);
+        ASSERT_TRUE(near(dx, want_dx));
+        // Of rounded terms.
+        const double more = is_half_float(t) ? 4 : 2;
+        ASSERT_TRUE(near(sum, want, more * tolerance(t))) << "sum";
+      }
+}
+
+TEST(EpilogueTest, GeluBackwardInPlace) {
+  for (DType t : kFloats) {
+    const Array x = Array::random(t, 35, -4, 4, 1);
+    Array dy = Array::random(t, 35, -1, 1, 2), dx(t, 35);
+    for (Array* to : {&dx, &dy})
+      under_test().gelu_tanh_backward({}, t, 5, 7, x.data(), 7, dy.data(), 7,
+                                      to->data(), nullptr);
+    EXPECT_EQ(dx.doubles(), dy.doubles());
+  }
+}
+
+TEST(EpilogueTest, RefusesIntegers) {
+  Gemm g;
+  g.epilogue.kind = Epilogue::kBias;
+  EXPECT_THROW(under_test().gemm({}, DType::kI64, DType::kI64, g), Error);
 }
 
 TEST(GemmTest, RefusesWhatItDoesNotHave) {

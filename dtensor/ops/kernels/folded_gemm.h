@@ -76,6 +76,24 @@ struct FoldedGemm {
   }
 };
 
+// The b of Epilogue::kSumB as what is reduced.
+struct SummedB {
+  Shape shape, strides;
+  uint32_t dims;  // all but n
+  explicit SummedB(const Gemm& g) {
+    for (int i = 0; i < g.batch.size(); ++i) {
+      if (g.c_batch_strides[i] != 0) continue;
+      shape.push_back(g.batch[i]);
+      strides.push_back(g.b_batch_strides[i]);
+    }
+    shape.push_back(g.k);
+    strides.push_back(g.b_k);
+    dims = (uint32_t{1} << shape.size()) - 1;
+    shape.push_back(g.n);
+    strides.push_back(g.b_n);
+  }
+};
+
 // fn(a, b, c, first) for each product of a batch: where its matrices begin, and
 // whether it is the first for that place in c.
 template <class Fn>

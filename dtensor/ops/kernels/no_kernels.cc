@@ -7,6 +7,9 @@ namespace {
 class NoKernels final : public Kernels {
  public:
   void gemm(Stream, DType, DType, const Gemm&) const override {}
+  void finish_gemm(Stream, DType, const Gemm&) const override {}
+  void gelu_tanh_backward(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                          const void*, int64_t, void*, void*) const override {}
   void unary(Stream, int, int, DType, const double*,
              const Pointwise&) const override {}
   void binary(Stream, int, fn::By, DType, const double*,

@@ -35,6 +35,48 @@ int64_t offset(const Shape& index, const Shape& strides) {
 
 }  // namespace
 
+double gelu_tanh(double x, double* slope) {
+  const double k = std::sqrt(2 / M_PI),
+               t = std::tanh(k * (x + 0.044715 * x * x * x));
+  if (slope)
+    *slope =
+        0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
+  return 0.5 * x * (1 + t);
+}
+
+namespace {
+
+void finish(const Gemm& g) {
+  const Epilogue& e = g.epilogue;
+  if (e.kind == Epilogue::kNone) return;
+  const auto* bias = static_cast<const double*>(e.bias);
+  if (e.kind == Epilogue::kSumB) {
+    auto* sum = static_cast<double*>(e.b_sum);
+    for (int64_t j = 0; j < g.n; ++j) sum[j] = 0;
+    for_indices(g.batch, [&](const Shape& at) {
+      for (int64_t p = 0; p < g.k; ++p)
+        for (int64_t j = 0; j < g.n; ++j)
+          sum[j] += static_cast<const double*>(
+              g.b)[offset(at, g.b_batch_strides) + p * g.b_k + j * g.b_n];
+    });
+    return;
+  }
+  for_indices(g.batch, [&](const Shape& at) {
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j) {
+        const int64_t to =
+            offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n;
+        double& c = static_cast<double*>(g.c)[to];
+        if (bias) c += bias[j];
+        if (e.kind != Epilogue::kGeluTanh) continue;
+        static_cast<double*>(e.aux)[to] = c;
+        c = gelu_tanh(c);
+      }
+  });
+}
+
+}  // namespace
+
 void gemm(const Gemm& g) {
   const auto* a = static_cast<const double*>(g.a);
   const auto* b = static_cast<const double*>(g.b);
@@ -57,6 +99,7 @@ void gemm(const Gemm& g) {
               a[offset(at, g.a_batch_strides) + i * g.a_m + p * g.a_k] *
               b[offset(at, g.b_batch_strides) + p * g.b_k + j * g.b_n];
   });
+  finish(g);
 }
 
 bool has_value(const fn::Function& f, DType t) {

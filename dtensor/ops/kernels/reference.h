@@ -10,6 +10,8 @@
 namespace dtensor::kernels::reference {
 
 void gemm(const Gemm&);
+// By torch's formula; *slope is its derivative.
+double gelu_tanh(double x, double* slope = nullptr);
 
 // The text of fn::UnaryFunctions and fn::BinaryFunctions, by index, on one f64,
 // i64 or bool as `t` has it: what registers, types and strides must not change.

@@ -56,6 +56,16 @@ class RecordingKernels final : public Kernels {
   void gemm(Stream s, DType in, DType out, const Gemm& a3) const override {
     later(s, &Kernels::gemm, in, out, a3);
   }
+  void finish_gemm(Stream s, DType t, const Gemm& a2) const override {
+    later(s, &Kernels::finish_gemm, t, a2);
+  }
+  void gelu_tanh_backward(Stream s, DType t, int64_t rows, int64_t n,
+                          const void* x, int64_t x_stride, const void* dy,
+                          int64_t dy_stride, void* dx,
+                          void* sum) const override {
+    later(s, &Kernels::gelu_tanh_backward, t, rows, n, x, x_stride, dy,
+          dy_stride, dx, sum);
+  }
   void where(Stream s, DType a1, const Pointwise& a2) const override {
     later(s, &Kernels::where, a1, a2);
   }

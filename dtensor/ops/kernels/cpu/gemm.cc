@@ -327,11 +327,7 @@ void gemm_of_halves(DType out, const FoldedGemm& f, const Gemm& g) {
     for_each<T, T>(f, gemm_halves<T, T>);
 }
 
-}  // namespace
-
-void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
-  DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
-           "no kernel from {} to {}", name(in), name(out));
+void multiply(DType in, DType out, const Gemm& g) {
   const FoldedGemm f(g);
   if (f.empty) return;
   switch (in) {
@@ -351,6 +347,15 @@ void CpuKernels::gemm(Stream, DType in, DType out, const Gemm& g) const {
       break;
   }
   fail("gemm", "no kernel for bool");
+}
+
+}  // namespace
+
+void CpuKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
+  DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
+           "no kernel from {} to {}", name(in), name(out));
+  multiply(in, out, g);
+  if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
 }
 
 }  // namespace dtensor::kernels

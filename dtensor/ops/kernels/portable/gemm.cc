@@ -169,9 +169,7 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-}  // namespace
-
-void PortableKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
+void multiply(Stream s, DType in, DType out, const Gemm& g) {
   const FoldedGemm f(g.c_m == 1 && g.c_n != 1 ? transposed(g) : g);
   // Integers as unsigned ones: they wrap around.
   const auto run = [&]<class S, class C>() {
@@ -187,6 +185,13 @@ void PortableKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
       if (out == DType::kF32) return run.template operator()<S, float>();
     no_kernel("gemm", out);
   });
+}
+
+}  // namespace
+
+void PortableKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
+  multiply(s, in, out, g);
+  if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
 }
 
 }  // namespace DT_PORTABLE

@@ -1,7 +1,6 @@
 // Layer norm and RMS norm.
-#include <algorithm>
-
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/portable/column_sums.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
@@ -231,29 +230,13 @@ void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
       });
 }
 
-// The sum over the parts.
-template <class C>
-void add_parts(Stream s, int64_t parts, int64_t n, const C* in, C* out) {
-  rows(
-      s, n, parts, DT_BODY(Row & row, int64_t j) {
-        put(row, out + j, row.reduce(parts, C(0), Sum(), [&](int64_t p) {
-          return in[p * n + j];
-        }));
-      });
-}
-
-// Without atomic additions, whose order would change the result: each thread
-// sums some rows of one column, and what they found is summed in a second step.
 template <class S, class C = compute_t<S>>
 void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
-  // About as many threads as a large GPU runs at once.
-  constexpr int64_t kThreads = int64_t{1} << 18, kLeastRows = 16;
   if (t.n == 0 || (!dgamma && !dbeta)) return;
-  const int64_t wanted =
-      std::max<int64_t>(1, std::min(t.rows / kLeastRows, kThreads / t.n));
-  const int64_t height = (t.rows + wanted - 1) / wanted;
-  if (wanted == 1) return add_rows(s, t, 1, height, dgamma, dbeta);
-  const int64_t parts = (t.rows + height - 1) / height, size = parts * t.n;
+  const ColumnParts columns(t.rows, t.n);
+  const int64_t parts = columns.parts, height = columns.height;
+  if (parts == 1) return add_rows(s, t, 1, height, dgamma, dbeta);
+  const int64_t size = parts * t.n;
   Scratch scratch(s, 2 * size * static_cast<int64_t>(sizeof(C)));
   C* gamma = dgamma ? scratch.template as<C>() : nullptr;
   C* beta = dbeta ? scratch.template as<C>() + size : nullptr;

@@ -1,0 +1,107 @@
+// What is done to a product of matrices, in one pass over it.
+#include "dtensor/ops/functions/activation.h"
+#include "dtensor/ops/kernels/folded_gemm.h"
+#include "dtensor/ops/kernels/portable/column_sums.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/runtime/device/portable/walk.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::compute_t;
+using portable::each;
+using portable::rounded;
+using portable::Scratch;
+using portable::Walk;
+using portable::widened;
+
+template <class S>
+void finish(Stream s, const Gemm& g) {
+  using C = compute_t<S>;
+  Shape shape = g.batch, c_strides = g.c_batch_strides,
+        bias_strides = Shape::filled(shape.size(), 0);
+  shape.push_back(g.m);
+  c_strides.push_back(g.c_m);
+  bias_strides.push_back(0);
+  shape.push_back(g.n);
+  c_strides.push_back(g.c_n);
+  bias_strides.push_back(1);
+  const Walk<2> walk(shape, {c_strides, bias_strides});
+  const bool gelu = g.epilogue.kind == Epilogue::kGeluTanh;
+  const auto* bias = static_cast<const S*>(g.epilogue.bias);
+  auto *c = static_cast<S*>(g.c), *aux = static_cast<S*>(g.epilogue.aux);
+  each(
+      s, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[2];
+        walk.at(i, at);
+        C x = widened(c[at[0]]);
+        if (bias) x += widened(bias[at[1]]);
+        const S y = rounded<S>(x);
+        if (gelu) {
+          aux[at[0]] = y;
+          c[at[0]] = rounded<S>(fn::GeluTanh::value<C>(widened(y), nullptr));
+        } else {
+          c[at[0]] = y;
+        }
+      });
+}
+
+// `height` rows of a column by each thread; sums [parts, n] may be null.
+template <class S, class C = compute_t<S>>
+void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
+          const S* x, int64_t x_stride, const S* dy, int64_t dy_stride, S* dx,
+          C* sums) {
+  const int64_t height = columns.height;
+  each(
+      s, columns.parts * n, DT_BODY(int64_t i) {
+        const int64_t j = i % n, begin = i / n * height,
+                      end = begin + height < rows ? begin + height : rows;
+        C sum = 0;
+        for (int64_t r = begin; r < end; ++r) {
+          const C v = widened(x[r * x_stride + j]),
+                  d = widened(dy[r * dy_stride + j]);
+          const S to =
+              rounded<S>(fn::derivative<fn::GeluTanh, 1>(v, nullptr) * d);
+          dx[r * n + j] = to;
+          sum += widened(to);
+        }
+        if (sums) sums[i] = sum;
+      });
+}
+
+}  // namespace
+
+void PortableKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
+  if (g.epilogue.kind == Epilogue::kSumB) {
+    const SummedB b(g);
+    return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
+                  g.epilogue.b_sum);
+  }
+  visit_float(t, "gemm", [&]<class S>() { finish<S>(s, g); });
+}
+
+void PortableKernels::gelu_tanh_backward(Stream s, DType t, int64_t rows,
+                                         int64_t n, const void* x,
+                                         int64_t x_stride, const void* dy,
+                                         int64_t dy_stride, void* dx,
+                                         void* sum) const {
+  if (n == 0) return;
+  visit_float(t, "gelu_tanh backward", [&]<class S>() {
+    using C = compute_t<S>;
+    const auto run = [&](const ColumnParts& columns, C* sums) {
+      back(s, rows, n, columns, static_cast<const S*>(x), x_stride,
+           static_cast<const S*>(dy), dy_stride, static_cast<S*>(dx), sums);
+    };
+    const ColumnParts columns(rows, n);
+    if (!sum) return run(columns, nullptr);
+    Scratch scratch(s, columns.parts * n * static_cast<int64_t>(sizeof(C)));
+    C* const sums = scratch.template as<C>();
+    run(columns, sums);
+    add_parts(s, columns.parts, n, sums, static_cast<S*>(sum));
+  });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
