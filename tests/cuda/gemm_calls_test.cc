@@ -160,5 +160,54 @@ TEST(GemmCallsTest, NothingForWhatTheLibraryCannotTake) {
   EXPECT_FALSE(gemm_calls(FoldedGemm(g)));
 }
 
+// Of a contiguous [6, 16] of 16-bit floats, and what changes that.
+TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
+  alignas(16) static char memory[64];
+  const auto takes = [](Epilogue::Kind kind, auto&& change) {
+    Gemm g;
+    g.m = 6, g.n = 16, g.k = 4;
+    g.a_m = 4, g.a_k = 1, g.b_k = 1, g.b_n = 4, g.c_m = 16, g.c_n = 1;
+    g.epilogue = {kind, memory, memory + 16, memory + 32};
+    change(g);
+    const FoldedGemm f(g);
+    const auto calls = gemm_calls(f);
+    EXPECT_TRUE(calls);
+    return calls && takes_epilogue(*calls, f, g, 2);
+  };
+  const auto nothing = [](Gemm&) {};
+  const auto turned = [](Gemm& g) { g.c_m = 1, g.c_n = 6; };
+  const auto odd = [](Gemm& g) {
+    g.epilogue.bias = memory + 2;
+    g.epilogue.b_sum = memory + 2;
+  };
+  // [3, 6] rows, as if they were more of n.
+  const auto folded = [](Gemm& g) {
+    g.m = 1, g.n = 1;
+    g.batch = {16};
+    g.a_batch_strides = {0}, g.b_batch_strides = {4}, g.c_batch_strides = {1};
+  };
+  for (Epilogue::Kind kind :
+       {Epilogue::kBias, Epilogue::kGeluTanh, Epilogue::kSumB}) {
+    EXPECT_TRUE(takes(kind, nothing)) << kind;
+    EXPECT_EQ(takes(kind, turned), kind == Epilogue::kSumB) << kind;
+    EXPECT_FALSE(takes(kind, odd)) << kind;
+    EXPECT_FALSE(takes(kind, folded)) << kind;
+  }
+  EXPECT_TRUE(
+      takes(Epilogue::kGeluTanh, [](Gemm& g) { g.epilogue.bias = nullptr; }));
+  EXPECT_FALSE(
+      takes(Epilogue::kGeluTanh, [](Gemm& g) { g.epilogue.aux = memory + 8; }));
+  // Rows of 20 elements are 40 bytes apart.
+  const auto padded = [](Gemm& g) { g.c_m = 20; };
+  EXPECT_FALSE(takes(Epilogue::kGeluTanh, padded));
+  EXPECT_TRUE(takes(Epilogue::kBias, padded));
+  // A batch that c lacks and k does not continue: several products.
+  EXPECT_FALSE(takes(Epilogue::kSumB, [](Gemm& g) {
+    g.batch = {2};
+    g.a_batch_strides = {100}, g.b_batch_strides = {200},
+    g.c_batch_strides = {0};
+  }));
+}
+
 }  // namespace
 }  // namespace dtensor::kernels::cuda

@@ -48,6 +48,7 @@ struct Key {
   bool tf32;
   int device;
   uint32_t left_align, right_align, c_align;
+  cublasLtEpilogue_t epilogue;
   bool operator==(const Key&) const = default;
 };
 struct KeyHash {
@@ -62,7 +63,8 @@ struct KeyHash {
                         uint64_t{k.right_align} << 20 | k.c_align);
     return hash_mix(h, static_cast<uint64_t>(k.in) << 16 |
                            static_cast<uint64_t>(k.out) << 8 |
-                           static_cast<uint64_t>(k.tf32));
+                           static_cast<uint64_t>(k.tf32) |
+                           static_cast<uint64_t>(k.epilogue) << 32);
   }
 };
 
@@ -71,6 +73,7 @@ struct Plan {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t left, right, c;
   cublasLtMatmulAlgo_t algorithm;
+  cublasLtEpilogue_t epilogue;
 };
 
 // Of one call.
@@ -78,6 +81,8 @@ struct Matrices {
   const void *left, *right;
   void* c;
   bool accumulate;
+  const void* bias;  // or where its gradient goes
+  void* aux;
 };
 
 // It lives for ever: threads may end later than static variables.
@@ -162,6 +167,41 @@ cublasLtMatrixLayoutOpaque_t layout_of(const ColumnMajor& x, cudaDataType type,
   return layout;
 }
 
+// Nothing where the types are none that it takes, or where what it computes is
+// not as good as they are: its gelu_tanh has 16 bits.
+std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
+                                              DType out, bool swapped) {
+  if (e.kind == Epilogue::kNone) return CUBLASLT_EPILOGUE_DEFAULT;
+  if (in != out || in == DType::kF64) return {};
+  switch (e.kind) {
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kSumB:
+      return swapped ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    default:
+      if (!is_half_float(in)) return {};
+      return e.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                    : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
+}
+
+template <class T>
+void set(Plan& plan, cublasLtMatmulDescAttributes_t what, const T& value) {
+  check_lt(
+      cublasLtMatmulDescSetAttribute(&plan.product, what, &value, sizeof value),
+      "a product");
+}
+
+bool has_aux(cublasLtEpilogue_t e) {
+  return e == CUBLASLT_EPILOGUE_GELU_AUX ||
+         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+void point(Plan& plan, const void* bias, const void* aux) {
+  if (bias) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (has_aux(plan.epilogue))
+    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+}
+
 Plan describe(const Key& key, const Types& types) {
   Plan plan;
   plan.left = layout_of(key.call.left, types.in, key.call.count);
@@ -171,13 +211,24 @@ Plan describe(const Key& key, const Types& types) {
            "a product");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t which,
                              const ColumnMajor& x) {
-    const cublasOperation_t op = x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check_lt(
-        cublasLtMatmulDescSetAttribute(&plan.product, which, &op, sizeof op),
-        "a transpose");
+    set(plan, which, x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   };
   transpose(CUBLASLT_MATMUL_DESC_TRANSA, key.call.left);
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, key.call.right);
+  plan.epilogue = key.epilogue;
+  if (plan.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return plan;
+  set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, plan.epilogue);
+  if (has_aux(plan.epilogue)) {
+    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.call.c.ld);
+    if (key.call.count > 1)
+      set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE,
+          key.call.c.next);
+  }
+  // Of the pointers, an algorithm is chosen by their alignment: that which
+  // takes_epilogue() asks for.
+  void* const aligned = reinterpret_cast<void*>(16);
+  point(plan, plan.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ? nullptr : aligned,
+        aligned);
   return plan;
 }
 
@@ -221,6 +272,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
 cublasStatus_t multiply(cublasLtHandle_t handle, Plan& plan, DType out,
                         const Matrices& m, void* d, void* workspace,
                         cudaStream_t stream) {
+  if (plan.epilogue != CUBLASLT_EPILOGUE_DEFAULT) point(plan, m.bias, m.aux);
   static constexpr float kOne = 1, kZero = 0;
   static constexpr double kOne64 = 1, kZero64 = 0;
   const bool wide = out == DType::kF64;
@@ -357,15 +409,21 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   const bool tf32 = in == DType::kF32 && tf32_allowed;
   const std::optional<Types> types = types_of(in, out, tf32);
   if (!types) return false;
-  const std::optional<GemmCalls> calls = gemm_calls(FoldedGemm(g));
+  const FoldedGemm folded(g);
+  const std::optional<GemmCalls> calls = gemm_calls(folded);
   // Each call that adds to 16 bits would round them.
   if (!calls || (calls->sums && is_half_float(out))) return false;
+  const Epilogue& e = g.epilogue;
+  const auto epilogue = epilogue_of(e, in, out, calls->swapped);
+  if (!epilogue || (e.kind != Epilogue::kNone &&
+                    !takes_epilogue(*calls, folded, g, size_of(out))))
+    return false;
 
   const cudaStream_t stream = dtensor::cuda::enter(s);
   const int64_t in_size = size_of(in), out_size = size_of(out);
   const auto repeats = calls->repeats();
   const bool swapped = calls->swapped;
-  Key key{calls->call, in, out, tf32, 0, 0, 0, 0};
+  Key key{calls->call, in, out, tf32, 0, 0, 0, 0, *epilogue};
   check(cudaGetDevice(&key.device), "gemm");
   key.left_align =
       alignment(swapped ? g.b : g.a, in_size, calls->call.left.next, repeats,
@@ -376,11 +434,13 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   key.c_align =
       alignment(g.c, out_size, calls->call.c.next, repeats, &GemmBatch::c);
   const cublasLtHandle_t handle = library().handle(key.device);
-  const Matrices first{swapped ? g.b : g.a, swapped ? g.a : g.b, g.c,
-                       g.accumulate};
+  const void* const bias = e.kind == Epilogue::kSumB ? e.b_sum : e.bias;
+  const Matrices first{
+      swapped ? g.b : g.a, swapped ? g.a : g.b, g.c, g.accumulate, bias, e.aux};
   Plan plan = plan_of(handle, key, *types, first, stream);
   if (!plan.possible) {
-    ++declined;
+    // Without its epilogue it is still a product.
+    declined += e.kind == Epilogue::kNone;
     return false;
   }
 
@@ -392,10 +452,11 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
     const char *left = at(g.a, a, in_size), *right = at(g.b, b, in_size);
     if (swapped) std::swap(left, right);
     void* to = static_cast<char*>(g.c) + c * out_size;
-    check_lt(
-        multiply(handle, plan, out, {left, right, to, g.accumulate || !first},
-                 to, workspace, stream),
-        "a product");
+    void* aux = e.aux ? static_cast<char*>(e.aux) + c * out_size : nullptr;
+    check_lt(multiply(handle, plan, out,
+                      {left, right, to, g.accumulate || !first, bias, aux}, to,
+                      workspace, stream),
+             "a product");
   });
   return true;
 }

@@ -4,8 +4,8 @@
 
 namespace dtensor::kernels::cuda {
 
-// As GemmKernels::gemm, whether cuBLASLt computes it; if not, nothing was given
-// to the stream: another kernel has to.
+// As GemmKernels::gemm, whether cuBLASLt computes it, epilogue and all; if not,
+// nothing was given to the stream: another kernel has to, or one for each.
 //
 // The first call of a kind times the algorithms that cuBLASLt proposes, and
 // waits for the stream; the fastest is kept for all streams of this process and

@@ -67,4 +67,33 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
   return calls;
 }
 
+bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
+                    int64_t item) {
+  constexpr uintptr_t kAlign = 16;
+  const auto aligned = [](uintptr_t bytes) { return bytes % kAlign == 0; };
+  const auto at = [&](const void* p) {
+    return aligned(reinterpret_cast<uintptr_t>(p));
+  };
+  const Epilogue& e = g.epilogue;
+  // n is still what it was, and nothing is added to.
+  if (f.g.n != g.n || f.g.b_n != g.b_n || g.accumulate || calls.sums)
+    return false;
+  switch (e.kind) {
+    case Epilogue::kNone:
+      return true;
+    case Epilogue::kSumB:
+      return f.nb == 0 && at(e.b_sum);
+    case Epilogue::kBias:
+      return calls.swapped && at(e.bias);
+    case Epilogue::kGeluTanh:
+      break;
+  }
+  const GemmCall& call = calls.call;
+  bool lies = at(e.aux) && aligned(static_cast<uintptr_t>(call.c.ld * item)) &&
+              aligned(static_cast<uintptr_t>(call.c.next * item));
+  for (const GemmBatch& d : calls.repeats())
+    lies = lies && aligned(static_cast<uintptr_t>(d.c * item));
+  return calls.swapped && lies && at(e.bias);
+}
+
 }  // namespace dtensor::kernels::cuda
