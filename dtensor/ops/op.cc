@@ -157,6 +157,23 @@ void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
     outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
 }
 
+// Those of a call that were kept, and what is made of them.
+void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
+                     const Attrs& attrs, std::span<const Tensor> kept,
+                     Outputs& outputs) {
+  Compute c(op, attrs, d, ctx);
+  bool all = true;
+  for (size_t o = 0; o < kept.size(); ++o) {
+    const bool missing = d.here && !(op.outputs_to_keep() >> o & 1);
+    c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
+                            : kept[o]);
+    all &= !missing;
+  }
+  if (!all) op.restore(c);
+  for (size_t o = 0; o < kept.size(); ++o)
+    outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
+}
+
 void record_node(const Op& op, const Attrs& attrs,
                  std::shared_ptr<const Decision> d,
                  std::span<const DistTensor> given,
@@ -221,8 +238,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
     ready = moved;
   }
   if (known) {
-    for (Tensor& part : captures->take(op, attrs, *d))
-      outputs.push_back(output_of(op, ctx, *d, outputs.size(), part));
+    restore_outputs(op, ctx, *d, attrs, captures->take(op, attrs, *d), outputs);
   } else {
     compute_outputs(op, ctx, *d, ready, attrs, outputs);
   }

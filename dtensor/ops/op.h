@@ -84,6 +84,11 @@ class Op {
   // be done with parameters may not be done with what is made of them (Keep).
   virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
+  // Of a call whose outputs are kept (recompute.h), those that have to be, a
+  // bit for each, and what computes the others in c.out of them, without
+  // inputs.
+  virtual uint32_t outputs_to_keep() const { return ~uint32_t{0}; }
+  virtual void restore(Compute&) const {}
   // At least one; pure, so that an operator cannot escape the proof.
   virtual std::vector<Sample> samples() const = 0;
 

@@ -65,8 +65,9 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
   // What was there already costs nothing to keep.
   if (!std::exchange(taken_, false) && (!save_ || !save_(op))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
-  for (const DistTensor& out : outputs) {
-    call.parts.push_back(out.impl()->part());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const bool keep = op.outputs_to_keep() >> o & 1;
+    call.parts.push_back(keep ? outputs[o].impl()->part() : Tensor());
     call.versions.push_back(version_of(call.parts.back()));
   }
   kept_.push_back(std::move(call));

@@ -17,7 +17,8 @@
 
 namespace dtensor {
 
-// A call of an operator, and this rank's parts of its outputs.
+// A call of an operator, and this rank's parts of its outputs: those that the
+// operator cannot restore.
 struct KeptCall {
   const Op* op;
   Attrs attrs;
