@@ -12,6 +12,7 @@
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/linear.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"

@@ -5,6 +5,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/linear.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -19,9 +20,9 @@ const std::vector<const Op*>& all_ops() {
   static const auto* list = [] {
     auto* all = new std::vector<const Op*>;
     for (const auto& ops :
-         {contraction_ops(), pointwise_ops(), reduce_ops(), view_ops(),
-          slice_ops(), cat_ops(), softmax_ops(), norm_ops(), embedding_ops(),
-          cross_entropy_ops(), attention_ops(), random_ops()})
+         {contraction_ops(), linear_ops(), pointwise_ops(), reduce_ops(),
+          view_ops(), slice_ops(), cat_ops(), softmax_ops(), norm_ops(),
+          embedding_ops(), cross_entropy_ops(), attention_ops(), random_ops()})
       all->insert(all->end(), ops.begin(), ops.end());
     return all;
   }();

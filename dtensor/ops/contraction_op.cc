@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "dtensor/ops/local_product.h"
 #include "dtensor/ops/pointwise.h"
@@ -47,48 +48,27 @@ class Contraction : public Op {
  private:
   // What is made once per decision: the local computation, and the gradient of
   // each operand.
-  struct Gradient {
-    const Op* op = nullptr;
-    Attrs attrs;
-    Assignment assignment;
-  };
   struct Memo : Decision::Memo {
     explicit Memo(const Rule& rule) : local(rule) {}
     LocalProduct local;
-    std::array<Gradient, 2> gradients;
+    std::array<std::optional<ProductGradient>, 2> gradients;
   };
   static Memo& memo(const Decision& d) {
     if (!d.memo) d.memo = std::make_shared<Memo>(d.rule->rule());
     return static_cast<Memo&>(*d.memo);
   }
-  void make_gradient(const Decision&, size_t operand, Gradient&) const;
 
   Rule rule_;
   std::string only_in_output_;
 };
 
-void Contraction::make_gradient(const Decision& d, size_t operand,
-                                Gradient& g) const {
-  const BoundRule& bound = *d.rule;
-  const Rule rule = bound.rule().gradient(static_cast<int>(operand));
-  ContractionArgs args;
-  for (char letter : only_in_output(rule))
-    args.sizes.push_back(bound.size(bound.rule().factor(letter)));
-  if (!args.sizes.empty()) g.attrs = args;
-  // What passes through this operand is replicated in its cotangent.
-  g.assignment = d.assignment;
-  std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
-    return p.note == static_cast<int>(operand);
-  });
-  g.op = &contraction_op(name(), rule);
-}
-
 std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
   std::vector<DistTensor> grads(call.inputs.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!call.needed[i]) continue;
-    Gradient& g = memo(*call.decision).gradients[i];
-    if (!g.op) make_gradient(*call.decision, i, g);
+    const Decision& d = *call.decision;
+    std::optional<ProductGradient>& g = memo(d).gradients[i];
+    if (!g) g = product_gradient(name(), *d.rule, d.assignment, i);
     DistTensor operands[2];
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
@@ -96,7 +76,8 @@ std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
       const DType t = promote(operands[0].dtype(), operands[1].dtype());
       for (DistTensor& x : operands) x = cast(x, t);
     }
-    grads[i] = apply1(*g.op, {operands, grads.size()}, g.attrs, &g.assignment);
+    grads[i] =
+        apply1(*g->op, {operands, grads.size()}, g->attrs, &g->assignment);
   }
   return grads;
 }
@@ -136,6 +117,21 @@ std::string only_in_output(const Rule& rule) {
     if (!in_inputs) letters += rule.factors()[f].letter;
   }
   return letters;
+}
+
+ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
+                                 const Assignment& forward, size_t operand) {
+  const Rule rule = bound.rule().gradient(static_cast<int>(operand));
+  ContractionArgs args;
+  for (char letter : only_in_output(rule))
+    args.sizes.push_back(bound.size(bound.rule().factor(letter)));
+  ProductGradient g{&contraction_op(name, rule), {}, forward};
+  if (!args.sizes.empty()) g.attrs = args;
+  // What passes through this operand is replicated in its cotangent.
+  std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
+    return p.note == static_cast<int>(operand);
+  });
+  return g;
 }
 
 const Rule& product_rule(std::string_view text) {

@@ -25,4 +25,14 @@ const Op& contraction_op(std::string_view name, const Rule&);
 // That of product_rule(text).
 const Op& product_op(std::string_view name, std::string_view text);
 
+// The gradient of one operand: the product of the cotangent, which takes the
+// operand's place, and the other operand. Made once per decision.
+struct ProductGradient {
+  const Op* op;
+  Attrs attrs;
+  Assignment assignment;
+};
+ProductGradient product_gradient(std::string_view name, const BoundRule&,
+                                 const Assignment& forward, size_t operand);
+
 }  // namespace dtensor

@@ -46,11 +46,10 @@ LocalProduct::LocalProduct(const Rule& rule)
     }
 }
 
-void LocalProduct::run(Compute& c) const {
-  if (single_)
-    one_operand(c);
-  else
-    two_operands(c);
+bool LocalProduct::run(Compute& c, const kernels::Epilogue& e) const {
+  if (!single_) return two_operands(c, e);
+  one_operand(c);
+  return false;
 }
 
 void LocalProduct::one_operand(Compute& c) const {
@@ -72,7 +71,7 @@ void LocalProduct::one_operand(Compute& c) const {
                   out.strides(), t.data(), strides);
 }
 
-void LocalProduct::two_operands(Compute& c) const {
+bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   const Tensor& out = c.out[0];
   // Factors that only the output has: computed once, then repeated.
   Tensor target = out;
@@ -83,19 +82,21 @@ void LocalProduct::two_operands(Compute& c) const {
     target = c.scratch(narrow, out.dtype());
   }
   Loops list;
+  bool done = false;
   if (target.numel() > 0) {
     if (loops(c.in[0], c.in[1], target, list))
-      multiply(c, list, target);
+      done = multiply(c, list, target, e);
     else
       c.device().fill(c.stream, target.dtype(), target.shape(),
                       target.mutable_data(), target.strides(), 0);
   }
-  if (!repeats_) return;
+  if (!repeats_) return done;
   Shape strides = target.strides();
   for (const Place& p : places_)
     if (p.repeats()) strides[p.out] = 0;
   c.device().copy(c.stream, size_of(out.dtype()), out.shape(),
                   out.mutable_data(), out.strides(), target.data(), strides);
+  return done;
 }
 
 bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
@@ -123,7 +124,8 @@ bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
   return true;
 }
 
-void LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out) {
+bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
+                            const kernels::Epilogue& e) {
   // m, n and k are the largest loop of their kind; the others are batches.
   const Loop one{1, 1, 1, 1, false, false, false};
   const Loop *m = &one, *n = &one, *k = &one;
@@ -153,6 +155,7 @@ void LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out) {
     g.b_batch_strides.push_back(batch[i]->b);
     g.c_batch_strides.push_back(batch[i]->out);
   }
+  if (outer == 0) g.epilogue = e;
   const Tensor &a = c.in[0], &b = c.in[1];
   const int64_t item = size_of(out.dtype());
   std::array<int64_t, kMostLoops> at{};
@@ -172,7 +175,7 @@ void LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out) {
     c.k.gemm(c.stream, out.dtype(), out.dtype(), g);
     size_t i = outer;
     while (i > 0 && ++at[i - 1] == batch[i - 1]->size) at[--i] = 0;
-    if (i == 0) return;
+    if (i == 0) return outer == 0;
   }
 }
 

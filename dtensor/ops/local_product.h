@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dtensor/ops/compute.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/placement/rule.h"
 
 namespace dtensor {
@@ -13,8 +14,12 @@ namespace dtensor {
 class LocalProduct {
  public:
   explicit LocalProduct(const Rule&);
-  // c.out[0], which is contiguous, = the sum of products of c.in.
-  void run(Compute& c) const;
+  // c.out[0], which is contiguous, = the sum of products of c.in, of which
+  // there may be more: with an epilogue, whether that was done, too. It is not
+  // where there is nothing to add up, or it takes several products.
+  // REQUIRES for one: n is the output's only factor that the first operand
+  // lacks.
+  bool run(Compute& c, const kernels::Epilogue& = {}) const;
 
  private:
   // Where a factor is: its dimension in the two operands and the output, -1
@@ -36,11 +41,12 @@ class LocalProduct {
   using Loops = InlineVec<Loop, kMostLoops>;
 
   void one_operand(Compute& c) const;
-  void two_operands(Compute& c) const;
+  bool two_operands(Compute& c, const kernels::Epilogue&) const;
   // False when there is nothing to add up.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
              Loops& list) const;
-  static void multiply(Compute& c, const Loops&, const Tensor& out);
+  static bool multiply(Compute& c, const Loops&, const Tensor& out,
+                       const kernels::Epilogue&);
 
   bool single_;
   // Of one operand: the dimensions that are summed over, and for each dimension

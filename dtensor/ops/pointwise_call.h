@@ -81,6 +81,9 @@ Weight weight_of(const DistTensor& x);
 // A number as a tensor, to be broadcast.
 DistTensor constant_like(const DistTensor& x, Number, DType);
 
+// f'(x) u of the function without parameters at that index.
+DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
+
 std::vector<const Op*> unary_ops();
 std::vector<const Op*> binary_ops();
 

@@ -167,15 +167,6 @@ DistTensor addbmm(const DistTensor& input, const DistTensor& a,
   return combined("addbmm", input, einsum("bmk,bkn->mn", {a, b}), beta, alpha);
 }
 
-DistTensor linear(const DistTensor& x, const DistTensor& weight,
-                  const DistTensor& bias) {
-  DT_CHECK(weight.ndim() == 1 || weight.ndim() == 2, "linear",
-           "a weight {}; it is [n, k] or [k]", weight.spec()->to_string());
-  const DistTensor y =
-      matmul(x, weight.ndim() == 1 ? weight : transpose(weight, 0, 1));
-  return bias.defined() ? add(y, bias) : y;
-}
-
 DistTensor bilinear(const DistTensor& a, const DistTensor& b,
                     const DistTensor& weight, const DistTensor& bias) {
   check_ndim("bilinear", weight, 3);

@@ -44,10 +44,6 @@ DistTensor baddbmm(const DistTensor& input, const DistTensor& a,
 DistTensor addbmm(const DistTensor& input, const DistTensor& a,
                   const DistTensor& b, double beta = 1, double alpha = 1);
 
-// x weight^T + bias for x [..., k] and weight [n, k] (or [k]); bias [n] may be
-// undefined.
-DistTensor linear(const DistTensor& x, const DistTensor& weight,
-                  const DistTensor& bias = {});
 // y[..., o] = sum_ij a[..., i] weight[o, i, j] b[..., j] + bias[o].
 DistTensor bilinear(const DistTensor& a, const DistTensor& b,
                     const DistTensor& weight, const DistTensor& bias = {});

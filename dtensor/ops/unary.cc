@@ -138,6 +138,11 @@ DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
                 ::dtensor::args_of(index).make(p));
 }
 
+DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u) {
+  const DistTensor both[] = {x, u};
+  return apply1(unary_op(index, 1), both);
+}
+
 std::vector<const Op*> unary_ops() {
   std::vector<const Op*> all;
   for (int i = 0; i < fn::kNumUnary; ++i) all.push_back(&unary_op(i, 0));

@@ -9,6 +9,7 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime/runtime.h"
@@ -79,6 +80,26 @@ void MatmulOp(benchmark::State& state) {
   });
 }
 BENCHMARK(MatmulOp);
+
+// x w^T + b, as one operator and as those that it is made of.
+void LinearOp(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    const DistTensor x = operand(mesh, 1), w = operand(mesh, 2),
+                     b = randn({kSize}, mesh, {}, DType::kF32, {1, 3});
+    for (auto _ : state) benchmark::DoNotOptimize(linear(x, w, b));
+  });
+}
+BENCHMARK(LinearOp);
+
+void ProductAndSumOps(benchmark::State& state) {
+  on_one_rank(state, [&](const Mesh& mesh) {
+    const DistTensor x = operand(mesh, 1), w = operand(mesh, 2),
+                     b = randn({kSize}, mesh, {}, DType::kF32, {1, 3});
+    for (auto _ : state)
+      benchmark::DoNotOptimize(einsum("...i,oi->...o", {x, w}) + b);
+  });
+}
+BENCHMARK(ProductAndSumOps);
 
 // (x * 2).sum() and its gradient: forward, graph and backward pass.
 void SumOfProductAndGradient(benchmark::State& state) {

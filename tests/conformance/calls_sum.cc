@@ -1,5 +1,6 @@
 // Products and reductions.
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/products.h"
 #include "dtensor/ops/reduce.h"

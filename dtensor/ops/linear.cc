@@ -1,0 +1,284 @@
+#include "dtensor/ops/linear.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/local_product.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/pointwise_call.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/inline_vec.h"
+#include "dtensor/runtime/gather.h"
+
+namespace dtensor {
+namespace {
+
+using kernels::Epilogue;
+
+// Without a bias and an activation: a contraction.
+const Op& product_of_linear() {
+  static const Op& op = product_op("linear", "...i,oi->...o");
+  return op;
+}
+
+struct ProductMemo : Decision::Memo {
+  explicit ProductMemo(const Decision& d) : local(d.rule->rule()) {}
+  LocalProduct local;
+  std::array<std::optional<ProductGradient>, 2> gradients;  // of x and weight
+};
+ProductMemo& memo(const Decision& d) {
+  if (!d.memo) d.memo = std::make_shared<ProductMemo>(d);
+  return static_cast<ProductMemo&>(*d.memo);
+}
+
+// c.out[0] is contiguous.
+void multiply(Compute& c, const Epilogue& e) {
+  if (memo(c.decision).local.run(c, e)) return;
+  const Tensor& out = c.out[0];
+  kernels::Gemm g;
+  g.n = g.c_m = out.shape().back();
+  g.m = g.n ? out.numel() / g.n : 0;
+  g.c_n = 1;
+  g.c = out.mutable_data();
+  g.epilogue = e;
+  c.k.finish_gemm(c.stream, out.dtype(), g);
+}
+
+DistTensor gradient_of_product(const GradientCall& g, size_t operand,
+                               const DistTensor& dy) {
+  const Decision& d = *g.decision;
+  std::optional<ProductGradient>& made = memo(d).gradients[operand];
+  if (!made) {
+    const BoundRule product(product_rule("...i,oi->...o"),
+                            {g.inputs[0].shape(), g.inputs[1].shape()},
+                            g.op.name());
+    made = product_gradient("linear", product, d.assignment, operand);
+  }
+  DistTensor operands[] = {g.inputs[0], g.inputs[1]};
+  operands[operand] = dy;
+  return apply1(*made->op, operands, made->attrs, &made->assignment);
+}
+
+// x, dy -> dweight, dbias: as one product, whose kernel may add up what it
+// reads. A rank has all of i: the parts of a split one would each have a dbias.
+class LinearWeightGradient : public RuleOp {
+ public:
+  LinearWeightGradient()
+      : RuleOp("linear_weight_gradient", "...i!,...o->oi,o | linear 1",
+               {.flops = 2, .differentiable = false}) {}
+
+  void compute(Compute& c) const override {
+    const Tensor &dy = c.in[1], &dbias = c.out[1];
+    Epilogue e;
+    e.kind = Epilogue::kSumB;
+    e.b_sum = dbias.mutable_data();
+    if (memo(c.decision).local.run(c, e)) return;
+    const uint32_t rows = (uint32_t{1} << (dy.ndim() - 1)) - 1;
+    c.k.reduce(c.stream, kernels::ReduceKind::kSum, dy.dtype(), dy.shape(),
+               dy.data(), dy.strides(), rows, dbias.mutable_data());
+  }
+};
+
+// before, dy -> d before, its sum over the rows.
+class GeluTanhBackward : public RuleOp {
+ public:
+  GeluTanhBackward()
+      : RuleOp("linear_gelu_tanh_backward", "...o,...o->...o,o | linear 1",
+               {.differentiable = false}) {}
+
+  void compute(Compute& c) const override {
+    const Rows x(c.in[0]), dy(c.in[1]);
+    c.k.gelu_tanh_backward(c.stream, c.in[0].dtype(), x.rows, x.n, x.data(),
+                           x.stride, dy.data(), dy.stride,
+                           c.out[0].mutable_data(), c.out[1].mutable_data());
+  }
+};
+
+const Op& weight_gradient_op() {
+  static const LinearWeightGradient op;
+  return op;
+}
+const Op& gelu_tanh_backward_op() {
+  static const GeluTanhBackward op;
+  return op;
+}
+
+// x, weight, bias -> y.
+class Linear : public RuleOp {
+ public:
+  Linear()
+      : RuleOp("linear", "...i,oi,o->...o | linear 0,2; linear 1,2",
+               {.flops = 2}) {}
+
+  void compute(Compute& c) const override {
+    // Of the parts of a split sum, the first has the bias.
+    const AxisMask axes = c.axes_of('i');
+    bool first = true;
+    for (int a = 0; axes >> a; ++a)
+      first &= !(axes >> a & 1) || c.coord()[a] == 0;
+    if (!first) {
+      memo(c.decision).local.run(c);
+      return;
+    }
+    const Tensor bias = c.in[2].to_contiguous();
+    Epilogue e;
+    e.kind = Epilogue::kBias;
+    e.bias = bias.data();
+    multiply(c, e);
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    const DistTensor& dy = g.cotangents[0];
+    std::vector<DistTensor> grads(3);
+    if (g.needed[0]) grads[0] = gradient_of_product(g, 0, dy);
+    if (g.needed[1] && g.needed[2] && sums_in_passing(g)) {
+      const DistTensor in[] = {g.inputs[0], dy};
+      const Assignment a = inherited(g);
+      std::vector<DistTensor> both = apply(weight_gradient_op(), in, {}, &a);
+      grads[1] = both[0];
+      grads[2] = both[1];
+      return grads;
+    }
+    if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dy);
+    if (g.needed[2]) grads[2] = sum_to(dy, g.inputs[2].shape());
+    return grads;
+  }
+
+ private:
+  // Does the bias' gradient come out of the weight's where it would come out of
+  // a sum over dy?
+  static bool sums_in_passing(const GradientCall& g) {
+    const Spec* out = g.decision->out[0];
+    return !grad_enabled() && g.cotangents[0].spec() == out &&
+           !out->partial_axes();
+  }
+};
+
+// x, weight, [bias] -> gelu_tanh(before), before. Of the assignments of Linear,
+// those without a partial.
+class LinearGeluTanh : public RuleOp {
+ public:
+  explicit LinearGeluTanh(bool bias)
+      : RuleOp("linear_gelu_tanh",
+               bias ? "...i!,oi,o->...o,...o" : "...i!,oi->...o,...o",
+               {.flops = 2, .saves_outputs = true}),
+        bias_(bias) {}
+
+  void compute(Compute& c) const override {
+    const Tensor bias = bias_ ? c.in[2].to_contiguous() : Tensor();
+    Epilogue e;
+    e.kind = Epilogue::kGeluTanh;
+    e.bias = bias_ ? bias.data() : nullptr;
+    e.aux = c.out[1].mutable_data();
+    multiply(c, e);
+  }
+
+  uint32_t outputs_to_keep() const override { return 1u << 1; }
+  void restore(Compute& c) const override {
+    row_unary(c, fn::index_of<fn::GeluTanh>, c.out[1], c.out[0]);
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    std::vector<DistTensor> grads(g.inputs.size());
+    const bool sum = bias_ && g.needed[2];
+    DistTensor dbefore;
+    if (const DistTensor& dy = g.cotangents[0]; dy.defined()) {
+      const DistTensor &before = g.outputs[1], in[] = {before, dy};
+      if (sum && !grad_enabled() && !g.cotangents[1].defined()) {
+        const std::vector<DistTensor> both = apply(gelu_tanh_backward_op(), in);
+        dbefore = both[0];
+        grads[2] = both[1];
+      } else {
+        dbefore = internal::unary_slope(fn::index_of<fn::GeluTanh>, before, dy);
+      }
+    }
+    if (const DistTensor& more = g.cotangents[1]; more.defined())
+      dbefore = dbefore.defined() ? add(dbefore, more) : more;
+    for (size_t i : {0, 1})
+      if (g.needed[i]) grads[i] = gradient_of_product(g, i, dbefore);
+    if (sum && !grads[2].defined())
+      grads[2] = sum_to(dbefore, g.inputs[2].shape());
+    return grads;
+  }
+
+ private:
+  bool bias_;
+};
+
+const Op& with_bias_op() {
+  static const Linear op;
+  return op;
+}
+const Op& gelu_tanh_op(bool bias) {
+  static const LinearGeluTanh with(true), without(false);
+  return bias ? with : without;
+}
+
+void check(const DistTensor& x, const DistTensor& weight,
+           const DistTensor& bias) {
+  DT_CHECK(weight.ndim() == 1 || weight.ndim() == 2, "linear",
+           "the weight is {}; it has to be [n, k] or [k]",
+           weight.spec()->to_string());
+  DT_CHECK(x.ndim() > 0 && x.size(-1) == weight.size(-1), "linear",
+           "x is {} and the weight {}: their last dimensions have to be the "
+           "same",
+           x.spec()->to_string(), weight.spec()->to_string());
+  if (!bias.defined()) return;
+  Shape wanted = weight.shape();
+  wanted.pop_back();
+  DT_CHECK(bias.shape() == wanted, "linear",
+           "the bias is {}, for the weight {}; its shape has to be {}",
+           bias.spec()->to_string(), weight.spec()->to_string(),
+           to_string(wanted));
+}
+
+// What Linear decides for such inputs.
+std::shared_ptr<const Decision> decided(const Op& op,
+                                        std::span<const DistTensor> in) {
+  InlineVec<OpInput, 3> inputs;
+  for (const DistTensor& x : in)
+    inputs.push_back({x.use_spec(), gathers(x) ? Keep::kStay : x.keep()});
+  return decide(op, inputs);
+}
+
+}  // namespace
+
+DistTensor linear(const DistTensor& x, const DistTensor& weight,
+                  const DistTensor& bias, Activation then) {
+  check(x, weight, bias);
+  DistTensor in[] = {x, weight, bias};
+  const size_t n = bias.defined() ? 3 : 2;
+  DType t = x.dtype();
+  for (size_t i = 1; i < n; ++i) t = promote(t, in[i].dtype());
+  for (size_t i = 0; i < n; ++i)
+    if (in[i].dtype() != t) in[i] = cast(in[i], t);
+  const std::span<const DistTensor> all(in, n), product(in, 2);
+  // What is not worth a kernel.
+  if (weight.ndim() == 1 || !is_float(t)) {
+    DistTensor y = weight.ndim() == 1 ? matmul(in[0], in[1])
+                                      : apply1(product_of_linear(), product);
+    if (bias.defined()) y = add(y, in[2]);
+    return then == Activation::kGeluTanh ? gelu_tanh(y) : y;
+  }
+  const Op& op = n == 3 ? with_bias_op() : product_of_linear();
+  if (then == Activation::kNone) return apply1(op, all);
+  const auto d = decided(op, all);
+  if (d->out[0]->partial_axes()) return gelu_tanh(apply1(op, all));
+  return apply1(gelu_tanh_op(n == 3), all, {}, &d->assignment);
+}
+
+std::vector<const Op*> linear_ops() {
+  return {&with_bias_op(),       &product_of_linear(),
+          &gelu_tanh_op(true),   &gelu_tanh_op(false),
+          &weight_gradient_op(), &gelu_tanh_backward_op()};
+}
+
+}  // namespace dtensor

@@ -1,0 +1,369 @@
+#include "dtensor/ops/linear.h"
+
+#include <array>
+
+#include "dtensor/ops/view.h"
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+// By plain loops; torch's formula of gelu_tanh.
+Array reference(const Array& x, const Array& w, const Array* b,
+                Activation then) {
+  const int64_t n = w.shape[0], k = w.shape[1],
+                rows = k ? numel(x.shape) / k : 0;
+  Shape shape = x.shape;
+  shape[shape.size() - 1] = n;
+  Array y = zeros_like(shape);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = 0; o < n; ++o) {
+      double sum = b ? b->at(o) : 0;
+      for (int64_t i = 0; i < k; ++i) sum += x.at(r * k + i) * w.at(o * k + i);
+      if (then == Activation::kGeluTanh)
+        sum *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) *
+                                    (sum + 0.044715 * sum * sum * sum)));
+      y.at(r * n + o) = sum;
+    }
+  return y;
+}
+
+Problem problem(const Shape& x, int64_t n, bool bias, Activation then) {
+  Problem p;
+  p.inputs = {values(x, 1, 0.5), values({n, x.back()}, 2, 0.5)};
+  if (bias) p.inputs.push_back(values({n}, 3));
+  p.function = [=](const auto& in) {
+    return linear(in[0], in[1], bias ? in[2] : DistTensor(), then);
+  };
+  p.reference = [=](const auto& in) {
+    return reference(in[0], in[1], bias ? &in[2] : nullptr, then);
+  };
+  return p;
+}
+
+constexpr Activation kActivations[] = {Activation::kNone,
+                                       Activation::kGeluTanh};
+
+const std::vector<Case> kCases = {
+    {"x=2", {"R", "R", "R"}},
+    {"x=2", {"S0"}},                        // the batch
+    {"x=3", {"R", "S0", "S0"}},             // column parallel
+    {"x=2", {"S2", "S1", "R"}},             // row parallel
+    {"x=3", {"S2", "S1", "S0"}},            //
+    {"x=2", {"P", "R", "R"}},               // sums that were not reduced
+    {"x=2", {"R", "P", "P"}},               //
+    {"x=2,y=2", {"S0,S1", "R", "R"}},       //
+    {"x=2,y=2", {"S0,R", "R,S0", "R,S0"}},  // data and tensor parallel
+    {"x=2,y=3", {"S0,S2", "R,S1", "R"}},    //
+    {"x=2,y=2", {"S2,S2", "S1,S1", "R"}},   // the sum over both axes
+    {"x=2,y=2", {"P,S2", "R,S1", "R,P"}}};
+
+TEST(LinearTest, Layouts) {
+  for (Activation then : kActivations)
+    for (bool bias : {true, false})
+      check_problem(problem({2, 4, 5}, 7, bias, then), kCases);
+}
+
+TEST(LinearTest, EmptyParts) {
+  const std::vector<Case> cases = {
+      {"x=3", {"S1", "S1", "R"}}, {"x=3", {"S0"}}, {"x=3", {"R", "S0", "S0"}}};
+  for (Activation then : kActivations)
+    check_problem(problem({2, 2}, 2, true, then), cases);
+}
+
+TEST(LinearTest, OtherRanks) {
+  for (Activation then : kActivations) {
+    check_problem(problem({5}, 3, true, then),
+                  {{"x=2", {"S0", "S1"}}, {"x=2", {"R", "S0"}}});
+    check_problem(problem({2, 1, 3, 1}, 1, true, then), {{"x=2", {"S0", "R"}}});
+  }
+}
+
+// A sum of no products is the bias.
+TEST(LinearTest, NothingToAddUp) {
+  for (Activation then : kActivations)
+    on_mesh("x=2", [&](const Mesh& mesh) {
+      const Array b = values({3}, 1);
+      const DistTensor x =
+          put(zeros_like({4, 0}), mesh, "S0").set_requires_grad();
+      const DistTensor w = put(zeros_like({3, 0}), mesh).set_requires_grad();
+      const DistTensor bias = put(b, mesh).set_requires_grad();
+      const DistTensor y = linear(x, w, bias, then);
+      Array want = zeros_like({4, 3}), none = zeros_like({1, 1}),
+            one = zeros_like({1, 1});
+      for (int64_t i = 0; i < 12; ++i) {
+        one.at(0) = b.at(i % 3);
+        want.at(i) = reference(none, none, &one, then).at(0);
+      }
+      expect_near(array_of(y.full()), want, 1e-12, "value");
+      const auto g = grad(sum(y), {x, w, bias});
+      EXPECT_EQ(g[1].shape(), (Shape{3, 0}));
+      Array slopes = zeros_like({3});
+      for (int64_t i = 0; i < 3; ++i) {
+        one.at(0) = b.at(i) + 1e-6;
+        slopes.at(i) = reference(none, none, &one, then).at(0);
+        one.at(0) = b.at(i) - 1e-6;
+        slopes.at(i) -= reference(none, none, &one, then).at(0);
+        slopes.at(i) *= 4 / 2e-6;
+      }
+      expect_near(array_of(g[2].full()), slopes, 1e-7, "gradient");
+    });
+}
+
+TEST(LinearTest, NoRows) {
+  for (Activation then : kActivations)
+    on_mesh("x=2", [&](const Mesh& mesh) {
+      const DistTensor x =
+          put(zeros_like({0, 5}), mesh, "S0").set_requires_grad();
+      const DistTensor w = put(values({3, 5}, 1), mesh).set_requires_grad();
+      const DistTensor b = put(values({3}, 2), mesh).set_requires_grad();
+      const auto g = grad(sum(linear(x, w, b, then)), {x, w, b});
+      expect_near(array_of(g[1].full()), zeros_like({3, 5}), 0, "weight");
+      expect_near(array_of(g[2].full()), zeros_like({3}), 0, "bias");
+    });
+}
+
+// In any strides, as many dimensions as a tensor may have.
+TEST(LinearTest, StridesThatAreOneProductEach) {
+  for (Activation then : kActivations)
+    on_mesh("x=1", [&](const Mesh& mesh) {
+      const Shape shape{2, 2, 1, 3, 2, 2, 2, 3};
+      std::vector<int> turned{6, 5, 4, 3, 2, 1, 0, 7};
+      const Array w = values({2, 3}, 2), b = values({2}, 3),
+                  weights = values({2, 2, 2, 3, 1, 2, 2, 2}, 4);
+      DistTensor x = put(values(shape, 1), mesh);
+      // The same values with and without strides.
+      const DistTensor strided = permute(x, turned);
+      const DistTensor plain = DistTensor::from_global(
+          strided.full().to_contiguous(), mesh, Placements(""));
+      std::vector<Array> results[2];
+      for (int i : {0, 1}) {
+        DistTensor in = (i ? plain : strided).detach();
+        in.set_requires_grad();
+        const DistTensor wt = put(w, mesh).set_requires_grad();
+        const DistTensor bt = put(b, mesh).set_requires_grad();
+        const DistTensor y = linear(in, wt, bt, then);
+        results[i].push_back(array_of(y.full()));
+        for (const DistTensor& g :
+             grad(y, {in, wt, bt}, {.cotangent = put(weights, mesh)}))
+          results[i].push_back(array_of(g.full()));
+      }
+      for (size_t k = 0; k < 4; ++k)
+        expect_near(results[0][k], results[1][k], 1e-12,
+                    "result " + std::to_string(k));
+      expect_near(results[1][0], reference(array_of(plain.full()), w, &b, then),
+                  1e-12, "value");
+    });
+}
+
+TEST(LinearTest, Types) {
+  for (Activation then : kActivations) {
+    check_types(problem({4, 5}, 7, true, then), {"S0", "R", "R"});
+    check_types(problem({4, 5}, 7, true, then), {"S1", "S1", "R"});
+  }
+}
+
+// Values and gradients in every type against f64, on one rank.
+TEST(LinearTest, GradientsInAllTypes) {
+  for (Activation then : kActivations) {
+    const Problem p = problem({33, 17}, 9, true, then);
+    const Array weights = values({33, 9}, 91);
+    std::vector<Array> want;
+    for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+      on_mesh("x=1", [&](const Mesh& mesh) {
+        std::vector<DistTensor> in;
+        for (const Array& a : p.inputs)
+          in.push_back(put(a, mesh, "", t).set_requires_grad());
+        const DistTensor y = p.function(in);
+        std::vector<DistTensor> got =
+            grad(y, in, {.cotangent = put(weights, mesh, "", t)});
+        got.push_back(y);
+        for (size_t i = 0; i < got.size(); ++i) {
+          EXPECT_EQ(name(got[i].dtype()), name(t));
+          if (t == DType::kF64) {
+            want.push_back(array_of(got[i].full()));
+            continue;
+          }
+          const double tolerance = t == DType::kF32   ? 2e-5
+                                   : t == DType::kF16 ? 1e-2
+                                                      : 6e-2;
+          expect_near(array_of(got[i].full()), want[i], tolerance,
+                      std::string(name(t)) + " " + std::to_string(i));
+        }
+      });
+  }
+}
+
+TEST(LinearTest, TypesArePromotedAndIntegersWrapAround) {
+  on_mesh("x=2", [&](const Mesh& mesh) {
+    const Array x = values({3, 4}, 1), w = values({2, 4}, 2),
+                b = values({2}, 3);
+    const DistTensor y =
+        linear(put(x, mesh, "S0", DType::kBF16), put(w, mesh, "", DType::kF32),
+               put(b, mesh, "", DType::kF16), Activation::kGeluTanh);
+    EXPECT_EQ(name(y.dtype()), "f32");
+    expect_near(array_of(y.full()), reference(x, w, &b, Activation::kGeluTanh),
+                4e-2, "mixed");
+    const DistTensor z = linear(put(integers({1, 2}, {3, 4}), mesh),
+                                put(integers({1, 2}, {5, 6}), mesh),
+                                put(integers({1}, {7}), mesh));
+    EXPECT_EQ(name(z.dtype()), "i64");
+    EXPECT_EQ(z.full().at(0), 3 * 5 + 4 * 6 + 7);
+  });
+}
+
+TEST(LinearTest, AWeightOfOneOutput) {
+  for (Activation then : kActivations)
+    on_mesh("x=2", [&](const Mesh& mesh) {
+      const Array x = values({3, 4}, 1), w = values({4}, 2);
+      Array row = w, b = zeros_like({1});
+      row.shape = {1, 4};
+      b.at(0) = 0.25;
+      const DistTensor y = linear(put(x, mesh, "S1"), put(w, mesh),
+                                  put({{}, {0.25}}, mesh), then);
+      Array want = reference(x, row, &b, then);
+      want.shape = {3};
+      expect_near(array_of(y.full()), want, 1e-12, "value");
+    });
+}
+
+// --- Layouts and what is sent
+// -------------------------------------------------
+
+struct Sent {
+  std::string layout;
+  int64_t forward = 0, backward = 0;
+  std::vector<std::string> operators;
+};
+
+// Of a layer with such layouts of x [8, 16], weight [32, 16] and bias [32],
+// which do not move.
+Sent send(const std::string& x, const std::string& w, const std::string& b,
+          Activation then, bool composed = false) {
+  Sent sent;
+  run(2, [&](Runtime& rt) {
+    RankContext& context = rt.context();
+    const Mesh mesh = rt.mesh();
+    DistTensor in = put(values({8, 16}, 1), mesh, x).set_requires_grad();
+    DistTensor weight = put(values({32, 16}, 2), mesh, w);
+    DistTensor bias = put(values({32}, 3), mesh, b);
+    for (DistTensor* p : {&weight, &bias}) {
+      p->as_parameter();
+      p->set_requires_grad();
+    }
+    Sent mine;
+    context.record = true;
+    context.trace = [&](const OpCall& call) {
+      mine.operators.push_back(call.op.name());
+    };
+    const auto bytes = [&] {
+      int64_t n = 0;
+      for (const CommEvent& e : context.events) n += e.predicted;
+      return n;
+    };
+    DistTensor y;
+    if (composed) {
+      y = einsum("...i,oi->...o", {in, weight}) + bias;
+      if (then == Activation::kGeluTanh) y = gelu_tanh(y);
+    } else {
+      y = linear(in, weight, bias, then);
+    }
+    mine.layout = y.spec()->layout().to_string(mesh);
+    mine.forward = bytes();
+    grad(y, {in, weight, bias},
+         {.cotangent = put(values({8, 32}, 4), mesh,
+                           mine.layout == "P" ? "" : mine.layout)});
+    mine.backward = bytes() - mine.forward;
+    context.trace = nullptr;
+    if (rt.rank() == 0) sent = mine;
+  });
+  return sent;
+}
+
+TEST(LinearTest, SendsWhatItsPartsWould) {
+  for (Activation then : kActivations)
+    for (const auto& [x, w, b] :
+         std::vector<std::array<std::string, 3>>{{"S0", "", ""},
+                                                 {"", "S0", "S0"},
+                                                 {"S0", "S0", "S0"},
+                                                 {"S1", "S1", ""},
+                                                 {"P", "", ""},
+                                                 {"S0", "S1", ""},
+                                                 {"S1", "S0", "S0"},
+                                                 {"S1", "", ""}}) {
+      SCOPED_TRACE(x + ", " + w + ", " + b);
+      const Sent one = send(x, w, b, then), parts = send(x, w, b, then, true);
+      EXPECT_EQ(one.layout, parts.layout);
+      EXPECT_LE(one.forward, parts.forward);
+      EXPECT_LE(one.backward, parts.backward);
+    }
+}
+
+TEST(LinearTest, ARowParallelSumStaysPartialWithTheBiasInOneOfItsParts) {
+  const Sent sent = send("S1", "S1", "", Activation::kNone);
+  EXPECT_EQ(sent.layout, "P");
+  EXPECT_EQ(sent.forward, 0);
+}
+
+using Names = std::vector<std::string>;
+
+TEST(LinearTest, IsOneOperatorForwardAndAFewBack) {
+  EXPECT_EQ(send("", "S0", "S0", Activation::kNone).operators,
+            (Names{"linear", "linear", "linear_weight_gradient"}));
+  EXPECT_EQ(send("", "S0", "S0", Activation::kGeluTanh).operators,
+            (Names{"linear_gelu_tanh", "linear_gelu_tanh_backward", "linear",
+                   "linear"}));
+  // A split sum is reduced before the activation.
+  EXPECT_EQ(
+      send("S1", "S1", "", Activation::kGeluTanh).operators,
+      (Names{"linear", "gelu_tanh", "gelu_tanh'", "linear", "linear", "sum"}));
+}
+
+// --- What it refuses
+// ----------------------------------------------------------
+
+std::string error(const Shape& x, const Shape& w, const Shape& b) {
+  return error_of(2, [&](const Mesh& mesh) {
+    linear(put(values(x, 1), mesh), put(values(w, 1), mesh),
+           put(values(b, 1), mesh));
+  });
+}
+
+TEST(LinearTest, SaysWhatDoesNotFit) {
+  EXPECT_EQ(
+      error({2, 3}, {5, 4}, {5}),
+      "[linear] x is f64[2, 3](R) and the weight f64[5, 4](R): their last "
+      "dimensions have to be the same");
+  EXPECT_EQ(error({}, {5, 4}, {5}),
+            "[linear] x is f64[](R) and the weight f64[5, 4](R): their last "
+            "dimensions have to be the same");
+  EXPECT_EQ(error({2, 4}, {5, 4}, {4}),
+            "[linear] the bias is f64[4](R), for the weight f64[5, 4](R); its "
+            "shape has to be [5]");
+  EXPECT_EQ(error({2, 4}, {4}, {1}),
+            "[linear] the bias is f64[1](R), for the weight f64[4](R); its "
+            "shape has to be []");
+  EXPECT_EQ(
+      error({2, 4}, {2, 5, 4}, {5}),
+      "[linear] the weight is f64[2, 5, 4](R); it has to be [n, k] or [k]");
+}
+
+// Of one type, where they are promoted nowhere.
+TEST(LinearTest, AnOperatorTakesOneType) {
+  for (const Op* op : linear_ops()) {
+    if (op->samples()[0].inputs.size() < 3) continue;
+    const std::string message = error_of(1, [&](const Mesh& mesh) {
+      const DistTensor in[] = {put(values({2, 4}, 1), mesh),
+                               put(values({3, 4}, 1), mesh, "", DType::kF32),
+                               put(values({3}, 1), mesh)};
+      apply(*op, in);
+    });
+    EXPECT_NE(message.find("input 0 is f64 and input 1 is f32; cast one to the "
+                           "other's type"),
+              std::string::npos)
+        << message;
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::testing
