@@ -57,11 +57,13 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     } else {
       ins_.resize(ins.size());
     }
-    // Not the tensors themselves: they own this node.
+    // Not the tensors themselves: they own this node. And of several outputs
+    // those that the others are made of.
     if (op_.saves_outputs())
-      for (const DistTensor& t : outs) {
-        outs_.push_back(t.impl()->part());
-        versions_.push_back(t.impl()->version());
+      for (size_t o = 0; o < outs.size(); ++o) {
+        const bool keep = op_.outputs_to_keep() >> o & 1;
+        outs_.push_back(keep ? outs[o].impl()->part() : Tensor());
+        versions_.push_back(keep ? outs[o].impl()->version() : 0);
       }
   }
 
@@ -77,6 +79,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
         ins[i] = gathered_when_read(ins[i], decision_->in[i]);
     std::vector<DistTensor> outs(static_cast<size_t>(num_outputs));
     for (size_t i = 0; i < outs_.size(); ++i) {
+      if (!(op_.outputs_to_keep() >> i & 1)) continue;
       outs[i] = DistTensor::wrap(outs_[i], decision_->out[i]);
       if (!is_float(outs[i].dtype())) continue;
       outs[i].impl()->node = shared_from_this();
