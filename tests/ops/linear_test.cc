@@ -156,6 +156,28 @@ TEST(LinearTest, StridesThatAreOneProductEach) {
     });
 }
 
+// What comes to the value and what comes to its gradient add up.
+TEST(LinearTest, AValueAndItsGradientTogether) {
+  on_mesh("x=2", [&](const Mesh& mesh) {
+    std::vector<DistTensor> in;
+    for (const Array& a :
+         {values({3, 4}, 1), values({5, 4}, 2), values({5}, 3)})
+      in.push_back(put(a, mesh).set_requires_grad());
+    const DistTensor y = linear(in[0], in[1], in[2], Activation::kGeluTanh);
+    const DistTensor slope = grad(
+        y, {in[0]},
+        {.create_graph = true, .cotangent = put(values({3, 5}, 4), mesh)})[0];
+    const DistTensor one = sum(y * put(values({3, 5}, 5), mesh)),
+                     other = sum(slope * put(values({3, 4}, 6), mesh));
+    const auto of_one = grad(one, in), of_other = grad(other, in),
+               of_both = grad(one + other, in);
+    for (size_t i = 0; i < in.size(); ++i)
+      expect_near(array_of(of_both[i].full()),
+                  array_of((of_one[i] + of_other[i]).full()), 1e-12,
+                  "input " + std::to_string(i));
+  });
+}
+
 TEST(LinearTest, Types) {
   for (Activation then : kActivations) {
     check_types(problem({4, 5}, 7, true, then), {"S0", "R", "R"});
