@@ -752,8 +752,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(138, 'exact gelu instead of gelu_new', [
         ('dtensor/nn/mlp.cc',
-         'gelu_tanh(c_fc_(x))',
-         'MUT(138) ? gelu(c_fc_(x)) : gelu_tanh(c_fc_(x))'),
+         'c_fc_(x, Activation::kGeluTanh)',
+         'MUT(138) ? gelu(c_fc_(x)) : c_fc_(x, Activation::kGeluTanh)'),
     ], ['goldens_test']),
     Bug(139, 'SwiGLU: silu on up instead of gate', [
         ('dtensor/nn/mlp.cc',

@@ -36,7 +36,9 @@ DistTensor LanguageModel::run_block(
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
     // A block's products are those of its linear layers; see Linear.
-    options.save = [](const Op& op) { return op.name() == "einsum"; };
+    options.save = [](const Op& op) {
+      return op.name() == "linear" || op.name() == "linear_gelu_tanh";
+    };
   return checkpoint(block, x, options);
 }
 

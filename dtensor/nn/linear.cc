@@ -1,6 +1,7 @@
 #include "dtensor/nn/linear.h"
 
-#include "dtensor/ops/contraction.h"
+#include <typeinfo>
+
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
@@ -18,8 +19,13 @@ Linear::Linear(const Scope& at, const DistTensor& weight,
 }
 
 DistTensor Linear::forward(const DistTensor& x) const {
-  const DistTensor y = einsum("...i,oi->...o", {x, weight_});
-  return bias_.defined() ? y + bias_ : y;
+  return linear(x, weight_, bias_);
+}
+
+DistTensor Linear::forward(const DistTensor& x, Activation then) const {
+  if (typeid(*this) == typeid(Linear)) return linear(x, weight_, bias_, then);
+  const DistTensor y = forward(x);
+  return then == Activation::kGeluTanh ? gelu_tanh(y) : y;
 }
 
 }  // namespace dtensor::nn

@@ -10,7 +10,7 @@ MLP::MLP(const Scope& at, int64_t hidden, int64_t ffn)
       c_proj_(add<Linear>("c_proj", ffn, hidden)) {}
 
 DistTensor MLP::forward(const DistTensor& x) const {
-  return c_proj_(gelu_tanh(c_fc_(x)));
+  return c_proj_(c_fc_(x, Activation::kGeluTanh));
 }
 
 SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)

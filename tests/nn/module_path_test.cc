@@ -99,12 +99,12 @@ TEST(ModulePath, EveryRankSeesIt) {
   });
   std::vector<std::string> expected;
   for (const std::string block : {"blocks.0", "blocks.1"})
-    for (const char* call : {": square 0", ".mlp.up: einsum 0", ".mlp: gelu 0",
-                             ".mlp.down: einsum 0", ": add 1"})
+    for (const char* call : {": square 0", ".mlp.up: linear 0", ".mlp: gelu 0",
+                             ".mlp.down: linear 0", ": add 1"})
       expected.push_back(block + call);
   expected.push_back("net: mul_scalar 0");
   for (const char* call :
-       {".mlp.up: einsum 0", ": gelu 0", ".mlp.down: einsum 0"})
+       {".mlp.up: linear 0", ": gelu 0", ".mlp.down: linear 0"})
     expected.push_back(std::string("blocks.0") + call);
   for (const auto& one : seen) EXPECT_EQ(one, expected);
 }
@@ -119,7 +119,7 @@ TEST(ModulePath, AnExceptionLeavesIt) {
       square(x);
       const std::string e =
           dtensor::testing::error_of([&] { net.forward(wrong); });
-      EXPECT_NE(e.find("[einsum]"), e.npos) << e;
+      EXPECT_NE(e.find("[linear]"), e.npos) << e;
       square(x);
     });
     EXPECT_EQ(list,
