@@ -79,8 +79,8 @@ class Captures {
   // Are the outputs of the call that comes next there already, if it is one of
   // this operator?
   virtual bool has(const Op&) = 0;
-  // This rank's parts of them, as far as they have to be kept. Throws Error when
-  // it was another call.
+  // This rank's parts of them, as far as they have to be kept. Throws Error
+  // when it was another call.
   virtual std::vector<Tensor> take(const Op&, const Attrs&,
                                    const Decision&) = 0;
   // A call has its outputs.
