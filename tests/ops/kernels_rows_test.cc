@@ -193,7 +193,7 @@ TEST(SoftmaxTest, InPlaceAndEmpty) {
 }
 
 struct NormCase {
-  bool rms, gamma, beta;
+  bool rms, beta, added;  // added: of a sum, which has a cotangent of its own
 };
 
 TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
@@ -201,14 +201,14 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
     for (int64_t n : kLengths)
       for (int64_t rows : {int64_t{1}, int64_t{5}, int64_t{131}})
         for (const NormCase& c :
-             {NormCase{false, true, true}, NormCase{false, false, false},
-              NormCase{false, false, true}, NormCase{true, true, false},
-              NormCase{true, false, false}}) {
+             {NormCase{false, true, false}, NormCase{false, false, true},
+              NormCase{false, true, true}, NormCase{true, false, false},
+              NormCase{true, false, true}}) {
           if (rows * n > 200000) continue;
           SCOPED_TRACE(std::string(name(t)) + " rows " + std::to_string(rows) +
                        " n " + std::to_string(n) + " rms " +
-                       std::to_string(c.rms) + " gamma " +
-                       std::to_string(c.gamma));
+                       std::to_string(c.rms) + " added " +
+                       std::to_string(c.added));
           const DType st = stat_of(t);
           const int64_t stride = n + 5, size = rows * n;
           const double eps = 1e-3, tol = 8 * tolerance(t);
@@ -219,22 +219,38 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           Norm a;
           a.rows = rows, a.n = n;
           a.x = x.data(), a.x_stride = stride;
-          a.gamma = c.gamma ? gamma.data() : nullptr;
+          a.gamma = gamma.data();
           a.beta = c.beta ? beta.data() : nullptr;
+          const Array residual = Array::random(t, rows * stride, -2, 2, 6);
+          const Array dsum = Array::random(t, rows * stride, -1, 1, 7);
+          Array sum(t, size);
+          if (c.added) {
+            a.residual = residual.data(), a.residual_stride = stride;
+            a.sum = sum.data();
+          }
 
-          const auto x64 = dense(x, rows, n, stride);
+          auto x64 = dense(x, rows, n, stride);
+          if (c.added) {
+            const auto r64 = dense(residual, rows, n, stride);
+            Array rounded(t, size);
+            for (int64_t i = 0; i < size; ++i) rounded.set(i, x64[i] + r64[i]);
+            x64 = rounded.doubles();
+          }
           const auto dy64 = dense(dy, rows, n, stride);
           const auto gamma64 = gamma.doubles(), beta64 = beta.doubles();
           auto mean64 = zeros(rows), rstd64 = zeros(rows), y64 = zeros(size),
                dx64 = zeros(size), dgamma64 = zeros(n), dbeta64 = zeros(n);
-          reference::norm(rows, n, x64.data(),
-                          c.gamma ? gamma64.data() : nullptr,
+          reference::norm(rows, n, x64.data(), gamma64.data(),
                           c.beta ? beta64.data() : nullptr, c.rms, eps,
                           mean64.data(), rstd64.data(), y64.data());
-          reference::norm_backward(
-              rows, n, x64.data(), c.gamma ? gamma64.data() : nullptr, c.rms,
-              mean64.data(), rstd64.data(), dy64.data(), dx64.data(),
-              dgamma64.data(), dbeta64.data());
+          reference::norm_backward(rows, n, x64.data(), gamma64.data(), c.rms,
+                                   mean64.data(), rstd64.data(), dy64.data(),
+                                   dx64.data(), dgamma64.data(),
+                                   dbeta64.data());
+          if (c.added) {
+            const auto more = dense(dsum, rows, n, stride);
+            for (int64_t i = 0; i < size; ++i) dx64[i] += more[i];
+          }
           // n = 1: rstd is 1 / sqrt(eps), and dx a difference of equals.
           const double scale = c.rms || n > 1 ? 1 : 40;
 
@@ -245,6 +261,12 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
                                     y.data());
           EXPECT_TRUE(near(y, y64, tol * scale));
           EXPECT_TRUE(near(rstd, rstd64, 1e-5));
+          if (c.added) {
+            EXPECT_TRUE(near(sum, x64, 0));
+            a.x = sum.data(), a.x_stride = n;
+            a.residual = a.sum = nullptr;
+            a.dsum = dsum.data(), a.dsum_stride = stride;
+          }
           under_test().norm_backward({}, t, a, mean_p, rstd.data(), dy.data(),
                                      stride, dx.data(), dgamma.data(),
                                      dbeta.data());
@@ -255,14 +277,14 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           EXPECT_TRUE(near(dbeta, dbeta64, sum_tol));
 
           // In pieces.
-          Array sum(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
+          Array sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
               s1(st, rows), s2(st, rows);
-          under_test().row_sum({}, t, rows, n, x.data(), stride, sum.data());
+          under_test().row_sum({}, t, rows, n, a.x, a.x_stride, sums.data());
           for (int64_t i = 0; i < rows; ++i)
-            m2.set(i, sum[i] / static_cast<double>(n));
+            m2.set(i, sums[i] / static_cast<double>(n));
           void* m2_p = c.rms ? nullptr : m2.data();
-          under_test().row_centered_sumsq({}, t, rows, n, x.data(), stride,
-                                          m2_p, sq.data());
+          under_test().row_centered_sumsq({}, t, rows, n, a.x, a.x_stride, m2_p,
+                                          sq.data());
           for (int64_t i = 0; i < rows; ++i)
             r2.set(i, 1 / std::sqrt(sq[i] / static_cast<double>(n) + eps));
           under_test().norm_apply({}, t, a, m2_p, r2.data(), y.data());
@@ -290,13 +312,46 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
         }
 }
 
+// The sum in the place of what was added, and dx in that of its cotangent.
+TEST(NormTest, SumsInPlace) {
+  const int64_t rows = 5, n = 100, size = rows * n;
+  for (DType t : kFloats)
+    for (bool second : {false, true}) {
+      const DType st = stat_of(t);
+      const double tol = 8 * tolerance(t);
+      Array x = Array::random(t, size, -1, 3), dsum = Array::random(t, size);
+      Array other = Array::random(t, size, -2, 2, 6);
+      const Array dy = Array::random(t, size, -1, 1, 3), gamma(t, n, 1.25);
+      Array sum(t, size), y(t, size), rstd(st, rows), want_y(t, size),
+          want_dx(t, size);
+      Norm a;
+      a.rows = rows, a.n = a.x_stride = a.residual_stride = a.dsum_stride = n;
+      a.x = x.data(), a.residual = other.data(), a.gamma = gamma.data();
+      a.sum = sum.data();
+      under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(),
+                                want_y.data());
+      Array& place = second ? other : x;
+      a.sum = place.data();
+      under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(), y.data());
+      EXPECT_TRUE(near(y, want_y.doubles(), tol));
+      EXPECT_TRUE(near(place, sum.doubles(), 0));
+      a.x = place.data(), a.residual = nullptr, a.dsum = dsum.data();
+      under_test().norm_backward({}, t, a, nullptr, rstd.data(), dy.data(), n,
+                                 want_dx.data(), nullptr, nullptr);
+      under_test().norm_backward({}, t, a, nullptr, rstd.data(), dy.data(), n,
+                                 dsum.data(), nullptr, nullptr);
+      EXPECT_TRUE(near(dsum, want_dx.doubles(), tol));
+    }
+}
+
 TEST(NormTest, StableFarFromZero) {
   const int64_t n = 512;
   Array x(DType::kF32, n), y(DType::kF32, n), mean(DType::kF32, 1),
       rstd(DType::kF32, 1);
   for (int64_t i = 0; i < n; ++i) x.set(i, 10000 + i % 2);
+  const Array gamma(DType::kF32, n, 1);
   Norm a;
-  a.rows = 1, a.n = n, a.x = x.data(), a.x_stride = n;
+  a.rows = 1, a.n = n, a.x = x.data(), a.x_stride = n, a.gamma = gamma.data();
   under_test().norm_forward({}, DType::kF32, a, 0, mean.data(), rstd.data(),
                             y.data());
   EXPECT_NEAR(y[0], -1, 1e-5);

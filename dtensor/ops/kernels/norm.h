@@ -7,14 +7,24 @@
 namespace dtensor::kernels {
 
 // xhat = (x - mean) rstd;  y = xhat gamma + beta. `mean` is null for RMS norm,
-// gamma and beta where there are none. gamma and beta are [n] of x's type; mean
-// and rstd are `stat`, [rows]. Floats.
+// beta where there is none. gamma and beta are [n] of x's type; mean and rstd
+// are `stat`, [rows]. Floats.
 struct Norm {
   int64_t rows = 0, n = 0;
   const void* x = nullptr;
   int64_t x_stride = 0;
   const void* gamma = nullptr;
   const void* beta = nullptr;
+  // norm_forward: x + residual, rounded to x's type, takes the place of x, and
+  // is left in `sum`, [rows, n], which may be either of them where that is
+  // contiguous. Null: x alone.
+  const void* residual = nullptr;
+  int64_t residual_stride = 0;
+  void* sum = nullptr;
+  // norm_backward, norm_backward_apply: the cotangent of that sum, which dx
+  // then has in it, and may be where that is contiguous. Null: none.
+  const void* dsum = nullptr;
+  int64_t dsum_stride = 0;
 };
 
 class NormKernels {
@@ -43,8 +53,8 @@ class NormKernels {
                                   const void* rstd, const void* dy,
                                   int64_t dy_stride, void* s1,
                                   void* s2) const = 0;
-  // dx = rstd (dy gamma - (s1 + xhat s2) inv_n), without s1 for RMS norm (null
-  // mean); inv_n is 1 / the whole row's length. dx may be dy.
+  // dx = rstd (dy gamma - (s1 + xhat s2) inv_n) + dsum, without s1 for RMS norm
+  // (null mean); inv_n is 1 / the whole row's length. dx may be dy.
   virtual void norm_backward_apply(Stream, DType, const Norm&, const void* mean,
                                    const void* rstd, const void* dy,
                                    int64_t dy_stride, const void* s1,

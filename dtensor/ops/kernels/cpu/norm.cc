@@ -5,6 +5,7 @@
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/rows.h"
+#include "dtensor/ops/kernels/norm_rows.h"
 
 namespace dtensor::kernels {
 namespace {
@@ -25,94 +26,66 @@ double centered_sumsq(int64_t n, const S* x, compute_t<S> mean) {
   });
 }
 
-// The operands of one kernel in their types.
 template <class S>
-struct Typed {
+struct Typed : NormRows<S, compute_t<S>> {
   using T = compute_t<S>;
   using V = Vec<T>;
-  int64_t rows, n;
-  const S *x, *gamma, *beta;
-  int64_t x_stride;
-  const T *mean, *rstd;
-  const S* dy;
-  int64_t dy_stride;
+  using Base = NormRows<S, T>;
+  using Base::Base, Base::row, Base::x_row, Base::dy_row, Base::mean_of;
+  using Base::mean, Base::rstd;
+  using Base::n, Base::gamma, Base::beta, Base::residual, Base::dsum;
 
-  Typed(const Norm& a, const void* mean_p, const void* rstd_p,
-        const void* dy_p = nullptr, int64_t dy_stride_in = 0)
-      : rows(a.rows),
-        n(a.n),
-        x(static_cast<const S*>(a.x)),
-        gamma(static_cast<const S*>(a.gamma)),
-        beta(static_cast<const S*>(a.beta)),
-        x_stride(a.x_stride),
-        mean(static_cast<const T*>(mean_p)),
-        rstd(static_cast<const T*>(rstd_p)),
-        dy(static_cast<const S*>(dy_p)),
-        dy_stride(dy_stride_in) {}
-
-  // Row r of a matrix; null, the memory of an empty one, stays null.
-  template <class P>
-  static P* row(P* p, int64_t r, int64_t stride) {
-    return p ? p + r * stride : p;
+  // The row that is normed: of x, or of the sum, which this makes.
+  const S* normed(int64_t r) const {
+    const S* xr = x_row(r);
+    if (!residual) return xr;
+    const S* other = row(residual, r, this->residual_stride);
+    S* to = row(this->sum, r, n);
+    each(n, to, [&](auto at) { return at(xr) + at(other); });
+    return to;
   }
-  T mean_of(int64_t r) const { return mean ? mean[r] : T(0); }
 
-  void apply(int64_t r, T mean_r, T rstd_r, S* y) const {
-    const S* xr = row(x, r, x_stride);
-    S* yr = row(y, r, n);
+  void apply(const S* xr, T mean_r, T rstd_r, S* yr) const {
     const V m(mean_r), s(rstd_r);
-    if (gamma && beta) {
+    if (beta)
       each(n, yr,
            [&](auto at) { return (at(xr) - m) * s * at(gamma) + at(beta); });
-    } else if (gamma) {
+    else
       each(n, yr, [&](auto at) { return (at(xr) - m) * s * at(gamma); });
-    } else if (beta) {
-      each(n, yr, [&](auto at) { return (at(xr) - m) * s + at(beta); });
-    } else {
-      each(n, yr, [&](auto at) { return (at(xr) - m) * s; });
-    }
   }
 
   // sum(dy gamma) and sum(dy gamma xhat) of row r.
   void sums(int64_t r, T* s1, T* s2) const {
-    const S* xr = row(x, r, x_stride);
-    const S* dr = row(dy, r, dy_stride);
+    const S *xr = x_row(r), *dr = dy_row(r);
     const V m(mean_of(r));
-    double a = 0, b = 0;
-    if (gamma) {
-      if (mean) a = total<T>(n, [&](auto at) { return at(dr) * at(gamma); });
-      b = total<T>(n,
-                   [&](auto at) { return at(dr) * at(gamma) * (at(xr) - m); });
-    } else {
-      if (mean) a = total<T>(n, [&](auto at) { return at(dr); });
-      b = total<T>(n, [&](auto at) { return at(dr) * (at(xr) - m); });
-    }
+    double a = 0;
+    if (mean) a = total<T>(n, [&](auto at) { return at(dr) * at(gamma); });
+    const double b =
+        total<T>(n, [&](auto at) { return at(dr) * at(gamma) * (at(xr) - m); });
     *s1 = static_cast<T>(a);
     *s2 = static_cast<T>(b * static_cast<double>(rstd[r]));
   }
 
   void backward(int64_t r, T s1, T s2, double inv_n, S* dx) const {
-    const S* xr = row(x, r, x_stride);
-    const S* dr = row(dy, r, dy_stride);
+    const S *xr = x_row(r), *dr = dy_row(r);
     const T scale = rstd[r];
     // dx = rstd dy gamma - c1 - (x - mean) c2
     const V m(mean_of(r)), s(scale);
     const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);
     const V c2(static_cast<double>(scale) * scale * s2 * inv_n);
-    if (gamma) {
-      each(n, row(dx, r, n), [&](auto at) {
-        return s * (at(dr) * at(gamma)) - c1 - (at(xr) - m) * c2;
-      });
-    } else {
-      each(n, row(dx, r, n),
-           [&](auto at) { return s * at(dr) - c1 - (at(xr) - m) * c2; });
-    }
+    const auto of_norm = [&](auto at) {
+      return s * (at(dr) * at(gamma)) - c1 - (at(xr) - m) * c2;
+    };
+    const S* hr = row(dsum, r, this->dsum_stride);
+    if (hr)
+      each(n, row(dx, r, n), [&](auto at) { return of_norm(at) + at(hr); });
+    else
+      each(n, row(dx, r, n), of_norm);
   }
 
   // Adds row r's share of dgamma and dbeta.
   void add_params(int64_t r, T* dgamma, T* dbeta) const {
-    const S* xr = row(x, r, x_stride);
-    const S* dr = row(dy, r, dy_stride);
+    const S *xr = x_row(r), *dr = dy_row(r);
     const V m(mean_of(r)), s(rstd[r]);
     if (dgamma)
       each(n, dgamma,
@@ -155,7 +128,7 @@ void CpuKernels::norm_forward(Stream, DType type, const Norm& a, double eps,
     const Typed<S> t(a, mean, rstd);
     const double inv_n = 1.0 / static_cast<double>(a.n);
     for (int64_t r = 0; r < a.rows; ++r) {
-      const S* x = t.row(t.x, r, a.x_stride);
+      const S* x = t.normed(r);
       T m = 0;
       if (mean) {
         m = static_cast<T>(total<T>(a.n, [&](auto at) { return at(x); }) *
@@ -165,7 +138,7 @@ void CpuKernels::norm_forward(Stream, DType type, const Norm& a, double eps,
       const T s = static_cast<T>(
           1.0 / std::sqrt(centered_sumsq(a.n, x, m) * inv_n + eps));
       static_cast<T*>(rstd)[r] = s;
-      t.apply(r, m, s, static_cast<S*>(y));
+      t.apply(x, m, s, t.row(static_cast<S*>(y), r, a.n));
     }
   });
 }
@@ -206,7 +179,8 @@ void CpuKernels::norm_apply(Stream, DType type, const Norm& a, const void* mean,
   visit_float(type, "norm", [&]<class S>() {
     const Typed<S> t(a, mean, rstd);
     for (int64_t r = 0; r < a.rows; ++r)
-      t.apply(r, t.mean_of(r), t.rstd[r], static_cast<S*>(y));
+      t.apply(t.x_row(r), t.mean_of(r), t.rstd[r],
+              t.row(static_cast<S*>(y), r, a.n));
   });
 }
 

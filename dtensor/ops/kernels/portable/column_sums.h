@@ -11,15 +11,15 @@
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
-// Rows of one thread, and how many threads a column has.
+// Rows of one part, and how many parts a column has.
 struct ColumnParts {
   int64_t height, parts;
-  // REQUIRES: n > 0.
-  ColumnParts(int64_t rows, int64_t n) {
-    // About as many threads as a large GPU runs at once.
-    constexpr int64_t kThreads = int64_t{1} << 18, kLeastRows = 16;
+  // At least so many rows in each, and at most so many sums in all: as many as
+  // threads that a large GPU runs at once, say. REQUIRES: n > 0.
+  ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
+              int64_t most = int64_t{1} << 18) {
     const int64_t wanted =
-        std::max<int64_t>(1, std::min(rows / kLeastRows, kThreads / n));
+        std::max<int64_t>(1, std::min(rows / least_rows, most / n));
     height = std::max<int64_t>(1, (rows + wanted - 1) / wanted);
     parts = std::max<int64_t>(1, (rows + height - 1) / height);
   }

@@ -1,5 +1,6 @@
 // Layer norm and RMS norm.
 #include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/norm_rows.h"
 #include "dtensor/ops/kernels/portable/column_sums.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
@@ -25,32 +26,8 @@ struct Sums {
   DT_HD Sums operator+(const Sums& o) const { return {a + o.a, b + o.b}; }
 };
 
-// The operands of one kernel in their types.
 template <class S>
-struct Typed {
-  using C = compute_t<S>;
-  int64_t rows, n;
-  const S *x, *gamma, *beta;
-  int64_t x_stride;
-  const C *mean, *rstd;
-  const S* dy;
-  int64_t dy_stride;
-
-  Typed(const Norm& a, const void* mean_, const void* rstd_,
-        const void* dy_ = nullptr, int64_t dy_stride_ = 0)
-      : rows(a.rows),
-        n(a.n),
-        x(static_cast<const S*>(a.x)),
-        gamma(static_cast<const S*>(a.gamma)),
-        beta(static_cast<const S*>(a.beta)),
-        x_stride(a.x_stride),
-        mean(static_cast<const C*>(mean_)),
-        rstd(static_cast<const C*>(rstd_)),
-        dy(static_cast<const S*>(dy_)),
-        dy_stride(dy_stride_) {}
-
-  DT_HD C mean_of(int64_t r) const { return mean ? mean[r] : C(0); }
-};
+using Typed = NormRows<S, compute_t<S>>;
 
 template <class S, class C = compute_t<S>>
 DT_HD C centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
@@ -64,30 +41,35 @@ DT_HD C centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
 }
 
 template <class S, class C = compute_t<S>>
-DT_HD void apply(Row& row, const Typed<S>& t, int64_t r, C m, C s, S* y) {
-  const S* x = row_at(t.x, r, t.x_stride);
-  S* to = row_at(y, r, t.n);
-  const auto xhat = [&](S v) { return (widened(v) - m) * s; };
-  if (t.gamma && t.beta)
+DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
+                 S* y) {
+  S* to = t.row(y, r, t.n);
+  const auto scaled = [&](S v, S g) {
+    return (widened(v) - m) * s * widened(g);
+  };
+  if (t.beta)
     row.map(
         t.n, to,
         [&](int64_t, S v, S g, S b) {
-          return rounded<S>(xhat(v) * widened(g) + widened(b));
+          return rounded<S>(scaled(v, g) + widened(b));
         },
         x, t.gamma, t.beta);
-  else if (t.gamma)
-    row.map(
-        t.n, to,
-        [&](int64_t, S v, S g) { return rounded<S>(xhat(v) * widened(g)); }, x,
-        t.gamma);
-  else if (t.beta)
-    row.map(
-        t.n, to,
-        [&](int64_t, S v, S b) { return rounded<S>(xhat(v) + widened(b)); }, x,
-        t.beta);
   else
     row.map(
-        t.n, to, [&](int64_t, S v) { return rounded<S>(xhat(v)); }, x);
+        t.n, to, [&](int64_t, S v, S g) { return rounded<S>(scaled(v, g)); }, x,
+        t.gamma);
+}
+
+// The row that is normed: of x, or of the sum, which this makes.
+template <class S>
+DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
+  if (!t.residual) return t.x_row(r);
+  S* to = t.row(t.sum, r, t.n);
+  row.map(
+      t.n, to,
+      [](int64_t, S a, S b) { return rounded<S>(widened(a) + widened(b)); },
+      t.x_row(r), t.row(t.residual, r, t.residual_stride));
+  return to;
 }
 
 template <class S, class C = compute_t<S>>
@@ -95,7 +77,7 @@ void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
   const C inv_n = C(1) / static_cast<C>(t.n);
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        const S* x = row_at(t.x, r, t.x_stride);
+        const S* x = normed(row, t, r);
         const Sums<C> sums = row.reduce(
             t.n, Sums<C>{}, Sum(),
             [](int64_t, S v) {
@@ -115,7 +97,7 @@ void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
         }
         const C scale = C(1) / fn::sqrt(variance + eps);
         put(row, rstd + r, scale);
-        apply(row, t, r, m, scale, y);
+        apply(row, t, x, r, m, scale, y);
       });
 }
 
@@ -123,7 +105,7 @@ template <class S, class C = compute_t<S>>
 void apply_rows(Stream s, const Typed<S>& t, S* y) {
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        apply(row, t, r, t.mean_of(r), t.rstd[r], y);
+        apply(row, t, t.x_row(r), r, t.mean_of(r), t.rstd[r], y);
       });
 }
 
@@ -133,7 +115,7 @@ void sumsq_rows(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
   rows(
       s, count, n, DT_BODY(Row & row, int64_t r) {
         put(row, sumsq + r,
-            centered_sumsq(row, n, row_at(x, r, stride),
+            centered_sumsq(row, n, Typed<S>::row(x, r, stride),
                            mean ? mean[r] : C(0)));
       });
 }
@@ -141,44 +123,45 @@ void sumsq_rows(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
 // s1 and s2 of row r.
 template <class S, class C = compute_t<S>>
 DT_HD Sums<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
-  const S* x = row_at(t.x, r, t.x_stride);
-  const S* dy = row_at(t.dy, r, t.dy_stride);
   const C m = t.mean_of(r);
-  const auto both = [&](C d, S v) { return Sums<C>{d, d * (widened(v) - m)}; };
-  const Sums<C> sums =
-      t.gamma
-          ? row.reduce(
-                t.n, Sums<C>{}, Sum(),
-                [&](int64_t, S d, S v, S g) {
-                  return both(widened(d) * widened(g), v);
-                },
-                dy, x, t.gamma)
-          : row.reduce(
-                t.n, Sums<C>{}, Sum(),
-                [&](int64_t, S d, S v) { return both(widened(d), v); }, dy, x);
+  const Sums<C> sums = row.reduce(
+      t.n, Sums<C>{}, Sum(),
+      [&](int64_t, S d, S v, S g) {
+        const C dg = widened(d) * widened(g);
+        return Sums<C>{dg, dg * (widened(v) - m)};
+      },
+      t.dy_row(r), t.x_row(r), t.gamma);
   return {t.mean ? sums.a : C(0), sums.b * t.rstd[r]};
 }
 
-// dx = rstd dy gamma - c1 - (x - mean) c2.
-template <class S, class C = compute_t<S>>
+// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum. Tells also(j, dy, xhat) of
+// every element, before dx is written.
+template <class S, class Also, class C = compute_t<S>>
 DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
-                    C inv_n, S* dx) {
-  const S* x = row_at(t.x, r, t.x_stride);
-  const S* dy = row_at(t.dy, r, t.dy_stride);
-  S* to = row_at(dx, r, t.n);
+                    C inv_n, S* dx, Also also) {
   const C m = t.mean_of(r), s = t.rstd[r];
   const C c1 = s * sums.a * inv_n, c2 = s * s * sums.b * inv_n;
-  const auto at = [&](C d, S v) {
-    return rounded<S>(s * d - c1 - (widened(v) - m) * c2);
+  const auto of_norm = [&](int64_t j, S d, S v, S g) {
+    const C centered = widened(v) - m;
+    also(j, widened(d), centered * s);
+    return s * (widened(d) * widened(g)) - c1 - centered * c2;
   };
-  if (t.gamma)
+  const S *x = t.x_row(r), *dy = t.dy_row(r);
+  S* to = t.row(dx, r, t.n);
+  if (t.dsum)
     row.map(
         t.n, to,
-        [&](int64_t, S d, S v, S g) { return at(widened(d) * widened(g), v); },
-        dy, x, t.gamma);
+        [&](int64_t j, S d, S v, S g, S h) {
+          return rounded<S>(of_norm(j, d, v, g) + widened(h));
+        },
+        dy, x, t.gamma, t.row(t.dsum, r, t.dsum_stride));
   else
     row.map(
-        t.n, to, [&](int64_t, S d, S v) { return at(widened(d), v); }, dy, x);
+        t.n, to,
+        [&](int64_t j, S d, S v, S g) {
+          return rounded<S>(of_norm(j, d, v, g));
+        },
+        dy, x, t.gamma);
 }
 
 template <class S, class C = compute_t<S>>
@@ -186,7 +169,8 @@ void backward_rows(Stream s, const Typed<S>& t, S* dx) {
   const C inv_n = C(1) / static_cast<C>(t.n);
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        backward(row, t, r, sums_of(row, t, r), inv_n, dx);
+        backward(row, t, r, sums_of(row, t, r), inv_n, dx,
+                 [](int64_t, C, C) {});
       });
 }
 
@@ -195,7 +179,8 @@ void apply_backward(Stream s, const Typed<S>& t, const C* s1, const C* s2,
                     C inv_n, S* dx) {
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
-        backward(row, t, r, Sums<C>{t.mean ? s1[r] : C(0), s2[r]}, inv_n, dx);
+        backward(row, t, r, Sums<C>{t.mean ? s1[r] : C(0), s2[r]}, inv_n, dx,
+                 [](int64_t, C, C) {});
       });
 }
 
@@ -230,19 +215,75 @@ void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
       });
 }
 
-template <class S, class C = compute_t<S>>
-void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
-  if (t.n == 0 || (!dgamma && !dbeta)) return;
-  const ColumnParts columns(t.rows, t.n);
-  const int64_t parts = columns.parts, height = columns.height;
-  if (parts == 1) return add_rows(s, t, 1, height, dgamma, dbeta);
+// What sums(parts, height, dgamma, dbeta) finds for parts of so many rows,
+// summed in a second step where there are several.
+template <class S, class F, class C = compute_t<S>>
+void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
+              C* dgamma, C* dbeta, F&& sums) {
+  const int64_t parts = columns.parts;
+  if (parts == 1) return sums(parts, columns.height, dgamma, dbeta);
   const int64_t size = parts * t.n;
   Scratch scratch(s, 2 * size * static_cast<int64_t>(sizeof(C)));
   C* gamma = dgamma ? scratch.template as<C>() : nullptr;
   C* beta = dbeta ? scratch.template as<C>() + size : nullptr;
-  add_rows(s, t, parts, height, gamma, beta);
+  sums(parts, columns.height, gamma, beta);
   if (dgamma) add_parts(s, parts, t.n, gamma, dgamma);
   if (dbeta) add_parts(s, parts, t.n, beta, dbeta);
+}
+
+template <class S, class C = compute_t<S>>
+void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
+  if (t.n == 0 || (!dgamma && !dbeta)) return;
+  in_parts(s, t, ColumnParts(t.rows, t.n), dgamma, dbeta,
+           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+             add_rows(s, t, parts, height, gamma, beta);
+           });
+}
+
+// dx and the parameters' sums over each `height` rows, [parts, n]: dy and x are
+// read once, and what is being summed lies in fast memory.
+template <class S, class C = compute_t<S>>
+void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
+                    S* dx, C* dgamma, C* dbeta) {
+  const C inv_n = C(1) / static_cast<C>(t.n);
+  const int64_t summed = dbeta ? 2 * t.n : t.n;
+  rows(
+      s, parts, t.n,
+      DT_BODY(Row & row, int64_t p) {
+        const int64_t begin = p * height,
+                      end = begin + height < t.rows ? begin + height : t.rows;
+        C *const gamma = row.fast<C>(), *const beta = gamma + t.n;
+        row.each(summed, [&](int64_t j) { gamma[j] = 0; });
+        for (int64_t r = begin; r < end; ++r)
+          backward(row, t, r, sums_of(row, t, r), inv_n, dx,
+                   [&](int64_t j, C d, C xhat) {
+                     gamma[j] += d * xhat;
+                     if (dbeta) beta[j] += d;
+                   });
+        row.each(t.n, [&](int64_t j) {
+          dgamma[p * t.n + j] = gamma[j];
+          if (dbeta) dbeta[p * t.n + j] = beta[j];
+        });
+      },
+      summed * static_cast<int64_t>(sizeof(C)));
+}
+
+template <class S, class C = compute_t<S>>
+void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
+  // What a GPU's block may have so that several run at once; elements of the
+  // parts, few beside those of dy.
+  constexpr int64_t kFast = 32 << 10, kSummed = int64_t{1} << 21,
+                    kLeastRows = 4;
+  const auto bytes = (dbeta ? 2 : 1) * t.n * static_cast<int64_t>(sizeof(C));
+  if (!dx || !dgamma || t.n == 0 || bytes > kFast) {
+    param_sums(s, t, dgamma, dbeta);  // before dx overwrites dy
+    if (dx) backward_rows(s, t, dx);
+    return;
+  }
+  in_parts(s, t, ColumnParts(t.rows, t.n, kLeastRows, kSummed), dgamma, dbeta,
+           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+             backward_parts(s, t, parts, height, dx, gamma, beta);
+           });
 }
 
 }  // namespace
@@ -261,12 +302,11 @@ void PortableKernels::norm_backward(Stream s, DType type, const Norm& a,
                                     const void* mean, const void* rstd,
                                     const void* dy, int64_t dy_stride, void* dx,
                                     void* dgamma, void* dbeta) const {
-  // Before dx overwrites dy.
-  norm_backward_params(s, type, a, mean, rstd, dy, dy_stride, dgamma, dbeta);
-  if (!dx) return;
   visit_float(type, "norm backward", [&]<class S>() {
-    backward_rows(s, Typed<S>(a, mean, rstd, dy, dy_stride),
-                  static_cast<S*>(dx));
+    using C = compute_t<S>;
+    whole_backward(s, Typed<S>(a, mean, rstd, dy, dy_stride),
+                   static_cast<S*>(dx), static_cast<C*>(dgamma),
+                   static_cast<C*>(dbeta));
   });
 }
 
