@@ -1,10 +1,13 @@
 #include "dtensor/ops/norm.h"
 
+#include <algorithm>
+
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
@@ -12,6 +15,13 @@ namespace {
 struct NormArgs {
   static constexpr Fields kFields = {value("eps")};
   double eps;
+};
+
+// What is normed.
+enum class Of {
+  kInput,
+  kThrough,  // the input, which is an output too
+  kSum,      // the sum of two inputs, which is an output too
 };
 
 // RMS norm is layer norm without the mean and beta: the classes below are both,
@@ -36,15 +46,21 @@ Shape batch_of(Shape x) {
   return x;
 }
 
-// x, gamma, [mean], rstd, dy -> dx, dgamma, [dbeta].
+// x, gamma, [mean], rstd, dy, [more] -> dx, dgamma, [dbeta]. More is x's
+// cotangent from those who use x beside the norm: dx has it in it.
 class NormBackward : public RuleOp {
  public:
-  explicit NormBackward(bool layer)
-      : RuleOp(layer ? "layer_norm_backward" : "rms_norm_backward",
-               layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
-                     : "...n~,n,...,...n->...n,n | linear 3",
+  NormBackward(bool layer, bool more)
+      : RuleOp(std::string(layer ? "layer_norm" : "rms_norm") +
+                   (more ? "_backward_add" : "_backward"),
+               more    ? layer ? "...n~,n,...,...,...n,...n->...n,n,n | "
+                                 "linear 4,5"
+                               : "...n~,n,...,...n,...n->...n,n | linear 3,4"
+               : layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
+                       : "...n~,n,...,...n->...n,n | linear 3",
                {.differentiable = false}),
-        layer_(layer) {}
+        layer_(layer),
+        more_(more) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -54,7 +70,7 @@ class NormBackward : public RuleOp {
   // The parameters' gradients are sums over many rows: of halves in f32.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
-    check_one_type(name(), std::vector{in[0], in[1], in.back()});
+    check_one_type(name(), std::vector{in[0], in[1], in[dy()], in.back()});
     std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
     out[0] = in[0];
     return out;
@@ -66,7 +82,7 @@ class NormBackward : public RuleOp {
       s.inputs = {{x}, {{x.back()}}};
       if (layer_) s.inputs.push_back({batch_of(x)});
       s.inputs.push_back({batch_of(x), Values::kPositive});
-      s.inputs.push_back({x});
+      for (int i = 0; i < (more_ ? 2 : 1); ++i) s.inputs.push_back({x});
       s.attrs = NormArgs{1e-5};
       list.push_back(s);
     }
@@ -76,13 +92,15 @@ class NormBackward : public RuleOp {
   void compute(Compute& c) const override {
     const DType t = c.in[0].dtype(), stat = kernels::stat_of(t);
     const AxisMask axes = c.axes_of('n');
-    const Rows x(c.in[0]), dy(c.in.back());
+    const Rows x(c.in[0]), dy(c.in[this->dy()]),
+        more(more_ ? c.in.back() : x.t);
     const Tensor gamma = c.in[1].to_contiguous();
     const Tensor mean = layer_ ? c.in[2].to_contiguous() : Tensor();
-    const Tensor rstd = c.in[layer_ ? 3 : 2].to_contiguous();
+    const Tensor rstd = c.in[this->dy() - 1].to_contiguous();
     const void* mean_data = layer_ ? mean.data() : nullptr;
     void* dbeta = layer_ ? c.out[2].mutable_data() : nullptr;
-    const kernels::Norm a = arguments(x, gamma, nullptr);
+    kernels::Norm a = arguments(x, gamma, nullptr);
+    if (more_) a.dsum = more.data(), a.dsum_stride = more.stride;
     if (!axes) {
       c.k.norm_backward(c.stream, t, a, mean_data, rstd.data(), dy.data(),
                         dy.stride, c.out[0].mutable_data(),
@@ -105,36 +123,66 @@ class NormBackward : public RuleOp {
   }
 
  private:
-  bool layer_;
+  size_t dy() const { return layer_ ? 4 : 3; }  // of the inputs
+
+  bool layer_, more_;
 };
 
-const Op& backward_op(bool layer) {
-  static const NormBackward with_mean(true), without(false);
-  return layer ? with_mean : without;
+const Op& backward_op(bool layer, bool more) {
+  static const NormBackward ops[] = {
+      {false, false}, {false, true}, {true, false}, {true, true}};
+  return ops[2 * layer + more];
 }
 
-// x, gamma, [beta] -> y and what the gradient needs: [mean], rstd.
+std::string name_of(bool layer, Of of) {
+  return std::string(of == Of::kSum ? "add_" : "") +
+         (layer ? "layer_norm" : "rms_norm") +
+         (of == Of::kThrough ? "_through" : "");
+}
+
+std::string rule_of(bool layer, Of of) {
+  return std::string(of == Of::kSum ? "...n~,...n" : "...n~") +
+         (layer ? ",n,n" : ",n") +
+         (of == Of::kInput ? "->...n" : "->...n,...n") +
+         (layer ? ",...,..." : ",...");
+}
+
+// x, [residual], gamma, [beta] -> y, [the x that was normed] and what the
+// gradient needs: [mean], rstd.
 class Norm : public RuleOp {
  public:
-  explicit Norm(bool layer)
-      : RuleOp(layer ? "layer_norm" : "rms_norm",
-               layer ? "...n~,n,n->...n,...,..." : "...n~,n->...n,...",
-               {.saves_outputs = true}),
-        layer_(layer) {}
+  Norm(bool layer, Of of)
+      : RuleOp(name_of(layer, of), rule_of(layer, of), {.saves_outputs = true}),
+        layer_(layer),
+        of_(of) {}
 
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    DT_CHECK(of_ != Of::kSum || shapes[0] == shapes[1], name(),
+             "adds {} and {}, which must be of one shape; expand() the smaller",
+             to_string(shapes[0]), to_string(shapes[1]));
+    return RuleOp::bind(shapes, attrs);
+  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_one_type(name(), in);
-    std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
-    out[0] = in[0];
+    std::vector<DType> out(statistics() + (layer_ ? 2 : 1),
+                           kernels::stat_of(in[0]));
+    std::fill_n(out.begin(), statistics(), in[0]);
     return out;
   }
+  // What was normed is enough, and where it is an output it is there.
+  bool saves_input(size_t i) const override {
+    return i >= gamma() || of_ == Of::kInput;
+  }
+  bool allocates() const override { return of_ != Of::kThrough; }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
     for (const Shape& x : kSampleShapes) {
       Sample s;
-      s.inputs = {{x}, {{x.back()}}};
-      if (layer_) s.inputs.push_back({{x.back()}});
+      for (size_t i = 0; i < gamma(); ++i) s.inputs.push_back({x});
+      for (int i = 0; i < (layer_ ? 2 : 1); ++i)
+        s.inputs.push_back({{x.back()}});
       s.attrs = NormArgs{1e-2};
       list.push_back(s);
     }
@@ -142,16 +190,31 @@ class Norm : public RuleOp {
   }
 
   void compute(Compute& c) const override {
+    if (!allocates())
+      for (size_t o = 0; o < c.out.size(); ++o)
+        c.out[o] = o == 1 ? c.in[0]
+                          : Tensor::empty(c.decision.out_local[o],
+                                          c.decision.out[o]->dtype());
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const double eps = c.attrs.as<NormArgs>().eps;
-    const Rows x(c.in[0]);
-    const Tensor gamma = c.in[1].to_contiguous();
-    const Tensor beta = layer_ ? c.in[2].to_contiguous() : Tensor();
-    const kernels::Norm a = arguments(x, gamma, layer_ ? &beta : nullptr);
-    const Tensor &rstd = c.out.back(), &mean = c.out[1];
+    // Of a split row the sum is made first, in a pass of its own.
+    const bool add_first = axes && of_ == Of::kSum;
+    if (add_first)
+      row_binary(c, fn::index_of<fn::Add>, c.in[0].to_contiguous(),
+                 c.in[1].to_contiguous(), c.out[1]);
+    const Rows x(add_first ? c.out[1] : c.in[0]),
+        residual(of_ == Of::kSum && !axes ? c.in[1] : x.t);
+    const Tensor g = c.in[gamma()].to_contiguous();
+    const Tensor beta = layer_ ? c.in.back().to_contiguous() : Tensor();
+    kernels::Norm a = arguments(x, g, layer_ ? &beta : nullptr);
+    const Tensor &rstd = c.out.back(), &mean = c.out[statistics()];
     void* mean_data = layer_ ? mean.mutable_data() : nullptr;
     if (!axes) {
+      if (of_ == Of::kSum) {
+        a.residual = residual.data(), a.residual_stride = residual.stride;
+        a.sum = c.out[1].mutable_data();
+      }
       c.k.norm_forward(c.stream, t, a, eps, mean_data, rstd.mutable_data(),
                        c.out[0].mutable_data());
       return;
@@ -176,63 +239,123 @@ class Norm : public RuleOp {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
-    check_first_only(c);
-    const DistTensor &x = c.inputs[0], &gamma = c.inputs[1];
+    check_first_only(c, statistics());
+    const bool shared = of_ != Of::kInput;
+    const DistTensor& x = shared ? c.outputs[1] : c.inputs[0];
+    const DistTensor& g = c.inputs[gamma()];
     const DistTensor& dy = c.cotangents[0];
+    const DistTensor more = shared ? c.cotangents[1] : DistTensor();
     std::vector<DistTensor> back;
-    if (grad_enabled()) {
-      back = composed(x, gamma, dy, c.attrs.as<NormArgs>().eps);
+    if (!dy.defined()) {
+      back.resize(layer_ ? 3 : 2);
+      back[0] = more;
+    } else if (grad_enabled()) {
+      back = composed(x, g, dy, more, c.attrs.as<NormArgs>().eps);
     } else {
-      std::vector<DistTensor> in{x, gamma};
-      in.insert(in.end(), c.outputs.begin() + 1, c.outputs.end());
+      std::vector<DistTensor> in{x, g};
+      in.insert(in.end(), c.outputs.begin() + statistics(), c.outputs.end());
       in.push_back(dy);
+      if (more.defined()) in.push_back(more);
       const Assignment a = inherited(c);
-      back = apply(backward_op(layer_), in, c.attrs, &a);
+      back = apply(backward_op(layer_, more.defined()), in, c.attrs, &a);
     }
-    for (DistTensor& g : back)
-      if (g.dtype() != x.dtype()) g = cast(g, x.dtype());
+    for (DistTensor& d : back)
+      if (d.defined() && d.dtype() != x.dtype()) d = cast(d, x.dtype());
+    if (of_ == Of::kSum) back.insert(back.begin(), DistTensor(back[0]));
     return back;
   }
 
  private:
+  // The first of the inputs that is a parameter, and of the outputs that is a
+  // statistic.
+  size_t gamma() const { return of_ == Of::kSum ? 2 : 1; }
+  size_t statistics() const { return of_ == Of::kInput ? 1 : 2; }
+
   // The gradients from operators that have gradients themselves.
   std::vector<DistTensor> composed(DistTensor x, DistTensor gamma,
-                                   DistTensor dy, double eps) const {
+                                   DistTensor dy, DistTensor more,
+                                   double eps) const {
     const DType stat = kernels::stat_of(x.dtype());
-    for (DistTensor* t : {&x, &gamma, &dy})
-      if (t->dtype() != stat) *t = cast(*t, stat);
+    for (DistTensor* t : {&x, &gamma, &dy, &more})
+      if (t->defined() && t->dtype() != stat) *t = cast(*t, stat);
     if (layer_) x = x - mean(x, {-1}, true);
     const DistTensor rstd = rsqrt(mean(square(x), {-1}, true) + eps);
     const DistTensor xhat = x * rstd, g = dy * gamma;
     DistTensor dx = g - xhat * mean(xhat * g, {-1}, true);
     if (layer_) dx = dx - mean(g, {-1}, true);
-    std::vector<DistTensor> back{dx * rstd, sum_to(dy * xhat, gamma.shape())};
+    dx = dx * rstd;
+    if (more.defined()) dx = dx + more;
+    std::vector<DistTensor> back{dx, sum_to(dy * xhat, gamma.shape())};
     if (layer_) back.push_back(sum_to(dy, gamma.shape()));
     return back;
   }
 
   bool layer_;
+  Of of_;
 };
 
-const Op& forward_op(bool layer) {
-  static const Norm with_mean(true), without(false);
-  return layer ? with_mean : without;
+const Op& forward_op(bool layer, Of of) {
+  static const Norm ops[] = {{false, Of::kInput},   {true, Of::kInput},
+                             {false, Of::kThrough}, {true, Of::kThrough},
+                             {false, Of::kSum},     {true, Of::kSum}};
+  return ops[2 * static_cast<size_t>(of) + layer];
+}
+
+Normed normed(bool layer, Of of, const std::vector<DistTensor>& in,
+              double eps) {
+  auto out = apply(forward_op(layer, of), in, NormArgs{eps});
+  return {out[1], out[0]};
+}
+
+// The norm would reduce them one by one.
+bool both_partial(const DistTensor& a, const DistTensor& b) {
+  return a.spec()->partial_axes() && b.spec()->partial_axes() &&
+         a.shape() == b.shape() && a.dtype() == b.dtype();
 }
 
 }  // namespace
 
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
                       const DistTensor& beta, double eps) {
-  return apply(forward_op(true), std::vector{x, gamma, beta}, NormArgs{eps})[0];
+  return apply1(forward_op(true, Of::kInput), std::vector{x, gamma, beta},
+                NormArgs{eps});
 }
 
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {
-  return apply(forward_op(false), std::vector{x, gamma}, NormArgs{eps})[0];
+  return apply1(forward_op(false, Of::kInput), std::vector{x, gamma},
+                NormArgs{eps});
+}
+
+Normed add_layer_norm(const DistTensor& a, const DistTensor& b,
+                      const DistTensor& gamma, const DistTensor& beta,
+                      double eps) {
+  if (both_partial(a, b)) return layer_norm_through(a + b, gamma, beta, eps);
+  return normed(true, Of::kSum, {a, b, gamma, beta}, eps);
+}
+
+Normed add_rms_norm(const DistTensor& a, const DistTensor& b,
+                    const DistTensor& gamma, double eps) {
+  if (both_partial(a, b)) return rms_norm_through(a + b, gamma, eps);
+  return normed(false, Of::kSum, {a, b, gamma}, eps);
+}
+
+Normed layer_norm_through(const DistTensor& x, const DistTensor& gamma,
+                          const DistTensor& beta, double eps) {
+  return normed(true, Of::kThrough, {x, gamma, beta}, eps);
+}
+
+Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,
+                        double eps) {
+  return normed(false, Of::kThrough, {x, gamma}, eps);
 }
 
 std::vector<const Op*> norm_ops() {
-  return {&forward_op(true), &forward_op(false), &backward_op(true),
-          &backward_op(false)};
+  std::vector<const Op*> ops;
+  for (Of of : {Of::kInput, Of::kThrough, Of::kSum})
+    for (bool layer : {true, false}) ops.push_back(&forward_op(layer, of));
+  for (bool more : {false, true})
+    for (bool layer : {true, false}) ops.push_back(&backward_op(layer, more));
+  return ops;
 }
 
 }  // namespace dtensor

@@ -46,8 +46,13 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
             std::span<const DistTensor> outs) {
     num_outputs = static_cast<int>(outs.size());
     if (op_.saves_inputs()) {
-      ins_.assign(ins.begin(), ins.end());
+      ins_.resize(ins.size());
       for (size_t i = 0; i < ins_.size(); ++i) {
+        if (!op_.saves_input(i)) {
+          versions_.push_back(0);
+          continue;
+        }
+        ins_[i] = ins[i];
         if (given[i].keep() == Keep::kGatherOnUse) {
           ins_[i] = given[i];
           if (given[i].spec() != ins[i].spec()) await_gather(given[i]);
@@ -116,7 +121,8 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     };
     if (op_.saves_inputs())
       for (size_t i = 0; i < ins_.size(); ++i)
-        check(ins_[i].impl()->version(), "input", i, ins_[i].spec());
+        check(ins_[i].defined() ? ins_[i].impl()->version() : 0, "input", i,
+              decision_->in[i]);
     for (size_t i = 0; i < outs_.size(); ++i)
       check(outs_[i].defined() ? outs_[i].storage()->version() : 0, "output", i,
             decision_->out[i]);

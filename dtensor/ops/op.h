@@ -94,6 +94,8 @@ class Op {
 
   virtual bool differentiable() const { return true; }
   virtual bool saves_inputs() const { return true; }
+  // Of them, input i.
+  virtual bool saves_input(size_t /*i*/) const { return saves_inputs(); }
   virtual bool saves_outputs() const { return false; }
   // Cotangents of the inputs. Uses operators only, so that with create_graph
   // (grad_enabled() is then true) it can be differentiated again; an operator

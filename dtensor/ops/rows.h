@@ -54,9 +54,9 @@ void check_float(std::string_view op, DType);
 void check_rows(std::string_view op, const std::vector<Shape>& shapes,
                 size_t first);
 
-// Throws Error when a cotangent has come to another output than the first: the
-// statistics that an operator saves for its gradient have none.
-void check_first_only(const GradientCall&);
+// Throws Error when a cotangent has come to another output than the first
+// `count`: the statistics that an operator saves for its gradient have none.
+void check_first_only(const GradientCall&, size_t count = 1);
 
 // The forward's assignment, for a gradient whose rule has the same letters in
 // the same order. Partials that passed through the forward do not pass here.

@@ -61,7 +61,8 @@ TEST_P(HalfGradients, CrossEntropy) {
 TEST_P(HalfGradients, Norms) {
   const int64_t rows = 4, n = 6;
   const Array x = coarse({rows, n}, 2), gamma = coarse({n}, 3),
-              beta = coarse({n}, 4), u = coarse({rows, n}, 5);
+              beta = coarse({n}, 4), u = coarse({rows, n}, 5),
+              v = coarse({rows, n}, 6);
   const double eps = 1e-5;
   for (bool centred : {true, false}) {
     Array dx = zeros_like(x.shape), dgamma = zeros_like({n}), dbeta = dgamma;
@@ -100,6 +101,23 @@ TEST_P(HalfGradients, Norms) {
         expect_gradient(got[0], GetParam(), dx, what + " x");
         expect_gradient(got[1], GetParam(), dgamma, what + " gamma");
         if (centred) expect_gradient(got[2], GetParam(), dbeta, what + " beta");
+
+        // Of a sum that has a cotangent of its own.
+        const DistTensor zero = in(zeros_like(x.shape), layout);
+        const Normed out = centred ? add_layer_norm(a, zero, g, b, eps)
+                                   : add_rms_norm(a, zero, g, eps);
+        Array dsum = dx;
+        for (int64_t i = 0; i < rows * n; ++i) dsum.at(i) += v.at(i);
+        const auto of_sum = backward_pass(
+            std::vector{out.y, out.x},
+            std::vector{put(u, mesh, "R", GetParam()),
+                        put(v, mesh, "R", GetParam())},
+            std::vector{a, zero, g}, {},
+            [](const DistTensor& s, const DistTensor& t) { return s + t; });
+        expect_gradient(of_sum[0], GetParam(), dsum, "add_" + what + " a");
+        expect_gradient(of_sum[1], GetParam(), dsum, "add_" + what + " b");
+        expect_gradient(of_sum[2], GetParam(), dgamma,
+                        "add_" + what + " gamma");
       });
   }
 }

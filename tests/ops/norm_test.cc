@@ -1,5 +1,6 @@
 #include "dtensor/ops/norm.h"
 
+#include "dtensor/ops/all_ops.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {
@@ -39,6 +40,46 @@ Problem rms_problem(const Shape& x, double eps = 1e-2) {
       [=](const auto& in) { return reference(in[0], in[1], nullptr, eps); }};
 }
 
+// Both outputs, with cotangents that differ: y + 0.7 x^2 for x = a + b. RMS
+// norm where `layer` is false.
+Problem sum_problem(bool layer, const Shape& shape, double eps = 1e-2) {
+  const Shape n{shape.back()};
+  Problem p;
+  p.inputs = {values(shape, 1), values(shape, 5), values(n, 2)};
+  if (layer) p.inputs.push_back(values(n, 3));
+  p.function = [=](const auto& in) {
+    const Normed out = layer ? add_layer_norm(in[0], in[1], in[2], in[3], eps)
+                             : add_rms_norm(in[0], in[1], in[2], eps);
+    return out.y + square(out.x) * 0.7;
+  };
+  p.reference = [=](const auto& in) {
+    Array x = in[0];
+    for (int64_t i = 0; i < numel(x.shape); ++i) x.at(i) += in[1].at(i);
+    Array y = reference(x, in[2], layer ? &in[3] : nullptr, eps);
+    for (int64_t i = 0; i < numel(x.shape); ++i)
+      y.at(i) += 0.7 * x.at(i) * x.at(i);
+    return y;
+  };
+  return p;
+}
+
+// The same for x = a.
+Problem through_problem(bool layer, const Shape& shape, double eps = 1e-2) {
+  Problem p = sum_problem(layer, shape, eps);
+  p.inputs.erase(p.inputs.begin() + 1);
+  p.function = [=](const auto& in) {
+    const Normed out = layer ? layer_norm_through(in[0], in[1], in[2], eps)
+                             : rms_norm_through(in[0], in[1], eps);
+    return out.y + square(out.x) * 0.7;
+  };
+  const Reference of_sum = p.reference;
+  p.reference = [=](std::vector<Array> in) {
+    in.insert(in.begin() + 1, zeros_like(in[0].shape));
+    return of_sum(in);
+  };
+  return p;
+}
+
 const std::vector<Case> kCases = {{"x=2", {"R", "R", "R"}},
                                   {"x=2", {"S0", "R", "R"}},
                                   {"x=2", {"S1", "S0", "S0"}},
@@ -51,6 +92,148 @@ const std::vector<Case> kCases = {{"x=2", {"R", "R", "R"}},
 
 TEST(LayerNormTest, Layouts) { check_problem(layer_problem({5, 7}), kCases); }
 TEST(RmsNormTest, Layouts) { check_problem(rms_problem({5, 7}), kCases); }
+
+// Of the two that are added, and the parameters.
+const std::vector<Case> kSumCases = {
+    {"x=2", {"R", "R", "R", "R"}},
+    {"x=2", {"S0", "S0", "R", "R"}},
+    {"x=2", {"S1", "S1", "S0", "S0"}},
+    {"x=3", {"S1", "R", "R", "S0"}},
+    {"x=2", {"P", "R", "R", "R"}},
+    {"x=2", {"R", "P", "R", "P"}},
+    {"x=2", {"P", "P", "R", "R"}},
+    {"x=3", {"S0", "P", "P", "R"}},
+    {"x=2,y=2", {"S0,S1", "S0,S1", "R,S0", "R,S0"}},
+    {"x=2,y=2", {"S0,P", "S0,R", "R", "R"}},
+    {"x=2,y=3", {"P,R", "R,P", "S0,R", "S0,R"}}};
+
+TEST(AddNormTest, Layouts) {
+  check_problem(sum_problem(true, {5, 7}), kSumCases);
+  check_problem(sum_problem(false, {5, 7}), kSumCases);
+}
+
+TEST(AddNormTest, EmptyPartsAndOtherRanks) {
+  const std::vector<Case> cases = {{"x=3", {"S1", "S1", "S0", "S0"}},
+                                   {"x=3", {"S0", "S0"}},
+                                   {"x=2,y=3", {"S0,S1", "S0,S1"}}};
+  for (bool layer : {false, true}) {
+    check_problem(sum_problem(layer, {2, 2}), cases);
+    check_problem(sum_problem(layer, {7}), {{"x=2", {"S0", "R", "S0", "S0"}}});
+    check_problem(sum_problem(layer, {2, 3, 5}),
+                  {{"x=2,y=2", {"S1,S2", "S1,S2", "R,S0", "R,S0"}}});
+  }
+}
+
+TEST(AddNormTest, Types) {
+  check_types(sum_problem(true, {5, 7}), {"S1", "S1", "S0", "R"});
+  check_types(sum_problem(false, {5, 7}), {"S0", "P", "R"});
+}
+
+TEST(NormThroughTest, LayoutsAndTypes) {
+  for (bool layer : {false, true}) {
+    check_problem(through_problem(layer, {5, 7}), kCases);
+    check_types(through_problem(layer, {5, 7}), {"P", "R", "R"});
+  }
+}
+
+// What the norm alone would have to reduce is reduced once, and what goes on is
+// what was reduced: forward and backward send what x + y, norm(x + y) did.
+TEST(AddNormTest, ReducesOnce) {
+  const auto collectives = [](const std::string& a, const std::string& b) {
+    std::string text;
+    run(2, [&](Runtime& rt) {
+      const Mesh mesh = rt.mesh();
+      DistTensor x = put(values({4, 8}, 1), mesh, a).set_requires_grad();
+      DistTensor r = put(values({4, 8}, 2), mesh, b).set_requires_grad();
+      const DistTensor gamma = put(values({8}, 3), mesh);
+      rt.context().record = true;
+      const Normed out = add_rms_norm(x, r, gamma);
+      EXPECT_EQ(out.x.spec()->to_string(), "f64[4, 8](R)");
+      EXPECT_EQ(out.y.spec(), out.x.spec());
+      // The cotangents come as a column-parallel layer leaves them.
+      grad(sum(out.y * put(values({4, 8}, 4), mesh) + out.x * out.y), {x, r});
+      if (rt.rank() == 0)
+        for (const CommEvent& e : rt.context().events) {
+          EXPECT_EQ(e.counted, e.predicted);
+          text += e.op + " " + std::to_string(e.counted) + ";";
+        }
+    });
+    return text;
+  };
+  const std::string once = std::to_string(4 * 8 * 8) + ";";
+  EXPECT_EQ(collectives("R", "P"), "add_rms_norm " + once);
+  EXPECT_EQ(collectives("P", "R"), "add_rms_norm " + once);
+  EXPECT_EQ(collectives("P", "P"), "rms_norm_through " + once);
+  EXPECT_EQ(collectives("R", "R"), "");
+}
+
+// Saved are the sum, y and the statistics: neither of what was added.
+TEST(AddNormTest, SavesTheSumAlone) {
+  run(1, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const int64_t bytes = 64 * 64 * 8;
+    DistTensor x = put(values({64, 64}, 1), mesh).set_requires_grad();
+    DistTensor r = put(values({64, 64}, 2), mesh).set_requires_grad();
+    const DistTensor gamma = put(values({64}, 3), mesh);
+    const auto live = [&] {
+      return rt.context().allocator->stats().current_bytes;
+    };
+    DistTensor a = x * 2, b = r * 3;
+    const int64_t before = live();
+    DistTensor y = add_rms_norm(a, b, gamma).y;
+    a = b = DistTensor();
+    EXPECT_LT(live() - before, bytes);
+    const auto g = grad(sum(y * y), {x, r});
+    EXPECT_EQ(g.size(), 2u);
+  });
+}
+
+// Each output alone has its cotangent.
+TEST(AddNormTest, OneOutput) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    DistTensor a = put(values({4, 8}, 1), mesh, "S0").set_requires_grad();
+    DistTensor b = put(values({4, 8}, 2), mesh, "S0").set_requires_grad();
+    DistTensor gamma = put(values({8}, 3), mesh).set_requires_grad();
+    const Array w = values({4, 8}, 4);
+    const GradOptions options{.cotangent = put(w, mesh, "S0")};
+    auto g = grad(add_rms_norm(a, b, gamma).x, {a, b, gamma}, options);
+    expect_near(array_of(g[0].full()), w, 0, "a");
+    expect_near(array_of(g[1].full()), w, 0, "b");
+    expect_near(array_of(g[2].full()), zeros_like({8}), 0, "gamma");
+    g = grad(add_rms_norm(a, b, gamma).y, {a, b, gamma}, options);
+    auto want = grad(rms_norm(a + b, gamma), {a, b, gamma}, options);
+    for (size_t i = 0; i < 3; ++i)
+      expect_near(array_of(g[i].full()), array_of(want[i].full()), 1e-14, "y");
+  });
+}
+
+TEST(AddNormTest, Errors) {
+  const auto of = [](const Shape& a, const Shape& b, DType t, const char* at) {
+    return error_of(2, [&](const Mesh& m) {
+      add_rms_norm(put(values(a, 1), m, at), put(values(b, 1), m, at, t),
+                   put(values({3}, 1), m));
+    });
+  };
+  for (const char* at : {"", "P"}) {
+    EXPECT_EQ(of({2, 3}, {3}, DType::kF64, at),
+              "[add_rms_norm] adds [2, 3] and [3], which must be of one shape; "
+              "expand() the smaller");
+    EXPECT_EQ(of({2, 3}, {2, 3}, DType::kF32, at),
+              "[add_rms_norm] input 0 is f64 and input 1 is f32; cast one to "
+              "the other's type");
+  }
+  EXPECT_EQ(
+      error_of(2,
+               [](const Mesh& m) {
+                 DistTensor x = put(values({2, 3}, 1), m);
+                 x.set_requires_grad();
+                 const Op& op = *find_op("add_rms_norm");
+                 std::vector in{x, x, put(values({3}, 1), m)};
+                 grad(sum(apply(op, in, op.samples()[0].attrs)[2]), {x});
+               }),
+      "[add_rms_norm] output 2, a statistic of the rows, has no gradient; "
+      "detach() it");
+}
 
 TEST(LayerNormTest, EmptyParts) {
   const std::vector<Case> cases = {{"x=3", {"S1", "S0", "S0"}},
