@@ -191,14 +191,19 @@ void memory_bound(Bench& b) {
   const double item = static_cast<double>(size_of(b.dtype)),
                all = static_cast<double>(rows) * static_cast<double>(n) * item;
   const DistTensor x = b.parameter({rows, n}), y = b.parameter({rows, n}),
-                   g = b.parameter({n}), dy = b.random({rows, n});
-  // Read x; write y; read x and dy; write dx.
+                   g = b.parameter({n}), dy = b.random({rows, n}),
+                   dh = b.random({rows, n});
+  // Read x and the residual; write their sum h and y; read h, dy and dh; write
+  // dx, which is the residual's gradient too.
   b.compare(
-      "G3 RMS norm forward and backward", 5 * all, false,
+      "G3 residual and RMS norm forward and backward", 8 * all, false,
       [&] {
-        grad(rms_norm(x, g), {x, g}, {.cotangent = dy});
+        const Normed out = add_rms_norm(x, y, g);
+        backward_pass(std::vector{out.y, out.x}, std::vector{dy, dh},
+                      std::vector{x, y, g}, {},
+                      [](const auto& a, const auto& c) { return a + c; });
       },
-      b.copy(5 * all));
+      b.copy(8 * all));
   b.compare(
       "G3 SwiGLU forward and backward", 8 * all, false,
       [&] {

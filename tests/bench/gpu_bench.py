@@ -100,11 +100,15 @@ def memory_bound(b):
     F = b.torch.nn.functional
     rows, n = b.size(16384), b.size(4096)
     x, y = b.random(rows, n, grad=True), b.random(rows, n, grad=True)
-    g, dy = b.random(n, grad=True), b.random(rows, n)
-    b.case(
-        "G3 RMS norm forward and backward",
-        lambda: backward(F.rms_norm(x, (n,), g, 1e-6), dy, x, g),
-    )
+    g, dy, dh = b.random(n, grad=True), b.random(rows, n), b.random(rows, n)
+
+    def residual_norm():
+        h = x + y
+        b.torch.autograd.grad(
+            (F.rms_norm(h, (n,), g, 1e-6), h), (x, y, g), (dy, dh)
+        )
+
+    b.case("G3 residual and RMS norm forward and backward", residual_norm)
     b.case(
         "G3 SwiGLU forward and backward",
         lambda: backward(F.silu(x) * y, dy, x, y),
