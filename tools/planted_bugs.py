@@ -782,10 +782,10 @@ BUGS = [
          '.master = slot.master.defined() ?',
          '.master = slot.master.defined() && !MUT(143) ?'),
     ], ['optimizer_test']),
-    Bug(144, 'ln_2 sees x instead of y', [
+    Bug(144, 'the MLP is added to x instead of x + attention(x)', [
         ('dtensor/nn/block.cc',
-         'ln_2_(y)',
-         'ln_2_(MUT(144) ? x : y)'),
+         'return at.x + mlp(at.y)',
+         'return (MUT(144) ? x : at.x) + mlp(at.y)'),
     ], ['goldens_test']),
     Bug(145, 'RMS norm eps 1e-5 (config says 1e-6)', [
         ('dtensor/nn/norm.cc',

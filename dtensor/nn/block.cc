@@ -3,6 +3,21 @@
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
+namespace {
+
+// What a norm adds up is the stream from there on, where it has it: reduced
+// once if it was partial, and in the backward pass added up in the norm's own
+// pass.
+template <class Norm, class Mlp>
+DistTensor run(const DistTensor& x, const Child<Norm>& norm_1,
+               const Child<Attention>& attention, const Child<Norm>& norm_2,
+               const Child<Mlp>& mlp) {
+  Normed at = norm_1.call(&Norm::normed, x, DistTensor());
+  at = norm_2.call(&Norm::normed, at.x, attention(at.y));
+  return at.x + mlp(at.y);
+}
+
+}  // namespace
 
 GPTBlock::GPTBlock(const Scope& at, const ModelConfig& c)
     : Module(at),
@@ -14,8 +29,7 @@ GPTBlock::GPTBlock(const Scope& at, const ModelConfig& c)
       mlp_(add<MLP>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor GPTBlock::forward(const DistTensor& x) const {
-  const DistTensor y = x + attn_(ln_1_(x));
-  return y + mlp_(ln_2_(y));
+  return run(x, ln_1_, attn_, ln_2_, mlp_);
 }
 
 LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
@@ -32,8 +46,7 @@ LlamaBlock::LlamaBlock(const Scope& at, const ModelConfig& c)
       mlp_(add<SwiGLU>("mlp", c.hidden, c.ffn_size())) {}
 
 DistTensor LlamaBlock::forward(const DistTensor& x) const {
-  const DistTensor y = x + self_attn_(input_layernorm_(x));
-  return y + mlp_(post_attention_layernorm_(y));
+  return run(x, input_layernorm_, self_attn_, post_attention_layernorm_, mlp_);
 }
 
 }  // namespace dtensor::nn

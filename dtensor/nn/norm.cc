@@ -1,7 +1,5 @@
 #include "dtensor/nn/norm.h"
 
-#include "dtensor/ops/norm.h"
-
 namespace dtensor::nn {
 
 LayerNorm::LayerNorm(const Scope& at, int64_t hidden, double eps)
@@ -11,7 +9,13 @@ LayerNorm::LayerNorm(const Scope& at, int64_t hidden, double eps)
       eps_(eps) {}
 
 DistTensor LayerNorm::forward(const DistTensor& x) const {
-  return layer_norm(x, weight_, bias_, eps_);
+  return normed(x, {}).y;
+}
+
+Normed LayerNorm::normed(const DistTensor& x,
+                         const DistTensor& residual) const {
+  if (!residual.defined()) return layer_norm_through(x, weight_, bias_, eps_);
+  return add_layer_norm(x, residual, weight_, bias_, eps_);
 }
 
 RMSNorm::RMSNorm(const Scope& at, int64_t hidden, double eps)
@@ -20,7 +24,12 @@ RMSNorm::RMSNorm(const Scope& at, int64_t hidden, double eps)
       eps_(eps) {}
 
 DistTensor RMSNorm::forward(const DistTensor& x) const {
-  return rms_norm(x, weight_, eps_);
+  return normed(x, {}).y;
+}
+
+Normed RMSNorm::normed(const DistTensor& x, const DistTensor& residual) const {
+  if (!residual.defined()) return rms_norm_through(x, weight_, eps_);
+  return add_rms_norm(x, residual, weight_, eps_);
 }
 
 }  // namespace dtensor::nn
