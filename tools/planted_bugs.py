@@ -987,6 +987,21 @@ BUGS = [
          'optimizer.load_state(',
          'if (!MUT(192)) optimizer.load_state('),
     ], ['checkpoint_train_test', 'checkpoint_test']),
+    Bug(193, "norm backward: the sum's own cotangent left out", [
+        ('dtensor/ops/kernels/cpu/norm.cc',
+         'if (hr)',
+         'if (hr && !MUT(193))'),
+    ], ['norm_test']),
+    Bug(194, 'add_norm: two partial sums reduced one by one', [
+        ('dtensor/ops/norm.cc',
+         'return a.spec()->partial_axes() &&',
+         'return !MUT(194) && a.spec()->partial_axes() &&'),
+    ], ['norm_test']),
+    Bug(195, 'add_norm saves what it adds, beside the sum', [
+        ('dtensor/ops/norm.cc',
+         'return i >= gamma() ||',
+         'return MUT(195) || i >= gamma() ||'),
+    ], ['norm_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
