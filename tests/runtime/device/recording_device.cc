@@ -46,8 +46,10 @@ struct Queue {
 
 class Recording final : public RecordingDevice {
  public:
-  explicit Recording(int64_t bytes)
-      : bytes_(bytes), kernels_(recording_kernels(*this)) {
+  Recording(int64_t bytes, Device& host)
+      : bytes_(bytes),
+        host_(host),
+        kernels_(recording_kernels(*this, kernels_of(host))) {
     void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     DT_CHECK(base != MAP_FAILED, "device", "no {} bytes of addresses", bytes);
@@ -120,22 +122,22 @@ class Recording final : public RecordingDevice {
 
   int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
                const void* src, Sizes from) override {
-    later(s, [item, shape = keep(shape), dst, to = keep(to), src,
+    later(s, [this, item, shape = keep(shape), dst, to = keep(to), src,
               from = keep(from)] {
-      cpu().copy({}, item, shape, dst, to, src, from);
+      host_.copy({}, item, shape, dst, to, src, from);
     });
     return item * count(shape);
   }
   void cast(Stream s, Sizes shape, DType dst_type, void* dst, Sizes to,
             DType src_type, const void* src, Sizes from) override {
-    later(s, [=, shape = keep(shape), to = keep(to), from = keep(from)] {
-      cpu().cast({}, shape, dst_type, dst, to, src_type, src, from);
+    later(s, [=, this, shape = keep(shape), to = keep(to), from = keep(from)] {
+      host_.cast({}, shape, dst_type, dst, to, src_type, src, from);
     });
   }
   void fill(Stream s, DType dtype, Sizes shape, void* dst, Sizes to,
             double value) override {
-    later(s, [=, shape = keep(shape), to = keep(to)] {
-      cpu().fill({}, dtype, shape, dst, to, value);
+    later(s, [=, this, shape = keep(shape), to = keep(to)] {
+      host_.fill({}, dtype, shape, dst, to, value);
     });
   }
   int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape, void* dst,
@@ -144,18 +146,18 @@ class Recording final : public RecordingDevice {
     std::vector<std::pair<const void*, std::vector<int64_t>>> kept;
     for (const Operand& o : srcs) kept.push_back({o.data, keep(o.strides)});
     const int64_t read = srcs.empty() ? 0 : size_of(dtype) * count(shape);
-    later(s, [=, shape = keep(shape), to = keep(to)] {
+    later(s, [=, this, shape = keep(shape), to = keep(to)] {
       std::vector<Operand> operands;
       for (const auto& [data, strides] : kept)
         operands.push_back({data, strides});
-      cpu().reduce({}, op, dtype, shape, dst, to, operands, terms);
+      host_.reduce({}, op, dtype, shape, dst, to, operands, terms);
     });
     return read;
   }
 
   void divide(Stream s, DType dtype, int64_t n, void* dst, const void* a,
               const void* b) override {
-    later(s, [=] { cpu().divide({}, dtype, n, dst, a, b); });
+    later(s, [=, this] { host_.divide({}, dtype, n, dst, a, b); });
   }
 
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
@@ -270,6 +272,7 @@ class Recording final : public RecordingDevice {
   }
 
   const int64_t bytes_;
+  Device& host_;
   const std::unique_ptr<const Kernels> kernels_;
   // Of all devices, since they wait for each other.
   static inline std::recursive_mutex mutex_;
@@ -286,8 +289,9 @@ class Recording final : public RecordingDevice {
 
 }  // namespace
 
-std::unique_ptr<RecordingDevice> RecordingDevice::make(int64_t bytes) {
-  return std::make_unique<Recording>(bytes);
+std::unique_ptr<RecordingDevice> RecordingDevice::make(int64_t bytes,
+                                                       Device& host) {
+  return std::make_unique<Recording>(bytes, host);
 }
 
 }  // namespace dtensor

@@ -18,9 +18,10 @@ namespace dtensor {
 
 class RecordingDevice : public Device {
  public:
-  // Has this much memory.
-  static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1}
-                                                               << 32);
+  // Has this much memory. What it is given `host` computes, which works at once
+  // and on the host's memory: the CPU, or portable_device().
+  static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1} << 32,
+                                               Device& host = cpu());
 
   // Gives work to a stream.
   virtual void later(Stream, std::function<void()>) = 0;

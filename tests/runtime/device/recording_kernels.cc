@@ -12,7 +12,8 @@ using namespace kernels;
 
 class RecordingKernels final : public Kernels {
  public:
-  explicit RecordingKernels(RecordingDevice& device) : device_(device) {}
+  RecordingKernels(RecordingDevice& device, const Kernels& host)
+      : device_(device), host_(host) {}
 
   // Those with arrays of the host's.
   void unary(Stream s, int index, int order, DType t, const double* params,
@@ -20,9 +21,8 @@ class RecordingKernels final : public Kernels {
     std::vector<double> kept;
     if (params)
       kept.assign(params, params + fn::unary_function(index).num_params);
-    device_.later(s, [=] {
-      cpu_kernels().unary({}, index, order, t, params ? kept.data() : nullptr,
-                          p);
+    device_.later(s, [=, this] {
+      host_.unary({}, index, order, t, params ? kept.data() : nullptr, p);
     });
   }
   void binary(Stream s, int index, fn::By by, DType t, const double* params,
@@ -30,26 +30,26 @@ class RecordingKernels final : public Kernels {
     std::vector<double> kept;
     if (params)
       kept.assign(params, params + fn::binary_function(index).num_params);
-    device_.later(s, [=] {
-      cpu_kernels().binary({}, index, by, t, params ? kept.data() : nullptr, p);
+    device_.later(s, [=, this] {
+      host_.binary({}, index, by, t, params ? kept.data() : nullptr, p);
     });
   }
   void attention(Stream s, DType t, const Attention& a, void* out,
                  const int64_t out_strides[4], void* lse) const override {
     const std::array<int64_t, 4> strides{out_strides[0], out_strides[1],
                                          out_strides[2], out_strides[3]};
-    device_.later(s, [t, a, heads = heads_of(a), out, strides, lse] {
+    device_.later(s, [this, t, a, heads = heads_of(a), out, strides, lse] {
       Attention b = a;
       if (a.kv_head) b.kv_head = heads.data();
-      cpu_kernels().attention({}, t, b, out, strides.data(), lse);
+      host_.attention({}, t, b, out, strides.data(), lse);
     });
   }
   void attention_backward(Stream s, DType t, const Attention& a,
                           const AttentionGrad& g) const override {
-    device_.later(s, [t, a, heads = heads_of(a), g] {
+    device_.later(s, [this, t, a, heads = heads_of(a), g] {
       Attention b = a;
       if (a.kv_head) b.kv_head = heads.data();
-      cpu_kernels().attention_backward({}, t, b, g);
+      host_.attention_backward({}, t, b, g);
     });
   }
 
@@ -254,7 +254,7 @@ class RecordingKernels final : public Kernels {
   template <class Family, class... Parameters, class... Arguments>
   void later(Stream s, void (Family::*kernel)(Stream, Parameters...) const,
              const Arguments&... arguments) const {
-    device_.later(s, [=] { (cpu_kernels().*kernel)(Stream{}, arguments...); });
+    device_.later(s, [=, this] { (host_.*kernel)(Stream{}, arguments...); });
   }
   static std::vector<int> heads_of(const Attention& a) {
     if (!a.kv_head) return {};
@@ -262,12 +262,14 @@ class RecordingKernels final : public Kernels {
   }
 
   RecordingDevice& device_;
+  const Kernels& host_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Kernels> recording_kernels(RecordingDevice& device) {
-  return std::make_unique<RecordingKernels>(device);
+std::unique_ptr<const Kernels> recording_kernels(RecordingDevice& device,
+                                                 const Kernels& host) {
+  return std::make_unique<RecordingKernels>(device, host);
 }
 
 }  // namespace dtensor

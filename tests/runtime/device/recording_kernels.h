@@ -1,4 +1,4 @@
-// The CPU's kernels, given to a recording device's streams.
+// Kernels of the host's memory, given to a recording device's streams.
 #pragma once
 #include <memory>
 
@@ -7,6 +7,7 @@
 
 namespace dtensor {
 
-std::unique_ptr<const Kernels> recording_kernels(RecordingDevice&);
+std::unique_ptr<const Kernels> recording_kernels(RecordingDevice&,
+                                                 const Kernels& host);
 
 }  // namespace dtensor
