@@ -27,9 +27,12 @@ struct Options {
   int sampled = 120;   // assignments tried in all of a mesh with over two axes
   int reported = 5;    // failures described; the others are counted
   bool second = true;  // second derivatives too
-  BackendFactory backend;  // of the ranks of a mesh; empty: threads
+  // Of the ranks of a mesh; empty: threads.
+  BackendFactory backend = nullptr;
   // What the ranks of a mesh compute on; null: the CPU.
   Device* device = nullptr;
+  // What their floats are. One rank's are f64, on the CPU, of the same values.
+  DType dtype = DType::kF64;
 };
 
 struct Report {

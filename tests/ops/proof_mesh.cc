@@ -388,9 +388,12 @@ class OnMesh {
     if (first.specs.size() < r.out.size())
       return failure(&job, "has fewer outputs than on one rank");
     if (job.assignment) check_outputs(job, first);
-    group("output", r.out, kTolerance, report_.values);
+    const double tolerance = options_.dtype == DType::kF64   ? kTolerance
+                             : options_.dtype == DType::kF32 ? kF32Tolerance
+                                                             : kHalfTolerance;
+    group("output", r.out, tolerance, report_.values);
     if (job.level == Level::kValues) return;
-    group("gradient", r.grads, kTolerance, report_.gradients);
+    group("gradient", r.grads, tolerance, report_.gradients);
     if (job.level == Level::kSecond)
       group("second derivative", r.second, kSecondTolerance, report_.second);
   }

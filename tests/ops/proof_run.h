@@ -11,6 +11,8 @@
 namespace dtensor::proof {
 
 inline constexpr double kTolerance = 1e-11;        // against one rank
+inline constexpr double kF32Tolerance = 1e-5;      // of its f64
+inline constexpr double kHalfTolerance = 2e-2;     // of that, too
 inline constexpr double kSecondTolerance = 1e-10;  // composed of many operators
 inline constexpr double kDifferences = 1e-6;       // against differences
 
@@ -37,7 +39,9 @@ Evaluated evaluate(const Op&, const Sample&, const Assignment*,
 // This rank's part of a whole value; without data in a dry run.
 DistTensor place(const Array& whole, const Spec*, int which = 0);
 
-// What one rank gives.
+// What one rank gives, as the values that meshes have to come to: in their
+// dtype, though no number is rounded to it but those of `in`, the cotangent and
+// the probes.
 struct Reference {
   std::string text;  // "0", "0 (ties)"
   Sample sample;

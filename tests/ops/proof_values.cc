@@ -63,15 +63,20 @@ double summand(double v, int64_t i, int64_t p, int64_t salt, int which) {
 double share(double v, size_t index, const Spec* spec, const Coord& c,
              int which) {
   auto salt = static_cast<int64_t>(index) + which;
+  const bool one_part = spec->dtype() != DType::kF64;
   for (const Partial& p : spec->layout().partials) {
     int64_t size = spec->mesh().axis_size(p.axis), at = c[p.axis];
     auto turned = static_cast<double>((at + salt) % size);
+    const auto part = [&](double sum) {
+      if (one_part) return turned == 0 ? sum : 0;
+      return summand(sum, at, size, salt, which);
+    };
     switch (p.op) {
       case ReduceOp::kSum:
-        v = summand(v, at, size, salt, which);
+        v = part(v);
         break;
       case ReduceOp::kAvg:
-        v = summand(v * static_cast<double>(size), at, size, salt, which);
+        v = part(v * static_cast<double>(size));
         break;
       case ReduceOp::kMax:
         v -= turned;
@@ -114,13 +119,17 @@ double combined(const Spec* spec, const std::vector<std::vector<double>>& whole,
   return p.op == ReduceOp::kAvg ? v / static_cast<double>(size) : v;
 }
 
-// The error of one number, on the scale of the largest.
+// The error of one number, on the scale of the largest; of halves, whose sums
+// may cancel, at least on that of what is summed.
 struct Comparison {
   const Array& want;
   std::string& why;
-  double scale = 1e-2, worst = 0;
+  double scale, worst = 0;
 
-  Comparison(const Array& want, std::string& why) : want(want), why(why) {
+  Comparison(const Array& want, std::string& why)
+      : want(want),
+        why(why),
+        scale(is_float(want.dtype) && size_of(want.dtype) == 2 ? 1 : 1e-2) {
     for (double x : want.v)
       if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
   }
@@ -198,6 +207,19 @@ Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which) {
   return part;
 }
 
+Array rounded(Array a, DType dtype) {
+  if (is_float(a.dtype) && dtype != DType::kF64)
+    visit(dtype, [&]<class T>() {
+      for (double& x : a.v) {
+        if constexpr (is_half<T>)
+          x = static_cast<float>(T(static_cast<float>(x)));
+        else
+          x = static_cast<double>(static_cast<T>(x));
+      }
+    });
+  return a;
+}
+
 Tensor to_tensor(const Array& a) {
   return visit(a.dtype, [&]<class T>() {
     // vector<bool> has no data().
@@ -252,7 +274,9 @@ double distance(const Spec* spec, const std::vector<Array>& parts,
   double rounding = 0;
   for (const Dim& d : spec->layout().dims)
     if (d.kind() != Dim::Kind::kLeaf)
-      rounding = spec->dtype() == DType::kF64 ? 1e-15 : 1e-6;
+      rounding = spec->dtype() == DType::kF64   ? 1e-15
+                 : spec->dtype() == DType::kF32 ? 1e-6
+                                                : 1e-2;
   for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
     Coord c = mesh.coordinate(r);
     bool first = true;  // of those whose parts are combined

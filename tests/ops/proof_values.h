@@ -31,8 +31,13 @@ Array make_values(const SampleInput&, int which, bool coarse);
 // parts combine to the value, and to nothing else: of a sum they are 3 v + a
 // and -2 v - a, or 3 v + a, -4 v + b and the rest, with other numbers in every
 // input; of a maximum one part is the value and the others are smaller, which
-// one depends on the index, the input, and the other axes. All are exact.
+// one depends on the index, the input, and the other axes. All are exact; where
+// a shorter float than f64 could not be, one part of a sum is the value too,
+// and the others are 0.
 Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which);
+
+// f64 values that a float of this type has; integers as they are.
+Array rounded(Array, DType);
 
 Tensor to_tensor(const Array&);
 Array to_array(const Tensor&);
@@ -40,7 +45,8 @@ Array to_array(const Tensor&);
 // How far the parts (by mesh rank) are from being `want` under `spec`: the
 // largest difference over the largest value, infinity when a part has not the
 // shape that the spec says, an index is missing, copies differ, or a value is
-// no number. Integers must be equal. `why` says what was worst.
+// no number. Integers must be equal. `why` says what was worst. (Of halves the
+// largest value counts as 1 when it is less.)
 double distance(const Spec* spec, const std::vector<Array>& parts,
                 const Array& want, std::string& why);
 
