@@ -16,7 +16,7 @@
 #include "dtensor/placement/plan.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
-#include "tests/runtime/device/recording_device.h"
+#include "tests/runtime/device/late_device.h"
 #include "tests/runtime/message_passing.h"
 
 namespace dtensor {
@@ -94,7 +94,7 @@ const Bytes& bytes_of(const Tensor& t, Bytes& in) {
 
 // How the ranks reach each other: as threads on the CPU, through messages, as
 // threads on one device whose work runs later.
-enum class Over { kMemory, kMessages, kDevice };
+enum class Over { kMemory, kMessages, kPortable, kGpu };
 
 struct Case {
   const char* mesh;
@@ -130,9 +130,11 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   options.cost.block_bytes = k.block;
   if (k.over == Over::kMessages)
     options.backend = testing::message_passing_backend;
-  std::unique_ptr<RecordingDevice> device;
-  if (k.over == Over::kDevice) {
-    device = RecordingDevice::make();
+  std::shared_ptr<Device> device;
+  if (k.over == Over::kPortable || k.over == Over::kGpu) {
+    device = make_device(k.over == Over::kGpu ? LateDevice::kGpu
+                                              : LateDevice::kPortable);
+    if (!device) GTEST_SKIP() << no_gpu();
     options.device = [&](int64_t) -> Device& { return *device; };
   }
   if (k.free_messages) {
@@ -232,7 +234,10 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     }
   });
   if (device) {
-    EXPECT_EQ(device->synchronized(), 0);
+    EXPECT_GT(device->waits(), 0);
+  }
+  if (const auto* late = dynamic_cast<RecordingDevice*>(device.get())) {
+    EXPECT_EQ(late->synchronized(), 0);
   }
 
   int64_t collectives = 0, shown = 0;
@@ -287,8 +292,8 @@ std::vector<Case> cases() {
       add({0, 4, 4}, DType::kI64, 1);
     }
   }
-  for (const Over over : {Over::kMessages, Over::kDevice})
-    for (const char* mesh : {"2x3", "2x2x2"})
+  for (const Over over : {Over::kMessages, Over::kPortable, Over::kGpu})
+    for (const char* mesh : {"2x2", "2x3", "2x2x2"})
       for (bool free_messages : {false, true}) {
         const int stride = std::string(mesh) == "2x2x2" ? 61 : 3;
         const auto add = [&](const Shape& shape, DType dtype, int every) {
