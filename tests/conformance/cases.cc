@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "dtensor/placement/error.h"
@@ -214,16 +215,16 @@ Tensor to_tensor(const Array& a) {
 
 Array to_array(const Tensor& t) {
   Array a{t.shape(), t.dtype(), {}, {}};
-  const Tensor plain = t.to_contiguous();
   visit(t.dtype(), [&]<class T>() {
-    const T* p = plain.ptr<T>();
-    for (int64_t i = 0; i < plain.numel(); ++i)
+    const auto values = std::make_unique<T[]>(static_cast<size_t>(t.numel()));
+    t.to_host(values.get());
+    for (int64_t i = 0; i < t.numel(); ++i)
       if constexpr (is_half<T>)
-        a.real.push_back(static_cast<float>(p[i]));
+        a.real.push_back(static_cast<float>(values[i]));
       else if constexpr (std::is_floating_point_v<T>)
-        a.real.push_back(p[i]);
+        a.real.push_back(values[i]);
       else
-        a.whole.push_back(p[i]);
+        a.whole.push_back(values[i]);
   });
   return a;
 }

@@ -10,16 +10,20 @@ expect() {  # NAME WANTED GOT
   failures=$((failures + 1))
 }
 
-out=$("$runner" "$data" --mesh 3,2x2 --layouts 4 2>/dev/null)
-expect "exit status of the cases" 0 $?
-last=$(tail -n 1 <<<"$out")
-if [[ $last =~ ^([0-9]+)\ passed,\ 0\ failed,\ ([0-9]+)\ skipped$ ]] &&
-  ((BASH_REMATCH[1] >= 200 && BASH_REMATCH[2] <= 10)); then
-  echo "$last"
-else
-  echo "$out"
-  failures=$((failures + 1))
-fi
+# The second time as a GPU computes them.
+for how in "--mesh 3,2x2 --layouts 4" "--mesh 2x2 --layouts 2 --device late"; do
+  # shellcheck disable=SC2086
+  out=$("$runner" "$data" $how 2>/dev/null)
+  expect "exit status of the cases with $how" 0 $?
+  last=$(tail -n 1 <<<"$out")
+  if [[ $last =~ ^([0-9]+)\ passed,\ 0\ failed,\ ([0-9]+)\ skipped$ ]] &&
+    ((BASH_REMATCH[1] >= 200 && BASH_REMATCH[2] <= 10)); then
+    echo "$last"
+  else
+    echo "$out"
+    failures=$((failures + 1))
+  fi
+done
 
 # A wrong output and a wrong gradient are noticed, and named.
 mkdir "$TEST_TMPDIR/wrong"
@@ -52,7 +56,8 @@ sed -e 's/"kwargs": {}/"kwargs": {"unheard": 1}/' "$TEST_TMPDIR/one" \
 out=$("$runner" "$TEST_TMPDIR/wrong" --mesh 2 2>/dev/null | tail -n 1)
 expect "an unknown argument" "0 passed, 0 failed, 1 skipped" "$out"
 
-for bad in "--ops nosuch" "--nosuch" "--mesh 2y" "--tier 3" "--layouts 0"; do
+for bad in "--ops nosuch" "--nosuch" "--mesh 2y" "--tier 3" "--layouts 0" \
+  "--device gpu"; do
   # shellcheck disable=SC2086
   "$runner" "$data" $bad >/dev/null 2>&1
   expect "exit status of $bad" 2 $?

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -14,12 +15,13 @@
 #include "tests/conformance/calls.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/walk.h"
+#include "tests/runtime/device/late_device.h"
 
 namespace dtensor::conformance {
 namespace {
 
 struct Flags {
-  std::string folder, json;
+  std::string folder, json, device = "cpu";
   std::vector<std::string> ops, meshes;
   int64_t tier = 0, layouts = 12;
   uint64_t seed = 0;
@@ -205,6 +207,12 @@ int conform(const Flags& flags) {
     if (mesh.num_ranks() > 1 || mesh.num_axes() > 1) meshes.push_back(mesh);
   }
 
+  std::shared_ptr<Device> device;
+  if (flags.device == "late")
+    device = make_device(LateDevice::kPortable);
+  else if (flags.device == "cuda")
+    device = {std::shared_ptr<void>(), &cuda(0)};
+
   Report report(flags);
   std::vector<const Case*> chosen;
   for (const Case& c : cases.all()) {
@@ -233,13 +241,14 @@ int conform(const Flags& flags) {
           attempts.push_back(std::move(a));
         }
     size_t told = 0;
-    walk(cases, attempts, {!flags.no_grad, flags.strict}, [&](size_t done) {
-      const size_t tenth = done * 10 / attempts.size();
-      if (tenth == told) return;
-      told = tenth;
-      std::fprintf(stderr, "%s: %zu of %zu layouts\n", mesh.to_string().c_str(),
-                   done, attempts.size());
-    });
+    walk(cases, attempts, {!flags.no_grad, flags.strict, device.get()},
+         [&](size_t done) {
+           const size_t tenth = done * 10 / attempts.size();
+           if (tenth == told) return;
+           told = tenth;
+           std::fprintf(stderr, "%s: %zu of %zu layouts\n",
+                        mesh.to_string().c_str(), done, attempts.size());
+         });
     report.add(attempts);
   }
   return report.finish(meshes);
@@ -270,6 +279,11 @@ int parse_and_run(int argc, char** argv) {
   app.add_flag("--strict", flags.strict,
                "forward under ExplicitOnly: an operator that has to "
                "communicate may refuse, which is counted apart");
+  app.add_option("--device", flags.device,
+                 "what all ranks compute on: cpu; cuda: the first GPU; late: "
+                 "the host as a GPU would, and with what a GPU computes with "
+                 "(default cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda", "late"}));
   app.add_option("--json", flags.json, "writes the result to this file");
   app.add_flag("--verbose", flags.verbose,
                "every failing layout, and what was skipped, by name");

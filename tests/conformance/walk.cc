@@ -213,7 +213,11 @@ void walk(const Cases& cases, std::vector<Attempt>& attempts,
     const size_t first = at;
     std::string broken;
     try {
-      run(mesh.num_ranks(), [&](Runtime& rt) {
+      RunOptions ranks;
+      ranks.world = mesh.num_ranks();
+      if (options.device)
+        ranks.device = [&](int64_t) -> Device& { return *options.device; };
+      run(ranks, [&](Runtime& rt) {
         const auto me = static_cast<size_t>(rt.rank());
         for (size_t i = first; i < attempts.size(); ++i) {
           seen[i % 2][me] = OneRank(cases, attempts[i], options).run();

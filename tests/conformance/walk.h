@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/mesh.h"
+#include "dtensor/runtime/device/device.h"
 #include "tests/conformance/arguments.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/layouts.h"
@@ -29,6 +30,7 @@ struct Attempt {
 struct WalkOptions {
   bool gradients = true;
   bool strict = false;
+  Device* device = nullptr;  // of all ranks; null: the CPU
 };
 
 // Fills the attempts, which are all of one mesh. An Error in one does not

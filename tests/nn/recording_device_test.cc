@@ -136,7 +136,9 @@ TEST_P(LateTraining, LosesWhatTheCpuLoses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LateTraining, testing::ValuesIn(kLateDevices),
-                         name_of_param);
+                         [](const auto& info) {
+                           return dtensor::name(info.param);
+                         });
 
 // What is gathered ahead, and the buckets of gradients, are the other thread's
 // work on a stream of its own.

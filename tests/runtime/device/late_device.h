@@ -5,11 +5,10 @@
 //   TEST_P(OnDevice, ...) {
 //     const std::shared_ptr<Device> device = make_device(GetParam());
 //     if (!device) GTEST_SKIP() << no_gpu();
-//   INSTANTIATE_TEST_SUITE_P(Devices, OnDevice,
-//                            testing::ValuesIn(kLateDevices), name_of_param);
+//   INSTANTIATE_TEST_SUITE_P(
+//       Devices, OnDevice, testing::ValuesIn(kLateDevices),
+//       [](const auto& info) { return name(info.param); });
 #pragma once
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,10 +28,6 @@ inline constexpr LateDevice kLateDevices[] = {LateDevice::kPortable,
 
 inline std::string name(LateDevice d) {
   return d == LateDevice::kGpu ? "Gpu" : "Portable";
-}
-inline std::string name_of_param(
-    const testing::TestParamInfo<LateDevice>& info) {
-  return name(info.param);
 }
 
 // Null for a GPU where there is none.
