@@ -276,7 +276,7 @@ constexpr int64_t kMiB = 1 << 20, kKiB = 1 << 10;
 // All pairs on two axes, and on three once; elsewhere a sample of them, for
 // what takes long: many small parts, many ranks, and plans without a price for
 // messages.
-std::vector<Case> cases() {
+std::vector<Case> all_pairs() {
   std::vector<Case> list;
   for (const char* mesh : {"2x3", "2x4", "4x4", "2x2x2"}) {
     // Of the large tensor on three axes there are too many.
@@ -292,23 +292,34 @@ std::vector<Case> cases() {
       add({0, 4, 4}, DType::kI64, 1);
     }
   }
-  for (const Over over : {Over::kMessages, Over::kPortable, Over::kGpu})
-    for (const char* mesh : {"2x2", "2x3", "2x2x2"})
-      for (bool free_messages : {false, true}) {
-        const int stride = std::string(mesh) == "2x2x2" ? 61 : 3;
-        const auto add = [&](const Shape& shape, DType dtype, int every) {
-          list.push_back({mesh, shape, dtype, free_messages ? kKiB : kMiB,
-                          free_messages, every, over});
-        };
-        add({5, 7, 3}, DType::kI64, stride);
-        add({1, 9, 2}, DType::kF32, stride);
-        add({16, 12, 10}, DType::kF32, 7 * stride);
-      }
+  return list;
+}
+
+// All pairs of small tensors on two axes, and a sample of the others.
+std::vector<Case> sampled(Over over) {
+  std::vector<Case> list;
+  for (const char* mesh : {"2x2", "2x3", "2x2x2"})
+    for (bool free_messages : {false, true}) {
+      const int stride = std::string(mesh) == "2x2x2" ? 61 : 1;
+      const auto add = [&](const Shape& shape, DType dtype, int every) {
+        list.push_back({mesh, shape, dtype, free_messages ? kKiB : kMiB,
+                        free_messages, every, over});
+      };
+      add({5, 7, 3}, DType::kI64, stride);
+      add({1, 9, 2}, DType::kF32, stride);
+      add({16, 12, 10}, DType::kF32, 7 * stride);
+    }
   return list;
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, RedistributePairs,
-                         ::testing::ValuesIn(cases()));
+                         ::testing::ValuesIn(all_pairs()));
+INSTANTIATE_TEST_SUITE_P(Messages, RedistributePairs,
+                         ::testing::ValuesIn(sampled(Over::kMessages)));
+INSTANTIATE_TEST_SUITE_P(Portable, RedistributePairs,
+                         ::testing::ValuesIn(sampled(Over::kPortable)));
+INSTANTIATE_TEST_SUITE_P(Gpu, RedistributePairs,
+                         ::testing::ValuesIn(sampled(Over::kGpu)));
 
 }  // namespace
 }  // namespace dtensor
