@@ -1,0 +1,318 @@
+#!/bin/bash
+# Tests and measures this machine's GPU with what gpu_bundle.sh has packed
+# beside this file. See usage().
+set -uo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: run.sh [--only PATTERN]... [--limit SECONDS] [--logs DIR] [--list] [--help]
+       run.sh -- COMMAND...
+
+Runs all that the bundle holds, one after the other: tests, training on several
+meshes with the CPU's losses beside a GPU's, CUDA's sanitizer on some of the
+tests, and the benchmark. Ends with a table and "N passed, N failed, N skipped";
+the exit status is 0 when nothing failed. What needs a GPU is skipped where there
+is none.
+
+  --only PATTERN   the items whose name matches, such as 'train*'; may be repeated
+  --limit SECONDS  for each program (default 900)
+  --logs DIR       for what they print, a file for each item (default gpu_logs)
+  --list           the names of the items, and no more
+  -- COMMAND...    only this, where it finds the bundle's libraries and CUDA's:
+                   run.sh -- bin/train --device cuda
+
+CUDA's libraries are looked for in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
+/usr/local/cuda*/lib64, where the system has its own, and in Python's packages.
+TEXT
+}
+
+fail() {
+  echo "run.sh: $1" >&2
+  exit 2
+}
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+only=() limit=900 logs=gpu_logs mode=run command=()
+while (($#)); do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --list) mode=list ;;
+    --only | --limit | --logs)
+      (($# > 1)) || fail "$1 needs a value; see --help"
+      case $1 in
+        --only) only+=("$2") ;;
+        --limit) limit=$2 ;;
+        --logs) logs=$2 ;;
+      esac
+      shift
+      ;;
+    --)
+      shift
+      (($#)) || fail "-- needs a command behind it"
+      command=("$@")
+      break
+      ;;
+    *) fail "there is no $1; see --help" ;;
+  esac
+  shift
+done
+[[ $limit =~ ^[1-9][0-9]*$ ]] ||
+  fail "--limit $limit is no number of seconds; write --limit 900"
+
+# ---------------------------------------------------------------------------
+# Where libraries are.
+
+# Folders that may have CUDA's, one a line.
+cuda_folders() {
+  local python
+  tr : '\n' <<<"${LD_LIBRARY_PATH:-}"
+  printf '%s\n' "${CUDA_HOME:+$CUDA_HOME/lib64}" /usr/local/cuda/lib64 \
+    /usr/local/cuda-*/lib64 /usr/lib/x86_64-linux-gnu /usr/lib64
+  for python in python3 python; do
+    "$python" - 2>/dev/null <<'PY'
+import glob, site, sys
+for folder in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
+    for found in sorted(glob.glob(folder + "/nvidia/*/lib")):
+        print(found)
+PY
+  done
+}
+
+# The first folder of each of CUDA's libraries, with colons between.
+cuda_path() {
+  local library folder path=
+  while read -r library; do
+    while read -r folder; do
+      [[ $folder && -e $folder/$library ]] || continue
+      [[ :$path: == *:$folder:* ]] || path+=${path:+:}$folder
+      break
+    done < <(cuda_folders)
+  done <"$here/cuda_libraries"
+  echo "$path"
+}
+
+path=$(cuda_path)
+export LD_LIBRARY_PATH=$here/lib${path:+:$path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# This machine's C++ library, which CUDA's use as well, unless it is too old.
+if ! "$here/bin/train" --version >/dev/null 2>&1; then
+  export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$here/lib/fallback
+  why=$("$here/bin/train" --version 2>&1) ||
+    fail "the bundle's programs do not run here (status $?): ${why:-they say nothing; is this CPU older than what they are built for?}"
+fi
+if ((${#command[@]})); then
+  cd "$here" || exit 1
+  exec "${command[@]}"
+fi
+
+# Why nothing can run on a GPU here; "" when it can.
+no_gpu=
+if [[ $mode == run ]]; then
+  no_gpu=$("$here/bin/cuda_probe" 0 2>&1 | grep -v '^[0-9]* devices$')
+fi
+
+# ---------------------------------------------------------------------------
+# Items. Each is a function that prints what is to be kept, and sets `note` (a
+# few words) and returns: 0 passed, 77 skipped, else failed.
+
+names=() results=() seconds=() notes=()
+note=
+
+limited() { timeout -k 10 "$limit" "$@"; }
+
+# item NAME FUNCTION [ARGUMENT...]
+item() {
+  local name=$1 wanted="" pattern start status log
+  shift
+  for pattern in "${only[@]}"; do
+    # shellcheck disable=SC2053
+    [[ $name == $pattern ]] && wanted=1
+  done
+  [[ $wanted || ${#only[@]} == 0 ]] || return
+  case $mode in
+    list) echo "$name" && return ;;
+    count) total=$((total + 1)) && return ;;
+  esac
+  log=$logs/${name//[^A-Za-z0-9_.=-]/_}.log
+  printf '[%*d/%d] %s ... ' ${#total} $((${#names[@]} + 1)) "$total" "$name"
+  start=$EPOCHREALTIME note=
+  "$@" >"$log" 2>&1
+  status=$?
+  names+=("$name")
+  seconds+=("$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }")")
+  case $status in
+    0) results+=(passed) ;;
+    77) results+=(skipped) ;;
+    *)
+      results+=(failed)
+      ((status == 124 || status == 137)) && note="ran for over $limit s"
+      note=${note:-status $status: $(tail -n 1 "$log")}
+      ;;
+  esac
+  notes+=("$note")
+  echo "${results[-1]}, ${seconds[-1]} s"
+}
+
+needs_gpu() {
+  [[ $no_gpu ]] || return 0
+  note="no GPU: $no_gpu"
+  return 77
+}
+
+# A GPU that is there and cannot be used is no reason to skip.
+device() {
+  if command -v nvidia-smi >/dev/null && nvidia-smi; then
+    note=${no_gpu:-$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)}
+    [[ ! $no_gpu ]]
+  else
+    needs_gpu
+  fi
+}
+
+# gtest BINARY [FLAG...]: its cases are counted by what it says.
+gtest() {
+  local out status passed skipped reason
+  out=$(mktemp)
+  limited "$@" 2>&1 | tee "$out"
+  status=${PIPESTATUS[0]}
+  number() { sed -n "s/^\[  $1 *\] \([0-9]*\) tests\?[.,].*/\1/p" "$out" | tail -n 1; }
+  passed=$(number PASSED) skipped=$(number SKIPPED)
+  reason=$(awk '/: Skipped$/ { getline; print; exit }' "$out")
+  [[ $status != 0 ]] && note="$(number FAILED) cases failed, status $status: $(grep -m 1 'Failure$' "$out")"
+  rm "$out"
+  ((status)) && return "$status"
+  note="${passed:-0} cases${skipped:+, $skipped skipped: $reason}"
+  ((${passed:-0})) && return
+  [[ $skipped ]] && return 77
+  return 1
+}
+
+# conformance DEVICE
+conformance() {
+  [[ $1 != cuda ]] || needs_gpu || return
+  limited "$here/bin/conformance" "$here/conformance" --device "$1" | tee >(cat >&2) |
+    tail -n 1 >"$logs/last"
+  local status=${PIPESTATUS[0]}
+  note=$(<"$logs/last")
+  rm "$logs/last"
+  return "$status"
+}
+
+explain() {
+  limited "$here/bin/explain" --model llama --mesh dp=4,tp=8 --cost h100 &&
+    limited "$here/bin/train" --dry-run --device cuda --mesh dp=4,tp=8 --cost h100
+}
+
+# losses MESH DTYPE DEVICE: trains, and leaves them in a file, a line each.
+losses() {
+  local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt where=()
+  [[ $3 != cuda ]] || where=(--device cuda --ranks-per-gpu 4)
+  limited "$here/bin/train" --text "$here/text" --mesh "$1" --dtype "$2" \
+    "${where[@]}" --steps 20 --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 \
+    --json "$json" || return
+  sed -n '/"losses"/,/\]/p' "$json" |
+    grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
+  rm "$json"
+  note="$(wc -l <"$file") losses, from $(head -n 1 "$file") to $(tail -n 1 "$file")"
+}
+
+# train MESH DTYPE TOLERANCE: as the CPU does.
+train() {
+  needs_gpu || return
+  [[ -e $logs/losses_$1_$2_cpu.txt ]] || losses "$1" "$2" cpu || return
+  losses "$1" "$2" cuda || return
+  echo "the CPU's losses, and the GPU's:"
+  paste "$logs/losses_$1_$2_"{cpu,cuda}.txt
+  note=$(paste "$logs/losses_$1_$2_"{cpu,cuda}.txt | awk -v most="$3" '
+    NF != 2 { bad = 1 }
+    { d = ($1 > $2 ? $1 - $2 : $2 - $1) / $1
+      if (!(d <= most)) bad = 1
+      if (d > largest) largest = d }
+    END { printf "%d losses, %.1e from the CPU\047s (at most %g)", NR, largest, most
+          exit bad || NR < 20 }')
+}
+
+# sanitizer TOOL TEST [FLAG...]
+sanitizer() {
+  local tool=$1 test=$2 found
+  shift 2
+  needs_gpu || return
+  found=$(PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin command -v compute-sanitizer)
+  if [[ ! $found ]]; then
+    note="no compute-sanitizer in PATH or /usr/local/cuda/bin"
+    return 77
+  fi
+  gtest "$found" --tool "$tool" --error-exitcode 99 "$here/bin/$test" "$@"
+}
+
+bench() {
+  needs_gpu || return
+  limited "$here/bin/gpu_bench" --device cuda "$@"
+}
+
+torch_bench() {
+  needs_gpu || return
+  if ! python3 -c 'import torch; assert torch.cuda.is_available()'; then
+    note="no torch with CUDA for python3"
+    return 77
+  fi
+  limited python3 "$here/gpu_bench.py" --against "$logs/gpu_bench.json"
+}
+
+# Of each kind of kernel, some.
+sampled='*Gpu_add:*Gpu_matmul:*Gpu_softmax:*Gpu_layer_norm'
+sampled+=':*Gpu_sum:*Gpu_cumsum:*Gpu_embedding:*Gpu_cross_entropy:*Gpu_attention'
+sampled+=':*Gpu_rotary:*Gpu_cat'
+
+items() {
+  local test mesh
+  item device device
+  item "conformance on the CPU" conformance cpu
+  item conformance conformance cuda
+  item explain explain
+  # All pairs of layouts among the host's ranks take minutes.
+  for test in "$here"/bin/*_test; do
+    item "${test##*/}" gtest "$test" --gtest_filter='-Meshes/RedistributePairs*'
+  done
+  for mesh in dp=2 tp=2 tp=3 dp=2,tp=2; do
+    item "train $mesh f64 on the CPU" losses "$mesh" f64 cpu
+    item "train $mesh f64" train "$mesh" f64 1e-9
+    item "train $mesh f32 on the CPU" losses "$mesh" f32 cpu
+    item "train $mesh f32" train "$mesh" f32 1e-4
+  done
+  for test in memcheck racecheck; do
+    item "$test device" sanitizer $test runtime.device.cuda_device_test
+    item "$test boxes" sanitizer $test runtime.device.boxes_test --gtest_filter='*/gpu'
+    item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
+  done
+  item bench bench --json "$logs/gpu_bench.json"
+  item "bench tp=4" bench --mesh tp=4 --ranks-per-gpu 4 --cases G6
+  item "bench of torch" torch_bench
+}
+
+total=0
+if [[ $mode == list ]]; then
+  items
+  exit
+fi
+mode=count
+items
+((total)) || fail "no item is called ${only[*]}; --list names them"
+mode=run
+mkdir -p "$logs" || fail "cannot make the folder $logs; name another with --logs"
+logs=$(cd "$logs" && pwd)
+cat "$here/built"
+items
+
+{
+  echo
+  printf '%-30s %-8s %8s  %s\n' name result seconds note
+  for i in "${!names[@]}"; do
+    printf '%-30s %-8s %8s  %s\n' "${names[i]}" "${results[i]}" "${seconds[i]}" "${notes[i]}"
+  done
+  count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
+  echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped; logs in $logs"
+} | tee "$logs/table.txt"
+! printf '%s\n' "${results[@]}" | grep -q '^failed$'
