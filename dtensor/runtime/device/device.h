@@ -45,6 +45,12 @@ struct Operand {
   Sizes strides;
 };
 
+// Work that was kept instead of run (Device::begin_capture()).
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+};
+
 // All members may be called by several threads at once.
 class Device {
  public:
@@ -120,6 +126,25 @@ class Device {
   virtual bool passed(const Event&) = 0;
   // Returns when the stream's work is done.
   virtual void synchronize(Stream) = 0;
+
+  // Graphs. From begin_capture() on, what the stream is given is kept and not
+  // run; so is that of streams, also of other devices of this kind, which wait
+  // for an event of a stream that is captured: they are from there on, too,
+  // until end_capture() of the first. By then that one has waited for all they
+  // were given. replay() gives it all to a stream, as one piece of work. It
+  // touches the memory that it was given when it was captured, and may run when
+  // the last replay has.
+  //
+  // A captured stream waits for no event from outside of the capture, and the
+  // host for nothing of it: to_host(), from_host() and synchronize() throw
+  // Error. Memory that it allocates is its own, and the capture's. After an
+  // Error, drop_capture().
+  virtual bool has_graphs() const { return false; }
+  virtual void begin_capture(Stream) {}
+  virtual std::shared_ptr<const CapturedWork> end_capture(Stream) { return {}; }
+  virtual void drop_capture(Stream) noexcept {}
+  virtual void replay(Stream, const CapturedWork&) {}
+
   // How often a thread of the host has waited for work of the device, in any of
   // these functions.
   virtual int64_t waits() const { return 0; }

@@ -38,10 +38,61 @@ void on_fault(int, siginfo_t* info, void*) {
   std::raise(SIGSEGV);
 }
 
+struct Captured;
+
 // A stream: what it was given, of which `done` pieces ran.
 struct Queue {
   std::deque<std::function<void()>> work;
   int64_t given = 0, done = 0;
+  std::shared_ptr<Captured> capture;  // while it is captured
+};
+
+// What the streams of a capture were given.
+struct Captured final : CapturedWork {
+  struct Piece {
+    std::function<void()> fn;
+    Queue* other = nullptr;  // waits for what that one was given, up to
+    size_t until = 0;
+  };
+  struct Lane {
+    std::vector<Piece> pieces;
+    size_t done = 0;  // in this replay
+  };
+  ~Captured() override { give_back(); }
+
+  // A lane's pieces below `until`, each ahead of it what it waits for.
+  template <class Fn>
+  void walk(Queue* q, size_t until, Fn&& fn) {
+    Lane& lane = lanes[q];
+    while (lane.done < until) {
+      Piece& piece = lane.pieces[lane.done++];
+      if (piece.other)
+        walk(piece.other, piece.until, fn);
+      else
+        fn(piece);
+    }
+  }
+  template <class Fn>
+  void walk_all(Fn&& fn) {
+    for (auto& [q, lane] : lanes) lane.done = 0;
+    walk(origin, lanes[origin].pieces.size(), fn);
+  }
+  bool all_joined() {
+    walk_all([](Piece&) {});
+    for (const auto& [q, lane] : lanes)
+      if (lane.done < lane.pieces.size()) return false;
+    return true;
+  }
+
+  Queue* origin = nullptr;
+  bool ended = false;
+  std::map<Queue*, Lane> lanes;
+  // Frees the memory that was allocated and released in the capture.
+  std::vector<std::function<void()>> at_end;
+  std::function<void(Captured&)> lock_and_free;
+  void give_back() {
+    if (lock_and_free) lock_and_free(*this);
+  }
 };
 
 class Recording final : public RecordingDevice {
@@ -83,9 +134,8 @@ class Recording final : public RecordingDevice {
     return {queues_.back().get()};
   }
 
-  void* allocate(int64_t bytes, Stream) override {
-    constexpr int64_t kAlignment = 64;
-    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* allocate(int64_t bytes, Stream s) override {
+    bytes = rounded(bytes);
     std::lock_guard lock(mutex_);
     std::vector<void*>& freed = freed_[bytes];
     void* block = nullptr;
@@ -98,18 +148,27 @@ class Recording final : public RecordingDevice {
     } else {
       return nullptr;
     }
-    const Open open;
-    std::memset(block, 0xff, static_cast<size_t>(bytes));
+    const auto spoil = [block, bytes] {
+      std::memset(block, 0xff, static_cast<size_t>(bytes));
+    };
+    if (queue(s).capture) {
+      give(s, spoil);  // in every replay
+    } else {
+      const Open open;
+      spoil();
+    }
     return block;
   }
   // Behind the work that may still use it.
   void release(void* block, int64_t bytes, Stream stream) noexcept override {
     std::lock_guard lock(mutex_);
-    give(stream, [this, block, bytes] {
-      constexpr int64_t kAlignment = 64;
-      freed_[(bytes + kAlignment - 1) / kAlignment * kAlignment].push_back(
-          block);
-    });
+    const auto free = [this, block, bytes] {
+      freed_[rounded(bytes)].push_back(block);
+    };
+    if (const auto& capture = queue(stream).capture)
+      capture->at_end.push_back(free);
+    else
+      give(stream, free);
   }
 
   Memory memory() const override {
@@ -162,6 +221,7 @@ class Recording final : public RecordingDevice {
 
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
     std::lock_guard lock(mutex_);
+    not_captured(s, "copies to the host");
     ++waits_;
     run(queue(s), queue(s).given);
     const Open open;
@@ -170,6 +230,8 @@ class Recording final : public RecordingDevice {
   void from_host(Stream s, void* dst, const void* host,
                  int64_t bytes) override {
     const char* from = static_cast<const char*>(host);
+    std::lock_guard lock(mutex_);
+    not_captured(s, "copies from the host");
     later(s, [dst, kept = std::vector<char>(from, from + bytes)] {
       if (!kept.empty()) std::memcpy(dst, kept.data(), kept.size());
     });
@@ -177,22 +239,78 @@ class Recording final : public RecordingDevice {
 
   Event record(Stream s) override {
     std::lock_guard lock(mutex_);
-    return {std::make_shared<Mark>(Mark{this, &queue(s), queue(s).given})};
+    Queue& q = queue(s);
+    const int64_t at =
+        q.capture ? std::ssize(q.capture->lanes[&q].pieces) : q.given;
+    return {std::make_shared<Mark>(Mark{this, &q, at, q.capture})};
   }
   void wait(Stream s, const Event& event) override {
     if (!event.handle) return;
-    later(s, [mark = *static_cast<Mark*>(event.handle.get())] {
-      mark.device->run(*mark.queue, mark.given);
+    std::lock_guard lock(mutex_);
+    const Mark& mark = *static_cast<Mark*>(event.handle.get());
+    Queue& q = queue(s);
+    if (!mark.capture && !q.capture) {
+      give(s, [mark] { mark.device->run(*mark.queue, mark.given); });
+      return;
+    }
+    DT_CHECK(mark.capture, "device",
+             "a stream that is captured waits for what was given before");
+    DT_CHECK(!mark.capture->ended, "device",
+             "a stream waits for an event of a capture that has ended");
+    if (!q.capture) q.capture = mark.capture;
+    DT_CHECK(q.capture == mark.capture, "device",
+             "a stream that is captured waits for an event of another capture");
+    q.capture->lanes[&q].pieces.push_back(
+        {{}, mark.queue, static_cast<size_t>(mark.given)});
+  }
+
+  bool has_graphs() const override { return true; }
+  void begin_capture(Stream s) override {
+    std::lock_guard lock(mutex_);
+    not_captured(s, "is captured");
+    auto capture = std::make_shared<Captured>();
+    capture->origin = &queue(s);
+    capture->lanes[capture->origin];
+    capture->lock_and_free = [](Captured& dead) {
+      std::lock_guard lock(mutex_);
+      for (const auto& free : dead.at_end) free();
+    };
+    queue(s).capture = std::move(capture);
+  }
+  std::shared_ptr<const CapturedWork> end_capture(Stream s) override {
+    std::lock_guard lock(mutex_);
+    const auto capture = queue(s).capture;
+    DT_CHECK(capture && capture->origin == &queue(s), "device",
+             "this stream began no capture");
+    leave(*capture);
+    DT_CHECK(capture->all_joined(), "device",
+             "a stream was captured and not waited for in the end");
+    return capture;
+  }
+  void drop_capture(Stream s) noexcept override {
+    std::lock_guard lock(mutex_);
+    if (const auto capture = queue(s).capture) leave(*capture);
+  }
+  void replay(Stream s, const CapturedWork& work) override {
+    std::lock_guard lock(mutex_);
+    not_captured(s, "replays");
+    auto& captured = const_cast<Captured&>(static_cast<const Captured&>(work));
+    give(s, [this, &captured] {
+      captured.walk_all([&](Captured::Piece& piece) {
+        ++works_;
+        piece.fn();
+      });
     });
   }
   bool passed(const Event& event) override {
     if (!event.handle) return true;
     std::lock_guard lock(mutex_);
     const Mark& mark = *static_cast<Mark*>(event.handle.get());
-    return mark.queue->done >= mark.given;
+    return !mark.capture && mark.queue->done >= mark.given;
   }
   void synchronize(Stream s) override {
     std::lock_guard lock(mutex_);
+    not_captured(s, "is waited for by the host");
     ++waits_;
     run(queue(s), queue(s).given);
     ++synchronized_;
@@ -205,6 +323,12 @@ class Recording final : public RecordingDevice {
   void later(Stream s, std::function<void()> fn) override {
     std::lock_guard lock(mutex_);
     give(s, std::move(fn));
+  }
+  int64_t given() const override {
+    std::lock_guard lock(mutex_);
+    int64_t n = null_.given;
+    for (const auto& q : queues_) n += q->given;
+    return n;
   }
   int64_t works() const override {
     std::lock_guard lock(mutex_);
@@ -226,6 +350,7 @@ class Recording final : public RecordingDevice {
     Recording* device;
     Queue* queue;
     int64_t given;
+    std::shared_ptr<Captured> capture;  // if it was recorded in one
   };
   // The memory may be touched, of all devices: work of one may read that of
   // another. The caller holds the mutex.
@@ -254,7 +379,23 @@ class Recording final : public RecordingDevice {
   Queue& queue(Stream s) {
     return s.handle ? *static_cast<Queue*>(s.handle) : null_;
   }
+  static int64_t rounded(int64_t bytes) {
+    constexpr int64_t kAlignment = 64;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  void not_captured(Stream s, std::string_view what) {
+    DT_CHECK(!queue(s).capture, "cuda graph",
+             "a stream {} while it is captured; do that before or after", what);
+  }
+  static void leave(Captured& capture) {
+    capture.ended = true;
+    for (auto& [q, lane] : capture.lanes) q->capture = nullptr;
+  }
   void give(Stream s, std::function<void()> fn) {
+    if (const auto& capture = queue(s).capture) {
+      capture->lanes[&queue(s)].pieces.push_back({std::move(fn)});
+      return;
+    }
     queue(s).work.push_back(std::move(fn));
     ++queue(s).given;
   }

@@ -7,6 +7,9 @@
 // waits for it runs: in the order of the stream, and with nothing done to the
 // others that was not waited for. New memory is full of NaNs. A missing wait
 // thus computes with what is not there yet. Several reach each other's memory.
+//
+// Captures have CUDA's rules, and what breaks one throws Error. What is
+// replayed runs as late, and with as little order, as what is given.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,6 +28,8 @@ class RecordingDevice : public Device {
 
   // Gives work to a stream.
   virtual void later(Stream, std::function<void()>) = 0;
+  // What the host gave so far: a replay is one.
+  virtual int64_t given() const = 0;
   // What ran so far.
   virtual int64_t works() const = 0;
   // Given and not run yet.

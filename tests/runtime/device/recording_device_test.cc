@@ -151,6 +151,106 @@ TEST_F(RecordingDeviceTest, WaitsAreCounted) {
   EXPECT_EQ(device_->waits(), 2);
 }
 
+// The Error's text, or "".
+template <class Fn>
+std::string told(Fn&& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_F(RecordingDeviceTest, ACaptureRunsWhenItIsReplayed) {
+  const Stream a = context_.stream, b = device_->open_stream();
+  float *x = block(a), *y = block(a), *z = block(b);
+  fill(a, x, 1);
+  device_->begin_capture(a);
+  copy(a, y, x);
+  device_->wait(b, device_->record(a));
+  copy(b, z, y);
+  fill(a, x, 5);
+  device_->wait(a, device_->record(b));
+  const auto work = device_->end_capture(a);
+  EXPECT_TRUE(std::isnan(read(a, y)));
+  EXPECT_EQ(read(a, x), 1);
+  const int64_t given = device_->given();
+  device_->replay(a, *work);
+  EXPECT_EQ(device_->given(), given + 1);
+  EXPECT_EQ(read(a, z), 1);
+  EXPECT_EQ(read(a, x), 5);
+  fill(a, x, 2);
+  device_->replay(a, *work);
+  device_->replay(a, *work);
+  EXPECT_EQ(read(a, z), 5);
+}
+
+// What one stream gave in a capture is seen by another only if it waited.
+TEST_F(RecordingDeviceTest, CapturedStreamsAreOrderedByEventsAlone) {
+  const Stream a = context_.stream, b = device_->open_stream();
+  float *x = block(a), *y = block(a);
+  for (bool waits : {false, true}) {
+    fill(a, x, 1);
+    device_->begin_capture(a);
+    device_->wait(b, device_->record(a));
+    fill(b, x, 2);
+    const Event done = device_->record(b);
+    if (waits) device_->wait(a, done);
+    copy(a, y, x);
+    if (!waits) device_->wait(a, done);
+    const auto work = device_->end_capture(a);
+    device_->replay(a, *work);
+    EXPECT_EQ(read(a, y), waits ? 2 : 1);
+  }
+}
+
+TEST_F(RecordingDeviceTest, RulesOfCaptures) {
+  const Stream a = context_.stream, b = device_->open_stream(),
+               c = device_->open_stream();
+  float *x = block(a), value = 0;
+  const Event before = device_->record(c);
+  device_->begin_capture(a);
+  device_->begin_capture(b);
+  const Event of_a = device_->record(a);
+  EXPECT_EQ(told([&] { device_->to_host(a, &value, x, 4); }),
+            "[cuda graph] a stream copies to the host while it is captured; do "
+            "that before or after");
+  EXPECT_NE(told([&] { device_->from_host(a, x, &value, 4); }), "");
+  EXPECT_NE(told([&] { device_->synchronize(a); }), "");
+  EXPECT_NE(told([&] { device_->begin_capture(a); }), "");
+  EXPECT_NE(told([&] { device_->wait(a, before); }), "");
+  EXPECT_NE(told([&] { device_->wait(b, of_a); }), "");
+  device_->wait(c, of_a);
+  fill(c, x, 1);
+  EXPECT_EQ(told([&] { device_->end_capture(a); }),
+            "[device] a stream was captured and not waited for in the end");
+  EXPECT_NE(told([&] { device_->wait(c, of_a); }), "");
+  EXPECT_NE(told([&] { device_->end_capture(a); }), "");
+  device_->drop_capture(b);
+  device_->synchronize(b);
+  device_->synchronize(c);
+}
+
+// Memory that a captured stream takes and gives back is the capture's.
+TEST_F(RecordingDeviceTest, MemoryOfACapture) {
+  const Stream a = context_.stream;
+  float* y = block(a);
+  device_->begin_capture(a);
+  float* x = block(a);
+  copy(a, y, x);
+  fill(a, x, 3);
+  device_->release(x, 64, a);
+  auto work = device_->end_capture(a);
+  EXPECT_NE(block(a), x);
+  for (int i = 0; i < 2; ++i) {
+    device_->replay(a, *work);
+    EXPECT_TRUE(std::isnan(read(a, y)));  // new in every replay
+  }
+  work = nullptr;
+  EXPECT_EQ(block(a), x);
+}
+
 TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
   const auto little = RecordingDevice::make(1 << 20);
   const auto allocator = Allocator::on(*little);

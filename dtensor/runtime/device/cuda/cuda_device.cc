@@ -7,9 +7,11 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/device/cuda/launch.h"
 #include "dtensor/runtime/device/cuda/staging.h"
@@ -19,23 +21,34 @@
 namespace dtensor::cuda {
 namespace {
 
+struct Mark {
+  cudaEvent_t event = nullptr;
+  bool captured = false;  // recorded in a capture: it may not be asked for
+  static Mark& of(const Event& e) {
+    return *static_cast<Mark*>(e.handle.get());
+  }
+};
+
 // Of one device. Those that nobody holds are used again.
 class Events {
  public:
   // For a thread whose device it is.
-  std::shared_ptr<void> take() {
-    cudaEvent_t event = nullptr;
+  Event take() {
+    Mark mark;
     {
       std::lock_guard lock(mutex_);
       if (!free_.empty()) {
-        event = free_.back();
+        mark.event = free_.back();
         free_.pop_back();
       }
     }
-    if (!event)
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+    if (!mark.event)
+      check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming),
             "a new event");
-    return {event, [this](void* dead) { put(static_cast<cudaEvent_t>(dead)); }};
+    return {std::shared_ptr<Mark>(new Mark(mark), [this](Mark* dead) {
+      put(dead->event);
+      delete dead;
+    })};
   }
 
  private:
@@ -46,6 +59,25 @@ class Events {
 
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
+};
+
+// A graph that can be launched.
+class CudaGraph final : public CapturedWork {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    check(error, "a graph");
+  }
+  ~CudaGraph() override {
+    if (cudaGraphExecDestroy(exec_)) (void)cudaGetLastError();
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
 };
 
 class CudaDevice final : public Device {
@@ -131,6 +163,7 @@ class CudaDevice final : public Device {
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
     if (bytes <= 0) return;
     const cudaStream_t stream = enter(s);
+    not_captured(stream, "copies to the host");
     Staging& staging = staging_for(bytes);
     struct Chunk {
       Staging::Piece piece;
@@ -168,6 +201,7 @@ class CudaDevice final : public Device {
                  int64_t bytes) override {
     if (bytes <= 0) return;
     const cudaStream_t stream = enter(s);
+    not_captured(stream, "copies from the host");
     Staging& staging = staging_for(bytes);
     for (int64_t done = 0; done < bytes;) {
       const int64_t n = std::min(staging.bytes(), bytes - done);
@@ -185,22 +219,21 @@ class CudaDevice final : public Device {
 
   Event record(Stream s) override {
     const cudaStream_t stream = enter(s);
-    Event event{events_.take()};
-    check(cudaEventRecord(static_cast<cudaEvent_t>(event.handle.get()), stream),
-          "record");
+    Event event = events_.take();
+    Mark& mark = Mark::of(event);
+    mark.captured = captured(stream);
+    check(cudaEventRecord(mark.event, stream), "record");
     return event;
   }
   void wait(Stream s, const Event& event) override {
     if (!event.handle) return;
-    check(cudaStreamWaitEvent(enter(s),
-                              static_cast<cudaEvent_t>(event.handle.get())),
-          "wait");
+    check(cudaStreamWaitEvent(enter(s), Mark::of(event).event), "wait");
   }
   bool passed(const Event& event) override {
     if (!event.handle) return true;
+    if (Mark::of(event).captured) return false;
     use(index_);
-    const cudaError_t said =
-        cudaEventQuery(static_cast<cudaEvent_t>(event.handle.get()));
+    const cudaError_t said = cudaEventQuery(Mark::of(event).event);
     if (said == cudaErrorNotReady) {
       (void)cudaGetLastError();
       return false;
@@ -209,14 +242,51 @@ class CudaDevice final : public Device {
     return true;
   }
   void synchronize(Stream s) override {
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "is waited for by the host");
     ++waits_;
-    check(cudaStreamSynchronize(enter(s)), "wait");
+    check(cudaStreamSynchronize(stream), "wait");
     waited(s);
   }
+
+  bool has_graphs() const override { return true; }
+  // Relaxed: what other threads and streams do meanwhile is no part of it.
+  void begin_capture(Stream s) override {
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "is captured");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
+          "a capture");
+  }
+  std::shared_ptr<const CapturedWork> end_capture(Stream s) override {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(enter(s), &graph), "the end of a capture");
+    return std::make_shared<CudaGraph>(graph);
+  }
+  void drop_capture(Stream s) noexcept override {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(s.handle), &graph))
+      (void)cudaGetLastError();
+    if (graph) (void)cudaGraphDestroy(graph);
+  }
+  void replay(Stream s, const CapturedWork& work) override {
+    check(cudaGraphLaunch(static_cast<const CudaGraph&>(work).exec(), enter(s)),
+          "a replay");
+  }
+
   int64_t waits() const override { return waits_; }
 
  private:
   static const portable::Boxes& boxes() { return portable::cuda_boxes(); }
+
+  static bool captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  static void not_captured(cudaStream_t stream, std::string_view what) {
+    DT_CHECK(!captured(stream), "cuda graph",
+             "a stream {} while it is captured; do that before or after", what);
+  }
 
   Staging& staging_for(int64_t bytes) {
     return bytes <= few_.bytes() ? few_ : many_;
