@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "dtensor/placement/error.h"
@@ -41,7 +43,9 @@ SizeClass size_class(int64_t bytes) {
           static_cast<int64_t>(eighth * step)};
 }
 
-class CachingAllocator final : public Allocator {
+class CachingAllocator final
+    : public Allocator,
+      public std::enable_shared_from_this<CachingAllocator> {
  public:
   explicit CachingAllocator(Device& device)
       : device_(device),
@@ -58,7 +62,9 @@ class CachingAllocator final : public Allocator {
     void* block = nullptr;
     if (has_memory_) {
       const int64_t cached = cached_;  // take() gives it back before it fails
-      if (bytes <= kMost) block = take(pool(stream), size_class(bytes));
+      if (bytes <= kMost)
+        block = capturing_ ? take_captured(stream, size_class(bytes))
+                           : take(pool(pools_, stream), size_class(bytes));
       if (!block) no_memory(bytes, tag, cached);
       unpoison(block, bytes);
     }
@@ -74,7 +80,8 @@ class CachingAllocator final : public Allocator {
     if (!block) return;
     const SizeClass c = size_class(bytes);
     poison(block, c.bytes);
-    pool(stream).classes[c.index].cached.push_back(block);
+    if (!arenas_.empty() && keep(block, stream, c)) return;
+    put(pool(pools_, stream), c, block);
     cached_ += c.bytes;
   }
 
@@ -85,7 +92,10 @@ class CachingAllocator final : public Allocator {
     count_out(bytes, kind);
     if (!block) return;
     const SizeClass c = size_class(bytes);
-    --pool(from).classes[c.index].blocks;
+    if (!arenas_.empty() && keep(block, last, c)) return;
+    // (It is none of that stream's if it comes from a graph that is gone.)
+    size_t& blocks = class_of(pool(pools_, from), c).blocks;
+    if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
     device_.release(block, c.bytes, last);
   }
@@ -107,6 +117,25 @@ class CachingAllocator final : public Allocator {
     for (Stats::Kind& k : stats_.kinds) k.peak_bytes = k.current_bytes;
   }
 
+  std::shared_ptr<void> begin_capture(Stream stream) override {
+    std::lock_guard lock(mutex_);
+    DT_CHECK(!capturing_, "cuda graph",
+             "this rank captures one already; end that first");
+    // The graph's blocks are to come from what the steps before have used.
+    drop_cache();
+    if (!source_) source_ = device_.open_stream();
+    arenas_.push_back(std::make_unique<Arena>());
+    capturing_ = arenas_.back().get();
+    return {capturing_, [self = shared_from_this(), stream](void* arena) {
+              self->end_arena(static_cast<Arena*>(arena), stream);
+            }};
+  }
+  void end_capture() override {
+    std::lock_guard lock(mutex_);
+    capturing_ = nullptr;
+    device_.synchronize(*source_);
+  }
+
  private:
   // What addresses can name; size_class() would overflow far beyond it.
   static constexpr int64_t kMost = int64_t{1} << 47;
@@ -123,6 +152,60 @@ class CachingAllocator final : public Allocator {
     std::vector<Class> classes;
   };
 
+  // What a graph works on.
+  struct Arena {
+    struct Block {
+      SizeClass size;
+      bool held;
+    };
+    std::unordered_map<void*, Block> blocks;
+    std::vector<Pool> pools;  // those that may be used again while it is made
+  };
+
+  void* take_captured(Stream stream, SizeClass c) {
+    Class& mine = class_of(pool(capturing_->pools, stream), c);
+    void* block = nullptr;
+    if (!mine.cached.empty()) {
+      block = mine.cached.back();
+      mine.cached.pop_back();
+      capturing_->blocks.at(block).held = true;
+      return block;
+    }
+    make_room(mine);
+    // On a stream that is not captured: there it would be the graph's own.
+    block = device_.allocate(c.bytes, *source_);
+    if (!block) return nullptr;
+    ++mine.blocks;
+    capturing_->blocks[block] = {c, true};
+    return block;
+  }
+
+  // A block that a graph may still use.
+  bool keep(void* block, Stream stream, SizeClass c) {
+    for (const auto& arena : arenas_) {
+      const auto it = arena->blocks.find(block);
+      if (it == arena->blocks.end()) continue;
+      it->second.held = false;
+      if (arena.get() == capturing_) put(pool(arena->pools, stream), c, block);
+      return true;
+    }
+    if (!capturing_) return false;
+    capturing_->blocks[block] = {c, false};
+    return true;
+  }
+
+  void end_arena(Arena* arena, Stream stream) {
+    std::lock_guard lock(mutex_);
+    if (capturing_ == arena) capturing_ = nullptr;
+    // What somebody holds is a block like others from here on.
+    for (const auto& [block, b] : arena->blocks) {
+      if (b.held) continue;
+      unpoison(block, b.size.bytes);
+      device_.release(block, b.size.bytes, stream);
+    }
+    std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
+  }
+
   // The address sanitizer reports who touches what is free. Work that runs
   // later may: it was given ahead of the release.
   void poison(void* block, int64_t bytes) {
@@ -133,27 +216,35 @@ class CachingAllocator final : public Allocator {
       ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
   }
 
-  Pool& pool(Stream stream) {
-    for (Pool& p : pools_)
+  static Pool& pool(std::vector<Pool>& pools, Stream stream) {
+    for (Pool& p : pools)
       if (p.stream == stream) return p;
-    pools_.push_back({stream, {}});
-    return pools_.back();
+    pools.push_back({stream, {}});
+    return pools.back();
+  }
+  static Class& class_of(Pool& pool, SizeClass c) {
+    if (pool.classes.size() <= c.index) pool.classes.resize(c.index + 1);
+    pool.classes[c.index].bytes = c.bytes;
+    return pool.classes[c.index];
+  }
+  // release() must not fail, so the room to keep a block is made ahead of it.
+  static void make_room(Class& c) {
+    if (c.blocks + 1 > c.cached.capacity()) c.cached.reserve(2 * c.blocks + 4);
+  }
+  static void put(Pool& pool, SizeClass c, void* block) {
+    class_of(pool, c).cached.push_back(block);
   }
 
   // A cached block or a new one of the class; null when there is none.
   void* take(Pool& from, SizeClass c) {
-    if (from.classes.size() <= c.index) from.classes.resize(c.index + 1);
-    Class& mine = from.classes[c.index];
-    mine.bytes = c.bytes;
+    Class& mine = class_of(from, c);
     if (!mine.cached.empty()) {
       void* block = mine.cached.back();
       mine.cached.pop_back();
       cached_ -= c.bytes;
       return block;
     }
-    // release() must not fail, so the room to keep the block is made here.
-    if (mine.blocks + 1 > mine.cached.capacity())
-      mine.cached.reserve(2 * mine.blocks + 4);
+    make_room(mine);
     void* block = device_.allocate(c.bytes, from.stream);
     if (!block) {
       drop_cache();
@@ -173,7 +264,7 @@ class CachingAllocator final : public Allocator {
           unpoison(block, c.bytes);
           device_.release(block, c.bytes, p.stream);
         }
-        c.blocks -= c.cached.size();
+        c.blocks -= std::min(c.blocks, c.cached.size());
         c.cached.clear();
       }
     cached_ = 0;
@@ -234,6 +325,9 @@ class CachingAllocator final : public Allocator {
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
   std::vector<Pool> pools_;
+  std::vector<std::unique_ptr<Arena>> arenas_;  // of the graphs that live
+  Arena* capturing_ = nullptr;
+  std::optional<Stream> source_;  // of their memory
 };
 
 }  // namespace

@@ -54,6 +54,16 @@ class Allocator {
   virtual Stats stats() const = 0;
   // The peaks become what there is.
   virtual void reset_peak() = 0;
+
+  // For work that is captured and replayed (see Device), which finds its memory
+  // where it was: until end_capture(), blocks come from memory of their own,
+  // that of the handle, and go back there for later allocations on the same
+  // stream. What was allocated before and is released meanwhile goes there too.
+  // When the handle dies, behind the work of `stream`, so does all of it that
+  // nobody holds. One at a time.
+  virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
+  // Waits until the device has given what was asked for.
+  virtual void end_capture() = 0;
 };
 
 }  // namespace dtensor

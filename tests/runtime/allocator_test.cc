@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -174,6 +175,64 @@ TEST(AllocatorTest, BlocksThatEndOnAnotherStreamGoBack) {
     device->synchronize(two);
   }
   EXPECT_EQ(device->memory().free, 4 << 20);
+}
+
+TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {
+  auto a = Allocator::on(cpu());
+  const Stream other{&a};
+  const auto get = [&](Stream s) { return a->allocate(1000, s, "t"); };
+  const auto put = [&](void* p, Stream s) { a->release(p, 1000, s); };
+  void *const kept = get(kStream), *const dropped = get(kStream);
+  std::shared_ptr<void> memory = a->begin_capture(kStream);
+  EXPECT_THROW(a->begin_capture(kStream), Error);
+  put(dropped, kStream);
+  void *const mine = get(kStream), *const result = get(kStream);
+  EXPECT_NE(mine, dropped);  // the graph may read it
+  put(mine, kStream);
+  void* const others = get(other);
+  EXPECT_NE(others, mine);  // of another stream's work
+  EXPECT_EQ(get(kStream), mine);
+  put(mine, kStream);
+  put(others, other);
+  a->end_capture();
+  // None of it is anybody else's while the graph lives.
+  std::set<void*> seen = {dropped, mine, others, result, kept};
+  std::vector<void*> later;
+  for (int i = 0; i < 8; ++i) {
+    later.push_back(get(i % 2 ? other : kStream));
+    EXPECT_TRUE(seen.insert(later.back()).second);
+  }
+  for (int i = 0; i < 8; ++i)
+    put(later[static_cast<size_t>(i)], i % 2 ? other : kStream);
+  EXPECT_EQ(a->stats().current_bytes, 2000);
+  // What is held is a block like others when the graph is gone.
+  std::memset(result, 1, 1000);
+  memory = nullptr;
+  std::memset(result, 2, 1000);
+  put(result, kStream);
+  EXPECT_EQ(get(kStream), result);
+  put(result, kStream);
+  put(kept, kStream);
+  EXPECT_EQ(a->stats().current_bytes, 0);
+}
+
+// Two at a time, and one that dies while the other is made.
+TEST(AllocatorTest, Captures) {
+  auto a = Allocator::on(cpu());
+  std::shared_ptr<void> first = a->begin_capture(kStream);
+  void* p = a->allocate(64, kStream, "t");
+  a->end_capture();
+  std::shared_ptr<void> second = a->begin_capture(kStream);
+  a->release(p, 64, kStream);
+  void* q = a->allocate(64, kStream, "t");
+  EXPECT_NE(p, q);
+  first = nullptr;
+  a->release(q, 64, kStream);
+  EXPECT_EQ(a->allocate(64, kStream, "t"), q);
+  second = nullptr;  // not made, after all
+  a->release(q, 64, kStream);
+  EXPECT_EQ(a->allocate(64, kStream, "t"), q);
+  a->release(q, 64, kStream);
 }
 
 TEST(AllocatorTest, DryRunCountsTheSame) {
