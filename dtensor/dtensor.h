@@ -29,6 +29,7 @@
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/io/checkpoint.h"
 #include "dtensor/runtime/io/safetensors.h"
 #include "dtensor/runtime/program.h"

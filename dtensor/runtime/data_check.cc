@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dtensor/runtime/capture.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -85,7 +86,14 @@ void check(RankContext& context, DataCheck check) {
   if (context.device->kind() == Device::Kind::kCpu)
     return judge(context, check, check.found.to_integers());
   if (!context.checks) context.checks = std::make_unique<Kept>(context);
-  static_cast<Kept&>(*context.checks).checks.push_back(std::move(check));
+  auto& kept = static_cast<Kept&>(*context.checks).checks;
+  if (!context.capture) return kept.push_back(std::move(check));
+  // What a graph finds is to be judged after each replay.
+  context.capture->before_replay([&kept, check = std::move(check)] {
+    for (const DataCheck& c : kept)
+      if (c.found.data() == check.found.data()) return;
+    kept.push_back(check);
+  });
 }
 
 std::vector<double> read_checked(RankContext& context, const Mesh& mesh,

@@ -18,6 +18,7 @@
 
 namespace dtensor {
 
+class Capture;
 class Captures;
 class Runtime;
 struct OpCall;
@@ -78,6 +79,8 @@ struct RankContext {
   std::string_view path = "";
   int64_t ordinal = 0;
   MemoryKind memory_kind = MemoryKind::kActivations;  // of what is allocated
+
+  Capture* capture = nullptr;  // what runs now becomes a graph (graph.h)
 
   // Filled while `record` is set.
   bool record = false;
