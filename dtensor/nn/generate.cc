@@ -39,7 +39,7 @@ int64_t draw(std::span<const double> logits, double temperature, double u) {
 double uniform_at(uint64_t seed, int64_t position) {
   double u = 0;
   cpu_kernels().random_box(Stream{}, kernels::Distribution::kUniform,
-                           DType::kF64, seed, hash_text("generate"),
+                           DType::kF64, {seed, hash_text("generate")},
                            {position + 1}, {position}, {1}, &u, {1}, 0, 1);
   return u;
 }

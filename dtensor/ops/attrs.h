@@ -62,6 +62,7 @@ class Attrs {
   const Spec* like = nullptr;
   // Of random numbers: new at every call, no decision depends on it.
   uint64_t seed[2] = {0, 0};
+  const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
 
  private:
   // What can be done with a type of arguments.

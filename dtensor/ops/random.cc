@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/functions/lists.h"
@@ -9,6 +11,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/runtime/capture.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -44,9 +47,63 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   return relayout(x, spec);
 }
 
+// What is drawn from the run's own generators in a graph: each use finds its
+// seed and stream in memory, where they are written ahead of a replay as the
+// next ones of the generators.
+class CapturedDraws {
+ public:
+  explicit CapturedDraws(RandomState before) : before_(std::move(before)) {}
+  const RandomState& before() const { return before_; }
+
+  // Of the times-th use. One that runs again (ops/recompute.h) is the same.
+  const uint64_t* at(uint64_t ranks, uint64_t times) {
+    const auto found = before_.times.find(ranks);
+    const uint64_t first = found == before_.times.end() ? 0 : found->second;
+    DT_CHECK(times > first, "cuda graph",
+             "the random state is set within a graph's step; set it before");
+    const auto [use, added] =
+        places_.try_emplace({ranks, times - first}, places_.size());
+    const size_t block = use->second / kBlock, word = use->second % kBlock;
+    if (added && word == 0)
+      blocks_.push_back(
+          Tensor::empty({static_cast<int64_t>(kBlock), 2}, DType::kI64));
+    return static_cast<const uint64_t*>(blocks_[block].data()) + 2 * word;
+  }
+  void begin_replay(RandomState& now) const {
+    std::vector<uint64_t> words(2 * kBlock * blocks_.size());
+    RandomState next = now;
+    for (const auto& [use, place] : places_) {
+      const auto& [ranks, nth] = use;
+      const uint64_t times = now.times[ranks] + nth;
+      words[2 * place] = now.seed;
+      words[2 * place + 1] = stream_of(ranks, times);
+      next.times[ranks] = std::max(next.times[ranks], times);
+    }
+    now = std::move(next);
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      const Tensor& block = blocks_[b];
+      block.device().from_host(block.stream(), block.mutable_data(),
+                               words.data() + 2 * kBlock * b, block.bytes());
+    }
+  }
+  // The streams that users name are small numbers and hashes of 64 bits; these
+  // are such hashes.
+  static uint64_t stream_of(uint64_t ranks, uint64_t times) {
+    return hash_mix(hash_mix(hash_text("the run's own"), ranks), times);
+  }
+
+ private:
+  static constexpr size_t kBlock = 256;
+  const RandomState before_;
+  std::map<std::pair<uint64_t, uint64_t>, size_t> places_;
+  std::vector<Tensor> blocks_;
+};
+
 // The run's own generators on this rank, which is a thread.
 struct Drawn : RandomState {
   uint64_t run = 0;
+  std::shared_ptr<CapturedDraws> captured =
+      nullptr;  // while there is a capture
 };
 Drawn& drawn() {
   static thread_local Drawn d;
@@ -55,12 +112,26 @@ Drawn& drawn() {
   return d;
 }
 
-// `g`, or the next stream of the run's own generator. The streams that users
-// name are small numbers and hashes of 64 bits; these are such hashes.
+CapturedDraws& captured_draws(Drawn& d, Capture& capture) {
+  if (!d.captured) {
+    d.captured = std::make_shared<CapturedDraws>(d);
+    capture.before_replay(
+        [draws = d.captured] { draws->begin_replay(drawn()); });
+    capture.at_end([] {
+      Drawn& now = drawn();
+      static_cast<RandomState&>(now) = now.captured->before();
+      now.captured = nullptr;
+    });
+  }
+  return *d.captured;
+}
+
+// `g`, or the next stream of the run's own generator.
 Generator resolved(const Generator& g, const Mesh& mesh) {
   if (!g.global) return g;
+  const RankContext& context = RankContext::current();
   uint64_t ranks = 0;  // all of the run, whatever the mesh
-  if (mesh.num_ranks() != RankContext::current().world_size) {
+  if (mesh.num_ranks() != context.world_size) {
     std::vector<int64_t> list;
     for (int64_t r = 0; r < mesh.num_ranks(); ++r)
       list.push_back(mesh.world_rank(r));
@@ -69,8 +140,13 @@ Generator resolved(const Generator& g, const Mesh& mesh) {
     for (int64_t r : list) ranks = hash_mix(ranks, static_cast<uint64_t>(r));
   }
   Drawn& d = drawn();
-  const uint64_t name = hash_mix(hash_text("the run's own"), ranks);
-  return {d.seed, hash_mix(name, ++d.times[ranks])};
+  // Before this use is counted: the captured ones begin behind those of before.
+  CapturedDraws* captured =
+      context.capture ? &captured_draws(d, *context.capture) : nullptr;
+  const uint64_t times = ++d.times[ranks];
+  Generator next{d.seed, CapturedDraws::stream_of(ranks, times)};
+  if (captured) next.at = captured->at(ranks, times);
+  return next;
 }
 
 DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
@@ -82,9 +158,9 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
   return make(
       shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
         for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
-          k.random_box(context.stream, distribution, t, g.seed, g.stream, shape,
-                       lo, box.shape(), box.mutable_data(), box.strides(), p0,
-                       p1);
+          k.random_box(context.stream, distribution, t,
+                       {g.seed, g.stream, g.at}, shape, lo, box.shape(),
+                       box.mutable_data(), box.strides(), p0, p1);
         });
       });
 }
@@ -93,11 +169,12 @@ struct DropoutArgs {
   static constexpr Fields kFields = {value("p")};
   double p;
 };
-// With attrs.seed = {seed, stream}.
+// With attrs.seed = {seed, stream}, or where they are.
 Attrs dropout_attrs(double p, const Generator& g) {
   Attrs attrs = DropoutArgs{p};
   attrs.seed[0] = g.seed;
   attrs.seed[1] = g.stream;
+  attrs.seed_at = g.at;
   return attrs;
 }
 
@@ -119,13 +196,13 @@ class Dropout : public RuleOp {
     const Tensor &x = c.in[0], &out = c.out[0];
     const Spec* spec = c.decision.in[0];
     const double keep = 1 - c.attrs.as<DropoutArgs>().p;
-    for_boxes(out, spec->region(c.coord()),
-              [&](const Tensor& box, const Shape& lo) {
-                c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
-                               c.attrs.seed[0], c.attrs.seed[1], spec->shape(),
-                               lo, box.shape(), box.mutable_data(),
-                               box.strides(), keep, 0);
-              });
+    for_boxes(
+        out, spec->region(c.coord()), [&](const Tensor& box, const Shape& lo) {
+          c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
+                         {c.attrs.seed[0], c.attrs.seed[1], c.attrs.seed_at},
+                         spec->shape(), lo, box.shape(), box.mutable_data(),
+                         box.strides(), keep, 0);
+        });
     row_binary(c, fn::index_of<fn::Mul>, out, x.to_contiguous(), out);
     if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }

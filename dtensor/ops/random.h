@@ -24,6 +24,9 @@ struct Generator {
   uint64_t seed = 0;
   uint64_t stream = 0;  // which use: hash of (module path, step, ordinal)
   bool global = false;  // the run's own, which the others do not count for
+  // Of the device: {seed, stream}, read when the numbers are drawn (for work
+  // that is given once and runs often), instead of the two above.
+  const uint64_t* at = nullptr;
 };
 // The run's own generator, from which every call takes a new stream, as in
 // torch: what it draws follows from manual_seed() and from how often it was

@@ -114,6 +114,7 @@ std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
   const KeptCall& k = kept_[next_++];
   DT_CHECK(k.op == &op && k.attrs.decide_as(attrs) &&
                std::equal(k.attrs.seed, k.attrs.seed + 2, attrs.seed) &&
+               k.attrs.seed_at == attrs.seed_at &&
                std::equal(k.specs.begin(), k.specs.end(), d.out.begin(),
                           d.out.end()),
            "checkpoint",

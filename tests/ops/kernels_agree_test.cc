@@ -20,7 +20,7 @@ Array draw(const Kernels& kernels, Distribution d, DType t, double p0,
   // From within a block on, in rows that begin anywhere in one.
   const Shape size = {3, 1001};
   Array a(t, numel(size));
-  kernels.random_box({}, d, t, kSeed, kStream, {5, 1013}, {1, 6}, size,
+  kernels.random_box({}, d, t, {kSeed, kStream}, {5, 1013}, {1, 6}, size,
                      a.data(), contiguous_strides(size), p0, p1);
   return a;
 }

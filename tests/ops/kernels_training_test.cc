@@ -143,8 +143,8 @@ constexpr uint64_t kStream = 0xfedcba9876543210u;
 Array draw(Distribution d, DType t, const Shape& global, const Shape& lo,
            const Shape& size, double p0, double p1) {
   Array a(t, numel(size));
-  under_test().random_box({}, d, t, kSeed, kStream, global, lo, size, a.data(),
-                          contiguous_strides(size), p0, p1);
+  under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
+                          a.data(), contiguous_strides(size), p0, p1);
   return a;
 }
 
@@ -185,7 +185,7 @@ TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
           // Into a transposed, strided place.
           const Shape strides = {1, 3, 20};
           Array part(t, 60);
-          under_test().random_box({}, d, t, kSeed, kStream, global, lo, size,
+          under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
                                   part.data(), strides, 0.25, p1);
           for (int64_t i = 0; i < size[0]; ++i)
             for (int64_t j = 0; j < size[1]; ++j)
@@ -276,8 +276,8 @@ TEST(RandomTest, BoxesFarIntoALargeTensor) {
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
     int64_t x;
-    under_test().random_box({}, Distribution::kBits, DType::kI64, seed, stream,
-                            {1}, {0}, {1}, &x, {1}, 0, 0);
+    under_test().random_box({}, Distribution::kBits, DType::kI64,
+                            {seed, stream}, {1}, {0}, {1}, &x, {1}, 0, 0);
     return x;
   };
   EXPECT_NE(first(1, 1), first(2, 1));
@@ -290,3 +290,15 @@ TEST(RandomTest, SeedsAndStreamsDiffer) {
 
 }  // namespace
 }  // namespace dtensor::kernels
+TEST(RandomTest, KeysInMemory) {
+  const uint64_t key[] = {kSeed, kStream};
+  for (DType t : {DType::kF32, DType::kI64}) {
+    const auto d =
+        t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
+    Array a(t, 103);
+    under_test().random_box({}, d, t, {.seed = 1, .stream = 2, .at = key},
+                            {103}, {0}, {103}, a.data(), {1}, 0, 1);
+    EXPECT_TRUE(near(a, draw(d, t, {103}, {0}, {103}, 0, 1).doubles(), 0));
+  }
+}
+

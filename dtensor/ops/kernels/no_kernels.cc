@@ -85,7 +85,7 @@ class NoKernels final : public Kernels {
   void sgd(Stream, DType, DType, int64_t, const Sgd&, void*, const void*, void*,
            void*) const override {}
   void clip(Stream, const double*, double, double*, double*) const override {}
-  void random_box(Stream, Distribution, DType, uint64_t, uint64_t, const Shape&,
+  void random_box(Stream, Distribution, DType, const RandomKey&, const Shape&,
                   const Shape&, const Shape&, void*, const Shape&, double,
                   double) const override {}
 };

@@ -25,13 +25,20 @@ enum class Distribution : uint8_t {
   kBits,
 };
 
+// Which numbers: of a seed and a stream, or of those that lie at `at` {seed,
+// stream} in memory of the device when the work runs.
+struct RandomKey {
+  uint64_t seed = 0, stream = 0;
+  const uint64_t* at = nullptr;
+};
+
 class RandomKernels {
  public:
   virtual ~RandomKernels() = default;
   // The box [lo, lo + size) of `global`, written at out with strides.
-  virtual void random_box(Stream, Distribution, DType, uint64_t seed,
-                          uint64_t stream_id, const Shape& global,
-                          const Shape& lo, const Shape& size, void* out,
+  virtual void random_box(Stream, Distribution, DType, const RandomKey&,
+                          const Shape& global, const Shape& lo,
+                          const Shape& size, void* out,
                           const Shape& out_strides, double p0,
                           double p1) const = 0;
 };

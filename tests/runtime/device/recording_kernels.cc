@@ -241,12 +241,12 @@ class RecordingKernels final : public Kernels {
             double* clip) const override {
     later(s, &Kernels::clip, squares, max_norm, norm, clip);
   }
-  void random_box(Stream s, Distribution a1, DType a2, uint64_t seed,
-                  uint64_t stream_id, const Shape& global, const Shape& lo,
-                  const Shape& size, void* out, const Shape& out_strides,
-                  double p0, double p1) const override {
-    later(s, &Kernels::random_box, a1, a2, seed, stream_id, global, lo, size,
-          out, out_strides, p0, p1);
+  void random_box(Stream s, Distribution a1, DType a2, const RandomKey& key,
+                  const Shape& global, const Shape& lo, const Shape& size,
+                  void* out, const Shape& out_strides, double p0,
+                  double p1) const override {
+    later(s, &Kernels::random_box, a1, a2, key, global, lo, size, out,
+          out_strides, p0, p1);
   }
 
  private:

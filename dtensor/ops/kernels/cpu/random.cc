@@ -215,12 +215,16 @@ void fill_box(const Box& b, const Value& value, S* out) {
 }  // namespace
 
 void CpuKernels::random_box(Stream, Distribution distribution, DType t,
-                            uint64_t seed, uint64_t stream_id,
-                            const Shape& global, const Shape& lo,
-                            const Shape& size, void* out,
+                            const RandomKey& key, const Shape& global,
+                            const Shape& lo, const Shape& size, void* out,
                             const Shape& out_strides, double p0,
                             double p1) const {
-  const Box b = {seed, stream_id, &global, &lo, &size, &out_strides};
+  const Box b = {key.at ? key.at[0] : key.seed,
+                 key.at ? key.at[1] : key.stream,
+                 &global,
+                 &lo,
+                 &size,
+                 &out_strides};
   visit(t, [&]<class S>() {
     auto run = [&]<class Value>() {
       fill_box(b, Value(p0, p1), static_cast<S*>(out));

@@ -121,26 +121,21 @@ struct Bits {
 // The box as runs of `n` consecutive indices, array 0 of the walk being those
 // of `global` and array 1 the output.
 struct Box {
-  uint64_t seed, stream_id;
+  RandomKey key;
   portable::Walk<2> walk;
   int64_t first, n, out_step;
 
   // The blocks that a run may need: one more where it starts within one.
   int64_t blocks(int64_t per) const { return n == 1 ? 1 : (n - 1) / per + 2; }
 };
-Box box_of(uint64_t seed, uint64_t stream_id, const Shape& global,
-           const Shape& lo, const Shape& size, const Shape& out_strides) {
+Box box_of(const RandomKey& key, const Shape& global, const Shape& lo,
+           const Shape& size, const Shape& out_strides) {
   const Shape strides = contiguous_strides(global);
   int64_t first = 0;
   for (int i = 0; i < lo.size(); ++i) first += lo[i] * strides[i];
   const portable::Walk<2> walk(size, {strides, out_strides});
   const bool runs = walk.inner_step(0) == 1;
-  return {seed,
-          stream_id,
-          walk,
-          first,
-          runs ? walk.inner() : 1,
-          walk.inner_step(1)};
+  return {key, walk, first, runs ? walk.inner() : 1, walk.inner_step(1)};
 }
 
 template <class S, class Make>
@@ -156,8 +151,10 @@ void fill_box(Stream s, const Box& b, Make make, S* out) {
         const int64_t block = begin / per + i - run * blocks,
                       index = block * per;
         if (index >= end) return;
-        const Philox4 words =
-            philox_block(b.seed, b.stream_id, static_cast<uint64_t>(block));
+        const RandomKey& key = b.key;
+        const Philox4 words = philox_block(key.at ? key.at[0] : key.seed,
+                                           key.at ? key.at[1] : key.stream,
+                                           static_cast<uint64_t>(block));
         Pack<S, per> values;
         make.from(words, values.v);
         S* to = out + at[1] + (index - begin) * b.out_step;
@@ -176,12 +173,11 @@ void fill_box(Stream s, const Box& b, Make make, S* out) {
 }  // namespace
 
 void PortableKernels::random_box(Stream s, Distribution distribution, DType t,
-                                 uint64_t seed, uint64_t stream_id,
-                                 const Shape& global, const Shape& lo,
-                                 const Shape& size, void* out,
+                                 const RandomKey& key, const Shape& global,
+                                 const Shape& lo, const Shape& size, void* out,
                                  const Shape& out_strides, double p0,
                                  double p1) const {
-  const Box box = box_of(seed, stream_id, global, lo, size, out_strides);
+  const Box box = box_of(key, global, lo, size, out_strides);
   visit(t, [&]<class S>() {
     auto* to = static_cast<S*>(out);
     if (distribution == Distribution::kBernoulli)
