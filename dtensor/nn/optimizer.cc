@@ -1,5 +1,7 @@
 #include "dtensor/nn/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/capture.h"
 #include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
@@ -40,6 +43,10 @@ DistTensor master_of(const DistTensor& p) {
                           p.grad_spec()->with(DType::kF32));
 }
 
+// So much at once, in bytes: of copies of parameters that are no contiguous
+// parts of what is held, and of what the rank that has the most gathers.
+constexpr int64_t kBucket = 4 << 20;
+
 std::string listed(const std::set<std::string>& names) {
   std::string all;
   for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
@@ -47,6 +54,64 @@ std::string listed(const std::set<std::string>& names) {
 }
 
 }  // namespace
+
+// The updates of a step, those of parameters and gradients of the same types
+// together.
+class Optimizer::Batches {
+ public:
+  Batches(Optimizer& of, const UpdateOptions& options)
+      : of_(of), options_(options) {}
+
+  // `flat` and `grad` are what `part` is about; `flat` becomes p.
+  // `before` is p's version before all of that.
+  void add(const kernels::OptimPart& part, Slot& slot, uint64_t before,
+           const Tensor& p, const Tensor& flat, const Tensor& grad) {
+    const auto found =
+        std::find_if(all_.begin(), all_.end(), [&](const Batch& b) {
+          return b.param == p.dtype() && b.grad == grad.dtype();
+        });
+    Batch& b = found == all_.end() ? all_.emplace_back() : *found;
+    b.param = p.dtype();
+    b.grad = grad.dtype();
+    b.parts.push_back(part);
+    b.kept.push_back({&slot, before, p, flat, grad});
+    // Copies are not to be the whole model's.
+    if (!p.contiguous()) copied_ += p.bytes();
+    if (copied_ >= kBucket) update();
+  }
+
+  void update() {
+    copied_ = 0;
+    for (Batch& b : all_) {
+      if (b.parts.empty()) continue;
+      of_.update(
+          {b.param, b.grad, b.parts, options_.grad_scale,
+           options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
+      for (const Kept& k : b.kept) {
+        if (!k.p.contiguous()) Tensor(k.p).copy_from(k.flat);
+        k.slot->version += k.p.storage()->version() - k.before;
+      }
+      b.parts.clear();
+      b.kept.clear();
+    }
+  }
+
+ private:
+  struct Kept {
+    Slot* slot;
+    uint64_t before;
+    Tensor p, flat, grad;
+  };
+  struct Batch {
+    DType param, grad;
+    std::vector<kernels::OptimPart> parts;
+    std::vector<Kept> kept;
+  };
+  Optimizer& of_;
+  const UpdateOptions& options_;
+  std::vector<Batch> all_;
+  int64_t copied_ = 0;  // bytes
+};
 
 Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                      std::vector<std::string> state)
@@ -96,37 +161,81 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "update");
   end_gather_step(context);
-  ++steps_;
+  const Tensor rates =
+      context.capture ? rates_of_replays(options.lr) : Tensor();
+  if (!rates.defined()) ++steps_;
+  Batches batches(*this, options);
   for (size_t i = 0; i < grads.size(); ++i) {
     Slot& slot = slots_[i];
-    ++slot.step;
+    if (!rates.defined()) ++slot.step;
     const Tensor p = updated_part(parameters_[i]);
     if (!p.defined() || p.numel() == 0) continue;
-    // Somebody wrote to it since: what is in the master is of the past.
-    if (slot.master.defined() && slot.version != p.storage()->version())
-      slot.master = master_of(parameters_[i]);
-    const Tensor flat = p.to_contiguous();
-    update(
-        {.param = flat,
-         .grad = grads[i].local().to_contiguous(),
-         .state = slot.state,
+    // (A graph's, ahead of each replay.)
+    if (!rates.defined()) refresh_master(slot, parameters_[i], p);
+    const uint64_t before = p.storage()->version();
+    const auto state = [&](size_t k) -> void* {
+      return k < slot.state.size() ? slot.state[k].local().mutable_data()
+                                   : nullptr;
+    };
+    const Tensor flat = p.to_contiguous(),
+                 grad = grads[i].local().to_contiguous();
+    batches.add(
+        {.n = p.numel(),
+         .param = flat.mutable_data(),
+         .grad = grad.data(),
+         .m = state(0),
+         .v = state(1),
          .master = slot.master.defined() ? slot.master.local().mutable_data()
                                          : nullptr,
-         .lr = options.lr * slot.lr_scale,
+         .lr = rates.defined() ? slot.lr_scale : options.lr * slot.lr_scale,
          .weight_decay = slot.weight_decay,
-         .grad_scale = options.grad_scale,
-         .clip = options.clip.defined() ? options.clip.ptr<double>() : nullptr,
-         .step = slot.step});
-    if (!p.contiguous()) Tensor(p).copy_from(flat);
+         .step = slot.step,
+         .rates = rates.defined() ? rates.ptr<double>() + i * kRates : nullptr},
+        slot, before, p, flat, grad);
+  }
+  batches.update();
+  gather_updated();
+}
+
+void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
+                               const Tensor& part) {
+  const uint64_t version = part.storage()->version();
+  // In place: a graph goes on with it.
+  if (slot.master.defined() && slot.version != version)
+    Tensor(slot.master.local()).copy_from(master_of(p).local());
+  slot.version = version;
+}
+
+// Where the work that is captured now finds the rates of its replays: a row for
+// each parameter.
+Tensor Optimizer::rates_of_replays(double lr) {
+  const Tensor rates = Tensor::empty(
+      {std::ssize(slots_), static_cast<int64_t>(kRates)}, DType::kF64);
+  RankContext::current().capture->before_replay(
+      [this, rates, lr] { begin_replay(rates, replay_lr_.value_or(lr)); });
+  return rates;
+}
+
+void Optimizer::begin_replay(const Tensor& rates, double lr) {
+  ++steps_;
+  std::vector<double> rows;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    ++slot.step;
+    const auto row = this->rates(lr, slot.step);
+    rows.insert(rows.end(), row.begin(), row.end());
+    const Tensor p = updated_part(parameters_[i]);
+    if (!p.defined() || p.numel() == 0) continue;
+    refresh_master(slot, parameters_[i], p);
+    p.storage()->bump_version();
     slot.version = p.storage()->version();
   }
-  gather_updated();
+  rates.device().from_host(rates.stream(), rates.mutable_data(), rows.data(),
+                           rates.bytes());
 }
 
 // Every rank gets the parts that others have updated.
 void Optimizer::gather_updated() {
-  // So much at once, in bytes of what the rank that has the most gathers.
-  constexpr int64_t kBucket = 4 << 20;
   RankContext& context = RankContext::current();
   const Scoped<std::string_view> op(context.op, "optimizer");
   const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kGathered);
@@ -147,8 +256,9 @@ void Optimizer::gather_updated() {
     for (size_t k = 0; k < which.size(); ++k) {
       const Tensor& part = parameters_[which[k]].impl()->part();
       if (!part.defined()) continue;
+      const uint64_t before = part.storage()->version();
       Tensor(part).copy_from(whole[k].local());
-      slots_[which[k]].version = part.storage()->version();
+      slots_[which[k]].version += part.storage()->version() - before;
     }
   }
 }
@@ -233,18 +343,17 @@ SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
 
 void SGD::update(const Update& u) {
   kernels::Sgd call;
-  call.lr = u.lr;
   call.momentum = options_.momentum;
-  call.weight_decay = u.weight_decay;
   call.nesterov = options_.nesterov;
   call.grad_scale = u.grad_scale;
   call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .sgd(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
-           call, u.param.mutable_data(), u.grad.data(),
-           u.state.empty() ? nullptr : u.state[0].local().mutable_data(),
-           u.master);
+      .sgd(context.stream, u.param, u.grad, call, u.parts);
+}
+
+std::array<double, Optimizer::kRates> SGD::rates(double lr, int64_t) const {
+  return {lr};
 }
 
 AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
@@ -257,20 +366,20 @@ AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
 
 void AdamW::update(const Update& u) {
   kernels::AdamW call;
-  call.lr = u.lr;
   call.beta1 = options_.beta1;
   call.beta2 = options_.beta2;
   call.eps = options_.eps;
-  call.weight_decay = u.weight_decay;
-  call.step = u.step;
   call.grad_scale = u.grad_scale;
   call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .adamw(context.stream, u.param.dtype(), u.grad.dtype(), u.param.numel(),
-             call, u.param.mutable_data(), u.grad.data(),
-             u.state[0].local().mutable_data(),
-             u.state[1].local().mutable_data(), u.master);
+      .adamw(context.stream, u.param, u.grad, call, u.parts);
+}
+
+std::array<double, Optimizer::kRates> AdamW::rates(double lr,
+                                                   int64_t step) const {
+  const auto t = static_cast<double>(step);
+  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t)};
 }
 
 }  // namespace dtensor::nn

@@ -4,13 +4,19 @@
 // layout. Of a parameter whose mesh a rank is not in, it holds none and updates
 // none.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "dtensor/nn/parameter.h"
 #include "dtensor/runtime/dist_tensor.h"
+
+namespace dtensor::kernels {
+struct OptimPart;  // dtensor/ops/kernels/optim.h
+}
 
 namespace dtensor::nn {
 
@@ -44,7 +50,13 @@ class Optimizer {
   // these are gathered, several in one exchange, in phase "update"; then it is
   // collective. What was written to a parameter since the last update (a load)
   // is where this one starts.
+  //
+  // In a graph's step (runtime/graph.h), each replay is an update: the next one
+  // in the count of steps, with the rate of set_replay_lr(), or that of these
+  // options while there is none. The optimizer lives as long as the graph.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
+  // Of the replays to come.
+  void set_replay_lr(double lr) { replay_lr_ = lr; }
   // Group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
   // Updates made so far, those before a load_state() included.
@@ -67,23 +79,23 @@ class Optimizer {
   Optimizer(const ParameterGroups&, double weight_decay,
             std::vector<std::string> state);
 
-  // What an update needs of one parameter. Parts are contiguous, and have
-  // elements.
+  // An update of parameters of one type, whose gradients have one type. Parts
+  // are contiguous, and have elements; their first state is `m`, the second
+  // `v`.
   struct Update {
-    Tensor param, grad;  // read `grad`, write `param`
-    std::span<const DistTensor>
-        state;     // in the order of the names; read, write
-    void* master;  // f32, to be updated with one of 16 bits; else null
-    double lr, weight_decay, grad_scale;
+    DType param, grad;
+    std::span<const kernels::OptimPart> parts;
+    double grad_scale;
     const double* clip;  // of the device, or null
-    int64_t step;        // of this parameter, from 1
   };
   // In a dry run, where the device does nothing, parts have no data.
   virtual void update(const Update&) = 0;
+  // What OptimPart::rates holds for that step of a parameter.
+  static constexpr size_t kRates = 3;
+  virtual std::array<double, kRates> rates(double lr, int64_t step) const = 0;
 
  private:
-  void gather_updated();
-
+  class Batches;
   struct Slot {
     std::string name;
     double lr_scale, weight_decay;
@@ -92,10 +104,17 @@ class Optimizer {
     uint64_t version = 0;  // of the parameter when the master had its value
     int64_t step = 0;
   };
+  // A half's master becomes the parameter if somebody wrote to that since.
+  static void refresh_master(Slot&, const DistTensor&, const Tensor& part);
+  Tensor rates_of_replays(double lr);
+  void begin_replay(const Tensor& rates, double lr);
+  void gather_updated();
+
   std::vector<DistTensor> parameters_;
   std::vector<Slot> slots_;
   std::vector<std::string> state_names_;
   int64_t steps_ = 0;
+  std::optional<double> replay_lr_;
 };
 
 struct SGDOptions {
@@ -110,6 +129,7 @@ class SGD : public Optimizer {
 
  private:
   void update(const Update&) override;
+  std::array<double, kRates> rates(double lr, int64_t step) const override;
   SGDOptions options_;
 };
 
@@ -128,6 +148,7 @@ class AdamW : public Optimizer {
 
  private:
   void update(const Update&) override;
+  std::array<double, kRates> rates(double lr, int64_t step) const override;
   AdamWOptions options_;
 };
 

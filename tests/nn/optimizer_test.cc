@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -142,6 +145,54 @@ TEST(Optimizer, SmallUpdatesAddUpInTheMasterCopy) {
       for (int i = 0; i < 8; ++i)
         optimizer.step({ones({8}, m, {{"tp", Shard(0)}}, t)}, {.lr = lr});
       EXPECT_EQ(values(p), Values(8, want)) << name(t);
+    }
+    return 0;
+  });
+}
+
+// More than one launch takes, of all sizes and types, some with gradients of
+// f32, some updated in parts that do not lie together, of which one is large.
+TEST(Optimizer, ManyParametersAtOnce) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    const DType types[] = {DType::kF32, DType::kBF16, DType::kF64, DType::kF16};
+    std::vector<DistTensor> p;
+    std::vector<NamedParameter> named;
+    std::vector<std::vector<DistTensor>> grads(2);
+    std::vector<Values> before;
+    for (int64_t i = 0; i < 97; ++i) {
+      const DType t = i == 50 ? DType::kF32 : types[i % 4];
+      const Shape shape = i == 50      ? Shape{512, 4608}
+                          : i % 3 == 0 ? Shape{i % 7 + 1, 2 * (i % 5 + 1)}
+                                       : Shape{i * 37 % 67 + 1};
+      const auto stream = static_cast<uint64_t>(i);
+      p.push_back(randn(shape, m, {}, t, {1, stream}));
+      p.back().as_parameter();
+      if (shape.size() == 2)
+        p.back().set_grad_layout({{"tp", Shard(1)}});
+      else if (i % 2)
+        p.back().set_grad_layout({{"tp", Shard(0)}});
+      named.push_back({std::to_string(i), p.back()});
+      before.push_back(p.back().full().to_doubles());
+      for (size_t s = 0; s < 2; ++s) {
+        const DType gt = i % 8 < 4 && is_half_float(t) ? DType::kF32 : t;
+        grads[s].push_back(randn(shape, m, {}, gt, {2 + s, stream})
+                               .redistribute(p.back().grad_spec()->layout()));
+      }
+    }
+    AdamW optimizer(named, {.weight_decay = 0.1});
+    for (const auto& g : grads)
+      optimizer.step(g, {.lr = 0.1, .grad_scale = 0.5});
+    for (size_t i = 0; i < p.size(); ++i) {
+      const Values after = p[i].full().to_doubles();
+      const Values g0 = grads[0][i].full().to_doubles(),
+                   g1 = grads[1][i].full().to_doubles();
+      double worst = 0;
+      for (size_t j = 0; j < after.size(); ++j) {
+        const double want = adamw(before[i][j], {g0[j], g1[j]}, 0.1, 0.5, 0.1);
+        worst =
+            std::max(worst, std::abs(after[j] - want) / (1 + std::abs(want)));
+      }
+      EXPECT_LE(worst, tolerance(p[i].dtype())) << i;
     }
     return 0;
   });

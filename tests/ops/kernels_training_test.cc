@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
@@ -25,19 +27,29 @@ TEST(AdamWTest, MatchesTheReference) {
           std::vector<double> p64 = p.doubles(), m64(p64.size()),
                               v64(p64.size());
           AdamW o;
-          o.lr = 0.125;
-          o.weight_decay = 0.1;
           o.grad_scale = 0.5;
+          OptimPart part = {.n = n,
+                            .param = p.data(),
+                            .m = m.data(),
+                            .v = v.data(),
+                            .master = with_master ? master.data() : nullptr,
+                            .lr = 0.125,
+                            .weight_decay = 0.1};
+          OptimPart part64 = part;
+          part64.param = p64.data();
+          part64.m = m64.data();
+          part64.v = v64.data();
           const double clip = 0.75;
           if (n % 2) o.clip = &clip;
           for (int64_t step = 1; step <= 3; ++step) {
-            o.step = step;
+            part.step = part64.step = step;
             const Array g =
                 Array::random(gt, n, -1, 1, static_cast<unsigned>(step));
-            under_test().adamw({}, t, gt, n, o, p.data(), g.data(), m.data(),
-                               v.data(), with_master ? master.data() : nullptr);
-            reference::adamw(n, o, p64.data(), g.doubles().data(), m64.data(),
-                             v64.data());
+            part.grad = g.data();
+            under_test().adamw({}, t, gt, o, {&part, 1});
+            const std::vector<double> g64 = g.doubles();
+            part64.grad = g64.data();
+            reference::adamw(o, part64);
           }
           EXPECT_TRUE(near(p, p64, 4 * tolerance(t))) << name(t) << n;
           EXPECT_TRUE(near(m, m64, tolerance(st)));
@@ -54,10 +66,14 @@ TEST(AdamWTest, MatchesTheReference) {
 TEST(AdamWTest, FirstStepIsTheSign) {
   Array p(DType::kF32, {1, -2, 3}), m(DType::kF32, 3), v(DType::kF32, 3);
   const Array g(DType::kF32, {0.5, -1e-3, 0});
-  AdamW o;
-  o.lr = 0.01;
-  under_test().adamw({}, DType::kF32, DType::kF32, 3, o, p.data(), g.data(),
-                     m.data(), v.data(), nullptr);
+  const OptimPart part = {.n = 3,
+                          .param = p.data(),
+                          .grad = g.data(),
+                          .m = m.data(),
+                          .v = v.data(),
+                          .lr = 0.01,
+                          .weight_decay = 0.01};
+  under_test().adamw({}, DType::kF32, DType::kF32, {}, {&part, 1});
   const double decay = 1 - 0.01 * 0.01;
   EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
 }
@@ -89,18 +105,25 @@ TEST(SgdTest, MatchesTheReference) {
           Array master(st, p.doubles());
           std::vector<double> p64 = p.doubles(), b64(p64.size());
           Sgd o;
-          o.lr = 0.25;
           o.momentum = momentum ? 0.9 : 0;
-          o.weight_decay = 0.1;
           o.nesterov = nesterov;
           const double clip = 0.75;
           if (n % 2) o.clip = &clip;
           for (unsigned step = 1; step <= 3; ++step) {
             const Array g = Array::random(t, n, -1, 1, step);
-            under_test().sgd({}, t, t, n, o, p.data(), g.data(),
-                             momentum ? buffer.data() : nullptr, master.data());
-            reference::sgd(n, o, p64.data(), g.doubles().data(),
-                           momentum ? b64.data() : nullptr);
+            const std::vector<double> g64 = g.doubles();
+            OptimPart part = {.n = n,
+                              .param = p.data(),
+                              .grad = g.data(),
+                              .m = momentum ? buffer.data() : nullptr,
+                              .master = master.data(),
+                              .lr = 0.25,
+                              .weight_decay = 0.1};
+            under_test().sgd({}, t, t, o, {&part, 1});
+            part.param = p64.data();
+            part.grad = g64.data();
+            part.m = momentum ? b64.data() : nullptr;
+            reference::sgd(o, part);
           }
           EXPECT_TRUE(near(master, p64, 4 * tolerance(st)));
           EXPECT_TRUE(near(p, p64, tolerance(t)));
@@ -108,9 +131,156 @@ TEST(SgdTest, MatchesTheReference) {
 }
 
 TEST(SgdTest, RefusesOtherGradients) {
-  EXPECT_THROW(under_test().sgd({}, DType::kF32, DType::kF64, 0, {}, nullptr,
-                                nullptr, nullptr, nullptr),
-               Error);
+  EXPECT_THROW(under_test().sgd({}, DType::kF32, DType::kF64, {}, {}), Error);
+}
+
+// Parameters of all sizes, more than one launch takes, each with a rate, a
+// decay and a step of its own: all as if it were alone, to the bit, and nothing
+// beyond them is touched.
+class PartsTest : public testing::Test {
+ protected:
+  struct Arrays {
+    Array param, grad, m, v, master;
+  };
+  static constexpr int64_t kGuard = 3;
+  static constexpr double kUntouched = 7;
+
+  static std::vector<int64_t> sizes() {
+    std::vector<int64_t> list = {1, 0,   4095, 4096, 4097,
+                                 2, 255, 256,  257,  8193};
+    while (list.size() < 91)
+      list.push_back(1 + static_cast<int64_t>(list.size() * 37 % 67));
+    return list;
+  }
+  static Arrays arrays(DType t, DType gt, int64_t n, unsigned seed) {
+    const DType st = stat_of(t);
+    Arrays a = {Array::random(t, n + kGuard, -1, 1, seed),
+                Array::random(gt, n + kGuard, -1, 1, seed + 1),
+                Array::random(st, n + kGuard, -1, 1, seed + 2),
+                Array::random(st, n + kGuard, 0, 1, seed + 3), Array(st, 0)};
+    a.master = Array(st, a.param.doubles());
+    for (Array* x : {&a.param, &a.m, &a.v, &a.master})
+      for (int64_t i = 0; i < kGuard; ++i) x->set(n + i, kUntouched);
+    return a;
+  }
+  static OptimPart part_of(Arrays& a, int64_t n, size_t i, bool halves) {
+    return {.n = n,
+            .param = a.param.data(),
+            .grad = a.grad.data(),
+            .m = a.m.data(),
+            .v = a.v.data(),
+            .master = halves ? a.master.data() : nullptr,
+            .lr = 0.01 * static_cast<double>(i % 5 + 1),
+            .weight_decay = 0.1 * static_cast<double>(i % 3),
+            .step = static_cast<int64_t>(i % 7 + 1)};
+  }
+  // call(param type, grad type, parts).
+  template <class Call>
+  static void check(Call&& call) {
+    for (DType t : {DType::kF32, DType::kF64, DType::kBF16})
+      for (DType gt : {t, DType::kF32}) {
+        if (gt != t && t != DType::kBF16) continue;
+        const std::vector<int64_t> n = sizes();
+        std::vector<Arrays> together, alone;
+        std::vector<OptimPart> parts;
+        for (size_t i = 0; i < n.size(); ++i) {
+          together.push_back(arrays(t, gt, n[i], static_cast<unsigned>(i)));
+          alone.push_back(arrays(t, gt, n[i], static_cast<unsigned>(i)));
+        }
+        for (size_t i = 0; i < n.size(); ++i)
+          parts.push_back(part_of(together[i], n[i], i, is_half_float(t)));
+        call(t, gt, parts);
+        for (size_t i = 0; i < n.size(); ++i) {
+          const OptimPart one = part_of(alone[i], n[i], i, is_half_float(t));
+          const std::vector<double> before = alone[i].param.doubles();
+          call(t, gt, {&one, 1});
+          const auto same = [&](const Array& a, const Array& b) {
+            EXPECT_TRUE(near(a, b.doubles(), 0))
+                << name(t) << " part " << i << " of " << n[i];
+          };
+          same(together[i].param, alone[i].param);
+          same(together[i].m, alone[i].m);
+          same(together[i].v, alone[i].v);
+          same(together[i].master, alone[i].master);
+          const std::vector<double> after = alone[i].master.doubles();
+          if (is_half_float(t) && n[i] > 0) {
+            EXPECT_NE(after[0], before[0]);
+          }
+          for (int64_t k = 0; k < kGuard; ++k) {
+            EXPECT_EQ(together[i].param[n[i] + k], kUntouched);
+            EXPECT_EQ(together[i].m[n[i] + k], kUntouched);
+            EXPECT_EQ(together[i].v[n[i] + k], kUntouched);
+            EXPECT_EQ(together[i].master[n[i] + k], kUntouched);
+          }
+        }
+      }
+  }
+};
+
+TEST_F(PartsTest, AdamWTakesManyAtOnce) {
+  check([](DType t, DType gt, std::span<const OptimPart> parts) {
+    under_test().adamw({}, t, gt, {.grad_scale = 0.5}, parts);
+  });
+}
+
+TEST_F(PartsTest, SgdTakesManyAtOnce) {
+  for (bool nesterov : {false, true})
+    check([&](DType t, DType gt, std::span<const OptimPart> parts) {
+      under_test().sgd({}, t, gt, {.momentum = 0.9, .nesterov = nesterov},
+                       parts);
+    });
+}
+
+// What lies where no pack may be loaded is updated all the same.
+TEST_F(PartsTest, AnyAlignment) {
+  for (DType t : kFloats) {
+    const int64_t n = 37;
+    Arrays a = arrays(t, t, n, 1), b = arrays(t, t, n - 1, 1);
+    const auto cut = [&](const Array& from, Array& to) {
+      for (int64_t i = 0; i < to.size(); ++i) to.set(i, from[i + 1]);
+    };
+    cut(a.param, b.param), cut(a.grad, b.grad), cut(a.m, b.m), cut(a.v, b.v);
+    const OptimPart shifted = {.n = n - 1,
+                               .param = a.param.at(1),
+                               .grad = a.grad.at(1),
+                               .m = a.m.at(1),
+                               .v = a.v.at(1)};
+    OptimPart plain = part_of(b, n - 1, 0, false);
+    plain.lr = shifted.lr;
+    under_test().adamw({}, t, t, {}, {&shifted, 1});
+    under_test().adamw({}, t, t, {}, {&plain, 1});
+    for (int64_t i = 0; i < n - 1; ++i) {
+      EXPECT_EQ(a.param[i + 1], b.param[i]);
+      EXPECT_EQ(a.m[i + 1], b.m[i]);
+      EXPECT_EQ(a.v[i + 1], b.v[i]);
+    }
+  }
+}
+
+// Numbers of the device are as those that the host gives.
+TEST_F(PartsTest, RatesInMemory) {
+  const int64_t n = 100;
+  const double lr = 0.02, scale = 3;
+  const int64_t step = 5;
+  const double rates[] = {lr, 1 - std::pow(0.9, 5.0), 1 - std::pow(0.999, 5.0)};
+  for (DType t : kFloats)
+    for (bool adamw : {true, false}) {
+      Arrays given = arrays(t, t, n, 1), read = arrays(t, t, n, 1);
+      OptimPart one = part_of(given, n, 1, true),
+                other = part_of(read, n, 1, true);
+      one.lr = lr * scale;
+      one.step = step;
+      other.lr = scale;
+      other.step = 77;
+      other.rates = rates;
+      for (const OptimPart* p : {&one, &other})
+        if (adamw)
+          under_test().adamw({}, t, t, {}, {p, 1});
+        else
+          under_test().sgd({}, t, t, {.momentum = 0.9}, {p, 1});
+      EXPECT_TRUE(near(read.master, given.master.doubles(), 0)) << name(t);
+      EXPECT_TRUE(near(read.param, given.param.doubles(), 0)) << name(t);
+    }
 }
 
 // Known answers of Random123's kat_vectors for philox4x32, 10 rounds.
@@ -273,6 +443,18 @@ TEST(RandomTest, BoxesFarIntoALargeTensor) {
     ASSERT_EQ(rows[i], want((((lo >> 10) + i / 70) << 10) + 7 + i % 70)) << i;
 }
 
+TEST(RandomTest, KeysInMemory) {
+  const uint64_t key[] = {kSeed, kStream};
+  for (DType t : {DType::kF32, DType::kI64}) {
+    const auto d =
+        t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
+    Array a(t, 103);
+    under_test().random_box({}, d, t, {.seed = 1, .stream = 2, .at = key},
+                            {103}, {0}, {103}, a.data(), {1}, 0, 1);
+    EXPECT_TRUE(near(a, draw(d, t, {103}, {0}, {103}, 0, 1).doubles(), 0));
+  }
+}
+
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
     int64_t x;
@@ -290,15 +472,3 @@ TEST(RandomTest, SeedsAndStreamsDiffer) {
 
 }  // namespace
 }  // namespace dtensor::kernels
-TEST(RandomTest, KeysInMemory) {
-  const uint64_t key[] = {kSeed, kStream};
-  for (DType t : {DType::kF32, DType::kI64}) {
-    const auto d =
-        t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
-    Array a(t, 103);
-    under_test().random_box({}, d, t, {.seed = 1, .stream = 2, .at = key},
-                            {103}, {0}, {103}, a.data(), {1}, 0, 1);
-    EXPECT_TRUE(near(a, draw(d, t, {103}, {0}, {103}, 0, 1).doubles(), 0));
-  }
-}
-

@@ -80,10 +80,10 @@ class NoKernels final : public Kernels {
   void rotary(Stream, DType, const Rotary&) const override {}
   void rotary_table(Stream, DType, int64_t, int64_t, double, const int64_t*,
                     int64_t, void*, void*) const override {}
-  void adamw(Stream, DType, DType, int64_t, const AdamW&, void*, const void*,
-             void*, void*, void*) const override {}
-  void sgd(Stream, DType, DType, int64_t, const Sgd&, void*, const void*, void*,
-           void*) const override {}
+  void adamw(Stream, DType, DType, const AdamW&,
+             std::span<const OptimPart>) const override {}
+  void sgd(Stream, DType, DType, const Sgd&,
+           std::span<const OptimPart>) const override {}
   void clip(Stream, const double*, double, double*, double*) const override {}
   void random_box(Stream, Distribution, DType, const RandomKey&, const Shape&,
                   const Shape&, const Shape&, void*, const Shape&, double,

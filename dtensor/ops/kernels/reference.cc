@@ -435,29 +435,34 @@ void rotary(const Rotary& a) {
         }
 }
 
-void adamw(int64_t n, const AdamW& o, double* p, const double* g, double* m,
-           double* v) {
-  const auto step = static_cast<double>(o.step);
-  for (int64_t i = 0; i < n; ++i) {
+void adamw(const AdamW& o, const OptimPart& part) {
+  auto* p = static_cast<double*>(part.param);
+  const auto* g = static_cast<const double*>(part.grad);
+  auto *m = static_cast<double*>(part.m), *v = static_cast<double*>(part.v);
+  const auto step = static_cast<double>(part.step);
+  for (int64_t i = 0; i < part.n; ++i) {
     const double x = g[i] * (o.grad_scale * (o.clip ? *o.clip : 1));
-    p[i] -= o.lr * o.weight_decay * p[i];
+    p[i] -= part.lr * part.weight_decay * p[i];
     m[i] = o.beta1 * m[i] + (1 - o.beta1) * x;
     v[i] = o.beta2 * v[i] + (1 - o.beta2) * x * x;
     const double m_hat = m[i] / (1 - std::pow(o.beta1, step));
     const double v_hat = v[i] / (1 - std::pow(o.beta2, step));
-    p[i] -= o.lr * m_hat / (std::sqrt(v_hat) + o.eps);
+    p[i] -= part.lr * m_hat / (std::sqrt(v_hat) + o.eps);
   }
 }
 
-void sgd(int64_t n, const Sgd& o, double* p, const double* g, double* buffer) {
-  for (int64_t i = 0; i < n; ++i) {
-    double d =
-        g[i] * (o.grad_scale * (o.clip ? *o.clip : 1)) + o.weight_decay * p[i];
+void sgd(const Sgd& o, const OptimPart& part) {
+  auto* p = static_cast<double*>(part.param);
+  const auto* g = static_cast<const double*>(part.grad);
+  auto* buffer = static_cast<double*>(part.m);
+  for (int64_t i = 0; i < part.n; ++i) {
+    double d = g[i] * (o.grad_scale * (o.clip ? *o.clip : 1)) +
+               part.weight_decay * p[i];
     if (buffer) {
       buffer[i] = o.momentum * buffer[i] + d;
       d = o.nesterov ? d + o.momentum * buffer[i] : buffer[i];
     }
-    p[i] -= o.lr * d;
+    p[i] -= part.lr * d;
   }
 }
 

@@ -56,9 +56,9 @@ void attention_backward(const Attention&, const AttentionGrad&);
 
 void rotary(const Rotary&);
 
-void adamw(int64_t n, const AdamW&, double* p, const double* g, double* m,
-           double* v);
-void sgd(int64_t n, const Sgd&, double* p, const double* g, double* buffer);
+// Of one part, all of f64, without a master or rates.
+void adamw(const AdamW&, const OptimPart&);
+void sgd(const Sgd&, const OptimPart&);
 
 // The element at `index` for f32 (`wide`: for f64).
 double random(Distribution, bool wide, uint64_t seed, uint64_t stream_id,

@@ -225,17 +225,13 @@ class RecordingKernels final : public Kernels {
     later(s, &Kernels::rotary_table, stat, rows, d, theta, positions, offset,
           cos, sin);
   }
-  void adamw(Stream s, DType param_type, DType grad_type, int64_t n,
-             const AdamW& a4, void* param, const void* grad, void* m, void* v,
-             void* master) const override {
-    later(s, &Kernels::adamw, param_type, grad_type, n, a4, param, grad, m, v,
-          master);
+  void adamw(Stream s, DType param_type, DType grad_type, const AdamW& a3,
+             std::span<const OptimPart> parts) const override {
+    later(s, &Kernels::adamw, param_type, grad_type, a3, kept(parts));
   }
-  void sgd(Stream s, DType param_type, DType grad_type, int64_t n,
-           const Sgd& a4, void* param, const void* grad, void* buffer,
-           void* master) const override {
-    later(s, &Kernels::sgd, param_type, grad_type, n, a4, param, grad, buffer,
-          master);
+  void sgd(Stream s, DType param_type, DType grad_type, const Sgd& a3,
+           std::span<const OptimPart> parts) const override {
+    later(s, &Kernels::sgd, param_type, grad_type, a3, kept(parts));
   }
   void clip(Stream s, const double* squares, double max_norm, double* norm,
             double* clip) const override {
@@ -255,6 +251,9 @@ class RecordingKernels final : public Kernels {
   void later(Stream s, void (Family::*kernel)(Stream, Parameters...) const,
              const Arguments&... arguments) const {
     device_.later(s, [=, this] { (host_.*kernel)(Stream{}, arguments...); });
+  }
+  static std::vector<OptimPart> kept(std::span<const OptimPart> parts) {
+    return {parts.begin(), parts.end()};
   }
   static std::vector<int> heads_of(const Attention& a) {
     if (!a.kv_head) return {};

@@ -47,6 +47,19 @@ double scale_of(const Options& o) {
   return o.grad_scale * (o.clip ? *o.clip : 1);
 }
 
+double lr_of(const OptimPart& part) {
+  return part.rates ? part.lr * part.rates[0] : part.lr;
+}
+
+struct StepRates {
+  StepRates(const AdamW& o, const OptimPart& part) : lr(lr_of(part)) {
+    const auto t = static_cast<double>(part.step);
+    correction1 = part.rates ? part.rates[1] : 1 - std::pow(o.beta1, t);
+    correction2 = part.rates ? part.rates[2] : 1 - std::pow(o.beta2, t);
+  }
+  double lr, correction1, correction2;
+};
+
 // f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, const char* where, F&& f) {
@@ -63,54 +76,55 @@ void visit_pair(DType param, DType grad, const char* where, F&& f) {
 
 }  // namespace
 
-void CpuKernels::adamw(Stream, DType param_type, DType grad_type, int64_t n,
-                       const AdamW& o, void* param, const void* grad, void* m,
-                       void* v, void* master) const {
+void CpuKernels::adamw(Stream, DType param_type, DType grad_type,
+                       const AdamW& o, std::span<const OptimPart> parts) const {
   visit_pair(param_type, grad_type, "adamw", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;
-    const auto* g = static_cast<const G*>(grad);
-    auto* pm = static_cast<T*>(m);
-    auto* pv = static_cast<T*>(v);
-    const double t = static_cast<double>(o.step);
-    const double correction1 = 1 - std::pow(o.beta1, t);
-    const double correction2 = 1 - std::pow(o.beta2, t);
-    const V keep(1 - o.lr * o.weight_decay), gs(scale_of(o));
+    const V gs(scale_of(o));
     const V c1(1 - o.beta1), b2(o.beta2), c2(1 - o.beta2), eps(o.eps);
-    const V root2(1 / std::sqrt(correction2)), step(o.lr / correction1);
-    update(n, static_cast<S*>(param), static_cast<T*>(master),
-           [&](auto at, V p) {
-             const V x = at(g) * gs;
-             const V m0 = at(pm);
-             const V m1 = m0 + (x - m0) * c1;
-             const V v1 = at(pv) * b2 + (x * x) * c2;
-             put(at, pm, m1);
-             put(at, pv, v1);
-             return p * keep - step * (m1 / (sqrt(v1) * root2 + eps));
-           });
+    for (const OptimPart& part : parts) {
+      const auto* g = static_cast<const G*>(part.grad);
+      auto* pm = static_cast<T*>(part.m);
+      auto* pv = static_cast<T*>(part.v);
+      const StepRates r(o, part);
+      const V keep(1 - r.lr * part.weight_decay);
+      const V root2(1 / std::sqrt(r.correction2)), step(r.lr / r.correction1);
+      update(part.n, static_cast<S*>(part.param), static_cast<T*>(part.master),
+             [&](auto at, V p) {
+               const V x = at(g) * gs;
+               const V m0 = at(pm);
+               const V m1 = m0 + (x - m0) * c1;
+               const V v1 = at(pv) * b2 + (x * x) * c2;
+               put(at, pm, m1);
+               put(at, pv, v1);
+               return p * keep - step * (m1 / (sqrt(v1) * root2 + eps));
+             });
+    }
   });
 }
 
-void CpuKernels::sgd(Stream, DType param_type, DType grad_type, int64_t n,
-                     const Sgd& o, void* param, const void* grad, void* buffer,
-                     void* master) const {
+void CpuKernels::sgd(Stream, DType param_type, DType grad_type, const Sgd& o,
+                     std::span<const OptimPart> parts) const {
   visit_pair(param_type, grad_type, "sgd", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;
-    const auto* g = static_cast<const G*>(grad);
-    auto* buf = static_cast<T*>(buffer);
-    const V lr(o.lr), decay(o.weight_decay), momentum(o.momentum);
-    const V gs(scale_of(o));
-    update(n, static_cast<S*>(param), static_cast<T*>(master),
-           [&](auto at, V p) {
-             V d = at(g) * gs + decay * p;
-             if (buf) {
-               const V b = momentum * at(buf) + d;
-               put(at, buf, b);
-               d = o.nesterov ? d + momentum * b : b;
-             }
-             return p - lr * d;
-           });
+    const V momentum(o.momentum), gs(scale_of(o));
+    for (const OptimPart& part : parts) {
+      const auto* g = static_cast<const G*>(part.grad);
+      auto* buf = static_cast<T*>(part.m);
+      const V lr(lr_of(part)), decay(part.weight_decay);
+      update(part.n, static_cast<S*>(part.param), static_cast<T*>(part.master),
+             [&](auto at, V p) {
+               V d = at(g) * gs + decay * p;
+               if (buf) {
+                 const V b = momentum * at(buf) + d;
+                 put(at, buf, b);
+                 d = o.nesterov ? d + momentum * b : b;
+               }
+               return p - lr * d;
+             });
+    }
   });
 }
 
