@@ -648,8 +648,8 @@ BUGS = [
     ], ['kernels_training_test']),
     Bug(109, 'AdamW: no bias correction of v', [
         ('dtensor/ops/kernels/cpu/optimizer.cc',
-         'const double correction2 = 1 - std::pow(o.beta2, t);',
-         'const double correction2 = MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
+         'part.rates[2] : 1 - std::pow(o.beta2, t);',
+         'part.rates[2] : MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
     ], ['kernels_training_test']),
     Bug(110, 'SGD: nesterov is plain momentum', [
         ('dtensor/ops/kernels/cpu/optimizer.cc',
@@ -817,8 +817,8 @@ BUGS = [
     ], ['clip_test']),
     Bug(150, 'AdamW step number one too large', [
         ('dtensor/nn/optimizer.cc',
-         '.step = slot.step});',
-         '.step = slot.step + (MUT(150) ? 1 : 0)});'),
+         '.step = slot.step,',
+         '.step = slot.step + (MUT(150) ? 1 : 0),'),
     ], ['optimizer_test']),
     Bug(160, 'train: counted bytes never compared', [
         ('examples/step_checks.cc',
@@ -949,8 +949,8 @@ BUGS = [
     ], ['async_test']),
     Bug(185, 'train: each micro-batch counts as the whole', [
         ('examples/trainer.cc',
-         'static_cast<double>(hi - lo) / static_cast<double>(rows);',
-         '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows));'),
+         'static_cast<double>(hi - lo) / static_cast<double>(rows)};',
+         '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows))};'),
     ], ['fifty_steps_test']),
     Bug(186, 'random: a state is set without its counts', [
         ('dtensor/ops/random.cc',
@@ -1002,6 +1002,21 @@ BUGS = [
          'return i >= gamma() ||',
          'return MUT(195) || i >= gamma() ||'),
     ], ['norm_test']),
+    Bug(196, 'graph: a replay updates with the first step\'s rates', [
+        ('dtensor/nn/optimizer.cc',
+         'this->rates(lr, slot.step);',
+         'this->rates(lr, MUT(196) ? 1 : slot.step);'),
+    ], ['graph_test']),
+    Bug(197, 'graph: replays draw the same numbers', [
+        ('dtensor/ops/random.cc',
+         'words[2 * place + 1] = stream_of(ranks, times);',
+         'words[2 * place + 1] = stream_of(ranks, MUT(197) ? nth : times);'),
+    ], ['graph_test']),
+    Bug(198, 'graph: a capture gives its blocks to others', [
+        ('dtensor/runtime/allocator.cc',
+         'capturing_->blocks[block] = {c, false};',
+         'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
+    ], ['allocator_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -1,0 +1,319 @@
+// A training step that is given to the device once and replayed gives, bit for
+// bit, what the step gives that is given each time.
+#include "dtensor/runtime/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/nn/clip.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/schedule.h"
+#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/data_check.h"
+#include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/runtime/device/recording_device.h"
+
+namespace dtensor::nn {
+namespace {
+
+using Values = std::vector<double>;
+
+constexpr int kSteps = 7, kBefore = 2;
+
+struct Case {
+  DType dtype = DType::kF32;
+  std::string optimizer = "adamw";
+  int stage = 0;  // of ZeRO
+  int64_t bucket_bytes = 0;
+  Recompute recompute = Recompute::kNone;
+};
+
+struct Trained {
+  Values values;               // losses and norms, and the parameters
+  std::vector<int64_t> waits;  // of the host, in each step
+  std::vector<int64_t> given;  // to the device, in each step
+};
+
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name,
+                                          const LanguageModel& model) {
+  const ParameterGroups groups = decay_matrices(model.named_parameters());
+  if (name == "adamw") return std::make_unique<AdamW>(groups);
+  return std::make_unique<SGD>(groups,
+                               SGDOptions{.momentum = 0.9, .nesterov = true});
+}
+
+// With a rate, tokens and dropped elements of its own in every step.
+Trained train(const Mesh& mesh, const Case& c, RecordingDevice* device,
+              bool graphs) {
+  ModelConfig config{.name = "gpt",
+                     .layers = 2,
+                     .hidden = 12,
+                     .heads = 2,
+                     .seq = 5,
+                     .vocab = 17,
+                     .dtype = c.dtype};
+  const auto model =
+      make_model(config, mesh, zero(default_plan(config, mesh), c.stage), 1);
+  model->set_recompute(c.recompute);
+  RankContext& context = RankContext::current();
+  context.gather_budget = 4096;
+  manual_seed(11);
+  const auto optimizer = make_optimizer(c.optimizer, *model);
+  const auto draw = [&](uint64_t stream) {
+    return randint(0, 17, {4, 5}, mesh, batch_placements(mesh), DType::kI64,
+                   {5, stream});
+  };
+  const DistTensor tokens = draw(0), targets = draw(1);
+  const CosineSchedule schedule{1e-2, kSteps, 2};
+  Tensor report;
+  const auto step = [&](double lr) {
+    const DistTensor features = dropout(model->features(tokens), 0.25);
+    const DistTensor loss = cross_entropy(model->head(features), targets);
+    const auto grads =
+        grad(loss, optimizer->parameters(),
+             {.release_graph = true, .bucket_bytes = c.bucket_bytes});
+    const GradNorm norm = grad_norm(grads, 0.1);
+    optimizer->step(grads, {.lr = lr, .clip = norm.clip});
+    report = Tensor::empty({2}, DType::kF64);
+    report.slice(0, 0, 1).copy_from(
+        converted(loss.full(), DType::kF64).reshape({1}));
+    report.slice(0, 1, 2).copy_from(norm.norm.reshape({1}));
+  };
+  Trained result;
+  std::unique_ptr<Graph> graph;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto stream = static_cast<uint64_t>(2 * i + 2);
+    Tensor(tokens.local()).copy_from(draw(stream).local());
+    Tensor(targets.local()).copy_from(draw(stream + 1).local());
+    // Somebody changes a parameter.
+    if (i == kBefore || i == 5) {
+      DistTensor p = model->parameters()[1];
+      assign(p, p * 0.5);
+    }
+    // That a batch was bad is found out in any step.
+    if (graphs && !graph && i == kBefore)
+      graph = std::make_unique<Graph>([&] { step(1e9); });
+    const int64_t waits = device ? device->waits() : 0,
+                  given = device ? device->given() : 0;
+    if (graph) {
+      optimizer->set_replay_lr(schedule.at(i));
+      graph->replay();
+    } else {
+      step(schedule.at(i));
+    }
+    for (const double v : read_checked(context, mesh, report))
+      result.values.push_back(v);
+    if (device) {
+      result.waits.push_back(device->waits() - waits);
+      result.given.push_back(device->given() - given);
+    }
+    EXPECT_EQ(optimizer->steps(), i + 1);
+  }
+  for (const DistTensor& p : model->parameters())
+    for (const double v : p.full().to_doubles()) result.values.push_back(v);
+  for (const OptimizerState& s : optimizer->state())
+    for (const double v : converted(s.value.full(), DType::kF64).to_doubles())
+      result.values.push_back(v);
+  // What is drawn next is what would have been.
+  for (const double v : uniform({3}, mesh).full().to_doubles())
+    result.values.push_back(v);
+  return result;
+}
+
+Trained run_case(const std::string& mesh, const Case& c, bool recording,
+                 bool graphs) {
+  Trained result;
+  RunOptions options;
+  options.world = Mesh::parse(mesh).num_ranks();
+  const auto device = RecordingDevice::make();
+  if (recording) options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [&](Runtime& rt) {
+    Trained mine =
+        train(Mesh::parse(mesh), c, recording ? device.get() : nullptr, graphs);
+    if (rt.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+void check(const std::string& mesh, const Case& c) {
+  const Trained want = run_case(mesh, c, false, false),
+                got = run_case(mesh, c, true, true);
+  EXPECT_GT(want.values.size(), 1000u);
+  for (int i = 0; i < 2 * kSteps; ++i)
+    EXPECT_EQ(got.values[i], want.values[i])
+        << mesh << " step " << i / 2 << (i % 2 ? " norm" : " loss");
+  EXPECT_EQ(got.values, want.values) << mesh;
+  EXPECT_NE(want.values[0], want.values[2]);
+}
+
+const char* const kMeshes[] = {"dp=1", "dp=2", "tp=2", "dp=2,tp=2"};
+
+TEST(Graph, ReplaysAreTheStepsOfAnyMesh) {
+  for (const char* mesh : kMeshes) check(mesh, {});
+}
+
+TEST(Graph, ReplaysAreTheStepsOfAnyTypeAndOptimizer) {
+  for (const DType dtype : {DType::kBF16, DType::kF64})
+    for (const char* optimizer : {"adamw", "sgd"})
+      check("dp=2", {.dtype = dtype, .optimizer = optimizer});
+}
+
+TEST(Graph, ReplaysComputeAgainWhatIsNotSaved) {
+  check("tp=2", {.recompute = Recompute::kBlock});
+}
+
+// Buckets of gradients, and what is gathered ahead, are the other thread's work
+// on a stream of its own, which joins the capture.
+TEST(Graph, ReplaysMoveAsTheStepsDo) {
+  check("dp=2", {.bucket_bytes = 4096});
+  for (const int stage : {1, 2, 3})
+    for (const char* mesh : {"dp=2", "dp=2,tp=2"})
+      check(mesh, {.stage = stage, .bucket_bytes = stage > 1 ? 4096 : 0});
+}
+
+// The host gives a step as one piece of work, beside the numbers that it
+// writes, and waits once.
+TEST(Graph, AReplayIsOneLaunch) {
+  const Trained r = run_case("dp=1", {}, true, true);
+  const auto steps = static_cast<size_t>(kSteps);
+  EXPECT_GT(r.given[kBefore - 1], 100);
+  for (size_t i = kBefore; i < steps; ++i) {
+    EXPECT_EQ(r.waits[i], 1) << i;
+    EXPECT_LT(r.given[i], 20) << i;
+    // A master that is made anew is more.
+    EXPECT_EQ(r.given[i], r.given[kBefore]) << i;
+  }
+}
+
+// What fn throws on a mesh, on such a device or the CPU.
+std::string error_of(const char* mesh, bool recording,
+                     const std::function<void(const Mesh&)>& fn) {
+  RunOptions options;
+  options.world = Mesh::parse(mesh).num_ranks();
+  const auto device = RecordingDevice::make();
+  if (recording) options.device = [&](int64_t) -> Device& { return *device; };
+  try {
+    run(options, [&](Runtime&) { fn(Mesh::parse(mesh)); });
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Graph, WhatAStepMayNotDo) {
+  const auto read = [](const Mesh& mesh) {
+    const DistTensor x = ones({4}, mesh);
+    Graph graph([&] { x.full().at(0); });
+  };
+  for (const char* mesh : {"dp=1", "dp=2"})
+    EXPECT_EQ(error_of(mesh, true, read),
+              "[cuda graph] a stream copies to the host while it is captured; "
+              "do that before or after");
+  EXPECT_EQ(
+      error_of("dp=2", true,
+               [](const Mesh& mesh) { Graph graph([&] { arange(4, mesh); }); }),
+      "[cuda graph] a stream copies from the host while it is captured; "
+      "do that before or after");
+  EXPECT_EQ(
+      error_of("dp=1", true,
+               [](const Mesh&) { Graph graph([] { Graph inner([] {}); }); }),
+      "[cuda graph] a graph is made within the step of another one; make "
+      "them one after the other");
+  EXPECT_EQ(error_of("dp=1", true,
+                     [](const Mesh& mesh) {
+                       randn({2}, mesh);
+                       Graph graph([&] {
+                         manual_seed(3);
+                         randn({2}, mesh);
+                       });
+                       graph.replay();
+                     }),
+            "");
+}
+
+TEST(Graph, TheCpuHasNone) {
+  EXPECT_EQ(error_of("dp=2", false, [](const Mesh&) { Graph graph([] {}); }),
+            "[cuda graph] this rank's device has no graphs; run on --device "
+            "cuda, or call the step as often as it is to run");
+}
+
+// A rank that fails in the step releases those that wait for it.
+TEST(Graph, AStepThatFailsOnOneRank) {
+  EXPECT_EQ(error_of("dp=2", true,
+                     [](const Mesh& mesh) {
+                       const DistTensor x = ones({4}, mesh, "S0");
+                       Graph graph([&] {
+                         if (RankContext::current().world_rank == 1)
+                           fail("test", "no more");
+                         x.full();
+                       });
+                     }),
+            "[test] no more");
+}
+
+// A bad target of a replay is told when it is read, and only then.
+TEST(Graph, ChecksAreMadeOfEachReplay) {
+  std::string told;
+  error_of("dp=2", true, [&](const Mesh& mesh) {
+    const DistTensor logits = randn({4, 5}, mesh, {}, DType::kF32, {1, 2});
+    const DistTensor targets =
+        randint(0, 5, {4}, mesh, {}, DType::kI64, {1, 3});
+    cross_entropy(logits, targets).item();
+    DistTensor loss;
+    Graph graph([&] { loss = cross_entropy(logits, targets); });
+    std::string mine;
+    for (const int64_t target : {1, 9, 2, 8}) {
+      Tensor(targets.local()).fill(static_cast<double>(target));
+      graph.replay();
+      try {
+        loss.item();
+        mine += "good ";
+      } catch (const Error& e) {
+        mine += std::string(e.what()).find(
+                    "target " + std::to_string(target)) != std::string::npos
+                    ? "bad "
+                    : e.what();
+      }
+    }
+    if (RankContext::current().world_rank == 0) told = mine;
+  });
+  EXPECT_EQ(told, "good bad good bad ");
+}
+
+// Memory comes back, but for what is held.
+TEST(Graph, GivesItsMemoryBack) {
+  const auto device = RecordingDevice::make(1 << 22);
+  RunOptions options;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [&](Runtime& rt) {
+    const Mesh mesh = Mesh::parse("dp=1");
+    const DistTensor x = ones({1 << 16}, mesh);
+    DistTensor y;
+    const auto step = [&] {
+      const DistTensor a = x + x, b = a * a;
+      y = (b + a) * 0.5;
+    };
+    step();
+    for (int i = 0; i < 50; ++i) {
+      Graph graph(step);
+      graph.replay();
+      graph.replay();
+      EXPECT_EQ(y.full().at(7), 3);
+    }
+    EXPECT_EQ(y.full().at(7), 3);
+    EXPECT_EQ(rt.context().allocator->stats().current_bytes, 2 << 18);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
