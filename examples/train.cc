@@ -124,7 +124,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
         static_cast<double>(context.exposed_ns - exposed) / 1e9;
     if (i == begin)
       first = std::move(context.events);
-    else
+    else if (!result.replayed)
       check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
     // Nothing is saved of a step that went wrong.
@@ -311,6 +311,8 @@ int train_main(int argc, char** argv) {
   Program program({.about = "Trains a language model on the bytes of a text.",
                    .mesh = "dp=2,tp=2"});
   add_train_flags(program, flags.train);
+  program.add("--cuda-graph", &flags.train.cuda_graph,
+              "give the third step to the GPU as a whole, and replay it");
   program.add("--text", &flags.text,
               "to train on (default: Debian's licence texts)", TextKind::kFile);
   program.add("--sample", &flags.sample, "bytes of text to generate");
@@ -347,6 +349,8 @@ int train_main(int argc, char** argv) {
     check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
     const RunOptions options = run_options(program, flags);
+    DT_CHECK(!config.cuda_graph || options.device, "--cuda-graph",
+             "it is for --device cuda, and this is --device cpu; leave it out");
     prediction = predict(config, options);
     // A GPU's allocator says itself when there is no more.
     if (!program.dry_run() && !options.device)

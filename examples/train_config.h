@@ -25,6 +25,7 @@ struct TrainConfig {
   int64_t gather_budget = -1;      // bytes; -1: those of a block
   int64_t accumulate = 1;          // micro-batches of a step
   std::string recompute = "none";  // see nn::Recompute
+  bool cuda_graph = false;         // steps are replayed, on a GPU
   std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills

@@ -75,19 +75,28 @@ DistTensor Trainer::spread(const Tensor& rows) const {
   return DistTensor::from_global(rows, mesh_, nn::batch_placements(mesh_));
 }
 
-std::vector<DistTensor> Trainer::gradients(const Batch& batch,
-                                           DistTensor& loss) const {
+Trainer::Windows Trainer::micro_batch(const Batch& batch, int64_t m) const {
   const int64_t rows = batch.inputs.shape()[0], n = config_.accumulate;
+  const int64_t lo = m * rows / n, hi = (m + 1) * rows / n;
+  return {spread(batch.inputs.slice(0, lo, hi)),
+          spread(batch.targets.slice(0, lo, hi)),
+          static_cast<double>(hi - lo) / static_cast<double>(rows)};
+}
+
+std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
+                                           DistTensor& loss) const {
+  const int64_t n = config_.accumulate;
   std::vector<DistTensor> sum;
   for (int64_t m = 0; m < n; ++m) {
-    const int64_t lo = m * rows / n, hi = (m + 1) * rows / n;
-    const DistTensor part =
-        model_->loss(spread(batch.inputs.slice(0, lo, hi)),
-                     spread(batch.targets.slice(0, lo, hi)));
-    // Of the mean over all windows.
-    const double share =
-        static_cast<double>(hi - lo) / static_cast<double>(rows);
+    DistTensor part;
+    double share = 0;
+    {  // the windows are let go of as soon as the gradient has done with them
+      const Windows windows = micro_batches(m);
+      part = model_->loss(windows.inputs, windows.targets);
+      share = windows.share;
+    }
     const bool last = m + 1 == n;
+    // Of the mean over all windows.
     GradOptions options{.keep_partial = !last,
                         .cotangent = full({}, share, mesh_, {}, part.dtype()),
                         .release_graph = true,
@@ -102,25 +111,58 @@ std::vector<DistTensor> Trainer::gradients(const Batch& batch,
   return sum;
 }
 
-StepResult Trainer::step(int64_t i, const TextData& text) {
-  const Batch batch = text.windows(config_.batch, config_.model.seq,
-                                   static_cast<uint64_t>(config_.seed), i);
+Tensor Trainer::run(const MicroBatches& micro_batches, double lr) {
   DistTensor loss;
-  const std::vector<DistTensor> grads = gradients(batch, loss);
+  const std::vector<DistTensor> grads = gradients(micro_batches, loss);
   const nn::GradNorm norm = nn::grad_norm(grads, config_.clip);
-  optimizer_.step(grads, {.lr = schedule_.at(i), .clip = norm.clip});
-  // The host waits for the device once in a step: here.
+  optimizer_.step(grads, {.lr = lr, .clip = norm.clip});
   const Scoped<std::string> phase(RankContext::current().phase, "report");
   const Tensor report = Tensor::empty({2}, DType::kF64);
   report.slice(0, 0, 1).copy_from(
       converted(loss.full(), DType::kF64).reshape({1}));
   report.slice(0, 1, 2).copy_from(norm.norm.reshape({1}));
-  const std::vector<double> values =
-      read_checked(RankContext::current(), mesh_, report);
-  StepResult result;
-  result.loss = values[0];
-  result.grad_norm = values[1];
-  return result;
+  return report;
+}
+
+Tensor Trainer::replay(const Batch& batch, double lr) {
+  const bool first = !graph_;
+  for (int64_t m = 0; m < config_.accumulate; ++m) {
+    Windows now = micro_batch(batch, m);
+    if (first) {
+      windows_.push_back(std::move(now));
+      continue;
+    }
+    const Windows& place = windows_[static_cast<size_t>(m)];
+    Tensor(place.inputs.local()).copy_from(now.inputs.local());
+    Tensor(place.targets.local()).copy_from(now.targets.local());
+  }
+  if (first)
+    graph_ = std::make_unique<Graph>([&] {
+      report_ =
+          run([&](int64_t m) { return windows_[static_cast<size_t>(m)]; }, lr);
+    });
+  optimizer_.set_replay_lr(lr);
+  graph_->replay();
+  return report_;
+}
+
+StepResult Trainer::step(int64_t i, const TextData& text) {
+  RankContext& context = RankContext::current();
+  const Batch batch = text.windows(config_.batch, config_.model.seq,
+                                   static_cast<uint64_t>(config_.seed), i);
+  const double lr = schedule_.at(i);
+  // What is made once is made by then: plans, and the order of what --zero 3
+  // gathers ahead.
+  constexpr int64_t kBeforeGraph = 2;
+  const bool replays =
+      config_.cuda_graph && !context.dry_run && steps_run_++ >= kBeforeGraph;
+  const Tensor report =
+      replays ? replay(batch, lr)
+              : run([&](int64_t m) { return micro_batch(batch, m); }, lr);
+  // The host waits for the device once in a step: here.
+  const Scoped<std::string> phase(context.phase, "report");
+  const std::vector<double> values = read_checked(context, mesh_, report);
+  return {values[0], values[1], replays};
 }
 
 void Trainer::save(const std::string& dir, int64_t i,

@@ -12,6 +12,7 @@
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/schedule.h"
 #include "dtensor/ops/op.h"
+#include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/rank_context.h"
 #include "examples/text_data.h"
 #include "examples/train_config.h"
@@ -21,6 +22,7 @@ namespace dtensor::examples {
 struct StepResult {
   double loss;       // before the update
   double grad_norm;  // global, before clipping
+  bool replayed;     // of a graph: nothing of it was counted
 };
 
 // A model and its optimizer on this rank. Every rank makes one.
@@ -29,7 +31,8 @@ class Trainer {
   // `config` has been validated.
   Trainer(const TrainConfig& config, const Mesh& mesh);
 
-  // Collective. Both are 0 in a dry run.
+  // Collective. Both are 0 in a dry run. With config.cuda_graph, the third one
+  // becomes a graph, which it and those after replay.
   StepResult step(int64_t i, const TextData& text);
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
@@ -45,15 +48,31 @@ class Trainer {
   void set_gather_budget() const;
 
  private:
+  struct Windows {
+    DistTensor inputs, targets;
+    double share;  // of the step's windows
+  };
   DistTensor spread(const Tensor& rows) const;
+  Windows micro_batch(const Batch&, int64_t m) const;
   // Of the parameters, and the loss, of all micro-batches together.
-  std::vector<DistTensor> gradients(const Batch&, DistTensor& loss) const;
+  using MicroBatches = std::function<Windows(int64_t m)>;
+  std::vector<DistTensor> gradients(const MicroBatches&,
+                                    DistTensor& loss) const;
+  // Gives all of a step to the device. What comes is to be read: the loss and
+  // the norm.
+  Tensor run(const MicroBatches&, double lr);
+  Tensor replay(const Batch&, double lr);
   TrainConfig config_;
   Mesh mesh_;
   std::unique_ptr<nn::LanguageModel> model_;
   nn::AdamW optimizer_;
   nn::CosineSchedule schedule_;
   int64_t bucket_bytes_;
+  int64_t steps_run_ = 0;
+  // With a graph: what a replay reads and writes.
+  std::vector<Windows> windows_;
+  Tensor report_;
+  std::unique_ptr<Graph> graph_;
 };
 
 // Throws Error when steps of this kind cannot go on from that checkpoint: it

@@ -50,6 +50,7 @@ std::vector<Case> train_cases() {
       {"--device cuda:9999", "cuda"},
       {"--device cuda --mesh dp=1000", "cuda"},
       {"--ranks-per-gpu 2", "it is for --device cuda"},
+      {"--cuda-graph", "it is for --device cuda, and this is --device cpu"},
       {"--device cuda --ranks-per-gpu 0", "0 is too small"},
       {"--backend nccl", "nccl is for --device cuda"},
       {"--backend nccl --device cuda --ranks-per-gpu 2", "one rank per GPU"},
