@@ -369,8 +369,9 @@ BUGS = [
     ], ['redistribute_test']),
     Bug(57, 'async: nobody waits before the source is overwritten', [
         ('dtensor/runtime/async.cc',
-         'if (part.defined()) part.storage()->set_reader(made);',
-         'if (!MUT(57) && part.defined()) part.storage()->set_reader(made);'),
+         'if (part.defined()) part.storage()->set_reader(made->progress());',
+         'if (!MUT(57) && part.defined()) '
+         'part.storage()->set_reader(made->progress());'),
     ], ['async_test']),
     Bug(58, 'async: events keep the worker numbers', [
         ('dtensor/runtime/async.cc',
