@@ -122,7 +122,8 @@ class Device {
   // What the stream is given from now on runs behind the event, which may be of
   // another stream or device.
   virtual void wait(Stream, const Event&) = 0;
-  // Is that work done? Never waits; "no" is right as long as nobody knows.
+  // Is that work done? Never waits; "no" is right as long as nobody knows, and
+  // of an event of a captured stream for ever.
   virtual bool passed(const Event&) = 0;
   // Returns when the stream's work is done.
   virtual void synchronize(Stream) = 0;
@@ -140,6 +141,7 @@ class Device {
   // Error. Memory that it allocates is its own, and the capture's. After an
   // Error, drop_capture().
   virtual bool has_graphs() const { return false; }
+  virtual bool is_captured(Stream) { return false; }
   virtual void begin_capture(Stream) {}
   virtual std::shared_ptr<const CapturedWork> end_capture(Stream) { return {}; }
   virtual void drop_capture(Stream) noexcept {}

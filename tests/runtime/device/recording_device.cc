@@ -265,6 +265,10 @@ class Recording final : public RecordingDevice {
   }
 
   bool has_graphs() const override { return true; }
+  bool is_captured(Stream s) override {
+    std::lock_guard lock(mutex_);
+    return queue(s).capture != nullptr;
+  }
   void begin_capture(Stream s) override {
     std::lock_guard lock(mutex_);
     not_captured(s, "is captured");

@@ -26,14 +26,16 @@ class SafeLink {
   // NCCL does not take the call in time.
   template <class Call>
   void use(StepKind kind, Device& device, Stream stream, Call&& call) {
-    const Event begins = watched() ? device.record(stream) : Event();
+    // What a graph replays, nobody can ask for.
+    const bool watches = watched() && !device.is_captured(stream);
+    const Event begins = watches ? device.record(stream) : Event();
     {
       std::lock_guard lock(mutex_);
       check(kind);
       call(*link_);
     }
     settle(kind);  // the stream may have been given it only then
-    if (watched()) watch({kind, &device, begins, device.record(stream), {}});
+    if (watches) watch({kind, &device, begins, device.record(stream), {}});
   }
   // A link that is being made.
   void open(StepKind kind, std::unique_ptr<NcclLink>);

@@ -250,6 +250,7 @@ class CudaDevice final : public Device {
   }
 
   bool has_graphs() const override { return true; }
+  bool is_captured(Stream s) override { return captured(enter(s)); }
   // Relaxed: what other threads and streams do meanwhile is no part of it.
   void begin_capture(Stream s) override {
     const cudaStream_t stream = enter(s);
