@@ -3,9 +3,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <vector>
 
 #include "dtensor/ops/kernels/philox.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/rank_context.h"
 #include "report/text_file.h"
 
 namespace dtensor::examples {
@@ -14,20 +16,19 @@ namespace {
 // Row r is the n bytes at offset(r), and the n bytes after its first.
 Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
                  const std::function<int64_t(int64_t)>& offset) {
-  Batch batch{Tensor::empty({rows, n}, DType::kI64),
-              Tensor::empty({rows, n}, DType::kI64)};
-  auto* in = batch.inputs.mutable_ptr<int64_t>();
-  auto* out = batch.targets.mutable_ptr<int64_t>();
-  if (!in) return batch;  // a dry run has no data
+  const Shape shape = {rows, n};
+  // A dry run has no data.
+  if (const auto* rank = RankContext::current_or_null(); rank && rank->dry_run)
+    return {Tensor::empty(shape, DType::kI64),
+            Tensor::empty(shape, DType::kI64)};
+  std::vector<int64_t> in, out;
   for (int64_t r = 0; r < rows; ++r) {
     const auto* from =
         reinterpret_cast<const unsigned char*>(bytes.data()) + offset(r);
-    for (int64_t i = 0; i < n; ++i) {
-      in[r * n + i] = from[i];
-      out[r * n + i] = from[i + 1];
-    }
+    in.insert(in.end(), from, from + n);
+    out.insert(out.end(), from + 1, from + n + 1);
   }
-  return batch;
+  return {Tensor::from(shape, in.data()), Tensor::from(shape, out.data())};
 }
 
 }  // namespace

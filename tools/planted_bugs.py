@@ -849,8 +849,8 @@ BUGS = [
     ], ['train_test']),
     Bug(164, 'targets not shifted by one', [
         ('examples/text_data.cc',
-         'out[r * n + i] = from[i + 1];',
-         'out[r * n + i] = from[i + (MUT(164) ? 0 : 1)];'),
+         'from + 1, from + n + 1);',
+         'from + !MUT(164), from + n + !MUT(164));'),
     ], ['text_data_test']),
     Bug(165, 'eval windows overlap (stride seq-1)', [
         ('examples/text_data.cc',
