@@ -51,6 +51,7 @@ class PortableDevice final : public Device {
   }
   Event record(Stream s) override { return cpu().record(s); }
   void wait(Stream s, const Event& event) override { cpu().wait(s, event); }
+  bool passed(const Event& event) override { return cpu().passed(event); }
   void synchronize(Stream s) override { cpu().synchronize(s); }
 };
 
