@@ -209,7 +209,7 @@ void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
 // Where the work that is captured now finds the rates of its replays: a row for
 // each parameter.
 Tensor Optimizer::rates_of_replays(double lr) {
-  const Tensor rates = Tensor::empty(
+  const Tensor rates = Capture::written_before_replay(
       {std::ssize(slots_), static_cast<int64_t>(kRates)}, DType::kF64);
   RankContext::current().capture->before_replay(
       [this, rates, lr] { begin_replay(rates, replay_lr_.value_or(lr)); });

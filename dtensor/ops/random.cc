@@ -65,8 +65,8 @@ class CapturedDraws {
         places_.try_emplace({ranks, times - first}, places_.size());
     const size_t block = use->second / kBlock, word = use->second % kBlock;
     if (added && word == 0)
-      blocks_.push_back(
-          Tensor::empty({static_cast<int64_t>(kBlock), 2}, DType::kI64));
+      blocks_.push_back(Capture::written_before_replay(
+          {static_cast<int64_t>(kBlock), 2}, DType::kI64));
     return static_cast<const uint64_t*>(blocks_[block].data()) + 2 * word;
   }
   void begin_replay(RandomState& now) const {

@@ -130,6 +130,10 @@ class CachingAllocator final
               self->end_arena(static_cast<Arena*>(arena), stream);
             }};
   }
+  void set_unused_only(bool set) override {
+    std::lock_guard lock(mutex_);
+    unused_only_ = set;
+  }
   void end_capture() override {
     std::lock_guard lock(mutex_);
     capturing_ = nullptr;
@@ -165,7 +169,7 @@ class CachingAllocator final
   void* take_captured(Stream stream, SizeClass c) {
     Class& mine = class_of(pool(capturing_->pools, stream), c);
     void* block = nullptr;
-    if (!mine.cached.empty()) {
+    if (!mine.cached.empty() && !unused_only_) {
       block = mine.cached.back();
       mine.cached.pop_back();
       capturing_->blocks.at(block).held = true;
@@ -327,6 +331,7 @@ class CachingAllocator final
   std::vector<Pool> pools_;
   std::vector<std::unique_ptr<Arena>> arenas_;  // of the graphs that live
   Arena* capturing_ = nullptr;
+  bool unused_only_ = false;
   std::optional<Stream> source_;  // of their memory
 };
 

@@ -62,6 +62,9 @@ class Allocator {
   // When the handle dies, behind the work of `stream`, so does all of it that
   // nobody holds. One at a time.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
+  // While set, blocks that the capture has not used before, for what is written
+  // ahead of a replay: nothing in it writes them.
+  virtual void set_unused_only(bool) = 0;
   // Waits until the device has given what was asked for.
   virtual void end_capture() = 0;
 };

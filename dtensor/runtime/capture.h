@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/runtime/tensor.h"
+
 namespace dtensor {
 
 // The one that is being made is RankContext::capture. By the rank's thread.
@@ -17,6 +19,9 @@ class Capture {
   void before_replay(std::function<void()> fn) {
     before_.push_back(std::move(fn));
   }
+  // A tensor for such a function to write, uninitialised. (A Tensor::empty()
+  // may have memory that the step has used before: a replay writes to it.)
+  static Tensor written_before_replay(const Shape&, DType);
   // fn is called when the graph is made, or given up: nothing of it has run.
   void at_end(std::function<void()> fn) { at_end_.push_back(std::move(fn)); }
 

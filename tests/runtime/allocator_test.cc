@@ -194,6 +194,12 @@ TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {
   EXPECT_EQ(get(kStream), mine);
   put(mine, kStream);
   put(others, other);
+  // What is written ahead of a replay, nothing in it writes.
+  a->set_unused_only(true);
+  void* const written = get(kStream);
+  EXPECT_NE(written, mine);
+  a->set_unused_only(false);
+  put(written, kStream);
   a->end_capture();
   // None of it is anybody else's while the graph lives.
   std::set<void*> seen = {dropped, mine, others, result, kept};
