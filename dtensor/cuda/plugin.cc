@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
+#include "dtensor/ops/kernels/cuda/gemm.h"
 #include "dtensor/runtime/comm/nccl/library.h"
 #include "dtensor/runtime/device/cuda/cuda_device.h"
 #include "dtensor/runtime/device/cuda/streams.h"
@@ -32,7 +33,8 @@ CudaPlugin describe() {
   static const std::string version(dtensor::version());
   static std::string why_none;
   const int devices = cuda::count(why_none);
-  return {version.c_str(), devices, why_none.c_str(), &device, &nccl_library};
+  return {version.c_str(), devices,       why_none.c_str(),
+          &device,         &nccl_library, &kernels::cuda::allow_tf32};
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/version.h"
@@ -61,7 +62,7 @@ struct Program::State {
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
-  bool dry_run = false;
+  bool dry_run = false, tf32 = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   int json_fd = -1;  // what was standard output
@@ -113,6 +114,8 @@ struct Program::State {
     device = parse_device(device_text);
     DT_CHECK(device.cuda || !flags.given("--ranks-per-gpu"), "--ranks-per-gpu",
              "it is for --device cuda, and this is --device cpu");
+    DT_CHECK(device.cuda || !tf32, "--tf32",
+             "it is for --device cuda, and this is --device cpu");
     device.ranks_per_gpu = ranks_per_gpu;
     DT_CHECK(device.cuda || backend != "nccl", "--backend",
              "nccl is for --device cuda, and this is --device cpu");
@@ -123,6 +126,7 @@ struct Program::State {
     // Better to hear of it now than from every rank.
     if (!dry_run && !options.always_dry)
       devices = devices_for(device, mesh.num_ranks());
+    if (devices && tf32) cuda_allow_tf32(true);
   }
 
   void open_json() {
@@ -154,6 +158,8 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
                TextKind::kText);
   s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
                "how many ranks compute on one GPU", 1, kMostThreads);
+  s->flags.add("--tf32", &s->tf32,
+               "products of f32 on GPUs may round their operands to TF32");
   s->flags.add("--backend", &s->backend,
                "how ranks reach each other: as threads that read each other's "
                "memory, or through NCCL",

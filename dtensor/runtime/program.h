@@ -13,6 +13,7 @@
 //   --device cuda      what the ranks compute on: cpu (the default), cuda, or
 //                      cuda:1 for the GPUs from that one on
 //   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
+//   --tf32             products of f32 on GPUs may round to TF32
 //   --backend nccl     how ranks reach each other: threads (the default), which
 //                      read each other's memory, or NCCL, between GPUs
 //   --dry-run          one thread, no data: prints what would be sent and the

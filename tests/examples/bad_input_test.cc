@@ -52,6 +52,7 @@ std::vector<Case> train_cases() {
       {"--ranks-per-gpu 2", "it is for --device cuda"},
       {"--cuda-graph", "it is for --device cuda, and this is --device cpu"},
       {"--device cuda --ranks-per-gpu 0", "0 is too small"},
+      {"--tf32", "it is for --device cuda"},
       {"--backend nccl", "nccl is for --device cuda"},
       {"--backend nccl --device cuda --ranks-per-gpu 2", "one rank per GPU"},
       {"--backend gloo", "'gloo'; write one of threads, nccl"},

@@ -115,6 +115,11 @@ Device& cuda(int index) {
   return plugin().device(index);
 }
 
+void cuda_allow_tf32(bool allow) {
+  cuda_devices();
+  plugin().allow_tf32(allow);
+}
+
 NcclLibrary& cuda_nccl() {
   cuda_devices();
   return plugin().nccl();

@@ -17,6 +17,10 @@ int cuda_devices();
 // cuda:INDEX. Throws Error when it is not there. They live for ever.
 Device& cuda(int index);
 
+// Whether products of f32 on all of them may round their operands to TF32, of
+// 10 bits; at first they may not. Throws Error when there are none.
+void cuda_allow_tf32(bool);
+
 // What connects them. Throws Error when there are none.
 NcclLibrary& cuda_nccl();
 

@@ -34,10 +34,11 @@ class CudaTest : public testing::Test {
   }
 
   // What the probe prints, in this environment.
-  std::string run(const std::string& environment, int index = 0) {
+  std::string run(const std::string& environment, int index = 0,
+                  const std::string& more = "") {
     const std::string command = "env -i " + environment + " " +
                                 program_.string() + " " +
-                                std::to_string(index) + " 2>&1";
+                                std::to_string(index) + more + " 2>&1";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
         popen(command.c_str(), "r"), pclose);
     std::string text;
@@ -104,6 +105,15 @@ TEST_F(CudaTest, OfAnotherVersion) {
       run("FAKE_CUDA=old"),
       "[cuda] " + path + " is of version 0.0.1, and this program of version " +
           std::string(version()) + "; build both from the same sources\n");
+}
+
+TEST_F(CudaTest, Tf32IsTheLibrarysToAllow) {
+  const std::string path = put_fake(root_ / "bin").string();
+  EXPECT_EQ(run("", 0),
+            "2 devices\n[fake] cuda:0 of " + path + " for 'matmul'\n");
+  EXPECT_EQ(run("", 0, " tf32"),
+            "2 devices\n[fake] cuda:0 of " + path + " for 'matmul' in TF32\n");
+  EXPECT_EQ(run("FAKE_CUDA=none", 0, " tf32").find("[cuda] there is no"), 0u);
 }
 
 TEST_F(CudaTest, DevicesThatAreNotThere) {

@@ -13,12 +13,14 @@ namespace {
 
 const CudaHost* host = nullptr;
 
+bool tf32 = false;
+
 // All it has are Errors: of which file, and during what.
 Device& device(int index) {
   Dl_info info;
   dladdr(&host, &info);
-  fail("fake", "cuda:{} of {} for '{}'", index, info.dli_fname,
-       host->running_op());
+  fail("fake", "cuda:{} of {} for '{}'{}", index, info.dli_fname,
+       host->running_op(), tf32 ? " in TF32" : "");
 }
 
 }  // namespace
@@ -33,5 +35,6 @@ const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
   plugin.devices = like == "none" ? 0 : like == "one" ? 1 : 2;
   plugin.why_none = "cudaErrorNoDevice (no CUDA-capable device is detected)";
   plugin.device = &dtensor::device;
+  plugin.allow_tf32 = [](bool allow) { dtensor::tf32 = allow; };
   return &plugin;
 }

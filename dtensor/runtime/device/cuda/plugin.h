@@ -24,6 +24,7 @@ struct CudaPlugin {
   const char* why_none;          // what CUDA says when there are none
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
+  void (*allow_tf32)(bool);
 };
 
 }  // namespace dtensor
