@@ -22,9 +22,13 @@ namespace {
 // Of a row's statistics, which are f32 beside halves, the proof knows nothing:
 // what takes them runs as the gradient of what makes them. What comes next to a
 // half is not what comes next to an f64.
-constexpr std::string_view kNotOfHalves[] = {
-    "attention_backward", "cross_entropy_backward", "layer_norm_backward",
-    "rms_norm_backward", "nextafter"};
+constexpr std::string_view kNotOfHalves[] = {"attention_backward",
+                                             "cross_entropy_backward",
+                                             "layer_norm_backward",
+                                             "layer_norm_backward_add",
+                                             "rms_norm_backward",
+                                             "rms_norm_backward_add",
+                                             "nextafter"};
 
 using NamedOp = std::pair<std::string, const Op*>;
 
