@@ -349,7 +349,9 @@ int train_main(int argc, char** argv) {
     check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
     const RunOptions options = run_options(program, flags);
-    DT_CHECK(!config.cuda_graph || options.device, "--cuda-graph",
+    // (A dry run has no devices, and no graphs.)
+    DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
+             "--cuda-graph",
              "it is for --device cuda, and this is --device cpu; leave it out");
     prediction = predict(config, options);
     // A GPU's allocator says itself when there is no more.

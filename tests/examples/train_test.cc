@@ -154,6 +154,12 @@ TEST(Train, DryRunSaysWhatTheRunSends) {
   }
 }
 
+// It takes no device, and says the same for one.
+TEST(Train, DryRunsForGpusNeedNone) {
+  const std::string flags = "--mesh dp=2,tp=2 --dry-run";
+  EXPECT_EQ(train(flags + " --device cuda --cuda-graph"), train(flags));
+}
+
 // What runs beside the rank's thread may hold less than predicted, never more.
 TEST(Train, MemoryIsWhatTheDryRunSays) {
   for (const char* flags :
