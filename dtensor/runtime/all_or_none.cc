@@ -19,7 +19,7 @@ std::string error_of(std::string_view op, int64_t rank,
   try {
     work();
     return {};
-  } catch (const PeerFailure&) {
+  } catch (const PeerFailed&) {
     throw;  // it did meet somebody, who is gone
   } catch (const Error& e) {
     return e.what();

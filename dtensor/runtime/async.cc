@@ -131,8 +131,6 @@ class AsyncMoves {
         if (ctx.coordinate_or_null(moves_[i].to->mesh()))
           results_[i] = std::move(parts_[i]);
       made = ctx.device->record(ctx.stream);
-    } catch (const PeerFailure&) {
-      error = std::current_exception();
     } catch (const std::exception& e) {
       error = std::current_exception();
       // The others wait for this one.

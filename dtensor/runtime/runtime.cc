@@ -115,7 +115,9 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
     shared.backend->check();
-  } catch (const PeerFailure&) {
+  } catch (const PeerLeft&) {
+    outcome = {std::current_exception(), true};
+  } catch (const PeerFailed&) {
     outcome = {std::current_exception(), false};
   } catch (...) {
     outcome = {explained(rank), true};

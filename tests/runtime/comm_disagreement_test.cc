@@ -77,7 +77,7 @@ void expect_disagreement(int64_t world, const Act& right, const Act& wrong,
       try {
         (me == odd ? wrong : right)(comm, x);
         ADD_FAILURE() << "no error on rank " << me;
-      } catch (const PeerFailure& e) {
+      } catch (const PeerFailed& e) {
         ADD_FAILURE() << e.what();
       } catch (const Error& e) {
         if (round == 0) errors[static_cast<size_t>(me)] = e.what();

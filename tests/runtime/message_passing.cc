@@ -63,20 +63,17 @@ class Post {
       if (const std::string& failure = failures_[lane]; !failure.empty()) {
         t.waits_for = nullptr;
         if (deadlock_) fail(name(*deadlock_), "{}", failure);
-        throw PeerFailure(fmt::format("[{}] {}", name(wait.kind), failure));
+        throw PeerFailed(name(wait.kind), failed_[lane], failure);
       }
       if (thread(q.from, lane).gone) {
         t.waits_for = nullptr;
-        fail(name(wait.kind),
-             "rank {} has left the program while rank {} waits in {}; let "
-             "every rank run the same operators",
-             q.from, me, text_of(wait));
+        throw PeerLeft(name(wait.kind), q.from, me, text_of(wait));
       }
       if (all_wait()) {
         deadlock_ = wait.kind;
         const std::string who = who_waits();
         for (int l = 0; l < Backend::kLanes; ++l)
-          fail_all(l, "every rank waits for another one: " + who);
+          fail_all(l, me, "every rank waits for another one: " + who);
         continue;
       }
       t.more.wait(lock);
@@ -90,7 +87,7 @@ class Post {
   void failed(int64_t rank, int lane, std::string_view what) noexcept {
     std::lock_guard lock(mutex_);
     thread(rank, lane).gone = true;
-    fail_all(lane, fmt::format("rank {} failed: {}", rank, what));
+    fail_all(lane, rank, std::string(what));
   }
   void left(int64_t rank) noexcept {
     std::lock_guard lock(mutex_);
@@ -117,8 +114,11 @@ class Post {
     std::string text = fmt::format("{} #{}", name(w.kind), w.sequence);
     return w.op.empty() ? text : fmt::format("{} for {}", text, w.op);
   }
-  void fail_all(int lane, std::string what) {
-    if (failures_[lane].empty()) failures_[lane] = std::move(what);
+  void fail_all(int lane, int64_t rank, std::string what) {
+    if (failures_[lane].empty()) {
+      failed_[lane] = rank;
+      failures_[lane] = std::move(what);
+    }
     wake_all();
   }
   void wake_all() {
@@ -147,6 +147,7 @@ class Post {
   std::mutex mutex_;
   std::vector<Thread> threads_;  // two of each rank
   std::map<std::tuple<int, Ranks, int64_t, int64_t>, Queue> queues_;
+  int64_t failed_[Backend::kLanes] = {};  // the first one, and why
   std::string failures_[Backend::kLanes];
   std::optional<StepKind> deadlock_;
 };

@@ -206,6 +206,38 @@ TEST(FailureTest, ReachesOtherGroups) {
               "collective)");
 }
 
+// What a user catches says which rank, and why.
+TEST(FailureTest, APeerHasANameAndACause) {
+  std::atomic<int> caught{0};
+  EXPECT_EQ(error_of([&] {
+              run(3, [&](Runtime& rt) {
+                if (rt.rank() == 2) fail("load", "no file");
+                try {
+                  all_reduce(everybody(rt));
+                } catch (const PeerFailed& e) {
+                  EXPECT_EQ(e.rank(), 2);
+                  EXPECT_EQ(e.cause(),
+                            "[load] no file (it had called no collective)");
+                  EXPECT_EQ(std::string(e.what()),
+                            "[all-reduce] rank 2 failed: " + e.cause());
+                  ++caught;
+                }
+              });
+            }),
+            "[load] no file");
+  EXPECT_EQ(caught, 2);
+  run(2, [&](Runtime& rt) {
+    if (rt.rank() == 0) return;
+    try {
+      all_reduce(everybody(rt));
+      ADD_FAILURE();
+    } catch (const PeerLeft& e) {
+      EXPECT_EQ(e.rank(), 0);
+      EXPECT_EQ(std::string(e.what()), "[all-reduce] rank 0 " + e.cause());
+    }
+  });
+}
+
 TEST(FailureTest, TheLowestRankThatFailedByItself) {
   for (int i = 0; i < 20; ++i) {
     std::atomic<int> come{0};

@@ -8,15 +8,9 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/peer_failed.h"
 
 namespace dtensor {
-
-// Thrown in ranks that waited for one that failed. Not a failure of their own:
-// run() reports the other.
-class PeerFailure : public Error {
- public:
-  using Error::Error;
-};
 
 // One per run where ranks are threads, one per process where they are not. All
 // members may be called by several ranks at once.
@@ -35,14 +29,14 @@ class Backend {
                                               int64_t me, int lane) = 0;
 
   // Called when a rank's thread of this lane fails: all that wait in the lane,
-  // or will, are released with a PeerFailure that says `what`.
+  // or will, are released with a PeerFailed that says `what`.
   virtual void failed(int64_t rank, int lane,
                       std::string_view what) noexcept = 0;
   // Called when a rank is about to be done: throws what was found out about
   // what it has been given, though no collective came after that.
   virtual void check() {}
   // Called when a rank is done: those that wait for it, or will, are released
-  // with an Error.
+  // with a PeerLeft.
   virtual void left(int64_t rank) noexcept = 0;
 
   // While set, the rank's thread of this lane waits for its other one, or for

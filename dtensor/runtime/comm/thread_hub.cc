@@ -31,7 +31,7 @@ Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
   if (const auto it = groups_.find(world_ranks); it != groups_.end())
     return *it->second;
   auto made = std::make_unique<Group>(world_ranks, spin_);
-  bool broken = !failure_.empty();
+  bool broken = failure_.has_value();
   for (int64_t r : world_ranks) broken |= ranks_[static_cast<size_t>(r)].gone;
   if (broken) made->barrier.break_up();
   return *groups_.emplace(world_ranks, std::move(made)).first->second;
@@ -63,20 +63,20 @@ void ThreadHub::failed(int64_t rank, std::string_view what) noexcept {
   std::lock_guard lock(mutex_);
   Rank& r = ranks_[static_cast<size_t>(rank)];
   r.gone = true;
-  if (!failure_.empty()) return;
+  if (failure_) return;
   std::string text;
   try {
-    text = fmt::format("rank {} failed: {} ({})", rank, what,
+    text = fmt::format("{} ({})", what,
                        r.sequence ? "its last collective was " + last_call(rank)
                                   : std::string("it had called no collective"));
   } catch (...) {  // there may be no memory left; few letters need none
-    text = "a rank failed";
+    text = "out of memory";
   }
-  fail_all(std::move(text));
+  failure_ = Failure{rank, std::move(text)};
+  fail_all();
 }
 
-void ThreadHub::fail_all(std::string what) noexcept {
-  failure_ = std::move(what);
+void ThreadHub::fail_all() noexcept {
   for (auto& [members, group] : groups_) group->barrier.break_up();
 }
 
@@ -118,7 +118,7 @@ void ThreadHub::look_for_deadlock(const Group& group, uint32_t round,
     me.waits_in = &group;
     me.round = round;
   }
-  if (!failure_.empty()) return;
+  if (failure_) return;
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;
   std::string text = who_waits_where();
   if (companion_) {
@@ -130,9 +130,9 @@ void ThreadHub::look_for_deadlock(const Group& group, uint32_t round,
       "operators in the same order",
       text);
   for (ThreadHub* hub : {this, companion_}) {
-    if (!hub || !hub->failure_.empty()) continue;
-    hub->deadlock_ = me.kind;
-    hub->fail_all(std::string(what));
+    if (!hub || hub->failure_) continue;
+    hub->failure_ = Failure{rank, what, me.kind};
+    hub->fail_all();
   }
 }
 
@@ -179,15 +179,13 @@ void ThreadHub::set_idle(int64_t rank, bool idle) noexcept {
 
 void ThreadHub::released(const Group& group, int64_t rank, const Call& call) {
   std::lock_guard lock(mutex_);
-  if (deadlock_) fail(name(*deadlock_), "{}", failure_);
-  if (!failure_.empty())
-    throw PeerFailure(fmt::format("[{}] {}", name(call.kind), failure_));
+  if (failure_ && failure_->everybodys)
+    fail(name(*failure_->everybodys), "{}", failure_->what);
+  if (failure_)
+    throw PeerFailed(name(call.kind), failure_->rank, failure_->what);
   for (int64_t r : group.ranks)
     if (ranks_[static_cast<size_t>(r)].gone)
-      fail(name(call.kind),
-           "rank {} has left the program while rank {} waits in {}; let every "
-           "rank run the same operators",
-           r, rank, last_call(rank));
+      throw PeerLeft(name(call.kind), r, rank, last_call(rank));
   fail(name(call.kind), "the group of ranks {} is broken",
        ranks_to_string(group.ranks));
 }

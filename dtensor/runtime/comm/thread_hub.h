@@ -33,7 +33,8 @@ class ThreadHub {
   void note(int64_t rank, const Call&, uint64_t sequence);
 
   // Called by a rank that is done. Those that wait for it, or will, are
-  // released with an Error; with failed() all that wait for anybody are.
+  // released with a PeerLeft; with failed() all that wait for anybody are, with
+  // a PeerFailed.
   void left(int64_t rank) noexcept;
   void failed(int64_t rank, std::string_view what) noexcept;
 
@@ -68,7 +69,7 @@ class ThreadHub {
   std::string last_call(int64_t rank) const;
   void look_for_deadlock(const Group&, uint32_t round, int64_t rank);
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
-  void fail_all(std::string what) noexcept;
+  void fail_all() noexcept;
   // With the mutexes of both held.
   bool all_wait() const;
   std::string who_waits_where() const;
@@ -79,9 +80,14 @@ class ThreadHub {
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups_;
-  std::string failure_;  // of the first rank that failed
-  // Set when the failure is everybody's: the kind that a rank waits in.
-  std::optional<StepKind> deadlock_;
+  // The first failure: of a rank, or everybody's, who then are told the kind
+  // that one waits in.
+  struct Failure {
+    int64_t rank;
+    std::string what;
+    std::optional<StepKind> everybodys = {};
+  };
+  std::optional<Failure> failure_;
 };
 
 }  // namespace dtensor

@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -49,10 +50,11 @@ class NcclBackend final : public HubBackend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     HubBackend::failed(rank, lane, what);
     std::lock_guard lock(mutex_);
-    if (why_.empty()) try {
-        why_ = fmt::format("[run] rank {} failed: {}", rank, what);
+    if (!failed_) try {
+        failed_ = rank;
+        why_ = what;
       } catch (...) {  // there may be no memory left; few letters need none
-        why_ = "a rank failed";
+        why_ = "out of memory";
       }
     for (const Member& m : links_[lane])
       if (const auto link = m.link.lock()) link->abort(rank, what);
@@ -60,7 +62,7 @@ class NcclBackend final : public HubBackend {
 
   void check() override {
     std::lock_guard lock(mutex_);
-    if (!why_.empty()) throw PeerFailure(why_);
+    if (failed_) throw PeerFailed("run", *failed_, why_);
   }
 
  private:
@@ -76,7 +78,7 @@ class NcclBackend final : public HubBackend {
         patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, period, [&] { return stopping_; })) {
-      if (!why_.empty()) return;
+      if (failed_) return;
       std::vector<Member> all;
       for (const auto& links : links_)
         all.insert(all.end(), links.begin(), links.end());
@@ -109,7 +111,8 @@ class NcclBackend final : public HubBackend {
   std::condition_variable stop_;
   bool stopping_ = false;
   std::vector<Member> links_[kLanes];
-  std::string why_;  // the first failure, or nothing
+  std::optional<int64_t> failed_;  // the first one, and why
+  std::string why_;
   std::thread watch_;
 };
 

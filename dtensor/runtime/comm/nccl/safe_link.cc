@@ -9,7 +9,7 @@
 namespace dtensor {
 
 void SafeLink::check(StepKind kind) const {
-  if (aborted_) throw PeerFailure(fmt::format("[{}] {}", name(kind), why_));
+  if (aborted_) throw PeerFailed(name(kind), who_, why_);
 }
 
 void SafeLink::settle(StepKind kind) {
@@ -67,10 +67,11 @@ void SafeLink::abort(int64_t rank, std::string_view what) noexcept {
   std::lock_guard lock(mutex_);
   if (aborted_) return;
   aborted_ = true;
+  who_ = rank;
   try {
-    why_ = fmt::format("rank {} failed: {}", rank, what);
+    why_ = what;
   } catch (...) {  // there may be no memory left; few letters need none
-    why_ = "a rank failed";
+    why_ = "out of memory";
   }
   if (link_) link_->abort();
 }

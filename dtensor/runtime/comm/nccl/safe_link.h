@@ -22,7 +22,7 @@ class SafeLink {
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
 
   // Work of that stream: call(NcclLink&), and until the host has done with it.
-  // Throws PeerFailure once the link is aborted, that says why, and Error when
+  // Throws PeerFailed once the link is aborted, that says why, and Error when
   // NCCL does not take the call in time.
   template <class Call>
   void use(StepKind kind, Device& device, Stream stream, Call&& call) {
@@ -65,6 +65,7 @@ class SafeLink {
   std::mutex mutex_;
   std::unique_ptr<NcclLink> link_;
   bool open_ = false, aborted_ = false;
+  int64_t who_ = 0;  // failed, and why
   std::string why_;
   std::deque<Work> works_;  // that may still run, in their order
 };
