@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +27,8 @@ namespace {
 
 // More threads than this are a mistake rather than a mesh.
 constexpr int64_t kMostThreads = 1024;
+// Thirty years.
+constexpr double kLongestTimeout = 1e9;
 
 // Everything that is printed goes to standard error from now on; the result is
 // a descriptor of what was standard output.
@@ -62,6 +66,7 @@ struct Program::State {
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
+  double timeout = 60;  // seconds
   bool dry_run = false, tf32 = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
@@ -82,6 +87,9 @@ struct Program::State {
     }
     read_mesh();
     read_device();
+    DT_CHECK(timeout <= kLongestTimeout, "--timeout",
+             "{} s is more than {} s; write 0 for no limit", timeout,
+             kLongestTimeout);
     if (flags.given("--json")) open_json();
     return true;
   }
@@ -164,6 +172,10 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
                "how ranks reach each other: as threads that read each other's "
                "memory, or through NCCL",
                {"threads", "nccl"});
+  s->flags.add("--timeout", &s->timeout,
+               "how long a rank waits for others in a collective, in seconds; "
+               "0: as long as they take",
+               0);
   Flags::Flag& dry = s->flags.add(
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
@@ -244,6 +256,8 @@ RunOptions Program::run_options() const {
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
   o.device = state_->devices;
+  o.timeout = std::chrono::milliseconds(
+      static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
   o.backend = backend_named(state_->backend);
   return o;
 }

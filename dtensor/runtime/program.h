@@ -16,6 +16,8 @@
 //   --tf32             products of f32 on GPUs may round to TF32
 //   --backend nccl     how ranks reach each other: threads (the default), which
 //                      read each other's memory, or NCCL, between GPUs
+//   --timeout 0.5      seconds that a rank waits for others in a collective
+//                      before the run fails; 60 by default, 0: without end
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",

@@ -41,6 +41,7 @@ struct Shared {
       backend = options.backend(options.world);
     else
       backend = backend_named("threads")(options.world);
+    backend->set_timeout(options.timeout);
   }
   void failed(int64_t rank, std::string_view what) const noexcept {
     for (int lane = 0; lane < Backend::kLanes; ++lane)
@@ -172,6 +173,8 @@ Mesh Runtime::mesh() {
 void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   DT_CHECK(options.world >= 1, "run", "{} ranks; a run has at least 1",
            options.world);
+  DT_CHECK(options.timeout.count() >= 0, "run",
+           "a timeout of {} ms; write 0 for none", options.timeout.count());
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
   if (options.dry_run) {
     // A thread of its own, as any rank: what fn leaves in thread-local memory

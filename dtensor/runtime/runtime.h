@@ -8,6 +8,7 @@
 //     });
 //   }
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,9 @@ struct RunOptions {
   // How the ranks reach each other; empty: as threads that read each other's
   // memory. (Ranks are threads of this process all the same.)
   BackendFactory backend;
+  // How long a rank waits for others in a collective before the run fails with
+  // an Error on every rank that says who did not come; 0: as long as they take.
+  std::chrono::milliseconds timeout = std::chrono::minutes(1);
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // What each rank computes on; none: the CPU. Not asked in a dry run.

@@ -111,8 +111,7 @@ class Post {
     return threads_[static_cast<size_t>(2 * rank + lane)];
   }
   static std::string text_of(const Wait& w) {
-    std::string text = fmt::format("{} #{}", name(w.kind), w.sequence);
-    return w.op.empty() ? text : fmt::format("{} for {}", text, w.op);
+    return call_to_string(w.kind, w.sequence, w.op);
   }
   void fail_all(int lane, int64_t rank, std::string what) {
     if (failures_[lane].empty()) {

@@ -21,7 +21,7 @@ const Call kBarrier{StepKind::kBarrier, "test"};
 TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   ThreadHub hub(2);
   Group& group = hub.group({0, 1});
-  for (int64_t rank : {0, 1}) hub.note(rank, kBarrier, 1);
+  for (int64_t rank : {0, 1}) hub.note(rank, group, kBarrier, 1);
   hub.late(group, group.barrier.round(), 0);
   std::thread other([&] { hub.meet(group, 0, kBarrier); });
   hub.meet(group, 1, kBarrier);
@@ -33,7 +33,8 @@ TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   // While both wait in rounds that nobody completes: here, two groups.
   ThreadHub stuck(2);
   Group &a = stuck.group({0, 1}), &b = stuck.group({1, 0});
-  for (int64_t rank : {0, 1}) stuck.note(rank, kBarrier, 1);
+  stuck.note(0, a, kBarrier, 1);
+  stuck.note(1, b, kBarrier, 1);
   stuck.late(a, a.barrier.round(), 0);
   EXPECT_FALSE(a.barrier.broken());
   stuck.late(b, b.barrier.round(), 1);

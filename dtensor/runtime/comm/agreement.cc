@@ -77,7 +77,7 @@ uint64_t fingerprint_of(const Collective& c) {
 
 Statement statement_of(const Collective& c) {
   const Call& call = *c.call;
-  std::string text = fmt::format("{} #{}", name(call.kind), c.sequence);
+  std::string text = call_to_string(call.kind, c.sequence, {});
   if (call.kind == StepKind::kAllReduce)
     text += fmt::format(" ({})", describe(c.buffers, true));
   else if (c.num_bytes >= 0)
@@ -87,6 +87,33 @@ Statement statement_of(const Collective& c) {
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
   return {call.kind, call.fingerprint, std::move(text)};
+}
+
+std::string call_to_string(StepKind kind, uint64_t sequence,
+                           std::string_view op) {
+  std::string text = fmt::format("{} #{}", name(kind), sequence);
+  if (!op.empty()) text += fmt::format(" for {}", op);
+  return text;
+}
+
+std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
+                         std::span<const int64_t> arrived,
+                         std::span<const Missing> missing,
+                         std::chrono::milliseconds timeout) {
+  constexpr size_t kMost = 16;
+  std::string who;
+  for (size_t i = 0; i < std::min(missing.size(), kMost); ++i)
+    who += fmt::format(
+        "{}rank {} ({})", i ? ", " : "", missing[i].rank,
+        missing[i].last.empty() ? "it has called none" : missing[i].last);
+  if (missing.size() > kMost) who += fmt::format(", ... ({})", missing.size());
+  return fmt::format(
+      "rank{} {} waited for {} s in {} of ranks {}, and these did not come: "
+      "{}; find out what keeps them, or let the others wait longer with "
+      "--timeout SECONDS (RunOptions::timeout)",
+      arrived.size() == 1 ? "" : "s", ranks_to_string(arrived),
+      std::chrono::duration<double>(timeout).count(), call,
+      ranks_to_string(ranks), who);
 }
 
 std::string ranks_to_string(std::span<const int64_t> ranks) {

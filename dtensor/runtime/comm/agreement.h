@@ -1,6 +1,7 @@
 // What the members of a group have to agree on before anything is sent, and the
 // Error that all throw when they do not. Knows no backend.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,6 +40,22 @@ Statement statement_of(const Collective&);
 
 // "0,1,5", of many the first ones.
 std::string ranks_to_string(std::span<const int64_t> world_ranks);
+
+// "all-reduce #3 for add": a call, by its number in its group.
+std::string call_to_string(StepKind, uint64_t sequence, std::string_view op);
+
+// A member that others wait for in vain.
+struct Missing {
+  int64_t rank;      // of the run
+  std::string last;  // "its last collective was barrier #2", in words; or ""
+};
+// What all ranks of a run are told when a collective has waited for its members
+// for longer than the timeout: who of the group `arrived`, and who did not.
+std::string not_all_came(std::string_view call,
+                         std::span<const int64_t> world_ranks,
+                         std::span<const int64_t> arrived,
+                         std::span<const Missing>,
+                         std::chrono::milliseconds timeout);
 
 // Member m's fingerprint is not member 0's.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,

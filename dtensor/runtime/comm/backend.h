@@ -1,5 +1,6 @@
 // How the ranks of a run reach each other.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,12 @@ class Backend {
   // never mix.
   static constexpr int kLanes = 2;
   virtual ~Backend() = default;
+
+  // How long a rank may wait for others in a collective; then all ranks of the
+  // run throw the Error that not_all_came() (agreement.h) puts into words. 0:
+  // as long as they take. Called by run() before there are ranks; without it
+  // there is no such limit. Who has nobody to wait for takes no notice.
+  virtual void set_timeout(std::chrono::milliseconds) {}
 
   // The group of these ranks of the run in this order, as `me`, one of them,
   // sees it. Collective only in that all members have to ask for it before it

@@ -16,7 +16,6 @@ namespace {
 // Longer than ranks that do the same work differ by, shorter than anybody
 // would miss the core.
 constexpr std::chrono::microseconds kSpin{100};
-constexpr long kLateNanoseconds = 100'000'000;
 
 long futex(std::atomic<uint32_t>& word, int what, uint32_t value,
            const timespec* timeout) {
@@ -55,7 +54,7 @@ bool Barrier::spin(uint32_t mine, bool breakable) const {
 }
 
 bool Barrier::sleep(uint32_t word) {
-  const timespec timeout{0, kLateNanoseconds};
+  const timespec timeout{0, std::chrono::nanoseconds(kLate).count()};
   return futex(word_, FUTEX_WAIT, word, &timeout) == 0 || errno != ETIMEDOUT;
 }
 

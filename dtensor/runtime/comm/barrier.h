@@ -6,6 +6,7 @@
 // failure never frees memory that another one, which passed, still reads.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace dtensor {
@@ -22,7 +23,8 @@ class Barrier {
   static constexpr int kMaxMembers = (1 << 14) - 1;
 
   // Waits for all members; false when the barrier is broken before they have
-  // come. While it sleeps, late(round()) is called now and then.
+  // come. While it sleeps, late(round()) is called every kLate.
+  static constexpr std::chrono::milliseconds kLate{100};
   template <class Late>
   bool wait(Late&& late) {
     return arrive(true, late);

@@ -10,6 +10,10 @@ HubBackend::HubBackend(int64_t world) : first_(world), second_(world) {
   first_.set_companion(second_);
 }
 
+void HubBackend::set_timeout(std::chrono::milliseconds timeout) {
+  for (ThreadHub* h : {&first_, &second_}) h->set_timeout(timeout);
+}
+
 void HubBackend::failed(int64_t rank, int lane,
                         std::string_view what) noexcept {
   hub(lane).failed(rank, what);

@@ -1,6 +1,7 @@
 // What backends have in common whose ranks are threads of one process: they
 // meet in hubs, one of each lane.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,6 +14,7 @@ namespace dtensor {
 class HubBackend : public Backend {
  public:
   explicit HubBackend(int64_t world);
+  void set_timeout(std::chrono::milliseconds) override;
   void failed(int64_t rank, int lane, std::string_view what) noexcept override;
   void left(int64_t rank) noexcept override;
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;

@@ -25,7 +25,7 @@ void Meeting::open(const Collective& c) {
     mine.collective = &c;
   }
   const int64_t me = group_.ranks[static_cast<size_t>(rank_)];
-  hub_.note(me, *c.call, c.sequence);
+  hub_.note(me, group_, *c.call, c.sequence);
   hub_.meet(group_, me, *c.call);
   const int size = static_cast<int>(group_.ranks.size());
   for (int m = 1; m < size; ++m) {

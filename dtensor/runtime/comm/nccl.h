@@ -7,7 +7,6 @@
 // from member to member, packed where it is not contiguous, and is reduced in
 // member order.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -16,16 +15,10 @@
 
 namespace dtensor {
 
-// How long NCCL may take to accept a call, and a GPU to carry it out once it
-// has begun, before the run fails with a sentence instead of waiting for ever;
-// 0: as long as they like.
-inline constexpr std::chrono::milliseconds kNcclPatience =
-    std::chrono::minutes(1);
-
-// The library outlives the backend.
-std::shared_ptr<Backend> nccl_backend(
-    int64_t world, NcclLibrary&,
-    std::chrono::milliseconds patience = kNcclPatience);
+// The library outlives the backend. The timeout is also how long NCCL may take
+// to accept a call, and a GPU to carry it out once it has begun, before the run
+// fails with a sentence instead of waiting for ever.
+std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
 // Over that of the machine's GPUs. Throws the Error that says why there are
 // none.
 std::shared_ptr<Backend> nccl_backend(int64_t world);

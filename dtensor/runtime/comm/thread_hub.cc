@@ -1,20 +1,9 @@
 #include "dtensor/runtime/comm/thread_hub.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 namespace dtensor {
-namespace {
-
-template <size_t N>
-void copy_text(char (&to)[N], std::string_view from) {
-  const size_t n = std::min(from.size(), N - 1);
-  if (n > 0) std::memcpy(to, from.data(), n);
-  to[n] = 0;
-}
-
-}  // namespace
 
 ThreadHub::ThreadHub(int64_t world)
     : spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
@@ -37,18 +26,16 @@ Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
   return *groups_.emplace(world_ranks, std::move(made)).first->second;
 }
 
-void ThreadHub::note(int64_t rank, const Call& call, uint64_t sequence) {
-  Rank& r = ranks_[static_cast<size_t>(rank)];
-  r.kind = call.kind;
-  copy_text(r.op, call.op);
-  r.sequence = sequence;
+void ThreadHub::note(int64_t rank, const Group& group, const Call& call,
+                     uint64_t sequence) {
+  ranks_[static_cast<size_t>(rank)].last.set(group, call.kind, sequence,
+                                             call.op);
 }
 
+// Empty when there was none.
 std::string ThreadHub::last_call(int64_t rank) const {
-  const Rank& r = ranks_[static_cast<size_t>(rank)];
-  std::string text = fmt::format("{} #{}", name(r.kind), r.sequence);
-  if (*r.op) text += fmt::format(" for {}", r.op);
-  return text;
+  const LastCall::Value last = of(rank).last.get();
+  return last.group ? call_to_string(last.kind, last.sequence, last.op) : "";
 }
 
 void ThreadHub::left(int64_t rank) noexcept {
@@ -66,9 +53,10 @@ void ThreadHub::failed(int64_t rank, std::string_view what) noexcept {
   if (failure_) return;
   std::string text;
   try {
+    const std::string last = last_call(rank);
     text = fmt::format("{} ({})", what,
-                       r.sequence ? "its last collective was " + last_call(rank)
-                                  : std::string("it had called no collective"));
+                       last.empty() ? "it had called no collective"
+                                    : "its last collective was " + last);
   } catch (...) {  // there may be no memory left; few letters need none
     text = "out of memory";
   }
@@ -96,14 +84,13 @@ void ThreadHub::meet(Group& group, int64_t rank, const Call& call) {
 void ThreadHub::late(const Group& group, uint32_t round,
                      int64_t rank) noexcept {
   try {
-    look_for_deadlock(group, round, rank);
+    look(group, round, rank);
   } catch (...) {
     // No memory for a text: it looks again.
   }
 }
 
-void ThreadHub::look_for_deadlock(const Group& group, uint32_t round,
-                                  int64_t rank) {
+void ThreadHub::look(const Group& group, uint32_t round, int64_t rank) {
   std::unique_lock lock(mutex_, std::defer_lock);
   std::unique_lock<std::mutex> other;
   if (companion_) {
@@ -113,27 +100,65 @@ void ThreadHub::look_for_deadlock(const Group& group, uint32_t round,
     lock.lock();
   }
   Rank& me = ranks_[static_cast<size_t>(rank)];
+  const Clock::time_point now = Clock::now();
   if (!me.waits_in) {
-    me.last = last_call(rank);
     me.waits_in = &group;
     me.round = round;
+    me.since = now - Barrier::kLate;
   }
   if (failure_) return;
+  if (timeout_.count() > 0 && now - me.since >= timeout_)
+    return fail_both(rank, who_is_missing(group, rank));
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;
   std::string text = who_waits_where();
   if (companion_) {
     const std::string more = companion_->who_waits_where();
     if (!more.empty()) text = second_ ? more + "; " + text : text + "; " + more;
   }
-  const std::string what = fmt::format(
-      "every rank waits for another one: {}; let all ranks run the same "
-      "operators in the same order",
-      text);
+  fail_both(rank, fmt::format("every rank waits for another one: {}; let all "
+                              "ranks run the same operators in the same order",
+                              text));
+}
+
+void ThreadHub::fail_both(int64_t rank, const std::string& what) {
+  const StepKind kind = of(rank).last.get().kind;
   for (ThreadHub* hub : {this, companion_}) {
     if (!hub || hub->failure_) continue;
-    hub->failure_ = Failure{rank, what, me.kind};
+    hub->failure_ = Failure{rank, what, kind};
     hub->fail_all();
   }
+}
+
+// Of the round that `rank` waits in.
+std::string ThreadHub::who_is_missing(const Group& group, int64_t rank) const {
+  const LastCall::Value mine = of(rank).last.get();
+  std::vector<int64_t> arrived;
+  std::vector<Missing> missing;
+  for (int64_t r : group.ranks) {
+    const LastCall::Value last = of(r).last.get();
+    if (last.group == &group && last.sequence == mine.sequence)
+      arrived.push_back(r);
+    else
+      missing.push_back({r, what_keeps(r)});
+  }
+  std::string call = call_to_string(mine.kind, mine.sequence, mine.op);
+  if (second_) call += " (redistribute_async)";
+  return not_all_came(call, group.ranks, arrived, missing, timeout_);
+}
+
+// A rank's second thread comes when its first one has sent it.
+std::string ThreadHub::what_keeps(int64_t rank) const {
+  const Rank& r = of(rank);
+  const LastCall::Value last = r.last.get();
+  if (second_ && (r.idle || !last.group)) return companion_->what_keeps(rank);
+  if (r.idle) return "it waits for its redistribute_async";
+  if (!last.group) return "";
+  return fmt::format("{} {} of ranks {}",
+                     r.waits_in && r.waits_in->barrier.round() == r.round
+                         ? "it waits in"
+                         : "its last collective was",
+                     call_to_string(last.kind, last.sequence, last.op),
+                     ranks_to_string(last.group->ranks));
 }
 
 // A round that is not complete completes only when one more rank comes. When
@@ -159,7 +184,8 @@ std::string ThreadHub::who_waits_where() const {
       text += fmt::format("rank {} for its redistribute_async", i);
     else
       text += fmt::format("rank {}{} in {} of ranks {}", i,
-                          second_ ? "'s redistribute_async" : "", r.last,
+                          second_ ? "'s redistribute_async" : "",
+                          last_call(static_cast<int64_t>(i)),
                           ranks_to_string(r.waits_in->ranks));
   }
   return text;

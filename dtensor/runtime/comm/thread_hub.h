@@ -1,5 +1,6 @@
 // What the thread ranks of one run share: their groups, and who has failed.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/last_call.h"
 #include "dtensor/runtime/comm/meeting.h"
 
 namespace dtensor {
@@ -23,6 +25,9 @@ class ThreadHub {
   // The hub of second threads, none of which has anything to do yet. It lives
   // as long as this one. Before either is used.
   void set_companion(ThreadHub&);
+  // How long a rank may wait in a round before that is everybody's end; 0: for
+  // ever, as without it. Looked at every Barrier::kLate. Before it is used.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
 
@@ -30,7 +35,7 @@ class ThreadHub {
   Group& group(const std::vector<int64_t>& world_ranks);
 
   // Remembers the call for errors. By the rank's own thread only.
-  void note(int64_t rank, const Call&, uint64_t sequence);
+  void note(int64_t rank, const Group&, const Call&, uint64_t sequence);
 
   // Called by a rank that is done. Those that wait for it, or will, are
   // released with a PeerLeft; with failed() all that wait for anybody are, with
@@ -48,33 +53,39 @@ class ThreadHub {
   // Error that says why they will not.
   void meet(Group&, int64_t rank, const Call&);
 
-  // Notes that `rank` waits in a round, for a while already; when all do, that
-  // is the end of the run. (Called where a rank counts as come: it may not
-  // leave by an exception.)
+  // Notes that `rank` waits in a round, for kLate already; when all do, or when
+  // it has waited for too long, that is the end of the run. (Called where a
+  // rank counts as come: it may not leave by an exception.)
   void late(const Group&, uint32_t round, int64_t rank) noexcept;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct alignas(64) Rank {
-    // The last call, copied: its texts may be gone when they are needed.
-    StepKind kind = StepKind::kBarrier;
-    char op[64] = "";
-    uint64_t sequence = 0;  // 0: there was none
+    LastCall last;
     // Guarded by mutex_.
     bool gone = false;
     bool idle = false;
     const Group* waits_in = nullptr;
     uint32_t round = 0;
-    std::string last;  // last_call(), while it waits
+    Clock::time_point since;
   };
+  const Rank& of(int64_t rank) const {
+    return ranks_[static_cast<size_t>(rank)];
+  }
   std::string last_call(int64_t rank) const;
-  void look_for_deadlock(const Group&, uint32_t round, int64_t rank);
+  void look(const Group&, uint32_t round, int64_t rank);
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
   void fail_all() noexcept;
   // With the mutexes of both held.
+  void fail_both(int64_t rank, const std::string& what);
   bool all_wait() const;
   std::string who_waits_where() const;
+  std::string who_is_missing(const Group&, int64_t rank) const;
+  std::string what_keeps(int64_t rank) const;
 
   const bool spin_;
+  std::chrono::milliseconds timeout_{0};
   ThreadHub* companion_ = nullptr;
   bool second_ = false;  // of second threads
   std::mutex mutex_;

@@ -18,11 +18,8 @@ namespace {
 
 class NcclBackend final : public HubBackend {
  public:
-  NcclBackend(int64_t world, NcclLibrary& library,
-              std::chrono::milliseconds patience)
-      : HubBackend(world), library_(library), patience_(patience) {
-    if (patience.count() > 0) watch_ = std::thread([this] { watch(); });
-  }
+  NcclBackend(int64_t world, NcclLibrary& library)
+      : HubBackend(world), library_(library) {}
   ~NcclBackend() override {
     {
       std::lock_guard lock(mutex_);
@@ -30,6 +27,13 @@ class NcclBackend final : public HubBackend {
     }
     stop_.notify_all();
     if (watch_.joinable()) watch_.join();
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    HubBackend::set_timeout(timeout);
+    DT_CHECK(!watch_.joinable(), "nccl", "its timeout is set already");
+    patience_ = timeout;
+    if (timeout.count() > 0) watch_ = std::thread([this] { watch(); });
   }
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
@@ -106,7 +110,7 @@ class NcclBackend final : public HubBackend {
   }
 
   NcclLibrary& library_;
-  const std::chrono::milliseconds patience_;
+  std::chrono::milliseconds patience_{0};  // 0: without end
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;
@@ -118,9 +122,8 @@ class NcclBackend final : public HubBackend {
 
 }  // namespace
 
-std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library,
-                                      std::chrono::milliseconds patience) {
-  return std::make_shared<NcclBackend>(world, library, patience);
+std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
+  return std::make_shared<NcclBackend>(world, library);
 }
 
 std::shared_ptr<Backend> nccl_backend(int64_t world) {

@@ -18,7 +18,7 @@ class SafeLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // See kNcclPatience.
+  // See nccl_backend(); 0: without end.
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
 
   // Work of that stream: call(NcclLink&), and until the host has done with it.

@@ -1,0 +1,47 @@
+#include "dtensor/runtime/comm/last_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace dtensor {
+
+// Every store releases what is before it and every load keeps what is after it
+// behind: so a value of a later call is never read under an old version.
+void LastCall::set(const Group& group, StepKind kind, uint64_t sequence,
+                   std::string_view op) {
+  constexpr auto release = std::memory_order_release;
+  const uint64_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  group_.store(&group, release);
+  kind_.store(static_cast<uint32_t>(kind), release);
+  sequence_.store(sequence, release);
+  const size_t bytes = std::min(op.size(), 8 * kWords);
+  bytes_.store(static_cast<uint32_t>(bytes), release);
+  for (size_t i = 0; 8 * i < bytes; ++i) {
+    uint64_t word = 0;
+    std::memcpy(&word, op.data() + 8 * i, std::min<size_t>(8, bytes - 8 * i));
+    op_[i].store(word, release);
+  }
+  version_.store(version + 2, release);
+}
+
+LastCall::Value LastCall::get() const {
+  constexpr auto acquire = std::memory_order_acquire;
+  for (;; std::this_thread::yield()) {
+    const uint64_t version = version_.load(acquire);
+    if (version % 2) continue;
+    Value v;
+    v.group = group_.load(acquire);
+    v.kind = static_cast<StepKind>(kind_.load(acquire));
+    v.sequence = sequence_.load(acquire);
+    uint64_t words[kWords];
+    for (size_t i = 0; i < kWords; ++i) words[i] = op_[i].load(acquire);
+    const size_t bytes = bytes_.load(acquire);
+    if (version_.load(acquire) != version) continue;
+    v.op.assign(reinterpret_cast<const char*>(words), bytes);
+    return v;
+  }
+}
+
+}  // namespace dtensor
