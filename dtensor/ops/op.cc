@@ -4,6 +4,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/gather.h"
+#include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
@@ -202,6 +203,7 @@ void record_node(const Op& op, const Attrs& attrs,
 void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
             const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
+  check_interrupted();
   Scoped<std::string_view> running(ctx.op, op.name());
   constexpr size_t kMost = Compute::kMostInputs;
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),

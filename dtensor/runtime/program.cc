@@ -19,6 +19,7 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device_choice.h"
+#include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/version.h"
 
@@ -250,6 +251,7 @@ bool Program::dry_run() const {
 }
 bool Program::wants_json() const { return given("--json"); }
 
+  if (code != 0 && interrupted()) code = 128 + interrupted();
 RunOptions Program::run_options() const {
   RunOptions o;
   o.world = state_->mesh.num_ranks();
@@ -258,6 +260,7 @@ RunOptions Program::run_options() const {
   o.device = state_->devices;
   o.timeout = std::chrono::milliseconds(
       static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
+  o.stop_on_signals = true;
   o.backend = backend_named(state_->backend);
   return o;
 }

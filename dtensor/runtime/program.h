@@ -26,7 +26,9 @@
 //   --version          of the library that it is linked with
 //   --help
 // and exits with 0 when it is done, 1 when a check or the run failed, and 2 on
-// bad input; 1 and 2 with one sentence on standard error.
+// bad input; 1 and 2 with one sentence on standard error. SIGINT and SIGTERM
+// stop a run: with a sentence and 130 or 143, when what is being saved is
+// complete or removed. A second one ends the program at once.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -12,6 +12,7 @@
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/null.h"
 
+#include "dtensor/runtime/interrupt.h"
 namespace dtensor {
 namespace {
 
@@ -190,6 +191,9 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   std::vector<Outcome> outcomes(static_cast<size_t>(options.world));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
+  std::optional<StopOnSignals> signals;
+  if (options.stop_on_signals) signals.emplace();
+  check_interrupted();
   std::exception_ptr no_thread;
   for (int64_t rank = 0; rank < options.world; ++rank) {
     try {

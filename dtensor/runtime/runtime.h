@@ -49,6 +49,11 @@ struct RunOptions {
   // How long a rank waits for others in a collective before the run fails with
   // an Error on every rank that says who did not come; 0: as long as they take.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
+  // Whether the first SIGINT or SIGTERM ends the run, with the Error
+  // "interrupted by SIGINT" on every rank at its next operator or collective.
+  // Without it these signals are the caller's affair. Not for several runs at a
+  // time.
+  bool stop_on_signals = false;
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // What each rank computes on; none: the CPU. Not asked in a dry run.

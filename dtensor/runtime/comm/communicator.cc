@@ -6,6 +6,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/agreement.h"
 #include "dtensor/runtime/device/copy.h"
+#include "dtensor/runtime/interrupt.h"
 
 namespace dtensor {
 namespace {
@@ -44,6 +45,7 @@ void check_listed(const Call& call, std::string_view what, const Part& mine,
 // Between begins() and ends() of the watch.
 template <class Work>
 void Communicator::run(Collective& c, Work&& work) {
+  check_interrupted();
   if (size_ == 1) return work();
   c.sequence = ++sequence_;
   c.fingerprint = fingerprint_of(c);

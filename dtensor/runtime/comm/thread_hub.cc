@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "dtensor/runtime/interrupt.h"
+
 namespace dtensor {
 
 ThreadHub::ThreadHub(int64_t world)
@@ -107,24 +109,27 @@ void ThreadHub::look(const Group& group, uint32_t round, int64_t rank) {
     me.since = now - Barrier::kLate;
   }
   if (failure_) return;
+  if (interrupted()) return fail_both(rank, interrupted_text());
+  const std::string_view where = name(me.last.get().kind);
   if (timeout_.count() > 0 && now - me.since >= timeout_)
-    return fail_both(rank, who_is_missing(group, rank));
+    return fail_both(
+        rank, fmt::format("[{}] {}", where, who_is_missing(group, rank)));
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;
   std::string text = who_waits_where();
   if (companion_) {
     const std::string more = companion_->who_waits_where();
     if (!more.empty()) text = second_ ? more + "; " + text : text + "; " + more;
   }
-  fail_both(rank, fmt::format("every rank waits for another one: {}; let all "
-                              "ranks run the same operators in the same order",
-                              text));
+  fail_both(rank, fmt::format("[{}] every rank waits for another one: {}; let "
+                              "all ranks run the same operators in the same "
+                              "order",
+                              where, text));
 }
 
-void ThreadHub::fail_both(int64_t rank, const std::string& what) {
-  const StepKind kind = of(rank).last.get().kind;
+void ThreadHub::fail_both(int64_t rank, const std::string& text) {
   for (ThreadHub* hub : {this, companion_}) {
     if (!hub || hub->failure_) continue;
-    hub->failure_ = Failure{rank, what, kind};
+    hub->failure_ = Failure{rank, text, true};
     hub->fail_all();
   }
 }
@@ -204,9 +209,9 @@ void ThreadHub::set_idle(int64_t rank, bool idle) noexcept {
 }
 
 void ThreadHub::released(const Group& group, int64_t rank, const Call& call) {
+  check_interrupted();
   std::lock_guard lock(mutex_);
-  if (failure_ && failure_->everybodys)
-    fail(name(*failure_->everybodys), "{}", failure_->what);
+  if (failure_ && failure_->everybodys) throw Error(failure_->what);
   if (failure_)
     throw PeerFailed(name(call.kind), failure_->rank, failure_->what);
   for (int64_t r : group.ranks)

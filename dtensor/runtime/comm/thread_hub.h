@@ -78,7 +78,7 @@ class ThreadHub {
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
   void fail_all() noexcept;
   // With the mutexes of both held.
-  void fail_both(int64_t rank, const std::string& what);
+  void fail_both(int64_t rank, const std::string& text);
   bool all_wait() const;
   std::string who_waits_where() const;
   std::string who_is_missing(const Group&, int64_t rank) const;
@@ -91,12 +91,11 @@ class ThreadHub {
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups_;
-  // The first failure: of a rank, or everybody's, who then are told the kind
-  // that one waits in.
+  // The first failure: of a rank, or everybody's, who all throw this text.
   struct Failure {
     int64_t rank;
     std::string what;
-    std::optional<StepKind> everybodys = {};
+    bool everybodys = false;
   };
   std::optional<Failure> failure_;
 };
