@@ -72,6 +72,7 @@ struct Program::State {
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   int json_fd = -1;  // what was standard output
+  nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
   // False when only a text was wanted.
   bool parse(int argc, char** argv) {
@@ -136,6 +137,17 @@ struct Program::State {
     if (!dry_run && !options.always_dry)
       devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
+  }
+
+  void report(const RunReport& r) {
+    const std::string text = straggler_text(r);
+    if (text.empty()) return;
+    fmt::print(stderr, "{}: {}\n", name, text);
+    for (size_t i = 0; i < r.waited_for.size(); ++i)
+      if (r.waited_for[i] > 1)
+        stragglers.push_back({{"rank", i},
+                              {"waited_for_seconds", r.waited_for[i]},
+                              {"run_seconds", r.seconds}});
   }
 
   void open_json() {
@@ -239,6 +251,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
     std::fflush(stdout);
     fmt::print(stderr, "{}: {}\n", state_->name, one_line(e.what()));
   }
+  if (code != 0 && interrupted()) code = 128 + interrupted();
   return code;
 }
 
@@ -251,7 +264,6 @@ bool Program::dry_run() const {
 }
 bool Program::wants_json() const { return given("--json"); }
 
-  if (code != 0 && interrupted()) code = 128 + interrupted();
 RunOptions Program::run_options() const {
   RunOptions o;
   o.world = state_->mesh.num_ranks();
@@ -261,14 +273,18 @@ RunOptions Program::run_options() const {
   o.timeout = std::chrono::milliseconds(
       static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
   o.stop_on_signals = true;
+  o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.backend = backend_named(state_->backend);
   return o;
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {
   if (!wants_json()) return;
+  auto whole = result;
+  if (whole.is_object() && !state_->stragglers.empty())
+    whole["stragglers"] = state_->stragglers;
   const std::string text =
-      result.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+      whole.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
       '\n';
   if (state_->json_fd >= 0)
     return write_all(state_->json_fd, text, "standard output");

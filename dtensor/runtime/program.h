@@ -28,7 +28,9 @@
 // and exits with 0 when it is done, 1 when a check or the run failed, and 2 on
 // bad input; 1 and 2 with one sentence on standard error. SIGINT and SIGTERM
 // stop a run: with a sentence and 130 or 143, when what is being saved is
-// complete or removed. A second one ends the program at once.
+// complete or removed. A second one ends the program at once. A rank that was
+// waited for longer than a second in all is named on standard error when the
+// run is over, and in the result of --json, as "stragglers".
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -11,8 +12,8 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/null.h"
-
 #include "dtensor/runtime/interrupt.h"
+
 namespace dtensor {
 namespace {
 
@@ -74,7 +75,7 @@ std::exception_ptr explained(int64_t rank) noexcept {
 }
 
 // Tells the others.
-void report(const Shared& shared, int64_t rank, std::exception_ptr error) {
+void tell(const Shared& shared, int64_t rank, std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
@@ -126,12 +127,25 @@ Outcome run_rank(const Shared& shared, int64_t rank,
   }
   RankContext::set_current(nullptr);
   if (outcome.error)
-    report(shared, rank, outcome.error);
+    tell(shared, rank, outcome.error);
   else
     shared.backend->left(rank);
   // Its other threads, which wait for nobody any more.
   if (kept) kept->async = nullptr, kept->save = nullptr;
   return outcome;
+}
+
+void report(const RunOptions& options, Backend& backend,
+            std::chrono::steady_clock::time_point begun) {
+  if (!options.report) return;
+  RunReport r;
+  r.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
+          .count();
+  for (int64_t rank = 0; rank < options.world; ++rank)
+    r.waited_for.push_back(
+        std::chrono::duration<double>(backend.waited_for(rank)).count());
+  options.report(r);
 }
 
 std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
@@ -177,6 +191,9 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   DT_CHECK(options.timeout.count() >= 0, "run",
            "a timeout of {} ms; write 0 for none", options.timeout.count());
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
+  std::optional<StopOnSignals> signals;
+  if (options.stop_on_signals) signals.emplace();
+  check_interrupted();
   if (options.dry_run) {
     // A thread of its own, as any rank: what fn leaves in thread-local memory
     // does not reach the caller.
@@ -187,13 +204,11 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
     if (outcome.error) std::rethrow_exception(outcome.error);
     return;
   }
+  const auto begun = std::chrono::steady_clock::now();
   const Shared shared(options);
   std::vector<Outcome> outcomes(static_cast<size_t>(options.world));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
-  std::optional<StopOnSignals> signals;
-  if (options.stop_on_signals) signals.emplace();
-  check_interrupted();
   std::exception_ptr no_thread;
   for (int64_t rank = 0; rank < options.world; ++rank) {
     try {
@@ -202,12 +217,12 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
       });
     } catch (...) {
       no_thread = no_thread_for(rank, options.world);
-      for (int64_t r = rank; r < options.world; ++r)
-        report(shared, r, no_thread);
+      for (int64_t r = rank; r < options.world; ++r) tell(shared, r, no_thread);
       break;
     }
   }
   for (std::thread& t : threads) t.join();
+  report(options, *shared.backend, begun);
   if (no_thread) std::rethrow_exception(no_thread);
   for (bool own : {true, false})
     for (const Outcome& o : outcomes)

@@ -17,6 +17,7 @@
 
 #include "dtensor/placement/mesh.h"
 #include "dtensor/runtime/rank_context.h"
+#include "dtensor/runtime/run_report.h"
 
 namespace dtensor {
 
@@ -54,6 +55,9 @@ struct RunOptions {
   // Without it these signals are the caller's affair. Not for several runs at a
   // time.
   bool stop_on_signals = false;
+  // Called once, by the thread that called run(), when all ranks have left; of
+  // a run that failed too. Not in a dry run.
+  std::function<void(const RunReport&)> report;
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // What each rank computes on; none: the CPU. Not asked in a dry run.

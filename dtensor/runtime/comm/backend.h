@@ -35,6 +35,10 @@ class Backend {
   virtual std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                               int64_t me, int lane) = 0;
 
+  // How long others were blocked in collectives of its own thread until this
+  // rank came, in all, as far as they slept. Asked when all have left.
+  virtual std::chrono::nanoseconds waited_for(int64_t /*rank*/) { return {}; }
+
   // Called when a rank's thread of this lane fails: all that wait in the lane,
   // or will, are released with a PeerFailed that says `what`.
   virtual void failed(int64_t rank, int lane,

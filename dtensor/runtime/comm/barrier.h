@@ -25,14 +25,16 @@ class Barrier {
   // Waits for all members; false when the barrier is broken before they have
   // come. While it sleeps, late(round()) is called every kLate.
   static constexpr std::chrono::milliseconds kLate{100};
+  // Who completes a round in which others slept adds to its own waited_for the
+  // nanoseconds since the first of them went to sleep.
   template <class Late>
-  bool wait(Late&& late) {
-    return arrive(true, late);
+  bool wait(int64_t& waited_for, Late&& late) {
+    return arrive(true, waited_for, late);
   }
   // The same for members that are known to come, broken or not: those that
   // passed wait() together.
-  void wait_unbroken() {
-    arrive(false, [](uint32_t) {});
+  void wait_unbroken(int64_t& waited_for) {
+    arrive(false, waited_for, [](uint32_t) {});
   }
 
   // From now on wait() is false for a round that is not complete.
@@ -50,15 +52,20 @@ class Barrier {
                             kRound = 1 << 16;
 
   template <class Late>
-  bool arrive(bool breakable, Late&& late) {
+  bool arrive(bool breakable, int64_t& waited_for, Late&& late) {
     uint32_t word = word_.load(std::memory_order_acquire);
     for (;;) {
       if (breakable && (word & kBroken)) return false;
       const uint32_t come = word % kRound / kMember + 1;
       if (come == members_) {
         const uint32_t next = (word / kRound + 1) * kRound + (word & kBroken);
+        // (It is another round's as soon as this one is complete.)
+        const int64_t since = asleep_since_.load(std::memory_order_relaxed);
         if (!swap(word, next)) continue;
-        if (word & kSleeper) wake();
+        if (word & kSleeper) {
+          wake();
+          waited_for += now() - since;
+        }
         return true;
       }
       if (swap(word, word + kMember)) {
@@ -76,7 +83,10 @@ class Barrier {
       word = word_.load(std::memory_order_acquire);
       if (over()) return true;
       if (breakable && (word & kBroken)) return false;
-      if (!(word & kSleeper) && !swap(word, word | kSleeper)) continue;
+      if (!(word & kSleeper)) {
+        asleep_since_.store(now(), std::memory_order_relaxed);
+        if (!swap(word, word | kSleeper)) continue;
+      }
       if (!sleep(word | kSleeper)) late(mine);
     }
   }
@@ -89,8 +99,13 @@ class Barrier {
   // Until the word is another; false when nothing happened for a while.
   bool sleep(uint32_t word);
   void wake();
+  static int64_t now() {
+    return std::chrono::steady_clock::now().time_since_epoch() /
+           std::chrono::nanoseconds(1);
+  }
 
   alignas(64) std::atomic<uint32_t> word_{0};
+  std::atomic<int64_t> asleep_since_{0};  // the first sleeper of the round
   uint32_t members_;
   bool spin_;
 };

@@ -14,6 +14,10 @@ void HubBackend::set_timeout(std::chrono::milliseconds timeout) {
   for (ThreadHub* h : {&first_, &second_}) h->set_timeout(timeout);
 }
 
+std::chrono::nanoseconds HubBackend::waited_for(int64_t rank) {
+  return std::chrono::nanoseconds(first_.waited_for(rank));
+}
+
 void HubBackend::failed(int64_t rank, int lane,
                         std::string_view what) noexcept {
   hub(lane).failed(rank, what);

@@ -15,6 +15,7 @@ class HubBackend : public Backend {
  public:
   explicit HubBackend(int64_t world);
   void set_timeout(std::chrono::milliseconds) override;
+  std::chrono::nanoseconds waited_for(int64_t rank) override;
   void failed(int64_t rank, int lane, std::string_view what) noexcept override;
   void left(int64_t rank) noexcept override;
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;

@@ -14,6 +14,10 @@ Slot& Meeting::own(uint64_t sequence) {
   return *scratch_;
 }
 
+int64_t& Meeting::waited_for(ThreadHub& hub, const Group& group, int index) {
+  return hub.waited_for(group.ranks[static_cast<size_t>(index)]);
+}
+
 void Meeting::open(const Collective& c) {
   sequence_ = c.sequence;
   if (c.num_bytes > 0 && c.num_bytes <= Slot::kSmall)

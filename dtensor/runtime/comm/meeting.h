@@ -47,7 +47,10 @@ struct Group {
 class Meeting {
  public:
   Meeting(ThreadHub& hub, Group& group, int index)
-      : hub_(hub), group_(group), rank_(index) {}
+      : hub_(hub),
+        group_(group),
+        rank_(index),
+        waited_for_(&waited_for(hub, group, index)) {}
 
   // This member's slot of the next collective, the `sequence`-th: what it shows
   // in it beside the call is put there before that is opened.
@@ -64,7 +67,7 @@ class Meeting {
   void gather(int64_t bytes, void* out);
   // Waits until all have come to the same point of the collective. They do:
   // after open() nobody leaves.
-  void close() { group_.barrier.wait_unbroken(); }
+  void close() { group_.barrier.wait_unbroken(*waited_for_); }
 
   // fn(), and whatever it throws, then close().
   template <class Fn>
@@ -84,9 +87,12 @@ class Meeting {
     return group_.slots[2 * static_cast<size_t>(m) + sequence_ % 2];
   }
 
+  static int64_t& waited_for(ThreadHub&, const Group&, int index);
+
   ThreadHub& hub_;
   Group& group_;
   const int rank_;
+  int64_t* const waited_for_;  // ThreadHub::waited_for() of this rank
   uint64_t sequence_ = 0;
   std::unique_ptr<Slot> scratch_;
 };

@@ -72,7 +72,7 @@ void ThreadHub::fail_all() noexcept {
 
 void ThreadHub::meet(Group& group, int64_t rank, const Call& call) {
   bool noted = false;
-  const bool met = group.barrier.wait([&](uint32_t round) {
+  const bool met = group.barrier.wait(waited_for(rank), [&](uint32_t round) {
     noted = true;
     late(group, round, rank);
   });

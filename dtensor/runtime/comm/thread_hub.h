@@ -49,6 +49,12 @@ class ThreadHub {
   // open.
   void set_idle(int64_t rank, bool) noexcept;
 
+  // The nanoseconds for which others slept in rounds that this rank completed.
+  // By the rank's own thread, or when it has ended.
+  int64_t& waited_for(int64_t rank) {
+    return ranks_[static_cast<size_t>(rank)].waited_for;
+  }
+
   // Waits until all members of the group have come, as `rank`. Throws the
   // Error that says why they will not.
   void meet(Group&, int64_t rank, const Call&);
@@ -63,6 +69,7 @@ class ThreadHub {
 
   struct alignas(64) Rank {
     LastCall last;
+    int64_t waited_for = 0;
     // Guarded by mutex_.
     bool gone = false;
     bool idle = false;
