@@ -1,6 +1,7 @@
 #include "dtensor/runtime/comm/parcels.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dtensor/runtime/comm/pieces.h"
 
@@ -42,12 +43,31 @@ void copy(const Parcels::Place& on, DType dtype, const Region& which,
   });
 }
 
+// Each member is its own peer.
+std::vector<int> each_alone(size_t members) {
+  std::vector<int> peers(members);
+  std::iota(peers.begin(), peers.end(), 0);
+  return peers;
+}
+
 }  // namespace
 
 Parcels::Parcels(const Transfer& t)
-    : t_(t), s_(*t.schedule), to_(s_.has.size()), from_(s_.has.size()) {
+    : Parcels(t, each_alone(t.schedule->has.size()),
+              static_cast<int>(t.schedule->has.size())) {}
+
+Parcels::Parcels(const Transfer& t, std::span<const int> peer_of, int peers)
+    : t_(t),
+      s_(*t.schedule),
+      to_(static_cast<size_t>(peers)),
+      from_(s_.has.size()),
+      at_(s_.has.size()) {
   for (const Piece& p : s_.serves)
-    for (int m : p.members) to_[index(m)].push_back(&p);
+    for (int m : p.members) {
+      if (peer_of[index(m)] < 0) continue;
+      Pieces& to = to_[index(peer_of[index(m)])];
+      if (to.empty() || to.back() != &p) to.push_back(&p);
+    }
   // The pieces of the taker are those of the one that serves it, in the same
   // order.
   for (const Piece& p : s_.pieces) order_.push_back(&p);
@@ -56,6 +76,34 @@ Parcels::Parcels(const Transfer& t)
   });
   for (const Piece* p : order_)
     for (int m : p->members) from_[index(m)].push_back(p);
+  for (size_t m = 0; m < from_.size(); ++m) {
+    int64_t at = 0;
+    for (const Piece* p : from_[m]) {
+      at_[m].push_back(at);
+      at += volume(p->region);
+    }
+  }
+}
+
+int64_t Parcels::share(int m, std::span<const Parcels* const> takers) {
+  Pieces all;
+  for (const Parcels* taker : takers) {
+    const Pieces& theirs = taker->from_[index(m)];
+    all.insert(all.end(), theirs.begin(), theirs.end());
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Piece* a, const Piece* b) {
+    return comes_first(a->region, b->region);
+  });
+  const Pieces& mine = from_[index(m)];
+  int64_t at = 0, next = 0;
+  for (size_t i = 0, k = 0; i < all.size(); ++i) {
+    if (i == 0 || all[i]->region != all[i - 1]->region) {
+      at = next;
+      next += volume(all[i]->region);
+    }
+    if (k < mine.size() && all[i] == mine[k]) at_[index(m)][k++] = at;
+  }
+  return next * size_of(t_.dtype);
 }
 
 int64_t Parcels::bytes(const Pieces& pieces) const {
@@ -79,12 +127,13 @@ void* Parcels::whole(const Pieces& pieces, const void* base,
   return count == 1 ? at : nullptr;
 }
 
-const void* Parcels::whole_to(int m) const {
-  return whole(to_[index(m)], t_.src, s_.has[index(s_.self)], t_.src_strides);
+const void* Parcels::whole_to(int peer) const {
+  return whole(to_[index(peer)], t_.src, s_.has[index(s_.self)],
+               t_.src_strides);
 }
 
-void Parcels::pack(const Place& on, int m, void* out) const {
-  for (const Piece* p : to_[index(m)]) {
+void Parcels::pack(const Place& on, int peer, void* out) const {
+  for (const Piece* p : to_[index(peer)]) {
     copy(on, t_.dtype, p->region,
          {out, HeldRegion(p->region), packed_strides(p->region)},
          {t_.src, s_.has[index(s_.self)], t_.src_strides});
@@ -97,17 +146,19 @@ void* Parcels::whole_from(int m) const {
 }
 
 void Parcels::unpack(const Place& on, int m, const void* in) const {
-  for (const Piece* p : from_[index(m)]) {
-    copy(on, t_.dtype, p->region, {t_.dst, s_.wants, t_.dst_strides},
-         {in, HeldRegion(p->region), packed_strides(p->region)});
-    in = advance(in, volume(p->region), size_of(t_.dtype));
+  const Pieces& pieces = from_[index(m)];
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Region& region = pieces[i]->region;
+    copy(on, t_.dtype, region, {t_.dst, s_.wants, t_.dst_strides},
+         {advance(in, at_[index(m)][i], size_of(t_.dtype)), HeldRegion(region),
+          packed_strides(region)});
   }
 }
 
-void Parcels::copy_own(const Place& on) const {
-  for (const Piece* p : from_[index(s_.self)])
+void Parcels::copy_from(const Place& on, int m, const Transfer& theirs) const {
+  for (const Piece* p : from_[index(m)])
     copy(on, t_.dtype, p->region, {t_.dst, s_.wants, t_.dst_strides},
-         {t_.src, s_.has[index(s_.self)], t_.src_strides});
+         {theirs.src, s_.has[index(m)], theirs.src_strides});
 }
 
 std::optional<Parcels::Even> Parcels::all_gather() const {
@@ -153,9 +204,10 @@ std::optional<Parcels::Even> Parcels::reduce_scatter() const {
   return Even{first, out, n};
 }
 
-void Parcels::reduce(const Place& on, std::span<const void* const> in) const {
+void Parcels::reduce(const Place& on, std::span<const void* const> in,
+                     const Readable& readable) const {
   const int64_t item = size_of(t_.dtype);
-  std::vector<const void*> next(in.begin(), in.end());
+  std::vector<size_t> next(from_.size());
   std::vector<Operand> operands;
   for (const Piece* p : order_) {
     const HeldRegion packed(p->region);
@@ -164,12 +216,13 @@ void Parcels::reduce(const Place& on, std::span<const void* const> in) const {
     std::vector<Sizes> strides{t_.dst_strides};
     std::vector<const void*> bases;
     for (int m : p->members) {
-      const bool own = m == s_.self;
-      arrays.push_back(own ? &s_.has[index(m)] : &packed);
-      strides.push_back(own ? Sizes(t_.src_strides) : Sizes(strides_in));
-      bases.push_back(own ? t_.src : next[index(m)]);
-      if (!own)
-        next[index(m)] = advance(next[index(m)], volume(p->region), item);
+      const int64_t at = at_[index(m)][next[index(m)]++];
+      const Transfer* there = m == s_.self ? &t_
+                              : readable   ? readable(m)
+                                           : nullptr;
+      arrays.push_back(there ? &s_.has[index(m)] : &packed);
+      strides.push_back(there ? Sizes(there->src_strides) : Sizes(strides_in));
+      bases.push_back(there ? there->src : advance(in[index(m)], at, item));
     }
     Boxes boxes(p->region, arrays, strides);
     operands.resize(bases.size());
