@@ -26,6 +26,7 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/async.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"

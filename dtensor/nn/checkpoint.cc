@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
@@ -13,8 +13,8 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/all_or_none.h"
-#include "dtensor/runtime/comm/communicator.h"
 #include "dtensor/runtime/rank_context.h"
 
 namespace dtensor::nn {
@@ -47,29 +47,22 @@ RandomState random_state_of_all() {
     packed.push_back(ranks);
     packed.push_back(times);
   }
-  RankContext& context = RankContext::current();
-  const size_t world = static_cast<size_t>(context.world_size);
-  std::vector<int64_t> ranks(world);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  Communicator& group = context.communicator(ranks);
-  const Call call{.kind = StepKind::kAllGatherBytes, .op = "random_state"};
-  const size_t size = packed.size();
-  std::vector<size_t> sizes(world);
-  group.all_gather_bytes(call, &size, sizeof(size), sizes.data());
-  const size_t most = *std::max_element(sizes.begin(), sizes.end());
-  packed.resize(most);
-  std::vector<uint64_t> all(most * world);
-  group.all_gather_bytes(call, packed.data(), static_cast<int64_t>(most * 8),
-                         all.data());
+  std::vector<std::vector<uint64_t>> all;
+  for (const std::string& bytes : all_gather_bytes(
+           "random_state", 0,
+           {reinterpret_cast<const char*>(packed.data()), packed.size() * 8})) {
+    all.emplace_back(bytes.size() / 8);
+    std::memcpy(all.back().data(), bytes.data(), bytes.size());
+  }
 
   RandomState state{.seed = mine.seed, .times = {}};
-  for (size_t r = 0; r < world; ++r) {
-    const uint64_t* its = &all[r * most];
-    DT_CHECK(its[0] == all[0], "checkpoint",
+  for (size_t r = 0; r < all.size(); ++r) {
+    const std::vector<uint64_t>& its = all[r];
+    DT_CHECK(its[0] == all[0][0], "checkpoint",
              "rank {} has the seed {} and rank 0 {}; call manual_seed() alike "
              "on every rank",
-             r, its[0], all[0]);
-    for (size_t i = 1; i < sizes[r]; i += 2) {
+             r, its[0], all[0][0]);
+    for (size_t i = 1; i < its.size(); i += 2) {
       const auto [known, added] = state.times.emplace(its[i], its[i + 1]);
       DT_CHECK(added || known->second == its[i + 1], "checkpoint",
                "rank {} has drawn {} times from a generator of which another "

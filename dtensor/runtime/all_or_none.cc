@@ -1,13 +1,10 @@
 #include "dtensor/runtime/all_or_none.h"
 
-#include <algorithm>
-#include <numeric>
 #include <string>
-#include <vector>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm/backend.h"
-#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/all_gather_bytes.h"
+#include "dtensor/runtime/comm/peer_failed.h"
 #include "dtensor/runtime/rank_context.h"
 
 namespace dtensor {
@@ -41,31 +38,14 @@ void all_or_none(std::string_view op, uint64_t fingerprint,
     if (!mine.empty()) throw Error(mine);
     return;
   }
-  const size_t world = static_cast<size_t>(context.world_size);
-  std::vector<int64_t> ranks(world);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  Communicator& all = context.communicator(ranks);
-  const Call call{
-      .kind = StepKind::kAllGatherBytes, .op = op, .fingerprint = fingerprint};
-  const int64_t size = std::ssize(mine);
-  std::vector<int64_t> sizes(world);
-  all.all_gather_bytes(call, &size, sizeof(size), sizes.data());
-  const int64_t most = *std::max_element(sizes.begin(), sizes.end());
-  if (most == 0) return;
-
-  std::string padded = mine, texts(static_cast<size_t>(most) * world, ' ');
-  padded.resize(static_cast<size_t>(most), ' ');
-  all.all_gather_bytes(call, padded.data(), most, texts.data());
   std::string first;
   int64_t failed = 0;
-  for (size_t r = 0; r < world; ++r) {
-    if (sizes[r] == 0) continue;
-    if (failed++ == 0)
-      first = texts.substr(r * static_cast<size_t>(most),
-                           static_cast<size_t>(sizes[r]));
-  }
+  for (const std::string& text : all_gather_bytes(op, fingerprint, mine))
+    if (!text.empty() && failed++ == 0) first = text;
+  if (failed == 0) return;
   if (failed > 1)
-    first += fmt::format(" ({} of {} ranks failed)", failed, world);
+    first +=
+        fmt::format(" ({} of {} ranks failed)", failed, context.world_size);
   throw Error(first);
 }
 

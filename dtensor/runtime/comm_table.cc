@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/text_table.h"
 
 namespace dtensor {
@@ -15,7 +16,34 @@ auto sort_of(const CommEvent& e) {
   return std::tuple(e.mesh.hash(), e.axes, e.kind, e.op, e.phase);
 }
 
+std::string pack(std::span<const CommEvent> events) {
+  auto list = nlohmann::json::array();
+  for (const CommEvent& e : events)
+    list.push_back({e.mesh.to_string(), e.axes, static_cast<int>(e.kind), e.op,
+                    e.phase, e.predicted, e.counted, e.collective, e.times});
+  return list.dump();
+}
+std::vector<CommEvent> unpack(const std::string& text) {
+  std::vector<CommEvent> events;
+  std::map<std::string, Mesh> meshes;
+  for (const nlohmann::json& e : nlohmann::json::parse(text)) {
+    const std::string mesh = e[0];
+    const auto it = meshes.try_emplace(mesh, Mesh::parse(mesh)).first;
+    events.push_back({it->second, e[1], static_cast<StepKind>(e[2].get<int>()),
+                      e[3], e[4], e[5], e[6], e[7], e[8]});
+  }
+  return events;
+}
+
 }  // namespace
+
+std::vector<CommEvent> merge_events(std::span<const CommEvent> mine) {
+  std::vector<std::vector<CommEvent>> ranks;
+  for (const std::string& text :
+       all_gather_bytes("merge_events", 0, pack(mine)))
+    ranks.push_back(unpack(text));
+  return merge_events(ranks);
+}
 
 std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks) {

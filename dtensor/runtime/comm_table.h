@@ -25,6 +25,10 @@ struct CommRow {
 std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks);
 
+// The same of all ranks of the run, whatever process they are in, from each
+// one's events. Collective; on every rank. In a dry run the caller's alone.
+std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
+
 // The sums of merged events, in order of first appearance. Tensors that moved
 // in one collective count as one.
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);

@@ -2,15 +2,15 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <cstring>
 #include <map>
-#include <numeric>
+#include <string>
 #include <vector>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/all_or_none.h"
-#include "dtensor/runtime/comm/communicator.h"
 #include "dtensor/runtime/io/checksum.h"
 #include "dtensor/runtime/rank_context.h"
 
@@ -70,16 +70,14 @@ void check_replicas(std::span<const NamedTensor> tensors) {
       if (const Tensor& part = tensors[i].tensor.impl()->part(); part.defined())
         mine[i] = checksum_of(part);
   });
-  const size_t world = static_cast<size_t>(context.world_size);
-  std::vector<int64_t> ranks(world);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::vector<uint64_t> sums(world * mine.size());
-  if (!mine.empty())
-    context.communicator(ranks).all_gather_bytes(
-        {.kind = StepKind::kAllGatherBytes,
-         .op = "check_replicas",
-         .fingerprint = asked},
-        mine.data(), std::ssize(mine) * 8, sums.data());
+  const std::vector<std::string> all = all_gather_bytes(
+      "check_replicas", asked,
+      {reinterpret_cast<const char*>(mine.data()), mine.size() * 8});
+  const auto sum_of = [&](int64_t rank, size_t i) {
+    uint64_t sum = 0;
+    std::memcpy(&sum, all[static_cast<size_t>(rank)].data() + i * 8, 8);
+    return sum;
+  };
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Spec* spec = tensors[i].tensor.spec();
     const Mesh& mesh = spec->mesh();
@@ -88,7 +86,7 @@ void check_replicas(std::span<const NamedTensor> tensors) {
       Held held;
       for (int64_t r : mesh.group(mesh.all_axes() & ~own, c)) {
         const int64_t rank = mesh.world_rank(r);
-        held[sums[static_cast<size_t>(rank) * mine.size() + i]].push_back(rank);
+        held[sum_of(rank, i)].push_back(rank);
       }
       if (held.size() > 1) differ(tensors[i], held);
     });
