@@ -1,6 +1,6 @@
-// Ranks that share no memory: all that one gets from another are byte buffers,
-// through queues. A complete communicator, written as one between processes
-// would be, so that whatever passes on it needs nothing that only threads have.
+// Ranks that share no memory, in one process: a run of several processes but
+// for their wire, which is queues of byte buffers. What passes on it needs
+// nothing that only threads have.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,8 +9,10 @@
 
 namespace dtensor::testing {
 
-// For RunOptions::backend. What a rank receives is counted from the sizes of
-// the messages. Reductions give the same bits as on thread ranks.
+// For RunOptions::backend: each rank is a process of its own. Reductions give
+// the same bits as on thread ranks.
 std::shared_ptr<Backend> message_passing_backend(int64_t world);
+// Two ranks are threads of each process.
+std::shared_ptr<Backend> processes_of_2(int64_t world);
 
 }  // namespace dtensor::testing

@@ -92,9 +92,9 @@ const Bytes& bytes_of(const Tensor& t, Bytes& in) {
   return in;
 }
 
-// How the ranks reach each other: as threads on the CPU, through messages, as
-// threads on one device whose work runs later.
-enum class Over { kMemory, kMessages, kPortable, kGpu };
+// How the ranks reach each other: as threads on the CPU, through messages, in
+// processes of two ranks, as threads on one device whose work runs later.
+enum class Over { kMemory, kMessages, kProcesses, kPortable, kGpu };
 
 struct Case {
   const char* mesh;
@@ -130,6 +130,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   options.cost.block_bytes = k.block;
   if (k.over == Over::kMessages)
     options.backend = testing::message_passing_backend;
+  if (k.over == Over::kProcesses) options.backend = testing::processes_of_2;
   std::shared_ptr<Device> device;
   if (k.over == Over::kPortable || k.over == Over::kGpu) {
     device = make_device(k.over == Over::kGpu ? LateDevice::kGpu
@@ -316,6 +317,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, RedistributePairs,
                          ::testing::ValuesIn(all_pairs()));
 INSTANTIATE_TEST_SUITE_P(Messages, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kMessages)));
+INSTANTIATE_TEST_SUITE_P(Processes, RedistributePairs,
+                         ::testing::ValuesIn(sampled(Over::kProcesses)));
 INSTANTIATE_TEST_SUITE_P(Portable, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kPortable)));
 INSTANTIATE_TEST_SUITE_P(Gpu, RedistributePairs,

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/communicator.h"
@@ -28,6 +31,24 @@ class Backend {
   // as long as they take. Called by run() before there are ranks; without it
   // there is no such limit. Who has nobody to wait for takes no notice.
   virtual void set_timeout(std::chrono::milliseconds) {}
+
+  // The ranks of the run that are threads of this process: [first, second).
+  // All of them, unless it says otherwise.
+  virtual std::pair<int64_t, int64_t> local_ranks(int64_t world) const {
+    return {0, world};
+  }
+  // How a process's ranks have ended: the first one's failure, `own` when it is
+  // not that of a peer.
+  struct Failure {
+    int64_t rank;
+    bool own;
+    std::string text;
+  };
+  // Called once by each process when its ranks are done: how all have ended.
+  // The same in every process.
+  virtual std::optional<Failure> conclude(const std::optional<Failure>& here) {
+    return here;
+  }
 
   // The group of these ranks of the run in this order, as `me`, one of them,
   // sees it. Collective only in that all members have to ask for it before it
@@ -59,7 +80,9 @@ class Backend {
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
 // The backends by name: "threads", "nccl", which looks for GPUs when it is
-// made, and "mpi" in programs that are built with it. Throws Error for others.
-BackendFactory backend_named(std::string_view name);
+// made, and "mpi" in programs that are built with it, with so many ranks in
+// each process. Throws Error for others.
+BackendFactory backend_named(std::string_view name,
+                             int64_t ranks_per_process = 1);
 
 }  // namespace dtensor

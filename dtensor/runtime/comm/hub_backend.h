@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/thread_hub.h"
@@ -19,6 +22,23 @@ class HubBackend : public Backend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override;
   void left(int64_t rank) noexcept override;
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;
+  // As failed(), of a rank of another process: `why` has all that there is to
+  // say. Of everybody's failure it is the whole text.
+  void stop(int64_t rank, int lane, std::string why, bool everybodys) noexcept {
+    hub(lane).stop(rank, std::move(why), everybodys);
+  }
+  // For a group that has members elsewhere too, who do not meet here: what its
+  // members here call, for errors.
+  Group& group_elsewhere(const std::vector<int64_t>& ranks, int lane) {
+    return hub(lane).group(ranks);
+  }
+  void note(int64_t rank, int lane, const Group& group, const Call& call,
+            uint64_t sequence) {
+    hub(lane).note(rank, group, call, sequence);
+  }
+  LastCall::Value last_call(int64_t rank, int lane) {
+    return hub(lane).last(rank);
+  }
 
  protected:
   // One member's place in a group.

@@ -66,6 +66,13 @@ void ThreadHub::failed(int64_t rank, std::string_view what) noexcept {
   fail_all();
 }
 
+void ThreadHub::stop(int64_t rank, std::string why, bool everybodys) noexcept {
+  std::lock_guard lock(mutex_);
+  if (failure_) return;
+  failure_ = Failure{rank, std::move(why), everybodys};
+  fail_all();
+}
+
 void ThreadHub::fail_all() noexcept {
   for (auto& [members, group] : groups_) group->barrier.break_up();
 }

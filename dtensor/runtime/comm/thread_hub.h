@@ -36,12 +36,15 @@ class ThreadHub {
 
   // Remembers the call for errors. By the rank's own thread only.
   void note(int64_t rank, const Group&, const Call&, uint64_t sequence);
+  LastCall::Value last(int64_t rank) const { return of(rank).last.get(); }
 
   // Called by a rank that is done. Those that wait for it, or will, are
   // released with a PeerLeft; with failed() all that wait for anybody are, with
   // a PeerFailed.
   void left(int64_t rank) noexcept;
   void failed(int64_t rank, std::string_view what) noexcept;
+  // The same with these very words; `everybodys`: all throw them as they are.
+  void stop(int64_t rank, std::string why, bool everybodys) noexcept;
 
   // While set, the rank's thread waits for its thread in the companion: for the
   // result of work, or for work. It is set before that begins and reset before

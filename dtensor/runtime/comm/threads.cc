@@ -217,7 +217,7 @@ class ThreadBackend final : public HubBackend {
 
 }  // namespace
 
-std::shared_ptr<Backend> thread_backend(int64_t world) {
+std::shared_ptr<HubBackend> thread_backend(int64_t world) {
   return std::make_shared<ThreadBackend>(world);
 }
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/hub_backend.h"
 
 namespace dtensor {
 
-std::shared_ptr<Backend> thread_backend(int64_t world);
+std::shared_ptr<HubBackend> thread_backend(int64_t world);
 
 }  // namespace dtensor

@@ -1,0 +1,40 @@
+// The members of a group that are threads of this process, where others are
+// not.
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+#include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/comm/barrier.h"
+#include "dtensor/runtime/comm/meeting.h"
+#include "dtensor/runtime/comm/parcels.h"
+
+namespace dtensor {
+
+struct LocalGroup {
+  // What a member shows the others here, from the meeting at the beginning of a
+  // collective until the one at its end.
+  struct alignas(64) Seat {
+    const Collective* collective = nullptr;
+    const std::vector<Parcels>* parcels = nullptr;  // of its transfers
+    void* out = nullptr;                            // of all_gather_bytes()
+    // What it has received for all of them, by transfer and member: parcels.
+    const std::vector<const void*>* received = nullptr;
+    bool failed = false;  // it has not received everything
+  };
+
+  LocalGroup(Group& whole_group, std::vector<int> member_indices, bool spin)
+      : whole(whole_group),
+        members(std::move(member_indices)),
+        barrier(static_cast<int>(members.size()), spin),
+        seats(members.size()) {}
+
+  Group& whole;                    // with the members elsewhere
+  const std::vector<int> members;  // indices in the group, ascending
+  Barrier barrier;
+  std::vector<Seat> seats;
+  std::exception_ptr verdict;  // of the first member, for all
+};
+
+}  // namespace dtensor

@@ -1,0 +1,66 @@
+#include "dtensor/runtime/comm/process_backend.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/process_communicator.h"
+#include "dtensor/runtime/comm/process_run.h"
+
+namespace dtensor {
+namespace {
+
+class ProcessBackend final : public Backend {
+ public:
+  ProcessBackend(int64_t world, int64_t ranks_per_process,
+                 std::unique_ptr<Wire> wire)
+      : run_(world, ranks_per_process, std::move(wire)) {}
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    run_.set_timeout(timeout);
+  }
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int lane) override {
+    const auto at = std::find(ranks.begin(), ranks.end(), me);
+    DT_CHECK(at != ranks.end(), "communicator",
+             "rank {} is not a member of the group that it asks for", me);
+    const bool here = std::all_of(ranks.begin(), ranks.end(), [&](int64_t r) {
+      return run_.process_of(r) == run_.process_of(me);
+    });
+    if (here && ranks.size() > 1) return run_.threads().group(ranks, me, lane);
+    return std::make_unique<ProcessCommunicator>(
+        run_, std::vector(ranks.begin(), ranks.end()),
+        static_cast<int>(at - ranks.begin()), lane);
+  }
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
+    run_.failed(rank, lane, what);
+  }
+  void left(int64_t rank) noexcept override { run_.left(rank); }
+  std::chrono::nanoseconds waited_for(int64_t rank) override {
+    return run_.waited_for(rank);
+  }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
+    run_.threads().set_idle(rank, lane, idle);
+  }
+  std::pair<int64_t, int64_t> local_ranks(int64_t) const override {
+    return {run_.first_rank(), run_.last_rank()};
+  }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
+    return run_.conclude(here);
+  }
+
+ private:
+  ProcessRun run_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> process_backend(int64_t world,
+                                         int64_t ranks_per_process,
+                                         std::unique_ptr<Wire> wire) {
+  return std::make_shared<ProcessBackend>(world, ranks_per_process,
+                                          std::move(wire));
+}
+
+}  // namespace dtensor

@@ -1,0 +1,110 @@
+// One member of a group whose members are threads of several processes.
+//
+// The members of a process meet in its LocalGroup. The first of them agrees
+// with those of the other processes for all: each sends every other one its
+// fingerprint, before it waits for any, and gives up only when an awaited one
+// is gone, so that either all pass or none. Where no two members share a
+// process, few bytes travel with the fingerprint; that is then all.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/local_group.h"
+#include "dtensor/runtime/comm/parcels.h"
+#include "dtensor/runtime/comm/process_run.h"
+#include "dtensor/runtime/comm/staging.h"
+
+namespace dtensor {
+
+class ProcessCommunicator final : public Communicator {
+ public:
+  ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
+                      int lane);
+  bool needs_serves() const override { return true; }
+
+ protected:
+  void agree(const Collective&) override;
+  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
+  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
+  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
+  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                           void* out) override;
+
+ private:
+  // What members agree on, as it is sent; a payload follows.
+  struct Header {
+    uint64_t print;   // of the call, and of the group
+    uint64_t agreed;  // 1: that of all members of the process
+    int64_t payload;  // bytes
+    int64_t has_payload;
+  };
+  static constexpr int64_t kPayload = 4096 - sizeof(Header);
+  // Another process that has members.
+  struct Peer {
+    int process;
+    std::vector<int> members;
+    // Of the collective that is open:
+    char* message = nullptr;  // its header and what follows
+    bool sent_payload = false;
+    const Header& header() const {
+      return *reinterpret_cast<const Header*>(message);
+    }
+    const char* payload() const { return message + sizeof(Header); }
+  };
+
+  int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
+  Channel to(int m) const { return {world(rank()), world(m), lane_}; }
+  Channel from(int m) const { return {world(m), world(rank()), lane_}; }
+  bool alone() const { return local_.members.size() == 1; }
+  bool is_local(int m) const { return peer_of_[static_cast<size_t>(m)] < 0; }
+  // Of those that take member m's parcel together, who receives it.
+  static int receiver(const std::vector<int>& takers, int m) {
+    return takers[static_cast<size_t>(m) % takers.size()];
+  }
+  LocalGroup::Seat& seat(int m);  // of a member here
+  LocalGroup::Seat& mine() { return local_.seats[seat_]; }
+  void wait() { run_.wait(*transit_, world(rank()), lane_); }
+
+  void prepare(const Collective&);
+  std::exception_ptr settle(const Collective&) noexcept;
+  void exchange_headers(const Collective&);
+  [[noreturn]] void differ(const Collective&);
+  int64_t payload_for(const Collective&, size_t peer) const;
+  void put_payload(const Collective&, size_t peer, char* to) const;
+
+  // Sends and receives parcels; what came is where received() says, until the
+  // members here have met again.
+  void travel(std::span<Transfer>, bool reduces);
+  const void* received(size_t transfer, int m);
+  // What is done alone, and then what the members here do with each other's
+  // memory; they meet after either, whatever it throws.
+  void in_two(const std::function<void()>& first,
+              const std::function<void()>& second);
+  void check_received() const;
+  void reduce_payloads(std::span<Buffer>);
+  void reduce_chunk(size_t i, Buffer&);
+  void spread_chunk(Buffer&);
+  void collect_chunks(size_t i, Buffer&);
+
+  ProcessRun& run_;
+  const std::vector<int64_t> ranks_;
+  const int lane_;
+  LocalGroup& local_;
+  size_t seat_ = 0;
+  const uint64_t group_hash_;
+  std::vector<Peer> peers_;   // in the order of their first members
+  std::vector<int> peer_of_;  // by member; -1: it is here
+  bool one_each_ = true;      // no process has two members
+  const std::unique_ptr<Transit> transit_;
+  Staging staging_;
+  // Of the collective that is open:
+  std::vector<Parcels> parcels_;
+  std::vector<const void*> received_;  // by transfer and member
+  std::vector<bool> in_place_;         // it is where it has to come to
+};
+
+}  // namespace dtensor

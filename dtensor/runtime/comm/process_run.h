@@ -1,0 +1,142 @@
+// What the ranks of one process know of a run whose ranks are several
+// processes: who is where, who has failed or left, who waits for whom.
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/hub_backend.h"
+#include "dtensor/runtime/comm/local_group.h"
+#include "dtensor/runtime/comm/wire.h"
+
+namespace dtensor {
+
+class ProcessRun {
+ public:
+  // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
+  // on; the last processes may have fewer, or none.
+  ProcessRun(int64_t world, int64_t ranks_per_process, std::unique_ptr<Wire>);
+  ~ProcessRun();
+
+  Wire& wire() { return *wire_; }
+  int process_of(int64_t rank) const {
+    return static_cast<int>(rank / ranks_per_process_);
+  }
+  // This process's: [first, last).
+  int64_t first_rank() const { return first_; }
+  int64_t last_rank() const { return last_; }
+
+  // Of the groups all of whose members are here.
+  HubBackend& threads() { return *threads_; }
+  // The members here of the group of these ranks; the same one for all of them.
+  LocalGroup& local(const std::vector<int64_t>& ranks, int lane);
+
+  // A rank begins a collective: remembered for errors. Throws why there will be
+  // none.
+  void enter(int64_t rank, int lane, const LocalGroup&, const Collective&);
+  // Waits until all that is on its way has come; throws why it will not: an
+  // awaited rank is gone, or has not come in time.
+  void wait(Transit&, int64_t rank, int lane);
+  // The same for the members here: false when some will not come.
+  bool meet(LocalGroup&, int64_t rank, int lane);
+  // The same when they are known to come: they have met already.
+  void meet_again(LocalGroup& group, int64_t rank, int lane) {
+    group.barrier.wait_unbroken(place(rank, lane).slept);
+  }
+  // Throws why they will not.
+  [[noreturn]] void released(int64_t rank, int lane);
+
+  void failed(int64_t rank, int lane, std::string_view what) noexcept;
+  void left(int64_t rank) noexcept;
+  // How long the ranks here have slept until this one came.
+  std::chrono::nanoseconds waited_for(int64_t rank);
+  void set_timeout(std::chrono::milliseconds timeout) {
+    timeout_ = timeout;
+    threads_->set_timeout(timeout);
+  }
+
+  // See Backend.
+  std::optional<Backend::Failure> conclude(
+      const std::optional<Backend::Failure>& here);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // A rank's thread of a lane.
+  struct Place {
+    std::atomic<bool> waits = false;
+    int64_t slept = 0;  // see Barrier::wait()
+  };
+  struct Gone {
+    std::array<std::atomic<bool>, Backend::kLanes> lanes = {};
+  };
+  struct Lane {
+    std::atomic<bool> failed = false;
+    std::string why;  // guarded by mutex_, as are the others
+    int64_t who = -1;
+    Clock::time_point since;
+    bool of_all = false;  // everybody's own error, not that of a peer
+    std::map<std::vector<int64_t>, std::unique_ptr<LocalGroup>> groups;
+  };
+
+  Place& place(int64_t rank, int lane) {
+    return places_[static_cast<size_t>((rank - first_) * Backend::kLanes +
+                                       lane)];
+  }
+  struct Where {
+    std::vector<int64_t> group;  // empty: it has called nothing
+    StepKind kind = StepKind::kBarrier;
+    uint64_t sequence = 0;
+    std::string op;
+    bool waits = false;
+  };
+  Where where(int64_t rank, int lane);  // of a rank here
+  static std::string to_string(const Where&);
+  std::string who_is_missing(int64_t rank, int lane);
+  void tell_all(const std::string& text) noexcept;
+  void listen();
+  void hear(const Wire::Told&);
+  void fail_lane(int64_t who, int lane, std::string why, bool of_all) noexcept;
+  void mark_gone(int64_t rank, int lane) noexcept;
+  void fail_all(int64_t rank, const std::string& text) noexcept;
+  void decide();
+  [[noreturn]] void end_job(const std::string& why) noexcept;
+
+  const int64_t world_, ranks_per_process_;
+  const std::unique_ptr<Wire> wire_;
+  const std::shared_ptr<HubBackend> threads_;
+  const int64_t first_, last_;
+  const bool spin_;
+  std::chrono::milliseconds timeout_{0};
+  std::vector<Place> places_;
+  std::vector<Gone> gone_;  // by rank of the run
+  // How long ranks here waited for it, in nanoseconds.
+  std::vector<std::atomic<int64_t>> waited_for_;
+
+  std::mutex listening_;
+  std::mutex mutex_;
+  std::array<Lane, Backend::kLanes> lanes_;
+  // Where ranks are, as asked for by who waits in vain.
+  std::map<int64_t, Where> whereabouts_;
+  std::condition_variable changed_;
+  // Of process 0: how each one's ranks ended.
+  std::map<int, std::optional<Backend::Failure>> ended_;
+  bool decided_ = false;
+  std::optional<Backend::Failure> verdict_;
+  bool stopping_ = false;
+  std::thread listener_;
+};
+
+}  // namespace dtensor
