@@ -41,8 +41,10 @@ struct Training {
 
 void example(Runtime& rt) {
   const bool print = rt.rank() == 0;
+  // One folder for all: rank 0's process names it.
   const fs::path dir =
-      fs::temp_directory_path() / fmt::format("06_checkpoint.{}", getpid());
+      fs::temp_directory_path() /
+      fmt::format("06_checkpoint.{}", all_gather("process", getpid())[0]);
   Training first(rt.mesh(), 1);
   for (int i = 0; i < 5; ++i) first.step();
   nn::save_checkpoint(dir, *first.model, *first.optimizer, {.step = 5},

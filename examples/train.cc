@@ -16,6 +16,7 @@
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/memory_report.h"
@@ -45,14 +46,14 @@ struct ParameterRow {
   int64_t bytes;
 };
 
-// What the ranks leave behind: each its slot of `events`, rank 0 the rest.
+// What rank 0 leaves behind.
 struct Report {
   int64_t begin = 0;  // the first step
   std::vector<double> losses, norms, seconds;
   std::vector<double> exposed;           // seconds of each step's communication
   std::vector<ParameterRow> parameters;  // rank 0's
-  std::vector<std::vector<CommEvent>> events;
-  std::vector<MemoryUse> memory;
+  std::vector<CommEvent> events;         // of the first step, of all ranks
+  MemoryUse memory;                      // the most of any rank
   double eval_loss = 0;
   std::string sample;
 };
@@ -111,7 +112,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
                               : "no checkpoint yet: begins anew");
   if (speaks) report.begin = begin;
   RankContext& context = rt.context();
-  std::vector<CommEvent>& first = report.events[static_cast<size_t>(rt.rank())];
+  std::vector<CommEvent> first;
   context.record = true;
   context.allocator->reset_peak();
   for (int64_t i = begin; i < config.steps; ++i) {
@@ -150,8 +151,12 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   }
   context.record = false;
   finish_saves();
-  report.memory[static_cast<size_t>(rt.rank())] =
-      memory_use(context.allocator->stats());
+  std::vector<CommEvent> events = merge_events(first);
+  const std::vector<MemoryUse> memory =
+      all_gather("memory", memory_use(context.allocator->stats()));
+  if (!speaks) return;
+  report.events = std::move(events);
+  for (const MemoryUse& m : memory) report.memory = largest(report.memory, m);
 }
 
 void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
@@ -234,7 +239,9 @@ void check_checkpoint_flags(const Program& program, const Flags& flags,
            "it, or name another folder",
            last.value_or(""));
   for (const std::string& left : unfinished_checkpoints(folder))
-    fmt::print(stderr, "left over from a save that was cut short: {}\n", left);
+    if (program.speaks())
+      fmt::print(stderr, "left over from a save that was cut short: {}\n",
+                 left);
   if (last) check_goes_on(*last, flags.train, text);
 }
 
@@ -273,19 +280,16 @@ void train(const Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const Prediction& prediction) {
   const RunOptions options = run_options(program, flags);
   Report report;
-  report.events.resize(static_cast<size_t>(options.world));
-  report.memory.resize(static_cast<size_t>(options.world));
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
+  if (!program.speaks()) return;
 
   const std::vector<CommRow> predicted = comm_rows(prediction.events);
-  std::vector<CommRow> rows = comm_rows(merge_events(report.events));
+  std::vector<CommRow> rows = comm_rows(report.events);
   fmt::print(
       "\ncollectives of a step, in the most bytes that a rank "
       "receives:\n{}\n",
       comm_table(rows, true));
-  MemoryUse memory;
-  for (const MemoryUse& m : report.memory) memory = largest(memory, m);
-  fmt::print("{}\n", memory_table(prediction.memory, &memory));
+  fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
              report.losses.back(),
              tokens_per_second(report.seconds, step_tokens(flags.train)));
@@ -301,7 +305,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
     fmt::print("checkpoints in {}\n", flags.checkpoint);
   if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
   program.write_json(to_json(report, flags, program.mesh(), rows,
-                             memory_json(prediction.memory, &memory)));
+                             memory_json(prediction.memory, &report.memory)));
   check_agreement(predicted, rows);
   fmt::print("\npredicted and counted bytes agree\n");
 }
@@ -356,7 +360,7 @@ int train_main(int argc, char** argv) {
     prediction = predict(config, options);
     // A GPU's allocator says itself when there is no more.
     if (!program.dry_run() && !options.device)
-      check_memory(prediction, program.mesh().num_ranks());
+      check_memory(prediction, program.ranks_here());
   };
   return program.main(argc, argv, prepare, [&] {
     print_header(flags, program.mesh(), *text, prediction);

@@ -11,6 +11,7 @@ A repository that the project has declared before stays as it is.
 """
 
 load(":cuda.bzl", "cuda_repository")
+load(":mpi.bzl", "mpi_repository")
 
 _LIBRARIES = {
     "cli11": Label("//third_party:cli11.BUILD"),
@@ -21,11 +22,10 @@ _LIBRARIES = {
     "xxhash": Label("//third_party:xxhash.BUILD"),
 }
 
-# What only the targets in tests/ use; openmpi only those tagged "manual".
+# What only the targets in tests/ use.
 _TEST_LIBRARIES = {
     "benchmark": Label("//third_party:benchmark.BUILD"),
     "googletest": Label("//third_party:googletest.BUILD"),
-    "openmpi": Label("//third_party:openmpi.BUILD"),
 }
 
 def _system_library(repository):
@@ -60,6 +60,7 @@ def libraries():
     for name, build_file in _LIBRARIES.items() + _TEST_LIBRARIES.items():
         system_library(name = name, build_file = build_file)
     cuda_repository(name = "cuda")
+    mpi_repository(name = "mpi")
 
 def _declare(rule, name, **kwargs):
     if not native.existing_rule(name):
@@ -98,6 +99,7 @@ def dtensor_dependencies():
     for name, build_file in _LIBRARIES.items():
         _declare(system_library, name, build_file = build_file)
     _declare(cuda_repository, "cuda")
+    _declare(mpi_repository, "mpi")
 
 def dtensor_test_dependencies():
     """Declares what the tests and benchmarks need besides."""

@@ -15,7 +15,9 @@
 #include <optional>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device_choice.h"
@@ -65,6 +67,9 @@ struct Program::State {
   std::string name = "program";
   Flags flags;
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
+  int64_t ranks_per_process = 1;
+  // Of how many processes this one is which.
+  int64_t process = 0, processes = 1;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
@@ -74,19 +79,26 @@ struct Program::State {
   int json_fd = -1;  // what was standard output
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
+  // Of several processes?
+  bool is_job() const { return backend == "mpi" && !is_dry(); }
+  bool is_dry() const { return dry_run || options.always_dry; }
+
   // False when only a text was wanted.
   bool parse(int argc, char** argv) {
+    process = process_by_environment();
     if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
     switch (flags.parse(argc, argv)) {
       case Flags::Asked::kHelp:
-        std::fputs(flags.help(name, options.about).c_str(), stdout);
+        if (process == 0)
+          std::fputs(flags.help(name, options.about).c_str(), stdout);
         return false;
       case Flags::Asked::kVersion:
-        fmt::print("{} (dtensor {})\n", name, version());
+        if (process == 0) fmt::print("{} (dtensor {})\n", name, version());
         return false;
       case Flags::Asked::kRun:
         break;
     }
+    read_backend();
     read_mesh();
     read_device();
     DT_CHECK(timeout <= kLongestTimeout, "--timeout",
@@ -96,10 +108,52 @@ struct Program::State {
     return true;
   }
 
+  void read_backend() {
+    if (flags.given("--backend") && backend != "mpi") process = 0;
+    if (process > 0) silence();
+    if (!is_dry() && !flags.given("--backend") &&
+        (started_by_mpi() || flags.given("--ranks-per-process"))) {
+      DT_CHECK(mpi_is_built(), "--backend",
+               "this is one of several processes, but the program is built "
+               "without MPI; build it where MPI is installed (./setup.sh "
+               "installs Open MPI), or write --backend threads for a run in "
+               "each process");
+      backend = "mpi";
+    }
+    DT_CHECK(backend == "mpi" || !flags.given("--ranks-per-process"),
+             "--ranks-per-process",
+             "it is for --backend mpi, and this is --backend {}", backend);
+    if (!is_job()) return;
+    backend_named("mpi");  // says what is missing
+    const MpiJob job = mpi_job();
+    processes = job.processes;
+    if (job.process > 0 && process == 0) silence();
+    process = job.process;
+  }
+
+  // The first process speaks for all.
+  void silence() {
+    const int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere < 0) return;
+    std::fflush(stdout);
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
+  }
+
   void read_mesh() {
     if (!flags.given("--mesh")) mesh_text = options.mesh;
-    mesh = mesh_text.empty() && !flags.given("--mesh") ? Mesh({{"ranks", 1}})
-                                                       : Mesh::parse(mesh_text);
+    mesh = mesh_text.empty() && !flags.given("--mesh")
+               ? Mesh({{"ranks", processes * ranks_per_process}})
+               : Mesh::parse(mesh_text);
+    const int64_t started = processes * ranks_per_process;
+    DT_CHECK(!is_job() || mesh.num_ranks() == started, "--mesh",
+             "{} has {} ranks, and there {} of {} each; write mpirun -n {}, or "
+             "another --mesh or --ranks-per-process",
+             mesh.to_string(), mesh.num_ranks(),
+             processes == 1 ? "is 1 process"
+                            : fmt::format("are {} processes", processes),
+             ranks_per_process,
+             (mesh.num_ranks() + ranks_per_process - 1) / ranks_per_process);
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
@@ -109,8 +163,7 @@ struct Program::State {
       DT_CHECK(mesh.has_axis(axis), "--mesh",
                "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(),
                axis, mesh.to_string(), axis);
-    DT_CHECK(dry_run || options.always_dry || mesh.num_ranks() <= kMostThreads,
-             "--mesh",
+    DT_CHECK(is_dry() || is_job() || mesh.num_ranks() <= kMostThreads, "--mesh",
              "{} has {} ranks, but at most {} run as threads; add --dry-run",
              mesh.to_string(), mesh.num_ranks(), kMostThreads);
     DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
@@ -133,15 +186,18 @@ struct Program::State {
              "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
              "write --backend threads",
              ranks_per_gpu);
+    DT_CHECK(!device.cuda || backend != "mpi", "--backend",
+             "mpi sends what is in the memory of the CPU, and this is --device "
+             "{}; write --backend threads or nccl, in one process",
+             device_text);
     // Better to hear of it now than from every rank.
-    if (!dry_run && !options.always_dry)
-      devices = devices_for(device, mesh.num_ranks());
+    if (!is_dry()) devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
   }
 
   void report(const RunReport& r) {
     const std::string text = straggler_text(r);
-    if (text.empty()) return;
+    if (text.empty() || process > 0) return;
     fmt::print(stderr, "{}: {}\n", name, text);
     for (size_t i = 0; i < r.waited_for.size(); ++i)
       if (r.waited_for[i] > 1)
@@ -150,7 +206,11 @@ struct Program::State {
                               {"run_seconds", r.seconds}});
   }
 
+  static MpiVerdict attempt(int code, const std::function<void()>& fn);
+  bool ends(MpiVerdict& fared);
+
   void open_json() {
+    if (process > 0) return;
     if (json_path.empty() || json_path == "-") {
       json_fd = take_stdout();
       return;
@@ -183,8 +243,11 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
                "products of f32 on GPUs may round their operands to TF32");
   s->flags.add("--backend", &s->backend,
                "how ranks reach each other: as threads that read each other's "
-               "memory, or through NCCL",
-               {"threads", "nccl"});
+               "memory, as processes of mpirun, or through NCCL",
+               {"threads", "mpi", "nccl"});
+  s->flags.add("--ranks-per-process", &s->ranks_per_process,
+               "with --backend mpi: how many ranks are threads of each process",
+               1, kMostThreads);
   s->flags.add("--timeout", &s->timeout,
                "how long a rank waits for others in a collective, in seconds; "
                "0: as long as they take",
@@ -228,39 +291,55 @@ void Program::add(std::string_view name, bool* value, std::string_view help) {
   state_->flags.add(name, value, help);
 }
 
+// How this process fares with a part of the program: fn() returns or throws.
+MpiVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
+  try {
+    fn();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return {code, "the system has no more memory; try a smaller size"};
+  } catch (const std::exception& e) {
+    return {code, one_line(e.what())};
+  }
+}
+
+// How all processes do. The first one says it.
+bool Program::State::ends(MpiVerdict& fared) {
+  if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
+  if (is_job()) fared = mpi_agree(fared);
+  std::fflush(stdout);
+  if (fared.code != 0 && process == 0)
+    fmt::print(stderr, "{}: {}\n", name, fared.text);
+  return fared.code != 0;
+}
+
 int Program::main(int argc, char** argv, const std::function<void()>& check,
                   const std::function<void()>& body) {
-  int code = 2;
-  try {
-    if (!state_->parse(argc, argv)) return 0;
-    if (check) check();
-    code = 1;
+  State& s = *state_;
+  bool runs = true;
+  MpiVerdict fared = s.attempt(2, [&] {
+    runs = s.parse(argc, argv);
+    if (runs && check) check();
+  });
+  if (!runs || s.ends(fared)) return fared.code;
+  fared = s.attempt(1, [&] {
     body();
-    code = 0;
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-      code = 1;
-      fail(state_->name, "standard output cannot be written: {}",
-           std::strerror(errno));
-    }
-  } catch (const std::bad_alloc&) {
-    std::fflush(stdout);
-    fmt::print(stderr,
-               "{}: the system has no more memory; try a smaller size\n",
-               state_->name);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    fmt::print(stderr, "{}: {}\n", state_->name, one_line(e.what()));
-  }
-  if (code != 0 && interrupted()) code = 128 + interrupted();
-  return code;
+    DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
+             "standard output cannot be written: {}", std::strerror(errno));
+  });
+  s.ends(fared);
+  return fared.code;
 }
 
 bool Program::given(std::string_view name) const {
   return state_->flags.given(name);
 }
 const Mesh& Program::mesh() const { return state_->mesh; }
-bool Program::dry_run() const {
-  return state_->dry_run || state_->options.always_dry;
+bool Program::dry_run() const { return state_->is_dry(); }
+bool Program::speaks() const { return state_->process == 0; }
+int64_t Program::ranks_here() const {
+  const State& s = *state_;
+  return s.is_job() ? s.ranks_per_process : s.mesh.num_ranks();
 }
 bool Program::wants_json() const { return given("--json"); }
 
@@ -274,12 +353,12 @@ RunOptions Program::run_options() const {
       static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
   o.stop_on_signals = true;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
-  o.backend = backend_named(state_->backend);
+  o.backend = backend_named(state_->backend, state_->ranks_per_process);
   return o;
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {
-  if (!wants_json()) return;
+  if (!wants_json() || !speaks()) return;
   auto whole = result;
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;
@@ -308,20 +387,22 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
   return program.main(argc, argv, nullptr, [&] {
     const RunOptions ranks = program.run_options();
     const bool record = ranks.dry_run || program.wants_json();
-    const size_t slots = ranks.dry_run ? 1 : static_cast<size_t>(ranks.world);
-    std::vector<std::vector<CommEvent>> events(slots);
-    std::vector<int64_t> peaks(slots, 0);
+    std::vector<CommEvent> events;  // of all ranks, as rank 0 knows them
+    int64_t peak = 0;
     run(ranks, [&](Runtime& rt) {
       RankContext& context = rt.context();
       context.record = record;
       fn(rt);
-      const size_t slot = ranks.dry_run ? 0 : static_cast<size_t>(rt.rank());
-      events[slot] = std::move(context.events);
-      peaks[slot] = context.allocator->stats().peak_bytes;
+      if (!record) return;
+      const int64_t mine = context.allocator->stats().peak_bytes;
+      const std::vector<CommEvent> all = merge_events(context.events);
+      const std::vector<int64_t> peaks = all_gather("peak", mine);
+      if (rt.rank() > 0 && !ranks.dry_run) return;
+      events = all;
+      peak = *std::max_element(peaks.begin(), peaks.end());
     });
     if (!record) return;
-    const auto rows = comm_rows(merge_events(events));
-    const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+    const auto rows = comm_rows(events);
     if (ranks.dry_run)
       fmt::print("{}\npeak memory of a rank: {} bytes\n",
                  comm_table(rows, false), grouped(peak));

@@ -8,14 +8,19 @@
 //   }
 //
 // Every program has
-//   --mesh dp=2,tp=4   as many thread ranks as the mesh has; or 2x4, or
+//   --mesh dp=2,tp=4   as many ranks as the mesh has; or 2x4, or
 //                      "dp=2 of ranks 1,0"
 //   --device cuda      what the ranks compute on: cpu (the default), cuda, or
 //                      cuda:1 for the GPUs from that one on
 //   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
 //   --tf32             products of f32 on GPUs may round to TF32
-//   --backend nccl     how ranks reach each other: threads (the default), which
-//                      read each other's memory, or NCCL, between GPUs
+//   --backend mpi      how ranks reach each other: threads (the default), which
+//                      read each other's memory; mpi, processes that mpirun or
+//                      srun has started (the default of those); or nccl,
+//                      between GPUs
+//   --ranks-per-process 2
+//                      so many ranks are threads of each process, instead of
+//                      one
 //   --timeout 0.5      seconds that a rank waits for others in a collective
 //                      before the run fails; 60 by default, 0: without end
 //   --dry-run          one thread, no data: prints what would be sent and the
@@ -103,6 +108,11 @@ class Program {
   const Mesh& mesh() const;
   bool dry_run() const;
   bool wants_json() const;
+  // Whether this process prints: of several the first one, which has rank 0.
+  // What others print goes nowhere.
+  bool speaks() const;
+  // How many ranks run in this process.
+  int64_t ranks_here() const;
   // For run(): the ranks of mesh(), dry or not.
   RunOptions run_options() const;
   // Writes the result where --json says; nothing without --json.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm/null.h"
 #include "dtensor/runtime/interrupt.h"
 
@@ -24,6 +26,19 @@ void use_one_openmp_thread() {
   static const Set set =
       reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set) set(1);
+}
+
+// Processes of mpirun run one run together.
+BackendFactory default_backend() {
+  if (!mpi_is_built() || !started_by_mpi()) return backend_named("threads");
+  const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
+  char* end = nullptr;
+  const int64_t ranks = text ? std::strtoll(text, &end, 10) : 1;
+  DT_CHECK(!text || (end != text && *end == 0 && ranks >= 1), "run",
+           "DTENSOR_RANKS_PER_PROCESS is '{}'; write a whole number of at "
+           "least 1",
+           text);
+  return backend_named("mpi", ranks);
 }
 
 // How a rank left fn.
@@ -42,7 +57,7 @@ struct Shared {
     else if (options.backend)
       backend = options.backend(options.world);
     else
-      backend = backend_named("threads")(options.world);
+      backend = default_backend()(options.world);
     backend->set_timeout(options.timeout);
   }
   void failed(int64_t rank, std::string_view what) const noexcept {
@@ -74,14 +89,22 @@ std::exception_ptr explained(int64_t rank) noexcept {
   }
 }
 
-// Tells the others.
-void tell(const Shared& shared, int64_t rank, std::exception_ptr error) {
+std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    shared.failed(rank, e.what());
+    return e.what();
   } catch (...) {
-    shared.failed(rank, "an unknown error");
+    return "an unknown error";
+  }
+}
+
+// Tells the others.
+void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
+  try {
+    shared.failed(rank, text_of(error));
+  } catch (...) {  // no memory for the text
+    shared.failed(rank, "no memory");
   }
 }
 
@@ -148,6 +171,24 @@ void report(const RunOptions& options, Backend& backend,
   options.report(r);
 }
 
+// Throws what the run has failed with: the same in every process.
+void conclude(Backend& backend, int64_t first_rank,
+              const std::vector<Outcome>& outcomes) {
+  std::optional<Backend::Failure> here;
+  for (bool own : {true, false})
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const Outcome& o = outcomes[i];
+      if (here || !o.error || o.own != own) continue;
+      here = {first_rank + static_cast<int64_t>(i), own, text_of(o.error)};
+    }
+  const std::optional<Backend::Failure> all = backend.conclude(here);
+  if (!all) return;
+  const int64_t slot = all->rank - first_rank;
+  if (0 <= slot && slot < std::ssize(outcomes))
+    std::rethrow_exception(outcomes[static_cast<size_t>(slot)].error);
+  throw Error(all->text);
+}
+
 std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
   try {
     try {
@@ -206,27 +247,28 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   }
   const auto begun = std::chrono::steady_clock::now();
   const Shared shared(options);
-  std::vector<Outcome> outcomes(static_cast<size_t>(options.world));
+  const auto [begin, end] = shared.backend->local_ranks(options.world);
+  std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
   std::exception_ptr no_thread;
-  for (int64_t rank = 0; rank < options.world; ++rank) {
+  for (int64_t rank = begin; rank < end; ++rank) {
     try {
-      threads.emplace_back([&, rank] {
-        outcomes[static_cast<size_t>(rank)] = run_rank(shared, rank, fn);
+      threads.emplace_back([&, rank, slot = rank - begin] {
+        outcomes[static_cast<size_t>(slot)] = run_rank(shared, rank, fn);
       });
     } catch (...) {
       no_thread = no_thread_for(rank, options.world);
-      for (int64_t r = rank; r < options.world; ++r) tell(shared, r, no_thread);
+      for (int64_t r = rank; r < end; ++r) {
+        tell(shared, r, no_thread);
+        outcomes[static_cast<size_t>(r - begin)] = {no_thread, true};
+      }
       break;
     }
   }
   for (std::thread& t : threads) t.join();
   report(options, *shared.backend, begun);
-  if (no_thread) std::rethrow_exception(no_thread);
-  for (bool own : {true, false})
-    for (const Outcome& o : outcomes)
-      if (o.error && o.own == own) std::rethrow_exception(o.error);
+  conclude(*shared.backend, begin, outcomes);
 }
 
 void run(int64_t world, const std::function<void(Runtime&)>& fn) {

@@ -45,7 +45,9 @@ struct RunOptions {
   bool dry_run = false;  // one thread, no data: see below
   CostTable cost;
   // How the ranks reach each other; empty: as threads that read each other's
-  // memory. (Ranks are threads of this process all the same.)
+  // memory, or, when mpirun or srun has started several processes of a program
+  // that is built with MPI, as threads of those: of each as many as
+  // DTENSOR_RANKS_PER_PROCESS says, or one.
   BackendFactory backend;
   // How long a rank waits for others in a collective before the run fails with
   // an Error on every rank that says who did not come; 0: as long as they take.
@@ -64,9 +66,10 @@ struct RunOptions {
   std::function<Device&(int64_t rank)> device;
 };
 
-// Runs fn on `world` thread ranks and returns when all have left it. The first
-// Error (of the lowest rank that failed by itself) is thrown again here; ranks
-// that wait for a failed one are released with an Error that names it.
+// Runs fn on `world` ranks, those that this process has as threads, and returns
+// when all have left it. The first Error (of the lowest rank that failed by
+// itself) is thrown again here, in every process; ranks that wait for a failed
+// one are released with an Error that names it. Called by all processes.
 //
 // With dry_run one thread runs fn as the last rank of the world (which holds
 // the largest part of every balanced split) on tensors that have no data;

@@ -1,0 +1,196 @@
+#include "dtensor/runtime/comm/mpi/job.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long the other processes may take to come to the end when the job has
+// failed.
+constexpr auto kEnd = 1s;
+
+}  // namespace
+
+void check_mpi(int code, std::string_view function) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int size = 0;
+  MPI_Error_string(code, text, &size);
+  fail("mpi", "{} failed: {}", function, std::string_view(text));
+}
+
+Job& Job::get() {
+  static auto* const job = new Job;  // MPI may end later than static variables
+  return *job;
+}
+
+Job::Job() {
+  int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
+  DT_CHECK(!ended, "mpi",
+           "MPI_Finalize has been called, and MPI does not begin again; call "
+           "it after the last run()");
+  check_mpi(MPI_Initialized(&begun), "MPI_Initialized");
+  if (begun) {
+    check_mpi(MPI_Query_thread(&threads), "MPI_Query_thread");
+  } else {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads),
+              "MPI_Init_thread");
+    ours_ = true;
+  }
+  DT_CHECK(threads == MPI_THREAD_MULTIPLE, "mpi",
+           "{}, and ranks have several threads; {}",
+           begun ? "MPI was begun without MPI_THREAD_MULTIPLE"
+                 : "this MPI has no MPI_THREAD_MULTIPLE",
+           begun ? "ask MPI_Init_thread for it"
+                 : "use one that has, as Debian's Open MPI");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes_), "MPI_Comm_size");
+  for (MPI_Comm* made : {&control_, &data_}) {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, made), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+  }
+  if (ours_) std::atexit(end);
+}
+
+// The processes come to the end together. Those of a job that has failed may
+// not all be able to.
+void Job::end() {
+  Job& job = get();
+  int ended = 0;
+  if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
+  MPI_Request all;
+  if (MPI_Ibarrier(job.control_, &all) != MPI_SUCCESS) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
+    MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+    if (!done && job.failed_ && std::chrono::steady_clock::now() - start > kEnd)
+      MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}
+
+void Job::tell(int64_t matter, int process, std::string_view text) {
+  std::lock_guard lock(mutex_);
+  sent_.remove_if([](Sent& s) {
+    int done = 0;
+    return MPI_Test(&s.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+           done;
+  });
+  Sent& s = sent_.emplace_back();
+  s.text = fmt::format("{} {}", matter, text);
+  check_mpi(MPI_Isend(s.text.data(), static_cast<int>(s.text.size()), MPI_CHAR,
+                      process, 0, control_, &s.request),
+            "MPI_Isend");
+}
+
+void Job::listen() {
+  for (;;) {
+    int come = 0;
+    MPI_Message message;
+    MPI_Status status;
+    check_mpi(
+        MPI_Improbe(MPI_ANY_SOURCE, 0, control_, &come, &message, &status),
+        "MPI_Improbe");
+    if (!come) return;
+    int size = 0;
+    check_mpi(MPI_Get_count(&status, MPI_CHAR, &size), "MPI_Get_count");
+    std::string text(static_cast<size_t>(size), 0);
+    check_mpi(
+        MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE),
+        "MPI_Mrecv");
+    const size_t space = text.find(' ');
+    const int64_t matter = std::stoll(text.substr(0, space));
+    // Of a run that is over, nobody wants to hear.
+    if (matter > 0 && matter < runs_) continue;
+    told_[matter].push_back({status.MPI_SOURCE, text.substr(space + 1)});
+  }
+}
+
+std::optional<Wire::Told> Job::told(int64_t matter) {
+  std::lock_guard lock(mutex_);
+  listen();
+  auto& all = told_[matter];
+  if (all.empty()) return {};
+  Wire::Told first = std::move(all.front());
+  all.pop_front();
+  return first;
+}
+
+int64_t Job::begin_run(int64_t ranks_per_process) {
+  if (!clean_) {
+    MPI_Comm fresh;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &fresh), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_set_errhandler(fresh, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+    data_ = fresh;  // the old one stays, with what is on its way there
+  }
+  if (!clean_ || rings_for_ != ranks_per_process) {
+    rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
+    rings_for_ = ranks_per_process;
+  }
+  clean_ = false;
+  std::lock_guard lock(mutex_);
+  return ++runs_;
+}
+
+MpiVerdict Job::agree(const MpiVerdict& here) {
+  // (Runs have positive numbers.)
+  const int64_t matter = -++agreements_;
+  if (here.code != 0) failed_ = true;
+  const auto pack = [](const MpiVerdict& v) {
+    return fmt::format("{} {}", v.code, v.text);
+  };
+  const auto unpack = [](const std::string& text) {
+    const size_t space = text.find(' ');
+    return MpiVerdict{std::stoi(text.substr(0, space)), text.substr(space + 1)};
+  };
+  // Whoever is in a run, or begins one, need not wait for this one's ranks.
+  if (here.code != 0)
+    for (int p = 0; p < processes_; ++p)
+      for (int64_t run : {runs_, runs_ + 1})
+        if (p != process_ && run > 0)
+          tell(run, p, fmt::format("process {}", here.text));
+  if (process_ > 0) {
+    tell(matter, 0, pack(here));
+    for (;; std::this_thread::sleep_for(100us))
+      if (const auto told_by_first = told(matter)) {
+        const MpiVerdict all = unpack(told_by_first->text);
+        failed_ = failed_ || all.code != 0;
+        return all;
+      }
+  }
+  std::map<int, MpiVerdict> come = {{0, here}};
+  bool failing = here.code != 0;
+  // When one has failed, the others get some time to say that they have, too.
+  auto end = std::chrono::steady_clock::now() + 50ms;
+  while (std::ssize(come) < processes_) {
+    if (const auto t = told(matter)) {
+      come[t->from] = unpack(t->text);
+      if (come[t->from].code != 0 && !failing) {
+        failing = true;
+        end = std::chrono::steady_clock::now() + 50ms;
+      }
+      continue;
+    }
+    if (failing && std::chrono::steady_clock::now() > end) break;
+    std::this_thread::sleep_for(100us);
+  }
+  MpiVerdict all;
+  for (const auto& [process, v] : come)
+    if (all.code == 0) all = v;
+  failed_ = failed_ || all.code != 0;
+  for (int p = 1; p < processes_; ++p) tell(matter, p, pack(all));
+  return all;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,126 @@
+#include "dtensor/runtime/comm/mpi/shared_rings.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/mpi/job.h"
+
+namespace dtensor {
+namespace {
+
+// More ranks than this on a machine send through MPI: every two have rings.
+constexpr int64_t kMostRanks = 64;
+
+// What neighbours try to read.
+constexpr uint64_t kSign = 0x6d656d6f72794f4bull;
+uint64_t sign = kSign;
+
+bool read_process(pid_t pid, void* to, const void* there, size_t bytes) {
+  while (bytes > 0) {
+    iovec mine{to, bytes}, theirs{const_cast<void*>(there), bytes};
+    const ssize_t n = process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+    if (n <= 0) return false;
+    to = static_cast<char*>(to) + n;
+    there = static_cast<const char*>(there) + n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
+    : per_process_(ranks_per_process) {
+  MPI_Comm machine;
+  check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+                                &machine),
+            "MPI_Comm_split_type");
+  int processes = 0, count = 0, me = 0;
+  check_mpi(MPI_Comm_size(all, &processes), "MPI_Comm_size");
+  check_mpi(MPI_Comm_size(machine, &count), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(machine, &me), "MPI_Comm_rank");
+  place_.assign(static_cast<size_t>(processes), -1);
+  senders_ = count * per_process_;
+  if (count == 1 || senders_ > kMostRanks) return;
+  // Who is here, and where each one's sign is.
+  struct Card {
+    int process;
+    pid_t pid;
+    const void* sign;
+  };
+  Card mine{};
+  check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
+  mine.pid = getpid();
+  mine.sign = &sign;
+  std::vector<Card> cards(static_cast<size_t>(count));
+  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
+                          sizeof(Card), MPI_BYTE, machine),
+            "MPI_Allgather");
+  const auto rings =
+      static_cast<size_t>(per_process_ * senders_ * Backend::kLanes);
+  void* memory = nullptr;
+  MPI_Win window;  // it stays: another run may still be there
+  check_mpi(
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(rings * sizeof(Ring)), 1,
+                              MPI_INFO_NULL, machine, &memory, &window),
+      "MPI_Win_allocate_shared");
+  for (size_t i = 0; i < rings; ++i) {
+    Ring* r = new (static_cast<Ring*>(memory) + i) Ring;
+    r->sent = r->received = 0;
+    for (uint64_t t = 0; t < Ring::kSlots; ++t) r->slots[t].turn = t;
+  }
+  int reads = 1;
+  for (int i = 0; i < count; ++i) {
+    const Card& card = cards[static_cast<size_t>(i)];
+    place_[static_cast<size_t>(card.process)] = i;
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    void* theirs = nullptr;
+    check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
+              "MPI_Win_shared_query");
+    here_.push_back({card.pid, static_cast<Ring*>(theirs)});
+    uint64_t seen = 0;
+    if (!read_process(card.pid, &seen, card.sign, sizeof(seen)) ||
+        seen != kSign)
+      reads = 0;
+  }
+  // All do it, or none: both ends go the same way.
+  int all_read = 0;
+  check_mpi(MPI_Allreduce(&reads, &all_read, 1, MPI_INT, MPI_MIN, machine),
+            "MPI_Allreduce");
+  reads_ = all_read != 0;
+}
+
+const SharedRings::Neighbour* SharedRings::neighbour(int64_t rank) const {
+  if (here_.empty()) return nullptr;
+  const int at = place_[static_cast<size_t>(rank / per_process_)];
+  return at < 0 ? nullptr : &here_[static_cast<size_t>(at)];
+}
+
+Ring* SharedRings::ring(const Channel& c) const {
+  const int64_t place = place_[static_cast<size_t>(c.from / per_process_)];
+  const int64_t sender = place * per_process_ + c.from % per_process_;
+  return neighbour(c.to)->rings +
+         (c.to % per_process_ * senders_ + sender) * Backend::kLanes + c.lane;
+}
+
+Ring* SharedRings::to(const Channel& c, int64_t bytes) const {
+  const bool shares = neighbour(c.to) && neighbour(c.from);
+  return shares && (reads_ || bytes <= Ring::kShort) ? ring(c) : nullptr;
+}
+
+void SharedRings::read(int64_t rank, void* to, const void* there,
+                       int64_t bytes) const {
+  DT_CHECK(
+      read_process(neighbour(rank)->pid, to, there, static_cast<size_t>(bytes)),
+      "mpi", "the memory of rank {}'s process cannot be read: {}", rank,
+      std::strerror(errno));
+}
+
+}  // namespace dtensor

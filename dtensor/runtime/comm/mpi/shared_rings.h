@@ -1,0 +1,66 @@
+// Messages between processes of one machine, through memory that they share:
+// short ones are copied into it and out of it, of long ones the receiver reads
+// the sender's memory in place.
+#pragma once
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/runtime/comm/wire.h"
+
+namespace dtensor {
+
+// Messages of one channel, by one sender to one receiver. Message t lies in
+// slot t % kSlots, whose `turn` says what is next with it: t, it is free for
+// message t; t + 1, message t is there; t + kSlots, it was taken.
+struct Ring {
+  static constexpr uint64_t kSlots = 8;
+  static constexpr int64_t kShort = 4096;  // bytes
+  struct Slot {
+    alignas(64) std::atomic<uint64_t> turn;
+    int64_t bytes;
+    const void* there;  // of a long one: where it is in the sender's memory
+    alignas(64) char data[kShort];
+  };
+  alignas(64) uint64_t sent;      // the sender's
+  alignas(64) uint64_t received;  // the receiver's
+  Slot slots[kSlots];
+
+  Slot& slot(uint64_t t) { return slots[t % kSlots]; }
+};
+
+class SharedRings {
+ public:
+  // Called by all processes of `all`. Each has so many ranks.
+  SharedRings(MPI_Comm all, int64_t ranks_per_process);
+
+  // Null: the other rank's process is on another machine, or it is a long
+  // message and the system lets nobody read another process's memory.
+  Ring* to(const Channel&, int64_t bytes) const;
+  Ring* from(const Channel& c, int64_t bytes) const {
+    return to({c.to, c.from, c.lane}, bytes) ? ring(c) : nullptr;
+  }
+
+  // Copies from the memory of the process of that rank. Throws Error.
+  void read(int64_t rank, void* to, const void* there, int64_t bytes) const;
+
+ private:
+  struct Neighbour {
+    pid_t pid;
+    Ring* rings;  // what it receives: by its rank, the sender, the lane
+  };
+  const Neighbour* neighbour(int64_t rank) const;
+  Ring* ring(const Channel&) const;
+
+  const int64_t per_process_;
+  int64_t senders_ = 0;     // ranks of this machine
+  std::vector<int> place_;  // by process: among those here, or -1
+  std::vector<Neighbour> here_;
+  bool reads_ = false;
+};
+
+}  // namespace dtensor
