@@ -40,6 +40,22 @@ void check_listed(const Call& call, std::string_view what, const Part& mine,
              listed.size());
 }
 
+// By one thread at a time.
+class Use {
+ public:
+  Use(std::atomic<bool>& in_use, StepKind kind) : in_use_(in_use) {
+    DT_CHECK(!in_use.exchange(true, std::memory_order_acquire), name(kind),
+             "this communicator is used by another thread; let one thread of a "
+             "rank make its collectives, one after the other");
+  }
+  ~Use() { in_use_.store(false, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic<bool>& in_use_;
+};
+
 }  // namespace
 
 // Between begins() and ends() of the watch.
@@ -47,6 +63,7 @@ template <class Work>
 void Communicator::run(Collective& c, Work&& work) {
   check_interrupted();
   if (size_ == 1) return work();
+  const Use use(in_use_, c.call->kind);
   c.sequence = ++sequence_;
   c.fingerprint = fingerprint_of(c);
   struct Told {

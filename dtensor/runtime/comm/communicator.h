@@ -3,7 +3,8 @@
 // Every call is collective: all members make the same calls in the same order.
 // Each carries a fingerprint (see Call); when two members' differ, all of them
 // throw the same Error that shows both, before any output is touched. When a
-// member fails instead of coming, the others throw an Error that names it.
+// member fails instead of coming, the others throw an Error that names it. A
+// communicator is for one thread at a time; another one's call throws Error.
 //
 // Data is described by Regions: each member's source holds some index ranges
 // of a global tensor, and the destination wants some. A backend that shares
@@ -13,6 +14,7 @@
 // The public calls check, agree with the other members and tell the Watch; what
 // a backend adds is protected. What takes a Stream is work of that stream.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -167,6 +169,7 @@ class Communicator {
 
   const int rank_, size_;
   uint64_t sequence_ = 0;  // of the calls that were made
+  std::atomic<bool> in_use_ = false;
   Device* device_ = &cpu();
   Watch* watch_ = nullptr;
 };
