@@ -1,5 +1,6 @@
 // Training runs that are saved, killed, and go on.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cmath>
 #include <filesystem>
@@ -104,6 +105,32 @@ TEST(TrainCheckpoint, KilledAndResumed) {
   }
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_GT(kills, 0);
+  EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
+}
+
+// Told to stop, it says so, and what it was saving is a checkpoint or gone.
+TEST(TrainCheckpoint, StoppedAndResumed) {
+  const std::string flags =
+      "--dtype f64 --steps 150 --mesh dp=2 --zero 3 --every 3 --checkpoint ";
+  const std::string never = fresh_folder("unstopped"),
+                    often = fresh_folder("stopped");
+  const Json whole = train(flags + never);
+  Ran r{143, "", ""};
+  int stops = 0;
+  for (int i = 0; i < 60 && r.code == 143; ++i) {
+    fs::remove_all(often + "/step-00000150");
+    r = run_and_kill("train", kTiny + flags + often + " --resume --json -",
+                     0.1 + 0.02 * i, SIGTERM);
+    // (Before the run it ends as any program does.)
+    stops += r.err.find("[run] interrupted by SIGTERM\n") != r.err.npos;
+    if (!fs::exists(often)) continue;
+    for (const auto& entry : fs::directory_iterator(often))
+      EXPECT_FALSE(entry.path().string().ends_with(".tmp"))
+          << entry.path() << "\n"
+          << r.err;
+  }
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_GT(stops, 0);
   EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
 }
 

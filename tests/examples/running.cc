@@ -46,10 +46,11 @@ Ran run_program(const std::string& name, const std::string& args,
 }
 
 Ran run_and_kill(const std::string& name, const std::string& args,
-                 double seconds) {
+                 double seconds, int signal) {
   return ran("examples/" + name + " " + args,
-             " & program=$!; sleep " + std::to_string(seconds) +
-                 "; kill -9 $program 2>/dev/null; wait $program");
+             " & program=$!; sleep " + std::to_string(seconds) + "; kill -" +
+                 std::to_string(signal) +
+                 " $program 2>/dev/null; wait $program");
 }
 
 }  // namespace dtensor::testing

@@ -14,10 +14,10 @@ struct Ran {
 Ran run_program(const std::string& name, const std::string& args,
                 const std::string& environment = "");
 
-// The same, ended by SIGKILL after so many seconds unless it has ended by then
-// (the code is 137 then); it is gone on return.
+// The same, sent a signal after so many seconds unless it has ended by then
+// (with SIGKILL the code is 137 then); it is gone on return.
 Ran run_and_kill(const std::string& name, const std::string& args,
-                 double seconds);
+                 double seconds, int signal = 9);
 
 // A file of this test with that content; returns its path.
 std::string write_file(const std::string& name, const std::string& content);

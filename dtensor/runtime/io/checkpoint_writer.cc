@@ -166,8 +166,13 @@ class Save {
   // there stays, and is no checkpoint.)
   void discard() noexcept {
     if (!begun_) return;
+    // Again where another rank has just made a file there: it makes no more
+    // than two.
     std::error_code e;
-    std::filesystem::remove_all(temporary_, e);
+    for (int i = 0; i < 3; ++i) {
+      std::filesystem::remove_all(temporary_, e);
+      if (!e) return;
+    }
   }
 
  private:
@@ -262,7 +267,12 @@ class Background final : public RankContext::Memory {
     }
     thread_ = std::thread([this] { work(); });
   }
-  ~Background() override { stop(); }
+  // Of a run that fails or is interrupted: what is complete becomes a
+  // checkpoint all the same, the rest goes.
+  ~Background() override {
+    stop();
+    if (!committed_) save_->discard();
+  }
 
   void finish() override {
     try {
@@ -297,15 +307,18 @@ class Background final : public RankContext::Memory {
     lock.unlock();
     try {
       auto sums = save_->sums();
-      while (!sums) {
+      for (int left = kLastLooks; !sums && left > 0;) {
         lock.lock();
-        const bool given_up = changed_.wait_for(
-            lock, std::chrono::milliseconds(10), [&] { return given_up_; });
+        const bool given_up = given_up_;
+        if (!given_up)
+          changed_.wait_for(lock, kLook, [&] { return given_up_; });
         lock.unlock();
+        if (given_up) std::this_thread::sleep_for(kLook), --left;
         sums = save_->sums();
-        if (given_up && !sums) return;
       }
+      if (!sums) return;
       save_->commit(*sums);
+      committed_ = true;
     } catch (...) {
       lock.lock();
       error_ = std::current_exception();
@@ -321,6 +334,11 @@ class Background final : public RankContext::Memory {
     thread_.join();
   }
 
+  // How often rank 0 looks for what others have written; and, once nobody waits
+  // for it any more, for how long: they are writing too.
+  static constexpr std::chrono::milliseconds kLook{10};
+  static constexpr int kLastLooks = 30;
+
   const std::shared_ptr<Save> save_;
   const int64_t rank_;
   std::unique_ptr<char[]> copy_;
@@ -328,6 +346,7 @@ class Background final : public RankContext::Memory {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool written_ = false, given_up_ = false;
+  bool committed_ = false;  // by the thread, and read when it has ended
   std::exception_ptr error_;
   std::thread thread_;
 };

@@ -57,6 +57,10 @@ class SafetensorsWriter {
     int64_t offset;   // in the file, bytes
     int64_t written;  // elements, of all ranks
   };
+  // The file under its temporary name, of so many bytes; and away with it,
+  // unless it is finished.
+  void open(const std::string& header, int64_t bytes);
+  void close();
   void put(const Tensor& packed, int64_t at);
   void put(const void*, int64_t bytes, int64_t at);
   void barrier();

@@ -56,18 +56,27 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   while (text.size() % 8) text += ' ';  // so that the data is aligned
   const int64_t data = 8 + std::ssize(text);
   for (Entry& e : entries_) e.offset += data;
+  try {
+    open(text, data + at);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   if (rank_ == 0) {
     file_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC,
                    0666);
     if (file_ < 0) system_error("created");
     // Space for all of it now, rather than a failure half-way.
-    if (const int e = ::posix_fallocate(file_, 0, data + at)) {
+    if (const int e = ::posix_fallocate(file_, 0, bytes)) {
       errno = e;
       system_error("given its size");
     }
-    const uint64_t length = text.size();
+    const uint64_t length = header.size();
     put(&length, 8, 0);
-    put(text.data(), std::ssize(text), 8);
+    put(header.data(), std::ssize(header), 8);
   }
   barrier();
   if (rank_ != 0) {
@@ -77,7 +86,9 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   barrier();  // until all have opened it, nobody removes it
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
+SafetensorsWriter::~SafetensorsWriter() { close(); }
+
+void SafetensorsWriter::close() {
   if (file_ >= 0) ::close(file_);
   if (active_ && !finished_ && rank_ == 0) ::unlink(temporary_.c_str());
 }
