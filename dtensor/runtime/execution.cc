@@ -59,7 +59,9 @@ int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels,
 }  // namespace
 
 std::string Execution::Round::to_string() const {
-  std::string text = first->from->to_string() + " -> " + first->to->to_string();
+  std::string text =
+      fmt::format("{} -> {} on {}", first->from->to_string(),
+                  first->to->to_string(), first->from->mesh().to_string());
   if (tensors > 1) text += fmt::format(" and {} more tensors", tensors - 1);
   if (passes > 1) text += fmt::format(", part {} of {}", pass + 1, passes);
   return text;

@@ -184,9 +184,9 @@ TEST(WatchTest, IsToldOfEveryCollective) {
     EXPECT_EQ(lists[0],
               (std::vector<std::string>{
                   "all-gather #1 (f32) for redistribute: f32[6](S0) -> "
-                  "f32[6](R)",
+                  "f32[6](R) on ranks=2",
                   "reduce-scatter #2 (sum, f32) for redistribute: f32[6](P) "
-                  "-> f32[6](S0)"}));
+                  "-> f32[6](S0) on ranks=2"}));
     EXPECT_EQ(lists[1], lists[0]);
   }
 }
