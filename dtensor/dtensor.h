@@ -28,6 +28,7 @@
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/comm/peer_failed.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/graph.h"

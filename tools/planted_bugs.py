@@ -1018,6 +1018,41 @@ BUGS = [
          'capturing_->blocks[block] = {c, false};',
          'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
     ], ['allocator_test']),
+    Bug(200, 'a collective has no deadline', [
+        ('dtensor/runtime/comm/thread_hub.cc',
+         'if (timeout_.count() > 0 && now',
+         'if (!MUT(200) && timeout_.count() > 0 && now'),
+    ], ['timeout_test']),
+    Bug(201, 'who was in an earlier collective of the group has arrived', [
+        ('dtensor/runtime/comm/thread_hub.cc',
+         'last.sequence == mine.sequence)',
+         '(MUT(201) || last.sequence == mine.sequence))'),
+    ], ['faults_test']),
+    Bug(202, 'nobody is ever waited for', [
+        ('dtensor/runtime/comm/hub_backend.cc',
+         'nanoseconds(first_.waited_for(rank));',
+         'nanoseconds(MUT(202) ? 0 : first_.waited_for(rank));'),
+    ], ['faults_test']),
+    Bug(203, 'a rank that only computes does not hear of a signal', [
+        ('dtensor/ops/op.cc',
+         'check_interrupted();',
+         'if (!MUT(203)) check_interrupted();'),
+    ], ['signals_test']),
+    Bug(204, 'PeerFailed names the rank that waited', [
+        ('dtensor/runtime/comm/thread_hub.cc',
+         'throw PeerFailed(name(call.kind), failure_->rank,',
+         'throw PeerFailed(name(call.kind), MUT(204) ? rank : failure_->rank,'),
+    ], ['runtime_test']),
+    Bug(205, 'a second signal is one too many', [
+        ('dtensor/runtime/interrupt.cc',
+         'now() - first > kOneSignal)',
+         'now() - first > kOneSignal && !MUT(205))'),
+    ], ['signals_test']),
+    Bug(206, 'two threads may use a communicator at a time', [
+        ('dtensor/runtime/comm/communicator.cc',
+         'DT_CHECK(!in_use.exchange(true, std::memory_order_acquire),',
+         'DT_CHECK(!in_use.exchange(!MUT(206), std::memory_order_acquire),'),
+    ], ['faults_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -161,6 +161,43 @@ TEST(RunTest, RunsInsideARun) {
 
 // --- Failure ----------------------------------------------------------------
 
+TEST(ReportTest, SaysWhoWasWaitedForAndHowLong) {
+  for (const bool fails : {false, true}) {
+    int reports = 0;
+    RunOptions options;
+    options.world = 3;
+    options.report = [&](const RunReport& r) {
+      ++reports;
+      EXPECT_GE(r.seconds, 0.4);
+      ASSERT_EQ(r.waited_for.size(), 3u);
+      EXPECT_GE(r.waited_for[2], 0.35);
+      EXPECT_LE(r.waited_for[2], r.seconds);
+      EXPECT_LT(r.waited_for[0] + r.waited_for[1], 0.3);
+      EXPECT_EQ(straggler_text(r), "");
+    };
+    error_of([&] {
+      run(options, [&](Runtime& rt) {
+        Communicator& c = everybody(rt);
+        for (int i = 0; i < 4; ++i) {
+          if (rt.rank() == 2)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          all_reduce(c);
+        }
+        if (fails && rt.rank() == 1) fail("x", "y");
+      });
+    });
+    EXPECT_EQ(reports, 1);
+  }
+  EXPECT_EQ(straggler_text({12, {0.5, 1.5, 1, 4.14}}),
+            "rank 3 was waited for 4.1 s of 12.0 s (34 %), rank 1 for 1.5 s "
+            "(12 %)");
+  EXPECT_EQ(straggler_text({100, std::vector<double>(12, 3)}),
+            "rank 0 was waited for 3.0 s of 100.0 s (3 %), rank 1 for 3.0 s (3 "
+            "%), rank 2 for 3.0 s (3 %), rank 3 for 3.0 s (3 %), rank 4 for "
+            "3.0 s (3 %), rank 5 for 3.0 s (3 %), rank 6 for 3.0 s (3 %), rank "
+            "7 for 3.0 s (3 %), ... (12)");
+}
+
 TEST(FailureTest, WaitingRanksHearWhoFailed) {
   for (int64_t world : {2, 3, 8}) {
     Texts texts(world);

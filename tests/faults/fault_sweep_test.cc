@@ -1,0 +1,97 @@
+// A fault at every collective of a training step in turn: whatever is on its
+// way, the run ends, in time, with the right text.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/faults/ran.h"
+
+namespace dtensor::testing {
+namespace {
+
+constexpr int64_t kRanks = 4;
+
+struct Kind {
+  std::string fault;
+  std::string flags;
+  // What the program's sentence and each rank's error hold one of.
+  std::vector<std::string> says;
+};
+
+bool holds(const std::string& text, const std::vector<std::string>& any) {
+  for (const std::string& one : any)
+    if (text.find(one) != std::string::npos) return true;
+  return false;
+}
+
+void expect_ended(const Kind& kind, int64_t odd, const FaultyRun& run) {
+  EXPECT_EQ(run.code, 1) << run.all;
+  EXPECT_TRUE(holds(run.sentence, kind.says)) << run.all;
+  EXPECT_EQ(run.ends.size(), static_cast<size_t>(kRanks)) << run.all;
+  EXPECT_LE(run.told_after(), kind.fault == "stall" ? 2.5 : 1) << run.all;
+  for (const auto& [rank, end] : run.ends) {
+    // Who waits for nobody any more may be done.
+    if (end.text == "done") continue;
+    if (kind.fault == "leave" && rank == odd && end.text == "left") continue;
+    EXPECT_TRUE(holds(end.text, kind.says)) << "rank " << rank << "\n"
+                                            << run.all;
+  }
+}
+
+void sweep(const std::string& which, const Kind& kind) {
+  const std::string flags =
+      "--case " + which + " --mesh dp=2,tp=2 " + kind.flags;
+  const FaultyRun whole = run_faulty(flags, kRanks);
+  ASSERT_EQ(whole.code, 0) << whole.all;
+  int64_t faults = 0;
+  for (int64_t at = 1; at < 1000; ++at) {
+    const int64_t odd = at % kRanks;
+    const FaultyRun run = run_faulty(
+        flags, kRanks,
+        "FAULT=" + kind.fault + " FAULT_AT=" + std::to_string(at) +
+            " FAULT_RANK=" + std::to_string(odd) + " FAULT_SECONDS=0.8");
+    if (run.fault_at == 0) {  // there are not so many
+      EXPECT_EQ(run.code, 0) << run.all;
+      break;
+    }
+    ++faults;
+    SCOPED_TRACE(which + " " + kind.fault + " at " + std::to_string(at));
+    expect_ended(kind, odd, run);
+    if (::testing::Test::HasFailure()) return;
+  }
+  // Of a step that communicates at all.
+  EXPECT_GE(faults, 20);
+}
+
+class SweepTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SweepTest, Crash) {
+  sweep(GetParam(), {"crash", "", {"crashes at its"}});
+}
+// (A rank's second thread cannot leave, and crashes.)
+TEST_P(SweepTest, Leave) {
+  sweep(GetParam(), {"leave", "", {"has left the program", "crashes at its"}});
+}
+TEST_P(SweepTest, OtherType) {
+  sweep(GetParam(), {"dtype", "", {"disagree about collective"}});
+}
+TEST_P(SweepTest, OtherFingerprint) {
+  sweep(GetParam(), {"fingerprint", "", {"disagree about collective"}});
+}
+TEST_P(SweepTest, Stall) {
+  sweep(GetParam(), {"stall", "--timeout 0.3", {"did not come"}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, SweepTest,
+                         ::testing::Values("step", "step3", "step3-buckets"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (c == '-') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace dtensor::testing

@@ -1,0 +1,381 @@
+// The faults that a run survives or says, one after the other: what one rank
+// does wrong, and what everybody hears of it, in time. See faulty.cc for what
+// each does. Ranks are threads; the same table is for ranks that are processes
+// (ran.h).
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/examples/running.h"
+#include "tests/faults/child.h"
+#include "tests/faults/ran.h"
+
+namespace dtensor::testing {
+namespace {
+
+struct Fault {
+  std::string name;  // the number of the case, and what
+  std::string flags;
+  int64_t ranks;
+  int code;
+  // Of the program's sentence.
+  std::vector<std::string> says;
+  // How the others end, and how the odd one does: how the text begins.
+  std::string others, odd;
+  double within;  // seconds, from the fault on
+  int64_t odd_rank = 1;
+};
+
+const Fault kFaults[] = {
+    {"1: a type",
+     "--case dtype",
+     4,
+     1,
+     {"ranks 0 and 1 disagree about collective #2 of ranks 0,1,2,3",
+      "rank 0 calls all-reduce #2 (sum, f32, 4 elements) for matmul",
+      "rank 1 calls all-reduce #2 (sum, i32, 4 elements) for matmul"},
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     0.1},
+    {"2: a count",
+     "--case count --odd 2",
+     4,
+     1,
+     {"rank 0 calls all-reduce #2 (sum, f32, 4 elements)",
+      "rank 2 calls all-reduce #2 (sum, f32, 8 elements)"},
+     "threw [all-reduce] ranks 0 and 2 disagree",
+     "threw [all-reduce] ranks 0 and 2 disagree",
+     0.1,
+     2},
+    {"2: a shape",
+     "--case shape --odd 3",
+     4,
+     1,
+     {"rank 0 calls all-gather #2 (f32) for redistribute: f32[8](S0) -> ",
+      "rank 3 calls all-gather #2 (f32) for redistribute: f32[12](S0) -> "},
+     "threw [all-gather] ranks 0 and 3 disagree",
+     "threw [all-gather] ranks 0 and 3 disagree",
+     0.1,
+     3},
+    {"3: a reduction",
+     "--case op",
+     2,
+     1,
+     {"rank 0 calls all-reduce #2 (sum, f32, 4 elements)",
+      "rank 1 calls all-reduce #2 (max, f32, 4 elements)"},
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     0.1},
+    {"4: another collective",
+     "--case kind --odd 0",
+     4,
+     1,
+     {"rank 0 calls all-gather #2 (f32) for matmul",
+      "rank 1 calls all-reduce #2 (sum, f32, 4 elements) for matmul"},
+     "threw [all-gather] ranks 0 and 1 disagree",
+     "threw [all-gather] ranks 0 and 1 disagree",
+     0.1,
+     0},
+    {"5: two in another order",
+     "--case swapped",
+     4,
+     1,
+     {"rank 0 calls all-reduce #2 (sum, f32, 4 elements) for first",
+      "rank 1 calls all-reduce #2 (sum, f32, 4 elements) for second"},
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     "threw [all-reduce] ranks 0 and 1 disagree",
+     0.1},
+    {"6: groups in a circle",
+     "--case circle",
+     3,
+     1,
+     {"every rank waits for another one: rank 0 in barrier #1 for circle of "
+      "ranks 0,1; rank 1 in barrier #1 for circle of ranks 1,2; rank 2 in "
+      "barrier #1 for circle of ranks 0,2"},
+     "threw [barrier] every rank waits for another one",
+     "threw [barrier] every rank waits for another one",
+     1},
+    {"7: a collective is skipped, and the next one called",
+     "--case skips",
+     4,
+     1,
+     {"rank 0 calls barrier #2 for skipped; rank 1 calls barrier #2 for next"},
+     "threw [barrier] ranks 0 and 1 disagree",
+     "threw [barrier] ranks 0 and 1 disagree",
+     0.1},
+    {"7: a rank that does not come",
+     "--case late --timeout 1",
+     4,
+     1,
+     {"ranks 0,2,3 waited for 1 s in barrier #2 for late of ranks 0,1,2,3, and "
+      "these did not come: rank 1 (its last collective was barrier #1 for "
+      "start of ranks 0,1,2,3); find out what keeps them, or let the others "
+      "wait longer with --timeout SECONDS (RunOptions::timeout)"},
+     "threw [barrier] ranks 0,2,3 waited for 1 s",
+     "threw [barrier] ranks 0,2,3 waited for 1 s",
+     3},
+    {"7: a rank that leaves",
+     "--case leaves",
+     4,
+     1,
+     {"rank 1 has left the program while rank "},
+     "PeerFailed ",
+     "done",
+     1},
+    {"8: a rank that throws",
+     "--case throws",
+     4,
+     1,
+     {"faulty: [run] rank 1 threw: no luck\n"},
+     "PeerFailed 1: [barrier] rank 1 failed: [run] rank 1 threw: no luck (its "
+     "last collective was barrier #1 for start)",
+     "threw no luck",
+     1},
+    {"10: a straggler", "--case straggler", 4, 0, {}, "done", "done", 3},
+    {"11: four ranks on two cores", "--case many", 4, 0, {}, "done", "done", 9},
+    {"11: eight ranks", "--case many", 8, 0, {}, "done", "done", 9},
+    {"12: two threads", "--case two-threads", 2, 0, {}, "done", "done", 9},
+    {"13: freed, or written", "--case freed", 2, 0, {}, "done", "done", 9},
+    {"14: dropped",
+     "--case dropped",
+     2,
+     1,
+     {"faulty: [run] rank 1 threw: no luck\n"},
+     "done",  // what it hears is for run() alone
+     "threw no luck",
+     1},
+    {"17: other placements",
+     "--case placements",
+     2,
+     1,
+     {"f32[8, 4](S0)", "f32[4, 8](S1)"},
+     "threw [all-gather] ranks 0 and 1 disagree",
+     "threw [all-gather] ranks 0 and 1 disagree",
+     0.1},
+    {"17: other meshes",
+     "--case meshes",
+     2,
+     1,
+     {"rank 0 calls all-gather #2 (f32) for redistribute: f32[8, 4](S0) -> "
+      "f32[8, 4](R) on y=2; rank 1 calls all-gather #2 (f32) for "
+      "redistribute: f32[8, 4](S0) -> f32[8, 4](R) on x=2"},
+     "threw [all-gather] ranks 0 and 1 disagree",
+     "threw [all-gather] ranks 0 and 1 disagree",
+     0.1},
+    {"18: two meshes in one operator",
+     "--case two-meshes",
+     2,
+     1,
+     {"[add] ", "x=2", "y=2"},
+     "threw [add] ",
+     "threw [add] ",
+     0.1},
+    {"20: no memory on one rank",
+     "--case memory",
+     4,
+     1,
+     {"[allocate] "},
+     "PeerFailed 1: [all-gather] rank 1 failed: [allocate] ",
+     "threw [allocate] ",
+     1},
+    {"22: a bit of a replica",
+     "--case replica --odd 2",
+     4,
+     1,
+     {"copies of weight f32[5, 2](R) differ: rank 2 ", "against ranks 0,1,3 "},
+     "threw [check_replicas] ",
+     "threw [check_replicas] ",
+     1,
+     2},
+};
+
+class FaultsTest : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(FaultsTest, EndsAsItShould) {
+  const Fault& fault = GetParam();
+  const FaultyRun run = run_faulty(fault.flags, fault.ranks);
+  EXPECT_EQ(run.code, fault.code) << run.all;
+  for (const std::string& text : fault.says)
+    EXPECT_NE(run.sentence.find(text), std::string::npos) << text << "\n"
+                                                          << run.all;
+  // One sentence, once.
+  EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'),
+            fault.code != 0 || fault.flags == "--case straggler")
+      << run.all;
+  EXPECT_EQ(run.ends.size(), static_cast<size_t>(fault.ranks)) << run.all;
+  for (const auto& [rank, end] : run.ends) {
+    const std::string& want = rank == fault.odd_rank ? fault.odd : fault.others;
+    EXPECT_EQ(end.text.find(want), 0u) << "rank " << rank << "\n" << run.all;
+  }
+  for (const auto& [rank, said] : run.said)
+    for (const std::string& text : said) EXPECT_NE(text, "touched") << rank;
+  EXPECT_LE(run.told_after(), fault.within) << run.all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FaultsTest, ::testing::ValuesIn(kFaults),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c)))
+                               c = '_';
+                           return "Case" + name;
+                         });
+
+TEST(StragglerTest, IsNamedInTheEnd) {
+  Child child(faulty("--case straggler --odd 2 --json", 3));
+  EXPECT_EQ(child.wait(20), 0);
+  const std::string err = child.err(), out = child.out();
+  const size_t at = err.find("faulty: rank 2 was waited for 1.");
+  ASSERT_NE(at, err.npos) << err;
+  EXPECT_NE(err.find(" %)", at), err.npos) << err;
+  EXPECT_EQ(err.find("rank 0 was"), err.npos) << err;
+  EXPECT_NE(out.find("\"stragglers\""), out.npos) << out;
+  EXPECT_NE(out.find("\"rank\": 2"), out.npos) << out;
+}
+
+// 10: for three seconds, and then it goes on.
+TEST(StragglerTest, AProcessThatIsStoppedGoesOn) {
+  Child child(faulty("--case stopped", 3));
+  ASSERT_TRUE(child.says("fault")) << child.err();
+  child.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  child.send(SIGCONT);
+  EXPECT_EQ(child.wait(20), 0) << child.err();
+}
+
+// 11: asleep at once where there are more ranks than cores.
+TEST(ManyRanksTest, ABarrierIsShort) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  constexpr double kMost = 500;
+#else
+  constexpr double kMost = 50;
+#endif
+  for (const int64_t ranks : {4, 8}) {
+    const FaultyRun run = run_faulty("--case many", ranks);
+    ASSERT_EQ(run.said.count(0), 1u) << run.all;
+    double us = 0;
+    ASSERT_EQ(std::sscanf(run.said.at(0)[0].c_str(), "barrier %lf us", &us), 1)
+        << run.all;
+    EXPECT_LE(us, kMost) << ranks << " ranks";
+  }
+}
+
+// 12: one thread at a time, and only a rank's.
+TEST(ThreadsTest, ACommunicatorIsForOneAtATime) {
+  const FaultyRun run = run_faulty("--case two-threads", 2);
+  ASSERT_EQ(run.said.size(), 2u) << run.all;
+  const std::vector<std::string>&own = run.said.at(0), &odd = run.said.at(1);
+  ASSERT_GE(own.size(), 2u) << run.all;
+  EXPECT_EQ(own[0],
+            "[barrier] this communicator is used by another thread; let one "
+            "thread of a rank make its collectives, one after the other");
+  EXPECT_EQ(own[1].find("[run] this thread is no rank"), 0u) << run.all;
+  EXPECT_EQ(odd[0].find("[run] this thread is no rank"), 0u) << run.all;
+}
+
+// 23: whoever waits for whom, and in whatever pieces gradients travel.
+TEST(BitsTest, AreTheSame) {
+  std::string bits;
+  for (const char* flags : {"--case step3", "--case step3",
+                            "--case step3-buckets", "--case step3-buckets"}) {
+    const FaultyRun run =
+        run_faulty(std::string(flags) + " --mesh dp=2,tp=2", 4);
+    ASSERT_EQ(run.code, 0) << run.all;
+    ASSERT_EQ(run.said.size(), 4u) << run.all;
+    for (const auto& [rank, said] : run.said) {
+      const auto hash = std::find_if(
+          said.begin(), said.end(),
+          [](const std::string& s) { return s.find("bits ") == 0; });
+      ASSERT_NE(hash, said.end()) << run.all;
+      if (bits.empty()) bits = *hash;
+      EXPECT_EQ(*hash, bits) << flags;
+    }
+  }
+}
+
+// 29: processes that meet at a file.
+class MeetTest : public ::testing::Test {
+ protected:
+  MeetTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+  }
+  std::string join(int64_t rank, int64_t world) const {
+    return "env MEET=" + path() + " MEET_WORLD=" + std::to_string(world) +
+           " tests/faults/faulty --case meet --odd " + std::to_string(rank);
+  }
+  std::string path() const { return folder_ + "/meet"; }
+  void leave(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+  }
+  const std::string folder_ = temporary("meet");
+};
+
+TEST_F(MeetTest, GarbageHasNoEffect) {
+  leave("meet", std::string("\0\xff\n\n9223372036854775808 -1", 26));
+  leave("meet.1", std::string(100000, 'x'));
+  leave("meet.7", "2 1 5\n");
+  Child first(join(0, 2)), second(join(1, 2));
+  EXPECT_EQ(first.wait(10), 0) << first.err();
+  EXPECT_EQ(second.wait(10), 0) << second.err();
+  EXPECT_EQ(second.out(), "rank 0's\n");
+}
+
+TEST_F(MeetTest, ARankThatIsThereTwice) {
+  Child a(join(0, 3)), b(join(1, 3)), c(join(1, 3));
+  EXPECT_EQ(a.wait(10), 1);
+  EXPECT_EQ(b.wait(10), 1);
+  EXPECT_EQ(c.wait(10), 1);
+  EXPECT_NE(a.err().find("rank 2"), std::string::npos) << a.err();
+}
+
+TEST_F(MeetTest, AnotherWorldAndARankThatIsNone) {
+  Child a(join(0, 3)), b(join(1, 2)), c(join(2, 3)), d(join(5, 3));
+  EXPECT_EQ(d.wait(10), 1);
+  EXPECT_NE(d.err().find("rank 5 of 3"), std::string::npos) << d.err();
+  EXPECT_EQ(a.wait(10), 1);
+  EXPECT_NE(a.err().find("for rank 1 (one of 2 came)"), std::string::npos)
+      << a.err();
+  EXPECT_EQ(b.wait(10), 1);
+  EXPECT_EQ(c.wait(10), 1);
+}
+
+// 30: said before any rank starts.
+TEST(EnvironmentTest, WhatIsMissing) {
+  struct Missing {
+    std::string flags;
+    int code;
+    const char* says;
+  };
+  for (const Missing& m : {
+           Missing{"--case many --device cuda:63", 2, "faulty: [cuda] "},
+           Missing{"--case many --backend nccl", 2, "faulty: [--backend] nccl"},
+           Missing{"--case many --json /no/such/folder/x.json", 2,
+                   "faulty: [--json] cannot write /no/such/folder/x.json"},
+           Missing{"--case many --timeout -1", 2, "--timeout"},
+           Missing{"--case many --timeout 1e300", 2, "[--timeout] 1e+300 s"},
+           Missing{"--case many --timeout soon", 2, "--timeout"},
+           Missing{"--case many --mesh ranks=2 --json >/dev/full", 1,
+                   "faulty: [--json] cannot write standard output: No space"},
+       }) {
+    Child child("tests/faults/faulty " + m.flags);
+    EXPECT_EQ(child.wait(20), m.code) << m.flags << "\n" << child.err();
+    EXPECT_NE(child.err().find(m.says), std::string::npos) << m.flags << "\n"
+                                                           << child.err();
+    if (m.code == 2) {
+      EXPECT_EQ(child.err().find("@ "), std::string::npos) << child.err();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::testing

@@ -1,0 +1,427 @@
+// A program of which one rank goes wrong in one of many ways, for
+// faults_test.cc: --case says which, --odd who. Takes whatever programs take
+// (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.
+#include <sched.h>
+
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/runtime/comm/rendezvous.h"
+#include "dtensor/runtime/program.h"
+#include "dtensor/runtime/replicas.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/faults/inject.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+int64_t odd_rank = 1;
+
+void sleep(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }
+bool odd(Runtime& rt) { return rt.rank() == odd_rank; }
+
+Communicator& group(Runtime& rt, const std::vector<int64_t>& ranks) {
+  return rt.context().communicator(ranks);
+}
+Communicator& everybody(Runtime& rt) {
+  std::vector<int64_t> ranks(static_cast<size_t>(rt.world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group(rt, ranks);
+}
+void barrier(Communicator& c, std::string_view op) {
+  c.barrier({StepKind::kBarrier, op, 1});
+}
+void all_reduce(Communicator& c, float* x, std::string_view op = "matmul",
+                int64_t n = 4, ReduceOp reduce = ReduceOp::kSum,
+                DType type = DType::kF32) {
+  c.all_reduce({StepKind::kAllReduce, op, 1}, {}, reduce, type, x, n);
+}
+
+Tensor counting(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(numel(shape)));
+  std::iota(values.begin(), values.end(), 0.f);
+  return Tensor::from(shape, values.data());
+}
+DistTensor rows(const Mesh& mesh) {
+  return DistTensor::from_global(counting({8, 4}), mesh, "S0");
+}
+
+// All are there, and the odd one does something from now on.
+void fault_now(Runtime& rt) {
+  barrier(everybody(rt), "start");
+  if (odd(rt)) say(rt.rank(), "fault");
+}
+
+// What the others do, and what the odd one does, with numbers that an error
+// must leave alone.
+using Act = std::function<void(Communicator&, float*)>;
+void different(Runtime& rt, const Act& right, const Act& wrong) {
+  fault_now(rt);
+  float x[16];
+  std::fill_n(x, 16, 7.f);
+  try {
+    (odd(rt) ? wrong : right)(everybody(rt), x);
+  } catch (...) {
+    for (float v : x)
+      if (v != 7) say(rt.rank(), "touched");
+    throw;
+  }
+}
+
+void right(Communicator& c, float* x) { all_reduce(c, x); }
+
+void gather(Communicator& c, float* x) {
+  std::vector<Region> parts;
+  for (int64_t m = 0; m < c.size(); ++m)
+    parts.push_back({IntervalList{{m, m + 1}}});
+  const std::vector<Region> all(parts.size(),
+                                Region{IntervalList{{0, c.size()}}});
+  const size_t me = static_cast<size_t>(c.rank());
+  float mine = 1;
+  c.exchange({StepKind::kAllGather, "matmul", 1}, {}, DType::kF32,
+             {&mine, {1}, &parts[me]}, parts, {x, {1}, &all[me]}, all);
+}
+
+// Two in one order here, in the other there.
+void in_order(Communicator& c, float* x, bool swapped) {
+  all_reduce(c, x, swapped ? "second" : "first");
+  all_reduce(c, x, swapped ? "first" : "second");
+}
+
+// Everybody waits for the next one, in three groups of two.
+void circle(Runtime& rt) {
+  fault_now(rt);
+  const std::vector<int64_t> groups[] = {{0, 1}, {1, 2}, {0, 2}};
+  const int64_t first = rt.rank();  // 0: {0,1}, 1: {1,2}, 2: {0,2}
+  const int64_t second = (rt.rank() + 2) % 3;
+  for (const int64_t g : {first, second})
+    barrier(group(rt, groups[g]), "circle");
+}
+
+// One training step of a tiny model; says the collectives of each rank and, in
+// a hash, every bit of the parameters.
+void step(Runtime& rt, int stage, int64_t bucket) {
+  const Mesh mesh = rt.mesh();
+  nn::ModelConfig config;
+  config.name = "gpt";
+  config.layers = 1;
+  config.hidden = 8;
+  config.heads = 2;
+  config.seq = 4;
+  config.vocab = 10;
+  auto model = nn::make_model(
+      config, mesh, nn::zero(nn::default_plan(config, mesh), stage), 1);
+  nn::AdamW optimizer(model->parameters(), {});
+  const DistTensor tokens =
+      randint(0, config.vocab, {4, config.seq}, mesh,
+              nn::batch_placements(mesh), DType::kI64, {2, 0});
+  rt.context().gather_budget = 4096;
+  const DistTensor loss = model->loss(tokens, tokens);
+  optimizer.step(grad(loss, model->parameters(),
+                      {.release_graph = true, .bucket_bytes = bucket}),
+                 {.lr = 0.01});
+  uint64_t bits = hash_mix(1, std::bit_cast<uint64_t>(loss.item()));
+  for (const DistTensor& p : model->parameters()) {
+    const Tensor full = p.full();
+    for (int64_t i = 0; i < full.numel(); ++i)
+      bits = hash_mix(bits, std::bit_cast<uint64_t>(full.at(i)));
+  }
+  say(rt.rank(), fmt::format("bits {:016x}", bits));
+}
+
+// On two cores, whatever there is.
+void many_ranks(Runtime& rt) {
+  Communicator& all = everybody(rt);
+  const auto round = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 100; ++i) barrier(all, "many");
+    return Seconds(std::chrono::steady_clock::now() - start).count() / 100;
+  };
+  double best = round();
+  for (int i = 0; i < 20; ++i) best = std::min(best, round());
+  if (rt.rank() == 0) say(0, fmt::format("barrier {:.1f} us", best * 1e6));
+}
+
+// Where the rank's own thread waits, another one calls.
+void two_threads(Runtime& rt) {
+  Communicator& all = everybody(rt);
+  const auto says = [&](const std::function<void()>& fn) {
+    std::string what = "no error";
+    try {
+      fn();
+    } catch (const Error& e) {
+      what = e.what();
+    }
+    say(rt.rank(), what);
+  };
+  std::thread another([&] {
+    sleep(0.2);
+    if (!odd(rt)) says([&] { barrier(all, "another thread's"); });
+    says([&] { rows(rt.mesh()); });
+  });
+  if (odd(rt)) sleep(0.6);
+  barrier(all, "mine");
+  another.join();
+  barrier(all, "mine");  // it goes on
+}
+
+void check_columns(const DistTensor& y) {
+  const Tensor whole = y.full();
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    DT_CHECK(whole.at(i) == static_cast<double>(i), "faulty",
+             "element {} is {}", i, whole.at(i));
+}
+
+// The source is let go of, and written to, while it is on its way.
+void freed_or_written(Runtime& rt) {
+  for (int i = 0; i < 20; ++i) {
+    DistTensor y;
+    {
+      const DistTensor x = rows(rt.mesh());
+      if (odd(rt)) sleep(0.005);
+      y = x.redistribute_async("S1");
+    }
+    DistTensor other = rows(rt.mesh());  // in the memory that it had, if free
+    const DistTensor z = other.redistribute_async("S1");
+    other.assign(Tensor::full(other.local().shape(), DType::kF32, -1));
+    check_columns(y);
+    check_columns(z);
+  }
+}
+
+void dropped(Runtime& rt) {
+  for (int i = 0; i < 20; ++i) {
+    if (odd(rt)) sleep(0.005);
+    rows(rt.mesh()).redistribute_async("S1");
+  }
+  fault_now(rt);
+  rows(rt.mesh()).redistribute_async("S1");
+  if (odd(rt)) throw std::runtime_error("no luck");
+}
+
+void replica(Runtime& rt) {
+  std::vector<NamedTensor> all{
+      {"weight", DistTensor::from_global(counting({5, 2}), rt.mesh(), "R")}};
+  check_replicas(all);
+  fault_now(rt);
+  if (odd(rt)) {
+    char* bytes = static_cast<char*>(all[0].tensor.local().mutable_data());
+    bytes[13] ^= 4;
+  }
+  check_replicas(all);
+}
+
+// What one rank has no memory for.
+void memory(Runtime& rt) {
+  fault_now(rt);
+  if (odd(rt)) Tensor::empty({int64_t{1} << 58}, DType::kF32);
+  rows(rt.mesh()).full();
+}
+
+void compute(Runtime& rt, bool waits) {
+  fault_now(rt);
+  if (waits && !odd(rt)) barrier(everybody(rt), "wait");
+  DistTensor x = rows(rt.mesh());
+  for (;;) x = add(x, x);
+}
+
+// A process of its own: MEET is the path, of rank --odd of MEET_WORLD.
+void meet() {
+  const std::string path = std::getenv("MEET"),
+                    world = std::getenv("MEET_WORLD");
+  Rendezvous meeting(path, odd_rank, std::stoll(world),
+                     std::chrono::milliseconds(1500));
+  fmt::print("{}\n", meeting.share(odd_rank == 0 ? "rank 0's" : "mine"));
+}
+
+const std::map<std::string, std::function<void(Runtime&)>>& cases() {
+  using enum ReduceOp;
+  static const std::map<std::string, std::function<void(Runtime&)>> all = {
+      {"dtype",
+       [](Runtime& rt) {
+         different(rt, right, [](Communicator& c, float* x) {
+           all_reduce(c, x, "matmul", 4, kSum, DType::kI32);
+         });
+       }},
+      {"count",
+       [](Runtime& rt) {
+         different(rt, right, [](Communicator& c, float* x) {
+           all_reduce(c, x, "matmul", 8);
+         });
+       }},
+      {"shape",
+       [](Runtime& rt) {
+         fault_now(rt);
+         DistTensor::from_global(counting({odd(rt) ? 12 : 8}), rt.mesh(), "S0")
+             .redistribute("R");
+       }},
+      {"op",
+       [](Runtime& rt) {
+         different(rt, right, [](Communicator& c, float* x) {
+           all_reduce(c, x, "matmul", 4, kMax);
+         });
+       }},
+      {"kind", [](Runtime& rt) { different(rt, right, gather); }},
+      {"swapped",
+       [](Runtime& rt) {
+         different(
+             rt, [](Communicator& c, float* x) { in_order(c, x, false); },
+             [](Communicator& c, float* x) { in_order(c, x, true); });
+       }},
+      {"circle", circle},
+      {"late",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (odd(rt)) sleep(2.5);
+         barrier(everybody(rt), "late");
+       }},
+      {"skips",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (!odd(rt)) barrier(everybody(rt), "skipped");
+         barrier(everybody(rt), "next");
+       }},
+      {"leaves",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (odd(rt)) return;
+         barrier(everybody(rt), "left");
+       }},
+      {"throws",
+       [](Runtime& rt) {
+         const DistTensor y = rows(rt.mesh()).redistribute_async("S1");
+         fault_now(rt);
+         if (odd(rt)) throw std::runtime_error("no luck");
+         barrier(everybody(rt), "thrown");
+       }},
+      {"straggler",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (odd(rt)) sleep(1.5);
+         barrier(everybody(rt), "at last");
+       }},
+      // The process is stopped meanwhile.
+      {"stopped",
+       [](Runtime& rt) {
+         fault_now(rt);
+         const auto end = std::chrono::steady_clock::now() + Seconds(4);
+         Communicator& all = everybody(rt);
+         for (int go = 1; go;) {
+           go = rt.rank() == 0 && std::chrono::steady_clock::now() < end;
+           std::vector<int> of(static_cast<size_t>(all.size()));
+           all.all_gather_bytes({StepKind::kAllGatherBytes, "go"}, &go,
+                                sizeof(go), of.data());
+           go = of[0];
+         }
+       }},
+      {"many", many_ranks},
+      {"two-threads", two_threads},
+      {"freed", freed_or_written},
+      {"dropped", dropped},
+      {"placements",
+       [](Runtime& rt) {
+         fault_now(rt);
+         const Tensor mine = Tensor::full({4, 4}, DType::kF32, 1);
+         const int64_t p = rt.world_size();
+         const Shape whole = odd(rt) ? Shape{4, 4 * p} : Shape{4 * p, 4};
+         DistTensor::from_local(mine, rt.mesh(), odd(rt) ? "S1" : "S0", whole)
+             .redistribute("R");
+       }},
+      {"meshes",
+       [](Runtime& rt) {
+         fault_now(rt);
+         const int64_t p = rt.world_size();
+         const Mesh mesh = odd(rt) ? rt.mesh({{"x", p}}) : rt.mesh({{"y", p}});
+         rows(mesh).redistribute("R");
+       }},
+      {"two-meshes",
+       [](Runtime& rt) {
+         fault_now(rt);
+         const int64_t p = rt.world_size();
+         add(rows(rt.mesh({{"x", p}})), rows(rt.mesh({{"y", p}})));
+       }},
+      {"memory", memory},
+      {"replica", replica},
+      {"step", [](Runtime& rt) { step(rt, 0, 0); }},
+      {"step3", [](Runtime& rt) { step(rt, 3, 0); }},
+      {"step3-buckets", [](Runtime& rt) { step(rt, 3, 512); }},
+      {"compute", [](Runtime& rt) { compute(rt, false); }},
+      {"compute-and-wait", [](Runtime& rt) { compute(rt, true); }},
+      {"talk",
+       [](Runtime& rt) {
+         fault_now(rt);
+         for (;;) barrier(everybody(rt), "talk");
+       }},
+      {"deaf",
+       [](Runtime& rt) {
+         fault_now(rt);
+         sleep(30);
+       }},
+      {"meet", nullptr},
+  };
+  return all;
+}
+
+// fn, which says how the rank ends.
+void tell(Runtime& rt, const std::function<void(Runtime&)>& fn) {
+  const int64_t me = rt.rank();
+  try {
+    fn(rt);
+    say(me, "done");
+  } catch (const Leave&) {
+    say(me, "left");
+  } catch (const PeerFailed& e) {
+    say(me, fmt::format("PeerFailed {}: {}", e.rank(), e.what()));
+    throw;
+  } catch (const std::exception& e) {
+    say(me, fmt::format("threw {}", e.what()));
+    throw;
+  }
+  say(me, fmt::format("began {}", collectives_of(me)));
+}
+
+int main(int argc, char** argv) {
+  Program program({.about = "A program that goes wrong.", .mesh = "ranks=4"});
+  std::string what;
+  std::vector<std::string> names;
+  for (const auto& [name, fn] : cases()) names.push_back(name);
+  program.add("--case", &what, "what goes wrong", names);
+  program.add("--odd", &odd_rank, "the rank that does something else");
+  return program.main(argc, argv, nullptr, [&] {
+    if (what == "meet") return meet();
+    if (what == "many") {
+      cpu_set_t two;
+      CPU_ZERO(&two);
+      CPU_SET(0, &two), CPU_SET(1, &two);
+      sched_setaffinity(0, sizeof(two), &two);  // where there are two
+    }
+    RunOptions options = program.run_options();
+    options.backend = with_fault(options.backend);
+    run(options, [&](Runtime& rt) { tell(rt, cases().at(what)); });
+    program.write_json(nlohmann::ordered_json{{"case", what}});
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
+
+int main(int argc, char** argv) { return dtensor::testing::main(argc, argv); }
