@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/agreement.h"
@@ -65,7 +66,7 @@ void Communicator::run(Collective& c, Work&& work) {
   if (size_ == 1) return work();
   const Use use(in_use_, c.call->kind);
   c.sequence = ++sequence_;
-  c.fingerprint = fingerprint_of(c);
+  c.fingerprint = agrees_ ? fingerprint_of(c) : 0;
   struct Told {
     Watch* watch;
     const Collective& c;
@@ -94,6 +95,13 @@ void Communicator::check(const Call& call, Transfer& t) const {
            "a part of {} elements has no memory", s.held);
   DT_CHECK(t.dst != nullptr || s.pieces.empty(), where,
            "a part of {} elements has no memory", volume(s.wants.ascending()));
+}
+
+void Communicator::copy_source(Buffer& b, Stream stream) {
+  const void* from = std::exchange(b.from, nullptr);
+  if (!from || b.n == 0) return;
+  const int64_t shape[] = {b.n}, unit[] = {1};
+  device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
 }
 
 void Communicator::exchange(const Call& call, Stream stream,
@@ -126,7 +134,10 @@ void Communicator::all_reduce(const Call& call, Stream stream,
     DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
              "{} elements have no memory", b.n);
   }
-  if (size_ == 1 || !has_memory()) return;
+  if (!has_memory()) return;
+  if (size_ == 1 || !reads_sources())
+    for (Buffer& b : buffers) copy_source(b, stream);
+  if (size_ == 1) return;
   Collective c{.call = &call, .buffers = buffers, .stream = stream};
   run(c, [&] { do_all_reduce(call, stream, buffers); });
 }

@@ -75,7 +75,9 @@ struct Buffer {
   void* data;
   int64_t n;
   bool one_shot = false;  // see all_reduce()
-  int64_t counted = 0;    // set
+  // This member's elements, elsewhere than in `data`; null: there.
+  const void* from = nullptr;
+  int64_t counted = 0;  // set
 };
 
 struct Collective;  // agreement.h
@@ -112,10 +114,11 @@ class Communicator {
   // here.
   void reduce(const Call&, Stream, std::span<Transfer>);
 
-  // Every buffer in place, the same bits on every member: of n elements member
-  // i reduces [floor(i*n/p), floor((i+1)*n/p)) in member order (kAvg divides by
-  // p), then everyone collects the rest: (p-1) * own + n - own elements. With
-  // `one_shot` each member reduces all of them: (p-1) * n, of one latency.
+  // Every buffer's reduction into `data`, the same bits on every member: of n
+  // elements member i reduces [floor(i*n/p), floor((i+1)*n/p)) in member order
+  // (kAvg divides by p), then everyone collects the rest: (p-1) * own + n - own
+  // elements. With `one_shot` each member reduces all of them: (p-1) * n, of
+  // one latency.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
   // out[m] = member m's `bytes` bytes; small host-side facts. Not counted.
@@ -137,6 +140,8 @@ class Communicator {
 
   // Does a schedule for it have to say what this member serves?
   virtual bool needs_serves() const { return false; }
+  // Does it read an all-reduce's elements where they lie? Else they are copied.
+  virtual bool reads_sources() const { return false; }
   // Whose memory and streams the calls are about; at first the CPU's. And who
   // is told. Both outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
@@ -166,12 +171,15 @@ class Communicator {
   template <class Work>
   void run(Collective&, Work&&);
   void check(const Call&, Transfer&) const;
+  void copy_source(Buffer&, Stream);
 
   const int rank_, size_;
   uint64_t sequence_ = 0;  // of the calls that were made
   std::atomic<bool> in_use_ = false;
   Device* device_ = &cpu();
   Watch* watch_ = nullptr;
+  friend struct WithoutAgreement;  // what it costs: tests/bench/comm_cases.cc
+  bool agrees_ = true;
 };
 
 }  // namespace dtensor
