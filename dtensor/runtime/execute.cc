@@ -33,6 +33,12 @@ struct Moving {
   Tensor source, now, end;
 };
 
+// Does an all-reduce find its elements as they are wanted? Else they are copied
+// ahead of it.
+bool reduced_where_it_lies(const Action& a, const Tensor& now) {
+  return now.contiguous() && now.shape() == a.shape;
+}
+
 // Lists, which a thread keeps for their memory.
 struct Lists {
   std::vector<Moving> moving;
@@ -91,7 +97,7 @@ Tensor Run::make(const Action& a, Moving& m, bool consume) {
     out = Tensor::empty(a.shape, a.dtype);
   }
   if (a.what == Do::kCopy) copy_indices(a.which, out, a.wants, m.now, a.has);
-  if (a.what == Do::kAllReduce) {
+  if (a.what == Do::kAllReduce && !reduced_where_it_lies(a, m.now)) {
     if (m.now.shape() == a.shape)
       out.copy_from(m.now);
     else
@@ -137,10 +143,14 @@ void Run::communicate(const Execution::Round& r) {
   const Call call{r.kind, ctx.op, r.fingerprint, describe, &r};
   if (r.kind == StepKind::kAllReduce) {
     lists_.buffers.clear();
-    for (size_t i = 0; i < r.actions.size(); ++i)
-      lists_.buffers.push_back({r.actions[i].op, r.actions[i].dtype,
-                                lists_.outs[i].mutable_data(),
-                                lists_.outs[i].numel(), r.actions[i].one_shot});
+    for (size_t i = 0; i < r.actions.size(); ++i) {
+      const Action& a = r.actions[i];
+      const Tensor &now = lists_.moving[a.tensor].now, &out = lists_.outs[i];
+      void* to = out.mutable_data();
+      const void* from = reduced_where_it_lies(a, now) ? now.data() : to;
+      lists_.buffers.push_back({a.op, a.dtype, to, out.numel(), a.one_shot,
+                                from == to ? nullptr : from});
+    }
     r.communicator->all_reduce(call, ctx.stream, lists_.buffers);
     for (size_t i = 0; i < r.actions.size(); ++i)
       lists_.counted[r.actions[i].event] += lists_.buffers[i].counted;

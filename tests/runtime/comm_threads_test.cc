@@ -438,13 +438,15 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   T* x = reinterpret_cast<T*>(bytes.data());
   for (int64_t i = 0; i < n; ++i) x[i] = value<T>(me, i, 5);
   x[n] = make<T>(1);
-  const auto all_reduce = [&](std::vector<char>& bytes, bool one_shot) {
+  const auto all_reduce = [&](std::vector<char>& bytes, bool one_shot,
+                              const void* from = nullptr) {
     const There there(bytes.data(), static_cast<int64_t>(bytes.size()));
     Buffer b{.op = op,
              .dtype = dtype_of<T>,
              .data = there.data(),
              .n = n,
-             .one_shot = one_shot};
+             .one_shot = one_shot,
+             .from = from};
     comm.all_reduce(call(StepKind::kAllReduce), stream(), {&b, 1});
     if (on_host()) return b.counted;
     // What is read comes before what is overwritten.
@@ -475,6 +477,23 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
   all_reduce(chunked, false);
   EXPECT_EQ(all_reduce(bytes, true), (p - 1) * n * size_of(dtype_of<T>));
   EXPECT_EQ(bytes, chunked);
+  // From elsewhere, by some members alone: the same bits, and the source is as
+  // it was.
+  std::vector<char> source(bytes.size());
+  T* s = reinterpret_cast<T*>(source.data());
+  for (int64_t i = 0; i < n; ++i) s[i] = value<T>(me, i, 5);
+  s[n] = make<T>(1);
+  const std::vector<char> as_it_was = source;
+  const There elsewhere(source.data(), static_cast<int64_t>(source.size()));
+  for (const bool one_shot : {false, true}) {
+    std::vector<char> result(bytes.size(), 77);
+    reinterpret_cast<T*>(result.data())[n] = make<T>(1);
+    if (me == 1) result = as_it_was;  // in place
+    all_reduce(result, one_shot, me == 1 ? nullptr : elsewhere.data());
+    EXPECT_EQ(result, bytes) << "one-shot " << one_shot;
+  }
+  elsewhere.fetch();
+  EXPECT_EQ(source, as_it_was);
 }
 
 class CommunicatorTest : public ::testing::TestWithParam<World> {};

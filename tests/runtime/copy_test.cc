@@ -247,6 +247,63 @@ TEST(ReduceTest, ManySourcesInPlace) {
 }
 
 // In f32, rounded once: sums on the way may be beyond the type.
+// As many bytes as are written past the cache, to and from odd addresses.
+TEST(StreamingTest, CopiesRuns) {
+  constexpr int64_t kRows = 2101, kRow = 4099, kGap = 5, kOff = 3;
+  std::vector<char> src(kRows * kRow + kOff),
+      dst(kRows * (kRow + kGap) + kOff, 7);
+  for (size_t i = 0; i < src.size(); ++i)
+    src[i] = static_cast<char>(i * 131 + i / 251);
+  std::vector<char> want = dst;
+  for (int64_t r = 0; r < kRows; ++r)
+    std::memcpy(want.data() + kOff + r * (kRow + kGap), src.data() + r * kRow,
+                kRow);
+  EXPECT_EQ(copy_strided(1, Shape{kRows, kRow}, dst.data() + kOff,
+                         Shape{kRow + kGap, 1}, src.data(), Shape{kRow, 1}),
+            kRows * kRow);
+  EXPECT_TRUE(dst == want);
+}
+
+TEST(StreamingTest, ReducesTheSameBits) {
+  for (const int k : {2, 5})
+    for (const int64_t n : {int64_t{1000}, int64_t{2'100'001}}) {
+      std::vector<std::vector<float>> in(static_cast<size_t>(k));
+      for (size_t j = 0; j < in.size(); ++j)
+        for (int64_t i = 0; i < n; ++i)
+          in[j].push_back(static_cast<float>(i % 1013) /
+                          static_cast<float>(j + 3));
+      std::vector<float> want(static_cast<size_t>(n));
+      for (size_t i = 0; i < want.size(); ++i) {
+        want[i] = in[0][i];
+        for (size_t j = 1; j < in.size(); ++j) want[i] += in[j][i];
+        want[i] /= 7;
+      }
+      const int64_t unit[] = {1}, shape[] = {n};
+      std::vector<Operand> operands;
+      std::vector<const char*> srcs;
+      for (const auto& x : in) {
+        operands.push_back({x.data(), unit});
+        srcs.push_back(reinterpret_cast<const char*>(x.data()));
+      }
+      const auto bytes = static_cast<int64_t>(sizeof(float)) * n;
+      std::vector<float> one(want.size() + 1, -1);
+      EXPECT_EQ(reduce_strided(ReduceOp::kAvg, DType::kF32, shape,
+                               one.data() + 1, unit, operands, 7),
+                bytes);
+      EXPECT_EQ(one[0], -1);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), one.begin() + 1));
+      // Into several places, of which one is a source.
+      std::vector<float> two(want.size() + 1, -1);
+      char* dsts[] = {reinterpret_cast<char*>(two.data() + 1),
+                      reinterpret_cast<char*>(in[1].data())};
+      EXPECT_EQ(reduce_into_all(ReduceOp::kAvg, DType::kF32, n, dsts, srcs, 7),
+                bytes);
+      EXPECT_EQ(two[0], -1);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), two.begin() + 1));
+      EXPECT_TRUE(want == in[1]);
+    }
+}
+
 TEST(ReduceTest, HalvesMeetInF32) {
   for (int64_t n : {1, 40, 3000})
     for (int64_t k : {2, 3, 4, 7}) {

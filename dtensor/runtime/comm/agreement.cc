@@ -79,7 +79,8 @@ Statement statement_of(const Collective& c) {
   const Call& call = *c.call;
   std::string text = call_to_string(call.kind, c.sequence, {});
   if (call.kind == StepKind::kAllReduce)
-    text += fmt::format(" ({})", describe(c.buffers, true));
+    text += fmt::format(" ({})",
+                        describe(std::span<const Buffer>(c.buffers), true));
   else if (c.num_bytes >= 0)
     text += fmt::format(" ({} bytes)", c.num_bytes);
   else if (call.kind != StepKind::kBarrier)

@@ -19,7 +19,7 @@ struct Collective {
   uint64_t fingerprint = 0;  // of all of it: fingerprint_of()
   // What the call is about; the others are empty.
   std::span<const Transfer> transfers = {};
-  std::span<const Buffer> buffers = {};
+  std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: no bytes
   Stream stream = {};      // of transfers and buffers

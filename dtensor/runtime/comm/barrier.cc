@@ -40,16 +40,22 @@ void Barrier::break_up() {
 }
 
 bool Barrier::spin(uint32_t mine, bool breakable) const {
-  const auto start = std::chrono::steady_clock::now();
-  do {
+  using Clock = std::chrono::steady_clock;
+  const auto passed = [&] {
     for (int i = 0; i < 64; ++i) {
       const uint32_t word = word_.load(std::memory_order_acquire);
       if (word / kRound != mine || (breakable && (word & kBroken))) return true;
       pause();
     }
+    return false;
+  };
+  // Mostly the others are so near that to read the clock would be the wait.
+  if (passed()) return true;
+  for (const auto start = Clock::now(); Clock::now() - start < kSpin;) {
     // The one that is waited for may be queued for this very core.
     std::this_thread::yield();
-  } while (std::chrono::steady_clock::now() - start < kSpin);
+    if (passed()) return true;
+  }
   return false;
 }
 

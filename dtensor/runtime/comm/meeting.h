@@ -21,8 +21,8 @@ class ThreadHub;
 // again, all members have met for the other, and so have done with this one.
 struct alignas(64) Slot {
   static constexpr int64_t kSmall = 1024;
-  // Before the peers' memory is read, between halves, and in the end.
-  static constexpr int kEvents = 3;
+  // Before the peers' memory is read, and in the end.
+  static constexpr int kEvents = 2;
 
   uint64_t fingerprint;
   const Collective* collective;

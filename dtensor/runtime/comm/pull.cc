@@ -1,5 +1,10 @@
 #include "dtensor/runtime/comm/pull.h"
 
+#include <algorithm>
+#include <atomic>
+
+#include "dtensor/runtime/device/copy.h"
+
 namespace dtensor {
 namespace {
 
@@ -56,26 +61,48 @@ void Pull::reduce(const Place& on, Transfer& mine, const PeerOf& peer) {
   }
 }
 
-void Pull::reduce(const Place& on, Buffer& b, Interval elements, char* to) {
-  const int64_t item = size_of(b.dtype), unit[] = {1};
-  const int64_t shape[] = {elements.size()};
-  operands_.resize(at_.size());
-  for (size_t m = 0; m < at_.size(); ++m)
-    operands_[m] = {at_[m] + elements.lo * item, unit};
+void Pull::operands_at(int64_t bytes) {
+  static constexpr int64_t kUnit[] = {1};
+  operands_.resize(from_.size());
+  for (size_t m = 0; m < from_.size(); ++m)
+    operands_[m] = {from_[m] + bytes, kUnit};
+}
+
+void Pull::reduce(const Place& on, Buffer& b, void* to) {
+  const int64_t shape[] = {b.n}, unit[] = {1};
+  operands_at(0);
   const int64_t read = on.device.reduce(on.stream, b.op, b.dtype, shape, to,
                                         unit, operands_, size());
   for (int m = 0; m < size(); ++m)
     if (m != self_) b.counted += read;
 }
 
-void Pull::collect(const Place& on, Buffer& b, int m) {
-  const int64_t item = size_of(b.dtype), unit[] = {1};
-  const Interval theirs = chunk(b.n, m, size());
-  const int64_t shape[] = {theirs.size()};
-  const int64_t copied = on.device.copy(
-      on.stream, item, shape, advance(b.data, theirs.lo, b.dtype), unit,
-      at_[static_cast<size_t>(m)] + theirs.lo * item, unit);
-  if (m != self_) b.counted += copied;
+// Written to all of them as it is made: what a peer has just written takes far
+// longer to read than a line of its takes to overwrite. The chunks of two
+// members share no element, so that none waits for another in between.
+int64_t Pull::push_chunk(const Place& on, Buffer& b) {
+  const Interval mine = chunk(b.n, self_, size());
+  const int64_t at = mine.lo * size_of(b.dtype);
+  for (const char*& p : from_) p += at;
+  for (char*& p : to_) p += at;
+  // Its own first, then not all to the same one at once.
+  std::rotate(to_.begin(), to_.begin() + self_, to_.end());
+  int64_t read = 0;
+  if (on.device.kind() == Device::Kind::kCpu) {
+    read = reduce_into_all(b.op, b.dtype, mine.size(), to_, from_, size());
+  } else {
+    const int64_t shape[] = {mine.size()}, unit[] = {1};
+    operands_at(0);
+    read = on.device.reduce(on.stream, b.op, b.dtype, shape, to_[0], unit,
+                            operands_, size());
+    for (size_t m = 1; m < to_.size(); ++m)
+      on.device.copy(on.stream, size_of(b.dtype), shape, to_[m], unit, to_[0],
+                     unit);
+  }
+  // (Its own part it has read itself; the others' add what they push.)
+  std::atomic_ref(b.counted).fetch_add((size() - 1) * read,
+                                       std::memory_order_relaxed);
+  return read;
 }
 
 }  // namespace dtensor

@@ -1,6 +1,6 @@
-// Collectives by reading peers' memory: loops over pointers, for backends whose
-// members share an address space. Nobody is waited for
-// here, and what is read has to be there.
+// Collectives by reading and writing peers' memory: loops over pointers, for
+// backends whose members share an address space. Nobody is waited for here, and
+// what is read has to be there.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,10 @@ class Pull {
     Stream stream;
   };
   // `self` of `size` members. Keeps memory from call to call.
-  Pull(int self, int size) : self_(self), at_(static_cast<size_t>(size)) {}
+  Pull(int self, int size)
+      : self_(self),
+        from_(static_cast<size_t>(size)),
+        to_(static_cast<size_t>(size)) {}
 
   // Member m's side of the transfer that is `mine` here.
   using PeerOf = std::function<const Transfer&(int m)>;
@@ -30,24 +33,27 @@ class Pull {
   void exchange(const Place&, Transfer& mine, const PeerOf&);
   void reduce(const Place&, Transfer& mine, const PeerOf&);
 
-  // Where each member's elements of a buffer are: to be set before what
-  // follows.
-  std::span<char*> at() { return at_; }
+  // Where each member's elements of a buffer are, and where its result goes: to
+  // be set before what follows.
+  std::span<const char*> from() { return from_; }
+  std::span<char*> to() { return to_; }
   // Part i of p: [floor(i*n/p), floor((i+1)*n/p)).
   static Interval chunk(int64_t n, int i, int p) {
     return {i * n / p, (i + 1) * n / p};
   }
-  // These elements of all members, reduced into `to` (where the first of them
-  // goes).
-  void reduce(const Place&, Buffer&, Interval elements, char* to);
-  // Member m's part of the buffer, from where it is into the buffer.
-  void collect(const Place&, Buffer&, int m);
+  // All elements of all members, reduced into `to`.
+  void reduce(const Place&, Buffer&, void* to);
+  // This member's chunk, reduced into its place in every member's result.
+  // Returns the bytes that each of the others received.
+  int64_t push_chunk(const Place&, Buffer&);
 
  private:
-  int size() const { return static_cast<int>(at_.size()); }
+  int size() const { return static_cast<int>(from_.size()); }
+  void operands_at(int64_t bytes);  // of the members' elements
 
   const int self_;
-  std::vector<char*> at_;
+  std::vector<const char*> from_;
+  std::vector<char*> to_;
   std::vector<Operand> operands_;
   // Of a piece.
   Boxes boxes_;

@@ -1,5 +1,6 @@
 #include "dtensor/runtime/comm/threads.h"
 
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -24,6 +25,7 @@ class ThreadCommunicator final : public Communicator {
       : Communicator(index, static_cast<int>(group.ranks.size())),
         meeting_(hub, group, index),
         pull_(index, size()) {}
+  bool reads_sources() const override { return true; }
 
  protected:
   void agree(const Collective& c) override {
@@ -38,12 +40,13 @@ class ThreadCommunicator final : public Communicator {
     small_ = false;
     if (!c.buffers.empty() && on_host) {
       int64_t total = 0;
-      for (const Buffer& b : c.buffers) total += padded(b);
+      for (const Buffer& b : c.buffers)
+        total += in_one_step(b) ? padded(b) : Slot::kSmall + 1;
       small_ = total <= Slot::kSmall;
       if (small_) {
         char* to = meeting_.own(c.sequence).small;
         for (const Buffer& b : c.buffers) {
-          copy_bytes(to, b.data, b.n * size_of(b.dtype));
+          copy_bytes(to, source(b), b.n * size_of(b.dtype));
           to += padded(b);
         }
       }
@@ -67,42 +70,30 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  // In two halves, with a closing between, so that nobody reads a part that is
-  // not reduced yet, or overwrites what others still read. What lies in the
-  // slots need not be closed; then a one-shot one is done after the first half.
+  // Few bytes lie in the slots, where everybody reduces all of them, and
+  // nothing is to be closed. Else each member reduces its chunk into every
+  // member's result; of what is one-shot it reduces everything into its own.
   void do_all_reduce(const Call&, Stream stream,
                      std::span<Buffer> buffers) override {
-    bool in_chunks = false;
-    for (const Buffer& b : buffers) in_chunks |= !b.one_shot;
-    if (small_ && !in_chunks)
-      return each_buffer(buffers,
-                         [&](Buffer& b) { reduce(stream, b, b.data); });
+    if (small_)
+      return each_buffer(buffers, [&](size_t, Buffer& b) {
+        pull_.reduce({device(), stream}, b, b.data);
+      });
+    // Of what lies where the others read it.
     std::vector<Scratch> results;
-    const auto both = [&] {
-      close_after(stream, [&] {
-        results.reserve(buffers.size());
-        each_buffer(buffers, [&](Buffer& b) {
-          if (b.one_shot) {
-            const int64_t bytes = b.n * size_of(b.dtype);
-            results.emplace_back(device(), stream, bytes, "all-reduce");
-            reduce(stream, b, results.back().data());
-          } else {
-            reduce_chunk(stream, b);
-          }
-        });
+    std::vector<Buffer*> to_copy;
+    close_after(stream, [&] {
+      each_buffer(buffers, [&](size_t i, Buffer& b) {
+        if (!b.one_shot) return push_chunk(stream, i, b);
+        if (b.from) return pull_.reduce({device(), stream}, b, b.data);
+        results.emplace_back(device(), stream, b.n * size_of(b.dtype),
+                             "all-reduce");
+        to_copy.push_back(&b);
+        pull_.reduce({device(), stream}, b, results.back().data());
       });
-      size_t one_shot = 0;
-      for (Buffer& b : buffers)
-        if (b.one_shot) copy(stream, b, results[one_shot++].data());
-      if (!in_chunks) return;  // the others may have left
-      each_buffer(buffers, [&](Buffer& b) {
-        if (b.one_shot) return;
-        // Not all from the same one at once.
-        for (int i = small_ ? 0 : 1; i < size(); ++i)
-          pull_.collect({device(), stream}, b, (rank() + i) % size());
-      });
-    };
-    small_ || !in_chunks ? both() : close_after(stream, both);
+    });
+    for (size_t i = 0; i < results.size(); ++i)
+      copy(stream, *to_copy[i], results[i].data());
   }
 
   void do_all_gather_bytes(const Call&, const void*, int64_t bytes,
@@ -167,30 +158,39 @@ class ThreadCommunicator final : public Communicator {
     if (b.n > 0)
       device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
   }
-  void reduce(Stream stream, Buffer& b, void* to) {
-    pull_.reduce({device(), stream}, b, {0, b.n}, static_cast<char*>(to));
-  }
-  // This member's share, where it lies.
-  void reduce_chunk(Stream stream, Buffer& b) {
-    const Interval mine = Pull::chunk(b.n, rank(), size());
-    char* own = pull_.at()[static_cast<size_t>(rank())];
-    pull_.reduce({device(), stream}, b, mine, own + mine.lo * size_of(b.dtype));
+  void push_chunk(Stream stream, size_t i, Buffer& b) {
+    const int64_t pushed = pull_.push_chunk({device(), stream}, b);
+    for (int m = 0; m < size(); ++m)
+      if (m != rank())
+        std::atomic_ref(meeting_.of(m).buffers[i].counted)
+            .fetch_add(pushed, std::memory_order_relaxed);
   }
 
   // A buffer's bytes in a slot: each one begins aligned.
   static int64_t padded(const Buffer& b) {
     return (b.n * size_of(b.dtype) + 15) / 16 * 16;
   }
+  // With two members either way moves as many bytes.
+  bool in_one_step(const Buffer& b) const { return b.one_shot || size() == 2; }
+  static const void* source(const Buffer& b) {
+    return b.from ? b.from : b.data;
+  }
   // Calls fn for every buffer, when it is known where each member's is.
   template <class Fn>
   void each_buffer(std::span<Buffer> buffers, Fn&& fn) {
     int64_t offset = 0;
     for (size_t i = 0; i < buffers.size(); ++i) {
-      for (int m = 0; m < size(); ++m)
-        pull_.at()[static_cast<size_t>(m)] =
-            small_ ? meeting_.small_of(m) + offset
-                   : static_cast<char*>(meeting_.of(m).buffers[i].data);
-      fn(buffers[i]);
+      for (int m = 0; m < size(); ++m) {
+        const auto at = static_cast<size_t>(m);
+        if (small_) {
+          pull_.from()[at] = meeting_.small_of(m) + offset;
+          continue;
+        }
+        const Buffer& theirs = meeting_.of(m).buffers[i];
+        pull_.from()[at] = static_cast<const char*>(source(theirs));
+        pull_.to()[at] = static_cast<char*>(theirs.data);
+      }
+      fn(i, buffers[i]);
       offset += padded(buffers[i]);
     }
   }

@@ -1,5 +1,6 @@
 // The reductions declared in copy.h.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -8,9 +9,13 @@
 #include "dtensor/runtime/device/nest.h"
 #include "dtensor/runtime/device/portable/values.h"
 #include "dtensor/runtime/device/reduce_op.h"
+#include "dtensor/runtime/device/streaming.h"
 
 namespace dtensor {
 namespace {
+
+// What stays in the first-level cache until it is written on.
+constexpr int64_t kBlockBytes = 16 << 10;
 
 // One row of n elements. The loops carry no dependency (ivdep): a source is
 // either elsewhere or exactly the destination.
@@ -73,6 +78,23 @@ struct Row {
     return four(out, in(0), in(1), in(2), in(3), n);
   }
 
+  // The same, by blocks that are written past the cache.
+  static void streamed(char* d, char* const* s, int k, int64_t n, A divisor) {
+    constexpr int64_t kBlock = kBlockBytes / static_cast<int64_t>(sizeof(T));
+    alignas(64) T block[kBlock];
+    std::vector<char*> at(s, s + k);
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = std::min(kBlock, n - i);
+      const int64_t bytes = m * static_cast<int64_t>(sizeof(T));
+      char* to = reinterpret_cast<char*>(block);
+      contiguous(to, at.data(), k, m, divisor);
+      stream_bytes(d, to, bytes);
+      d += bytes;
+      for (char*& p : at) p += bytes;
+    }
+    streaming_fence();
+  }
+
   static void strided(char* const* base, const Nest& nest, int loop, int k,
                       A divisor) {
     const int64_t n = nest.n(loop);
@@ -98,9 +120,14 @@ int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
   bool unit = true;
   for (int a = 0; a <= k; ++a)
     unit &= nest.step(last, a) == kItem || nest.n(last) == 1;
-  int64_t read = 0;
+  int64_t read = 0, bytes = kItem;
+  for (int i = 0; i <= last; ++i) bytes *= nest.n(i);
+  const bool streams =
+      unit && bytes >= kStreamedBytes && nest.n(last) * kItem >= kBlockBytes;
   nest.each(1, base, [&] {
-    if (unit)
+    if (streams)
+      Row<T, Op>::streamed(base[0], base + 1, k, nest.n(last), divisor);
+    else if (unit)
       Row<T, Op>::contiguous(base[0], base + 1, k, nest.n(last), divisor);
     else
       Row<T, Op>::strided(base, nest, last, k, divisor);
@@ -179,6 +206,34 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
       read = reduce_rows<T, Op>(nest, base, k, divisor);
     });
   });
+  return read;
+}
+
+int64_t reduce_into_all(ReduceOp op, DType dtype, int64_t n,
+                        std::span<char* const> dsts,
+                        std::span<const char* const> srcs, int64_t count) {
+  const int64_t item = size_of(dtype), step = kBlockBytes / item, unit[] = {1};
+  const bool streamed =
+      n * item * static_cast<int64_t>(dsts.size()) >= kStreamedBytes;
+  alignas(64) char block[kBlockBytes];
+  std::vector<Operand> operands(srcs.size());
+  int64_t read = 0;
+  for (int64_t i = 0; i < n; i += step) {
+    const int64_t shape[] = {std::min(step, n - i)};
+    for (size_t j = 0; j < srcs.size(); ++j)
+      operands[j] = {srcs[j] + i * item, unit};
+    char* first = streamed ? block : dsts[0] + i * item;
+    const int64_t bytes =
+        reduce_strided(op, dtype, shape, first, unit, operands, count);
+    read += bytes;
+    for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {
+      if (streamed)
+        stream_bytes(dsts[j] + i * item, block, bytes);
+      else
+        std::memcpy(dsts[j] + i * item, first, static_cast<size_t>(bytes));
+    }
+  }
+  if (streamed) streaming_fence();
   return read;
 }
 

@@ -6,6 +6,7 @@
 
 #include "dtensor/runtime/device/convert.h"
 #include "dtensor/runtime/device/nest.h"
+#include "dtensor/runtime/device/streaming.h"
 
 namespace dtensor {
 namespace {
@@ -80,7 +81,8 @@ struct Runs {
 };
 
 // The two innermost loops when the inner one is a contiguous run.
-int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item) {
+int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
+                  bool streamed) {
   struct TwoLines {
     Line lines[2];
   };
@@ -89,6 +91,12 @@ int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item) {
   Runs runs{1, 0, 0};
   if (last > 0)
     runs = {nest.n(last - 1), nest.step(last - 1, 0), nest.step(last - 1, 1)};
+  if (streamed && bytes >= kInlineBytes) {
+    runs.each(d, s, [&](char* to, const char* from) {
+      stream_bytes(to, from, bytes);
+    });
+    return bytes * runs.count;
+  }
   switch (bytes) {
     case 4:
       runs.each_as<uint32_t>(d, s);
@@ -217,8 +225,13 @@ int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
         });
         return copied;
     }
-  nest.each(2, base,
-            [&] { copied += copy_runs(nest, base[0], base[1], item_size); });
+  int64_t bytes = item_size;
+  for (int64_t n : shape) bytes *= n;
+  const bool streamed = bytes >= kStreamedBytes;
+  nest.each(2, base, [&] {
+    copied += copy_runs(nest, base[0], base[1], item_size, streamed);
+  });
+  if (streamed) streaming_fence();
   return copied;
 }
 

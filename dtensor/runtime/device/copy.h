@@ -48,6 +48,11 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
+// The same of n contiguous elements, into every one of `dsts`, which may be
+// among the sources. Each source is read once, where it lies.
+int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,
+                        std::span<const char* const> srcs, int64_t count);
+
 // Throws Error for what is no float.
 void check_divisible(DType);
 
