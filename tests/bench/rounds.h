@@ -17,12 +17,28 @@ struct Contender {
   std::function<double()> run;
 };
 
-// Every contender `rounds` times, in turn; their times in seconds, by
-// contender, ascending. Collective; only rank 0 gets them.
+// Every contender `rounds` times, in turn. Collective; only rank 0 gets
+// anything.
+struct Turns {
+  // Seconds, by contender and round, of the rounds in which nobody else took a
+  // core that a rank had: another virtual machine (the steal of /proc/stat) or
+  // another process. Of all rounds when none was so.
+  std::vector<std::vector<double>> times;
+  int dropped = 0;  // rounds
+};
+Turns take_rounds(Communicator&, const std::vector<Contender>&, int rounds);
+
+// The times alone, by contender, ascending.
 std::vector<std::vector<double>> take_turns(Communicator&,
                                             const std::vector<Contender>&,
                                             int rounds);
 
 double median(const std::vector<double>& ascending);
+
+// The quartiles of a[i] / b[i] over the rounds i.
+struct Ratio {
+  double low, median, high;
+};
+Ratio ratio(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace dtensor
