@@ -35,6 +35,11 @@ std::string joined(const std::vector<std::string>& list) {
   return text;
 }
 
+// Without the noise of two divisions in the last digits.
+double per_second(double picoseconds) {
+  return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
+}
+
 class Reader {
  public:
   Reader(std::string path, const Mesh& mesh)
@@ -43,7 +48,7 @@ class Reader {
   CostTable read() {
     const Json json = parse(read_text_file("--cost", path_));
     only(json, "the file",
-         {"axes", "groups", "alpha_us", "gbytes_per_s", "gflop_per_s",
+         {"axes", "groups", "alpha_us", "gbytes_per_s", "beyond", "gflop_per_s",
           "local_gbytes_per_s", "block_bytes", "one_shot_bytes"});
     CostTable table;
     AxisCost common;
@@ -149,6 +154,26 @@ class Reader {
           block_bytes, static_cast<double>(alpha_ps) / 1e6, kMostBytes >> 30);
   }
 
+  // The price of bytes beyond those that a cache holds.
+  void read_beyond(const Json& json, const std::string& what,
+                   LinkCost& cost) const {
+    only(json, what, {"bytes", "gbytes_per_s"});
+    for (const char* entry : {"bytes", "gbytes_per_s"})
+      if (!json.contains(entry))
+        wrong(
+            "{} has no {}; write {{\"bytes\": 1048576, \"gbytes_per_s\": 5}} "
+            "or the like",
+            what, entry);
+    cost.cached_bytes = whole(json["bytes"], "bytes of " + what, 0);
+    const double beyond = rate(json["gbytes_per_s"], "gbytes_per_s of " + what);
+    cost.extra_ps_per_byte = 1000 / beyond - cost.ps_per_byte;
+    if (!(cost.extra_ps_per_byte > 0))
+      wrong(
+          "gbytes_per_s of {} is {:g}, and {:g} of fewer bytes; write a lower "
+          "rate",
+          what, beyond, per_second(cost.ps_per_byte));
+  }
+
   void read_link(const Json& json, std::string_view what,
                  LinkCost& cost) const {
     if (auto it = json.find("alpha_us"); it != json.end())
@@ -157,8 +182,11 @@ class Reader {
                               kMostMicroseconds) *
                        1e6);
     if (auto it = json.find("gbytes_per_s"); it != json.end())
-      cost.ps_per_byte =
-          1000 / rate(*it, fmt::format("gbytes_per_s of {}", what));
+      cost = {.alpha_ps = cost.alpha_ps,
+              .ps_per_byte =
+                  1000 / rate(*it, fmt::format("gbytes_per_s of {}", what))};
+    if (auto it = json.find("beyond"); it != json.end())
+      read_beyond(*it, fmt::format("beyond of {}", what), cost);
   }
 
   void read_price(const Json& json, std::string_view what,
@@ -173,7 +201,7 @@ class Reader {
       const std::optional<StepKind> kind = parse_kind(name);
       if (!kind || !sends(*kind)) wrong_kind(name, what);
       const std::string of = fmt::format("{} of {}", name, what);
-      only(value, of, {"alpha_us", "gbytes_per_s"});
+      only(value, of, {"alpha_us", "gbytes_per_s", "beyond"});
       std::optional<LinkCost>& own = cost.kinds[static_cast<size_t>(*kind)];
       if (own)
         wrong("kinds of {} has {} twice; write it once", what, key(*kind));
@@ -194,7 +222,7 @@ class Reader {
 
   void read_axis(const Json& json, int axis, AxisCost& cost) const {
     const std::string what = fmt::format("axis {}", mesh_.axis_name(axis));
-    only(json, what, {"alpha_us", "gbytes_per_s", "kinds"});
+    only(json, what, {"alpha_us", "gbytes_per_s", "beyond", "kinds"});
     read_price(json, what, cost);
   }
 
@@ -238,7 +266,8 @@ class Reader {
           json.dump());
     for (size_t g = 0; g < json.size(); ++g) {
       const std::string what = fmt::format("group {}", g);
-      only(json[g], what, {"axes", "alpha_us", "gbytes_per_s", "kinds"});
+      only(json[g], what,
+           {"axes", "alpha_us", "gbytes_per_s", "beyond", "kinds"});
       const auto axes = json[g].find("axes");
       if (axes == json[g].end() || !axes->is_array() || axes->size() < 2)
         wrong("axes of {} is {}; write two axes or more, like [0, 1]", what,
@@ -259,10 +288,7 @@ class Reader {
               what, mesh_.axes_to_string(group.axes));
       for (int a = 0; a < mesh_.num_axes(); ++a) {
         if (!(group.axes >> a & 1)) continue;
-        const LinkCost& axis = table.axes[static_cast<size_t>(a)];
-        group.cost.alpha_ps = std::max(group.cost.alpha_ps, axis.alpha_ps);
-        group.cost.ps_per_byte =
-            std::max(group.cost.ps_per_byte, axis.ps_per_byte);
+        group.cost.raise_to(table.axes[static_cast<size_t>(a)]);
       }
       read_price(json[g], what, group.cost);
       table.groups.push_back(std::move(group));
@@ -273,14 +299,14 @@ class Reader {
   const Mesh& mesh_;
 };
 
-// Without the noise of two divisions in the last digits.
-double per_second(double picoseconds) {
-  return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
-}
-
 Json link_json(const LinkCost& cost) {
-  return {{"alpha_us", static_cast<double>(cost.alpha_ps) / 1e6},
-          {"gbytes_per_s", per_second(cost.ps_per_byte)}};
+  Json json = {{"alpha_us", static_cast<double>(cost.alpha_ps) / 1e6},
+               {"gbytes_per_s", per_second(cost.ps_per_byte)}};
+  if (cost.extra_ps_per_byte > 0)
+    json["beyond"] = {{"bytes", cost.cached_bytes},
+                      {"gbytes_per_s",
+                       per_second(cost.ps_per_byte + cost.extra_ps_per_byte)}};
+  return json;
 }
 
 Json price_json(const AxisCost& cost) {

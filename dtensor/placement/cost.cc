@@ -14,6 +14,13 @@ int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot) {
   return (p - 1) * chunk + n - chunk;
 }
 
+void LinkCost::raise_to(const LinkCost& c) {
+  alpha_ps = std::max(alpha_ps, c.alpha_ps);
+  ps_per_byte = std::max(ps_per_byte, c.ps_per_byte);
+  cached_bytes = std::min(cached_bytes, c.cached_bytes);
+  extra_ps_per_byte = std::max(extra_ps_per_byte, c.extra_ps_per_byte);
+}
+
 int64_t saturated_ps(double ps) {
   return ps < static_cast<double>(kMostPs) ? std::llround(ps) : kMostPs;
 }
@@ -28,8 +35,7 @@ LinkCost CostTable::link(StepKind kind, AxisMask mask) const {
     LinkCost c = static_cast<size_t>(a) < axes.size()
                      ? axes[static_cast<size_t>(a)].of(kind)
                      : LinkCost{};
-    most.alpha_ps = std::max(most.alpha_ps, c.alpha_ps);
-    most.ps_per_byte = std::max(most.ps_per_byte, c.ps_per_byte);
+    most.raise_to(c);
   }
   return most;
 }
@@ -37,8 +43,7 @@ LinkCost CostTable::link(StepKind kind, AxisMask mask) const {
 int64_t CostTable::collective_ps(StepKind kind, AxisMask mask,
                                  int64_t bytes) const {
   LinkCost c = link(kind, mask);
-  return std::min(kMostPs, c.alpha_ps) +
-         saturated_ps(static_cast<double>(bytes) * c.ps_per_byte);
+  return std::min(kMostPs, c.alpha_ps) + saturated_ps(c.bytes_ps(bytes));
 }
 
 int64_t CostTable::work_ps(double flops, double bytes) const {

@@ -2,11 +2,13 @@
 //
 // A collective costs alpha plus the most bytes that one rank receives over the
 // rate (an all-reduce counts as the reduce-scatter plus the all-gather that it
-// equals; what a ring forwards is not priced). Local work costs its flops over
+// equals; what a ring forwards is not priced), which may be another one for the
+// bytes that no cache holds. Local work costs its flops over
 // the rank's rate, or its bytes over the memory's, whichever is more.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,9 +23,31 @@ namespace dtensor {
 // n; in one that is one-shot (p-1)*n.
 int64_t all_reduce_elements(int64_t n, int64_t p, bool one_shot = false);
 
+// The rate may fall where bytes no longer fit into a cache: those beyond
+// `cached_bytes` cost `extra_ps_per_byte` more, so that the price is the larger
+// one of two lines.
 struct LinkCost {
   int64_t alpha_ps = 5'000'000;  // 5 us
   double ps_per_byte = 50;       // 20 GB/s
+  int64_t cached_bytes = std::numeric_limits<int64_t>::max();
+  double extra_ps_per_byte = 0;  // not negative
+
+  // Of the bytes alone.
+  double bytes_ps(int64_t bytes) const {
+    double ps = static_cast<double>(bytes) * ps_per_byte;
+    if (bytes > cached_bytes)
+      ps += static_cast<double>(bytes - cached_bytes) * extra_ps_per_byte;
+    return ps;
+  }
+  // Is no number of bytes dearer than there?
+  bool never_above(const LinkCost& c) const {
+    return alpha_ps <= c.alpha_ps && ps_per_byte <= c.ps_per_byte &&
+           (extra_ps_per_byte == 0 ||
+            (cached_bytes >= c.cached_bytes &&
+             extra_ps_per_byte <= c.extra_ps_per_byte));
+  }
+  // At least what either costs.
+  void raise_to(const LinkCost&);
   bool operator==(const LinkCost&) const = default;
 };
 
@@ -47,7 +71,7 @@ struct CostTable {
   // By mesh axis; an axis beyond the end costs as the default.
   std::vector<AxisCost> axes;
   // Collectives over exactly these axes; others cost as the dearest alpha and
-  // the dearest rate among their axes.
+  // the dearest rates among their axes.
   struct Group {
     AxisMask axes;
     AxisCost cost;

@@ -5,6 +5,7 @@
 namespace dtensor {
 namespace {
 
+// What bytes beyond a cache cost more is left out: below all of it is below.
 void lower(LinkCost& to, const LinkCost& c) {
   to.alpha_ps = std::min(to.alpha_ps, c.alpha_ps);
   to.ps_per_byte = std::min(to.ps_per_byte, c.ps_per_byte);

@@ -32,7 +32,7 @@ class Prices {
   }
   int64_t step(StepKind kind, AxisMask axes, int64_t bytes) {
     LinkCost c = link(kind, axes);
-    return alpha(c) + saturated_ps(static_cast<double>(bytes) * c.ps_per_byte);
+    return alpha(c) + saturated_ps(c.bytes_ps(bytes));
   }
   int64_t least_alpha() const { return alpha(least_); }
   // Does it matter which axes data crosses?

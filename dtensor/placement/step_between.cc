@@ -121,11 +121,8 @@ void Steps::share_replicas(const Waypoint& s, const Waypoint& t, Prices& prices,
                            StepBetween& e) const {
   for (int a = 0; a < route_.mesh().num_axes(); ++a) {
     if (!(t.split & ~s.split & ~s.partial & ~e.group & bit(a))) continue;
-    LinkCost with = prices.link(e.kind, e.group | bit(a));
-    LinkCost without = prices.link(e.kind, e.group);
-    if (with.alpha_ps <= without.alpha_ps &&
-        with.ps_per_byte <= without.ps_per_byte)
-      e.group |= bit(a);
+    const LinkCost with = prices.link(e.kind, e.group | bit(a));
+    if (with.never_above(prices.link(e.kind, e.group))) e.group |= bit(a);
   }
 }
 

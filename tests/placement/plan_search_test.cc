@@ -321,6 +321,17 @@ TEST(PlanSearch, SmallTensorsTakeFewerMessagesAndLargeOnesFewerBytes) {
   }
 }
 
+// What many bytes cost more.
+TEST(PlanSearch, PricesOfBytesBeyondACache) {
+  CostTable c = table({{1000, 20}, {500, 30}});
+  c.axes[0].cached_bytes = 64;
+  c.axes[0].extra_ps_per_byte = 200;
+  c.axes[1].cached_bytes = 16;
+  c.axes[1].extra_ps_per_byte = 50;
+  compare("2x3", {4, 6, 4}, c);
+  compare("2x2", {5, 7}, c);
+}
+
 // A group of axes may be cheaper than its axes suggest.
 TEST(PlanSearch, PricesOfGroups) {
   CostTable c = table({{1000, 400}, {500, 100}});

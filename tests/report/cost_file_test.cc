@@ -83,6 +83,25 @@ TEST(CostFile, Groups) {
   EXPECT_EQ(t.link(StepKind::kExchange, 0b001), (LinkCost{1'000'000, 100}));
 }
 
+// 50 ps a byte, and 200 from the 1001st on.
+TEST(CostFile, BytesBeyondACache) {
+  const char* text = R"({"axes": {
+    "dp": {"alpha_us": 1, "beyond": {"bytes": 1000, "gbytes_per_s": 5},
+           "kinds": {"all_gather": {"alpha_us": 2},
+                     "exchange": {"gbytes_per_s": 10}}},
+    "tp": {"alpha_us": 3, "gbytes_per_s": 10}}})";
+  const CostTable t = read(text);
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 1000), 1'050'000);
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 1, 3000), 1'450'000);
+  EXPECT_EQ(t.collective_ps(StepKind::kAllGather, 1, 3000), 2'450'000);
+  // Another rate is one of all bytes.
+  EXPECT_EQ(t.collective_ps(StepKind::kExchange, 1, 3000), 1'300'000);
+  // Of two axes the dearest of everything.
+  EXPECT_EQ(t.collective_ps(StepKind::kPermute, 3, 3000), 3'600'000);
+  EXPECT_EQ(cost_json(read(cost_json(t, mesh()).dump()), mesh()),
+            cost_json(t, mesh()));
+}
+
 TEST(CostFile, LocalWork) {
   const CostTable t = read(
       R"({"gflop_per_s": 500, "local_gbytes_per_s": 4, "block_bytes": 1024})");
@@ -143,6 +162,14 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
        "gbytes_per_s of the file is 0; write a number from 0.001 to 1e+09"},
       {R"({"gbytes_per_s": -3})", "is -3"},
       {R"({"gbytes_per_s": 1e-300})", "is 1e-300"},
+      {R"({"beyond": 5})", "beyond of the file is 5; write an object"},
+      {R"({"beyond": {"bytes": 5}})", "beyond of the file has no gbytes_per_s"},
+      {R"({"beyond": {"gbytes_per_s": 5}})", "beyond of the file has no bytes"},
+      {R"({"beyond": {"bytes": -5, "gbytes_per_s": 5}})",
+       "bytes of beyond of the file is -5; write a whole number of at least 0"},
+      {R"({"beyond": {"bytes": 5, "gbytes_per_s": 20}})",
+       "gbytes_per_s of beyond of the file is 20, and 20 of fewer bytes; write "
+       "a lower rate"},
       {R"({"gflop_per_s": 0})", "gflop_per_s is 0"},
       {R"({"local_gbytes_per_s": "x"})", "local_gbytes_per_s is \"x\""},
       {R"({"one_shot_bytes": -1})",
