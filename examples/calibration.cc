@@ -15,15 +15,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As in a file: nanoseconds, and four digits of the rate.
-LinkCost rounded(const FittedLine& line) {
+// As in a file: four digits of the rate.
+double rounded_ps(double us_per_byte) {
   // A time that does not grow with the bytes is any rate's; a file holds up to
   // this one.
   constexpr double kMostRate = 1e6;
-  const double rate =
-      std::min(kMostRate, 1e-3 / std::max(line.us_per_byte, 1e-12));
-  return {std::llround(line.alpha_us * 1e3) * 1000,
-          1000 / std::stod(fmt::format("{:.4g}", rate))};
+  const double rate = std::min(kMostRate, 1e-3 / std::max(us_per_byte, 1e-12));
+  return 1000 / std::stod(fmt::format("{:.4g}", rate));
+}
+
+// And nanoseconds.
+LinkCost rounded(const FittedBend& fitted) {
+  LinkCost cost{.alpha_ps = std::llround(fitted.line.alpha_us * 1e3) * 1000,
+                .ps_per_byte = rounded_ps(fitted.line.us_per_byte)};
+  const double beyond =
+      rounded_ps(fitted.line.us_per_byte + fitted.extra_us_per_byte);
+  if (beyond > cost.ps_per_byte) {
+    cost.cached_bytes = std::llround(fitted.cached_bytes);
+    cost.extra_ps_per_byte = beyond - cost.ps_per_byte;
+  }
+  return cost;
 }
 
 double alpha_us(const LinkCost& cost) {
@@ -31,6 +42,9 @@ double alpha_us(const LinkCost& cost) {
 }
 
 double rate(const LinkCost& cost) { return 1000 / cost.ps_per_byte; }
+double rate_beyond(const LinkCost& cost) {
+  return 1000 / (cost.ps_per_byte + cost.extra_ps_per_byte);
+}
 
 // What all kinds cost that have no price of their own.
 LinkCost common_price(const AxisCost& cost) {
@@ -59,7 +73,8 @@ Calibration calibrate(const std::vector<Probe>& probes,
            probes[end].axes == probes[first].axes;
          ++end)
       times.push_back({static_cast<double>(probes[end].bytes), us[end]});
-    Series s{probes[first].kind, probes[first].axes, rounded(fit(times)), {}};
+    Series s{
+        probes[first].kind, probes[first].axes, rounded(fit_bent(times)), {}};
     AxisCost* own = nullptr;
     for (int a = 0; a < c.mesh.num_axes(); ++a)
       if (s.axes == AxisMask{1} << a)
@@ -88,8 +103,8 @@ Calibration calibrate(const std::vector<Probe>& probes,
 std::string to_text(const Calibration& c) {
   TextTable points("llrrrr", {"kind", "over", "bytes", "measured us",
                               "fitted us", "error %"});
-  TextTable fits("llrrr",
-                 {"kind", "over", "alpha us", "GB/s", "worst error %"});
+  TextTable fits("llrrrrr", {"kind", "over", "alpha us", "GB/s",
+                             "worst error %", "beyond bytes", "GB/s"});
   for (const Series& s : c.series) {
     const std::string kind(name(s.kind)), axes = c.mesh.axes_to_string(s.axes);
     for (const Series::Point& p : s.points)
@@ -97,9 +112,12 @@ std::string to_text(const Calibration& c) {
                   fmt::format("{:.3f}", p.measured_us),
                   fmt::format("{:.3f}", p.fitted_us),
                   fmt::format("{:+.1f}", 100 * p.error())});
+    const bool bent = s.cost.extra_ps_per_byte > 0;
     fits.add({kind, axes, fmt::format("{:.3f}", alpha_us(s.cost)),
               fmt::format("{:.4g}", rate(s.cost)),
-              fmt::format("{:.1f}", 100 * s.worst_error())});
+              fmt::format("{:.1f}", 100 * s.worst_error()),
+              bent ? grouped(s.cost.cached_bytes) : "",
+              bent ? fmt::format("{:.4g}", rate_beyond(s.cost)) : ""});
   }
   return points.to_string() + "\n" + fits.to_string();
 }
@@ -114,13 +132,19 @@ nlohmann::ordered_json to_json(const Calibration& c) {
       points.push_back({{"bytes", p.bytes},
                         {"measured_us", p.measured_us},
                         {"fitted_us", p.fitted_us}});
-    fits.push_back(
-        {{"kind", key(s.kind)},
-         {"axes", axes},
-         {"alpha_us", alpha_us(s.cost)},
-         {"gbytes_per_s", std::stod(fmt::format("{:.4g}", rate(s.cost)))},
-         {"worst_error", s.worst_error()},
-         {"points", points}});
+    Json fitted = {
+        {"kind", key(s.kind)},
+        {"axes", axes},
+        {"alpha_us", alpha_us(s.cost)},
+        {"gbytes_per_s", std::stod(fmt::format("{:.4g}", rate(s.cost)))}};
+    if (s.cost.extra_ps_per_byte > 0)
+      fitted["beyond"] = {
+          {"bytes", s.cost.cached_bytes},
+          {"gbytes_per_s",
+           std::stod(fmt::format("{:.4g}", rate_beyond(s.cost)))}};
+    fitted["worst_error"] = s.worst_error();
+    fitted["points"] = points;
+    fits.push_back(std::move(fitted));
   }
   return {{"mesh", c.mesh.to_string()},
           {"fits", fits},

@@ -14,7 +14,7 @@ namespace dtensor::examples {
 struct Series {
   StepKind kind;
   AxisMask axes;
-  LinkCost cost;  // fitted
+  LinkCost cost;  // fitted: a line in the cache, and one beyond it
   struct Point {
     int64_t bytes;
     double measured_us, fitted_us;

@@ -117,15 +117,24 @@ class Plots {
       svg.circle(x + 11, below - 4, 3.5,
                  fmt::format(R"(fill="{}" stroke="#ffffff")", colour));
       svg.text(x + 30, below, 12, name(s.kind));
-      svg.text(x + 150, below, 12,
-               fmt::format("{:.4g} \xc2\xb5s + bytes / {:.4g} GB/s",
-                           static_cast<double>(s.cost.alpha_ps) / 1e6,
-                           1000 / s.cost.ps_per_byte));
+      svg.text(x + 150, below, 12, formula(s.cost));
       svg.text(x + kPlotWidth, below, 11,
                fmt::format("within {:.0f} %", 100 * s.worst_error()),
                grey + R"( text-anchor="end")");
       below += 18;
     }
+  }
+
+  // What bytes cost, and from where on which rate.
+  static std::string formula(const LinkCost& cost) {
+    std::string text = fmt::format("{:.4g} \xc2\xb5s + bytes / {:.4g} GB/s",
+                                   static_cast<double>(cost.alpha_ps) / 1e6,
+                                   1000 / cost.ps_per_byte);
+    if (cost.extra_ps_per_byte > 0)
+      text += fmt::format(", from {} {:.4g}",
+                          report::short_bytes(cost.cached_bytes),
+                          1000 / (cost.ps_per_byte + cost.extra_ps_per_byte));
+    return text;
   }
 
   void grid(report::Svg& svg, double x, double y) const {
@@ -159,9 +168,9 @@ class Plots {
     for (int i = 0; i <= kSteps; ++i) {
       const double bytes = x_.least * std::pow(x_.most / x_.least,
                                                static_cast<double>(i) / kSteps);
-      const double us =
-          (static_cast<double>(s.cost.alpha_ps) + bytes * s.cost.ps_per_byte) /
-          1e6;
+      const double us = (static_cast<double>(s.cost.alpha_ps) +
+                         s.cost.bytes_ps(std::llround(bytes))) /
+                        1e6;
       const double up = y_.at(us);
       if (up < 0 || up > kPlotHeight) continue;  // out of the picture
       points +=

@@ -1,16 +1,20 @@
 #include "examples/fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace dtensor::examples {
 namespace {
 
-double error(const FittedLine& line, std::span<const TimedBytes> points) {
+double error(const FittedBend& bend, std::span<const TimedBytes> points) {
   double sum = 0;
-  for (const TimedBytes& p : points)
-    sum +=
-        std::abs(std::log((line.alpha_us + line.us_per_byte * p.bytes) / p.us));
+  for (const TimedBytes& p : points) {
+    const double us =
+        bend.line.alpha_us + bend.line.us_per_byte * p.bytes +
+        bend.extra_us_per_byte * std::max(0.0, p.bytes - bend.cached_bytes);
+    sum += std::abs(std::log(us / p.us));
+  }
   return sum;
 }
 
@@ -21,7 +25,7 @@ FittedLine fit(std::span<const TimedBytes> points) {
   double least = std::numeric_limits<double>::infinity();
   const auto consider = [&](const FittedLine& line) {
     if (!(line.alpha_us >= 0 && line.us_per_byte >= 0)) return;
-    const double e = error(line, points);
+    const double e = error({line}, points);
     if (e < least) {
       least = e;
       best = line;
@@ -34,6 +38,30 @@ FittedLine fit(std::span<const TimedBytes> points) {
       if (!(p.bytes < q.bytes)) continue;
       const double slope = (q.us - p.us) / (q.bytes - p.bytes);
       consider({p.us - slope * p.bytes, slope});
+    }
+  }
+  return best;
+}
+
+FittedBend fit_bent(std::span<const TimedBytes> points) {
+  constexpr size_t kLeast = 2;  // of either part
+  const FittedBend straight{fit(points)};
+  FittedBend best = straight;
+  double least = error(straight, points);
+  for (size_t n = kLeast; n + kLeast <= points.size(); ++n) {
+    const FittedLine line = fit(points.first(n));
+    const double at = points[n - 1].bytes;
+    const auto beyond = points.subspan(n);
+    for (const TimedBytes& p : beyond) {
+      const double extra =
+          (p.us - line.alpha_us - line.us_per_byte * p.bytes) / (p.bytes - at);
+      if (!(extra > 0)) continue;
+      const FittedBend bend{line, at, extra};
+      const double e = error(bend, points);
+      if (e < least && 2 * error(bend, beyond) < error(straight, beyond)) {
+        least = e;
+        best = bend;
+      }
     }
   }
   return best;

@@ -61,6 +61,27 @@ TEST(Fit, OnePointIsMet) {
   EXPECT_DOUBLE_EQ(line.alpha_us + 64 * line.us_per_byte, 3);
 }
 
+TEST(Fit, BendsWhereTheRateFalls) {
+  std::vector<TimedBytes> points = on_a_line(2, 1e-4);
+  FittedBend bend = fit_bent(points);
+  EXPECT_EQ(bend.extra_us_per_byte, 0);  // there is nothing to bend
+  const double at = points[points.size() - 4].bytes;
+  for (TimedBytes& p : points) p.us += std::max(0.0, p.bytes - at) * 3e-4;
+  bend = fit_bent(points);
+  EXPECT_NEAR(bend.line.alpha_us, 2, 1e-6);
+  EXPECT_NEAR(bend.line.us_per_byte, 1e-4, 1e-9);
+  EXPECT_EQ(bend.cached_bytes, at);
+  EXPECT_NEAR(bend.extra_us_per_byte, 3e-4, 1e-9);
+  // The other way it takes the straight line: a price never rises less.
+  points = on_a_line(2, 4e-4);
+  for (TimedBytes& p : points) p.us -= std::max(0.0, p.bytes - at) * 3e-4;
+  EXPECT_EQ(fit_bent(points).extra_us_per_byte, 0);
+  // One point alone is no line.
+  EXPECT_EQ(fit_bent(std::vector<TimedBytes>{{64, 1}, {256, 1}, {1024, 9}})
+                .extra_us_per_byte,
+            0);
+}
+
 TEST(Fit, SeesThroughNoise) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> noise(-0.3, 0.3);
