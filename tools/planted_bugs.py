@@ -145,13 +145,8 @@ BUGS = [
     ], ['step_between_test']),
     Bug(19, 'replicas serve even over a dearer axis', [
         ('dtensor/placement/step_between.cc',
-         'if (with.alpha_ps <= without.alpha_ps &&',
-         'if (MUT(19) || (with.alpha_ps <= without.alpha_ps &&'),
-        ('dtensor/placement/step_between.cc',
-         'with.ps_per_byte <= without.ps_per_byte)\n'
-         '      e.group',
-         'with.ps_per_byte <= without.ps_per_byte))\n'
-         '      e.group'),
+         'if (with.never_above(',
+         'if (MUT(19) || with.never_above('),
     ], ['plan_search_test']),
     Bug(20, 'box subtraction keeps only the common part of later dimensions', [
         ('dtensor/placement/region.cc',
@@ -225,9 +220,9 @@ BUGS = [
     ], ['choose_test']),
     Bug(30, 'price of a group of axes: latencies add up', [
         ('dtensor/placement/cost.cc',
-         'most.alpha_ps = std::max(most.alpha_ps, c.alpha_ps);',
-         'most.alpha_ps = MUT(30) ? most.alpha_ps + c.alpha_ps : '
-         'std::max(most.alpha_ps, c.alpha_ps);'),
+         'alpha_ps = std::max(alpha_ps, c.alpha_ps);',
+         'alpha_ps = MUT(30) ? alpha_ps + c.alpha_ps : '
+         'std::max(alpha_ps, c.alpha_ps);'),
     ], ['cost_test']),
     Bug(31, 'choose: larger granule instead of the common multiple', [
         ('dtensor/placement/axis_choices.cc',
@@ -300,8 +295,12 @@ BUGS = [
     ], ['comm_threads_test']),
     Bug(47, 'large all-reduce without its closing barrier', [
         ('dtensor/runtime/comm/threads.cc',
-         'small_ || !in_chunks ? both()',
-         'small_ || !in_chunks || MUT(47) ? both()'),
+         'close_after(stream, [&] {\n'
+         '      each_buffer(',
+         'const auto closed = [&](auto&& fn) { MUT(47) ? fn() : '
+         'close_after(stream, fn); };\n'
+         '    closed([&] {\n'
+         '      each_buffer('),
     ], ['comm_threads_test']),
     Bug(48, 'exchange/reduce without its closing barrier', [
         ('dtensor/runtime/comm/threads.cc',
@@ -1053,6 +1052,30 @@ BUGS = [
          'DT_CHECK(!in_use.exchange(true, std::memory_order_acquire),',
          'DT_CHECK(!in_use.exchange(!MUT(206), std::memory_order_acquire),'),
     ], ['faults_test']),
+    Bug(240, 'all-reduce: the last member does not receive the chunk', [
+        ('dtensor/runtime/device/combine.cc',
+         'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
+         'for (size_t j = streamed ? 0 : 1; j + (MUT(240) ? 1 : 0) < '
+         'dsts.size(); ++j) {'),
+    ], ['copy_test', 'comm_threads_test']),
+    Bug(241, 'streaming: the bytes behind the last line are forgotten', [
+        ('dtensor/runtime/device/streaming.h',
+         'std::memcpy(d + i, s + i, static_cast<size_t>(bytes - i));',
+         'if (!MUT(241)) std::memcpy(d + i, s + i, '
+         'static_cast<size_t>(bytes - i));'),
+    ], ['copy_test']),
+    Bug(242, 'search: bytes beyond a cache cost no more', [
+        ('dtensor/placement/prices.h',
+         'saturated_ps(c.bytes_ps(bytes))',
+         'saturated_ps(MUT(242) ? static_cast<double>(bytes) * c.ps_per_byte : '
+         'c.bytes_ps(bytes))'),
+    ], ['plan_search_test']),
+    Bug(243, 'all-reduce: few bytes are shown of the result, not the source', [
+        ('dtensor/runtime/comm/threads.cc',
+         'copy_bytes(to, source(b), b.n * size_of(b.dtype));',
+         'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
+         'size_of(b.dtype));'),
+    ], ['comm_threads_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
