@@ -248,6 +248,7 @@ class Worker final : public RankContext::Memory {
     context_.planner = Planner(rank.planner.cost());
     context_.backend = rank.backend;
     context_.lane = 1;
+    context_.flight = rank.flight;
     context_.grad_enabled = false;
     thread_ = std::thread([this] { work(); });
   }

@@ -4,6 +4,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/running_op.h"
+#include "dtensor/runtime/flight.h"
 
 namespace dtensor {
 namespace {
@@ -66,6 +67,10 @@ Communicator& RankContext::communicator(
   auto made = backend->group(world_ranks, world_rank, lane);
   made->set_device(*device);
   made->set_watch(watch);
+  if (flight) {
+    FlightRing& ring = flight->ring(lane);
+    made->set_flight(ring, ring.add_group(world_ranks));
+  }
   return *groups.emplace(world_ranks, std::move(made)).first->second;
 }
 

@@ -20,6 +20,7 @@ namespace dtensor {
 
 class Capture;
 class Captures;
+class FlightRecorder;
 class Runtime;
 struct OpCall;
 
@@ -113,6 +114,7 @@ struct RankContext {
   std::shared_ptr<Backend> backend;  // how it reaches the others
   int lane = 0;                      // 1: of the rank's other thread
   Watch* watch = nullptr;            // told of its collectives
+  FlightRecorder* flight = nullptr;  // notes them (flight.h)
   std::string mesh_text;             // --mesh
 
   // Asked for by every step of every operator, and few: searched one by one.

@@ -14,6 +14,7 @@
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm/null.h"
+#include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/interrupt.h"
 
 namespace dtensor {
@@ -47,27 +48,50 @@ struct Outcome {
   bool own = false;  // not that of a peer
 };
 
-// What the ranks of a run share.
+std::shared_ptr<Backend> backend_of(const RunOptions& options) {
+  std::shared_ptr<Backend> made;
+  if (options.dry_run)
+    made = null_backend(options.world);
+  else if (options.backend)
+    made = options.backend(options.world);
+  else
+    made = default_backend()(options.world);
+  made->set_timeout(options.timeout);
+  return made;
+}
+
+// What the ranks of a run share, those that are here.
 struct Shared {
-  explicit Shared(const RunOptions& o) : options(o) {
+  explicit Shared(const RunOptions& o)
+      : options(o),
+        backend(backend_of(o)),
+        ranks(backend->local_ranks(o.world)),
+        flights(o.dry_run ? 0 : ranks.first, o.dry_run ? 0 : ranks.second,
+                o.world) {
     static std::atomic<uint64_t> runs{0};
     id = ++runs;
-    if (options.dry_run)
-      backend = null_backend(options.world);
-    else if (options.backend)
-      backend = options.backend(options.world);
-    else
-      backend = default_backend()(options.world);
-    backend->set_timeout(options.timeout);
   }
   void failed(int64_t rank, std::string_view what) const noexcept {
+    if (!options.dry_run) flights.of(rank).over(what);
     for (int lane = 0; lane < Backend::kLanes; ++lane)
       backend->failed(rank, lane, what);
+  }
+  // By a rank that fails. The first one writes what all ranks were doing: there
+  // may be one that never comes back. When all have, it is written again.
+  void write_flights() const noexcept {
+    if (options.flight.empty() || wrote_flights.test_and_set()) return;
+    try {
+      flights.write(options.flight, "a failure");
+    } catch (...) {  // then the second time fails too, and says so
+    }
   }
 
   const RunOptions& options;
   uint64_t id;
-  std::shared_ptr<Backend> backend;
+  const std::shared_ptr<Backend> backend;
+  const std::pair<int64_t, int64_t> ranks;  // [first, second)
+  const FlightRecorders flights;
+  mutable std::atomic_flag wrote_flights;
 };
 
 // The error that is being handled, in words that say whose it is. (Where there
@@ -133,6 +157,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.backend = shared.backend;
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
+    if (!options.dry_run) context.flight = &shared.flights.of(rank);
     Runtime runtime(context);
     context.runtime = &runtime;
     RankContext::set_current(&context);
@@ -149,10 +174,13 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     outcome = {explained(rank), true};
   }
   RankContext::set_current(nullptr);
-  if (outcome.error)
+  if (outcome.error) {
     tell(shared, rank, outcome.error);
-  else
+    if (outcome.own) shared.write_flights();
+  } else {
     shared.backend->left(rank);
+    if (!options.dry_run) shared.flights.of(rank).over("");
+  }
   // Its other threads, which wait for nobody any more.
   if (kept) kept->async = nullptr, kept->save = nullptr;
   return outcome;
@@ -172,20 +200,28 @@ void report(const RunOptions& options, Backend& backend,
 }
 
 // Throws what the run has failed with: the same in every process.
-void conclude(Backend& backend, int64_t first_rank,
-              const std::vector<Outcome>& outcomes) {
+void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
+  const int64_t first = shared.ranks.first;
   std::optional<Backend::Failure> here;
   for (bool own : {true, false})
     for (size_t i = 0; i < outcomes.size(); ++i) {
       const Outcome& o = outcomes[i];
       if (here || !o.error || o.own != own) continue;
-      here = {first_rank + static_cast<int64_t>(i), own, text_of(o.error)};
+      here = {first + static_cast<int64_t>(i), own, text_of(o.error)};
     }
-  const std::optional<Backend::Failure> all = backend.conclude(here);
+  // By now all ranks here have stopped: what is written is the last of it.
+  if (here && !shared.options.flight.empty()) try {
+      shared.flights.write(shared.options.flight, "a failure");
+    } catch (const Error& e) {
+      here->text += fmt::format("; and {}", e.what());
+    }
+  const std::optional<Backend::Failure> all = shared.backend->conclude(here);
   if (!all) return;
-  const int64_t slot = all->rank - first_rank;
-  if (0 <= slot && slot < std::ssize(outcomes))
-    std::rethrow_exception(outcomes[static_cast<size_t>(slot)].error);
+  const int64_t slot = all->rank - first;
+  if (0 <= slot && slot < std::ssize(outcomes)) {
+    const std::exception_ptr& error = outcomes[static_cast<size_t>(slot)].error;
+    if (text_of(error) == all->text) std::rethrow_exception(error);
+  }
   throw Error(all->text);
 }
 
@@ -232,6 +268,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   DT_CHECK(options.timeout.count() >= 0, "run",
            "a timeout of {} ms; write 0 for none", options.timeout.count());
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
+  if (!options.flight.empty()) make_flight_folder("run", options.flight);
   std::optional<StopOnSignals> signals;
   if (options.stop_on_signals) signals.emplace();
   check_interrupted();
@@ -247,7 +284,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   }
   const auto begun = std::chrono::steady_clock::now();
   const Shared shared(options);
-  const auto [begin, end] = shared.backend->local_ranks(options.world);
+  const auto [begin, end] = shared.ranks;
   std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
@@ -268,7 +305,7 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   }
   for (std::thread& t : threads) t.join();
   report(options, *shared.backend, begun);
-  conclude(*shared.backend, begin, outcomes);
+  conclude(shared, outcomes);
 }
 
 void run(int64_t world, const std::function<void(Runtime&)>& fn) {

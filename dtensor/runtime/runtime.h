@@ -62,6 +62,9 @@ struct RunOptions {
   std::function<void(const RunReport&)> report;
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
+  // Where the last collectives of every rank are written when the run fails, a
+  // file rank-N.json for each (flight.h); empty: nowhere. Made if need be.
+  std::string flight;
   // What each rank computes on; none: the CPU. Not asked in a dry run.
   std::function<Device&(int64_t rank)> device;
 };

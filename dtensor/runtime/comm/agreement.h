@@ -23,6 +23,7 @@ struct Collective {
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: no bytes
   Stream stream = {};      // of transfers and buffers
+  uint32_t group = 0;      // of the flight ring that notes it, if one does
 };
 
 // So that a wrong fingerprint of the caller never makes a member read where

@@ -6,6 +6,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/comm/flight_ring.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/interrupt.h"
 
@@ -59,25 +60,32 @@ class Use {
 
 }  // namespace
 
-// Between begins() and ends() of the watch.
+// Between begins() and ends() of the watch, and noted in the ring.
 template <class Work>
 void Communicator::run(Collective& c, Work&& work) {
   check_interrupted();
   if (size_ == 1) return work();
   const Use use(in_use_, c.call->kind);
   c.sequence = ++sequence_;
+  c.group = flight_group_;
   c.fingerprint = agrees_ ? fingerprint_of(c) : 0;
   struct Told {
     Watch* watch;
+    FlightRing* flight;
     const Collective& c;
+    bool done = false;
     ~Told() {
+      if (flight) done ? flight->ended() : flight->threw();
       if (watch) watch->ends(c);
     }
   };
   if (watch_) watch_->begins(c);
-  Told told{watch_, c};
+  if (flight_) flight_->begun(c);
+  Told told{watch_, flight_, c};
   agree(c);
+  if (flight_) flight_->agreed();
   work();
+  told.done = true;
 }
 
 void Communicator::check(const Call& call, Transfer& t) const {

@@ -81,6 +81,7 @@ struct Buffer {
 };
 
 struct Collective;  // agreement.h
+class FlightRing;   // flight_ring.h
 
 // Told of every collective of more than one member, by the thread that makes
 // it: for records, clocks, deadlines.
@@ -146,6 +147,12 @@ class Communicator {
   // is told. Both outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
   void set_watch(Watch* watch) { watch_ = watch; }
+  // Where its collectives are noted, as those of a group that the ring knows;
+  // it outlives the communicator.
+  void set_flight(FlightRing& ring, uint32_t group) {
+    flight_ = &ring;
+    flight_group_ = group;
+  }
 
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -178,6 +185,8 @@ class Communicator {
   std::atomic<bool> in_use_ = false;
   Device* device_ = &cpu();
   Watch* watch_ = nullptr;
+  FlightRing* flight_ = nullptr;
+  uint32_t flight_group_ = 0;
   friend struct WithoutAgreement;  // what it costs: tests/bench/comm_cases.cc
   bool agrees_ = true;
 };
