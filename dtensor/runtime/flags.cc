@@ -140,6 +140,13 @@ void Flags::add(std::string_view name, bool* value, std::string_view help) {
   f.set = [value](const std::string&) { *value = true; };
 }
 
+void Flags::add_words(std::vector<std::string>* words, std::string_view help,
+                      std::string_view type) {
+  words_ = words;
+  words_help_ = help;
+  words_type_ = type;
+}
+
 Flags::Flag* Flags::find(std::string_view name) const {
   for (const auto& f : flags_)
     if (f->name == name) return f.get();
@@ -153,9 +160,11 @@ bool Flags::given(std::string_view name) const {
 
 std::string Flags::help(std::string_view program,
                         std::string_view about) const {
-  std::string text = fmt::format("usage: {} [flags]\n", program);
+  std::string text = fmt::format("usage: {} [flags]{}{}\n", program,
+                                 words_ ? " " : "", words_type_);
   if (!about.empty()) text += fmt::format("\n{}\n", about);
   TextTable table("ll", {"flags:", ""});
+  if (words_) table.add({"  " + words_type_, words_help_});
   for (const auto& f : flags_) {
     std::string left = "  " + f->name;
     if (!f->type.empty())
@@ -211,7 +220,10 @@ Flags::Asked Flags::parse(int argc, char** argv) {
   }
   if (wants_help) return Asked::kHelp;
   if (wants_version) return Asked::kVersion;
-  if (auto extras = app.remaining(); !extras.empty()) unexpected(extras[0]);
+  for (const std::string& word : app.remaining()) {
+    if (!words_ || word.empty() || word[0] == '-') unexpected(word);
+    words_->push_back(word);
+  }
   for (size_t i = 0; i < flags_.size(); ++i) {
     Flag& f = *flags_[i];
     if (options[i]->count() == 0) continue;

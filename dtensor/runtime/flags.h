@@ -39,6 +39,10 @@ class Flags {
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help);
   void add(std::string_view name, bool* value, std::string_view help);
+  // What belongs to no flag: files, as `type`, FILE..., calls them in --help.
+  // Without it such a word is an error.
+  void add_words(std::vector<std::string>* words, std::string_view help,
+                 std::string_view type);
   // Whatever else: the caller says the rest. Stays where it is.
   Flag& add(std::string_view name, std::string_view help,
             std::string_view type);
@@ -56,6 +60,8 @@ class Flags {
   [[noreturn]] void unexpected(const std::string& word) const;
 
   std::vector<std::unique_ptr<Flag>> flags_;
+  std::vector<std::string>* words_ = nullptr;
+  std::string words_help_, words_type_;
 };
 
 // "a, b, c".

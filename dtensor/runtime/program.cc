@@ -21,6 +21,8 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device_choice.h"
+#include "dtensor/runtime/flight.h"
+#include "dtensor/runtime/flight_signal.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/version.h"
@@ -54,6 +56,19 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   }
 }
 
+// The caller's path of a file that --flag will write. Better to hear of it now
+// than after the run.
+std::string writable(std::string_view flag, const std::string& given) {
+  std::string path = caller_path(given);
+  const bool existed = access(path.c_str(), F_OK) == 0;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT, 0666);
+  DT_CHECK(fd >= 0, flag, "cannot write {}: {}; name another file", path,
+           std::strerror(errno));
+  close(fd);
+  if (!existed) unlink(path.c_str());
+  return path;
+}
+
 }  // namespace
 
 std::string caller_path(const std::string& path) {
@@ -70,6 +85,7 @@ struct Program::State {
   int64_t ranks_per_process = 1;
   // Of how many processes this one is which.
   int64_t process = 0, processes = 1;
+  std::string flight;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
@@ -82,6 +98,8 @@ struct Program::State {
   // Of several processes?
   bool is_job() const { return backend == "mpi" && !is_dry(); }
   bool is_dry() const { return dry_run || options.always_dry; }
+
+  void add_rank_flags();
 
   // False when only a text was wanted.
   bool parse(int argc, char** argv) {
@@ -104,6 +122,7 @@ struct Program::State {
     DT_CHECK(timeout <= kLongestTimeout, "--timeout",
              "{} s is more than {} s; write 0 for no limit", timeout,
              kLongestTimeout);
+    read_records();
     if (flags.given("--json")) open_json();
     return true;
   }
@@ -215,20 +234,30 @@ struct Program::State {
       json_fd = take_stdout();
       return;
     }
-    json_path = caller_path(json_path);
-    // Better to hear of it now than after the run.
-    const bool existed = access(json_path.c_str(), F_OK) == 0;
-    const int fd = open(json_path.c_str(), O_WRONLY | O_CREAT, 0666);
-    DT_CHECK(fd >= 0, "--json", "cannot write {}: {}; name another file",
-             json_path, std::strerror(errno));
-    close(fd);
-    if (!existed) unlink(json_path.c_str());
+    json_path = writable("--json", json_path);
+  }
+
+  void read_records() {
+    const bool dry = is_dry();
+    DT_CHECK(!dry || flight.empty(), "--flight",
+             "nothing is sent in a dry run that could be recorded; leave out "
+             "--flight{}",
+             options.always_dry ? "" : " or --dry-run");
+    if (!flight.empty()) {
+      flight = caller_path(flight);
+      make_flight_folder("--flight", flight);
+    }
+  }
+
+  void answer(FlightSignal& signal) const {
+    namespace fs = std::filesystem;
+    signal.answer(
+        fs::weakly_canonical(flight.empty() ? caller_path(".") : flight), name);
   }
 };
 
-Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
-  state_->options = std::move(options);
-  State* s = state_.get();
+void Program::State::add_rank_flags() {
+  State* s = this;
   Flags::Flag& mesh =
       s->flags.add("--mesh", "axes and their sizes, or 2x4", "dp=2,tp=2");
   mesh.shown = s->options.mesh.empty() ? "one rank" : s->options.mesh;
@@ -256,6 +285,16 @@ Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
   dry.set = [s](const std::string&) { s->dry_run = true; };
+  s->flags.add("--flight", &s->flight,
+               "for the last collectives of each rank, rank-N.json, when the "
+               "run fails (or SIGUSR1 asks); see //:flight",
+               TextKind::kFolder);
+}
+
+Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  State* s = state_.get();
+  if (!s->options.no_ranks) s->add_rank_flags();
   Flags::Flag& json =
       s->flags.add("--json",
                    "write the result as JSON, to standard output "
@@ -290,6 +329,10 @@ void Program::add(std::string_view name, std::vector<std::string>* values,
 void Program::add(std::string_view name, bool* value, std::string_view help) {
   state_->flags.add(name, value, help);
 }
+void Program::add_words(std::vector<std::string>* words, std::string_view help,
+                        std::string_view type) {
+  state_->flags.add_words(words, help, type);
+}
 
 // How this process fares with a part of the program: fn() returns or throws.
 MpiVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
@@ -316,10 +359,13 @@ bool Program::State::ends(MpiVerdict& fared) {
 int Program::main(int argc, char** argv, const std::function<void()>& check,
                   const std::function<void()>& body) {
   State& s = *state_;
+  FlightSignal signal;  // ahead of any other thread
   bool runs = true;
   MpiVerdict fared = s.attempt(2, [&] {
     runs = s.parse(argc, argv);
-    if (runs && check) check();
+    if (!runs) return;
+    if (!dry_run()) s.answer(signal);
+    if (check) check();
   });
   if (!runs || s.ends(fared)) return fared.code;
   fared = s.attempt(1, [&] {
@@ -353,6 +399,7 @@ RunOptions Program::run_options() const {
       static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
   o.stop_on_signals = true;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
+  o.flight = state_->flight;
   o.backend = backend_named(state_->backend, state_->ranks_per_process);
   return o;
 }

@@ -23,6 +23,10 @@
 //                      one
 //   --timeout 0.5      seconds that a rank waits for others in a collective
 //                      before the run fails; 60 by default, 0: without end
+//   --flight DIR       when the run fails, the last collectives of each rank
+//                      are in DIR/rank-N.json, for //:flight; SIGUSR1 has them
+//                      written at any time, without the flag to the current
+//                      folder
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
@@ -35,7 +39,8 @@
 // stop a run: with a sentence and 130 or 143, when what is being saved is
 // complete or removed. A second one ends the program at once. A rank that was
 // waited for longer than a second in all is named on standard error when the
-// run is over, and in the result of --json, as "stragglers".
+// run is over, and in the result of --json, as "stragglers". Of several
+// processes the first one speaks for all, and all exit with the same code.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -59,6 +64,8 @@ struct ProgramOptions {
   std::vector<std::string> axes = {};
   // No rank is ever started, so that any mesh will do.
   bool always_dry = false;
+  // It has nothing to do with ranks: no --mesh, --device, --dry-run, ...
+  bool no_ranks = false;
   // --mesh may name ranks that a run of its size does not have: nothing runs,
   // not even dry.
   bool any_ranks = false;
@@ -97,6 +104,9 @@ class Program {
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help);
   void add(std::string_view name, bool* value, std::string_view help);
+  // Words that belong to no flag: see Flags::add_words().
+  void add_words(std::vector<std::string>* words, std::string_view help,
+                 std::string_view type);
 
   // Reads the command line, then calls check() and body(); returns the exit
   // code. An Error from check() is bad input, one from body() a failed run.
