@@ -53,4 +53,13 @@ Ran run_and_kill(const std::string& name, const std::string& args,
                  " $program 2>/dev/null; wait $program");
 }
 
+Ran run_and_ask(const std::string& name, const std::string& args,
+                double seconds, const std::string& then,
+                const std::string& environment) {
+  return ran(environment + " examples/" + name + " " + args,
+             " & program=$!; sleep " + std::to_string(seconds) +
+                 "; kill -USR1 $program; sleep 0.5; " + then +
+                 "; wait $program");
+}
+
 }  // namespace dtensor::testing

@@ -19,6 +19,12 @@ Ran run_program(const std::string& name, const std::string& args,
 Ran run_and_kill(const std::string& name, const std::string& args,
                  double seconds, int signal = 9);
 
+// The same, sent SIGUSR1 after so many seconds; it runs to its end. The shell
+// command `then` runs half a second after the signal.
+Ran run_and_ask(const std::string& name, const std::string& args,
+                double seconds, const std::string& then = "true",
+                const std::string& environment = "");
+
 // A file of this test with that content; returns its path.
 std::string write_file(const std::string& name, const std::string& content);
 std::string read_file(const std::string& path);

@@ -1,0 +1,63 @@
+// Puts the files of the flight recorder side by side: what each rank called
+// last, where ranks part, and who never came.
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime/program.h"
+#include "report/flight_report.h"
+#include "report/text_file.h"
+
+namespace dtensor::examples {
+namespace {
+
+bool is_flight(const std::string& path) {
+  try {
+    report::parse_flight(path, report::read_text_file("flight", path));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// "--json DIR/*.json" means the first of them as the file to write.
+void check_json(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i)
+    DT_CHECK(std::string_view(argv[i]) != "--json" || !is_flight(argv[i + 1]),
+             "--json",
+             "it would overwrite {}; name the files first, and then --json",
+             argv[i + 1]);
+}
+
+int flight_main(int argc, char** argv) {
+  std::vector<std::string> paths;
+  int64_t rows = 5;
+  Program program(
+      {.about = "Lines up what ranks called last: the files that a program "
+                "writes to\n--flight DIR when its run fails, or at SIGUSR1.",
+       .no_ranks = true});
+  program.add_words(&paths, "rank-0.json, rank-1.json, ... of one run",
+                    "FILE...");
+  program.add("--last", &rows, "collectives to show of each group");
+  std::optional<report::FlightReport> flights;
+  const auto read = [&] {
+    check_json(argc, argv);
+    std::vector<report::FlightFile> files;
+    for (const std::string& path : paths)
+      files.push_back(
+          report::parse_flight(path, report::read_text_file("flight", path)));
+    flights.emplace(std::move(files));
+  };
+  return program.main(argc, argv, read, [&] {
+    fmt::print("{}", flights->to_text(rows));
+    program.write_json(flights->to_json());
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::examples
+
+int main(int argc, char** argv) {
+  return dtensor::examples::flight_main(argc, argv);
+}
