@@ -14,6 +14,7 @@
 #include "dtensor/runtime/execute.h"
 #include "dtensor/runtime/exposed.h"
 #include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor {
 namespace {
@@ -160,6 +161,7 @@ class AsyncMoves {
     RankContext& ctx = RankContext::current();
     {
       const Exposed waiting(ctx);
+      const TraceSpan span(ctx, "wait for redistribute_async");
       progress_->finish();
     }
     // What was one collective there is one here.
@@ -249,6 +251,10 @@ class Worker final : public RankContext::Memory {
     context_.backend = rank.backend;
     context_.lane = 1;
     context_.flight = rank.flight;
+    if (rank.tracer) {
+      context_.tracer = &rank.tracer->other_thread(context_);
+      context_.watch = context_.tracer;
+    }
     context_.grad_enabled = false;
     thread_ = std::thread([this] { work(); });
   }

@@ -97,7 +97,9 @@ struct Program::State {
 
   // Of several processes?
   bool is_job() const { return backend == "mpi" && !is_dry(); }
-  bool is_dry() const { return dry_run || options.always_dry; }
+  bool is_dry() const {
+    return dry_run || options.always_dry || options.no_ranks;
+  }
 
   void add_rank_flags();
 

@@ -22,6 +22,7 @@ class Capture;
 class Captures;
 class FlightRecorder;
 class Runtime;
+class Tracer;
 struct OpCall;
 
 // One collective that ran, or in a dry run would have.
@@ -115,6 +116,7 @@ struct RankContext {
   int lane = 0;                      // 1: of the rank's other thread
   Watch* watch = nullptr;            // told of its collectives
   FlightRecorder* flight = nullptr;  // notes them (flight.h)
+  Tracer* tracer = nullptr;          // notes what runs when (trace.h)
   std::string mesh_text;             // --mesh
 
   // Asked for by every step of every operator, and few: searched one by one.

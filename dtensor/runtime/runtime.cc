@@ -16,6 +16,7 @@
 #include "dtensor/runtime/comm/null.h"
 #include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/interrupt.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor {
 namespace {
@@ -157,7 +158,13 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.backend = shared.backend;
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
-    if (!options.dry_run) context.flight = &shared.flights.of(rank);
+    if (!options.dry_run) {
+      context.flight = &shared.flights.of(rank);
+      if (options.trace) {
+        context.tracer = &options.trace->open(context, watch.get());
+        context.watch = context.tracer;
+      }
+    }
     Runtime runtime(context);
     context.runtime = &runtime;
     RankContext::set_current(&context);

@@ -21,6 +21,8 @@
 
 namespace dtensor {
 
+class Trace;
+
 // One rank's view of the run.
 class Runtime {
  public:
@@ -65,6 +67,8 @@ struct RunOptions {
   // Where the last collectives of every rank are written when the run fails, a
   // file rank-N.json for each (flight.h); empty: nowhere. Made if need be.
   std::string flight;
+  // Notes what every rank does when (trace.h); none: nobody does.
+  std::shared_ptr<Trace> trace;
   // What each rank computes on; none: the CPU. Not asked in a dry run.
   std::function<Device&(int64_t rank)> device;
 };

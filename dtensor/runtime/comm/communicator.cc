@@ -84,6 +84,7 @@ void Communicator::run(Collective& c, Work&& work) {
   Told told{watch_, flight_, c};
   agree(c);
   if (flight_) flight_->agreed();
+  if (watch_) watch_->agreed(c);
   work();
   told.done = true;
 }

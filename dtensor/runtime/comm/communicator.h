@@ -91,6 +91,8 @@ class Watch {
   // Ahead of the agreement, and when it is over (also by an Error).
   virtual void begins(const Collective&) = 0;
   virtual void ends(const Collective&) noexcept = 0;
+  // In between, when all members have come.
+  virtual void agreed(const Collective&) noexcept {}
 };
 
 class Communicator {
