@@ -15,6 +15,7 @@
 #include "dtensor/runtime/data_check.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/replicas.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor::examples {
 namespace {
@@ -92,6 +93,7 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
     double share = 0;
     {  // the windows are let go of as soon as the gradient has done with them
       const Windows windows = micro_batches(m);
+      const TraceSpan span("forward");
       part = model_->loss(windows.inputs, windows.targets);
       share = windows.share;
     }
@@ -148,6 +150,7 @@ Tensor Trainer::replay(const Batch& batch, double lr) {
 
 StepResult Trainer::step(int64_t i, const TextData& text) {
   RankContext& context = RankContext::current();
+  const TraceSpan span(context, "step", i);
   const Batch batch = text.windows(config_.batch, config_.model.seq,
                                    static_cast<uint64_t>(config_.seed), i);
   const double lr = schedule_.at(i);

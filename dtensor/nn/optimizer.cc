@@ -13,6 +13,7 @@
 #include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor::nn {
 namespace {
@@ -160,6 +161,7 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
            name(options.clip.dtype()), to_string(options.clip.shape()));
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "update");
+  const TraceSpan span(context, "update");
   end_gather_step(context);
   const Tensor rates =
       context.capture ? rates_of_replays(options.lr) : Tensor();

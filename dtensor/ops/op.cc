@@ -6,11 +6,23 @@
 #include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/redistribute.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor {
 namespace {
 
 using Outputs = InlineVec<DistTensor, Compute::kMostOutputs>;
+
+// When the operator began, and what it is about, for a trace.
+int64_t begin_of(const RankContext& ctx) {
+  return ctx.tracer ? ctx.tracer->now() : 0;
+}
+void note(Tracer& tracer, int64_t begin, const Op& op, const Decision& d,
+          std::span<const DistTensor> given, int64_t ordinal) {
+  InlineVec<const Spec*, Compute::kMostInputs> in;
+  for (const DistTensor& t : given) in.push_back(t.spec());
+  tracer.op(begin, op.name(), in, d.out, d.bytes, ordinal);
+}
 
 // Throws under explicit_only, and when the budget does not suffice, before
 // anything is sent.
@@ -204,6 +216,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
             const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
   check_interrupted();
+  const int64_t begin = begin_of(ctx);
   Scoped<std::string_view> running(ctx.op, op.name());
   constexpr size_t kMost = Compute::kMostInputs;
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
@@ -262,6 +275,8 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
   const int64_t ordinal = ctx.ordinal++;
   if (ctx.trace && !known)
     ctx.trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
+  if (ctx.tracer) [[unlikely]]
+    note(*ctx.tracer, begin, op, *d, given, ordinal);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor {
 namespace {
@@ -216,6 +217,7 @@ std::vector<DistTensor> backward_pass(
   const Scoped<Captures*> captures(
       ctx.captures, options.create_graph ? ctx.captures : nullptr);
   const Scoped<std::string> phase(ctx.phase, "backward");
+  const TraceSpan span(ctx, "backward");
   Backward pass(inputs, options, add);
   for (size_t i = 0; i < outputs.size(); ++i)
     pass.start(outputs[i], cotangents[i]);
