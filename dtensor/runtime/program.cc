@@ -25,6 +25,7 @@
 #include "dtensor/runtime/flight_signal.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime/trace.h"
 #include "dtensor/version.h"
 
 namespace dtensor {
@@ -85,13 +86,14 @@ struct Program::State {
   int64_t ranks_per_process = 1;
   // Of how many processes this one is which.
   int64_t process = 0, processes = 1;
-  std::string flight;
+  std::string flight, trace_path;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
   bool dry_run = false, tf32 = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
+  std::shared_ptr<Trace> trace;
   int json_fd = -1;  // what was standard output
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
@@ -245,9 +247,18 @@ struct Program::State {
              "nothing is sent in a dry run that could be recorded; leave out "
              "--flight{}",
              options.always_dry ? "" : " or --dry-run");
+    DT_CHECK(!dry || trace_path.empty(), "--trace",
+             "nothing runs in a dry run that could be timed; leave out "
+             "--trace{}",
+             options.always_dry ? "" : " or --dry-run");
     if (!flight.empty()) {
       flight = caller_path(flight);
       make_flight_folder("--flight", flight);
+    }
+    if (!trace_path.empty()) {
+      if (process > 0) trace_path += fmt::format(".{}", process);
+      trace_path = writable("--trace", trace_path);
+      trace = std::make_shared<Trace>();
     }
   }
 
@@ -255,6 +266,26 @@ struct Program::State {
     namespace fs = std::filesystem;
     signal.answer(
         fs::weakly_canonical(flight.empty() ? caller_path(".") : flight), name);
+  }
+
+  void finish_trace() const {
+    if (!trace) return;
+    write_trace();
+    fmt::print(
+        "\nwaiting for the last rank of a collective, of all ranks:\n{}"
+        "trace: {}\n",
+        trace->waiting_table(), trace_path);
+  }
+  // Also of a run that has failed.
+  void write_trace() const {
+    if (!trace) return;
+    trace->write(trace_path);
+    if (trace->dropped() > 0)
+      fmt::print(stderr,
+                 "{}: {} has the first {} events, up to second {:.1f}; {} more "
+                 "were not kept\n",
+                 name, trace_path, grouped(Trace::kMostEvents),
+                 trace->dropped_from(), grouped(trace->dropped()));
   }
 };
 
@@ -291,6 +322,10 @@ void Program::State::add_rank_flags() {
                "for the last collectives of each rank, rank-N.json, when the "
                "run fails (or SIGUSR1 asks); see //:flight",
                TextKind::kFolder);
+  s->flags.add("--trace", &s->trace_path,
+               "for what every rank did when, as Perfetto and Chrome show it; "
+               "prints who waited",
+               TextKind::kFile);
 }
 
 Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
@@ -370,11 +405,17 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
     if (check) check();
   });
   if (!runs || s.ends(fared)) return fared.code;
-  fared = s.attempt(1, [&] {
-    body();
+  fared = s.attempt(1, body);
+  // What there is of a trace, in any case.
+  const MpiVerdict traced = s.attempt(1, [&] {
+    fared.code == 0 ? s.finish_trace() : s.write_trace();
     DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
              "standard output cannot be written: {}", std::strerror(errno));
   });
+  if (traced.code != 0 && fared.code != 0)
+    fared.text += fmt::format("; and {}", traced.text);
+  else if (traced.code != 0)
+    fared = traced;
   s.ends(fared);
   return fared.code;
 }
@@ -402,6 +443,7 @@ RunOptions Program::run_options() const {
   o.stop_on_signals = true;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
+  o.trace = state_->trace;
   o.backend = backend_named(state_->backend, state_->ranks_per_process);
   return o;
 }
@@ -411,6 +453,7 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
   auto whole = result;
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;
+  if (state_->trace) whole["waiting"] = state_->trace->waiting_json();
   const std::string text =
       whole.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
       '\n';

@@ -27,6 +27,8 @@
 //                      are in DIR/rank-N.json, for //:flight; SIGUSR1 has them
 //                      written at any time, without the flag to the current
 //                      folder
+//   --trace FILE       what every rank did when, for Perfetto and Chrome; and
+//                      prints who waited for whom
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
@@ -125,7 +127,8 @@ class Program {
   int64_t ranks_here() const;
   // For run(): the ranks of mesh(), dry or not.
   RunOptions run_options() const;
-  // Writes the result where --json says; nothing without --json.
+  // Writes the result, an object, where --json says, with --trace also who
+  // waited; nothing without --json.
   void write_json(const nlohmann::ordered_json&) const;
 
  private:

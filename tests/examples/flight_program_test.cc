@@ -1,8 +1,10 @@
-// --flight, SIGUSR1 and //:flight, as users have them, on a program that goes
-// wrong.
+// --flight, SIGUSR1, --trace and //:flight, as users have them: on a program
+// that goes wrong, and on training.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/running.h"
@@ -14,6 +16,8 @@ using Json = nlohmann::json;
 
 // Beside the programs of examples/.
 const char kFaulty[] = "../tests/examples/faulty";
+const char kTiny[] =
+    " --layers 1 --hidden 8 --heads 2 --seq 8 --batch 2 --sample 0 ";
 
 std::string fresh_folder(const std::string& name) {
   const std::string path = temporary(name);
@@ -147,6 +151,59 @@ TEST(FlightProgram, RefusesWhatItCannotRead) {
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.out.find("usage: flight [flags] FILE...\n"), 0u) << help.out;
   EXPECT_EQ(help.out.find("--mesh"), help.out.npos);
+}
+
+// As many collectives as training counts, of as many bytes.
+TEST(TraceOfTraining, AgreesWithItsTable) {
+  const std::string path = temporary("train.json");
+  const Ran r = run_program("train", kTiny +
+                                         std::string("--steps 3 --mesh "
+                                                     "dp=2,tp=2 --json "
+                                                     "--trace ") +
+                                         path);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json result = Json::parse(r.out), trace = Json::parse(read_file(path));
+  int64_t counted = 0, bytes = 0;
+  for (const Json& row : result["collectives"]) {
+    counted += row["count"].get<int64_t>();
+    bytes += row["bytes_counted"].get<int64_t>();
+  }
+  std::map<int64_t, int64_t> by_rank, bytes_by_rank;
+  std::map<std::string, int64_t> spans;
+  std::map<int64_t, std::vector<std::pair<double, double>>> steps;
+  for (const Json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "span") {
+      ++spans[e["name"]];
+      if (e["name"] == "step")
+        steps[e["pid"]].push_back(
+            {e["ts"], e["ts"].get<double>() + e["dur"].get<double>()});
+    }
+  EXPECT_EQ(spans["step"], 12);
+  EXPECT_EQ(spans["forward"], 12);
+  EXPECT_EQ(spans["backward"], 12);
+  EXPECT_EQ(spans["update"], 12);
+  // The table is of one step, of tensors' collectives alone.
+  for (const Json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X" || e["cat"] != "collective") continue;
+    if (e["name"] == "barrier" || e["name"] == "all-gather-bytes") continue;
+    const auto& [begin, end] = steps[e["pid"]].at(1);
+    if (e["ts"] < begin || e["ts"] > end) continue;
+    ++by_rank[e["pid"]];
+    bytes_by_rank[e["pid"]] += e["args"]["received bytes"].get<int64_t>();
+  }
+  ASSERT_EQ(by_rank.size(), 4u);
+  for (const auto& [rank, n] : by_rank) EXPECT_EQ(n, counted) << rank;
+  int64_t most = 0;
+  for (const auto& [rank, n] : bytes_by_rank) most = std::max(most, n);
+  EXPECT_EQ(most, bytes);
+  // Who waited, as a table and in the result.
+  EXPECT_NE(r.err.find("waiting for the last rank of a collective"), r.err.npos)
+      << r.err;
+  ASSERT_FALSE(result["waiting"].empty());
+  int64_t waits = 0;
+  for (const Json& row : result["waiting"])
+    waits += row["collectives"].get<int64_t>();
+  EXPECT_GE(waits, 3 * 4 * counted);
 }
 
 }  // namespace
