@@ -7,10 +7,13 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
 #include "report/flight_report.h"
+#include "report/flight_svg.h"
 #include "report/text_file.h"
 
 namespace dtensor::examples {
 namespace {
+
+constexpr int64_t kInPicture = 60;
 
 bool is_flight(const std::string& path) {
   try {
@@ -32,6 +35,7 @@ void check_json(int argc, char** argv) {
 
 int flight_main(int argc, char** argv) {
   std::vector<std::string> paths;
+  std::string svg;
   int64_t rows = 5;
   Program program(
       {.about = "Lines up what ranks called last: the files that a program "
@@ -40,6 +44,8 @@ int flight_main(int argc, char** argv) {
   program.add_words(&paths, "rank-0.json, rank-1.json, ... of one run",
                     "FILE...");
   program.add("--last", &rows, "collectives to show of each group");
+  program.add("--svg", &svg, "a picture of each rank's last collectives",
+              TextKind::kFile);
   std::optional<report::FlightReport> flights;
   const auto read = [&] {
     check_json(argc, argv);
@@ -48,9 +54,13 @@ int flight_main(int argc, char** argv) {
       files.push_back(
           report::parse_flight(path, report::read_text_file("flight", path)));
     flights.emplace(std::move(files));
+    if (!svg.empty()) report::check_writable("--svg", svg);
   };
   return program.main(argc, argv, read, [&] {
     fmt::print("{}", flights->to_text(rows));
+    if (!svg.empty())
+      report::write_text_file("--svg", svg,
+                              report::flight_svg(*flights, kInPicture));
     program.write_json(flights->to_json());
   });
 }

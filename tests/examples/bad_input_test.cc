@@ -208,6 +208,7 @@ std::vector<Case> other_cases() {
       {"flight", "/no/such/rank-0.json", "cannot read /no/such/rank-0.json"},
       {"flight", write_file("empty", ""), "it is no JSON"},
       {"flight", write_file("other", "{}"), "none of the flight recorder's"},
+      {"flight", "x --svg /no/such/file.svg", "cannot read x"},
       {"flight", "--last -1 x", "-1 is too small"},
       {"flight", "--mesh 4 x", "there is no flag --mesh"},
       {"01_mesh", "--mesh dp=0", "size 0"},

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/running.h"
+#include "tests/examples/xml.h"
 
 namespace dtensor::testing {
 namespace {
@@ -87,6 +88,17 @@ TEST(FlightProgram, SaysWhoNeverCame) {
             r.out.npos)
       << r.out;
   EXPECT_NE(r.out.find("threw 0,1,3"), r.out.npos) << r.out;
+}
+
+TEST(FlightProgram, DrawsIt) {
+  const std::string dir = fresh_folder("drawn"), svg = temporary("flight.svg");
+  EXPECT_EQ(run_program(kFaulty, "--fault absent --flight " + dir).code, 1);
+  EXPECT_EQ(lined_up(dir, "--svg " + svg).code, 0);
+  const std::string picture = read_file(svg);
+  EXPECT_EQ(xml_error(picture), "");
+  // Three calls of four ranks, one of three, and one that never came.
+  EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
+  EXPECT_EQ(occurrences(picture, "rank 2 never came to all-reduce #4"), 1);
 }
 
 TEST(FlightProgram, LeavesNothingWithoutAFailure) {
