@@ -13,6 +13,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/trace.h"
 
 namespace dtensor {
 namespace {
@@ -57,6 +58,20 @@ void AddOp(benchmark::State& state) {
   });
 }
 BENCHMARK(AddOp);
+
+// The same, noted in a trace.
+void AddOpTraced(benchmark::State& state) {
+  RunOptions options;
+  options.trace = std::make_shared<Trace>(100'000'000);
+  run(options, [&](Runtime& rt) {
+    NoGrad no_grad;
+    const Mesh mesh = rt.mesh({{"dp", 1}});
+    DistTensor a = operand(mesh, 1), b = operand(mesh, 2);
+    for (auto _ : state) benchmark::DoNotOptimize(add(a, b));
+  });
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(AddOpTraced);
 
 void MatmulKernel(benchmark::State& state) {
   on_one_rank(state, [&](const Mesh& mesh) {

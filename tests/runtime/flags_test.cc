@@ -122,5 +122,38 @@ TEST(Flags, ErrorsSayWhatToWrite) {
             "[--folder] a value is missing; write --folder DIR");
 }
 
+// Words belong to no flag, wherever they stand; what looks like a flag is one.
+TEST(Flags, TakesWordsWhereThereMayBeAny) {
+  const auto parsed = [](std::vector<std::string> args) {
+    Flags flags;
+    bool on = false;
+    std::vector<std::string> words;
+    flags.add("--on", &on, "a switch");
+    flags.add_words(&words, "to read", "FILE...");
+    args.insert(args.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    try {
+      flags.parse(static_cast<int>(args.size()), argv.data());
+    } catch (const Error& e) {
+      return std::vector<std::string>{e.what()};
+    }
+    words.push_back(on ? "on" : "off");
+    return words;
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(parsed({}), Words{"off"});
+  EXPECT_EQ(parsed({"a", "--on", "b"}), (Words{"a", "b", "on"}));
+  EXPECT_EQ(parsed({"a", "--no"}),
+            Words{"[flags] there is no flag --no; did you mean --on?"});
+  Flags flags;
+  Words words;
+  flags.add_words(&words, "to read", "FILE...");
+  const std::string help = flags.help("program", "");
+  EXPECT_EQ(help.find("usage: program [flags] FILE...\n"), 0u) << help;
+  EXPECT_NE(line_of(help, "FILE...").find("to read"), help.npos) << help;
+}
+
 }  // namespace
 }  // namespace dtensor
