@@ -31,6 +31,7 @@
 #include "dtensor/runtime/comm/peer_failed.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/io/checkpoint.h"
 #include "dtensor/runtime/io/safetensors.h"
@@ -39,4 +40,5 @@
 #include "dtensor/runtime/replicas.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "dtensor/runtime/trace.h"
 #include "dtensor/version.h"

@@ -1076,6 +1076,54 @@ BUGS = [
          'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
          'size_of(b.dtype));'),
     ], ['comm_threads_test']),
+    Bug(220, 'flight: an entry that is rewritten is not marked', [
+        ('dtensor/runtime/comm/flight_ring.h',
+         'put(s.number, 0);',
+         'if (!MUT(220)) put(s.number, 0);'),
+    ], ['flight_test']),
+    Bug(221, 'flight: a collective left by an Error counts as ended', [
+        ('dtensor/runtime/comm/communicator.cc',
+         'done ? flight->ended()',
+         'done || MUT(221) ? flight->ended()'),
+    ], ['flight_test']),
+    Bug(222, 'flight: both threads of a rank share a ring', [
+        ('dtensor/runtime/rank_context.cc',
+         'flight->ring(lane)',
+         'flight->ring(MUT(222) ? 0 : lane)'),
+    ], ['flight_test']),
+    Bug(223, 'flight: ranks part only where kinds differ', [
+        ('report/flight_report.cc',
+         'row.parts |= call->fingerprint != made.begin()->second->fingerprint;',
+         'row.parts |= MUT(223) ? call->kind != made.begin()->second->kind : '
+         'call->fingerprint != made.begin()->second->fingerprint;'),
+    ], ['flight_report_test', 'flight_program_test']),
+    Bug(224, 'flight: who forgot a collective never came to it', [
+        ('report/flight_report.cc',
+         'it == made.end() && !complete',
+         'it == made.end() && (MUT(224) || !complete)'),
+    ], ['flight_report_test']),
+    Bug(225, 'trace: arrows from the first rank that came, not the last', [
+        ('dtensor/runtime/trace_file.cc',
+         'views[end].event->begin > views[last].event->begin',
+         '(MUT(225) ? views[end].event->begin < views[last].event->begin\n'
+         '                     : views[end].event->begin > '
+         'views[last].event->begin)'),
+    ], ['trace_test']),
+    Bug(226, 'trace: keeps what is beyond its bound', [
+        ('dtensor/runtime/trace.cc',
+         'if (may_keep_ > 0) {',
+         'if (MUT(226) || may_keep_ > 0) {'),
+    ], ['trace_test']),
+    Bug(227, 'trace: bytes of all-reduces are not counted', [
+        ('dtensor/runtime/trace.cc',
+         'for (const Buffer& b : c.buffers) bytes += b.counted;',
+         'for (const Buffer& b : c.buffers) bytes += MUT(227) ? 0 : b.counted;'),
+    ], ['trace_test']),
+    Bug(228, 'trace: the Watch is not told', [
+        ('dtensor/runtime/trace.cc',
+         'if (next_) next_->agreed(c);',
+         'if (next_ && !MUT(228)) next_->agreed(c);'),
+    ], ['trace_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
