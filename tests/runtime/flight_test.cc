@@ -143,9 +143,8 @@ TEST(FlightRing, KeepsTheLast) {
 TEST(FlightRing, IsReadWhileItIsWritten) {
   FlightRing ring;
   ring.add_group({0, 1});
-  std::atomic<bool> stop{false};
-  std::thread writer([&] {
-    for (uint64_t i = 1; !stop; ++i) {
+  const std::jthread writer([&](const std::stop_token& stop) {
+    for (uint64_t i = 1; !stop.stop_requested(); ++i) {
       const std::string op(i % 64, static_cast<char>('a' + i % 26));
       Made m(i, op, static_cast<int64_t>(i % 1000));
       ring.begun(m.collective);
@@ -165,8 +164,6 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
     }
     std::this_thread::yield();
   }
-  stop = true;
-  writer.join();
   EXPECT_GT(newest, FlightRing::kEntries);
 }
 
