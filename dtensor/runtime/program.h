@@ -23,10 +23,9 @@
 //                      one
 //   --timeout 0.5      seconds that a rank waits for others in a collective
 //                      before the run fails; 60 by default, 0: without end
-//   --flight DIR       when the run fails, the last collectives of each rank
-//                      are in DIR/rank-N.json, for //:flight; SIGUSR1 has them
-//                      written at any time, without the flag to the current
-//                      folder
+//   --flight DIR       for the last collectives of each rank, rank-N.json, for
+//                      //:flight: written when the run fails, and at SIGUSR1,
+//                      then without the flag to the current folder
 //   --trace FILE       what every rank did when, for Perfetto and Chrome; and
 //                      prints who waited for whom
 //   --dry-run          one thread, no data: prints what would be sent and the
