@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,7 @@ struct Fault {
   double within;  // seconds, from the fault on
   int64_t odd_rank = 1;
 };
+void PrintTo(const Fault& f, std::ostream* out) { *out << f.name; }
 
 const Fault kFaults[] = {
     {"1: a type",
@@ -243,13 +245,18 @@ TEST(StragglerTest, IsNamedInTheEnd) {
 }
 
 // 10: for three seconds, and then it goes on.
+// That is no time that anybody has waited.
 TEST(StragglerTest, AProcessThatIsStoppedGoesOn) {
-  Child child(faulty("--case stopped", 3));
-  ASSERT_TRUE(child.says("fault")) << child.err();
-  child.send(SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::seconds(3));
-  child.send(SIGCONT);
-  EXPECT_EQ(child.wait(20), 0) << child.err();
+  for (const char* flags :
+       {"--case stopped", "--case stopped-waiting --timeout 2"}) {
+    Child child(faulty(flags, 3));
+    ASSERT_TRUE(child.says("fault")) << child.err();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    child.send(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    child.send(SIGCONT);
+    EXPECT_EQ(child.wait(20), 0) << flags << "\n" << child.err();
+  }
 }
 
 // 11: asleep at once where there are more ranks than cores.

@@ -333,6 +333,13 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
            go = of[0];
          }
        }},
+      // The same, while the others wait for one that is not done yet.
+      {"stopped-waiting",
+       [](Runtime& rt) {
+         fault_now(rt);
+         for (int i = 0; i < 10 && odd(rt); ++i) sleep(0.1);
+         barrier(everybody(rt), "stopped");
+       }},
       {"many", many_ranks},
       {"two-threads", two_threads},
       {"freed", freed_or_written},

@@ -113,12 +113,15 @@ void ThreadHub::look(const Group& group, uint32_t round, int64_t rank) {
   if (!me.waits_in) {
     me.waits_in = &group;
     me.round = round;
-    me.since = now - Barrier::kLate;
+    me.waited = Barrier::kLate;
+  } else {
+    me.waited += std::min<Clock::duration>(now - me.looked, 3 * Barrier::kLate);
   }
+  me.looked = now;
   if (failure_) return;
   if (interrupted()) return fail_both(rank, interrupted_text());
   const std::string_view where = name(me.last.get().kind);
-  if (timeout_.count() > 0 && now - me.since >= timeout_)
+  if (timeout_.count() > 0 && me.waited >= timeout_)
     return fail_both(
         rank, fmt::format("[{}] {}", where, who_is_missing(group, rank)));
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;

@@ -78,7 +78,10 @@ class ThreadHub {
     bool idle = false;
     const Group* waits_in = nullptr;
     uint32_t round = 0;
-    Clock::time_point since;
+    // How long, and when it last looked: a process that is stopped for a while
+    // looks too seldom, and its ranks have not waited.
+    Clock::duration waited;
+    Clock::time_point looked;
   };
   const Rank& of(int64_t rank) const {
     return ranks_[static_cast<size_t>(rank)];
