@@ -42,13 +42,15 @@ void check_listed(const Call& call, std::string_view what, const Part& mine,
              listed.size());
 }
 
-// By one thread at a time.
+// By one thread at a time. Two that come within a few nanoseconds may both
+// pass: to be sure of those would cost every collective more than that.
 class Use {
  public:
   Use(std::atomic<bool>& in_use, StepKind kind) : in_use_(in_use) {
-    DT_CHECK(!in_use.exchange(true, std::memory_order_acquire), name(kind),
+    DT_CHECK(!in_use.load(std::memory_order_acquire), name(kind),
              "this communicator is used by another thread; let one thread of a "
              "rank make its collectives, one after the other");
+    in_use.store(true, std::memory_order_relaxed);
   }
   ~Use() { in_use_.store(false, std::memory_order_release); }
   Use(const Use&) = delete;
