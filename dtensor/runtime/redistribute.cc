@@ -178,8 +178,9 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
       check_fits(ctx, from->mesh());
       check_fits(ctx, to->mesh());
     }
-    const Move m{from->with(to->dtype()), to};
-    if (from->dtype() != to->dtype())
+    const bool converts = from->dtype() != to->dtype();
+    const Move m{converts ? from->with(to->dtype()) : from, to};
+    if (converts)
       DT_CHECK(!from->partial_axes() ||
                    (is_float(from->dtype()) && is_float(to->dtype())),
                "redistribute",

@@ -10,6 +10,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/placement/step_schedule.h"
+#include "dtensor/runtime/device/streaming.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/text_table.h"
 
@@ -25,6 +26,7 @@ struct WithoutAgreement {
 namespace {
 
 using Kind = CommCase::Kind;
+constexpr int64_t kLeastBlock = 4096;  // elements
 
 std::string bytes_text(int64_t bytes) {
   if (bytes >= 1 << 20) return fmt::format("{} MB", bytes >> 20);
@@ -77,11 +79,23 @@ std::function<double()> repeated(int64_t times, Fn fn) {
   };
 }
 
-// d[i] = a[i] + b[i], and in a second place, if there is one.
-void add(float* d, float* second, const float* a, const float* b, int64_t n) {
+// d[i] = a[i] + b[i], and in a second place, if there is one; past the cache
+// where that is what a copy would gain from.
+void add(float* d, float* second, const float* a, const float* b, int64_t n,
+         bool streamed) {
+  alignas(64) float block[kLeastBlock];
+  float* sum = streamed ? block : d;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) d[i] = a[i] + b[i];
-  if (second) std::memcpy(second, d, static_cast<size_t>(n) * sizeof(float));
+  for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(float));
+  for (float* to : {d, second}) {
+    if (!to || to == sum) continue;
+    if (streamed)
+      stream_bytes(reinterpret_cast<char*>(to), reinterpret_cast<char*>(sum),
+                   bytes);
+    else
+      std::memcpy(to, sum, static_cast<size_t>(bytes));
+  }
 }
 
 // What a case's ranks work on.
@@ -95,14 +109,16 @@ struct State {
 // blocks that stay in the cache, nobody waited for. (What all ranks read and
 // write in all is the same however they share it.)
 void least(State& s, const CommCase& c) {
-  constexpr int64_t kBlock = 4096;
   const int64_t n = c.elements() / c.ranks;
+  const bool streamed = s.dst.bytes() >= kStreamedBytes;
   const auto at = [&](int i) {
     return s.least[i].defined() ? s.least[i].mutable_ptr<float>() : nullptr;
   };
   float *a = at(0), *b = at(1), *d = at(2), *e = at(3);
-  for (int64_t i = 0; i < n; i += kBlock)
-    add(d + i, e ? e + i : nullptr, a + i, b + i, std::min(kBlock, n - i));
+  for (int64_t i = 0; i < n; i += kLeastBlock)
+    add(d + i, e ? e + i : nullptr, a + i, b + i, std::min(kLeastBlock, n - i),
+        streamed);
+  if (streamed) streaming_fence();
 }
 
 std::vector<Contender> contenders(const CommCase& c, Communicator& comm) {

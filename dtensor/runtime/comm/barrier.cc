@@ -42,7 +42,7 @@ void Barrier::break_up() {
 bool Barrier::spin(uint32_t mine, bool breakable) const {
   using Clock = std::chrono::steady_clock;
   const auto passed = [&] {
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 16; ++i) {
       const uint32_t word = word_.load(std::memory_order_acquire);
       if (word / kRound != mine || (breakable && (word & kBroken))) return true;
       pause();
