@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/io/file.h"
 
 namespace dtensor {
@@ -78,6 +79,7 @@ class Rendezvous::Meeting {
     std::vector<Coming> seen(world);
     seen[0] = {r_.world_, r_.calls_, number_};
     for (;; std::this_thread::sleep_for(kPause)) {
+      check_interrupted();
       bool changed = false, here = false;
       for (size_t m = 1; m < world; ++m) {
         const auto c = come(m);
@@ -104,6 +106,7 @@ class Rendezvous::Meeting {
     write(mine, fmt::format("{} {} {}\n", r_.world_, r_.calls_, number_),
           number_);
     for (;; std::this_thread::sleep_for(kPause)) {
+      check_interrupted();
       if (auto bytes = for_me()) {
         remove(mine);
         return *bytes;
