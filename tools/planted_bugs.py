@@ -415,8 +415,8 @@ BUGS = [
     ], ['op_test']),
     Bug(66, 'bad input exits with 1', [
         ('dtensor/runtime/program.cc',
-         'int code = 2;\n',
-         'int code = MUT(66) ? 1 : 2;\n'),
+         's.attempt(2, [&] {',
+         's.attempt(MUT(66) ? 1 : 2, [&] {'),
     ], ['bad_input_test']),
     Bug(67, 'real-valued flags refuse their minimum', [
         ('dtensor/runtime/flags.cc',
