@@ -23,7 +23,7 @@ int faulty_main(int argc, char** argv) {
       for (int i = 0; i < 3; ++i) sum(8, "R");
       if (faulty && fault == "absent") return;
       if (faulty && fault == "late")
-        std::this_thread::sleep_for(std::chrono::seconds(3));
+        std::this_thread::sleep_for(std::chrono::seconds(5));
       if (faulty && fault == "differs") sum(8, "S0");
       if (faulty && fault == "swapped") sum(6, "R");
       sum(8, "R");

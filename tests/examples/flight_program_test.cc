@@ -111,7 +111,7 @@ TEST(FlightProgram, LeavesNothingWithoutAFailure) {
 // While rank 2 sleeps the others wait for it; the run goes on.
 TEST(FlightProgram, AnswersSigusr1) {
   const std::string dir = fresh_folder("asked");
-  const Ran r = run_and_ask(kFaulty, "--fault late --flight " + dir, 1.5,
+  const Ran r = run_and_ask(kFaulty, "--fault late --flight " + dir, 2,
                             "cp -r " + dir + " " + dir + ".early");
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find("faulty: the last collectives of 4 ranks are in " + dir +
@@ -134,7 +134,7 @@ TEST(FlightProgram, AnswersSigusr1) {
 TEST(FlightProgram, AnswersSigusr1Anywhere) {
   const std::string dir = fresh_folder("current");
   std::filesystem::create_directories(dir);
-  const Ran r = run_and_ask(kFaulty, "--fault late", 1.5, "true",
+  const Ran r = run_and_ask(kFaulty, "--fault late", 2, "true",
                             "BUILD_WORKING_DIRECTORY=" + dir);
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.err.find(" are in " + dir + "/rank-N.json\n"), r.err.npos)
