@@ -77,6 +77,13 @@ void expect_well_formed(const Traced& t) {
   std::map<int64_t, std::string> arrows;
   std::map<int64_t, int64_t> begun;
   std::set<std::pair<int64_t, int64_t>> named;
+  std::map<std::pair<int64_t, int64_t>,
+           std::vector<std::pair<int64_t, int64_t>>>
+      collectives;
+  for (const Json& e : t.events)
+    if (e["ph"] == "X" && e["cat"] == "collective")
+      collectives[{e["pid"], e["tid"]}].push_back(
+          {ns(e["ts"]), ns(e["ts"]) + ns(e["dur"])});
   for (const Json& e : t.events) {
     const std::pair track(e["pid"].get<int64_t>(), e["tid"].get<int64_t>());
     const std::string ph = e["ph"];
@@ -104,9 +111,8 @@ void expect_well_formed(const Traced& t) {
       arrows[e["id"].get<int64_t>()] += ph;
       // It lies on a collective.
       bool within = false;
-      for (const Json& c :
-           t.of(track.first, "collective", "", static_cast<int>(track.second)))
-        within |= ns(c["ts"]) <= at && at <= ns(c["ts"]) + ns(c["dur"]);
+      for (const auto& [begin, end] : collectives[track])
+        within |= begin <= at && at <= end;
       EXPECT_TRUE(within) << e;
       int64_t& from = begun[e["id"].get<int64_t>()];
       if (ph == "s") from = at;
