@@ -20,8 +20,10 @@ packages=(
   libfmt-dev
   libgmock-dev
   libgtest-dev
+  libopenmpi-dev
   libxxhash-dev
   nlohmann-json3-dev
+  openmpi-bin
   clang-format
   cmake
   make

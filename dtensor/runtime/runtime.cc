@@ -216,18 +216,19 @@ void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
       if (here || !o.error || o.own != own) continue;
       here = {first + static_cast<int64_t>(i), own, text_of(o.error)};
     }
+  std::optional<Backend::Failure> all = shared.backend->conclude(here);
+  if (!all) return;
   // By now all ranks here have stopped: what is written is the last of it.
-  if (here && !shared.options.flight.empty()) try {
+  // (Those that did all that they had to are looked for, too.)
+  if (!shared.options.flight.empty()) try {
       shared.flights.write(shared.options.flight, "a failure");
     } catch (const Error& e) {
-      here->text += fmt::format("; and {}", e.what());
+      throw Error(fmt::format("{}; and {}", all->text, e.what()));
     }
-  const std::optional<Backend::Failure> all = shared.backend->conclude(here);
-  if (!all) return;
   const int64_t slot = all->rank - first;
   if (0 <= slot && slot < std::ssize(outcomes)) {
     const std::exception_ptr& error = outcomes[static_cast<size_t>(slot)].error;
-    if (text_of(error) == all->text) std::rethrow_exception(error);
+    if (error) std::rethrow_exception(error);
   }
   throw Error(all->text);
 }

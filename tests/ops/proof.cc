@@ -225,7 +225,9 @@ Report prove(const Op& op, const Options& options, bool may_refuse) {
       if (ties && report.samples > 2) continue;
       try {
         Reference ref;
-        dtensor::run(1, [&](Runtime&) {
+        RunOptions one;
+        one.backend = backend_named("threads");  // in every process
+        dtensor::run(one, [&](Runtime&) {
           ref = OneRank(op, sample, ties).run(report, options);
         });
         ref.text =

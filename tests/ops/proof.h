@@ -29,6 +29,8 @@ struct Options {
   bool second = true;  // second derivatives too
   // Of the ranks of a mesh; empty: threads.
   BackendFactory backend = nullptr;
+  // How many of them are in each process, when they are in several; 0: all.
+  int64_t processes = 0;
   // What the ranks of a mesh compute on; null: the CPU.
   Device* device = nullptr;
   // What their floats are. One rank's are f64, on the CPU, of the same values.

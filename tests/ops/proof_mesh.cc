@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/ops/proof_run.h"
 #include "tests/placement/enumerate.h"
@@ -36,6 +39,79 @@ struct Published {
     }
   }
 };
+
+// What a rank has found, for those of other processes.
+std::string pack(const Published& p) {
+  std::string bytes;
+  const auto put = [&](const auto& x) {
+    bytes.append(reinterpret_cast<const char*>(&x), sizeof(x));
+  };
+  const auto put_all = [&](const auto& list) {
+    put(list.size());
+    bytes.append(reinterpret_cast<const char*>(list.data()),
+                 list.size() * sizeof(list[0]));
+  };
+  put_all(p.error);
+  put(p.specs.size());
+  for (const Spec* s : p.specs) put(s->hash());
+  put(p.parts.size());
+  for (const Array& a : p.parts) {
+    put_all(std::vector<int64_t>(a.shape.begin(), a.shape.end()));
+    put(a.dtype);
+    put_all(a.v);
+  }
+  put(p.events.size());
+  for (const CommEvent& e : p.events) {
+    put(e.kind);
+    put(e.axes);
+    put(e.predicted);
+    put(e.counted);
+  }
+  return bytes;
+}
+
+// Specs are those of `mine` where they are the same.
+Published unpack(std::string_view bytes, const Published& mine) {
+  const auto get = [&](auto& x) {
+    std::memcpy(&x, bytes.data(), sizeof(x));
+    bytes.remove_prefix(sizeof(x));
+  };
+  const auto get_all = [&](auto& list) {
+    size_t n = 0;
+    get(n);
+    list.resize(n);
+    if (n > 0) std::memcpy(list.data(), bytes.data(), n * sizeof(list[0]));
+    bytes.remove_prefix(n * sizeof(list[0]));
+  };
+  Published p;
+  size_t n = 0;
+  get_all(p.error);
+  get(n);
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t hash = 0;
+    get(hash);
+    const bool same = i < mine.specs.size() && mine.specs[i]->hash() == hash;
+    p.specs.push_back(same ? mine.specs[i] : nullptr);
+  }
+  get(n);
+  p.parts.resize(n);
+  for (Array& a : p.parts) {
+    std::vector<int64_t> shape;
+    get_all(shape);
+    a.shape = Shape(shape);
+    get(a.dtype);
+    get_all(a.v);
+  }
+  get(n);
+  for (size_t i = 0; i < n; ++i) {
+    CommEvent& e = p.events.emplace_back();
+    get(e.kind);
+    get(e.axes);
+    get(e.predicted);
+    get(e.counted);
+  }
+  return p;
+}
 
 // A dimension of n over these axes as a tree: two segments, of which one may be
 // whole, or sub-dimensions; a leaf where that is impossible.
@@ -201,8 +277,10 @@ class OnMesh {
       next = jobs_.size();
       try {
         dtensor::run(ranks, [&](Runtime& rt) {
-          for (size_t j = from; j < jobs_.size(); ++j)
+          for (size_t j = from; j < jobs_.size(); ++j) {
             one(jobs_[j], results_[j][static_cast<size_t>(rt.rank())]);
+            if (options_.processes) share(results_[j], rt.rank());
+          }
         });
       } catch (const std::exception& e) {
         // Go on behind the last job that a rank failed in, on fresh ranks.
@@ -307,6 +385,18 @@ class OnMesh {
       if (!may_refuse_ && !ctx.dry_run) throw;
     }
   }
+
+  // Each rank's to all processes.
+  void share(std::vector<Published>& ranks, int64_t rank) {
+    const Published& mine = ranks[static_cast<size_t>(rank)];
+    const std::vector<std::string> all =
+        all_gather_bytes("published", 0, pack(mine));
+    std::lock_guard lock(mutex_);  // ranks of one process do it for each other
+    for (size_t r = 0; r < ranks.size(); ++r)
+      if (static_cast<int64_t>(r) / ranks_here() != rank / ranks_here())
+        ranks[r] = unpack(all[r], mine);
+  }
+  int64_t ranks_here() const { return options_.processes; }
 
   void failure(const Job* job, const std::string& what) {
     if (++report_.failed > options_.reported) return;
@@ -424,6 +514,7 @@ class OnMesh {
   std::vector<Job> jobs_;
   std::vector<std::vector<Published>> results_;
   std::vector<Published> dry_;
+  std::mutex mutex_;
 };
 
 }  // namespace

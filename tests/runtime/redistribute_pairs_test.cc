@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "dtensor/placement/plan.h"
+#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/mpirun.h"
 #include "tests/runtime/device/late_device.h"
 #include "tests/runtime/message_passing.h"
 
@@ -93,8 +95,9 @@ const Bytes& bytes_of(const Tensor& t, Bytes& in) {
 }
 
 // How the ranks reach each other: as threads on the CPU, through messages, in
-// processes of two ranks, as threads on one device whose work runs later.
-enum class Over { kMemory, kMessages, kProcesses, kPortable, kGpu };
+// processes of two ranks, as threads on one device whose work runs later, as
+// processes of mpirun.
+enum class Over { kMemory, kMessages, kProcesses, kPortable, kGpu, kMpi };
 
 struct Case {
   const char* mesh;
@@ -115,6 +118,45 @@ struct Seen {
   std::array<std::atomic<int64_t>, kSteps> counted{}, predicted{};
   std::atomic<int64_t> beyond{0}, wrong{0}, steps{0};
 };
+
+// What all ranks tell, in every process.
+void gather(std::vector<Seen>& seen) {
+  struct Told {
+    int64_t counted[Seen::kSteps], predicted[Seen::kSteps], beyond, wrong,
+        steps;
+  };
+  const auto most = [](std::atomic<int64_t>& a, int64_t b) {
+    int64_t now = a;
+    while (now < b && !a.compare_exchange_weak(now, b)) {
+    }
+  };
+  std::vector<Told> mine(seen.size());
+  for (size_t i = 0; i < seen.size(); ++i) {
+    for (size_t e = 0; e < Seen::kSteps; ++e) {
+      mine[i].counted[e] = seen[i].counted[e];
+      mine[i].predicted[e] = seen[i].predicted[e];
+    }
+    mine[i].beyond = seen[i].beyond;
+    mine[i].wrong = seen[i].wrong;
+    mine[i].steps = seen[i].steps;
+  }
+  for (const std::string& bytes :
+       all_gather_bytes("seen", 0,
+                        {reinterpret_cast<const char*>(mine.data()),
+                         mine.size() * sizeof(Told)})) {
+    std::vector<Told> theirs(seen.size());
+    std::memcpy(theirs.data(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < seen.size(); ++i) {
+      for (size_t e = 0; e < Seen::kSteps; ++e) {
+        most(seen[i].counted[e], theirs[i].counted[e]);
+        most(seen[i].predicted[e], theirs[i].predicted[e]);
+      }
+      most(seen[i].beyond, theirs[i].beyond);
+      most(seen[i].wrong, theirs[i].wrong);
+      most(seen[i].steps, theirs[i].steps);
+    }
+  }
+}
 
 class RedistributePairs : public ::testing::TestWithParam<Case> {};
 
@@ -172,6 +214,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     const Call meeting{StepKind::kBarrier, "test"};
     ctx.record = true;
     Bytes got, whole;
+    std::vector<std::string> theirs;
     const Spec* last = nullptr;
     Tensor source;
     for (size_t i = 0; i < pairs.size(); ++i) {
@@ -208,7 +251,13 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
       }
       // The ranks of the sum add up each other's parts, one share each.
       bytes_of(moved, exhibits[rank]);
-      all.barrier(meeting);
+      if (k.over == Over::kMpi) {
+        const std::vector<std::string> shown = all_gather_bytes(
+            "exhibits", 0, {exhibits[rank].data(), exhibits[rank].size()});
+        theirs.assign(shown.begin(), shown.end());
+      } else {
+        all.barrier(meeting);
+      }
       const std::vector<int64_t> group = mesh.group(to->partial_axes(), at);
       bytes_of(part(to, 1), whole);
       const int64_t n = moved.numel(), p = static_cast<int64_t>(group.size());
@@ -217,7 +266,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
       bool good = true;
       visit(k.dtype, [&]<class T>() {
         if constexpr (std::is_same_v<T, float> || std::is_same_v<T, int64_t>) {
-          const auto in = [](const Bytes& bytes, int64_t i) {
+          const auto in = [](const auto& bytes, int64_t i) {
             T x;
             std::memcpy(&x, bytes.data() + i * size_of(dtype_of<T>), sizeof(T));
             return x;
@@ -225,14 +274,17 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
           for (int64_t x = n * me / p; x < n * (me + 1) / p; ++x) {
             T sum = 0;
             for (int64_t r : group)
-              sum += in(exhibits[static_cast<size_t>(r)], x);
+              sum += k.over == Over::kMpi
+                         ? in(theirs[static_cast<size_t>(r)], x)
+                         : in(exhibits[static_cast<size_t>(r)], x);
             good &= sum == in(whole, x);
           }
         }
       });
       if (!good) ++s.wrong;
-      all.barrier(meeting);
+      if (k.over != Over::kMpi) all.barrier(meeting);
     }
+    if (k.over == Over::kMpi) gather(seen);
   });
   if (device) {
     EXPECT_GT(device->waits(), 0);
@@ -324,5 +376,28 @@ INSTANTIATE_TEST_SUITE_P(Portable, RedistributePairs,
 INSTANTIATE_TEST_SUITE_P(Gpu, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kGpu)));
 
+// The tests "Mpi/" run under mpirun alone, as Mpirun starts them.
+std::vector<Case> of_four() {
+  std::vector<Case> list;
+  for (Case k : sampled(Over::kMpi))
+    if (Mesh::parse(k.mesh).num_ranks() <= 4) list.push_back(k);
+  // Of six and eight ranks there are none here.
+  for (const Shape& shape : {Shape{5, 7, 3}, {1, 9, 2}, {0, 4, 4}})
+    for (const char* mesh : {"2x2", "4", "3"})
+      list.push_back({mesh, shape, DType::kI64, kMiB, false, 1, Over::kMpi});
+  list.push_back(
+      {"2x2", {64, 64, 64}, DType::kF32, kMiB, false, 3, Over::kMpi});
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Mpi, RedistributePairs,
+                         ::testing::ValuesIn(of_four()));
+
+TEST(Mpirun, AllPairsOnFourProcesses) { testing::run_mpi_tests(4, 1); }
+TEST(Mpirun, AllPairsOnTwoProcessesOfTwoRanks) { testing::run_mpi_tests(2, 2); }
+
 }  // namespace
 }  // namespace dtensor
+
+int main(int argc, char** argv) {
+  return dtensor::testing::main_with_mpi_tests(argc, argv);
+}

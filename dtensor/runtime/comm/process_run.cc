@@ -29,6 +29,10 @@ constexpr auto kGrace = 500ms, kEnd = 1000ms;
 // How long the others may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
 
+constexpr std::string_view kKilled =
+    "its process has ended in the middle of the run (it was killed, or "
+    "crashed)";
+
 // The ranks of this process among all.
 int64_t clamp_rank(int64_t rank, int64_t world) {
   return std::min(rank, world);
@@ -154,6 +158,8 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
     }
     if (interrupted()) {
       transit.give_up();
+      listen();  // mpirun ends the others when one is killed
+      if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }
     if (timeout_.count() > 0 && now - start >= timeout_) {
@@ -238,9 +244,9 @@ std::string ProcessRun::who_is_missing(int64_t rank, int lane) {
 }
 
 void ProcessRun::released(int64_t rank, int lane) {
-  check_interrupted();
   const Where me = where(rank, lane);
   std::lock_guard lock(mutex_);
+  if (lost_ < 0) check_interrupted();
   const Lane& l = lanes_[static_cast<size_t>(lane)];
   if (l.failed && l.of_all) throw Error(l.why);
   if (l.failed) throw PeerFailed(name(me.kind), l.who, l.why);
@@ -324,6 +330,26 @@ void ProcessRun::listen() {
   // One at a time, so that nothing overtakes.
   std::lock_guard one(listening_);
   while (std::optional<Wire::Told> told = wire_->told()) hear(*told);
+  if (const int p = wire_->lost(); p >= 0) lose(p);
+}
+
+// A process that was killed says nothing any more.
+void ProcessRun::lose(int process) {
+  const int64_t first = clamp_rank(process * ranks_per_process_, world_);
+  const int64_t last = clamp_rank(first + ranks_per_process_, world_);
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_.contains(process) || lost_ == process) return;
+    lost_ = process;
+    const int64_t who = std::min(first, world_ - 1);
+    ended_[process] = {who, true,
+                       fmt::format("[run] rank {} failed: {}", who, kKilled)};
+  }
+  for (int64_t r = first; r < last; ++r)
+    for (int lane = 0; lane < Backend::kLanes; ++lane) {
+      fail_lane(r, lane, std::string(kKilled), false);
+      mark_gone(r, lane);
+    }
 }
 
 void ProcessRun::hear(const Wire::Told& told) {
@@ -403,6 +429,8 @@ void ProcessRun::decide() {
       if (f && (!worst || std::pair(!f->own, f->rank) <
                               std::pair(!worst->own, worst->rank)))
         worst = f;
+    // Who kills one, ends the others by a signal.
+    if (lost_ >= 0) worst = ended_[lost_];
     verdict_ = worst;
     decided_ = true;
   }

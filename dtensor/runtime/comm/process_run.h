@@ -108,6 +108,7 @@ class ProcessRun {
   void tell_all(const std::string& text) noexcept;
   void listen();
   void hear(const Wire::Told&);
+  void lose(int process);
   void fail_lane(int64_t who, int lane, std::string why, bool of_all) noexcept;
   void mark_gone(int64_t rank, int lane) noexcept;
   void fail_all(int64_t rank, const std::string& text) noexcept;
@@ -133,6 +134,7 @@ class ProcessRun {
   std::condition_variable changed_;
   // Of process 0: how each one's ranks ended.
   std::map<int, std::optional<Backend::Failure>> ended_;
+  int lost_ = -1;  // a process that has ended before the run
   bool decided_ = false;
   std::optional<Backend::Failure> verdict_;
   bool stopping_ = false;

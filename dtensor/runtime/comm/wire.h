@@ -57,6 +57,9 @@ class Wire {
   virtual void tell(int process, std::string_view text) = 0;
   virtual std::optional<Told> told() = 0;
 
+  // A process that has ended, as far as that can be seen from here; -1: none.
+  virtual int lost() { return -1; }
+
   // The run went well everywhere: nothing is on its way. Called by all
   // processes together.
   virtual void close() = 0;

@@ -194,6 +194,7 @@ class MpiWire final : public Wire {
     job().tell(run_, process, text);
   }
   std::optional<Told> told() override { return job().told(run_); }
+  int lost() override { return job().rings().lost(); }
   void close() override { job().run_went_well(); }
   void abort(int code) noexcept override {
     MPI_Abort(MPI_COMM_WORLD, code);

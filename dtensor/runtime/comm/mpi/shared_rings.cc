@@ -1,5 +1,6 @@
 #include "dtensor/runtime/comm/mpi/shared_rings.h"
 
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -85,6 +86,14 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
     check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
               "MPI_Win_shared_query");
     here_.push_back({card.pid, static_cast<Ring*>(theirs)});
+    // (Before Linux 5.3 there is none, and mpirun alone ends the job.)
+    const int fd = card.pid == getpid()
+                       ? -1
+                       : static_cast<int>(syscall(SYS_pidfd_open, card.pid, 0));
+    if (fd >= 0) {
+      ends_.push_back({fd, POLLIN, 0});
+      processes_.push_back(card.process);
+    }
     uint64_t seen = 0;
     if (!read_process(card.pid, &seen, card.sign, sizeof(seen)) ||
         seen != kSign)
@@ -95,6 +104,18 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
   check_mpi(MPI_Allreduce(&reads, &all_read, 1, MPI_INT, MPI_MIN, machine),
             "MPI_Allreduce");
   reads_ = all_read != 0;
+}
+
+SharedRings::~SharedRings() {
+  for (const pollfd& p : ends_) close(p.fd);
+}
+
+int SharedRings::lost() const {
+  std::vector<pollfd> now = ends_;
+  if (now.empty() || poll(now.data(), now.size(), 0) <= 0) return -1;
+  for (size_t i = 0; i < now.size(); ++i)
+    if (now[i].revents) return processes_[i];
+  return -1;
 }
 
 const SharedRings::Neighbour* SharedRings::neighbour(int64_t rank) const {

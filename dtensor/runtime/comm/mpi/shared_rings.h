@@ -4,6 +4,7 @@
 #pragma once
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
+#include <poll.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -37,6 +38,9 @@ class SharedRings {
  public:
   // Called by all processes of `all`. Each has so many ranks.
   SharedRings(MPI_Comm all, int64_t ranks_per_process);
+  ~SharedRings();
+  SharedRings(const SharedRings&) = delete;
+  SharedRings& operator=(const SharedRings&) = delete;
 
   // Null: the other rank's process is on another machine, or it is a long
   // message and the system lets nobody read another process's memory.
@@ -44,6 +48,9 @@ class SharedRings {
   Ring* from(const Channel& c, int64_t bytes) const {
     return to({c.to, c.from, c.lane}, bytes) ? ring(c) : nullptr;
   }
+
+  // A process of this machine that has ended; -1: none.
+  int lost() const;
 
   // Copies from the memory of the process of that rank. Throws Error.
   void read(int64_t rank, void* to, const void* there, int64_t bytes) const;
@@ -60,6 +67,9 @@ class SharedRings {
   int64_t senders_ = 0;     // ranks of this machine
   std::vector<int> place_;  // by process: among those here, or -1
   std::vector<Neighbour> here_;
+  // Of the processes here, what becomes readable when one ends; and which.
+  std::vector<pollfd> ends_;
+  std::vector<int> processes_;
   bool reads_ = false;
 };
 

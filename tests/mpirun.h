@@ -1,0 +1,67 @@
+// How tests start programs as several processes.
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "dtensor/runtime/comm/mpi.h"
+
+namespace dtensor::testing {
+
+// Why there are none: "" where there are.
+inline std::string no_mpi() {
+  if (!mpi_is_built()) return "no MPI: this is built without";
+  if (std::system("command -v mpirun >/dev/null") != 0)
+    return "no MPI: there is no mpirun";
+  return "";
+}
+
+inline std::string temporary_output() {
+  const char* folder = std::getenv("TEST_TMPDIR");
+  return std::string(folder ? folder : "/tmp") + "/mpirun.log";
+}
+
+// What goes in front of a command that so many processes are to run; as many
+// as a test likes, by whoever runs it. (Sockets have short names.)
+inline std::string mpirun(int64_t processes) {
+  return "TMPDIR=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 "
+         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe "
+         "--bind-to none -n " +
+         std::to_string(processes) + " ";
+}
+
+// A test program some of whose tests, those that begin with "Mpi/", are run by
+// the processes of a job, and the others by one process: its main(), and what
+// those others call to have that job run so many ranks in each process.
+inline int main_with_mpi_tests(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (std::string& filter = ::testing::GTEST_FLAG(filter); started_by_mpi())
+    filter = "Mpi/*";
+  else
+    filter += filter.find('-') == filter.npos ? "-Mpi/*" : ":Mpi/*";
+  return RUN_ALL_TESTS();
+}
+inline void run_mpi_tests(int64_t processes, int64_t ranks) {
+  if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
+  char self[4096] = "";
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
+  // (Of what Bazel says only one process may take notice.)
+  const std::string command =
+      mpirun(processes) +
+      "env -u XML_OUTPUT_FILE -u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX "
+      "DTENSOR_RANKS_PER_PROCESS=" +
+      std::to_string(ranks) + " " + self + " >" + temporary_output() + " 2>&1";
+  const int status = std::system(command.c_str());
+  std::ifstream file(temporary_output());
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(status, 0) << text;
+  EXPECT_NE(text.find("[  PASSED  ] "), text.npos) << text;
+  EXPECT_EQ(text.find("[  PASSED  ] 0 tests"), text.npos) << text;
+}
+
+}  // namespace dtensor::testing
