@@ -149,6 +149,12 @@ class FaultyBackend final : public Backend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     real_->failed(rank, lane, what);
   }
+  std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
+    return real_->local_ranks(world);
+  }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
+    return real_->conclude(here);
+  }
   void check() override { real_->check(); }
   void left(int64_t rank) noexcept override { real_->left(rank); }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
