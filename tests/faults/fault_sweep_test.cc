@@ -27,7 +27,7 @@ bool holds(const std::string& text, const std::vector<std::string>& any) {
 }
 
 void expect_ended(const Kind& kind, int64_t odd, const FaultyRun& run) {
-  const bool killed = kind.fault == "kill";
+  const bool killed = kind.fault == "kill" || kind.fault == "exit";
   if (!killed) {
     EXPECT_EQ(run.code, 1) << run.all;
   }
@@ -89,11 +89,13 @@ TEST_P(SweepTest, Stall) {
 }
 
 // 9: the others outlive it only where it is a process of its own.
-TEST_P(SweepTest, Kill) {
+void sweep_ends(const std::string& which, const std::string& how) {
   if (!ranks_are_processes())
     GTEST_SKIP() << "ranks are threads; set FAULTS_LAUNCHER";
-  sweep(GetParam(), {"kill", "", {"failed: "}});
+  sweep(which, {how, "", {"failed: "}});
 }
+TEST_P(SweepTest, Kill) { sweep_ends(GetParam(), "kill"); }
+TEST_P(SweepTest, Exit) { sweep_ends(GetParam(), "exit"); }
 
 INSTANTIATE_TEST_SUITE_P(Steps, SweepTest,
                          ::testing::Values("step", "step3", "step3-buckets"),

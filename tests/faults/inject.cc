@@ -1,6 +1,7 @@
 #include "tests/faults/inject.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -86,6 +87,7 @@ class FaultyCommunicator final : public Communicator {
     say(me_, "fault");
     const std::string where = fmt::format("collective {}", n);
     if (kind == "kill") raise(SIGKILL);
+    if (kind == "exit") _exit(3);
     // (Its other thread cannot return from the function.)
     if (kind == "leave" && lane_ == 0) throw Leave{};
     if (kind == "crash" || kind == "leave")

@@ -2,10 +2,10 @@
 // backend. The environment says what:
 //   FAULT_AT=n        of this rank's collectives, from 1, also of those of its
 //                     second thread; without it there is no fault
-//   FAULT=crash       throws; or: leave (returns from the run's function),
-//   stall
-//                     (sleeps, and goes on), dtype, fingerprint (sends
-//                     something else), kill (SIGKILL of the process)
+//   FAULT=...         crash: throws, as without it; leave: returns from the
+//                     run's function; stall: sleeps, and goes on; dtype,
+//                     fingerprint: sends something else; kill, exit: the
+//                     process ends, by SIGKILL or by itself
 //   FAULT_RANK=r      1 unless set
 //   FAULT_SECONDS=s   of stall, 0.8 unless set
 #pragma once
