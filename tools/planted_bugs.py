@@ -1129,6 +1129,11 @@ BUGS = [
          'if (next_) next_->agreed(c);',
          'if (next_ && !MUT(228)) next_->agreed(c);'),
     ], ['trace_test']),
+    Bug(208, 'a last call may be read half before and half after', [
+        ('dtensor/runtime/comm/last_call.cc',
+         'if (version_.load(acquire) != version) continue;',
+         'if (version_.load(acquire) != version && !MUT(208)) continue;'),
+    ], ['thread_hub_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -16,6 +16,45 @@ namespace {
 
 const Call kBarrier{StepKind::kBarrier, "test"};
 
+TEST(LastCallTest, TextsOfAnyLength) {
+  const Group group({0}, false);
+  LastCall last;
+  EXPECT_EQ(last.get().group, nullptr);
+  std::string op;
+  for (size_t n = 0; n <= 70; ++n, op += static_cast<char>('0' + n)) {
+    last.set(group, StepKind::kAllReduce, n, op);
+    const LastCall::Value v = last.get();
+    EXPECT_EQ(v.group, &group);
+    EXPECT_EQ(v.kind, StepKind::kAllReduce);
+    EXPECT_EQ(v.sequence, n);
+    EXPECT_EQ(v.op, op.substr(0, 64));
+  }
+}
+
+// Read while it is written: of one call, all of it.
+TEST(LastCallTest, IsNeverOfTwoCalls) {
+  const Group group({0}, false);
+  LastCall last;
+  last.set(group, StepKind::kBarrier, 0, "");
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t i = 1; !stop; ++i) {
+      const size_t n = i % 40;
+      last.set(group, n % 2 ? StepKind::kBarrier : StepKind::kAllReduce, n,
+               std::string(n, static_cast<char>('A' + n)));
+    }
+  });
+  for (int i = 0; i < 200000 && !::testing::Test::HasFailure(); ++i) {
+    const LastCall::Value v = last.get();
+    if (v.sequence == 0) continue;
+    const size_t n = v.sequence;
+    EXPECT_EQ(v.op, std::string(n, static_cast<char>('A' + n)));
+    EXPECT_EQ(v.kind, n % 2 ? StepKind::kBarrier : StepKind::kAllReduce);
+  }
+  stop = true;
+  writer.join();
+}
+
 // A rank that was seen waiting for a round that is over by now is about to go
 // on: that is no circle, however long the others have waited.
 TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
