@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -282,10 +283,12 @@ void ProcessRun::mark_gone(int64_t rank, int lane) noexcept {
 void ProcessRun::failed(int64_t rank, int lane,
                         std::string_view what) noexcept {
   try {
-    const std::string last = to_string(where(rank, lane));
+    const Where w = where(rank, lane);
     fail_lane(rank, lane,
-              fmt::format("{} ({})", what,
-                          last.empty() ? "it had called no collective" : last),
+              w.group.empty()
+                  ? fmt::format("{} (it had called no collective)", what)
+                  : fmt::format("{} (its last collective was {})", what,
+                                call_to_string(w.kind, w.sequence, w.op)),
               false);
   } catch (...) {  // there may be no memory left; few letters need none
     fail_lane(rank, lane, "no memory", false);
@@ -474,8 +477,8 @@ std::optional<Backend::Failure> ProcessRun::conclude(
 
 void ProcessRun::end_job(const std::string& why) noexcept {
   std::fflush(stdout);
-  std::fprintf(stderr, "%s (some ranks do not answer; the job ends)\n",
-               why.c_str());
+  std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",
+               program_invocation_short_name, why.c_str());
   wire_->abort(1);
   std::_Exit(1);
 }
