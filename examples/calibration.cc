@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "dtensor/runtime/text_table.h"
@@ -46,6 +47,30 @@ double rate_beyond(const LinkCost& cost) {
   return 1000 / (cost.ps_per_byte + cost.extra_ps_per_byte);
 }
 
+// The largest part up to which every one-shot probe took less time than the
+// same all-reduce in chunks did; 0 without one.
+int64_t crossing(const std::vector<Probe>& probes,
+                 const std::vector<double>& us) {
+  std::map<int64_t, bool> faster;  // by the bytes of the part
+  for (size_t i = 0; i < probes.size(); ++i) {
+    if (!probes[i].one_shot) continue;
+    for (size_t k = 0; k < i; ++k) {
+      if (probes[k].one_shot || probes[k].from != probes[i].from ||
+          probes[k].to != probes[i].to)
+        continue;
+      bool& all = faster.emplace(probes[i].from->largest_part_bytes(), true)
+                      .first->second;
+      all = all && us[i] < us[k];
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [part, all] : faster) {
+    if (!all) break;
+    bytes = part;
+  }
+  return bytes;
+}
+
 // What all kinds cost that have no price of their own.
 LinkCost common_price(const AxisCost& cost) {
   for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})
@@ -66,11 +91,12 @@ Calibration calibrate(const std::vector<Probe>& probes,
   Calibration c;
   c.mesh = probes[0].from->mesh();
   c.cost.axes.resize(static_cast<size_t>(c.mesh.num_axes()));
-  for (size_t first = 0; first < probes.size();) {
+  c.cost.one_shot_bytes = crossing(probes, us);
+  for (size_t first = 0; first < probes.size() && !probes[first].one_shot;) {
     size_t end = first;
     std::vector<TimedBytes> times;
     for (; end < probes.size() && probes[end].kind == probes[first].kind &&
-           probes[end].axes == probes[first].axes;
+           probes[end].axes == probes[first].axes && !probes[end].one_shot;
          ++end)
       times.push_back({static_cast<double>(probes[end].bytes), us[end]});
     Series s{
@@ -119,7 +145,9 @@ std::string to_text(const Calibration& c) {
               bent ? grouped(s.cost.cached_bytes) : "",
               bent ? fmt::format("{:.4g}", rate_beyond(s.cost)) : ""});
   }
-  return points.to_string() + "\n" + fits.to_string();
+  return fmt::format(
+      "{}\n{}\none-shot all-reduces: parts of at most {} bytes\n",
+      points.to_string(), fits.to_string(), grouped(c.cost.one_shot_bytes));
 }
 
 nlohmann::ordered_json to_json(const Calibration& c) {

@@ -29,7 +29,8 @@ struct Calibration {
   Mesh mesh;
   std::vector<Series> series;
   // Of the axes of more than one rank, and of all of them together. A kind that
-  // was not measured costs what an exchange does.
+  // was not measured costs what an exchange does. All-reduces are one-shot as
+  // long as that was the faster way.
   CostTable cost;
 };
 

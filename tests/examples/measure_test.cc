@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+
+#include "examples/calibration.h"
 
 namespace dtensor::examples {
 namespace {
@@ -12,7 +15,7 @@ using Sizes = std::map<std::pair<StepKind, AxisMask>, std::vector<int64_t>>;
 Sizes sizes(const std::string& mesh, int64_t max_bytes) {
   Sizes all;
   for (const Probe& p : probes(Mesh::parse(mesh), max_bytes))
-    all[{p.kind, p.axes}].push_back(p.bytes);
+    if (!p.one_shot) all[{p.kind, p.axes}].push_back(p.bytes);
   return all;
 }
 
@@ -43,6 +46,56 @@ TEST(Probes, GoFromSmallToLarge) {
         EXPECT_LE(bytes[i], 9 * bytes[i - 1]);
       }
     }
+}
+
+// Two ranks receive as much either way.
+TEST(Probes, AllReducesOfMoreThanTwoRanksAreThereTwice) {
+  for (const auto& [mesh, groups] :
+       {std::pair("2", 0), {"2x2", 1}, {"3x2", 2}, {"3x4", 3}}) {
+    const auto list = probes(Mesh::parse(mesh), 1 << 14);
+    std::map<AxisMask, size_t> again;
+    for (const Probe& p : list) {
+      if (!p.one_shot) {
+        EXPECT_TRUE(again.empty()) << "one-shot ones come last";
+        continue;
+      }
+      ++again[p.axes];
+      EXPECT_TRUE(std::any_of(list.begin(), list.end(), [&](const Probe& q) {
+        return !q.one_shot && q.from == p.from && q.to == p.to &&
+               q.bytes == p.bytes && q.kind == StepKind::kAllReduce;
+      }));
+    }
+    EXPECT_EQ(again.size(), static_cast<size_t>(groups)) << mesh;
+    for (const auto& [axes, count] : again) {
+      const auto once = sizes(mesh, 1 << 14).at({StepKind::kAllReduce, axes});
+      EXPECT_EQ(count, once.size());
+    }
+  }
+}
+
+// As long as it was the faster way for all groups, from the smallest on.
+TEST(Calibration, OneShotUpToTheCrossing) {
+  const auto list = probes(Mesh::parse("3x4"), 1 << 16);
+  const auto crossing = [&](auto&& faster) {
+    std::vector<double> us;
+    for (const Probe& p : list) us.push_back(p.one_shot && faster(p) ? 1 : 2);
+    const CostTable cost = calibrate(list, us).cost;
+    // The prices are those of the others.
+    EXPECT_EQ(cost.link(StepKind::kAllReduce, 1).alpha_ps, 2'000'000);
+    return cost.one_shot_bytes;
+  };
+  const auto part = [](const Probe& p) { return p.from->largest_part_bytes(); };
+  EXPECT_EQ(crossing([](const Probe&) { return false; }), 0);
+  int64_t most = 0, below = 0;
+  for (const Probe& p : list) {
+    if (!p.one_shot) continue;
+    most = std::max(most, part(p));
+    if (part(p) <= 4096) below = std::max(below, part(p));
+  }
+  EXPECT_EQ(crossing([](const Probe&) { return true; }), most);
+  EXPECT_EQ(crossing([&](const Probe& p) { return part(p) <= 4096; }), below);
+  EXPECT_EQ(crossing([&](const Probe& p) { return part(p) > 4096; }), 0);
+  EXPECT_LT(crossing([](const Probe& p) { return p.axes == 1; }), most);
 }
 
 // The most that a rank receives, from what the layouts say alone.
