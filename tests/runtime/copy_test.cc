@@ -292,10 +292,17 @@ TEST(StreamingTest, ReducesTheSameBits) {
                 bytes);
       EXPECT_EQ(one[0], -1);
       EXPECT_TRUE(std::equal(want.begin(), want.end(), one.begin() + 1));
-      // Into several places, of which one is a source.
-      std::vector<float> two(want.size() + 1, -1);
+      // Into several places, then also into one that is a source.
+      std::vector<float> two(want.size() + 1, -1), three(want.size(), -1);
       char* dsts[] = {reinterpret_cast<char*>(two.data() + 1),
-                      reinterpret_cast<char*>(in[1].data())};
+                      reinterpret_cast<char*>(three.data())};
+      EXPECT_EQ(reduce_into_all(ReduceOp::kAvg, DType::kF32, n, dsts, srcs, 7),
+                bytes);
+      EXPECT_EQ(two[0], -1);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), two.begin() + 1));
+      EXPECT_TRUE(want == three);
+      std::fill(two.begin(), two.end(), -1.f);
+      dsts[1] = reinterpret_cast<char*>(in[1].data());
       EXPECT_EQ(reduce_into_all(ReduceOp::kAvg, DType::kF32, n, dsts, srcs, 7),
                 bytes);
       EXPECT_EQ(two[0], -1);

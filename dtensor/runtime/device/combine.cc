@@ -122,8 +122,9 @@ int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
     unit &= nest.step(last, a) == kItem || nest.n(last) == 1;
   int64_t read = 0, bytes = kItem;
   for (int i = 0; i <= last; ++i) bytes *= nest.n(i);
-  const bool streams =
-      unit && bytes >= kStreamedBytes && nest.n(last) * kItem >= kBlockBytes;
+  const bool streams = unit && bytes >= kStreamedBytes &&
+                       nest.n(last) * kItem >= kBlockBytes &&
+                       std::count(base + 1, base + 1 + k, base[0]) == 0;
   nest.each(1, base, [&] {
     if (streams)
       Row<T, Op>::streamed(base[0], base + 1, k, nest.n(last), divisor);
@@ -213,7 +214,12 @@ int64_t reduce_into_all(ReduceOp op, DType dtype, int64_t n,
                         std::span<char* const> dsts,
                         std::span<const char* const> srcs, int64_t count) {
   const int64_t item = size_of(dtype), step = kBlockBytes / item, unit[] = {1};
+  // What is read to be overwritten is in the cache by then.
+  const bool in_place = std::any_of(dsts.begin(), dsts.end(), [&](char* d) {
+    return std::count(srcs.begin(), srcs.end(), d) > 0;
+  });
   const bool streamed =
+      !in_place &&
       n * item * static_cast<int64_t>(dsts.size()) >= kStreamedBytes;
   alignas(64) char block[kBlockBytes];
   std::vector<Operand> operands(srcs.size());
