@@ -9,15 +9,25 @@
 namespace dtensor {
 namespace {
 
+// A collective of few bytes takes so little that a chain of well mixed steps
+// would show: what comes together is mixed once, in the end.
+uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
+
 // Eight characters at a time.
 uint64_t quick_hash(std::string_view text) {
-  uint64_t h = text.size();
-  for (size_t i = 0; i < text.size(); i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
-    h = hash_mix(h, word);
+  const auto load = [&](size_t at) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    return word;
+  };
+  uint64_t h = text.size(), word = 0;
+  if (text.size() < sizeof(word)) {
+    for (const char c : text) word = word << 8 | static_cast<unsigned char>(c);
+    return fold(h, word);
   }
-  return h;
+  for (size_t i = 0; i + sizeof(word) < text.size(); i += sizeof(word))
+    h = fold(h, load(i));
+  return fold(h, load(text.size() - sizeof(word)));
 }
 
 uint64_t hash_of(const Transfer& t) {
@@ -65,14 +75,14 @@ std::string describe(std::span<const Tensor> tensors, bool reduces) {
 }  // namespace
 
 uint64_t fingerprint_of(const Collective& c) {
-  uint64_t h = hash_mix(c.sequence, c.call->fingerprint);
-  h = hash_mix(h, static_cast<uint64_t>(c.call->kind) |
-                      static_cast<uint64_t>(c.num_bytes) << 8);
-  h = hash_mix(h, quick_hash(c.call->op));
-  h = hash_mix(h, c.transfers.size() + c.buffers.size());
-  for (const Transfer& t : c.transfers) h = hash_mix(h, hash_of(t));
-  for (const Buffer& b : c.buffers) h = hash_mix(h, hash_of(b));
-  return h;
+  const uint64_t call = hash_mix(c.call->fingerprint,
+                                 static_cast<uint64_t>(c.call->kind) |
+                                     static_cast<uint64_t>(c.num_bytes) << 8);
+  uint64_t tensors = c.transfers.size() + c.buffers.size();
+  for (const Transfer& t : c.transfers) tensors = fold(tensors, hash_of(t));
+  for (const Buffer& b : c.buffers) tensors = fold(tensors, hash_of(b));
+  return hash_mix(fold(call, quick_hash(c.call->op)),
+                  fold(tensors, c.sequence));
 }
 
 Statement statement_of(const Collective& c) {
