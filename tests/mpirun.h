@@ -26,6 +26,16 @@ inline std::string temporary_output() {
   return std::string(folder ? folder : "/tmp") + "/mpirun.log";
 }
 
+// Of a test whose programs are started by FAULTS_LAUNCHER (tests/faults/ran.h):
+// skips all of it where that is not possible.
+class NeedsItsLauncher : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (std::getenv("FAULTS_LAUNCHER") && !no_mpi().empty())
+      GTEST_SKIP() << no_mpi();
+  }
+};
+
 // What goes in front of a command that so many processes are to run; as many
 // as a test likes, by whoever runs it. (Sockets have short names.)
 inline std::string mpirun(int64_t processes) {

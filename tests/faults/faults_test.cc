@@ -19,9 +19,13 @@
 #include "tests/examples/running.h"
 #include "tests/faults/child.h"
 #include "tests/faults/ran.h"
+#include "tests/mpirun.h"
 
 namespace dtensor::testing {
 namespace {
+
+[[maybe_unused]] const ::testing::Environment* const kLauncher =
+    ::testing::AddGlobalTestEnvironment(new NeedsItsLauncher);
 
 struct Fault {
   std::string name;  // the number of the case, and what
