@@ -52,15 +52,26 @@ FittedBend fit_bent(std::span<const TimedBytes> points) {
     const FittedLine line = fit(points.first(n));
     const double at = points[n - 1].bytes;
     const auto beyond = points.subspan(n);
-    for (const TimedBytes& p : beyond) {
-      const double extra =
-          (p.us - line.alpha_us - line.us_per_byte * p.bytes) / (p.bytes - at);
-      if (!(extra > 0)) continue;
-      const FittedBend bend{line, at, extra};
+    const auto consider = [&](double from, double extra) {
+      if (!(extra > 0)) return;
+      const FittedBend bend{line, from, extra};
       const double e = error(bend, points);
       if (e < least && 2 * error(bend, beyond) < error(straight, beyond)) {
         least = e;
         best = bend;
+      }
+    };
+    // What a point takes beyond the line.
+    const auto above = [&](const TimedBytes& p) {
+      return p.us - line.alpha_us - line.us_per_byte * p.bytes;
+    };
+    for (const TimedBytes& p : beyond) {
+      consider(at, above(p) / (p.bytes - at));
+      for (const TimedBytes& q : beyond) {
+        if (!(p.bytes < q.bytes)) continue;
+        const double extra = (above(q) - above(p)) / (q.bytes - p.bytes);
+        const double from = p.bytes - above(p) / extra;
+        if (from >= at && from <= beyond[0].bytes) consider(from, extra);
       }
     }
   }

@@ -27,9 +27,10 @@ struct FittedBend {
 };
 
 // Of the lines through the points up to one of them, as above, which bend there
-// so that they go through a later point, the one with the least error of all
-// points; not bent unless that makes the error of the points beyond less than
-// half, and there are two of them at least.
+// and go through a later point, or bend before the next one and go through two,
+// the one with the least error of all points; not bent unless that makes the
+// error of the points beyond less than half, and there are two of them at
+// least.
 FittedBend fit_bent(std::span<const TimedBytes> ascending);
 
 }  // namespace dtensor::examples

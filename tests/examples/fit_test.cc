@@ -72,6 +72,13 @@ TEST(Fit, BendsWhereTheRateFalls) {
   EXPECT_NEAR(bend.line.us_per_byte, 1e-4, 1e-9);
   EXPECT_EQ(bend.cached_bytes, at);
   EXPECT_NEAR(bend.extra_us_per_byte, 3e-4, 1e-9);
+  // Also between two points.
+  const double between = 2.5 * at;
+  points = on_a_line(2, 1e-4);
+  for (TimedBytes& p : points) p.us += std::max(0.0, p.bytes - between) * 3e-4;
+  bend = fit_bent(points);
+  EXPECT_NEAR(bend.cached_bytes, between, 1);
+  EXPECT_NEAR(bend.extra_us_per_byte, 3e-4, 1e-9);
   // The other way it takes the straight line: a price never rises less.
   points = on_a_line(2, 4e-4);
   for (TimedBytes& p : points) p.us -= std::max(0.0, p.bytes - at) * 3e-4;
