@@ -27,8 +27,11 @@ def _dist(ctx):
         for f in library[_Headers].files.to_list()
         if f.short_path.startswith(ctx.attr.name_of_all + "/")
     ]
-    archives = []
+    archives, flags = [], []
     for linked in library[CcInfo].linking_context.linker_inputs.to_list():
+        # Of what may be there or not; the templates name the others.
+        if linked.owner.workspace_name.endswith("mpi"):
+            flags += linked.user_link_flags
         for one in linked.libraries:
             archives.append(one.static_library or one.pic_static_library)
     archive = ctx.actions.declare_file(
@@ -38,6 +41,7 @@ def _dist(ctx):
     ctx.actions.write(lists, "".join(
         ["header %s %s\n" % (f.path, f.short_path) for f in headers] +
         ["archive %s\n" % f.path for f in archives] +
+        ["flag %s\n" % f for f in flags] +
         ["template %s\n" % f.path for f in ctx.files.templates],
     ))
     toolchain = find_cpp_toolchain(ctx)

@@ -15,12 +15,14 @@ trap 'rm -rf "$work"' EXIT
 top=$work/$name-$version
 mkdir -p "$top"/lib/{cmake/"$name",pkgconfig}
 
+mpi=()
 {
   echo "create $top/lib/lib$name.a"
   while read -r what path place; do
     case $what in
       header) install -D -m 644 "$path" "$top/include/$place" ;;
       archive) echo "addlib $path" ;;
+      flag) mpi+=("$path") ;;
       template)
         file=$(basename "$path" .in)
         case $file in
@@ -28,7 +30,10 @@ mkdir -p "$top"/lib/{cmake/"$name",pkgconfig}
           *.pc) place=lib/pkgconfig/$file ;;
           *) echo "pack: nobody knows where $path goes" >&2 && exit 1 ;;
         esac
-        sed "s/@VERSION@/$version/g" "$path" >"$top/$place"
+        # (For CMake one word each.)
+        [[ $file == *.cmake ]] && flags=$(printf ' "%s"' "${mpi[@]}") || flags=" ${mpi[*]}"
+        ((${#mpi[@]})) || flags=
+        sed "s/@VERSION@/$version/g; s|@MPI@|$flags|g" "$path" >"$top/$place"
         ;;
     esac
   done <"$list"
