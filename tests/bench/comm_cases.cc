@@ -233,7 +233,7 @@ void compare_collectives(int rounds, const std::string& only,
   int dropped = 0, taken = 0;
   for (const CommCase& c : comm_cases()) {
     if (c.name().find(only) == std::string::npos) continue;
-    run(c.ranks, [&](Runtime& rt) {
+    run_threads(c.ranks, [&](Runtime& rt) {
       const Mesh mesh = rt.mesh();
       Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
       auto list = contenders(c, comm);
@@ -271,7 +271,7 @@ void compare_matmul(int rounds) {
   constexpr int64_t kSize = 1024;
   TextTable table(
       "lrrl", {"x of S0, matmul(x, w)", "median us", "/ w whole", "quartiles"});
-  run(2, [&](Runtime& rt) {
+  run_threads(2, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh();
     const Dim whole(kSize), cut(kSize, Split::over({0}));
     const auto of = [&](Dim rows, Dim columns) {
@@ -313,7 +313,7 @@ void compare_matmul(int rounds) {
 void compare_agreement(int rounds) {
   TextTable table("lrrrl", {"redistribute, P -> R", "with us", "without us",
                             "with/", "quartiles"});
-  run(2, [&](Runtime& rt) {
+  run_threads(2, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh();
     Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
     for (int64_t bytes = 4; bytes <= int64_t{16} << 20; bytes *= 4) {

@@ -21,6 +21,7 @@
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
 #include "tests/bench/redistribute_cases.h"
+#include "tests/bench/rounds.h"
 
 namespace dtensor {
 namespace {
@@ -107,7 +108,7 @@ void compare(int64_t n, int rounds, int process) {
       mpi.serve();
       continue;
     }
-    run(2, [&](Runtime& rt) {
+    run_threads(2, [&](Runtime& rt) {
       const Mesh mesh = rt.mesh();
       Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
       auto contenders = redistribute_contenders(c, comm);

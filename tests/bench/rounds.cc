@@ -29,6 +29,13 @@ long disturbances(int ranks) {
 
 }  // namespace
 
+void run_threads(int64_t ranks, const std::function<void(Runtime&)>& fn) {
+  RunOptions options;
+  options.world = ranks;
+  options.backend = backend_named("threads");
+  run(options, fn);
+}
+
 Turns take_rounds(Communicator& comm, const std::vector<Contender>& contenders,
                   int rounds) {
   using Clock = std::chrono::steady_clock;

@@ -1,13 +1,18 @@
 // Contenders that do the same work and take turns, so that what else the
 // machine does meanwhile happens to all of them.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/runtime.h"
 
 namespace dtensor {
+
+// A run of thread ranks, also in a process that mpirun has started.
+void run_threads(int64_t ranks, const std::function<void(Runtime&)>& fn);
 
 struct Contender {
   std::string name;
