@@ -56,7 +56,8 @@ inline int main_with_mpi_tests(int argc, char** argv) {
     filter += filter.find('-') == filter.npos ? "-Mpi/*" : ":Mpi/*";
   return RUN_ALL_TESTS();
 }
-inline void run_mpi_tests(int64_t processes, int64_t ranks) {
+inline void run_mpi_tests(int64_t processes, int64_t ranks,
+                          const std::string& environment = "") {
   if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
   char self[4096] = "";
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
@@ -65,7 +66,8 @@ inline void run_mpi_tests(int64_t processes, int64_t ranks) {
       mpirun(processes) +
       "env -u XML_OUTPUT_FILE -u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX "
       "DTENSOR_RANKS_PER_PROCESS=" +
-      std::to_string(ranks) + " " + self + " >" + temporary_output() + " 2>&1";
+      std::to_string(ranks) + " " + environment + " " + self + " >" +
+      temporary_output() + " 2>&1";
   const int status = std::system(command.c_str());
   std::ifstream file(temporary_output());
   const std::string text(std::istreambuf_iterator<char>(file), {});

@@ -1134,6 +1134,33 @@ BUGS = [
          'if (version_.load(acquire) != version) continue;',
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
     ], ['thread_hub_test']),
+    Bug(260, 'processes: ranks of one do not compare their calls', [
+        ('dtensor/runtime/comm/process_communicator.cc',
+         'agreed = agreed && (alone() || ',
+         'agreed = agreed && (MUT(260) || alone() || '),
+    ], ['message_passing_test']),
+    Bug(261, 'processes: a rank that has left is waited for', [
+        ('dtensor/runtime/comm/process_run.cc',
+         'if (gone_[static_cast<size_t>(r.from)].lanes[at]) lost = now;',
+         'if (!MUT(261) && gone_[static_cast<size_t>(r.from)].lanes[at]) '
+         'lost = now;'),
+    ], ['message_passing_test']),
+    Bug(262, 'processes: a rank takes the first piece of a shared parcel', [
+        ('dtensor/runtime/comm/parcels.cc',
+         'at_[index(m)][k++] = at;',
+         'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
+    ], ['redistribute_pairs_test']),
+    Bug(263, 'processes: what another rank here received is not collected', [
+        ('dtensor/runtime/comm/process_communicator.cc',
+         'if (there == rank() || theirs.size() == 0) continue;',
+         'if (there == rank() || theirs.size() == 0 || '
+         '(MUT(263) && there != m)) continue;'),
+    ], ['comm_threads_test']),
+    Bug(264, 'processes: a payload is reduced in another order', [
+        ('dtensor/runtime/comm/process_communicator.cc',
+         'operands[static_cast<size_t>(m)] = {',
+         'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
+    ], ['comm_threads_test', 'faults_mpi_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -158,7 +158,8 @@ TEST(Trace, ShowsOperatorsAndWhatTheySend) {
     EXPECT_TRUE(backward);
     const auto sent = t.of(r, "collective", "all-reduce");
     ASSERT_GE(sent.size(), 1u);
-    EXPECT_EQ(sent[0]["args"]["layouts"], "f32[8, 8](S0,P) -> f32[8, 8](S0,R)");
+    EXPECT_EQ(sent[0]["args"]["layouts"],
+              "f32[8, 8](S0,P) -> f32[8, 8](S0,R) on dp=2,tp=2");
     EXPECT_EQ(sent[0]["args"]["op"], "redistribute");
     EXPECT_EQ(sent[0]["args"]["ranks"], r < 2 ? "0,1" : "2,3");
     // Half of 4x8 numbers to be reduced, and half of the sums.

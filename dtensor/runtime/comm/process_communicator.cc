@@ -25,6 +25,11 @@ int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
 char* element(const Buffer& b, int64_t i) {
   return static_cast<char*>(b.data) + i * size_of(b.dtype);
 }
+// Before it is reduced.
+const char* source(const Buffer& b, int64_t i) {
+  return static_cast<const char*>(b.from ? b.from : b.data) +
+         i * size_of(b.dtype);
+}
 
 uint64_t hash_of(const std::vector<int64_t>& ranks) {
   uint64_t h = ranks.size();
@@ -158,7 +163,7 @@ void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
                                       char* to) const {
   if (c.num_bytes > 0) copy_bytes(to, c.bytes, c.num_bytes);
   for (const Buffer& b : c.buffers) {
-    copy_bytes(to, b.data, bytes_of(b));
+    copy_bytes(to, source(b, 0), bytes_of(b));
     to += padded(bytes_of(b));
   }
   for (const Parcels& p : parcels_) {
@@ -417,9 +422,9 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
       for (int m = 0; m < size(); ++m) {
         const void* at = received_[i * ranks_.size() + static_cast<size_t>(m)];
         if (m == rank())
-          at = element(b, own.lo);
+          at = source(b, own.lo);
         else if (is_local(m))
-          at = element(seat(m).collective->buffers[i], own.lo);
+          at = source(seat(m).collective->buffers[i], own.lo);
         operands.push_back({at, unit});
       }
       reduce_strided(b.op, b.dtype, shape, element(b, own.lo), unit, operands,
@@ -441,7 +446,7 @@ void ProcessCommunicator::reduce_payloads(std::span<Buffer> buffers) {
     for (int m = 0; m < size(); ++m) {
       const int peer = peer_of_[static_cast<size_t>(m)];
       operands[static_cast<size_t>(m)] = {
-          peer < 0 ? b.data
+          peer < 0 ? source(b, 0)
                    : peers_[static_cast<size_t>(peer)].payload() + offset,
           unit};
     }
@@ -466,7 +471,7 @@ void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
       transit_->receive(from(m), in, own);
     }
     if (theirs.size() > 0)
-      transit_->send(to(m), element(b, theirs.lo),
+      transit_->send(to(m), source(b, theirs.lo),
                      theirs.size() * size_of(b.dtype));
   }
 }

@@ -25,6 +25,7 @@ class ProcessCommunicator final : public Communicator {
   ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
                       int lane);
   bool needs_serves() const override { return true; }
+  bool reads_sources() const override { return true; }
 
  protected:
   void agree(const Collective&) override;

@@ -27,6 +27,7 @@ constexpr auto kStraggles = 20ms;
 // How long a rank that waits for nobody who is gone goes on waiting when some
 // rank of the run has failed, and a process for others' ranks to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
+constexpr auto kMostBetweenLooks = 300ms;
 // How long the others may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
 
@@ -131,6 +132,8 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
   } const waits(p.waits);
   const auto at = static_cast<size_t>(lane);
   const Clock::time_point start = Clock::now();
+  Clock::time_point looked = start;
+  Clock::duration waited{};
   std::optional<Clock::time_point> lost;
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
@@ -143,6 +146,9 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
     if (!spin_) sched_yield();
     if (i % kLook) continue;
     const Clock::time_point now = Clock::now();
+    // While this process was stopped nobody has waited.
+    waited += std::min<Clock::duration>(now - looked, kMostBetweenLooks);
+    looked = now;
     if (!lost) {
       for (const Transit::Receipt& r : transit.receipts()) {
         if (r.bytes >= 0) continue;
@@ -163,7 +169,7 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
       if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }
-    if (timeout_.count() > 0 && now - start >= timeout_) {
+    if (timeout_.count() > 0 && waited >= timeout_) {
       const std::string text = who_is_missing(rank, lane);
       if (transit.done()) return;
       transit.give_up();
@@ -463,9 +469,13 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       bool any = here.has_value();
       for (const Lane& l : lanes_) any |= l.failed;
       if (any && !failed) failed = Clock::now();
-      if (failed &&
-          Clock::now() - *failed >
-              kEnd + wire_->process() * std::chrono::milliseconds(100))
+      // (When the first one has said it, the others are told to end.)
+      const bool told = interrupted() && wire_->process() > 0;
+      const bool late =
+          failed && !told &&
+          Clock::now() - *failed > kEnd + wire_->process() * kEnd / 2;
+      // Without the first process nobody decides: the next one speaks.
+      if (late || (lost_ == 0 && wire_->process() == 1 && failed))
         why = here               ? here->text
               : lanes_[0].failed ? lanes_[0].why
                                  : lanes_[1].why;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -48,7 +49,12 @@ SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
   check_mpi(MPI_Comm_rank(machine, &me), "MPI_Comm_rank");
   place_.assign(static_cast<size_t>(processes), -1);
   senders_ = count * per_process_;
-  if (count == 1 || senders_ > kMostRanks) return;
+  const char* wanted = std::getenv("DTENSOR_MPI_SHARED_MEMORY");
+  const int mine_wants = !wanted || std::strcmp(wanted, "0") != 0;
+  int all_want = 0;
+  check_mpi(MPI_Allreduce(&mine_wants, &all_want, 1, MPI_INT, MPI_MIN, all),
+            "MPI_Allreduce");
+  if (!all_want || count == 1 || senders_ > kMostRanks) return;
   // Who is here, and where each one's sign is.
   struct Card {
     int process;

@@ -36,7 +36,9 @@ struct Ring {
 
 class SharedRings {
  public:
-  // Called by all processes of `all`. Each has so many ranks.
+  // Called by all processes of `all`. Each has so many ranks. With
+  // DTENSOR_MPI_SHARED_MEMORY=0 in the environment there are no rings, and
+  // everything goes through MPI.
   SharedRings(MPI_Comm all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;
