@@ -64,7 +64,8 @@ inline void run_mpi_tests(int64_t processes, int64_t ranks,
   // (Of what Bazel says only one process may take notice.)
   const std::string command =
       mpirun(processes) +
-      "env -u XML_OUTPUT_FILE -u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX "
+      "env -u XML_OUTPUT_FILE -u TEST_PREMATURE_EXIT_FILE "
+      "-u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX "
       "DTENSOR_RANKS_PER_PROCESS=" +
       std::to_string(ranks) + " " + environment + " " + self + " >" +
       temporary_output() + " 2>&1";

@@ -17,8 +17,9 @@ TEST_P(Proof, OverProcesses) {
   const Op& op = *GetParam().second;
   proof::Options options;
   const int64_t here = std::atoi(std::getenv("DTENSOR_RANKS_PER_PROCESS"));
-  options.meshes = {"3", "2x2"};
-  options.chosen = 3;
+  // (Every job's results go to every process, which takes long.)
+  options.meshes = {here == 1 ? "2x2" : "3"};
+  options.chosen = 1;
   options.second = false;
   options.processes = here;
   options.backend = backend_named("mpi", here);
