@@ -8,15 +8,16 @@
 //    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576}
 //
 // A collective takes alpha_us plus the most bytes that one rank receives over
-// gbytes_per_s (1e9 bytes per second); what exceeds the bytes of "beyond", which
-// caches hold, over its lower rate. "axes" is a list with an entry per mesh
-// axis, or an object of some axes by name: {"tp": {...}}. "kinds" has the kinds
-// of collectives that cost something else. "groups" is for collectives over
-// several axes at once, named or counted from 0. What is missing keeps its
+// gbytes_per_s (1e9 bytes per second); what exceeds the bytes of "beyond",
+// which caches hold, over its lower rate. "axes" is a list with an entry per
+// mesh axis, or an object of some axes by name: {"tp": {...}}. "kinds" has the
+// kinds of collectives that cost something else. "groups" is for collectives
+// over several axes at once, named or counted from 0. What is missing keeps its
 // default: of a kind the axis's or group's price; of a group the dearest of its
 // axes; of an axis the alpha_us and gbytes_per_s beside "axes", else 5 us and
-// 20 GB/s; a gbytes_per_s without "beyond" is one of all bytes. Rates are at least 0.001, latencies at most 1e7 us, and block_bytes
-// at least 64 and enough for 64 GiB in blocks to take less than a week.
+// 20 GB/s; a gbytes_per_s without "beyond" is one of all bytes. Rates are at
+// least 0.001, latencies at most 1e7 us, and block_bytes at least 64 and enough
+// for 64 GiB in blocks to take less than a week.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
