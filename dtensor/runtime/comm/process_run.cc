@@ -221,7 +221,7 @@ std::string ProcessRun::who_is_missing(int64_t rank, int lane) {
     arrived.clear();
     missing.clear();
     bool silent = false;
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (int64_t r : me.group) {
       if (first_ <= r && r < last_) {
         const Where it = where(r, lane);
@@ -241,6 +241,7 @@ std::string ProcessRun::who_is_missing(int64_t rank, int lane) {
       else
         missing.push_back({r, to_string(told->second)});
     }
+    lock.unlock();
     if (!silent) break;
     std::this_thread::sleep_for(1ms);
   }
@@ -473,9 +474,12 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       const bool told = interrupted() && wire_->process() > 0;
       const bool late =
           failed && !told &&
-          Clock::now() - *failed > kEnd + wire_->process() * kEnd / 2;
-      // Without the first process nobody decides: the next one speaks.
-      if (late || (lost_ == 0 && wire_->process() == 1 && failed))
+          Clock::now() - *failed > kEnd + wire_->process() * 2 * kEnd;
+      // When the first process was killed nobody decides: the next one speaks,
+      // unless it was told to end itself.
+      const bool next =
+          lost_ == 0 && wire_->process() == 1 && failed && !(here && here->own);
+      if (late || next)
         why = here               ? here->text
               : lanes_[0].failed ? lanes_[0].why
                                  : lanes_[1].why;
