@@ -11,9 +11,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "dtensor/placement/step_schedule.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
@@ -22,9 +25,10 @@
 namespace dtensor {
 namespace {
 
+enum class Kind { kAllReduce, kAllGather, kReduceScatter };
+
 struct Case {
   std::string name;
-  int64_t bytes, repeats;
   std::function<void()> ours, through_redistribute, raw;
 };
 
@@ -33,80 +37,87 @@ struct Memory {
   std::vector<float> src, dst;
 };
 
-Case all_reduce(Communicator& comm, Memory& m, const Mesh& mesh,
-                int64_t bytes) {
-  const int64_t n = bytes / 4;
-  const DistTensor x =
-      DistTensor::from_local(Tensor::full({n}, DType::kF32, 1), mesh, "P", {n});
-  return {"all-reduce",
-          bytes,
-          0,
-          [&comm, &m, n] {
-            comm.all_reduce({StepKind::kAllReduce, "bench", 1}, {},
-                            ReduceOp::kSum, DType::kF32, m.dst.data(), n);
-          },
-          [x] { x.redistribute("R"); },
-          [&m, n] {
-            MPI_Allreduce(MPI_IN_PLACE, m.dst.data(), static_cast<int>(n),
-                          MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-          }};
-}
-
-// The index ranges of equal parts of n, and of all of it.
-struct Parts {
-  std::vector<Region> parts, all;
-  Parts(int64_t n, int size) {
-    for (int64_t m = 0; m < size; ++m)
-      parts.push_back({{{m * n / size, (m + 1) * n / size}}});
-    all.assign(static_cast<size_t>(size), Region{{{0, n}}});
+// Between these layouts a tensor of n elements moves.
+struct Move {
+  const Spec *from, *to;
+  Move(Kind kind, const Mesh& mesh, int64_t n) {
+    const Dim whole(n), cut(n, Split::over({0}));
+    const std::vector<Partial> sum{{0, ReduceOp::kSum}};
+    const auto of = [&](const Dim& dim, std::vector<Partial> partials) {
+      return Spec::get(mesh, {n}, {{dim}, std::move(partials)}, DType::kF32);
+    };
+    from = kind == Kind::kAllGather ? of(cut, {}) : of(whole, sum);
+    to = kind == Kind::kReduceScatter ? of(cut, {}) : of(whole, {});
   }
 };
 
-Case all_gather(Communicator& comm, Memory& m, const Mesh& mesh,
-                int64_t bytes) {
-  const int64_t n = bytes / 4, p = comm.size();
-  const DistTensor x = DistTensor::from_local(
-      Tensor::full({n / p}, DType::kF32, 1), mesh, "S0", {n});
-  auto parts = std::make_shared<Parts>(n, comm.size());
-  const auto me = static_cast<size_t>(comm.rank());
-  return {"all-gather",
-          bytes,
-          0,
-          [&comm, &m, parts, me] {
-            comm.exchange({StepKind::kAllGather, "bench", 1}, {}, DType::kF32,
-                          {m.src.data(), {1}, &parts->parts[me]}, parts->parts,
-                          {m.dst.data(), {1}, &parts->all[me]}, parts->all);
-          },
-          [x] { x.redistribute("R"); },
-          [&m, n, p] {
-            MPI_Allgather(m.src.data(), static_cast<int>(n / p), MPI_FLOAT,
-                          m.dst.data(), static_cast<int>(n / p), MPI_FLOAT,
-                          MPI_COMM_WORLD);
-          }};
+// The call itself: its schedule was made before, as that of a plan is.
+std::function<void()> through_communicator(Kind kind, const Move& move,
+                                           Communicator& comm, Memory& m) {
+  const int64_t n = move.to->shape()[0];
+  if (kind == Kind::kAllReduce)
+    return [&comm, &m, n] {
+      comm.all_reduce({StepKind::kAllReduce, "bench"}, {}, ReduceOp::kSum,
+                      DType::kF32, m.dst.data(), n);
+    };
+  const bool gathers = kind == Kind::kAllGather;
+  const StepKind step =
+      gathers ? StepKind::kAllGather : StepKind::kReduceScatter;
+  const auto s =
+      std::make_shared<Schedule>(schedule({.kind = step,
+                                           .axes = move.from->mesh().all_axes(),
+                                           .from = move.from,
+                                           .to = move.to},
+                                          comm.rank()));
+  return [&comm, &m, s, gathers, step] {
+    Transfer t{.schedule = s.get(),
+               .dtype = DType::kF32,
+               .src = m.src.data(),
+               .src_strides = {1},
+               .dst = m.dst.data(),
+               .dst_strides = {1}};
+    if (gathers)
+      comm.exchange({step, "bench"}, {}, {&t, 1});
+    else
+      comm.reduce({step, "bench"}, {}, {&t, 1});
+  };
 }
 
-Case reduce_scatter(Communicator& comm, Memory& m, const Mesh& mesh,
-                    int64_t bytes) {
-  const int64_t n = bytes / 4, p = comm.size();
-  const DistTensor x =
-      DistTensor::from_local(Tensor::full({n}, DType::kF32, 1), mesh, "P", {n});
-  auto parts = std::make_shared<Parts>(n, comm.size());
-  const auto me = static_cast<size_t>(comm.rank());
-  return {"reduce-scatter",
-          bytes,
-          0,
-          [&comm, &m, parts, me] {
-            comm.reduce({StepKind::kReduceScatter, "bench", 1}, {},
-                        ReduceOp::kSum, DType::kF32,
-                        {m.src.data(), {1}, &parts->all[me]}, parts->all,
-                        {m.dst.data(), {1}, &parts->parts[me]}, parts->parts);
-          },
-          [x] { x.redistribute("S0"); },
-          [&m, n, p] {
-            MPI_Reduce_scatter_block(m.src.data(), m.dst.data(),
-                                     static_cast<int>(n / p), MPI_FLOAT,
-                                     MPI_SUM, MPI_COMM_WORLD);
-          }};
+std::function<void()> raw_call(Kind kind, Memory& m, int64_t n, int64_t part) {
+  const int all = static_cast<int>(n), mine = static_cast<int>(part);
+  switch (kind) {
+    case Kind::kAllReduce:
+      return [&m, all] {
+        MPI_Allreduce(MPI_IN_PLACE, m.dst.data(), all, MPI_FLOAT, MPI_SUM,
+                      MPI_COMM_WORLD);
+      };
+    case Kind::kAllGather:
+      return [&m, mine] {
+        MPI_Allgather(m.src.data(), mine, MPI_FLOAT, m.dst.data(), mine,
+                      MPI_FLOAT, MPI_COMM_WORLD);
+      };
+    case Kind::kReduceScatter:
+      return [&m, mine] {
+        MPI_Reduce_scatter_block(m.src.data(), m.dst.data(), mine, MPI_FLOAT,
+                                 MPI_SUM, MPI_COMM_WORLD);
+      };
+  }
+  return {};
+}
+
+Case make_case(Kind kind, Communicator& comm, Memory& m, const Mesh& mesh,
+               int64_t n) {
+  constexpr const char* kNames[] = {"all-reduce", "all-gather",
+                                    "reduce-scatter"};
+  const Move move(kind, mesh, n);
+  const Coord me = mesh.coordinate(comm.rank());
+  const Tensor part = Tensor::full(move.from->local_shape(me), DType::kF32, 1);
+  // Of a value that is new: what was moved before is found, not sent.
+  return {
+      kNames[static_cast<size_t>(kind)],
+      through_communicator(kind, move, comm, m),
+      [part, move] { DistTensor::wrap(part, move.from).redistribute(move.to); },
+      raw_call(kind, m, n, n / comm.size())};
 }
 
 double seconds(const std::function<void()>& fn, int64_t repeats) {
@@ -117,7 +128,7 @@ double seconds(const std::function<void()>& fn, int64_t repeats) {
   return (MPI_Wtime() - start) / static_cast<double>(repeats);
 }
 
-void compare(Runtime& rt, int rounds) {
+void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
   const Mesh mesh = rt.mesh();
   Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
   TextTable table(
@@ -126,10 +137,10 @@ void compare(Runtime& rt, int rounds) {
   Memory m;
   m.src.assign(size_t{4} << 20, 1);
   m.dst.assign(size_t{4} << 20, 0);
-  for (const auto& make : {all_reduce, all_gather, reduce_scatter})
-    for (const int64_t bytes :
-         {1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20}) {
-      const Case c = make(comm, m, mesh, bytes);
+  for (const Kind kind :
+       {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter})
+    for (const int64_t bytes : sizes) {
+      const Case c = make_case(kind, comm, m, mesh, bytes / 4);
       const int64_t repeats = std::max<int64_t>(2, (1 << 21) / bytes);
       std::vector<double> raw, ours, redistribute;
       for (int i = 0; i < rounds; ++i) {
@@ -161,6 +172,9 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", rounds, "how often each contender runs")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  std::vector<int64_t> sizes{1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20};
+  app.add_option("--bytes", sizes, "of the whole tensor, 16 MiB at most")
+      ->check(CLI::Range(1 << 10, 16 << 20));
   CLI11_PARSE(app, argc, argv);
   dtensor::RunOptions options;
   options.backend = dtensor::backend_named("mpi");
@@ -169,8 +183,9 @@ int main(int argc, char** argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
     MPI_Comm_size(MPI_COMM_WORLD, &count);
     options.world = count;
-    dtensor::run(options,
-                 [&](dtensor::Runtime& rt) { dtensor::compare(rt, rounds); });
+    dtensor::run(options, [&](dtensor::Runtime& rt) {
+      dtensor::compare(rt, rounds, sizes);
+    });
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
