@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <span>
 #include <vector>
 
 #include "dtensor/runtime/comm/agreement.h"
@@ -17,8 +18,8 @@ struct LocalGroup {
   // collective until the one at its end.
   struct alignas(64) Seat {
     const Collective* collective = nullptr;
-    const std::vector<Parcels>* parcels = nullptr;  // of its transfers
-    void* out = nullptr;                            // of all_gather_bytes()
+    std::span<const Parcels> parcels;  // of its transfers
+    void* out = nullptr;               // of all_gather_bytes()
     // What it has received for all of them, by transfer and member: parcels.
     const std::vector<const void*>* received = nullptr;
     bool failed = false;  // it has not received everything

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "dtensor/runtime/comm/pieces.h"
-
 namespace dtensor {
 namespace {
 
@@ -23,26 +21,6 @@ bool is_packed(Sizes shape, Sizes strides) {
   return true;
 }
 
-// Some indices of one memory.
-struct At {
-  const void* data;
-  const HeldRegion& held;
-  const Shape& strides;
-};
-
-void copy(const Parcels::Place& on, DType dtype, const Region& which,
-          const At& to, const At& from) {
-  const HeldRegion* arrays[] = {&to.held, &from.held};
-  const Sizes strides[] = {to.strides, from.strides};
-  const int64_t item = size_of(dtype);
-  Boxes boxes(which, arrays, strides);
-  boxes.each([&](Sizes shape) {
-    on.device.copy(on.stream, item, shape,
-                   advance(to.data, boxes.offset(0), item), boxes.strides(0),
-                   advance(from.data, boxes.offset(1), item), boxes.strides(1));
-  });
-}
-
 // Each member is its own peer.
 std::vector<int> each_alone(size_t members) {
   std::vector<int> peers(members);
@@ -52,17 +30,24 @@ std::vector<int> each_alone(size_t members) {
 
 }  // namespace
 
-Parcels::Parcels(const Transfer& t)
-    : Parcels(t, each_alone(t.schedule->has.size()),
-              static_cast<int>(t.schedule->has.size())) {}
+void Parcels::reset(const Transfer& t) {
+  const size_t members = t.schedule->has.size();
+  reset(t, each_alone(members), static_cast<int>(members));
+}
 
-Parcels::Parcels(const Transfer& t, std::span<const int> peer_of, int peers)
-    : t_(t),
-      s_(*t.schedule),
-      to_(static_cast<size_t>(peers)),
-      from_(s_.has.size()),
-      at_(s_.has.size()) {
-  for (const Piece& p : s_.serves)
+void Parcels::reset(const Transfer& t, std::span<const int> peer_of,
+                    int peers) {
+  t_ = &t;
+  s_ = t.schedule;
+  order_.clear();
+  const auto clear = [](auto& lists, size_t size) {
+    lists.resize(size);
+    for (auto& list : lists) list.clear();
+  };
+  clear(to_, index(peers));
+  clear(from_, s_->has.size());
+  clear(at_, s_->has.size());
+  for (const Piece& p : s_->serves)
     for (int m : p.members) {
       if (peer_of[index(m)] < 0) continue;
       Pieces& to = to_[index(peer_of[index(m)])];
@@ -70,7 +55,7 @@ Parcels::Parcels(const Transfer& t, std::span<const int> peer_of, int peers)
     }
   // The pieces of the taker are those of the one that serves it, in the same
   // order.
-  for (const Piece& p : s_.pieces) order_.push_back(&p);
+  for (const Piece& p : s_->pieces) order_.push_back(&p);
   std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
     return comes_first(a->region, b->region);
   });
@@ -103,66 +88,83 @@ int64_t Parcels::share(int m, std::span<const Parcels* const> takers) {
     }
     if (k < mine.size() && all[i] == mine[k]) at_[index(m)][k++] = at;
   }
-  return next * size_of(t_.dtype);
+  return next * size_of(t_->dtype);
 }
 
 int64_t Parcels::bytes(const Pieces& pieces) const {
   int64_t n = 0;
   for (const Piece* p : pieces) n += volume(p->region);
-  return n * size_of(t_.dtype);
+  return n * size_of(t_->dtype);
 }
 
-void* Parcels::whole(const Pieces& pieces, const void* base,
-                     const HeldRegion& held, const Shape& strides) const {
+Parcels::At Parcels::source() const {
+  return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
+}
+
+Parcels::At Parcels::destination() const {
+  return {t_->dst, &s_->wants, t_->dst_strides};
+}
+
+void* Parcels::whole(const Pieces& pieces, const At& in) const {
   if (pieces.size() != 1) return nullptr;
-  const HeldRegion* arrays[] = {&held};
-  const Sizes all[] = {strides};
-  Boxes boxes(pieces[0]->region, arrays, all);
+  const Sizes strides[] = {in.strides};
+  boxes_.reset(pieces[0]->region, {&in.held, 1}, strides);
   void* at = nullptr;
   int count = 0;
-  boxes.each([&](Sizes shape) {
-    if (count++ == 0 && is_packed(shape, boxes.strides(0)))
-      at = advance(base, boxes.offset(0), size_of(t_.dtype));
+  boxes_.each([&](Sizes shape) {
+    if (count++ == 0 && is_packed(shape, boxes_.strides(0)))
+      at = advance(in.data, boxes_.offset(0), size_of(t_->dtype));
   });
   return count == 1 ? at : nullptr;
 }
 
+void Parcels::copy(const Place& on, const Region& which, const At& to,
+                   const At& from) const {
+  const HeldRegion* arrays[] = {to.held, from.held};
+  const Sizes strides[] = {to.strides, from.strides};
+  const int64_t item = size_of(t_->dtype);
+  boxes_.reset(which, arrays, strides);
+  boxes_.each([&](Sizes shape) {
+    on.device.copy(on.stream, item, shape,
+                   advance(to.data, boxes_.offset(0), item), boxes_.strides(0),
+                   advance(from.data, boxes_.offset(1), item),
+                   boxes_.strides(1));
+  });
+}
+
 const void* Parcels::whole_to(int peer) const {
-  return whole(to_[index(peer)], t_.src, s_.has[index(s_.self)],
-               t_.src_strides);
+  return whole(to_[index(peer)], source());
 }
 
 void Parcels::pack(const Place& on, int peer, void* out) const {
   for (const Piece* p : to_[index(peer)]) {
-    copy(on, t_.dtype, p->region,
-         {out, HeldRegion(p->region), packed_strides(p->region)},
-         {t_.src, s_.has[index(s_.self)], t_.src_strides});
-    out = advance(out, volume(p->region), size_of(t_.dtype));
+    copy(on, p->region, {out, nullptr, packed_strides(p->region)}, source());
+    out = advance(out, volume(p->region), size_of(t_->dtype));
   }
 }
 
 void* Parcels::whole_from(int m) const {
-  return whole(from_[index(m)], t_.dst, s_.wants, t_.dst_strides);
+  return whole(from_[index(m)], destination());
 }
 
 void Parcels::unpack(const Place& on, int m, const void* in) const {
   const Pieces& pieces = from_[index(m)];
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Region& region = pieces[i]->region;
-    copy(on, t_.dtype, region, {t_.dst, s_.wants, t_.dst_strides},
-         {advance(in, at_[index(m)][i], size_of(t_.dtype)), HeldRegion(region),
+    copy(on, region, destination(),
+         {advance(in, at_[index(m)][i], size_of(t_->dtype)), nullptr,
           packed_strides(region)});
   }
 }
 
 void Parcels::copy_from(const Place& on, int m, const Transfer& theirs) const {
   for (const Piece* p : from_[index(m)])
-    copy(on, t_.dtype, p->region, {t_.dst, s_.wants, t_.dst_strides},
-         {theirs.src, s_.has[index(m)], theirs.src_strides});
+    copy(on, p->region, destination(),
+         {theirs.src, &s_->has[index(m)], theirs.src_strides});
 }
 
 std::optional<Parcels::Even> Parcels::all_gather() const {
-  const int p = static_cast<int>(to_.size()), self = s_.self;
+  const int p = static_cast<int>(to_.size()), self = s_->self;
   const int other = (self + 1) % p;
   const Pieces& sent = to_[index(other)];
   const Pieces& kept = from_[index(self)];
@@ -182,9 +184,9 @@ std::optional<Parcels::Even> Parcels::all_gather() const {
 }
 
 std::optional<Parcels::Even> Parcels::reduce_scatter() const {
-  const int p = static_cast<int>(to_.size()), self = s_.self;
+  const int p = static_cast<int>(to_.size()), self = s_->self;
   if (p == 1 || order_.size() != 1 ||
-      (t_.op == ReduceOp::kAvg && s_.terms != p))
+      (t_->op == ReduceOp::kAvg && s_->terms != p))
     return {};
   // One piece, of all.
   for (const Pieces& from : from_)
@@ -193,11 +195,10 @@ std::optional<Parcels::Even> Parcels::reduce_scatter() const {
   const auto at = [&](int m) -> const char* {
     const Pieces& taken = m == self ? order_ : to_[index(m)];
     if (bytes(taken) != n) return nullptr;
-    return static_cast<const char*>(
-        whole(taken, t_.src, s_.has[index(self)], t_.src_strides));
+    return static_cast<const char*>(whole(taken, source()));
   };
   const char* first = at(0);
-  void* out = whole(order_, t_.dst, s_.wants, t_.dst_strides);
+  void* out = whole(order_, destination());
   if (!first || !out) return {};
   for (int m = 1; m < p; ++m)
     if (at(m) != first + m * n) return {};
@@ -206,33 +207,31 @@ std::optional<Parcels::Even> Parcels::reduce_scatter() const {
 
 void Parcels::reduce(const Place& on, std::span<const void* const> in,
                      const Readable& readable) const {
-  const int64_t item = size_of(t_.dtype);
-  std::vector<size_t> next(from_.size());
-  std::vector<Operand> operands;
+  const int64_t item = size_of(t_->dtype);
+  next_.assign(from_.size(), 0);
   for (const Piece* p : order_) {
-    const HeldRegion packed(p->region);
-    const Shape strides_in = packed_strides(p->region);
-    std::vector<const HeldRegion*> arrays{&s_.wants};
-    std::vector<Sizes> strides{t_.dst_strides};
-    std::vector<const void*> bases;
+    const Shape packed = packed_strides(p->region);
+    arrays_.assign(1, &s_->wants);
+    strides_.assign(1, t_->dst_strides);
+    bases_.clear();
     for (int m : p->members) {
-      const int64_t at = at_[index(m)][next[index(m)]++];
-      const Transfer* there = m == s_.self ? &t_
-                              : readable   ? readable(m)
-                                           : nullptr;
-      arrays.push_back(there ? &s_.has[index(m)] : &packed);
-      strides.push_back(there ? Sizes(there->src_strides) : Sizes(strides_in));
-      bases.push_back(there ? there->src : advance(in[index(m)], at, item));
+      const int64_t at = at_[index(m)][next_[index(m)]++];
+      const Transfer* there = m == s_->self ? t_
+                              : readable    ? readable(m)
+                                            : nullptr;
+      arrays_.push_back(there ? &s_->has[index(m)] : nullptr);
+      strides_.push_back(there ? Sizes(there->src_strides) : Sizes(packed));
+      bases_.push_back(there ? there->src : advance(in[index(m)], at, item));
     }
-    Boxes boxes(p->region, arrays, strides);
-    operands.resize(bases.size());
-    boxes.each([&](Sizes shape) {
-      for (size_t j = 0; j < bases.size(); ++j)
-        operands[j] = {advance(bases[j], boxes.offset(1 + j), item),
-                       boxes.strides(1 + j)};
-      on.device.reduce(on.stream, t_.op, t_.dtype, shape,
-                       advance(t_.dst, boxes.offset(0), item), boxes.strides(0),
-                       operands, s_.terms);
+    boxes_.reset(p->region, arrays_, strides_);
+    operands_.resize(bases_.size());
+    boxes_.each([&](Sizes shape) {
+      for (size_t j = 0; j < bases_.size(); ++j)
+        operands_[j] = {advance(bases_[j], boxes_.offset(1 + j), item),
+                        boxes_.strides(1 + j)};
+      on.device.reduce(on.stream, t_->op, t_->dtype, shape,
+                       advance(t_->dst, boxes_.offset(0), item),
+                       boxes_.strides(0), operands_, s_->terms);
     });
   }
 }

@@ -11,10 +11,12 @@
 
 #include "dtensor/placement/schedule.h"
 #include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/pieces.h"
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
 
+// Used by one thread. What it is made of may change, and it keeps its memory.
 class Parcels {
  public:
   // Whose work it is.
@@ -22,12 +24,15 @@ class Parcels {
     Device& device;
     Stream stream;
   };
-  // The schedule says what it serves. The transfer outlives this.
-  explicit Parcels(const Transfer&);
+  Parcels() = default;
+  explicit Parcels(const Transfer& t) { reset(t); }
+  // The schedule says what it serves. The transfer outlives this, or the next
+  // reset().
+  void reset(const Transfer&);
   // What is sent goes to `peers`, each of which stands for the members that
   // peer_of names it for (-1: nothing is sent to that one): a piece that
   // several of them take is sent once.
-  Parcels(const Transfer&, std::span<const int> peer_of, int peers);
+  void reset(const Transfer&, std::span<const int> peer_of, int peers);
 
   // To a peer, which is a member where nothing else was said. 0: none is sent.
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
@@ -51,7 +56,7 @@ class Parcels {
   void* whole_from(int m) const;
   void unpack(const Place&, int m, const void* in) const;
   // What this member has itself.
-  void copy_own(const Place& on) const { copy_from(on, s_.self, t_); }
+  void copy_own(const Place& on) const { copy_from(on, s_->self, *t_); }
   // What member m has, whose memory can be read here.
   void copy_from(const Place&, int m, const Transfer& theirs) const;
 
@@ -75,18 +80,33 @@ class Parcels {
 
  private:
   using Pieces = std::vector<const Piece*>;
+  // Some indices of one memory; `held` null: it holds them alone.
+  struct At {
+    const void* data;
+    const HeldRegion* held;
+    Shape strides;
+  };
   static size_t index(int m) { return static_cast<size_t>(m); }
   int64_t bytes(const Pieces&) const;
-  void* whole(const Pieces&, const void* base, const HeldRegion&,
-              const Shape& strides) const;
+  void* whole(const Pieces&, const At&) const;
+  void copy(const Place&, const Region&, const At& to, const At& from) const;
+  At source() const;
+  At destination() const;
 
-  const Transfer& t_;
-  const Schedule& s_;
+  const Transfer* t_ = nullptr;
+  const Schedule* s_ = nullptr;
   Pieces order_;              // all that is wanted, as it is sent
   std::vector<Pieces> to_;    // of each peer
   std::vector<Pieces> from_;  // of each member
   // Where they begin in its parcel, in elements.
   std::vector<std::vector<int64_t>> at_;
+  // Of one call.
+  mutable Boxes boxes_;
+  mutable std::vector<size_t> next_;
+  mutable std::vector<const HeldRegion*> arrays_;
+  mutable std::vector<Sizes> strides_;
+  mutable std::vector<const void*> bases_;
+  mutable std::vector<Operand> operands_;
 };
 
 }  // namespace dtensor

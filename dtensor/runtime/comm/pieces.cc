@@ -19,10 +19,15 @@ void Boxes::reset(const Region& region,
   for (size_t d = 0; d < region.size(); ++d) {
     range_.assign(arrays.size(), 0);
     start_.assign(arrays.size(), 0);
+    int64_t passed = 0;
     for (const Interval& r : region[d]) {
       for (int64_t lo = r.lo; lo < r.hi;) {
         int64_t hi = r.hi;
         for (size_t a = 0; a < arrays.size(); ++a) {
+          if (!arrays[a]) {
+            next_[a] = passed;
+            continue;
+          }
           const IntervalList& list = arrays[a]->ascending()[d];
           const auto starts = arrays[a]->starts(d);
           size_t& i = range_[a];
@@ -32,6 +37,7 @@ void Boxes::reset(const Region& region,
           next_[a] = start_[a] + lo - list[i].lo;
         }
         add(hi - lo);
+        passed += hi - lo;
         lo = hi;
       }
     }

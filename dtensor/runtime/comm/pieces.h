@@ -20,7 +20,8 @@ class Boxes {
         std::span<const Sizes> strides) {
     reset(region, arrays, strides);
   }
-  // `arrays[a]` holds the region, with strides[a] (in elements).
+  // `arrays[a]` holds the region, with strides[a] (in elements); a null one
+  // holds nothing else, in the region's order.
   void reset(const Region& region, std::span<const HeldRegion* const> arrays,
              std::span<const Sizes> strides);
 

@@ -16,64 +16,13 @@ namespace {
 
 const Parcels::Place kHere{cpu(), {}};
 
-void copy_bytes(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-// Parcels in a payload begin aligned.
-int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
-int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
 char* element(const Buffer& b, int64_t i) {
   return static_cast<char*>(b.data) + i * size_of(b.dtype);
 }
-// Before it is reduced.
-const char* source(const Buffer& b, int64_t i) {
-  return static_cast<const char*>(b.from ? b.from : b.data) +
-         i * size_of(b.dtype);
-}
-
 uint64_t hash_of(const std::vector<int64_t>& ranks) {
   uint64_t h = ranks.size();
   for (int64_t r : ranks) h = hash_mix(h, static_cast<uint64_t>(r));
   return h;
-}
-
-// What a process says of its members' calls when they differ.
-struct Said {
-  uint64_t print;
-  Statement statement;
-};
-std::string pack(const std::vector<Said>& all) {
-  std::string text;
-  const auto put = [&](const auto& x) {
-    text.append(reinterpret_cast<const char*>(&x), sizeof(x));
-  };
-  for (const Said& s : all) {
-    put(s.print);
-    put(s.statement.kind);
-    put(s.statement.fingerprint);
-    put(s.statement.text.size());
-    text += s.statement.text;
-  }
-  return text;
-}
-std::vector<Said> unpack(std::string_view text, size_t members) {
-  std::vector<Said> all(members);
-  const auto get = [&](auto& x) {
-    DT_CHECK(text.size() >= sizeof(x), "communicator",
-             "what another process says of its call is cut short");
-    std::memcpy(&x, text.data(), sizeof(x));
-    text.remove_prefix(sizeof(x));
-  };
-  for (Said& s : all) {
-    size_t size = 0;
-    get(s.print);
-    get(s.statement.kind);
-    get(s.statement.fingerprint);
-    get(size);
-    s.statement.text = text.substr(0, size);
-    text.remove_prefix(std::min(size, text.size()));
-  }
-  return all;
 }
 
 }  // namespace
@@ -126,7 +75,7 @@ void ProcessCommunicator::agree(const Collective& c) {
     return;
   }
   mine().collective = &c;
-  mine().parcels = &parcels_;
+  mine().parcels = parcels_;
   mine().received = &received_;
   mine().failed = false;
   if (!run_.meet(local_, world(rank()), lane_))
@@ -138,158 +87,17 @@ void ProcessCommunicator::agree(const Collective& c) {
 
 void ProcessCommunicator::prepare(const Collective& c) {
   staging_.reset();
-  parcels_.clear();
-  for (const Transfer& t : c.transfers)
-    parcels_.emplace_back(t, peer_of_, static_cast<int>(peers_.size()));
+  const size_t count = c.transfers.size();
+  if (kept_.size() < count) kept_.resize(count);
+  parcels_ = std::span(kept_).first(count);
+  for (size_t i = 0; i < count; ++i)
+    parcels_[i].reset(c.transfers[i], peer_of_,
+                      static_cast<int>(peers_.size()));
   received_.assign(parcels_.size() * ranks_.size(), nullptr);
   in_place_.assign(received_.size(), false);
 }
 
-// ---- The agreement ----
-
-// Few bytes, or -1: they are sent by themselves.
-int64_t ProcessCommunicator::payload_for(const Collective& c,
-                                         size_t peer) const {
-  if (!one_each_) return -1;
-  int64_t bytes = 0;
-  if (c.num_bytes > 0) bytes += padded(c.num_bytes);
-  for (const Buffer& b : c.buffers) bytes += padded(bytes_of(b));
-  for (const Parcels& p : parcels_)
-    bytes += padded(p.bytes_to(static_cast<int>(peer)));
-  return bytes <= kPayload ? bytes : -1;
-}
-
-void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
-                                      char* to) const {
-  if (c.num_bytes > 0) copy_bytes(to, c.bytes, c.num_bytes);
-  for (const Buffer& b : c.buffers) {
-    copy_bytes(to, source(b, 0), bytes_of(b));
-    to += padded(bytes_of(b));
-  }
-  for (const Parcels& p : parcels_) {
-    p.pack(kHere, static_cast<int>(peer), to);
-    to += padded(p.bytes_to(static_cast<int>(peer)));
-  }
-}
-
-// As the first member of this process, for all of them. Nobody waits for what
-// it throws.
-std::exception_ptr ProcessCommunicator::settle(const Collective& c) noexcept {
-  try {
-    exchange_headers(c);
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
-void ProcessCommunicator::exchange_headers(const Collective& c) {
-  bool agreed = true;
-  for (const LocalGroup::Seat& s : local_.seats)
-    agreed = agreed && (alone() || s.collective->fingerprint == c.fingerprint);
-  const uint64_t print = hash_mix(c.fingerprint, group_hash_);
-  constexpr int64_t kMost = sizeof(Header) + kPayload;
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    Peer& p = peers_[i];
-    const int first = p.members[0];
-    const int64_t payload = payload_for(c, i);
-    p.sent_payload = payload >= 0;
-    const int64_t bytes =
-        static_cast<int64_t>(sizeof(Header)) + std::max<int64_t>(payload, 0);
-    char* out = static_cast<char*>(staging_.take(bytes));
-    new (out)
-        Header{print, agreed, std::max<int64_t>(payload, 0), p.sent_payload};
-    if (payload > 0) put_payload(c, i, out + sizeof(Header));
-    p.message = static_cast<char*>(staging_.take(kMost));
-    transit_->receive(from(first), p.message, kMost);
-    transit_->send(to(first), out, bytes);
-  }
-  wait();
-  for (const Peer& p : peers_)
-    agreed = agreed && p.header().agreed && p.header().print == print;
-  if (!agreed) differ(c);
-}
-
-// Members whose processes do not agree tell each other what they call.
-void ProcessCommunicator::differ(const Collective& c) {
-  const uint64_t print = hash_mix(c.fingerprint, group_hash_);
-  std::vector<Said> said(ranks_.size(), {c.fingerprint, statement_of(c)});
-  std::vector<Said> here;
-  bool agreed = true;
-  for (int m : local_.members) {
-    const Collective& theirs = alone() ? c : *seat(m).collective;
-    here.push_back({theirs.fingerprint, statement_of(theirs)});
-    said[static_cast<size_t>(m)] = here.back();
-    agreed = agreed && theirs.fingerprint == c.fingerprint;
-  }
-  for (Said& s : here)
-    s.statement.text += fmt::format(" of ranks {}", ranks_to_string(ranks_));
-  const std::string out = pack(here);
-  std::vector<size_t> odd;
-  for (size_t i = 0; i < peers_.size(); ++i)
-    if (!agreed || !peers_[i].header().agreed ||
-        peers_[i].header().print != print)
-      odd.push_back(i);
-  const int64_t size = std::ssize(out);
-  std::vector<int64_t> sizes(odd.size());
-  for (size_t i = 0; i < odd.size(); ++i) {
-    transit_->receive(from(peers_[odd[i]].members[0]), &sizes[i], sizeof(size));
-    transit_->send(to(peers_[odd[i]].members[0]), &size, sizeof(size));
-  }
-  wait();
-  std::vector<std::string> texts(odd.size());
-  for (size_t i = 0; i < odd.size(); ++i) {
-    texts[i].resize(static_cast<size_t>(sizes[i]));
-    transit_->receive(from(peers_[odd[i]].members[0]), texts[i].data(),
-                      sizes[i]);
-    transit_->send(to(peers_[odd[i]].members[0]), out.data(), size);
-  }
-  wait();
-  const std::string same_group =
-      fmt::format(" of ranks {}", ranks_to_string(ranks_));
-  for (size_t i = 0; i < odd.size(); ++i) {
-    const std::vector<int>& members = peers_[odd[i]].members;
-    const std::vector<Said> theirs = unpack(texts[i], members.size());
-    for (size_t k = 0; k < members.size(); ++k) {
-      Said& s = said[static_cast<size_t>(members[k])];
-      s = theirs[k];
-      std::string& text = s.statement.text;
-      if (text.ends_with(same_group))
-        text.resize(text.size() - same_group.size());
-      else
-        s.print = ~c.fingerprint;  // of another group
-    }
-  }
-  for (size_t m = 1; m < said.size(); ++m)
-    if (said[m].print != said[0].print)
-      disagree(ranks_, c.sequence, m, std::move(said[0].statement),
-               std::move(said[m].statement));
-  fail(name(c.call->kind),
-       "the ranks {} disagree about a collective of other ranks",
-       ranks_to_string(ranks_));
-}
-
 // ---- Transfers ----
-
-void ProcessCommunicator::in_two(const std::function<void()>& first,
-                                 const std::function<void()>& second) {
-  std::exception_ptr error;
-  try {
-    first();
-  } catch (...) {
-    error = std::current_exception();
-    mine().failed = true;
-  }
-  if (!alone()) run_.meet_again(local_, world(rank()), lane_);
-  if (!error) try {
-      check_received();
-      second();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  if (!alone()) run_.meet_again(local_, world(rank()), lane_);
-  if (error) std::rethrow_exception(error);
-}
 
 // What another one here was to receive for this one.
 void ProcessCommunicator::check_received() const {
@@ -309,7 +117,7 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
   for (size_t i = 0; i < transfers.size(); ++i) {
     Parcels& mine_of = parcels_[i];
     for (size_t k = 0; k < takers.size(); ++k)
-      takers[k] = alone() ? &mine_of : &(*local_.seats[k].parcels)[i];
+      takers[k] = alone() ? &mine_of : &local_.seats[k].parcels[i];
     for (int m = 0; m < size(); ++m) {
       if (m == rank()) continue;
       transfers[i].counted += mine_of.bytes_from(m);

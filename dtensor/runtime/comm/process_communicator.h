@@ -7,7 +7,8 @@
 // process, few bytes travel with the fingerprint; that is then all.
 #pragma once
 #include <cstdint>
-#include <functional>
+#include <cstring>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -70,6 +71,18 @@ class ProcessCommunicator final : public Communicator {
   LocalGroup::Seat& mine() { return local_.seats[seat_]; }
   void wait() { run_.wait(*transit_, world(rank()), lane_); }
 
+  // Parcels in a payload begin aligned.
+  static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+  static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
+  // Before it is reduced.
+  static const char* source(const Buffer& b, int64_t i) {
+    return static_cast<const char*>(b.from ? b.from : b.data) +
+           i * size_of(b.dtype);
+  }
+  static void copy_bytes(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
   void prepare(const Collective&);
   std::exception_ptr settle(const Collective&) noexcept;
   void exchange_headers(const Collective&);
@@ -83,8 +96,25 @@ class ProcessCommunicator final : public Communicator {
   const void* received(size_t transfer, int m);
   // What is done alone, and then what the members here do with each other's
   // memory; they meet after either, whatever it throws.
-  void in_two(const std::function<void()>& first,
-              const std::function<void()>& second);
+  template <class First, class Second>
+  void in_two(const First& first, const Second& second) {
+    std::exception_ptr error;
+    try {
+      first();
+    } catch (...) {
+      error = std::current_exception();
+      mine().failed = true;
+    }
+    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (!error) try {
+        check_received();
+        second();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (error) std::rethrow_exception(error);
+  }
   void check_received() const;
   void reduce_payloads(std::span<Buffer>);
   void reduce_chunk(size_t i, Buffer&);
@@ -103,7 +133,8 @@ class ProcessCommunicator final : public Communicator {
   const std::unique_ptr<Transit> transit_;
   Staging staging_;
   // Of the collective that is open:
-  std::vector<Parcels> parcels_;
+  std::span<Parcels> parcels_;  // by transfer, of these
+  std::vector<Parcels> kept_;
   std::vector<const void*> received_;  // by transfer and member
   std::vector<bool> in_place_;         // it is where it has to come to
 };

@@ -35,11 +35,6 @@ constexpr std::string_view kKilled =
     "its process has ended in the middle of the run (it was killed, or "
     "crashed)";
 
-// The ranks of this process among all.
-int64_t clamp_rank(int64_t rank, int64_t world) {
-  return std::min(rank, world);
-}
-
 }  // namespace
 
 ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
@@ -48,8 +43,8 @@ ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
       ranks_per_process_(ranks_per_process),
       wire_(std::move(wire)),
       threads_(thread_backend(world)),
-      first_(clamp_rank(wire_->process() * ranks_per_process, world)),
-      last_(clamp_rank(first_ + ranks_per_process, world)),
+      first_(std::min(wire_->process() * ranks_per_process, world)),
+      last_(std::min(first_ + ranks_per_process, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
       places_(static_cast<size_t>((last_ - first_) * Backend::kLanes)),
       gone_(static_cast<size_t>(world)),
@@ -345,8 +340,8 @@ void ProcessRun::listen() {
 
 // A process that was killed says nothing any more.
 void ProcessRun::lose(int process) {
-  const int64_t first = clamp_rank(process * ranks_per_process_, world_);
-  const int64_t last = clamp_rank(first + ranks_per_process_, world_);
+  const int64_t first = std::min(process * ranks_per_process_, world_);
+  const int64_t last = std::min(first + ranks_per_process_, world_);
   {
     std::lock_guard lock(mutex_);
     if (ended_.contains(process) || lost_ == process) return;
@@ -385,7 +380,7 @@ void ProcessRun::hear(const Wire::Told& told) {
   } else if (what == "process") {
     // All of its ranks are as good as gone.
     const std::string why = rest();
-    const int64_t who = clamp_rank(told.from * ranks_per_process_, world_ - 1);
+    const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
     for (int lane = 0; lane < Backend::kLanes; ++lane)
       fail_lane(who, lane, why, false);
   } else if (what == "where") {
