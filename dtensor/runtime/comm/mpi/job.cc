@@ -1,8 +1,11 @@
 #include "dtensor/runtime/comm/mpi/job.h"
 
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+
 #include <chrono>
 #include <cstdlib>
-#include <sstream>
+#include <list>
 #include <thread>
 #include <utility>
 
@@ -17,7 +20,25 @@ using namespace std::chrono_literals;
 // failed.
 constexpr auto kEnd = 1s;
 
+// Of all processes; its errors are ours to report.
+MPI_Comm communicator_of_all() {
+  MPI_Comm made;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &made), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN),
+            "MPI_Comm_set_errhandler");
+  return made;
+}
+
 }  // namespace
+
+struct Job::Mpi {
+  MPI_Comm control = MPI_COMM_NULL;
+  struct Sent {
+    std::string text;
+    MPI_Request request;
+  };
+  std::list<Sent> sent;
+};
 
 void check_mpi(int code, std::string_view function) {
   if (code == MPI_SUCCESS) return;
@@ -32,7 +53,7 @@ Job& Job::get() {
   return *job;
 }
 
-Job::Job() {
+Job::Job() : mpi_(std::make_unique<Mpi>()) {
   int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
   check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
   DT_CHECK(!ended, "mpi",
@@ -54,13 +75,12 @@ Job::Job() {
                  : "use one that has, as Debian's Open MPI");
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes_), "MPI_Comm_size");
-  for (MPI_Comm* made : {&control_, &data_}) {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, made), "MPI_Comm_dup");
-    check_mpi(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN),
-              "MPI_Comm_set_errhandler");
-  }
+  mpi_->control = communicator_of_all();
+  data_ = MPI_Comm_c2f(communicator_of_all());
   if (ours_) std::atexit(end);
 }
+
+Job::~Job() = default;
 
 // The processes come to the end together. Those of a job that has failed may
 // not all be able to.
@@ -69,7 +89,7 @@ void Job::end() {
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
   MPI_Request all;
-  if (MPI_Ibarrier(job.control_, &all) != MPI_SUCCESS) return;
+  if (MPI_Ibarrier(job.mpi_->control, &all) != MPI_SUCCESS) return;
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
     MPI_Test(&all, &done, MPI_STATUS_IGNORE);
@@ -81,15 +101,15 @@ void Job::end() {
 
 void Job::tell(int64_t matter, int process, std::string_view text) {
   std::lock_guard lock(mutex_);
-  sent_.remove_if([](Sent& s) {
+  mpi_->sent.remove_if([](Mpi::Sent& s) {
     int done = 0;
     return MPI_Test(&s.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
            done;
   });
-  Sent& s = sent_.emplace_back();
+  Mpi::Sent& s = mpi_->sent.emplace_back();
   s.text = fmt::format("{} {}", matter, text);
   check_mpi(MPI_Isend(s.text.data(), static_cast<int>(s.text.size()), MPI_CHAR,
-                      process, 0, control_, &s.request),
+                      process, 0, mpi_->control, &s.request),
             "MPI_Isend");
 }
 
@@ -99,7 +119,7 @@ void Job::listen() {
     MPI_Message message;
     MPI_Status status;
     check_mpi(
-        MPI_Improbe(MPI_ANY_SOURCE, 0, control_, &come, &message, &status),
+        MPI_Improbe(MPI_ANY_SOURCE, 0, mpi_->control, &come, &message, &status),
         "MPI_Improbe");
     if (!come) return;
     int size = 0;
@@ -128,11 +148,8 @@ std::optional<Wire::Told> Job::told(int64_t matter) {
 
 int64_t Job::begin_run(int64_t ranks_per_process) {
   if (!clean_) {
-    MPI_Comm fresh;
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &fresh), "MPI_Comm_dup");
-    check_mpi(MPI_Comm_set_errhandler(fresh, MPI_ERRORS_RETURN),
-              "MPI_Comm_set_errhandler");
-    data_ = fresh;  // the old one stays, with what is on its way there
+    // The old one stays, with what is on its way there.
+    data_ = MPI_Comm_c2f(communicator_of_all());
   }
   if (!clean_ || rings_for_ != ranks_per_process) {
     rings_ = std::make_unique<SharedRings>(data_, ranks_per_process);
@@ -140,7 +157,10 @@ int64_t Job::begin_run(int64_t ranks_per_process) {
   }
   clean_ = false;
   std::lock_guard lock(mutex_);
-  return ++runs_;
+  ++runs_;
+  // What was said of runs that are over (agreements have negative numbers).
+  told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
+  return runs_;
 }
 
 MpiVerdict Job::agree(const MpiVerdict& here) {

@@ -1,11 +1,7 @@
 // The processes of an MPI job, and the communicators that all runs use.
 #pragma once
-#define OMPI_SKIP_MPICXX  // the C interface will do
-#include <mpi.h>
-
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +17,10 @@ namespace dtensor {
 
 // Throws Error that says what MPI says, unless it is MPI_SUCCESS.
 void check_mpi(int code, std::string_view function);
+
+// An MPI_Comm as Fortran knows it: an integer, whichever MPI it is, so that
+// mpi.h stays in the sources (MPI-4.0, section 19.3.4).
+using CommHandle = int;
 
 class Job {
  public:
@@ -39,20 +39,23 @@ class Job {
   // and where its messages go. Called by all processes. When a run has failed,
   // what it had on its way never reaches those after it.
   int64_t begin_run(int64_t ranks_per_process);
-  MPI_Comm data() const { return data_; }
+  CommHandle data() const { return data_; }
   const SharedRings& rings() const { return *rings_; }
   void run_went_well() { clean_ = true; }
 
   MpiVerdict agree(const MpiVerdict& here);
 
  private:
+  struct Mpi;
   Job();
+  ~Job();
   static void end();
   void listen();
 
   int process_ = 0, processes_ = 1;
   bool ours_ = false;  // we have begun MPI, and end it
-  MPI_Comm control_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL;
+  const std::unique_ptr<Mpi> mpi_;
+  CommHandle data_ = 0;
   std::unique_ptr<SharedRings> rings_;
   int64_t rings_for_ = 0;  // ranks in each process
   bool clean_ = true;      // nothing of an earlier run is on its way
@@ -60,11 +63,6 @@ class Job {
   bool failed_ = false;
 
   std::mutex mutex_;
-  struct Sent {
-    std::string text;
-    MPI_Request request;
-  };
-  std::list<Sent> sent_;
   std::map<int64_t, std::deque<Wire::Told>> told_;  // by matter
 };
 

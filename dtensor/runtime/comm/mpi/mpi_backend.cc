@@ -1,4 +1,7 @@
 // The wire of a run: messages of MPI.
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -19,8 +22,11 @@ constexpr int64_t kPiece = int64_t{1} << 30;
 
 class MpiTransit final : public Transit {
  public:
-  MpiTransit(MPI_Comm data, const SharedRings& rings, int64_t ranks_per_process)
-      : data_(data), rings_(rings), per_process_(ranks_per_process) {}
+  MpiTransit(CommHandle data, const SharedRings& rings,
+             int64_t ranks_per_process)
+      : data_(MPI_Comm_f2c(data)),
+        rings_(rings),
+        per_process_(ranks_per_process) {}
   ~MpiTransit() override { MpiTransit::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
@@ -178,7 +184,8 @@ class MpiWire final : public Wire {
         run_(Job::get().begin_run(ranks_per_process)) {
     int* most = nullptr;
     int there = 0;
-    check_mpi(MPI_Comm_get_attr(job().data(), MPI_TAG_UB, &most, &there),
+    check_mpi(MPI_Comm_get_attr(MPI_Comm_f2c(job().data()), MPI_TAG_UB, &most,
+                                &there),
               "MPI_Comm_get_attr");
     DT_CHECK(there && per_process_ * per_process_ * Backend::kLanes <= *most,
              "mpi", "{} ranks in a process are too many for this MPI's tags",

@@ -1,5 +1,7 @@
 #include "dtensor/runtime/comm/mpi/shared_rings.h"
 
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -37,8 +39,9 @@ bool read_process(pid_t pid, void* to, const void* there, size_t bytes) {
 
 }  // namespace
 
-SharedRings::SharedRings(MPI_Comm all, int64_t ranks_per_process)
+SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
     : per_process_(ranks_per_process) {
+  const MPI_Comm all = MPI_Comm_f2c(handle);
   MPI_Comm machine;
   check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
                                 &machine),

@@ -2,8 +2,6 @@
 // short ones are copied into it and out of it, of long ones the receiver reads
 // the sender's memory in place.
 #pragma once
-#define OMPI_SKIP_MPICXX  // the C interface will do
-#include <mpi.h>
 #include <poll.h>
 #include <sys/types.h>
 
@@ -36,10 +34,10 @@ struct Ring {
 
 class SharedRings {
  public:
-  // Called by all processes of `all`. Each has so many ranks. With
-  // DTENSOR_MPI_SHARED_MEMORY=0 in the environment there are no rings, and
+  // Called by all processes of `all`, a CommHandle. Each has so many ranks.
+  // With DTENSOR_MPI_SHARED_MEMORY=0 in the environment there are no rings, and
   // everything goes through MPI.
-  SharedRings(MPI_Comm all, int64_t ranks_per_process);
+  SharedRings(int all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;
   SharedRings& operator=(const SharedRings&) = delete;
