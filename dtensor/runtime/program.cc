@@ -84,8 +84,9 @@ struct Program::State {
   Flags flags;
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
   int64_t ranks_per_process = 1;
-  // Of how many processes this one is which.
+  // Of how many processes this one is which; and has it reached the others?
   int64_t process = 0, processes = 1;
+  bool in_job = false;
   std::string flight, trace_path;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
@@ -149,6 +150,7 @@ struct Program::State {
     if (!is_job()) return;
     backend_named("mpi");  // says what is missing
     const MpiJob job = mpi_job();
+    in_job = true;
     processes = job.processes;
     if (job.process > 0 && process == 0) silence();
     process = job.process;
@@ -383,10 +385,11 @@ MpiVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   }
 }
 
-// How all processes do. The first one says it.
+// How all processes do, if they got so far as to ask each other. The first one
+// says it.
 bool Program::State::ends(MpiVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
-  if (is_job()) fared = mpi_agree(fared);
+  if (in_job) fared = mpi_agree(fared);
   std::fflush(stdout);
   if (fared.code != 0 && process == 0)
     fmt::print(stderr, "{}: {}\n", name, fared.text);

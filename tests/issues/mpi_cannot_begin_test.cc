@@ -1,0 +1,65 @@
+// A program whose MPI cannot be used says why and ends with 2; it once asked
+// the other processes through that MPI how they fared, and was terminated.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "dtensor/runtime/program.h"
+
+#if __has_include(<mpi.h>)
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+
+namespace dtensor {
+namespace {
+
+int run_program() {
+  char name[] = "program", flag[] = "--backend", value[] = "mpi";
+  char* argv[] = {name, flag, value, nullptr};
+  Program program({.about = "Does nothing."});
+  return program.main(3, argv, {}, [] {});
+}
+
+// MPI begins in processes of its own.
+class MpiCannotBegin : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    setenv("TMPDIR", "/tmp", 1);  // sockets have short names
+    unsetenv("OMPI_MPI_THREAD_LEVEL");
+  }
+};
+
+TEST_F(MpiCannotBegin, WithoutThreads) {
+  EXPECT_EXIT(
+      {
+        MPI_Init(nullptr, nullptr);
+        const int code = run_program();
+        MPI_Finalize();
+        std::exit(code);
+      },
+      ::testing::ExitedWithCode(2),
+      "^program: \\[mpi\\] MPI was begun without MPI_THREAD_MULTIPLE, and "
+      "ranks "
+      "have several threads; ask MPI_Init_thread for it\n$");
+}
+
+TEST_F(MpiCannotBegin, AfterItsEnd) {
+  EXPECT_EXIT(
+      {
+        int threads = 0;
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads);
+        MPI_Finalize();
+        std::exit(run_program());
+      },
+      ::testing::ExitedWithCode(2),
+      "^program: \\[mpi\\] MPI_Finalize has been called, and MPI does not "
+      "begin "
+      "again; call it after the last run\\(\\)\n$");
+}
+
+}  // namespace
+}  // namespace dtensor
+#else
+TEST(MpiCannotBegin, Skipped) { GTEST_SKIP() << "no MPI: built without"; }
+#endif
