@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tests/bench/comm_cases.h"
+#include "tests/bench/mpi_turns.h"
 
 namespace dtensor {
 namespace {
@@ -95,28 +96,16 @@ class Raw {
 
   // What the other processes do until process 0 has had enough.
   void serve() {
-    for (;;) {
-      int come = 0;
-      MPI_Status status;
-      MPI_Iprobe(0, MPI_ANY_TAG, MPI_COMM_WORLD, &come, &status);
-      if (!come) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-        continue;
-      }
-      MPI_Recv(nullptr, 0, MPI_CHAR, 0, status.MPI_TAG, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
-      if (status.MPI_TAG == end()) return;
-      time(static_cast<size_t>(status.MPI_TAG));
-    }
+    take_part(end(), [&](int call) { time(static_cast<size_t>(call)); });
   }
   // By process 0: the seconds of a call's repeats.
   double run(size_t call) {
     // The thread ranks that wait spin for a while before they sleep.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    tell(static_cast<int>(call));
+    tell_others(static_cast<int>(call));
     return time(call);
   }
-  void stop() { tell(end()); }
+  void stop() { tell_others(end()); }
   const std::vector<RawCall>& calls() const { return calls_; }
 
  private:
@@ -127,10 +116,6 @@ class Raw {
     for (int64_t i = 0; i < repeats_; ++i) calls_[call].call();
     MPI_Barrier(MPI_COMM_WORLD);
     return MPI_Wtime() - start;
-  }
-  void tell(int what) {
-    for (int p = 1; p < processes(); ++p)
-      MPI_Send(nullptr, 0, MPI_CHAR, p, what, MPI_COMM_WORLD);
   }
 
   const std::vector<RawCall> calls_;

@@ -12,14 +12,13 @@
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
+#include "tests/bench/mpi_turns.h"
 #include "tests/bench/redistribute_cases.h"
 #include "tests/bench/rounds.h"
 
@@ -64,26 +63,6 @@ class PackedExchange {
     return MPI_Wtime() - start;
   }
 
-  // What process 1 does until process 0 has had enough.
-  void serve() {
-    for (;;) {
-      int come = 0;
-      MPI_Status status;
-      MPI_Iprobe(0, MPI_ANY_TAG, MPI_COMM_WORLD, &come, &status);
-      if (!come) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-        continue;
-      }
-      MPI_Recv(nullptr, 0, MPI_CHAR, 0, status.MPI_TAG, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
-      if (status.MPI_TAG == kEnd) return;
-      run();
-    }
-  }
-  void tell(int what) {
-    MPI_Send(nullptr, 0, MPI_CHAR, 1, what, MPI_COMM_WORLD);
-  }
-
  private:
   void copy(char* dst, int64_t dst_step, const char* src, int64_t src_step,
             int64_t bytes) {
@@ -105,7 +84,7 @@ void compare(int64_t n, int rounds, int process) {
     if (c.ranks != 2 || c.from->partial_axes() || c.repeats > 1) continue;
     PackedExchange mpi(n, size_of(c.from->dtype()), c.from->dim(0).whole());
     if (process == 1) {
-      mpi.serve();
+      take_part(kEnd, [&](int) { mpi.run(); });
       continue;
     }
     run_threads(2, [&](Runtime& rt) {
@@ -114,7 +93,7 @@ void compare(int64_t n, int rounds, int process) {
       auto contenders = redistribute_contenders(c, comm);
       contenders.push_back({"packed MPI_Alltoallv", [&] {
                               if (rt.rank() != 0) return 0.;
-                              mpi.tell(kGo);
+                              tell_others(kGo);
                               return mpi.run();
                             }});
       const auto times = take_turns(comm, contenders, rounds);
@@ -128,7 +107,7 @@ void compare(int64_t n, int rounds, int process) {
                    fmt::format("{:.2f}", packed / t)});
       }
     });
-    mpi.tell(kEnd);
+    tell_others(kEnd);
   }
   if (process == 0) std::fputs(table.to_string().c_str(), stdout);
 }
