@@ -1135,7 +1135,7 @@ BUGS = [
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
     ], ['thread_hub_test']),
     Bug(260, 'processes: ranks of one do not compare their calls', [
-        ('dtensor/runtime/comm/process_communicator.cc',
+        ('dtensor/runtime/comm/process_agreement.cc',
          'agreed = agreed && (alone() || ',
          'agreed = agreed && (MUT(260) || alone() || '),
     ], ['message_passing_test']),
