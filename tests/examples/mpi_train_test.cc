@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -199,12 +200,16 @@ TEST_F(MpiProgram, LeavesNothing) {
     return n;
   };
   const int64_t before = shared();
-  EXPECT_EQ(run_program("01_mesh", "--mesh dp=2", mpirun(2)).code, 0);
+  char folder[] = "/tmp/dtensor.XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  EXPECT_EQ(run_program("01_mesh", "--mesh dp=2", mpirun(2, folder)).code, 0);
   EXPECT_EQ(run_program("train", kModel + " --mesh dp=2 --steps 20 --lr 1e300",
-                        mpirun(2))
+                        mpirun(2, folder))
                 .code,
             1);
   EXPECT_EQ(shared(), before);
+  EXPECT_TRUE(std::filesystem::is_empty(folder)) << folder;
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
