@@ -1,0 +1,139 @@
+#include "dtensor/ops/summa.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/recompute.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/placement/bound_rule.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// Who computes what: of the result rows and columns, of k the axes.
+struct Grid {
+  Dim m, n;
+  std::vector<int> shares_k;
+};
+
+Grid grid(const Spec* a, const Spec* b) {
+  DT_CHECK(a->ndim() == 2 && b->ndim() == 2 && a->shape()[1] == b->shape()[0],
+           "summa", "shapes {} and {} must be [m, k] and [k, n]",
+           to_string(a->shape()), to_string(b->shape()));
+  DT_CHECK(a->mesh() == b->mesh(), "summa",
+           "{} and {} are on different meshes; bring them to one",
+           a->to_string(), b->to_string());
+  const Mesh& mesh = a->mesh();
+  Grid g{a->layout().dims[0], b->layout().dims[1], {}};
+  const AxisMask both = g.m.axes() & g.n.axes();
+  DT_CHECK(!both, "summa",
+           "{} splits both the rows of {} and the columns of {}; split them "
+           "over different axes",
+           mesh.axes_to_string(both), a->to_string(), b->to_string());
+  for (int axis = 0; axis < mesh.num_axes(); ++axis)
+    if (!((g.m.axes() | g.n.axes()) >> axis & 1) && mesh.axis_size(axis) > 1)
+      g.shares_k.push_back(axis);
+  return g;
+}
+
+// The indices at which some rank's part of a dimension begins or ends.
+void add_ends(const Dim& dim, const Mesh& mesh, std::set<int64_t>& ends) {
+  IntervalList parts;
+  for_each_coord(mesh, dim.axes(), [&](const Coord& at) {
+    parts.clear();
+    dim.intervals(mesh, at, parts);
+    for (const Interval& i : parts) ends.insert({i.lo, i.hi});
+  });
+}
+
+// The indices [lo, hi) of k, of every rank's part of which those that share k
+// take even parts: so all receive as much from each.
+Dim shared(const Grid& g, const std::set<int64_t>& ends, int64_t lo,
+           int64_t hi) {
+  if (g.shares_k.empty() || lo == hi) return Dim(hi - lo);
+  const Split over = Split::over(g.shares_k);
+  std::vector<Dim> segments;
+  for (auto end = ends.upper_bound(lo); lo < hi; ++end) {
+    const int64_t next = end == ends.end() ? hi : std::min(*end, hi);
+    segments.emplace_back(next - lo, over);
+    lo = next;
+  }
+  return segments.size() == 1 ? segments[0] : Dim::concat(segments);
+}
+
+const Op& product() { return product_op("matmul", "mk,kn->mn"); }
+
+Assignment assignment(const Grid& g, const Dim& k) {
+  Assignment who;
+  for (const Factor& f : product_rule("mk,kn->mn").factors())
+    who.dims.push_back(f.letter == 'm' ? g.m : f.letter == 'n' ? g.n : k);
+  return who;
+}
+
+}  // namespace
+
+int64_t summa_panels(const Spec* a, const Spec* b,
+                     const SummaOptions& options) {
+  const Grid g = grid(a, b);
+  DT_CHECK(options.panel_bytes >= 0, "summa",
+           "panel_bytes is {}; write 0 for one panel", options.panel_bytes);
+  const int64_t k = a->shape()[1];
+  if (options.panel_bytes == 0 || k == 0) return 1;
+  const Mesh& mesh = a->mesh();
+  const int64_t one = g.m.largest(mesh) * size_of(a->dtype()) +
+                      g.n.largest(mesh) * size_of(b->dtype());
+  DT_CHECK(one <= options.panel_bytes, "summa",
+           "a column of {} and a row of {} take {} bytes on a rank, more than "
+           "panel_bytes {}; write at least that",
+           a->to_string(), b->to_string(), one, options.panel_bytes);
+  if (one == 0) return 1;
+  AxisMask shares = 0;
+  for (int axis : g.shares_k) shares |= AxisMask{1} << axis;
+  const int64_t most = std::min(k, options.panel_bytes / one);
+  const int64_t width = std::min(k, most * mesh.size_of(shares));
+  return (k + width - 1) / width;
+}
+
+DistTensor summa(const DistTensor& a, const DistTensor& b,
+                 const SummaOptions& options) {
+  if (a.dtype() != b.dtype()) {
+    const DType t = promote(a.dtype(), b.dtype());
+    return summa(cast(a, t), cast(b, t), options);
+  }
+  const Grid g = grid(a.spec(), b.spec());
+  const int64_t k = a.size(1),
+                panels = summa_panels(a.spec(), b.spec(), options);
+  std::set<int64_t> ends;
+  add_ends(a.layout().dims[1], a.mesh(), ends);
+  add_ends(b.layout().dims[0], a.mesh(), ends);
+  DistTensor sum;
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t lo = i * k / panels, hi = (i + 1) * k / panels;
+    const Dim part = shared(g, ends, lo, hi);
+    const Assignment who = assignment(g, part);
+    const auto spec = [&](const DistTensor& x, Dim first, Dim second) {
+      const Shape shape = {first.size(), second.size()};
+      return Spec::get(x.mesh(), shape,
+                       {{std::move(first), std::move(second)}, {}}, x.dtype());
+    };
+    const Spec *columns = spec(a, g.m, part), *rows = spec(b, part, g.n);
+    // What was gathered is not kept; the moves' gradients bring those of the
+    // panels home.
+    const DistTensor panel = checkpoint(
+        [who, columns, rows](const std::vector<DistTensor>& in) {
+          const DistTensor both[] = {in[0].redistribute(columns),
+                                     in[1].redistribute(rows)};
+          return std::vector<DistTensor>{apply1(product(), both, {}, &who)};
+        },
+        {slice(a, 1, lo, hi), slice(b, 0, lo, hi)})[0];
+    sum = sum.defined() ? add(sum, panel) : panel;
+  }
+  return sum;
+}
+
+}  // namespace dtensor
