@@ -86,16 +86,17 @@ TEST(TimeoutTest, ARankThatIsLate) {
 }
 
 TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
-  const std::string text = error_of_all(3, milliseconds(200), [&](Runtime& rt) {
-    // Rank 2 is in nobody's way for ever, but for longer than that.
-    if (rt.rank() == 2) std::this_thread::sleep_for(milliseconds(600));
+  const std::string text = error_of_all(3, milliseconds(700), [&](Runtime& rt) {
+    // Rank 2 is in nobody's way for ever, but for longer than that. (Where a
+    // rank waits is known when it has slept for Barrier::kLate.)
+    if (rt.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
     if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
     barrier(members(rt, rt.rank() == 0 ? std::vector<int64_t>{0, 1, 2}
                                        : std::vector<int64_t>{1, 2}),
             "x");
   });
   EXPECT_EQ(text,
-            "[barrier] rank 0 waited for 0.2 s in barrier #1 for x of ranks "
+            "[barrier] rank 0 waited for 0.7 s in barrier #1 for x of ranks "
             "0,1,2, and these did not come: rank 1 (it waits in barrier #1 for "
             "x of ranks 1,2), rank 2 (it has called none); find out what keeps "
             "them, or let the others wait longer with --timeout SECONDS "

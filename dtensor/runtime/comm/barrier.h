@@ -59,13 +59,14 @@ class Barrier {
       const uint32_t come = word % kRound / kMember + 1;
       if (come == members_) {
         const uint32_t next = (word / kRound + 1) * kRound + (word & kBroken);
-        // (It is another round's as soon as this one is complete.)
-        const int64_t since = asleep_since_.load(std::memory_order_relaxed);
+        // (Ahead of the swap: behind it others may go to sleep in the next
+        // round, and what they sleep is that one's.)
+        int64_t slept = 0;
+        if (word & kSleeper)
+          slept = now() - asleep_since_.load(std::memory_order_relaxed);
         if (!swap(word, next)) continue;
-        if (word & kSleeper) {
-          wake();
-          waited_for += now() - since;
-        }
+        if (word & kSleeper) wake();
+        waited_for += slept;
         return true;
       }
       if (swap(word, word + kMember)) {
