@@ -61,11 +61,10 @@ TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   ThreadHub hub(2);
   Group& group = hub.group({0, 1});
   for (int64_t rank : {0, 1}) hub.note(rank, group, kBarrier, 1);
-  hub.late(group, group.barrier.round(), 0);
   std::thread other([&] { hub.meet(group, 0, kBarrier); });
   hub.meet(group, 1, kBarrier);
   other.join();
-  // The same as if rank 0 had not run again since.
+  // As if rank 0 had been seen asleep in it, and had not run again since.
   hub.late(group, group.barrier.round() - 1, 0);
   hub.late(group, group.barrier.round(), 1);
   EXPECT_FALSE(group.barrier.broken());
