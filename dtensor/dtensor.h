@@ -23,6 +23,7 @@
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/statistics.h"
+#include "dtensor/ops/summa.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/all_gather_bytes.h"

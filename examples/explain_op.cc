@@ -12,6 +12,7 @@
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
+#include "examples/product_ways.h"
 
 namespace dtensor::examples {
 namespace {
@@ -284,6 +285,16 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   print_collectives(comm_rows(a.backward));
 }
 
+// Of a product of two matrices on several ranks.
+std::vector<ProductWay> other_ways(const OpQuestion& q,
+                                   const RunOptions& options) {
+  if (q.op != matmul_op().name()) return {};
+  const Spec *a = q.inputs[0].spec, *b = q.inputs[1].spec;
+  if (a->ndim() != 2 || b->ndim() != 2 || a->mesh().num_ranks() == 1) return {};
+  return product_ways(a->shape()[0], a->shape()[1], b->shape()[1],
+                      a->mesh().num_ranks(), a->dtype(), options);
+}
+
 }  // namespace
 
 OpQuestion parse_question(const std::string& name,
@@ -376,12 +387,22 @@ Json Decisions::json() const {
 Json explain_op(const OpQuestion& question, const RunOptions& options) {
   const DryAnswer answer = run_dry(question, options);
   print_answer(question, options, answer);
-  return {{"rule", answer.decision.rule
-                       ? Json(answer.decision.rule->rule().to_string())
-                       : Json(nullptr)},
-          {"assignments", assignment_json(answer)},
-          {"collectives", comm_json(comm_rows(answer.forward), false)},
-          {"backward", comm_json(comm_rows(answer.backward), false)}};
+  Json json{{"rule", answer.decision.rule
+                         ? Json(answer.decision.rule->rule().to_string())
+                         : Json(nullptr)},
+            {"assignments", assignment_json(answer)},
+            {"collectives", comm_json(comm_rows(answer.forward), false)},
+            {"backward", comm_json(comm_rows(answer.backward), false)}};
+  const std::vector<ProductWay> ways = other_ways(question, options);
+  if (!ways.empty()) {
+    fmt::print(
+        "\nways to compute it on {} ranks that hold equal parts of a, b and "
+        "the result c:\n{}",
+        grouped(question.inputs[0].spec->mesh().num_ranks()),
+        indented(ways_table(ways)));
+    json["ways"] = ways_json(ways);
+  }
+  return json;
 }
 
 }  // namespace dtensor::examples

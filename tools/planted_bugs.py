@@ -1161,6 +1161,11 @@ BUGS = [
          'operands[static_cast<size_t>(m)] = {',
          'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
     ], ['comm_threads_test', 'faults_mpi_test']),
+    Bug(265, 'summa: ranks that share k take it in one range each', [
+        ('dtensor/ops/summa.cc',
+         'const int64_t next = end == ends.end() ? hi : ',
+         'const int64_t next = MUT(265) || end == ends.end() ? hi : '),
+    ], ['summa_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -19,6 +19,8 @@ namespace {
 struct Grid {
   Dim m, n;
   std::vector<int> shares_k;
+  // Both operands lie so along k already: nothing is gathered.
+  bool in_place = false;
 };
 
 Grid grid(const Spec* a, const Spec* b) {
@@ -35,9 +37,14 @@ Grid grid(const Spec* a, const Spec* b) {
            "{} splits both the rows of {} and the columns of {}; split them "
            "over different axes",
            mesh.axes_to_string(both), a->to_string(), b->to_string());
+  AxisMask shares = 0;
   for (int axis = 0; axis < mesh.num_axes(); ++axis)
-    if (!((g.m.axes() | g.n.axes()) >> axis & 1) && mesh.axis_size(axis) > 1)
+    if (!((g.m.axes() | g.n.axes()) >> axis & 1) && mesh.axis_size(axis) > 1) {
       g.shares_k.push_back(axis);
+      shares |= AxisMask{1} << axis;
+    }
+  const Dim& k = a->layout().dims[1];
+  g.in_place = k == b->layout().dims[0] && k.axes() == shares;
   return g;
 }
 
@@ -83,7 +90,7 @@ int64_t summa_panels(const Spec* a, const Spec* b,
   DT_CHECK(options.panel_bytes >= 0, "summa",
            "panel_bytes is {}; write 0 for one panel", options.panel_bytes);
   const int64_t k = a->shape()[1];
-  if (options.panel_bytes == 0 || k == 0) return 1;
+  if (options.panel_bytes == 0 || k == 0 || g.in_place) return 1;
   const Mesh& mesh = a->mesh();
   const int64_t one = g.m.largest(mesh) * size_of(a->dtype()) +
                       g.n.largest(mesh) * size_of(b->dtype());
@@ -114,7 +121,7 @@ DistTensor summa(const DistTensor& a, const DistTensor& b,
   DistTensor sum;
   for (int64_t i = 0; i < panels; ++i) {
     const int64_t lo = i * k / panels, hi = (i + 1) * k / panels;
-    const Dim part = shared(g, ends, lo, hi);
+    const Dim part = g.in_place ? a.layout().dims[1] : shared(g, ends, lo, hi);
     const Assignment who = assignment(g, part);
     const auto spec = [&](const DistTensor& x, Dim first, Dim second) {
       const Shape shape = {first.size(), second.size()};

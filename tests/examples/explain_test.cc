@@ -30,6 +30,43 @@ int64_t bytes(const Json& rows, const std::string& axis = "") {
   return sum;
 }
 
+// What is sent is what the formulas say, and the best way another one for
+// square matrices than for tall ones.
+TEST(Explain, WaysToSplitAProduct) {
+  const auto ways = [](const std::string& m, const std::string& k,
+                       const std::string& n) {
+    return explain("--op matmul --mesh x=4,y=4 --in " + m + "x" + k +
+                   ":S0,S1 --in " + k + "x" + n + ":S0,S1")["ways"];
+  };
+  const auto least = [](const Json& list) {
+    std::string name;
+    int64_t bytes = INT64_MAX;
+    for (const Json& w : list)
+      if (w["copies"] == 1 && w["bytes"] < bytes) {
+        bytes = w["bytes"];
+        name = w["way"];
+      }
+    return name;
+  };
+  const Json square = ways("4096", "4096", "4096");
+  ASSERT_EQ(square.size(), 5u);
+  for (const Json& w : square) {
+    EXPECT_EQ(w["bytes"].get<double>(), w["formula_bytes"].get<double>()) << w;
+  }
+  EXPECT_EQ(square[0]["bytes"], 4096LL * 4096 * 4 * 15 / 16);
+  EXPECT_EQ(square[3]["mesh"], "x=4,y=4");
+  EXPECT_EQ(square[3]["bytes"], 2 * 4096LL * 4096 / 4 * 4 * 3 / 4);
+  EXPECT_EQ(square[4]["mesh"], "x=2,y=2,z=4");
+  EXPECT_EQ(least(square), "2-D, summa");
+  // A gradient of weights: many rows, which are summed up.
+  EXPECT_EQ(least(ways("64", "65536", "64")), "1-D, c reduced");
+  // Few ranks, and parts that are not equal.
+  const Json three =
+      explain("--op matmul --mesh x=3 --in 7x5:S0 --in 5x4:R")["ways"];
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[1]["bytes"], (5 - 1) * 4 * 4);
+}
+
 TEST(Explain, PricesEveryAssignment) {
   const Json json = explain(kMatmul);
   EXPECT_EQ(json["rule"], "mk,kn->mn | linear 0; linear 1");
