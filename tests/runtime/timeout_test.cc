@@ -90,7 +90,7 @@ TEST(TimeoutTest, RanksThatWaitElsewhereOrHaveCalledNothing) {
     // Rank 2 is in nobody's way for ever, but for longer than that. (Where a
     // rank waits is known when it has slept for Barrier::kLate.)
     if (rt.rank() == 2) std::this_thread::sleep_for(milliseconds(1500));
-    if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
+    if (rt.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
     barrier(members(rt, rt.rank() == 0 ? std::vector<int64_t>{0, 1, 2}
                                        : std::vector<int64_t>{1, 2}),
             "x");
