@@ -1,7 +1,11 @@
 // Says how a tensor would change its layout, or its mesh: the steps, what they
-// send, what they need, and how near that is to the least. Nothing runs.
+// send, what they need, and how near that is to the least; or what a pipeline's
+// schedule does when. Nothing runs.
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
@@ -9,6 +13,8 @@
 #include "report/cost_file.h"
 #include "report/plan_report.h"
 #include "report/plan_svg.h"
+#include "report/schedule_file.h"
+#include "report/schedule_svg.h"
 #include "report/text_file.h"
 
 namespace dtensor::examples {
@@ -17,7 +23,16 @@ namespace {
 struct Flags {
   std::string shape, from, to, to_mesh, dtype = "f32", cost, svg;
   bool assign_ranks = false;
+  std::string schedule, times = "1,1,1";
+  int64_t stages = 0, micros = 0, chunks = 0;
 };
+
+// The flags that belong to one of the two questions.
+const std::vector<std::string> kOfLayouts = {
+    "--mesh",    "--shape",        "--from",  "--to",
+    "--to-mesh", "--assign-ranks", "--dtype", "--cost"};
+const std::vector<std::string> kOfSchedules = {"--stages", "--micro",
+                                               "--chunks", "--times"};
 
 report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   DT_CHECK(!flags.shape.empty() && !flags.from.empty() && !flags.to.empty(),
@@ -36,10 +51,44 @@ report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   return report::plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
 }
 
+StageTimes stage_times(const std::string& text) {
+  StageTimes t;
+  int end = -1;
+  const int read = std::sscanf(text.c_str(), "%lf,%lf,%lf%n", &t.forward,
+                               &t.backward, &t.weight, &end);
+  const auto good = [](double x) { return x >= 0 && x <= 1e9; };
+  DT_CHECK(read == 3 && end == static_cast<int>(text.size()) &&
+               good(t.forward) && good(t.backward) && good(t.weight) &&
+               t.forward + t.backward + t.weight > 0,
+           "--times",
+           "'{}'; write what a forward, an input's gradient and a weight "
+           "gradient take, 1,1,1, each from 0 to 1e9",
+           text);
+  return t;
+}
+
+report::ScheduleReport make_schedule_report(const Flags& flags) {
+  return report::schedule_report(
+      report::read_schedule(flags.schedule, flags.stages, flags.micros,
+                            flags.chunks),
+      stage_times(flags.times));
+}
+
+// A flag of the other question would have no effect.
+void check_question(const Program& program) {
+  const bool schedule = program.given("--schedule");
+  for (const std::string& name : schedule ? kOfLayouts : kOfSchedules)
+    DT_CHECK(!program.given(name), name,
+             "is of no use with{} --schedule; "
+             "leave it out",
+             schedule ? "" : "out");
+}
+
 int plan_main(int argc, char** argv) {
   Flags flags;
   Program program({.about = "Says how a tensor would change its layout: the "
-                            "cheapest steps, and what they send.",
+                            "cheapest steps, and what they send; or, with "
+                            "--schedule, what a pipeline does when.",
                    .mesh = "2x4",
                    .always_dry = true,
                    .any_ranks = true});
@@ -55,10 +104,28 @@ int plan_main(int argc, char** argv) {
   program.add("--dtype", &flags.dtype, "of the elements",
               {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"});
   program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
+  program.add("--schedule", &flags.schedule, report::schedule_help());
+  program.add("--stages", &flags.stages,
+              "of the schedule: how many parts of the mesh", 0, 4096);
+  program.add("--micro", &flags.micros, "its micro-batches", 0, 100000);
+  program.add("--chunks", &flags.chunks, "stages on each part, of interleaved",
+              0, 4096);
+  program.add("--times", &flags.times,
+              "of a stage's forward, and of the gradients of its input and of "
+              "its weights, in any unit");
   program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
   std::optional<report::PlanReport> result;
+  std::optional<report::ScheduleReport> schedule;
   // Nothing runs that could fail: whatever is wrong is wrong with the input.
   const auto check = [&] {
+    check_question(program);
+    if (program.given("--schedule")) {
+      schedule = make_schedule_report(flags);
+      if (!flags.svg.empty())
+        report::write_text_file("--svg", flags.svg,
+                                report::schedule_svg(*schedule));
+      return;
+    }
     result = make_plan(flags, program.mesh());
     if (flags.svg.empty()) return;
     DT_CHECK(!result->ranks.empty(), "--svg",
@@ -68,8 +135,8 @@ int plan_main(int argc, char** argv) {
     report::write_text_file("--svg", flags.svg, report::plan_svg(*result));
   };
   return program.main(argc, argv, check, [&] {
-    fmt::print("{}", report::to_text(*result));
-    program.write_json(report::to_json(*result));
+    fmt::print("{}", schedule ? to_text(*schedule) : to_text(*result));
+    program.write_json(schedule ? to_json(*schedule) : to_json(*result));
   });
 }
 

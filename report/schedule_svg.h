@@ -1,0 +1,12 @@
+// A picture of a pipeline's schedule: a line for each position, time to the
+// right.
+#pragma once
+#include <string>
+
+#include "report/schedule_report.h"
+
+namespace dtensor::report {
+
+std::string schedule_svg(const ScheduleReport&);
+
+}  // namespace dtensor::report
