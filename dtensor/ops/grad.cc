@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/ops/split_grad.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/redistribute.h"
@@ -57,7 +58,8 @@ class Gradients {
   // That of input i, complete.
   void add(size_t i, DistTensor g) {
     seen_[i] = true;
-    if (!earlier_.empty()) g = dtensor::add(std::exchange(earlier_[i], {}), g);
+    if (!earlier_.empty() && earlier_[i].defined())
+      g = dtensor::add(std::exchange(earlier_[i], {}), g);
     bytes_ += g.spec()->largest_part_bytes();
     if (const Tensor& part = g.impl()->part(); part.defined())
       part.storage()->set_kind(MemoryKind::kGradients);
@@ -134,17 +136,14 @@ class Gradients {
   std::vector<std::pair<size_t, DType>> converted_;
 };
 
-}  // namespace
+DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 
-std::vector<DistTensor> grad(const DistTensor& output,
-                             const std::vector<DistTensor>& inputs,
-                             GradOptions options) {
-  RankContext& ctx = RankContext::current();
-  check_options(inputs, options);
+// What the pass begins with, of the output's type.
+DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
+                           DistTensor cotangent, bool create_graph) {
   DT_CHECK(output.requires_grad(), "grad",
            "{} does not depend on anything that wants a gradient",
            output.spec()->to_string());
-  DistTensor cotangent = options.cotangent;
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
              "{} is no scalar; give a cotangent of its shape, or sum it",
@@ -162,15 +161,31 @@ std::vector<DistTensor> grad(const DistTensor& output,
   DT_CHECK(is_float(cotangent.dtype()), "grad",
            "a cotangent of type {}; cast() it to {}", name(cotangent.dtype()),
            name(output.dtype()));
-  {
-    Scoped<bool> record(ctx.grad_enabled, options.create_graph);
-    Scoped<std::string> phase(ctx.phase, "backward");
-    cotangent = cast(cotangent, output.dtype());
-  }
+  const Scoped<bool> record(ctx.grad_enabled, create_graph);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return cast(cotangent, output.dtype());
+}
+
+// What is to be done with them when a pass has ended.
+std::vector<DistTensor> finished(RankContext& ctx,
+                                 const std::vector<DistTensor>& inputs,
+                                 const std::vector<DistTensor>& rest,
+                                 GradOptions options) {
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return Gradients(ctx, inputs, options).finish(rest);
+}
+
+}  // namespace
+
+std::vector<DistTensor> grad(const DistTensor& output,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
+  RankContext& ctx = RankContext::current();
+  check_options(inputs, options);
+  const DistTensor cotangent =
+      first_cotangent(ctx, output, options.cotangent, options.create_graph);
   Gradients gradients(ctx, inputs, options);
-  const auto plus = [](const DistTensor& a, const DistTensor& b) {
-    return add(a, b);
-  };
   BackwardOptions how{.create_graph = options.create_graph,
                       .release_graph = options.release_graph};
   if (!options.create_graph && !twice(inputs))
@@ -182,6 +197,32 @@ std::vector<DistTensor> grad(const DistTensor& output,
   const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
   const Scoped<std::string> phase(ctx.phase, "backward");
   return gradients.finish(rest);
+}
+
+SplitGrad::SplitGrad(const DistTensor& output, const DistTensor& cotangent,
+                     std::vector<DistTensor> now, std::vector<DistTensor> later)
+    : inputs_(std::move(later)) {
+  RankContext& ctx = RankContext::current();
+  pass_ = std::make_unique<SplitBackward>(
+      output, first_cotangent(ctx, output, cotangent, false), now, inputs_,
+      plus);
+  now_ = finished(ctx, now, pass_->first(), {});
+}
+
+std::vector<DistTensor> SplitGrad::later(std::vector<DistTensor> add_to) {
+  GradOptions options{.keep_partial = true, .add_to = std::move(add_to)};
+  check_options(inputs_, options);
+  const std::vector<DistTensor> rest = pass_->rest();
+  pass_ = nullptr;
+  return finished(RankContext::current(), inputs_, rest, std::move(options));
+}
+
+std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
+                               std::vector<DistTensor> gradients,
+                               const GradOptions& options) {
+  GradOptions wire{.wire_dtype = options.wire_dtype};
+  check_options(inputs, wire);
+  return finished(RankContext::current(), inputs, gradients, std::move(wire));
 }
 
 }  // namespace dtensor

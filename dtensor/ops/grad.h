@@ -28,8 +28,9 @@ struct GradOptions {
   int64_t bucket_bytes = 0;
   // What is sent of them: they are converted first, and back after.
   std::optional<DType> wire_dtype = {};
-  // Of earlier micro-batches, kept partial: one for each input, or none. Each
-  // is let go of when it has been added to: move them here, and the options on.
+  // Of earlier micro-batches, kept partial: one for each input (undefined where
+  // there is none), or none. Each is let go of when it has been added to: move
+  // them here, and the options on.
   std::vector<DistTensor> add_to = {};
 };
 

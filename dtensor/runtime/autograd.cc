@@ -4,8 +4,10 @@
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/split_backward.h"
 #include "dtensor/runtime/trace.h"
 
 namespace dtensor {
@@ -21,13 +23,18 @@ class LeafNode : public Node {
   std::string_view name() const override { return "leaf"; }
 };
 
-// One pass.
+// One pass; in two parts where some inputs may come later.
 class Backward {
  public:
-  using Add = std::function<DistTensor(const DistTensor&, const DistTensor&)>;
+  using Add = SplitBackward::Add;
+  // Those from `later` on are what rest() is for.
   Backward(std::span<const DistTensor> inputs, const BackwardOptions& options,
-           const Add& add)
-      : options_(options), add_(add), awaited_(inputs.size()) {
+           const Add& add, size_t later)
+      : options_(options),
+        add_(add),
+        awaited_(inputs.size()),
+        later_(later),
+        splits_(later < inputs.size()) {
     for (const DistTensor& in : inputs) {
       DT_CHECK(in.requires_grad(), "grad",
                "{} does not want a gradient; call set_requires_grad() before "
@@ -45,20 +52,33 @@ class Backward {
     deliver(e, cotangent);
   }
 
-  std::vector<DistTensor> run() {
+  void run() {
     while (!queue_.empty()) {
       const std::shared_ptr<Node> n = queue_.top().node;
       queue_.pop();
-      if (!ends(n.get()) && leads_[n.get()]) pass(*n);
+      if (!ends(n.get()) && leads_[n.get()]) pass(n);
     }
+  }
+
+  void rest() {
+    splits_ = false;
+    for (Put& p : std::exchange(put_off_, {}))
+      go_back(*p.node, std::move(p.cotangents), p.needed.get(), true);
+    run();
+  }
+
+  // Of inputs lo to hi - 1.
+  std::vector<DistTensor> result(size_t lo, size_t hi) {
     std::vector<DistTensor> result;
-    for (size_t i = 0; i < wanted_.size(); ++i) {
+    for (size_t i = lo; i < hi; ++i) {
       if (awaited_[i] > 0) completed(i);  // some never came
       DistTensor* slot = find(wanted_[i]);
       result.push_back(slot ? *slot : DistTensor());
     }
     return result;
   }
+  size_t later() const { return later_; }
+  size_t inputs() const { return wanted_.size(); }
 
  private:
   struct Ready {
@@ -67,6 +87,22 @@ class Backward {
       return node->sequence < o.node->sequence;  // the latest comes first
     }
   };
+
+  // What rest() does of a node. vector<bool> is no span of bool.
+  using Needed = std::unique_ptr<bool[]>;
+  struct Put {
+    std::shared_ptr<Node> node;
+    std::vector<DistTensor> cotangents;
+    Needed needed;
+  };
+  // Which wanted inputs a node leads to: none, several, or only number n - 1.
+  static constexpr int64_t kNone = 0, kSeveral = -1;
+  static int64_t both(int64_t a, int64_t b) {
+    return a == b || b == kNone ? a : a == kNone ? b : kSeveral;
+  }
+  bool may_wait(int64_t leads) const {
+    return splits_ && leads > static_cast<int64_t>(later_);
+  }
 
   // Does the pass go no further than this node?
   bool ends(Node* n) const {
@@ -82,11 +118,14 @@ class Backward {
       Node* n = stack.back();
       if (!open_.insert(n).second || ends(n)) {
         stack.pop_back();
-        bool any = wanted_nodes_.contains(n);
+        int64_t to = kNone;
+        for (size_t i = 0; i < wanted_.size() && wanted_nodes_.contains(n); ++i)
+          if (wanted_[i].node.get() == n)
+            to = both(to, static_cast<int64_t>(i) + 1);
         if (!ends(n))
           for (const Node::Edge& e : n->inputs)
-            any |= e.node && leads_[e.node.get()];
-        leads_[n] = any;
+            if (e.node) to = both(to, leads_[e.node.get()]);
+        leads_[n] = to;
         continue;
       }
       for (const Node::Edge& e : n->inputs) {
@@ -121,21 +160,36 @@ class Backward {
     slot = slot.defined() ? add_(slot, c) : c;
   }
 
-  void pass(Node& n) {
-    // vector<bool> is no span of bool.
-    auto needed = std::make_unique<bool[]>(n.inputs.size());
+  void pass(const std::shared_ptr<Node>& node) {
+    Node& n = *node;
+    const size_t count = n.inputs.size();
+    Needed now = std::make_unique<bool[]>(count), later;
     bool any = false;
-    for (size_t i = 0; i < n.inputs.size(); ++i) {
+    for (size_t i = 0; i < count; ++i) {
       Node* from = n.inputs[i].node.get();
-      any |= needed[i] = from && leads_[from];
+      const int64_t leads = from ? leads_[from] : kNone;
+      if (leads == kNone) continue;
+      if (may_wait(leads)) {
+        if (!later) later = std::make_unique<bool[]>(count);
+        later[i] = true;
+      } else {
+        any = now[i] = true;
+      }
     }
-    if (!any) return;
+    if (!any && !later) return;
     std::vector<DistTensor> cots = arrived_[&n];
     if (!wanted_nodes_.contains(&n)) arrived_[&n].clear();
-    std::vector<DistTensor> back =
-        n.backward(cots, {needed.get(), n.inputs.size()});
+    const bool last = !later;
+    if (later) put_off_.push_back({node, cots, std::move(later)});
+    if (any) go_back(n, std::move(cots), now.get(), last);
+  }
+
+  // `last`: nobody asks the node again.
+  void go_back(Node& n, std::vector<DistTensor> cots, const bool* needed,
+               bool last) {
+    std::vector<DistTensor> back = n.backward(cots, {needed, n.inputs.size()});
     cots.clear();
-    if (options_.release_graph) n.release();
+    if (options_.release_graph && last) n.release();
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       if (!needed[i]) continue;
       if (back[i].defined()) deliver(n.inputs[i], std::move(back[i]));
@@ -153,15 +207,34 @@ class Backward {
     options_.complete(i, copy);
   }
 
-  const BackwardOptions& options_;
-  const Add& add_;
+  const BackwardOptions options_;
+  const Add add_;
   std::vector<Node::Edge> wanted_;  // of the inputs
   std::unordered_set<Node*> wanted_nodes_;
   std::vector<int64_t> awaited_;  // cotangents, by input
   std::unordered_set<Node*> open_;
-  std::unordered_map<Node*, bool> leads_;  // to a wanted input?
+  std::unordered_map<Node*, int64_t> leads_;
   std::priority_queue<Ready> queue_;
   std::unordered_map<Node*, std::vector<DistTensor>> arrived_;
+  const size_t later_;
+  bool splits_;
+  std::vector<Put> put_off_;  // in the order in which the pass came there
+};
+
+// What holds while a pass runs.
+class Passing {
+ public:
+  Passing(RankContext& ctx, bool create_graph)
+      : grad_(ctx.grad_enabled, create_graph),
+        captures_(ctx.captures, create_graph ? ctx.captures : nullptr),
+        phase_(ctx.phase, "backward"),
+        span_(ctx, "backward") {}
+
+ private:
+  const Scoped<bool> grad_;
+  const Scoped<Captures*> captures_;
+  const Scoped<std::string> phase_;
+  const TraceSpan span_;
 };
 
 }  // namespace
@@ -212,16 +285,43 @@ std::vector<DistTensor> backward_pass(
     std::span<const DistTensor> inputs, const BackwardOptions& options,
     const std::function<DistTensor(const DistTensor&, const DistTensor&)>&
         add) {
-  RankContext& ctx = RankContext::current();
-  const Scoped<bool> grad(ctx.grad_enabled, options.create_graph);
-  const Scoped<Captures*> captures(
-      ctx.captures, options.create_graph ? ctx.captures : nullptr);
-  const Scoped<std::string> phase(ctx.phase, "backward");
-  const TraceSpan span(ctx, "backward");
-  Backward pass(inputs, options, add);
+  const Passing passing(RankContext::current(), options.create_graph);
+  Backward pass(inputs, options, add, inputs.size());
   for (size_t i = 0; i < outputs.size(); ++i)
     pass.start(outputs[i], cotangents[i]);
-  return pass.run();
+  pass.run();
+  return pass.result(0, inputs.size());
+}
+
+class SplitBackward::Pass : public Backward {
+  using Backward::Backward;
+};
+
+SplitBackward::SplitBackward(const DistTensor& output,
+                             const DistTensor& cotangent,
+                             const std::vector<DistTensor>& now,
+                             const std::vector<DistTensor>& later, Add add) {
+  std::vector<DistTensor> inputs = now;
+  inputs.insert(inputs.end(), later.begin(), later.end());
+  const Passing passing(RankContext::current(), false);
+  pass_ = std::make_unique<Pass>(inputs, BackwardOptions{.release_graph = true},
+                                 add, now.size());
+  pass_->start(output, cotangent);
+  pass_->run();
+}
+
+SplitBackward::~SplitBackward() = default;
+SplitBackward::SplitBackward(SplitBackward&&) noexcept = default;
+SplitBackward& SplitBackward::operator=(SplitBackward&&) noexcept = default;
+
+std::vector<DistTensor> SplitBackward::first() const {
+  return pass_->result(0, pass_->later());
+}
+
+std::vector<DistTensor> SplitBackward::rest() {
+  const Passing passing(RankContext::current(), false);
+  pass_->rest();
+  return pass_->result(pass_->later(), pass_->inputs());
 }
 
 }  // namespace dtensor

@@ -1,0 +1,40 @@
+// Gradients that come in several goes: what others wait for first, and sums
+// over micro-batches settled in the end. What a pipeline is made of
+// (nn/pipeline.h).
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "dtensor/ops/grad.h"
+#include "dtensor/runtime/split_backward.h"
+
+namespace dtensor {
+
+// d output / d inputs in two parts: those of `now`, and all that they have in
+// common with those of `later`, at once; then the products that only one of
+// `later` needs (runtime/split_backward.h). The graph is let go of. Collective,
+// as grad() is.
+class SplitGrad {
+ public:
+  // `cotangent` as GradOptions::cotangent. Throws Error as grad() does.
+  SplitGrad(const DistTensor& output, const DistTensor& cotangent,
+            std::vector<DistTensor> now, std::vector<DistTensor> later);
+  // In the layouts that grad() gives them.
+  const std::vector<DistTensor>& now() const { return now_; }
+  // Kept partial, added to those of earlier micro-batches if there are any:
+  // GradOptions::keep_partial and add_to. Once.
+  std::vector<DistTensor> later(std::vector<DistTensor> add_to = {});
+
+ private:
+  std::unique_ptr<SplitBackward> pass_;
+  std::vector<DistTensor> inputs_, now_;
+};
+
+// Gradients that were kept partial, in the layouts that grad() gives them, all
+// in one exchange; sent as options.wire_dtype says, of which nothing else
+// counts. Collective.
+std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
+                               std::vector<DistTensor> gradients,
+                               const GradOptions& options = {});
+
+}  // namespace dtensor
