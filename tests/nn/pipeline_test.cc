@@ -1,0 +1,397 @@
+// Pipelines against the same layers on one rank.
+#include "dtensor/nn/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/linear.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using testing::error_of;
+
+constexpr DType kF64 = DType::kF64;
+constexpr int64_t kHidden = 5, kFfn = 7;
+
+// What a layer does: x + gelu(x up^T + b) down^T.
+struct Layer {
+  DistTensor up, bias, down;
+  Layer(const Mesh& m, uint64_t number) {
+    const bool tp = m.has_axis("tp");
+    const auto leaf = [&](uint64_t i, Shape s, int dim) {
+      Placements p;
+      if (tp && dim >= 0) p = Placements({{"tp", Shard(dim)}});
+      return randn(s, m, p, kF64, {1, 10 * number + i}, 0, 0.4).as_parameter();
+    };
+    up = leaf(0, {kFfn, kHidden}, 0);
+    bias = leaf(1, {kFfn}, 0);
+    down = leaf(2, {kHidden, kFfn}, 1);
+  }
+  std::vector<DistTensor> parameters() const { return {up, bias, down}; }
+  DistTensor operator()(const DistTensor& x) const {
+    return x + linear(gelu(linear(x, up, bias)), down);
+  }
+};
+
+// Stages of one layer each; the last one also has a head, which is the first
+// layer's `up`, if that is tied.
+struct Case {
+  int64_t stages = 1, micros = 1, rows = 11;
+  bool tied = false;
+};
+
+DistTensor batch(const Mesh& m, const char* layout, int64_t rows,
+                 uint64_t stream, int64_t width) {
+  return randn({rows, width}, m, layout, kF64, {2, stream});
+}
+
+DistTensor loss_of(const DistTensor& y, const DistTensor& target) {
+  const DistTensor d = y - target;
+  return mean(d * d);
+}
+
+// The rows of a micro-batch.
+std::pair<int64_t, int64_t> rows_of(const Case& c, int64_t i) {
+  return {i * c.rows / c.micros, (i + 1) * c.rows / c.micros};
+}
+
+struct Values {
+  double loss = 0;
+  std::vector<std::vector<double>> grads;
+};
+
+std::vector<double> values(const Tensor& t) {
+  std::vector<double> v;
+  for (int64_t i = 0; i < t.numel(); ++i)
+    v.push_back(t.reshape({t.numel()}).at(i));
+  return v;
+}
+
+Values on_one_rank(const Case& c) {
+  Values v;
+  run(1, [&](Runtime&) {
+    const Mesh m = Mesh::parse("a=1");
+    std::vector<Layer> layers;
+    std::vector<DistTensor> all;
+    for (int64_t s = 0; s < c.stages; ++s) {
+      layers.emplace_back(m, static_cast<uint64_t>(s));
+      for (const DistTensor& p : layers.back().parameters()) all.push_back(p);
+    }
+    DistTensor x = batch(m, "R", c.rows, 0, kHidden);
+    for (const Layer& layer : layers) x = layer(x);
+    if (c.tied) x = linear(x, layers[0].up);
+    const DistTensor loss =
+        loss_of(x, batch(m, "R", c.rows, 1, c.tied ? kFfn : kHidden));
+    v.loss = loss.item();
+    for (const DistTensor& g : grad(loss, all))
+      v.grads.push_back(values(g.full()));
+  });
+  return v;
+}
+
+Mesh stage_mesh(const Mesh& mesh, int64_t position) {
+  std::vector<std::string> rest;
+  for (int a = 0; a < mesh.num_axes(); ++a)
+    if (mesh.axis_name(a) != "pp") rest.push_back(mesh.axis_name(a));
+  Coord at;
+  at[mesh.axis("pp")] = static_cast<int32_t>(position);
+  return mesh.submesh(rest, at);
+}
+
+// The pipeline's stages, and what they are made of.
+struct Model {
+  Case c;
+  std::vector<Mesh> meshes;
+  std::vector<Layer> layers;
+  std::vector<DistTensor> inputs, targets;
+  std::vector<double> shares;
+
+  Model(const Case& of, const Mesh& mesh, int64_t positions) : c(of) {
+    for (int64_t s = 0; s < c.stages; ++s) {
+      meshes.push_back(stage_mesh(mesh, s % positions));
+      layers.emplace_back(meshes.back(), static_cast<uint64_t>(s));
+    }
+    const char* rows = mesh.has_axis("tp") ? "S0,R" : "S0";
+    const auto cut = [&](const DistTensor& all, int64_t i, const char* layout) {
+      const auto [lo, hi] = rows_of(c, i);
+      return slice(all, 0, lo, hi).redistribute(layout);
+    };
+    const char* whole = mesh.has_axis("tp") ? "R,R" : "R";
+    for (int64_t i = 0; i < c.micros; ++i) {
+      inputs.push_back(
+          cut(batch(meshes[0], whole, c.rows, 0, kHidden), i, rows));
+      targets.push_back(
+          cut(batch(meshes.back(), whole, c.rows, 1, c.tied ? kFfn : kHidden),
+              i, rows));
+      const auto [lo, hi] = rows_of(c, i);
+      shares.push_back(static_cast<double>(hi - lo) /
+                       static_cast<double>(c.rows));
+    }
+  }
+
+  std::vector<PipelineStage> stages() const {
+    std::vector<PipelineStage> list;
+    for (int64_t s = 0; s < c.stages; ++s) {
+      const Layer& layer = layers[static_cast<size_t>(s)];
+      const bool last = s + 1 == c.stages;
+      PipelineStage stage{
+          meshes[static_cast<size_t>(s)],
+          [this, layer, last](const DistTensor& x, int64_t i,
+                              std::span<const DistTensor> borrowed) {
+            DistTensor y = layer(x);
+            if (!last) return y;
+            if (c.tied) y = linear(y, c.stages > 1 ? borrowed[0] : layer.up);
+            return loss_of(y, targets[static_cast<size_t>(i)]);
+          },
+          layer.parameters()};
+      if (last && c.tied && c.stages > 1) stage.borrows = {layers[0].up};
+      list.push_back(std::move(stage));
+    }
+    return list;
+  }
+};
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], 1e-12 * (1 + std::abs(b[i]))) << what;
+}
+
+void expect_equal(const PipelineResult& r, const Model& model, const Values& v,
+                  const std::string& what) {
+  double loss = 0;
+  for (size_t i = 0; i < r.losses.size(); ++i)
+    if (r.losses[i].here()) loss += r.losses[i].item() * model.shares[i];
+  if (r.losses[0].here()) {
+    EXPECT_NEAR(loss, v.loss, 1e-12 * (1 + v.loss)) << what;
+  }
+  for (size_t s = 0; s < r.grads.size(); ++s)
+    for (size_t k = 0; k < r.grads[s].size(); ++k) {
+      const DistTensor& g = r.grads[s][k];
+      EXPECT_EQ(g.spec(), model.layers[s].parameters()[k].grad_spec());
+      if (g.here())
+        expect_near(values(g.full()), v.grads[3 * s + k],
+                    what + ", stage " + std::to_string(s));
+    }
+}
+
+// A schedule with the stages of a case on a mesh.
+void check(const std::string& name, const std::string& mesh_text, Case c,
+           int64_t chunks, const Values& expected) {
+  const Mesh mesh = Mesh::parse(mesh_text);
+  const int64_t positions = mesh.axis_size(mesh.axis("pp"));
+  const std::string what = name + " on " + mesh_text + " of " +
+                           std::to_string(c.micros) + " micro-batches";
+  run(mesh.num_ranks(), [&](Runtime&) {
+    const Model model(c, mesh, positions);
+    Pipeline pipe(make_schedule(name, positions, c.micros, chunks),
+                  model.stages());
+    // What the first run finds out the second one knows.
+    for (int time = 0; time < 2; ++time)
+      expect_equal(pipe.run(model.inputs, model.shares), model, expected, what);
+  });
+}
+
+TEST(Pipeline, EverySchedule) {
+  for (int64_t p = 2; p <= 5; ++p)
+    for (int64_t m = 1; m <= 7; ++m) {
+      const Case c{.stages = p, .micros = m};
+      const Values expected = on_one_rank(c);
+      for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+        check(name, "pp=" + std::to_string(p) + ",dp=1", c, 1, expected);
+    }
+}
+
+TEST(Pipeline, Interleaved) {
+  for (const int64_t p : {1, 2, 3})
+    for (int64_t m = p; m <= 5; ++m) {
+      const Case c{.stages = 2 * p, .micros = m, .tied = true};
+      check("interleaved", "pp=" + std::to_string(p) + ",dp=1", c, 2,
+            on_one_rank(c));
+    }
+}
+
+// Batches and matrices that do not divide, on the stages' meshes.
+TEST(Pipeline, WithDataAndTensorParallelism) {
+  for (int64_t m : {1, 3, 7}) {
+    const Case c{.stages = 2, .micros = m, .rows = 9, .tied = true};
+    const Values expected = on_one_rank(c);
+    for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+      check(name, "pp=2,dp=2,tp=2", c, 1, expected);
+  }
+  const Case c{.stages = 4, .micros = 3, .rows = 9, .tied = true};
+  check("interleaved", "dp=3,pp=2", c, 2, on_one_rank(c));
+}
+
+// A table of nobody's, in which the last stage takes a micro-batch later.
+TEST(Pipeline, ATable) {
+  const Case c{.stages = 2, .micros = 3};
+  const Values expected = on_one_rank(c);
+  const Mesh mesh = Mesh::parse("dp=1,pp=2");
+  PipelineSchedule s{.name = "mine",
+                     .positions = 2,
+                     .chunks = 1,
+                     .micros = 3,
+                     .weight_tasks = true,
+                     .tasks = {{}, {}}};
+  const auto f = PipelineWork::kForward, b = PipelineWork::kBackward,
+             w = PipelineWork::kWeight;
+  for (int64_t i : {1, 0, 2}) s.tasks[0].push_back({f, 0, i});
+  for (int64_t i : {2, 0, 1}) s.tasks[0].push_back({b, 0, i});
+  for (int64_t i : {2, 1, 0}) s.tasks[0].push_back({w, 0, i});
+  for (int64_t i : {0, 2, 1}) s.tasks[1].push_back({f, 1, i});
+  for (int64_t i : {2, 1, 0}) s.tasks[1].push_back({b, 1, i});
+  for (int64_t i : {1, 2, 0}) s.tasks[1].push_back({w, 1, i});
+  const PipelineSchedule table = checked(s);
+  run(2, [&](Runtime& rt) {
+    const Model model(c, mesh, 2);
+    Pipeline pipe(table, model.stages());
+    const PipelineResult r = pipe.run(model.inputs, model.shares);
+    expect_equal(r, model, expected, "a table");
+    // In the table's order.
+    const auto& mine = table.tasks[static_cast<size_t>(rt.rank())];
+    ASSERT_EQ(r.tasks.size(), mine.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_EQ(r.tasks[i].task, mine[i]);
+      EXPECT_LE(r.tasks[i].start, r.tasks[i].finish);
+    }
+  });
+}
+
+// Stages on meshes of different sizes, which say how the input comes.
+TEST(Pipeline, MeshesThatDiffer) {
+  const Case c{.stages = 2, .micros = 2};
+  const Values expected = on_one_rank(c);
+  run(4, [&](Runtime&) {
+    const Mesh wide({{"dp", 2}}, {0, 1}), other({{"x", 2}}, {3, 2});
+    Model model(c, Mesh::parse("pp=2,dp=1"), 2);
+    model.meshes = {wide, other};
+    model.layers = {Layer(wide, 0), Layer(other, 1)};
+    for (DistTensor& x : model.inputs) x = x.redistribute(wide, "S0");
+    for (DistTensor& t : model.targets) t = t.redistribute(other, "R");
+    const auto pipe = [&](std::vector<PipelineStage> stages) {
+      return Pipeline(make_schedule("1f1b", 2, 2), std::move(stages))
+          .run(model.inputs, model.shares);
+    };
+    std::vector<PipelineStage> stages = model.stages();
+    EXPECT_EQ(error_of([&] { pipe(stages); }),
+              "[pipeline] what comes from mesh dp=2 is to lie on x=2 of ranks "
+              "3,2, which has other axes; give PipelineStage::input");
+    stages[1].input = "P";
+    EXPECT_EQ(error_of([&] { pipe(stages); }),
+              "[pipeline] a stage's input is to come as a partial sum; write R "
+              "or S<dim>");
+    stages[1].input = "S1";
+    expect_equal(pipe(stages), model, expected, "meshes that differ");
+  });
+}
+
+// Each activation goes to the next stage once, its gradient back once.
+TEST(Pipeline, BytesAreTheActivations) {
+  const Case c{.stages = 3, .micros = 4, .rows = 10};
+  const Mesh mesh = Mesh::parse("pp=3,dp=2");
+  run(6, [&](Runtime& rt) {
+    const Model model(c, mesh, 3);
+    Pipeline pipe(make_schedule("1f1b", 3, 4), model.stages());
+    rt.context().record = true;
+    rt.context().events.clear();
+    pipe.run(model.inputs, model.shares);
+    const int64_t position = rt.rank() / 2, at = rt.rank() % 2;
+    int64_t received = 0, predicted = 0, counted = 0;
+    for (const CommEvent& e : rt.context().events) {
+      if (e.kind != StepKind::kExchange) continue;
+      predicted += e.predicted;
+      counted += e.counted;
+    }
+    for (int64_t i = 0; i < 4; ++i) {
+      const auto [lo, hi] = rows_of(c, i);
+      const int64_t most = (hi - lo + 1) / 2;
+      const int64_t mine = at == 1 ? most : hi - lo - most;
+      const int64_t ways = position == 1 ? 2 : 1;  // from both neighbours
+      received += ways * mine * kHidden * 8;
+      // With each neighbour there and back.
+      predicted -= 2 * ways * most * kHidden * 8;
+    }
+    EXPECT_EQ(counted, received);
+    EXPECT_EQ(predicted, 0);
+    rt.context().record = false;
+  });
+}
+
+// What the first position holds at most beyond its weights and inputs.
+int64_t peak_activations(const char* name, int64_t micros) {
+  int64_t bytes = 0;
+  run(3, [&](Runtime& rt) {
+    const Case c{.stages = 3, .micros = micros, .rows = 64 * micros};
+    const Model model(c, Mesh::parse("pp=3,dp=1"), 3);
+    Pipeline pipe(make_schedule(name, 3, micros), model.stages());
+    const auto now = [&] {
+      return rt.context().allocator->stats().of(MemoryKind::kActivations);
+    };
+    const int64_t before = now().current_bytes;
+    rt.context().allocator->reset_peak();
+    pipe.run(model.inputs, model.shares);
+    if (rt.rank() == 0) bytes = now().peak_bytes - before;
+  });
+  return bytes;
+}
+
+// GPipe holds all micro-batches, 1F1B as many as there are positions.
+TEST(Pipeline, HoldsWhatTheScheduleSays) {
+  const auto one = static_cast<double>(peak_activations("gpipe", 1));
+  const auto held = [&](const char* name, int64_t micros) {
+    return static_cast<double>(peak_activations(name, micros)) / one;
+  };
+  // What one micro-batch needs in passing counts once: between 0 and 1.
+  for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+    for (const int64_t m : {6, 9}) {
+      const auto live =
+          static_cast<double>(simulate(make_schedule(name, 3, m)).live[0]);
+      EXPECT_GT(held(name, m), 0.6 * live) << name << m;
+      EXPECT_LT(held(name, m), 1.2 * live) << name << m;
+    }
+}
+
+TEST(Pipeline, Refuses) {
+  run(2, [&](Runtime&) {
+    const Case c{.stages = 2, .micros = 2, .tied = true};
+    const Model model(c, Mesh::parse("pp=2,dp=1"), 2);
+    const PipelineSchedule s = make_schedule("1f1b", 2, 2);
+    EXPECT_EQ(error_of([&] {
+                Pipeline(make_schedule("1f1b", 3, 2), model.stages());
+              }),
+              "[pipeline] 2 stages for a schedule of 3; give one for each");
+    auto stages = model.stages();
+    stages[1].borrows = {model.layers[1].up};
+    EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
+              "[pipeline] stage 1 borrows f64[7, 5](R), which is a parameter "
+              "of 0 other stages; it has to be one's");
+    stages = model.stages();
+    stages[0].parameters.push_back(model.layers[1].up);
+    EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
+              "[pipeline] a parameter of stage 0 is f64[7, 5](R) on mesh dp=1 "
+              "of ranks 1, and the stage is on dp=1; make it there");
+    Pipeline pipe(s, model.stages());
+    EXPECT_EQ(error_of([&] { pipe.run(model.inputs, {}); }),
+              "[pipeline] 2 inputs and 0 shares for 2 micro-batches; give one "
+              "for each");
+    EXPECT_EQ(error_of([&] { pipe.run(model.targets, model.shares); }),
+              "[pipeline] an input is f64[5, 7](R) on mesh dp=1 of ranks 1, "
+              "and the first stage is on dp=1");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
