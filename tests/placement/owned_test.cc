@@ -1,0 +1,152 @@
+#include "dtensor/placement/owned.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/spec.h"
+
+namespace dtensor {
+namespace {
+
+std::vector<int64_t> indices(const IntervalList& list) {
+  std::vector<int64_t> all;
+  for (const Interval& r : list)
+    for (int64_t i = r.lo; i < r.hi; ++i) all.push_back(i);
+  return all;
+}
+
+IntervalList of_rank(const Dim& d, const Mesh& mesh, int64_t rank) {
+  IntervalList list;
+  d.intervals(mesh, mesh.coordinate(rank), list);
+  return list;
+}
+
+std::string error_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(OwnedTest, EveryRankHasWhatWasSaid) {
+  const Mesh mesh = Mesh::parse("x=2,y=3");
+  const std::vector<IntervalList> parts = {{{4, 6}}, {},       {{0, 1}, {3, 4}},
+                                           {{6, 9}}, {{1, 3}}, {{9, 11}}};
+  const Dim d = owned(11, mesh, 3, parts);
+  EXPECT_EQ(parts_of(d, mesh), parts);
+  // Over one axis of several: the same along the other.
+  const std::vector<IntervalList> two = {{{1, 2}, {3, 5}}, {{0, 1}, {2, 3}}};
+  const Dim e = owned(5, mesh, 1, two);
+  for (int64_t r = 0; r < 6; ++r)
+    EXPECT_EQ(of_rank(e, mesh, r), two[static_cast<size_t>(r / 3)]);
+  // The even split is recognized.
+  EXPECT_EQ(owned(5, mesh, 1, {{{0, 2}}, {{2, 5}}}), Dim(5, Split::over({0})));
+  EXPECT_EQ(owned(0, mesh, 1, {{}, {}}).size(), 0);
+}
+
+TEST(OwnedTest, Errors) {
+  const Mesh mesh = Mesh::parse("x=2");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{0, 4}}});
+            }),
+            "[owned] 1 lists of what ranks have, for the 2 ranks of the axes "
+            "x; give one to each");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{0, 2}}, {{3, 4}}});
+            }),
+            "[owned] index 2 of 4 has no owner; every index has one owner");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{0, 3}}, {{2, 4}}});
+            }),
+            "[owned] index 2 of 4 has two owners; every index has one owner");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{0, 2}}, {{2, 3}}});
+            }),
+            "[owned] index 3 of 4 has no owner; every index has one");
+  EXPECT_EQ(error_of([&] {
+              owned(4, mesh, 1, {{{2, 4}, {0, 2}}, {}});
+            }),
+            "[owned] the index ranges of rank 0 do not ascend; order them");
+}
+
+TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {
+  const Mesh mesh = Mesh::parse("dp=2,cp=3");
+  const Dim d = zigzag(12, mesh, 1);
+  const std::vector<IntervalList> want = {
+      {{0, 2}, {10, 12}}, {{2, 4}, {8, 10}}, {{4, 8}}};
+  EXPECT_EQ(parts_of(d, mesh), want);
+  // It is a layout: it has a text, and is read back.
+  const Spec* spec = Spec::get(
+      mesh, {4, 12}, {{Dim(4, Split::over({0})), d}, {}}, DType::kI64);
+  const std::string text = spec->layout().to_string(mesh);
+  EXPECT_EQ(parse_layout(text, mesh, {4, 12}), spec->layout()) << text;
+  // Lengths that do not divide, and ranks without a part.
+  for (int64_t n : {0, 1, 2, 5, 7, 13, 100}) {
+    std::vector<int64_t> all;
+    for (const IntervalList& p : parts_of(zigzag(n, mesh, 1), mesh))
+      for (int64_t i : indices(p)) all.push_back(i);
+    if (n == 0) continue;
+    std::sort(all.begin(), all.end());
+    std::vector<int64_t> every(static_cast<size_t>(n));
+    std::iota(every.begin(), every.end(), 0);
+    EXPECT_EQ(all, every) << n;
+  }
+}
+
+// Against counting, and the balance that the order is for.
+TEST(ZigzagTest, PairsAreCountedAndBalanced) {
+  const IntervalList queries = {{1, 4}, {6, 7}}, keys = {{0, 2}, {3, 8}};
+  for (bool causal : {false, true}) {
+    int64_t count = 0;
+    for (int64_t i : indices(queries))
+      for (int64_t j : indices(keys)) count += !causal || j <= i;
+    EXPECT_EQ(score_pairs(queries, keys, causal), count);
+  }
+  for (int p : {2, 3, 4, 8}) {
+    const Mesh mesh = Mesh::parse("cp=" + std::to_string(p));
+    const auto spread = [&](const Dim& d) {
+      int64_t most = 0, least = int64_t{1} << 60, all = 0;
+      for (const IntervalList& q : parts_of(d, mesh)) {
+        const int64_t n = score_pairs(q, {{0, d.size()}}, true);
+        most = std::max(most, n);
+        least = std::min(least, n);
+        all += n;
+      }
+      EXPECT_EQ(all, d.size() * (d.size() + 1) / 2);
+      return static_cast<double>(most) / static_cast<double>(least);
+    };
+    for (int64_t n : {4096, 4099, 10007}) {
+      EXPECT_LE(spread(zigzag(n, mesh, 0)), 1.02) << p << " ranks, " << n;
+      EXPECT_GE(spread(Dim(n, Split::over({0}))), 2.9);
+    }
+  }
+}
+
+TEST(SubdividedTest, CutsWhatARankHas) {
+  const Mesh mesh = Mesh::parse("cp=2,tp=3");
+  const Dim d = subdivided(zigzag(13, mesh, 0), mesh, 1);
+  for (int64_t r = 0; r < 6; ++r) {
+    const std::vector<int64_t> whole =
+        indices(of_rank(zigzag(13, mesh, 0), mesh, r));
+    const auto n = static_cast<int64_t>(whole.size()), i = r % 3;
+    EXPECT_EQ(indices(of_rank(d, mesh, r)),
+              std::vector<int64_t>(whole.begin() + i * n / 3,
+                                   whole.begin() + (i + 1) * n / 3));
+  }
+  // Of an even split it is one more axis.
+  EXPECT_EQ(subdivided(Dim(13, Split::over({0})), mesh, 1),
+            Dim(13, Split::over({0, 1})));
+  EXPECT_EQ(error_of([&] { subdivided(d, mesh, 0); }),
+            "[subdivided] mesh axis cp already splits this dimension");
+}
+
+}  // namespace
+}  // namespace dtensor
