@@ -1,21 +1,49 @@
 // Scaled dot-product attention, and rotary embedding.
 #pragma once
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/ops/op.h"
 
 namespace dtensor {
 
+// How attention is computed where queries, keys and values are split along the
+// sequence over the same mesh axes (context parallelism).
+enum class ContextParallel : uint8_t {
+  // The cheaper one under the rank's prices, of forward and backward pass
+  // together: what a ring sends is hidden behind its computation, and what the
+  // all-to-all sends is not; a rank without a head has nothing to do.
+  kAuto,
+  // Blocks of keys and values travel from rank to rank (Liu et al., arXiv
+  // 2310.01889): (p-1) blocks each way of a rank's k and v forward; the same
+  // again, and as much of their gradients, backward. Any number of heads.
+  kRing,
+  // Heads are split instead while it is computed (DeepSpeed Ulysses, Jacobs et
+  // al., arXiv 2309.14509): q, k, v and the result each change places once.
+  kAllToAll
+};
+// "auto", "ring" or "all-to-all"; throws Error for another text.
+ContextParallel parse_context(std::string_view);
+std::string_view name(ContextParallel);
+
 struct AttentionOptions {
   bool causal = false;
   double scale = 0;  // 0: 1 / sqrt(d)
+  ContextParallel context = ContextParallel::kAuto;
+  // Integers [b, s] of self-attention on packed sequences, may be undefined:
+  // queries attend to the keys of their own document alone.
+  DistTensor documents = {};
 };
 
 // softmax(scale q k^T + mask) v. q is [b, s, h, d], k and v [b, t, g, d] with
 // g dividing h: query head i uses head i * g / h. `mask` (may be undefined)
-// broadcasts to [b, h, s, t]: bool (true: may attend) or numbers to add.
+// broadcasts to [b, h, s, t]: bool (true: may attend) or numbers to add. Throws
+// Error for a mask and documents at once, or documents that do not fit.
 // Heads may be split over any number of ranks: a rank holds its own query
-// heads and the heads of k and v that these name, fetched inside.
+// heads and the heads of k and v that these name, fetched inside. The sequence
+// may be split in any way, a causal one best in zig-zag order
+// (placement/owned.h): positions are those in the whole sequence.
 // Scores are never held as a whole, unless the gradient of a mask of numbers or
 // a second gradient is wanted.
 DistTensor attention(const DistTensor& q, const DistTensor& k,

@@ -1,0 +1,384 @@
+// Attention whose queries, keys and values are split along the sequence: in a
+// ring, and by an all-to-all to heads.
+#include "dtensor/ops/attention.h"
+#include "dtensor/placement/owned.h"
+#include "dtensor/runtime/allocator.h"
+#include "dtensor/runtime/scopes.h"
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+struct Sizes {
+  int64_t b, s, h, g, d;
+};
+
+// Self-attention [b, s, h, d] by its definition; `documents` may be null.
+Array reference(const Array& q, const Array& k, const Array& v, bool causal,
+                const Array* documents) {
+  const int64_t b = q.shape[0], s = q.shape[1], h = q.shape[2], d = q.shape[3];
+  const int64_t g = k.shape[2];
+  Array out = zeros_like(q.shape);
+  for (int64_t bi = 0; bi < b; ++bi)
+    for (int64_t hi = 0; hi < h; ++hi)
+      for (int64_t i = 0; i < s; ++i) {
+        std::vector<double> weight;
+        double sum = 0;
+        for (int64_t j = 0; j < s; ++j) {
+          double x = 0;
+          for (int64_t c = 0; c < d; ++c)
+            x += q.at(((bi * s + i) * h + hi) * d + c) *
+                 k.at(((bi * s + j) * g + hi * g / h) * d + c);
+          const bool may = (!causal || j <= i) &&
+                           (!documents || documents->at(bi * s + i) ==
+                                              documents->at(bi * s + j));
+          weight.push_back(may ? std::exp(0.6 * x) : 0);
+          sum += weight.back();
+        }
+        for (int64_t j = 0; j < s; ++j)
+          for (int64_t c = 0; c < d; ++c)
+            out.at(((bi * s + i) * h + hi) * d + c) +=
+                weight[static_cast<size_t>(j)] / sum *
+                v.at(((bi * s + j) * g + hi * g / h) * d + c);
+      }
+  return out;
+}
+
+Problem problem(const Sizes& n, bool causal, ContextParallel how,
+                const Array* documents = nullptr) {
+  Problem p;
+  p.inputs = {values({n.b, n.s, n.h, n.d}, 1), values({n.b, n.s, n.g, n.d}, 2),
+              values({n.b, n.s, n.g, n.d}, 3)};
+  if (documents) p.inputs.push_back(*documents);
+  p.function = [=](const auto& x) {
+    AttentionOptions options{causal, 0.6, how};
+    if (x.size() > 3) options.documents = x[3];
+    return attention(x[0], x[1], x[2], options);
+  };
+  p.reference = [=](const auto& x) {
+    return reference(x[0], x[1], x[2], causal, x.size() > 3 ? &x[3] : nullptr);
+  };
+  return p;
+}
+
+// The text of [b, s, heads, d] with s in zig-zag order over the first axis and
+// heads over the second, if there is one.
+std::string zig(const std::string& mesh_text, const Shape& shape) {
+  const Mesh mesh = Mesh::parse(mesh_text);
+  Layout layout = Layout::replicated(shape);
+  layout.dims[1] = zigzag(shape[1], mesh, 0);
+  if (mesh.num_axes() > 1 && shape.size() > 2)
+    layout.dims[2] = Dim(shape[2], Split::over({1}));
+  return layout.to_string(mesh);
+}
+
+Case zigzag_case(const std::string& mesh, const Sizes& n, bool documents) {
+  const std::string kv = zig(mesh, {n.b, n.s, n.g, n.d});
+  Case c{mesh, {zig(mesh, {n.b, n.s, n.h, n.d}), kv, kv}};
+  if (documents) c.layouts.push_back(zig(mesh, {n.b, n.s}));
+  return c;
+}
+
+constexpr ContextParallel kAll[] = {
+    ContextParallel::kAuto, ContextParallel::kRing, ContextParallel::kAllToAll};
+
+TEST(ContextParallelTest, EveryOrderOfTheSequence) {
+  const Sizes n{2, 7, 4, 2, 2};
+  for (ContextParallel how : kAll)
+    for (bool causal : {false, true}) {
+      SCOPED_TRACE(name(how));
+      check_problem(problem(n, causal, how),
+                    {{"cp=2", {"S1", "S1", "S1"}},
+                     {"cp=3", {"S1", "S1", "S1"}},
+                     {"cp=4", {"S1@0|1|1|5|7", "S1", "S1"}},
+                     zigzag_case("cp=2", n, false),
+                     zigzag_case("cp=3", n, false),
+                     zigzag_case("cp=4", n, false),
+                     {"cp=2", {zig("cp=2", {2, 7, 4, 2}), "S1", "S1"}},
+                     {"cp=2", {"R", "S1", "S1"}},
+                     {"cp=2", {"S1", "R", "S1"}},
+                     {"cp=2", {"P", "S1", "P"}},
+                     {"a=2,b=2", {"S1,S1", "S1,S1", "S1,S1"}},
+                     {"a=2,b=2", {"S1,S1", "S1,R", "S1,R"}},
+                     {"dp=2,cp=2", {"S0,S1", "S0,S1", "S0,S1"}}});
+    }
+}
+
+// More ranks than heads of k and v, and than heads; heads that fall unevenly.
+TEST(ContextParallelTest, WithHeadsSplitToo) {
+  const Sizes n{1, 6, 6, 2, 2};
+  for (ContextParallel how : kAll) {
+    SCOPED_TRACE(name(how));
+    check_problem(problem(n, true, how), {zigzag_case("cp=2,tp=2", n, false),
+                                          zigzag_case("cp=2,tp=3", n, false),
+                                          zigzag_case("cp=2,tp=4", n, false),
+                                          zigzag_case("cp=3,tp=2", n, false)});
+    const Sizes few{1, 5, 1, 1, 2};
+    check_problem(problem(few, true, how),
+                  {zigzag_case("cp=3", few, false),
+                   {"cp=2,tp=2", {"S1,S2", "S1,S2", "S1,S2"}}});
+  }
+}
+
+TEST(ContextParallelTest, RanksWithoutAPart) {
+  for (ContextParallel how : kAll)
+    for (int64_t s : {1, 2, 3}) {
+      const Sizes n{1, s, 2, 1, 2};
+      SCOPED_TRACE(name(how));
+      check_problem(problem(n, true, how), {{"cp=4", {"S1", "S1", "S1"}},
+                                            zigzag_case("cp=4", n, false)});
+    }
+}
+
+TEST(ContextParallelTest, Documents) {
+  const Sizes n{2, 7, 2, 1, 2};
+  // The last one appears twice, apart.
+  const Array ids =
+      integers({2, 7}, {5, 5, 5, -1, -1, 5, 5, 0, 1, 1, 1, 1, 1, 0});
+  for (ContextParallel how : kAll)
+    for (bool causal : {false, true}) {
+      SCOPED_TRACE(name(how));
+      check_problem(problem(n, causal, how, &ids),
+                    {{"cp=1", {"R", "R", "R", "R"}},
+                     {"cp=2", {"S1", "S1", "S1", "S1"}},
+                     {"cp=2", {"S1", "S1", "S1", "R"}},
+                     zigzag_case("cp=2", n, true),
+                     zigzag_case("cp=3", n, true)});
+    }
+}
+
+// A mask of the whole square, of bools and of numbers that want a gradient.
+TEST(ContextParallelTest, Masks) {
+  Array may = zeros_like({7, 7}, DType::kBool);
+  for (int64_t i = 0; i < 49; ++i) may.at(i) = i % 3 != 0;
+  for (int64_t j = 0; j < 7; ++j) may.at(7 * 2 + j) = 0;  // one without keys
+  for (const Array& mask : {may, values({1, 7, 7}, 4), values({7}, 5)}) {
+    std::vector<Array> found;
+    for (const std::string mesh : {"cp=1", "cp=2", "cp=3"})
+      on_mesh(mesh, [&](const Mesh& m) {
+        const Problem p = problem({1, 7, 2, 1, 2}, true, {});
+        std::vector<DistTensor> x;
+        for (const Array& a : p.inputs)
+          x.push_back(put(a, m, zig(mesh, a.shape)).set_requires_grad());
+        DistTensor added = put(mask, m);
+        if (mask.dtype == DType::kF64) x.push_back(added.set_requires_grad());
+        DistTensor y = attention(x[0], x[1], x[2],
+                                 {true, 0.6, ContextParallel::kRing}, added);
+        std::vector<Array> now{array_of(y.full())};
+        for (const DistTensor& g : grad(sum(square(y)), x))
+          now.push_back(array_of(g.full()));
+        // Without the mask's gradient: the fused one.
+        for (const DistTensor& g :
+             grad(sum(square(attention(x[0], x[1], x[2],
+                                       {true, 0.6, ContextParallel::kRing},
+                                       added.detach()))),
+                  {x[0], x[1], x[2]}))
+          now.push_back(array_of(g.full()));
+        if (m.num_ranks() == 1) found = now;
+        for (size_t i = 0; i < now.size(); ++i)
+          expect_near(now[i], found[i], 1e-12, mesh);
+      });
+  }
+}
+
+TEST(ContextParallelTest, Types) {
+  const std::string at = zig("x=2", {2, 6, 2, 4});
+  for (ContextParallel how : kAll)
+    check_types(problem({2, 6, 2, 2, 4}, true, how), {at, at, at});
+}
+
+// What a pass sends, of tensors [1, s, heads, d] of f64 on p ranks.
+struct Sent {
+  int64_t forward = 0, backward = 0, events = 0;
+};
+Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
+          bool dry, bool zigzagged = true) {
+  const int64_t d = 4;
+  const std::string text = "cp=" + std::to_string(p);
+  Sent all;
+  RunOptions options;
+  options.world = p;
+  options.dry_run = dry;
+  run(options, [&](Runtime& rt) {
+    const Mesh mesh = Mesh::parse(text);
+    const auto input = [&](int64_t heads, int seed) {
+      const Shape shape{1, s, heads, d};
+      return put(values(shape, seed), mesh, zigzagged ? zig(text, shape) : "S1")
+          .set_requires_grad();
+    };
+    const DistTensor q = input(h, 1), k = input(g, 2), v = input(g, 3);
+    rt.context().record = true;
+    const auto bytes = [&] {
+      int64_t predicted = 0, counted = 0;
+      for (const CommEvent& e : rt.context().events) {
+        predicted += e.predicted;
+        counted += e.counted;
+        EXPECT_TRUE(e.op == "attention" || e.op == "attention_backward" ||
+                    e.op == "redistribute" || e.op == "grad")
+            << e.op;
+        ++all.events;
+      }
+      EXPECT_EQ(counted, dry ? 0 : predicted);
+      rt.context().events.clear();
+      return predicted;
+    };
+    DistTensor y = attention(q, k, v, {true, 0, how});
+    EXPECT_EQ(y.spec()->layout(), q.spec()->layout());
+    const int64_t forward = bytes();
+    const DistTensor seed = DistTensor::wrap(y.local().clone(), y.spec());
+    for (const DistTensor& x : grad(y, {q, k, v}, {.cotangent = seed}))
+      EXPECT_EQ(x.size(1), s);
+    const int64_t backward = bytes();
+    if (dry || rt.rank() == 0) all.forward = forward, all.backward = backward;
+  });
+  return all;
+}
+
+// Forward (p-1) blocks of keys and of values; backward these again, and their
+// gradients, which are sent home.
+TEST(ContextParallelTest, ARingSendsItsBlocks) {
+  for (int64_t p : {2, 3, 4})
+    for (bool dry : {false, true}) {
+      const int64_t s = 12 * p, g = 2;
+      const int64_t block = s / p * g * 4 * 8;
+      const Sent ring = sent(p, s, 4, g, ContextParallel::kRing, dry);
+      EXPECT_EQ(ring.forward, 2 * (p - 1) * block) << p;
+      EXPECT_EQ(ring.backward, 4 * (p - 1) * block) << p;
+    }
+}
+
+// q, k, v and the result, of each of which a rank keeps 1/p; backward the
+// cotangent and three gradients.
+TEST(ContextParallelTest, AnAllToAllSendsEachTensorOnce) {
+  for (int64_t p : {2, 4})
+    for (bool dry : {false, true}) {
+      const int64_t s = 4 * p, h = 8, g = 4;
+      const int64_t all = s * (2 * h + 2 * g) * 4 * 8;
+      const Sent heads = sent(p, s, h, g, ContextParallel::kAllToAll, dry);
+      EXPECT_EQ(heads.forward, all / p * (p - 1) / p) << p;
+    }
+}
+
+// The ring where heads are too few; where they suffice, what is cheaper.
+TEST(ContextParallelTest, TheCheaperOneIsChosen) {
+  const auto same = [](const Sent& a, const Sent& b) {
+    return a.forward == b.forward && a.events == b.events;
+  };
+  const auto chosen = [&](int64_t p, int64_t s, int64_t h) {
+    const Sent found = sent(p, s, h, h, ContextParallel::kAuto, true);
+    const bool ring =
+        same(found, sent(p, s, h, h, ContextParallel::kRing, true));
+    const bool heads =
+        same(found, sent(p, s, h, h, ContextParallel::kAllToAll, true));
+    EXPECT_NE(ring, heads);
+    return ring ? "ring" : "all-to-all";
+  };
+  // Long sequences hide what a ring sends; one head cannot be split; short
+  // ones are over before a ring has gone round.
+  EXPECT_STREQ(chosen(4, 16384, 8), "ring");
+  EXPECT_STREQ(chosen(4, 4096, 1), "ring");
+  EXPECT_STREQ(chosen(4, 64, 8), "all-to-all");
+}
+
+// Besides its own part a rank holds two blocks of keys and of values at most;
+// gathered they would be p.
+TEST(ContextParallelTest, MemoryOfARing) {
+  const int64_t p = 4, s = 4096, d = 16;
+  const std::string text = "cp=4";
+  run(p, [&](Runtime& rt) {
+    const Mesh mesh = Mesh::parse(text);
+    const Shape shape{1, s, 2, d};
+    const auto input = [&] {
+      return put(values(shape, 1), mesh, zig(text, shape)).set_requires_grad();
+    };
+    const DistTensor q = input(), k = input(), v = input();
+    const int64_t block = s / p * 2 * d * 8;
+    auto& allocator = *rt.context().allocator;
+    const auto peak = [&](const std::function<void()>& fn) {
+      allocator.reset_peak();
+      const int64_t before = allocator.stats().current_bytes;
+      fn();
+      return allocator.stats().peak_bytes - before;
+    };
+    const AttentionOptions ring{true, 0, ContextParallel::kRing};
+    // Out, what is merged (two of its size, and a product), and four blocks.
+    DistTensor y;
+    EXPECT_LE(peak([&] { y = attention(q, k, v, ring); }), 9 * block);
+    const DistTensor seed = DistTensor::wrap(y.local().clone(), y.spec());
+    EXPECT_LE(peak([&] {
+                grad(y, {q, k, v}, {.cotangent = seed});
+              }),
+              20 * block);
+  });
+}
+
+TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
+  const auto error = [](const std::function<DistTensor(DistTensor)>& fn) {
+    return error_of(2, [&](const Mesh& m) {
+      fn(put(values({1, 4, 2, 2}, 1), m, "S1"));
+    });
+  };
+  const AttentionOptions ring{true, 0, ContextParallel::kRing};
+  EXPECT_EQ(error([&](const DistTensor& x) {
+              ExplicitOnly scope;
+              return attention(x, x, x, ring);
+            }),
+            "[attention] would have to communicate: its keys "
+            "f64[1, 4, 2, 2](S1) are split along the sequence (128 bytes in a "
+            "ring); write x.redistribute() ahead of it, so that the sequence "
+            "is whole");
+  EXPECT_NE(error([&](const DistTensor& x) {
+              CommBudget scope(127);
+              return attention(x, x, x, ring);
+            }).find("the ring inside attention"),
+            std::string::npos);
+  EXPECT_EQ(error([&](const DistTensor& x) {
+              CommBudget scope(128);
+              return attention(x, x, x, ring);
+            }),
+            "no error");
+}
+
+TEST(ContextParallelTest, BadDocuments) {
+  const auto error = [](const Shape& ids, DType t, bool masked) {
+    return error_of(1, [&](const Mesh& m) {
+      const DistTensor x = put(values({1, 4, 2, 2}, 1), m);
+      AttentionOptions options;
+      options.documents = put(zeros_like(ids, t), m);
+      attention(x, x, x, options,
+                masked ? put(values({4, 4}, 1), m) : DistTensor());
+    });
+  };
+  EXPECT_EQ(error({1, 4}, DType::kI64, true),
+            "[attention] has documents and a mask; write one of them, or the "
+            "documents as a part of the mask");
+  EXPECT_EQ(error({1, 3}, DType::kI64, false),
+            "[attention] documents are i64 [1, 3] for q [1, 4, 2, 2] and k "
+            "[1, 4, 2, 2]; write i32 or i64 [b, s] of queries and keys of one "
+            "length");
+  EXPECT_NE(error({1, 4}, DType::kF64, false).find("documents are f64"),
+            std::string::npos);
+}
+
+TEST(ContextParallelTest, Names) {
+  for (ContextParallel how : kAll) EXPECT_EQ(parse_context(name(how)), how);
+  EXPECT_EQ(error_of(1, [](const Mesh&) { parse_context("rings"); }),
+            "[context] there is no \"rings\"; write auto, ring or all-to-all");
+}
+
+// Positions are those of the sequence, whatever ranges a rank has.
+TEST(ContextParallelTest, RotaryInZigzagOrder) {
+  const Array x = values({2, 7, 3, 4}, 1);
+  Array one;
+  for (const std::string mesh : {"cp=1", "cp=2", "cp=3", "cp=5"})
+    on_mesh(mesh, [&](const Mesh& m) {
+      const DistTensor y = rotary(put(x, m, zig(mesh, x.shape)), 100, 3);
+      EXPECT_EQ(y.spec()->dim(1), zigzag(7, m, 0));
+      const Array got = array_of(y.full());
+      if (m.num_ranks() == 1) one = got;
+      expect_near(got, one, 1e-15, mesh);
+    });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
