@@ -9,6 +9,7 @@ namespace dtensor::nn {
 Attention::Attention(const Scope& at, const AttentionConfig& c)
     : Module(at),
       config_(c),
+      context_(at.plan ? at.plan->context : ContextParallel::kAuto),
       q_proj_(add<Linear>("q_proj", c.hidden, c.hidden, c.bias)),
       k_proj_(add<Linear>("k_proj", c.hidden, c.hidden / c.heads * c.kv_heads,
                           c.bias)),
@@ -26,7 +27,8 @@ DistTensor Attention::forward(const DistTensor& x) const {
     q = rotary(q, config_.rope_theta);
     k = rotary(k, config_.rope_theta);
   }
-  const DistTensor a = dtensor::attention(q, k, v, {.causal = true});
+  const DistTensor a =
+      dtensor::attention(q, k, v, {.causal = true, .context = context_});
   return o_proj_(view(a, {b, s, config_.hidden}));
 }
 

@@ -21,6 +21,7 @@ class Attention : public Module {
 
  private:
   AttentionConfig config_;
+  ContextParallel context_;  // the plan's
   Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
 };
 

@@ -3,6 +3,8 @@
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/recompute.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor::nn {
 
@@ -18,6 +20,25 @@ std::string_view name(Recompute what) {
   return kNames[static_cast<size_t>(what)];
 }
 
+LanguageModel::LanguageModel(const Scope& at, const ModelConfig& config)
+    : Module(at), config_(config) {
+  if (!at.plan || at.plan->sequence_axis.empty()) return;
+  DT_CHECK(at.mesh.has_axis(at.plan->sequence_axis), "sequence_parallel",
+           "mesh {} has no axis \"{}\" to split sequences over; name one that "
+           "splits the model",
+           at.mesh.to_string(), at.plan->sequence_axis);
+  sequence_axis_ = at.mesh.axis(at.plan->sequence_axis);
+}
+
+DistTensor LanguageModel::between_blocks(const DistTensor& x) const {
+  if (sequence_axis_ < 0 || x.spec()->split_axes() >> sequence_axis_ & 1)
+    return x;
+  Layout layout = x.layout();
+  layout.partials.clear();
+  layout.dims[1] = subdivided(layout.dims[1], x.mesh(), sequence_axis_);
+  return relayout(x, x.spec()->with(layout));
+}
+
 DistTensor LanguageModel::loss(const DistTensor& tokens,
                                const DistTensor& targets) const {
   const PathScope inside(path());
@@ -31,7 +52,8 @@ DistTensor LanguageModel::logits(const DistTensor& tokens) const {
 
 DistTensor LanguageModel::run_block(
     const std::function<DistTensor(const DistTensor&)>& block,
-    const DistTensor& x) const {
+    const DistTensor& given) const {
+  const DistTensor x = between_blocks(given);
   if (recompute_ == Recompute::kNone) return block(x);
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)

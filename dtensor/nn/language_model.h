@@ -29,8 +29,9 @@ std::string_view name(Recompute);
 
 class LanguageModel : public Module {
  public:
-  LanguageModel(const Scope& at, const ModelConfig& config)
-      : Module(at), config_(config) {}
+  // Throws Error when the mesh lacks the axis that the plan splits sequences
+  // over.
+  LanguageModel(const Scope& at, const ModelConfig& config);
   const ModelConfig& config() const { return config_; }
 
   // tokens [b, s], i32 or i64, s <= config().seq -> after the last norm,
@@ -53,7 +54,8 @@ class LanguageModel : public Module {
   Recompute recompute() const { return recompute_; }
 
  protected:
-  // block(x), as set_recompute() says.
+  // block(x), as set_recompute() says, with x where sequence_parallel() wants
+  // it.
   DistTensor run_block(
       const std::function<DistTensor(const DistTensor&)>& block,
       const DistTensor& x) const;
@@ -61,8 +63,12 @@ class LanguageModel : public Module {
   void check_tokens(const DistTensor& tokens) const;
 
  private:
+  // Activations between blocks, where the plan wants them.
+  DistTensor between_blocks(const DistTensor& x) const;
+
   ModelConfig config_;
   Recompute recompute_ = Recompute::kNone;
+  int sequence_axis_ = -1;  // of sequence_parallel()
 };
 
 }  // namespace dtensor::nn

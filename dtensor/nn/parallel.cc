@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
 
 namespace dtensor::nn {
 
@@ -78,6 +79,11 @@ ParallelPlan zero(ParallelPlan plan, int stage, std::string_view axis) {
   return plan;
 }
 
+ParallelPlan sequence_parallel(ParallelPlan plan, std::string_view axis) {
+  plan.sequence_axis = axis;
+  return plan;
+}
+
 ParameterLayouts layouts_of(const ParallelPlan& plan, std::string_view name,
                             const Mesh& mesh, const Shape& shape) {
   const Layout use = layout_of(plan, name, mesh, shape);
@@ -118,9 +124,10 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
   for (int a = 0; a < mesh.num_axes(); ++a) {
     const std::string& axis = mesh.axis_name(a);
     DT_CHECK(
-        axis == "dp" || axis == "fsdp" || axis == "tp", "plan",
+        axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp", "plan",
         "mesh {} has an axis \"{}\", and a model knows dp and fsdp (split the "
-        "batch) and tp (splits the model); write dp={} or tp={}",
+        "batch), cp (splits its sequences) and tp (splits the model); write "
+        "dp={} or tp={}",
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
   return mesh.has_axis("tp") ? tensor_parallel(config) : ParallelPlan{};
@@ -132,6 +139,13 @@ Placements batch_placements(const Mesh& mesh,
   for (const std::string& axis : axes)
     if (mesh.has_axis(axis)) list.emplace_back(axis, Shard(0));
   return list;
+}
+
+Layout batch_layout(const Mesh& mesh, const Shape& tokens) {
+  Layout layout = batch_placements(mesh).resolve(mesh, tokens);
+  if (mesh.has_axis("cp"))
+    layout.dims[1] = zigzag(tokens[1], mesh, mesh.axis("cp"));
+  return layout;
 }
 
 }  // namespace dtensor::nn

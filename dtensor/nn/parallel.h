@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dtensor/nn/config.h"
+#include "dtensor/ops/attention.h"
 #include "dtensor/runtime/dist_tensor.h"
 
 namespace dtensor::nn {
@@ -26,6 +27,10 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
   // See zero().
   int zero_stage = 0;
   std::string zero_axis = {};
+  // See sequence_parallel().
+  std::string sequence_axis = {};
+  // Of attention, where the sequence is split.
+  ContextParallel context = ContextParallel::kAuto;
 };
 
 // The plan, and along `axis`, where it holds copies, ZeRO (Rajbhandari et al.,
@@ -44,6 +49,16 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
 // sharding. Throws Error for another stage; an axis that the mesh does not have
 // is refused when a parameter is made.
 ParallelPlan zero(ParallelPlan, int stage, std::string_view axis = "dp");
+
+// The plan, and the activations between the blocks of a language model split
+// along the sequence over `axis` too (Korthikanti et al., arXiv 2205.05198):
+// behind what splits them already, and where the axis holds copies. With tensor
+// parallelism over it, an all-gather and a reduce-scatter take the place of
+// each all-reduce of activations, of the same bytes; norms and sums are
+// computed on parts, and parts are what the backward pass keeps of them. The
+// gradients of what norms have, and of biases behind a product, are summed over
+// the axis in return. A mesh without the axis is refused when a model is made.
+ParallelPlan sequence_parallel(ParallelPlan, std::string_view axis = "tp");
 
 bool matches(std::string_view pattern, std::string_view name);
 
@@ -68,8 +83,8 @@ ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
 // What the programs use: tensor_parallel where the mesh has an axis "tp" ({}
-// otherwise); "dp" and "fsdp" split the batch. Throws Error for an axis of
-// another name.
+// otherwise); "dp" and "fsdp" split the batch, "cp" its sequences. Throws Error
+// for an axis of another name.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of anything that has the
@@ -77,5 +92,9 @@ ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 Placements batch_placements(const Mesh&,
                             const std::vector<std::string>& axes = {"dp",
                                                                     "fsdp"});
+
+// The same of tokens [b, s] alone, with sequences split over the mesh's axis
+// "cp", if it has one, in zig-zag order (placement/owned.h).
+Layout batch_layout(const Mesh&, const Shape& tokens);
 
 }  // namespace dtensor::nn
