@@ -41,11 +41,11 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     fail(
         "--compare",
         "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N, "
-        "recompute or accumulate=N, joined by + and with commas between "
-        "strategies",
+        "sp, cp, cp=N, recompute or accumulate=N, joined by + and with commas "
+        "between strategies",
         word, text);
   };
-  int64_t tp = 1;
+  int64_t tp = 1, cp = 1;
   for (const std::string_view word : split(text, '+')) {
     const size_t at = word.find('=');
     const std::string_view key = word.substr(0, at);
@@ -54,6 +54,8 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     if (has_value && !value) unknown(word);
     if (key == "tp")
       tp = value.value_or(ranks);
+    else if (key == "cp")
+      cp = value.value_or(ranks);
     else if (key == "accumulate" && value)
       s.config.accumulate = *value;
     else if (has_value)
@@ -61,16 +63,22 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     else if (word.starts_with("zero") && word.size() == 5 && word[4] >= '0' &&
              word[4] <= '3')
       s.config.zero = word[4] - '0';
+    else if (word == "sp")
+      s.config.sequence_parallel = true;
     else if (word == "recompute")
       s.config.recompute = "block";
     else if (word != "dp")
       unknown(word);
   }
-  DT_CHECK(ranks % tp == 0, "--compare",
-           "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
-           tp, ranks, ranks);
+  const std::string group =
+      cp == 1 ? fmt::format("{}", tp) : fmt::format("{} x {}", tp, cp);
+  DT_CHECK(ranks % tp == 0 && ranks / tp % cp == 0, "--compare",
+           "'{}' wants groups of {} of {} ranks; write divisors of {}", text,
+           group, ranks, ranks);
+  const int64_t dp = ranks / tp / cp;
   std::vector<MeshAxis> axes;
-  if (tp < ranks || tp == 1) axes.push_back({"dp", ranks / tp});
+  if (dp > 1 || ranks == 1) axes.push_back({"dp", dp});
+  if (cp > 1) axes.push_back({"cp", cp});
   if (tp > 1) axes.push_back({"tp", tp});
   s.mesh = Mesh(axes);
   s.config.validate(s.mesh);

@@ -20,10 +20,11 @@ struct Strategy {
 };
 
 // Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
-// dp, zero1, zero2, zero3, tp (over all ranks, or tp=N of them),
-// recompute (blocks), accumulate=N, joined by "+". What ranks tp leaves split
-// the batch. `base` says the rest. Throws Error that names the word that it
-// does not know, or the ranks that do not divide.
+// dp, zero1, zero2, zero3, tp and cp (over all ranks, or tp=N of them), sp
+// (sequence parallelism over tp), recompute (blocks), accumulate=N, joined by
+// "+". What ranks tp and cp leave split the batch. `base` says the rest. Throws
+// Error that names the word that it does not know, or the ranks that do not
+// divide.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

@@ -41,6 +41,12 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "what the backward pass computes again: blocks, or what lies "
               "between their products",
               {"none", "block", "attention"});
+  program.add("--sequence-parallel", &c.sequence_parallel,
+              "split activations between blocks along the sequence over tp");
+  program.add("--context", &c.context,
+              "attention where cp splits the sequence: keys and values in a "
+              "ring, or an all-to-all to heads",
+              {"auto", "ring", "all-to-all"});
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
               {"f32", "f64", "bf16", "f16"});
@@ -61,6 +67,8 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   }
   for (auto& entry : nn::default_plan(model, mesh))
     plan.push_back(std::move(entry));
+  plan.context = parse_context(context);
+  if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
   return nn::zero(std::move(plan), static_cast<int>(zero),
                   mesh.has_axis("fsdp") ? "fsdp" : "dp");
 }
@@ -68,6 +76,8 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
 std::string TrainConfig::strategy(const Mesh& mesh) const {
   std::string text = mesh.to_string();
   if (zero) text += fmt::format(", zero {}", zero);
+  if (sequence_parallel) text += ", sequence parallel";
+  if (mesh.has_axis("cp")) text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
   if (accumulate > 1) text += fmt::format(", accumulate {}", accumulate);
   return text;
@@ -81,6 +91,14 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(zero == 0 || mesh.has_axis("dp") || mesh.has_axis("fsdp"), "--zero",
            "mesh {} has no axis dp or fsdp to split over; write --mesh dp=2 or "
            "the like, or --zero 0",
+           mesh.to_string());
+  DT_CHECK(!sequence_parallel || mesh.has_axis("tp"), "--sequence-parallel",
+           "mesh {} has no axis tp to split sequences over; write --mesh tp=2 "
+           "or the like, or leave it out",
+           mesh.to_string());
+  DT_CHECK(context == "auto" || mesh.has_axis("cp"), "--context",
+           "mesh {} has no axis cp that splits sequences; write --mesh cp=2 or "
+           "the like, or leave it out",
            mesh.to_string());
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, and this is --zero {}; leave it out", zero);

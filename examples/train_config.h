@@ -26,12 +26,15 @@ struct TrainConfig {
   int64_t accumulate = 1;          // micro-batches of a step
   std::string recompute = "none";  // see nn::Recompute
   bool cuda_graph = false;         // steps are replayed, on a GPU
+  bool sequence_parallel = false;  // over tp
+  std::string context = "auto";    // over cp; see ContextParallel
   std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills
   // model.dtype.
   void validate(const Mesh&);
-  // The layouts asked for, then tensor parallelism over tp; ZeRO on top.
+  // The layouts asked for, then tensor parallelism over tp; ZeRO, and how
+  // sequences are split, on top.
   nn::ParallelPlan plan(const Mesh&) const;
   // "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;

@@ -73,7 +73,8 @@ void Trainer::set_gather_budget() const {
 
 // Every rank has the batch and keeps its rows.
 DistTensor Trainer::spread(const Tensor& rows) const {
-  return DistTensor::from_global(rows, mesh_, nn::batch_placements(mesh_));
+  return DistTensor::from_global(rows, mesh_,
+                                 nn::batch_layout(mesh_, rows.shape()));
 }
 
 Trainer::Windows Trainer::micro_batch(const Batch& batch, int64_t m) const {

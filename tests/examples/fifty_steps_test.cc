@@ -87,6 +87,16 @@ const char* const kStrategies[] = {
     "--mesh dp=2,tp=2 --recompute attention",
     "--mesh dp=3 --zero 3 --recompute block",
     "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute block --accumulate 3",
+    "--mesh tp=2 --sequence-parallel",
+    "--mesh tp=3 --sequence-parallel",
+    "--mesh cp=2 --context ring",
+    "--mesh cp=3 --context ring",
+    "--mesh cp=4 --context ring",
+    "--mesh cp=2 --context all-to-all",
+    "--mesh cp=3 --context all-to-all",
+    "--mesh cp=4 --context all-to-all",
+    "--mesh cp=2,tp=2 --sequence-parallel --context ring",
+    "--mesh dp=2,cp=2,tp=2 --zero 1 --recompute block",
 };
 
 class FiftyStepsOf : public ::testing::TestWithParam<const char*> {
