@@ -26,6 +26,7 @@
 #include "dtensor/ops/summa.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/async.h"
 #include "dtensor/runtime/autograd.h"

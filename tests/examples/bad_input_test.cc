@@ -77,6 +77,9 @@ std::vector<Case> train_cases() {
       {"--zero 1 --mesh tp=2", "no axis dp or fsdp"},
       {"--zero 2 --gather-budget 100", "it is for --zero 3"},
       {"--zero 3 --gather-budget -100", "-100"},
+      {"--sequence-parallel --mesh dp=2", "no axis tp to split sequences"},
+      {"--context ring --mesh dp=2", "no axis cp that splits sequences"},
+      {"--context rings --mesh cp=2", "auto, ring, all-to-all"},
       {"--accumulate 0", "0 is too small"},
       {"--accumulate 9 --batch 8", "9 micro-batches of 8 windows"},
       {"--resume", "there is no --checkpoint"},
@@ -218,6 +221,7 @@ std::vector<Case> other_cases() {
       {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
       {"04_dp_tp_train", "--mesh 2x2", "a0"},
       {"05_fsdp", "--mesh tp=2", "knows dp"},
+      {"08_ring_attention", "--mesh tp=2", "knows cp"},
       {"04_dp_tp_train", "--steps 3", "--steps"},
   };
 }

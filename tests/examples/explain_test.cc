@@ -136,7 +136,9 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
        {"--model llama --layers 2 --hidden 256 --heads 16 --kv-heads 4 --batch "
         "512 --mesh dp=512,tp=8",
         "--model gpt --layers 1 --hidden 12 --heads 3 --seq 10 --batch 5 "
-        "--mesh dp=2,tp=3"}) {
+        "--mesh dp=2,tp=3",
+        "--model llama --layers 2 --hidden 24 --heads 6 --kv-heads 2 --seq 21 "
+        "--mesh cp=3,tp=2 --sequence-parallel --context ring"}) {
     const Json json = explain(args);
     EXPECT_GT(json["operators"].size(), 10u);
     const Ran r = run_program("train", args + " --dry-run --json");
@@ -156,16 +158,20 @@ TEST(Explain, ComparesStrategies) {
   const std::string svg = temporary("compare.svg");
   const Json all = explain(
       model + "--mesh dp=4 --svg " + svg +
-      " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+recompute+accumulate=2");
-  ASSERT_EQ(all["strategies"].size(), 6u);
+      " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+recompute+accumulate=2,"
+      "tp+sp,cp,cp=2+tp=2");
+  ASSERT_EQ(all["strategies"].size(), 9u);
   const char* flags[] = {"--mesh dp=4",
                          "--mesh dp=4 --zero 1",
                          "--mesh dp=4 --zero 2",
                          "--mesh dp=4 --zero 3",
                          "--mesh tp=4",
                          "--mesh dp=2,tp=2 --zero 3 --recompute block "
-                         "--accumulate 2"};
-  for (size_t i = 0; i < 6; ++i) {
+                         "--accumulate 2",
+                         "--mesh tp=4 --sequence-parallel",
+                         "--mesh cp=4",
+                         "--mesh cp=2,tp=2"};
+  for (size_t i = 0; i < std::size(flags); ++i) {
     const Json& s = all["strategies"][i];
     const Json one = explain(model + flags[i]);
     EXPECT_EQ(s["memory"], one["memory"]) << flags[i];
@@ -183,6 +189,8 @@ TEST(Explain, ComparesStrategies) {
   EXPECT_EQ(held(1, "parameters"), psi);
   EXPECT_EQ(held(3, "parameters"), psi / 4);
   EXPECT_LT(held(2, "gradients"), held(1, "gradients"));
+  EXPECT_LT(held(6, "activations"), held(4, "activations"));
+  EXPECT_EQ(held(7, "parameters"), psi);
   const std::string picture = read_file(svg);
   EXPECT_EQ(xml_error(picture), "");
   for (const char* text : {"zero3", "dp=2,tp=2", "activations", "gathered"})

@@ -74,6 +74,19 @@ TEST(Numbered, FullyShardedDataParallel) {
                 {"1152000      1152000", "691200       691200"});
 }
 
+TEST(Numbered, RingAttention) {
+  // 960 tokens of 12 heads of 16 f32: 737,280 bytes a tensor.
+  expect_prints(run_program("08_ring_attention", "--mesh cp=4"),
+                {"ring       forward         1105920   1105920",
+                 "ring       backward        2211840   2211840",
+                 "all-to-all forward          552960    552960",
+                 "all-to-all backward         552960    552960",
+                 "scores, in order: 28920 86520 144120 201720",
+                 "zig-zag: 115320 115320 115320 115320"});
+  expect_prints(run_program("08_ring_attention", "--mesh cp=3"),
+                {"983040    983040", "655360    655360"});
+}
+
 TEST(Numbered, Checkpoint) {
   // 117,024 elements in f32, twice as many moments, and the steps of 68
   // parameters in i64.
@@ -96,8 +109,8 @@ TEST(Numbered, DryRunsOfAnyMesh) {
     EXPECT_EQ(row["bytes_predicted"], 4 * 2 * (2048 - 2048 / 64));
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
-  for (const char* name :
-       {"01_mesh", "02_placements", "04_dp_tp_train", "06_checkpoint"})
+  for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train",
+                           "06_checkpoint", "08_ring_attention"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 

@@ -1,0 +1,79 @@
+// Attention of one sequence that is split over ranks in zig-zag order, in a
+// ring and by heads: what each sends beside the formula, and how even the work
+// is.
+//
+//   bazel run //examples:08_ring_attention -- --mesh cp=4
+#include "dtensor/dtensor.h"
+
+using namespace dtensor;
+
+namespace {
+
+constexpr int64_t kTokens = 960, kHeads = 12, kHeadSize = 16;
+
+void row(std::string_view how, const char* pass, double found, double formula) {
+  fmt::print("{:<11}{:<9} {:>13.0f} {:>9.0f}\n", how, pass, found, formula);
+}
+
+// Bytes that a rank received since there were `seen` events.
+double received(const RankContext& c, size_t& seen) {
+  double bytes = 0;
+  for (; seen < c.events.size(); ++seen)
+    bytes +=
+        double(c.dry_run ? c.events[seen].predicted : c.events[seen].counted);
+  return bytes;
+}
+
+void example(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  const auto p = static_cast<double>(mesh.num_ranks());
+  // Of 2p chunks, rank r has the r-th and the r-th from the end.
+  const Dim order = zigzag(kTokens, mesh, mesh.axis("cp"));
+  const Shape shape{1, kTokens, kHeads, kHeadSize};
+  Layout layout = Layout::replicated(shape);
+  layout.dims[1] = order;
+  const auto draw = [&](uint64_t seed) {
+    return randn(shape, mesh, layout, DType::kF32, {8, seed});
+  };
+  const DistTensor q = draw(1).set_requires_grad(), seed = draw(4),
+                   k = draw(2).set_requires_grad(),
+                   v = draw(3).set_requires_grad();
+  RankContext& context = rt.context();
+  context.record = true;
+  const bool speaks = rt.rank() == 0 || context.dry_run;
+  size_t seen = 0;
+  const double one = kTokens * kHeads * kHeadSize * sizeof(float),
+               others = (p - 1) / p;
+  if (speaks)
+    fmt::print("{:<20} {:>13} {:>9}\n", "bytes of a rank", "found", "formula");
+  for (const auto how : {ContextParallel::kRing, ContextParallel::kAllToAll}) {
+    const bool ring = how == ContextParallel::kRing;
+    const DistTensor y = attention(q, k, v, {.causal = true, .context = how});
+    const double forward = received(context, seen);
+    grad(y, {q, k, v}, {.cotangent = seed});
+    const double backward = received(context, seen);
+    // p-1 blocks of keys and values, and backward of their gradients too; or
+    // all but 1/p of a rank's q, k, v and result, and of their gradients.
+    const double once = others * (ring ? 2 * one : 4 * one / p);
+    if (!speaks) continue;
+    row(name(how), "forward", forward, once);
+    row(name(how), "backward", backward, ring ? 2 * once : once);
+  }
+  for (const bool even : {false, true}) {
+    std::string scores;
+    const Dim dim = even ? order : Dim(kTokens, Split::over({0}));
+    for (const IntervalList& queries : parts_of(dim, mesh))
+      scores += fmt::format(" {}", score_pairs(queries, {{0, kTokens}}, true));
+    if (speaks)
+      fmt::print("scores, {}:{}\n", even ? "zig-zag" : "in order", scores);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "Attention of a sequence that is split over ranks.",
+              .mesh = "cp=4",
+              .axes = {"cp"}});
+}
