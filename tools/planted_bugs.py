@@ -548,20 +548,20 @@ BUGS = [
          'full({}, (MUT(90) ? 0 : smoothing) / static_cast<double>(vocabulary),'),
     ], ['cross_entropy_test']),
     Bug(91, 'causal offset of split queries is 0', [
-        ('dtensor/ops/attention.cc',
-         'a_.query_offset = rows.empty() ? 0 : rows[0].lo;',
-         'a_.query_offset = rows.empty() || MUT(91) ? 0 : rows[0].lo;'),
+        ('dtensor/ops/attention_call.cc',
+         'a.query_offset = queries.lo - keys.lo;',
+         'a.query_offset = MUT(91) ? 0 : queries.lo - keys.lo;'),
     ], ['attention_test']),
     Bug(92, 'uneven heads: last kv head of a range missed', [
-        ('dtensor/ops/attention.cc',
+        ('dtensor/ops/attention_call.cc',
          'const int64_t hi = (h.hi - 1) * kv_heads_ / heads_ + 1;',
          'const int64_t hi = MUT(92) ? std::max(lo + 1, h.hi * kv_heads_ / '
          'heads_) : (h.hi - 1) * kv_heads_ / heads_ + 1;'),
     ], ['attention_test']),
     Bug(93, 'local kv head counted in its own range only', [
-        ('dtensor/ops/attention.cc',
-         'at += g - have.lo;',
-         'at = (MUT(93) ? 0 : at) + g - have.lo;'),
+        ('dtensor/ops/attention_call.cc',
+         'at += g - heads.lo;',
+         'at = (MUT(93) ? 0 : at) + g - heads.lo;'),
     ], ['attention_test']),
     Bug(94, 'attention: earlier key blocks not rescaled', [
         ('dtensor/ops/kernels/cpu/attention.cc',
@@ -657,14 +657,12 @@ BUGS = [
          'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
     ], ['kernels_training_test']),
     Bug(111, 'rotary: positions from 0 on every rank', [
-        ('dtensor/ops/attention.cc',
-         '(rows.empty() ? 0 : rows[0].lo);\n'
-         '    a.inverse',
-         '(rows.empty() || MUT(111) ? 0 : rows[0].lo);\n'
-         '    a.inverse'),
+        ('dtensor/ops/rotary.cc',
+         'args.offset + range.lo;',
+         'args.offset + (MUT(111) ? 0 : range.lo);'),
     ], ['attention_test']),
     Bug(112, 'rotary gradient of the gradient rotates the wrong way', [
-        ('dtensor/ops/attention.cc',
+        ('dtensor/ops/rotary.cc',
          'args.inverse = !args.inverse;',
          'args.inverse = MUT(112) || !args.inverse;'),
     ], ['attention_test']),
@@ -747,8 +745,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(137, 'attention is not causal', [
         ('dtensor/nn/attention.cc',
-         '{.causal = true}',
-         '{.causal = !MUT(137)}'),
+         '{.causal = true,',
+         '{.causal = !MUT(137),'),
     ], ['goldens_test']),
     Bug(138, 'exact gelu instead of gelu_new', [
         ('dtensor/nn/mlp.cc',
@@ -1166,6 +1164,56 @@ BUGS = [
          'const int64_t next = end == ends.end() ? hi : ',
          'const int64_t next = MUT(265) || end == ends.end() ? hi : '),
     ], ['summa_test']),
+    Bug(320, 'zig-zag: the second chunk is not counted from the end', [
+        ('dtensor/placement/owned.cc',
+         'for (int64_t chunk : {r, chunks - 1 - r})',
+         'for (int64_t chunk : {r, MUT(320) ? p + r : chunks - 1 - r})'),
+    ], ['owned_test']),
+    Bug(321, 'ring: blocks are merged without the earlier weights', [
+        ('dtensor/ops/attention_merge.cc',
+         'lse = both;',
+         'if (!MUT(321)) lse = both;'),
+    ], ['context_parallel_test']),
+    Bug(322, 'ring: gradients of the first block stay behind', [
+        ('dtensor/ops/attention_call.cc',
+         'for (size_t x = 0; x < 2; ++x) home[x].add(c_, d[x]);',
+         'for (size_t x = 0; x < (MUT(322) ? 1 : 2); ++x) '
+         'home[x].add(c_, d[x]);'),
+    ], ['context_parallel_test']),
+    Bug(323, 'ring: a pair of ranges is skipped that has one score', [
+        ('dtensor/ops/attention_call.cc',
+         '{keys}, args_.causal) > 0;',
+         '{keys}, args_.causal) > (MUT(323) ? 1 : 0);'),
+    ], ['context_parallel_test']),
+    Bug(324, 'ring: keys of the last step meet the positions of the first', [
+        ('dtensor/ops/attention_call.cc',
+         'ring->keys.push_back(ring->k[i]->region',
+         'ring->keys.push_back(ring->k[MUT(324) ? 0 : i]->region'),
+    ], ['context_parallel_test']),
+    Bug(325, 'documents: the mask of the first queries is that of all', [
+        ('dtensor/ops/attention_call.cc',
+         'const Tensor of_query = mask_.slice(1, row, row + a.s);',
+         'const Tensor of_query = MUT(325) ? mask_.slice(1, 0, a.s) : '
+         'mask_.slice(1, row, row + a.s);'),
+    ], ['context_parallel_test']),
+    Bug(326, 'all-to-all: heads are not split further', [
+        ('dtensor/ops/attention.cc',
+         'layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);',
+         'if (!MUT(326)) layout.dims[2] = subdivided(layout.dims[2], '
+         'x->mesh(), a);'),
+    ], ['context_parallel_test']),
+    Bug(327, 'sequence parallel: activations stay whole between blocks', [
+        ('dtensor/nn/language_model.cc',
+         'layout.dims[1] = subdivided(',
+         'if (!MUT(327)) layout.dims[1] = subdivided('),
+    ], ['sequence_parallel_test']),
+    Bug(328, 'a batch is split along the sequence in order, not in zig-zag', [
+        ('dtensor/nn/parallel.cc',
+         'layout.dims[1] = zigzag(tokens[1], mesh, mesh.axis("cp"));',
+         'layout.dims[1] = MUT(328) ? Dim(tokens[1], '
+         'Split::over({mesh.axis("cp")})) : '
+         'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
+    ], ['sequence_parallel_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

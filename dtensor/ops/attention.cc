@@ -273,11 +273,8 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
 int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
                 bool causal, double flops, Planner& planner) {
   const Mesh& mesh = q->mesh();
-  std::vector<IntervalList> parts = parts_of(k->dim(1), mesh);
-  std::rotate(parts.begin(), parts.begin() + 1, parts.end());
   Layout next_k = k->layout(), next_v = v->layout();
-  next_k.dims[1] = next_v.dims[1] =
-      owned(k->shape()[1], mesh, k->dim(1).axes(), parts);
+  next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
   const Move moves[] = {{k, k->with(next_k)}, {v, v->with(next_v)}};
   const IntervalList keys{{0, k->shape()[1]}};
   int64_t all = 0, most = 0;

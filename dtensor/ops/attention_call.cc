@@ -106,6 +106,13 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
   return BoundRule(Rule(rule), shapes, op);
 }
 
+Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
+  std::vector<IntervalList> parts = parts_of(keys, mesh);
+  std::rotate(parts.begin(), parts.begin() + static_cast<int64_t>(steps),
+              parts.end());
+  return owned(keys.size(), mesh, keys.axes(), parts);
+}
+
 // Where blocks are, step by step; kept with the decision.
 struct AttentionCall::Ring : Decision::Memo {
   std::vector<const Spec*> k, v;   // of the blocks that ranks have in a step
@@ -117,16 +124,11 @@ const AttentionCall::Ring& AttentionCall::ring() {
     auto ring = std::make_shared<Ring>();
     const Spec *k = c_.decision.in[1], *v = c_.decision.in[2];
     const Dim& dim = k->dim(1);
-    const AxisMask axes = dim.axes();
-    std::vector<IntervalList> parts = parts_of(dim, c_.mesh());
-    const size_t steps = axes ? parts.size() : 1;
+    const auto steps = static_cast<size_t>(c_.mesh().size_of(dim.axes()));
     for (size_t i = 0; i < steps; ++i) {
       Layout layout_k = k->layout(), layout_v = v->layout();
-      if (i > 0) {
-        std::rotate(parts.begin(), parts.begin() + 1, parts.end());
-        layout_k.dims[1] = layout_v.dims[1] =
-            owned(dim.size(), c_.mesh(), axes, parts);
-      }
+      if (i > 0)
+        layout_k.dims[1] = layout_v.dims[1] = passed_on(dim, c_.mesh(), i);
       ring->k.push_back(k->with(layout_k));
       ring->v.push_back(v->with(layout_v));
       ring->keys.push_back(ring->k[i]->region(c_.coord())[1]);

@@ -37,6 +37,10 @@ void set_strides(const Tensor&, int64_t (&strides)[4]);
 // For attention_ops().
 const Op& rotary_operator();
 
+// Where keys are after so many steps of the ring: every rank has what the rank
+// so many further along their axes had.
+Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
+
 // The queries that this rank holds, in ranges of the sequence, against blocks
 // of keys: its own, or (in a ring; Liu et al., arXiv 2310.01889) one after the
 // other those of all ranks that share the sequence. While a block is computed

@@ -10,6 +10,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/runtime/comm_table.h"
 #include "tests/nn/on_mesh.h"
 
@@ -251,6 +252,15 @@ TEST_P(Sequences, ContextParallelSendsKeysAndValues) {
                     .forward,
                 2 * (p - 1) * block);
     }
+}
+
+// Of the batch dp has rows, and of each row cp has a chunk from either end.
+TEST(SequenceParallelTest, ABatchInZigzagOrder) {
+  const Mesh mesh = Mesh::parse("dp=2,cp=2,tp=3");
+  const Layout layout = batch_layout(mesh, {4, 11});
+  EXPECT_EQ(layout.dims[0], Dim(4, Split::over({0})));
+  EXPECT_EQ(layout.dims[1], zigzag(11, mesh, 1));
+  EXPECT_EQ(batch_layout(Mesh::parse("dp=2"), {4, 11}).dims[1], Dim(11));
 }
 
 TEST(SequenceParallelTest, AMeshWithoutTheAxis) {
