@@ -18,8 +18,9 @@ DistTensor Embedding::first(int64_t n) const {
   return n == weight_.size(0) ? weight_ : slice(weight_, 0, 0, n);
 }
 
-DistTensor Embedding::attend(const DistTensor& x) const {
-  return einsum("...h,vh->...v", {x, weight_});
+DistTensor Embedding::attend(const DistTensor& x,
+                             const DistTensor& table) const {
+  return einsum("...h,vh->...v", {x, table});
 }
 
 }  // namespace dtensor::nn

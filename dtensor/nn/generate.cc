@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"
@@ -75,7 +76,7 @@ std::vector<int64_t> generate(const LanguageModel& model,
         batch_placements(mesh));
     const DistTensor logits =
         model.head(slice(model.features(tokens), 1, n - 1, n));
-    const Tensor row = logits.full();
+    const Tensor row = onto(mesh, logits).full();
     const bool values = row.device().kind() != Device::Kind::kNone;
     text.push_back(values ? draw(row.to_doubles(), options.temperature,
                                  uniform_at(options.seed, i))

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
@@ -15,15 +16,25 @@ GPT::GPT(const Scope& at, const ModelConfig& c)
   ln_f_ = add<LayerNorm>("transformer.ln_f", c.hidden, c.eps());
 }
 
-DistTensor GPT::features(const DistTensor& tokens) const {
-  check_tokens(tokens);
-  DistTensor x = wte_(tokens) + wpe_.call(&Embedding::first, tokens.size(1));
-  for (const Child<GPTBlock>& block : blocks_) x = run_block(block, x);
-  return ln_f_(x);
+DistTensor GPT::embed(const DistTensor& tokens) const {
+  return wte_(batch_onto(wte_->mesh(), tokens)) +
+         wpe_.call(&Embedding::first, tokens.size(1));
 }
 
-DistTensor GPT::head(const DistTensor& features) const {
-  return wte_.call(&Embedding::attend, features);
+DistTensor GPT::block(int64_t i, const DistTensor& x) const {
+  const Child<GPTBlock>& block = blocks_[static_cast<size_t>(i)];
+  return run_block(block, onto(block->mesh(), x));
 }
+
+DistTensor GPT::last_norm(const DistTensor& x) const {
+  return ln_f_(onto(ln_f_->mesh(), x));
+}
+
+DistTensor GPT::project(const DistTensor& features,
+                        const DistTensor& table) const {
+  return wte_.call(&Embedding::attend, features, table);
+}
+
+DistTensor GPT::tied() const { return wte_->table(); }
 
 }  // namespace dtensor::nn

@@ -13,8 +13,12 @@ namespace dtensor::nn {
 class GPT : public LanguageModel {
  public:
   GPT(const Scope& at, const ModelConfig&);
-  DistTensor features(const DistTensor& tokens) const override;
-  DistTensor head(const DistTensor& features) const override;
+  DistTensor embed(const DistTensor& tokens) const override;
+  DistTensor block(int64_t i, const DistTensor& x) const override;
+  DistTensor last_norm(const DistTensor& x) const override;
+  DistTensor project(const DistTensor& features,
+                     const DistTensor& table) const override;
+  DistTensor tied() const override;
 
  private:
   Child<Embedding> wte_, wpe_;

@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor::nn {
 
@@ -26,11 +27,7 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
     p = randn(shape, mesh, layout, drawn, {seed, hash_text(name)}, 0, init.std);
     if (drawn != dtype) {
       // On the parts, not with cast(): that could decide on another layout.
-      const Tensor from = p.local();
-      const Tensor to = Tensor::empty(from.shape(), dtype);
-      to.device().cast(to.stream(), to.shape(), dtype, to.mutable_data(),
-                       to.strides(), drawn, from.data(), from.strides());
-      p = DistTensor::wrap(to, spec);
+      p = DistTensor::wrap(converted(p.impl()->part(), dtype), spec);
     }
   }
   p.as_parameter();

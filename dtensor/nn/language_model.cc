@@ -1,5 +1,6 @@
 #include "dtensor/nn/language_model.h"
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/recompute.h"
 #include "dtensor/placement/error.h"
@@ -27,27 +28,42 @@ LanguageModel::LanguageModel(const Scope& at, const ModelConfig& config)
            "mesh {} has no axis \"{}\" to split sequences over; name one that "
            "splits the model",
            at.mesh.to_string(), at.plan->sequence_axis);
-  sequence_axis_ = at.mesh.axis(at.plan->sequence_axis);
+  sequence_axis_ = at.plan->sequence_axis;
 }
 
 DistTensor LanguageModel::between_blocks(const DistTensor& x) const {
-  if (sequence_axis_ < 0 || x.spec()->split_axes() >> sequence_axis_ & 1)
-    return x;
+  if (sequence_axis_.empty()) return x;
+  const int axis = x.mesh().axis(sequence_axis_);
+  if (x.spec()->split_axes() >> axis & 1) return x;
   Layout layout = x.layout();
   layout.partials.clear();
-  layout.dims[1] = subdivided(layout.dims[1], x.mesh(), sequence_axis_);
+  layout.dims[1] = subdivided(layout.dims[1], x.mesh(), axis);
   return relayout(x, x.spec()->with(layout));
 }
 
 DistTensor LanguageModel::loss(const DistTensor& tokens,
                                const DistTensor& targets) const {
   const PathScope inside(path());
-  return cross_entropy(head(features(tokens)), targets);
+  const DistTensor x = head(features(tokens));
+  return onto(mesh(), cross_entropy(x, batch_onto(x.mesh(), targets)));
 }
 
 DistTensor LanguageModel::logits(const DistTensor& tokens) const {
   const PathScope inside(path());
-  return head(features(tokens));
+  return onto(mesh(), head(features(tokens)));
+}
+
+DistTensor LanguageModel::features(const DistTensor& tokens) const {
+  check_tokens(tokens);
+  DistTensor x = embed(tokens);
+  for (int64_t i = 0; i < config_.layers; ++i) x = block(i, x);
+  return last_norm(x);
+}
+
+DistTensor LanguageModel::head(const DistTensor& features) const {
+  DistTensor table = tied();
+  if (table.defined()) table = onto(features.mesh(), table);
+  return project(features, table);
 }
 
 DistTensor LanguageModel::run_block(

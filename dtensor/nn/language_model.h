@@ -1,6 +1,7 @@
 // What GPT and Llama have in common.
 #pragma once
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "dtensor/nn/config.h"
@@ -36,14 +37,27 @@ class LanguageModel : public Module {
 
   // tokens [b, s], i32 or i64, s <= config().seq -> after the last norm,
   // [b, s, hidden].
-  virtual DistTensor features(const DistTensor& tokens) const = 0;
+  DistTensor features(const DistTensor& tokens) const;
   // [b, s, hidden] -> [b, s, vocab].
-  virtual DistTensor head(const DistTensor& features) const = 0;
+  DistTensor head(const DistTensor& features) const;
 
   DistTensor logits(const DistTensor& tokens) const;
   // The mean cross-entropy of targets [b, s], a scalar in f32 (f64 for f64).
-  // Targets of -100 count for nothing.
+  // Targets of -100 count for nothing. In a pipeline (pipeline_model.h), where
+  // each module lies on a part of mesh(), what one makes is redistributed to
+  // the next one's, and all arguments and results are on mesh().
   DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
+
+  // What features() and head() are made of. tokens -> [b, s, hidden]; block i,
+  // from [b, s, hidden] to the same; the last norm.
+  virtual DistTensor embed(const DistTensor& tokens) const = 0;
+  virtual DistTensor block(int64_t i, const DistTensor& x) const = 0;
+  virtual DistTensor last_norm(const DistTensor& x) const = 0;
+  // The head, with that table [vocab, hidden] where it is tied().
+  virtual DistTensor project(const DistTensor& features,
+                             const DistTensor& table) const = 0;
+  // The embedding that is the head too; undefined when that has one of its own.
+  virtual DistTensor tied() const { return {}; }
 
   // From the next features() on; kNone at first. Losses and gradients are the
   // same bit for bit. The second run sends what the first sent inside of the
@@ -59,16 +73,16 @@ class LanguageModel : public Module {
   DistTensor run_block(
       const std::function<DistTensor(const DistTensor&)>& block,
       const DistTensor& x) const;
-  // Throws Error unless tokens is [b, s] with s <= seq.
-  void check_tokens(const DistTensor& tokens) const;
 
  private:
+  // Throws Error unless tokens is [b, s] with s <= seq.
+  void check_tokens(const DistTensor& tokens) const;
   // Activations between blocks, where the plan wants them.
   DistTensor between_blocks(const DistTensor& x) const;
 
   ModelConfig config_;
   Recompute recompute_ = Recompute::kNone;
-  int sequence_axis_ = -1;  // of sequence_parallel()
+  std::string sequence_axis_;  // of sequence_parallel(), on any stage's mesh
 };
 
 }  // namespace dtensor::nn

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "dtensor/nn/between_meshes.h"
+
 namespace dtensor::nn {
 
 Llama::Llama(const Scope& at, const ModelConfig& c)
@@ -13,14 +15,20 @@ Llama::Llama(const Scope& at, const ModelConfig& c)
   lm_head_ = add<Linear>("lm_head", c.hidden, c.vocab, false);
 }
 
-DistTensor Llama::features(const DistTensor& tokens) const {
-  check_tokens(tokens);
-  DistTensor x = embed_tokens_(tokens);
-  for (const Child<LlamaBlock>& block : blocks_) x = run_block(block, x);
-  return norm_(x);
+DistTensor Llama::embed(const DistTensor& tokens) const {
+  return embed_tokens_(batch_onto(embed_tokens_->mesh(), tokens));
 }
 
-DistTensor Llama::head(const DistTensor& features) const {
+DistTensor Llama::block(int64_t i, const DistTensor& x) const {
+  const Child<LlamaBlock>& block = blocks_[static_cast<size_t>(i)];
+  return run_block(block, onto(block->mesh(), x));
+}
+
+DistTensor Llama::last_norm(const DistTensor& x) const {
+  return norm_(onto(norm_->mesh(), x));
+}
+
+DistTensor Llama::project(const DistTensor& features, const DistTensor&) const {
   return lm_head_(features);
 }
 

@@ -2,6 +2,7 @@
 
 #include "dtensor/nn/gpt.h"
 #include "dtensor/nn/llama.h"
+#include "dtensor/nn/pipeline_model.h"
 
 namespace dtensor::nn {
 
@@ -10,8 +11,13 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
                                           const ParallelPlan& plan,
                                           uint64_t seed) {
   config.validate();
-  const Scope root{mesh, std::make_shared<const ParallelPlan>(plan),
-                   config.dtype, seed};
+  Scope root{mesh, std::make_shared<const ParallelPlan>(plan), config.dtype,
+             seed};
+  if (mesh.has_axis("pp"))
+    root.mesh_of = [cut = cut_pipeline(config, mesh, plan.pipeline_chunks)](
+                       std::string_view path) {
+      return cut.meshes[static_cast<size_t>(cut.stage_of(path))];
+    };
   std::unique_ptr<LanguageModel> model;
   if (config.name == "gpt")
     model = std::make_unique<GPT>(root, config);

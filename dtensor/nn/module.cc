@@ -12,12 +12,15 @@ Scope Scope::operator/(std::string_view child) const {
   Scope s = *this;
   if (!s.path.empty()) s.path += '.';
   s.path += child;
+  if (s.mesh_of) s.mesh = s.mesh_of(s.path);
   return s;
 }
 
 DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
                                  const Init& init) {
-  const std::string full = (scope_ / name).path;
+  Scope own = scope_;
+  own.mesh_of = {};  // where the module lies
+  const std::string full = (own / name).path;
   const ParameterLayouts layouts = layouts_of(
       scope_.plan ? *scope_.plan : ParallelPlan(), full, scope_.mesh, shape);
   DistTensor p = make_parameter(full, shape, scope_.mesh, layouts.rest,

@@ -40,6 +40,9 @@ struct Scope {
   DType dtype = DType::kF32;
   uint64_t seed = 0;
   std::string path = {};
+  // Where a module of that path lies, if they do not all lie on `mesh`: see
+  // pipeline_model.h.
+  std::function<Mesh(std::string_view path)> mesh_of = {};
 
   Scope operator/(std::string_view child) const;
 };
@@ -63,7 +66,7 @@ class Child {
     const PathScope inside((*this)->path());
     return (*this)->forward(std::forward<Args>(args)...);
   }
-  // Another function than forward: table_.call(&Embedding::attend, x).
+  // Another function than forward: table_.call(&Embedding::first, n).
   template <class Function, class... Args>
   decltype(auto) call(Function function, Args&&... args) const {
     const PathScope inside((*this)->path());

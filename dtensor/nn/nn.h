@@ -1,6 +1,7 @@
 // Layers, models, optimizers.
 #pragma once
 #include "dtensor/nn/attention.h"
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/block.h"
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/clip.h"
@@ -19,6 +20,8 @@
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/parameter.h"
+#include "dtensor/nn/pipeline.h"
+#include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/nn/schedule.h"

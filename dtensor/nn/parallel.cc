@@ -124,10 +124,12 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
   for (int a = 0; a < mesh.num_axes(); ++a) {
     const std::string& axis = mesh.axis_name(a);
     DT_CHECK(
-        axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp", "plan",
+        axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp" ||
+            axis == "pp",
+        "plan",
         "mesh {} has an axis \"{}\", and a model knows dp and fsdp (split the "
-        "batch), cp (splits its sequences) and tp (splits the model); write "
-        "dp={} or tp={}",
+        "batch), cp (splits its sequences), tp (splits the model) and pp "
+        "(stages of it); write dp={} or tp={}",
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
   return mesh.has_axis("tp") ? tensor_parallel(config) : ParallelPlan{};

@@ -31,6 +31,9 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
   std::string sequence_axis = {};
   // Of attention, where the sequence is split.
   ContextParallel context = ContextParallel::kAuto;
+  // Of a mesh with an axis "pp", the stages at each place along it: see
+  // pipeline_model.h.
+  int64_t pipeline_chunks = 1;
 };
 
 // The plan, and along `axis`, where it holds copies, ZeRO (Rajbhandari et al.,
@@ -83,8 +86,9 @@ ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
 // What the programs use: tensor_parallel where the mesh has an axis "tp" ({}
-// otherwise); "dp" and "fsdp" split the batch, "cp" its sequences. Throws Error
-// for an axis of another name.
+// otherwise); "dp" and "fsdp" split the batch, "cp" its sequences, "pp" the
+// blocks into stages (pipeline_model.h). Throws Error for an axis of another
+// name.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of anything that has the

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/split_grad.h"
@@ -29,29 +30,18 @@ DistTensor sent(const DistTensor& x, const Spec* to) {
 
 DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
 
-bool same_axes(const Mesh& a, const Mesh& b) {
-  if (a.num_axes() != b.num_axes()) return false;
-  for (int i = 0; i < a.num_axes(); ++i)
-    if (a.axis_name(i) != b.axis_name(i) || a.axis_size(i) != b.axis_size(i))
-      return false;
-  return true;
-}
-
 // In which layout a stage gets what the one before made.
 const Spec* arrival(const PipelineStage& stage, const Spec* made) {
-  Layout layout;
-  if (stage.input) {
-    layout = stage.input->resolve(stage.mesh, made->shape());
-    DT_CHECK(layout.partials.empty(), "pipeline",
-             "a stage's input is to come as a partial sum; write R or S<dim>");
-  } else {
+  if (!stage.input) {
     DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
              "what comes from mesh {} is to lie on {}, which has other axes; "
              "give PipelineStage::input",
              made->mesh().to_string(), stage.mesh.to_string());
-    layout = made->layout();
-    layout.partials.clear();
+    return spec_onto(stage.mesh, made);
   }
+  const Layout layout = stage.input->resolve(stage.mesh, made->shape());
+  DT_CHECK(layout.partials.empty(), "pipeline",
+           "a stage's input is to come as a partial sum; write R or S<dim>");
   return Spec::get(stage.mesh, made->shape(), layout, made->dtype());
 }
 
@@ -106,6 +96,8 @@ class Pipeline::Run {
         began_(Clock::now()) {
     const auto stages = of.stages_.size();
     state_.resize(stages);
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "tied");
     for (size_t s = 0; s < stages; ++s) {
       State& state = state_[s];
       state.micros.resize(inputs.size());
@@ -171,7 +163,7 @@ class Pipeline::Run {
              "stage {} on mesh {} borrows {} of mesh {}, which has other axes; "
              "put both on meshes alike",
              s, mesh.to_string(), p.spec()->to_string(), p.mesh().to_string());
-    return Spec::get(mesh, p.shape(), p.layout(), p.dtype());
+    return spec_onto(mesh, p.spec());
   }
 
   // The layout of what a stage makes of a micro-batch: known where it ran; on
@@ -205,6 +197,10 @@ class Pipeline::Run {
     const bool here = is_on(stage(t.stage).mesh);
     if (!here && !is_on(stage(to).mesh)) return;
     Micro &from = micro(t.stage, t.micro), &next = micro(to, t.micro);
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "pipeline");
+    const Scoped<std::string> phase(ctx.phase,
+                                    forward ? "forward" : "backward");
     if (forward) {
       const Spec* spec = came(to, t.micro);
       next.x = sent(here ? from.y.detach() : only_spec(made(t.stage, t.micro)),
@@ -320,6 +316,9 @@ class Pipeline::Run {
   // Adds the gradient of what stage s borrows to its owner's.
   void give_back(size_t s, size_t k) {
     const NoGrad no_grad;
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "tied");
+    const Scoped<std::string> phase(ctx.phase, "backward");
     const DistTensor& p = of_.stages_[s].borrows[k];
     const DistTensor& g = state_[s].sums[of_.stages_[s].parameters.size() + k];
     for (size_t o = 0; o < state_.size(); ++o)

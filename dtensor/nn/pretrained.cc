@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
@@ -152,9 +153,11 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   }
   SafetensorsWriter writer(mesh, dir + "/model.safetensors",
                            std::move(tensors));
+  const NoGrad no_grad;
   for (const NamedParameter& p : parameters) {
     const Target t = target(config, p.name, p.tensor.shape());
-    writer.write(t.name, p.tensor, t.window);
+    // A stage's, to all of the mesh, one at a time.
+    writer.write(t.name, onto(mesh, p.tensor), t.window);
   }
   writer.finish([&] { commit_config(dir, config_text(config)); });
 }
@@ -190,7 +193,8 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
              "{} of {}/model.safetensors is {}, and the config says {}", t.name,
              dir, to_string(info->shape), to_string(t.shape));
     t.window.shape = p.tensor.shape();
-    assign(p.tensor, file.read(t.name, mesh, p.tensor.layout(), t.window));
+    assign(p.tensor,
+           file.read(t.name, p.tensor.mesh(), p.tensor.layout(), t.window));
   }
   DT_CHECK(unread.empty(), "load",
            "{}/model.safetensors has {} tensors that a {} does not have, the "

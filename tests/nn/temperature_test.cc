@@ -19,10 +19,12 @@ class Fixed : public LanguageModel {
   explicit Fixed(const Mesh& m)
       : LanguageModel({.mesh = m, .plan = nullptr},
                       {.hidden = 1, .heads = 1, .seq = 4, .vocab = 5}) {}
-  DistTensor features(const DistTensor& tokens) const override {
+  DistTensor embed(const DistTensor& tokens) const override {
     return ones({1, tokens.size(1), 1}, mesh(), {}, DType::kF64);
   }
-  DistTensor head(const DistTensor&) const override {
+  DistTensor block(int64_t, const DistTensor& x) const override { return x; }
+  DistTensor last_norm(const DistTensor& x) const override { return x; }
+  DistTensor project(const DistTensor&, const DistTensor&) const override {
     return DistTensor::from_global(
         Tensor::from<double>({1, 1, 5}, kLogits.data()), mesh(), "S2");
   }

@@ -1,0 +1,20 @@
+// Tensors that go from one part of a mesh to another: what the modules of a
+// pipeline do between their stages.
+#pragma once
+#include "dtensor/nn/parallel.h"
+#include "dtensor/runtime/dist_tensor.h"
+
+namespace dtensor::nn {
+
+// Have they axes of the same names and sizes, in the same order?
+bool same_axes(const Mesh&, const Mesh&);
+
+// x, a partial sum summed, on another mesh: in the same layout where both have
+// the same axes, else whole.
+const Spec* spec_onto(const Mesh&, const Spec* x);
+// x itself when it is there. Collective over both meshes; differentiable.
+DistTensor onto(const Mesh&, const DistTensor& x);
+// The same of a batch, in batch_placements().
+DistTensor batch_onto(const Mesh&, const DistTensor& x);
+
+}  // namespace dtensor::nn

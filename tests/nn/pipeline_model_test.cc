@@ -1,0 +1,207 @@
+// GPT and Llama in a pipeline against the same model on one rank.
+#include "dtensor/nn/pipeline_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "dtensor/nn/models.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using testing::error_of;
+
+constexpr int64_t kRows = 9;
+
+ModelConfig config_of(const std::string& name, int64_t layers = 5) {
+  return {.name = name,
+          .layers = layers,
+          .hidden = 12,
+          .heads = 3,
+          .kv_heads = name == "gpt" ? 0 : 1,
+          .ffn = 10,
+          .seq = 6,
+          .vocab = 11,
+          .dtype = DType::kF64};
+}
+
+Tensor numbers(int64_t stream, const ModelConfig& c) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < kRows * c.seq; ++i)
+    values.push_back((i * i + 7 * i * stream + 3 * stream) % c.vocab);
+  return Tensor::from<int64_t>({kRows, c.seq}, values.data());
+}
+
+struct Values {
+  double loss = 0;
+  std::map<std::string, std::vector<double>> grads;
+};
+
+std::vector<double> values(const DistTensor& g) {
+  const Tensor t = g.full();
+  return t.reshape({t.numel()}).to_doubles();
+}
+
+Values on_one_rank(const ModelConfig& config) {
+  Values v;
+  run(1, [&](Runtime&) {
+    const Mesh m = Mesh::parse("dp=1");
+    const auto model = make_model(config, m, 5);
+    const DistTensor loss =
+        model->loss(DistTensor::from_global(numbers(1, config), m, {}),
+                    DistTensor::from_global(numbers(2, config), m, {}));
+    v.loss = loss.item();
+    const auto grads = grad(loss, model->parameters());
+    const auto named = model->named_parameters();
+    for (size_t i = 0; i < grads.size(); ++i)
+      v.grads[named[i].name] = values(grads[i]);
+  });
+  return v;
+}
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-11) << what;
+}
+
+void check(const ModelConfig& config, const Values& expected,
+           const std::string& mesh_text, const std::string& schedule,
+           int64_t micros, int64_t chunks = 1,
+           Recompute recompute = Recompute::kNone) {
+  const Mesh mesh = Mesh::parse(mesh_text);
+  const std::string what = config.name + " " + schedule + " on " + mesh_text +
+                           " of " + std::to_string(micros);
+  run(mesh.num_ranks(), [&](Runtime&) {
+    ParallelPlan plan = default_plan(config, mesh);
+    plan.pipeline_chunks = chunks;
+    const auto model = make_model(config, mesh, plan, 5);
+    model->set_recompute(recompute);
+    const PipelineCut cut = cut_pipeline(config, mesh, chunks);
+    const Mesh first = cut.meshes.front(), last = cut.meshes.back();
+    std::vector<DistTensor> inputs, targets;
+    std::vector<double> shares;
+    for (int64_t i = 0; i < micros; ++i) {
+      const int64_t lo = i * kRows / micros, hi = (i + 1) * kRows / micros;
+      inputs.push_back(DistTensor::from_global(
+          numbers(1, config).slice(0, lo, hi), first, batch_placements(first)));
+      targets.push_back(DistTensor::from_global(
+          numbers(2, config).slice(0, lo, hi), last, batch_placements(last)));
+      shares.push_back(static_cast<double>(hi - lo) / kRows);
+    }
+    const auto stages = pipeline_stages(*model, cut, [&](int64_t m) {
+      return targets[static_cast<size_t>(m)];
+    });
+    Pipeline pipe(make_schedule(schedule, mesh.axis_size(mesh.axis("pp")),
+                                micros, chunks),
+                  stages);
+    const PipelineResult r = pipe.run(inputs, shares);
+    if (last.mesh_rank_of(RankContext::current().world_rank) >= 0) {
+      double loss = 0;
+      for (int64_t i = 0; i < micros; ++i)
+        loss += r.losses[static_cast<size_t>(i)].item() *
+                shares[static_cast<size_t>(i)];
+      EXPECT_NEAR(loss, expected.loss, 1e-11) << what;
+    }
+    size_t seen = 0;
+    for (const NamedParameter& p : model->named_parameters()) {
+      const auto s = static_cast<size_t>(cut.stage_of(p.name));
+      for (size_t k = 0; k < stages[s].parameters.size(); ++k) {
+        if (!stages[s].parameters[k].same_as(p.tensor)) continue;
+        ++seen;
+        if (p.tensor.here())
+          expect_near(values(r.grads[s][k]), expected.grads.at(p.name),
+                      what + ", " + p.name);
+      }
+    }
+    EXPECT_EQ(seen, expected.grads.size());
+  });
+}
+
+TEST(PipelineModel, EverySchedule) {
+  for (const char* name : {"gpt", "llama"}) {
+    const ModelConfig config = config_of(name);
+    const Values expected = on_one_rank(config);
+    for (int64_t p = 2; p <= 5; ++p)
+      for (const int64_t m : {1, 2, 5, 7})
+        for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+          check(config, expected, "pp=" + std::to_string(p), schedule, m);
+  }
+}
+
+TEST(PipelineModel, WithDataAndTensorParallelism) {
+  for (const char* name : {"gpt", "llama"}) {
+    const ModelConfig config = config_of(name);
+    const Values expected = on_one_rank(config);
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+      check(config, expected, "pp=2,dp=2,tp=2", schedule, 3);
+    check(config, expected, "tp=2,pp=2", "interleaved", 5, 2);
+    check(config, expected, "pp=1,dp=2", "interleaved", 2, 3);
+    check(config, expected, "pp=2,dp=1", "zb-h1", 3, 1, Recompute::kBlock);
+    check(config, expected, "pp=2,dp=1", "1f1b", 3, 1, Recompute::kAttention);
+  }
+}
+
+// The model is one as any other, whoever uses it.
+TEST(PipelineModel, WithoutASchedule) {
+  for (const char* name : {"gpt", "llama"}) {
+    const ModelConfig config = config_of(name);
+    const Values expected = on_one_rank(config);
+    const Mesh mesh = Mesh::parse("pp=3,dp=2");
+    run(6, [&](Runtime&) {
+      const auto model = make_model(config, mesh, 5);
+      const auto on = [&](int64_t which) {
+        return DistTensor::from_global(numbers(which, config), mesh,
+                                       batch_placements(mesh));
+      };
+      const DistTensor loss = model->loss(on(1), on(2));
+      EXPECT_NEAR(loss.item(), expected.loss, 1e-11);
+      EXPECT_EQ(model->logits(on(1)).mesh(), mesh);
+      const auto grads = grad(loss, model->parameters());
+      const auto named = model->named_parameters();
+      for (size_t i = 0; i < named.size(); ++i)
+        if (named[i].tensor.here())
+          expect_near(values(grads[i]), expected.grads.at(named[i].name),
+                      named[i].name);
+    });
+  }
+}
+
+TEST(PipelineModel, Cuts) {
+  ModelConfig config = config_of("gpt", 7);
+  config.vocab = 1;
+  PipelineCut cut = cut_pipeline(config, Mesh::parse("dp=2,pp=3,tp=2"));
+  EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 3, 5, 7}));
+  EXPECT_EQ(cut.meshes[1].to_string(), "dp=2,tp=2 of ranks 2,3,8,9");
+  EXPECT_EQ(cut.stage_of("transformer.wpe.weight"), 0);
+  EXPECT_EQ(cut.stage_of("transformer.h.2.ln_1.weight"), 0);
+  EXPECT_EQ(cut.stage_of("transformer.h.3"), 1);
+  EXPECT_EQ(cut.stage_of("transformer.h.5.attn"), 2);
+  EXPECT_EQ(cut.stage_of("transformer.ln_f.weight"), 2);
+  EXPECT_EQ(cut.stage_of("model.embed_tokens.weight"), 0);
+  EXPECT_EQ(cut.stage_of("lm_head.weight"), 2);
+  cut = cut_pipeline(config, Mesh::parse("pp=2"), 2);
+  EXPECT_EQ(cut.meshes[3].to_string(), "dp=1 of ranks 1");
+  EXPECT_EQ(cut.stages(), 4);
+  // A head as dear as many blocks leaves its stage one.
+  const ForwardFlops flops = forward_flops(config);
+  // q, o: 12 x 12; k, v: 12 x 12; two of 12 x 10; scores over 3 on average.
+  EXPECT_EQ(flops.block, 2 * (4 * 144 + 2 * 120) + 2 * 2 * 3 * 12);
+  EXPECT_EQ(flops.head, 2 * 12);
+  config.vocab = 10000;
+  cut = cut_pipeline(config, Mesh::parse("pp=2"));
+  EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 6, 7}));
+  EXPECT_EQ(error_of([&] { cut_pipeline(config, Mesh::parse("pp=4"), 2); }),
+            "[pipeline] 8 stages (4 along pp, 2 chunks each) of 7 blocks; each "
+            "needs one, so write --layers 8 or more, or fewer stages");
+}
+
+}  // namespace
+}  // namespace dtensor::nn
