@@ -19,6 +19,7 @@
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
+#include "examples/bubble.h"
 #include "examples/memory_report.h"
 #include "examples/progress.h"
 #include "examples/step_checks.h"
@@ -52,8 +53,9 @@ struct Report {
   std::vector<double> losses, norms, seconds;
   std::vector<double> exposed;           // seconds of each step's communication
   std::vector<ParameterRow> parameters;  // rank 0's
-  std::vector<CommEvent> events;         // of the first step, of all ranks
-  MemoryUse memory;                      // the most of any rank
+  BubbleReport bubble;
+  std::vector<CommEvent> events;  // of the first step, of all ranks
+  MemoryUse memory;               // the most of any rank
   double eval_loss = 0;
   std::string sample;
 };
@@ -66,10 +68,14 @@ std::string dimensions(const Shape& s) {
 
 std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
   std::vector<ParameterRow> rows;
-  for (const nn::NamedParameter& p : model.named_parameters())
-    rows.push_back({p.name, p.tensor.shape(), p.tensor.local().shape(),
-                    p.tensor.layout().to_string(p.tensor.mesh()),
-                    p.tensor.local().bytes()});
+  for (const nn::NamedParameter& p : model.named_parameters()) {
+    // In a pipeline, of the first rank of its stage.
+    const Spec* spec = p.tensor.spec();
+    const Shape part = spec->local_shape(spec->mesh().coordinate(0));
+    rows.push_back({p.name, spec->shape(), part,
+                    spec->layout().to_string(spec->mesh()),
+                    numel(part) * size_of(spec->dtype())});
+  }
   return rows;
 }
 
@@ -102,6 +108,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   const TrainConfig& config = flags.train;
   const auto tokens = static_cast<double>(step_tokens(config));
   Progress progress(config.steps);
+  BubbleMeter bubble;
   const std::string folder =
       flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
   const std::optional<std::string> last =
@@ -123,6 +130,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
         std::chrono::steady_clock::now() - start;
     const double waited =
         static_cast<double>(context.exposed_ns - exposed) / 1e9;
+    bubble.add(trainer.tasks());
     if (i == begin)
       first = std::move(context.events);
     else if (!result.replayed)
@@ -154,7 +162,10 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   std::vector<CommEvent> events = merge_events(first);
   const std::vector<MemoryUse> memory =
       all_gather("memory", memory_use(context.allocator->stats()));
+  const std::vector<double> idle = bubble.of_all_ranks();
   if (!speaks) return;
+  if (rt.mesh().has_axis("pp"))
+    report.bubble = bubble_report(config, rt.mesh(), idle);
   report.events = std::move(events);
   for (const MemoryUse& m : memory) report.memory = largest(report.memory, m);
 }
@@ -207,6 +218,7 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
                {"sample", report.sample},
                {"eval_loss", nullptr}};
   if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
+  if (mesh.has_axis("pp")) json["bubble"] = bubble_json(report.bubble);
   return json;
 }
 
@@ -297,6 +309,8 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "a step takes {:.1f} ms, {:.1f} of which in communication that nothing "
       "hides\n",
       1e3 * typical(report.seconds), 1e3 * typical(report.exposed));
+  if (program.mesh().has_axis("pp"))
+    fmt::print("{}\n", bubble_text(report.bubble));
   if (eval)
     fmt::print("eval loss on {}: {:.6f} nats per byte\n", eval->name(),
                report.eval_loss);
@@ -371,10 +385,14 @@ int train_main(int argc, char** argv) {
         "collectives of a step, in the most bytes that a rank "
         "receives:\n{}\n{}\n",
         comm_table(rows, false), memory_table(prediction.memory, nullptr));
-    program.write_json({{"strategy", flags.train.strategy(program.mesh())},
-                        {"collectives", comm_json(rows, false)},
-                        {"memory", memory_json(prediction.memory, nullptr)},
-                        {"peak_bytes", prediction.memory.peak}});
+    Json json = {{"strategy", flags.train.strategy(program.mesh())},
+                 {"collectives", comm_json(rows, false)},
+                 {"memory", memory_json(prediction.memory, nullptr)},
+                 {"peak_bytes", prediction.memory.peak}};
+    if (program.mesh().has_axis("pp"))
+      json["bubble"] =
+          bubble_json(bubble_report(flags.train, program.mesh(), {}));
+    program.write_json(json);
   });
 }
 

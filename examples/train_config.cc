@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dtensor/placement/error.h"
+#include "report/schedule_file.h"
 
 namespace dtensor::examples {
 
@@ -37,6 +40,13 @@ void add_train_flags(Program& program, TrainConfig& c) {
               0);
   program.add("--accumulate", &c.accumulate,
               "micro-batches that a step's windows are cut into", 1);
+  program.add("--micro-batches", &c.micro_batches,
+              "that a step's windows are cut into for the stages of axis pp "
+              "(default: twice as many as places along it)",
+              1);
+  program.add("--schedule", &c.schedule, report::schedule_help());
+  program.add("--chunks", &c.chunks,
+              "stages at each place along pp, of interleaved", 1, 4096);
   program.add("--recompute", &c.recompute,
               "what the backward pass computes again: blocks, or what lies "
               "between their products",
@@ -69,8 +79,19 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
     plan.push_back(std::move(entry));
   plan.context = parse_context(context);
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
+  plan.pipeline_chunks = chunks;
   return nn::zero(std::move(plan), static_cast<int>(zero),
                   mesh.has_axis("fsdp") ? "fsdp" : "dp");
+}
+
+PipelineSchedule TrainConfig::pipeline(const Mesh& mesh) const {
+  const int64_t places = mesh.axis_size(mesh.axis("pp"));
+  const auto& names = schedule_names();
+  const bool named =
+      std::find(names.begin(), names.end(), schedule) != names.end();
+  int64_t micros = micro_batches;
+  if (named && micros == 0) micros = std::min(batch, 2 * places);
+  return report::read_schedule(schedule, places, micros, named ? chunks : 0);
 }
 
 std::string TrainConfig::strategy(const Mesh& mesh) const {
@@ -79,6 +100,11 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
   if (sequence_parallel) text += ", sequence parallel";
   if (mesh.has_axis("cp")) text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
+  if (mesh.has_axis("pp")) {
+    const PipelineSchedule s = pipeline(mesh);
+    text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
+    if (s.chunks > 1) text += fmt::format(" in {} chunks", s.chunks);
+  }
   if (accumulate > 1) text += fmt::format(", accumulate {}", accumulate);
   return text;
 }
@@ -107,6 +133,31 @@ void TrainConfig::validate(const Mesh& mesh) {
            "--batch",
            accumulate, batch, batch);
   plan(mesh);
+  if (mesh.has_axis("pp")) return validate_pipeline(mesh);
+  DT_CHECK(micro_batches == 0 && chunks == 1 && schedule == "1f1b",
+           "--schedule",
+           "mesh {} has no axis pp for stages; write --mesh pp=2 or the like, "
+           "or leave --schedule, --micro-batches and --chunks out",
+           mesh.to_string());
+}
+
+void TrainConfig::validate_pipeline(const Mesh& mesh) {
+  const PipelineSchedule s = pipeline(mesh);
+  chunks = s.chunks;
+  micro_batches = s.micros;
+  DT_CHECK(micro_batches <= batch, "--micro-batches",
+           "{} micro-batches of {} windows; write at most {}, or a larger "
+           "--batch",
+           micro_batches, batch, batch);
+  DT_CHECK(accumulate == 1, "--accumulate",
+           "micro-batches of a pipeline are --micro-batches; leave it out");
+  DT_CHECK(zero <= 1, "--zero",
+           "stage {} with an axis pp, whose gradients are complete when all "
+           "micro-batches are; write --zero 1 or 0",
+           zero);
+  DT_CHECK(!cuda_graph, "--cuda-graph",
+           "a pipeline's step is no graph; leave it out");
+  nn::cut_pipeline(model, mesh, chunks);
 }
 
 }  // namespace dtensor::examples

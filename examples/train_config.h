@@ -6,6 +6,7 @@
 
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/parallel.h"
+#include "dtensor/nn/pipeline_model.h"
 #include "dtensor/runtime/program.h"
 
 namespace dtensor::examples {
@@ -21,9 +22,13 @@ struct TrainConfig {
   double weight_decay = 0.01;
   double clip = 1;
   int64_t seed = 0;
-  int64_t zero = 0;                // the stage, over fsdp or dp
-  int64_t gather_budget = -1;      // bytes; -1: those of a block
-  int64_t accumulate = 1;          // micro-batches of a step
+  int64_t zero = 0;            // the stage, over fsdp or dp
+  int64_t gather_budget = -1;  // bytes; -1: those of a block
+  int64_t accumulate = 1;      // micro-batches of a step
+  // Of a mesh with an axis pp. Micro-batches: 0 is twice the places along it,
+  // at most the batch. The schedule: a name, or a file.
+  int64_t micro_batches = 0, chunks = 1;
+  std::string schedule = "1f1b";
   std::string recompute = "none";  // see nn::Recompute
   bool cuda_graph = false;         // steps are replayed, on a GPU
   bool sequence_parallel = false;  // over tp
@@ -36,8 +41,14 @@ struct TrainConfig {
   // The layouts asked for, then tensor parallelism over tp; ZeRO, and how
   // sequences are split, on top.
   nn::ParallelPlan plan(const Mesh&) const;
+  // What the stages do when. REQUIRES: an axis pp. Throws Error as
+  // report::read_schedule() does.
+  PipelineSchedule pipeline(const Mesh&) const;
   // "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
+
+ private:
+  void validate_pipeline(const Mesh&);
 };
 
 // --model, --layers, ... --seed.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/grad.h"
@@ -12,6 +13,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/data_check.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/replicas.h"
@@ -52,13 +54,40 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
                             static_cast<uint64_t>(config.seed))),
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
-      schedule_{config.lr, config.steps, config.warmup} {
+      schedule_{config.lr, config.steps, config.warmup},
+      first_mesh_(mesh),
+      last_mesh_(mesh),
+      micros_(config.accumulate) {
   model_->set_recompute(nn::parse_recompute(config.recompute));
   set_gather_budget();
   // As torch's; what stages 2 and 3 are for is to hold less.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ =
       config.zero < 2 ? kBucket : std::min(block_bytes(*model_), kBucket);
+  if (mesh.has_axis("pp")) make_pipeline();
+}
+
+void Trainer::make_pipeline() {
+  const PipelineSchedule schedule = config_.pipeline(mesh_);
+  const nn::PipelineCut cut =
+      nn::cut_pipeline(config_.model, mesh_, schedule.chunks);
+  first_mesh_ = cut.meshes.front();
+  last_mesh_ = cut.meshes.back();
+  micros_ = schedule.micros;
+  const std::vector<nn::PipelineStage> stages = nn::pipeline_stages(
+      *model_, cut,
+      [this](int64_t m) { return targets_[static_cast<size_t>(m)]; });
+  for (const DistTensor& p : optimizer_.parameters())
+    for (size_t s = 0; s < stages.size(); ++s)
+      for (size_t k = 0; k < stages[s].parameters.size(); ++k)
+        if (stages[s].parameters[k].same_as(p)) places_.emplace_back(s, k);
+  pipeline_ = std::make_unique<nn::Pipeline>(
+      schedule, stages, nn::stage_times(config_.model, cut));
+}
+
+std::optional<DType> Trainer::wire() const {
+  if (config_.wire.empty()) return std::nullopt;
+  return parse_dtype(config_.wire);
 }
 
 void Trainer::set_gather_budget() const {
@@ -72,16 +101,16 @@ void Trainer::set_gather_budget() const {
 }
 
 // Every rank has the batch and keeps its rows.
-DistTensor Trainer::spread(const Tensor& rows) const {
-  return DistTensor::from_global(rows, mesh_,
-                                 nn::batch_layout(mesh_, rows.shape()));
+DistTensor Trainer::spread(const Tensor& rows, const Mesh& mesh) {
+  return DistTensor::from_global(rows, mesh,
+                                 nn::batch_layout(mesh, rows.shape()));
 }
 
 Trainer::Windows Trainer::micro_batch(const Batch& batch, int64_t m) const {
-  const int64_t rows = batch.inputs.shape()[0], n = config_.accumulate;
+  const int64_t rows = batch.inputs.shape()[0], n = micros_;
   const int64_t lo = m * rows / n, hi = (m + 1) * rows / n;
-  return {spread(batch.inputs.slice(0, lo, hi)),
-          spread(batch.targets.slice(0, lo, hi)),
+  return {spread(batch.inputs.slice(0, lo, hi), first_mesh_),
+          spread(batch.targets.slice(0, lo, hi), last_mesh_),
           static_cast<double>(hi - lo) / static_cast<double>(rows)};
 }
 
@@ -105,7 +134,7 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
                         .release_graph = true,
                         .bucket_bytes = config_.zero == 1 ? 0 : bucket_bytes_,
                         .add_to = std::move(sum)};
-    if (!config_.wire.empty()) options.wire_dtype = parse_dtype(config_.wire);
+    options.wire_dtype = wire();
     sum = grad(part, optimizer_.parameters(), std::move(options));
     const NoGrad no_grad;
     const DistTensor weighted = n == 1 ? part.detach() : part.detach() * share;
@@ -114,9 +143,36 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
   return sum;
 }
 
+std::vector<DistTensor> Trainer::pipeline_gradients(
+    const MicroBatches& micro_batches, DistTensor& loss) {
+  std::vector<DistTensor> inputs;
+  std::vector<double> shares;
+  targets_.clear();
+  for (int64_t m = 0; m < micros_; ++m) {
+    Windows windows = micro_batches(m);
+    inputs.push_back(std::move(windows.inputs));
+    targets_.push_back(std::move(windows.targets));
+    shares.push_back(windows.share);
+  }
+  nn::PipelineResult result = pipeline_->run(inputs, shares, wire());
+  const NoGrad no_grad;
+  for (size_t m = 0; m < shares.size(); ++m) {
+    const DistTensor weighted = result.losses[m] * shares[m];
+    loss = loss.defined() ? loss + weighted : weighted;
+  }
+  loss = nn::onto(mesh_, loss);
+  tasks_ = std::move(result.tasks);
+  std::vector<DistTensor> grads;
+  for (const auto& [stage, which] : places_)
+    grads.push_back(result.grads[stage][which]);
+  return grads;
+}
+
 Tensor Trainer::run(const MicroBatches& micro_batches, double lr) {
   DistTensor loss;
-  const std::vector<DistTensor> grads = gradients(micro_batches, loss);
+  const std::vector<DistTensor> grads =
+      pipeline_ ? pipeline_gradients(micro_batches, loss)
+                : gradients(micro_batches, loss);
   const nn::GradNorm norm = nn::grad_norm(grads, config_.clip);
   optimizer_.step(grads, {.lr = lr, .clip = norm.clip});
   const Scoped<std::string> phase(RankContext::current().phase, "report");
@@ -197,8 +253,10 @@ double Trainer::evaluate(const TextData& text) const {
   for (int64_t first = 0; first < windows; first += config_.batch) {
     const int64_t rows = std::min(config_.batch, windows - first);
     const Batch batch = text.consecutive(first, rows, seq);
-    sum += static_cast<double>(rows) *
-           model_->loss(spread(batch.inputs), spread(batch.targets)).item();
+    sum +=
+        static_cast<double>(rows) *
+        model_->loss(spread(batch.inputs, mesh_), spread(batch.targets, mesh_))
+            .item();
   }
   return sum / static_cast<double>(windows);
 }
@@ -246,24 +304,45 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
   Prediction p;
   RunOptions dry = options;
   dry.dry_run = true;
-  run(dry, [&](Runtime& rt) {
+  std::vector<std::vector<CommEvent>> events;
+  const auto predict_one = [&](Runtime& rt) {
     RankContext& context = rt.context();
     Trainer trainer(config, rt.mesh());
+    int64_t parameter_bytes = 0;
+    p.parameters = 0;
     for (const DistTensor& t : trainer.model().parameters()) {
       p.parameters += numel(t.shape());
-      p.parameter_bytes += t.local().bytes();
+      if (t.here()) parameter_bytes += t.local().bytes();
     }
+    p.parameter_bytes = std::max(p.parameter_bytes, parameter_bytes);
     context.allocator->reset_peak();
     context.record = true;
-    context.trace = trace;
+    // What other stages do is theirs to tell.
+    if (trace)
+      context.trace = [&](const OpCall& call) {
+        if (call.out[0].here()) trace(call);
+      };
     trainer.step(0, TextData::none());
     context.trace = {};
-    p.events = std::move(context.events);
+    events.push_back(std::move(context.events));
     context.record = false;
     // Parameters are gathered ahead in the order of the step before.
     if (config.zero == 3) trainer.step(1, TextData::none());
-    p.memory = memory_use(context.allocator->stats());
-  });
+    p.memory = largest(p.memory, memory_use(context.allocator->stats()));
+  };
+  const Mesh mesh = options.mesh.empty() ? Mesh() : Mesh::parse(options.mesh);
+  // The last rank at each place along pp, which has the largest parts there.
+  std::map<int32_t, int64_t> last_rank;
+  if (mesh.valid() && mesh.has_axis("pp"))
+    for (int64_t r = 0; r < mesh.num_ranks(); ++r)
+      last_rank[mesh.coordinate(r)[mesh.axis("pp")]] = mesh.world_rank(r);
+  for (const auto& place : last_rank)
+    run(dry, [&](Runtime& rt) {
+      rt.context().world_rank = place.second;
+      predict_one(rt);
+    });
+  if (last_rank.empty()) run(dry, predict_one);
+  p.events = merge_events(events);
   return p;
 }
 

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/schedule.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/runtime/graph.h"
@@ -37,6 +40,8 @@ class Trainer {
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
   const nn::LanguageModel& model() const { return *model_; }
+  // What this rank's stages did in the last step; empty without a pipeline.
+  const std::vector<TimedTask>& tasks() const { return tasks_; }
   // Its parameters and optimizer, which goes on with step i, as DIR/step-i, in
   // the background; and the step that a saved one goes on with. Collective.
   void save(const std::string& dir, int64_t i, const TextData&) const;
@@ -52,12 +57,16 @@ class Trainer {
     DistTensor inputs, targets;
     double share;  // of the step's windows
   };
-  DistTensor spread(const Tensor& rows) const;
+  static DistTensor spread(const Tensor& rows, const Mesh&);
   Windows micro_batch(const Batch&, int64_t m) const;
   // Of the parameters, and the loss, of all micro-batches together.
   using MicroBatches = std::function<Windows(int64_t m)>;
   std::vector<DistTensor> gradients(const MicroBatches&,
                                     DistTensor& loss) const;
+  std::vector<DistTensor> pipeline_gradients(const MicroBatches&,
+                                             DistTensor& loss);
+  void make_pipeline();
+  std::optional<DType> wire() const;
   // Gives all of a step to the device. What comes is to be read: the loss and
   // the norm.
   Tensor run(const MicroBatches&, double lr);
@@ -68,6 +77,15 @@ class Trainer {
   nn::AdamW optimizer_;
   nn::CosineSchedule schedule_;
   int64_t bucket_bytes_;
+  // Where a micro-batch's inputs and targets go.
+  Mesh first_mesh_, last_mesh_;
+  int64_t micros_;
+  // Of an axis pp: the stages, where each of the optimizer's parameters is
+  // among theirs, and the targets of the running step.
+  std::unique_ptr<nn::Pipeline> pipeline_;
+  std::vector<std::pair<size_t, size_t>> places_;
+  std::vector<DistTensor> targets_;
+  std::vector<TimedTask> tasks_;
   int64_t steps_run_ = 0;
   // With a graph: what a replay reads and writes.
   std::vector<Windows> windows_;
@@ -90,7 +108,7 @@ MemoryUse memory_use(const Allocator::Stats&);
 // Of both, the larger.
 MemoryUse largest(const MemoryUse&, const MemoryUse&);
 
-// What one rank holds, and what one training step sends.
+// What the rank that holds most holds, and what one training step sends.
 struct Prediction {
   std::vector<CommEvent> events;
   MemoryUse memory;

@@ -1,0 +1,229 @@
+// Fifty updates in a pipeline are the fifty updates of one rank, in every
+// schedule; and what the program says of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kSizes =
+    " --layers 5 --hidden 18 --heads 3 --ffn 13 --seq 7 --batch 7 --lr 1e-3"
+    " --sample 0";
+
+Json train(const std::string& flags) {
+  const Ran r = run_program("train", flags + kSizes + " --json -");
+  EXPECT_EQ(r.code, 0) << flags << "\n" << r.err;
+  return Json::parse(r.out, nullptr, false);
+}
+
+double worst(const Json& a, const Json& b) {
+  double most = a.size() == b.size() && !a.empty() ? 0 : 1e9;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    most =
+        std::max(most, std::abs(a[i].get<double>() / b[i].get<double>() - 1));
+  return most;
+}
+
+class PipelineTrain : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string of(const std::string& dtype, int64_t steps) const {
+    return std::string("--model ") + GetParam() + " --dtype " + dtype +
+           " --steps " + std::to_string(steps) + " ";
+  }
+  void compare(const std::string& dtype, double loss, double norm,
+               const std::vector<std::string>& all, int64_t steps) const {
+    const Json one = train(of(dtype, steps) + "--mesh dp=1");
+    for (const std::string& flags : all) {
+      const Json other = train(of(dtype, steps) + flags);
+      EXPECT_LE(worst(other["losses"], one["losses"]), loss) << flags;
+      EXPECT_LE(worst(other["grad_norms"], one["grad_norms"]), norm) << flags;
+    }
+  }
+};
+
+std::vector<std::string> meshes() {
+  return {"--mesh pp=2 --schedule gpipe --micro-batches 1",
+          "--mesh pp=3 --schedule 1f1b --micro-batches 7",
+          "--mesh pp=4 --schedule zb-h1 --micro-batches 3",
+          "--mesh pp=5 --schedule zb-h2 --micro-batches 7",
+          "--mesh pp=2 --schedule interleaved --chunks 2 --micro-batches 5",
+          "--mesh pp=2,dp=2,tp=2 --schedule 1f1b --micro-batches 3",
+          "--mesh dp=3,pp=2 --zero 1 --schedule zb-h1 --micro-batches 2",
+          "--mesh pp=2,tp=4 --micro-batches 2 --recompute attention"};
+}
+
+TEST_P(PipelineTrain, FiftyStepsInF64) {
+  compare("f64", 1e-11, 1e-10, meshes(), 50);
+}
+
+TEST_P(PipelineTrain, FiftyStepsInF32) {
+  compare("f32", 2e-5, 1e-4, meshes(), 50);
+}
+
+TEST_P(PipelineTrain, EveryScheduleAndNumber) {
+  std::vector<std::string> all;
+  for (int64_t p = 2; p <= 5; ++p)
+    for (int64_t m = 1; m <= 7; ++m)
+      for (const char* s : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+        if ((p + m + s[0]) % 3 == 0)  // a third of them
+          all.push_back("--mesh pp=" + std::to_string(p) + " --schedule " + s +
+                        " --micro-batches " + std::to_string(m));
+  compare("f64", 1e-11, 1e-10, all, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PipelineTrain,
+                         ::testing::Values("gpt", "llama"));
+
+// Activations [b, s, h] between neighbours, whatever the cut of the batch.
+TEST(PipelineProgram, BytesAreTheFormulas) {
+  const Json json = train(
+      "--model llama --dtype f32 --steps 2 --mesh pp=3,dp=1 --micro-batches 4");
+  const int64_t one = 7 * 7 * 18 * 4;  // the batch's, once
+  int64_t forward = 0, backward = 0;
+  for (const Json& row : json["collectives"]) {
+    if (row["op"] != "pipeline") continue;
+    EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]);
+    EXPECT_EQ(row["axis"], "between meshes");
+    (row["phase"] == "forward" ? forward : backward) +=
+        row["bytes_counted"].get<int64_t>();
+  }
+  EXPECT_EQ(forward, 2 * one);
+  EXPECT_EQ(backward, 2 * one);
+}
+
+// A tied table goes to the last stage and its gradient back, once each.
+TEST(PipelineProgram, ATiedTableTravelsOnce) {
+  for (const int64_t micros : {1, 5}) {
+    const Json json = train("--model gpt --dtype f32 --steps 1 --mesh pp=3" +
+                            (" --micro-batches " + std::to_string(micros)));
+    std::map<std::string, int64_t> bytes;
+    for (const Json& row : json["collectives"])
+      if (row["op"] == "tied")
+        bytes[row["phase"]] += row["bytes_counted"].get<int64_t>();
+    const int64_t table = 256 * 18 * 4;
+    EXPECT_EQ(bytes, (std::map<std::string, int64_t>{{"backward", table},
+                                                     {"forward", table}}));
+  }
+}
+
+TEST(PipelineProgram, SaysTheBubble) {
+  const Json json = train(
+      "--model gpt --steps 3 --mesh pp=5 --schedule gpipe --micro-batches 5");
+  EXPECT_DOUBLE_EQ(json["bubble"]["formula"].get<double>(), 4.0 / 9);
+  // The last stage has the head too.
+  EXPECT_GT(json["bubble"]["simulated"].get<double>(), 4.0 / 9);
+  EXPECT_GT(json["bubble"]["measured"].get<double>(), 0);
+  EXPECT_LT(json["bubble"]["measured"].get<double>(), 1);
+  const Json dry = train(
+      "--model gpt --steps 3 --mesh pp=5 --schedule gpipe --micro-batches 5 "
+      "--dry-run");
+  EXPECT_EQ(dry["bubble"]["formula"], json["bubble"]["formula"]);
+  EXPECT_EQ(dry["bubble"]["simulated"], json["bubble"]["simulated"]);
+  EXPECT_TRUE(dry["bubble"]["measured"].is_null());
+  EXPECT_EQ(train("--steps 1 --mesh dp=2").count("bubble"), 0u);
+}
+
+// GPipe holds all micro-batches, 1F1B as many as there are stages.
+TEST(PipelineProgram, PeakMemory) {
+  const auto peak = [](const char* schedule) {
+    return train(
+        std::string("--model llama --steps 1 --mesh pp=2 --schedule ") +
+        schedule + " --micro-batches 7")["memory"]["activations"];
+  };
+  const Json gpipe = peak("gpipe"), one = peak("1f1b");
+  for (const char* of : {"predicted", "measured"})
+    EXPECT_GT(gpipe[of].get<double>(), 1.8 * one[of].get<double>()) << of;
+}
+
+TEST(PipelineProgram, AScheduleFromAFile) {
+  const std::string file = write_file(
+      "mine.json",
+      R"({"micro_batches": 2, "tasks": [["F0", "F1", "B1", "B0", "W0", "W1"],
+                                        ["F0", "F1", "B1", "W1", "B0", "W0"]]})");
+  const std::string common = "--model gpt --dtype f64 --steps 3 ";
+  const Json json = train(common + "--mesh pp=2 --schedule " + file);
+  EXPECT_LE(worst(json["losses"], train(common + "--mesh dp=1")["losses"]),
+            1e-11);
+  EXPECT_TRUE(json["bubble"]["formula"].is_null());
+}
+
+// The model is saved, evaluated and asked for text as any other; what is saved
+// on one mesh goes on on another.
+TEST(PipelineProgram, SavesAndGoesOn) {
+  const std::string dir = temporary("pipeline_checkpoints"),
+                    saved = temporary("pipeline_saved"),
+                    text = write_file("eval.txt", std::string(70, 'a'));
+  const std::string common =
+      "--model gpt --dtype f64 --steps 4 --eval " + text + " ";
+  const Json whole = train(common + "--mesh dp=1");
+  const Json json =
+      train(common + "--mesh pp=2,dp=2 --sample 5 --save " + saved +
+            " --checkpoint " + dir + " --every 2 --check-replicas 2");
+  EXPECT_NEAR(json["eval_loss"].get<double>(), whole["eval_loss"].get<double>(),
+              1e-10);
+  EXPECT_FALSE(read_file(saved + "/model.safetensors").empty());
+  EXPECT_EQ(std::system(("rm -r " + dir + "/step-00000004").c_str()), 0);
+  for (const char* mesh : {"--mesh pp=3", "--mesh dp=2"}) {
+    const Json later = train(common + mesh + " --resume --checkpoint " + dir);
+    EXPECT_EQ(later["first_step"], 2);
+    EXPECT_NEAR(later["losses"][1].get<double>(),
+                whole["losses"][3].get<double>(), 1e-10);
+    EXPECT_EQ(std::system(("rm -r " + dir + "/step-00000004").c_str()), 0);
+  }
+}
+
+TEST(PipelineProgram, BadInput) {
+  const auto error = [](const std::string& flags) {
+    const Ran r = run_program("train", flags + kSizes);
+    EXPECT_EQ(r.code, 2) << flags << r.err;
+    return r.err;
+  };
+  EXPECT_EQ(error("--mesh pp=6"),
+            "train: [pipeline] 6 stages (6 along pp, 1 chunks each) of 5 "
+            "blocks; each needs one, so write --layers 6 or more, or fewer "
+            "stages\n");
+  EXPECT_EQ(error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
+            "train: [pipeline] interleaved needs as many micro-batches as "
+            "positions, 3, and there are 2; cut the batch into more, or take "
+            "1f1b\n");
+  EXPECT_EQ(error("--mesh pp=2 --micro-batches 8"),
+            "train: [--micro-batches] 8 micro-batches of 7 windows; write at "
+            "most 7, or a larger --batch\n");
+  EXPECT_EQ(error("--mesh dp=2 --schedule gpipe"),
+            "train: [--schedule] mesh dp=2 has no axis pp for stages; write "
+            "--mesh pp=2 or the like, or leave --schedule, --micro-batches and "
+            "--chunks out\n");
+  EXPECT_EQ(error("--mesh pp=2 --accumulate 2"),
+            "train: [--accumulate] micro-batches of a pipeline are "
+            "--micro-batches; leave it out\n");
+  EXPECT_EQ(error("--mesh pp=2,dp=2 --zero 2"),
+            "train: [--zero] stage 2 with an axis pp, whose gradients are "
+            "complete when all micro-batches are; write --zero 1 or 0\n");
+  EXPECT_EQ(error("--mesh pp=2 --chunks 2"),
+            "train: [pipeline] 2 chunks at each position, and 1f1b has one; "
+            "write interleaved\n");
+  const std::string file = write_file(
+      "dead.json",
+      R"({"micro_batches": 1, "tasks": [["B0", "F0"], ["F0", "B0"]]})");
+  EXPECT_EQ(error("--mesh pp=2 --schedule " + file),
+            "train: [--schedule] a deadlock: the backward of micro-batch 0 at "
+            "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
+            "comes after the backward of micro-batch 0 at stage 0; change the "
+            "order\n");
+  EXPECT_EQ(error("--mesh pp=3 --schedule " + file),
+            "train: [--schedule] " + file +
+                " is of 2 stages, and 3 were asked for; write the same\n");
+}
+
+}  // namespace
+}  // namespace dtensor::testing
