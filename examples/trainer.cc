@@ -253,10 +253,9 @@ double Trainer::evaluate(const TextData& text) const {
   for (int64_t first = 0; first < windows; first += config_.batch) {
     const int64_t rows = std::min(config_.batch, windows - first);
     const Batch batch = text.consecutive(first, rows, seq);
-    sum +=
-        static_cast<double>(rows) *
-        model_->loss(spread(batch.inputs, mesh_), spread(batch.targets, mesh_))
-            .item();
+    const DistTensor loss =
+        model_->loss(spread(batch.inputs, mesh_), spread(batch.targets, mesh_));
+    sum += static_cast<double>(rows) * loss.item();
   }
   return sum / static_cast<double>(windows);
 }

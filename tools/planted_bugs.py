@@ -384,8 +384,8 @@ BUGS = [
     ], ['identity_view_gradient_test']),
     Bug(60, 'backward records a graph though create_graph is off', [
         ('dtensor/runtime/autograd.cc',
-         'grad(ctx.grad_enabled, options.create_graph);',
-         'grad(ctx.grad_enabled, MUT(60) || options.create_graph);'),
+         'grad_(ctx.grad_enabled, create_graph),',
+         'grad_(ctx.grad_enabled, MUT(60) || create_graph),'),
     ], ['gradients_by_value_test']),
     Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
         ('dtensor/runtime/autograd.cc',
@@ -740,8 +740,8 @@ BUGS = [
     ], ['goldens_test']),
     Bug(136, 'tied head gives the embedding no gradient', [
         ('dtensor/nn/embedding.cc',
-         'einsum("...h,vh->...v", {x, weight_});',
-         'einsum("...h,vh->...v", {x, MUT(136) ? weight_.detach() : weight_});'),
+         'einsum("...h,vh->...v", {x, table});',
+         'einsum("...h,vh->...v", {x, MUT(136) ? table.detach() : table});'),
     ], ['goldens_test']),
     Bug(137, 'attention is not causal', [
         ('dtensor/nn/attention.cc',
@@ -841,8 +841,8 @@ BUGS = [
     ], ['step_checks_test']),
     Bug(163, 'evaluate: last, smaller batch counts as a whole one', [
         ('examples/trainer.cc',
-         'sum += static_cast<double>(rows) *',
-         'sum += static_cast<double>(MUT(163) ? config_.batch : rows) *'),
+         'static_cast<double>(rows) * loss.item();',
+         'static_cast<double>(MUT(163) ? config_.batch : rows) * loss.item();'),
     ], ['train_test']),
     Bug(164, 'targets not shifted by one', [
         ('examples/text_data.cc',
@@ -912,8 +912,8 @@ BUGS = [
     ], ['zero_test']),
     Bug(178, 'grad: earlier micro-batches are dropped', [
         ('dtensor/ops/grad.cc',
-         'if (!earlier_.empty())',
-         'if (!MUT(178) && !earlier_.empty())'),
+         'if (!earlier_.empty() && ',
+         'if (!MUT(178) && !earlier_.empty() && '),
     ], ['grad_test']),
     Bug(179, 'grad: nothing is converted for the wire', [
         ('dtensor/ops/grad.cc',
@@ -932,8 +932,8 @@ BUGS = [
     ], ['grad_test']),
     Bug(182, 'a released graph keeps what it saved', [
         ('dtensor/runtime/autograd.cc',
-         'if (options_.release_graph) n.release();',
-         'if (!MUT(182) && options_.release_graph) n.release();'),
+         'if (options_.release_graph && last)',
+         'if (!MUT(182) && options_.release_graph && last)'),
     ], ['grad_test']),
     Bug(183, 'memory that becomes another kind counts as both', [
         ('dtensor/runtime/allocator.cc',
@@ -1214,6 +1214,51 @@ BUGS = [
          'Split::over({mesh.axis("cp")})) : '
          'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
     ], ['sequence_parallel_test']),
+    Bug(300, 'pipelines: 1F1B begins with a forward too many', [
+        ('dtensor/placement/pipeline_schedule.cc',
+         'const int64_t warm = std::min(ahead, total);',
+         'const int64_t warm = std::min(ahead + (MUT(300) ? 1 : 0), total);'),
+    ], ['pipeline_schedule_test']),
+    Bug(301, 'pipelines: the first of two stages counts for nothing', [
+        ('dtensor/placement/pipeline_balance.cc',
+         'const double dearest = std::max(first, best[k - 1][end].dearest);',
+         'const double dearest =\n'
+         '            std::max(MUT(301) ? 0 : first, '
+         'best[k - 1][end].dearest);'),
+    ], ['pipeline_balance_test']),
+    Bug(302, 'a node lets go of what the second part of a pass needs', [
+        ('dtensor/runtime/autograd.cc',
+         'const bool last = !later;',
+         'const bool last = MUT(302) || !later;'),
+    ], ['split_grad_test', 'pipeline_test']),
+    Bug(303, 'pipelines: the gradient of a tied table is the first stage\'s', [
+        ('dtensor/nn/pipeline.cc',
+         'if (is_on(p.mesh())) sum = sum + home;',
+         'if (is_on(p.mesh()) && !MUT(303)) sum = sum + home;'),
+    ], ['pipeline_test', 'pipeline_model_test']),
+    Bug(304, 'pipelines: every micro-batch counts as the first does', [
+        ('dtensor/nn/pipeline.cc',
+         'shares_[static_cast<size_t>(t.micro)]',
+         'shares_[static_cast<size_t>(MUT(304) ? 0 : t.micro)]'),
+    ], ['pipeline_test', 'pipeline_model_test']),
+    Bug(305, 'pipelines: a micro-batch is let go of before its weight gradient', [
+        ('dtensor/placement/pipeline_simulation.cc',
+         'else if (t.work == PipelineWork::kWeight || !s.weight_tasks)',
+         'else if (MUT(305) ? t.work == PipelineWork::kBackward\n'
+         '                      : t.work == PipelineWork::kWeight || '
+         '!s.weight_tasks)'),
+    ], ['pipeline_schedule_test']),
+    Bug(306, 'a split pass does all of it at once', [
+        ('dtensor/runtime/autograd.cc',
+         'return splits_ && leads > static_cast<int64_t>(later_);',
+         'return !MUT(306) && splits_ && '
+         'leads > static_cast<int64_t>(later_);'),
+    ], ['split_grad_test']),
+    Bug(307, 'pipelines: what goes on is still a partial sum', [
+        ('dtensor/nn/between_meshes.cc',
+         'layout.partials.clear();',
+         'if (!MUT(307)) layout.partials.clear();'),
+    ], ['pipeline_model_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

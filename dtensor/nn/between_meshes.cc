@@ -24,7 +24,9 @@ DistTensor onto(const Mesh& mesh, const DistTensor& x) {
 }
 
 DistTensor batch_onto(const Mesh& mesh, const DistTensor& x) {
-  return x.mesh() == mesh ? x : x.redistribute(mesh, batch_placements(mesh));
+  return x.mesh() == mesh
+             ? x
+             : x.redistribute(mesh, Placements(batch_layout(mesh, x.shape())));
 }
 
 }  // namespace dtensor::nn

@@ -14,7 +14,7 @@ bool same_axes(const Mesh&, const Mesh&);
 const Spec* spec_onto(const Mesh&, const Spec* x);
 // x itself when it is there. Collective over both meshes; differentiable.
 DistTensor onto(const Mesh&, const DistTensor& x);
-// The same of a batch, in batch_placements().
+// The same of a batch of tokens, in batch_layout().
 DistTensor batch_onto(const Mesh&, const DistTensor& x);
 
 }  // namespace dtensor::nn

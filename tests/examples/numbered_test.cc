@@ -97,6 +97,16 @@ TEST(Numbered, Checkpoint) {
                    "parameters and state have " + bytes, "loss of step 6: "});
 }
 
+TEST(Numbered, Pipeline) {
+  // 8 micro-batches of 32 x 64 f32, over 3 borders or one, there and back.
+  expect_prints(
+      run_program("07_pipeline", "--mesh pp=4"),
+      {"gpipe: 393216 bytes sent, formula 393216; idle 0.",
+       "1f1b: 393216 bytes sent, formula 393216; idle 0.", "formula 0.273"});
+  expect_prints(run_program("07_pipeline", "--mesh pp=2"),
+                {"131072 bytes sent, formula 131072", "formula 0.111"});
+}
+
 TEST(Numbered, DryRunsOfAnyMesh) {
   const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
   ASSERT_EQ(r.code, 0) << r.err;
@@ -110,7 +120,7 @@ TEST(Numbered, DryRunsOfAnyMesh) {
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
   for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train",
-                           "06_checkpoint", "08_ring_attention"})
+                           "06_checkpoint", "07_pipeline", "08_ring_attention"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 

@@ -1,0 +1,79 @@
+// Layers in stages, one on each rank: what is sent, and how long ranks wait,
+// beside the formulas. Layers sleep, so that they can share a core.
+//
+//   bazel run //examples:07_pipeline -- --mesh pp=4
+#include <chrono>
+#include <thread>
+
+#include "dtensor/dtensor.h"
+
+using namespace dtensor;
+
+namespace {
+
+constexpr int64_t kRows = 32, kWidth = 64, kMicros = 8;
+constexpr std::chrono::milliseconds kTakes(10);
+
+// Of a run, on this rank: what came, from the first task's start to the last
+// one's finish, and what of that it worked.
+struct Found {
+  int64_t bytes = 0;
+  double span = 0, busy = 0;
+};
+
+Found run_once(RankContext& context, nn::Pipeline& pipeline,
+               const std::vector<DistTensor>& inputs) {
+  context.events.clear();
+  const auto result =
+      pipeline.run(inputs, std::vector<double>(inputs.size(), 1.0 / kMicros));
+  Found found;
+  for (const CommEvent& e : context.events) found.bytes += e.counted;
+  for (const TimedTask& t : result.tasks) found.busy += t.finish - t.start;
+  found.span = result.tasks.back().finish - result.tasks.front().start;
+  return found;
+}
+
+void example(Runtime& rt) {
+  const int64_t p = rt.mesh().num_ranks();
+  std::vector<nn::PipelineStage> stages;
+  for (int64_t s = 0; s < p; ++s) {
+    const Mesh own({{"dp", 1}}, {s});
+    const DistTensor w = randn({kWidth, kWidth}, own, {}, DType::kF32,
+                               {7, static_cast<uint64_t>(s)}, 0, 0.1)
+                             .as_parameter();
+    const auto layer = [=](const DistTensor& x, int64_t, auto) {
+      if (x.here()) std::this_thread::sleep_for(kTakes);
+      const DistTensor y = gelu(matmul(x, w));
+      return s + 1 < p ? y : mean(square(y));
+    };
+    stages.push_back({own, layer, {w}});
+  }
+  const std::vector<DistTensor> inputs(kMicros,
+                                       randn({kRows, kWidth}, stages[0].mesh));
+  rt.context().record = true;
+  for (const char* name : {"gpipe", "1f1b"}) {
+    const PipelineSchedule schedule = make_schedule(name, p, kMicros);
+    nn::Pipeline pipeline(schedule, stages);
+    run_once(rt.context(), pipeline, inputs);  // makes the plans
+    Found all;
+    for (const Found& f :
+         all_gather(name, run_once(rt.context(), pipeline, inputs)))
+      all = {all.bytes + f.bytes, std::max(all.span, f.span),
+             f.span > all.span ? f.busy : all.busy};
+    // The batch passes p - 1 borders, there and back.
+    const int64_t formula = 2 * (p - 1) * kMicros * kRows * kWidth * 4;
+    if (rt.rank() == 0)
+      fmt::print("{}: {} bytes sent, formula {}; idle {:.3f}, formula {:.3f}\n",
+                 name, all.bytes, formula, 1 - all.busy / all.span,
+                 bubble_formula(schedule).value());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv, example,
+             {.about = "A pipeline, and what it costs.",
+              .mesh = "pp=4",
+              .axes = {"pp"}});
+}

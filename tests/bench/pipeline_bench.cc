@@ -1,0 +1,150 @@
+// How long the ranks of a pipeline wait, beside the formula: stages that sleep,
+// so that ranks that share a core do not wait for that.
+//
+//   bazel run -c opt //tests/bench:pipeline_bench -- --help
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/nn/pipeline.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/all_gather_bytes.h"
+#include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/text_table.h"
+
+namespace dtensor {
+namespace {
+
+void rest(const Mesh& mesh, double seconds) {
+  if (RankContext::current().coordinate_or_null(mesh))
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+// Passes x on; the gradients of x and of the weight take as long each.
+class Sleep final : public Node {
+ public:
+  Sleep(const DistTensor& x, const std::vector<DistTensor>& weights,
+        double seconds)
+      : seconds_(seconds) {
+    inputs.push_back(edge_to(x));
+    for (const DistTensor& w : weights) {
+      inputs.push_back(edge_to(w));
+      weights_.push_back(w.spec());
+    }
+  }
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool> needed) override {
+    std::vector<DistTensor> back(needed.size());
+    const Mesh& mesh = weights_[0]->mesh();
+    if (needed[0]) {
+      rest(mesh, seconds_);
+      back[0] = cotangents[0];
+    }
+    if (needed[1]) rest(mesh, seconds_);
+    for (size_t i = 1; i < needed.size(); ++i)
+      if (needed[i]) back[i] = zeros(weights_[i - 1]->shape(), mesh);
+    return back;
+  }
+  std::string_view name() const override { return "sleep"; }
+
+ private:
+  const double seconds_;
+  std::vector<const Spec*> weights_;
+};
+
+DistTensor sleeping(const DistTensor& x, const std::vector<DistTensor>& weights,
+                    double seconds) {
+  rest(x.mesh(), seconds);
+  DistTensor y = x.detach();
+  if (!grad_enabled()) return y;
+  y.impl()->node = std::make_shared<Sleep>(x, weights, seconds);
+  y.impl()->requires_grad = true;
+  return y;
+}
+
+struct Times {
+  double span, busy;
+};
+
+// The idle share of the position that is at it longest.
+double measured(nn::Pipeline& pipe, const std::vector<DistTensor>& inputs) {
+  const std::vector<double> shares(inputs.size(), 1);
+  const auto tasks = pipe.run(inputs, shares).tasks;
+  Times mine{tasks.back().finish - tasks.front().start, 0}, longest{0, 0};
+  for (const TimedTask& t : tasks) mine.busy += t.finish - t.start;
+  for (const Times& t : all_gather("bubble", mine))
+    if (t.span > longest.span) longest = t;
+  return 1 - longest.busy / longest.span;
+}
+
+// False when one of them is further from the formula than `tolerance` of it, or
+// where that is 0, of the step.
+bool compare(int64_t positions, int64_t micros, double milliseconds,
+             double tolerance) {
+  TextTable table("lrrrr",
+                  {"schedule", "formula", "simulated", "measured", "ratio"});
+  bool good = true;
+  run(positions, [&](Runtime& rt) {
+    for (const std::string& name : schedule_names()) {
+      const int64_t chunks = name == "interleaved" ? 2 : 1;
+      const double seconds = milliseconds / 1e3 / static_cast<double>(chunks);
+      const PipelineSchedule s = make_schedule(name, positions, micros, chunks);
+      std::vector<nn::PipelineStage> stages;
+      for (int64_t i = 0; i < s.stages(); ++i) {
+        const Mesh mesh({{"dp", 1}}, {s.position(i)});
+        std::vector<DistTensor> w(3);
+        for (DistTensor& leaf : w) leaf = ones({2}, mesh).as_parameter();
+        const bool last = i + 1 == s.stages();
+        // What lies below the layer has weights of its own, so that the first
+        // stage's gradient of its input is wanted too.
+        stages.push_back({mesh,
+                          [=](const DistTensor& x, int64_t, auto) {
+                            const DistTensor h = sleeping(x, {w[0], w[1]}, 0);
+                            const DistTensor y = sleeping(h, {w[2]}, seconds);
+                            return last ? sum(y) : y;
+                          },
+                          w});
+      }
+      const std::vector<DistTensor> inputs(static_cast<size_t>(micros),
+                                           ones({2}, stages[0].mesh));
+      nn::Pipeline pipe(s, stages);
+      measured(pipe, inputs);  // makes the plans
+      const double found = measured(pipe, inputs);
+      if (rt.rank() != 0) continue;
+      const double formula = bubble_formula(s).value();
+      const double off = formula > 0 ? found / formula - 1 : found;
+      good &= std::abs(off) <= tolerance;
+      table.add({name, fmt::format("{:.4f}", formula),
+                 fmt::format("{:.4f}", simulate(s).bubble()),
+                 fmt::format("{:.4f}", found),
+                 formula > 0 ? fmt::format("{:.3f}", found / formula) : ""});
+    }
+  });
+  fmt::print("{}", table.to_string());
+  return good;
+}
+
+}  // namespace
+}  // namespace dtensor
+
+int main(int argc, char** argv) {
+  CLI::App app("Idle time of pipelines whose stages sleep, and the formulas.");
+  int64_t positions = 4, micros = 8;
+  double milliseconds = 20, tolerance = 0.03;
+  app.add_option("--stages", positions, "ranks")->check(CLI::Range(1, 64));
+  app.add_option("--micro", micros, "micro-batches")->check(CLI::Range(1, 999));
+  app.add_option("--ms", milliseconds, "that each task of a rank takes")
+      ->check(CLI::Range(0.1, 1e4));
+  app.add_option("--tolerance", tolerance,
+                 "how far from the formula is an error (exit code 1)");
+  CLI11_PARSE(app, argc, argv);
+  return dtensor::compare(positions, micros, milliseconds, tolerance) ? 0 : 1;
+}
