@@ -153,7 +153,8 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
     }
   });
   uint64_t newest = 0;
-  for (int round = 0; round < 300; ++round) {
+  // (The writer may begin late.)
+  for (int round = 0; round < 300 || newest <= FlightRing::kEntries; ++round) {
     for (const FlightEntry& e : ring.snapshot().entries) {
       const uint64_t i = e.sequence;
       ASSERT_EQ(e.number, i);
@@ -164,7 +165,6 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
     }
     std::this_thread::yield();
   }
-  EXPECT_GT(newest, FlightRing::kEntries);
 }
 
 // Of a run of four ranks, with those of both threads.
