@@ -145,6 +145,18 @@ TEST(PipelineSimulation, TheFormulasInNumbers) {
   EXPECT_NEAR(bubble("zb-h2", 1, {}).second, 0, 1e-12);
 }
 
+// A position holds a micro-batch until its weight gradient is there.
+TEST(PipelineSimulation, WhatEachPositionHolds) {
+  using Live = std::vector<int64_t>;
+  const auto live = [](const char* name) {
+    return simulate(make_schedule(name, 4, 8)).live;
+  };
+  EXPECT_EQ(live("gpipe"), (Live{8, 8, 8, 8}));
+  EXPECT_EQ(live("1f1b"), (Live{4, 3, 2, 1}));
+  EXPECT_EQ(live("zb-h1"), (Live{4, 4, 4, 4}));
+  EXPECT_EQ(live("zb-h2"), (Live{7, 7, 7, 7}));
+}
+
 TEST(PipelineSimulation, UnevenStages) {
   const PipelineSchedule s = make_schedule("gpipe", 2, 2);
   const std::vector<StageTimes> times = {{1, 1, 1}, {3, 4, 0}};
