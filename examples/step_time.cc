@@ -23,8 +23,10 @@ int64_t communication_ps(std::span<const CommEvent> events,
   std::set<int64_t> paid;
   for (const CommEvent& e : events) {
     const bool first = !e.collective || paid.insert(e.collective).second;
-    ps += cost.collective_ps(e.kind, e.axes, e.predicted) +
-          cost.link(e.kind, e.axes).alpha_ps * (first ? e.times - 1 : -1);
+    // Between meshes as over all axes.
+    const AxisMask axes = e.axes ? e.axes : e.mesh.all_axes();
+    ps += cost.collective_ps(e.kind, axes, e.predicted) +
+          cost.link(e.kind, axes).alpha_ps * (first ? e.times - 1 : -1);
   }
   return ps;
 }

@@ -31,15 +31,16 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
            "one, so write --layers {} or more, or fewer stages",
            stages, places, chunks, config.layers, stages);
   PipelineCut cut;
-  std::vector<std::string> rest;
+  std::vector<MeshAxis> axes;
   for (int a = 0; a < mesh.num_axes(); ++a)
-    if (a != axis) rest.push_back(mesh.axis_name(a));
+    axes.push_back({mesh.axis_name(a), a == axis ? 1 : mesh.axis_size(a)});
   for (int64_t s = 0; s < stages; ++s) {
     Coord at;
     at[axis] = static_cast<int32_t>(s % places);
-    cut.meshes.push_back(
-        rest.empty() ? Mesh({{"dp", 1}}, {mesh.world_rank(mesh.rank(at))})
-                     : mesh.submesh(rest, at));
+    std::vector<int64_t> ranks;
+    for (int64_t r : mesh.group(mesh.all_axes() & ~(AxisMask{1} << axis), at))
+      ranks.push_back(mesh.world_rank(r));
+    cut.meshes.emplace_back(axes, std::move(ranks));
   }
   const ForwardFlops flops = forward_flops(config);
   std::vector<double> costs(static_cast<size_t>(config.layers), flops.block);

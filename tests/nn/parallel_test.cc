@@ -71,7 +71,8 @@ TEST(Parallel, HeadsStayWhole) {
 }
 
 TEST(Parallel, UnknownAxesAreRefused) {
-  EXPECT_THROW(default_plan({}, Mesh::parse("dp=2,pp=2")), Error);
+  EXPECT_THROW(default_plan({}, Mesh::parse("dp=2,qq=2")), Error);
+  EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2,pp=2")).empty());
   EXPECT_TRUE(default_plan({}, Mesh::parse("dp=2")).empty());
   EXPECT_FALSE(default_plan({}, Mesh::parse("tp=2")).empty());
 }

@@ -179,7 +179,7 @@ TEST(PipelineModel, Cuts) {
   config.vocab = 1;
   PipelineCut cut = cut_pipeline(config, Mesh::parse("dp=2,pp=3,tp=2"));
   EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 3, 5, 7}));
-  EXPECT_EQ(cut.meshes[1].to_string(), "dp=2,tp=2 of ranks 2,3,8,9");
+  EXPECT_EQ(cut.meshes[1].to_string(), "dp=2,pp=1,tp=2 of ranks 2,3,8,9");
   EXPECT_EQ(cut.stage_of("transformer.wpe.weight"), 0);
   EXPECT_EQ(cut.stage_of("transformer.h.2.ln_1.weight"), 0);
   EXPECT_EQ(cut.stage_of("transformer.h.3"), 1);
@@ -188,7 +188,7 @@ TEST(PipelineModel, Cuts) {
   EXPECT_EQ(cut.stage_of("model.embed_tokens.weight"), 0);
   EXPECT_EQ(cut.stage_of("lm_head.weight"), 2);
   cut = cut_pipeline(config, Mesh::parse("pp=2"), 2);
-  EXPECT_EQ(cut.meshes[3].to_string(), "dp=1 of ranks 1");
+  EXPECT_EQ(cut.meshes[3].to_string(), "pp=1 of ranks 1");
   EXPECT_EQ(cut.stages(), 4);
   // A head as dear as many blocks leaves its stage one.
   const ForwardFlops flops = forward_flops(config);
