@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/text_table.h"
+#include "examples/bubble.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
 
@@ -41,11 +45,11 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     fail(
         "--compare",
         "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N, "
-        "sp, cp, cp=N, recompute or accumulate=N, joined by + and with commas "
-        "between strategies",
+        "sp, cp, cp=N, pp, pp=N, micro-batches=N, recompute or accumulate=N, "
+        "joined by + and with commas between strategies",
         word, text);
   };
-  int64_t tp = 1, cp = 1;
+  int64_t tp = 1, cp = 1, pp = 1;
   for (const std::string_view word : split(text, '+')) {
     const size_t at = word.find('=');
     const std::string_view key = word.substr(0, at);
@@ -56,6 +60,10 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
       tp = value.value_or(ranks);
     else if (key == "cp")
       cp = value.value_or(ranks);
+    else if (key == "pp")
+      pp = value.value_or(ranks);
+    else if (key == "micro-batches" && value)
+      s.config.micro_batches = *value;
     else if (key == "accumulate" && value)
       s.config.accumulate = *value;
     else if (has_value)
@@ -70,14 +78,16 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     else if (word != "dp")
       unknown(word);
   }
-  const std::string group =
-      cp == 1 ? fmt::format("{}", tp) : fmt::format("{} x {}", tp, cp);
-  DT_CHECK(ranks % tp == 0 && ranks / tp % cp == 0, "--compare",
-           "'{}' wants groups of {} of {} ranks; write divisors of {}", text,
-           group, ranks, ranks);
-  const int64_t dp = ranks / tp / cp;
+  int64_t dp = ranks;
+  for (const int64_t size : {tp, cp, pp}) {
+    DT_CHECK(dp % size == 0, "--compare",
+             "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
+             size, dp, dp);
+    dp /= size;
+  }
   std::vector<MeshAxis> axes;
-  if (dp > 1 || ranks == 1) axes.push_back({"dp", dp});
+  if (pp > 1) axes.push_back({"pp", pp});
+  if (dp > 1 || dp == ranks) axes.push_back({"dp", dp});
   if (cp > 1) axes.push_back({"cp", cp});
   if (tp > 1) axes.push_back({"tp", tp});
   s.mesh = Mesh(axes);
@@ -105,9 +115,13 @@ std::vector<Compared> compare(
     options.mesh = s.mesh.to_string();
     options.cost = cost_of(s.mesh);
     Compared c{s, {}};
+    std::map<int64_t, int64_t> work;  // by rank: one at each place along pp
     c.prediction = predict(s.config, options, [&](const OpCall& call) {
-      c.work_ps += call.decision.work_ps;
+      work[RankContext::current().world_rank] += call.decision.work_ps;
     });
+    if (s.mesh.has_axis("pp"))
+      c.bubble = bubble_report(s.config, s.mesh, {}).simulated;
+    for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
     for (const CommEvent& e : c.prediction.events) c.bytes += e.predicted;
     c.communication_ps = communication_ps(c.prediction.events, options.cost);
     all.push_back(std::move(c));
@@ -145,6 +159,7 @@ nlohmann::ordered_json compare_json(const std::vector<Compared>& all) {
          {"bytes", c.bytes},
          {"memory", memory_json(c.prediction.memory, nullptr)},
          {"work_us", static_cast<double>(c.work_ps) / 1e6},
+         {"bubble", c.bubble},
          {"communication_us", static_cast<double>(c.communication_ps) / 1e6}});
   return {{"strategies", std::move(list)}};
 }

@@ -20,11 +20,11 @@ struct Strategy {
 };
 
 // Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
-// dp, zero1, zero2, zero3, tp and cp (over all ranks, or tp=N of them), sp
-// (sequence parallelism over tp), recompute (blocks), accumulate=N, joined by
-// "+". What ranks tp and cp leave split the batch. `base` says the rest. Throws
-// Error that names the word that it does not know, or the ranks that do not
-// divide.
+// dp, zero1, zero2, zero3, tp, cp and pp (over all ranks, or tp=N of them), sp
+// (sequence parallelism over tp), micro-batches=N, recompute (blocks),
+// accumulate=N, joined by "+". What ranks tp, cp and pp leave split the batch.
+// `base` says the rest. Throws Error that names the word that it does not know,
+// or the ranks that do not divide.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 
@@ -32,7 +32,8 @@ struct Compared {
   Strategy strategy;
   Prediction prediction;
   int64_t bytes = 0;             // received in a step
-  int64_t work_ps = 0;           // of the operators, by their prices
+  int64_t work_ps = 0;           // of a rank's operators, by their prices
+  double bubble = 0;             // of a pipeline, simulated: see bubble.h
   int64_t communication_ps = 0;  // as if nothing hid it
 };
 // From a dry run of a step of each, under the prices that `cost_of` gives.

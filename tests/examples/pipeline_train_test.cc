@@ -182,6 +182,46 @@ TEST(PipelineProgram, SavesAndGoesOn) {
   }
 }
 
+TEST(PipelineProgram, ExplainKnowsThem) {
+  const Ran r = run_program(
+      "explain",
+      "--model llama --layers 2 --hidden 6 --heads 3 --seq 4 --batch 2"
+      " --mesh pp=2 --micro-batches 1 --json -");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json json = Json::parse(r.out);
+  // An activation and its gradient, the loss, and a norm from each stage.
+  EXPECT_GT(json["communication_us"].get<double>(), 5 * 5);
+  EXPECT_LT(json["communication_us"].get<double>(), 5 * 5 + 0.1);
+}
+
+TEST(PipelineProgram, CompareKnowsThem) {
+  const std::string sizes =
+      "--model llama --layers 4 --hidden 12 --heads 3 --seq 8 --batch 8"
+      " --mesh 4 --json - --compare ";
+  const Ran r = run_program(
+      "explain",
+      sizes + "dp,pp=2+micro-batches=4,pp+micro-batches=8,pp=2+tp=2");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json all = Json::parse(r.out)["strategies"];
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[1]["mesh"], "pp=2,dp=2");
+  EXPECT_EQ(all[2]["mesh"], "pp=4");
+  EXPECT_EQ(all[3]["mesh"], "pp=2,tp=2");
+  EXPECT_EQ(all[0]["bubble"], 0);
+  EXPECT_GT(all[1]["bubble"].get<double>(), 0);
+  // A stage has fewer parameters than the model, and a rank less to do.
+  const auto parameters = [&](size_t i) {
+    return all[i]["memory"]["parameters"]["predicted"].get<double>();
+  };
+  EXPECT_LT(parameters(1), 0.75 * parameters(0));
+  EXPECT_LT(parameters(2), 0.75 * parameters(1));
+  const Ran bad = run_program("explain", sizes + "pp=3");
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_NE(bad.err.find("'pp=3' wants groups of 3 of 4 ranks"),
+            std::string::npos)
+      << bad.err;
+}
+
 TEST(PipelineProgram, BadInput) {
   const auto error = [](const std::string& flags) {
     const Ran r = run_program("train", flags + kSizes);
