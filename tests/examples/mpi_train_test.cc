@@ -83,6 +83,9 @@ INSTANTIATE_TEST_SUITE_P(
         Job{5, 1, "dp=5", " --zero 2 --accumulate 2"},
         Job{6, 1, "dp=3,tp=2", ""}, Job{1, 4, "dp=2,tp=2", ""},
         Job{2, 2, "dp=2,tp=2", ""}, Job{2, 2, "tp=2,dp=2", " --zero 3"},
+        Job{2, 1, "pp=2", " --schedule zb-h2"},
+        Job{2, 2, "pp=2,dp=2", " --zero 1 --micro-batches 3"},
+        Job{4, 1, "tp=2,pp=2", " --schedule gpipe"},
         Job{2, 3, "dp=2,tp=3", " --zero 1"}, Job{2, 3, "dp=6", " --zero 3"},
         Job{4, 1, "dp=2,tp=2", " --zero 3", "DTENSOR_MPI_SHARED_MEMORY=0 "},
         Job{2, 2, "dp=2,tp=2", "", "DTENSOR_MPI_SHARED_MEMORY=0 "}));

@@ -146,10 +146,10 @@ TEST(PipelineProgram, PeakMemory) {
 }
 
 TEST(PipelineProgram, AScheduleFromAFile) {
-  const std::string file = write_file(
-      "mine.json",
-      R"({"micro_batches": 2, "tasks": [["F0", "F1", "B1", "B0", "W0", "W1"],
-                                        ["F0", "F1", "B1", "W1", "B0", "W0"]]})");
+  const std::string file = write_file("mine.json",
+                                      R"({"micro_batches": 2,
+          "tasks": [["F0", "F1", "B1", "B0", "W0", "W1"],
+                    ["F0", "F1", "B1", "W1", "B0", "W0"]]})");
   const std::string common = "--model gpt --dtype f64 --steps 3 ";
   const Json json = train(common + "--mesh pp=2 --schedule " + file);
   EXPECT_LE(worst(json["losses"], train(common + "--mesh dp=1")["losses"]),

@@ -194,13 +194,21 @@ void check(const std::string& name, const std::string& mesh_text, Case c,
   const int64_t positions = mesh.axis_size(mesh.axis("pp"));
   const std::string what = name + " on " + mesh_text + " of " +
                            std::to_string(c.micros) + " micro-batches";
-  run(mesh.num_ranks(), [&](Runtime&) {
+  run(mesh.num_ranks(), [&](Runtime& rt) {
     const Model model(c, mesh, positions);
     Pipeline pipe(make_schedule(name, positions, c.micros, chunks),
                   model.stages());
     // What the first run finds out the second one knows.
-    for (int time = 0; time < 2; ++time)
-      expect_equal(pipe.run(model.inputs, model.shares), model, expected, what);
+    for (int time = 0; time < 2; ++time) {
+      const PipelineResult r = pipe.run(model.inputs, model.shares);
+      expect_equal(r, model, expected, what);
+      // The slots that the simulation has, in the order in which they ran.
+      const int32_t position = mesh.coordinate(rt.rank())[mesh.axis("pp")];
+      std::vector<PipelineTask> ran;
+      for (const TimedTask& t : r.tasks) ran.push_back(t.task);
+      EXPECT_EQ(ran, pipe.schedule().tasks[static_cast<size_t>(position)])
+          << what;
+    }
   });
 }
 
