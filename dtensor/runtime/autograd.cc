@@ -119,9 +119,10 @@ class Backward {
       if (!open_.insert(n).second || ends(n)) {
         stack.pop_back();
         int64_t to = kNone;
-        for (size_t i = 0; i < wanted_.size() && wanted_nodes_.contains(n); ++i)
-          if (wanted_[i].node.get() == n)
-            to = both(to, static_cast<int64_t>(i) + 1);
+        if (wanted_nodes_.contains(n))
+          for (size_t i = 0; i < wanted_.size(); ++i)
+            if (wanted_[i].node.get() == n)
+              to = both(to, static_cast<int64_t>(i) + 1);
         if (!ends(n))
           for (const Node::Edge& e : n->inputs)
             if (e.node) to = both(to, leads_[e.node.get()]);
