@@ -385,6 +385,13 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   const Context how = context_of(q, k, v, options);
   const AttentionArgs args{options.causal, scale, how.ring, ids.defined()};
   if (!how.heads[0]) return apply(attention_op(), in, args)[0];
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(!ctx.explicit_only, "attention",
+           "would have to communicate: q {} is split along the sequence as k "
+           "and v are; write x.redistribute() ahead of it, so that the "
+           "sequence is whole",
+           q.spec()->to_string());
+  const Scoped<std::string_view> op(ctx.op, attention_op().name());
   std::vector<DistTensor> moved = relayout({q, k, v}, how.heads);
   std::copy(moved.begin(), moved.end(), in.begin());
   Layout back = q.layout();

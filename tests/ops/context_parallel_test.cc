@@ -214,7 +214,7 @@ Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
         predicted += e.predicted;
         counted += e.counted;
         EXPECT_TRUE(e.op == "attention" || e.op == "attention_backward" ||
-                    e.op == "redistribute" || e.op == "grad")
+                    e.op == "grad")
             << e.op;
         ++all.events;
       }
@@ -327,6 +327,13 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
             "f64[1, 4, 2, 2](S1) are split along the sequence (128 bytes in a "
             "ring); write x.redistribute() ahead of it, so that the sequence "
             "is whole");
+  EXPECT_EQ(error([&](const DistTensor& x) {
+              ExplicitOnly scope;
+              return attention(x, x, x, {true, 0, ContextParallel::kAllToAll});
+            }),
+            "[attention] would have to communicate: q f64[1, 4, 2, 2](S1) is "
+            "split along the sequence as k and v are; write x.redistribute() "
+            "ahead of it, so that the sequence is whole");
   EXPECT_NE(error([&](const DistTensor& x) {
               CommBudget scope(127);
               return attention(x, x, x, ring);
