@@ -147,6 +147,38 @@ TEST(ContextParallelTest, Documents) {
     }
 }
 
+// More queries than the mask of ids is made for at once: what a mask says.
+TEST(ContextParallelTest, LongDocuments) {
+  const int64_t s = 600;
+  Array ids = zeros_like({1, s}, DType::kI32);
+  Array may = zeros_like({s, s}, DType::kBool);
+  for (int64_t i = 0; i < s; ++i) ids.at(i) = static_cast<double>(i / 130 % 3);
+  for (int64_t i = 0; i < s * s; ++i)
+    may.at(i) = ids.at(i / s) == ids.at(i % s);
+  std::vector<Array> want;
+  for (const std::string mesh : {"cp=1", "cp=2", "cp=3"})
+    on_mesh(mesh, [&](const Mesh& m) {
+      const std::string at = zig(mesh, {1, s, 2, 2});
+      std::vector<DistTensor> x;
+      for (int i = 0; i < 3; ++i)
+        x.push_back(put(values({1, s, 2, 2}, i), m, at).set_requires_grad());
+      const auto found = [&](const DistTensor& y) {
+        std::vector<Array> all{array_of(y.full())};
+        for (const DistTensor& g : grad(sum(square(y)), x))
+          all.push_back(array_of(g.full()));
+        return all;
+      };
+      AttentionOptions options{true, 0.6, ContextParallel::kRing};
+      if (m.num_ranks() == 1)
+        want = found(attention(x[0], x[1], x[2], options, put(may, m)));
+      options.documents = put(ids, m);
+      const std::vector<Array> got =
+          found(attention(x[0], x[1], x[2], options));
+      for (size_t i = 0; i < want.size(); ++i)
+        expect_near(got[i], want[i], 1e-12, mesh);
+    });
+}
+
 // A mask of the whole square, of bools and of numbers that want a gradient.
 TEST(ContextParallelTest, Masks) {
   Array may = zeros_like({7, 7}, DType::kBool);
