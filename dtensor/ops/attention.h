@@ -16,8 +16,8 @@ enum class ContextParallel : uint8_t {
   // all-to-all sends is not; a rank without a head has nothing to do.
   kAuto,
   // Blocks of keys and values travel from rank to rank (Liu et al., arXiv
-  // 2310.01889): (p-1) blocks each way of a rank's k and v forward; the same
-  // again, and as much of their gradients, backward. Any number of heads.
+  // 2310.01889): of p ranks each receives p-1 blocks of k and of v forward; the
+  // same again, and as much of their gradients, backward. Any number of heads.
   kRing,
   // Heads are split instead while it is computed (DeepSpeed Ulysses, Jacobs et
   // al., arXiv 2309.14509): q, k, v and the result each change places once.

@@ -66,7 +66,6 @@ class AttentionCall {
     IntervalList keys;
   };
   struct Ring;
-  using RegionOf = Compute::RegionOf;
 
   const Ring& ring();
   void check_allowed(const Ring&, bool backward) const;
