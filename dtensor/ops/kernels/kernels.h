@@ -13,6 +13,7 @@
 #include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/ops/kernels/rotary.h"
 #include "dtensor/ops/kernels/rows.h"
+#include "dtensor/ops/kernels/select.h"
 
 namespace dtensor {
 
@@ -20,6 +21,7 @@ struct Kernels : kernels::GemmKernels,
                  kernels::PointwiseKernels,
                  kernels::ReduceKernels,
                  kernels::RowKernels,
+                 kernels::SelectKernels,
                  kernels::NormKernels,
                  kernels::EmbeddingKernels,
                  kernels::CrossEntropyKernels,

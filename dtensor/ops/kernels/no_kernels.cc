@@ -46,6 +46,13 @@ class NoKernels final : public Kernels {
   void log_softmax_backward_apply(Stream, DType, int64_t, int64_t, const void*,
                                   const void*, int64_t, const void*,
                                   void*) const override {}
+  void topk_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                 const int64_t*, int64_t, int64_t, bool, void*,
+                 int64_t*) const override {}
+  void take_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                 const int64_t*, int64_t, int64_t, void*) const override {}
+  void put_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
+                const int64_t*, int64_t, int64_t, void*) const override {}
   void norm_forward(Stream, DType, const Norm&, double, void*, void*,
                     void*) const override {}
   void norm_backward(Stream, DType, const Norm&, const void*, const void*,

@@ -147,6 +147,23 @@ class RecordingKernels final : public Kernels {
     later(s, &Kernels::log_softmax_backward_apply, a1, rows, n, y, dy,
           dy_stride, sum_dy, dx);
   }
+  void topk_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                 int64_t x_stride, const int64_t* ids, int64_t first, int64_t k,
+                 bool largest, void* values,
+                 int64_t* value_ids) const override {
+    later(s, &Kernels::topk_rows, a1, rows, n, x, x_stride, ids, first, k,
+          largest, values, value_ids);
+  }
+  void take_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* x,
+                 int64_t x_stride, const int64_t* index, int64_t lo, int64_t hi,
+                 void* out) const override {
+    later(s, &Kernels::take_rows, a1, rows, k, x, x_stride, index, lo, hi, out);
+  }
+  void put_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* dy,
+                int64_t dy_stride, const int64_t* index, int64_t lo, int64_t hi,
+                void* dx) const override {
+    later(s, &Kernels::put_rows, a1, rows, k, dy, dy_stride, index, lo, hi, dx);
+  }
   void norm_forward(Stream s, DType a1, const Norm& a2, double eps, void* mean,
                     void* rstd, void* y) const override {
     later(s, &Kernels::norm_forward, a1, a2, eps, mean, rstd, y);
