@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -63,6 +64,10 @@ class Attrs {
   // Of random numbers: new at every call, no decision depends on it.
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
+  // What this call leaves for its gradient and is no tensor of a known size:
+  // given empty by who makes the call, filled by compute(), let go of with the
+  // graph. No decision depends on it.
+  std::shared_ptr<void> state;
 
  private:
   // What can be done with a type of arguments.

@@ -113,12 +113,12 @@ InnerExchange* Compute::next_exchange() {
 }
 
 // A collective inside an operator is one that it would have to make.
-void Compute::allow(const InnerExchange& e, int64_t bytes) {
+void Compute::allow(StepKind kind, int64_t bytes) {
   DT_CHECK(!context.explicit_only, op.name(),
            "would have to communicate: its input {} is split along a dimension "
            "that it works along ({} bytes inside, {}); write "
            "x.redistribute() ahead of it, so that this dimension is whole",
-           decision.in[0]->to_string(), bytes, name(e.kind));
+           decision.in[0]->to_string(), bytes, name(kind));
   if (context.comm_budget >= 0)
     spend_budget(context, bytes, "a collective inside " + op.name());
 }
@@ -151,7 +151,7 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
         bytes,
         all_reduce_elements(n, mesh().size_of(axes), one_shot(n)) * item);
   }
-  allow(e, bytes);
+  allow(e.kind, bytes);
   int64_t counted = 0;
   if (!context.dry_run) {
     const Subject subject{op, t, "a reduction"};
@@ -228,7 +228,7 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
 
 Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
   const int64_t bytes = e.most * size_of(part.dtype());
-  allow(e, bytes);
+  allow(e.kind, bytes);
   const Tensor out = Tensor::empty(e.shape, part.dtype());
   Transfer t{.schedule = &e.schedule,
              .dtype = part.dtype(),
@@ -248,6 +248,47 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
       e.communicator->exchange(call, stream, {&t, 1});
   }
   record_event(context, mesh(), e.axes, e.kind, bytes, t.counted);
+  return out;
+}
+
+std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
+                                             std::span<const int64_t> mine) {
+  Communicator& group = context.communicator(mesh(), axes);
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
+  const Exposed sending(context);
+  group.all_gather_bytes({StepKind::kAllGatherBytes, op.name()}, mine.data(),
+                         static_cast<int64_t>(mine.size_bytes()), all.data());
+  return all;
+}
+
+Tensor Compute::exchange(const Tensor& part, AxisMask axes,
+                         std::span<const Region> holds,
+                         std::span<const Region> wants) {
+  const auto me = static_cast<size_t>(index_in_group(*this, axes));
+  int64_t most = 0;
+  uint64_t fingerprint = hash_mix(hash_text(op.name()), 3);
+  for (size_t m = 0; m < wants.size(); ++m) {
+    most = std::max(most, volume(wants[m]) - overlap(wants[m], holds[m]));
+    fingerprint = hash_of(hash_of(fingerprint, holds[m]), wants[m]);
+  }
+  const StepKind kind = StepKind::kAllToAll;
+  const int64_t bytes = most * size_of(part.dtype());
+  allow(kind, bytes);
+  const Tensor out = Tensor::empty(local_shape(wants[me]), part.dtype());
+  int64_t counted = 0;
+  if (!context.dry_run) {
+    const Subject subject{op, part, "rows"};
+    const Part from{part.numel() ? const_cast<void*>(part.data()) : nullptr,
+                    part.strides(), &holds[me]};
+    const Part to{out.numel() ? out.mutable_data() : nullptr, out.strides(),
+                  &wants[me]};
+    const Exposed sending(context);
+    counted = context.communicator(mesh(), axes)
+                  .exchange({kind, op.name(), fingerprint, Subject::describe,
+                             &subject},
+                            stream, part.dtype(), from, holds, to, wants);
+  }
+  record_event(context, mesh(), axes, kind, bytes, counted);
   return out;
 }
 

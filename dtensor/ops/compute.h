@@ -2,6 +2,8 @@
 // that it may have inside.
 #pragma once
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -77,9 +79,19 @@ class Compute {
   Tensor collect_sum(const Tensor& part, AxisMask axes, const RegionOf& holds,
                      const RegionOf& wants);
 
+  // For exchanges whose sizes data decide, made anew at every call.
+  // What each member of the group of `axes` says, as many numbers each, in the
+  // order of Mesh::group(). Not for a dry run.
+  std::vector<int64_t> gather_numbers(AxisMask axes,
+                                      std::span<const int64_t> mine);
+  // As fetch(), of what each member of that group holds and wants; all members
+  // know all of it.
+  Tensor exchange(const Tensor& part, AxisMask axes,
+                  std::span<const Region> holds, std::span<const Region> wants);
+
  private:
   InnerExchange* next_exchange();
-  void allow(const InnerExchange&, int64_t bytes);
+  void allow(StepKind, int64_t bytes);
   Tensor move_boxes(const Tensor& part, InnerExchange&);
 
   size_t exchanges_ = 0;  // made by this call

@@ -24,6 +24,7 @@ struct Key {
         inputs(q.inputs.begin(), q.inputs.end()),
         attrs(q.attrs),
         hash(q.hash) {
+    attrs.state.reset();  // the call's
     if (q.assignment) assignment = *q.assignment;
   }
   Question question() const {

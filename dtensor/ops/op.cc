@@ -116,6 +116,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
         forget_gather(ctx, ins_[i]);
     ins_.clear();
     outs_.clear();
+    attrs_.state.reset();
   }
   std::string_view name() const override { return op_.name(); }
 
