@@ -5,6 +5,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/experts.h"
 #include "dtensor/ops/linear.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
@@ -12,6 +13,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
+#include "dtensor/ops/topk.h"
 #include "dtensor/ops/view.h"
 
 namespace dtensor {
@@ -22,7 +24,8 @@ const std::vector<const Op*>& all_ops() {
     for (const auto& ops :
          {contraction_ops(), linear_ops(), pointwise_ops(), reduce_ops(),
           view_ops(), slice_ops(), cat_ops(), softmax_ops(), norm_ops(),
-          embedding_ops(), cross_entropy_ops(), attention_ops(), random_ops()})
+          embedding_ops(), cross_entropy_ops(), attention_ops(), topk_ops(),
+          experts_ops(), random_ops()})
       all->insert(all->end(), ops.begin(), ops.end());
     return all;
   }();

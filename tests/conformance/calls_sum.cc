@@ -5,6 +5,7 @@
 #include "dtensor/ops/products.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/statistics.h"
+#include "dtensor/ops/topk.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {
@@ -74,6 +75,12 @@ void add_sum_calls(CallTable& t) {
   t["mean"] = reduction<mean>;
   t["amax"] = reduction<amax>;
   t["amin"] = reduction<amin>;
+  t["topk"] = [](A a) -> T {
+    const TopK best = topk(a.tensor(0), a.integer(1, "k", 1),
+                           static_cast<int>(a.integer(2, "dim", -1)),
+                           a.flag(3, "largest", true));
+    return {best.values, best.indices};
+  };
   t["matmul"] =
       t["mm"] = [](A a) -> T { return {matmul(a.tensor(0), a.tensor(1))}; };
   t["any"] = reduction<any>;

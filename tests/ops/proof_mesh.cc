@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/runtime.h"
@@ -411,7 +412,7 @@ class OnMesh {
   }
 
   // What was sent: the same steps on all ranks and in the dry run, and as many
-  // bytes as predicted.
+  // bytes as predicted; and where data do not decide, as many as there.
   void examine_events(const Job& job, const std::vector<Published>& ranks,
                       const Published& dry) {
     for (const Published& p : ranks)
@@ -429,7 +430,8 @@ class OnMesh {
         counted = std::max(counted, p.events[i].counted);
       }
       if (!same || predicted != counted ||
-          (job.assignment && e.predicted != predicted))
+          (job.assignment && e.predicted != predicted &&
+           !data_decide_bytes(e.op)))
         failure(&job, fmt::format("collective {}, {} for {}: {} bytes in a dry "
                                   "run, {} predicted, {} counted",
                                   i, name(e.kind), e.op, e.predicted, predicted,

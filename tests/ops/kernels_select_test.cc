@@ -1,0 +1,105 @@
+// Largest elements, and elements by index, against naive ones.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/ops/kernels_testing.h"
+
+namespace dtensor::kernels {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr DType kOrdered[] = {DType::kF32, DType::kF64, DType::kBF16,
+                              DType::kF16, DType::kI32, DType::kI64};
+
+// A full, stable sort of the row by value; NaN above all.
+std::vector<int64_t> sorted(const std::vector<double>& row, bool largest) {
+  std::vector<int64_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](int64_t i) {
+    const double v = row[static_cast<size_t>(i)];
+    const double up =
+        std::isnan(v) ? std::numeric_limits<double>::infinity() : v;
+    return std::pair(largest ? -up : up, std::isnan(v) ? !largest : largest);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  return order;
+}
+
+TEST(TopKRows, AgainstAFullSort) {
+  constexpr int64_t kRows = 3;
+  for (DType t : kOrdered)
+    for (int64_t n : {1, 2, 7, 70})
+      for (int64_t k : {int64_t{0}, int64_t{1}, std::min<int64_t>(n, 5), n})
+        for (bool largest : {true, false}) {
+          const int64_t stride = n + 3;
+          // Of few values, so that many are equal.
+          Array x = Array::random(t, kRows * stride, -4, 4);
+          for (int64_t i = 0; i < x.size(); ++i) x.set(i, std::floor(x[i]));
+          if (is_float(t) && n > 2) x.set(1, kNaN);
+          Array values(t, kRows * k, 9);
+          std::vector<int64_t> ids(static_cast<size_t>(kRows * k), -1);
+          under_test().topk_rows({}, t, kRows, n, x.data(), stride, nullptr, 10,
+                                 k, largest, values.data(), ids.data());
+          for (int64_t r = 0; r < kRows; ++r) {
+            std::vector<double> row;
+            for (int64_t i = 0; i < n; ++i) row.push_back(x[r * stride + i]);
+            const std::vector<int64_t> order = sorted(row, largest);
+            for (int64_t j = 0; j < k; ++j) {
+              const int64_t want = order[static_cast<size_t>(j)];
+              ASSERT_EQ(ids[static_cast<size_t>(r * k + j)], want + 10)
+                  << name(t) << " " << n << " " << k << " " << largest;
+              const double v = row[static_cast<size_t>(want)];
+              if (std::isnan(v))
+                ASSERT_TRUE(std::isnan(values[r * k + j]));
+              else
+                ASSERT_EQ(values[r * k + j], v);
+            }
+          }
+        }
+}
+
+// Equal elements come in the order of their ids, wherever they lie.
+TEST(TopKRows, IdsOfTheirOwn) {
+  const Array x(DType::kF32, {1, 5, 5, 0, 2, 2, 2, 2});
+  const std::vector<int64_t> ids{0, 9, 3, 4, 7, 1, 8, 2};
+  Array values(DType::kF32, 4);
+  std::vector<int64_t> got(4);
+  under_test().topk_rows({}, DType::kF32, 2, 4, x.data(), 4, ids.data(), 0, 2,
+                         true, values.data(), got.data());
+  EXPECT_EQ(values.doubles(), (std::vector<double>{5, 5, 2, 2}));
+  EXPECT_EQ(got, (std::vector<int64_t>{3, 9, 1, 2}));
+}
+
+TEST(TakeRows, ElementsOrZero) {
+  for (DType t : kAll) {
+    const Array x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
+    const std::vector<int64_t> index{5, 4, 7, 6, 6, -1};
+    Array out(t, 6, 1);
+    under_test().take_rows({}, t, 2, 3, x.data(), 4, index.data(), 5, 8,
+                           out.data());
+    EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 1, 1, 0}))
+        << name(t);
+  }
+}
+
+TEST(PutRows, AddsWhatMeets) {
+  for (DType t : kFloats) {
+    const Array dy(t, {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
+    const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
+    Array dx(t, 6, 7);
+    under_test().put_rows({}, t, 2, 3, dy.data(), 4, index.data(), 0, 3,
+                          dx.data());
+    EXPECT_EQ(dx.doubles(), (std::vector<double>{3, 0, 3, 0, 4, 6})) << name(t);
+    under_test().put_rows({}, t, 2, 3, dy.data(), 4, index.data(), 1, 3,
+                          dx.data());
+    EXPECT_EQ((std::vector<double>{dx[0], dx[1], dx[2], dx[3]}),
+              (std::vector<double>{0, 3, 4, 6}))
+        << name(t);
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels
