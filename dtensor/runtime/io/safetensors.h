@@ -16,7 +16,9 @@ namespace dtensor {
 // Which part of the file's tensor a value is: the file's dimension i is the
 // value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
 // order {1, 0} writes or reads a transpose; q, k and v at offsets 0, h and 2h
-// of the last dimension are parts of a concatenation.
+// of the last dimension are parts of a concatenation. Where the value has more
+// dimensions than the file's tensor, that has as many of size 1 ahead: [3, 4]
+// of the file is [1, 3, 4].
 struct SafetensorsWindow {
   Shape order, offset;
   // Of the value, when it is read. Empty: as far as the file's tensor goes.
@@ -102,7 +104,9 @@ class SafetensorsReader {
 
  private:
   size_t find(std::string_view name) const;
-  void read_box(size_t tensor, const Tensor& box, int dim, int64_t at) const;
+  // `shape`: of the tensor, with as many dimensions as the box.
+  void read_box(size_t tensor, const Shape& shape, const Tensor& box,
+                int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);
   std::string path_;
   int file_ = -1;

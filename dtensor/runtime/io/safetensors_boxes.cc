@@ -44,6 +44,13 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
   return w;
 }
 
+Shape seen_as(const Shape& file, int n) {
+  Shape seen;
+  for (int d = file.size(); d < n; ++d) seen.push_back(1);
+  for (int64_t size : file) seen.push_back(size);
+  return seen;
+}
+
 Region reordered(const Region& region, const Shape& order) {
   Region out;
   for (int64_t d : order) out.push_back(region[static_cast<size_t>(d)]);

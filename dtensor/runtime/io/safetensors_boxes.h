@@ -28,6 +28,9 @@ using Refuse = std::function<void(std::string_view)>;
 SafetensorsWindow checked(SafetensorsWindow, const Shape& value,
                           const Shape& file, const Refuse& refuse);
 
+// A file's shape as a value of n dimensions sees it (SafetensorsWindow).
+Shape seen_as(const Shape& file, int n);
+
 // The region's lists in the file's order of dimensions.
 Region reordered(const Region&, const Shape& order);
 

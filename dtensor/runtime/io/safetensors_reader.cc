@@ -166,34 +166,32 @@ size_t SafetensorsReader::find(std::string_view name) const {
 }
 
 // The box whose first element is number `at` of the tensor.
-void SafetensorsReader::read_box(size_t tensor, const Tensor& box, int dim,
-                                 int64_t at) const {
+void SafetensorsReader::read_box(size_t tensor, const Shape& shape,
+                                 const Tensor& box, int64_t at) const {
   const int64_t begin = data_start_ + begins_[tensor];
   const int64_t item = size_of(box.dtype());
   std::vector<char> host;
-  each_run(tensors_[tensor].shape, box, dim, at,
-           [&](const Tensor& part, int64_t first) {
-             const Tensor packed =
-                 part.contiguous() ? part
-                                   : Tensor::empty(part.shape(), part.dtype());
-             const int64_t n = part.numel(), most = kBuffer / item;
-             for (int64_t i = 0; i < n; i += most) {
-               const int64_t count = std::min(most, n - i);
-               host.resize(static_cast<size_t>(count * item));
-               read_exactly(file_, host.data(), count * item,
-                            begin + (first + i) * item, path_);
-               packed.device().from_host(packed.stream(),
-                                         packed.mutable_ptr<char>() + i * item,
-                                         host.data(), count * item);
-             }
-             if (!part.contiguous()) Tensor(part).copy_from(packed);
-           });
+  each_run(shape, box, 0, at, [&](const Tensor& part, int64_t first) {
+    const Tensor packed =
+        part.contiguous() ? part : Tensor::empty(part.shape(), part.dtype());
+    const int64_t n = part.numel(), most = kBuffer / item;
+    for (int64_t i = 0; i < n; i += most) {
+      const int64_t count = std::min(most, n - i);
+      host.resize(static_cast<size_t>(count * item));
+      read_exactly(file_, host.data(), count * item, begin + (first + i) * item,
+                   path_);
+      packed.device().from_host(packed.stream(),
+                                packed.mutable_ptr<char>() + i * item,
+                                host.data(), count * item);
+    }
+    if (!part.contiguous()) Tensor(part).copy_from(packed);
+  });
 }
 
 Tensor SafetensorsReader::read(std::string_view name) const {
   const size_t i = find(name);
   const Tensor out = Tensor::empty(tensors_[i].shape, tensors_[i].dtype);
-  if (out.data() && out.numel()) read_box(i, out, 0, 0);
+  if (out.data() && out.numel()) read_box(i, out.shape(), out, 0);
   return out;
 }
 
@@ -219,8 +217,8 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }
-  const auto [order, offset, unused] =
-      checked(window, shape, info.shape, refuse);
+  const Shape file = seen_as(info.shape, shape.size());
+  const auto [order, offset, unused] = checked(window, shape, file, refuse);
   const Spec* spec =
       Spec::get(mesh, shape, placements.resolve(mesh, shape), info.dtype);
   if (spec->partial_axes()) refuse("the layout is partial; write R or S<dim>");
@@ -228,8 +226,8 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
   const Coord* at = RankContext::current().coordinate_or_null(mesh);
   if (!at || !x.local().data() || x.local().numel() == 0) return x;
   each_box(x.local().permute(order), reordered(spec->region(*at), order),
-           offset, info.shape, [&](const Tensor& box, int64_t first) {
-             read_box(i, box, 0, first);
+           offset, file, [&](const Tensor& box, int64_t first) {
+             read_box(i, file, box, first);
            });
   return x;
 }

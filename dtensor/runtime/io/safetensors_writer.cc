@@ -111,8 +111,9 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
     refuse("the file is written by mesh " + mesh_.to_string());
   if (spec->partial_axes()) refuse("it is partial; redistribute it first");
   if (spec->dtype() != info.dtype) refuse("the types differ");
+  const Shape file = seen_as(info.shape, spec->shape().size());
   const auto [order, offset, shape] =
-      checked(window, spec->shape(), info.shape, refuse);
+      checked(window, spec->shape(), file, refuse);
   entry->written += numel(spec->shape());
 
   if (!active_) return;
@@ -121,13 +122,12 @@ void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
     if (c[a] != 0 && !(spec->split_axes() >> a & 1)) return;
   const Tensor local = x.local().permute(order);
   if (local.numel() == 0) return;
-  each_box(local, reordered(spec->region(c), order), offset, info.shape,
+  each_box(local, reordered(spec->region(c), order), offset, file,
            [&](const Tensor& box, int64_t at) {
-             each_run(info.shape, box, 0, at,
-                      [&](const Tensor& part, int64_t first) {
-                        put(part.to_contiguous(),
-                            entry->offset + first * size_of(info.dtype));
-                      });
+             each_run(file, box, 0, at, [&](const Tensor& part, int64_t first) {
+               put(part.to_contiguous(),
+                   entry->offset + first * size_of(info.dtype));
+             });
            });
 }
 
