@@ -8,6 +8,8 @@ expected.safetensors. In the latter every tensor of more than 64 numbers, of
 the n numbers v, becomes "NAME.sketch": eight sums of v[i] * s(i, k) and the
 2-norm of v, where s(i, k) is +1 or -1 by the top bit of splitmix64(8 i + k).
 Two tensors whose difference has norm d have sketches that differ by about d.
+Gradients of a mixture's experts, which transformers computes in two tensors,
+get the names and the shapes that their matrices have in model.safetensors.
 """
 
 import json
@@ -48,13 +50,39 @@ def read(path):
         yield name, t, list(struct.unpack(f"<{len(raw) // 8}{letter}", raw))
 
 
+def experts_apart(tensors):
+    for name, t, values in tensors:
+        layer, found, part = name.partition(".mlp.")
+        moe = layer + ".block_sparse_moe."
+        if not found or not part.startswith(("gate.", "experts.")):
+            yield name, t, values
+            continue
+        if part == "gate.weight":
+            yield moe + part, t, values
+            continue
+        experts, rows, cols = t["shape"]
+        if part == "experts.down_proj":
+            matrices = {"w2": rows}
+        else:
+            matrices = {"w1": rows // 2, "w3": rows // 2}
+        at = 0
+        for e in range(experts):
+            for which, n in matrices.items():
+                yield (f"{moe}experts.{e}.{which}.weight", {
+                    "dtype": t["dtype"],
+                    "shape": [n, cols]
+                }, values[at:at + n * cols])
+                at += n * cols
+
+
 def main():
     source, target = sys.argv[1:]
     os.makedirs(target, exist_ok=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copyfile(f"{source}/{name}", f"{target}/{name}")
     header, blob = {}, b""
-    for name, t, values in sorted(read(f"{source}/expected.safetensors")):
+    for name, t, values in sorted(
+            experts_apart(read(f"{source}/expected.safetensors"))):
         if t["dtype"] == "F64" and len(values) > 64:
             values = sketch(values)
             name, t = name + ".sketch", {"dtype": "F64", "shape": [9]}

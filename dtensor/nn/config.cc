@@ -22,8 +22,9 @@ void check_positive(const char* what, int64_t n, int64_t most) {
 
 void ModelConfig::validate() const {
   const bool gpt = name == "gpt";
-  DT_CHECK(gpt || name == "llama", "model",
-           "there is no model \"{}\"; write gpt or llama", name);
+  const bool mixtral = name == "mixtral";
+  DT_CHECK(gpt || mixtral || name == "llama", "model",
+           "there is no model \"{}\"; write gpt, llama or mixtral", name);
   // Far beyond what any machine holds, and such that no product of two of them
   // and a few small numbers overflows.
   constexpr int64_t kMost = int64_t{1} << 28;
@@ -38,16 +39,30 @@ void ModelConfig::validate() const {
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
            heads, around(hidden, heads));
   DT_CHECK(!gpt || !kv_heads, "model",
-           "kv-heads {} is for llama alone; gpt has as many as heads ({})",
+           "kv-heads {} is not for gpt, which has as many as heads ({})",
            kv_heads, heads);
   DT_CHECK(heads % kv() == 0, "model",
            "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
            heads, kv_heads, heads);
+  DT_CHECK(gpt || head_dim() % 2 == 0, "model",
+           "{} rotates pairs, and a head of hidden {} / heads {} = {} is odd; "
+           "write hidden {}",
+           name, hidden, heads, head_dim(), around(hidden, 2 * heads));
+  DT_CHECK(mixtral || (!experts && !top_k), "model",
+           "experts {} and top-k {} are for mixtral alone, and this is a {}; "
+           "leave them out, or write --model mixtral",
+           experts, top_k, name);
+  if (experts) check_positive("experts", experts, 1'000'000);
   DT_CHECK(
-      gpt || head_dim() % 2 == 0, "model",
-      "llama rotates pairs, and a head of hidden {} / heads {} = {} is odd; "
-      "write hidden {}",
-      hidden, heads, head_dim(), around(hidden, 2 * heads));
+      !mixtral || (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
+      "model", "top-k is {} of {} experts; write 1 to {}", chosen_experts(),
+      expert_count(), expert_count());
+  DT_CHECK(
+      router_loss >= 0 && router_loss <= 1e300 && (mixtral || router_loss == 0),
+      "model",
+      "the router's loss counts {} times; write a number of at least 0, "
+      "of mixtral alone",
+      router_loss);
   DT_CHECK(is_float(dtype), "model",
            "dtype {} cannot be trained; write f32, f64, bf16 or f16",
            dtensor::name(dtype));

@@ -2,7 +2,6 @@
 
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/cross_entropy.h"
-#include "dtensor/ops/recompute.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/runtime/redistribute.h"
@@ -41,11 +40,16 @@ DistTensor LanguageModel::between_blocks(const DistTensor& x) const {
   return relayout(x, x.spec()->with(layout));
 }
 
-DistTensor LanguageModel::loss(const DistTensor& tokens,
-                               const DistTensor& targets) const {
+DistTensor LanguageModel::text_loss(const DistTensor& tokens,
+                                    const DistTensor& targets) const {
   const PathScope inside(path());
   const DistTensor x = head(features(tokens));
   return onto(mesh(), cross_entropy(x, batch_onto(x.mesh(), targets)));
+}
+
+DistTensor LanguageModel::loss(const DistTensor& tokens,
+                               const DistTensor& targets) const {
+  return text_loss(tokens, targets);
 }
 
 DistTensor LanguageModel::logits(const DistTensor& tokens) const {
@@ -68,16 +72,26 @@ DistTensor LanguageModel::head(const DistTensor& features) const {
 
 DistTensor LanguageModel::run_block(
     const std::function<DistTensor(const DistTensor&)>& block,
-    const DistTensor& given) const {
-  const DistTensor x = between_blocks(given);
-  if (recompute_ == Recompute::kNone) return block(x);
+    const DistTensor& x) const {
+  return run_recomputed(
+      [block](const std::vector<DistTensor>& in) {
+        return std::vector{block(in[0])};
+      },
+      std::vector{x})[0];
+}
+
+std::vector<DistTensor> LanguageModel::run_recomputed(
+    const Recomputed& block, const std::vector<DistTensor>& given) const {
+  std::vector<DistTensor> in = given;
+  in[0] = between_blocks(in[0]);
+  if (recompute_ == Recompute::kNone) return block(in);
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
     // A block's products are those of its linear layers; see Linear.
     options.save = [](const Op& op) {
       return op.name() == "linear" || op.name() == "linear_gelu_tanh";
     };
-  return checkpoint(block, x, options);
+  return checkpoint(block, in, options);
 }
 
 void LanguageModel::check_tokens(const DistTensor& tokens) const {

@@ -1,11 +1,13 @@
-// What GPT and Llama have in common.
+// What the models have in common.
 #pragma once
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/module.h"
+#include "dtensor/ops/recompute.h"
 
 namespace dtensor::nn {
 
@@ -46,7 +48,11 @@ class LanguageModel : public Module {
   // Targets of -100 count for nothing. In a pipeline (pipeline_model.h), where
   // each module lies on a part of mesh(), what one makes is redistributed to
   // the next one's, and all arguments and results are on mesh().
-  DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
+  DistTensor text_loss(const DistTensor& tokens,
+                       const DistTensor& targets) const;
+  // What is trained: that, and what a model adds to it.
+  virtual DistTensor loss(const DistTensor& tokens,
+                          const DistTensor& targets) const;
 
   // What features() and head() are made of. tokens -> [b, s, hidden]; block i,
   // from [b, s, hidden] to the same; the last norm.
@@ -73,10 +79,14 @@ class LanguageModel : public Module {
   DistTensor run_block(
       const std::function<DistTensor(const DistTensor&)>& block,
       const DistTensor& x) const;
-
- private:
+  // The same of a block with more arguments, of which the first is x, and
+  // results.
+  std::vector<DistTensor> run_recomputed(
+      const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.
   void check_tokens(const DistTensor& tokens) const;
+
+ private:
   // Activations between blocks, where the plan wants them.
   DistTensor between_blocks(const DistTensor& x) const;
 

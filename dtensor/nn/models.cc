@@ -2,6 +2,7 @@
 
 #include "dtensor/nn/gpt.h"
 #include "dtensor/nn/llama.h"
+#include "dtensor/nn/mixtral.h"
 #include "dtensor/nn/pipeline_model.h"
 
 namespace dtensor::nn {
@@ -21,8 +22,10 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
   std::unique_ptr<LanguageModel> model;
   if (config.name == "gpt")
     model = std::make_unique<GPT>(root, config);
-  else
+  else if (config.name == "llama")
     model = std::make_unique<Llama>(root, config);
+  else
+    model = std::make_unique<Mixtral>(root, config);
   check_plan(plan, *model);
   return model;
 }

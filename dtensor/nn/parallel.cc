@@ -112,12 +112,28 @@ ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
                              {"*.c_proj.weight", on(Shard(1))}});
   } else {
     plan.insert(plan.end(), {{"*.embed_tokens.weight", on(Shard(0))},
-                             {"*.gate_proj.weight", on(Shard(0))},
-                             {"*.up_proj.weight", on(Shard(0))},
-                             {"*.down_proj.weight", on(Shard(1))},
                              {"lm_head.weight", on(Shard(0))}});
   }
+  if (config.name == "llama")
+    plan.insert(plan.end(), {{"*.gate_proj.weight", on(Shard(0))},
+                             {"*.up_proj.weight", on(Shard(0))},
+                             {"*.down_proj.weight", on(Shard(1))}});
+  if (config.name == "mixtral")
+    plan.insert(plan.end(), {{"*.experts.gate_proj", on(Shard(1))},
+                             {"*.experts.up_proj", on(Shard(1))},
+                             {"*.experts.down_proj", on(Shard(2))}});
   return plan;
+}
+
+ParallelPlan expert_parallel(std::string_view axis,
+                             std::string_view tensor_axis) {
+  const auto on = [&](int dim) -> Placements {
+    if (tensor_axis.empty()) return {{axis, Shard(0)}};
+    return {{axis, Shard(0)}, {tensor_axis, Shard(dim)}};
+  };
+  return {{"*.experts.gate_proj", on(1)},
+          {"*.experts.up_proj", on(1)},
+          {"*.experts.down_proj", on(2)}};
 }
 
 ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
@@ -125,14 +141,25 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
     const std::string& axis = mesh.axis_name(a);
     DT_CHECK(
         axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp" ||
-            axis == "pp",
+            axis == "pp" || axis == "ep",
         "plan",
         "mesh {} has an axis \"{}\", and a model knows dp and fsdp (split the "
-        "batch), cp (splits its sequences), tp (splits the model) and pp "
-        "(stages of it); write dp={} or tp={}",
+        "batch), cp (splits its sequences), tp (splits the model), pp (stages "
+        "of it) and ep (splits the experts of a mixtral and the batch); write "
+        "dp={} or tp={}",
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
-  return mesh.has_axis("tp") ? tensor_parallel(config) : ParallelPlan{};
+  const bool tp = mesh.has_axis("tp"), ep = mesh.has_axis("ep");
+  DT_CHECK(!ep || config.name == "mixtral", "plan",
+           "mesh {} has an axis ep, which splits experts, and a {} has none; "
+           "write --model mixtral, or dp={}",
+           mesh.to_string(), config.name, mesh.axis_size(mesh.axis("ep")));
+  ParallelPlan plan =
+      ep ? expert_parallel("ep", tp ? "tp" : "") : ParallelPlan{};
+  if (tp)
+    for (auto& entry : tensor_parallel(config))
+      plan.push_back(std::move(entry));
+  return plan;
 }
 
 Placements batch_placements(const Mesh& mesh,

@@ -80,22 +80,30 @@ ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
 
 // Megatron's layouts: the embedding (and the head) along the vocabulary;
 // queries, keys and values by heads; the attention's output by the heads of its
-// input; the MLP's first matrices by columns, its last by rows. Norms, position
-// embeddings, and the biases after a reduction are replicated. Head counts that
+// input; the MLP's, or each expert's, first matrices by columns, its last by
+// rows. Norms, routers, position embeddings, and the biases after a reduction
+// are replicated. Head counts that
 // do not divide, and ranks without a head, are fine.
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
+// The experts of a mixture, some on each rank of `axis`, which splits the batch
+// too; and, with a name, each over `tensor_axis` as tensor_parallel() does it.
+// To be put ahead of other entries. Ranks without an expert are fine.
+ParallelPlan expert_parallel(std::string_view axis = "ep",
+                             std::string_view tensor_axis = "");
+
 // What the programs use: tensor_parallel where the mesh has an axis "tp" ({}
-// otherwise); "dp" and "fsdp" split the batch, "cp" its sequences, "pp" the
-// blocks into stages (pipeline_model.h). Throws Error for an axis of another
-// name.
+// otherwise), expert_parallel where it has "ep"; "dp", "fsdp" and "ep" split
+// the batch, "cp" its sequences, "pp" the blocks into stages
+// (pipeline_model.h). Throws Error for an axis of another name, and for "ep"
+// with a model that has no experts.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of anything that has the
 // batch in front: split over those of the axes that the mesh has.
 Placements batch_placements(const Mesh&,
-                            const std::vector<std::string>& axes = {"dp",
-                                                                    "fsdp"});
+                            const std::vector<std::string>& axes = {
+                                "dp", "fsdp", "ep"});
 
 // The same of tokens [b, s] alone, with sequences split over the mesh's axis
 // "cp", if it has one, in zig-zag order (placement/owned.h).

@@ -24,6 +24,9 @@ ForwardFlops forward_flops(const ModelConfig& c) {
 
 PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
                          int64_t chunks) {
+  DT_CHECK(config.name != "mixtral", "pipeline",
+           "the loss that balances experts has a part in every block, and a "
+           "stage hands on one tensor; leave out axis pp for a mixtral");
   const int axis = mesh.axis("pp");
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
   DT_CHECK(chunks >= 1 && stages <= config.layers, "pipeline",

@@ -16,6 +16,8 @@
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/cat.h"
+#include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/io/safetensors.h"
@@ -24,11 +26,12 @@
 namespace dtensor::nn {
 namespace {
 
-// Where a parameter goes: a window of a tensor of the file.
+// Where a parameter goes, or a part of it: a window of a tensor of the file.
 struct Target {
   std::string name;
   Shape shape;  // of the whole tensor in the file
   SafetensorsWindow window;
+  int64_t expert = -1;  // which part: of a mixture one expert's
 };
 
 // GPT-2's linear layers are Conv1D modules, with weights [in, out]; queries,
@@ -61,11 +64,44 @@ Target gpt2_target(const std::string& name, const Shape& shape) {
   return t;
 }
 
-Target target(const ModelConfig& config, const std::string& name,
-              const Shape& shape) {
+// Mixtral's experts have a tensor each, and other names.
+std::vector<Target> mixtral_targets(const std::string& name,
+                                    const Shape& shape) {
+  const std::string layer = name.substr(0, name.find(".mlp."));
+  if (layer == name) return {{name, shape, {}}};
+  const std::string moe = layer + ".block_sparse_moe.";
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"*.experts.gate_proj", "w1"},
+      {"*.experts.down_proj", "w2"},
+      {"*.experts.up_proj", "w3"}};
+  for (const auto& [ours, theirs] : kNames) {
+    if (!matches(ours, name)) continue;
+    std::vector<Target> all;
+    for (int64_t e = 0; e < shape[0]; ++e)
+      all.push_back({fmt::format("{}experts.{}.{}.weight", moe, e, theirs),
+                     {shape[1], shape[2]},
+                     {},
+                     e});
+    return all;
+  }
+  return {{moe + "gate.weight", shape, {}}};
+}
+
+std::vector<Target> targets(const ModelConfig& config, const std::string& name,
+                            const Shape& shape) {
+  if (config.name == "gpt") return {gpt2_target(name, shape)};
+  if (config.name == "mixtral") return mixtral_targets(name, shape);
   // Llama's own names are ours.
-  if (config.name == "llama") return {name, shape, {}};
-  return gpt2_target(name, shape);
+  return {{name, shape, {}}};
+}
+
+// What of the parameter goes there, with the same ranks.
+DistTensor part_of(const DistTensor& parameter, const Target& t) {
+  if (t.expert < 0) return parameter;
+  // No parameter, so that it stays in the layout that it rests in.
+  const DistTensor values =
+      DistTensor::wrap(parameter.local(), parameter.spec());
+  return slice(values, 0, t.expert, t.expert + 1);
 }
 
 [[noreturn]] void system_error(const std::string& path, const char* what) {
@@ -133,13 +169,13 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const ModelConfig& config = model.config();
   const std::vector<NamedParameter> parameters = model.named_parameters();
   std::vector<TensorInfo> tensors;
-  for (const NamedParameter& p : parameters) {
-    const Target t = target(config, p.name, p.tensor.shape());
-    const bool known =
-        std::any_of(tensors.begin(), tensors.end(),
-                    [&](const TensorInfo& i) { return i.name == t.name; });
-    if (!known) tensors.push_back({t.name, p.tensor.dtype(), t.shape});
-  }
+  for (const NamedParameter& p : parameters)
+    for (const Target& t : targets(config, p.name, p.tensor.shape())) {
+      const bool known =
+          std::any_of(tensors.begin(), tensors.end(),
+                      [&](const TensorInfo& i) { return i.name == t.name; });
+      if (!known) tensors.push_back({t.name, p.tensor.dtype(), t.shape});
+    }
   RankContext& context = RankContext::current();
   const Mesh& mesh = model.mesh();
   const bool first =
@@ -154,11 +190,10 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   SafetensorsWriter writer(mesh, dir + "/model.safetensors",
                            std::move(tensors));
   const NoGrad no_grad;
-  for (const NamedParameter& p : parameters) {
-    const Target t = target(config, p.name, p.tensor.shape());
-    // A stage's, to all of the mesh, one at a time.
-    writer.write(t.name, onto(mesh, p.tensor), t.window);
-  }
+  for (const NamedParameter& p : parameters)
+    for (const Target& t : targets(config, p.name, p.tensor.shape()))
+      // A stage's, to all of the mesh, one at a time.
+      writer.write(t.name, onto(mesh, part_of(p.tensor, t)), t.window);
   writer.finish([&] { commit_config(dir, config_text(config)); });
 }
 
@@ -180,21 +215,24 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
   // The tied head, which some files repeat.
   if (config.name == "gpt") unread.erase("lm_head.weight");
   for (NamedParameter& p : model->named_parameters()) {
-    Target t = target(config, p.name, p.tensor.shape());
-    if (bare) t.name = t.name.substr(prefix.size());
-    unread.erase(t.name);
-    const auto info =
-        std::find_if(file.tensors().begin(), file.tensors().end(),
-                     [&](const TensorInfo& i) { return i.name == t.name; });
-    DT_CHECK(info != file.tensors().end(), "load",
-             "{}/model.safetensors has no tensor {}, which the model needs",
-             dir, t.name);
-    DT_CHECK(info->shape == t.shape, "load",
-             "{} of {}/model.safetensors is {}, and the config says {}", t.name,
-             dir, to_string(info->shape), to_string(t.shape));
-    t.window.shape = p.tensor.shape();
-    assign(p.tensor,
-           file.read(t.name, p.tensor.mesh(), p.tensor.layout(), t.window));
+    std::vector<DistTensor> parts;
+    for (Target& t : targets(config, p.name, p.tensor.shape())) {
+      if (bare) t.name = t.name.substr(prefix.size());
+      unread.erase(t.name);
+      const auto info =
+          std::find_if(file.tensors().begin(), file.tensors().end(),
+                       [&](const TensorInfo& i) { return i.name == t.name; });
+      DT_CHECK(info != file.tensors().end(), "load",
+               "{}/model.safetensors has no tensor {}, which the model needs",
+               dir, t.name);
+      DT_CHECK(info->shape == t.shape, "load",
+               "{} of {}/model.safetensors is {}, and the config says {}",
+               t.name, dir, to_string(info->shape), to_string(t.shape));
+      const DistTensor part = part_of(p.tensor, t);
+      t.window.shape = part.shape();
+      parts.push_back(file.read(t.name, part.mesh(), part.layout(), t.window));
+    }
+    assign(p.tensor, parts.size() == 1 ? parts[0] : cat(parts, 0));
   }
   DT_CHECK(unread.empty(), "load",
            "{}/model.safetensors has {} tensors that a {} does not have, the "

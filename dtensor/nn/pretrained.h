@@ -11,8 +11,9 @@ namespace dtensor::nn {
 
 // Writes dir/config.json and dir/model.safetensors (dir is made where it is
 // missing) so that AutoModelForCausalLM opens them: as GPT2LMHeadModel (whose
-// Conv1D weights are transposed, and whose c_attn is q|k|v) or
-// LlamaForCausalLM. Every rank writes what it holds, box by box; nothing is
+// Conv1D weights are transposed, and whose c_attn is q|k|v), LlamaForCausalLM
+// or MixtralForCausalLM (whose experts have a tensor each for each of their
+// matrices). Every rank writes what it holds, box by box; nothing is
 // gathered, and a value that several ranks hold is written by one. The folder
 // holds the old model, none, or the new one, complete, at any time: the weights
 // appear under their name last, and old weights of another config go first.
@@ -26,9 +27,9 @@ struct LoadOptions {
 };
 
 // The model that save_pretrained(), or transformers, wrote to `dir`: a gpt2, a
-// llama, or a mistral that sees all positions. Each rank reads the boxes that
-// its layouts give it, and nothing else. Collective. Throws Error when the
-// config asks for something that this library does not compute (see
+// llama, a mixtral, or a mistral that sees all positions. Each rank reads the
+// boxes that its layouts give it, and nothing else. Collective. Throws Error
+// when the config asks for something that this library does not compute (see
 // pretrained_config.h), or the tensors are not those of the model.
 std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
                                                const Mesh&,

@@ -62,6 +62,21 @@ ordered_json llama_config(const ModelConfig& c) {
           {"tie_word_embeddings", false}};
 }
 
+ordered_json mixtral_config(const ModelConfig& c) {
+  ordered_json json = llama_config(c);
+  json["architectures"] = ordered_json::array({"MixtralForCausalLM"});
+  json["model_type"] = "mixtral";
+  json.erase("attention_bias");
+  json.erase("mlp_bias");
+  json["num_local_experts"] = c.expert_count();
+  json["num_experts_per_tok"] = c.chosen_experts();
+  json["output_router_logits"] = c.router_loss > 0;
+  json["router_aux_loss_coef"] = c.router_loss;
+  json["router_jitter_noise"] = 0.0;
+  json["sliding_window"] = nullptr;
+  return json;
+}
+
 // The members of a config, each of which has to be asked for.
 class Members {
  public:
@@ -206,11 +221,25 @@ ModelConfig from_llama(Members& m) {
   return c;
 }
 
+// transformers adds the router's loss where it returns what the router says.
+ModelConfig from_mixtral(Members& m) {
+  ModelConfig c = from_llama(m);
+  c.name = "mixtral";
+  c.experts = m.number<int64_t>("num_local_experts");
+  c.top_k = m.number<int64_t>("num_experts_per_tok");
+  m.only("router_jitter_noise", {0.0});
+  const double coefficient = m.number<double>("router_aux_loss_coef", 0.001);
+  if (m.has("output_router_logits") && m.at("output_router_logits") == true)
+    c.router_loss = coefficient;
+  return c;
+}
+
 }  // namespace
 
 std::string config_text(const ModelConfig& config) {
-  ordered_json json =
-      config.name == "gpt" ? gpt2_config(config) : llama_config(config);
+  ordered_json json = config.name == "gpt"     ? gpt2_config(config)
+                      : config.name == "llama" ? llama_config(config)
+                                               : mixtral_config(config);
   json["bos_token_id"] = nullptr;
   json["eos_token_id"] = nullptr;
   json["use_cache"] = true;
@@ -230,10 +259,12 @@ ModelConfig read_config(const std::string& path) {
     config = from_gpt2(members);
   else if (type == "llama" || type == "mistral")
     config = from_llama(members);
+  else if (type == "mixtral")
+    config = from_mixtral(members);
   else
     fail("load",
-         "{} is of a {}, and this library has gpt2, llama, and mistral without "
-         "a sliding window",
+         "{} is of a {}, and this library has gpt2, llama, mixtral, and "
+         "mistral without a sliding window",
          path, type);
   members.finish();
   std::string dtype = "float32";

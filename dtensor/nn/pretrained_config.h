@@ -6,7 +6,7 @@
 
 namespace dtensor::nn {
 
-// config.json: of a GPT2LMHeadModel or a LlamaForCausalLM.
+// config.json: of a GPT2LMHeadModel, LlamaForCausalLM or MixtralForCausalLM.
 std::string config_text(const ModelConfig&);
 
 // The config in that file. Throws Error for a model that this library does not

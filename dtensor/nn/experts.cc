@@ -1,0 +1,81 @@
+#include "dtensor/nn/experts.h"
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/experts.h"
+#include "dtensor/ops/linear.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/topk.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::nn {
+namespace {
+
+DistTensor as(const DistTensor& x, DType t) {
+  return x.dtype() == t ? x : cast(x, t);
+}
+
+}  // namespace
+
+TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
+                       int64_t k)
+    : Module(at),
+      weight_(add_parameter("weight", {experts, hidden}, Init::fan_in(hidden))),
+      k_(k) {
+  DT_CHECK(k >= 1 && k <= experts, "router",
+           "{} of {} experts are to be chosen; write 1 to {}", k, experts,
+           experts);
+}
+
+Routed TopKRouter::forward(const DistTensor& x) const {
+  const DType wide = x.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  const DistTensor probability = softmax(as(linear(x, weight_), wide), -1);
+  const TopK best = topk(probability, k_);
+  const DistTensor weights = best.values / sum(best.values, {-1}, true);
+  const DistTensor chosen = as(one_hot(best.indices, weight_.size(0)), wide);
+  return {best.indices,
+          as(weights, x.dtype()),
+          {mean(sum(chosen, {1}), {0}), mean(probability, {0})}};
+}
+
+Experts::Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts)
+    : Module(at),
+      gate_proj_(add_parameter("gate_proj", {experts, ffn, hidden},
+                               Init::fan_in(hidden))),
+      up_proj_(add_parameter("up_proj", {experts, ffn, hidden},
+                             Init::fan_in(hidden))),
+      down_proj_(add_parameter("down_proj", {experts, hidden, ffn},
+                               Init::fan_in(ffn))) {}
+
+DistTensor Experts::forward(const DistTensor& x, const DistTensor& ids,
+                            const DistTensor& weights) const {
+  return experts(x, ids, weights, gate_proj_, up_proj_, down_proj_);
+}
+
+MixtureOfExperts::MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
+                                   int64_t experts, int64_t k)
+    : Module(at),
+      gate_(add<TopKRouter>("gate", hidden, experts, k)),
+      experts_(add<Experts>("experts", hidden, ffn, experts)) {}
+
+Mixed MixtureOfExperts::forward(const DistTensor& x) const {
+  const DistTensor tokens = reshape(x, {x.size(0) * x.size(1), x.size(2)});
+  const Routed to = gate_(tokens);
+  return {reshape(experts_(tokens, to.ids, to.weights), x.shape()), to.load};
+}
+
+DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers) {
+  DistTensor chosen, probability;
+  for (const RouterLoad& load : layers) {
+    chosen = chosen.defined() ? chosen + load.chosen : load.chosen;
+    probability = probability.defined() ? probability + load.probability
+                                        : load.probability;
+  }
+  const auto n = static_cast<double>(layers.size());
+  return sum(chosen * probability) *
+         (static_cast<double>(chosen.size(0)) / (n * n));
+}
+
+}  // namespace dtensor::nn

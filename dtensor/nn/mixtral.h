@@ -1,0 +1,48 @@
+// Mixtral: a Llama whose feed-forward layers are mixtures of experts.
+#pragma once
+#include <vector>
+
+#include "dtensor/nn/attention.h"
+#include "dtensor/nn/embedding.h"
+#include "dtensor/nn/experts.h"
+#include "dtensor/nn/language_model.h"
+#include "dtensor/nn/norm.h"
+
+namespace dtensor::nn {
+
+// input_layernorm, self_attn, post_attention_layernorm, mlp.
+class MixtralBlock : public Module {
+ public:
+  MixtralBlock(const Scope& at, const ModelConfig&);
+  virtual Mixed forward(const DistTensor& x) const;
+
+ private:
+  Child<RMSNorm> input_layernorm_;
+  Child<Attention> self_attn_;
+  Child<RMSNorm> post_attention_layernorm_;
+  Child<MixtureOfExperts> mlp_;
+};
+
+// Parameters: those of Llama but for mlp.gate.weight and
+// mlp.experts.{gate,up,down}_proj. The loss has config.router_loss times
+// load_balancing_loss() in it.
+class Mixtral : public LanguageModel {
+ public:
+  Mixtral(const Scope& at, const ModelConfig&);
+  DistTensor embed(const DistTensor& tokens) const override;
+  DistTensor block(int64_t i, const DistTensor& x) const override;
+  DistTensor last_norm(const DistTensor& x) const override;
+  DistTensor project(const DistTensor& features,
+                     const DistTensor& table) const override;
+  DistTensor loss(const DistTensor& tokens,
+                  const DistTensor& targets) const override;
+
+ private:
+  Mixed run(int64_t i, const DistTensor& x) const;
+  Child<Embedding> embed_tokens_;
+  std::vector<Child<MixtralBlock>> blocks_;
+  Child<RMSNorm> norm_;
+  Child<Linear> lm_head_;
+};
+
+}  // namespace dtensor::nn
