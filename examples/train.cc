@@ -15,6 +15,7 @@
 
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/pretrained.h"
+#include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm_table.h"
@@ -288,6 +289,12 @@ void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
              text.name(), grouped(text.size()), text.entropy());
 }
 
+// What the bytes of a table are where data decide them.
+void note_data(std::span<const CommRow> rows, std::string_view of) {
+  for (const CommRow& r : rows)
+    if (data_decide_bytes(r.op)) return fmt::print("(of experts: {})\n\n", of);
+}
+
 void train(const Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const Prediction& prediction) {
   const RunOptions options = run_options(program, flags);
@@ -301,6 +308,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "\ncollectives of a step, in the most bytes that a rank "
       "receives:\n{}\n",
       comm_table(rows, true));
+  note_data(rows, "those of the first step; the data of each decide them");
   fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
              report.losses.back(),
@@ -383,8 +391,11 @@ int train_main(int argc, char** argv) {
     const std::vector<CommRow> rows = comm_rows(prediction.events);
     fmt::print(
         "collectives of a step, in the most bytes that a rank "
-        "receives:\n{}\n{}\n",
-        comm_table(rows, false), memory_table(prediction.memory, nullptr));
+        "receives:\n{}\n",
+        comm_table(rows, false));
+    note_data(rows,
+              "with tokens that are spread evenly over them; data will decide");
+    fmt::print("{}\n", memory_table(prediction.memory, nullptr));
     Json json = {{"strategy", flags.train.strategy(program.mesh())},
                  {"collectives", comm_json(rows, false)},
                  {"memory", memory_json(prediction.memory, nullptr)},

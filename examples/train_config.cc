@@ -10,16 +10,27 @@
 namespace dtensor::examples {
 
 void add_train_flags(Program& program, TrainConfig& c) {
-  program.add("--model", &c.model.name, "the architecture", {"gpt", "llama"});
+  program.add("--model", &c.model.name, "the architecture",
+              {"gpt", "llama", "mixtral"});
   program.add("--layers", &c.model.layers, "blocks", 1);
   program.add("--hidden", &c.model.hidden, "width, a multiple of heads", 1);
   program.add("--heads", &c.model.heads, "query heads", 1);
   program.add("--kv-heads", &c.model.kv_heads,
-              "key and value heads, of llama (default: as many as heads)", 1);
+              "key and value heads, not of gpt (default: as many as heads)", 1);
   program.add("--ffn", &c.model.ffn,
-              "width of the MLP (default: gpt 4, llama 8/3 x hidden)", 1);
+              "width of the MLP, or of an expert (default: gpt 4, others 8/3 x "
+              "hidden)",
+              1);
+  program.add("--experts", &c.model.experts,
+              "of mixtral, in each layer (default: 8)", 1);
+  program.add("--top-k", &c.model.top_k,
+              "experts that a token goes to (default: 2)", 1);
+  program.add("--router-loss", &c.router_loss,
+              "of mixtral, what the loss that balances its experts counts "
+              "(default: 0.001)");
   program.add("--seq", &c.model.seq, "bytes in a window", 1);
-  program.add("--batch", &c.batch, "windows in a step, split over dp", 1);
+  program.add("--batch", &c.batch, "windows in a step, split over dp and ep",
+              1);
   program.add("--steps", &c.steps, "updates", 1);
   program.add("--lr", &c.lr, "the highest learning rate");
   program.add("--warmup", &c.warmup,
@@ -111,7 +122,14 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
 
 void TrainConfig::validate(const Mesh& mesh) {
   model.dtype = parse_dtype(dtype);
+  const bool mixtral = model.name == "mixtral";
+  DT_CHECK(mixtral || router_loss < 0, "--router-loss",
+           "it is for mixtral, and this is a {}; leave it out", model.name);
+  if (mixtral) model.router_loss = router_loss < 0 ? 0.001 : router_loss;
   model.validate();
+  DT_CHECK(!mixtral || !cuda_graph, "--cuda-graph",
+           "a mixtral's ranks exchange as many tokens as the data say, and a "
+           "graph replays one exchange; leave it out");
   DT_CHECK(warmup <= steps, "--warmup", "{} steps of {}; write at most {}",
            warmup, steps, steps);
   DT_CHECK(zero == 0 || mesh.has_axis("dp") || mesh.has_axis("fsdp"), "--zero",

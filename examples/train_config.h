@@ -33,6 +33,7 @@ struct TrainConfig {
   bool cuda_graph = false;         // steps are replayed, on a GPU
   bool sequence_parallel = false;  // over tp
   std::string context = "auto";    // over cp; see ContextParallel
+  double router_loss = -1;         // of mixtral; -1: 0.001
   std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills

@@ -253,8 +253,8 @@ double Trainer::evaluate(const TextData& text) const {
   for (int64_t first = 0; first < windows; first += config_.batch) {
     const int64_t rows = std::min(config_.batch, windows - first);
     const Batch batch = text.consecutive(first, rows, seq);
-    const DistTensor loss =
-        model_->loss(spread(batch.inputs, mesh_), spread(batch.targets, mesh_));
+    const DistTensor loss = model_->text_loss(spread(batch.inputs, mesh_),
+                                              spread(batch.targets, mesh_));
     sum += static_cast<double>(rows) * loss.item();
   }
   return sum / static_cast<double>(windows);

@@ -28,7 +28,8 @@ struct PipelineCut {
 // Along axis "pp" of the mesh, `chunks` stages at each place, such that the
 // dearest stage costs least: products alone, of one token (forward_flops()). A
 // stage's mesh has all axes, so that each keeps its place in tables of prices;
-// "pp" is of size 1 there. Throws Error when there are more stages than blocks.
+// "pp" is of size 1 there. Throws Error when there are more stages than blocks,
+// and for a mixtral.
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
 // Floating-point operations of a block, and of the head, for a token in a

@@ -66,6 +66,47 @@ TEST_P(FiftySteps, HalvesStayNearF32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, FiftySteps, ::testing::Values("gpt", "llama"));
 
+// Experts on their ranks, and each over tp; five of them, so that some ranks
+// have more, and with ep=6 one has none.
+const char* const kExpertMeshes[] = {
+    "--mesh dp=2",
+    "--mesh tp=3",
+    "--mesh ep=2",
+    "--mesh ep=3",
+    "--mesh ep=6",
+    "--mesh ep=2,tp=2",
+    "--mesh ep=3,tp=3",
+    "--mesh dp=2,ep=2",
+    "--mesh dp=2,ep=3",
+    "--mesh dp=2,ep=2 --zero 1",
+    "--mesh dp=2,ep=2 --zero 3",
+    "--mesh ep=2,tp=2 --accumulate 2",
+    "--mesh ep=3 --recompute block",
+    "--mesh ep=2 --recompute attention",
+};
+
+void compare_experts(const std::string& dtype, double loss, double norm) {
+  const auto train = [&](const std::string& flags) {
+    const Ran r = run_program(
+        "train", "--model mixtral --experts 5 --top-k 2 --dtype " + dtype +
+                     " " + flags +
+                     " --layers 2 --hidden 24 --heads 4"
+                     " --kv-heads 2 --ffn 31 --seq 12 --batch 5 --steps 50"
+                     " --lr 1e-3 --router-loss 0.01 --sample 0 --json -");
+    EXPECT_EQ(r.code, 0) << flags << "\n" << r.err;
+    return Json::parse(r.out, nullptr, false);
+  };
+  const Json one = train("--mesh dp=1");
+  for (const char* flags : kExpertMeshes) {
+    const Json other = train(flags);
+    EXPECT_LE(worst(other["losses"], one["losses"]), loss) << flags;
+    EXPECT_LE(worst(other["grad_norms"], one["grad_norms"]), norm) << flags;
+  }
+}
+
+TEST(FiftyStepsOfExperts, InF64) { compare_experts("f64", 1e-11, 1e-10); }
+TEST(FiftyStepsOfExperts, InF32) { compare_experts("f32", 2e-5, 1e-4); }
+
 // What is held in parts, computed again, or in several goes. No width divides,
 // and of the smallest model some ranks have no part.
 const char* const kStrategies[] = {

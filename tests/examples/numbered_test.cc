@@ -1,4 +1,4 @@
-// examples/01 to 06: what they print. They check themselves as well.
+// The numbered examples: what they print. They check themselves as well.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -105,6 +105,21 @@ TEST(Numbered, Pipeline) {
        "1f1b: 393216 bytes sent, formula 393216; idle 0.", "formula 0.273"});
   expect_prints(run_program("07_pipeline", "--mesh pp=2"),
                 {"131072 bytes sent, formula 131072", "formula 0.111"});
+}
+
+TEST(Numbered, Experts) {
+  for (const std::string mesh : {"ep=1", "ep=2", "ep=3", "ep=9"})
+    expect_prints(run_program("09_experts", "--mesh " + mesh),
+                  {"no token was dropped"});
+  const Ran r = run_program("09_experts", "");
+  expect_prints(r, {"tokens to their experts", "results back",
+                    "gradients of the results", "gradients of the tokens"});
+  // Rows of 32 floats, some of them.
+  size_t at = r.out.find("experts");
+  const int64_t bytes = std::stoll(r.out.substr(at + 7));
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes % 128, 0);
+  EXPECT_EQ(run_program("09_experts", "--dry-run").code, 0);
 }
 
 TEST(Numbered, DryRunsOfAnyMesh) {
