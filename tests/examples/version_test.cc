@@ -19,9 +19,10 @@ TEST(Version, IsThreeNumbers) {
 }
 
 TEST(Version, EveryProgramSaysIt) {
-  for (const char* name : {"01_mesh", "02_placements", "03_tp_mlp",
-                           "04_dp_tp_train", "05_fsdp", "08_ring_attention",
-                           "calibrate", "explain", "flight", "plan", "train"}) {
+  for (const char* name :
+       {"01_mesh", "02_placements", "03_tp_mlp", "04_dp_tp_train", "05_fsdp",
+        "06_checkpoint", "07_pipeline", "08_ring_attention", "09_experts",
+        "calibrate", "explain", "flight", "plan", "train"}) {
     const Ran r = run_program(name, "--version");
     EXPECT_EQ(r.code, 0) << name;
     EXPECT_EQ(r.out, std::string(name) + " (dtensor " + kVersion + ")\n");
