@@ -35,15 +35,15 @@ TEST(Config, Defaults) {
 
 TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_EQ(error_of({.name = "bert"}),
-            "[model] there is no model \"bert\"; write gpt or llama");
+            "[model] there is no model \"bert\"; write gpt, llama or mixtral");
   EXPECT_EQ(error_of({.hidden = 100, .heads = 8}),
             "[model] hidden 100 is not a multiple of heads 8; write hidden 96 "
             "or 104");
   EXPECT_EQ(error_of({.hidden = 4, .heads = 8}),
             "[model] hidden 4 is not a multiple of heads 8; write hidden 8");
-  EXPECT_EQ(error_of({.kv_heads = 2}),
-            "[model] kv-heads 2 is for llama alone; gpt has as many as heads "
-            "(8)");
+  EXPECT_EQ(
+      error_of({.kv_heads = 2}),
+      "[model] kv-heads 2 is not for gpt, which has as many as heads (8)");
   EXPECT_EQ(error_of({.name = "llama", .kv_heads = 3}),
             "[model] heads 8 is not a multiple of kv-heads 3; write kv-heads 1 "
             "or 8");
