@@ -75,6 +75,35 @@ void topk_typed(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
       });
 }
 
+template <class S>
+void take_typed(Stream s, int64_t count, int64_t k, const S* x, int64_t stride,
+                const int64_t* index, int64_t lo, int64_t hi, S* out) {
+  map(
+      s, count * k, out,
+      DT_BODY(int64_t e, int64_t id) {
+        return id >= lo && id < hi ? x[e / k * stride + id - lo] : S();
+      },
+      index);
+}
+
+template <class S>
+void put_typed(Stream s, int64_t count, int64_t k, const S* dy, int64_t stride,
+               const int64_t* index, int64_t lo, int64_t hi, S* dx) {
+  const int64_t n = hi - lo;
+  map(
+      s, count * n, dx, DT_BODY(int64_t) { return S(); });
+  // An index may come twice: each row is one thread's.
+  each(
+      s, count, DT_BODY(int64_t r) {
+        for (int64_t j = 0; j < k; ++j) {
+          const int64_t id = index[r * k + j];
+          if (id < lo || id >= hi) continue;
+          S& sum = dx[r * n + id - lo];
+          sum = rounded<S>(widened(sum) + widened(dy[r * stride + j]));
+        }
+      });
+}
+
 }  // namespace
 
 void PortableKernels::topk_rows(Stream s, DType t, int64_t count, int64_t n,
@@ -95,13 +124,8 @@ void PortableKernels::take_rows(Stream s, DType t, int64_t count, int64_t k,
                                 const int64_t* index, int64_t lo, int64_t hi,
                                 void* out) const {
   visit(t, [&]<class S>() {
-    const auto* from = static_cast<const S*>(x);
-    map(
-        s, count * k, static_cast<S*>(out),
-        DT_BODY(int64_t e, int64_t id) {
-          return id >= lo && id < hi ? from[e / k * x_stride + id - lo] : S();
-        },
-        index);
+    take_typed(s, count, k, static_cast<const S*>(x), x_stride, index, lo, hi,
+               static_cast<S*>(out));
   });
 }
 
@@ -109,23 +133,10 @@ void PortableKernels::put_rows(Stream s, DType t, int64_t count, int64_t k,
                                const void* dy, int64_t dy_stride,
                                const int64_t* index, int64_t lo, int64_t hi,
                                void* dx) const {
-  const int64_t n = hi - lo;
-  if (n <= 0) return;
+  if (hi <= lo) return;
   visit_float(t, "gather backward", [&]<class S>() {
-    const auto* from = static_cast<const S*>(dy);
-    auto* to = static_cast<S*>(dx);
-    map(
-        s, count * n, to, DT_BODY(int64_t) { return S(); });
-    // An index may come twice: each row is one thread's.
-    each(
-        s, count, DT_BODY(int64_t r) {
-          for (int64_t j = 0; j < k; ++j) {
-            const int64_t id = index[r * k + j];
-            if (id < lo || id >= hi) continue;
-            S& sum = to[r * n + id - lo];
-            sum = rounded<S>(widened(sum) + widened(from[r * dy_stride + j]));
-          }
-        });
+    put_typed(s, count, k, static_cast<const S*>(dy), dy_stride, index, lo, hi,
+              static_cast<S*>(dx));
   });
 }
 
