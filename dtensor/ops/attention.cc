@@ -258,10 +258,18 @@ struct Context {
   std::array<const Spec*, 3> heads = {};
 };
 
-// A tensor [b, s, heads, d] with heads split over these axes, not the sequence.
-const Spec* with_heads_on(const Spec* x, AxisMask axes) {
+// A layout that does not use these axes.
+Layout without(const Spec* x, AxisMask axes) {
   Layout layout = x->layout();
-  layout.dims[1] = restricted(layout.dims[1], x->mesh(), ~axes);
+  for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
+  std::erase_if(layout.partials,
+                [&](const Partial& p) { return axes >> p.axis & 1; });
+  return layout;
+}
+
+// A tensor [b, s, heads, d] with heads split over these axes, nothing else.
+const Spec* with_heads_on(const Spec* x, AxisMask axes) {
+  Layout layout = without(x, axes);
   for (int a = 0; a < x->mesh().num_axes(); ++a)
     if (axes >> a & 1)
       layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);
@@ -273,9 +281,13 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
 int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
                 bool causal, double flops, Planner& planner) {
   const Mesh& mesh = q->mesh();
-  Layout next_k = k->layout(), next_v = v->layout();
+  // (v comes in any layout, and goes round as k.)
+  Layout next_k = k->layout(), here_v = without(v, k->dim(1).axes());
+  here_v.dims[1] = k->dim(1);
+  Layout next_v = here_v;
   next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
-  const Move moves[] = {{k, k->with(next_k)}, {v, v->with(next_v)}};
+  const Move moves[] = {{k, k->with(next_k)},
+                        {v->with(here_v), v->with(next_v)}};
   const IntervalList keys{{0, k->shape()[1]}};
   int64_t all = 0, most = 0;
   for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {

@@ -98,6 +98,11 @@ TEST(ContextParallelTest, EveryOrderOfTheSequence) {
                      {"cp=2", {"R", "S1", "S1"}},
                      {"cp=2", {"S1", "R", "S1"}},
                      {"cp=2", {"P", "S1", "P"}},
+                     // Values that lie in another way.
+                     {"cp=3", {"S1", "S1", "P"}},
+                     {"cp=2", {"S1", "S1", "S0"}},
+                     {"cp=2", {"S1", "S1", "S2"}},
+                     {"cp=2", {"S1", "S1", "R"}},
                      {"a=2,b=2", {"S1,S1", "S1,S1", "S1,S1"}},
                      {"a=2,b=2", {"S1,S1", "S1,R", "S1,R"}},
                      {"dp=2,cp=2", {"S0,S1", "S0,S1", "S0,S1"}}});
