@@ -80,6 +80,8 @@ const char* const kExpertMeshes[] = {
     "--mesh dp=2,ep=3",
     "--mesh dp=2,ep=2 --zero 1",
     "--mesh dp=2,ep=2 --zero 3",
+    "--mesh cp=2,ep=2",
+    "--mesh tp=2,ep=3 --sequence-parallel",
     "--mesh ep=3 --recompute block",
     "--mesh ep=2 --recompute attention",
 };
@@ -141,6 +143,8 @@ const char* const kStrategies[] = {
     "--mesh cp=4 --context all-to-all",
     "--mesh cp=2,tp=2 --sequence-parallel --context ring",
     "--mesh dp=2,cp=2,tp=2 --zero 1 --recompute block",
+    "--mesh pp=2,cp=2 --micro-batches 2",
+    "--mesh pp=2,tp=2 --sequence-parallel --schedule zb-h1",
 };
 
 class FiftyStepsOf : public ::testing::TestWithParam<const char*> {
