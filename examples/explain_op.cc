@@ -286,13 +286,12 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
 }
 
 // Of a product of two matrices on several ranks.
-std::vector<ProductWay> other_ways(const OpQuestion& q,
-                                   const RunOptions& options) {
+std::vector<ProductWay> other_ways(const OpQuestion& q) {
   if (q.op != matmul_op().name()) return {};
   const Spec *a = q.inputs[0].spec, *b = q.inputs[1].spec;
   if (a->ndim() != 2 || b->ndim() != 2 || a->mesh().num_ranks() == 1) return {};
   return product_ways(a->shape()[0], a->shape()[1], b->shape()[1],
-                      a->mesh().num_ranks(), a->dtype(), options);
+                      a->mesh().num_ranks(), a->dtype());
 }
 
 }  // namespace
@@ -393,7 +392,7 @@ Json explain_op(const OpQuestion& question, const RunOptions& options) {
             {"assignments", assignment_json(answer)},
             {"collectives", comm_json(comm_rows(answer.forward), false)},
             {"backward", comm_json(comm_rows(answer.backward), false)}};
-  const std::vector<ProductWay> ways = other_ways(question, options);
+  const std::vector<ProductWay> ways = other_ways(question);
   if (!ways.empty()) {
     fmt::print(
         "\nways to compute it on {} ranks that hold equal parts of a, b and "

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/summa.h"
+#include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
 
 namespace dtensor::examples {
@@ -54,9 +54,8 @@ GridOfRanks best_grid(const Sizes3& s, int64_t ranks, bool copies) {
 }
 
 int64_t dry_bytes(const ProductWay& way, int64_t m, int64_t k, int64_t n,
-                  DType dtype, const RunOptions& prices) {
+                  DType dtype) {
   RunOptions options;
-  options.cost = prices.cost;
   options.dry_run = true;
   options.mesh = way.mesh;
   const Mesh mesh = Mesh::parse(way.mesh);
@@ -79,8 +78,7 @@ int64_t dry_bytes(const ProductWay& way, int64_t m, int64_t k, int64_t n,
 }  // namespace
 
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
-                                     int64_t ranks, DType dtype,
-                                     const RunOptions& options) {
+                                     int64_t ranks, DType dtype) {
   const Sizes3 s{static_cast<double>(m), static_cast<double>(k),
                  static_cast<double>(n)};
   const double item = static_cast<double>(size_of(dtype));
@@ -103,7 +101,7 @@ std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
                     summa_elements(s, g.x, g.y, g.z)});
   for (ProductWay& way : ways) {
     way.formula_bytes *= item;
-    way.bytes = dry_bytes(way, m, k, n, dtype, options);
+    way.bytes = dry_bytes(way, m, k, n, dtype);
   }
   return ways;
 }

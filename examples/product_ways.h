@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/placement/dtype.h"
 
 namespace dtensor::examples {
 
@@ -22,10 +22,9 @@ struct ProductWay {
 
 // 1-D: one of the three is gathered or reduced. 2-D and 2.5-D: summa(), on the
 // grid of ranks for which the formula is least; not there when no grid of so
-// many ranks has two axes, or three. `options` says the prices alone.
+// many ranks has two axes, or three.
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
-                                     int64_t ranks, DType,
-                                     const RunOptions& options);
+                                     int64_t ranks, DType);
 
 std::string ways_table(const std::vector<ProductWay>&);
 nlohmann::ordered_json ways_json(const std::vector<ProductWay>&);

@@ -120,20 +120,23 @@ Case make_case(Kind kind, Communicator& comm, Memory& m, const Mesh& mesh,
       raw_call(kind, m, n, n / comm.size())};
 }
 
-double seconds(const std::function<void()>& fn, int64_t repeats) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  const double start = MPI_Wtime();
-  for (int64_t i = 0; i < repeats; ++i) fn();
-  MPI_Barrier(MPI_COMM_WORLD);
-  return (MPI_Wtime() - start) / static_cast<double>(repeats);
+Contender repeated(const std::string& name, const std::function<void()>& fn,
+                   int64_t repeats) {
+  return {name, [fn, repeats] {
+            MPI_Barrier(MPI_COMM_WORLD);
+            const double start = MPI_Wtime();
+            for (int64_t i = 0; i < repeats; ++i) fn();
+            MPI_Barrier(MPI_COMM_WORLD);
+            return (MPI_Wtime() - start) / static_cast<double>(repeats);
+          }};
 }
 
 void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
   const Mesh mesh = rt.mesh();
   Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
-  TextTable table(
-      "lrrrrll", {"collective", "bytes", "raw us", "ours us", "redistribute us",
-                  "ours / raw, quartiles", "redistribute / raw"});
+  TextTable table("lrrrrlll", {"collective", "bytes", "raw us", "ours us",
+                               "redistribute us", "ours / raw, quartiles",
+                               "redistribute / raw", "rounds"});
   Memory m;
   m.src.assign(size_t{4} << 20, 1);
   m.dst.assign(size_t{4} << 20, 0);
@@ -142,12 +145,14 @@ void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
     for (const int64_t bytes : sizes) {
       const Case c = make_case(kind, comm, m, mesh, bytes / 4);
       const int64_t repeats = std::max<int64_t>(2, (1 << 21) / bytes);
-      std::vector<double> raw, ours, redistribute;
-      for (int i = 0; i < rounds; ++i) {
-        raw.push_back(seconds(c.raw, repeats));
-        ours.push_back(seconds(c.ours, repeats));
-        redistribute.push_back(seconds(c.through_redistribute, repeats));
-      }
+      const Turns turns = take_rounds(
+          comm,
+          {repeated("raw", c.raw, repeats), repeated("ours", c.ours, repeats),
+           repeated("redistribute", c.through_redistribute, repeats)},
+          rounds);
+      if (rt.rank() != 0) continue;
+      const auto &raw = turns.times[0], &ours = turns.times[1],
+                 &redistribute = turns.times[2];
       const Ratio a = ratio(ours, raw), b = ratio(redistribute, raw);
       const auto us = [](std::vector<double> x) {
         std::sort(x.begin(), x.end());
@@ -156,7 +161,8 @@ void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
       table.add(
           {c.name, std::to_string(bytes), us(raw), us(ours), us(redistribute),
            fmt::format("{:.2f} ({:.2f} - {:.2f})", a.median, a.low, a.high),
-           fmt::format("{:.2f} ({:.2f} - {:.2f})", b.median, b.low, b.high)});
+           fmt::format("{:.2f} ({:.2f} - {:.2f})", b.median, b.low, b.high),
+           std::to_string(raw.size())});
     }
   if (rt.rank() == 0) std::fputs(table.to_string().c_str(), stdout);
 }
