@@ -45,11 +45,11 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
     fail(
         "--compare",
         "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N, "
-        "sp, cp, cp=N, pp, pp=N, micro-batches=N, recompute or accumulate=N, "
-        "joined by + and with commas between strategies",
+        "sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, recompute or "
+        "accumulate=N, joined by + and with commas between strategies",
         word, text);
   };
-  int64_t tp = 1, cp = 1, pp = 1;
+  int64_t tp = 1, cp = 1, ep = 1, pp = 1;
   for (const std::string_view word : split(text, '+')) {
     const size_t at = word.find('=');
     const std::string_view key = word.substr(0, at);
@@ -60,6 +60,8 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
       tp = value.value_or(ranks);
     else if (key == "cp")
       cp = value.value_or(ranks);
+    else if (key == "ep")
+      ep = value.value_or(ranks);
     else if (key == "pp")
       pp = value.value_or(ranks);
     else if (key == "micro-batches" && value)
@@ -79,7 +81,7 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
       unknown(word);
   }
   int64_t dp = ranks;
-  for (const int64_t size : {tp, cp, pp}) {
+  for (const int64_t size : {tp, cp, ep, pp}) {
     DT_CHECK(dp % size == 0, "--compare",
              "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
              size, dp, dp);
@@ -88,6 +90,7 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
   std::vector<MeshAxis> axes;
   if (pp > 1) axes.push_back({"pp", pp});
   if (dp > 1 || dp == ranks) axes.push_back({"dp", dp});
+  if (ep > 1) axes.push_back({"ep", ep});
   if (cp > 1) axes.push_back({"cp", cp});
   if (tp > 1) axes.push_back({"tp", tp});
   s.mesh = Mesh(axes);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -32,8 +33,8 @@ double summa_elements(const Sizes3& s, int64_t x, int64_t y, int64_t z) {
          others(s.m * s.n / p / q, z);
 }
 
-// The grid of two axes, or three, that receives least; x is 0 when there is
-// none. Of two, the squarer.
+// The grid of two axes, or three, that receives least, and of those that
+// receive as much the squarest; x is 0 when there is none.
 struct GridOfRanks {
   int64_t x = 0, y = 0, z = 1;
 };
@@ -46,7 +47,10 @@ GridOfRanks best_grid(const Sizes3& s, int64_t ranks, bool copies) {
       const int64_t z = ranks / (x * y);
       if ((z > 1) != copies) continue;
       const double elements = summa_elements(s, x, y, z);
-      if (best.x > 0 && elements >= least) continue;
+      const bool less = best.x == 0 || elements < least * (1 - 1e-9),
+                 squarer = elements < least * (1 + 1e-9) &&
+                           std::abs(x - y) < std::abs(best.x - best.y);
+      if (!less && !squarer) continue;
       best = {x, y, z};
       least = elements;
     }

@@ -154,7 +154,10 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
   });
   uint64_t newest = 0;
   // (The writer may begin late.)
+  const auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < 300 || newest <= FlightRing::kEntries; ++round) {
+    ASSERT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(60));
     for (const FlightEntry& e : ring.snapshot().entries) {
       const uint64_t i = e.sequence;
       ASSERT_EQ(e.number, i);
