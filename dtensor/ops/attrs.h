@@ -65,8 +65,8 @@ class Attrs {
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
   // What this call leaves for its gradient and is no tensor of a known size:
-  // given empty by who makes the call, filled by compute(), let go of with the
-  // graph. No decision depends on it.
+  // from Op::new_state(), filled by compute(), let go of with the graph. No
+  // decision depends on it.
   std::shared_ptr<void> state;
 
  private:

@@ -85,13 +85,16 @@ class Compute {
   std::vector<int64_t> gather_numbers(AxisMask axes,
                                       std::span<const int64_t> mine);
   // As fetch(), of what each member of that group holds and wants; all members
-  // know all of it.
+  // know all of it. Other groups do not, so that it is the operator that asks,
+  // ahead of either, by what all ranks know: allow().
   Tensor exchange(const Tensor& part, AxisMask axes,
                   std::span<const Region> holds, std::span<const Region> wants);
+  // Takes them from the budget of bytes (dist_tensor.h). Throws Error when
+  // there is none left, or collectives have to be written out.
+  void allow(StepKind, int64_t bytes);
 
  private:
   InnerExchange* next_exchange();
-  void allow(StepKind, int64_t bytes);
   Tensor move_boxes(const Tensor& part, InnerExchange&);
 
   size_t exchanges_ = 0;  // made by this call

@@ -95,6 +95,17 @@ std::vector<int64_t> counts_of(Compute& c, AxisMask axes,
   return axes ? c.gather_numbers(axes, mine) : mine;
 }
 
+// Asks for that many exchanges of the rows of every choice, as if they were
+// spread evenly: how they are, only those that exchange them know.
+void allow_exchanges(Compute& c, int64_t times) {
+  const AxisMask axes = c.axes_of('e');
+  if (!axes) return;
+  const int64_t ranks = c.mesh().size_of(axes);
+  const int64_t rows =
+      c.decision.in[kX]->largest_part_bytes() * c.global_size('k');
+  c.allow(StepKind::kAllToAll, times * (rows - rows / ranks));
+}
+
 Routing route(Compute& c) {
   Routing r;
   r.axes = c.axes_of('e');
@@ -103,7 +114,7 @@ Routing route(Compute& c) {
   const std::vector<int64_t> ids = c.in[kIds].to_integers();
   const Owners owners = owners_of(c, r.axes);
   const std::vector<int64_t> counts = counts_of(c, r.axes, ids);
-  const size_t members = counts.size() / std::max<size_t>(experts, 1);
+  const size_t members = owners.begins.size() - 1;
 
   // The rows of the group lie expert by expert, and of an expert member by
   // member: so those of a member's experts are one range.
@@ -279,6 +290,7 @@ Tensor swiglu_rows(Compute& c, const Kept& kept, fn::By by = fn::By::kNone,
 
 // The forward pass up to what has come back, unweighted.
 Kept run_forward(Compute& c) {
+  allow_exchanges(c, 2);
   Kept kept;
   const Routing& r = kept.routing = route(c);
   const DType t = c.in[kX].dtype();
@@ -361,7 +373,8 @@ class ExpertsBackward : public Op {
     check_types(name(), in);
     return std::vector(5, kernels::stat_of(in[kX]));
   }
-  OpWork work() const override { return {12}; }
+  // Rows of its tokens' cotangents, and of their gradients back.
+  OpWork work() const override { return {12, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override { return experts_samples(true); }
   bool differentiable() const override { return false; }
 
@@ -372,6 +385,7 @@ class ExpertsBackward : public Op {
       again = run_forward(c);
       kept = &again;
     }
+    allow_exchanges(c, 2);
     const Routing& r = kept->routing;
     const DType t = c.in[kX].dtype();
     const Tensor dy = taken(c, Rows(c.in[kDy]), r.tokens);
@@ -431,8 +445,9 @@ class Experts : public Op {
     check_types(name(), in);
     return {in[kX]};
   }
-  // Per point three products, of which a multiplication and an addition each.
-  OpWork work() const override { return {6}; }
+  // Per point three products, of which a multiplication and an addition each;
+  // and each choice's row to its expert and back.
+  OpWork work() const override { return {6, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override {
     return experts_samples(false);
   }
@@ -449,6 +464,9 @@ class Experts : public Op {
       *state = std::move(kept);
   }
 
+  std::shared_ptr<void> new_state() const override {
+    return std::make_shared<Kept>();
+  }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     if (grad_enabled()) return composed(g);
     std::vector<DistTensor> in(g.inputs.begin(), g.inputs.end());
@@ -510,10 +528,7 @@ const Op& experts_op() {
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
                    const DistTensor& up, const DistTensor& down) {
-  Attrs attrs;
-  if (grad_enabled()) attrs.state = std::make_shared<Kept>();
-  return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down},
-                attrs);
+  return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down});
 }
 
 bool data_decide_bytes(std::string_view op) {

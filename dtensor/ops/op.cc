@@ -1,6 +1,8 @@
 #include "dtensor/ops/op.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/gather.h"
@@ -213,7 +215,7 @@ void record_node(const Op& op, const Attrs& attrs,
   }
 }
 
-void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
+void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
             const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
   check_interrupted();
@@ -249,6 +251,13 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& attrs,
     keep = std::min(keep, in.keep());
   }
   record &= ctx.grad_enabled && op.differentiable();
+  std::optional<Attrs> with_state;
+  if (record)
+    if (std::shared_ptr<void> state = op.new_state()) {
+      with_state = asked;
+      with_state->state = std::move(state);
+    }
+  const Attrs& attrs = with_state ? *with_state : asked;
   const auto d = decide(op, specs, attrs, assignment);
 
   InlineVec<DistTensor, kMost> moved;

@@ -93,6 +93,9 @@ class Op {
   virtual std::vector<Sample> samples() const = 0;
 
   virtual bool differentiable() const { return true; }
+  // Of a call that will have a gradient: where compute() leaves what gradient()
+  // needs, as Attrs::state of both. None by default.
+  virtual std::shared_ptr<void> new_state() const { return nullptr; }
   virtual bool saves_inputs() const { return true; }
   // Of them, input i.
   virtual bool saves_input(size_t /*i*/) const { return saves_inputs(); }

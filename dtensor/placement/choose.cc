@@ -277,7 +277,15 @@ class Candidates {
       moves += l.ps;
       bytes += l.bytes;
     }
+    // What a part of the choices will send is not known; not less than nothing.
+    if (open.depth == axes_.size()) moves += sends(open);
     return moves + work_ps(rule_, work_, share(open), bytes, planner_.cost());
+  }
+  // By compute() itself.
+  int64_t sends(const Open& open) {
+    if (work_.exchange.times == 0) return 0;
+    return exchange_ps(rule_, inputs_, work_, assignment(open.choice),
+                       planner_.cost());
   }
 
   void push(Open open) {
@@ -310,6 +318,7 @@ class Candidates {
       rank.comm += l.ps;
       rank.steps += l.steps;
     }
+    rank.comm += sends(open);
     // Planned for another combination since this one was put there?
     if (const int64_t now = price_of(open); now > open.least) return push(open);
     auto at = std::upper_bound(
@@ -322,7 +331,8 @@ class Candidates {
   Choice choice(const Rank& rank, const Open& open) {
     Choice c;
     c.assignment = assignment(open.choice);
-    int64_t moves = 0;
+    c.comm_ps = sends(open);
+    int64_t moves = c.comm_ps;
     for (size_t t = 0; t < terms_.size(); ++t) {
       const Leaf& l = leaf(t, number(t, open));
       (is_input(t) ? c.in : c.out).push_back(l.needed.spec);
@@ -382,6 +392,8 @@ std::optional<Choice> in_place(const BoundRule& rule,
   Choice c;
   FactorDims dims(rule, inputs);
   assemble(rule, picked, dims, c.assignment);
+  if (exchange_ps(rule, inputs, work, c.assignment, cost) > 0)
+    return std::nullopt;
   const Mesh& mesh = inputs[0].spec->mesh();
   double bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -434,6 +446,7 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
     c.reduce_ps += planner.plan(n.from, n.to).time_ps;
     bytes += static_cast<double>(n.spec->largest_part_bytes());
   }
+  c.comm_ps += exchange_ps(rule, inputs, work, c.assignment, planner.cost());
   c.work_ps = work_ps(rule, work, rule.largest_share(c.assignment, mesh), bytes,
                       planner.cost());
   return c;

@@ -4,7 +4,8 @@
 // splits (of those that it splits in some input: an operator does not spread
 // work over ranks that nobody asked for), which inputs' partials pass, or
 // neither. The price of an assignment, in picoseconds of the cost table, is
-//   comm    the redistribution of the inputs, plus
+//   comm    the redistribution of the inputs, and what the operator itself
+//           sends (see OpWork), plus
 //   work    the largest rank's share of the local work, plus
 //   reduce  what is put off: the reduction of a partial output, and the gather
 //           of an output that is split where no input was.
@@ -47,6 +48,15 @@ struct OpInput {
 // What the price of local work depends on.
 struct OpWork {
   double flops_per_point = 1;  // 2 for a contraction
+  // What compute() sends between ranks that split the factor `over` (0: it
+  // sends nothing, or a few numbers, which have no price): `times` all-to-alls
+  // of as many elements of the first input's type as the sizes of the factors
+  // `of` multiply to, which the ranks are supposed to share evenly.
+  struct Exchange {
+    char over = 0;
+    std::string_view of = {};
+    int times = 0;
+  } exchange = {};
 };
 
 struct Choice {

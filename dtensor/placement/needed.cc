@@ -1,5 +1,6 @@
 #include "dtensor/placement/needed.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,33 @@ Needed needed_output(const BoundRule& rule, std::span<const OpInput> inputs,
 int64_t work_ps(const BoundRule& rule, const OpWork& work, double share,
                 double bytes, const CostTable& cost) {
   return cost.work_ps(work.flops_per_point * rule.points() * share, bytes);
+}
+
+int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
+                    const OpWork& work, const Assignment& a,
+                    const CostTable& cost) {
+  const OpWork::Exchange& e = work.exchange;
+  if (e.times == 0) return 0;
+  const Mesh& mesh = inputs[0].spec->mesh();
+  const auto& factors = rule.rule().factors();
+  AxisMask axes = 0;
+  double elements = 1;
+  for (size_t f = 0; f < factors.size(); ++f) {
+    const int at = static_cast<int>(f);
+    if (factors[f].letter == e.over) axes = a.dims[f].axes();
+    if (e.of.find(factors[f].letter) != e.of.npos)
+      elements *=
+          static_cast<double>(rule.size(at)) * rule.share(at, a.dims[f], mesh);
+  }
+  if (!axes || elements == 0) return 0;
+  const auto ranks = static_cast<double>(mesh.size_of(axes));
+  const double bytes =
+      std::min(elements * (ranks - 1) / ranks *
+                   static_cast<double>(size_of(inputs[0].spec->dtype())),
+               1e18);
+  const int64_t once = cost.collective_ps(StepKind::kAllToAll, axes,
+                                          static_cast<int64_t>(bytes));
+  return saturated_ps(static_cast<double>(once) * e.times);
 }
 
 }  // namespace dtensor

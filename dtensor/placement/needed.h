@@ -30,4 +30,8 @@ Needed needed_output(const BoundRule&, std::span<const OpInput>,
 int64_t work_ps(const BoundRule&, const OpWork&, double share, double bytes,
                 const CostTable&);
 
+// What compute() itself sends.
+int64_t exchange_ps(const BoundRule&, std::span<const OpInput>, const OpWork&,
+                    const Assignment& legal, const CostTable&);
+
 }  // namespace dtensor

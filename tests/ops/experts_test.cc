@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime/scopes.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -79,6 +81,25 @@ TEST(Experts, RanksWithoutAny) {
                 {{"ep=5", {"S0", "S0", "S0", "S0", "S0", "S0"}}});
   check_problem(problem({4, 2, 2, 1, 2}),
                 {{"ep=3", {"S0", "S0", "S0", "S0", "S0", "S0"}}});
+  check_problem(problem({5, 3, 2, 0, 4}),
+                {{"ep=2", {"S0", "S0", "S0", "S0", "S0", "S0"}}});
+}
+
+// Where every rank has all experts, no row travels: to read fewer of them would
+// be less than the way there and back. (Of experts that are much larger than
+// all rows it would not; nobody has these on every rank.)
+TEST(Experts, DataParallelSendsNothing) {
+  on_mesh("dp=4", [](const Mesh& mesh) {
+    const Problem p = problem({32, 16, 2, 8, 42});
+    std::vector<DistTensor> x;
+    for (size_t i = 0; i < p.inputs.size(); ++i)
+      x.push_back(put(p.inputs[i], mesh, i < 3 ? "S0" : "R"));
+    RankContext& context = RankContext::current();
+    context.record = true;
+    const DistTensor y = p.function(x);
+    EXPECT_TRUE(context.events.empty());
+    EXPECT_EQ(y.layout(), x[0].layout());
+  });
 }
 
 TEST(Experts, Types) {
@@ -231,6 +252,23 @@ TEST(Experts, ScopesRefuseTheExchange) {
                      })
                 .find("budget"),
             std::string::npos);
+}
+
+// Also where only some would send: of dp=0 all tokens stay, of dp=1 none.
+TEST(Experts, ScopesRefuseOnAllRanksAlike) {
+  Problem p = problem({8, 3, 1, 2, 4});
+  p.inputs[1].v = {0, 0, 1, 1, 1, 1, 0, 0};
+  std::array<std::string, 4> errors;
+  run(4, [&](Runtime& rt) {
+    const Mesh mesh = Mesh::parse("dp=2,ep=2");
+    std::vector<DistTensor> x;
+    for (size_t i = 0; i < p.inputs.size(); ++i)
+      x.push_back(put(p.inputs[i], mesh, i < 3 ? "S0,S0" : "R,S0"));
+    const NoComm none;
+    errors[static_cast<size_t>(rt.rank())] = error_of([&] { p.function(x); });
+  });
+  EXPECT_NE(errors[0].find("budget"), std::string::npos) << errors[0];
+  for (const std::string& e : errors) EXPECT_EQ(e, errors[0]);
 }
 
 }  // namespace

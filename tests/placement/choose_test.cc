@@ -460,6 +460,30 @@ CostTable random_prices(std::mt19937& gen, int axes) {
   return t;
 }
 
+// Rows that travel to where the other factor lies: of a rank's 4 x 8 numbers
+// the other rank's half, there and back.
+TEST(Choose, WhatAnOperatorSendsHasAPrice) {
+  Case c("th!,e~fh->th | link t e", "ep=2", {"8x8:S0", "2x3x8:S0!"});
+  EXPECT_EQ(c.choose().comm_ps, 0);
+  c.work.exchange = {'e', "th", 2};
+  EXPECT_EQ(c.text(c.choose()), "t: ep; e: ep");
+  EXPECT_EQ(c.choose().comm_ps, 2 * c.planner.cost().collective_ps(
+                                        StepKind::kAllToAll, 1, 2 * 8 * 4));
+  // Where both are whole, or nothing stays, it may be dearer than a gather.
+  for (const auto& [ps, chosen] :
+       {std::pair{1e-3, "t: ep; e: ep"}, std::pair{1e6, "t: ep"}}) {
+    CostTable cost;
+    cost.ps_per_flop = cost.ps_per_local_byte = 1e-6;
+    cost.axes = {{{0, 1}}};
+    cost.axes[0].kinds[static_cast<size_t>(StepKind::kAllToAll)] =
+        LinkCost{0, ps};
+    Case moves("th!,e~fh->th | link t e", "ep=2", {"8x8:S0", "2x3x8:S0"}, cost);
+    moves.work.exchange = {'e', "th", 2};
+    EXPECT_EQ(moves.text(moves.choose()), chosen);
+    expect_same(moves.choose(), brute_force(moves, false)[0]);
+  }
+}
+
 // choose() and all_choices() against the full product: many rules, layouts,
 // meshes of one to four axes, and prices.
 // Of a dimension that is two factors either may be split: where it lies, one of
@@ -488,6 +512,7 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
       {"b(hd),d->bhd | linear 0", {"4x12", "3"}},
       {"bshd,btgd->bshd | link h g", {"2x3x4x2", "2x3x2x2"}},
       {"m!n,n^->mn | affine 0; down 1", {"6x4", "4"}},
+      {"th!,e~fh->th | link t e", {"6x4", "3x2x4"}},
   };
   const std::vector<std::string> placements = {"R",  "R", "S0",     "S1",
                                                "S2", "P", "P(max)", "P(avg)"};
@@ -515,6 +540,11 @@ TEST(Choose, BranchAndBoundFindsWhatTheFullProductHolds) {
                  in[0] + " " + (in.size() > 1 ? in[1] : ""));
     Case c(r.rule, mesh.to_string().c_str(), in,
            random_prices(gen, mesh.num_axes()));
+    // Some send while they compute.
+    const auto& factors = c.rule.rule().factors();
+    if (trial % 3 == 0)
+      c.work.exchange = {factors[gen() % factors.size()].letter, "mnth",
+                         static_cast<int>(gen() % 3)};
     std::vector<Choice> all = brute_force(c, false);
     std::erase_if(all, [](const Choice& x) { return !x.feasible; });
     if (all.empty()) {
