@@ -19,13 +19,14 @@ namespace {
 struct Grid {
   Dim m, n;
   std::vector<int> shares_k;
+  int64_t sharers = 1;  // the ranks along those
   // Both operands lie so along k already: nothing is gathered.
   bool in_place = false;
 };
 
 Grid grid(const Spec* a, const Spec* b) {
   DT_CHECK(a->ndim() == 2 && b->ndim() == 2 && a->shape()[1] == b->shape()[0],
-           "summa", "shapes {} and {} must be [m, k] and [k, n]",
+           "summa", "shapes are {} and {}; write matrices [m, k] and [k, n]",
            to_string(a->shape()), to_string(b->shape()));
   DT_CHECK(a->mesh() == b->mesh(), "summa",
            "{} and {} are on different meshes; bring them to one",
@@ -43,6 +44,7 @@ Grid grid(const Spec* a, const Spec* b) {
       g.shares_k.push_back(axis);
       shares |= AxisMask{1} << axis;
     }
+  g.sharers = mesh.size_of(shares);
   const Dim& k = a->layout().dims[1];
   g.in_place = k == b->layout().dims[0] && k.axes() == shares;
   return g;
@@ -59,15 +61,25 @@ void add_ends(const Dim& dim, const Mesh& mesh, std::set<int64_t>& ends) {
 }
 
 // The indices [lo, hi) of k, of every rank's part of which those that share k
-// take even parts: so all receive as much from each.
-Dim shared(const Grid& g, const std::set<int64_t>& ends, int64_t lo,
-           int64_t hi) {
+// take even parts: so all receive as much from each, to an index. What does not
+// divide goes round, so that no rank has more than one index above another.
+Dim shared(const Grid& g, const Mesh& mesh, const std::set<int64_t>& ends,
+           int64_t lo, int64_t hi) {
   if (g.shares_k.empty() || lo == hi) return Dim(hi - lo);
-  const Split over = Split::over(g.shares_k);
   std::vector<Dim> segments;
+  int64_t turn = 0;  // who takes the next that is left over
   for (auto end = ends.upper_bound(lo); lo < hi; ++end) {
-    const int64_t next = end == ends.end() ? hi : std::min(*end, hi);
-    segments.emplace_back(next - lo, over);
+    const int64_t next = end == ends.end() ? hi : std::min(*end, hi),
+                  left = (next - lo) % g.sharers;
+    std::vector<int64_t> points{0};
+    for (int64_t i = 0; i < g.sharers; ++i) {
+      const int64_t behind = (i - turn + g.sharers) % g.sharers;
+      points.push_back(points.back() + (next - lo) / g.sharers +
+                       (behind < left ? 1 : 0));
+    }
+    segments.emplace_back(next - lo,
+                          Split::at(g.shares_k, std::move(points), mesh));
+    turn = (turn + left) % g.sharers;
     lo = next;
   }
   return segments.size() == 1 ? segments[0] : Dim::concat(segments);
@@ -99,10 +111,8 @@ int64_t summa_panels(const Spec* a, const Spec* b,
            "panel_bytes {}; write at least that",
            a->to_string(), b->to_string(), one, options.panel_bytes);
   if (one == 0) return 1;
-  AxisMask shares = 0;
-  for (int axis : g.shares_k) shares |= AxisMask{1} << axis;
   const int64_t most = std::min(k, options.panel_bytes / one);
-  const int64_t width = std::min(k, most * mesh.size_of(shares));
+  const int64_t width = std::min(k, most * g.sharers);
   return (k + width - 1) / width;
 }
 
@@ -121,7 +131,8 @@ DistTensor summa(const DistTensor& a, const DistTensor& b,
   DistTensor sum;
   for (int64_t i = 0; i < panels; ++i) {
     const int64_t lo = i * k / panels, hi = (i + 1) * k / panels;
-    const Dim part = g.in_place ? a.layout().dims[1] : shared(g, ends, lo, hi);
+    const Dim part =
+        g.in_place ? a.layout().dims[1] : shared(g, a.mesh(), ends, lo, hi);
     const Assignment who = assignment(g, part);
     const auto spec = [&](const DistTensor& x, Dim first, Dim second) {
       const Shape shape = {first.size(), second.size()};

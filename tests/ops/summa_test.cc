@@ -1,6 +1,7 @@
 #include "dtensor/ops/summa.h"
 
 #include <algorithm>
+#include <array>
 
 #include "dtensor/runtime/rank_context.h"
 #include "tests/ops/structured_testing.h"
@@ -127,6 +128,32 @@ TEST(SummaTest, Memory) {
   });
 }
 
+// Where copies share panels that are narrower than they are many, no copy takes
+// more of them than another, to an index.
+TEST(SummaTest, NarrowPanelsAreShared) {
+  const Mesh mesh = Mesh::parse("r=4,c=2");
+  const int64_t n = 64, column = n * 8;
+  std::array<int64_t, 8> received{};
+  run(8, [&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    const DistTensor a = put(values({n, 4}, 1), mesh, "S1,R"),
+                     b = put(values({4, n}, 2), mesh, "S0,R");
+    Allocator& memory = *ctx.allocator;
+    const int64_t before = memory.stats().current_bytes;
+    memory.reset_peak();
+    ctx.record = true;
+    const DistTensor c = summa(a, b, {.panel_bytes = 2 * column});
+    // A column, a row, and the results: a panel's, the sum, the next.
+    EXPECT_LE(memory.stats().peak_bytes - before,
+              2 * column + 3 * c.local().bytes());
+    for (const CommEvent& e : ctx.events)
+      received[static_cast<size_t>(rt.rank())] += e.counted;
+  });
+  const auto [least, most] =
+      std::minmax_element(received.begin(), received.end());
+  EXPECT_LE(*most - *least, 2 * column);
+}
+
 TEST(SummaTest, BadInput) {
   run(4, [&](Runtime&) {
     const Mesh mesh = Mesh::parse("x=2,y=2");
@@ -135,7 +162,8 @@ TEST(SummaTest, BadInput) {
     };
     const DistTensor a = matrix({4, 6}, "S0,S1"), b = matrix({6, 2}, "S0,S1");
     EXPECT_EQ(error_of([&] { summa(a, a); }),
-              "[summa] shapes [4, 6] and [4, 6] must be [m, k] and [k, n]");
+              "[summa] shapes are [4, 6] and [4, 6]; write matrices [m, k] and "
+              "[k, n]");
     EXPECT_EQ(error_of([&] {
                 summa(a, matrix({6, 2}, "S1,S0"));
               }),
