@@ -24,7 +24,7 @@ void add_train_flags(Program& program, TrainConfig& c) {
   program.add("--experts", &c.model.experts,
               "of mixtral, in each layer (default: 8)", 1);
   program.add("--top-k", &c.model.top_k,
-              "experts that a token goes to (default: 2)", 1);
+              "experts that a token goes to (default: 2, or all)", 1);
   program.add("--router-loss", &c.router_loss,
               "of mixtral, what the loss that balances its experts counts "
               "(default: 0.001)");

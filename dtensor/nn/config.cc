@@ -26,7 +26,7 @@ void ModelConfig::validate() const {
   DT_CHECK(gpt || mixtral || name == "llama", "model",
            "there is no model \"{}\"; write gpt, llama or mixtral", name);
   // Far beyond what any machine holds, and such that no product of two of them
-  // and a few small numbers overflows.
+  // and a few small numbers overflows (of three, see below).
   constexpr int64_t kMost = int64_t{1} << 28;
   check_positive("layers", layers, 100'000);
   check_positive("hidden", hidden, kMost);
@@ -53,16 +53,28 @@ void ModelConfig::validate() const {
            "leave them out, or write --model mixtral",
            experts, top_k, name);
   if (experts) check_positive("experts", experts, 1'000'000);
+  if (mixtral) {
+    // The bytes of parameters, gradients and an optimizer's state are counted.
+    const double numbers = 3.0 * static_cast<double>(layers) *
+                           static_cast<double>(expert_count()) *
+                           static_cast<double>(ffn_size()) *
+                           static_cast<double>(hidden);
+    DT_CHECK(numbers < 1e17, "model",
+             "{} layers of {} experts, each of three matrices {} x {}, are "
+             "{:.3g} numbers; write fewer or smaller ones, of less than 1e17",
+             layers, expert_count(), ffn_size(), hidden, numbers);
+  }
   DT_CHECK(
       !mixtral || (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
       "model", "top-k is {} of {} experts; write 1 to {}", chosen_experts(),
       expert_count(), expert_count());
-  DT_CHECK(
-      router_loss >= 0 && router_loss <= 1e300 && (mixtral || router_loss == 0),
-      "model",
-      "the router's loss counts {} times; write a number of at least 0, "
-      "of mixtral alone",
-      router_loss);
+  DT_CHECK(router_loss >= 0 && router_loss <= 1e300, "model",
+           "the router's loss counts {} times; write a number from 0 to 1e300",
+           router_loss);
+  DT_CHECK(mixtral || router_loss == 0, "model",
+           "the router's loss {} is for mixtral alone, and this is a {}; leave "
+           "it out, or write --model mixtral",
+           router_loss, name);
   DT_CHECK(is_float(dtype), "model",
            "dtype {} cannot be trained; write f32, f64, bf16 or f16",
            dtensor::name(dtype));

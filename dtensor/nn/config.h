@@ -1,5 +1,6 @@
 // The numbers that make a language model.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -17,7 +18,7 @@ struct ModelConfig {
                     // multiple of 8. Mixtral: of an expert
   // Mixtral alone.
   int64_t experts = 0;     // 0: 8
-  int64_t top_k = 0;       // experts of a token; 0: 2
+  int64_t top_k = 0;       // experts of a token; 0: 2, or all
   double router_loss = 0;  // what load_balancing_loss() is multiplied by
   int64_t seq = 128;       // the longest sequence
   int64_t vocab = 256;
@@ -35,7 +36,9 @@ struct ModelConfig {
   int64_t head_dim() const { return hidden / heads; }
   int64_t kv() const { return kv_heads ? kv_heads : heads; }
   int64_t expert_count() const { return experts ? experts : 8; }
-  int64_t chosen_experts() const { return top_k ? top_k : 2; }
+  int64_t chosen_experts() const {
+    return top_k ? top_k : std::min<int64_t>(2, expert_count());
+  }
   double eps() const {
     return norm_eps > 0 ? norm_eps : name == "gpt" ? 1e-5 : 1e-6;
   }

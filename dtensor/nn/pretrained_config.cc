@@ -227,6 +227,10 @@ ModelConfig from_mixtral(Members& m) {
   c.name = "mixtral";
   c.experts = m.number<int64_t>("num_local_experts");
   c.top_k = m.number<int64_t>("num_experts_per_tok");
+  DT_CHECK(c.experts >= 1 && c.top_k >= 1, "load",
+           "num_local_experts {} and num_experts_per_tok {} are no numbers of "
+           "experts",
+           c.experts, c.top_k);
   m.only("router_jitter_noise", {0.0});
   const double coefficient = m.number<double>("router_aux_loss_coef", 0.001);
   if (m.has("output_router_logits") && m.at("output_router_logits") == true)

@@ -49,10 +49,10 @@ class TopKOp : public Op {
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
     const int64_t k = attrs.as<TopKArgs>().k;
-    DT_CHECK(!shapes[0].empty() && k >= 0 && k <= shapes[0].back(), name(),
-             "k is {}, and a row of {} has {}; write at most that many", k,
-             dtensor::to_string(shapes[0]),
-             shapes[0].empty() ? 1 : shapes[0].back());
+    const int64_t row = shapes[0].empty() ? 0 : shapes[0].back();
+    DT_CHECK(!shapes[0].empty() && k >= 0 && k <= row, name(),
+             "k is {}, and a row of {} has {}; write 0 to {}", k,
+             dtensor::to_string(shapes[0]), row, row);
     return BoundRule(Rule("...n~->...k!,...k!"), shapes, name(), {{'k', k}});
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,

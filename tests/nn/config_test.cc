@@ -59,5 +59,31 @@ TEST(Config, ErrorsSayWhatToWrite) {
   EXPECT_NE(error_of({.name = "llama", .rope_theta = -1}), "");
 }
 
+TEST(Config, Experts) {
+  const auto of = [](auto change) {
+    ModelConfig c{.name = "mixtral"};
+    change(c);
+    return error_of(c);
+  };
+  EXPECT_EQ(of([](ModelConfig& c) { c.experts = 1; }), "");
+  EXPECT_EQ((ModelConfig{.name = "mixtral", .experts = 1}).chosen_experts(), 1);
+  EXPECT_EQ((ModelConfig{.name = "mixtral"}).chosen_experts(), 2);
+  EXPECT_EQ(of([](ModelConfig& c) { c.experts = 2, c.top_k = 3; }),
+            "[model] top-k is 3 of 2 experts; write 1 to 2");
+  EXPECT_EQ(of([](ModelConfig& c) { c.router_loss = 1e301; }),
+            "[model] the router's loss counts 1e+301 times; write a number "
+            "from 0 to 1e300");
+  EXPECT_EQ(error_of({.router_loss = 0.5}),
+            "[model] the router's loss 0.5 is for mixtral alone, and this is a "
+            "gpt; leave it out, or write --model mixtral");
+  EXPECT_EQ(of([](ModelConfig& c) {
+              c.layers = 10, c.experts = 1000000;
+              c.hidden = c.ffn = int64_t{1} << 20, c.heads = 1;
+            }),
+            "[model] 10 layers of 1000000 experts, each of three matrices "
+            "1048576 x 1048576, are 3.3e+19 numbers; write fewer or smaller "
+            "ones, of less than 1e17");
+}
+
 }  // namespace
 }  // namespace dtensor::nn
