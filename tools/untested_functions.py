@@ -44,7 +44,7 @@ def top_level(text):
         if c == "{":
             words = statement.split()
             named = len(words) == 2 and words[0] == "namespace"
-            plain = named and words[1] == "dtensor"
+            plain = named and words[1] in ("dtensor", "dtensor::nn")
             if not hidden and not named:
                 # A default argument {} belongs to the statement.
                 if statement.count("(") > statement.count(")"):
@@ -108,7 +108,7 @@ def main():
     names = functions(root)
     for name, header in sorted(names.items()):
         called = re.search(
-            r"(?:(?<![\w.:>])|\bdtensor::)%s(?:<[^<>()]*>)?\(" % name, tests)
+            r"(?:(?<![\w.:>])|\b(?:dtensor|nn)::)%s(?:<[^<>()]*>)?\(" % name, tests)
         mapped = re.search(r"(?:(?<![\w.:>])|\bdtensor::)%s[>(,]" % name, calls)
         if not called and not mapped:
             missing.append(f"{header}: {name}")

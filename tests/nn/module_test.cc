@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "dtensor/nn/init.h"
 #include "dtensor/nn/linear.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/norm.h"
@@ -123,6 +124,25 @@ TEST(Module, TheSameWeightsOnEveryMesh) {
       EXPECT_EQ(weights(mesh), one) << name << " on " << mesh;
     EXPECT_EQ(weights("tp=8"), one);
   }
+}
+
+TEST(Module, AParameterIsMadeInItsLayout) {
+  const auto make = [](const char* mesh, const char* layout, const char* name,
+                       uint64_t seed) {
+    return on_mesh<std::vector<double>>(mesh, [&](const Mesh& m) {
+      const DistTensor p =
+          make_parameter(name, {5, 3}, m, Placements(layout).resolve(m, {5, 3}),
+                         DType::kF64, Init::normal(0.5), seed);
+      EXPECT_EQ(p.layout().to_string(m), layout);
+      EXPECT_NE(p.keep(), Keep::kMove);
+      return values(p);
+    });
+  };
+  const std::vector<double> one = make("tp=1", "R", "a", 7);
+  EXPECT_EQ(make("tp=3", "S0", "a", 7), one);
+  EXPECT_EQ(make("dp=2,tp=2", "S1,S0", "a", 7), one);
+  EXPECT_NE(make("tp=3", "S0", "b", 7), one);
+  EXPECT_NE(make("tp=3", "S0", "a", 8), one);
 }
 
 TEST(Module, InitialisedFromGlobalFanIn) {
@@ -274,6 +294,13 @@ TEST(Module, APatternThatMatchesNothingIsAnErrorWithTheNames) {
         << error;
     EXPECT_NE(error.find("transformer.h.*.mlp.c_fc.weight"), error.npos)
         << error;
+    // As of a model that is there.
+    const auto model = make_model(tiny("gpt"), m);
+    EXPECT_EQ(dtensor::testing::error_of([&] {
+                check_plan({{"*.c_fx.weight", "S0"}}, *model);
+              }),
+              error);
+    check_plan({{"*.c_fc.weight", "S0"}}, *model);
     return 0;
   });
 }

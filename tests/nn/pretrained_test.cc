@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/io/safetensors.h"
 #include "tests/nn/on_mesh.h"
@@ -49,12 +50,18 @@ ModelConfig tiny(const std::string& name) {
                 .heads = 6,
                 .seq = 5,
                 .vocab = 17};
-  if (name == "llama") c.kv_heads = 2;
+  if (name != "gpt") c.kv_heads = 2;
+  if (name == "mixtral") {
+    c.experts = 3;
+    c.top_k = 1;
+    c.ffn = 7;
+    c.router_loss = 0.25;
+  }
   return c;
 }
 
 TEST_F(Pretrained, TheSameFilesFromEveryMesh) {
-  for (const char* name : {"gpt", "llama"}) {
+  for (const char* name : {"gpt", "llama", "mixtral"}) {
     const std::string one = save("dp=1", tiny(name));
     for (const std::string& mesh : test_meshes()) {
       const std::string other = save(mesh, tiny(name));
@@ -132,6 +139,37 @@ TEST_F(Pretrained, LlamasTensors) {
   EXPECT_EQ(json["rope_theta"], 10000);
   EXPECT_EQ(json["rope_parameters"]["rope_theta"], 10000);
   EXPECT_TRUE(json["eos_token_id"].is_null());
+}
+
+// What is written is what was meant.
+TEST_F(Pretrained, ConfigsComeBack) {
+  for (const char* name : {"gpt", "llama", "mixtral"}) {
+    ModelConfig config = tiny(name);
+    const std::string path = (dir_ / name).string();
+    std::ofstream(path) << config_text(config);
+    const ModelConfig back = read_config(path);
+    EXPECT_EQ(config_text(back), config_text(config));
+    EXPECT_EQ(back.name, config.name);
+    EXPECT_EQ(back.ffn_size(), config.ffn_size());
+    EXPECT_EQ(back.kv(), config.kv());
+    EXPECT_EQ(back.experts, config.experts);
+    EXPECT_EQ(back.top_k, config.top_k);
+    EXPECT_EQ(back.router_loss, config.router_loss);
+  }
+  const std::string path = (dir_ / "none").string();
+  for (const char* member : {"num_experts_per_tok", "num_local_experts"}) {
+    auto json = nlohmann::json::parse(config_text(tiny("mixtral")));
+    json[member] = 0;
+    std::ofstream(path) << json.dump();
+    try {
+      read_config(path);
+      ADD_FAILURE() << member;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(std::string(member) + " 0"),
+                std::string::npos)
+          << e.what();
+    }
+  }
 }
 
 // transformers names the types of its own.
