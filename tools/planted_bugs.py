@@ -916,8 +916,8 @@ BUGS = [
     ], ['grad_test']),
     Bug(179, 'grad: nothing is converted for the wire', [
         ('dtensor/ops/grad.cc',
-         'if (options_.wire_dtype && !options_.keep_partial)',
-         'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial)'),
+         'if (options_.wire_dtype && !options_.keep_partial &&',
+         'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial &&'),
     ], ['grad_test']),
     Bug(180, 'grad: any number of buckets is on its way', [
         ('dtensor/ops/grad.cc',

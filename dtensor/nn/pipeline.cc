@@ -280,7 +280,8 @@ class Pipeline::Run {
     State& s = state_[static_cast<size_t>(t.stage)];
     const TraceSpan span("weight", t.micro);
     if (!m.split) return;
-    s.sums = m.split->later(std::move(s.sums));
+    s.sums = m.split->later(
+        {.keep_partial = true, .add_to = std::move(s.sums)});
     m.split.reset();
   }
 

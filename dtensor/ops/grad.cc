@@ -38,6 +38,9 @@ void check_options(const std::vector<DistTensor>& inputs,
   DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
            "a wire_dtype of {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.wire_dtype));
+  DT_CHECK(o.wire_from <= inputs.size(), "grad",
+           "wire_from is {} of {} inputs; write at most {}", o.wire_from,
+           inputs.size(), inputs.size());
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
            "{} gradients to add to, for {} inputs; give one for each, or none",
            o.add_to.size(), inputs.size());
@@ -64,7 +67,8 @@ class Gradients {
     if (const Tensor& part = g.impl()->part(); part.defined())
       part.storage()->set_kind(MemoryKind::kGradients);
     types_.push_back(g.dtype());
-    if (options_.wire_dtype && !options_.keep_partial)
+    if (options_.wire_dtype && !options_.keep_partial &&
+        i >= options_.wire_from)
       g = as_type(g, *options_.wire_dtype);
     places_.push_back(i);
     waiting_.push_back(std::move(g));
@@ -166,6 +170,29 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
   return cast(cotangent, output.dtype());
 }
 
+// What a pass begins with.
+struct Start {
+  std::vector<DistTensor> outputs, cotangents;
+};
+
+Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
+               const std::vector<DistTensor>& cotangents, bool create_graph) {
+  DT_CHECK(outputs.size() == cotangents.size(), "grad",
+           "{} cotangents for {} outputs; give one for each", cotangents.size(),
+           outputs.size());
+  Start start;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].requires_grad() && outputs.size() > 1) continue;
+    start.outputs.push_back(outputs[i]);
+    start.cotangents.push_back(
+        first_cotangent(ctx, outputs[i], cotangents[i], create_graph));
+  }
+  DT_CHECK(!start.outputs.empty(), "grad",
+           "none of {} outputs depends on anything that wants a gradient",
+           outputs.size());
+  return start;
+}
+
 // What is to be done with them when a pass has ended.
 std::vector<DistTensor> finished(RankContext& ctx,
                                  const std::vector<DistTensor>& inputs,
@@ -181,10 +208,18 @@ std::vector<DistTensor> finished(RankContext& ctx,
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
                              GradOptions options) {
+  const std::vector<DistTensor> cotangent{options.cotangent};
+  return grad(std::vector<DistTensor>{output}, cotangent, inputs,
+              std::move(options));
+}
+
+std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
+                             const std::vector<DistTensor>& cotangents,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
   RankContext& ctx = RankContext::current();
   check_options(inputs, options);
-  const DistTensor cotangent =
-      first_cotangent(ctx, output, options.cotangent, options.create_graph);
+  const Start start = start_of(ctx, outputs, cotangents, options.create_graph);
   Gradients gradients(ctx, inputs, options);
   BackwardOptions how{.create_graph = options.create_graph,
                       .release_graph = options.release_graph};
@@ -193,7 +228,7 @@ std::vector<DistTensor> grad(const DistTensor& output,
       gradients.add(i, std::move(g));
     };
   const std::vector<DistTensor> rest =
-      backward_pass({&output, 1}, {&cotangent, 1}, inputs, how, plus);
+      backward_pass(start.outputs, start.cotangents, inputs, how, plus);
   const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
   const Scoped<std::string> phase(ctx.phase, "backward");
   return gradients.finish(rest);
@@ -201,20 +236,32 @@ std::vector<DistTensor> grad(const DistTensor& output,
 
 SplitGrad::SplitGrad(const DistTensor& output, const DistTensor& cotangent,
                      std::vector<DistTensor> now, std::vector<DistTensor> later)
+    : SplitGrad(std::vector{output}, std::vector{cotangent}, std::move(now),
+                std::move(later)) {}
+
+SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
+                     const std::vector<DistTensor>& cotangents,
+                     std::vector<DistTensor> now, std::vector<DistTensor> later)
     : inputs_(std::move(later)) {
   RankContext& ctx = RankContext::current();
-  pass_ = std::make_unique<SplitBackward>(
-      output, first_cotangent(ctx, output, cotangent, false), now, inputs_,
-      plus);
+  const Start start = start_of(ctx, outputs, cotangents, false);
+  pass_ = std::make_unique<SplitBackward>(start.outputs, start.cotangents, now,
+                                          inputs_, plus);
   now_ = finished(ctx, now, pass_->first(), {});
 }
 
-std::vector<DistTensor> SplitGrad::later(std::vector<DistTensor> add_to) {
-  GradOptions options{.keep_partial = true, .add_to = std::move(add_to)};
+std::vector<DistTensor> SplitGrad::later(GradOptions options) {
+  RankContext& ctx = RankContext::current();
   check_options(inputs_, options);
-  const std::vector<DistTensor> rest = pass_->rest();
+  Gradients gradients(ctx, inputs_, options);
+  SplitBackward::Complete complete;
+  if (!twice(inputs_))
+    complete = [&](size_t i, DistTensor& g) { gradients.add(i, std::move(g)); };
+  const std::vector<DistTensor> rest = pass_->rest(complete);
   pass_ = nullptr;
-  return finished(RankContext::current(), inputs_, rest, std::move(options));
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return gradients.finish(rest);
 }
 
 std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,

@@ -26,8 +26,10 @@ struct GradOptions {
   // thread carries out while the pass goes on. 0: all of them together, when it
   // has ended. Not with create_graph or keep_partial.
   int64_t bucket_bytes = 0;
-  // What is sent of them: they are converted first, and back after.
+  // What is sent of them: they are converted first, and back after. Of those of
+  // inputs number `wire_from` on; others are sent as they are.
   std::optional<DType> wire_dtype = {};
+  size_t wire_from = 0;
   // Of earlier micro-batches, kept partial: one for each input (undefined where
   // there is none), or none. Each is let go of when it has been added to: move
   // them here, and the options on.
@@ -44,6 +46,15 @@ struct GradOptions {
 // every part, too; of an average a part's would be divided by the number of
 // parts, and of a maximum be that of the winner alone.
 std::vector<DistTensor> grad(const DistTensor& output,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions = {});
+
+// The same of several outputs, each with its cotangent (options.cotangent
+// counts for nothing): d sum_i <outputs[i], cotangents[i]> / d inputs. Outputs
+// that depend on nothing that wants a gradient are left out. Throws Error when
+// all are, and unless there is a cotangent for each.
+std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
+                             const std::vector<DistTensor>& cotangents,
                              const std::vector<DistTensor>& inputs,
                              GradOptions = {});
 

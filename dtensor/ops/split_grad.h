@@ -19,11 +19,16 @@ class SplitGrad {
   // `cotangent` as GradOptions::cotangent. Throws Error as grad() does.
   SplitGrad(const DistTensor& output, const DistTensor& cotangent,
             std::vector<DistTensor> now, std::vector<DistTensor> later);
+  // Of several outputs, as grad().
+  SplitGrad(const std::vector<DistTensor>& outputs,
+            const std::vector<DistTensor>& cotangents,
+            std::vector<DistTensor> now, std::vector<DistTensor> later);
   // In the layouts that grad() gives them.
   const std::vector<DistTensor>& now() const { return now_; }
-  // Kept partial, added to those of earlier micro-batches if there are any:
-  // GradOptions::keep_partial and add_to. Once.
-  std::vector<DistTensor> later(std::vector<DistTensor> add_to = {});
+  // As grad() gives them with these options, of which cotangent, create_graph
+  // and release_graph count for nothing: kept partial unless told otherwise.
+  // Once.
+  std::vector<DistTensor> later(GradOptions = {.keep_partial = true});
 
  private:
   std::unique_ptr<SplitBackward> pass_;

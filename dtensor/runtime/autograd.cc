@@ -60,8 +60,12 @@ class Backward {
     }
   }
 
-  void rest() {
+  void rest(const SplitBackward::Complete& complete) {
     splits_ = false;
+    if (complete)
+      options_.complete = [this, complete](size_t i, DistTensor& g) {
+        if (i >= later_) complete(i - later_, g);
+      };
     for (Put& p : std::exchange(put_off_, {}))
       go_back(*p.node, std::move(p.cotangents), p.needed.get(), true);
     run();
@@ -208,7 +212,7 @@ class Backward {
     options_.complete(i, copy);
   }
 
-  const BackwardOptions options_;
+  BackwardOptions options_;
   const Add add_;
   std::vector<Node::Edge> wanted_;  // of the inputs
   std::unordered_set<Node*> wanted_nodes_;
@@ -298,8 +302,8 @@ class SplitBackward::Pass : public Backward {
   using Backward::Backward;
 };
 
-SplitBackward::SplitBackward(const DistTensor& output,
-                             const DistTensor& cotangent,
+SplitBackward::SplitBackward(const std::vector<DistTensor>& outputs,
+                             const std::vector<DistTensor>& cotangents,
                              const std::vector<DistTensor>& now,
                              const std::vector<DistTensor>& later, Add add) {
   std::vector<DistTensor> inputs = now;
@@ -307,7 +311,8 @@ SplitBackward::SplitBackward(const DistTensor& output,
   const Passing passing(RankContext::current(), false);
   pass_ = std::make_unique<Pass>(inputs, BackwardOptions{.release_graph = true},
                                  add, now.size());
-  pass_->start(output, cotangent);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    pass_->start(outputs[i], cotangents[i]);
   pass_->run();
 }
 
@@ -319,9 +324,9 @@ std::vector<DistTensor> SplitBackward::first() const {
   return pass_->result(0, pass_->later());
 }
 
-std::vector<DistTensor> SplitBackward::rest() {
+std::vector<DistTensor> SplitBackward::rest(const Complete& complete) {
   const Passing passing(RankContext::current(), false);
-  pass_->rest();
+  pass_->rest(complete);
   return pass_->result(pass_->later(), pass_->inputs());
 }
 

@@ -21,9 +21,12 @@ namespace dtensor {
 class SplitBackward {
  public:
   using Add = std::function<DistTensor(const DistTensor&, const DistTensor&)>;
+  // As BackwardOptions::complete, of input i of `later`.
+  using Complete = std::function<void(size_t i, DistTensor&)>;
   // Does the first part. No tensor is to be listed twice. The graph is let go
   // of as the two parts go back through it. Every rank of the mesh calls it.
-  SplitBackward(const DistTensor& output, const DistTensor& cotangent,
+  SplitBackward(const std::vector<DistTensor>& outputs,
+                const std::vector<DistTensor>& cotangents,
                 const std::vector<DistTensor>& now,
                 const std::vector<DistTensor>& later, Add add);
   ~SplitBackward();
@@ -33,7 +36,7 @@ class SplitBackward {
   // The cotangents of `now`; undefined where the output does not depend on it.
   std::vector<DistTensor> first() const;
   // Does the second part: those of `later`. Once.
-  std::vector<DistTensor> rest();
+  std::vector<DistTensor> rest(const Complete& = {});
 
  private:
   class Pass;

@@ -64,6 +64,34 @@ TEST(Grad, OfATensorThatCountsForNothing) {
   });
 }
 
+TEST(Grad, OfSeveralOutputs) {
+  const Mesh m = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    DistTensor w = full({4}, 3, m, "S0", kF64).set_requires_grad();
+    const DistTensor twice = w * 2.0, sums = sum(w * w),
+                     constant = full({2}, 1, m, {}, kF64);
+    const DistTensor of_twice = full({4}, 5, m, {}, kF64),
+                     of_sums = full({}, 10, m, {}, kF64),
+                     of_constant = full({2}, 7, m, {}, kF64);
+    // An output that is an input, and one that depends on nothing.
+    const auto g =
+        grad(std::vector{twice, sums, constant, w},
+             std::vector{of_twice, of_sums, of_constant, of_twice}, {w, twice});
+    EXPECT_EQ(g[0].to_string(), "f64[4](S0) [75, 75, 75, 75]");
+    EXPECT_EQ(g[1].to_string(), "f64[4](S0) [5, 5, 5, 5]");
+    EXPECT_EQ(error_of([&] {
+                grad(std::vector{constant, constant},
+                     std::vector{of_constant, of_constant}, {w});
+              }),
+              "[grad] none of 2 outputs depends on anything that wants a "
+              "gradient");
+    EXPECT_EQ(error_of([&] {
+                grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
+              }),
+              "[grad] 1 cotangents for 2 outputs; give one for each");
+  });
+}
+
 // What may not change the gradients, however they are brought home.
 TEST(Grad, InBucketsAndAddedUp) {
   const Mesh m = Mesh::parse("dp=2");
@@ -114,6 +142,11 @@ TEST(Grad, InBucketsAndAddedUp) {
       EXPECT_NEAR(r, e, 0.02 * std::abs(e) + 1e-3);
       EXPECT_NE(r, e);
     }
+    // The last alone.
+    const auto last =
+        grad(loss(x), w, {.wire_dtype = DType::kBF16, .wire_from = 3});
+    for (size_t i = 0; i < w.size(); ++i)
+      EXPECT_EQ(last[i].to_string(), (i < 3 ? want : rough)[i].to_string());
   });
 }
 
@@ -155,6 +188,8 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
     EXPECT_EQ(
         error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
         "[grad] a wire_dtype of i32; write DType::kF32, kF64, kBF16 or kF16");
+    EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_from = 2}); }),
+              "[grad] wire_from is 2 of 1 inputs; write at most 1");
     EXPECT_EQ(error_of([&] {
                 grad(loss, {w}, {.add_to = {w, w}});
               }),

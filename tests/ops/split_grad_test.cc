@@ -76,7 +76,7 @@ TEST(SplitGrad, AddsMicroBatchesBeforeItSendsThem) {
     const auto whole = grad(layer(), layer.weights());
     SplitGrad first(layer(), half, {layer.x}, layer.weights());
     SplitGrad second(layer(), half, {layer.x}, layer.weights());
-    auto sum = second.later(first.later());
+    auto sum = second.later({.keep_partial = true, .add_to = first.later()});
     // The batch is split over dp: a weight's gradient is a sum over it.
     EXPECT_EQ(sum[0].layout().partials.size(), 1u);
     rt.context().record = true;
@@ -88,6 +88,45 @@ TEST(SplitGrad, AddsMicroBatchesBeforeItSendsThem) {
         settle(layer.weights(), std::move(sum), {.wire_dtype = DType::kF32});
     EXPECT_EQ(narrow[0].dtype(), kF64);
     EXPECT_NEAR(narrow[0].full().at(0), whole[0].full().at(0), 1e-5);
+  });
+}
+
+// The second part's gradients go home one after the other, in buckets.
+TEST(SplitGrad, SendsBucketsMeanwhile) {
+  const Mesh m = Mesh::parse("dp=2,tp=2");
+  run(4, [&](Runtime& rt) {
+    const Layer layer(m);
+    const auto whole = grad(layer(), layer.weights());
+    std::vector<int64_t> collectives;
+    for (const int64_t bytes : {1, 1 << 20}) {
+      SplitGrad split(layer(), {}, {layer.x}, layer.weights());
+      rt.context().record = true;
+      rt.context().events.clear();
+      const int64_t before = rt.context().collectives;
+      const auto rest = split.later({.bucket_bytes = bytes});
+      rt.context().record = false;
+      collectives.push_back(rt.context().collectives - before);
+      for (size_t i = 0; i < rest.size(); ++i) expect_near(rest[i], whole[i]);
+    }
+    EXPECT_GT(collectives[0], collectives[1]);
+  });
+}
+
+// Two outputs are one with their sum as its value.
+TEST(SplitGrad, OfSeveralOutputs) {
+  const Mesh m = Mesh::parse("dp=2,tp=2");
+  run(4, [&](Runtime&) {
+    const Layer layer(m);
+    const auto h = [&] { return gelu(linear(layer.x, layer.w1, layer.b1)); };
+    const DistTensor one = ones({}, m, {}, kF64), two = one * 2.0;
+    const DistTensor a = h(), b = h();
+    const auto whole =
+        grad(sum(a) + sum(a * a) * 2.0, {layer.x, layer.w1, layer.b1});
+    SplitGrad split(std::vector{sum(b), sum(b * b)}, std::vector{one, two},
+                    {layer.x}, {layer.w1, layer.b1});
+    expect_near(split.now()[0], whole[0]);
+    const auto rest = settle({layer.w1, layer.b1}, split.later());
+    for (size_t i = 0; i < 2; ++i) expect_near(rest[i], whole[i + 1]);
   });
 }
 
@@ -160,7 +199,9 @@ TEST(SplitGrad, Refuses) {
               "[grad] f64[5, 3](R,R) is no scalar; give a cotangent of its "
               "shape, or sum it");
     SplitGrad split(layer(), {}, {layer.x}, layer.weights());
-    EXPECT_EQ(error_of([&] { split.later({layer.w1}); }),
+    EXPECT_EQ(error_of([&] {
+                split.later({.keep_partial = true, .add_to = {layer.w1}});
+              }),
               "[grad] 1 gradients to add to, for 5 inputs; give one for each, "
               "or none");
   });
