@@ -154,7 +154,8 @@ std::vector<DistTensor> Trainer::pipeline_gradients(
     targets_.push_back(std::move(windows.targets));
     shares.push_back(windows.share);
   }
-  nn::PipelineResult result = pipeline_->run(inputs, shares, wire());
+  nn::PipelineResult result =
+      pipeline_->run(inputs, shares, {.wire_dtype = wire()});
   const NoGrad no_grad;
   for (size_t m = 0; m < shares.size(); ++m) {
     const DistTensor weighted = result.losses[m] * shares[m];

@@ -30,8 +30,15 @@ DistTensor sent(const DistTensor& x, const Spec* to) {
 
 DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
 
-// In which layout a stage gets what the one before made.
-const Spec* arrival(const PipelineStage& stage, const Spec* made) {
+std::vector<const Spec*> specs_of(const std::vector<DistTensor>& list) {
+  std::vector<const Spec*> specs;
+  for (const DistTensor& x : list) specs.push_back(x.spec());
+  return specs;
+}
+
+// In which layout a stage gets tensor number k of what the one before made.
+const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
+  if (k > 0) return spec_onto(stage.mesh, made);
   if (!stage.input) {
     DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
              "what comes from mesh {} is to lie on {}, which has other axes; "
@@ -88,11 +95,11 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
 class Pipeline::Run {
  public:
   Run(Pipeline& of, const std::vector<DistTensor>& inputs,
-      std::span<const double> shares, std::optional<DType> wire)
+      std::span<const double> shares, const PipelineOptions& options)
       : of_(of),
         schedule_(of.schedule_),
         shares_(shares),
-        wire_(wire),
+        options_(options),
         began_(Clock::now()) {
     const auto stages = of.stages_.size();
     state_.resize(stages);
@@ -106,15 +113,13 @@ class Pipeline::Run {
         state.borrowed.push_back(sent(b.detach(), borrowed_spec(s, b)));
     }
     for (size_t i = 0; i < inputs.size(); ++i)
-      state_[0].micros[i].x = inputs[i];
+      state_[0].micros[i].x = {inputs[i]};
   }
 
   PipelineResult run() {
-    for (State& state : state_)
-      for (DistTensor& b : state.borrowed) {
-        b.as_parameter();
-        state.leaves.push_back(b);
-      }
+    for (size_t s = 0; s < state_.size(); ++s)
+      for (size_t k = 0; k < state_[s].borrowed.size(); ++k)
+        state_[s].leaves.push_back(lent(s, k));
     for (State& state : state_) state.sums.resize(state.leaves.size());
     size_t posted = 0;
     const auto post = [&](size_t end) {
@@ -137,12 +142,13 @@ class Pipeline::Run {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Tensors = StageForward::Tensors;
   // Of a micro-batch at a stage.
   struct Micro {
-    DistTensor x, y;    // what came, and what was made of it
-    DistTensor gy, gx;  // their gradients
+    Tensors x, y;    // what came, and what was made of it
+    Tensors gy, gx;  // their gradients
     std::optional<SplitGrad> split;
-    const Spec* made = nullptr;  // y's
+    Specs made;  // y's
   };
   struct State {
     std::vector<Micro> micros;
@@ -163,27 +169,40 @@ class Pipeline::Run {
              "stage {} on mesh {} borrows {} of mesh {}, which has other axes; "
              "put both on meshes alike",
              s, mesh.to_string(), p.spec()->to_string(), p.mesh().to_string());
-    return spec_onto(mesh, p.spec());
+    return spec_onto(mesh, p.use_spec());
   }
 
-  // The layout of what a stage makes of a micro-batch: known where it ran; on
+  // What stage s borrows, as a parameter there, whose gradient lies as its
+  // owner's does.
+  DistTensor lent(size_t s, size_t k) {
+    DistTensor b = state_[s].borrowed[k].as_parameter();
+    const DistTensor& p = of_.stages_[s].borrows[k];
+    if (p.grad_spec() != p.use_spec())
+      b.set_grad_layout(p.grad_spec()->layout());
+    return b;
+  }
+
+  // The layouts of what a stage makes of a micro-batch: known where it ran; on
   // other ranks from running it without data.
-  const Spec* made(int64_t s, int64_t i) {
+  const Specs& made(int64_t s, int64_t i) {
     Micro& m = micro(s, i);
-    if (m.made) return m.made;
-    const Spec* in = s == 0 ? m.x.spec() : came(s, i);
-    const Spec*& known = of_.made_[{s, in}];
-    if (!known) {
+    if (!m.made.empty()) return m.made;
+    const Specs in = s == 0 ? specs_of(m.x) : came(s, i);
+    Specs& known = of_.made_[{s, in}];
+    if (known.empty()) {
       const NoGrad no_grad;
-      known = stage(s)
-                  .forward(only_spec(in), i,
-                           state_[static_cast<size_t>(s)].borrowed)
-                  .spec();
+      Tensors x;
+      for (const Spec* spec : in) x.push_back(only_spec(spec));
+      known = specs_of(
+          stage(s).forward(x, i, state_[static_cast<size_t>(s)].borrowed));
     }
     return m.made = known;
   }
-  const Spec* came(int64_t s, int64_t i) {
-    return arrival(stage(s), made(s - 1, i));
+  Specs came(int64_t s, int64_t i) {
+    Specs specs = made(s - 1, i);
+    for (size_t k = 0; k < specs.size(); ++k)
+      specs[k] = arrival(stage(s), specs[k], k);
+    return specs;
   }
 
   // Sends what the task has made to where it is needed, as far as this rank has
@@ -202,28 +221,33 @@ class Pipeline::Run {
     const Scoped<std::string> phase(ctx.phase,
                                     forward ? "forward" : "backward");
     if (forward) {
-      const Spec* spec = came(to, t.micro);
-      next.x = sent(here ? from.y.detach() : only_spec(made(t.stage, t.micro)),
-                    spec);
+      const Specs made_here = made(t.stage, t.micro), specs = came(to, t.micro);
+      for (size_t k = 0; k < specs.size(); ++k)
+        next.x.push_back(sent(
+            here ? from.y[k].detach() : only_spec(made_here[k]), specs[k]));
       await(next.x);
     } else {
-      const Spec* g = came(t.stage, t.micro);
-      next.gy = sent(here ? std::exchange(from.gx, {}) : only_spec(g),
-                     cotangent_spec(made(to, t.micro), g));
+      const Specs g = came(t.stage, t.micro), made_there = made(to, t.micro);
+      const Tensors gx = std::exchange(from.gx, {});
+      for (size_t k = 0; k < g.size(); ++k)
+        next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),
+                               cotangent_spec(made_there[k], g[k])));
       await(next.gy);
     }
   }
 
   // A rank that gets none of it waits in the end.
-  void await(const DistTensor& x) {
-    if (!is_on(x.mesh())) on_their_way_.push_back(x);
+  void await(const Tensors& list) {
+    for (const DistTensor& x : list)
+      if (!is_on(x.mesh())) on_their_way_.push_back(x);
   }
 
   void work(const PipelineTask& t) {
     Micro& m = micro(t.stage, t.micro);
-    if (t.work == PipelineWork::kForward && t.stage > 0) m.x.impl()->part();
+    if (t.work == PipelineWork::kForward && t.stage > 0)
+      for (const DistTensor& x : m.x) x.impl()->part();
     if (t.work == PipelineWork::kBackward && !is_last(t.stage))
-      m.gy.impl()->part();
+      for (const DistTensor& g : m.gy) g.impl()->part();
     const double start = now();
     if (t.work == PipelineWork::kForward)
       forward(t, m);
@@ -236,53 +260,93 @@ class Pipeline::Run {
 
   void forward(const PipelineTask& t, Micro& m) {
     const TraceSpan span("forward", t.micro);
-    if (t.stage > 0) m.x.set_requires_grad();
+    if (t.stage > 0)
+      for (DistTensor& x : m.x) x.set_requires_grad();
     m.y = stage(t.stage).forward(m.x, t.micro,
                                  state_[static_cast<size_t>(t.stage)].borrowed);
-    DT_CHECK(m.y.mesh() == stage(t.stage).mesh, "pipeline",
-             "stage {} makes {} on mesh {}, and is on {}", t.stage,
-             m.y.spec()->to_string(), m.y.mesh().to_string(),
-             stage(t.stage).mesh.to_string());
-    m.made = of_.made_[{t.stage, m.x.spec()}] = m.y.spec();
-    if (is_last(t.stage)) losses_.emplace_back(t.micro, m.y.detach());
+    DT_CHECK(
+        !m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
+        "stage {} of {} makes {} tensors; the last one makes its loss, and "
+        "each other at least one",
+        t.stage, schedule_.stages(), m.y.size());
+    for (const DistTensor& y : m.y)
+      DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
+               "stage {} makes {} on mesh {}, and is on {}", t.stage,
+               y.spec()->to_string(), y.mesh().to_string(),
+               stage(t.stage).mesh.to_string());
+    m.made = of_.made_[{t.stage, specs_of(m.x)}] = specs_of(m.y);
+    if (is_last(t.stage)) losses_.emplace_back(t.micro, m.y[0].detach());
   }
 
   void backward(const PipelineTask& t, Micro& m) {
     State& s = state_[static_cast<size_t>(t.stage)];
     const TraceSpan span("backward", t.micro);
-    const DistTensor y = std::exchange(m.y, {});
-    DistTensor x = std::exchange(m.x, {}), g = std::exchange(m.gy, {});
+    const Tensors y = std::exchange(m.y, {});
+    Tensors inputs = std::exchange(m.x, {}), g = std::exchange(m.gy, {});
     if (is_last(t.stage))
-      g = full({}, shares_[static_cast<size_t>(t.micro)], y.mesh(), {},
-               y.dtype());
-    std::vector<DistTensor> inputs;
-    if (t.stage > 0) inputs.push_back(x);
+      g = {full({}, shares_[static_cast<size_t>(t.micro)], y[0].mesh(), {},
+                y[0].dtype())};
+    if (t.stage == 0) inputs.clear();  // nobody wants their gradient
     if (inputs.empty() && s.leaves.empty()) return;
     if (schedule_.weight_tasks) {
       m.split.emplace(y, g, inputs, s.leaves);
-      if (t.stage > 0) m.gx = m.split->now()[0];
+      m.gx = m.split->now();
       return;
     }
-    GradOptions options{
-        .keep_partial = true, .cotangent = g, .release_graph = true};
-    options.add_to.resize(inputs.size());
-    for (DistTensor& sum : s.sums)
-      options.add_to.push_back(std::exchange(sum, {}));
-    std::vector<DistTensor> all = inputs;
+    GradOptions options = options_for(s);
+    options.release_graph = true;
+    options.wire_from = inputs.size();
+    if (options.keep_partial)
+      options.add_to.insert(options.add_to.begin(), inputs.size(), {});
+    Tensors all = inputs;
     all.insert(all.end(), s.leaves.begin(), s.leaves.end());
-    std::vector<DistTensor> grads = grad(y, all, std::move(options));
-    for (size_t k = 0; k < s.sums.size(); ++k)
-      s.sums[k] = std::move(grads[inputs.size() + k]);
-    if (t.stage > 0) m.gx = settle(inputs, {grads[0]})[0];
+    Tensors grads = grad(y, g, all, std::move(options));
+    const auto weights = grads.begin() + std::ssize(inputs);
+    m.gx.assign(grads.begin(), weights);
+    if (sends_each()) {
+      add(s, {weights, grads.end()});
+    } else {
+      s.sums.assign(weights, grads.end());
+      m.gx = settle(inputs, std::move(m.gx));
+    }
   }
 
   void weight(const PipelineTask& t, Micro& m) {
     State& s = state_[static_cast<size_t>(t.stage)];
     const TraceSpan span("weight", t.micro);
     if (!m.split) return;
-    s.sums = m.split->later(
-        {.keep_partial = true, .add_to = std::move(s.sums)});
+    Tensors grads = m.split->later(options_for(s));
     m.split.reset();
+    if (sends_each())
+      add(s, std::move(grads));
+    else
+      s.sums = std::move(grads);
+  }
+
+  // Are gradients sent in each micro-batch?
+  bool sends_each() const { return options_.bucket_bytes > 0; }
+
+  // How a micro-batch's gradients of the stage's leaves are taken: added to the
+  // sums, which move into the options, or for add().
+  GradOptions options_for(State& s) const {
+    if (sends_each())
+      return {.bucket_bytes = options_.bucket_bytes,
+              .wire_dtype = options_.wire_dtype};
+    return {.keep_partial = true,
+            .add_to = std::exchange(s.sums, Tensors(s.leaves.size()))};
+  }
+
+  // Where they belong.
+  static void add(State& s, Tensors grads) {
+    const NoGrad no_grad;
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string> phase(ctx.phase, "backward");
+    const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGradients);
+    for (size_t k = 0; k < grads.size(); ++k) {
+      DistTensor& sum = s.sums[k];
+      DistTensor g = std::exchange(grads[k], {});
+      sum = sum.defined() ? std::exchange(sum, {}) + g : g;
+    }
   }
 
   // The gradients of all micro-batches where they belong.
@@ -290,12 +354,14 @@ class Pipeline::Run {
     PipelineResult result;
     for (size_t s = 0; s < state_.size(); ++s) {
       State& state = state_[s];
-      if (is_on(of_.stages_[s].mesh))
-        state.sums =
-            settle(state.leaves, std::move(state.sums), {.wire_dtype = wire_});
-      else
+      if (is_on(of_.stages_[s].mesh)) {
+        if (!sends_each())
+          state.sums = settle(state.leaves, std::move(state.sums),
+                              {.wire_dtype = options_.wire_dtype});
+      } else {
         for (size_t k = 0; k < state.leaves.size(); ++k)
           state.sums[k] = only_spec(state.leaves[k].grad_spec());
+      }
     }
     for (size_t s = 0; s < state_.size(); ++s)
       for (size_t k = 0; k < state_[s].borrowed.size(); ++k) give_back(s, k);
@@ -309,7 +375,7 @@ class Pipeline::Run {
       result.losses[static_cast<size_t>(i)] = loss;
     for (size_t i = 0; i < result.losses.size(); ++i)
       if (!result.losses[i].defined())
-        result.losses[i] = only_spec(made(last, static_cast<int64_t>(i)));
+        result.losses[i] = only_spec(made(last, static_cast<int64_t>(i))[0]);
     result.tasks = std::move(tasks_);
     return result;
   }
@@ -339,7 +405,7 @@ class Pipeline::Run {
   Pipeline& of_;
   const PipelineSchedule& schedule_;
   const std::span<const double> shares_;
-  const std::optional<DType> wire_;
+  const PipelineOptions options_;
   const Clock::time_point began_;
   std::vector<State> state_;
   std::vector<DistTensor> on_their_way_;
@@ -349,7 +415,9 @@ class Pipeline::Run {
 
 PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
                              std::span<const double> shares,
-                             std::optional<DType> wire) {
+                             const PipelineOptions& options) {
+  DT_CHECK(options.bucket_bytes >= 0, "pipeline",
+           "bucket_bytes is {}; write 0 or more", options.bucket_bytes);
   DT_CHECK(std::ssize(inputs) == schedule_.micros &&
                std::ssize(shares) == schedule_.micros,
            "pipeline",
@@ -360,7 +428,7 @@ PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
              "an input is {} on mesh {}, and the first stage is on {}",
              x.spec()->to_string(), x.mesh().to_string(),
              stages_[0].mesh.to_string());
-  return Run(*this, inputs, shares, wire).run();
+  return Run(*this, inputs, shares, options).run();
 }
 
 }  // namespace dtensor::nn

@@ -2,8 +2,8 @@
 // go through them in the order of a schedule (placement/pipeline_schedule.h).
 //
 //   Pipeline pipe(make_schedule("1f1b", 2, 8), {
-//       {first, [&](const DistTensor& x, int64_t) { return f(x); }, {w}},
-//       {second, [&](const DistTensor& x, int64_t m) {
+//       {first, [&](const DistTensor& x, int64_t, auto) { return f(x); }, {w}},
+//       {second, [&](const DistTensor& x, int64_t m, auto) {
 //          return mse_loss(g(x), target[m]); }, {v}}});
 //   PipelineResult r = pipe.run(inputs, shares);   // every rank of the run
 //
@@ -18,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,22 +27,60 @@
 
 namespace dtensor::nn {
 
+// A stage's function, of what the stage before made: of one tensor that makes
+// one, DistTensor(const DistTensor& x, int64_t micro, Borrowed), or of several
+// that makes several, with vectors in their places.
+class StageForward {
+ public:
+  using Tensors = std::vector<DistTensor>;
+  using Borrowed = std::span<const DistTensor>;
+  template <class F>
+  StageForward(F f) {
+    if constexpr (std::is_invocable_v<F&, const DistTensor&, int64_t, Borrowed>)
+      run_ = [f = std::move(f)](const Tensors& x, int64_t micro, Borrowed b) {
+        return Tensors{f(x[0], micro, b)};
+      };
+    else
+      run_ = std::move(f);
+  }
+  Tensors operator()(const Tensors& x, int64_t micro, Borrowed b) const {
+    return run_(x, micro, b);
+  }
+
+ private:
+  std::function<Tensors(const Tensors&, int64_t, Borrowed)> run_;
+};
+
 struct PipelineStage {
   Mesh mesh;
   // What the stage makes of micro-batch number `micro`, on its mesh; of the
-  // last stage its loss, a scalar. `borrowed`: see below. Ranks of other meshes
-  // call it too, for the layout, once for every new layout of x.
-  std::function<DistTensor(const DistTensor& x, int64_t micro,
-                           std::span<const DistTensor> borrowed)>
-      forward;
+  // last stage its loss, a scalar. `borrowed`: see below. Where it makes
+  // several tensors, of floats all of them, all go on and their gradients come
+  // back. Ranks of other meshes call it too, for the layouts, once for all new
+  // layouts of x.
+  StageForward forward;
   // On its mesh; each of one stage alone.
   std::vector<DistTensor> parameters;
   // Parameters of other stages that this one uses too: tied embeddings. It gets
-  // them once in each run, and its gradients go back once and are added.
+  // them once in each run, as operators see them (of gather_on_use() whole),
+  // and its gradients go back once and are added.
   std::vector<DistTensor> borrows = {};
-  // The layout in which x comes; else that of the stage before, summed, which
-  // has to be on axes of the same names and sizes. Not partial.
+  // The layout in which x comes, the first of several; else that of the stage
+  // before, summed, which has to be on axes of the same names and sizes. Not
+  // partial.
   std::optional<Placements> input = {};
+};
+
+struct PipelineOptions {
+  // What gradients that several ranks have parts of are sent in.
+  std::optional<DType> wire_dtype = {};
+  // 0: the gradients of all micro-batches are added where they are made, whole,
+  // and sent once, in the end. Else those of each micro-batch are sent as soon
+  // as so many bytes are complete (GradOptions::bucket_bytes) and added where
+  // they belong: of those that lie in parts a rank holds no more than its
+  // parts, of the sum and of one micro-batch, and two buckets, for as many
+  // times the bytes as there are micro-batches. (ZeRO's stages 2 and 3.)
+  int64_t bucket_bytes = 0;
 };
 
 struct PipelineResult {
@@ -65,12 +104,11 @@ class Pipeline {
            const std::vector<StageTimes>& times = {{}});
 
   // The gradients of sum_m shares[m] loss_m, of inputs[m] on the first stage's
-  // mesh. Every rank of the run calls it. `wire`: what gradients that several
-  // ranks have parts of are sent in. Throws Error for another number of inputs
-  // or shares than the schedule's micro-batches.
+  // mesh. Every rank of the run calls it. Throws Error for another number of
+  // inputs or shares than the schedule's micro-batches.
   PipelineResult run(const std::vector<DistTensor>& inputs,
                      std::span<const double> shares,
-                     std::optional<DType> wire = {});
+                     const PipelineOptions& = {});
   const PipelineSchedule& schedule() const { return schedule_; }
 
  private:
@@ -79,8 +117,9 @@ class Pipeline {
   std::vector<PipelineStage> stages_;
   // In the order in which they are finished, of all positions.
   std::vector<PipelineTask> order_;
+  using Specs = std::vector<const Spec*>;
   // What a stage makes of an input.
-  std::map<std::pair<int64_t, const Spec*>, const Spec*> made_;
+  std::map<std::pair<int64_t, Specs>, Specs> made_;
 };
 
 }  // namespace dtensor::nn

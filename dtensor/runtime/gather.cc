@@ -87,7 +87,8 @@ class Entries {
 
 class Gathered final : public RankContext::Memory {
  public:
-  // Each parameter's part under its use_spec().
+  // Each parameter's part under its use_spec(); undefined where this rank is
+  // not in its mesh.
   std::vector<Tensor> take(RankContext& ctx,
                            const std::vector<std::shared_ptr<Impl>>& wanted) {
     const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
@@ -96,6 +97,8 @@ class Gathered final : public RankContext::Memory {
     std::vector<size_t> missing;
     int64_t bytes = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
+      // (Of another stage of a pipeline: it has no part, and takes no room.)
+      if (!ctx.coordinate_or_null(wanted[i]->spec->mesh())) continue;
       if (const Entry* held = held_.find(*wanted[i])) {
         parts[i] = held->part;
         held_.make_latest(*wanted[i]);

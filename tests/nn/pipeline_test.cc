@@ -13,6 +13,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/testing.h"
 
@@ -49,6 +50,10 @@ struct Layer {
 struct Case {
   int64_t stages = 1, micros = 1, rows = 11;
   bool tied = false;
+  // Besides what a layer makes, the sum of the layers' squares goes on, and a
+  // number that depends on nothing; both are in the loss.
+  bool beside = false;
+  bool in_parts = false;  // gradients, over dp
 };
 
 DistTensor batch(const Mesh& m, const char* layout, int64_t rows,
@@ -59,6 +64,11 @@ DistTensor batch(const Mesh& m, const char* layout, int64_t rows,
 DistTensor loss_of(const DistTensor& y, const DistTensor& target) {
   const DistTensor d = y - target;
   return mean(d * d);
+}
+
+DistTensor with(const DistTensor& loss, const DistTensor& squares,
+                const DistTensor& number) {
+  return loss + squares * mean(number) * 0.3;
 }
 
 // The rows of a micro-batch.
@@ -89,10 +99,15 @@ Values on_one_rank(const Case& c) {
       for (const DistTensor& p : layers.back().parameters()) all.push_back(p);
     }
     DistTensor x = batch(m, "R", c.rows, 0, kHidden);
-    for (const Layer& layer : layers) x = layer(x);
+    DistTensor squares = zeros({}, m, {}, kF64);
+    for (const Layer& layer : layers) {
+      x = layer(x);
+      squares = squares + mean(square(x));
+    }
     if (c.tied) x = linear(x, layers[0].up);
-    const DistTensor loss =
+    DistTensor loss =
         loss_of(x, batch(m, "R", c.rows, 1, c.tied ? kFfn : kHidden));
+    if (c.beside) loss = with(loss, squares, full({3}, 2, m, {}, kF64));
     v.loss = loss.item();
     for (const DistTensor& g : grad(loss, all))
       v.grads.push_back(values(g.full()));
@@ -121,6 +136,13 @@ struct Model {
     for (int64_t s = 0; s < c.stages; ++s) {
       meshes.push_back(stage_mesh(mesh, s % positions));
       layers.emplace_back(meshes.back(), static_cast<uint64_t>(s));
+      if (c.in_parts)
+        for (DistTensor p : layers.back().parameters()) {
+          Layout layout = p.layout();
+          layout.dims[0] =
+              subdivided(layout.dims[0], p.mesh(), p.mesh().axis("dp"));
+          p.set_grad_layout(layout);
+        }
     }
     const char* rows = mesh.has_axis("tp") ? "S0,R" : "S0";
     const auto cut = [&](const DistTensor& all, int64_t i, const char* layout) {
@@ -155,6 +177,19 @@ struct Model {
             return loss_of(y, targets[static_cast<size_t>(i)]);
           },
           layer.parameters()};
+      if (c.beside)
+        stage.forward = [this, layer, first = s == 0, last](
+                            const std::vector<DistTensor>& x, int64_t i,
+                            std::span<const DistTensor> borrowed) {
+          DistTensor y = layer(x[0]), squares = mean(square(y));
+          if (!first) squares = squares + x[1];
+          const DistTensor number =
+              first ? full({3}, 2, y.mesh(), {}, kF64) : x[2];
+          if (!last) return std::vector{y, squares, number};
+          if (c.tied) y = linear(y, borrowed[0]);
+          return std::vector{with(loss_of(y, targets[static_cast<size_t>(i)]),
+                                  squares, number)};
+        };
       if (last && c.tied && c.stages > 1) stage.borrows = {layers[0].up};
       list.push_back(std::move(stage));
     }
@@ -189,7 +224,8 @@ void expect_equal(const PipelineResult& r, const Model& model, const Values& v,
 
 // A schedule with the stages of a case on a mesh.
 void check(const std::string& name, const std::string& mesh_text, Case c,
-           int64_t chunks, const Values& expected) {
+           int64_t chunks, const Values& expected,
+           const PipelineOptions& options = {}) {
   const Mesh mesh = Mesh::parse(mesh_text);
   const int64_t positions = mesh.axis_size(mesh.axis("pp"));
   const std::string what = name + " on " + mesh_text + " of " +
@@ -200,7 +236,7 @@ void check(const std::string& name, const std::string& mesh_text, Case c,
                   model.stages());
     // What the first run finds out the second one knows.
     for (int time = 0; time < 2; ++time) {
-      const PipelineResult r = pipe.run(model.inputs, model.shares);
+      const PipelineResult r = pipe.run(model.inputs, model.shares, options);
       expect_equal(r, model, expected, what);
       // The slots that the simulation has, in the order in which they ran.
       const int32_t position = mesh.coordinate(rt.rank())[mesh.axis("pp")];
@@ -241,6 +277,58 @@ TEST(Pipeline, WithDataAndTensorParallelism) {
   }
   const Case c{.stages = 4, .micros = 3, .rows = 9, .tied = true};
   check("interleaved", "dp=3,pp=2", c, 2, on_one_rank(c));
+}
+
+// Several tensors go on, of which one wants no gradient in the first stage.
+TEST(Pipeline, StagesThatHandOnSeveral) {
+  for (int64_t m : {1, 3}) {
+    Case c{.stages = 3, .micros = m, .rows = 9, .beside = true};
+    Values expected = on_one_rank(c);
+    for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+      check(name, "pp=3,dp=2", c, 1, expected);
+    c.tied = true;
+    expected = on_one_rank(c);
+    check("zb-h1", "pp=3,dp=1,tp=2", c, 1, expected);
+  }
+  const Case c{.stages = 4, .micros = 3, .rows = 9, .beside = true};
+  check("interleaved", "dp=2,pp=2", c, 2, on_one_rank(c));
+}
+
+// Of gradients that lie in parts: in the end, or in each micro-batch.
+TEST(Pipeline, GradientsInParts) {
+  for (const bool tied : {false, true}) {
+    const Case c{
+        .stages = 2, .micros = 3, .rows = 9, .tied = tied, .in_parts = true};
+    const Values expected = on_one_rank(c);
+    for (const char* mesh : {"pp=2,dp=2", "pp=2,dp=3,tp=2"})
+      for (const char* name : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+        for (const int64_t bytes : {0, 1, 300, 1 << 20})
+          check(name, mesh, c, 1, expected, {.bucket_bytes = bytes});
+  }
+}
+
+// In buckets, every micro-batch's gradients are sent; else their sum, once.
+TEST(Pipeline, BucketsSendEachMicroBatch) {
+  for (const char* name : {"1f1b", "zb-h1"}) {
+    std::vector<int64_t> sent;
+    for (const int64_t bucket : {0, 1}) {
+      const Case c{.stages = 2, .micros = 4, .rows = 16, .in_parts = true};
+      run(8, [&](Runtime& rt) {
+        const Model model(c, Mesh::parse("pp=2,dp=4"), 2);
+        Pipeline pipe(make_schedule(name, 2, 4), model.stages());
+        rt.context().record = true;
+        rt.context().events.clear();
+        pipe.run(model.inputs, model.shares, {.bucket_bytes = bucket});
+        rt.context().record = false;
+        int64_t bytes = 0;
+        for (const CommEvent& e : rt.context().events)
+          if (e.op == "grad") bytes += e.counted;
+        if (rt.rank() == 0) sent.push_back(bytes);
+      });
+    }
+    EXPECT_GT(sent[0], 0) << name;
+    EXPECT_EQ(sent[1], 4 * sent[0]) << name;
+  }
 }
 
 // A table of nobody's, in which the last stage takes a micro-batch later.
@@ -372,6 +460,23 @@ TEST(Pipeline, HoldsWhatTheScheduleSays) {
     }
 }
 
+TEST(Pipeline, OneLossAlone) {
+  const std::string e = error_of([&] {
+    run(2, [&](Runtime&) {
+      const Case c{.stages = 2, .micros = 2, .beside = true};
+      const Model model(c, Mesh::parse("pp=2,dp=1"), 2);
+      auto stages = model.stages();
+      stages[1].forward = [](const std::vector<DistTensor>& x, int64_t,
+                             std::span<const DistTensor>) { return x; };
+      Pipeline(make_schedule("1f1b", 2, 2), stages)
+          .run(model.inputs, model.shares);
+    });
+  });
+  EXPECT_EQ(e,
+            "[pipeline] stage 1 of 2 makes 3 tensors; the last one makes its "
+            "loss, and each other at least one");
+}
+
 TEST(Pipeline, Refuses) {
   run(2, [&](Runtime&) {
     const Case c{.stages = 2, .micros = 2, .tied = true};
@@ -392,6 +497,10 @@ TEST(Pipeline, Refuses) {
               "[pipeline] a parameter of stage 0 is f64[7, 5](R) on mesh dp=1 "
               "of ranks 1, and the stage is on dp=1; make it there");
     Pipeline pipe(s, model.stages());
+    EXPECT_EQ(error_of([&] {
+                pipe.run(model.inputs, model.shares, {.bucket_bytes = -1});
+              }),
+              "[pipeline] bucket_bytes is -1; write 0 or more");
     EXPECT_EQ(error_of([&] { pipe.run(model.inputs, {}); }),
               "[pipeline] 2 inputs and 0 shares for 2 micro-batches; give one "
               "for each");
