@@ -66,16 +66,20 @@ Mixed MixtureOfExperts::forward(const DistTensor& x) const {
   return {reshape(experts_(tokens, to.ids, to.weights), x.shape()), to.load};
 }
 
+RouterLoad operator+(const RouterLoad& a, const RouterLoad& b) {
+  return {a.chosen + b.chosen, a.probability + b.probability};
+}
+
 DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers) {
-  DistTensor chosen, probability;
-  for (const RouterLoad& load : layers) {
-    chosen = chosen.defined() ? chosen + load.chosen : load.chosen;
-    probability = probability.defined() ? probability + load.probability
-                                        : load.probability;
-  }
-  const auto n = static_cast<double>(layers.size());
-  return sum(chosen * probability) *
-         (static_cast<double>(chosen.size(0)) / (n * n));
+  RouterLoad sum = layers[0];
+  for (size_t i = 1; i < layers.size(); ++i) sum = sum + layers[i];
+  return load_balancing_loss(sum, std::ssize(layers));
+}
+
+DistTensor load_balancing_loss(const RouterLoad& load, int64_t layers) {
+  const auto n = static_cast<double>(layers);
+  return sum(load.chosen * load.probability) *
+         (static_cast<double>(load.chosen.size(0)) / (n * n));
 }
 
 }  // namespace dtensor::nn

@@ -15,6 +15,9 @@ struct RouterLoad {
   DistTensor probability;  // the mean over the tokens
 };
 
+// Of two layers together.
+RouterLoad operator+(const RouterLoad&, const RouterLoad&);
+
 // Which experts a token goes to, and with what weights.
 struct Routed {
   DistTensor ids, weights;  // [tokens, k]
@@ -69,5 +72,7 @@ class MixtureOfExperts : public Module {
 // probability, both averaged over the layers. A scalar; k when all is even.
 // REQUIRES: at least one layer, all with the same experts and tokens.
 DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers);
+// The same, of the sum of so many layers' loads.
+DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

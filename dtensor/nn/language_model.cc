@@ -49,7 +49,25 @@ DistTensor LanguageModel::text_loss(const DistTensor& tokens,
 
 DistTensor LanguageModel::loss(const DistTensor& tokens,
                                const DistTensor& targets) const {
-  return text_loss(tokens, targets);
+  const PathScope inside(path());
+  check_tokens(tokens);
+  std::vector<DistTensor> x{embed(tokens)};
+  for (int64_t i = 0; i < config_.layers; ++i) x = train_block(i, x);
+  x[0] = last_norm(x[0]);
+  x[0] = head(x[0]);
+  const DistTensor of_text =
+      cross_entropy(x[0], batch_onto(x[0].mesh(), targets));
+  return onto(mesh(), train_loss(of_text, x));
+}
+
+std::vector<DistTensor> LanguageModel::train_block(
+    int64_t i, const std::vector<DistTensor>& x) const {
+  return {block(i, x[0])};
+}
+
+DistTensor LanguageModel::train_loss(const DistTensor& cross_entropy,
+                                     const std::vector<DistTensor>&) const {
+  return cross_entropy;
 }
 
 DistTensor LanguageModel::logits(const DistTensor& tokens) const {

@@ -50,9 +50,9 @@ class LanguageModel : public Module {
   // the next one's, and all arguments and results are on mesh().
   DistTensor text_loss(const DistTensor& tokens,
                        const DistTensor& targets) const;
-  // What is trained: that, and what a model adds to it.
-  virtual DistTensor loss(const DistTensor& tokens,
-                          const DistTensor& targets) const;
+  // What is trained: that, and what a model adds to it. Made of embed(),
+  // train_block(), last_norm(), project() and train_loss().
+  DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
 
   // What features() and head() are made of. tokens -> [b, s, hidden]; block i,
   // from [b, s, hidden] to the same; the last norm.
@@ -62,6 +62,16 @@ class LanguageModel : public Module {
   // The head, with that table [vocab, hidden] where it is tied().
   virtual DistTensor project(const DistTensor& features,
                              const DistTensor& table) const = 0;
+  // Block i where a loss is wanted: of x[0], the activations, and of what the
+  // model sums up on the way for its loss (there is none of it ahead of block
+  // 0), both as the next block wants them. In a pipeline all of it goes from
+  // stage to stage.
+  virtual std::vector<DistTensor> train_block(
+      int64_t i, const std::vector<DistTensor>& x) const;
+  // What is trained, of the cross-entropy and of what the last block gave (of
+  // which x[0] counts for nothing any more).
+  virtual DistTensor train_loss(const DistTensor& cross_entropy,
+                                const std::vector<DistTensor>& x) const;
   // The embedding that is the head too; undefined when that has one of its own.
   virtual DistTensor tied() const { return {}; }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
@@ -40,45 +40,50 @@ Mixtral::Mixtral(const Scope& at, const ModelConfig& c)
 }
 
 Mixed Mixtral::run(int64_t i, const DistTensor& x) const {
+  const Child<MixtralBlock>& at = blocks_[static_cast<size_t>(i)];
   const std::vector<DistTensor> out = run_recomputed(
-      [&block =
-           blocks_[static_cast<size_t>(i)]](const std::vector<DistTensor>& in) {
+      [&block = at](const std::vector<DistTensor>& in) {
         const Mixed mixed = block(in[0]);
         return std::vector{mixed.y, mixed.load.chosen, mixed.load.probability};
       },
-      {x});
+      {onto(at->mesh(), x)});
   return {out[0], {out[1], out[2]}};
 }
 
 DistTensor Mixtral::embed(const DistTensor& tokens) const {
-  return embed_tokens_(tokens);
+  return embed_tokens_(batch_onto(embed_tokens_->mesh(), tokens));
 }
 
 DistTensor Mixtral::block(int64_t i, const DistTensor& x) const {
   return run(i, x).y;
 }
 
-DistTensor Mixtral::last_norm(const DistTensor& x) const { return norm_(x); }
+DistTensor Mixtral::last_norm(const DistTensor& x) const {
+  return norm_(onto(norm_->mesh(), x));
+}
 
 DistTensor Mixtral::project(const DistTensor& features,
                             const DistTensor&) const {
   return lm_head_(features);
 }
 
-DistTensor Mixtral::loss(const DistTensor& tokens,
-                         const DistTensor& targets) const {
-  if (config().router_loss == 0) return text_loss(tokens, targets);
-  const PathScope inside(path());
-  check_tokens(tokens);
-  DistTensor x = embed(tokens);
-  std::vector<RouterLoad> loads;
-  for (int64_t i = 0; i < config().layers; ++i) {
-    const Mixed mixed = run(i, x);
-    x = mixed.y;
-    loads.push_back(mixed.load);
+std::vector<DistTensor> Mixtral::train_block(
+    int64_t i, const std::vector<DistTensor>& x) const {
+  const Mixed mixed = run(i, x[0]);
+  if (config().router_loss == 0) return {mixed.y};
+  RouterLoad sum = mixed.load;
+  if (i > 0) {
+    const Mesh& mesh = mixed.y.mesh();
+    sum = RouterLoad{onto(mesh, x[1]), onto(mesh, x[2])} + sum;
   }
-  return cross_entropy(head(last_norm(x)), targets) +
-         load_balancing_loss(loads) * config().router_loss;
+  return {mixed.y, sum.chosen, sum.probability};
+}
+
+DistTensor Mixtral::train_loss(const DistTensor& cross_entropy,
+                               const std::vector<DistTensor>& x) const {
+  if (config().router_loss == 0) return cross_entropy;
+  return cross_entropy + load_balancing_loss({x[1], x[2]}, config().layers) *
+                             config().router_loss;
 }
 
 }  // namespace dtensor::nn

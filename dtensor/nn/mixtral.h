@@ -34,8 +34,11 @@ class Mixtral : public LanguageModel {
   DistTensor last_norm(const DistTensor& x) const override;
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
-  DistTensor loss(const DistTensor& tokens,
-                  const DistTensor& targets) const override;
+  // With the loads of the blocks so far behind the activations, summed.
+  std::vector<DistTensor> train_block(
+      int64_t i, const std::vector<DistTensor>& x) const override;
+  DistTensor train_loss(const DistTensor& cross_entropy,
+                        const std::vector<DistTensor>& x) const override;
 
  private:
   Mixed run(int64_t i, const DistTensor& x) const;

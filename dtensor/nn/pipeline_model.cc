@@ -16,17 +16,18 @@ ForwardFlops forward_flops(const ModelConfig& c) {
   const auto h = static_cast<double>(c.hidden), s = static_cast<double>(c.seq),
              kv = static_cast<double>(c.head_dim() * c.kv()),
              ffn = static_cast<double>(c.ffn_size());
-  const double matrices = c.name == "gpt" ? 2 : 3;
+  const bool mixtral = c.name == "mixtral";
+  const double matrices = c.name == "gpt" ? 2 : 3,
+               times = mixtral ? static_cast<double>(c.chosen_experts()) : 1,
+               router = mixtral ? h * static_cast<double>(c.expert_count()) : 0;
   // Weights once for a token; scores and their sums with s / 2 others.
-  return {2 * (2 * h * h + 2 * h * kv + matrices * h * ffn) + 2 * s * h,
+  const double mlp = times * matrices * h * ffn + router;
+  return {2 * (2 * h * h + 2 * h * kv + mlp) + 2 * s * h,
           2 * h * static_cast<double>(c.vocab)};
 }
 
 PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
                          int64_t chunks) {
-  DT_CHECK(config.name != "mixtral", "pipeline",
-           "the loss that balances experts has a part in every block, and a "
-           "stage hands on one tensor; leave out axis pp for a mixtral");
   const int axis = mesh.axis("pp");
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
   DT_CHECK(chunks >= 1 && stages <= config.layers, "pipeline",
@@ -95,17 +96,20 @@ std::vector<PipelineStage> pipeline_stages(
     stages.push_back({.mesh = cut.meshes[static_cast<size_t>(s)],
                       .forward =
                           [&model, targets, lo, hi, first, last](
-                              const DistTensor& input, int64_t m,
+                              const std::vector<DistTensor>& input, int64_t m,
                               std::span<const DistTensor> borrowed) {
                             const PathScope inside(model.path());
-                            DistTensor x = first ? model.embed(input) : input;
+                            std::vector<DistTensor> x = input;
+                            if (first) x[0] = model.embed(x[0]);
                             for (int64_t i = lo; i < hi; ++i)
-                              x = model.block(i, x);
+                              x = model.train_block(i, x);
                             if (!last) return x;
-                            x = model.project(
-                                model.last_norm(x),
-                                borrowed.empty() ? model.tied() : borrowed[0]);
-                            return cross_entropy(x, targets(m));
+                            x[0] = model.last_norm(x[0]);
+                            x[0] = model.project(x[0], borrowed.empty()
+                                                           ? model.tied()
+                                                           : borrowed[0]);
+                            return std::vector{model.train_loss(
+                                cross_entropy(x[0], targets(m)), x)};
                           },
                       .parameters = {}});
     if (last && !first && model.tied().defined())

@@ -28,12 +28,11 @@ struct PipelineCut {
 // Along axis "pp" of the mesh, `chunks` stages at each place, such that the
 // dearest stage costs least: products alone, of one token (forward_flops()). A
 // stage's mesh has all axes, so that each keeps its place in tables of prices;
-// "pp" is of size 1 there. Throws Error when there are more stages than blocks,
-// and for a mixtral.
+// "pp" is of size 1 there. Throws Error when there are more stages than blocks.
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
 // Floating-point operations of a block, and of the head, for a token in a
-// window of config.seq.
+// window of config.seq; of a mixtral's experts, those that it goes to.
 struct ForwardFlops {
   double block, head;
 };
@@ -46,7 +45,9 @@ std::vector<StageTimes> stage_times(const ModelConfig&, const PipelineCut&);
 // The model's stages, which use it as long as they are there. `targets(m)` are
 // those of micro-batch m, on the last stage's mesh; the inputs are its tokens
 // on the first one's. Parameters are in the order of
-// named_parameters(). A tied head borrows the embedding's table.
+// named_parameters(). A tied head borrows the embedding's table. What blocks
+// sum up for the loss (LanguageModel::train_block()) goes on with the
+// activations.
 std::vector<PipelineStage> pipeline_stages(
     const LanguageModel&, const PipelineCut&,
     std::function<DistTensor(int64_t m)> targets);

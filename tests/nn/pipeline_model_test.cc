@@ -1,4 +1,4 @@
-// GPT and Llama in a pipeline against the same model on one rank.
+// Models in a pipeline against the same model on one rank.
 #include "dtensor/nn/pipeline_model.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/testing.h"
@@ -21,15 +22,20 @@ using testing::error_of;
 constexpr int64_t kRows = 9;
 
 ModelConfig config_of(const std::string& name, int64_t layers = 5) {
-  return {.name = name,
-          .layers = layers,
-          .hidden = 12,
-          .heads = 3,
-          .kv_heads = name == "gpt" ? 0 : 1,
-          .ffn = 10,
-          .seq = 6,
-          .vocab = 11,
-          .dtype = DType::kF64};
+  ModelConfig c{.name = name,
+                .layers = layers,
+                .hidden = 12,
+                .heads = 3,
+                .kv_heads = name == "gpt" ? 0 : 1,
+                .ffn = 10,
+                .seq = 6,
+                .vocab = 11,
+                .dtype = DType::kF64};
+  if (name == "mixtral") {
+    c.experts = 5;
+    c.router_loss = 0.1;
+  }
+  return c;
 }
 
 Tensor numbers(int64_t stream, const ModelConfig& c) {
@@ -49,14 +55,31 @@ std::vector<double> values(const DistTensor& g) {
   return t.reshape({t.numel()}).to_doubles();
 }
 
-Values on_one_rank(const ModelConfig& config) {
+// The rows of a micro-batch, and their share of all.
+struct Rows {
+  int64_t lo, hi;
+  double share() const { return static_cast<double>(hi - lo) / kRows; }
+};
+Rows rows_of(int64_t i, int64_t micros) {
+  return {i * kRows / micros, (i + 1) * kRows / micros};
+}
+
+// A mixtral's experts are balanced in each micro-batch by itself.
+Values on_one_rank(const ModelConfig& config, int64_t micros = 1) {
   Values v;
   run(1, [&](Runtime&) {
     const Mesh m = Mesh::parse("dp=1");
     const auto model = make_model(config, m, 5);
-    const DistTensor loss =
-        model->loss(DistTensor::from_global(numbers(1, config), m, {}),
-                    DistTensor::from_global(numbers(2, config), m, {}));
+    DistTensor loss;
+    for (int64_t i = 0; i < micros; ++i) {
+      const Rows rows = rows_of(i, micros);
+      const auto cut = [&](int64_t stream) {
+        return DistTensor::from_global(
+            numbers(stream, config).slice(0, rows.lo, rows.hi), m, {});
+      };
+      const DistTensor part = model->loss(cut(1), cut(2)) * rows.share();
+      loss = loss.defined() ? loss + part : part;
+    }
     v.loss = loss.item();
     const auto grads = grad(loss, model->parameters());
     const auto named = model->named_parameters();
@@ -75,13 +98,14 @@ void expect_near(const std::vector<double>& a, const std::vector<double>& b,
 void check(const ModelConfig& config, const Values& expected,
            const std::string& mesh_text, const std::string& schedule,
            int64_t micros, int64_t chunks = 1,
-           Recompute recompute = Recompute::kNone) {
+           Recompute recompute = Recompute::kNone, int zero_stage = 0) {
   const Mesh mesh = Mesh::parse(mesh_text);
   const std::string what = config.name + " " + schedule + " on " + mesh_text +
                            " of " + std::to_string(micros);
   run(mesh.num_ranks(), [&](Runtime&) {
     ParallelPlan plan = default_plan(config, mesh);
     plan.pipeline_chunks = chunks;
+    if (zero_stage) plan = zero(std::move(plan), zero_stage);
     const auto model = make_model(config, mesh, plan, 5);
     model->set_recompute(recompute);
     const PipelineCut cut = cut_pipeline(config, mesh, chunks);
@@ -89,12 +113,15 @@ void check(const ModelConfig& config, const Values& expected,
     std::vector<DistTensor> inputs, targets;
     std::vector<double> shares;
     for (int64_t i = 0; i < micros; ++i) {
-      const int64_t lo = i * kRows / micros, hi = (i + 1) * kRows / micros;
-      inputs.push_back(DistTensor::from_global(
-          numbers(1, config).slice(0, lo, hi), first, batch_placements(first)));
-      targets.push_back(DistTensor::from_global(
-          numbers(2, config).slice(0, lo, hi), last, batch_placements(last)));
-      shares.push_back(static_cast<double>(hi - lo) / kRows);
+      const Rows rows = rows_of(i, micros);
+      const auto cut = [&](int64_t stream, const Mesh& on) {
+        return DistTensor::from_global(
+            numbers(stream, config).slice(0, rows.lo, rows.hi), on,
+            batch_placements(on));
+      };
+      inputs.push_back(cut(1, first));
+      targets.push_back(cut(2, last));
+      shares.push_back(rows.share());
     }
     const auto stages = pipeline_stages(*model, cut, [&](int64_t m) {
       return targets[static_cast<size_t>(m)];
@@ -102,7 +129,8 @@ void check(const ModelConfig& config, const Values& expected,
     Pipeline pipe(make_schedule(schedule, mesh.axis_size(mesh.axis("pp")),
                                 micros, chunks),
                   stages);
-    const PipelineResult r = pipe.run(inputs, shares);
+    const PipelineResult r =
+        pipe.run(inputs, shares, {.bucket_bytes = zero_stage < 2 ? 0 : 500});
     if (last.mesh_rank_of(RankContext::current().world_rank) >= 0) {
       double loss = 0;
       for (int64_t i = 0; i < micros; ++i)
@@ -149,9 +177,49 @@ TEST(PipelineModel, WithDataAndTensorParallelism) {
   }
 }
 
+// The loads of routers go through the stages with the activations.
+TEST(PipelineModel, Experts) {
+  const ModelConfig config = config_of("mixtral");
+  for (const int64_t m : {1, 3}) {
+    const Values expected = on_one_rank(config, m);
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+      check(config, expected, "pp=2,ep=2", schedule, m);
+      check(config, expected, "pp=5", schedule, m);
+    }
+    check(config, expected, "pp=2,ep=3,tp=2", "1f1b", m);
+    check(config, expected, "dp=2,pp=2,ep=2", "zb-h1", m);
+    check(config, expected, "pp=2,ep=2", "1f1b", m, 1, Recompute::kBlock);
+    check(config, expected, "pp=2,ep=2", "zb-h1", m, 1, Recompute::kAttention);
+  }
+  check(config, on_one_rank(config, 4), "ep=2,pp=2", "interleaved", 4, 2);
+  ModelConfig unbalanced = config;
+  unbalanced.router_loss = 0;
+  check(unbalanced, on_one_rank(unbalanced), "pp=3,ep=2", "1f1b", 2);
+}
+
+// What ZeRO splits is split on each stage's mesh.
+TEST(PipelineModel, Zero) {
+  for (const char* name : {"gpt", "llama"}) {
+    const ModelConfig config = config_of(name);
+    const Values expected = on_one_rank(config);
+    for (const int zero : {1, 2, 3}) {
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-h2"})
+        check(config, expected, "pp=2,dp=3", schedule, 3, 1, Recompute::kNone,
+              zero);
+      check(config, expected, "dp=2,pp=2,tp=2", "1f1b", 3, 1, Recompute::kBlock,
+            zero);
+      check(config, expected, "dp=2,pp=2", "interleaved", 3, 2,
+            Recompute::kNone, zero);
+    }
+  }
+  const ModelConfig config = config_of("mixtral");
+  check(config, on_one_rank(config, 3), "pp=2,dp=2,ep=2", "zb-h1", 3, 1,
+        Recompute::kNone, 3);
+}
+
 // The model is one as any other, whoever uses it.
 TEST(PipelineModel, WithoutASchedule) {
-  for (const char* name : {"gpt", "llama"}) {
+  for (const char* name : {"gpt", "llama", "mixtral"}) {
     const ModelConfig config = config_of(name);
     const Values expected = on_one_rank(config);
     const Mesh mesh = Mesh::parse("pp=3,dp=2");
@@ -195,6 +263,9 @@ TEST(PipelineModel, Cuts) {
   // q, o: 12 x 12; k, v: 12 x 12; two of 12 x 10; scores over 3 on average.
   EXPECT_EQ(flops.block, 2 * (4 * 144 + 2 * 120) + 2 * 2 * 3 * 12);
   EXPECT_EQ(flops.head, 2 * 12);
+  // Of five experts a token goes to two, of three matrices each; one kv head.
+  EXPECT_EQ(forward_flops(config_of("mixtral")).block,
+            2 * (2 * 144 + 2 * 12 * 4 + 2 * 3 * 120 + 12 * 5) + 2 * 6 * 12);
   config.vocab = 10000;
   cut = cut_pipeline(config, Mesh::parse("pp=2"));
   EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 6, 7}));
