@@ -42,7 +42,7 @@ void add_train_flags(Program& program, TrainConfig& c) {
               {"f32", "f64", "bf16", "f16"});
   program.add("--zero", &c.zero,
               "1: split the optimizer's state over fsdp (or dp), 2: gradients "
-              "too, 3: parameters too",
+              "too (with pp: sent in each micro-batch), 3: parameters too",
               0, 3);
   program.add("--gather-budget", &c.gather_budget,
               "bytes of parameters that --zero 3 may hold, or gather ahead, "
@@ -50,7 +50,9 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "--recompute block)",
               0);
   program.add("--accumulate", &c.accumulate,
-              "micro-batches that a step's windows are cut into", 1);
+              "micro-batches that a step's windows are cut into (of axis pp: "
+              "--micro-batches)",
+              1);
   program.add("--micro-batches", &c.micro_batches,
               "that a step's windows are cut into for the stages of axis pp "
               "(default: twice as many as places along it)",
@@ -168,11 +170,9 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
            "--batch",
            micro_batches, batch, batch);
   DT_CHECK(accumulate == 1, "--accumulate",
-           "micro-batches of a pipeline are --micro-batches; leave it out");
-  DT_CHECK(zero <= 1, "--zero",
-           "stage {} with an axis pp, whose gradients are complete when all "
-           "micro-batches are; write --zero 1 or 0",
-           zero);
+           "the micro-batches of a pipeline are --micro-batches; write "
+           "--micro-batches {} instead",
+           accumulate);
   DT_CHECK(!cuda_graph, "--cuda-graph",
            "a pipeline's step is no graph; leave it out");
   nn::cut_pipeline(model, mesh, chunks);

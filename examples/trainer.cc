@@ -154,8 +154,11 @@ std::vector<DistTensor> Trainer::pipeline_gradients(
     targets_.push_back(std::move(windows.targets));
     shares.push_back(windows.share);
   }
+  // A rank that holds its part of the gradients alone sends each micro-batch's.
   nn::PipelineResult result =
-      pipeline_->run(inputs, shares, {.wire_dtype = wire()});
+      pipeline_->run(inputs, shares,
+                     {.wire_dtype = wire(),
+                      .bucket_bytes = config_.zero < 2 ? 0 : bucket_bytes_});
   const NoGrad no_grad;
   for (size_t m = 0; m < shares.size(); ++m) {
     const DistTensor weighted = result.losses[m] * shares[m];

@@ -1258,6 +1258,22 @@ BUGS = [
          'layout.partials.clear();',
          'if (!MUT(307)) layout.partials.clear();'),
     ], ['pipeline_model_test']),
+    Bug(308, 'pipelines: of several tensors the first goes home alone', [
+        ('dtensor/nn/pipeline.cc',
+         'next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),',
+         'next.gy.push_back(sent(here ? gx[k] * (MUT(308) && k ? 0.0 : 1.0) '
+         ': only_spec(g[k]),'),
+    ], ['pipeline_test']),
+    Bug(309, 'pipelines: gradients in parts are those of the last micro-batch', [
+        ('dtensor/nn/pipeline.cc',
+         'sum = sum.defined() ? std::exchange(sum, {}) + g : g;',
+         'sum = sum.defined() && !MUT(309) ? std::exchange(sum, {}) + g : g;'),
+    ], ['pipeline_test']),
+    Bug(310, 'mixtral: a stage forgets the loads of the stages before', [
+        ('dtensor/nn/mixtral.cc',
+         'if (i > 0) {',
+         'if (i > (MUT(310) ? 1 : 0)) {'),
+    ], ['pipeline_model_test', 'goldens_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
         ('dtensor/ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',

@@ -105,8 +105,11 @@ void compare_experts(const std::string& dtype, double loss, double norm) {
   const Json one = train("--mesh dp=1");
   for (const char* flags : kExpertMeshes) compare(one, flags);
   // Experts are balanced in each micro-batch by itself.
-  compare(train("--mesh dp=1 --accumulate 2"),
-          "--mesh ep=2,tp=2 --accumulate 2");
+  const Json two = train("--mesh dp=1 --accumulate 2");
+  compare(two, "--mesh ep=2,tp=2 --accumulate 2");
+  for (const char* flags : {"--mesh pp=2,ep=2", "--mesh pp=2,tp=2",
+                            "--mesh pp=2,ep=2 --schedule zb-h1"})
+    compare(two, std::string(flags) + " --micro-batches 2");
 }
 
 TEST(FiftyStepsOfExperts, InF64) { compare_experts("f64", 1e-11, 1e-10); }
@@ -145,6 +148,8 @@ const char* const kStrategies[] = {
     "--mesh dp=2,cp=2,tp=2 --zero 1 --recompute block",
     "--mesh pp=2,cp=2 --micro-batches 2",
     "--mesh pp=2,tp=2 --sequence-parallel --schedule zb-h1",
+    "--mesh pp=2,dp=2 --zero 2 --micro-batches 2",
+    "--mesh pp=2,dp=2 --zero 3 --schedule zb-h1 --micro-batches 3",
 };
 
 class FiftyStepsOf : public ::testing::TestWithParam<const char*> {

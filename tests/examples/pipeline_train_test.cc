@@ -81,8 +81,62 @@ TEST_P(PipelineTrain, EveryScheduleAndNumber) {
   compare("f64", 1e-11, 1e-10, all, 2);
 }
 
+// Parts of gradients, and of parameters, on the ranks of each stage.
+TEST_P(PipelineTrain, Zero) {
+  std::vector<std::string> all;
+  for (const char* zero : {" --zero 2", " --zero 3"})
+    for (const char* flags :
+         {"--mesh pp=2,dp=2 --micro-batches 3",
+          "--mesh dp=3,pp=2 --schedule zb-h1 --micro-batches 2",
+          "--mesh pp=2,dp=2 --schedule interleaved --chunks 2 "
+          "--micro-batches 4",
+          "--mesh pp=3,dp=2 --schedule gpipe --micro-batches 2 "
+          "--recompute block"})
+      all.push_back(std::string(flags) + zero);
+  all.push_back("--mesh pp=2,fsdp=2,tp=2 --micro-batches 2 --zero 3");
+  all.push_back("--mesh pp=2,dp=2 --zero 3 --gather-budget 0");
+  compare("f64", 1e-11, 1e-10, all, 10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PipelineTrain,
                          ::testing::Values("gpt", "llama"));
+
+// Experts are balanced in each micro-batch by itself, over all stages' layers.
+TEST(PipelineOfExperts, TenSteps) {
+  const std::string common =
+      "--model mixtral --experts 5 --top-k 2 --router-loss 0.1 --dtype f64 "
+      "--steps 10 ";
+  for (const char* micros : {"2", "3"}) {
+    const Json one = train(common + "--mesh dp=1 --accumulate " + micros);
+    for (const std::string flags :
+         {"--mesh pp=2,ep=2", "--mesh pp=2,tp=2", "--mesh pp=5,dp=1",
+          "--mesh pp=2,ep=2 --schedule zb-h1",
+          "--mesh pp=2,dp=2,ep=2 --zero 3 --schedule gpipe",
+          "--mesh dp=2,pp=2 --zero 1 --recompute block"}) {
+      const Json other = train(common + flags + " --micro-batches " + micros);
+      EXPECT_LE(worst(other["losses"], one["losses"]), 1e-11) << flags;
+      EXPECT_LE(worst(other["grad_norms"], one["grad_norms"]), 1e-10) << flags;
+      EXPECT_GT(other["bubble"]["formula"].get<double>(), 0);
+    }
+  }
+}
+
+// Behind the activations, a number of each expert twice: how many chose it, and
+// its probability.
+TEST(PipelineOfExperts, BytesAreTheFormulas) {
+  const Json json = train(
+      "--model mixtral --experts 5 --dtype f32 --steps 2 --mesh pp=3,dp=1 "
+      "--micro-batches 4");
+  const int64_t one = 7 * 7 * 18 * 4 + 4 * 2 * 5 * 4;
+  std::map<std::string, int64_t> bytes;
+  for (const Json& row : json["collectives"])
+    if (row["op"] == "pipeline") {
+      EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]);
+      bytes[row["phase"]] += row["bytes_counted"].get<int64_t>();
+    }
+  EXPECT_EQ(bytes, (std::map<std::string, int64_t>{{"backward", 2 * one},
+                                                   {"forward", 2 * one}}));
+}
 
 // Activations [b, s, h] between neighbours, whatever the cut of the batch.
 TEST(PipelineProgram, BytesAreTheFormulas) {
@@ -143,6 +197,62 @@ TEST(PipelineProgram, PeakMemory) {
   const Json gpipe = peak("gpipe"), one = peak("1f1b");
   for (const char* of : {"predicted", "measured"})
     EXPECT_GT(gpipe[of].get<double>(), 1.8 * one[of].get<double>()) << of;
+}
+
+// Of a stage's gradients, and of its parameters, a rank of four holds a
+// quarter; what is gathered is gathered in each micro-batch and direction.
+TEST(PipelineProgram, ZeroHoldsParts) {
+  const auto run = [](const std::string& zero, const std::string& micros) {
+    const Ran r = run_program(
+        "train",
+        "--model llama --layers 16 --hidden 48 --heads 4 --ffn 96 --seq 8 "
+        "--batch 16 --mesh pp=2,dp=4 --dry-run --json - --zero " +
+            zero + " --micro-batches " + micros);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return Json::parse(r.out, nullptr, false);
+  };
+  const auto held = [](const Json& json, const char* kind) {
+    return json["memory"][kind]["predicted"].get<double>();
+  };
+  const Json one = run("1", "4"), two = run("2", "4"), three = run("3", "4");
+  EXPECT_LT(held(two, "gradients"), 0.75 * held(one, "gradients"));
+  EXPECT_EQ(held(two, "parameters"), held(one, "parameters"));
+  EXPECT_LT(held(three, "gradients"), 0.75 * held(one, "gradients"));
+  EXPECT_LT(held(three, "parameters"), 0.3 * held(one, "parameters"));
+  EXPECT_LT(two["peak_bytes"].get<double>(), one["peak_bytes"].get<double>());
+  EXPECT_LT(three["peak_bytes"].get<double>(), two["peak_bytes"].get<double>());
+
+  const auto sent = [](const Json& json, const char* op, const char* phase) {
+    int64_t bytes = 0;
+    for (const Json& row : json["collectives"])
+      if (row["op"] == op && row["phase"] == phase)
+        bytes += row["bytes_predicted"].get<int64_t>();
+    return bytes;
+  };
+  for (const std::string zero : {"1", "2"}) {
+    const int64_t times = zero == "1" ? 1 : 2;
+    EXPECT_EQ(sent(run(zero, "8"), "grad", "backward"),
+              times * sent(run(zero, "4"), "grad", "backward"))
+        << zero;
+  }
+  const auto gathered = [&](const char* micros) {
+    return sent(run("3", micros), "gather", "forward");
+  };
+  EXPECT_GT(gathered("8"), 1.5 * static_cast<double>(gathered("4")));
+}
+
+// Predicted and counted agree, or the program fails.
+TEST(PipelineProgram, ZeroSendsWhatIsPredicted) {
+  for (const char* schedule : {"1f1b", "zb-h1"})
+    for (const char* zero : {"2", "3"}) {
+      const Json json = train(
+          std::string("--model gpt --steps 4 --mesh pp=2,dp=2 --schedule ") +
+          schedule + " --zero " + zero);
+      for (const Json& row : json["collectives"])
+        EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]) << row;
+      const Json& m = json["memory"]["gradients"];
+      EXPECT_EQ(m["predicted"], m["measured"]) << m;
+    }
 }
 
 TEST(PipelineProgram, AScheduleFromAFile) {
@@ -244,11 +354,8 @@ TEST(PipelineProgram, BadInput) {
             "--mesh pp=2 or the like, or leave --schedule, --micro-batches and "
             "--chunks out\n");
   EXPECT_EQ(error("--mesh pp=2 --accumulate 2"),
-            "train: [--accumulate] micro-batches of a pipeline are "
-            "--micro-batches; leave it out\n");
-  EXPECT_EQ(error("--mesh pp=2,dp=2 --zero 2"),
-            "train: [--zero] stage 2 with an axis pp, whose gradients are "
-            "complete when all micro-batches are; write --zero 1 or 0\n");
+            "train: [--accumulate] the micro-batches of a pipeline are "
+            "--micro-batches; write --micro-batches 2 instead\n");
   EXPECT_EQ(error("--mesh pp=2 --chunks 2"),
             "train: [pipeline] 2 chunks at each position, and 1f1b has one; "
             "write interleaved\n");
