@@ -70,6 +70,11 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "attention where cp splits the sequence: keys and values in a "
               "ring, or an all-to-all to heads",
               {"auto", "ring", "all-to-all"});
+  program.add("--context-memory", &c.context_memory,
+              "bytes that a rank may hold of one attention and its gradient: "
+              "of --context auto the cheaper one that does, else what holds "
+              "less (default: any)",
+              1);
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
               {"f32", "f64", "bf16", "f16"});
@@ -91,6 +96,7 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   for (auto& entry : nn::default_plan(model, mesh))
     plan.push_back(std::move(entry));
   plan.context = parse_context(context);
+  plan.context_bytes = context_memory;
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
   plan.pipeline_chunks = chunks;
   return nn::zero(std::move(plan), static_cast<int>(zero),
@@ -146,6 +152,11 @@ void TrainConfig::validate(const Mesh& mesh) {
            "mesh {} has no axis cp that splits sequences; write --mesh cp=2 or "
            "the like, or leave it out",
            mesh.to_string());
+  DT_CHECK(context_memory == 0 || (context == "auto" && mesh.has_axis("cp")),
+           "--context-memory",
+           "it chooses for --context auto on a mesh with an axis cp, and this "
+           "is --context {} on mesh {}; leave it out",
+           context, mesh.to_string());
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, and this is --zero {}; leave it out", zero);
   DT_CHECK(accumulate <= batch, "--accumulate",

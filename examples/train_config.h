@@ -33,6 +33,7 @@ struct TrainConfig {
   bool cuda_graph = false;         // steps are replayed, on a GPU
   bool sequence_parallel = false;  // over tp
   std::string context = "auto";    // over cp; see ContextParallel
+  int64_t context_memory = 0;      // bytes that "auto" may hold; 0: any
   double router_loss = -1;         // of mixtral; -1: 0.001
   std::string wire;  // the type that gradients are sent in; "": theirs
 

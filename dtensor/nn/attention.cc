@@ -10,6 +10,7 @@ Attention::Attention(const Scope& at, const AttentionConfig& c)
     : Module(at),
       config_(c),
       context_(at.plan ? at.plan->context : ContextParallel::kAuto),
+      context_bytes_(at.plan ? at.plan->context_bytes : 0),
       q_proj_(add<Linear>("q_proj", c.hidden, c.hidden, c.bias)),
       k_proj_(add<Linear>("k_proj", c.hidden, c.hidden / c.heads * c.kv_heads,
                           c.bias)),
@@ -27,8 +28,9 @@ DistTensor Attention::forward(const DistTensor& x) const {
     q = rotary(q, config_.rope_theta);
     k = rotary(k, config_.rope_theta);
   }
-  const DistTensor a =
-      dtensor::attention(q, k, v, {.causal = true, .context = context_});
+  const DistTensor a = dtensor::attention(
+      q, k, v,
+      {.causal = true, .context = context_, .memory_bytes = context_bytes_});
   return o_proj_(view(a, {b, s, config_.hidden}));
 }
 

@@ -22,6 +22,7 @@ class Attention : public Module {
  private:
   AttentionConfig config_;
   ContextParallel context_;  // the plan's
+  int64_t context_bytes_;
   Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
 };
 

@@ -31,6 +31,7 @@ struct ParallelPlan : std::vector<std::pair<std::string, Placements>> {
   std::string sequence_axis = {};
   // Of attention, where the sequence is split.
   ContextParallel context = ContextParallel::kAuto;
+  int64_t context_bytes = 0;  // see AttentionOptions::memory_bytes
   // Of a mesh with an axis "pp", the stages at each place along it: see
   // pipeline_model.h.
   int64_t pipeline_chunks = 1;

@@ -276,18 +276,22 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   return x->with(layout);
 }
 
+// v as it goes round in a ring: as k does.
+const Spec* beside(const Spec* v, const Spec* k) {
+  Layout layout = without(v, k->dim(1).axes());
+  layout.dims[1] = k->dim(1);
+  return v->with(layout);
+}
+
 // Picoseconds of a forward and a backward pass in a ring over these axes, of
 // which what is sent counts where it takes longer than what hides it.
 int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
                 bool causal, double flops, Planner& planner) {
   const Mesh& mesh = q->mesh();
-  // (v comes in any layout, and goes round as k.)
-  Layout next_k = k->layout(), here_v = without(v, k->dim(1).axes());
-  here_v.dims[1] = k->dim(1);
-  Layout next_v = here_v;
+  v = beside(v, k);
+  Layout next_k = k->layout(), next_v = v->layout();
   next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
-  const Move moves[] = {{k, k->with(next_k)},
-                        {v->with(here_v), v->with(next_v)}};
+  const Move moves[] = {{k, k->with(next_k)}, {v, v->with(next_v)}};
   const IntervalList keys{{0, k->shape()[1]}};
   int64_t all = 0, most = 0;
   for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {
@@ -317,19 +321,41 @@ int64_t heads_ps(const std::array<const Spec*, 3>& from,
   return sent + planner.cost().work_ps(flops * share, 0);
 }
 
-Context context_anew(const std::array<const Spec*, 3>& in, bool causal,
-                     ContextParallel wanted) {
-  Context how;
-  for (const Spec* x : in)
-    if (x->ndim() != 4) return how;  // refused later
-  const Spec *q = in[0], *k = in[1], *v = in[2];
-  const AxisMask axes = q->dim(1).axes() & k->dim(1).axes();
-  if (!axes) return how;
-  how.ring = true;
-  if (wanted == ContextParallel::kRing) return how;
-  std::array<const Spec*, 3> heads = {};
-  for (size_t i = 0; i < 3; ++i) heads[i] = with_heads_on(in[i], axes);
-  if (wanted == ContextParallel::kAuto && q->shape()[2] > 0) {
+int64_t ring_bytes(const Spec* q, const Spec* k, const Spec* v) {
+  const auto with_sums = [](const Spec* x, int64_t parts, int64_t sums) {
+    return parts * x->largest_part_bytes() +
+           sums * x->with(kernels::stat_of(x->dtype()))->largest_part_bytes();
+  };
+  return with_sums(q, 3, 1) + with_sums(k, 5, 2) +
+         with_sums(beside(v, k), 5, 2);
+}
+
+int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
+  return 2 * q->largest_part_bytes() + 4 * heads[0]->largest_part_bytes() +
+         3 * (heads[1]->largest_part_bytes() + heads[2]->largest_part_bytes());
+}
+
+// q, k and v of a call: whether keys are to stay split, and the ways to do it.
+struct Ways {
+  bool may = false;
+  std::array<const Spec*, 3> in = {}, heads = {};
+
+  explicit Ways(const std::array<const Spec*, 3>& of) : in(of) {
+    for (const Spec* x : in)
+      if (x->ndim() != 4) return;  // refused later
+    const AxisMask axes = this->axes();
+    if (!axes) return;
+    may = true;
+    for (size_t i = 0; i < in.size(); ++i)
+      heads[i] = with_heads_on(in[i], axes);
+  }
+  AxisMask axes() const { return in[0]->dim(1).axes() & in[1]->dim(1).axes(); }
+  int64_t bytes(bool ring) const {
+    return ring ? ring_bytes(in[0], in[1], in[2]) : heads_bytes(in[0], heads);
+  }
+  bool ring_is_cheaper(bool causal) const {
+    const Spec *q = in[0], *k = in[1];
+    if (q->shape()[2] == 0) return false;
     // Of a rank's batches and heads: 2 products forward, 5 backward.
     const Mesh& mesh = q->mesh();
     const double flops = 14.0 * static_cast<double>(q->shape()[1]) *
@@ -339,12 +365,18 @@ Context context_anew(const std::array<const Spec*, 3>& in, bool causal,
                          static_cast<double>(q->dim(2).largest(mesh)) *
                          (causal ? 0.5 : 1);
     Planner& planner = RankContext::current().planner;
-    if (ring_ps(q, k, v, axes, causal, flops, planner) <=
-        heads_ps(in, heads, flops, planner))
-      return how;
+    return ring_ps(q, k, in[2], axes(), causal, flops, planner) <=
+           heads_ps(in, heads, flops, planner);
   }
-  return {false, heads};
-}
+  bool ring(const AttentionOptions& o) const {
+    if (o.context != ContextParallel::kAuto)
+      return o.context == ContextParallel::kRing;
+    if (o.memory_bytes > 0 &&
+        std::max(bytes(true), bytes(false)) > o.memory_bytes)
+      return bytes(true) <= bytes(false);
+    return ring_is_cheaper(o.causal);
+  }
+};
 
 // Layer after layer asks the same.
 Context context_of(const DistTensor& q, const DistTensor& k,
@@ -354,6 +386,7 @@ Context context_of(const DistTensor& q, const DistTensor& k,
     std::array<const Spec*, 3> in = {};
     bool causal = false;
     ContextParallel wanted = ContextParallel::kAuto;
+    int64_t memory_bytes = 0;
     bool operator==(const Last&) const = default;
   };
   thread_local Last last;
@@ -361,9 +394,15 @@ Context context_of(const DistTensor& q, const DistTensor& k,
   const Last now{RankContext::current().run_id,
                  {q.spec(), k.spec(), v.spec()},
                  options.causal,
-                 options.context};
+                 options.context,
+                 options.memory_bytes};
   if (now == last) return how;
-  how = context_anew(now.in, options.causal, options.context);
+  const Ways ways(now.in);
+  how = {};
+  if (ways.may) {
+    how.ring = ways.ring(options);
+    if (!how.ring) how.heads = ways.heads;
+  }
   last = now;
   return how;
 }
@@ -382,9 +421,17 @@ std::string_view name(ContextParallel c) {
   return kNames[static_cast<size_t>(c)];
 }
 
+int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
+                      const AttentionOptions& options) {
+  const Ways ways({q, k, v});
+  return ways.may ? ways.bytes(ways.ring(options)) : 0;
+}
+
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& options,
                      const DistTensor& mask) {
+  DT_CHECK(options.memory_bytes >= 0, "attention",
+           "memory_bytes is {}; write 0 (any) or more", options.memory_bytes);
   double scale = options.scale;
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   std::vector<DistTensor> in{q, k, v};

@@ -13,7 +13,9 @@ namespace dtensor {
 enum class ContextParallel : uint8_t {
   // The cheaper one under the rank's prices, of forward and backward pass
   // together: what a ring sends is hidden behind its computation, and what the
-  // all-to-all sends is not; a rank without a head has nothing to do.
+  // all-to-all sends is not; a rank without a head has nothing to do. Where one
+  // of them holds more than AttentionOptions::memory_bytes: the one that holds
+  // less.
   kAuto,
   // Blocks of keys and values travel from rank to rank (Liu et al., arXiv
   // 2310.01889): of p ranks each receives p-1 blocks of k and of v forward; the
@@ -31,6 +33,9 @@ struct AttentionOptions {
   bool causal = false;
   double scale = 0;  // 0: 1 / sqrt(d)
   ContextParallel context = ContextParallel::kAuto;
+  // Of kAuto: what a rank may hold of the call, as context_bytes() counts it.
+  // 0: any.
+  int64_t memory_bytes = 0;
   // Integers [b, s] of self-attention on packed sequences, may be undefined:
   // queries attend to the keys of their own document alone.
   DistTensor documents = {};
@@ -49,6 +54,21 @@ struct AttentionOptions {
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
+
+// What a rank holds at most of such a call and of its gradient beyond q, k and
+// v, on the rank that has the most of them; 0 where they are not split along
+// the sequence over the same axes, or no [b, s, heads, d].
+//   kRing        the result, its cotangent and three gradients; two blocks of
+//                keys and values, and two of their gradients; and the sums of
+//                the gradients, of those of keys and values twice
+//   kAllToAll    q, k, v, the result and the gradients of all four with heads
+//                split instead, of the whole sequence: as much as in their own
+//                layouts where heads suffice for all ranks (gradients of keys
+//                and values as their queries' ranks compute them, too); and the
+//                result and its cotangent
+// kAuto: that of the one that is chosen.
+int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
+                      const AttentionOptions&);
 
 // Rotates pairs (x[i], x[i + d/2]) of x [b, s, h, d] by position *
 // theta^(-2i/d) (Su et al., arXiv 2104.09864, half-rotation form). Positions

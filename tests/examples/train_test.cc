@@ -346,5 +346,26 @@ TEST(Train, FailedRunIsExitOne) {
   EXPECT_NE(r.err.find("a smaller --lr"), r.err.npos) << r.err;
 }
 
+// Of a long sequence a ring is cheaper, and holds more blocks.
+TEST(Train, AttentionWithinMemory) {
+  const auto sent = [](const std::string& flags) {
+    const Ran r = run_program(
+        "train",
+        "--mesh cp=4 --layers 1 --heads 8 --hidden 64 --seq 16384 --batch 1 "
+        "--dry-run --json - " +
+            flags);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return Json::parse(r.out, nullptr, false)["collectives"];
+  };
+  const Json ring = sent("--context ring"),
+             heads = sent("--context all-to-all");
+  EXPECT_NE(ring, heads);
+  EXPECT_EQ(sent(""), ring);
+  // Of queries, keys and values of 1 MiB each, 18 and 12 (attention.h).
+  EXPECT_EQ(sent("--context-memory 18874368"), ring);
+  EXPECT_EQ(sent("--context-memory 18874367"), heads);
+  EXPECT_EQ(sent("--context-memory 1"), heads);
+}
+
 }  // namespace
 }  // namespace dtensor::testing

@@ -349,6 +349,78 @@ TEST(ContextParallelTest, MemoryOfARing) {
   });
 }
 
+// Of f64 on p ranks, in zig-zag order; and what a dry run holds beyond q, k, v.
+struct Held {
+  int64_t counted = 0, measured = 0;
+};
+Held held(int64_t p, int64_t s, int64_t h, int64_t g,
+          const AttentionOptions& options) {
+  const std::string text = "cp=" + std::to_string(p);
+  Held all;
+  RunOptions dry;
+  dry.world = p;
+  dry.dry_run = true;
+  run(dry, [&](Runtime& rt) {
+    const Mesh mesh = Mesh::parse(text);
+    const auto input = [&](int64_t heads) {
+      const Shape shape{1, s, heads, 4};
+      return put(values(shape, 1), mesh, zig(text, shape)).set_requires_grad();
+    };
+    const DistTensor q = input(h), k = input(g), v = input(g);
+    all.counted = context_bytes(q.spec(), k.spec(), v.spec(), options);
+    auto& allocator = *rt.context().allocator;
+    const int64_t before = allocator.stats().current_bytes;
+    allocator.reset_peak();
+    const DistTensor y = attention(q, k, v, options);
+    const DistTensor seed = DistTensor::empty(y.spec());
+    grad(y, {q, k, v}, {.cotangent = seed, .release_graph = true});
+    all.measured = allocator.stats().peak_bytes - before;
+  });
+  return all;
+}
+
+TEST(ContextParallelTest, HoldsWhatIsCounted) {
+  for (const ContextParallel how :
+       {ContextParallel::kRing, ContextParallel::kAllToAll})
+    for (const auto& [h, g] : {std::pair{8, 8}, {8, 4}, {8, 1}, {2, 2}, {1, 1}})
+      for (const int64_t p : {2, 4}) {
+        const Held x = held(p, 4096, h, g, {true, 0, how});
+        const auto ratio =
+            static_cast<double>(x.measured) / static_cast<double>(x.counted);
+        EXPECT_GT(ratio, 0.8) << name(how) << h << " " << g << " " << p;
+        EXPECT_LT(ratio, 1.25) << name(how) << h << " " << g << " " << p;
+      }
+}
+
+// The cheaper one of those that fit; where one does not, what holds less.
+TEST(ContextParallelTest, ALimitOfMemoryDecides) {
+  const auto chosen = [](int64_t s, int64_t h, int64_t limit) {
+    AttentionOptions options{true, 0, ContextParallel::kAuto, limit};
+    const auto of = [&](ContextParallel how) {
+      return held(4, s, h, h, {true, 0, how}).counted;
+    };
+    const int64_t found = held(4, s, h, h, options).counted;
+    EXPECT_NE(of(ContextParallel::kRing), of(ContextParallel::kAllToAll));
+    return found == of(ContextParallel::kRing) ? "ring" : "all-to-all";
+  };
+  const auto bytes = [](int64_t s, int64_t h, ContextParallel how) {
+    return held(4, s, h, h, {true, 0, how}).counted;
+  };
+  // A ring is cheaper, and holds more blocks.
+  const int64_t s = 16384, ring = bytes(s, 8, ContextParallel::kRing);
+  EXPECT_GT(ring, bytes(s, 8, ContextParallel::kAllToAll));
+  EXPECT_STREQ(chosen(s, 8, 0), "ring");
+  EXPECT_STREQ(chosen(s, 8, ring), "ring");
+  EXPECT_STREQ(chosen(s, 8, ring - 1), "all-to-all");
+  EXPECT_STREQ(chosen(s, 8, 1), "all-to-all");
+  // The rank that has the one head has all of its sequence.
+  const int64_t few = bytes(64, 1, ContextParallel::kAllToAll);
+  EXPECT_GT(few, bytes(64, 1, ContextParallel::kRing));
+  EXPECT_STREQ(chosen(64, 1, 0), "all-to-all");
+  EXPECT_STREQ(chosen(64, 1, few), "all-to-all");
+  EXPECT_STREQ(chosen(64, 1, few - 1), "ring");
+}
+
 TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
   const auto error = [](const std::function<DistTensor(DistTensor)>& fn) {
     return error_of(2, [&](const Mesh& m) {
@@ -381,6 +453,17 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
               return attention(x, x, x, ring);
             }),
             "no error");
+}
+
+TEST(ContextParallelTest, BadLimit) {
+  EXPECT_EQ(error_of(1,
+                     [](const Mesh& m) {
+                       const DistTensor x = put(values({1, 4, 2, 2}, 1), m);
+                       AttentionOptions options;
+                       options.memory_bytes = -1;
+                       attention(x, x, x, options);
+                     }),
+            "[attention] memory_bytes is -1; write 0 (any) or more");
 }
 
 TEST(ContextParallelTest, BadDocuments) {
