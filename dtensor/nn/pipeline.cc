@@ -56,7 +56,8 @@ const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
 
 Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
                    const std::vector<StageTimes>& times)
-    : schedule_(std::move(schedule)), stages_(std::move(stages)) {
+    : schedule_(checked(std::move(schedule), "pipeline")),
+      stages_(std::move(stages)) {
   DT_CHECK(std::ssize(stages_) == schedule_.stages(), "pipeline",
            "{} stages for a schedule of {}; give one for each", stages_.size(),
            schedule_.stages());
@@ -356,8 +357,8 @@ class Pipeline::Run {
       State& state = state_[s];
       if (is_on(of_.stages_[s].mesh)) {
         if (!sends_each())
-          state.sums = settle(state.leaves, std::move(state.sums),
-                              {.wire_dtype = options_.wire_dtype});
+          state.sums =
+              settle(state.leaves, std::move(state.sums), options_.wire_dtype);
       } else {
         for (size_t k = 0; k < state.leaves.size(); ++k)
           state.sums[k] = only_spec(state.leaves[k].grad_spec());

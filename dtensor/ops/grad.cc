@@ -252,6 +252,9 @@ SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
 
 std::vector<DistTensor> SplitGrad::later(GradOptions options) {
   RankContext& ctx = RankContext::current();
+  DT_CHECK(pass_, "grad",
+           "the second part of a split pass was done before; call later() "
+           "once, and keep what it gives");
   check_options(inputs_, options);
   Gradients gradients(ctx, inputs_, options);
   SplitBackward::Complete complete;
@@ -266,10 +269,19 @@ std::vector<DistTensor> SplitGrad::later(GradOptions options) {
 
 std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
                                std::vector<DistTensor> gradients,
-                               const GradOptions& options) {
-  GradOptions wire{.wire_dtype = options.wire_dtype};
-  check_options(inputs, wire);
-  return finished(RankContext::current(), inputs, gradients, std::move(wire));
+                               std::optional<DType> wire_dtype) {
+  RankContext& ctx = RankContext::current();
+  GradOptions options{.wire_dtype = wire_dtype};
+  check_options(inputs, options);
+  DT_CHECK(gradients.size() == inputs.size(), "grad",
+           "{} gradients of {} inputs are to be settled; give one for each",
+           gradients.size(), inputs.size());
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  Gradients all(ctx, inputs, options);
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (gradients[i].defined()) all.add(i, std::exchange(gradients[i], {}));
+  return all.finish(gradients);
 }
 
 }  // namespace dtensor

@@ -3,6 +3,7 @@
 // (nn/pipeline.h).
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dtensor/ops/grad.h"
@@ -27,7 +28,7 @@ class SplitGrad {
   const std::vector<DistTensor>& now() const { return now_; }
   // As grad() gives them with these options, of which cotangent, create_graph
   // and release_graph count for nothing: kept partial unless told otherwise.
-  // Once.
+  // Once; throws Error the second time.
   std::vector<DistTensor> later(GradOptions = {.keep_partial = true});
 
  private:
@@ -35,11 +36,12 @@ class SplitGrad {
   std::vector<DistTensor> inputs_, now_;
 };
 
-// Gradients that were kept partial, in the layouts that grad() gives them, all
-// in one exchange; sent as options.wire_dtype says, of which nothing else
-// counts. Collective.
+// Gradients that were kept partial (undefined where there is none), one for
+// each input, in the layouts that grad() gives them, all in one exchange; sent
+// as GradOptions::wire_dtype says. Those that nobody else holds are reduced
+// where they lie: move them here. Collective.
 std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
                                std::vector<DistTensor> gradients,
-                               const GradOptions& options = {});
+                               std::optional<DType> wire_dtype = {});
 
 }  // namespace dtensor

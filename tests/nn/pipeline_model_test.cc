@@ -45,6 +45,26 @@ Tensor numbers(int64_t stream, const ModelConfig& c) {
   return Tensor::from<int64_t>({kRows, c.seq}, values.data());
 }
 
+// By products alone: a block is 1, the head what it is of one.
+TEST(PipelineModel, StageTimes) {
+  const ModelConfig config = config_of("gpt");
+  const PipelineCut cut = cut_pipeline(config, Mesh::parse("pp=3"));
+  const ForwardFlops flops = forward_flops(config);
+  const std::vector<StageTimes> times = stage_times(config, cut);
+  ASSERT_EQ(times.size(), 3u);
+  double blocks = 0;
+  for (size_t s = 0; s < 3; ++s) {
+    const double head = s == 2 ? flops.head / flops.block : 0;
+    EXPECT_EQ(times[s].forward,
+              static_cast<double>(cut.first_block[s + 1] - cut.first_block[s]) +
+                  head);
+    EXPECT_EQ(times[s].backward, times[s].forward);
+    EXPECT_EQ(times[s].weight, times[s].forward);
+    blocks += times[s].forward - head;
+  }
+  EXPECT_NEAR(blocks, 5, 1e-12);
+}
+
 struct Values {
   double loss = 0;
   std::map<std::string, std::vector<double>> grads;

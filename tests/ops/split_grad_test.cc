@@ -84,8 +84,7 @@ TEST(SplitGrad, AddsMicroBatchesBeforeItSendsThem) {
     EXPECT_FALSE(rt.context().events.empty());
     for (size_t i = 0; i < settled.size(); ++i)
       expect_near(settled[i], whole[i]);
-    const auto narrow =
-        settle(layer.weights(), std::move(sum), {.wire_dtype = DType::kF32});
+    const auto narrow = settle(layer.weights(), std::move(sum), DType::kF32);
     EXPECT_EQ(narrow[0].dtype(), kF64);
     EXPECT_NEAR(narrow[0].full().at(0), whole[0].full().at(0), 1e-5);
   });
@@ -204,6 +203,13 @@ TEST(SplitGrad, Refuses) {
               }),
               "[grad] 1 gradients to add to, for 5 inputs; give one for each, "
               "or none");
+    const auto rest = split.later();
+    EXPECT_EQ(error_of([&] { split.later(); }),
+              "[grad] the second part of a split pass was done before; call "
+              "later() once, and keep what it gives");
+    EXPECT_EQ(error_of([&] { settle({layer.x}, rest); }),
+              "[grad] 5 gradients of 1 inputs are to be settled; give one for "
+              "each");
   });
 }
 
