@@ -10,7 +10,7 @@ namespace dtensor::examples {
 
 BubbleReport bubble_report(const TrainConfig& config, const Mesh& mesh,
                            std::span<const double> measured) {
-  const PipelineSchedule s = config.pipeline(mesh);
+  const PipelineSchedule& s = config.pipeline();
   BubbleReport report;
   report.formula = bubble_formula(s);
   report.simulated =

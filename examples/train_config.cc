@@ -98,19 +98,9 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   plan.context = parse_context(context);
   plan.context_bytes = context_memory;
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
-  plan.pipeline_chunks = chunks;
+  plan.pipeline_chunks = std::max<int64_t>(chunks, 1);
   return nn::zero(std::move(plan), static_cast<int>(zero),
                   mesh.has_axis("fsdp") ? "fsdp" : "dp");
-}
-
-PipelineSchedule TrainConfig::pipeline(const Mesh& mesh) const {
-  const int64_t places = mesh.axis_size(mesh.axis("pp"));
-  const auto& names = schedule_names();
-  const bool named =
-      std::find(names.begin(), names.end(), schedule) != names.end();
-  int64_t micros = micro_batches;
-  if (named && micros == 0) micros = std::min(batch, 2 * places);
-  return report::read_schedule(schedule, places, micros, named ? chunks : 0);
 }
 
 std::string TrainConfig::strategy(const Mesh& mesh) const {
@@ -120,7 +110,7 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
   if (mesh.has_axis("cp")) text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
   if (mesh.has_axis("pp")) {
-    const PipelineSchedule s = pipeline(mesh);
+    const PipelineSchedule& s = pipeline();
     text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
     if (s.chunks > 1) text += fmt::format(" in {} chunks", s.chunks);
   }
@@ -165,7 +155,7 @@ void TrainConfig::validate(const Mesh& mesh) {
            accumulate, batch, batch);
   plan(mesh);
   if (mesh.has_axis("pp")) return validate_pipeline(mesh);
-  DT_CHECK(micro_batches == 0 && chunks == 1 && schedule == "1f1b",
+  DT_CHECK(micro_batches == 0 && chunks == 0 && schedule == "1f1b",
            "--schedule",
            "mesh {} has no axis pp for stages; write --mesh pp=2 or the like, "
            "or leave --schedule, --micro-batches and --chunks out",
@@ -173,13 +163,24 @@ void TrainConfig::validate(const Mesh& mesh) {
 }
 
 void TrainConfig::validate_pipeline(const Mesh& mesh) {
-  const PipelineSchedule s = pipeline(mesh);
-  chunks = s.chunks;
-  micro_batches = s.micros;
-  DT_CHECK(micro_batches <= batch, "--micro-batches",
-           "{} micro-batches of {} windows; write at most {}, or a larger "
-           "--batch",
-           micro_batches, batch, batch);
+  const auto fits = [&] {
+    DT_CHECK(micro_batches <= batch, "--micro-batches",
+             "{} micro-batches of {} windows; write at most {}, or a larger "
+             "--batch",
+             micro_batches, batch, batch);
+  };
+  fits();  // before as many tasks are made
+  const int64_t places = mesh.axis_size(mesh.axis("pp"));
+  const auto& names = schedule_names();
+  const bool named =
+      std::find(names.begin(), names.end(), schedule) != names.end();
+  pipeline_ = report::read_schedule(
+      schedule, places,
+      named && micro_batches == 0 ? std::min(batch, 2 * places) : micro_batches,
+      chunks);
+  chunks = pipeline_->chunks;
+  micro_batches = pipeline_->micros;
+  fits();
   DT_CHECK(accumulate == 1, "--accumulate",
            "the micro-batches of a pipeline are --micro-batches; write "
            "--micro-batches {} instead",

@@ -1,6 +1,7 @@
 // What train and explain can be asked to train.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct TrainConfig {
   int64_t gather_budget = -1;  // bytes; -1: those of a block
   int64_t accumulate = 1;      // micro-batches of a step
   // Of a mesh with an axis pp. Micro-batches: 0 is twice the places along it,
-  // at most the batch. The schedule: a name, or a file.
-  int64_t micro_batches = 0, chunks = 1;
+  // at most the batch. Chunks: 0 is one, or what a file says. The schedule: a
+  // name, or a file.
+  int64_t micro_batches = 0, chunks = 0;
   std::string schedule = "1f1b";
   std::string recompute = "none";  // see nn::Recompute
   bool cuda_graph = false;         // steps are replayed, on a GPU
@@ -38,19 +40,21 @@ struct TrainConfig {
   std::string wire;  // the type that gradients are sent in; "": theirs
 
   // Throws Error unless the model can be made and trained on the mesh; fills
-  // model.dtype.
+  // model.dtype. With an axis pp it reads the schedule, once and for all: the
+  // file may be gone when the training ends.
   void validate(const Mesh&);
   // The layouts asked for, then tensor parallelism over tp; ZeRO, and how
   // sequences are split, on top.
   nn::ParallelPlan plan(const Mesh&) const;
-  // What the stages do when. REQUIRES: an axis pp. Throws Error as
-  // report::read_schedule() does.
-  PipelineSchedule pipeline(const Mesh&) const;
+  // What the stages do when, as validate() has read it. REQUIRES: that was
+  // called, with a mesh with an axis pp.
+  const PipelineSchedule& pipeline() const { return *pipeline_; }
   // "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
 
  private:
   void validate_pipeline(const Mesh&);
+  std::optional<PipelineSchedule> pipeline_;
 };
 
 // --model, --layers, ... --seed.

@@ -68,7 +68,7 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
 }
 
 void Trainer::make_pipeline() {
-  const PipelineSchedule schedule = config_.pipeline(mesh_);
+  const PipelineSchedule& schedule = config_.pipeline();
   const nn::PipelineCut cut =
       nn::cut_pipeline(config_.model, mesh_, schedule.chunks);
   first_mesh_ = cut.meshes.front();
@@ -302,6 +302,29 @@ MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
   return use;
 }
 
+// The rank that has the largest parts at each place along pp: of those with the
+// most of a sequence (in zig-zag order it is not always the last), the last.
+static std::vector<int64_t> largest_ranks(const Mesh& mesh,
+                                          const TrainConfig& config) {
+  const Layout windows =
+      nn::batch_layout(mesh, {config.batch, config.model.seq});
+  struct Largest {
+    int64_t tokens = -1, rank = 0;
+  };
+  std::map<int64_t, Largest> at;  // by place
+  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
+    const Coord c = mesh.coordinate(r);
+    const int64_t place = mesh.has_axis("pp") ? c[mesh.axis("pp")] : 0;
+    IntervalList tokens;
+    windows.dims[1].intervals(mesh, c, tokens);
+    if (const int64_t n = length(tokens); n >= at[place].tokens)
+      at[place] = {n, mesh.world_rank(r)};
+  }
+  std::vector<int64_t> ranks;
+  for (const auto& [place, largest] : at) ranks.push_back(largest.rank);
+  return ranks;
+}
+
 Prediction predict(const TrainConfig& config, const RunOptions& options,
                    const Trace& trace) {
   Prediction p;
@@ -333,18 +356,13 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
     if (config.zero == 3) trainer.step(1, TextData::none());
     p.memory = largest(p.memory, memory_use(context.allocator->stats()));
   };
-  const Mesh mesh = options.mesh.empty() ? Mesh() : Mesh::parse(options.mesh);
-  // The last rank at each place along pp, which has the largest parts there.
-  std::map<int32_t, int64_t> last_rank;
-  if (mesh.valid() && mesh.has_axis("pp"))
-    for (int64_t r = 0; r < mesh.num_ranks(); ++r)
-      last_rank[mesh.coordinate(r)[mesh.axis("pp")]] = mesh.world_rank(r);
-  for (const auto& place : last_rank)
+  const Mesh mesh = options.mesh.empty() ? Mesh({{"ranks", options.world}})
+                                         : Mesh::parse(options.mesh);
+  for (const int64_t rank : largest_ranks(mesh, config))
     run(dry, [&](Runtime& rt) {
-      rt.context().world_rank = place.second;
+      rt.context().world_rank = rank;
       predict_one(rt);
     });
-  if (last_rank.empty()) run(dry, predict_one);
   p.events = merge_events(events);
   return p;
 }

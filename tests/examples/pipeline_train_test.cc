@@ -1,13 +1,17 @@
 // Fifty updates in a pipeline are the fifty updates of one rank, in every
 // schedule; and what the program says of them.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "tests/examples/running.h"
 
@@ -267,6 +271,48 @@ TEST(PipelineProgram, AScheduleFromAFile) {
   EXPECT_TRUE(json["bubble"]["formula"].is_null());
 }
 
+// A file is read once: it may be gone when the training ends, or no file at
+// all.
+TEST(PipelineProgram, AScheduleIsReadOnce) {
+  const std::string pipe = temporary("schedule.fifo");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::jthread writer([&] {
+    std::ofstream(pipe) << R"({"micro_batches": 1,
+                               "tasks": [["F0", "B0"], ["F0", "B0"]]})";
+  });
+  const Ran r = run_program(
+      "train", "--model gpt --steps 2 --mesh pp=2" + kSizes + " --save " +
+                   temporary("fifo_saved") + " --json - --schedule " + pipe);
+  EXPECT_EQ(r.code, 0) << r.err;
+  const Json json = Json::parse(r.out, nullptr, false);
+  EXPECT_GT(json["bubble"]["measured"].get<double>(), 0);
+  EXPECT_EQ(std::remove(pipe.c_str()), 0);
+}
+
+// Sums of gradients that lie whole are reduced where they lie.
+TEST(PipelineProgram, GradientsAreHeldOnce) {
+  const Json json =
+      train("--model llama --steps 2 --mesh pp=2,dp=2 --micro-batches 3");
+  for (const char* of : {"predicted", "measured"})
+    EXPECT_LE(json["memory"]["gradients"][of].get<double>(),
+              1.1 * json["memory"]["parameters"][of].get<double>())
+        << of;
+}
+
+// In zig-zag order another rank than the last may have the most of a sequence.
+TEST(PipelineProgram, PredictsTheRankThatHoldsMost) {
+  for (const char* flags : {"--mesh cp=2 --seq 5", "--mesh cp=3 --seq 11",
+                            "--mesh pp=2,cp=2 --micro-batches 2 --seq 9"}) {
+    const Ran r = run_program(
+        "train", std::string("--model llama --layers 2 --hidden 12 --heads 3 "
+                             "--batch 2 --steps 2 --sample 0 --json - ") +
+                     flags);
+    ASSERT_EQ(r.code, 0) << r.err;
+    const Json json = Json::parse(r.out)["memory"]["activations"];
+    EXPECT_EQ(json["predicted"], json["measured"]) << flags;
+  }
+}
+
 // The model is saved, evaluated and asked for text as any other; what is saved
 // on one mesh goes on on another.
 TEST(PipelineProgram, SavesAndGoesOn) {
@@ -346,6 +392,9 @@ TEST(PipelineProgram, BadInput) {
             "train: [pipeline] interleaved needs as many micro-batches as "
             "positions, 3, and there are 2; cut the batch into more, or take "
             "1f1b\n");
+  EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
+            "train: [--micro-batches] 1000000000000 micro-batches of 7 "
+            "windows; write at most 7, or a larger --batch\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 8"),
             "train: [--micro-batches] 8 micro-batches of 7 windows; write at "
             "most 7, or a larger --batch\n");
@@ -373,6 +422,9 @@ TEST(PipelineProgram, BadInput) {
   EXPECT_EQ(error("--mesh pp=3 --schedule " + good),
             "train: [--schedule] " + good +
                 " is of 2 stages, and 3 were asked for; write the same\n");
+  EXPECT_EQ(error("--mesh pp=2 --chunks 3 --schedule " + good),
+            "train: [--schedule] " + good +
+                " is of 1 chunks, and 3 were asked for; write the same\n");
 }
 
 }  // namespace
