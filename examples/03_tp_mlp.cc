@@ -39,7 +39,7 @@ void example(Runtime& rt) {
                  : i == 1 ? "w1"
                           : "w2",
                  g[i].spec()->to_string());
-    fmt::print("{}", comm_table(comm_rows(events), true));
+    fmt::print("{}", comm_table(events, true));
   }
   const int64_t ranks = mesh.num_ranks();
   if (ranks > 1) {
@@ -48,7 +48,7 @@ void example(Runtime& rt) {
                  events[0].kind == StepKind::kAllReduce &&
                  events[1].kind == StepKind::kAllReduce,
              "03_tp_mlp", "expected an all-reduce each way, got:\n{}",
-             comm_table(comm_rows(events), true));
+             comm_table(events, true));
     DT_CHECK(events[0].predicted ==
                  4 * all_reduce_elements(kTokens * kHidden, ranks),
              "03_tp_mlp", "the all-reduce has {} bytes", events[0].predicted);

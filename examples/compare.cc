@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
@@ -125,7 +126,7 @@ std::vector<Compared> compare(
     if (s.mesh.has_axis("pp"))
       c.bubble = bubble_report(s.config, s.mesh, {}).simulated;
     for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
-    for (const CommEvent& e : c.prediction.events) c.bytes += e.predicted;
+    c.bytes = most_received(c.prediction.events);
     c.communication_ps = communication_ps(c.prediction.events, options.cost);
     all.push_back(std::move(c));
   }

@@ -31,10 +31,11 @@ std::vector<Strategy> parse_strategies(std::string_view text,
 struct Compared {
   Strategy strategy;
   Prediction prediction;
-  int64_t bytes = 0;             // received in a step
-  int64_t work_ps = 0;           // of a rank's operators, by their prices
-  double bubble = 0;             // of a pipeline, simulated: see bubble.h
+  // Each of the rank with the most of it, in a step:
+  int64_t bytes = 0;             // received
+  int64_t work_ps = 0;           // of its operators, by their prices
   int64_t communication_ps = 0;  // as if nothing hid it
+  double bubble = 0;             // of a pipeline, simulated: see bubble.h
 };
 // From a dry run of a step of each, under the prices that `cost_of` gives.
 std::vector<Compared> compare(

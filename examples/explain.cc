@@ -37,7 +37,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   fmt::print("prices: {}\n\noperators of a training step:\n{}\n",
              options.cost.to_string(), decisions.table());
   fmt::print("collectives, in the most bytes that a rank receives:\n{}\n",
-             comm_table(rows, false));
+             comm_table(p.events, false));
   fmt::print("communication of a step: {:.1f} us\n",
              static_cast<double>(time) / 1e6);
   fmt::print("\n{}\n", memory_table(p.memory, nullptr));

@@ -246,11 +246,11 @@ std::string indented(const std::string& text) {
   return out;
 }
 
-void print_collectives(const std::vector<CommRow>& rows) {
-  if (rows.empty())
+void print_collectives(const std::vector<CommEvent>& events) {
+  if (events.empty())
     fmt::print("collectives: none\n");
   else
-    fmt::print("collectives:\n{}", indented(comm_table(rows, false)));
+    fmt::print("collectives:\n{}", indented(comm_table(events, false)));
 }
 
 void print_answer(const OpQuestion& q, const RunOptions& options,
@@ -272,7 +272,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
     fmt::print("rule: none, the operator decides by itself: {} -> {}\n",
                layouts(a.decision.in), layouts(a.decision.out));
   }
-  print_collectives(comm_rows(a.forward));
+  print_collectives(a.forward);
   fmt::print("\nbackward:\n");
   if (a.gradients.empty()) {
     fmt::print("  {} has no gradient\n", q.op);
@@ -282,7 +282,7 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   for (size_t i = 0; i < a.gradients.size(); ++i)
     if (a.gradients[i])
       fmt::print("  gradient {}: {}\n", i, a.gradients[i]->to_string());
-  print_collectives(comm_rows(a.backward));
+  print_collectives(a.backward);
 }
 
 // Of a product of two matrices on several ranks.

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "dtensor/runtime/comm_table.h"
+
 namespace dtensor::examples {
 
 double typical(std::vector<double> s) {
@@ -17,8 +19,9 @@ double tokens_per_second(std::vector<double> step_seconds, int64_t tokens) {
   return static_cast<double>(tokens) / typical(std::move(step_seconds));
 }
 
-int64_t communication_ps(std::span<const CommEvent> events,
-                         const CostTable& cost) {
+namespace {
+
+int64_t time_of_rank(std::span<const CommEvent> events, const CostTable& cost) {
   int64_t ps = 0;
   std::set<int64_t> paid;
   for (const CommEvent& e : events) {
@@ -29,6 +32,16 @@ int64_t communication_ps(std::span<const CommEvent> events,
           cost.link(e.kind, axes).alpha_ps * (first ? e.times - 1 : -1);
   }
   return ps;
+}
+
+}  // namespace
+
+int64_t communication_ps(std::span<const CommEvent> merged,
+                         const CostTable& cost) {
+  int64_t most = 0;
+  for (const std::vector<CommEvent>& list : events_by_rank(merged))
+    most = std::max(most, time_of_rank(list, cost));
+  return most;
 }
 
 }  // namespace dtensor::examples

@@ -15,8 +15,9 @@ double typical(std::vector<double> step_seconds);
 // Of steps of so many tokens, by the typical one.
 double tokens_per_second(std::vector<double> step_seconds, int64_t tokens);
 
-// What the collectives of a step take. Tensors that move in one pay its latency
-// once, each time that it is made.
-int64_t communication_ps(std::span<const CommEvent>, const CostTable&);
+// What a step's collectives take of the rank that is at them longest, from
+// merged events (comm_table.h). Tensors that move in one pay its latency once,
+// each time that it is made.
+int64_t communication_ps(std::span<const CommEvent> merged, const CostTable&);
 
 }  // namespace dtensor::examples

@@ -303,11 +303,11 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   if (!program.speaks()) return;
 
   const std::vector<CommRow> predicted = comm_rows(prediction.events);
-  std::vector<CommRow> rows = comm_rows(report.events);
+  const std::vector<CommRow> rows = comm_rows(report.events);
   fmt::print(
       "\ncollectives of a step, in the most bytes that a rank "
       "receives:\n{}\n",
-      comm_table(rows, true));
+      comm_table(report.events, true));
   note_data(rows, "those of the first step; the data of each decide them");
   fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
@@ -392,7 +392,7 @@ int train_main(int argc, char** argv) {
     fmt::print(
         "collectives of a step, in the most bytes that a rank "
         "receives:\n{}\n",
-        comm_table(rows, false));
+        comm_table(prediction.events, false));
     note_data(rows,
               "with tokens that are spread evenly over them; data will decide");
     fmt::print("{}\n", memory_table(prediction.memory, nullptr));

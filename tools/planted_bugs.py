@@ -1279,6 +1279,16 @@ BUGS = [
          'if (i > 0) {',
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['pipeline_model_test', 'goldens_test']),
+    Bug(350, 'table: every rank receives what any stage does', [
+        ('dtensor/runtime/comm_table.cc',
+         'if (flags[known.at(e.mesh.hash())]) lists.back()',
+         'if (MUT(350) || flags[known.at(e.mesh.hash())]) lists.back()'),
+    ], ['comm_table_test', 'explain_test']),
+    Bug(351, 'between meshes an event is of the mesh that sends', [
+        ('dtensor/runtime/execution.cc',
+         'sent_.push_back({s.kind, s.to->mesh(),',
+         'sent_.push_back({s.kind, (MUT(351) ? s.from : s.to)->mesh(),'),
+    ], ['explain_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
         ('dtensor/ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',

@@ -35,6 +35,55 @@ std::vector<CommEvent> unpack(const std::string& text) {
   return events;
 }
 
+using RowKey = std::tuple<std::string, StepKind, std::string, std::string>;
+RowKey row_of(const CommEvent& e) {
+  return {e.axes ? e.mesh.axes_to_string(e.axes) : "between meshes", e.kind,
+          e.op, e.phase};
+}
+
+CommRow empty_row(const RowKey& key) {
+  const auto& [axis, kind, op, phase] = key;
+  return {axis, std::string(name(kind)), op, phase, 0, 0, 0};
+}
+
+// Of the events of one rank.
+std::map<RowKey, CommRow> sums(std::span<const CommEvent> events) {
+  std::map<RowKey, CommRow> rows;
+  std::set<std::pair<const CommRow*, int64_t>> counted;  // and collectives
+  for (const CommEvent& e : events) {
+    const RowKey key = row_of(e);
+    CommRow& row = rows.try_emplace(key, empty_row(key)).first->second;
+    if (!e.collective || counted.insert({&row, e.collective}).second)
+      row.count += e.times;
+    row.predicted += e.predicted;
+    row.counted += e.counted;
+  }
+  return rows;
+}
+
+void add(CommRow& sum, const CommRow& r) {
+  sum.count += r.count;
+  sum.predicted += r.predicted;
+  sum.counted += r.counted;
+}
+
+void raise(CommRow& most, const CommRow& r) {
+  most.count = std::max(most.count, r.count);
+  most.predicted = std::max(most.predicted, r.predicted);
+  most.counted = std::max(most.counted, r.counted);
+}
+
+// Of all rows together, on the ranks with the most.
+CommRow most_of_all(std::span<const CommEvent> merged) {
+  CommRow most;
+  for (const std::vector<CommEvent>& list : events_by_rank(merged)) {
+    CommRow sum;
+    for (const auto& [key, row] : sums(list)) add(sum, row);
+    raise(most, sum);
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine) {
@@ -75,28 +124,47 @@ std::vector<CommEvent> merge_events(
   return merged;
 }
 
+std::vector<std::vector<CommEvent>> events_by_rank(
+    std::span<const CommEvent> merged) {
+  std::vector<Mesh> meshes;
+  std::map<uint64_t, size_t> known;  // by hash, places in `meshes`
+  for (const CommEvent& e : merged)
+    if (known.try_emplace(e.mesh.hash(), meshes.size()).second)
+      meshes.push_back(e.mesh);
+  std::map<int64_t, std::vector<bool>> in;  // by rank, which meshes have it
+  for (size_t m = 0; m < meshes.size(); ++m)
+    for (int64_t r = 0; r < meshes[m].num_ranks(); ++r) {
+      std::vector<bool>& flags = in[meshes[m].world_rank(r)];
+      flags.resize(meshes.size());
+      flags[m] = true;
+    }
+  std::set<std::vector<bool>> seen;
+  std::vector<std::vector<CommEvent>> lists;
+  for (const auto& [rank, flags] : in) {
+    if (!seen.insert(flags).second) continue;
+    lists.emplace_back();
+    for (const CommEvent& e : merged)
+      if (flags[known.at(e.mesh.hash())]) lists.back().push_back(e);
+  }
+  return lists;
+}
+
+int64_t most_received(std::span<const CommEvent> merged) {
+  return most_of_all(merged).predicted;
+}
+
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged) {
   std::vector<CommRow> rows;
-  std::map<std::tuple<std::string, StepKind, std::string, std::string>, size_t>
-      places;
-  std::set<std::pair<size_t, int64_t>> counted;  // rows and collectives
-  for (const CommEvent& e : merged) {
-    const std::string axis =
-        e.axes ? e.mesh.axes_to_string(e.axes) : "between meshes";
-    auto [it, fresh] =
-        places.try_emplace({axis, e.kind, e.op, e.phase}, rows.size());
-    if (fresh)
-      rows.push_back({axis, std::string(name(e.kind)), e.op, e.phase, 0, 0, 0});
-    CommRow& row = rows[it->second];
-    if (!e.collective || counted.insert({it->second, e.collective}).second)
-      row.count += e.times;
-    row.predicted += e.predicted;
-    row.counted += e.counted;
-  }
+  std::map<RowKey, size_t> places;
+  for (const CommEvent& e : merged)
+    if (places.try_emplace(row_of(e), rows.size()).second)
+      rows.push_back(empty_row(row_of(e)));
+  for (const std::vector<CommEvent>& list : events_by_rank(merged))
+    for (const auto& [key, row] : sums(list)) raise(rows[places.at(key)], row);
   return rows;
 }
 
-std::string comm_table(std::span<const CommRow> rows, bool counted) {
+std::string comm_table(std::span<const CommEvent> merged, bool counted) {
   std::string align = "llllrr";
   std::vector<std::string> titles = {"phase", "op",    "axis",
                                      "kind",  "count", "bytes"};
@@ -106,20 +174,20 @@ std::string comm_table(std::span<const CommRow> rows, bool counted) {
     titles.push_back("counted");
   }
   TextTable table(align, std::move(titles));
-  CommRow total;
-  for (const CommRow& r : rows) {
-    std::vector<std::string> line = {
+  const auto line = [&](const CommRow& r) {
+    std::vector<std::string> cells = {
         r.phase, r.op, r.axis, r.kind, grouped(r.count), grouped(r.predicted)};
-    if (counted) line.push_back(grouped(r.counted));
-    table.add(std::move(line));
-    total.count += r.count;
-    total.predicted += r.predicted;
-    total.counted += r.counted;
+    if (counted) cells.push_back(grouped(r.counted));
+    table.add(std::move(cells));
+  };
+  CommRow sum, most = most_of_all(merged);
+  for (const CommRow& r : comm_rows(merged)) {
+    line(r);
+    add(sum, r);
   }
-  std::vector<std::string> line = {
-      "total", "", "", "", grouped(total.count), grouped(total.predicted)};
-  if (counted) line.push_back(grouped(total.counted));
-  table.add(std::move(line));
+  sum.phase = most.phase = "total";
+  if (sum != most) most.phase = "most of a rank";
+  line(most);
   return table.to_string();
 }
 

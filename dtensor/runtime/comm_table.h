@@ -10,12 +10,13 @@
 
 namespace dtensor {
 
-// All collectives of one kind over the same axes for one operator.
+// All collectives of one kind over the same axes for one operator: what a rank
+// takes part in and receives, each of these numbers of the rank with the most.
 struct CommRow {
   std::string axis;  // "tp", or "dp,tp" for a collective over both
   std::string kind, op, phase;
   int64_t count = 0;
-  int64_t predicted = 0, counted = 0;  // bytes: the most that one rank receives
+  int64_t predicted = 0, counted = 0;  // bytes
   bool operator==(const CommRow&) const = default;
 };
 
@@ -29,12 +30,22 @@ std::vector<CommEvent> merge_events(
 // one's events. Collective; on every rank. In a dry run the caller's alone.
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
 
-// The sums of merged events, in order of first appearance. Tensors that moved
-// in one collective count as one.
+// Merged events by who received: a list for each set of ranks that are in the
+// same of their meshes (a stage of a pipeline, say), in order. An event is in
+// the list of every rank of its mesh, which is the one that things came to.
+std::vector<std::vector<CommEvent>> events_by_rank(
+    std::span<const CommEvent> merged);
+// The most bytes of all these events that a rank receives, as predicted.
+int64_t most_received(std::span<const CommEvent> merged);
+
+// Merged events summed up, in order of first appearance. Tensors that moved in
+// one collective count as one.
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);
 
-// An aligned table with a line for the total; `counted`: with that column.
-std::string comm_table(std::span<const CommRow>, bool counted);
+// An aligned table of these rows. Its last line is their total; where no rank
+// has the most of every row, it is a rank's most of all of them. `counted`:
+// with that column.
+std::string comm_table(std::span<const CommEvent> merged, bool counted);
 
 // [{"axis", "kind", "op", "phase", "count", "bytes_predicted",
 // "bytes_counted"}, ...]; the last only when `counted`.

@@ -79,8 +79,8 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     path.memory = s.to;
     ++path.steps;
     if (makes_memory(s)) path.made = path.steps;
-    if (sends(s.kind))
-      sent_.push_back({s.kind, s.from->mesh(), s.axes, s.bytes});
+    // Between meshes it is an event of the one that it comes to.
+    if (sends(s.kind)) sent_.push_back({s.kind, s.to->mesh(), s.axes, s.bytes});
   }
   for (size_t t = 0; t < moves.size(); ++t)
     DT_CHECK(paths[t].memory == moves[t].to, "redistribute",

@@ -497,12 +497,12 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
       peak = *std::max_element(peaks.begin(), peaks.end());
     });
     if (!record) return;
-    const auto rows = comm_rows(events);
     if (ranks.dry_run)
       fmt::print("{}\npeak memory of a rank: {} bytes\n",
-                 comm_table(rows, false), grouped(peak));
-    program.write_json({{"collectives", comm_json(rows, !ranks.dry_run)},
-                        {"peak_bytes", peak}});
+                 comm_table(events, false), grouped(peak));
+    program.write_json(
+        {{"collectives", comm_json(comm_rows(events), !ranks.dry_run)},
+         {"peak_bytes", peak}});
   });
 }
 

@@ -197,6 +197,33 @@ TEST(Explain, ComparesStrategies) {
     EXPECT_NE(picture.find(text), picture.npos) << text;
 }
 
+// A stage between two others receives an activation and a gradient of the
+// batch, however many stages there are.
+TEST(Explain, AStageReceivesWhatItsNeighboursSend) {
+  const Json all = explain(
+      "--model llama --layers 8 --hidden 64 --heads 4 --seq 32 --batch 32 "
+      "--mesh 8 --compare pp=4+micro-batches=8,pp=8+micro-batches=8");
+  const int64_t batch = 32 * 32 * 64 * 4;
+  for (const auto& [i, share, stages] :
+       {std::tuple(0, 2, 4), std::tuple(1, 1, 8)}) {
+    const Json& s = all["strategies"][static_cast<size_t>(i)];
+    const int64_t received = s["bytes"].get<int64_t>();
+    // The loss, and a norm from each stage.
+    const int64_t little = 4 + 8 * stages;
+    EXPECT_GE(received, 2 * batch / share + little) << s;
+    // With dp=2 an all-reduce of the gradients of two blocks.
+    EXPECT_LE(
+        received,
+        2 * batch / share + little +
+            (share - 1) * s["memory"]["parameters"]["predicted"].get<int64_t>())
+        << s;
+    // A message each for 8 micro-batches, there and back, at 5 us.
+    const double us = s["communication_us"].get<double>();
+    EXPECT_GT(us, 5 * (16 + 1 + stages));
+    EXPECT_LT(us, 5 * (16 + 1 + stages + 20 * (share - 1)) + 100);
+  }
+}
+
 TEST(Explain, KnowsOtherOperators) {
   for (const char* args :
        {"--op 'bshd,bthd->bhst' --mesh tp=2 --in 2x3x4x5:S2 --in 2x7x4x5:S2",

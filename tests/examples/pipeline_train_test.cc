@@ -138,8 +138,8 @@ TEST(PipelineOfExperts, BytesAreTheFormulas) {
       EXPECT_EQ(row["bytes_predicted"], row["bytes_counted"]);
       bytes[row["phase"]] += row["bytes_counted"].get<int64_t>();
     }
-  EXPECT_EQ(bytes, (std::map<std::string, int64_t>{{"backward", 2 * one},
-                                                   {"forward", 2 * one}}));
+  EXPECT_EQ(bytes, (std::map<std::string, int64_t>{{"backward", one},
+                                                   {"forward", one}}));
 }
 
 // Activations [b, s, h] between neighbours, whatever the cut of the batch.
@@ -155,8 +155,9 @@ TEST(PipelineProgram, BytesAreTheFormulas) {
     (row["phase"] == "forward" ? forward : backward) +=
         row["bytes_counted"].get<int64_t>();
   }
-  EXPECT_EQ(forward, 2 * one);
-  EXPECT_EQ(backward, 2 * one);
+  // Of a rank: the first stage receives nothing, the last no gradient.
+  EXPECT_EQ(forward, one);
+  EXPECT_EQ(backward, one);
 }
 
 // A tied table goes to the last stage and its gradient back, once each.
@@ -345,9 +346,9 @@ TEST(PipelineProgram, ExplainKnowsThem) {
       " --mesh pp=2 --micro-batches 1 --json -");
   ASSERT_EQ(r.code, 0) << r.err;
   const Json json = Json::parse(r.out);
-  // An activation and its gradient, the loss, and a norm from each stage.
-  EXPECT_GT(json["communication_us"].get<double>(), 5 * 5);
-  EXPECT_LT(json["communication_us"].get<double>(), 5 * 5 + 0.1);
+  // An activation or its gradient, the loss, and a norm from each stage.
+  EXPECT_GT(json["communication_us"].get<double>(), 4 * 5);
+  EXPECT_LT(json["communication_us"].get<double>(), 4 * 5 + 0.1);
 }
 
 TEST(PipelineProgram, CompareKnowsThem) {

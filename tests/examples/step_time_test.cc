@@ -43,5 +43,23 @@ TEST(StepTime, ACollectivePaysItsLatencyOnce) {
   EXPECT_EQ(ps({event(1, 100, 5, 3), event(1, 10, 5, 3)}), 3 * 1000 + 330);
 }
 
+// Stages of a pipeline send at the same time.
+TEST(StepTime, OfTheRankThatIsAtItLongest) {
+  CostTable cost;
+  cost.axes = {{{1000, 3.0}, {}}};
+  const auto to = [](int64_t rank, int64_t bytes) {
+    return CommEvent{Mesh({{"pp", 1}}, {rank}),
+                     0,
+                     StepKind::kExchange,
+                     "pipeline",
+                     "forward",
+                     bytes,
+                     0};
+  };
+  const std::vector<CommEvent> events = {to(1, 100), to(2, 10), to(2, 20),
+                                         to(3, 200)};
+  EXPECT_EQ(communication_ps(events, cost), 2 * 1000 + 90);
+}
+
 }  // namespace
 }  // namespace dtensor::examples

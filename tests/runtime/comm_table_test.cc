@@ -69,10 +69,53 @@ TEST(CommTable, TensorsThatMoveTogetherAreOneCollective) {
                             {"dp", "all-reduce", "b", "forward", 3, 4, 4}}));
 }
 
+// Three stages of two ranks each: what is the same on all of them, what two
+// have, and what comes to one alone.
+TEST(CommTable, WhatStagesReceiveIsNotAddedUp) {
+  const auto on = [](int64_t stage, AxisMask axes, const char* op,
+                     int64_t bytes, int64_t collective = 0) {
+    const Mesh m({{"pp", 1}, {"tp", 2}}, {2 * stage, 2 * stage + 1});
+    return CommEvent{m,     axes,  StepKind::kExchange, op, "forward",
+                     bytes, bytes, collective};
+  };
+  CommEvent of_all = on(0, 1, "norm", 8);
+  of_all.mesh = Mesh::parse("pp=3,tp=2");
+  const std::vector<CommEvent> merged = {on(1, 0, "pipeline", 100),
+                                         on(0, 2, "matmul", 40),
+                                         on(0, 2, "matmul", 50),
+                                         on(1, 2, "matmul", 60, 7),
+                                         on(1, 2, "matmul", 5, 7),
+                                         on(2, 0, "pipeline", 300),
+                                         of_all};
+  const auto lists = events_by_rank(merged);
+  ASSERT_EQ(lists.size(), 3u);
+  EXPECT_EQ(lists[0].size(), 3u);
+  EXPECT_EQ(lists[1].size(), 4u);
+  EXPECT_EQ(lists[2].size(), 2u);
+  EXPECT_EQ(most_received(merged), 308);
+  const auto rows = comm_rows(merged);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0], (CommRow{"between meshes", "exchange", "pipeline",
+                              "forward", 1, 300, 300}));
+  EXPECT_EQ(rows[1],
+            (CommRow{"tp", "exchange", "matmul", "forward", 2, 90, 90}));
+  EXPECT_EQ(rows[2].predicted, 8);
+  // The last stage has most bytes, the first two most collectives.
+  const std::string table = comm_table(merged, true);
+  const std::string last = table.substr(table.rfind("most of a rank"));
+  EXPECT_EQ(last.substr(last.find_first_of("0123456789")),
+            "3              308      308\n")
+      << table;
+  EXPECT_EQ(most_received({}), 0);
+}
+
 TEST(CommTable, TextAndJson) {
-  const std::vector<CommRow> rows = {
-      {"tp", "all-gather", "matmul", "forward", 3, 12345, 12345}};
-  EXPECT_EQ(comm_table(rows, false),
+  CommEvent e = event(2, "matmul", 12345, 12345);
+  e.kind = StepKind::kAllGather;
+  e.times = 3;
+  const std::vector<CommEvent> events = {e};
+  const std::vector<CommRow> rows = comm_rows(events);
+  EXPECT_EQ(comm_table(events, false),
             "phase    op      axis  kind        count   bytes\n"
             "forward  matmul  tp    all-gather      3  12,345\n"
             "total                                  3  12,345\n");
