@@ -38,65 +38,113 @@ std::optional<int64_t> number(std::string_view text) {
   return n;
 }
 
-// One of them.
-Strategy parse_strategy(std::string_view text, const TrainConfig& base,
-                        int64_t ranks) {
-  Strategy s{std::string(text), {}, base};
-  const auto unknown = [&](std::string_view word) {
-    fail(
-        "--compare",
-        "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, tp=N, "
-        "sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, recompute or "
-        "accumulate=N, joined by + and with commas between strategies",
-        word, text);
-  };
-  int64_t tp = 1, cp = 1, ep = 1, pp = 1;
+// A strategy's words: the number of each, where one was written.
+using Words = std::map<std::string_view, std::optional<int64_t>>;
+
+Words parse_words(std::string_view text) {
+  Words words;
+  std::map<std::string_view, std::string_view> whole;  // as they were written
   for (const std::string_view word : split(text, '+')) {
     const size_t at = word.find('=');
-    const std::string_view key = word.substr(0, at);
+    std::string_view key = word.substr(0, at);
     const bool has_value = at != word.npos;
-    const auto value = has_value ? number(word.substr(at + 1)) : std::nullopt;
-    if (has_value && !value) unknown(word);
-    if (key == "tp")
-      tp = value.value_or(ranks);
-    else if (key == "cp")
-      cp = value.value_or(ranks);
-    else if (key == "ep")
-      ep = value.value_or(ranks);
-    else if (key == "pp")
-      pp = value.value_or(ranks);
-    else if (key == "micro-batches" && value)
-      s.config.micro_batches = *value;
-    else if (key == "accumulate" && value)
-      s.config.accumulate = *value;
-    else if (has_value)
-      unknown(word);
-    else if (word.starts_with("zero") && word.size() == 5 && word[4] >= '0' &&
-             word[4] <= '3')
-      s.config.zero = word[4] - '0';
-    else if (word == "sp")
-      s.config.sequence_parallel = true;
-    else if (word == "recompute")
-      s.config.recompute = "block";
-    else if (word != "dp")
-      unknown(word);
+    auto value = has_value ? number(word.substr(at + 1)) : std::nullopt;
+    bool known = !has_value || value;
+    if (word.size() == 5 && word.starts_with("zero") && word[4] >= '0' &&
+        word[4] <= '3') {
+      key = "zero";
+      value = word[4] - '0';
+    } else if (key == "micro-batches" || key == "accumulate") {
+      known = value.has_value();
+    } else if (key == "dp" || key == "sp" || key == "recompute") {
+      known = !has_value;
+    } else if (key != "tp" && key != "cp" && key != "ep" && key != "pp") {
+      known = false;
+    }
+    DT_CHECK(known, "--compare",
+             "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, "
+             "tp=N, sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, "
+             "recompute or accumulate=N, joined by + and with commas between "
+             "strategies",
+             word, text);
+    const auto [before, first] = whole.try_emplace(key, word);
+    DT_CHECK(first, "--compare",
+             "'{}' of '{}' comes after '{}'; write one of them", word, text,
+             before->second);
+    words[key] = value;
   }
+  return words;
+}
+
+Mesh mesh_of(const Words& words, std::string_view text, int64_t ranks) {
+  std::vector<MeshAxis> axes;
   int64_t dp = ranks;
-  for (const int64_t size : {tp, cp, ep, pp}) {
+  for (const char* name : {"pp", "ep", "cp", "tp"}) {
+    const auto found = words.find(name);
+    if (found == words.end()) continue;
+    const int64_t size = found->second.value_or(ranks);
     DT_CHECK(dp % size == 0, "--compare",
              "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
              size, dp, dp);
     dp /= size;
+    if (size > 1) axes.push_back({name, size});
   }
-  std::vector<MeshAxis> axes;
-  if (pp > 1) axes.push_back({"pp", pp});
-  if (dp > 1 || dp == ranks) axes.push_back({"dp", dp});
-  if (ep > 1) axes.push_back({"ep", ep});
-  if (cp > 1) axes.push_back({"cp", cp});
-  if (tp > 1) axes.push_back({"tp", tp});
-  s.mesh = Mesh(axes);
-  s.config.validate(s.mesh);
-  return s;
+  // What is left splits the batch, within the stages.
+  if (dp > 1 || dp == ranks)
+    axes.insert(axes.begin() + (!axes.empty() && axes[0].name == "pp"),
+                {"dp", dp});
+  return Mesh(axes);
+}
+
+// `base`, less the flags of axes that the mesh does not have, and the words.
+TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
+  const TrainConfig none;
+  if (!mesh.has_axis("pp")) {
+    base.schedule = none.schedule;
+    base.micro_batches = none.micro_batches;
+    base.chunks = none.chunks;
+  }
+  if (!mesh.has_axis("tp")) base.sequence_parallel = none.sequence_parallel;
+  if (!mesh.has_axis("cp")) base.context = none.context;
+  for (const auto& [key, value] : words) {
+    if (key == "micro-batches") base.micro_batches = *value;
+    if (key == "accumulate") base.accumulate = *value;
+    if (key == "zero") base.zero = *value;
+    if (key == "sp") base.sequence_parallel = true;
+    if (key == "recompute") base.recompute = "block";
+  }
+  return base;
+}
+
+// fn(), whose errors say of which strategy they are.
+template <class Fn>
+void naming(const Strategy& s, Fn&& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    fail("--compare", "'{}': {}", s.name, e.what());
+  }
+}
+
+// A flag that no strategy takes would have no effect.
+void check_flags_of_axes(std::string_view text, const TrainConfig& base,
+                         const std::vector<Strategy>& all) {
+  const auto check = [&](bool given, const char* axis, const char* flag) {
+    DT_CHECK(!given || std::any_of(all.begin(), all.end(),
+                                   [&](const Strategy& s) {
+                                     return s.mesh.has_axis(axis);
+                                   }),
+             flag,
+             "no strategy of '{}' has an axis {}; write {}=2 or the like in "
+             "one, or leave it out",
+             text, axis, axis);
+  };
+  const TrainConfig none;
+  check(base.schedule != none.schedule, "pp", "--schedule");
+  check(base.micro_batches != none.micro_batches, "pp", "--micro-batches");
+  check(base.chunks != none.chunks, "pp", "--chunks");
+  check(base.sequence_parallel, "tp", "--sequence-parallel");
+  check(base.context != none.context, "cp", "--context");
 }
 
 }  // namespace
@@ -104,8 +152,14 @@ Strategy parse_strategy(std::string_view text, const TrainConfig& base,
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks) {
   std::vector<Strategy> all;
-  for (const std::string_view one : split(text, ','))
-    all.push_back(parse_strategy(one, base, ranks));
+  for (const std::string_view one : split(text, ',')) {
+    const Words words = parse_words(one);
+    const Mesh mesh = mesh_of(words, one, ranks);
+    Strategy s{std::string(one), mesh, config_of(base, words, mesh)};
+    naming(s, [&] { s.config.validate(s.mesh); });
+    all.push_back(std::move(s));
+  }
+  check_flags_of_axes(text, base, all);
   return all;
 }
 
@@ -120,11 +174,13 @@ std::vector<Compared> compare(
     options.cost = cost_of(s.mesh);
     Compared c{s, {}};
     std::map<int64_t, int64_t> work;  // by rank: one at each place along pp
-    c.prediction = predict(s.config, options, [&](const OpCall& call) {
-      work[RankContext::current().world_rank] += call.decision.work_ps;
+    naming(s, [&] {
+      c.prediction = predict(s.config, options, [&](const OpCall& call) {
+        work[RankContext::current().world_rank] += call.decision.work_ps;
+      });
+      if (s.mesh.has_axis("pp"))
+        c.bubble = bubble_report(s.config, s.mesh, {}).simulated;
     });
-    if (s.mesh.has_axis("pp"))
-      c.bubble = bubble_report(s.config, s.mesh, {}).simulated;
     for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
     c.bytes = most_received(c.prediction.events);
     c.communication_ps = communication_ps(c.prediction.events, options.cost);
@@ -135,9 +191,9 @@ std::vector<Compared> compare(
 
 std::string compare_table(const std::vector<Compared>& all) {
   TextTable table(
-      "llrrrrrrrrr",
+      "llrrrrrrrrrr",
       {"strategy", "mesh", "bytes received", "parameters", "gradients", "state",
-       "activations", "gathered", "peak", "work ms", "sending ms"});
+       "activations", "gathered", "peak", "work ms", "sending ms", "bubble"});
   for (const Compared& c : all) {
     const MemoryUse& m = c.prediction.memory;
     const auto kind = [&](MemoryKind k) {
@@ -149,7 +205,10 @@ std::string compare_table(const std::vector<Compared>& all) {
          kind(MemoryKind::kState), kind(MemoryKind::kActivations),
          kind(MemoryKind::kGathered), grouped(m.peak),
          fmt::format("{:.2f}", static_cast<double>(c.work_ps) / 1e9),
-         fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9)});
+         fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9),
+         c.strategy.mesh.has_axis("pp")
+             ? fmt::format("{:.1f} %", 100 * c.bubble)
+             : "none"});
   }
   return table.to_string();
 }

@@ -20,11 +20,13 @@ struct Strategy {
 };
 
 // Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
-// dp, zero1, zero2, zero3, tp, cp and pp (over all ranks, or tp=N of them), sp
-// (sequence parallelism over tp), micro-batches=N, recompute (blocks),
-// accumulate=N, joined by "+". What ranks tp, cp and pp leave split the batch.
-// `base` says the rest. Throws Error that names the word that it does not know,
-// or the ranks that do not divide.
+// dp, zero1, zero2, zero3, tp, cp, ep and pp (over all ranks, or tp=N of them),
+// sp (sequence parallelism over tp), micro-batches=N, recompute (blocks),
+// accumulate=N, joined by "+", each once. What ranks tp, cp, ep and pp leave
+// split the batch. `base` says the rest; what it says of pp, tp or cp alone
+// (schedule, micro-batches, chunks; sequence parallelism; context) is for the
+// strategies with that axis, and one has to have it. Throws Error that names
+// the strategy, and the word or the ranks that do not fit.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 

@@ -83,7 +83,9 @@ int explain_main(int argc, char** argv) {
   program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   program.add("--compare", &flags.compare,
               "strategies of --model on as many ranks as the mesh has: "
-              "dp,zero1,zero2,zero3,tp,pp,zero3+tp=2+accumulate=4");
+              "dp,zero1,zero2,zero3,tp,pp,zero3+tp=2+accumulate=4; --schedule, "
+              "--micro-batches, --chunks, --sequence-parallel and --context "
+              "are for those with the axis");
   program.add("--svg", &flags.svg, "a picture of --compare", TextKind::kFile);
   add_train_flags(program, flags.train);
   nlohmann::ordered_json result;

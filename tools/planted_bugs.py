@@ -1289,6 +1289,11 @@ BUGS = [
          'sent_.push_back({s.kind, s.to->mesh(),',
          'sent_.push_back({s.kind, (MUT(351) ? s.from : s.to)->mesh(),'),
     ], ['explain_test']),
+    Bug(352, 'compare: a strategy takes the flags of axes that it lacks', [
+        ('examples/compare.cc',
+         'if (!mesh.has_axis("pp")) {',
+         'if (!MUT(352) && !mesh.has_axis("pp")) {'),
+    ], ['explain_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
         ('dtensor/ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',

@@ -224,6 +224,76 @@ TEST(Explain, AStageReceivesWhatItsNeighboursSend) {
   }
 }
 
+const char kSmall[] =
+    "--model llama --layers 4 --hidden 24 --heads 4 --batch 8 --seq 16 --mesh "
+    "4 ";
+
+// What is for one axis alone is for the strategies that have it.
+TEST(Explain, StrategiesTakeTheFlagsOfTheirAxes) {
+  const Json all = explain(
+      std::string(kSmall) +
+      "--schedule zb-h1 --micro-batches 4 --sequence-parallel --context ring "
+      "--compare dp,pp=4,pp=4+micro-batches=8,tp,cp=2+tp=2");
+  ASSERT_EQ(all["strategies"].size(), 5u);
+  const char* flags[] = {"--mesh dp=4",
+                         "--mesh pp=4 --schedule zb-h1 --micro-batches 4",
+                         "--mesh pp=4 --schedule zb-h1 --micro-batches 8",
+                         "--mesh tp=4 --sequence-parallel",
+                         "--mesh cp=2,tp=2 --sequence-parallel --context ring"};
+  for (size_t i = 0; i < std::size(flags); ++i) {
+    const Json one = explain(kSmall + std::string(flags[i]));
+    EXPECT_EQ(all["strategies"][i]["memory"], one["memory"]) << flags[i];
+    EXPECT_EQ(all["strategies"][i]["communication_us"], one["communication_us"])
+        << flags[i];
+  }
+}
+
+TEST(Explain, SaysTheBubbleOfEachStrategy) {
+  const std::string flags = std::string(kSmall) + "--compare dp,pp=4";
+  const Ran r = run_program("explain", flags);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const double bubble = explain(flags)["strategies"][1]["bubble"];
+  EXPECT_GT(bubble, 0.2);
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "  %.1f %%\n", 100 * bubble);
+  EXPECT_NE(r.out.find("sending ms  bubble\n"), r.out.npos) << r.out;
+  EXPECT_NE(r.out.find("    none\n"), r.out.npos) << r.out;
+  EXPECT_NE(r.out.find(percent), r.out.npos) << r.out;
+}
+
+TEST(Explain, SaysWhichStrategyIsWrong) {
+  const auto error = [](const std::string& flags) {
+    const Ran r = run_program("explain", kSmall + flags);
+    EXPECT_EQ(r.code, 2) << flags << r.out;
+    return r.err;
+  };
+  EXPECT_EQ(error("--compare dp,tp=2+tp=4"),
+            "explain: [--compare] 'tp=4' of 'tp=2+tp=4' comes after 'tp=2'; "
+            "write one of them\n");
+  EXPECT_EQ(error("--compare zero1+zero3"),
+            "explain: [--compare] 'zero3' of 'zero1+zero3' comes after "
+            "'zero1'; write one of them\n");
+  EXPECT_EQ(error("--compare dp,sp"),
+            "explain: [--compare] 'sp': [--sequence-parallel] mesh dp=4 has no "
+            "axis tp to split sequences over; write --mesh tp=2 or the like, "
+            "or leave it out\n");
+  EXPECT_EQ(error("--compare dp,pp=2,pp=4 --batch 3 --micro-batches 4"),
+            "explain: [--compare] 'pp=2': [--micro-batches] 4 micro-batches of "
+            "3 windows; write at most 3, or a larger --batch\n");
+  EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),
+            "explain: [--schedule] no strategy of 'dp,tp' has an axis pp; "
+            "write pp=2 or the like in one, or leave it out\n");
+  for (const auto& [flag, axis] :
+       {std::pair("--micro-batches 2", "pp"), std::pair("--chunks 2", "pp"),
+        std::pair("--sequence-parallel", "tp"),
+        std::pair("--context ring", "cp")})
+    EXPECT_NE(
+        error(std::string("--compare dp,zero1 ") + flag)
+            .find("no strategy of 'dp,zero1' has an axis " + std::string(axis)),
+        std::string::npos)
+        << flag;
+}
+
 TEST(Explain, KnowsOtherOperators) {
   for (const char* args :
        {"--op 'bshd,bthd->bhst' --mesh tp=2 --in 2x3x4x5:S2 --in 2x7x4x5:S2",
