@@ -105,7 +105,10 @@ TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
     base.chunks = none.chunks;
   }
   if (!mesh.has_axis("tp")) base.sequence_parallel = none.sequence_parallel;
-  if (!mesh.has_axis("cp")) base.context = none.context;
+  if (!mesh.has_axis("cp")) {
+    base.context = none.context;
+    base.context_memory = none.context_memory;
+  }
   for (const auto& [key, value] : words) {
     if (key == "micro-batches") base.micro_batches = *value;
     if (key == "accumulate") base.accumulate = *value;
@@ -145,6 +148,7 @@ void check_flags_of_axes(std::string_view text, const TrainConfig& base,
   check(base.chunks != none.chunks, "pp", "--chunks");
   check(base.sequence_parallel, "tp", "--sequence-parallel");
   check(base.context != none.context, "cp", "--context");
+  check(base.context_memory != none.context_memory, "cp", "--context-memory");
 }
 
 }  // namespace
