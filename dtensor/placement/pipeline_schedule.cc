@@ -13,10 +13,6 @@ constexpr auto kF = PipelineWork::kForward;
 constexpr auto kB = PipelineWork::kBackward;
 constexpr auto kW = PipelineWork::kWeight;
 
-std::string_view word(PipelineWork w) {
-  return w == kF ? "forward" : w == kB ? "backward" : "weight gradient";
-}
-
 // Which tasks are done, by stage and micro-batch.
 class Done {
  public:
@@ -172,25 +168,30 @@ std::string circle(const PipelineSchedule& s, const Done& done,
   const auto from = std::find(seen.begin(), seen.end(), t);
   for (auto it = from; it != seen.end(); ++it) {
     const PipelineTask n = waits_for(*it);
+    const PipelineTask before = head(s.position(n.stage));
     text += it == from ? to_string(*it) : ", which";
-    text += " waits for " + to_string(n) + ", which comes after " +
-            to_string(head(s.position(n.stage)));
+    text += " waits for " + to_string(n);
+    if (before != n) text += ", which comes after " + to_string(before);
   }
   return text;
 }
 
 void check_sizes(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(s.positions >= 1 && s.chunks >= 1 && s.micros >= 1, where,
-           "{} stages of {} chunks with {} micro-batches; write 1 or more of "
-           "each",
+           "{} positions of {} chunks with {} micro-batches; write 1 or more "
+           "of each",
            s.positions, s.chunks, s.micros);
-  DT_CHECK(static_cast<int64_t>(s.tasks.size()) == s.positions, where,
-           "tasks for {} positions, and there are {}; write a list for each",
-           s.tasks.size(), s.positions);
+  DT_CHECK(s.positions <= kMostScheduled / s.chunks / s.micros, where,
+           "{} positions of {} chunks with {} micro-batches; write numbers "
+           "whose product is {} or less",
+           s.positions, s.chunks, s.micros, kMostScheduled);
 }
 
 // Every task once, where it belongs.
 void check_tasks(const PipelineSchedule& s, std::string_view where) {
+  DT_CHECK(static_cast<int64_t>(s.tasks.size()) == s.positions, where,
+           "tasks for {} positions, and there are {}; write a list for each",
+           s.tasks.size(), s.positions);
   std::set<std::tuple<int64_t, int64_t, PipelineWork>> seen;
   for (int64_t r = 0; r < s.positions; ++r)
     for (const PipelineTask& t : s.tasks[static_cast<size_t>(r)]) {
@@ -221,6 +222,10 @@ void check_tasks(const PipelineSchedule& s, std::string_view where) {
 
 }  // namespace
 
+std::string_view name(PipelineWork w) {
+  return w == kF ? "forward" : w == kB ? "backward" : "weight";
+}
+
 std::string short_name(const PipelineTask& t, const PipelineSchedule& s) {
   const int64_t chunk = t.stage / s.positions;
   const char letter = t.work == kF ? 'F' : t.work == kB ? 'B' : 'W';
@@ -229,14 +234,19 @@ std::string short_name(const PipelineTask& t, const PipelineSchedule& s) {
 }
 
 std::string to_string(const PipelineTask& t) {
-  return fmt::format("the {} of micro-batch {} at stage {}", word(t.work),
-                     t.micro, t.stage);
+  return fmt::format("the {}{} of micro-batch {} at stage {}", name(t.work),
+                     t.work == kW ? " gradient" : "", t.micro, t.stage);
 }
 
 const std::vector<std::string>& schedule_names() {
   static const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved",
                                                  "zb-h1", "zb-h2"};
   return names;
+}
+
+bool is_schedule_name(std::string_view text) {
+  const auto& names = schedule_names();
+  return std::find(names.begin(), names.end(), text) != names.end();
 }
 
 std::vector<PipelineTask> needs(const PipelineTask& t,
@@ -280,18 +290,17 @@ PipelineSchedule checked(PipelineSchedule s, std::string_view where) {
 
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
                                int64_t micros, int64_t chunks) {
-  const auto& names = schedule_names();
-  DT_CHECK(std::find(names.begin(), names.end(), name) != names.end(),
-           "pipeline", "no schedule is called '{}'; there are {}", name,
-           fmt::join(names, ", "));
+  DT_CHECK(is_schedule_name(name), "pipeline",
+           "no schedule is called '{}'; there are {}", name,
+           fmt::join(schedule_names(), ", "));
   PipelineSchedule s{.name = std::string(name),
                      .positions = positions,
                      .chunks = chunks,
                      .micros = micros,
                      .weight_tasks = name.starts_with("zb-"),
                      .tasks = {}};
-  s.tasks.resize(static_cast<size_t>(std::max<int64_t>(positions, 0)));
   check_sizes(s, "pipeline");
+  s.tasks.resize(static_cast<size_t>(positions));
   DT_CHECK(chunks == 1 || name == "interleaved", "pipeline",
            "{} chunks at each position, and {} has one; write interleaved",
            chunks, name);

@@ -20,6 +20,8 @@
 namespace dtensor {
 
 enum class PipelineWork : uint8_t { kForward, kBackward, kWeight };
+// "forward", "backward", "weight".
+std::string_view name(PipelineWork);
 
 struct PipelineTask {
   PipelineWork work = PipelineWork::kForward;
@@ -51,6 +53,10 @@ std::string to_string(const PipelineTask&);
 // The schedules that have a name: "gpipe", "1f1b", "interleaved", "zb-h1",
 // "zb-h2".
 const std::vector<std::string>& schedule_names();
+bool is_schedule_name(std::string_view);
+
+// The most of positions x chunks x micro-batches that a schedule may have.
+inline constexpr int64_t kMostScheduled = 1'000'000;
 
 // One of them, checked.
 //   gpipe        all forwards, then all backwards (Huang et al., 1811.06965)
@@ -63,14 +69,14 @@ const std::vector<std::string>& schedule_names();
 //                memory of 1f1b (Qi et al., arXiv 2401.10241)
 //   zb-h2        the same with up to 2 positions - 1 micro-batches at a
 //                position, and no bubble when all tasks take equally long
-// Throws Error for another name, sizes below 1, chunks with a schedule that has
-// none, and too few micro-batches.
+// Throws Error for another name, sizes below 1 or above kMostScheduled, chunks
+// with a schedule that has none, and too few micro-batches.
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
                                int64_t micros, int64_t chunks = 1);
 
-// The schedule with its slots. Throws Error headed by `where` when a task is
-// missing, there twice, or at another's position, or when the order can never
-// be carried out; it says which tasks.
+// The schedule with its slots. Throws Error headed by `where` for such sizes,
+// and when a task is missing, there twice, or at another's position, or when
+// the order can never be carried out; it says which tasks.
 PipelineSchedule checked(PipelineSchedule, std::string_view where = "pipeline");
 
 // What a task needs that is another position's, or comes earlier at its own.

@@ -20,8 +20,10 @@ PipelineSimulation simulate(const PipelineSchedule& s,
                             const std::vector<StageTimes>& times) {
   DT_CHECK(
       times.size() == 1 || static_cast<int64_t>(times.size()) == s.stages(),
-      "pipeline", "times of {} stages, and there are {}", times.size(),
-      s.stages());
+      "pipeline",
+      "times of {} stages, and there are {}; write one for all stages, or one "
+      "for each",
+      times.size(), s.stages());
   for (const StageTimes& t : times)
     DT_CHECK(t.forward >= 0 && t.backward >= 0 && t.weight >= 0, "pipeline",
              "a stage that takes {}, {} and {}; write times of at least 0",

@@ -169,7 +169,8 @@ TEST(PipelineSimulation, UnevenStages) {
   EXPECT_EQ(run.busy, 6);
   EXPECT_EQ(run.live, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(error_of([&] { simulate(make_schedule("gpipe", 3, 2), times); }),
-            "[pipeline] times of 2 stages, and there are 3");
+            "[pipeline] times of 2 stages, and there are 3; write one for all "
+            "stages, or one for each");
   EXPECT_EQ(error_of([&] {
               simulate(s, {{1, -1, 1}});
             }),
@@ -247,13 +248,67 @@ TEST(PipelineSchedule, RefusesTables) {
             "the backward of micro-batch 0 at stage 0; change the order");
 }
 
+// What is waited for may be what its position would do next.
+TEST(PipelineSchedule, ACircleOfTasksThatComeNext) {
+  PipelineSchedule s = table({{{kF, 0, 0},
+                               {kF, 2, 1},
+                               {kF, 0, 1},
+                               {kF, 2, 0},
+                               {kB, 2, 0},
+                               {kB, 2, 1},
+                               {kB, 0, 0},
+                               {kB, 0, 1}},
+                              {{kF, 1, 1},
+                               {kF, 1, 0},
+                               {kF, 3, 0},
+                               {kF, 3, 1},
+                               {kB, 3, 0},
+                               {kB, 3, 1},
+                               {kB, 1, 0},
+                               {kB, 1, 1}}});
+  s.chunks = 2;
+  EXPECT_EQ(error_of([&] { checked(s, "mine"); }),
+            "[mine] a deadlock: the forward of micro-batch 1 at stage 2 waits "
+            "for the forward of micro-batch 1 at stage 1, which waits for the "
+            "forward of micro-batch 1 at stage 0, which comes after the "
+            "forward of micro-batch 1 at stage 2; change the order");
+}
+
+TEST(PipelineSchedule, Names) {
+  EXPECT_TRUE(is_schedule_name("zb-h1"));
+  EXPECT_FALSE(is_schedule_name("zb-h"));
+  EXPECT_FALSE(is_schedule_name(""));
+  EXPECT_EQ(name(kF), "forward");
+  EXPECT_EQ(name(kB), "backward");
+  EXPECT_EQ(name(kW), "weight");
+}
+
 TEST(PipelineSchedule, RefusesSizes) {
   EXPECT_EQ(error_of([] { make_schedule("2f2b", 2, 2); }),
             "[pipeline] no schedule is called '2f2b'; there are gpipe, 1f1b, "
             "interleaved, zb-h1, zb-h2");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 0, 2); }),
-            "[pipeline] 0 stages of 1 chunks with 2 micro-batches; write 1 or "
-            "more of each");
+            "[pipeline] 0 positions of 1 chunks with 2 micro-batches; write 1 "
+            "or more of each");
+  // Said before any of it is made.
+  EXPECT_EQ(error_of([] { make_schedule("1f1b", 4096, 100000); }),
+            "[pipeline] 4096 positions of 1 chunks with 100000 micro-batches; "
+            "write numbers whose product is 1000000 or less");
+  const int64_t huge = int64_t{1} << 62;
+  for (const auto& [p, m, v] :
+       {std::tuple(huge, huge, huge), std::tuple(int64_t{1}, huge, int64_t{4}),
+        std::tuple(huge, int64_t{2}, int64_t{1}),
+        std::tuple(int64_t{1}, kMostScheduled + 1, int64_t{1})})
+    EXPECT_NE(error_of([&, p = p, m = m, v = v] {
+                make_schedule("interleaved", p, m, v);
+              }).find("product is 1000000 or less"),
+              std::string::npos);
+  EXPECT_EQ(make_schedule("gpipe", 1, 1000).tasks[0].size(), 2000u);
+  PipelineSchedule many = table({kFirst, kSecond});
+  many.micros = kMostScheduled;
+  EXPECT_EQ(error_of([&] { checked(many, "mine"); }),
+            "[mine] 2 positions of 1 chunks with 1000000 micro-batches; write "
+            "numbers whose product is 1000000 or less");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 2, 2, 2); }),
             "[pipeline] 2 chunks at each position, and 1f1b has one; write "
             "interleaved");
