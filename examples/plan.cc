@@ -106,10 +106,12 @@ int plan_main(int argc, char** argv) {
   program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
   program.add("--schedule", &flags.schedule, report::schedule_help());
   program.add("--stages", &flags.stages,
-              "of the schedule: how many parts of the mesh", 0, 4096);
-  program.add("--micro", &flags.micros, "its micro-batches", 0, 100000);
-  program.add("--chunks", &flags.chunks, "stages on each part, of interleaved",
+              "of the schedule: its positions, which have a stage each, or one "
+              "for every chunk",
               0, 4096);
+  program.add("--micro", &flags.micros, "its micro-batches", 0, 100000);
+  program.add("--chunks", &flags.chunks,
+              "stages at each position, of interleaved", 0, 4096);
   program.add("--times", &flags.times,
               "of a stage's forward, and of the gradients of its input and of "
               "its weights, in any unit");

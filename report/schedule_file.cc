@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "dtensor/placement/error.h"
 #include "report/text_file.h"
@@ -20,9 +21,19 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   PipelineSchedule read() {
+    // The parser takes the last of several entries of one name.
+    std::set<std::string> names;
+    std::string twice;
+    const auto see = [&](int depth, Json::parse_event_t event, Json& parsed) {
+      if (depth == 1 && event == Json::parse_event_t::key &&
+          !names.insert(parsed.get<std::string>()).second)
+        twice = parsed.get<std::string>();
+      return true;
+    };
     const Json json =
-        Json::parse(read_text_file("--schedule", path_), nullptr, false);
+        Json::parse(read_text_file("--schedule", path_), see, false);
     if (!json.is_object()) wrong("holds no JSON object; write {}", example());
+    if (!twice.empty()) wrong("has two entries '{}'; write one", twice);
     for (const auto& [name, value] : json.items())
       if (name != "micro_batches" && name != "chunks" && name != "tasks")
         wrong("has an entry '{}'; there are micro_batches, chunks and tasks",
@@ -37,7 +48,8 @@ class Reader {
     s.positions = static_cast<int64_t>(tasks->size());
     for (const Json& list : *tasks) {
       if (!list.is_array())
-        wrong("{} is no list of tasks; write [\"F0\", \"B0\"]", list.dump());
+        wrong("has {} where a list of tasks belongs; write [\"F0\", \"B0\"]",
+              list.dump());
       auto& of_position = s.tasks.emplace_back();
       for (const Json& one : list) {
         of_position.push_back(
@@ -45,7 +57,7 @@ class Reader {
         s.weight_tasks |= of_position.back().work == PipelineWork::kWeight;
       }
     }
-    return checked(std::move(s), "--schedule");
+    return checked(std::move(s), "--schedule " + path_);
   }
 
  private:
@@ -108,10 +120,9 @@ class Reader {
 PipelineSchedule read_schedule(const std::string& name_or_path,
                                int64_t positions, int64_t micros,
                                int64_t chunks) {
-  const auto& names = schedule_names();
-  if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
+  if (is_schedule_name(name_or_path)) {
     DT_CHECK(positions > 0 && micros > 0, "--schedule",
-             "{} of how many stages and micro-batches? Write --stages 4 "
+             "{} of how many positions and micro-batches? Write --stages 4 "
              "--micro 8",
              name_or_path);
     return make_schedule(name_or_path, positions, micros,
@@ -123,7 +134,7 @@ PipelineSchedule read_schedule(const std::string& name_or_path,
              "{} is of {} {}, and {} were asked for; write the same",
              name_or_path, here, what, there);
   };
-  same("stages", s.positions, positions);
+  same("positions", s.positions, positions);
   same("micro-batches", s.micros, micros);
   same("chunks", s.chunks, chunks);
   return s;
@@ -131,7 +142,7 @@ PipelineSchedule read_schedule(const std::string& name_or_path,
 
 std::string schedule_help() {
   return fmt::format(
-      "a pipeline's: {}, or a file with a list of tasks for each stage, "
+      "a pipeline's: {}, or a file with a list of tasks for each position, "
       "{{\"micro_batches\": 1, \"tasks\": [[\"F0\", \"B0\"], [\"F0\", "
       "\"B0\"]]}}: F forward, B backward, W weight gradient; F0.1 of chunk 1, "
       "with \"chunks\": 2",

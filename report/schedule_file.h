@@ -20,7 +20,7 @@ namespace dtensor::report {
 // such a file; checked. The numbers are those that the other flags gave; 0: a
 // name needs positions and micro-batches, and a file says its own. Throws Error
 // that names the file, what is wrong, and what to write, also when a file says
-// other numbers.
+// other numbers, or something twice.
 PipelineSchedule read_schedule(const std::string& name_or_path,
                                int64_t positions, int64_t micros,
                                int64_t chunks);

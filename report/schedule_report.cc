@@ -8,20 +8,18 @@
 #include "dtensor/placement/error.h"
 
 namespace dtensor::report {
-namespace {
-
-const char* work_name(PipelineWork w) {
-  return w == PipelineWork::kForward    ? "forward"
-         : w == PipelineWork::kBackward ? "backward"
-                                        : "weight";
-}
-
-}  // namespace
 
 ScheduleReport schedule_report(PipelineSchedule s, const StageTimes& times) {
   ScheduleReport r{{}, simulate(s, {times}), bubble_formula(s, times)};
   r.schedule = std::move(s);
   return r;
+}
+
+std::string title(const PipelineSchedule& s) {
+  const std::string chunks =
+      s.chunks > 1 ? fmt::format(" of {} chunks", s.chunks) : "";
+  return fmt::format("{}: {} positions{}, {} micro-batches", s.name,
+                     s.positions, chunks, s.micros);
 }
 
 std::string bubble_text(const ScheduleReport& r) {
@@ -39,8 +37,7 @@ std::string to_text(const ScheduleReport& r) {
   for (const auto& list : s.tasks)
     for (const PipelineTask& t : list)
       width = std::max(width, short_name(t, s).size());
-  std::string text = fmt::format("{}: {} stages, {} micro-batches\n", s.name,
-                                 s.stages(), s.micros);
+  std::string text = title(s) + "\n";
   const auto label = std::to_string(s.positions - 1).size();
   for (size_t p = 0; p < s.tasks.size(); ++p) {
     text += fmt::format("{:>{}}", p, label);
@@ -77,7 +74,7 @@ nlohmann::ordered_json to_json(const ScheduleReport& r) {
       json["tasks"].push_back({{"stage", t.task.stage},
                                {"slot", t.task.slot},
                                {"micro_batch", t.task.micro},
-                               {"kind", work_name(t.task.work)},
+                               {"kind", name(t.task.work)},
                                {"start", t.start},
                                {"finish", t.finish}});
   return json;

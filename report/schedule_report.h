@@ -1,4 +1,5 @@
-// What a pipeline's schedule does when, as text, JSON and a picture.
+// What a pipeline's schedule does when, as text and JSON. (schedule_svg.h: as a
+// picture.)
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -16,6 +17,9 @@ struct ScheduleReport {
 
 // Simulated, each stage with these times. REQUIRES: a checked schedule.
 ScheduleReport schedule_report(PipelineSchedule, const StageTimes&);
+
+// "interleaved: 4 positions of 2 chunks, 8 micro-batches".
+std::string title(const PipelineSchedule&);
 
 // "27.3 %, as the formula says": the bubble next to its formula.
 std::string bubble_text(const ScheduleReport&);

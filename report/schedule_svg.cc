@@ -10,7 +10,8 @@ namespace dtensor::report {
 namespace {
 
 constexpr double kMargin = 30, kLabel = 90, kLive = 130, kLane = 34;
-constexpr double kLeast = 16, kMost = 1600;  // a unit's width; all of them's
+// A unit's width; that of all of them; that of a picture, whatever it shows.
+constexpr double kLeast = 16, kMost = 1600, kWidest = 20000;
 constexpr std::string_view kGrey = "#68727f";
 
 // A forward is blue, a backward green, a weight gradient orange; a position's
@@ -34,15 +35,16 @@ std::string schedule_svg(const ScheduleReport& r) {
       if (t.finish > t.start) shortest = std::min(shortest, t.finish - t.start);
   const double makespan = std::max(r.run.makespan, 1e-300);
   const double units = makespan / std::max(shortest, 1e-300);
+  const double around = 2 * kMargin + kLabel + kLive;
   const double length =
-      std::clamp(units * 2 * kLeast, 640.0, std::max(kMost, units * kLeast));
-  const double width = 2 * kMargin + kLabel + length + kLive;
-  const std::string title =
-      fmt::format("{}: {} stages, {} micro-batches, bubble {}", s.name,
-                  s.stages(), s.micros, bubble_text(r));
-  Svg svg(width, title);
+      std::clamp(units * 2 * kLeast, 640.0,
+                 std::clamp(units * kLeast, kMost, kWidest - around));
+  const double width = around + length;
+  const std::string heading =
+      fmt::format("{}, bubble {}", title(s), bubble_text(r));
+  Svg svg(width, heading);
   double y = kMargin + 14;
-  svg.text_within(width - 2 * kMargin, kMargin, y, 18, title);
+  svg.text_within(width - 2 * kMargin, kMargin, y, 18, heading);
   y += 18;
   const double left = kMargin + kLabel, per = length / makespan;
   for (size_t p = 0; p < r.run.tasks.size(); ++p) {

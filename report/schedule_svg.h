@@ -1,5 +1,5 @@
 // A picture of a pipeline's schedule: a line for each position, time to the
-// right.
+// right, in at most 20,000 px.
 #pragma once
 #include <string>
 

@@ -1294,6 +1294,11 @@ BUGS = [
          'if (!mesh.has_axis("pp")) {',
          'if (!MUT(352) && !mesh.has_axis("pp")) {'),
     ], ['explain_test']),
+    Bug(353, 'schedule file: an entry may come twice', [
+        ('report/schedule_file.cc',
+         '!names.insert(parsed.get<std::string>()).second)',
+         '!names.insert(parsed.get<std::string>()).second && !MUT(353))'),
+    ], ['plan_schedule_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
         ('dtensor/ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',

@@ -412,17 +412,19 @@ TEST(PipelineProgram, BadInput) {
   const std::string file = write_file(
       "dead.json",
       R"({"micro_batches": 1, "tasks": [["B0", "F0"], ["F0", "B0"]]})");
-  EXPECT_EQ(error("--mesh pp=2 --schedule " + file),
-            "train: [--schedule] a deadlock: the backward of micro-batch 0 at "
-            "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
-            "comes after the backward of micro-batch 0 at stage 0; change the "
-            "order\n");
+  EXPECT_EQ(
+      error("--mesh pp=2 --schedule " + file),
+      "train: [--schedule " + file +
+          "] a deadlock: the backward of micro-batch 0 at "
+          "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
+          "comes after the backward of micro-batch 0 at stage 0; change the "
+          "order\n");
   const std::string good = write_file(
       "good.json",
       R"({"micro_batches": 1, "tasks": [["F0", "B0"], ["F0", "B0"]]})");
   EXPECT_EQ(error("--mesh pp=3 --schedule " + good),
             "train: [--schedule] " + good +
-                " is of 2 stages, and 3 were asked for; write the same\n");
+                " is of 2 positions, and 3 were asked for; write the same\n");
   EXPECT_EQ(error("--mesh pp=2 --chunks 3 --schedule " + good),
             "train: [--schedule] " + good +
                 " is of 1 chunks, and 3 were asked for; write the same\n");

@@ -28,11 +28,18 @@ TEST(PlanSchedule, Text) {
   const Ran r = run_program("plan", "--schedule 1f1b --stages 2 --micro 3");
   EXPECT_EQ(r.code, 0);
   EXPECT_EQ(r.out,
-            "1f1b: 2 stages, 3 micro-batches\n"
+            "1f1b: 2 positions, 3 micro-batches\n"
             "0 F0 F1    B0 F2 B1    B2\n"
             "1    F0 B0 F1 B1 F2 B2\n"
             "bubble 25.0 %, as the formula says\n"
             "micro-batches held at most: 2, 1\n");
+}
+
+TEST(PlanSchedule, TextOfChunks) {
+  const Ran r = run_program(
+      "plan", "--schedule interleaved --stages 4 --micro 8 --chunks 2");
+  EXPECT_EQ(r.out.substr(0, r.out.find('\n')),
+            "interleaved: 4 positions of 2 chunks, 8 micro-batches");
 }
 
 TEST(PlanSchedule, Json) {
@@ -69,6 +76,20 @@ TEST(PlanSchedule, PicturesAreWellFormed) {
   }
 }
 
+// However long one task takes beside another.
+TEST(PlanSchedule, PicturesHaveAnEnd) {
+  const auto width = [](const std::string& args) {
+    const std::string file = temporary("long.svg");
+    EXPECT_EQ(run_program("plan", "--schedule " + args + " --svg " + file).code,
+              0);
+    const std::string svg = read_file(file);
+    const std::string head = "width=\"";
+    return std::stod(svg.substr(svg.find(head) + head.size()));
+  };
+  EXPECT_EQ(width("gpipe --stages 2 --micro 2 --times 1e-6,1,1"), 20000);
+  EXPECT_LT(width("gpipe --stages 2 --micro 2"), 1600);
+}
+
 TEST(PlanSchedule, AFile) {
   const std::string file =
       write_file("mine.json",
@@ -83,7 +104,7 @@ TEST(PlanSchedule, AFile) {
   EXPECT_EQ(json["bubble"]["simulated"], 0);
   EXPECT_EQ(error("--schedule " + file + " --stages 2"),
             "plan: [--schedule] " + file +
-                " is of 1 stages, and 2 were asked for; write the same\n");
+                " is of 1 positions, and 2 were asked for; write the same\n");
   EXPECT_EQ(error("--schedule " + file + " --micro 3"),
             "plan: [--schedule] " + file +
                 " is of 2 micro-batches, and 3 were asked for; write the "
@@ -112,8 +133,11 @@ TEST(PlanSchedule, BadFiles) {
             "position; write {\"micro_batches\": 1, \"tasks\": [[\"F0\", "
             "\"B0\"]]}\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [3]})"),
-            "plan: [--schedule] FILE 3 is no list of tasks; write [\"F0\", "
-            "\"B0\"]\n");
+            "plan: [--schedule] FILE has 3 where a list of tasks belongs; "
+            "write [\"F0\", \"B0\"]\n");
+  EXPECT_EQ(of(R"({"micro_batches": 1, "micro_batches": 2, "tasks": []})"),
+            "plan: [--schedule] FILE has two entries 'micro_batches'; write "
+            "one\n");
   for (const std::string task : {"\"X0\"", "\"F\"", "\"\"", "7", "\"F-1\"",
                                  "\"F0.\"", "\"F0.x\"", "\".1\""})
     EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [[)" + task + "]]}"),
@@ -122,19 +146,24 @@ TEST(PlanSchedule, BadFiles) {
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["F0.1"]]})"),
             "plan: [--schedule] FILE has the task \"F0.1\", and the chunks are "
             "0 to 0; write \"chunks\": 2\n");
-  EXPECT_EQ(of(R"({"micro_batches": 2, "tasks": [["F0", "F1", "B0"]]})"),
-            "plan: [--schedule] the backward of micro-batch 1 at stage 0 is "
-            "missing; add B1 to the list of position 0\n");
-  EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
-            "plan: [--schedule] a deadlock: the backward of micro-batch 0 at "
-            "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
-            "comes after the backward of micro-batch 0 at stage 0; change the "
-            "order\n");
+  EXPECT_EQ(
+      of(R"({"micro_batches": 2, "tasks": [["F0", "F1", "B0"]]})"),
+      "plan: [--schedule FILE] the backward of micro-batch 1 at stage 0 is "
+      "missing; add B1 to the list of position 0\n");
+  EXPECT_EQ(of(R"({"micro_batches": 100000, "chunks": 100000, "tasks": [[]]})"),
+            "plan: [--schedule FILE] 1 positions of 100000 chunks with 100000 "
+            "micro-batches; write numbers whose product is 1000000 or less\n");
+  EXPECT_EQ(
+      of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
+      "plan: [--schedule FILE] a deadlock: the backward of micro-batch 0 at "
+      "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
+      "comes after the backward of micro-batch 0 at stage 0; change the "
+      "order\n");
 }
 
 TEST(PlanSchedule, BadFlags) {
   EXPECT_EQ(error("--schedule 1f1b"),
-            "plan: [--schedule] 1f1b of how many stages and micro-batches? "
+            "plan: [--schedule] 1f1b of how many positions and micro-batches? "
             "Write --stages 4 --micro 8\n");
   EXPECT_EQ(error("--schedule 1f1b --stages 4 --micro 8 --shape 4"),
             "plan: [--shape] is of no use with --schedule; leave it out\n");
@@ -149,6 +178,9 @@ TEST(PlanSchedule, BadFlags) {
             "plan: [pipeline] interleaved needs as many micro-batches as "
             "positions, 4, and there are 2; cut the batch into more, or take "
             "1f1b\n");
+  EXPECT_EQ(error("--schedule 1f1b --stages 4096 --micro 100000"),
+            "plan: [pipeline] 4096 positions of 1 chunks with 100000 "
+            "micro-batches; write numbers whose product is 1000000 or less\n");
   EXPECT_NE(error("--schedule 3f3b --stages 4 --micro 2").find("3f3b"),
             std::string::npos);
 }
