@@ -14,25 +14,6 @@ namespace {
 constexpr int64_t kRows = 32, kWidth = 64, kMicros = 8;
 constexpr std::chrono::milliseconds kTakes(10);
 
-// Of a run, on this rank: what came, from the first task's start to the last
-// one's finish, and what of that it worked.
-struct Found {
-  int64_t bytes = 0;
-  double span = 0, busy = 0;
-};
-
-Found run_once(RankContext& context, nn::Pipeline& pipeline,
-               const std::vector<DistTensor>& inputs) {
-  context.events.clear();
-  const auto result =
-      pipeline.run(inputs, std::vector<double>(inputs.size(), 1.0 / kMicros));
-  Found found;
-  for (const CommEvent& e : context.events) found.bytes += e.counted;
-  for (const TimedTask& t : result.tasks) found.busy += t.finish - t.start;
-  found.span = result.tasks.back().finish - result.tasks.front().start;
-  return found;
-}
-
 void example(Runtime& rt) {
   const int64_t p = rt.mesh().num_ranks();
   std::vector<nn::PipelineStage> stages;
@@ -50,22 +31,23 @@ void example(Runtime& rt) {
   }
   const std::vector<DistTensor> inputs(kMicros,
                                        randn({kRows, kWidth}, stages[0].mesh));
+  const std::vector<double> shares(kMicros, 1.0 / kMicros);
   rt.context().record = true;
   for (const char* name : {"gpipe", "1f1b"}) {
     const PipelineSchedule schedule = make_schedule(name, p, kMicros);
     nn::Pipeline pipeline(schedule, stages);
-    run_once(rt.context(), pipeline, inputs);  // makes the plans
-    Found all;
-    for (const Found& f :
-         all_gather(name, run_once(rt.context(), pipeline, inputs)))
-      all = {all.bytes + f.bytes, std::max(all.span, f.span),
-             f.span > all.span ? f.busy : all.busy};
+    pipeline.run(inputs, shares);  // makes the plans
+    rt.context().events.clear();
+    const auto tasks = pipeline.run(inputs, shares).tasks;
+    int64_t mine = 0, bytes = 0;
+    for (const CommEvent& e : rt.context().events) mine += e.counted;
+    for (int64_t n : all_gather(name, mine)) bytes += n;
+    const double idle = nn::longest(nn::pipeline_times(tasks)).bubble();
     // The batch passes p - 1 borders, there and back.
     const int64_t formula = 2 * (p - 1) * kMicros * kRows * kWidth * 4;
     if (rt.rank() == 0)
       fmt::print("{}: {} bytes sent, formula {}; idle {:.3f}, formula {:.3f}\n",
-                 name, all.bytes, formula, 1 - all.busy / all.span,
-                 bubble_formula(schedule).value());
+                 name, bytes, formula, idle, bubble_formula(schedule).value());
   }
 }
 

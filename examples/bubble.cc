@@ -1,15 +1,13 @@
 #include "examples/bubble.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "dtensor/nn/pipeline_model.h"
-#include "dtensor/runtime/all_gather_bytes.h"
 
 namespace dtensor::examples {
 
 BubbleReport bubble_report(const TrainConfig& config, const Mesh& mesh,
-                           std::span<const double> measured) {
+                           const nn::PipelineTimes& measured) {
   const PipelineSchedule& s = config.pipeline();
   BubbleReport report;
   report.formula = bubble_formula(s);
@@ -18,12 +16,7 @@ BubbleReport bubble_report(const TrainConfig& config, const Mesh& mesh,
                nn::stage_times(config.model,
                                nn::cut_pipeline(config.model, mesh, s.chunks)))
           .bubble();
-  double longest = 0;
-  for (size_t i = 0; i + 1 < measured.size(); i += 2) {
-    if (measured[i] <= longest) continue;
-    longest = measured[i];
-    report.measured = 1 - measured[i + 1] / longest;
-  }
+  if (measured.span > 0) report.measured = measured.bubble();
   return report;
 }
 
@@ -47,25 +40,16 @@ std::string bubble_text(const BubbleReport& r) {
 }
 
 void BubbleMeter::add(const std::vector<TimedTask>& tasks) {
-  if (tasks.empty()) return;
-  spans_.push_back(tasks.back().finish - tasks.front().start);
-  double busy = 0;
-  for (const TimedTask& t : tasks) busy += t.finish - t.start;
-  busy_.push_back(busy);
+  steps_.push_back(nn::pipeline_times(tasks));
 }
 
-std::vector<double> BubbleMeter::of_all_ranks() const {
-  std::array<double, 2> mine = {0, 0};
-  for (size_t i = spans_.size() > 1 ? 1 : 0; i < spans_.size(); ++i) {
-    mine[0] += spans_[i];
-    mine[1] += busy_[i];
+nn::PipelineTimes BubbleMeter::longest() const {
+  nn::PipelineTimes mine;
+  for (size_t i = steps_.size() > 1 ? 1 : 0; i < steps_.size(); ++i) {
+    mine.span += steps_[i].span;
+    mine.busy += steps_[i].busy;
   }
-  std::vector<double> all;
-  for (const auto& [span, busy] : all_gather("bubble", mine)) {
-    all.push_back(span);
-    all.push_back(busy);
-  }
-  return all;
+  return nn::longest(mine);
 }
 
 }  // namespace dtensor::examples

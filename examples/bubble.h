@@ -2,11 +2,10 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_times.h"
 #include "examples/train_config.h"
 
 namespace dtensor::examples {
@@ -17,10 +16,10 @@ struct BubbleReport {
   double simulated = 0;           // with the stages' prices (nn::stage_times)
   std::optional<double> measured;
 };
-// `measured`: what BubbleMeter::of_all_ranks() says, empty in a dry run.
+// `measured`: what BubbleMeter::longest() says, nothing in a dry run.
 // REQUIRES: an axis pp.
 BubbleReport bubble_report(const TrainConfig&, const Mesh&,
-                           std::span<const double> measured);
+                           const nn::PipelineTimes& measured = {});
 nlohmann::ordered_json bubble_json(const BubbleReport&);
 std::string bubble_text(const BubbleReport&);
 
@@ -29,11 +28,11 @@ class BubbleMeter {
  public:
   // What the rank did in a step: PipelineResult::tasks.
   void add(const std::vector<TimedTask>&);
-  // Of each rank, {span, busy}, one after the other, in seconds. Collective.
-  std::vector<double> of_all_ranks() const;
+  // Of the rank that was at it longest, in all of them. Collective.
+  nn::PipelineTimes longest() const;
 
  private:
-  std::vector<double> spans_, busy_;
+  std::vector<nn::PipelineTimes> steps_;
 };
 
 }  // namespace dtensor::examples

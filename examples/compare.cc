@@ -183,7 +183,7 @@ std::vector<Compared> compare(
         work[RankContext::current().world_rank] += call.decision.work_ps;
       });
       if (s.mesh.has_axis("pp"))
-        c.bubble = bubble_report(s.config, s.mesh, {}).simulated;
+        c.bubble = bubble_report(s.config, s.mesh).simulated;
     });
     for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
     c.bytes = most_received(c.prediction.events);

@@ -163,10 +163,10 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   std::vector<CommEvent> events = merge_events(first);
   const std::vector<MemoryUse> memory =
       all_gather("memory", memory_use(context.allocator->stats()));
-  const std::vector<double> idle = bubble.of_all_ranks();
+  const nn::PipelineTimes times = bubble.longest();
   if (!speaks) return;
   if (rt.mesh().has_axis("pp"))
-    report.bubble = bubble_report(config, rt.mesh(), idle);
+    report.bubble = bubble_report(config, rt.mesh(), times);
   report.events = std::move(events);
   for (const MemoryUse& m : memory) report.memory = largest(report.memory, m);
 }
@@ -401,8 +401,7 @@ int train_main(int argc, char** argv) {
                  {"memory", memory_json(prediction.memory, nullptr)},
                  {"peak_bytes", prediction.memory.peak}};
     if (program.mesh().has_axis("pp"))
-      json["bubble"] =
-          bubble_json(bubble_report(flags.train, program.mesh(), {}));
+      json["bubble"] = bubble_json(bubble_report(flags.train, program.mesh()));
     program.write_json(json);
   });
 }

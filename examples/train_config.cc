@@ -171,13 +171,12 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
   };
   fits();  // before as many tasks are made
   const int64_t places = mesh.axis_size(mesh.axis("pp"));
-  const auto& names = schedule_names();
-  const bool named =
-      std::find(names.begin(), names.end(), schedule) != names.end();
-  pipeline_ = report::read_schedule(
-      schedule, places,
-      named && micro_batches == 0 ? std::min(batch, 2 * places) : micro_batches,
-      chunks);
+  pipeline_ =
+      report::read_schedule(schedule, places,
+                            is_schedule_name(schedule) && micro_batches == 0
+                                ? std::min(batch, 2 * places)
+                                : micro_batches,
+                            chunks);
   chunks = pipeline_->chunks;
   micro_batches = pipeline_->micros;
   fits();

@@ -1299,6 +1299,11 @@ BUGS = [
          '!names.insert(parsed.get<std::string>()).second)',
          '!names.insert(parsed.get<std::string>()).second && !MUT(353))'),
     ], ['plan_schedule_test']),
+    Bug(354, 'pipelines: idle is the rank that works most', [
+        ('dtensor/nn/pipeline_times.cc',
+         'if (t.span > most.span) most = t;',
+         'if (MUT(354) ? t.busy > most.busy : t.span > most.span) most = t;'),
+    ], ['pipeline_times_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
         ('dtensor/ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',

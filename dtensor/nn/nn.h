@@ -24,6 +24,7 @@
 #include "dtensor/nn/parameter.h"
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/pipeline_times.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/nn/schedule.h"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "dtensor/nn/pipeline.h"
+#include "dtensor/nn/pipeline_times.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/text_table.h"
@@ -70,19 +70,11 @@ DistTensor sleeping(const DistTensor& x, const std::vector<DistTensor>& weights,
   return y;
 }
 
-struct Times {
-  double span, busy;
-};
-
 // The idle share of the position that is at it longest.
 double measured(nn::Pipeline& pipe, const std::vector<DistTensor>& inputs) {
   const std::vector<double> shares(inputs.size(), 1);
-  const auto tasks = pipe.run(inputs, shares).tasks;
-  Times mine{tasks.back().finish - tasks.front().start, 0}, longest{0, 0};
-  for (const TimedTask& t : tasks) mine.busy += t.finish - t.start;
-  for (const Times& t : all_gather("bubble", mine))
-    if (t.span > longest.span) longest = t;
-  return 1 - longest.busy / longest.span;
+  return nn::longest(nn::pipeline_times(pipe.run(inputs, shares).tasks))
+      .bubble();
 }
 
 // False when one of them is further from the formula than `tolerance` of it, or
