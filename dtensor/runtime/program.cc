@@ -17,6 +17,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/job.h"
 #include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
@@ -86,7 +87,7 @@ struct Program::State {
   int64_t ranks_per_process = 1;
   // Of how many processes this one is which; and has it reached the others?
   int64_t process = 0, processes = 1;
-  bool in_job = false;
+  ProcessJob* job = nullptr;
   std::string flight, trace_path;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
@@ -149,11 +150,10 @@ struct Program::State {
              "it is for --backend mpi, and this is --backend {}", backend);
     if (!is_job()) return;
     backend_named("mpi");  // says what is missing
-    const MpiJob job = mpi_job();
-    in_job = true;
-    processes = job.processes;
-    if (job.process > 0 && process == 0) silence();
-    process = job.process;
+    job = &mpi_job();
+    processes = job->processes();
+    if (job->process() > 0 && process == 0) silence();
+    process = job->process();
   }
 
   // The first process speaks for all.
@@ -172,13 +172,14 @@ struct Program::State {
                : Mesh::parse(mesh_text);
     const int64_t started = processes * ranks_per_process;
     DT_CHECK(!is_job() || mesh.num_ranks() == started, "--mesh",
-             "{} has {} ranks, and there {} of {} each; write mpirun -n {}, or "
+             "{} has {} ranks, and there {} of {} each; write {}, or "
              "another --mesh or --ranks-per-process",
              mesh.to_string(), mesh.num_ranks(),
              processes == 1 ? "is 1 process"
                             : fmt::format("are {} processes", processes),
              ranks_per_process,
-             (mesh.num_ranks() + ranks_per_process - 1) / ranks_per_process);
+             job->launcher((mesh.num_ranks() + ranks_per_process - 1) /
+                           ranks_per_process));
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
@@ -231,8 +232,8 @@ struct Program::State {
                               {"run_seconds", r.seconds}});
   }
 
-  static MpiVerdict attempt(int code, const std::function<void()>& fn);
-  bool ends(MpiVerdict& fared);
+  static JobVerdict attempt(int code, const std::function<void()>& fn);
+  bool ends(JobVerdict& fared);
 
   void open_json() {
     if (process > 0) return;
@@ -374,7 +375,7 @@ void Program::add_words(std::vector<std::string>* words, std::string_view help,
 }
 
 // How this process fares with a part of the program: fn() returns or throws.
-MpiVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
+JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   try {
     fn();
     return {};
@@ -385,13 +386,13 @@ MpiVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   }
 }
 
-// How all processes do, if they got so far as to ask each other. The first one
+// How all processes do, if they got so far as to ask each other. One of them
 // says it.
-bool Program::State::ends(MpiVerdict& fared) {
+bool Program::State::ends(JobVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
-  if (in_job) fared = mpi_agree(fared);
+  if (job) fared = job->agree(fared);
   std::fflush(stdout);
-  if (fared.code != 0 && process == 0)
+  if (fared.code != 0 && (job ? job->speaks() : process == 0))
     fmt::print(stderr, "{}: {}\n", name, fared.text);
   return fared.code != 0;
 }
@@ -401,7 +402,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   State& s = *state_;
   FlightSignal signal;  // ahead of any other thread
   bool runs = true;
-  MpiVerdict fared = s.attempt(2, [&] {
+  JobVerdict fared = s.attempt(2, [&] {
     runs = s.parse(argc, argv);
     if (!runs) return;
     if (!dry_run()) s.answer(signal);
@@ -410,7 +411,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   if (!runs || s.ends(fared)) return fared.code;
   fared = s.attempt(1, body);
   // What there is of a trace, in any case.
-  const MpiVerdict traced = s.attempt(1, [&] {
+  const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
     DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
              "standard output cannot be written: {}", std::strerror(errno));

@@ -11,11 +11,9 @@ BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
   if (name == "nccl") return [](int64_t world) { return nccl_backend(world); };
   DT_CHECK(name == "mpi", "run",
            "there is no backend {}; write threads, nccl or mpi", name);
-  DT_CHECK(mpi_is_built(), "run",
-           "this program is built without MPI; write threads, or build it "
-           "where MPI is installed (./setup.sh installs Open MPI)");
+  if (!mpi_is_built()) mpi_job();  // says what is missing
   return [ranks_per_process](int64_t world) {
-    return mpi_backend(world, ranks_per_process);
+    return mpi_job().backend(world, ranks_per_process);
   };
 }
 

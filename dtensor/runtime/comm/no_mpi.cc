@@ -5,10 +5,10 @@ namespace dtensor {
 
 bool mpi_is_built() { return false; }
 
-MpiJob mpi_job() { return {0, 1}; }
-
-MpiVerdict mpi_agree(const MpiVerdict& here) { return here; }
-
-std::shared_ptr<Backend> mpi_backend(int64_t, int64_t) { return nullptr; }
+ProcessJob& mpi_job() {
+  fail("run",
+       "this program is built without MPI; write threads, or build it where "
+       "MPI is installed (./setup.sh installs Open MPI)");
+}
 
 }  // namespace dtensor

@@ -31,7 +31,7 @@ MPI_Comm communicator_of_all() {
 
 }  // namespace
 
-struct Job::Mpi {
+struct MpiJob::Mpi {
   MPI_Comm control = MPI_COMM_NULL;
   struct Sent {
     std::string text;
@@ -48,12 +48,13 @@ void check_mpi(int code, std::string_view function) {
   fail("mpi", "{} failed: {}", function, std::string_view(text));
 }
 
-Job& Job::get() {
-  static auto* const job = new Job;  // MPI may end later than static variables
+MpiJob& MpiJob::get() {
+  static auto* const job =
+      new MpiJob;  // MPI may end later than static variables
   return *job;
 }
 
-Job::Job() : mpi_(std::make_unique<Mpi>()) {
+MpiJob::MpiJob() : mpi_(std::make_unique<Mpi>()) {
   int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
   check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
   DT_CHECK(!ended, "mpi",
@@ -80,12 +81,12 @@ Job::Job() : mpi_(std::make_unique<Mpi>()) {
   if (ours_) std::atexit(end);
 }
 
-Job::~Job() = default;
+MpiJob::~MpiJob() = default;
 
 // The processes come to the end together. Those of a job that has failed may
 // not all be able to.
-void Job::end() {
-  Job& job = get();
+void MpiJob::end() {
+  MpiJob& job = get();
   int ended = 0;
   if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
   MPI_Request all;
@@ -93,13 +94,14 @@ void Job::end() {
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; !done; std::this_thread::sleep_for(100us)) {
     MPI_Test(&all, &done, MPI_STATUS_IGNORE);
-    if (!done && job.failed_ && std::chrono::steady_clock::now() - start > kEnd)
+    if (!done && job.failed() &&
+        std::chrono::steady_clock::now() - start > kEnd)
       MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
 }
 
-void Job::tell(int64_t matter, int process, std::string_view text) {
+void MpiJob::tell(int64_t matter, int process, std::string_view text) {
   std::lock_guard lock(mutex_);
   mpi_->sent.remove_if([](Mpi::Sent& s) {
     int done = 0;
@@ -113,7 +115,8 @@ void Job::tell(int64_t matter, int process, std::string_view text) {
             "MPI_Isend");
 }
 
-void Job::listen() {
+void MpiJob::listen() {
+  std::lock_guard lock(mutex_);
   for (;;) {
     int come = 0;
     MPI_Message message;
@@ -129,24 +132,12 @@ void Job::listen() {
         MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE),
         "MPI_Mrecv");
     const size_t space = text.find(' ');
-    const int64_t matter = std::stoll(text.substr(0, space));
-    // Of a run that is over, nobody wants to hear.
-    if (matter > 0 && matter < runs_) continue;
-    told_[matter].push_back({status.MPI_SOURCE, text.substr(space + 1)});
+    deliver(std::stoll(text.substr(0, space)),
+            {status.MPI_SOURCE, text.substr(space + 1)});
   }
 }
 
-std::optional<Wire::Told> Job::told(int64_t matter) {
-  std::lock_guard lock(mutex_);
-  listen();
-  auto& all = told_[matter];
-  if (all.empty()) return {};
-  Wire::Told first = std::move(all.front());
-  all.pop_front();
-  return first;
-}
-
-int64_t Job::begin_run(int64_t ranks_per_process) {
+int64_t MpiJob::begin_run(int64_t ranks_per_process) {
   if (!clean_) {
     // The old one stays, with what is on its way there.
     data_ = MPI_Comm_c2f(communicator_of_all());
@@ -156,61 +147,11 @@ int64_t Job::begin_run(int64_t ranks_per_process) {
     rings_for_ = ranks_per_process;
   }
   clean_ = false;
-  std::lock_guard lock(mutex_);
-  ++runs_;
-  // What was said of runs that are over (agreements have negative numbers).
-  told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
-  return runs_;
+  return next_run();
 }
 
-MpiVerdict Job::agree(const MpiVerdict& here) {
-  // (Runs have positive numbers.)
-  const int64_t matter = -++agreements_;
-  if (here.code != 0) failed_ = true;
-  const auto pack = [](const MpiVerdict& v) {
-    return fmt::format("{} {}", v.code, v.text);
-  };
-  const auto unpack = [](const std::string& text) {
-    const size_t space = text.find(' ');
-    return MpiVerdict{std::stoi(text.substr(0, space)), text.substr(space + 1)};
-  };
-  // Whoever is in a run, or begins one, need not wait for this one's ranks.
-  if (here.code != 0)
-    for (int p = 0; p < processes_; ++p)
-      for (int64_t run : {runs_, runs_ + 1})
-        if (p != process_ && run > 0)
-          tell(run, p, fmt::format("process {}", here.text));
-  if (process_ > 0) {
-    tell(matter, 0, pack(here));
-    for (;; std::this_thread::sleep_for(100us))
-      if (const auto told_by_first = told(matter)) {
-        const MpiVerdict all = unpack(told_by_first->text);
-        failed_ = failed_ || all.code != 0;
-        return all;
-      }
-  }
-  std::map<int, MpiVerdict> come = {{0, here}};
-  bool failing = here.code != 0;
-  // When one has failed, the others get some time to say that they have, too.
-  auto end = std::chrono::steady_clock::now() + 50ms;
-  while (std::ssize(come) < processes_) {
-    if (const auto t = told(matter)) {
-      come[t->from] = unpack(t->text);
-      if (come[t->from].code != 0 && !failing) {
-        failing = true;
-        end = std::chrono::steady_clock::now() + 50ms;
-      }
-      continue;
-    }
-    if (failing && std::chrono::steady_clock::now() > end) break;
-    std::this_thread::sleep_for(100us);
-  }
-  MpiVerdict all;
-  for (const auto& [process, v] : come)
-    if (all.code == 0) all = v;
-  failed_ = failed_ || all.code != 0;
-  for (int p = 1; p < processes_; ++p) tell(matter, p, pack(all));
-  return all;
+std::string MpiJob::launcher(int64_t processes) const {
+  return fmt::format("mpirun -n {}", processes);
 }
 
 }  // namespace dtensor

@@ -1,17 +1,13 @@
 // The processes of an MPI job, and the communicators that all runs use.
 #pragma once
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "dtensor/runtime/comm/mpi.h"
+#include "dtensor/runtime/comm/job.h"
 #include "dtensor/runtime/comm/mpi/shared_rings.h"
-#include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor {
 
@@ -22,18 +18,17 @@ void check_mpi(int code, std::string_view function);
 // mpi.h stays in the sources (MPI-4.0, section 19.3.4).
 using CommHandle = int;
 
-class Job {
+class MpiJob final : public ProcessJob {
  public:
   // Throws Error when MPI cannot be used, each time.
-  static Job& get();
+  static MpiJob& get();
 
-  int process() const { return process_; }
-  int processes() const { return processes_; }
-
-  // Few words about one matter, that of a number, to another process; never
-  // waits. And the next about it that has come; each process's come in order.
-  void tell(int64_t matter, int process, std::string_view text);
-  std::optional<Wire::Told> told(int64_t matter);
+  int process() const override { return process_; }
+  int processes() const override { return processes_; }
+  std::shared_ptr<Backend> backend(int64_t world,
+                                   int64_t ranks_per_process) override;
+  std::string launcher(int64_t processes) const override;
+  void tell(int64_t matter, int process, std::string_view text) override;
 
   // For the data of a run, which begins: the number of the matter that it is,
   // and where its messages go. Called by all processes. When a run has failed,
@@ -43,14 +38,12 @@ class Job {
   const SharedRings& rings() const { return *rings_; }
   void run_went_well() { clean_ = true; }
 
-  MpiVerdict agree(const MpiVerdict& here);
-
  private:
   struct Mpi;
-  Job();
-  ~Job();
+  MpiJob();
+  ~MpiJob() override;
   static void end();
-  void listen();
+  void listen() override;
 
   int process_ = 0, processes_ = 1;
   bool ours_ = false;  // we have begun MPI, and end it
@@ -59,11 +52,8 @@ class Job {
   std::unique_ptr<SharedRings> rings_;
   int64_t rings_for_ = 0;  // ranks in each process
   bool clean_ = true;      // nothing of an earlier run is on its way
-  int64_t runs_ = 0, agreements_ = 0;
-  bool failed_ = false;
 
-  std::mutex mutex_;
-  std::map<int64_t, std::deque<Wire::Told>> told_;  // by matter
+  std::mutex mutex_;  // of messages of few words
 };
 
 }  // namespace dtensor

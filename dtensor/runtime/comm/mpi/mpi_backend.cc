@@ -181,7 +181,7 @@ class MpiWire final : public Wire {
  public:
   explicit MpiWire(int64_t ranks_per_process)
       : per_process_(ranks_per_process),
-        run_(Job::get().begin_run(ranks_per_process)) {
+        run_(MpiJob::get().begin_run(ranks_per_process)) {
     int* most = nullptr;
     int there = 0;
     check_mpi(MPI_Comm_get_attr(MPI_Comm_f2c(job().data()), MPI_TAG_UB, &most,
@@ -209,7 +209,7 @@ class MpiWire final : public Wire {
   }
 
  private:
-  static Job& job() { return Job::get(); }
+  static MpiJob& job() { return MpiJob::get(); }
 
   const int64_t per_process_, run_;
 };
@@ -218,11 +218,10 @@ class MpiWire final : public Wire {
 
 bool mpi_is_built() { return true; }
 
-MpiJob mpi_job() { return {Job::get().process(), Job::get().processes()}; }
+ProcessJob& mpi_job() { return MpiJob::get(); }
 
-MpiVerdict mpi_agree(const MpiVerdict& here) { return Job::get().agree(here); }
-
-std::shared_ptr<Backend> mpi_backend(int64_t world, int64_t ranks_per_process) {
+std::shared_ptr<Backend> MpiJob::backend(int64_t world,
+                                         int64_t ranks_per_process) {
   return process_backend(world, ranks_per_process,
                          std::make_unique<MpiWire>(ranks_per_process));
 }

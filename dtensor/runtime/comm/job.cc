@@ -1,0 +1,147 @@
+#include "dtensor/runtime/comm/job.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPause = 100us;
+// When one has failed, the others get some time to say that they have, too.
+constexpr auto kAlso = 50ms;
+
+std::string pack(const JobVerdict& v) {
+  return fmt::format("{} {}", v.code, v.text);
+}
+JobVerdict unpack(const std::string& text) {
+  const size_t space = text.find(' ');
+  return {std::stoi(text.substr(0, space)), text.substr(space + 1)};
+}
+
+JobVerdict gone(int process) {
+  return {1, fmt::format("[run] process {} has ended before the others (it was "
+                         "killed, or crashed)",
+                         process)};
+}
+
+}  // namespace
+
+void ProcessJob::deliver(int64_t matter, Wire::Told told) {
+  std::lock_guard lock(mutex_);
+  // Of a run that is over, nobody wants to hear.
+  if (matter > 0 && matter < runs_) return;
+  told_[matter].push_back(std::move(told));
+}
+
+std::optional<Wire::Told> ProcessJob::told(int64_t matter) {
+  listen();
+  std::lock_guard lock(mutex_);
+  auto& all = told_[matter];
+  if (all.empty()) return {};
+  Wire::Told first = std::move(all.front());
+  all.pop_front();
+  return first;
+}
+
+int64_t ProcessJob::next_run() {
+  std::lock_guard lock(mutex_);
+  ++runs_;
+  // What was said of runs that are over (agreements have negative numbers).
+  told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
+  return runs_;
+}
+
+int64_t ProcessJob::runs() {
+  std::lock_guard lock(mutex_);
+  return runs_;
+}
+
+bool ProcessJob::failed() {
+  std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+bool ProcessJob::speaks() {
+  std::lock_guard lock(mutex_);
+  return agreements_ > 0 ? speaks_ : process() == 0;
+}
+
+JobVerdict ProcessJob::agree(const JobVerdict& here) {
+  int64_t matter = 0, run = 0;
+  {
+    std::lock_guard lock(mutex_);
+    matter = -++agreements_;
+    speaks_ = process() == 0;
+    run = runs_;
+    if (here.code != 0) failed_ = true;
+  }
+  // Whoever is in a run, or begins one, need not wait for this one's ranks.
+  if (here.code != 0)
+    for (int p = 0; p < processes(); ++p)
+      for (int64_t r : {run, run + 1})
+        if (p != process() && r > 0)
+          tell(r, p, fmt::format("process {}", here.text));
+  const JobVerdict all = process() == 0 ? agree_as_first(matter, here)
+                                        : agree_as_other(matter, here);
+  std::lock_guard lock(mutex_);
+  failed_ = failed_ || all.code != 0;
+  return all;
+}
+
+JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
+  tell(matter, 0, pack(here));
+  for (;; std::this_thread::sleep_for(kPause)) {
+    if (ended_with() != 0) return ended(here);
+    const bool nobody = lost(0);  // what it has said by then is heard first
+    if (const auto all = told(matter)) return unpack(all->text);
+    if (!nobody) continue;
+    bool first = true;
+    for (int p = 0; p < process(); ++p) first = first && lost(p);
+    std::lock_guard lock(mutex_);
+    speaks_ = first;
+    return here.code != 0 ? here : gone(0);
+  }
+}
+
+// Another process has said why, and ends all.
+JobVerdict ProcessJob::ended(const JobVerdict& here) {
+  std::lock_guard lock(mutex_);
+  speaks_ = false;
+  return {ended_with(), here.text};
+}
+
+JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
+  std::map<int, JobVerdict> come = {{0, here}};
+  std::optional<Clock::time_point> end;
+  const auto comes = [&](int process, JobVerdict verdict) {
+    if (verdict.code != 0 && !end) end = Clock::now() + kAlso;
+    come[process] = std::move(verdict);
+  };
+  comes(0, here);
+  while (std::ssize(come) < processes() && !(end && Clock::now() > *end)) {
+    if (ended_with() != 0) return ended(here);
+    std::map<int, bool> lost_now;
+    for (int p = 1; p < processes(); ++p) lost_now[p] = lost(p);
+    bool quiet = true;
+    while (const auto t = told(matter)) {
+      comes(t->from, unpack(t->text));
+      quiet = false;
+    }
+    for (const auto& [p, is_lost] : lost_now)
+      if (is_lost && !come.contains(p)) comes(p, gone(p));
+    if (quiet) std::this_thread::sleep_for(kPause);
+  }
+  JobVerdict all;
+  for (const auto& [process, v] : come)
+    if (all.code == 0) all = v;
+  for (int p = 1; p < processes(); ++p) tell(matter, p, pack(all));
+  return all;
+}
+
+}  // namespace dtensor
