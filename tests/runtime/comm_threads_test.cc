@@ -25,6 +25,7 @@
 #include "tests/runtime/device/recording_device.h"
 #include "tests/runtime/fake_nccl.h"
 #include "tests/runtime/message_passing.h"
+#include "tests/runtime/tcp_processes.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -42,8 +43,8 @@ Call call(StepKind kind, std::string_view op = "test",
 }
 
 // Ranks, and how they reach each other: as threads on the CPU, through
-// messages, in processes of two ranks, as threads on one device whose work runs
-// later or on one each, through NCCL.
+// messages, in processes of two ranks, the same over TCP, as threads on one
+// device whose work runs later or on one each, through NCCL.
 struct World {
   int64_t ranks;
   std::string_view backend = "threads";
@@ -56,6 +57,8 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
     options.backend = testing::message_passing_backend;
   if (world.backend == "processes_of_2")
     options.backend = testing::processes_of_2;
+  if (world.backend == "tcp") options.backend = testing::over_tcp;
+  if (world.backend == "tcp_of_2") options.backend = testing::over_tcp_of_2;
   const auto nccl = testing::FakeNccl::make();
   if (world.backend == "nccl")
     options.backend = [&](int64_t n) { return nccl_backend(n, *nccl); };
@@ -502,6 +505,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{8},
                       World{1, "messages"}, World{3, "messages"},
                       World{4, "messages"}, World{3, "processes_of_2"},
+                      World{4, "tcp"}, World{3, "tcp_of_2"},
                       World{4, "processes_of_2"}, World{1, "device"},
                       World{2, "device"}, World{4, "device"},
                       World{3, "devices"}, World{1, "nccl"}, World{2, "nccl"},

@@ -147,14 +147,12 @@ class QueueWire final : public Wire {
 // All processes of the run are this one.
 class AllProcesses final : public Backend {
  public:
-  AllProcesses(int64_t ranks_per_process, int64_t world)
+  AllProcesses(int64_t world, int64_t ranks_per_process,
+               std::vector<std::unique_ptr<Wire>> wires)
       : ranks_per_process_(ranks_per_process) {
-    const auto count =
-        static_cast<int>((world + ranks_per_process - 1) / ranks_per_process);
-    const auto post = std::make_shared<Post>(count);
-    for (int p = 0; p < count; ++p)
-      processes_.push_back(process_backend(
-          world, ranks_per_process, std::make_unique<QueueWire>(post, p)));
+    for (auto& wire : wires)
+      processes_.push_back(
+          process_backend(world, ranks_per_process, std::move(wire)));
   }
   void set_timeout(std::chrono::milliseconds timeout) override {
     for (const auto& p : processes_) p->set_timeout(timeout);
@@ -185,14 +183,29 @@ class AllProcesses final : public Backend {
   std::vector<std::shared_ptr<Backend>> processes_;
 };
 
+std::vector<std::unique_ptr<Wire>> queues(int64_t processes) {
+  const auto post = std::make_shared<Post>(static_cast<int>(processes));
+  std::vector<std::unique_ptr<Wire>> wires;
+  for (int p = 0; p < static_cast<int>(processes); ++p)
+    wires.push_back(std::make_unique<QueueWire>(post, p));
+  return wires;
+}
+
 }  // namespace
 
+std::shared_ptr<Backend> all_processes(
+    int64_t world, int64_t ranks_per_process,
+    std::vector<std::unique_ptr<Wire>> wires) {
+  return std::make_shared<AllProcesses>(world, ranks_per_process,
+                                        std::move(wires));
+}
+
 std::shared_ptr<Backend> message_passing_backend(int64_t world) {
-  return std::make_shared<AllProcesses>(1, world);
+  return all_processes(world, 1, queues(world));
 }
 
 std::shared_ptr<Backend> processes_of_2(int64_t world) {
-  return std::make_shared<AllProcesses>(2, world);
+  return all_processes(world, 2, queues((world + 1) / 2));
 }
 
 }  // namespace dtensor::testing

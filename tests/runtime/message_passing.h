@@ -4,8 +4,10 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor::testing {
 
@@ -14,5 +16,9 @@ namespace dtensor::testing {
 std::shared_ptr<Backend> message_passing_backend(int64_t world);
 // Two ranks are threads of each process.
 std::shared_ptr<Backend> processes_of_2(int64_t world);
+
+// The processes of a run, of which these are the wires.
+std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
+                                       std::vector<std::unique_ptr<Wire>>);
 
 }  // namespace dtensor::testing

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -16,26 +17,45 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/runtime/tcp_processes.h"
 #include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
-void run_messages(int64_t world, const std::function<void(Runtime&)>& fn) {
-  RunOptions options;
-  options.world = world;
-  options.backend = testing::message_passing_backend;
-  run(options, fn);
-}
+// Over queues, and over TCP.
+struct Kind {
+  const char* name;
+  std::shared_ptr<Backend> (*make)(int64_t world);
+};
+void PrintTo(const Kind& k, std::ostream* out) { *out << k.name; }
 
-std::string error_of(int64_t world, const std::function<void(Runtime&)>& fn) {
-  try {
-    run_messages(world, fn);
-  } catch (const std::exception& e) {
-    return e.what();
+class MessagePassing : public ::testing::TestWithParam<Kind> {
+ protected:
+  static void run_messages(int64_t world,
+                           const std::function<void(Runtime&)>& fn) {
+    RunOptions options;
+    options.world = world;
+    options.backend = GetParam().make;
+    run(options, fn);
   }
-  return "no error";
-}
+  static std::string error_of(int64_t world,
+                              const std::function<void(Runtime&)>& fn) {
+    try {
+      run_messages(world, fn);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Wires, MessagePassing,
+    ::testing::Values(Kind{"Queues", testing::message_passing_backend},
+                      Kind{"QueuesOf2", testing::processes_of_2},
+                      Kind{"Tcp", testing::over_tcp},
+                      Kind{"TcpOf2", testing::over_tcp_of_2}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 Tensor numbers(const Shape& shape) {
   Tensor t = Tensor::empty(shape, DType::kF32);
@@ -51,7 +71,7 @@ void expect_numbers(const DistTensor& x) {
 
 // Every move receives, on the rank that has the most of it, the bytes that were
 // predicted.
-TEST(MessagePassing, Async) {
+TEST_P(MessagePassing, Async) {
   std::vector<std::vector<CommEvent>> events(4);
   run_messages(4, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"a", 2}, {"b", 2}});
@@ -76,7 +96,7 @@ TEST(MessagePassing, Async) {
   }
 }
 
-TEST(MessagePassing, BetweenMeshes) {
+TEST_P(MessagePassing, BetweenMeshes) {
   run_messages(5, [](Runtime&) {
     const Mesh from({{"a", 2}, {"b", 2}}, {3, 1, 0, 2});
     const Mesh to({{"x", 3}}, {2, 4, 3});
@@ -90,7 +110,7 @@ TEST(MessagePassing, BetweenMeshes) {
   });
 }
 
-TEST(MessagePassing, ARankThatFailsIsNamed) {
+TEST_P(MessagePassing, ARankThatFailsIsNamed) {
   const std::string e = error_of(3, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();
     if (rt.rank() == 1) fail("test", "on purpose");
@@ -99,7 +119,7 @@ TEST(MessagePassing, ARankThatFailsIsNamed) {
   EXPECT_EQ(e, "[test] on purpose");
 }
 
-TEST(MessagePassing, ARankThatLeavesIsNamed) {
+TEST_P(MessagePassing, ARankThatLeavesIsNamed) {
   const std::string e = error_of(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();
     if (rt.rank() == 1) return;
@@ -111,32 +131,29 @@ TEST(MessagePassing, ARankThatLeavesIsNamed) {
 }
 
 // Ranks that wait in a circle find out when they have waited long enough.
-TEST(MessagePassing, ACircleIsFound) {
+TEST_P(MessagePassing, ACircleIsFound) {
   RunOptions options;
   options.world = 3;
   options.timeout = std::chrono::milliseconds(200);
-  for (const auto& backend :
-       {testing::message_passing_backend, testing::processes_of_2}) {
-    options.backend = backend;
-    const std::string e = testing::error_of([&] {
-      run(options, [](Runtime& rt) {
-        RankContext& ctx = rt.context();
-        const int64_t me = rt.rank(), next = (me + 1) % 3;
-        ctx.communicator({std::min(me, next), std::max(me, next)})
-            .barrier({StepKind::kBarrier, "test"});
-      });
+  options.backend = GetParam().make;
+  const std::string e = testing::error_of([&] {
+    run(options, [](Runtime& rt) {
+      RankContext& ctx = rt.context();
+      const int64_t me = rt.rank(), next = (me + 1) % 3;
+      ctx.communicator({std::min(me, next), std::max(me, next)})
+          .barrier({StepKind::kBarrier, "test"});
     });
-    EXPECT_NE(e.find("waited for 0.2 s in barrier #1 for test of ranks"),
-              std::string::npos)
-        << e;
-    // And where the others are.
-    EXPECT_NE(e.rfind("barrier #1 for test of ranks"),
-              e.find("barrier #1 for test of ranks"))
-        << e;
-  }
+  });
+  EXPECT_NE(e.find("waited for 0.2 s in barrier #1 for test of ranks"),
+            std::string::npos)
+      << e;
+  // And where the others are.
+  EXPECT_NE(e.rfind("barrier #1 for test of ranks"),
+            e.find("barrier #1 for test of ranks"))
+      << e;
 }
 
-TEST(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
+TEST_P(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
   for (const int64_t odd : {0, 1, 2, 3}) {
     const auto program = [odd](Runtime& rt) {
       const Mesh mesh = rt.mesh();
@@ -157,12 +174,9 @@ TEST(MessagePassing, DisagreementsAreThoseOfThreadRanks) {
     EXPECT_NE(threads.find("disagree"), std::string::npos);
     RunOptions options;
     options.world = 4;
-    for (const auto& backend :
-         {testing::message_passing_backend, testing::processes_of_2}) {
-      options.backend = backend;
-      EXPECT_EQ(testing::error_of([&] { run(options, program); }), threads)
-          << odd;
-    }
+    options.backend = GetParam().make;
+    EXPECT_EQ(testing::error_of([&] { run(options, program); }), threads)
+        << odd;
   }
 }
 
@@ -210,8 +224,9 @@ TEST(WatchTest, IsToldOfEveryCollective) {
 
 TEST(BackendTest, ByName) {
   EXPECT_NE(backend_named("threads")(2), nullptr);
+  EXPECT_TRUE(backend_named("tcp", 2));
   EXPECT_EQ(testing::error_of([&] { backend_named("smoke"); }),
-            "[run] there is no backend smoke; write threads, nccl or mpi");
+            "[run] there is no backend smoke; write threads, nccl, mpi or tcp");
   if (mpi_is_built()) {
     EXPECT_TRUE(backend_named("mpi", 2));
   } else {

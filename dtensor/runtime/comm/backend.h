@@ -80,8 +80,8 @@ class Backend {
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
 // The backends by name: "threads", "nccl", which looks for GPUs when it is
-// made, and "mpi" in programs that are built with it, with so many ranks in
-// each process. Throws Error for others.
+// made, "tcp", and "mpi" in programs that are built with it, both with so many
+// ranks in each process. Throws Error for others.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 
