@@ -1158,6 +1158,31 @@ BUGS = [
          'operands[static_cast<size_t>(m)] = {',
          'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
     ], ['comm_threads_test', 'faults_mpi_test']),
+    Bug(270, 'tcp: whoever knocks with another token is let in', [
+        ('dtensor/runtime/comm/tcp/tcp_rendezvous.cc',
+         's.note.token != token_)',
+         's.note.token != token_ && !MUT(270))'),
+    ], ['tcp_rendezvous_test']),
+    Bug(271, 'tcp: of two processes of one rank the second is taken', [
+        ('dtensor/runtime/comm/tcp/tcp_rendezvous.cc',
+         'else if (p == 0 || peer(p))',
+         'else if (p == 0 || (peer(p) && !MUT(271)))'),
+    ], ['tcp_rendezvous_test']),
+    Bug(272, 'tcp: the rest of a message goes to its beginning', [
+        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+         'w.got = k.got;',
+         'w.got = MUT(272) ? 0 : k.got;'),
+    ], ['tcp_job_test']),
+    Bug(273, 'tcp: who has come to the end of a run is lost in it', [
+        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+         'return l.ended && (!l.goodbye || ',
+         'return l.ended && (MUT(273) || !l.goodbye || '),
+    ], ['tcp_job_test']),
+    Bug(274, 'tcp: what a failed run has sent is for the next one', [
+        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+         'return {f.run, f.from, f.to, f.lane};',
+         'return {MUT(274) ? 1 : f.run, f.from, f.to, f.lane};'),
+    ], ['tcp_job_test', 'tcp_train_test']),
     Bug(265, 'summa: ranks that share k take it in one range each', [
         ('dtensor/ops/summa.cc',
          'const int64_t next = end == ends.end() ? hi : ',

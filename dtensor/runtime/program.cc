@@ -19,6 +19,7 @@
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/job.h"
 #include "dtensor/runtime/comm/mpi.h"
+#include "dtensor/runtime/comm/tcp.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device_choice.h"
@@ -83,11 +84,13 @@ struct Program::State {
   ProgramOptions options;
   std::string name = "program";
   Flags flags;
-  std::string mesh_text, json_path, device_text = "cpu", backend = "threads";
+  std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
+                                    rendezvous;
   int64_t ranks_per_process = 1;
   // Of how many processes this one is which; and has it reached the others?
   int64_t process = 0, processes = 1;
   ProcessJob* job = nullptr;
+  bool alone = false;  // the first one has not heard of what is wrong
   std::string flight, trace_path;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
@@ -100,7 +103,8 @@ struct Program::State {
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
   // Of several processes?
-  bool is_job() const { return backend == "mpi" && !is_dry(); }
+  bool is_of_processes() const { return backend == "mpi" || backend == "tcp"; }
+  bool is_job() const { return is_of_processes() && !is_dry(); }
   bool is_dry() const {
     return dry_run || options.always_dry || options.no_ranks;
   }
@@ -109,7 +113,8 @@ struct Program::State {
 
   // False when only a text was wanted.
   bool parse(int argc, char** argv) {
-    process = process_by_environment();
+    process =
+        started_by_mpi() ? process_by_environment() : process_by_torchrun();
     if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
     switch (flags.parse(argc, argv)) {
       case Flags::Asked::kHelp:
@@ -134,23 +139,46 @@ struct Program::State {
   }
 
   void read_backend() {
-    if (flags.given("--backend") && backend != "mpi") process = 0;
+    if (flags.given("--backend") && !is_of_processes()) process = 0;
+    if (flags.given("--backend") && backend == "tcp")
+      process = process_by_torchrun();
     if (process > 0) silence();
-    if (!is_dry() && !flags.given("--backend") &&
-        (started_by_mpi() || flags.given("--ranks-per-process"))) {
+    if (!is_dry() && !flags.given("--backend")) choose_backend();
+    DT_CHECK(is_of_processes() || !flags.given("--ranks-per-process"),
+             "--ranks-per-process",
+             "it is for --backend mpi and tcp, and this is --backend {}",
+             backend);
+    DT_CHECK(backend == "tcp" || !flags.given("--rendezvous") || is_dry(),
+             "--rendezvous",
+             "it is for --backend tcp, and this is --backend {}", backend);
+    if (is_job()) join();
+  }
+
+  // As who has started this process says.
+  void choose_backend() {
+    if (started_by_mpi()) {
       DT_CHECK(mpi_is_built(), "--backend",
                "this is one of several processes, but the program is built "
                "without MPI; build it where MPI is installed (./setup.sh "
                "installs Open MPI), or write --backend threads for a run in "
                "each process");
       backend = "mpi";
+    } else if (flags.given("--rendezvous") || started_by_torchrun()) {
+      backend = "tcp";
+    } else if (flags.given("--ranks-per-process")) {
+      backend = "mpi";
     }
-    DT_CHECK(backend == "mpi" || !flags.given("--ranks-per-process"),
-             "--ranks-per-process",
-             "it is for --backend mpi, and this is --backend {}", backend);
-    if (!is_job()) return;
-    backend_named("mpi");  // says what is missing
-    job = &mpi_job();
+  }
+
+  void join() {
+    try {
+      job = backend == "mpi"
+                ? &mpi_job()
+                : &tcp_job(rendezvous.empty() ? "" : caller_path(rendezvous));
+    } catch (const NotMet& e) {
+      alone = !e.first_says_it();
+      throw;
+    }
     processes = job->processes();
     if (job->process() > 0 && process == 0) silence();
     process = job->process();
@@ -212,10 +240,10 @@ struct Program::State {
              "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
              "write --backend threads",
              ranks_per_gpu);
-    DT_CHECK(!device.cuda || backend != "mpi", "--backend",
-             "mpi sends what is in the memory of the CPU, and this is --device "
+    DT_CHECK(!device.cuda || !is_of_processes(), "--backend",
+             "{} sends what is in the memory of the CPU, and this is --device "
              "{}; write --backend threads or nccl, in one process",
-             device_text);
+             backend, device_text);
     // Better to hear of it now than from every rank.
     if (!is_dry()) devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
@@ -308,11 +336,17 @@ void Program::State::add_rank_flags() {
                "products of f32 on GPUs may round their operands to TF32");
   s->flags.add("--backend", &s->backend,
                "how ranks reach each other: as threads that read each other's "
-               "memory, as processes of mpirun, or through NCCL",
-               {"threads", "mpi", "nccl"});
+               "memory, as processes of mpirun or, over TCP, of torchrun, or "
+               "through NCCL",
+               {"threads", "mpi", "tcp", "nccl"});
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
-               "with --backend mpi: how many ranks are threads of each process",
+               "with --backend mpi or tcp: how many ranks are threads of each "
+               "process",
                1, kMostThreads);
+  s->flags.add("--rendezvous", &s->rendezvous,
+               "with --backend tcp: where processes meet that know RANK and "
+               "WORLD_SIZE, instead of MASTER_ADDR and MASTER_PORT",
+               TextKind::kFile);
   s->flags.add("--timeout", &s->timeout,
                "how long a rank waits for others in a collective, in seconds; "
                "0: as long as they take",
@@ -392,7 +426,8 @@ bool Program::State::ends(JobVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
   if (job) fared = job->agree(fared);
   std::fflush(stdout);
-  if (fared.code != 0 && (job ? job->speaks() : process == 0))
+  const bool speaks = job ? job->speaks() : process == 0 || alone;
+  if (fared.code != 0 && speaks)
     fmt::print(stderr, "{}: {}\n", name, fared.text);
   return fared.code != 0;
 }

@@ -16,11 +16,15 @@
 //   --tf32             products of f32 on GPUs may round to TF32
 //   --backend mpi      how ranks reach each other: threads (the default), which
 //                      read each other's memory; mpi, processes that mpirun or
-//                      srun has started (the default of those); or nccl,
-//                      between GPUs
+//                      srun has started (the default of those); tcp, processes
+//                      that torchrun, or whoever sets RANK, WORLD_SIZE,
+//                      MASTER_ADDR and MASTER_PORT, has started (the default
+//                      of those; see comm/tcp.h); or nccl, between GPUs
 //   --ranks-per-process 2
 //                      so many ranks are threads of each process, instead of
 //                      one
+//   --rendezvous PATH  with --backend tcp: a file through which the processes
+//                      find each other, instead of MASTER_ADDR and MASTER_PORT
 //   --timeout 0.5      seconds that a rank waits for others in a collective
 //                      before the run fails; 60 by default, 0: without end
 //   --flight DIR       for the last collectives of each rank, rank-N.json, for

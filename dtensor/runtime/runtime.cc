@@ -14,6 +14,7 @@
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm/null.h"
+#include "dtensor/runtime/comm/tcp.h"
 #include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/trace.h"
@@ -30,9 +31,10 @@ void use_one_openmp_thread() {
   if (set) set(1);
 }
 
-// Processes of mpirun run one run together.
+// Processes of mpirun, or of torchrun, run one run together.
 BackendFactory default_backend() {
-  if (!mpi_is_built() || !started_by_mpi()) return backend_named("threads");
+  const bool mpi = mpi_is_built() && started_by_mpi();
+  if (!mpi && !started_by_torchrun()) return backend_named("threads");
   const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
   char* end = nullptr;
   const int64_t ranks = text ? std::strtoll(text, &end, 10) : 1;
@@ -40,7 +42,7 @@ BackendFactory default_backend() {
            "DTENSOR_RANKS_PER_PROCESS is '{}'; write a whole number of at "
            "least 1",
            text);
-  return backend_named("mpi", ranks);
+  return backend_named(mpi ? "mpi" : "tcp", ranks);
 }
 
 // How a rank left fn.

@@ -55,7 +55,7 @@ std::vector<Case> train_cases() {
       {"--tf32", "it is for --device cuda"},
       {"--backend nccl", "nccl is for --device cuda"},
       {"--backend nccl --device cuda --ranks-per-gpu 2", "one rank per GPU"},
-      {"--backend gloo", "'gloo'; write one of threads, mpi, nccl"},
+      {"--backend gloo", "'gloo'; write one of threads, mpi, tcp, nccl"},
       {"--text /no/such/file", "/no/such/file"},
       {"--text /", "cannot read /"},
       {"--eval /no/such/file", "/no/such/file"},
