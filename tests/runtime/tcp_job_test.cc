@@ -215,6 +215,31 @@ TEST(TcpWire, TellsInOrder) {
   EXPECT_FALSE(pair[0].told());
 }
 
+// Who rests wakes up when something comes, for whichever thread.
+TEST(TcpWire, RestsUntilSomethingComes) {
+  Pair pair;
+  const auto resting = [&] {
+    const auto start = Clock::now();
+    EXPECT_TRUE(pair[1].rest(800ms));
+    return Clock::now() - start;
+  };
+  EXPECT_GE(resting(), 700ms);
+  std::vector<Clock::duration> took(2);
+  in_threads(3, [&](int i) {
+    if (i < 2) {
+      took[static_cast<size_t>(i)] = resting();
+    } else {
+      std::this_thread::sleep_for(100ms);
+      pair[0].tell(1, "wake up");
+    }
+  });
+  for (const Clock::duration t : took) {
+    EXPECT_GE(t, 20ms);
+    EXPECT_LT(t, 600ms);
+  }
+  EXPECT_EQ(pair[1].told()->text, "wake up");
+}
+
 // ---- Those that are gone ----
 
 // A process whose other end is in the hands of the test.
@@ -264,7 +289,7 @@ TEST(TcpWire, WhoSaysGoodbyeIsLostToTheNextRun) {
   const Frame goodbye{.run = 1};
   half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
   half.other.close();
-  wire->told();
+  for (int i = 0; i < 3; ++i) wire->told();  // that, and the end
   EXPECT_EQ(wire->lost(), -1);
   EXPECT_TRUE(half.job->lost(1));
   wire = nullptr;

@@ -21,6 +21,8 @@ using namespace std::chrono_literals;
 
 // How often a process listens to the others while its ranks compute.
 constexpr auto kListen = 5ms;
+// How long who waits sleeps until it looks around, if nothing comes.
+constexpr auto kRest = 500us;
 // A message that was sent ahead of the news that its sender is gone may come
 // behind it.
 constexpr auto kStraggles = 20ms;
@@ -117,7 +119,9 @@ std::string ProcessRun::to_string(const Where& w) {
 
 void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
   constexpr int kQuick = 200, kLook = 64;
-  for (int i = 0; i < kQuick; ++i)
+  if (transit.done()) return;
+  const bool rests = !spin_ && wire_->rest(0us);
+  for (int i = 0; i < kQuick && !rests; ++i)
     if (transit.done()) return;
   Place& p = place(rank, lane);
   struct Waits {
@@ -138,8 +142,11 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
         waited_for_[static_cast<size_t>(awaited)] += slept / 1ns;
       return;
     }
-    if (!spin_) sched_yield();
-    if (i % kLook) continue;
+    if (rests)
+      wire_->rest(kRest);
+    else if (!spin_)
+      sched_yield();
+    if (i % kLook && !rests) continue;
     const Clock::time_point now = Clock::now();
     // While this process was stopped nobody has waited.
     waited += std::min<Clock::duration>(now - looked, kMostBetweenLooks);
@@ -171,9 +178,9 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
       fail_all(rank, text);
       throw Error(text);
     }
-    if (now - start > 2ms)
+    if (now - start > 2ms && !wire_->rest(kRest))
       std::this_thread::sleep_for(50us);
-    else if (now - start > 100us)
+    else if (now - start > 100us && !rests)
       sched_yield();
   }
 }

@@ -4,6 +4,7 @@
 // Every process has one Wire of a run, all of which are made together and
 // called by several threads at once.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -56,6 +57,10 @@ class Wire {
   };
   virtual void tell(int process, std::string_view text) = 0;
   virtual std::optional<Told> told() = 0;
+
+  // Sleeps until something comes, at most so long: for who waits where others
+  // need the processor. False: it cannot, and returns at once.
+  virtual bool rest(std::chrono::microseconds) { return false; }
 
   // A process that has ended, as far as that can be seen from here; -1: none.
   virtual int lost() { return -1; }

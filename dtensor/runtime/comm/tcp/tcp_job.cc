@@ -106,6 +106,10 @@ class TcpJob::RunWire final : public Wire {
     job_.tell(run_, process, text);
   }
   std::optional<Told> told() override { return job_.told(run_); }
+  bool rest(std::chrono::microseconds most) override {
+    job_.mesh_.rest(most);
+    return true;
+  }
   int lost() override {
     for (int p = 0; p < processes(); ++p)
       if (p != process() && job_.mesh_.lost_in(p, run_)) return p;

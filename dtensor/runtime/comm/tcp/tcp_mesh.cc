@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <thread>
 
@@ -447,13 +448,42 @@ void TcpMesh::progress() {
   if (lock) progress_locked();
 }
 
-void TcpMesh::progress_locked() {
-  polled_.clear();
+void TcpMesh::rest(std::chrono::microseconds most) {
+  std::unique_lock looks(looks_, std::try_to_lock);
+  if (!looks) {
+    std::unique_lock lock(mutex_);
+    ++resting_;
+    looked_.wait_for(lock, most);
+    --resting_;
+    return;
+  }
+  std::vector<pollfd> lines;
+  {
+    std::lock_guard lock(mutex_);
+    watch(lines);
+  }
+  const timespec time{0, static_cast<long>(most / 1ns)};
+  if (ppoll(lines.data(), lines.size(), &time, nullptr) > 0) {
+    std::lock_guard lock(mutex_);
+    progress_locked();
+  }
+  // What has come may be theirs; and one of them is the next to look.
+  looks.unlock();
+  if (resting_ > 0) looked_.notify_all();
+}
+
+// What there is to wait for.
+void TcpMesh::watch(std::vector<pollfd>& lines) const {
+  lines.clear();
   for (const auto& l : lines_) {
     const bool out = !l->deaf && !l->idle();
-    polled_.push_back({l->ended ? -1 : l->socket.fd(),
-                       static_cast<short>(out ? POLLIN | POLLOUT : POLLIN), 0});
+    lines.push_back({l->ended ? -1 : l->socket.fd(),
+                     static_cast<short>(out ? POLLIN | POLLOUT : POLLIN), 0});
   }
+}
+
+void TcpMesh::progress_locked() {
+  watch(polled_);
   if (poll(polled_.data(), polled_.size(), 0) <= 0) return;
   for (size_t i = 0; i < lines_.size(); ++i) {
     if (polled_[i].revents & ~POLLOUT) read(*lines_[i]);

@@ -12,7 +12,9 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
 #include <compare>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -62,6 +64,9 @@ class TcpMesh {
   void tell(int process, int64_t matter, std::string_view text);
   // Sends and receives what it can, unless another thread is at it.
   void progress();
+  // Sleeps until something comes, at most so long. Of several threads one looks
+  // for all of them.
+  void rest(std::chrono::microseconds most);
 
   // Has the process ended, or said that it will?
   bool leaves(int process) const;
@@ -84,6 +89,7 @@ class TcpMesh {
   Line& line(int process) const {
     return *lines_[static_cast<size_t>(process)];
   }
+  void watch(std::vector<pollfd>&) const;
   void progress_locked();
   void read(Line&);
   void unpack(Line&);
@@ -97,7 +103,10 @@ class TcpMesh {
   mutable std::mutex mutex_;  // guards what follows, and the lines
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<pollfd> polled_;
-  std::vector<char> nowhere_;  // what nobody wants goes there
+  std::condition_variable looked_;  // somebody has looked for all
+  std::atomic<int> resting_ = 0;    // threads that wait for that
+  std::mutex looks_;                // of who looks
+  std::vector<char> nowhere_;       // what nobody wants goes there
   int64_t run_ = 0;
 };
 
