@@ -1,31 +1,37 @@
 #!/bin/bash
-# Runs a command under mpirun on machines that are network namespaces of this
-# one: each with a name and an address of its own, and no memory that MPI knows
-# to be shared. As root; leaves nothing behind.
+# Runs a command under mpirun, or as torchrun would, on machines that are network
+# namespaces of this one: each with a name and an address of its own, and no
+# memory that MPI knows to be shared. As root; leaves nothing behind.
 set -euo pipefail
 
 usage() {
   cat <<TEXT
-usage: tools/simulated_hosts.sh HOSTS SLOTS COMMAND...
+usage: tools/simulated_hosts.sh [--tcp] HOSTS SLOTS COMMAND...
 
 Runs SLOTS processes of COMMAND on each of HOSTS (2 to 9) simulated machines:
 
     tools/simulated_hosts.sh 2 2 bazel-bin/examples/train --mesh dp=2,tp=2
 
-Needs root, ip (iproute2), unshare and Open MPI.
+under mpirun or, with --tcp, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+in the environment. Needs root, ip (iproute2), unshare and Open MPI.
 TEXT
 }
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
 esac
+launcher=mpirun
+if [[ ${1:-} == --tcp ]]; then
+  launcher=bash
+  shift
+fi
 if (($# < 3)) || [[ ! $1 =~ ^[2-9]$ || ! $2 =~ ^[1-9][0-9]*$ ]]; then
   usage >&2
   exit 2
 fi
 hosts=$1 slots=$2
 shift 2
-for needed in ip unshare mpirun; do
+for needed in ip unshare "$launcher"; do
   command -v "$needed" >/dev/null ||
     { echo "simulated_hosts.sh: there is no $needed" >&2; exit 1; }
 done
@@ -57,6 +63,19 @@ for ((i = 1; i <= hosts; ++i)); do
   ip -n "$name" link set lo up
   list+=${list:+,}$net.$i:$slots
 done
+
+if [[ $launcher != mpirun ]]; then
+  export WORLD_SIZE=$((hosts * slots)) MASTER_ADDR=$net.1 MASTER_PORT=29500
+  pids=()
+  for ((rank = 0; rank < WORLD_SIZE; ++rank)); do
+    RANK=$rank LOCAL_RANK=$((rank % slots)) \
+      ip netns exec "dt$$-$((rank / slots + 1))" "$@" &
+    pids+=($!)
+  done
+  status=0
+  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+  exit "$status"
+fi
 
 # What mpirun calls instead of ssh: agent ADDRESS COMMAND...
 cat >"$work/agent" <<TEXT

@@ -188,7 +188,7 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
 TEST(TcpRendezvous, WhoIsSilentIsHungUpOn) {
   const uint16_t port = free_port();
   Met first;
-  std::jthread zero([&] { first = meet({place(0, 2, port, 5s)}); });
+  std::jthread zero([&] { first = meet({place(0, 2, port, 4s)}); });
   const Socket loris = connected(port);
   EXPECT_FALSE(hangs_up(loris, 1s));
   EXPECT_TRUE(hangs_up(loris, 3s));
