@@ -11,14 +11,6 @@
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
-namespace {
-
-DistTensor as(const DistTensor& x, DType t) {
-  return x.dtype() == t ? x : cast(x, t);
-}
-
-}  // namespace
-
 TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
                        int64_t k)
     : Module(at),
@@ -31,12 +23,12 @@ TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
 
 Routed TopKRouter::forward(const DistTensor& x) const {
   const DType wide = x.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  const DistTensor probability = softmax(as(linear(x, weight_), wide), -1);
+  const DistTensor probability = softmax(cast(linear(x, weight_), wide), -1);
   const TopK best = topk(probability, k_);
   const DistTensor weights = best.values / sum(best.values, {-1}, true);
-  const DistTensor chosen = as(one_hot(best.indices, weight_.size(0)), wide);
+  const DistTensor chosen = cast(one_hot(best.indices, weight_.size(0)), wide);
   return {best.indices,
-          as(weights, x.dtype()),
+          cast(weights, x.dtype()),
           {mean(sum(chosen, {1}), {0}), mean(probability, {0})}};
 }
 

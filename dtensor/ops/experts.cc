@@ -474,9 +474,7 @@ class Experts : public Op {
     const Assignment a = inherited(g);
     std::vector<DistTensor> d = apply(backward_op(), in, g.attrs, &a);
     d.insert(d.begin() + kIds, DistTensor());
-    for (size_t i : kFloats)
-      if (d[i].dtype() != g.inputs[i].dtype())
-        d[i] = cast(d[i], g.inputs[i].dtype());
+    for (size_t i : kFloats) d[i] = cast(d[i], g.inputs[i].dtype());
     return d;
   }
 
@@ -488,9 +486,7 @@ class Experts : public Op {
 // through every expert, those that it did not choose with a weight of 0.
 std::vector<DistTensor> Experts::composed(const GradientCall& g) {
   const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
-  const auto wide = [&](const DistTensor& x) {
-    return x.dtype() == stat ? x : cast(x, stat);
-  };
+  const auto wide = [&](const DistTensor& x) { return cast(x, stat); };
   const DistTensor x = wide(g.inputs[kX]), weights = wide(g.inputs[kWeights]),
                    gate = wide(g.inputs[kGate]), up = wide(g.inputs[kUp]),
                    down = wide(g.inputs[kDown]), dy = wide(g.cotangents[0]);
@@ -513,8 +509,7 @@ std::vector<DistTensor> Experts::composed(const GradientCall& g) {
       einsum("tef,th->efh", {da, x}),
       einsum("tef,th->efh", {db, x}),
       einsum("tef,th->ehf", {inner * share, dy})};
-  for (size_t i : kFloats)
-    if (d[i].dtype() != type) d[i] = cast(d[i], type);
+  for (size_t i : kFloats) d[i] = cast(d[i], type);
   return d;
 }
 

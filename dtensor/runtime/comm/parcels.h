@@ -16,7 +16,8 @@
 
 namespace dtensor {
 
-// Used by one thread. What it is made of may change, and it keeps its memory.
+// Changed by one thread; share() of those of others reads it. What it is made
+// of may change, and it keeps its memory.
 class Parcels {
  public:
   // Whose work it is.

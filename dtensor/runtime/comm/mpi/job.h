@@ -14,10 +14,6 @@ namespace dtensor {
 // Throws Error that says what MPI says, unless it is MPI_SUCCESS.
 void check_mpi(int code, std::string_view function);
 
-// An MPI_Comm as Fortran knows it: an integer, whichever MPI it is, so that
-// mpi.h stays in the sources (MPI-4.0, section 19.3.4).
-using CommHandle = int;
-
 class MpiJob final : public ProcessJob {
  public:
   // Throws Error when MPI cannot be used, each time.

@@ -13,6 +13,10 @@
 
 namespace dtensor {
 
+// An MPI_Comm as Fortran knows it: an integer, whichever MPI it is, so that
+// mpi.h stays in the sources (MPI-4.0, section 19.3.4).
+using CommHandle = int;
+
 // Messages of one channel, by one sender to one receiver. Message t lies in
 // slot t % kSlots, whose `turn` says what is next with it: t, it is free for
 // message t; t + 1, message t is there; t + kSlots, it was taken.
@@ -34,10 +38,10 @@ struct Ring {
 
 class SharedRings {
  public:
-  // Called by all processes of `all`, a CommHandle. Each has so many ranks.
+  // Called by all processes of `all`. Each has so many ranks.
   // With DTENSOR_MPI_SHARED_MEMORY=0 in the environment there are no rings, and
   // everything goes through MPI.
-  SharedRings(int all, int64_t ranks_per_process);
+  SharedRings(CommHandle all, int64_t ranks_per_process);
   ~SharedRings();
   SharedRings(const SharedRings&) = delete;
   SharedRings& operator=(const SharedRings&) = delete;
