@@ -1345,6 +1345,13 @@ BUGS = [
          'next[static_cast<size_t>(e)] = at;',
          'next[static_cast<size_t>(MUT(342) && e ? e - 1 : e)] = at;'),
     ], ['experts_test']),
+    Bug(343, 'experts: a partial down stays partial, and what is kept of y', [
+        ('dtensor/ops/experts.cc',
+         '"th!,tk!,tk,e~fh,efh,ehf->th | link t e",',
+         'MUT(343) ? "th!,tk!,tk,e~fh,efh,ehf->th | linear 5; link t e"\n'
+         '                                  : "th!,tk!,tk,e~fh,efh,ehf->th | '
+         'link t e",'),
+    ], ['experts_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -431,6 +431,15 @@ const Op& backward_op() {
   return op;
 }
 
+// Linear in the weights and in `down`, too, which the rule does not say. The
+// gradient of the weights reads y as the forward pass kept it, and of a partial
+// `down` that is partial. Partial weights would be right, but nobody has them:
+// a router's are normalized. (With a note of either, the proof also meets
+// results whose copies differ in the last bit. That is not the operator's
+// doing, but its cotangent's in a layout such as S1(1|a=1:a): ranks compute the
+// segment that is whole in parts of different sizes, which kernels round
+// differently, and each keeps its own when the rest is gathered. A product
+// alone does the same.)
 class Experts : public Op {
  public:
   Experts() : Op("experts") {}

@@ -72,7 +72,10 @@ TEST(Experts, AgainstTheNaiveOne) {
        {"tp=3", {"", "", "", "S1", "S1", "S2"}},
        {"ep=2,tp=3", {"S0,R", "S0,R", "S0,R", "S0,S1", "S0,S1", "S0,S2"}},
        {"dp=2,ep=3", {"S0,S0", "S0,S0", "S0,S0", "R,S0", "R,S0", "R,S0"}},
-       {"dp=2,ep=2", {"S0,R", "R,R", "R,P", "R,S0", "R,S0", "R,S0"}}});
+       {"dp=2,ep=2", {"S0,R", "R,R", "R,P", "R,S0", "R,S0", "R,S0"}},
+       // Linear in both of these, each is summed all the same: see the rule.
+       {"tp=2", {"", "", "P", "", "", ""}},
+       {"tp=2", {"", "", "", "", "", "P"}}});
 }
 
 // More ranks than experts, and than tokens.

@@ -53,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, Proof, ::testing::ValuesIn(proof::named_ops()),
 //   - norms and attention, linear in an input of which their second output
 //     (a mean, a log-sum) knows nothing: a rule has no partial of one output;
 //   - attention_backward over the keys, which the forward pass does not split;
-//   - experts, linear in what a partial of would be of no use (weights, down),
-//     and a split of a token's choices, as of topk's, which are few.
+//   - experts, linear in weights and down (why not is said there), and a split
+//     of a token's choices, as of topk's, which are few.
 TEST(MissingRules, AsInTheGoldenFile) {
   std::string text;
   for (const auto& [id, op] : proof::named_ops()) {
