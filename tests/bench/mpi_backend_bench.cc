@@ -138,12 +138,17 @@ void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
                                "redistribute us", "ours / raw, quartiles",
                                "redistribute / raw", "rounds"});
   Memory m;
-  m.src.assign(size_t{4} << 20, 1);
-  m.dst.assign(size_t{4} << 20, 0);
+  // Of the largest size, rounded up to parts of all ranks.
+  const auto most = (size_t{4} << 20) + static_cast<size_t>(comm.size());
+  m.src.assign(most, 1);
+  m.dst.assign(most, 0);
   for (const Kind kind :
        {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter})
     for (const int64_t bytes : sizes) {
-      const Case c = make_case(kind, comm, m, mesh, bytes / 4);
+      // Equal parts, as the raw calls want them.
+      const int64_t n =
+          (bytes / 4 + comm.size() - 1) / comm.size() * comm.size();
+      const Case c = make_case(kind, comm, m, mesh, n);
       const int64_t repeats = std::max<int64_t>(2, (1 << 21) / bytes);
       const Turns turns = take_rounds(
           comm,
@@ -159,7 +164,7 @@ void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
         return fmt::format("{:.2f}", 1e6 * median(x));
       };
       table.add(
-          {c.name, std::to_string(bytes), us(raw), us(ours), us(redistribute),
+          {c.name, std::to_string(4 * n), us(raw), us(ours), us(redistribute),
            fmt::format("{:.2f} ({:.2f} - {:.2f})", a.median, a.low, a.high),
            fmt::format("{:.2f} ({:.2f} - {:.2f})", b.median, b.low, b.high),
            std::to_string(raw.size())});
@@ -179,13 +184,16 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   std::vector<int64_t> sizes{1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20};
-  app.add_option("--bytes", sizes, "of the whole tensor, 16 MiB at most")
+  app.add_option(
+         "--bytes", sizes,
+         "of the whole tensor, 16 MiB at most; rounded up to equal parts")
       ->check(CLI::Range(1 << 10, 16 << 20));
   CLI11_PARSE(app, argc, argv);
   dtensor::RunOptions options;
   options.backend = dtensor::backend_named("mpi");
   try {
     int count = 0, threads = 0;
+    // The backend refuses a lower level than this.
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
     MPI_Comm_size(MPI_COMM_WORLD, &count);
     options.world = count;

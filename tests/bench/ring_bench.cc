@@ -111,13 +111,14 @@ int main(int argc, char** argv) {
   int rounds = 15;
   int64_t ranks = 2, tokens = 4096;
   app.add_option("--rounds", rounds, "how often each runs")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   app.add_option("--ranks", ranks, "of the ring")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  // Every chunk of every rank has some.
   app.add_option("--tokens", tokens, "of the ring's sequence")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(128, 1 << 20))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
