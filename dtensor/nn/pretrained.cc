@@ -100,7 +100,7 @@ DistTensor part_of(const DistTensor& parameter, const Target& t) {
   if (t.expert < 0) return parameter;
   // No parameter, so that it stays in the layout that it rests in.
   const DistTensor values =
-      DistTensor::wrap(parameter.local(), parameter.spec());
+      DistTensor::wrap(parameter.impl()->part(), parameter.spec());
   return slice(values, 0, t.expert, t.expert + 1);
 }
 

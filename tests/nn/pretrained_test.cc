@@ -73,6 +73,26 @@ TEST_F(Pretrained, TheSameFilesFromEveryMesh) {
   }
 }
 
+// Each expert is a tensor of its own there; stages and ep have some of them.
+TEST_F(Pretrained, ExpertsFromEveryMesh) {
+  ModelConfig config = tiny("mixtral");
+  config.experts = 3;
+  const std::string one = save("dp=1", config);
+  for (const char* mesh : {"ep=2", "ep=4,tp=2", "pp=2,dp=1", "ep=2,pp=2"}) {
+    const std::string other = save(mesh, config);
+    for (const char* file : {"/model.safetensors", "/config.json"})
+      EXPECT_TRUE(bytes(other + file) == bytes(one + file)) << file << mesh;
+    on_mesh<int>(mesh, [&](const Mesh& m) {
+      const auto want = make_model(config, m, 3), got = load_pretrained(one, m);
+      for (const NamedParameter& p : want->named_parameters())
+        if (p.tensor.here()) {
+          EXPECT_EQ(values(got->parameter(p.name)), values(p.tensor)) << p.name;
+        }
+      return 0;
+    });
+  }
+}
+
 TEST_F(Pretrained, Gpt2sTensors) {
   const ModelConfig config = tiny("gpt");
   const std::string dir = save("dp=2,tp=3", config);
