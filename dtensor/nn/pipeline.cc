@@ -297,57 +297,37 @@ class Pipeline::Run {
     GradOptions options = options_for(s);
     options.release_graph = true;
     options.wire_from = inputs.size();
-    if (options.keep_partial)
-      options.add_to.insert(options.add_to.begin(), inputs.size(), {});
+    Tensors& sums = sends_each() ? options.add_arrived : options.add_to;
+    sums.insert(sums.begin(), inputs.size(), {});
     Tensors all = inputs;
     all.insert(all.end(), s.leaves.begin(), s.leaves.end());
     Tensors grads = grad(y, g, all, std::move(options));
     const auto weights = grads.begin() + std::ssize(inputs);
+    s.sums.assign(weights, grads.end());
     m.gx.assign(grads.begin(), weights);
-    if (sends_each()) {
-      add(s, {weights, grads.end()});
-    } else {
-      s.sums.assign(weights, grads.end());
-      m.gx = settle(inputs, std::move(m.gx));
-    }
+    if (!sends_each()) m.gx = settle(inputs, std::move(m.gx));
   }
 
   void weight(const PipelineTask& t, Micro& m) {
     State& s = state_[static_cast<size_t>(t.stage)];
     const TraceSpan span("weight", t.micro);
     if (!m.split) return;
-    Tensors grads = m.split->later(options_for(s));
+    s.sums = m.split->later(options_for(s));
     m.split.reset();
-    if (sends_each())
-      add(s, std::move(grads));
-    else
-      s.sums = std::move(grads);
   }
 
   // Are gradients sent in each micro-batch?
   bool sends_each() const { return options_.bucket_bytes > 0; }
 
   // How a micro-batch's gradients of the stage's leaves are taken: added to the
-  // sums, which move into the options, or for add().
+  // sums, which move into the options.
   GradOptions options_for(State& s) const {
+    Tensors sums = std::exchange(s.sums, {});
     if (sends_each())
       return {.bucket_bytes = options_.bucket_bytes,
-              .wire_dtype = options_.wire_dtype};
-    return {.keep_partial = true,
-            .add_to = std::exchange(s.sums, Tensors(s.leaves.size()))};
-  }
-
-  // Where they belong.
-  static void add(State& s, Tensors grads) {
-    const NoGrad no_grad;
-    RankContext& ctx = RankContext::current();
-    const Scoped<std::string> phase(ctx.phase, "backward");
-    const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGradients);
-    for (size_t k = 0; k < grads.size(); ++k) {
-      DistTensor& sum = s.sums[k];
-      DistTensor g = std::exchange(grads[k], {});
-      sum = sum.defined() ? std::exchange(sum, {}) + g : g;
-    }
+              .wire_dtype = options_.wire_dtype,
+              .add_arrived = std::move(sums)};
+    return {.keep_partial = true, .add_to = std::move(sums)};
   }
 
   // The gradients of all micro-batches where they belong.

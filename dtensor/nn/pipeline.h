@@ -77,9 +77,9 @@ struct PipelineOptions {
   // 0: the gradients of all micro-batches are added where they are made, whole,
   // and sent once, in the end. Else those of each micro-batch are sent as soon
   // as so many bytes are complete (GradOptions::bucket_bytes) and added where
-  // they belong: of those that lie in parts a rank holds no more than its
-  // parts, of the sum and of one micro-batch, and two buckets, for as many
-  // times the bytes as there are micro-batches. (ZeRO's stages 2 and 3.)
+  // they belong: of those that lie in parts a rank holds no more than its parts
+  // and two buckets, for as many times the bytes as there are micro-batches.
+  // (ZeRO's stages 2 and 3.)
   int64_t bucket_bytes = 0;
 };
 

@@ -44,6 +44,12 @@ void check_options(const std::vector<DistTensor>& inputs,
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
            "{} gradients to add to, for {} inputs; give one for each, or none",
            o.add_to.size(), inputs.size());
+  DT_CHECK(o.add_arrived.empty() || (o.add_arrived.size() == inputs.size() &&
+                                     !o.keep_partial && !o.create_graph),
+           "grad",
+           "{} gradients to add what arrives to, for {} inputs; give one for "
+           "each, or none, without create_graph and keep_partial",
+           o.add_arrived.size(), inputs.size());
 }
 
 // Gradients on their way to where they are wanted.
@@ -55,6 +61,7 @@ class Gradients {
         inputs_(inputs),
         options_(options),
         earlier_(std::move(options.add_to)),
+        sums_(std::move(options.add_arrived)),
         settled_(inputs.size()),
         seen_(inputs.size()) {}
 
@@ -82,10 +89,9 @@ class Gradients {
     for (size_t i = 0; i < rest.size(); ++i)
       if (!seen_[i]) add(i, rest[i].defined() ? rest[i] : none(inputs_[i]));
     send(false);
-    for (const auto& [i, type] : converted_) {
-      settled_[i].impl()->part();  // what the other thread makes
-      if (!options_.create_graph) settled_[i] = as_type(settled_[i], type);
-    }
+    // What the other thread makes.
+    for (const DistTensor& g : settled_) g.impl()->part();
+    arrived();
     return std::move(settled_);
   }
 
@@ -100,12 +106,25 @@ class Gradients {
                                  : input.grad_spec()->with(g.dtype());
   }
 
+  // What has come is what it was before it was sent, and added to the sums.
+  void arrived() {
+    const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
+    for (const auto& [i, type] : on_their_way_) {
+      DistTensor& g = settled_[i];
+      if (!options_.create_graph) g = as_type(g, type);
+      if (!sums_.empty() && sums_[i].defined())
+        g = dtensor::add(std::exchange(sums_[i], {}), std::exchange(g, {}));
+    }
+    on_their_way_.clear();
+  }
+
   // Those that wait, in one exchange.
   void send(bool meanwhile) {
     // One bucket on its way at a time bounds what is held.
     for (DistTensor& g : sending_) g.impl()->part();
     sending_.clear();
     sources_.clear();
+    arrived();
     const Scoped<std::string_view> op(ctx_.op, "grad");
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     std::vector<const Spec*> to;
@@ -118,7 +137,7 @@ class Gradients {
                   : relayout(std::move(waiting_), to);
     for (size_t k = 0; k < places_.size(); ++k) {
       settled_[places_[k]] = here[k];
-      converted_.emplace_back(places_[k], types_[k]);
+      on_their_way_.emplace_back(places_[k], types_[k]);
     }
     if (meanwhile) sending_ = here;
     waiting_.clear();
@@ -130,14 +149,14 @@ class Gradients {
   RankContext& ctx_;
   const std::vector<DistTensor>& inputs_;
   const GradOptions& options_;
-  std::vector<DistTensor> earlier_, settled_;
+  std::vector<DistTensor> earlier_, sums_, settled_;
   std::vector<bool> seen_;
   // Those that wait to be sent, of which inputs, and the types that they had.
   std::vector<DistTensor> waiting_, sending_, sources_;
   std::vector<size_t> places_;
   std::vector<DType> types_;
   int64_t bytes_ = 0;
-  std::vector<std::pair<size_t, DType>> converted_;
+  std::vector<std::pair<size_t, DType>> on_their_way_;
 };
 
 DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }

@@ -34,6 +34,9 @@ struct GradOptions {
   // there is none), or none. Each is let go of when it has been added to: move
   // them here, and the options on.
   std::vector<DistTensor> add_to = {};
+  // The same of gradients that are where they belong: what arrives is added to
+  // them, one bucket after the other. Not with create_graph or keep_partial.
+  std::vector<DistTensor> add_arrived = {};
 };
 
 // d output / d inputs, zeros for an input that it does not depend on; each in

@@ -131,6 +131,19 @@ TEST(Grad, InBucketsAndAddedUp) {
                  b = want[i].full().to_doubles();
       for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-13);
     }
+    // Each half sent by itself, and added where it belongs.
+    for (const int64_t bytes : {0, 1, 300}) {
+      std::vector<DistTensor> sums(w.size());
+      for (const int64_t lo : {0, 3})
+        sums = grad(loss(slice(x, 0, lo, lo + 3)), w,
+                    {.bucket_bytes = bytes, .add_arrived = std::move(sums)});
+      for (size_t i = 0; i < w.size(); ++i) {
+        EXPECT_EQ(sums[i].spec(), want[i].spec());
+        const auto a = sums[i].full().to_doubles(),
+                   b = want[i].full().to_doubles();
+        for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 1e-13);
+      }
+    }
     // Sent as bf16, they are near.
     rt.context().events.clear();
     rt.context().record = true;
@@ -188,6 +201,11 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
     EXPECT_EQ(
         error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
         "[grad] a wire_dtype of i32; write DType::kF32, kF64, kBF16 or kF16");
+    EXPECT_EQ(error_of([&] {
+                grad(loss, {w}, {.keep_partial = true, .add_arrived = {w}});
+              }),
+              "[grad] 1 gradients to add what arrives to, for 1 inputs; give "
+              "one for each, or none, without create_graph and keep_partial");
     EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_from = 2}); }),
               "[grad] wire_from is 2 of 1 inputs; write at most 1");
     EXPECT_EQ(error_of([&] {
