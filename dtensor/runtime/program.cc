@@ -139,6 +139,11 @@ struct Program::State {
   }
 
   void read_backend() {
+    DT_CHECK(backend != "nccl" || is_dry() ||
+                 (!started_by_mpi() && processes_by_torchrun() == 1),
+             "--backend",
+             "ranks of nccl are threads of one process, and this is one of "
+             "several that mpirun or torchrun has started; start one");
     if (flags.given("--backend") && !is_of_processes()) process = 0;
     if (flags.given("--backend") && backend == "tcp")
       process = process_by_torchrun();

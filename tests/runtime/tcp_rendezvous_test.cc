@@ -444,6 +444,7 @@ class TcpEnvironment : public ::testing::Test {
 TEST_F(TcpEnvironment, SaysWhoThisIs) {
   EXPECT_FALSE(started_by_torchrun());
   EXPECT_EQ(process_by_torchrun(), 0);
+  EXPECT_EQ(processes_by_torchrun(), 1);
   set({{"RANK", "3"},
        {"WORLD_SIZE", "4"},
        {"MASTER_ADDR", "localhost"},
@@ -452,6 +453,7 @@ TEST_F(TcpEnvironment, SaysWhoThisIs) {
        {"TORCHELASTIC_RESTART_COUNT", "2"}});
   EXPECT_TRUE(started_by_torchrun());
   EXPECT_EQ(process_by_torchrun(), 3);
+  EXPECT_EQ(processes_by_torchrun(), 4);
   TcpPlace p = tcp_place_by_environment();
   EXPECT_EQ(p.process, 3);
   EXPECT_EQ(p.processes, 4);
@@ -493,6 +495,7 @@ TEST_F(TcpEnvironment, APartIsAnError) {
             "MASTER_PORT are missing; start the program with torchrun, set "
             "what is missing, or write --backend threads");
   EXPECT_EQ(process_by_torchrun(), 0);
+  EXPECT_EQ(processes_by_torchrun(), 1);
 }
 
 TEST_F(TcpEnvironment, NumbersThatAreNone) {

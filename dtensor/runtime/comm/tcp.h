@@ -23,8 +23,9 @@ namespace dtensor {
 // Whether the environment says that this process is one of several. Throws the
 // Error that names what is missing when some of the first four are there.
 bool started_by_torchrun();
-// Which one, where it does, and 0 elsewhere.
+// Which one of how many, where RANK and WORLD_SIZE are numbers; else 0 of 1.
 int64_t process_by_torchrun();
+int64_t processes_by_torchrun();
 
 // What the environment says. With a path, through a file of which they meet,
 // MASTER_PORT is not needed, nor MASTER_ADDR on one machine. Throws the Error

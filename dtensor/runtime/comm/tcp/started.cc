@@ -14,6 +14,8 @@
 namespace dtensor {
 namespace {
 
+constexpr int kMostProcesses = 1 << 16;
+
 // Of an empty one there is nothing to be read.
 std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);
@@ -87,9 +89,16 @@ bool started_by_torchrun() {
 }
 
 int64_t process_by_torchrun() {
-  const auto rank = variable("RANK"), world = variable("WORLD_SIZE");
-  if (!rank || !world) return 0;
-  return number<int>(*rank, 0, 1 << 30).value_or(0);
+  return processes_by_torchrun() == 1
+             ? 0
+             : *number<int>(*variable("RANK"), 0, kMostProcesses);
+}
+
+int64_t processes_by_torchrun() {
+  const auto read = [](const char* name, int least) {
+    return number<int>(variable(name).value_or(""), least, kMostProcesses);
+  };
+  return read("RANK", 0) ? read("WORLD_SIZE", 1).value_or(1) : 1;
 }
 
 TcpPlace tcp_place_by_environment(const std::string& path) {
@@ -103,8 +112,8 @@ TcpPlace tcp_place_by_environment(const std::string& path) {
            fmt::join(names, ", "), fmt::join(missing, ", "),
            missing.size() == 1 ? "is" : "are");
   TcpPlace place;
-  place.processes = needed("WORLD_SIZE", 1, 1 << 16);
-  place.process = needed("RANK", 0, 1 << 16);
+  place.processes = needed("WORLD_SIZE", 1, kMostProcesses);
+  place.process = needed("RANK", 0, kMostProcesses);
   place.path = path;
   place.token = token();
   place.patience = patience();
