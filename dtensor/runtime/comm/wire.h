@@ -1,5 +1,5 @@
 // Messages between the processes of a run: what a ProcessBackend needs of MPI,
-// and no more.
+// or of TCP, and no more.
 //
 // Every process has one Wire of a run, all of which are made together and
 // called by several threads at once.
