@@ -40,9 +40,18 @@ struct Routing {
 
 // What the gradient needs of the forward pass.
 struct Kept {
+  // As the pass had its inputs. The gradient has them in other layouts where a
+  // rank's tokens are others' too: there each counts once.
+  std::vector<const Spec*> in;
   Routing routing;
   Tensor x, gate, up;  // the rows of this rank's experts
   Tensor y;            // what came back for this rank's tokens
+
+  // Is it of these inputs?
+  bool serves(const Compute& c) const {
+    return y.defined() &&
+           std::equal(in.begin(), in.end(), c.decision.in.begin());
+  }
 };
 
 Tensor to_device(const std::vector<int64_t>& list) {
@@ -292,6 +301,7 @@ Tensor swiglu_rows(Compute& c, const Kept& kept, fn::By by = fn::By::kNone,
 Kept run_forward(Compute& c) {
   allow_exchanges(c, 2);
   Kept kept;
+  kept.in.assign(c.decision.in.begin(), c.decision.in.begin() + kDy);
   const Routing& r = kept.routing = route(c);
   const DType t = c.in[kX].dtype();
   kept.x = dispatch(c, r, taken(c, Rows(c.in[kX]), r.tokens));
@@ -381,7 +391,7 @@ class ExpertsBackward : public Op {
   void compute(Compute& c) const override {
     Kept again;
     const auto* kept = static_cast<const Kept*>(c.attrs.state.get());
-    if (!kept || !kept->y.defined()) {
+    if (!kept || !kept->serves(c)) {
       again = run_forward(c);
       kept = &again;
     }
