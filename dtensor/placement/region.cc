@@ -174,4 +174,16 @@ HeldRegion::HeldRegion(Region region) : ranges_(std::move(region)) {
   }
 }
 
+int64_t HeldRegion::place(size_t dim, int64_t index) const {
+  const std::span<const int64_t> starts = this->starts(dim);
+  int64_t at = 0;
+  for (size_t i = 0; i < ranges_[dim].size(); ++i) {
+    const Interval range = ranges_[dim][i];
+    if (index < range.hi)
+      return (starts.empty() ? at : starts[i]) + index - range.lo;
+    at += range.size();
+  }
+  return at;
+}
+
 }  // namespace dtensor

@@ -54,6 +54,8 @@ class HeldRegion {
   std::span<const int64_t> starts(size_t dim) const {
     return starts_.empty() ? std::span<const int64_t>() : starts_[dim];
   }
+  // Where the memory has an index of the dimension. REQUIRES: it has it.
+  int64_t place(size_t dim, int64_t index) const;
 
  private:
   Region ranges_;

@@ -5,11 +5,13 @@
 // It knows no memory; a communicator turns its pieces into boxes of memory.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/placement/region.h"
+#include "dtensor/placement/shape.h"
 
 namespace dtensor {
 
@@ -47,6 +49,16 @@ Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
 // no members. An average is over all members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
+
+// A piece of an exchange as a box of local memory: where it begins in what is
+// wanted, and in what the member holds.
+struct SourceBox {
+  int member;
+  Shape at, from, shape;
+};
+// Of all pieces, in the order of where they begin, the same on all members that
+// want the same; nullopt when one has several ranges of a dimension.
+std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
 // Fill `serves` of a schedule made so, when every member m makes its own of
 // wants[m] and the same sources.
