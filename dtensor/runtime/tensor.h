@@ -34,6 +34,9 @@ class Storage {
   // From the calling rank's allocator (see allocator.h), uninitialised; it
   // counts as what RankContext::memory_kind says.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
+  // Somebody else's, that is only read.
+  static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
+                                         Device&, Stream);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -96,6 +99,10 @@ class Tensor {
   // Contiguous, uninitialised.
   static Tensor empty(const Shape&, DType);
   static Tensor full(const Shape&, DType, double value);
+  // Somebody else's memory, which outlives it and is only read, on that rank's
+  // device.
+  static Tensor borrowed(const void* data, const Shape&, const Shape& strides,
+                         DType, Device&, Stream);
   // Copies `values` in row-major order. REQUIRES: numel(shape) of them.
   template <class T>
   static Tensor from(const Shape& shape, const T* values);
