@@ -31,6 +31,7 @@
 namespace dtensor {
 namespace {
 
+using testing::error_of;
 using Rng = std::mt19937;
 
 int64_t below(Rng& rng, int64_t n) {
@@ -796,6 +797,95 @@ TEST_P(CommunicatorTest, MemoryIsFreeAfterwards) {
 
 // A member that fails in the middle takes nothing from the others: what they
 // read of its memory is there until they have.
+Communicator& world_of(Runtime& rt) {
+  const Mesh mesh = rt.mesh();
+  return rt.context().communicator(mesh, mesh.all_axes());
+}
+
+// Some members read where it lies what others copy; what goes wrong with
+// reading is the reader's own affair.
+TEST(ThreadsInPlaceTest, SourcesAreReadWhereTheyLie) {
+  constexpr int64_t kRanks = 3, kRows = 8, kColumns = 5;
+  run(kRanks, [&](Runtime& rt) {
+    Communicator& comm = world_of(rt);
+    std::vector<Region> has;
+    for (int64_t m = 0; m < kRanks; ++m)
+      has.push_back(
+          {{{m * kRows / kRanks, (m + 1) * kRows / kRanks}}, {{0, kColumns}}});
+    const Region wants{{{0, kRows}}, {{0, kColumns}}};
+    const Schedule s = exchange_schedule(wants, has, comm.rank(), "all-gather");
+    const std::vector<SourceBox> boxes = source_boxes(s).value();
+    const auto mine = static_cast<size_t>(comm.rank());
+    std::vector<float> source(static_cast<size_t>(volume(has[mine])));
+    for (size_t i = 0; i < source.size(); ++i)
+      source[i] = static_cast<float>(has[mine][0][0].lo * kColumns +
+                                     static_cast<int64_t>(i));
+    std::vector<float> copied(kRows * kColumns, -1), read = copied;
+    const auto transfers = [&](bool in_place) {
+      const Transfer t{.schedule = &s,
+                       .dtype = DType::kF32,
+                       .src = source.data(),
+                       .src_strides = {kColumns, 1},
+                       .dst = copied.data(),
+                       .dst_strides = {kColumns, 1}};
+      std::vector<Transfer> both{t, t};
+      both[0].dst = in_place ? nullptr : read.data();
+      return both;
+    };
+    for (int round = 0; round < 3; ++round) {
+      const bool in_place = comm.rank() != 0, fails = round == 1;
+      std::fill(read.begin(), read.end(), -1.f);
+      std::fill(copied.begin(), copied.end(), -1.f);
+      std::vector<Transfer> list = transfers(in_place);
+      const auto by_boxes = [&](Communicator::Sources sources) {
+        EXPECT_EQ(copied.back(), static_cast<float>(kRows * kColumns - 1));
+        if (fails && comm.rank() == 1) fail("test", "cannot read");
+        for (const SourceBox& b : boxes)
+          for (int64_t i = 0; i < b.shape[0]; ++i)
+            for (int64_t k = 0; k < b.shape[1]; ++k)
+              read[size_t((b.at[0] + i) * kColumns + b.at[1] + k)] =
+                  static_cast<const float*>(
+                      sources[static_cast<size_t>(b.member)]
+                          ->src)[(b.from[0] + i) * kColumns + b.from[1] + k];
+      };
+      const std::string e = error_of([&] {
+        if (in_place)
+          comm.exchange_in_place(call(StepKind::kAllGather), stream(), list, 0,
+                                 by_boxes);
+        else
+          comm.exchange(call(StepKind::kAllGather), stream(), list);
+      });
+      if (fails && comm.rank() == 1) {
+        EXPECT_EQ(e, "[test] cannot read");
+        continue;
+      }
+      EXPECT_EQ(e, "no error");
+      for (size_t i = 0; i < read.size(); ++i) {
+        EXPECT_EQ(read[i], static_cast<float>(i));
+        EXPECT_EQ(copied[i], static_cast<float>(i));
+      }
+      for (const Transfer& t : list)
+        EXPECT_EQ(t.counted,
+                  (kRows * kColumns - volume(has[mine])) * int64_t{4});
+    }
+  });
+}
+
+TEST(ThreadsInPlaceTest, RefusedWhereNothingIsShared) {
+  RunOptions options;
+  options.world = 2;
+  options.backend = testing::message_passing_backend;
+  run(options, [&](Runtime& rt) {
+    EXPECT_FALSE(world_of(rt).reads_in_place());
+    EXPECT_EQ(error_of([&] {
+                world_of(rt).exchange_in_place(call(StepKind::kAllGather),
+                                               stream(), {}, 0, {});
+              }),
+              "[all-gather] nothing is read in place in a group of 2 that does "
+              "not share its memory");
+  });
+}
+
 TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
   constexpr int64_t kBytes = 4096, kN = kBytes / 4;
   // For the buffers of both, and for the result of one.

@@ -91,7 +91,7 @@ void Communicator::run(Collective& c, Work&& work) {
   told.done = true;
 }
 
-void Communicator::check(const Call& call, Transfer& t) const {
+void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
   const Schedule& s = *t.schedule;
   const std::string_view where = name(call.kind);
   t.counted = 0;
@@ -104,7 +104,7 @@ void Communicator::check(const Call& call, Transfer& t) const {
              "a part of {} dimensions has {} strides", ndim, strides->size());
   DT_CHECK(t.src != nullptr || s.held == 0, where,
            "a part of {} elements has no memory", s.held);
-  DT_CHECK(t.dst != nullptr || s.pieces.empty(), where,
+  DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
            "a part of {} elements has no memory", volume(s.wants.ascending()));
 }
 
@@ -122,6 +122,27 @@ void Communicator::exchange(const Call& call, Stream stream,
   for (Transfer& t : transfers) check(call, t);
   Collective c{.call = &call, .transfers = transfers, .stream = stream};
   run(c, [&] { do_exchange(call, stream, transfers); });
+}
+
+void Communicator::exchange_in_place(const Call& call, Stream stream,
+                                     std::span<Transfer> transfers,
+                                     size_t which, const ReadSources& read) {
+  check_kind(call, moves_alone(call.kind), "exchange_in_place");
+  DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
+           "nothing is read in place in a group of {} that {}", size_,
+           reads_in_place() ? "is one rank" : "does not share its memory");
+  for (size_t i = 0; i < transfers.size(); ++i)
+    check(call, transfers[i], i == which);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_exchange_in_place(call, stream, transfers, which, read); });
+  Transfer& t = transfers[which];
+  t.counted = t.schedule->received() * size_of(t.dtype);
+}
+
+void Communicator::do_exchange_in_place(const Call& call, Stream,
+                                        std::span<Transfer>, size_t,
+                                        const ReadSources&) {
+  fail(name(call.kind), "this communicator reads nothing in place");
 }
 
 void Communicator::reduce(const Call& call, Stream stream,

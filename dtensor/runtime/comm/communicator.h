@@ -16,6 +16,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -108,6 +109,15 @@ class Communicator {
   // All members give as many transfers, of the same tensors in the same order.
   // An all-gather, an all-to-all, a permute or an exchange.
   void exchange(const Call&, Stream, std::span<Transfer>);
+  // The same as the others see it, but transfers[which] has no destination:
+  // when the other transfers are done, read() is called with what each member
+  // gives for it, and reads their sources, which stay as they are until it
+  // returns. It makes no collective. REQUIRES: reads_in_place(), and several
+  // members.
+  using Sources = std::span<const Transfer* const>;  // by member
+  using ReadSources = std::function<void(Sources)>;
+  void exchange_in_place(const Call&, Stream, std::span<Transfer>, size_t which,
+                         const ReadSources& read);
 
   // For every transfer: dst[i] = the reduction over the members that hold i, in
   // member order, of their sources; where nobody holds i: the identity. A
@@ -145,6 +155,8 @@ class Communicator {
   virtual bool needs_serves() const { return false; }
   // Does it read an all-reduce's elements where they lie? Else they are copied.
   virtual bool reads_sources() const { return false; }
+  // Can this member's kernels read the others' sources?
+  virtual bool reads_in_place() const { return false; }
   // Whose memory and streams the calls are about; at first the CPU's. And who
   // is told. Both outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
@@ -170,6 +182,8 @@ class Communicator {
   // member has done with this one's memory. (all_reduce and all_gather_bytes
   // not in a group of one; all the counts are 0 at first.)
   virtual void do_exchange(const Call&, Stream, std::span<Transfer>) = 0;
+  virtual void do_exchange_in_place(const Call&, Stream, std::span<Transfer>,
+                                    size_t which, const ReadSources&);
   virtual void do_reduce(const Call&, Stream, std::span<Transfer>) = 0;
   virtual void do_all_reduce(const Call&, Stream, std::span<Buffer>) = 0;
   virtual void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
@@ -179,7 +193,7 @@ class Communicator {
  private:
   template <class Work>
   void run(Collective&, Work&&);
-  void check(const Call&, Transfer&) const;
+  void check(const Call&, Transfer&, bool in_place = false) const;
   void copy_source(Buffer&, Stream);
 
   const int rank_, size_;

@@ -26,6 +26,10 @@ class ThreadCommunicator final : public Communicator {
         meeting_(hub, group, index),
         pull_(index, size()) {}
   bool reads_sources() const override { return true; }
+  // (A GPU's kernels would read another one's memory over a link, and often.)
+  bool reads_in_place() const override {
+    return device().kind() == Device::Kind::kCpu;
+  }
 
  protected:
   void agree(const Collective& c) override {
@@ -59,6 +63,20 @@ class ThreadCommunicator final : public Communicator {
     close_after(stream, [&] {
       for (size_t i = 0; i < transfers.size(); ++i)
         pull_.exchange({device(), stream}, transfers[i], peers(i));
+    });
+  }
+
+  void do_exchange_in_place(const Call&, Stream stream,
+                            std::span<Transfer> transfers, size_t which,
+                            const ReadSources& read) override {
+    close_after(stream, [&] {
+      for (size_t i = 0; i < transfers.size(); ++i)
+        if (i != which)
+          pull_.exchange({device(), stream}, transfers[i], peers(i));
+      std::vector<const Transfer*> sources;
+      for (int m = 0; m < size(); ++m)
+        sources.push_back(&meeting_.of(m).transfers[which]);
+      read(sources);
     });
   }
 
