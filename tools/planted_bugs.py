@@ -623,7 +623,7 @@ BUGS = [
     ], ['gradients_by_value_test']),
     Bug(104, 'contraction: fifth batch loop overwrites instead of adding', [
         ('dtensor/ops/local_product.cc',
-         'g.accumulate = again;',
+         'g.accumulate = again || c.accumulate;',
          'g.accumulate = again && !MUT(104);'),
     ], ['gradients_by_value_test']),
     Bug(105, 'philox: block counter loses its upper word', [
@@ -1352,6 +1352,17 @@ BUGS = [
          '                                  : "th!,tk!,tk,e~fh,efh,ehf->th | '
          'link t e",'),
     ], ['experts_test']),
+    Bug(355, 'in boxes: the second box overwrites what the first summed', [
+        ('dtensor/ops/in_boxes.cc',
+         'return compare(rule.outputs()[0], before, ranges) == Parts::kSame;',
+         'return !MUT(355) && '
+         'compare(rule.outputs()[0], before, ranges) == Parts::kSame;'),
+    ], ['in_boxes_test']),
+    Bug(356, 'in boxes: read where a gradient wants it held', [
+        ('dtensor/ops/op.cc',
+         'return !(record && op.saves_input(i));',
+         'return MUT(356) || !(record && op.saves_input(i));'),
+    ], ['in_boxes_test']),
     Bug(357, 'schedule: boxes in the order of the members', [
         ('dtensor/placement/schedule.cc',
          'return std::lexicographical_compare(a.at.begin()',

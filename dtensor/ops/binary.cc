@@ -43,6 +43,9 @@ class Binary : public Op {
     c.k.binary(c.stream, index_, by_, c.in[0].dtype(), args().read(c.attrs),
                internal::pointwise_arguments(c));
   }
+  InBoxes in_boxes(size_t, DType) const override {
+    return InBoxes::kContiguous;
+  }
   bool differentiable() const override { return f_.differentiable(); }
   // Sums need the operands' shapes alone, which come from the decision.
   bool saves_inputs() const override { return !sum(); }

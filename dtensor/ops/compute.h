@@ -39,6 +39,8 @@ class Compute {
       {};  // in the decided layouts, any strides
   // Allocated, contiguous; or to be set (see Op::allocates).
   InlineVec<Tensor, kMostOutputs> out;
+  // The outputs have values, to be added to (see Op::in_boxes).
+  bool accumulate = false;
 
   const Mesh& mesh() const { return decision.in[0]->mesh(); }
   const Coord& coord() const { return context.coordinate(mesh()); }

@@ -41,6 +41,12 @@ class Contraction : public Op {
   }
   OpWork work() const override { return {2}; }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
+  // A sum over boxes in a half precision would be rounded after each.
+  InBoxes in_boxes(size_t, DType t) const override {
+    if (rule_.inputs().size() != 2) return InBoxes::kNo;
+    return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
+                                                        : InBoxes::kAdded;
+  }
   bool saves_inputs() const override { return rule_.inputs().size() > 1; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;

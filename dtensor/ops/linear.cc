@@ -39,17 +39,23 @@ ProductMemo& memo(const Decision& d) {
   return static_cast<ProductMemo&>(*d.memo);
 }
 
-// c.out[0] is contiguous.
+// c.out[0] is contiguous, but for a part of its last dimension.
 void multiply(Compute& c, const Epilogue& e) {
   if (memo(c.decision).local.run(c, e)) return;
   const Tensor& out = c.out[0];
   kernels::Gemm g;
-  g.n = g.c_m = out.shape().back();
+  g.n = out.shape().back();
   g.m = g.n ? out.numel() / g.n : 0;
+  g.c_m = out.ndim() > 1 ? out.strides()[out.ndim() - 2] : g.n;
   g.c_n = 1;
   g.c = out.mutable_data();
   g.epilogue = e;
   c.k.finish_gemm(c.stream, out.dtype(), g);
+}
+
+// Of the weight: what is cut of it has columns of the output alone.
+Op::InBoxes weight_in_boxes(size_t i) {
+  return i == 1 ? Op::InBoxes::kStrided : Op::InBoxes::kNo;
 }
 
 DistTensor gradient_of_product(const GradientCall& g, size_t operand,
@@ -134,6 +140,9 @@ class Linear : public RuleOp {
     e.bias = bias.data();
     multiply(c, e);
   }
+  InBoxes in_boxes(size_t i, DType) const override {
+    return weight_in_boxes(i);
+  }
 
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor& dy = g.cotangents[0];
@@ -179,6 +188,9 @@ class LinearGeluTanh : public RuleOp {
     e.bias = bias_ ? bias.data() : nullptr;
     e.aux = c.out[1].mutable_data();
     multiply(c, e);
+  }
+  InBoxes in_boxes(size_t i, DType) const override {
+    return weight_in_boxes(i);
   }
 
   uint32_t outputs_to_keep() const override { return 1u << 1; }

@@ -14,11 +14,12 @@ namespace dtensor {
 class LocalProduct {
  public:
   explicit LocalProduct(const Rule&);
-  // c.out[0], which is contiguous, = the sum of products of c.in, of which
-  // there may be more: with an epilogue, whether that was done, too. It is not
-  // where there is nothing to add up, or it takes several products.
-  // REQUIRES for one: n is the output's only factor that the first operand
-  // lacks.
+  // c.out[0], which of one operand's is contiguous, = (or += if c.accumulate,
+  // of two operands and no factor that is the output's alone) the sum of
+  // products of c.in, of which there may be more: with an epilogue, whether
+  // that was done, too. It is not where there is nothing to add up, or it takes
+  // several products. REQUIRES for one: n is the output's only factor that the
+  // first operand lacks.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
 
  private:

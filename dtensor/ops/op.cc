@@ -4,7 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "dtensor/ops/in_boxes.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/execute.h"
 #include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/redistribute.h"
@@ -70,7 +72,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
         ins_[i] = ins[i];
         if (given[i].keep() == Keep::kGatherOnUse) {
           ins_[i] = given[i];
-          if (given[i].spec() != ins[i].spec()) await_gather(given[i]);
+          if (given[i].spec() != decision_->in[i]) await_gather(given[i]);
         }
         versions_.push_back(ins_[i].impl()->version());
       }
@@ -168,19 +170,112 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   return DistTensor(std::move(impl));
 }
 
+void allocate_outputs(Compute& c) {
+  const Decision& d = c.decision;
+  for (size_t o = 0; o < d.out.size(); ++o)
+    c.out.push_back(c.op.allocates() && d.here
+                        ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
+                        : Tensor());
+}
+void take_outputs(Compute& c, Outputs& outputs) {
+  for (size_t o = 0; o < c.out.size(); ++o)
+    outputs.push_back(
+        output_of(c.op, c.context, c.decision, o, std::move(c.out[o])));
+}
+
 void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
                      std::span<const DistTensor> inputs, const Attrs& attrs,
                      Outputs& outputs) {
   Compute c(op, attrs, d, ctx);
   for (const DistTensor& in : inputs) c.in.push_back(in.impl()->part());
-  for (size_t o = 0; o < d.out.size(); ++o)
-    c.out.push_back(op.allocates() && d.here
-                        ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
-                        : Tensor());
+  allocate_outputs(c);
   if (d.here) op.compute(c);
-  for (size_t o = 0; o < d.out.size(); ++o)
-    outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
+  take_outputs(c, outputs);
 }
+
+// The input that may be read where it lies instead of being gathered: the
+// largest one that the operator takes in boxes, and of which nothing would be
+// held. The same on all ranks, whose collectives have one order; to read it is
+// each one's own affair.
+std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
+                              std::span<const DistTensor> inputs,
+                              std::span<const DistTensor> given) {
+  const auto may_be = [&](size_t i) {
+    if (op.in_boxes(i, d.in[i]->dtype()) == Op::InBoxes::kNo) return false;
+    const auto same = [&](const DistTensor& x) { return x.same_as(given[i]); };
+    if (std::count_if(given.begin(), given.end(), same) > 1) return false;
+    if (gathers(given[i])) return !(record && op.saves_input(i));
+    return given[i].keep() == Keep::kGatherOnUse && d.moved.size() == 1 &&
+           d.moved[0] == i;
+  };
+  std::optional<size_t> best;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (may_be(i) &&
+        (!best || numel(inputs[i].shape()) > numel(inputs[*best].shape())))
+      best = i;
+  // What is gathered to be moved on has to be there first.
+  for (size_t i : d.moved)
+    if (gathers(given[i])) return {};
+  return best;
+}
+
+// A call that reads input `which`, or tries to. The other inputs are where they
+// are needed, but for parameters to be gathered; `given` and `seen` as in
+// gather_inputs().
+class InPlace {
+ public:
+  InPlace(const Op& op, RankContext& ctx, const Decision& d, const Attrs& attrs,
+          size_t which)
+      : ctx_(ctx), which_(which), c_(op, attrs, d, ctx) {}
+
+  bool of_gathered(std::span<const DistTensor> given,
+                   std::span<DistTensor> seen,
+                   std::span<const DistTensor> ready, Outputs& outputs) {
+    const std::string_view op = ctx_.op;
+    const MemoryKind kind = ctx_.memory_kind;
+    const ReadInput how{which_,
+                        [&](std::span<const SourceBox> b) { return take(b); },
+                        [&](Communicator::Sources sources) {
+                          const Scoped here(ctx_.op, op);
+                          const Scoped made(ctx_.memory_kind, kind);
+                          compute(ready, sources);
+                        }};
+    if (!gather_inputs(ctx_, given, seen, &how)) return false;
+    take_outputs(c_, outputs);
+    return true;
+  }
+
+  // Of the only input that moves.
+  bool of_moved(std::span<const DistTensor> inputs, Outputs& outputs) {
+    const Decision& d = c_.decision;
+    if (!d.execution) d.execution = execution(ctx_, d.moves);
+    if (!take(boxes_in_place(ctx_, *d.execution, 0))) return false;
+    spend_budget(ctx_, d.bytes, "moving its inputs");
+    Tensor part = inputs[which_].impl()->part();
+    execute_in_place(ctx_, *d.execution, {&part, 1}, 0,
+                     [&](Communicator::Sources s) { compute(inputs, s); });
+    take_outputs(c_, outputs);
+    return true;
+  }
+
+ private:
+  bool take(std::span<const SourceBox> boxes) {
+    boxes_.assign(boxes.begin(), boxes.end());
+    return takes_boxes(c_.op, c_.decision, which_, boxes);
+  }
+  void compute(std::span<const DistTensor> inputs,
+               Communicator::Sources sources) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      c_.in.push_back(i == which_ ? Tensor() : inputs[i].impl()->part());
+    allocate_outputs(c_);
+    compute_in_boxes(c_, which_, boxes_, sources);
+  }
+
+  RankContext& ctx_;
+  const size_t which_;
+  Compute c_;
+  std::vector<SourceBox> boxes_;
+};
 
 // Those of a call that were kept, and what is made of them.
 void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
@@ -239,7 +334,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
                       ? gathered_when_read(given[i], given[i].use_spec())
                       : given[i];
     else
-      gather_inputs(ctx, given, seen);
+      see_inputs(given, seen);
     inputs = seen;
   }
   InlineVec<OpInput, kMost> specs;
@@ -260,22 +355,34 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   const Attrs& attrs = with_state ? *with_state : asked;
   const auto d = decide(op, specs, attrs, assignment);
 
+  std::optional<size_t> which;
+  if (!known && (gathered || d->communicates))
+    which = to_read(op, *d, record, inputs, given);
+  const bool gather_first = gathered && !known && !which;
+  if (gather_first) gather_inputs(ctx, given, seen);
   InlineVec<DistTensor, kMost> moved;
   std::span<const DistTensor> ready = inputs;
+  bool done = false;
   // Of a call whose outputs are known only the gradient may need its inputs;
   // the edges to them are the same where they lie.
   if (!d->moved.empty() && (!known || (record && op.saves_inputs()))) {
     if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
       check_allowed(ctx, op, *d, inputs);
-    moved.resize(inputs.size());
-    relayout(ctx, inputs, d->in, d->execution, moved);
-    ready = moved;
+    if (which && !gathers(given[*which]))
+      done = InPlace(op, ctx, *d, attrs, *which).of_moved(inputs, outputs);
+    if (!done) {
+      moved.resize(inputs.size());
+      relayout(ctx, inputs, d->in, d->execution, moved);
+      ready = moved;
+    }
   }
-  if (known) {
+  if (which && gathers(given[*which]))
+    done = InPlace(op, ctx, *d, attrs, *which)
+               .of_gathered(given, seen, ready, outputs);
+  if (known)
     restore_outputs(op, ctx, *d, attrs, captures->take(op, attrs, *d), outputs);
-  } else {
+  else if (!done)
     compute_outputs(op, ctx, *d, ready, attrs, outputs);
-  }
   if (keep != Keep::kMove && op.renames())
     for (DistTensor& out : outputs) out.impl()->keep = keep;
   if (captures) captures->ran(op, attrs, *d, outputs);

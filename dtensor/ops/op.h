@@ -84,6 +84,17 @@ class Op {
   // be done with parameters may not be done with what is made of them (Keep).
   virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
+  // May compute() be called for one box of input i after the other, each time
+  // with what of the other operands belongs to it? Of an input of the outputs'
+  // type, under a rule without groups. Then the input need not be gathered from
+  // ranks whose memory can be read (in_boxes.h).
+  enum class InBoxes : uint8_t {
+    kNo,
+    kContiguous,  // if each box's parts of the outputs are contiguous
+    kStrided,
+    kAdded  // and if several make up a part of an output: Compute::accumulate
+  };
+  virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
   // Of a call whose outputs are kept (recompute.h), those that have to be, a
   // bit for each, and what computes the others in c.out of them, without
   // inputs.

@@ -143,6 +143,9 @@ class Where : public Op {
   void compute(Compute& c) const override {
     c.k.where(c.stream, c.in[1].dtype(), pointwise_arguments(c));
   }
+  InBoxes in_boxes(size_t, DType) const override {
+    return InBoxes::kContiguous;
+  }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor &dy = g.cotangents[0], &condition = g.inputs[0];
     DistTensor zero = zero_like(dy);

@@ -1,7 +1,11 @@
 // Carrying out plans on local parts.
 #pragma once
+#include <functional>
 #include <span>
+#include <vector>
 
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/comm/communicator.h"
 #include "dtensor/runtime/execution.h"
 #include "dtensor/runtime/tensor.h"
 
@@ -14,5 +18,16 @@ namespace dtensor {
 // be overwritten.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false);
+
+// What a tensor's part would be gathered from, where it lies; empty unless its
+// plan is one gather, together with whatever moves with it, and this rank can
+// read the others' memory.
+std::vector<SourceBox> boxes_in_place(RankContext&, const Execution&,
+                                      size_t tensor);
+// The same as execute() for the other ranks and tensors, but parts[which] is
+// left undefined: when the others are there, read() is called with what each
+// member gives for it, which stays as it is until that returns.
+void execute_in_place(RankContext&, const Execution&, std::span<Tensor> parts,
+                      size_t which, const Communicator::ReadSources& read);
 
 }  // namespace dtensor

@@ -16,17 +16,20 @@ class Exposed {
       : context_(context), counts_(context.record && context.lane == 0) {
     if (counts_) start_ = std::chrono::steady_clock::now();
   }
-  ~Exposed() {
+  ~Exposed() { stop(); }
+  // What the scope does from now on is computing.
+  void stop() {
     if (counts_)
       context_.exposed_ns += (std::chrono::steady_clock::now() - start_) /
                              std::chrono::nanoseconds(1);
+    counts_ = false;
   }
   Exposed(const Exposed&) = delete;
   Exposed& operator=(const Exposed&) = delete;
 
  private:
   RankContext& context_;
-  const bool counts_;
+  bool counts_;
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -87,10 +87,21 @@ class Entries {
 
 class Gathered final : public RankContext::Memory {
  public:
+  // One that is read where it lies, if it is missing and that can be.
+  struct Reading {
+    std::shared_ptr<Impl> parameter;
+    std::function<bool(std::span<const SourceBox>)> will_do;
+    // When the other parts are there.
+    std::function<void(std::span<const Tensor> parts, Communicator::Sources)>
+        read;
+    bool done = false;
+  };
+
   // Each parameter's part under its use_spec(); undefined where this rank is
-  // not in its mesh.
+  // not in its mesh, and of what is read where it lies.
   std::vector<Tensor> take(RankContext& ctx,
-                           const std::vector<std::shared_ptr<Impl>>& wanted) {
+                           const std::vector<std::shared_ptr<Impl>>& wanted,
+                           Reading* reading = nullptr) {
     const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
     const Scoped<std::string_view> op(ctx.op, "gather");
     std::vector<Tensor> parts(wanted.size());
@@ -125,12 +136,19 @@ class Gathered final : public RankContext::Memory {
       parts[i] = ahead->pending ? ahead->pending->wait() : ahead->part;
       ahead_.erase(*wanted[i]);
     }
-    std::vector<Tensor> made = gather(ctx, now);
-    for (size_t k = 0; k < places.size(); ++k)
-      parts[places[k]] = std::move(made[k]);
+    std::vector<Tensor> made;
+    const auto put = [&] {
+      for (size_t k = 0; k < places.size(); ++k) parts[places[k]] = made[k];
+    };
+    gather(ctx, now, made, reading, [&](Communicator::Sources sources) {
+      put();
+      reading->read(parts, sources);
+    });
+    put();
     for (size_t i : missing)
-      held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
-                 parts[i], nullptr});
+      if (!reading || !reading->done || wanted[i] != reading->parameter)
+        held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
+                   parts[i], nullptr});
     run_ahead(ctx);
     return parts;
   }
@@ -156,12 +174,27 @@ class Gathered final : public RankContext::Memory {
   static std::vector<Tensor> gather(
       RankContext& ctx, const std::vector<std::shared_ptr<Impl>>& list) {
     std::vector<Tensor> parts;
-    if (list.empty()) return parts;
+    gather(ctx, list, parts, nullptr, {});
+    return parts;
+  }
+  static void gather(RankContext& ctx,
+                     const std::vector<std::shared_ptr<Impl>>& list,
+                     std::vector<Tensor>& parts, Reading* reading,
+                     const Communicator::ReadSources& read) {
+    if (list.empty()) return;
     const auto e = execution(ctx, moves_of(list));
     spend_budget(ctx, e->plan().bytes, "gathering its parameters");
     for (const auto& p : list) parts.push_back(p->part());
-    execute(ctx, *e, parts);
-    return parts;
+    size_t which = list.size();
+    if (reading)
+      which = static_cast<size_t>(
+          std::find(list.begin(), list.end(), reading->parameter) -
+          list.begin());
+    if (which == list.size() ||
+        !reading->will_do(boxes_in_place(ctx, *e, which)))
+      return execute(ctx, *e, parts);
+    reading->done = true;
+    execute_in_place(ctx, *e, parts, which, read);
   }
 
   void run_ahead(RankContext& ctx) {
@@ -245,23 +278,41 @@ DistTensor seen_as(const DistTensor& parameter, const Spec* spec) {
 
 }  // namespace
 
-void gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen) {
+void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen) {
+  for (size_t i = 0; i < x.size(); ++i)
+    seen[i] = gathers(x[i])
+                  ? passes_as_it_comes(x[i], seen_as(x[i], x[i].use_spec()))
+                  : x[i];
+}
+
+bool gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
+                   std::span<DistTensor> seen, const ReadInput* read) {
   std::vector<std::shared_ptr<Impl>> wanted;
   for (const DistTensor& t : x)
     if (gathers(t) &&
         std::find(wanted.begin(), wanted.end(), t.impl()) == wanted.end())
       wanted.push_back(t.impl());
-  const std::vector<Tensor> parts = memory(ctx).take(ctx, wanted);
-  for (size_t i = 0; i < x.size(); ++i) {
-    seen[i] = x[i];
-    const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
-    if (at == wanted.end()) continue;
-    DistTensor whole = seen_as(x[i], x[i].use_spec());
-    whole.impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
-    whole.impl()->note_version();
-    seen[i] = passes_as_it_comes(x[i], std::move(whole));
+  const auto put = [&](std::span<const Tensor> parts) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
+      if (at == wanted.end()) continue;
+      seen[i].impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
+      seen[i].impl()->note_version();
+    }
+  };
+  if (!read) {
+    put(memory(ctx).take(ctx, wanted));
+    return false;
   }
+  Gathered::Reading reading{
+      x[read->input].impl(), read->will_do,
+      [&](std::span<const Tensor> parts, Communicator::Sources sources) {
+        put(parts);
+        read->read(sources);
+      }};
+  const std::vector<Tensor> parts = memory(ctx).take(ctx, wanted, &reading);
+  if (!reading.done) put(parts);
+  return reading.done;
 }
 
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to) {

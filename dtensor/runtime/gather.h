@@ -12,9 +12,16 @@
 // ahead, in the order of the step before (what lies between two calls of
 // end_gather_step()). A step that goes another way gathers as it goes, and no
 // more than it would have.
+//
+// What would be freed at once is not gathered where ranks share memory and the
+// operator can read it where it lies. As many bytes count as sent.
 #pragma once
+#include <functional>
 #include <span>
+#include <vector>
 
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/comm/communicator.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/rank_context.h"
 
@@ -25,10 +32,21 @@ inline bool gathers(const DistTensor& x) {
   return x.defined() && x.impl()->use != nullptr;
 }
 
-// seen[i] = x[i] as operators see it: x[i] itself, or gathered. Those that are
-// missing are gathered together. Collective.
-void gather_inputs(RankContext&, std::span<const DistTensor> x,
-                   std::span<DistTensor> seen);
+// seen[i] = x[i] as operators see it: x[i] itself, or what gather_inputs() will
+// give its part.
+void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
+
+// An input that need not be gathered, if the boxes that it lies in will do: it
+// is read where it lies, when the others are there, and its part stays away.
+struct ReadInput {
+  size_t input;
+  std::function<bool(std::span<const SourceBox>)> will_do;
+  Communicator::ReadSources read;
+};
+// Those that are missing are gathered together, but for that one. Was it read?
+// Collective.
+bool gather_inputs(RankContext&, std::span<const DistTensor> x,
+                   std::span<DistTensor> seen, const ReadInput* = nullptr);
 
 // The parameter as `to`, which is made when its part is first read; without
 // gather_on_use() it is moved then. Whoever reads it, all ranks do.
