@@ -10,6 +10,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/placement/step_schedule.h"
+#include "dtensor/runtime/autograd.h"
 #include "dtensor/runtime/device/streaming.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/text_table.h"
@@ -286,13 +287,18 @@ void compare_matmul(int rounds) {
     list.push_back({"w whole", repeated(1, [=] {
                       matmul(x, DistTensor::wrap(w, of(whole, whole)));
                     })});
-    for (const auto& [name, spec] :
-         {std::pair("w of S0, gathered", of(cut, whole)),
-          std::pair("w of S1, gathered", of(whole, cut))}) {
+    for (const auto& [name, spec] : {std::pair("w of S0", of(cut, whole)),
+                                     std::pair("w of S1", of(whole, cut))}) {
       const Tensor w_part = part(spec, me);
-      list.push_back({name, repeated(1, [=, s = spec] {
-                        matmul(x, DistTensor::wrap(w_part, s).redistribute(
-                                      of(whole, whole)));
+      list.push_back(
+          {fmt::format("{}, gathered", name), repeated(1, [=, s = spec] {
+             matmul(x,
+                    DistTensor::wrap(w_part, s).redistribute(of(whole, whole)));
+           })});
+      const DistTensor lies = DistTensor::wrap(w_part, spec).gather_on_use({});
+      list.push_back({fmt::format("{}, where it lies", name), repeated(1, [=] {
+                        const NoGrad no_grad;
+                        matmul(x, lies);
                       })});
     }
     const Turns turns = take_rounds(
