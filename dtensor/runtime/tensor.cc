@@ -70,22 +70,21 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
   const MemoryKind kind =
       rank ? context->memory_kind : MemoryKind::kActivations;
   void* data = from->allocate(bytes, stream, rank ? context->op : "", kind);
-  Storage* made = nullptr;
   try {
-    made = new Storage(data, bytes, from->device(), stream, kind, from);
+    // In one block with its count: every tensor that is made has one.
+    return std::make_shared<Storage>(Key(), data, bytes, from->device(), stream,
+                                     kind, from);
   } catch (...) {
     from->release(data, bytes, stream, kind);
     throw;
   }
-  // From here on it releases its memory itself, also when this throws.
-  return std::shared_ptr<Storage>(made);
 }
 
 std::shared_ptr<Storage> Storage::borrow(const void* data, int64_t bytes,
                                          Device& device, Stream stream) {
-  return std::shared_ptr<Storage>(
-      new Storage(const_cast<void*>(data), bytes, device, stream,
-                  MemoryKind::kActivations, nullptr));
+  return std::make_shared<Storage>(Key(), const_cast<void*>(data), bytes,
+                                   device, stream, MemoryKind::kActivations,
+                                   nullptr);
 }
 
 Storage::~Storage() {

@@ -30,6 +30,8 @@ class StorageReader {
 
 // Memory, and what is known of it. Owned by the rank that allocated it.
 class Storage {
+  struct Key {};
+
  public:
   // From the calling rank's allocator (see allocator.h), uninitialised; it
   // counts as what RankContext::memory_kind says.
@@ -37,6 +39,16 @@ class Storage {
   // Somebody else's, that is only read.
   static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
                                          Device&, Stream);
+  // Of allocate() and borrow(); from: null when it is not to be released.
+  Storage(Key, void* data, int64_t bytes, Device& device, Stream stream,
+          MemoryKind kind, std::shared_ptr<Allocator> from)
+      : data_(data),
+        bytes_(bytes),
+        device_(&device),
+        made_on_(stream),
+        stream_(stream),
+        kind_(kind),
+        from_(std::move(from)) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -71,15 +83,6 @@ class Storage {
   void move_to(Stream stream) { stream_ = stream; }
 
  private:
-  Storage(void* data, int64_t bytes, Device& device, Stream stream,
-          MemoryKind kind, std::shared_ptr<Allocator> from)
-      : data_(data),
-        bytes_(bytes),
-        device_(&device),
-        made_on_(stream),
-        stream_(stream),
-        kind_(kind),
-        from_(std::move(from)) {}
   void finish_reader();
   void* data_;
   int64_t bytes_;
