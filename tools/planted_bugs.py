@@ -1368,6 +1368,12 @@ BUGS = [
          'return std::lexicographical_compare(a.at.begin()',
          'return !MUT(357) && std::lexicographical_compare(a.at.begin()'),
     ], ['schedule_test']),
+    Bug(358, 'redistribute: takes over what a second handle needs', [
+        ('dtensor/runtime/redistribute.cc',
+         'const bool gone = how.consume && !waits && x.impl().use_count() == 1;',
+         'const bool gone = how.consume && !waits && '
+         '(MUT(358) || x.impl().use_count() == 1);'),
+    ], ['redistribute_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

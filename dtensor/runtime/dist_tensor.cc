@@ -183,18 +183,32 @@ Region DistTensor::region() const {
 }
 
 DistTensor DistTensor::redistribute(const Placements& p,
-                                    const RedistributeOptions& o) const {
+                                    const RedistributeOptions& o) const& {
   return redistribute(spec()->with(p.resolve(mesh(), shape())), o);
+}
+DistTensor DistTensor::redistribute(const Placements& p,
+                                    const RedistributeOptions& o) && {
+  const Spec* to = spec()->with(p.resolve(mesh(), shape()));
+  return std::move(*this).redistribute(to, o);
 }
 
 DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
-                                    const RedistributeOptions& o) const {
-  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o);
+                                    const RedistributeOptions& o) const& {
+  return redistribute(spec_on(*this, to, p, o), o);
+}
+DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
+                                    const RedistributeOptions& o) && {
+  const Spec* spec = spec_on(*this, to, p, o);
+  return std::move(*this).redistribute(spec, o);
 }
 
 DistTensor DistTensor::redistribute(const Spec* to,
-                                    const RedistributeOptions& o) const {
+                                    const RedistributeOptions& o) const& {
   return dtensor::redistribute(*this, to, o);
+}
+DistTensor DistTensor::redistribute(const Spec* to,
+                                    const RedistributeOptions& o) && {
+  return dtensor::redistribute(std::move(*this), to, o);
 }
 
 DistTensor DistTensor::redistribute_async(const Placements& p,

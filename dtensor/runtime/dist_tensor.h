@@ -123,10 +123,18 @@ class DistTensor {
   // but a sum that its consumers left partial stays so where the source is
   // whole.
   DistTensor redistribute(const Placements&,
-                          const RedistributeOptions& = {}) const;
+                          const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Mesh& to, const Placements&,
-                          const RedistributeOptions& = {}) const;
-  DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const;
+                          const RedistributeOptions& = {}) const&;
+  DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const&;
+  // The same of a value that is not needed any more, a product's, or
+  // std::move(x): what it becomes may take its memory over, if nothing else
+  // holds that, so that an all-reduce adds up in place.
+  DistTensor redistribute(const Placements&,
+                          const RedistributeOptions& = {}) &&;
+  DistTensor redistribute(const Mesh& to, const Placements&,
+                          const RedistributeOptions& = {}) &&;
+  DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) &&;
   // The same, but returns at once: a thread of the rank's own carries it out,
   // one after the other in the order of the calls, which all ranks share. Done
   // when the result is first used; one that is dropped is carried out all the

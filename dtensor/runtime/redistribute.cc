@@ -25,7 +25,8 @@ void carry_out(RankContext& ctx, const Execution& e,
 struct How {
   bool lazy = true, async = false;
   std::optional<DType> backward_dtype = {};
-  bool own = false;  // shares no memory with x, nor with another result
+  bool own = false;      // shares no memory with x, nor with another result
+  bool consume = false;  // x is nobody's any more, if this is the only handle
 };
 DistTensor move(const DistTensor& x, const Spec* to, const How& how);
 // x as another type, for which the gradient converts back.
@@ -118,10 +119,14 @@ std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
   return impl.copies;
 }
 
-// The part in memory that nothing else uses, without gaps.
-Tensor own_part(const Tensor& part, const Tensor& source) {
+// The part in memory that nothing else uses, without gaps. What was made of a
+// source that is gone may be that, or a small part of it.
+Tensor own_part(Tensor part, const Tensor& source) {
   if (!part.defined()) return part;
-  const bool shares = source.defined() && part.storage() == source.storage();
+  const bool shares = source.defined()
+                          ? part.storage() == source.storage()
+                          : part.storage().use_count() > 1 ||
+                                part.storage()->bytes() > part.bytes();
   return shares ? part.clone() : part.to_contiguous();
 }
 
@@ -171,7 +176,11 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   }
   DistTensor result = unmade(ctx, to);
   const auto& made = result.impl();
-  if (found) {
+  const bool gone = how.consume && !waits && x.impl().use_count() == 1;
+  if (gone && from == to) {
+    impl.local = Tensor();
+    made->local = own_part(std::move(part), Tensor());
+  } else if (found) {
     made->local = how.own ? own_part(part, part) : part;
   } else {
     if (from->mesh() != to->mesh()) {
@@ -196,9 +205,12 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     } else {
       Scoped<std::string_view> op(ctx.op,
                                   ctx.op.empty() ? "redistribute" : ctx.op);
-      part = converted(impl.part(), to->dtype());
-      carry_out(ctx, *e, {&m, 1}, {&part, 1});
-      made->local = how.own ? own_part(part, impl.part()) : std::move(part);
+      part = impl.part();
+      if (gone) impl.local = Tensor();
+      part = converted(part, to->dtype());
+      carry_out(ctx, *e, {&m, 1}, {&part, 1}, gone);
+      made->local =
+          how.own ? own_part(std::move(part), impl.local) : std::move(part);
     }
   }
   made->note_version();
@@ -206,12 +218,26 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   const DistTensor y = finished(x, std::move(result), how);
   // A parameter that is moved on purpose is not kept twice. What only this
   // rank's memory was needed for is made again as fast as it is found.
-  if (x.keep() != Keep::kMove || waits) return y;
+  if (x.keep() != Keep::kMove || waits || gone) return y;
   if (!how.own)
     impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
   else if (sent)
     impl.copies.push_back({to, version, y.detach(), true, std::nullopt});
   return y;
+}
+
+// What a user asks for.
+DistTensor asked(const DistTensor& x, const Spec* to,
+                 const RedistributeOptions& o, const How& how) {
+  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
+           "{} cannot become {}: only the layout may change; another type is "
+           "an option, forward_dtype",
+           x.spec()->to_string(), to->to_string());
+  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
+           "a cotangent of type {}; write DType::kF32, kF64, kBF16 or kF16",
+           name(*o.backward_dtype));
+  if (o.forward_dtype) to = to->with(*o.forward_dtype);
+  return move(x, to, how);
 }
 
 }  // namespace
@@ -265,15 +291,14 @@ DistTensor relayout(const DistTensor& x, const Spec* to) {
 
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions& o, bool async) {
-  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
-           "{} cannot become {}: only the layout may change; another type is "
-           "an option, forward_dtype",
-           x.spec()->to_string(), to->to_string());
-  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
-           "a cotangent of type {}; write DType::kF32, kF64, kBF16 or kF16",
-           name(*o.backward_dtype));
-  if (o.forward_dtype) to = to->with(*o.forward_dtype);
-  return move(x, to, {false, async, o.backward_dtype, true});
+  return asked(x, to, o, {false, async, o.backward_dtype, true});
+}
+
+DistTensor redistribute(DistTensor&& x, const Spec* to,
+                        const RedistributeOptions& o) {
+  DistTensor y = asked(x, to, o, {false, false, o.backward_dtype, true, true});
+  x = DistTensor();
+  return y;
 }
 
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,

@@ -25,6 +25,9 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
 // and redistribute_async().
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions&, bool async = false);
+// The same, at once, of an x whose memory it may take over.
+DistTensor redistribute(DistTensor&& x, const Spec* to,
+                        const RedistributeOptions&);
 
 // What an operator needs, to be read: the same value, whose cotangent passes as
 // it comes, since whoever consumes it moves it as it needs. x itself, a window

@@ -288,6 +288,73 @@ TEST(RedistributeTest, OwnPartsAreReducedInPlace) {
   });
 }
 
+// What is given away is not copied, unless something else holds it.
+TEST(RedistributeTest, AValueThatIsGivenAwayGivesItsMemory) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const Shape shape{40, 30};
+    const int64_t bytes = 40 * 30 * 8;
+    const auto stats = [&] { return rt.context().allocator->stats(); };
+    const auto made = [&](const char* layout, double value) {
+      return DistTensor::from_local(Tensor::full(shape, DType::kF64, value),
+                                    mesh, layout, shape);
+    };
+    const int64_t before = stats().current_bytes;
+    const double mine = static_cast<double>(1 + rt.rank());
+    {
+      DistTensor x = made("P", mine);
+      const void* at = x.local().data();
+      rt.context().allocator->reset_peak();
+      const DistTensor y = std::move(x).redistribute("R");
+      EXPECT_FALSE(x.defined());
+      EXPECT_EQ(y.local().data(), at);
+      EXPECT_EQ(stats().peak_bytes, before + bytes);
+      EXPECT_EQ(y.local().at(7), 3);
+    }
+    {
+      // A second handle, a part that somebody keeps: nothing is overwritten.
+      DistTensor x = made("P", mine), same = x;
+      EXPECT_EQ(std::move(x).redistribute("R").local().at(7), 3);
+      DistTensor other = made("P", mine);
+      const Tensor kept = other.local();
+      EXPECT_EQ(std::move(other).redistribute("R").local().at(7), 3);
+      EXPECT_EQ(same.local().at(7), mine);
+      EXPECT_EQ(kept.at(7), mine);
+    }
+    {
+      // Less than it had takes less memory; what it is already is itself.
+      const DistTensor half = made("R", 5).redistribute("S0");
+      EXPECT_EQ(stats().current_bytes, before + bytes / 2);
+      EXPECT_EQ(half.local().at(7), 5);
+      DistTensor x = made("R", 6);
+      const void* at = x.local().data();
+      const DistTensor y = std::move(x).redistribute("R");
+      EXPECT_EQ(y.local().data(), at);
+      const Tensor kept = y.local();
+      const DistTensor z = DistTensor(y).redistribute("R");
+      EXPECT_NE(z.local().data(), kept.data());
+    }
+    {
+      // An earlier result stays what it is.
+      DistTensor x = made("P", mine);
+      const DistTensor first = x.redistribute("R");
+      DistTensor second = std::move(x).redistribute("R");
+      EXPECT_NE(second.local().data(), first.local().data());
+      second.local().mutable_ptr<double>()[7] = 0;
+      EXPECT_EQ(first.local().at(7), 3);
+    }
+    {
+      // Bad input loses nothing.
+      DistTensor x = made("P", mine);
+      const std::string e = testing::error_of(
+          [&] { std::move(x).redistribute(x.spec()->with(DType::kF32)); });
+      EXPECT_NE(e.find("cannot become"), e.npos) << e;
+      EXPECT_EQ(x.local().at(7), mine);
+    }
+    EXPECT_EQ(stats().current_bytes, before);
+  });
+}
+
 TEST(RedistributeTest, BadInputIsOneSentenceOnEveryRank) {
   const Mesh mesh = Mesh::parse("a=2,b=2");
   std::mutex mutex;
