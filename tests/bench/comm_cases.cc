@@ -180,6 +180,14 @@ std::vector<Contender> contenders(const CommCase& c, Communicator& comm) {
       {"redistribute", repeated(c.repeats, [s] {
          DistTensor::wrap(s->src, s->layout.from).redistribute(s->layout.to);
        })});
+  // Of one that is given away, as a product that is summed up at once.
+  if (whole)
+    list.push_back({"redistribute in place", repeated(c.repeats, [s] {
+                      s->src =
+                          DistTensor::wrap(std::move(s->src), s->layout.from)
+                              .redistribute(s->layout.to)
+                              .local();
+                    })});
   return list;
 }
 
@@ -238,7 +246,9 @@ void compare_collectives(int rounds, const std::string& only,
       const Mesh mesh = rt.mesh();
       Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
       auto list = contenders(c, comm);
-      const size_t ours = list.size() - 1;
+      size_t ours = 0;
+      while (ours + 1 < list.size() && list[ours].name != "redistribute")
+        ++ours;
       for (Contender& rival : rivals(c, rt)) list.push_back(std::move(rival));
       const Turns turns = take_rounds(comm, list, rounds);
       if (rt.rank() != 0) return;
