@@ -225,6 +225,12 @@ class FakeLink final : public NcclLink {
 
 class Fake final : public FakeNccl {
  public:
+  Gpu gpu(Stream) override {
+    const Device* device = RankContext::current().device;
+    Gpu gpu{};
+    std::memcpy(gpu.data(), &device, sizeof(device));
+    return gpu;
+  }
   Id make_id() override {
     std::lock_guard lock(shared_.mutex);
     Id id{};

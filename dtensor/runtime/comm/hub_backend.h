@@ -3,18 +3,19 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/host_backend.h"
 #include "dtensor/runtime/comm/thread_hub.h"
 
 namespace dtensor {
 
-class HubBackend : public Backend {
+class HubBackend : public HostBackend {
  public:
   explicit HubBackend(int64_t world);
   void set_timeout(std::chrono::milliseconds) override;
@@ -22,6 +23,8 @@ class HubBackend : public Backend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override;
   void left(int64_t rank) noexcept override;
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;
+  std::unique_ptr<Council> council(std::span<const int64_t> ranks, int64_t me,
+                                   int lane) override;
   // As failed(), of a rank of another process: `why` has all that there is to
   // say. Of everybody's failure it is the whole text.
   void stop(int64_t rank, int lane, std::string why, bool everybodys) noexcept {

@@ -134,6 +134,18 @@ class Link final : public NcclLink {
 
 class Library final : public NcclLibrary {
  public:
+  Gpu gpu(Stream stream) override {
+    cuda::enter(stream);
+    int index = 0;
+    cuda::check(cudaGetDevice(&index), "the device of a stream");
+    cudaDeviceProp properties;
+    cuda::check(cudaGetDeviceProperties(&properties, index),
+                "the properties of a device");
+    static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
+    Gpu gpu;
+    std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
+    return gpu;
+  }
   Id make_id() override {
     static_assert(sizeof(ncclUniqueId) == std::tuple_size_v<Id>);
     ncclUniqueId made;

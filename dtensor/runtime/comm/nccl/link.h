@@ -51,7 +51,12 @@ class NcclLibrary {
   // What the members of a group have to share before they are linked.
   using Id = std::array<char, 128>;
 
+  // Which GPU it is, of all there are on all machines.
+  using Gpu = std::array<char, 16>;
+
   virtual ~NcclLibrary() = default;
+  // That of the stream.
+  virtual Gpu gpu(Stream) = 0;
   virtual Id make_id() = 0;
   // Begins to link this member, of that rank, which computes on the stream's
   // device.

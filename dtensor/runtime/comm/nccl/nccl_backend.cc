@@ -8,19 +8,22 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/comm/hub_backend.h"
 #include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/comm/nccl/nccl_communicator.h"
+#include "dtensor/runtime/comm/threads.h"
 #include "dtensor/runtime/device/cuda.h"
 
 namespace dtensor {
 namespace {
 
-class NcclBackend final : public HubBackend {
+class NcclBackend final : public Backend {
  public:
-  NcclBackend(int64_t world, NcclLibrary& library)
-      : HubBackend(world), library_(library) {}
+  NcclBackend(std::shared_ptr<HostBackend> host, NcclLibrary& library)
+      : host_(std::move(host)), library_(library) {
+    host_->when_others_fail([this](const HostBackend::Fall& f) { abort(f); });
+  }
   ~NcclBackend() override {
+    host_->when_others_fail({});
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -30,7 +33,7 @@ class NcclBackend final : public HubBackend {
   }
 
   void set_timeout(std::chrono::milliseconds timeout) override {
-    HubBackend::set_timeout(timeout);
+    host_->set_timeout(timeout);
     DT_CHECK(!watch_.joinable(), "nccl", "its timeout is set already");
     patience_ = timeout;
     if (timeout.count() > 0) watch_ = std::thread([this] { watch(); });
@@ -38,7 +41,8 @@ class NcclBackend final : public HubBackend {
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    const Seat seat = take_seat(ranks, me, lane);
+    auto council = host_->council(ranks, me, lane);
+    const auto index = std::find(ranks.begin(), ranks.end(), me);
     const auto link = std::make_shared<SafeLink>(patience_);
     {
       std::lock_guard lock(mutex_);
@@ -46,27 +50,37 @@ class NcclBackend final : public HubBackend {
       std::erase_if(links, [](const Member& l) { return l.link.expired(); });
       links.push_back({me, link});
     }
-    return std::make_unique<NcclCommunicator>(seat.hub, seat.group, seat.index,
-                                              library_, link);
+    return std::make_unique<NcclCommunicator>(
+        std::move(council), std::vector(ranks.begin(), ranks.end()),
+        static_cast<int>(index - ranks.begin()), library_, link);
   }
 
   // What the others gave to their GPUs waits there for this rank's part.
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
-    HubBackend::failed(rank, lane, what);
+    host_->failed(rank, lane, what);
     std::lock_guard lock(mutex_);
-    if (!failed_) try {
-        failed_ = rank;
-        why_ = what;
-      } catch (...) {  // there may be no memory left; few letters need none
-        why_ = "out of memory";
-      }
-    for (const Member& m : links_[lane])
-      if (const auto link = m.link.lock()) link->abort(rank, what);
+    abort_links(rank, lane, what, false);
   }
 
   void check() override {
+    host_->check();
     std::lock_guard lock(mutex_);
+    if (failed_ && everybodys_) throw Error(why_);
     if (failed_) throw PeerFailed("run", *failed_, why_);
+  }
+
+  std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
+    return host_->local_ranks(world);
+  }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
+    return host_->conclude(here);
+  }
+  std::chrono::nanoseconds waited_for(int64_t rank) override {
+    return host_->waited_for(rank);
+  }
+  void left(int64_t rank) noexcept override { host_->left(rank); }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
+    host_->set_idle(rank, lane, idle);
   }
 
  private:
@@ -74,6 +88,24 @@ class NcclBackend final : public HubBackend {
     int64_t rank;
     std::weak_ptr<SafeLink> link;
   };
+
+  void abort(const HostBackend::Fall& f) noexcept {
+    std::lock_guard lock(mutex_);
+    abort_links(f.rank, f.lane, f.what, f.everybodys);
+  }
+  // With the mutex held.
+  void abort_links(int64_t rank, int lane, std::string_view what,
+                   bool everybodys) noexcept {
+    if (!failed_) try {
+        failed_ = rank;
+        everybodys_ = everybodys;
+        why_ = what;
+      } catch (...) {  // there may be no memory left; few letters need none
+        why_ = "out of memory";
+      }
+    for (const Member& m : links_[lane])
+      if (const auto link = m.link.lock()) link->abort(rank, what, everybodys);
+  }
 
   // Finds what a GPU does not end: nobody else looks while the host waits for
   // it.
@@ -109,6 +141,7 @@ class NcclBackend final : public HubBackend {
     }
   }
 
+  const std::shared_ptr<HostBackend> host_;
   NcclLibrary& library_;
   std::chrono::milliseconds patience_{0};  // 0: without end
   std::mutex mutex_;
@@ -116,14 +149,24 @@ class NcclBackend final : public HubBackend {
   bool stopping_ = false;
   std::vector<Member> links_[kLanes];
   std::optional<int64_t> failed_;  // the first one, and why
+  bool everybodys_ = false;
   std::string why_;
   std::thread watch_;
 };
 
 }  // namespace
 
+std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host,
+                                      NcclLibrary& library) {
+  return std::make_shared<NcclBackend>(std::move(host), library);
+}
+
+std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host) {
+  return nccl_backend(std::move(host), cuda_nccl());
+}
+
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
-  return std::make_shared<NcclBackend>(world, library);
+  return nccl_backend(thread_backend(world), library);
 }
 
 std::shared_ptr<Backend> nccl_backend(int64_t world) {

@@ -1,7 +1,7 @@
 #include "dtensor/runtime/comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
-#include <new>
+#include <array>
 #include <utility>
 
 #include "dtensor/placement/error.h"
@@ -10,38 +10,44 @@
 
 namespace dtensor {
 
-// What a member shows the others with its call.
+// What a member shows the others with its call: all of it while there is no
+// link, then as many words as the transfers take.
 struct NcclCommunicator::Shown {
   // Transfers beyond these go in parcels.
   static constexpr size_t kMost = 512;
 
-  const Device* device;
-  NcclLibrary::Id id;  // of member 0, while there is no link
-  bool even[kMost];
+  std::array<uint64_t, kMost / 64> even;  // a bit of each transfer
+  uint64_t has_gpu;
+  NcclLibrary::Gpu gpu;
+  NcclLibrary::Id id;  // of member 0
+
+  static int64_t bytes_of(size_t transfers) {
+    return static_cast<int64_t>((transfers + 63) / 64 * sizeof(uint64_t));
+  }
 };
 
-NcclCommunicator::NcclCommunicator(ThreadHub& hub, Group& group, int index,
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Council> council,
+                                   std::vector<int64_t> ranks, int index,
                                    NcclLibrary& library,
                                    std::shared_ptr<SafeLink> link)
-    : Communicator(index, static_cast<int>(group.ranks.size())),
-      meeting_(hub, group, index),
-      group_(group),
+    : Communicator(index, static_cast<int>(ranks.size())),
+      council_(std::move(council)),
+      ranks_(std::move(ranks)),
       library_(library),
       link_(std::move(link)) {}
 
 const NcclCommunicator::Shown& NcclCommunicator::shown(int m) const {
-  return *reinterpret_cast<const Shown*>(meeting_.small_of(m));
+  return *static_cast<const Shown*>(council_->shown(m));
 }
 
 void NcclCommunicator::agree(const Collective& c) {
   const StepKind kind = c.call->kind;
-  if (c.transfers.empty() && c.buffers.empty()) return meeting_.open(c);
+  if (c.transfers.empty() && c.buffers.empty())
+    return council_->open(c, nullptr, 0);
   const bool linked = link_->is_open();
   if (linked) link_->poll(kind);
-  static_assert(sizeof(Shown) <= Slot::kSmall);
-  Shown& mine = *new (meeting_.own(c.sequence).small) Shown;
-  mine.device = &device();
-  if (!linked && rank() == 0) mine.id = library_.make_id();
+  static_assert(sizeof(Shown) <= Council::kMost);
+  Shown mine{};
   prepare(c.transfers);
   const size_t shared = std::min(c.transfers.size(), Shown::kMost);
   for (size_t i = 0; i < shared; ++i) {
@@ -49,28 +55,37 @@ void NcclCommunicator::agree(const Collective& c) {
       even_[i] = parcels_[i].reduce_scatter();
     else
       even_[i] = parcels_[i].all_gather();
-    mine.even[i] = even_[i].has_value();
+    mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
-  meeting_.open(c);
+  if (!linked) introduce(mine, c.stream);
+  council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
   for (size_t i = 0; i < shared; ++i)
     for (int m = 0; m < size(); ++m)
-      if (!shown(m).even[i]) even_[i].reset();
+      if (!(shown(m).even[i / 64] >> i % 64 & 1)) even_[i].reset();
   if (!linked) open_link(c);
 }
 
+// What the others have to know of this member before they are linked.
+void NcclCommunicator::introduce(Shown& mine, Stream stream) {
+  mine.has_gpu = device().kind() == Device::Kind::kCuda;
+  mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
+  mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
+}
+
+// All members throw the same.
 void NcclCommunicator::open_link(const Collective& c) {
-  DT_CHECK(device().kind() == Device::Kind::kCuda, "nccl",
-           "rank {} computes on no GPU; write --device cuda, or the backend "
-           "threads",
-           group_.ranks[static_cast<size_t>(rank())]);
+  for (int m = 0; m < size(); ++m)
+    DT_CHECK(shown(m).has_gpu, "nccl",
+             "rank {} computes on no GPU; write --device cuda, or the backend "
+             "threads",
+             world(m));
   for (int m = 0; m < size(); ++m)
     for (int before = 0; before < m; ++before)
-      DT_CHECK(shown(m).device != shown(before).device, "nccl",
+      DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",
                "NCCL takes one rank per GPU, and ranks {} and {} share one; "
                "run as many ranks as there are GPUs, or write the backend "
                "threads, whose ranks read each other's memory",
-               group_.ranks[static_cast<size_t>(before)],
-               group_.ranks[static_cast<size_t>(m)]);
+               world(before), world(m));
   link_->open(c.call->kind,
               library_.link(shown(0).id, size(), rank(), c.stream));
 }
@@ -182,9 +197,9 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
   }
 }
 
-void NcclCommunicator::do_all_gather_bytes(const Call&, const void*,
+void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,
                                            int64_t bytes, void* out) {
-  meeting_.gather(bytes, out);
+  council_->gather(in, bytes, out);
 }
 
 }  // namespace dtensor

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dtensor/runtime/comm/communicator.h"
-#include "dtensor/runtime/comm/meeting.h"
+#include "dtensor/runtime/comm/council.h"
 #include "dtensor/runtime/comm/nccl/safe_link.h"
 #include "dtensor/runtime/comm/parcels.h"
 
@@ -15,10 +15,10 @@ namespace dtensor {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // The link, which others may abort, is opened with the first collective that
-  // moves data.
-  NcclCommunicator(ThreadHub&, Group&, int index, NcclLibrary&,
-                   std::shared_ptr<SafeLink>);
+  // The council is that of these ranks, of which this is one. The link, which
+  // others may abort, is opened with the first collective that moves data.
+  NcclCommunicator(std::unique_ptr<Council>, std::vector<int64_t> ranks,
+                   int index, NcclLibrary&, std::shared_ptr<SafeLink>);
   bool needs_serves() const override { return true; }
 
  protected:
@@ -32,13 +32,15 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Shown;
   const Shown& shown(int m) const;
+  int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
+  void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
   void prepare(std::span<const Transfer>);
   // All that the transfers send and receive, and what is done to that here.
   void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
 
-  Meeting meeting_;
-  const Group& group_;
+  const std::unique_ptr<Council> council_;
+  const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
   // Of the collective that is open: of each transfer, and where all members

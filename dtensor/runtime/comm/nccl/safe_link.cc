@@ -9,6 +9,7 @@
 namespace dtensor {
 
 void SafeLink::check(StepKind kind) const {
+  if (aborted_ && everybodys_) throw Error(why_);
   if (aborted_) throw PeerFailed(name(kind), who_, why_);
 }
 
@@ -63,11 +64,13 @@ std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
   return first.kind;
 }
 
-void SafeLink::abort(int64_t rank, std::string_view what) noexcept {
+void SafeLink::abort(int64_t rank, std::string_view what,
+                     bool everybodys) noexcept {
   std::lock_guard lock(mutex_);
   if (aborted_) return;
   aborted_ = true;
   who_ = rank;
+  everybodys_ = everybodys;
   try {
     why_ = what;
   } catch (...) {  // there may be no memory left; few letters need none

@@ -22,8 +22,8 @@ class SafeLink {
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
 
   // Work of that stream: call(NcclLink&), and until the host has done with it.
-  // Throws PeerFailed once the link is aborted, that says why, and Error when
-  // NCCL does not take the call in time.
+  // Throws PeerFailed, or everybody's Error, once the link is aborted, that
+  // says why, and Error when NCCL does not take the call in time.
   template <class Call>
   void use(StepKind kind, Device& device, Stream stream, Call&& call) {
     // What a graph replays, nobody can ask for.
@@ -46,8 +46,8 @@ class SafeLink {
   // By another thread, now and then: what the GPU began too long ago and has
   // not done.
   std::optional<StepKind> overdue(Clock::time_point now);
-  // Since that rank failed.
-  void abort(int64_t rank, std::string_view what) noexcept;
+  // Since that rank failed; `everybodys`: with these very words.
+  void abort(int64_t rank, std::string_view what, bool everybodys) noexcept;
 
  private:
   struct Work {
@@ -64,7 +64,7 @@ class SafeLink {
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::unique_ptr<NcclLink> link_;
-  bool open_ = false, aborted_ = false;
+  bool open_ = false, aborted_ = false, everybodys_ = false;
   int64_t who_ = 0;  // failed, and why
   std::string why_;
   std::deque<Work> works_;  // that may still run, in their order
