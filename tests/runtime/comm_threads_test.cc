@@ -45,7 +45,8 @@ Call call(StepKind kind, std::string_view op = "test",
 
 // Ranks, and how they reach each other: as threads on the CPU, through
 // messages, in processes of two ranks, the same over TCP, as threads on one
-// device whose work runs later or on one each, through NCCL.
+// device whose work runs later or on one each, through NCCL, the same in
+// processes of one rank, and over TCP of two.
 struct World {
   int64_t ranks;
   std::string_view backend = "threads";
@@ -61,11 +62,22 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   if (world.backend == "tcp") options.backend = testing::over_tcp;
   if (world.backend == "tcp_of_2") options.backend = testing::over_tcp_of_2;
   const auto nccl = testing::FakeNccl::make();
+  const auto on_host = [&](std::shared_ptr<HostBackend> host) {
+    return nccl_backend(std::move(host), *nccl);
+  };
   if (world.backend == "nccl")
     options.backend = [&](int64_t n) { return nccl_backend(n, *nccl); };
+  if (world.backend == "nccl_processes")
+    options.backend = [&](int64_t n) {
+      return testing::host_over_messages(n, 1, on_host);
+    };
+  if (world.backend == "nccl_tcp_of_2")
+    options.backend = [&](int64_t n) {
+      return testing::host_over_tcp(n, 2, on_host);
+    };
   std::vector<std::unique_ptr<RecordingDevice>> devices;
   const bool one = world.backend == "device";
-  if (one || world.backend == "devices" || world.backend == "nccl") {
+  if (one || world.backend == "devices" || world.backend.starts_with("nccl")) {
     for (int64_t i = 0; i < (one ? 1 : world.ranks); ++i)
       devices.push_back(RecordingDevice::make());
     options.device = [&](int64_t rank) -> Device& {
@@ -510,7 +522,8 @@ INSTANTIATE_TEST_SUITE_P(
                       World{4, "processes_of_2"}, World{1, "device"},
                       World{2, "device"}, World{4, "device"},
                       World{3, "devices"}, World{1, "nccl"}, World{2, "nccl"},
-                      World{4, "nccl"}),
+                      World{4, "nccl"}, World{3, "nccl_processes"},
+                      World{4, "nccl_tcp_of_2"}),
     [](const auto& info) {
       return fmt::format("{}{}", info.param.backend, info.param.ranks);
     });

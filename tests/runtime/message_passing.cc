@@ -148,11 +148,13 @@ class QueueWire final : public Wire {
 class AllProcesses final : public Backend {
  public:
   AllProcesses(int64_t world, int64_t ranks_per_process,
-               std::vector<std::unique_ptr<Wire>> wires)
+               std::vector<std::unique_ptr<Wire>> wires, const OnHost& on_host)
       : ranks_per_process_(ranks_per_process) {
-    for (auto& wire : wires)
-      processes_.push_back(
-          process_backend(world, ranks_per_process, std::move(wire)));
+    for (auto& wire : wires) {
+      auto host = process_backend(world, ranks_per_process, std::move(wire));
+      processes_.push_back(on_host ? on_host(std::move(host))
+                                   : std::move(host));
+    }
   }
   void set_timeout(std::chrono::milliseconds timeout) override {
     for (const auto& p : processes_) p->set_timeout(timeout);
@@ -170,6 +172,9 @@ class AllProcesses final : public Backend {
     of(rank).failed(rank, lane, what);
   }
   void left(int64_t rank) noexcept override { of(rank).left(rank); }
+  void check() override {
+    for (const auto& p : processes_) p->check();
+  }
   void set_idle(int64_t rank, int lane, bool idle) noexcept override {
     of(rank).set_idle(rank, lane, idle);
   }
@@ -193,11 +198,19 @@ std::vector<std::unique_ptr<Wire>> queues(int64_t processes) {
 
 }  // namespace
 
-std::shared_ptr<Backend> all_processes(
-    int64_t world, int64_t ranks_per_process,
-    std::vector<std::unique_ptr<Wire>> wires) {
+std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
+                                       std::vector<std::unique_ptr<Wire>> wires,
+                                       const OnHost& on_host) {
   return std::make_shared<AllProcesses>(world, ranks_per_process,
-                                        std::move(wires));
+                                        std::move(wires), on_host);
+}
+
+std::shared_ptr<Backend> host_over_messages(int64_t world,
+                                            int64_t ranks_per_process,
+                                            const OnHost& on_host) {
+  return all_processes(
+      world, ranks_per_process,
+      queues((world + ranks_per_process - 1) / ranks_per_process), on_host);
 }
 
 std::shared_ptr<Backend> message_passing_backend(int64_t world) {

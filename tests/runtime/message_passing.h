@@ -3,10 +3,11 @@
 // nothing that only threads have.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/host_backend.h"
 #include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor::testing {
@@ -17,8 +18,16 @@ std::shared_ptr<Backend> message_passing_backend(int64_t world);
 // Two ranks are threads of each process.
 std::shared_ptr<Backend> processes_of_2(int64_t world);
 
+// What is built on the backend of each process; empty: nothing.
+using OnHost =
+    std::function<std::shared_ptr<Backend>(std::shared_ptr<HostBackend>)>;
+std::shared_ptr<Backend> host_over_messages(int64_t world,
+                                            int64_t ranks_per_process,
+                                            const OnHost&);
+
 // The processes of a run, of which these are the wires.
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
-                                       std::vector<std::unique_ptr<Wire>>);
+                                       std::vector<std::unique_ptr<Wire>>,
+                                       const OnHost& = {});
 
 }  // namespace dtensor::testing

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "dtensor/runtime/comm/tcp/tcp_rendezvous.h"
-#include "tests/runtime/message_passing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -19,16 +18,6 @@ struct Processes {
   std::vector<std::unique_ptr<TcpJob>> jobs;
   std::shared_ptr<Backend> backend;
 };
-
-std::shared_ptr<Backend> processes(int64_t world, int64_t ranks_per_process) {
-  const auto made = std::make_shared<Processes>(
-      static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
-  std::vector<std::unique_ptr<Wire>> wires;
-  for (const auto& job : made->jobs)
-    wires.push_back(job->begin_run(ranks_per_process));
-  made->backend = all_processes(world, ranks_per_process, std::move(wires));
-  return {made, made->backend.get()};
-}
 
 }  // namespace
 
@@ -61,9 +50,23 @@ void part(std::vector<std::unique_ptr<TcpJob>>& jobs) {
              [&](int p) { jobs[static_cast<size_t>(p)] = nullptr; });
 }
 
-std::shared_ptr<Backend> over_tcp(int64_t world) { return processes(world, 1); }
+std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
+                                       const OnHost& on_host) {
+  const auto made = std::make_shared<Processes>(
+      static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
+  std::vector<std::unique_ptr<Wire>> wires;
+  for (const auto& job : made->jobs)
+    wires.push_back(job->begin_run(ranks_per_process));
+  made->backend =
+      all_processes(world, ranks_per_process, std::move(wires), on_host);
+  return {made, made->backend.get()};
+}
+
+std::shared_ptr<Backend> over_tcp(int64_t world) {
+  return host_over_tcp(world, 1, {});
+}
 std::shared_ptr<Backend> over_tcp_of_2(int64_t world) {
-  return processes(world, 2);
+  return host_over_tcp(world, 2, {});
 }
 
 }  // namespace dtensor::testing

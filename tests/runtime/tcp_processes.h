@@ -7,6 +7,7 @@
 
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/tcp/tcp_job.h"
+#include "tests/runtime/message_passing.h"
 
 namespace dtensor::testing {
 
@@ -25,5 +26,7 @@ void part(std::vector<std::unique_ptr<TcpJob>>&);
 // threads of each process.
 std::shared_ptr<Backend> over_tcp(int64_t world);
 std::shared_ptr<Backend> over_tcp_of_2(int64_t world);
+std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
+                                       const OnHost&);
 
 }  // namespace dtensor::testing

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/host_backend.h"
 #include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor {
@@ -36,8 +36,8 @@ class ProcessJob {
   bool speaks();
 
   // A run's, that all processes begin, with the same numbers.
-  virtual std::shared_ptr<Backend> backend(int64_t world,
-                                           int64_t ranks_per_process) = 0;
+  virtual std::shared_ptr<HostBackend> backend(int64_t world,
+                                               int64_t ranks_per_process) = 0;
   // What starts so many processes: "mpirun -n 4".
   virtual std::string launcher(int64_t processes) const = 0;
 

@@ -22,7 +22,8 @@ struct LocalGroup {
     void* out = nullptr;               // of all_gather_bytes()
     // What it has received for all of them, by transfer and member: parcels.
     const std::vector<const void*>* received = nullptr;
-    bool failed = false;  // it has not received everything
+    bool failed = false;          // it has not received everything
+    std::span<const char> shows;  // with its call: see Council
   };
 
   LocalGroup(Group& whole_group, std::vector<int> member_indices, bool spin)
@@ -36,6 +37,7 @@ struct LocalGroup {
   Barrier barrier;
   std::vector<Seat> seats;
   std::exception_ptr verdict;  // of the first member, for all
+  std::vector<char> shown;     // by all members of the group, one after another
 };
 
 }  // namespace dtensor

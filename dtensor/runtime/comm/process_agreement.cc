@@ -57,6 +57,8 @@ std::vector<Said> unpack(std::string_view text, size_t members) {
 // Few bytes, or -1: they are sent by themselves.
 int64_t ProcessCommunicator::payload_for(const Collective& c,
                                          size_t peer) const {
+  if (is_council_ && c.num_bytes < 0)
+    return std::ssize(local_.members) * std::ssize(local_.seats[0].shows);
   if (!one_each_) return -1;
   int64_t bytes = 0;
   if (c.num_bytes > 0) bytes += padded(c.num_bytes);
@@ -68,6 +70,13 @@ int64_t ProcessCommunicator::payload_for(const Collective& c,
 
 void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
                                       char* to) const {
+  if (is_council_ && c.num_bytes < 0) {
+    for (const LocalGroup::Seat& s : local_.seats) {
+      copy_bytes(to, s.shows.data(), std::ssize(s.shows));
+      to += std::ssize(s.shows);
+    }
+    return;
+  }
   if (c.num_bytes > 0) copy_bytes(to, c.bytes, c.num_bytes);
   for (const Buffer& b : c.buffers) {
     copy_bytes(to, source(b, 0), bytes_of(b));
@@ -115,6 +124,41 @@ void ProcessCommunicator::exchange_headers(const Collective& c) {
   for (const Peer& p : peers_)
     agreed = agreed && p.header().agreed && p.header().print == print;
   if (!agreed) differ(c);
+  if (is_council_ && c.num_bytes < 0) keep_shown();
+}
+
+// Until all members here have come to the next collective.
+void ProcessCommunicator::keep_shown() {
+  const int64_t bytes = std::ssize(mine().shows);
+  local_.shown.resize(static_cast<size_t>(size() * bytes));
+  for (size_t k = 0; k < local_.seats.size(); ++k)
+    copy_bytes(local_.shown.data() + local_.members[k] * bytes,
+               local_.seats[k].shows.data(), bytes);
+  for (const Peer& p : peers_)
+    for (size_t k = 0; k < p.members.size(); ++k)
+      copy_bytes(local_.shown.data() + p.members[k] * bytes,
+                 p.payload() + static_cast<int64_t>(k) * bytes, bytes);
+}
+
+// ---- As a council ----
+
+void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
+                               int64_t bytes) {
+  run_.enter(world(rank()), lane_, local_, c);
+  staging_.reset();
+  is_council_ = true;
+  mine().shows = {static_cast<const char*>(mine_shows),
+                  static_cast<size_t>(bytes)};
+  meet(c);
+}
+
+const void* ProcessCommunicator::shown(int m) const {
+  return local_.shown.data() +
+         static_cast<size_t>(m) * (local_.shown.size() / ranks_.size());
+}
+
+void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
+  do_all_gather_bytes({}, in, bytes, out);
 }
 
 // Members whose processes do not agree tell each other what they call.

@@ -11,7 +11,7 @@
 namespace dtensor {
 namespace {
 
-class ProcessBackend final : public Backend {
+class ProcessBackend final : public HostBackend {
  public:
   ProcessBackend(int64_t world, int64_t ranks_per_process,
                  std::unique_ptr<Wire> wire)
@@ -22,16 +22,22 @@ class ProcessBackend final : public Backend {
   }
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    const auto at = std::find(ranks.begin(), ranks.end(), me);
-    DT_CHECK(at != ranks.end(), "communicator",
-             "rank {} is not a member of the group that it asks for", me);
-    const bool here = std::all_of(ranks.begin(), ranks.end(), [&](int64_t r) {
-      return run_.process_of(r) == run_.process_of(me);
-    });
-    if (here && ranks.size() > 1) return run_.threads().group(ranks, me, lane);
-    return std::make_unique<ProcessCommunicator>(
-        run_, std::vector(ranks.begin(), ranks.end()),
-        static_cast<int>(at - ranks.begin()), lane);
+    if (ranks.size() > 1 && all_here(ranks))
+      return run_.threads().group(ranks, me, lane);
+    return member(ranks, me, lane);
+  }
+  std::unique_ptr<Council> council(std::span<const int64_t> ranks, int64_t me,
+                                   int lane) override {
+    if (all_here(ranks)) return run_.threads().council(ranks, me, lane);
+    constexpr int64_t kMost = ProcessCommunicator::kMostShow();
+    DT_CHECK(run_.ranks_per_process() <= kMost, "communicator",
+             "{} ranks in each process, and at most {} can agree on what they "
+             "send by another way; write --ranks-per-process {}, or less",
+             run_.ranks_per_process(), kMost, kMost);
+    return member(ranks, me, lane);
+  }
+  void when_others_fail(std::function<void(const Fall&)> told) override {
+    run_.when_others_fail(std::move(told));
   }
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     run_.failed(rank, lane, what);
@@ -51,14 +57,29 @@ class ProcessBackend final : public Backend {
   }
 
  private:
+  bool all_here(std::span<const int64_t> ranks) const {
+    return std::all_of(ranks.begin(), ranks.end(), [&](int64_t r) {
+      return run_.first_rank() <= r && r < run_.last_rank();
+    });
+  }
+  std::unique_ptr<ProcessCommunicator> member(std::span<const int64_t> ranks,
+                                              int64_t me, int lane) {
+    const auto at = std::find(ranks.begin(), ranks.end(), me);
+    DT_CHECK(at != ranks.end(), "communicator",
+             "rank {} is not a member of the group that it asks for", me);
+    return std::make_unique<ProcessCommunicator>(
+        run_, std::vector(ranks.begin(), ranks.end()),
+        static_cast<int>(at - ranks.begin()), lane);
+  }
+
   ProcessRun run_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> process_backend(int64_t world,
-                                         int64_t ranks_per_process,
-                                         std::unique_ptr<Wire> wire) {
+std::shared_ptr<HostBackend> process_backend(int64_t world,
+                                             int64_t ranks_per_process,
+                                             std::unique_ptr<Wire> wire) {
   return std::make_shared<ProcessBackend>(world, ranks_per_process,
                                           std::move(wire));
 }

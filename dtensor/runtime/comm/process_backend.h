@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/host_backend.h"
 #include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor {
@@ -16,8 +16,8 @@ namespace dtensor {
 // Called by all processes of the run. Ranks 0 .. ranks_per_process - 1 are
 // threads of the wire's process 0, and so on. Throws Error when the processes
 // have no place for so many ranks.
-std::shared_ptr<Backend> process_backend(int64_t world,
-                                         int64_t ranks_per_process,
-                                         std::unique_ptr<Wire>);
+std::shared_ptr<HostBackend> process_backend(int64_t world,
+                                             int64_t ranks_per_process,
+                                             std::unique_ptr<Wire>);
 
 }  // namespace dtensor

@@ -70,6 +70,10 @@ void ProcessCommunicator::agree(const Collective& c) {
            "processes send each other what is in the memory of the CPU; write "
            "--device cpu, or --backend nccl for GPUs");
   prepare(c);
+  meet(c);
+}
+
+void ProcessCommunicator::meet(const Collective& c) {
   if (alone()) {
     if (const auto error = settle(c)) std::rethrow_exception(error);
     return;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/comm/council.h"
 #include "dtensor/runtime/comm/local_group.h"
 #include "dtensor/runtime/comm/parcels.h"
 #include "dtensor/runtime/comm/process_run.h"
@@ -21,12 +22,20 @@
 
 namespace dtensor {
 
-class ProcessCommunicator final : public Communicator {
+class ProcessCommunicator final : public Communicator, public Council {
  public:
   ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
                       int lane);
   bool needs_serves() const override { return true; }
   bool reads_sources() const override { return true; }
+
+  // Where another communicator moves the data. An object is used as the one or
+  // as the other.
+  void open(const Collective&, const void* mine, int64_t bytes) override;
+  const void* shown(int m) const override;
+  void gather(const void* in, int64_t bytes, void* out) override;
+  // More in a process than this cannot show what they may.
+  static constexpr int64_t kMostShow() { return kPayload / Council::kMost; }
 
  protected:
   void agree(const Collective&) override;
@@ -84,11 +93,13 @@ class ProcessCommunicator final : public Communicator {
   }
 
   void prepare(const Collective&);
+  void meet(const Collective&);
   std::exception_ptr settle(const Collective&) noexcept;
   void exchange_headers(const Collective&);
   [[noreturn]] void differ(const Collective&);
   int64_t payload_for(const Collective&, size_t peer) const;
   void put_payload(const Collective&, size_t peer, char* to) const;
+  void keep_shown();
 
   // Sends and receives parcels; what came is where received() says, until the
   // members here have met again.
@@ -130,6 +141,7 @@ class ProcessCommunicator final : public Communicator {
   std::vector<Peer> peers_;   // in the order of their first members
   std::vector<int> peer_of_;  // by member; -1: it is here
   bool one_each_ = true;      // no process has two members
+  bool is_council_ = false;
   const std::unique_ptr<Transit> transit_;
   Staging staging_;
   // Of the collective that is open:

@@ -270,16 +270,27 @@ void ProcessRun::released(int64_t rank, int lane) {
 
 void ProcessRun::fail_lane(int64_t who, int lane, std::string why,
                            bool of_all) noexcept {
-  std::lock_guard lock(mutex_);
   Lane& l = lanes_[static_cast<size_t>(lane)];
-  if (l.failed) return;
-  l.who = who;
-  l.why = std::move(why);
-  l.of_all = of_all;
-  l.since = Clock::now();
-  l.failed = true;
-  for (auto& [ranks, group] : l.groups) group->barrier.break_up();
-  threads_->stop(who, lane, l.why, of_all);
+  {
+    std::lock_guard lock(mutex_);
+    if (l.failed) return;
+    l.who = who;
+    l.why = std::move(why);
+    l.of_all = of_all;
+    l.since = Clock::now();
+    l.failed = true;
+    for (auto& [ranks, group] : l.groups) group->barrier.break_up();
+    threads_->stop(who, lane, l.why, of_all);
+  }
+  // (That of a lane stays as it is.)
+  std::lock_guard lock(telling_);
+  if (told_) told_({who, lane, l.why, of_all});
+}
+
+void ProcessRun::when_others_fail(
+    std::function<void(const HostBackend::Fall&)> told) {
+  std::lock_guard lock(telling_);
+  told_ = std::move(told);
 }
 
 void ProcessRun::mark_gone(int64_t rank, int lane) noexcept {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,7 @@ class ProcessRun {
   // This process's: [first, last).
   int64_t first_rank() const { return first_; }
   int64_t last_rank() const { return last_; }
+  int64_t ranks_per_process() const { return ranks_per_process_; }
 
   // Of the groups all of whose members are here.
   HubBackend& threads() { return *threads_; }
@@ -68,6 +70,8 @@ class ProcessRun {
     threads_->set_timeout(timeout);
   }
 
+  // See HostBackend.
+  void when_others_fail(std::function<void(const HostBackend::Fall&)>);
   // See Backend.
   std::optional<Backend::Failure> conclude(
       const std::optional<Backend::Failure>& here);
@@ -126,6 +130,9 @@ class ProcessRun {
   // How long ranks here waited for it, in nanoseconds.
   std::vector<std::atomic<int64_t>> waited_for_;
 
+  // Held while it is called, and before mutex_.
+  std::mutex telling_;
+  std::function<void(const HostBackend::Fall&)> told_;
   std::mutex listening_;
   std::mutex mutex_;
   std::array<Lane, Backend::kLanes> lanes_;

@@ -21,8 +21,8 @@ class MpiJob final : public ProcessJob {
 
   int process() const override { return process_; }
   int processes() const override { return processes_; }
-  std::shared_ptr<Backend> backend(int64_t world,
-                                   int64_t ranks_per_process) override;
+  std::shared_ptr<HostBackend> backend(int64_t world,
+                                       int64_t ranks_per_process) override;
   std::string launcher(int64_t processes) const override;
   void tell(int64_t matter, int process, std::string_view text) override;
 

@@ -220,8 +220,8 @@ bool mpi_is_built() { return true; }
 
 ProcessJob& mpi_job() { return MpiJob::get(); }
 
-std::shared_ptr<Backend> MpiJob::backend(int64_t world,
-                                         int64_t ranks_per_process) {
+std::shared_ptr<HostBackend> MpiJob::backend(int64_t world,
+                                             int64_t ranks_per_process) {
   return process_backend(world, ranks_per_process,
                          std::make_unique<MpiWire>(ranks_per_process));
 }

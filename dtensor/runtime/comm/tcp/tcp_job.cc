@@ -160,8 +160,8 @@ std::unique_ptr<Wire> TcpJob::begin_run(int64_t ranks_per_process) {
   return std::make_unique<RunWire>(*this, run, ranks_per_process);
 }
 
-std::shared_ptr<Backend> TcpJob::backend(int64_t world,
-                                         int64_t ranks_per_process) {
+std::shared_ptr<HostBackend> TcpJob::backend(int64_t world,
+                                             int64_t ranks_per_process) {
   return process_backend(world, ranks_per_process,
                          begin_run(ranks_per_process));
 }
