@@ -1,6 +1,8 @@
 #include "dtensor/runtime/device_choice.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/cuda.h"
@@ -38,6 +40,36 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
            there, (ranks - 1) / (there - choice.first) + 1);
   return [choice](int64_t rank) -> Device& {
     return cuda(static_cast<int>(choice.index(rank)));
+  };
+}
+
+int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
+                     int64_t there, bool chosen_for_it) {
+  const auto [index, count] = ranks.here;
+  // Where nobody says how many there are, those up to this one.
+  const int64_t processes = std::max(count, index + 1);
+  const int64_t needed = choice.index(processes * ranks.count - 1) + 1,
+                own = choice.index(ranks.count - 1) + 1;
+  if (chosen_for_it && there == own && there < needed) return choice.first;
+  DT_CHECK(
+      needed <= there, "--device",
+      "{}{} of the run's ranks are on this machine, {} to a process, and "
+      "need {} GPUs from cuda:{} on; it has {}; start fewer processes here",
+      count ? "" : "at least ", processes * ranks.count, ranks.count,
+      needed - choice.first, choice.first, there);
+  return choice.index(index * ranks.count);
+}
+
+std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
+                                            const ProcessRanks& ranks) {
+  if (!choice.cuda) return nullptr;
+  cuda(choice.first);  // says why, if there is none
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  DeviceChoice here = choice;
+  here.first = static_cast<int>(
+      gpu_of_first(choice, ranks, cuda_devices(), visible && *visible));
+  return [here, first = ranks.first](int64_t rank) -> Device& {
+    return cuda(static_cast<int>(here.index(rank - first)));
   };
 }
 

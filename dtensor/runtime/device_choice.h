@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#include "dtensor/runtime/comm/local_process.h"
 #include "dtensor/runtime/device/device.h"
 
 namespace dtensor {
@@ -24,5 +25,20 @@ DeviceChoice parse_device(std::string_view text);
 // has not the GPUs that so many ranks need.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  int64_t ranks);
+
+// The same for a process of a job, with ranks from `first` on, as many as every
+// other has. A machine's processes take turns in their order: the first one the
+// first GPUs. Where CUDA_VISIBLE_DEVICES shows a process as many GPUs as its
+// ranks need, and fewer than the machine's processes do, they are its own.
+struct ProcessRanks {
+  LocalProcess here;
+  int64_t first = 0, count = 1;
+};
+std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
+                                                 const ProcessRanks&);
+// What that chooses: the GPU of the first rank, of so many that are there.
+// Throws Error when these are not enough.
+int64_t gpu_of_first(const DeviceChoice&, const ProcessRanks&, int64_t there,
+                     bool chosen_for_it);
 
 }  // namespace dtensor
