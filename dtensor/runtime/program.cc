@@ -18,7 +18,9 @@
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/job.h"
+#include "dtensor/runtime/comm/local_process.h"
 #include "dtensor/runtime/comm/mpi.h"
+#include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/comm/tcp.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
@@ -86,6 +88,7 @@ struct Program::State {
   Flags flags;
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
                                     rendezvous;
+  bool nccl = false;  // between GPUs, and all else as `backend` says
   int64_t ranks_per_process = 1;
   // Of how many processes this one is which; and has it reached the others?
   int64_t process = 0, processes = 1;
@@ -139,23 +142,21 @@ struct Program::State {
   }
 
   void read_backend() {
-    DT_CHECK(backend != "nccl" || is_dry() ||
-                 (!started_by_mpi() && processes_by_torchrun() == 1),
-             "--backend",
-             "ranks of nccl are threads of one process, and this is one of "
-             "several that mpirun or torchrun has started; start one");
-    if (flags.given("--backend") && !is_of_processes()) process = 0;
-    if (flags.given("--backend") && backend == "tcp")
-      process = process_by_torchrun();
+    const bool given = flags.given("--backend");
+    nccl = backend == "nccl";
+    const std::string named = backend;
+    if (nccl) backend = "threads";  // unless there are several processes
+    if (!is_dry() && (!given || nccl)) choose_backend();
+    if (given && !is_of_processes()) process = 0;
+    if (given && backend == "tcp") process = process_by_torchrun();
     if (process > 0) silence();
-    if (!is_dry() && !flags.given("--backend")) choose_backend();
     DT_CHECK(is_of_processes() || !flags.given("--ranks-per-process"),
              "--ranks-per-process",
              "it is for --backend mpi and tcp, and this is --backend {}",
-             backend);
+             named);
     DT_CHECK(backend == "tcp" || !flags.given("--rendezvous") || is_dry(),
              "--rendezvous",
-             "it is for --backend tcp, and this is --backend {}", backend);
+             "it is for --backend tcp, and this is --backend {}", named);
     if (is_job()) join();
   }
 
@@ -170,7 +171,7 @@ struct Program::State {
       backend = "mpi";
     } else if (flags.given("--rendezvous") || started_by_torchrun()) {
       backend = "tcp";
-    } else if (flags.given("--ranks-per-process")) {
+    } else if (flags.given("--ranks-per-process") && !nccl) {
       backend = "mpi";
     }
   }
@@ -239,18 +240,23 @@ struct Program::State {
     DT_CHECK(device.cuda || !tf32, "--tf32",
              "it is for --device cuda, and this is --device cpu");
     device.ranks_per_gpu = ranks_per_gpu;
-    DT_CHECK(device.cuda || backend != "nccl", "--backend",
+    DT_CHECK(device.cuda || !nccl, "--backend",
              "nccl is for --device cuda, and this is --device cpu");
-    DT_CHECK(backend != "nccl" || ranks_per_gpu == 1, "--backend",
+    // Processes send each other what is in the memory of the CPU.
+    nccl = nccl || (device.cuda && is_of_processes());
+    DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
-             "write --backend threads",
+             "write --backend threads, in one process",
              ranks_per_gpu);
-    DT_CHECK(!device.cuda || !is_of_processes(), "--backend",
-             "{} sends what is in the memory of the CPU, and this is --device "
-             "{}; write --backend threads or nccl, in one process",
-             backend, device_text);
     // Better to hear of it now than from every rank.
-    if (!is_dry()) devices = devices_for(device, mesh.num_ranks());
+    if (device.cuda && is_job())
+      devices = devices_for(
+          device, {.here = processes > 1 ? local_process(backend == "mpi")
+                                         : LocalProcess{0, 1},
+                   .first = process * ranks_per_process,
+                   .count = ranks_per_process});
+    else if (!is_dry())
+      devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
   }
 
@@ -341,8 +347,9 @@ void Program::State::add_rank_flags() {
                "products of f32 on GPUs may round their operands to TF32");
   s->flags.add("--backend", &s->backend,
                "how ranks reach each other: as threads that read each other's "
-               "memory, as processes of mpirun or, over TCP, of torchrun, or "
-               "through NCCL",
+               "memory, as processes of mpirun or, over TCP, of torchrun (on "
+               "GPUs these send through NCCL), or through NCCL, as threads or "
+               "as processes of either",
                {"threads", "mpi", "tcp", "nccl"});
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
                "with --backend mpi or tcp: how many ranks are threads of each "
@@ -488,7 +495,14 @@ RunOptions Program::run_options() const {
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
   o.trace = state_->trace;
-  o.backend = backend_named(state_->backend, state_->ranks_per_process);
+  if (state_->nccl && state_->job)
+    o.backend = [job = state_->job,
+                 ranks = state_->ranks_per_process](int64_t world) {
+      return nccl_backend(job->backend(world, ranks));
+    };
+  else
+    o.backend = backend_named(state_->nccl ? "nccl" : state_->backend,
+                              state_->ranks_per_process);
   return o;
 }
 

@@ -151,10 +151,11 @@ TEST(TcpProgram, RefusesBadInputOnce) {
       {2, "", "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
       {2, "", "--mesh dp=2 --json /no/such/folder/x.json",
        "cannot write /no/such/folder/x.json"},
-      {2, "", "--mesh dp=2 --device cuda", "[--backend] tcp sends what is in"},
-      {2, "", "--mesh dp=2 --backend nccl --device cuda",
-       "[--backend] ranks of nccl are threads of one process, and this is one "
-       "of several that mpirun or torchrun has started; start one\n"},
+      {2, "", "--mesh dp=2 --device cuda --ranks-per-gpu 2",
+       "[--backend] nccl takes one rank per GPU, and this is --ranks-per-gpu "
+       "2; write --backend threads, in one process\n"},
+      {2, "", "--mesh dp=2 --backend nccl",
+       "[--backend] nccl is for --device cuda, and this is --device cpu\n"},
       {2, "DTENSOR_JOIN_TIMEOUT=soon ", "--mesh dp=2",
        "[tcp] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds"},
       {2, "MASTER_ADDR=192.0.2.1 MASTER_PORT=12345 DTENSOR_JOIN_TIMEOUT=0.2 ",

@@ -7,9 +7,25 @@
 
 namespace dtensor {
 
+namespace {
+
+// Of ranks on GPUs, who agree as who has started this process says.
+std::shared_ptr<Backend> nccl_of(int64_t world, int64_t ranks_per_process) {
+  if (mpi_is_built() && started_by_mpi())
+    return nccl_backend(mpi_job().backend(world, ranks_per_process));
+  if (started_by_torchrun())
+    return nccl_backend(tcp_job().backend(world, ranks_per_process));
+  return nccl_backend(world);
+}
+
+}  // namespace
+
 BackendFactory backend_named(std::string_view name, int64_t ranks_per_process) {
   if (name == "threads") return thread_backend;
-  if (name == "nccl") return [](int64_t world) { return nccl_backend(world); };
+  if (name == "nccl")
+    return [ranks_per_process](int64_t world) {
+      return nccl_of(world, ranks_per_process);
+    };
   if (name == "tcp")
     return [ranks_per_process](int64_t world) {
       return tcp_job().backend(world, ranks_per_process);
