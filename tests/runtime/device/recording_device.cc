@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -132,6 +133,12 @@ class Recording final : public RecordingDevice {
     std::lock_guard lock(mutex_);
     queues_.push_back(std::make_unique<Queue>());
     return {queues_.back().get()};
+  }
+
+  bool has(Stream s) const override {
+    std::lock_guard lock(mutex_);
+    return std::any_of(queues_.begin(), queues_.end(),
+                       [&](const auto& q) { return q.get() == s.handle; });
   }
 
   void* allocate(int64_t bytes, Stream s) override {

@@ -34,6 +34,8 @@ class RecordingDevice : public Device {
   virtual int64_t works() const = 0;
   // Given and not run yet.
   virtual int64_t waiting() const = 0;
+  // Whether the stream is one of its.
+  virtual bool has(Stream) const = 0;
   // How often the host waited for a stream, other than for bytes.
   virtual int64_t synchronized() const = 0;
 };
