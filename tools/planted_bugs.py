@@ -1374,6 +1374,34 @@ BUGS = [
          'const bool gone = how.consume && !waits && '
          '(MUT(358) || x.impl().use_count() == 1);'),
     ], ['redistribute_test']),
+    Bug(360, 'nccl: a member is even where others are not', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'if (!(shown(m).even[i / 64] >> i % 64 & 1)) even_[i].reset();',
+         'if (!MUT(360) && !(shown(m).even[i / 64] >> i % 64 & 1))\n'
+         '        even_[i].reset();'),
+    ], ['nccl_processes_test', 'comm_nccl_test']),
+    Bug(361, 'nccl: who fails in another process leaves the links alone', [
+        ('dtensor/runtime/comm/process_run.cc',
+         'if (told_) told_({who, lane, l.why, of_all});',
+         'if (told_ && !MUT(361)) told_({who, lane, l.why, of_all});'),
+    ], ['nccl_processes_test']),
+    Bug(362, 'nccl: what the second rank of a process shows is the first one\'s',
+        [
+        ('dtensor/runtime/comm/process_agreement.cc',
+         'copy_bytes(to, s.shows.data(), std::ssize(s.shows));',
+         'copy_bytes(to, (MUT(362) ? local_.seats[0] : s).shows.data(),\n'
+         '                 std::ssize(s.shows));'),
+    ], ['nccl_processes_test']),
+    Bug(363, 'nccl: two ranks may share a GPU', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",',
+         'DT_CHECK(MUT(363) || shown(m).gpu != shown(before).gpu, "nccl",'),
+    ], ['nccl_processes_test', 'nccl_train_test']),
+    Bug(364, 'device_choice: every process takes the first GPU', [
+        ('dtensor/runtime/device_choice.cc',
+         'return choice.index(index * ranks.count);',
+         'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
+    ], ['device_choice_test', 'nccl_train_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

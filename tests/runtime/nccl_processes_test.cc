@@ -1,8 +1,10 @@
 // NCCL between ranks of several processes, which are all this one, each with a
-// backend of its own: they move what thread ranks move, and fail together.
+// backend of its own: they move what thread ranks move, and fail together. And
+// processes of mpirun, of which each has GPUs of fake_gpus.cc.
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,10 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/backend.h"
 #include "dtensor/runtime/comm/nccl.h"
+#include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/runtime.h"
+#include "tests/mpirun.h"
 #include "tests/runtime/device/recording_device.h"
 #include "tests/runtime/fake_nccl.h"
 #include "tests/runtime/message_passing.h"
@@ -151,6 +158,21 @@ TEST_P(NcclProcesses, MoveWhatThreadsMove) {
   EXPECT_EQ(a.all_reduces, b.all_reduces);
   EXPECT_EQ(a.sends, b.sends);
   EXPECT_EQ(b.aborts, 0);
+}
+
+// What a graph replays, nobody agrees on again.
+TEST_P(NcclProcesses, ReplayAGraph) {
+  World world(GetParam(), 2);
+  world.run([](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+    x.redistribute("R");  // there is a link
+    DistTensor y;
+    Graph made([&] { y = (x + x).redistribute("R"); });
+    for (int i = 0; i < 3; ++i) made.replay();
+    EXPECT_EQ(y.local().to_doubles(),
+              (x + x).redistribute("R").local().to_doubles());
+  });
 }
 
 // One member's memory has gaps: then no member calls NCCL's own. Of a hundred
@@ -389,5 +411,39 @@ TEST(NcclProcess, HasSoManyRanks) {
   }
 }
 
+// What a program says that has no flags.
+class OfAJob : public ::testing::TestWithParam<int64_t> {};
+TEST_P(OfAJob, TheBackendIsNamed) {
+  const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
+  const int64_t ranks = std::stoi(text ? text : "1");
+  RunOptions options;
+  options.world = GetParam();
+  options.backend = backend_named("nccl", ranks);
+  options.device = devices_for(
+      parse_device("cuda"),
+      {local_process(true), process_by_environment() * ranks, ranks});
+  run(options, [](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({9, 4}), rt.mesh(), "S0");
+    EXPECT_EQ(x.redistribute("S1").full().to_doubles(),
+              numbers({9, 4}).to_doubles());
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Mpi, OfAJob, ::testing::Values(4));
+
+void run_with_files(int64_t processes, int64_t ranks) {
+  const std::string folder = ::testing::TempDir() + "/nccl_processes_files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  testing::run_mpi_tests(processes, ranks, "FILE_NCCL=" + folder);
+  EXPECT_TRUE(!testing::no_mpi().empty() || !std::filesystem::is_empty(folder));
+}
+TEST(Mpirun, FourProcesses) { run_with_files(4, 1); }
+TEST(Mpirun, TwoProcessesOfTwoRanks) { run_with_files(2, 2); }
+
 }  // namespace
 }  // namespace dtensor
+
+int main(int argc, char** argv) {
+  return dtensor::testing::main_with_mpi_tests(argc, argv);
+}

@@ -68,7 +68,7 @@ void ProcessCommunicator::agree(const Collective& c) {
                (c.transfers.empty() && c.buffers.empty()),
            name(c.call->kind),
            "processes send each other what is in the memory of the CPU; write "
-           "--device cpu, or --backend nccl for GPUs");
+           "--device cpu, or take the backend nccl for GPUs");
   prepare(c);
   meet(c);
 }
