@@ -1376,9 +1376,8 @@ BUGS = [
     ], ['redistribute_test']),
     Bug(360, 'nccl: a member is even where others are not', [
         ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
-         'if (!(shown(m).even[i / 64] >> i % 64 & 1)) even_[i].reset();',
-         'if (!MUT(360) && !(shown(m).even[i / 64] >> i % 64 & 1))\n'
-         '        even_[i].reset();'),
+         'mine.even[w] &= theirs.even[w];',
+         'mine.even[w] &= MUT(360) ? ~uint64_t{0} : theirs.even[w];'),
     ], ['nccl_processes_test', 'comm_nccl_test']),
     Bug(361, 'nccl: who fails in another process leaves the links alone', [
         ('dtensor/runtime/comm/process_run.cc',

@@ -47,9 +47,15 @@ class NcclTrain : public ::testing::TestWithParam<Starter> {
   const std::string folder_ = temporary("nccl");
 };
 
+// What a starter says to processes of two machines, each of which has two.
+const std::string kTwoMachines =
+    "tests/tcprun.sh 4 sh -c 'LOCAL_RANK=$((RANK % 2)) LOCAL_WORLD_SIZE=2 "
+    "FAKE_HOST=$((RANK / 2)) FAKE_GPUS=${FAKE_GPUS-2} exec $0 \"$@\"' ";
+
 INSTANTIATE_TEST_SUITE_P(
     Starters, NcclTrain,
     ::testing::Values(Starter{"tcp", "tests/tcprun.sh 4 ", ""},
+                      Starter{"two_machines", kTwoMachines, ""},
                       Starter{"tcp_of_2", "tests/tcprun.sh 2 ",
                               " --ranks-per-process 2"},
                       Starter{"mpi", mpirun(4), ""},
@@ -71,15 +77,15 @@ TEST_P(NcclTrain, AsThreadsDo) {
 }
 
 TEST_P(NcclTrain, TooFewGpus) {
-  Child child(command(" --mesh dp=2,tp=2 --device cuda", "FAKE_GPUS=3"));
+  const bool pair = GetParam().name == "two_machines";
+  Child child(command(" --mesh dp=2,tp=2 --device cuda",
+                      pair ? "FAKE_GPUS=1" : "FAKE_GPUS=3"));
   EXPECT_EQ(child.wait(20), 2) << child.err();
-  EXPECT_NE(child.err().find("[--device] 4 of the run's ranks are on this "
-                             "machine, "),
-            std::string::npos)
-      << child.err();
-  EXPECT_NE(child.err().find("need 4 GPUs from cuda:0 on; it has 3;"),
-            std::string::npos)
-      << child.err();
+  const std::string ranks = pair ? "2" : "4", there = pair ? "1" : "3";
+  for (const std::string& text :
+       {"[--device] " + ranks + " of the run's ranks are on this machine, ",
+        "need " + ranks + " GPUs from cuda:0 on; it has " + there + ";"})
+    EXPECT_NE(child.err().find(text), std::string::npos) << child.err();
 }
 
 // Every process is shown as many GPUs as it needs: the same, as it turns out.
@@ -103,7 +109,7 @@ TEST_P(NcclTrain, OneIsKilled) {
       << "nobody has noticed\n"
       << child.err();
   if (GetParam().name.starts_with("mpi")) return;  // mpirun has its own words
-  EXPECT_NE(child.err().find(GetParam().name == "tcp"
+  EXPECT_NE(child.err().find(!GetParam().name.ends_with("_of_2")
                                  ? "rank 3 failed: its process has ended"
                                  : "rank 2 failed: its process has ended"),
             std::string::npos)

@@ -3,6 +3,7 @@
 // runs later, and their NCCL is files. In the environment:
 //   FAKE_GPUS=n           of this machine, 4 unless set, of which
 //   CUDA_VISIBLE_DEVICES  "2,0" shows some
+//   FAKE_HOST=n           which machine this is, 0 unless set
 //   FILE_NCCL=DIR         see file_nccl.h
 #include <charconv>
 #include <cstdlib>
@@ -59,6 +60,7 @@ testing::FileGpu gpu_of(Stream stream) {
     if (device->has(stream)) {
       NcclLibrary::Gpu gpu{};
       gpu[0] = static_cast<char>(number + 1);
+      gpu[1] = static_cast<char>(std::stoi(variable("FAKE_HOST", "0")));
       return {device.get(), gpu};
     }
   fail("nccl", "a stream of no GPU");

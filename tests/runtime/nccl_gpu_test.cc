@@ -5,17 +5,19 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/runtime/device/gpu.h"
+#include "tests/runtime/message_passing.h"
 
 namespace dtensor {
 namespace {
 
-class NcclGpu : public testing::Test {
+class NcclGpu : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!gpu()) GTEST_SKIP() << no_gpu();
@@ -61,7 +63,7 @@ TEST_F(NcclGpu, AMemberAloneKeepsWhatItHas) {
 }
 
 // Numbers that every order of summands gives exactly.
-TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
+void move_on_each(const BackendFactory& backend) {
   const int64_t n = cuda_devices();
   constexpr const char* kLayouts[] = {"R", "S0", "S1", "P", "P(max)"};
   std::vector<float> values(7 * 8);
@@ -69,7 +71,7 @@ TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
     values[i] = static_cast<float>(i) - 11;
   RunOptions options;
   options.world = n;
-  options.backend = [](int64_t world) { return nccl_backend(world); };
+  options.backend = backend;
   options.device = [](int64_t rank) -> Device& {
     return cuda(static_cast<int>(rank));
   };
@@ -85,6 +87,20 @@ TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
                   std::vector<double>(values.begin(), values.end()))
             << from << " to " << to << " on " << n << " GPUs";
       }
+  });
+}
+
+TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
+  move_on_each([](int64_t world) { return nccl_backend(world); });
+}
+
+// They agree by messages, as processes do.
+TEST_F(NcclGpu, AsDoProcesses) {
+  move_on_each([](int64_t world) {
+    return testing::host_over_messages(world, 1,
+                                       [](std::shared_ptr<HostBackend> host) {
+                                         return nccl_backend(std::move(host));
+                                       });
   });
 }
 

@@ -3,8 +3,10 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/nccl/library.h"
@@ -12,6 +14,9 @@
 
 namespace dtensor {
 namespace {
+
+// How long members wait for each other to let go of a link.
+constexpr std::chrono::seconds kGoodbye{10};
 
 // Calls of links return at once, and some are then in progress.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
@@ -73,12 +78,17 @@ class Link final : public NcclLink {
   ~Link() override {
     if (!comm_) return;
     // Nothing is told any more: what was given has been waited for, or has
-    // failed.
-    ncclResult_t state = ncclSuccess;
-    if (ncclCommFinalize(comm_) == ncclInProgress) do {
-        if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
-      } while (state == ncclInProgress);
-    (void)ncclCommDestroy(comm_);
+    // failed. Others may be gone by now, and not answer.
+    ncclResult_t state = ncclCommFinalize(comm_);
+    const auto end = std::chrono::steady_clock::now() + kGoodbye;
+    while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+    }
+    if (state == ncclInProgress)
+      (void)ncclCommAbort(comm_);
+    else
+      (void)ncclCommDestroy(comm_);
   }
 
   bool settled() override {

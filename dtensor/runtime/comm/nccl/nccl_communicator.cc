@@ -59,9 +59,12 @@ void NcclCommunicator::agree(const Collective& c) {
   }
   if (!linked) introduce(mine, c.stream);
   council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
+  for (int m = 0; m < size(); ++m) {
+    const Shown& theirs = shown(m);
+    for (size_t w = 0; w * 64 < shared; ++w) mine.even[w] &= theirs.even[w];
+  }
   for (size_t i = 0; i < shared; ++i)
-    for (int m = 0; m < size(); ++m)
-      if (!(shown(m).even[i / 64] >> i % 64 & 1)) even_[i].reset();
+    if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
   if (!linked) open_link(c);
 }
 
