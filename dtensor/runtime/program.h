@@ -19,7 +19,10 @@
 //                      srun has started (the default of those); tcp, processes
 //                      that torchrun, or whoever sets RANK, WORLD_SIZE,
 //                      MASTER_ADDR and MASTER_PORT, has started (the default
-//                      of those; see comm/tcp.h); or nccl, between GPUs
+//                      of those; see comm/tcp.h); or nccl, between GPUs: in
+//                      threads, or in processes of either, which send so
+//                      between GPUs in any case (each takes those that are its
+//                      turn on its machine; see comm/local_process.h)
 //   --ranks-per-process 2
 //                      so many ranks are threads of each process, instead of
 //                      one

@@ -79,9 +79,10 @@ class Backend {
 
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// The backends by name: "threads", "nccl", which looks for GPUs when it is
-// made, "tcp", and "mpi" in programs that are built with it, both with so many
-// ranks in each process. Throws Error for others.
+// The backends by name: "threads"; "tcp", and "mpi" in programs that are built
+// with it, both with so many ranks in each process; and "nccl", over that of
+// these that fits who has started this process, which looks for GPUs when it is
+// made. Throws Error for others.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 
