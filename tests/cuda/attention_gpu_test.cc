@@ -13,7 +13,7 @@
 #include "dtensor/ops/kernels/cuda/attention.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor {
 

@@ -1,4 +1,4 @@
-// portable/cuda_executor.h on the emulation of this folder: what its lanes
+// portable/cuda_executor.cuh on the emulation of this folder: what its lanes
 // share, the packs of 16 bytes, and what does not fill them.
 #define DT_CUDA_EMULATED
 #include "dtensor/runtime/device/portable/executor.h"

@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cublaslt.cuh"
 
 #include <cuda_runtime.h>
 
@@ -8,7 +8,7 @@
 
 #include "dtensor/ops/kernels/reference.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor {
 

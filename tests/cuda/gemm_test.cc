@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dtensor/ops/kernels/reference.h"
-#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cublaslt.cuh"
 #include "tests/cuda/random_gemm.h"
 
 namespace dtensor::kernels::cuda {

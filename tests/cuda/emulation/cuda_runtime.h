@@ -1,9 +1,10 @@
-// As much of CUDA's runtime as portable/cuda_executor.h uses, on the host, for
-// tests where there is no GPU. A launch runs in the calling thread and returns
-// when it is done: block after block, each of whose threads is a fiber that
-// runs until it meets a barrier of its warp or its block. The order in which
-// they go on turns around at every barrier, so that what counts on an order, or
-// on a barrier that is not there, computes with what is not there yet.
+// As much of CUDA's runtime as portable/cuda_executor.cuh uses, on the host,
+// for tests where there is no GPU. A launch runs in the calling thread and
+// returns when it is done: block after block, each of whose threads is a fiber
+// that runs until it meets a barrier of its warp or its block. The order in
+// which they go on turns around at every barrier, so that what counts on an
+// order, or on a barrier that is not there, computes with what is not there
+// yet.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>

@@ -20,7 +20,7 @@
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor::kernels::cuda {
 namespace {

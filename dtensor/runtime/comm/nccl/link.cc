@@ -10,7 +10,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/nccl/library.h"
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor {
 namespace {

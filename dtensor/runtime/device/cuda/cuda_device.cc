@@ -13,8 +13,8 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/device/copy.h"
-#include "dtensor/runtime/device/cuda/launch.h"
-#include "dtensor/runtime/device/cuda/staging.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
+#include "dtensor/runtime/device/cuda/staging.cuh"
 #include "dtensor/runtime/device/cuda/streams.h"
 #include "dtensor/runtime/device/portable/boxes.h"
 

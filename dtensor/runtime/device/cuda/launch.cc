@@ -1,4 +1,4 @@
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,6 @@
-#include "dtensor/runtime/device/cuda/staging.h"
+#include "dtensor/runtime/device/cuda/staging.cuh"
 
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor::cuda {
 

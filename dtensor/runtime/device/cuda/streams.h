@@ -1,4 +1,4 @@
-// The streams of this program. What gives work to one needs launch.h alone.
+// The streams of this program. What gives work to one needs launch.cuh alone.
 #pragma once
 #include <string_view>
 

@@ -36,7 +36,7 @@
 #if defined(__CUDACC__) || defined(DT_CUDA_EMULATED)
 #define DT_BODY [=] __device__
 #define DT_PORTABLE on_cuda
-#include "dtensor/runtime/device/portable/cuda_executor.h"  // IWYU pragma: export
+#include "dtensor/runtime/device/portable/cuda_executor.cuh"  // IWYU pragma: export
 #else
 #define DT_BODY [=]
 #define DT_PORTABLE on_host

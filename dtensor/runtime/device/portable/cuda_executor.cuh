@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "dtensor/runtime/device/cuda/launch.h"
+#include "dtensor/runtime/device/cuda/launch.cuh"
 #include "dtensor/runtime/device/device.h"
 #include "dtensor/runtime/device/portable/pack.h"
 
