@@ -1401,6 +1401,22 @@ BUGS = [
          'return choice.index(index * ranks.count);',
          'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
     ], ['device_choice_test', 'nccl_train_test']),
+    Bug(370, 'trace: clocks of two machines are taken for one', [
+        ('dtensor/runtime/trace_gather.cc',
+         '(same ? 0 : g.behind);',
+         '(same || MUT(370) ? 0 : g.behind);'),
+    ], ['trace_gather_test']),
+    Bug(371, 'trace: what was gathered is not moved to this clock', [
+        ('dtensor/runtime/trace_gather.cc',
+         'from.get<int64_t>() - (start_ + ahead) +',
+         'from.get<int64_t>() * (MUT(371) ? 0 : 1) - (start_ + ahead) +'),
+    ], ['trace_gather_test', 'tcp_train_test']),
+    Bug(372, 'gather: a part of what is longer than a message is left out', [
+        ('dtensor/runtime/comm/job.cc',
+         'here.remove_prefix(part.size());',
+         'here.remove_prefix(part.size());\n'
+         '      if (MUT(372) && here.size() > 1) here.remove_suffix(1);'),
+    ], ['tcp_job_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -102,7 +102,8 @@ struct Program::State {
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   std::shared_ptr<Trace> trace;
-  int json_fd = -1;  // what was standard output
+  bool gathered = false;  // the first process's trace is that of all
+  int json_fd = -1;       // what was standard output
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
   // Of several processes?
@@ -298,9 +299,10 @@ struct Program::State {
       make_flight_folder("--flight", flight);
     }
     if (!trace_path.empty()) {
+      // (That of another process is written when the run has failed.)
       if (process > 0) trace_path += fmt::format(".{}", process);
       trace_path = writable("--trace", trace_path);
-      trace = std::make_shared<Trace>();
+      trace = std::make_shared<Trace>(Trace::kMostEvents / processes);
     }
   }
 
@@ -310,23 +312,31 @@ struct Program::State {
         fs::weakly_canonical(flight.empty() ? caller_path(".") : flight), name);
   }
 
-  void finish_trace() const {
+  // Called by all processes after the run, or not_gathering().
+  void gather_trace() {
+    if (!trace || !job || gathered) return;
+    trace->gather(*job);
+    gathered = true;
+  }
+
+  void finish_trace() {
     if (!trace) return;
+    gather_trace();
     write_trace();
     fmt::print(
         "\nwaiting for the last rank of a collective, of all ranks:\n{}"
         "trace: {}\n",
         trace->waiting_table(), trace_path);
   }
-  // Also of a run that has failed.
+  // Also of a run that has failed: each process what it has.
   void write_trace() const {
-    if (!trace) return;
+    if (!trace || (gathered && process > 0)) return;
     trace->write(trace_path);
     if (trace->dropped() > 0)
       fmt::print(stderr,
                  "{}: {} has the first {} events, up to second {:.1f}; {} more "
                  "were not kept\n",
-                 name, trace_path, grouped(Trace::kMostEvents),
+                 name, trace_path, grouped(trace->kept()),
                  trace->dropped_from(), grouped(trace->dropped()));
   }
 };
@@ -457,6 +467,8 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   });
   if (!runs || s.ends(fared)) return fared.code;
   fared = s.attempt(1, body);
+  if (fared.code != 0 && s.trace && s.job && !s.gathered)
+    s.job->not_gathering(fared.text);
   // What there is of a trace, in any case.
   const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
@@ -507,7 +519,9 @@ RunOptions Program::run_options() const {
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {
-  if (!wants_json() || !speaks()) return;
+  if (!wants_json()) return;
+  state_->gather_trace();
+  if (!speaks()) return;
   auto whole = result;
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;

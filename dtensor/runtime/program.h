@@ -134,7 +134,8 @@ class Program {
   // For run(): the ranks of mesh(), dry or not.
   RunOptions run_options() const;
   // Writes the result, an object, where --json says, with --trace also who
-  // waited; nothing without --json.
+  // waited; nothing without --json. Called by all processes, and written by the
+  // first.
   void write_json(const nlohmann::ordered_json&) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "dtensor/placement/hash.h"
 #include "dtensor/runtime/comm/agreement.h"
@@ -12,11 +13,6 @@ namespace {
 
 // Threads take what they may keep in lots of so many.
 constexpr int64_t kLot = 256;
-
-int64_t steady() {
-  return std::chrono::steady_clock::now().time_since_epoch() /
-         std::chrono::nanoseconds(1);
-}
 
 // Bytes that this member received.
 int64_t received(const Collective& c) {
@@ -35,14 +31,21 @@ std::string joined(std::span<const Spec* const> specs) {
 
 }  // namespace
 
-Trace::Trace(int64_t most_events) : most_(most_events), start_(steady()) {
+int64_t Trace::now() {
+  return std::chrono::steady_clock::now().time_since_epoch() /
+         std::chrono::nanoseconds(1);
+}
+
+Trace::Trace(int64_t most_events) : most_(most_events), start_(now()) {
   DT_CHECK(most_events >= 0, "trace", "{} events", most_events);
 }
 Trace::~Trace() = default;
 
 Tracer& Trace::open(RankContext& context, Watch* next) {
-  auto made = std::make_unique<Tracer>(*this, context, next);
   std::lock_guard lock(mutex_);
+  // (Processes may number their runs otherwise.)
+  if (std::exchange(run_, context.run_id) != context.run_id) ++runs_;
+  auto made = std::make_unique<Tracer>(*this, context, next, runs_);
   return *tracers_.emplace_back(std::move(made));
 }
 
@@ -51,15 +54,12 @@ int64_t Trace::take(int64_t events) {
   return std::clamp<int64_t>(most_ - before, 0, events);
 }
 
-Tracer::Tracer(Trace& trace, RankContext& context, Watch* next)
+Tracer::Tracer(Trace& trace, RankContext& context, Watch* next, int64_t run)
     : trace_(trace),
-      context_(context),
+      context_(&context),
       next_(next),
-      rank_(context.world_rank),
-      lane_(context.lane),
-      run_(context.run_id),
-      opened_(now()),
-      closed_(opened_) {
+      whose_{context.world_rank, context.lane, run, now(), 0} {
+  whose_.closed = whose_.opened;
   text("");  // number 0
 }
 
@@ -67,7 +67,7 @@ Tracer& Tracer::other_thread(RankContext& context) {
   return trace_.open(context, nullptr);
 }
 
-int64_t Tracer::now() const { return steady() - trace_.start_; }
+int64_t Tracer::now() const { return Trace::now() - trace_.start_; }
 
 uint32_t Tracer::text(std::string_view s) {
   if (const auto it = text_numbers_.find(s); it != text_numbers_.end())
@@ -87,7 +87,7 @@ uint32_t Tracer::text_of(uint64_t key, Make&& make) {
 }
 
 void Tracer::add(Event e) {
-  closed_ = std::max(closed_, e.end);
+  whose_.closed = std::max(whose_.closed, e.end);
   if (may_keep_ == 0) may_keep_ = trace_.take(kLot);
   if (may_keep_ > 0) {
     --may_keep_;
@@ -110,8 +110,8 @@ void Tracer::op(int64_t begin, std::string_view name,
       text_of(key, [&] { return joined(in) + " -> " + joined(out); });
   add({.sort = Sort::kOp,
        .name = text(name),
-       .phase = text(context_.phase),
-       .path = text(context_.path),
+       .phase = text(context_->phase),
+       .path = text(context_->path),
        .layouts = layouts,
        .begin = begin,
        .end = now(),
@@ -122,8 +122,8 @@ void Tracer::op(int64_t begin, std::string_view name,
 void Tracer::span(int64_t begin, std::string_view name, int64_t number) {
   add({.sort = Sort::kSpan,
        .name = text(name),
-       .phase = text(context_.phase),
-       .path = text(context_.path),
+       .phase = text(context_->phase),
+       .path = text(context_->path),
        .begin = begin,
        .end = now(),
        .number = number});
@@ -144,21 +144,21 @@ void Tracer::ends(const Collective& c) noexcept {
   const int64_t end = now();
   try {
     const Call& call = *c.call;
-    const uint32_t op = text(call.op), phase = text(context_.phase);
+    const uint32_t op = text(call.op), phase = text(context_->phase);
     const uint64_t kind = static_cast<uint64_t>(call.kind);
     // (A salt, since operators have keys too.)
     const uint32_t layouts =
         call.describe ? text_of(hash_mix(call.fingerprint, kind + 0x636f6d6d),
                                 [&] { return call.describe(call.what); })
                       : 0;
-    while (context_.flight && groups_.size() <= c.group)
-      groups_.push_back(context_.flight->ring(lane_).group(
-          static_cast<uint32_t>(groups_.size())));
+    while (context_->flight && groups_.size() <= c.group)
+      groups_.push_back(context_->flight->ring(context_->lane)
+                            .group(static_cast<uint32_t>(groups_.size())));
     add({.sort = Sort::kCollective,
          .threw = std::uncaught_exceptions() > 0,
          .name = text(dtensor::name(call.kind)),
          .phase = phase,
-         .path = text(context_.path),
+         .path = text(context_->path),
          .layouts = layouts,
          .group = c.group,
          .op = op,

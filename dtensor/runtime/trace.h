@@ -29,9 +29,11 @@
 
 namespace dtensor {
 
+class ProcessJob;
 class Tracer;
 
-// Of one run, or several in turn.
+// Of one run, or several in turn. Of a run whose ranks are in several processes
+// each has a Trace of those that it has, until gather().
 class Trace {
  public:
   // Of an event about 100 bytes are kept, and 300 are written.
@@ -47,11 +49,23 @@ class Trace {
 
   // What follows only while no run is going on.
   //
+  // Called by all processes: the first one's has what all have noted, and the
+  // others are empty. Times are those of the first process. Processes on one
+  // machine have one clock; another machine's is compared with the first one's
+  // now, by messages, and what it shows is off by at most half of what the
+  // fastest of these took (and by what the clocks have drifted apart since).
+  // What is shorter than that between two machines is left out.
+  void gather(ProcessJob&);
+  // The same with a clock of that name (those of one name are one clock), which
+  // is ahead of this machine's by so much, in ns: for tests.
+  void gather(ProcessJob&, const std::string& clock, int64_t ahead);
+
   // Writes the file. What came after the first `most_events` is not in it.
   // Throws Error when it cannot be written.
   void write(const std::string& path) const;
-  // How many events were not kept, and when the first of them began, in
-  // seconds.
+  // How many events were kept, and how many not, and when the first of these
+  // began, in seconds.
+  int64_t kept() const;
   int64_t dropped() const;
   double dropped_from() const;
 
@@ -76,22 +90,28 @@ class Trace {
 
  private:
   friend class Tracer;
+  static int64_t now();  // steady_clock, in ns
   // A collective that all members came to, as one of those who waited saw it.
   struct Arrow;
   std::vector<Arrow> arrows() const;
   int64_t take(int64_t events);  // at most so many that may be kept
 
   const int64_t most_;
-  const int64_t start_;  // steady_clock, in ns
+  int64_t start_;  // as now()
   std::atomic<int64_t> taken_{0};
   mutable std::mutex mutex_;  // of tracers_ being opened
+  uint64_t run_ = 0;          // the last run's id
+  int64_t runs_ = 0;
   std::vector<std::unique_ptr<Tracer>> tracers_;
 };
 
 // Notes what one thread of a rank does; used by that one alone.
 class Tracer final : public Watch {
  public:
-  Tracer(Trace&, RankContext&, Watch* next);
+  Tracer(Trace&, RankContext&, Watch* next, int64_t run);
+  // Of another process; see pack(). Its times may be off by so much.
+  class Packed;
+  Tracer(Trace&, Packed&, int64_t within);
   // That of the rank's other thread.
   Tracer& other_thread(RankContext&);
 
@@ -128,15 +148,18 @@ class Tracer final : public Watch {
   uint32_t text_of(uint64_t key, Make&&);
   void add(Event);
   std::string to_json(const Event&) const;
+  void pack(Packed&) const;
+  void shift(int64_t later);  // all times
 
   Trace& trace_;
-  RankContext& context_;
+  RankContext* const context_;  // null: it notes nothing any more
   Watch* const next_;
-  const int64_t rank_;
-  const int lane_;
-  const uint64_t run_;
-  const int64_t opened_;
-  int64_t closed_;
+  // Whose, in which of the runs, and from when to when.
+  struct Whose {
+    int64_t rank, lane, run, opened, closed;
+  };
+  Whose whose_;
+  const int64_t within_ = 0;
 
   std::deque<Event> events_;
   int64_t may_keep_ = 0;

@@ -40,8 +40,7 @@ struct Trace::Arrow {
 std::vector<Trace::Arrow> Trace::arrows() const {
   // The members' views of one collective are found side by side.
   struct View {
-    uint64_t run;
-    int lane;
+    int64_t run, lane;
     const std::vector<int64_t>* ranks;
     const Tracer* tracer;
     const Tracer::Event* event;
@@ -52,7 +51,8 @@ std::vector<Trace::Arrow> Trace::arrows() const {
     for (const Tracer::Event& e : t->events_)
       if (e.sort == Tracer::Sort::kCollective && e.agreed >= 0 &&
           e.group < t->groups_.size())
-        views.push_back({t->run_, t->lane_, &t->groups_[e.group], t.get(), &e});
+        views.push_back(
+            {t->whose_.run, t->whose_.lane, &t->groups_[e.group], t.get(), &e});
   std::stable_sort(
       views.begin(), views.end(),
       [](const View& a, const View& b) { return a.key() < b.key(); });
@@ -64,12 +64,22 @@ std::vector<Trace::Arrow> Trace::arrows() const {
       if (views[end].event->begin > views[last].event->begin) last = end;
     // (Of members whose events were not kept nobody knows when they came.)
     if (end - first != views[first].ranks->size()) continue;
-    for (size_t i = first; i < end; ++i)
-      if (views[i].event->begin < views[last].event->begin)
-        all.push_back({views[last].tracer, views[i].tracer, views[last].event,
-                       views[i].event});
+    for (size_t i = first; i < end; ++i) {
+      const Arrow a{views[last].tracer, views[i].tracer, views[last].event,
+                    views[i].event};
+      // (Shorter than the clocks of two machines can tell.)
+      const int64_t unsure = a.last->within_ + a.waiter->within_;
+      if (a.ns() > unsure && a.from->begin <= a.to->agreed + unsure)
+        all.push_back(a);
+    }
   }
   return all;
+}
+
+int64_t Trace::kept() const {
+  int64_t n = 0;
+  for (const auto& t : tracers_) n += std::ssize(t->events_);
+  return n;
 }
 
 int64_t Trace::dropped() const {
@@ -117,8 +127,8 @@ std::string Tracer::to_json(const Event& e) const {
   return fmt::format(
       "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
       "\"name\":{},\"cat\":\"{}\",\"args\":{{{}}}}}",
-      rank_, lane_, micros(e.begin), micros(e.end - e.begin), text(e.name),
-      sort, args);
+      whose_.rank, whose_.lane, micros(e.begin), micros(e.end - e.begin),
+      text(e.name), sort, args);
 }
 
 void Trace::write(const std::string& path) const {
@@ -130,9 +140,9 @@ void Trace::write(const std::string& path) const {
     int64_t arrow = 0;
     bool starts = false;
   };
-  std::map<std::pair<int64_t, int>, std::vector<Mark>> tracks;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Mark>> tracks;
   for (const auto& t : tracers_) {
-    std::vector<Mark>& track = tracks[{t->rank_, t->lane_}];
+    std::vector<Mark>& track = tracks[{t->whose_.rank, t->whose_.lane}];
     // What is inside was noted first.
     for (auto e = t->events_.rbegin(); e != t->events_.rend(); ++e)
       track.push_back({e->begin, e->end, t.get(), &*e});
@@ -143,7 +153,7 @@ void Trace::write(const std::string& path) const {
     if (a.ns() < 1000) continue;
     ++number;
     const auto add = [&](const Tracer& t, int64_t at, bool starts) {
-      tracks[{t.rank_, t.lane_}].push_back(
+      tracks[{t.whose_.rank, t.whose_.lane}].push_back(
           {at, at, &t, nullptr, number, starts});
     };
     add(*a.last, a.from->begin, true);
@@ -195,18 +205,18 @@ std::vector<Trace::Waiting> Trace::waiting() const {
     Waiting row;
     std::map<int64_t, int64_t> lost_to;
   };
-  using Key = std::tuple<std::string, std::string, int>;
+  using Key = std::tuple<std::string, std::string, int64_t>;
   std::map<Key, Sum> sums;
   int64_t all = 0;
   for (const auto& t : tracers_) {
-    if (t->lane_ == 0) all += t->closed_ - t->opened_;
+    if (t->whose_.lane == 0) all += t->whose_.closed - t->whose_.opened;
     for (const auto& [key, w] : t->waits_) {
       const std::string &op = t->texts_[key >> 32],
                         &phase = t->texts_[key & 0xffffffff];
-      Waiting& row = sums[{op, phase, t->lane_}].row;
+      Waiting& row = sums[{op, phase, t->whose_.lane}].row;
       row.op = op;
       row.phase = phase;
-      row.other_thread = t->lane_ == 1;
+      row.other_thread = t->whose_.lane == 1;
       row.collectives += w.collectives;
       row.seconds += seconds(w.ns);
       row.longest = std::max(row.longest, seconds(w.longest));
@@ -214,8 +224,8 @@ std::vector<Trace::Waiting> Trace::waiting() const {
   }
   for (const Arrow& a : arrows())
     sums[{a.waiter->texts_[a.to->op], a.waiter->texts_[a.to->phase],
-          a.waiter->lane_}]
-        .lost_to[a.last->rank_] += a.ns();
+          a.waiter->whose_.lane}]
+        .lost_to[a.last->whose_.rank] += a.ns();
   std::vector<Waiting> rows;
   for (auto& [key, sum] : sums) {
     if (all > 0) sum.row.share = sum.row.seconds / seconds(all);

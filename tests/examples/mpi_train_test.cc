@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/examples/running.h"
+#include "tests/examples/traced.h"
 #include "tests/mpirun.h"
 
 namespace dtensor::testing {
@@ -129,6 +130,16 @@ TEST_F(MpiProgram, CheckpointsAreForBoth) {
       expect_near(rest["losses"], Json(losses.begin() + 3, losses.end()),
                   1e-10);
     }
+}
+
+TEST_F(MpiProgram, WritesOneTrace) {
+  const std::string path = temporary("trace.json");
+  const Job jobs[] = {{4, 1, "dp=2,tp=2", ""}, {2, 2, "dp=2,tp=2", ""}};
+  for (const Job& job : jobs) {
+    const Ran r = train(job, " --steps 4 --sample 0 --json - --trace " + path);
+    ASSERT_EQ(r.code, 0) << r.err;
+    expect_one_trace(path, 4, job.ranks, Json::parse(r.out));
+  }
 }
 
 int64_t lines(const std::string& text) {

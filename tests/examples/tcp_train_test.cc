@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/examples/running.h"
+#include "tests/examples/traced.h"
 #include "tests/faults/child.h"
 
 namespace dtensor::testing {
@@ -222,10 +223,26 @@ TEST(TcpProgram, SaysWhoDoesNotCome) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+TEST(TcpProgram, WritesOneTrace) {
+  const std::string path = temporary("trace.json");
+  const Job jobs[] = {{4, 1, "dp=2,tp=2", ""}, {2, 2, "dp=2,tp=2", ""}};
+  for (const Job& job : jobs) {
+    const Ran r = by_processes(job, " --trace " + path);
+    ASSERT_EQ(r.code, 0) << r.err;
+    expect_one_trace(path, 4, job.ranks, Json::parse(r.out));
+  }
+}
+
 // All end with the code of the one that fails.
 TEST(TcpProgram, AFailedRunHasOneCode) {
-  const Ran r = run_program(
-      "train", kModel + " --mesh dp=3 --steps 20 --lr 1e300", tcprun(3));
+  const std::string path = temporary("trace.json");
+  const Ran r = run_program("train",
+                            kModel +
+                                " --mesh dp=3 --steps 20 --lr 1e300 "
+                                "--trace " +
+                                path,
+                            tcprun(3));
+  expect_own_traces(path, 3);
   EXPECT_EQ(r.code, 1) << r.err;
   EXPECT_EQ(codes(), "1 1 1\n");
   EXPECT_NE(r.err.find("train: "), std::string::npos) << r.err;

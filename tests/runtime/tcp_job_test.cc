@@ -339,6 +339,88 @@ TEST(TcpJob, AgreesOnTheLowestThatFails) {
   testing::part(jobs);
 }
 
+// ---- Gathering ----
+
+int64_t steady() { return Clock::now().time_since_epoch() / 1ns; }
+
+// The first one gets what is longer than one message, and how far the others'
+// clocks are from its own; twice.
+TEST(TcpJob, Gathers) {
+  auto jobs = testing::tcp_jobs(3);
+  const int64_t sizes[][3] = {{7, 0, 5'000'001}, {0, 3 << 20, 1 << 20}};
+  for (const auto& size : sizes) {
+    const auto text = [&](int p) {
+      const std::vector<char> all = bytes(size[p], p);
+      return std::string(all.begin(), all.end());
+    };
+    std::vector<ProcessJob::Gathered> came;
+    in_threads(3, [&](int p) {
+      jobs[static_cast<size_t>(p)]->gather(
+          text(p),
+          [&](ProcessJob::Gathered g) {
+            EXPECT_EQ(p, 0);
+            came.push_back(std::move(g));
+          },
+          [p] { return steady() + p * 5'000'000'000; });
+    });
+    ASSERT_EQ(came.size(), 2u);
+    for (int p = 1; p < 3; ++p) {
+      const ProcessJob::Gathered& g = came[static_cast<size_t>(p - 1)];
+      EXPECT_EQ(g.process, p);
+      EXPECT_EQ(g.text, text(p));
+      EXPECT_GE(g.within, 0);
+      EXPECT_LT(g.within, 1'000'000'000);
+      EXPECT_LE(std::abs(g.behind + p * 5'000'000'000), g.within);
+    }
+  }
+  testing::part(jobs);
+}
+
+// Who fails instead, says why to those that wait.
+TEST(TcpJob, GathersNothingWhenOneHasFailed) {
+  for (const int odd : {0, 1, 2}) {
+    auto jobs = testing::tcp_jobs(3);
+    std::vector<std::string> errors(3, "no error");
+    in_threads(3, [&](int p) {
+      ProcessJob& job = *jobs[static_cast<size_t>(p)];
+      if (p == odd)
+        job.not_gathering("no more disks");
+      else
+        errors[static_cast<size_t>(p)] =
+            error_of([&] { job.gather("x", [](ProcessJob::Gathered) {}); });
+    });
+    for (int p = 0; p < 3; ++p) {
+      // (Those before have said all.)
+      const bool waits = p != odd && (p == 0 || odd == 0 || p > odd);
+      EXPECT_EQ(errors[static_cast<size_t>(p)],
+                waits ? "no more disks" : "no error");
+    }
+    testing::part(jobs);
+  }
+}
+
+// What the first one cannot use, and a process that is gone.
+TEST(TcpJob, GathersNothingWithoutTheOthers) {
+  {
+    auto jobs = testing::tcp_jobs(3);
+    std::vector<std::string> errors(3);
+    in_threads(3, [&](int p) {
+      errors[static_cast<size_t>(p)] = error_of([&] {
+        jobs[static_cast<size_t>(p)]->gather(
+            "x", [](ProcessJob::Gathered) { fail("test", "refused"); });
+      });
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(3, "[test] refused"));
+    testing::part(jobs);
+  }
+  auto jobs = testing::tcp_jobs(2);
+  std::jthread leaves([&] { jobs[1] = nullptr; });
+  EXPECT_EQ(
+      error_of([&] { jobs[0]->gather("x", [](ProcessJob::Gathered) {}); }),
+      "[gather] process 1 has ended before it said what it has");
+  jobs[0] = nullptr;
+}
+
 TEST(TcpJob, AgreesWithoutThoseThatAreGone) {
   for (const size_t gone : {0, 2}) {
     auto jobs = testing::tcp_jobs(3);

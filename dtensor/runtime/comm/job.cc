@@ -1,6 +1,8 @@
 #include "dtensor/runtime/comm/job.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,14 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPause = 100us;
 // When one has failed, the others get some time to say that they have, too.
 constexpr auto kAlso = 50ms;
+// What is gathered: its matter, how much is said at once, and how often a clock
+// is asked.
+constexpr int64_t kGathers = 0, kAtOnce = 1 << 20;
+constexpr int kAsks = 16;
+// What the first process says to another one; and how what one says begins that
+// has failed, and what is gathered.
+constexpr std::string_view kTime = "time", kMore = "more";
+constexpr char kFailed = '!', kPart = ':';
 
 std::string pack(const JobVerdict& v) {
   return fmt::format("{} {}", v.code, v.text);
@@ -142,6 +152,102 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
     if (all.code == 0) all = v;
   for (int p = 1; p < processes(); ++p) tell(matter, p, pack(all));
   return all;
+}
+
+// ---- Gathering ----
+//
+// The first process asks the others in turn: for the time, several times, and
+// then for one part after the other, the first of which says how long all is;
+// the last time that it asks it has them all.
+
+// The next that this process says of the matter; what others say meanwhile is
+// kept.
+std::string ProcessJob::hear_from(int process, std::deque<Wire::Told>& others) {
+  const auto start = Clock::now();
+  for (;;) {
+    const bool nobody = lost(process);  // what it has said is heard first
+    auto it = std::find_if(others.begin(), others.end(),
+                           [&](const auto& t) { return t.from == process; });
+    if (it == others.end()) {
+      while (auto t = told(kGathers)) others.push_back(std::move(*t));
+      it = std::find_if(others.begin(), others.end(),
+                        [&](const auto& t) { return t.from == process; });
+    }
+    if (it != others.end()) {
+      std::string text = std::move(it->text);
+      others.erase(it);
+      if (text.starts_with(kFailed)) throw Error(text.substr(1));
+      return text;
+    }
+    DT_CHECK(!nobody && ended_with() == 0, "gather",
+             "process {} has ended before it said what it has", process);
+    // Who is asked for the time answers soon.
+    if (Clock::now() - start < 2ms)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPause);
+  }
+}
+
+void ProcessJob::gather(std::string_view here,
+                        const std::function<void(Gathered)>& take,
+                        const std::function<int64_t()>& given) {
+  const std::function<int64_t()> now =
+      given ? given : [] { return Clock::now().time_since_epoch() / 1ns; };
+  if (process() > 0) return give(here, now);
+  std::deque<Wire::Told> others;
+  try {
+    for (int p = 1; p < processes(); ++p) {
+      Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
+      for (int i = 0; i < kAsks; ++i) {
+        const int64_t asked = now();
+        tell(kGathers, p, kTime);
+        const int64_t theirs = std::stoll(hear_from(p, others)),
+                      answered = now(), half = (answered - asked + 1) / 2;
+        if (half < g.within) {
+          g.within = half;
+          g.behind = asked + half - theirs;
+        }
+      }
+      tell(kGathers, p, kMore);
+      const auto size = static_cast<size_t>(std::stoll(hear_from(p, others)));
+      while (g.text.size() < size) {
+        tell(kGathers, p, kMore);
+        g.text += hear_from(p, others).substr(1);
+      }
+      take(std::move(g));
+      tell(kGathers, p, kMore);
+    }
+  } catch (const std::exception& e) {
+    not_gathering(e.what());  // to those that wait to be asked
+    throw;
+  }
+}
+
+void ProcessJob::give(std::string_view here,
+                      const std::function<int64_t()>& now) {
+  std::deque<Wire::Told> none;
+  const std::string size = std::to_string(here.size());
+  for (bool said = false; !said || !here.empty();) {
+    if (hear_from(0, none) == kTime) {
+      tell(kGathers, 0, std::to_string(now()));
+    } else if (!std::exchange(said, true)) {
+      tell(kGathers, 0, size);
+    } else {
+      const std::string_view part = here.substr(0, kAtOnce);
+      tell(kGathers, 0, kPart + std::string(part));
+      here.remove_prefix(part.size());
+    }
+  }
+  hear_from(0, none);
+}
+
+void ProcessJob::not_gathering(std::string_view why) noexcept {
+  for (int p = 0; p < processes(); ++p) try {
+      if ((process() == 0) != (p == 0))
+        tell(kGathers, p, kFailed + std::string(why));
+    } catch (...) {  // it hears that this one has ended
+    }
 }
 
 }  // namespace dtensor

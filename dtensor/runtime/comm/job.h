@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,22 @@ class ProcessJob {
   // one that was still there.
   bool speaks();
 
+  // Gives the first process what each other one has: to `take`, one after the
+  // other. Called by all processes equally often, while none is in a run. A
+  // process that has failed instead calls not_gathering(), and those that wait
+  // for it throw Error that says why. `now` is a clock, in ns; the default is
+  // steady_clock.
+  struct Gathered {
+    int process;
+    std::string text;
+    // What the first process's clock showed less what this one's did, and by
+    // how much it may be another: half of the shortest of some round trips.
+    int64_t behind, within;
+  };
+  void gather(std::string_view here, const std::function<void(Gathered)>& take,
+              const std::function<int64_t()>& now = nullptr);
+  void not_gathering(std::string_view why) noexcept;
+
   // A run's, that all processes begin, with the same numbers.
   virtual std::shared_ptr<HostBackend> backend(int64_t world,
                                                int64_t ranks_per_process) = 0;
@@ -43,7 +60,8 @@ class ProcessJob {
 
   // Few words about one matter, that of a number, to another process; never
   // waits. And the next about it that has come; each process's come in order.
-  // Runs have the numbers 1, 2, ..., agreements -1, -2, ...
+  // Runs have the numbers 1, 2, ..., agreements -1, -2, ..., what is gathered
+  // 0.
   virtual void tell(int64_t matter, int process, std::string_view text) = 0;
   std::optional<Wire::Told> told(int64_t matter);
   // Has this process ended, or is it about to, as far as that can be seen from
@@ -65,6 +83,8 @@ class ProcessJob {
   JobVerdict agree_as_first(int64_t matter, const JobVerdict& here);
   JobVerdict agree_as_other(int64_t matter, const JobVerdict& here);
   JobVerdict ended(const JobVerdict& here);
+  std::string hear_from(int process, std::deque<Wire::Told>& others);
+  void give(std::string_view here, const std::function<int64_t()>& now);
 
   std::mutex mutex_;
   int64_t runs_ = 0, agreements_ = 0;
