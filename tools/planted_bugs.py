@@ -1417,6 +1417,11 @@ BUGS = [
          'here.remove_prefix(part.size());\n'
          '      if (MUT(372) && here.size() > 1) here.remove_suffix(1);'),
     ], ['tcp_job_test']),
+    Bug(373, 'processes: who was killed is not named when the others are done', [
+        ('dtensor/runtime/comm/process_run.cc',
+         'why = l.of_all ? l.why',
+         'why = l.of_all || MUT(373) ? l.why'),
+    ], ['faults_tcp_test', 'faults_mpi_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

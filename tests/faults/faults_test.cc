@@ -284,6 +284,25 @@ TEST(StragglerTest, AProcessThatIsStoppedGoesOn) {
   }
 }
 
+// 9: whose process it was is said also when nobody waits for it any more.
+TEST(KilledTest, IsNamedByThoseThatAreDone) {
+  if (!ranks_are_processes())
+    GTEST_SKIP() << "ranks are threads; set FAULTS_LAUNCHER";
+  for (const int64_t odd : {0, 1, 3}) {
+    const std::string rank = std::to_string(odd);
+    const FaultyRun run = run_faulty("--case dies --odd " + rank, 4);
+    EXPECT_NE(run.code, 0) << run.all;
+    EXPECT_NE(run.sentence.find("faulty: [run] rank " + rank +
+                                " failed: its process has ended in the middle "
+                                "of the run"),
+              std::string::npos)
+        << run.all;
+    EXPECT_EQ(run.ends.size(), 3u) << run.all;
+    for (const auto& [other, end] : run.ends)
+      EXPECT_EQ(end.text, "done") << other;
+  }
+}
+
 // 11: asleep at once where there are more ranks than cores.
 TEST(ManyRanksTest, ABarrierIsShort) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

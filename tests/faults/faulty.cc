@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -293,6 +294,13 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          fault_now(rt);
          if (odd(rt)) sleep(2.5);
          barrier(everybody(rt), "late");
+       }},
+      {"dies",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (!odd(rt)) return;
+         sleep(0.3);  // the others are done
+         raise(SIGKILL);
        }},
       {"skips",
        [](Runtime& rt) {

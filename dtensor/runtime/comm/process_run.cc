@@ -492,10 +492,12 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       // unless it was told to end itself.
       const bool next =
           lost_ == 0 && wire_->process() == 1 && failed && !(here && here->own);
-      if (late || next)
-        why = here               ? here->text
-              : lanes_[0].failed ? lanes_[0].why
-                                 : lanes_[1].why;
+      if (late || next) {
+        const Lane& l = lanes_[lanes_[0].failed ? 0 : 1];
+        why = l.of_all ? l.why
+                       : fmt::format("[run] rank {} failed: {}", l.who, l.why);
+        if (here) why = here->text;
+      }
     }
     if (!why.empty()) end_job(why);
     std::this_thread::sleep_for(200us);
