@@ -74,6 +74,15 @@ std::string writable(std::string_view flag, const std::string& given) {
   return path;
 }
 
+// How many of a program srun has started with this one, and which it is; 1 and
+// 0 where it has not.
+std::pair<int64_t, int64_t> tasks_of_srun() {
+  const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"),
+             *task = std::getenv("SLURM_PROCID");
+  if (!tasks || !task) return {1, 0};
+  return {std::atoll(tasks), std::atoll(task)};
+}
+
 }  // namespace
 
 std::string caller_path(const std::string& path) {
@@ -174,6 +183,14 @@ struct Program::State {
       backend = "tcp";
     } else if (flags.given("--ranks-per-process") && !nccl) {
       backend = "mpi";
+    } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
+      process = task;  // one of them says it
+      fail("--backend",
+           "srun has started {} of this program, and nothing says how they "
+           "reach each other; write srun --mpi=pmix, or set RANK, WORLD_SIZE, "
+           "MASTER_ADDR and MASTER_PORT (as tools/train.sbatch does), or write "
+           "--backend threads for a run in each",
+           tasks);
     }
   }
 

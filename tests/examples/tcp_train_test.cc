@@ -223,6 +223,31 @@ TEST(TcpProgram, SaysWhoDoesNotCome) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+// Without anything that says where the others are, each would be a run of its
+// own; one says that it is none.
+TEST(TcpProgram, SrunAloneIsNoJob) {
+  const std::string two = "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=";
+  const Ran first = run_program("01_mesh", "--mesh dp=2", two + "0");
+  EXPECT_EQ(first.code, 2) << first.err;
+  EXPECT_EQ(first.err.find("01_mesh: [--backend] srun has started 2 of this "
+                           "program, and nothing says how they reach each "
+                           "other; write srun --mpi=pmix"),
+            0u)
+      << first.err;
+  const Ran second = run_program("01_mesh", "--mesh dp=2", two + "1");
+  EXPECT_EQ(second.code, 2);
+  EXPECT_EQ(second.err, "");
+  for (const char* fine :
+       {"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"})
+    EXPECT_EQ(run_program("01_mesh", "--mesh dp=2", fine).code, 0) << fine;
+  for (const char* flags : {"--backend threads", "--dry-run"})
+    EXPECT_EQ(
+        run_program("01_mesh", std::string("--mesh dp=2 ") + flags, two + "1")
+            .code,
+        0)
+        << flags;
+}
+
 TEST(TcpProgram, WritesOneTrace) {
   const std::string path = temporary("trace.json");
   const Job jobs[] = {{4, 1, "dp=2,tp=2", ""}, {2, 2, "dp=2,tp=2", ""}};
