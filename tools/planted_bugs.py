@@ -1422,6 +1422,11 @@ BUGS = [
          'why = l.of_all ? l.why',
          'why = l.of_all || MUT(373) ? l.why'),
     ], ['faults_tcp_test', 'faults_mpi_test']),
+    Bug(374, 'mpi: every piece of a long message is its first', [
+        ('dtensor/runtime/comm/mpi/mpi_backend.cc',
+         'MPI_Isend(static_cast<const char*>(data) + at,',
+         'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
+    ], ['mpi_train_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -92,7 +92,12 @@ INSTANTIATE_TEST_SUITE_P(
         Job{4, 1, "tp=2,pp=2", " --schedule gpipe"},
         Job{2, 3, "dp=2,tp=3", " --zero 1"}, Job{2, 3, "dp=6", " --zero 3"},
         Job{4, 1, "dp=2,tp=2", " --zero 3", "DTENSOR_MPI_SHARED_MEMORY=0 "},
-        Job{2, 2, "dp=2,tp=2", "", "DTENSOR_MPI_SHARED_MEMORY=0 "}));
+        Job{2, 2, "dp=2,tp=2", "", "DTENSOR_MPI_SHARED_MEMORY=0 "},
+        // Messages in pieces, as those of more than 2^30 bytes are.
+        Job{4, 1, "dp=2,tp=2", " --zero 1",
+            "DTENSOR_MPI_SHARED_MEMORY=0 DTENSOR_MPI_PIECE=4096 "},
+        Job{2, 2, "dp=2,tp=2", "",
+            "DTENSOR_MPI_SHARED_MEMORY=0 DTENSOR_MPI_PIECE=5000 "}));
 
 class MpiProgram : public ::testing::Test {
  protected:

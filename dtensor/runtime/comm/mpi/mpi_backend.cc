@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -17,8 +18,17 @@
 namespace dtensor {
 namespace {
 
-// MPI counts in int: longer messages go in pieces.
+// MPI counts in int: longer messages go in pieces, of which both ends count as
+// many, for such a message is as long as what it is received into. Smaller ones
+// in tests: DTENSOR_MPI_PIECE bytes, in every process.
 constexpr int64_t kPiece = int64_t{1} << 30;
+// What is received as "at most" so many bytes is one piece.
+constexpr int64_t kLeastPiece = 4096;
+int64_t piece_bytes() {
+  const char* text = std::getenv("DTENSOR_MPI_PIECE");
+  return text ? std::clamp<int64_t>(std::atoll(text), kLeastPiece, kPiece)
+              : kPiece;
+}
 
 class MpiTransit final : public Transit {
  public:
@@ -26,7 +36,8 @@ class MpiTransit final : public Transit {
              int64_t ranks_per_process)
       : data_(MPI_Comm_f2c(data)),
         rings_(rings),
-        per_process_(ranks_per_process) {}
+        per_process_(ranks_per_process),
+        piece_(piece_bytes()) {}
   ~MpiTransit() override { MpiTransit::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
@@ -41,10 +52,10 @@ class MpiTransit final : public Transit {
       if (r.done) on_rings_.pop_back();
       return;
     }
-    for (int64_t at = 0; at < bytes; at += kPiece) {
+    for (int64_t at = 0; at < bytes; at += piece_) {
       Way& w = ways_.emplace_back();
       check_mpi(MPI_Isend(static_cast<const char*>(data) + at,
-                          static_cast<int>(std::min(kPiece, bytes - at)),
+                          static_cast<int>(std::min(piece_, bytes - at)),
                           MPI_BYTE, process(c.to), tag(c), data_, &w.request),
                 "MPI_Isend");
     }
@@ -62,11 +73,11 @@ class MpiTransit final : public Transit {
       r.receipt = receipt;
       return;
     }
-    for (int64_t at = 0; at < bytes; at += kPiece) {
+    for (int64_t at = 0; at < bytes; at += piece_) {
       Way& w = ways_.emplace_back();
       w.receipt = receipt;
       check_mpi(MPI_Irecv(static_cast<char*>(data) + at,
-                          static_cast<int>(std::min(kPiece, bytes - at)),
+                          static_cast<int>(std::min(piece_, bytes - at)),
                           MPI_BYTE, process(c.from), tag(c), data_, &w.request),
                 "MPI_Irecv");
     }
@@ -170,7 +181,7 @@ class MpiTransit final : public Transit {
 
   const MPI_Comm data_;
   const SharedRings& rings_;
-  const int64_t per_process_;
+  const int64_t per_process_, piece_;
   std::vector<Way> ways_;
   std::vector<OnRing> on_rings_;
   std::vector<Receipt> receipts_;
