@@ -224,26 +224,30 @@ TEST(ContextParallelTest, Types) {
     check_types(problem({2, 6, 2, 2, 4}, true, how), {at, at, at});
 }
 
-// What a pass sends, of tensors [1, s, heads, d] of f64 on p ranks.
+// [1, s, heads, 4] of f64, split along the sequence.
+DistTensor input_on(const std::string& mesh, int64_t s, int64_t heads, int seed,
+                    bool zigzagged = true) {
+  const Shape shape{1, s, heads, 4};
+  return put(values(shape, seed), Mesh::parse(mesh),
+             zigzagged ? zig(mesh, shape) : "S1")
+      .set_requires_grad();
+}
+
+// What a pass sends, of such tensors on p ranks.
 struct Sent {
   int64_t forward = 0, backward = 0, events = 0;
 };
 Sent sent(int64_t p, int64_t s, int64_t h, int64_t g, ContextParallel how,
           bool dry, bool zigzagged = true) {
-  const int64_t d = 4;
   const std::string text = "cp=" + std::to_string(p);
   Sent all;
   RunOptions options;
   options.world = p;
   options.dry_run = dry;
   run(options, [&](Runtime& rt) {
-    const Mesh mesh = Mesh::parse(text);
-    const auto input = [&](int64_t heads, int seed) {
-      const Shape shape{1, s, heads, d};
-      return put(values(shape, seed), mesh, zigzagged ? zig(text, shape) : "S1")
-          .set_requires_grad();
-    };
-    const DistTensor q = input(h, 1), k = input(g, 2), v = input(g, 3);
+    const DistTensor q = input_on(text, s, h, 1, zigzagged),
+                     k = input_on(text, s, g, 2, zigzagged),
+                     v = input_on(text, s, g, 3, zigzagged);
     rt.context().record = true;
     int64_t events = 0;
     const auto bytes = [&] {
@@ -362,12 +366,8 @@ Held held(int64_t p, int64_t s, int64_t h, int64_t g,
   dry.world = p;
   dry.dry_run = true;
   run(dry, [&](Runtime& rt) {
-    const Mesh mesh = Mesh::parse(text);
-    const auto input = [&](int64_t heads) {
-      const Shape shape{1, s, heads, 4};
-      return put(values(shape, 1), mesh, zig(text, shape)).set_requires_grad();
-    };
-    const DistTensor q = input(h), k = input(g), v = input(g);
+    const DistTensor q = input_on(text, s, h, 1), k = input_on(text, s, g, 2),
+                     v = input_on(text, s, g, 3);
     all.counted = context_bytes(q.spec(), k.spec(), v.spec(), options);
     auto& allocator = *rt.context().allocator;
     const int64_t before = allocator.stats().current_bytes;
