@@ -127,7 +127,8 @@ Tensor own_part(Tensor part, const Tensor& source) {
                           ? part.storage() == source.storage()
                           : part.storage().use_count() > 1 ||
                                 part.storage()->bytes() > part.bytes();
-  return shares ? part.clone() : part.to_contiguous();
+  if (shares) return part.clone();
+  return part.contiguous() ? std::move(part) : part.clone();
 }
 
 // x, of which y has the part that is wanted, or will have it.
@@ -205,9 +206,9 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     } else {
       Scoped<std::string_view> op(ctx.op,
                                   ctx.op.empty() ? "redistribute" : ctx.op);
-      part = impl.part();
-      if (gone) impl.local = Tensor();
-      part = converted(part, to->dtype());
+      impl.part();
+      part = gone ? std::exchange(impl.local, Tensor()) : impl.local;
+      if (converts) part = converted(part, to->dtype());
       carry_out(ctx, *e, {&m, 1}, {&part, 1}, gone);
       made->local =
           how.own ? own_part(std::move(part), impl.local) : std::move(part);
