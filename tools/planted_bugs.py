@@ -1359,7 +1359,7 @@ BUGS = [
          'compare(rule.outputs()[0], before, ranges) == Parts::kSame;'),
     ], ['in_boxes_test']),
     Bug(356, 'in boxes: read where a gradient wants it held', [
-        ('dtensor/ops/op.cc',
+        ('dtensor/ops/in_boxes.cc',
          'return !(record && op.saves_input(i));',
          'return MUT(356) || !(record && op.saves_input(i));'),
     ], ['in_boxes_test']),

@@ -60,6 +60,14 @@ int index_in_group(const Compute& c, AxisMask axes) {
 
 }  // namespace
 
+void Compute::allocate_outputs() {
+  for (size_t o = 0; o < decision.out.size(); ++o)
+    out.push_back(
+        op.allocates() && decision.here
+            ? Tensor::empty(decision.out_local[o], decision.out[o]->dtype())
+            : Tensor());
+}
+
 AxisMask Compute::axes_of(char factor) const {
   int f = decision.rule->rule().factor(factor);
   return f < 0 ? 0 : decision.assignment.dims[static_cast<size_t>(f)].axes();

@@ -42,6 +42,9 @@ class Compute {
   // The outputs have values, to be added to (see Op::in_boxes).
   bool accumulate = false;
 
+  // `out` as an operator that allocates (Op::allocates) finds it.
+  void allocate_outputs();
+
   const Mesh& mesh() const { return decision.in[0]->mesh(); }
   const Coord& coord() const { return context.coordinate(mesh()); }
   // Scratch that lives as long as the returned tensor.

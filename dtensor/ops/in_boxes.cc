@@ -4,6 +4,11 @@
 #include <vector>
 
 #include "dtensor/ops/op.h"
+#include "dtensor/placement/schedule.h"
+#include "dtensor/runtime/comm/communicator.h"
+#include "dtensor/runtime/execute.h"
+#include "dtensor/runtime/gather.h"
+#include "dtensor/runtime/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -105,8 +110,8 @@ bool fits(const Decision& d, size_t i, Op::InBoxes how,
   return true;
 }
 
-}  // namespace
-
+// Can the operator, decided so, take input i in these boxes of this rank's
+// part, and is that worth it?
 bool takes_boxes(const Op& op, const Decision& d, size_t i,
                  std::span<const SourceBox> boxes) {
   if (!d.rule || !d.here || boxes.empty() || boxes.size() > kMostBoxes)
@@ -119,6 +124,7 @@ bool takes_boxes(const Op& op, const Decision& d, size_t i,
   return how != Op::InBoxes::kNo && fits(d, i, how, boxes);
 }
 
+// compute(), of whose c.in[i] each box is where its member's source says.
 void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
                       Communicator::Sources sources) {
   const Rule& rule = c.decision.rule->rule();
@@ -146,6 +152,73 @@ void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
     c.op.compute(part);
     done.push_back(ranges);
   }
+}
+
+// c.out, of these inputs.
+void read(Compute& c, size_t which, std::span<const DistTensor> inputs,
+          std::span<const SourceBox> boxes, Communicator::Sources sources) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    c.in.push_back(i == which ? Tensor() : inputs[i].impl()->part());
+  c.allocate_outputs();
+  compute_in_boxes(c, which, boxes, sources);
+}
+
+}  // namespace
+
+std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
+                              std::span<const DistTensor> given) {
+  const auto may_be = [&](size_t i) {
+    if (op.in_boxes(i, d.in[i]->dtype()) == Op::InBoxes::kNo) return false;
+    const auto same = [&](const DistTensor& x) { return x.same_as(given[i]); };
+    if (std::count_if(given.begin(), given.end(), same) > 1) return false;
+    if (gathers(given[i])) return !(record && op.saves_input(i));
+    return given[i].keep() == Keep::kGatherOnUse && d.moved.size() == 1 &&
+           d.moved[0] == i;
+  };
+  std::optional<size_t> best;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (may_be(i) &&
+        (!best || numel(d.in[i]->shape()) > numel(d.in[*best]->shape())))
+      best = i;
+  // What is gathered to be moved on has to be there first.
+  for (size_t i : d.moved)
+    if (gathers(given[i])) return {};
+  return best;
+}
+
+bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs) {
+  const Decision& d = c.decision;
+  RankContext& ctx = c.context;
+  if (inputs[which].impl()->run != ctx.run_id) return false;  // is refused
+  if (!d.execution) d.execution = execution(ctx, d.moves);
+  const auto boxes = boxes_in_place(ctx, *d.execution, 0);
+  if (!takes_boxes(c.op, d, which, boxes)) return false;
+  spend_budget(ctx, d.bytes, "moving its inputs");
+  Tensor part = inputs[which].impl()->part();
+  execute_in_place(
+      ctx, *d.execution, {&part, 1}, 0,
+      [&](Communicator::Sources s) { read(c, which, inputs, boxes, s); });
+  return true;
+}
+
+bool read_gathered(Compute& c, size_t which, std::span<const DistTensor> given,
+                   std::span<DistTensor> seen,
+                   std::span<const DistTensor> ready) {
+  RankContext& ctx = c.context;
+  const std::string_view op = ctx.op;
+  const MemoryKind kind = ctx.memory_kind;
+  std::vector<SourceBox> boxes;
+  const ReadInput how{which,
+                      [&](std::span<const SourceBox> b) {
+                        boxes.assign(b.begin(), b.end());
+                        return takes_boxes(c.op, c.decision, which, b);
+                      },
+                      [&](Communicator::Sources sources) {
+                        const Scoped here(ctx.op, op);
+                        const Scoped made(ctx.memory_kind, kind);
+                        read(c, which, ready, boxes, sources);
+                      }};
+  return gather_inputs(ctx, given, seen, &how);
 }
 
 }  // namespace dtensor

@@ -6,7 +6,6 @@
 
 #include "dtensor/ops/in_boxes.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/execute.h"
 #include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/redistribute.h"
@@ -170,13 +169,6 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
   return DistTensor(std::move(impl));
 }
 
-void allocate_outputs(Compute& c) {
-  const Decision& d = c.decision;
-  for (size_t o = 0; o < d.out.size(); ++o)
-    c.out.push_back(c.op.allocates() && d.here
-                        ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
-                        : Tensor());
-}
 void take_outputs(Compute& c, Outputs& outputs) {
   for (size_t o = 0; o < c.out.size(); ++o)
     outputs.push_back(
@@ -188,94 +180,32 @@ void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
                      Outputs& outputs) {
   Compute c(op, attrs, d, ctx);
   for (const DistTensor& in : inputs) c.in.push_back(in.impl()->part());
-  allocate_outputs(c);
+  c.allocate_outputs();
   if (d.here) op.compute(c);
   take_outputs(c, outputs);
 }
 
-// The input that may be read where it lies instead of being gathered: the
-// largest one that the operator takes in boxes, and of which nothing would be
-// held. The same on all ranks, whose collectives have one order; to read it is
-// each one's own affair.
-std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
-                              std::span<const DistTensor> inputs,
-                              std::span<const DistTensor> given) {
-  const auto may_be = [&](size_t i) {
-    if (op.in_boxes(i, d.in[i]->dtype()) == Op::InBoxes::kNo) return false;
-    const auto same = [&](const DistTensor& x) { return x.same_as(given[i]); };
-    if (std::count_if(given.begin(), given.end(), same) > 1) return false;
-    if (gathers(given[i])) return !(record && op.saves_input(i));
-    return given[i].keep() == Keep::kGatherOnUse && d.moved.size() == 1 &&
-           d.moved[0] == i;
-  };
-  std::optional<size_t> best;
-  for (size_t i = 0; i < given.size(); ++i)
-    if (may_be(i) &&
-        (!best || numel(inputs[i].shape()) > numel(inputs[*best].shape())))
-      best = i;
-  // What is gathered to be moved on has to be there first.
-  for (size_t i : d.moved)
-    if (gathers(given[i])) return {};
-  return best;
+// The same of a call that reads input `which` where it lies: the only one that
+// moves, or a parameter that is to be gathered, as gather_inputs() has it.
+// False where that cannot be.
+bool compute_moved(const Op& op, RankContext& ctx, const Decision& d,
+                   std::span<const DistTensor> inputs, const Attrs& attrs,
+                   size_t which, Outputs& outputs) {
+  Compute c(op, attrs, d, ctx);
+  if (!read_moved(c, which, inputs)) return false;
+  take_outputs(c, outputs);
+  return true;
 }
-
-// A call that reads input `which`, or tries to. The other inputs are where they
-// are needed, but for parameters to be gathered; `given` and `seen` as in
-// gather_inputs().
-class InPlace {
- public:
-  InPlace(const Op& op, RankContext& ctx, const Decision& d, const Attrs& attrs,
-          size_t which)
-      : ctx_(ctx), which_(which), c_(op, attrs, d, ctx) {}
-
-  bool of_gathered(std::span<const DistTensor> given,
-                   std::span<DistTensor> seen,
-                   std::span<const DistTensor> ready, Outputs& outputs) {
-    const std::string_view op = ctx_.op;
-    const MemoryKind kind = ctx_.memory_kind;
-    const ReadInput how{which_,
-                        [&](std::span<const SourceBox> b) { return take(b); },
-                        [&](Communicator::Sources sources) {
-                          const Scoped here(ctx_.op, op);
-                          const Scoped made(ctx_.memory_kind, kind);
-                          compute(ready, sources);
-                        }};
-    if (!gather_inputs(ctx_, given, seen, &how)) return false;
-    take_outputs(c_, outputs);
-    return true;
-  }
-
-  // Of the only input that moves.
-  bool of_moved(std::span<const DistTensor> inputs, Outputs& outputs) {
-    const Decision& d = c_.decision;
-    if (!d.execution) d.execution = execution(ctx_, d.moves);
-    if (!take(boxes_in_place(ctx_, *d.execution, 0))) return false;
-    spend_budget(ctx_, d.bytes, "moving its inputs");
-    Tensor part = inputs[which_].impl()->part();
-    execute_in_place(ctx_, *d.execution, {&part, 1}, 0,
-                     [&](Communicator::Sources s) { compute(inputs, s); });
-    take_outputs(c_, outputs);
-    return true;
-  }
-
- private:
-  bool take(std::span<const SourceBox> boxes) {
-    boxes_.assign(boxes.begin(), boxes.end());
-    return takes_boxes(c_.op, c_.decision, which_, boxes);
-  }
-  void compute(std::span<const DistTensor> inputs,
-               Communicator::Sources sources) {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      c_.in.push_back(i == which_ ? Tensor() : inputs[i].impl()->part());
-    allocate_outputs(c_);
-    compute_in_boxes(c_, which_, boxes_, sources);
-  }
-
-  RankContext& ctx_;
-  const size_t which_;
-  Compute c_;
-  std::vector<SourceBox> boxes_;
-};
+bool compute_gathered(const Op& op, RankContext& ctx, const Decision& d,
+                      std::span<const DistTensor> given,
+                      std::span<DistTensor> seen,
+                      std::span<const DistTensor> ready, const Attrs& attrs,
+                      size_t which, Outputs& outputs) {
+  Compute c(op, attrs, d, ctx);
+  if (!read_gathered(c, which, given, seen, ready)) return false;
+  take_outputs(c, outputs);
+  return true;
+}
 
 // Those of a call that were kept, and what is made of them.
 void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
@@ -357,7 +287,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
 
   std::optional<size_t> which;
   if (!known && (gathered || d->communicates))
-    which = to_read(op, *d, record, inputs, given);
+    which = to_read(op, *d, record, given);
   const bool gather_first = gathered && !known && !which;
   if (gather_first) gather_inputs(ctx, given, seen);
   InlineVec<DistTensor, kMost> moved;
@@ -369,7 +299,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
       check_allowed(ctx, op, *d, inputs);
     if (which && !gathers(given[*which]))
-      done = InPlace(op, ctx, *d, attrs, *which).of_moved(inputs, outputs);
+      done = compute_moved(op, ctx, *d, inputs, attrs, *which, outputs);
     if (!done) {
       moved.resize(inputs.size());
       relayout(ctx, inputs, d->in, d->execution, moved);
@@ -377,8 +307,8 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     }
   }
   if (which && gathers(given[*which]))
-    done = InPlace(op, ctx, *d, attrs, *which)
-               .of_gathered(given, seen, ready, outputs);
+    done = compute_gathered(op, ctx, *d, given, seen, ready, attrs, *which,
+                            outputs);
   if (known)
     restore_outputs(op, ctx, *d, attrs, captures->take(op, attrs, *d), outputs);
   else if (!done)

@@ -15,6 +15,7 @@
 #include "dtensor/runtime/replicas.h"
 #include "dtensor/runtime/runtime.h"
 #include "dtensor/runtime/scopes.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -199,6 +200,22 @@ TEST(InBoxesWithGradients, HeldForTheGradient) {
     EXPECT_EQ(held(), 0);
     const auto want = grad(sum(square(matmul(x, whole))), {x, whole});
     EXPECT_EQ(g[0].full().to_doubles(), want[0].full().to_doubles());
+  });
+}
+
+// The ranks that a value of another run lies with are gone.
+TEST(InBoxesOfAnotherRun, IsRefused) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  std::vector<DistTensor> kept(2);
+  run(2, [&](Runtime& rt) {
+    kept[static_cast<size_t>(rt.rank())] =
+        numbers({131, 67}, mesh, "S0", 2).as_parameter(Keep::kGatherOnUse);
+  });
+  run(2, [&](Runtime& rt) {
+    const DistTensor x = numbers({4096, 131}, mesh, "S0", 1);
+    const std::string e = testing::error_of(
+        [&] { matmul(x, kept[static_cast<size_t>(rt.rank())]); });
+    EXPECT_NE(e.find("belongs to another run()"), e.npos) << e;
   });
 }
 
