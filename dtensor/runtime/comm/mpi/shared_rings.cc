@@ -58,30 +58,34 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
   check_mpi(MPI_Allreduce(&mine_wants, &all_want, 1, MPI_INT, MPI_MIN, all),
             "MPI_Allreduce");
   if (!all_want || count == 1 || senders_ > kMostRanks) return;
-  // Who is here, and where each one's sign is.
-  struct Card {
-    int process;
-    pid_t pid;
-    const void* sign;
-  };
-  Card mine{};
-  check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
-  mine.pid = getpid();
-  mine.sign = &sign;
-  std::vector<Card> cards(static_cast<size_t>(count));
-  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
-                          sizeof(Card), MPI_BYTE, machine),
-            "MPI_Allgather");
   const auto rings =
       static_cast<size_t>(per_process_ * senders_ * Backend::kLanes);
   void* memory = nullptr;
   MPI_Win window;  // it stays: another run may still be there
   check_mpi(
-      MPI_Win_allocate_shared(static_cast<MPI_Aint>(rings * sizeof(Ring)), 1,
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_of_rings(rings)), 1,
                               MPI_INFO_NULL, machine, &memory, &window),
       "MPI_Win_allocate_shared");
+  Ring* const own = first_ring(memory);
+  // Who is here, where each one's sign is, and where in its memory its rings
+  // begin.
+  struct Card {
+    int process;
+    pid_t pid;
+    const void* sign;
+    ptrdiff_t begin;
+  };
+  Card mine{};
+  check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
+  mine.pid = getpid();
+  mine.sign = &sign;
+  mine.begin = reinterpret_cast<char*>(own) - static_cast<char*>(memory);
+  std::vector<Card> cards(static_cast<size_t>(count));
+  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
+                          sizeof(Card), MPI_BYTE, machine),
+            "MPI_Allgather");
   for (size_t i = 0; i < rings; ++i) {
-    Ring* r = new (static_cast<Ring*>(memory) + i) Ring;
+    Ring* r = new (own + i) Ring;
     r->sent = r->received = 0;
     for (uint64_t t = 0; t < Ring::kSlots; ++t) r->slots[t].turn = t;
   }
@@ -94,7 +98,8 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
     void* theirs = nullptr;
     check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
               "MPI_Win_shared_query");
-    here_.push_back({card.pid, static_cast<Ring*>(theirs)});
+    here_.push_back({card.pid, reinterpret_cast<Ring*>(
+                                   static_cast<char*>(theirs) + card.begin)});
     // (Before Linux 5.3 there is none, and mpirun alone ends the job.)
     const int fd = card.pid == getpid()
                        ? -1

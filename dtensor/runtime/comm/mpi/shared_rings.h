@@ -5,10 +5,10 @@
 #include <poll.h>
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "dtensor/runtime/comm/ring.h"
 #include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor {
@@ -16,25 +16,6 @@ namespace dtensor {
 // An MPI_Comm as Fortran knows it: an integer, whichever MPI it is, so that
 // mpi.h stays in the sources (MPI-4.0, section 19.3.4).
 using CommHandle = int;
-
-// Messages of one channel, by one sender to one receiver. Message t lies in
-// slot t % kSlots, whose `turn` says what is next with it: t, it is free for
-// message t; t + 1, message t is there; t + kSlots, it was taken.
-struct Ring {
-  static constexpr uint64_t kSlots = 8;
-  static constexpr int64_t kShort = 4096;  // bytes
-  struct Slot {
-    alignas(64) std::atomic<uint64_t> turn;
-    int64_t bytes;
-    const void* there;  // of a long one: where it is in the sender's memory
-    alignas(64) char data[kShort];
-  };
-  alignas(64) uint64_t sent;      // the sender's
-  alignas(64) uint64_t received;  // the receiver's
-  Slot slots[kSlots];
-
-  Slot& slot(uint64_t t) { return slots[t % kSlots]; }
-};
 
 class SharedRings {
  public:

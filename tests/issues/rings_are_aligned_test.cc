@@ -1,0 +1,28 @@
+// Memory that MPI shares between processes began anywhere, 8 bytes behind a
+// cache line say, and rings that have to begin with one were made there.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/runtime/comm/ring.h"
+
+namespace dtensor {
+namespace {
+
+TEST(RingsAreAligned, WhereverMemoryBegins) {
+  for (const size_t rings : {size_t{1}, size_t{3}}) {
+    std::vector<char> memory(bytes_of_rings(rings) + 2 * alignof(Ring));
+    for (size_t begin = 0; begin <= alignof(Ring); ++begin) {
+      char* const from = memory.data() + begin;
+      const auto* first = reinterpret_cast<const char*>(first_ring(from));
+      ASSERT_NE(first, nullptr);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % alignof(Ring), 0u);
+      EXPECT_GE(first, from);
+      EXPECT_LE(first + rings * sizeof(Ring), from + bytes_of_rings(rings));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dtensor
