@@ -63,8 +63,14 @@ def _objects(ctx):
             inputs = depset([source], transitive = [headers]),
             tools = compiler.all_files,
             outputs = [object],
-            # A new toolkit in the same place is another compiler.
-            env = {"PATH": "/usr/bin:/bin", "NVCC_VERSION": VERSION},
+            # A new toolkit in the same place is another compiler. nvcc names
+            # its temporary files by its process: the second one of any sandbox,
+            # and /tmp is the same for all.
+            env = {
+                "NVCC_VERSION": VERSION,
+                "PATH": "/usr/bin:/bin",
+                "TMPDIR": object.dirname,
+            },
             mnemonic = "Nvcc",
             progress_message = "Compiling %s with nvcc" % source.short_path,
         )
