@@ -1426,6 +1426,11 @@ BUGS = [
          'MPI_Isend(static_cast<const char*>(data) + at,',
          'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),
+    Bug(380, 'threads: nobody looks whether devices reach each other', [
+        ('dtensor/runtime/comm/threads.cc',
+         'if (!connected_) connect();',
+         'if (!connected_ && !MUT(380)) connect();'),
+    ], ['comm_threads_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

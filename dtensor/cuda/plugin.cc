@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
@@ -18,15 +19,21 @@ namespace dtensor {
 namespace {
 
 // Made when it is asked for: a device that is only counted costs no memory.
+// Those that a program uses reach each other: ranks that are threads read their
+// peers' memory, and so does NCCL, of GPUs of one process.
 Device& device(int index) {
   static std::mutex mutex;
   static auto* const devices = new std::vector<std::unique_ptr<Device>>;
   std::lock_guard lock(mutex);
   const auto i = static_cast<size_t>(index);
   if (devices->size() <= i) devices->resize(i + 1);
-  std::unique_ptr<Device>& device = (*devices)[i];
-  if (!device) device = cuda::make_device(index, cuda_kernels());
-  return *device;
+  if (!(*devices)[i]) {
+    auto made = cuda::make_device(index, cuda_kernels());
+    for (const auto& other : *devices)
+      if (other) cuda::give_access(*made, *other);
+    (*devices)[i] = std::move(made);
+  }
+  return *(*devices)[i];
 }
 
 CudaPlugin describe() {

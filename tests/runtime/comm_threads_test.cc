@@ -932,6 +932,38 @@ TEST(ThreadsDeviceTest, AMemberWithoutMemoryFailsAlone) {
   EXPECT_EQ(good, 1);
 }
 
+// Ranks read each other's memory, so that their devices have to.
+TEST(ThreadsDeviceTest, DevicesThatCannotReachEachOtherAreRefused) {
+  const auto first = RecordingDevice::make(), third = RecordingDevice::make();
+  third->cannot_reach(*first);
+  RunOptions options;
+  options.world = 3;
+  const auto refused = [&](Device& second) {
+    options.device = [&](int64_t rank) -> Device& {
+      return rank == 0 ? *first : rank == 1 ? second : *third;
+    };
+    std::vector<std::string> said(3);
+    run(options, [&](Runtime& rt) {
+      said[static_cast<size_t>(rt.rank())] = error_of([&] {
+        RankContext::current()
+            .communicator(rt.mesh(), 1)
+            .barrier(call(StepKind::kBarrier));
+      });
+    });
+    EXPECT_EQ(said[1], said[0]);
+    EXPECT_EQ(said[2], said[0]);
+    return said[0];
+  };
+  EXPECT_EQ(refused(*first),
+            "[threads] the GPU of rank 2 cannot reach the memory of that of "
+            "rank 0, which ranks that are threads read; run with --backend "
+            "nccl, or with more --ranks-per-gpu");
+  EXPECT_EQ(refused(cpu()),
+            "[threads] ranks 0 and 1 read each other's memory, and one "
+            "computes on the CPU, the other on a GPU; run all ranks on one "
+            "kind of device");
+}
+
 TEST(ThreadsGroupTest, SubsetsAtTheSameTime) {
   run(8, [](Runtime& rt) {
     Mesh mesh = rt.mesh({{"a", 2}, {"b", 4}});

@@ -26,6 +26,7 @@ struct alignas(64) Slot {
 
   uint64_t fingerprint;
   const Collective* collective;
+  const Device* device = nullptr;  // the member's
   // Few bytes travel here, and need no closing.
   alignas(64) char small[kSmall];
   // Of the member's stream, where work runs later.
@@ -58,11 +59,13 @@ class Meeting {
   // Waits for all, and compares. Throws what disagree() throws, or that some
   // will not come. (Few bytes of the call are put into the slot as well.)
   void open(const Collective&);
-  // Between open() and close(); the small bytes and the events until the next
-  // open().
+  // Between open() and close(); the small bytes, the events and the device
+  // until the next open().
   const Collective& of(int m) const { return *slot(m).collective; }
   char* small_of(int m) const { return slot(m).small; }
   const Event* events_of(int m) const { return slot(m).events; }
+  const Device& device_of(int m) const { return *slot(m).device; }
+  int64_t world(int m) const { return group_.ranks[static_cast<size_t>(m)]; }
   // out[m] = member m's `bytes` bytes of the call that is open, and closes it.
   void gather(int64_t bytes, void* out);
   // Waits until all have come to the same point of the collective. They do:

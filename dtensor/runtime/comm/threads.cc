@@ -34,6 +34,7 @@ class ThreadCommunicator final : public Communicator {
  protected:
   void agree(const Collective& c) override {
     const bool on_host = device().kind() == Device::Kind::kCpu;
+    if (!connected_) meeting_.own(c.sequence).device = &device();
     later_ = !on_host && !(c.transfers.empty() && c.buffers.empty());
     if (later_) {
       events_ = meeting_.own(c.sequence).events;
@@ -56,6 +57,7 @@ class ThreadCommunicator final : public Communicator {
       }
     }
     meeting_.open(c);
+    if (!connected_) connect();
   }
 
   void do_exchange(const Call&, Stream stream,
@@ -133,6 +135,26 @@ class ThreadCommunicator final : public Communicator {
       close_streams_after(stream, fn);
     else
       meeting_.close_after(fn);
+  }
+
+  // With the first call. All members look at all pairs, and throw the same.
+  void connect() {
+    for (int a = 0; a < size(); ++a)
+      for (int b = 0; b < size(); ++b) {
+        const Device &one = meeting_.device_of(a),
+                     &other = meeting_.device_of(b);
+        DT_CHECK(one.kind() == other.kind(), "threads",
+                 "ranks {} and {} read each other's memory, and one computes "
+                 "on the CPU, the other on a GPU; run all ranks on one kind of "
+                 "device",
+                 meeting_.world(a), meeting_.world(b));
+        DT_CHECK(one.can_access_peer(other), "threads",
+                 "the GPU of rank {} cannot reach the memory of that of rank "
+                 "{}, which ranks that are threads read; run with --backend "
+                 "nccl, or with more --ranks-per-gpu",
+                 meeting_.world(a), meeting_.world(b));
+      }
+    connected_ = true;
   }
 
   // Where work runs later it is the streams that wait: each member shows an
@@ -215,6 +237,7 @@ class ThreadCommunicator final : public Communicator {
 
   Meeting meeting_;
   Pull pull_;
+  bool connected_ = false;  // the members' devices reach each other's memory
   // Of the collective that is open:
   bool small_ = false;
   bool later_ = false;       // what it gives to streams runs later

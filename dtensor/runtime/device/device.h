@@ -80,6 +80,8 @@ class Device {
     int64_t free = 0, total = 0;
   };
   virtual Memory memory() const { return {}; }
+  // May its work read and write what another device of its kind allocates?
+  virtual bool can_access_peer(const Device&) const { return true; }
 
   // dst = src. Returns the bytes copied.
   virtual int64_t copy(Stream, int64_t item_size, Sizes shape, void* dst,

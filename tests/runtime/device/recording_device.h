@@ -6,7 +6,8 @@
 // when the host asks for a result (to_host, synchronize) or another stream that
 // waits for it runs: in the order of the stream, and with nothing done to the
 // others that was not waited for. New memory is full of NaNs. A missing wait
-// thus computes with what is not there yet. Several reach each other's memory.
+// thus computes with what is not there yet. Several reach each other's memory,
+// but for cannot_reach().
 //
 // Captures have CUDA's rules, and what breaks one throws Error. What is
 // replayed runs as late, and with as little order, as what is given.
@@ -38,6 +39,15 @@ class RecordingDevice : public Device {
   virtual bool has(Stream) const = 0;
   // How often the host waited for a stream, other than for bytes.
   virtual int64_t synchronized() const = 0;
+
+  bool can_access_peer(const Device& d) const override {
+    return &d != unreachable_;
+  }
+  // That one's memory, from now on.
+  void cannot_reach(const Device& d) { unreachable_ = &d; }
+
+ private:
+  const Device* unreachable_ = nullptr;
 };
 
 }  // namespace dtensor

@@ -136,6 +136,26 @@ class CudaDevice final : public Device {
             static_cast<int64_t>(total)};
   }
 
+  bool can_access_peer(const Device& other) const override {
+    const int peer = static_cast<const CudaDevice&>(other).index_;
+    if (peer == index_) return true;
+    int can = 0;
+    use(index_);
+    check(cudaDeviceCanAccessPeer(&can, index_, peer),
+          "asking for peer access");
+    return can != 0;
+  }
+  // To its memory.
+  void let_in(const CudaDevice& peer) {
+    if (!peer.can_access_peer(*this)) return;
+    cudaMemAccessDesc access = {};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = peer.index_;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    use(index_);
+    check(cudaMemPoolSetAccess(pool_, &access, 1), "giving peer access");
+  }
+
   int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
                const void* src, Sizes from) override {
     return boxes().copy(s, item, shape, dst, to, src, from);
@@ -320,6 +340,12 @@ int count(std::string& why) {
 
 std::unique_ptr<Device> make_device(int index, const Kernels& kernels) {
   return std::make_unique<CudaDevice>(index, kernels);
+}
+
+void give_access(Device& a, Device& b) {
+  auto &one = static_cast<CudaDevice&>(a), &other = static_cast<CudaDevice&>(b);
+  one.let_in(other);
+  other.let_in(one);
 }
 
 }  // namespace dtensor::cuda

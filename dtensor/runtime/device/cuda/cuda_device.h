@@ -14,4 +14,10 @@ int count(std::string& why);
 // The device CUDA numbers so. To be made once, and to live for ever.
 std::unique_ptr<Device> make_device(int index, const Kernels&);
 
+// Of two of these: from now on the work of each reads and writes what the other
+// one has allocated, or will, if the machine can do that (can_access_peer()).
+// Nobody else's memory is theirs, though CUDA says that it could be: not that
+// of cudaMallocAsync, which is what devices allocate.
+void give_access(Device&, Device&);
+
 }  // namespace dtensor::cuda
