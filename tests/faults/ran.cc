@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <sstream>
 
 #include "tests/faults/child.h"
@@ -70,6 +71,23 @@ FaultyRun run_faulty(const std::string& flags, int64_t ranks,
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - start;
   return parsed(code, took.count(), child.err());
+}
+
+std::vector<FaultyRun> run_faulty(
+    const std::string& flags, int64_t ranks,
+    const std::vector<std::string>& environments) {
+  const auto start = std::chrono::steady_clock::now();
+  std::deque<Child> children;
+  for (const std::string& environment : environments)
+    children.emplace_back(faulty(flags, ranks, environment));
+  std::vector<FaultyRun> runs;
+  for (Child& child : children) {
+    const int code = child.wait(20);
+    const std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+    runs.push_back(parsed(code, took.count(), child.err()));
+  }
+  return runs;
 }
 
 }  // namespace dtensor::testing

@@ -37,5 +37,8 @@ bool ranks_are_processes();
 FaultyRun parsed(int code, double seconds, const std::string& err);
 FaultyRun run_faulty(const std::string& flags, int64_t ranks,
                      const std::string& environment = "", double limit = 20);
+// One in each environment, all at the same time.
+std::vector<FaultyRun> run_faulty(const std::string& flags, int64_t ranks,
+                                  const std::vector<std::string>& environments);
 
 }  // namespace dtensor::testing
