@@ -183,8 +183,8 @@ BUGS = [
     ], ['rule_test']),
     Bug(26, 'legal(): contracted trees are not partitioned', [
         ('dtensor/placement/bound_rule.cc',
-         'combined |= !has_factor(t, f);',
-         'combined |= !MUT(26) && !has_factor(t, f);'),
+         'combined |= !contains(t, factor);',
+         'combined |= !MUT(26) && !contains(t, factor);'),
     ], ['choose_test']),
     Bug(27, 'price: bytes of outputs not counted as work', [
         ('dtensor/placement/choose.cc',

@@ -82,14 +82,9 @@ DistTensor einsum(std::string_view text,
               "'{}' has an index twice in one operand, a diagonal, which is "
               "not supported; multiply by an identity mask and sum",
               text);
-  for (const Factor& f : rule.factors()) {
-    bool in_inputs = false;
-    for (const Rule::Term& term : rule.inputs())
-      for (const Rule::DimFactors& d : term)
-        in_inputs |= d == Rule::DimFactors{rule.factor(f.letter)};
-    DT_CHECK(in_inputs, "einsum", "'{}' has the index '{}' in its output alone",
-             text, f.letter);
-  }
+  const std::string alone = only_in_output(rule);
+  DT_CHECK(alone.empty(), "einsum",
+           "'{}' has the index '{}' in its output alone", text, alone[0]);
   if (operands.size() <= 2) return product(product_op("einsum", t), operands);
   // The first two, keeping every index that is used later, then the rest.
   size_t comma = t.find(',');

@@ -1,5 +1,6 @@
 #include "dtensor/ops/contraction_op.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -19,12 +20,9 @@ class Contraction : public Op {
       : Op(std::move(name)),
         rule_(std::move(rule)),
         only_in_output_(only_in_output(rule_)) {
-    for (const auto* terms : {&rule_.inputs(), &rule_.outputs()})
-      for (const Rule::Term& t : *terms)
-        for (const Rule::DimFactors& d : t)
-          DT_CHECK(d.size() <= 1, this->name(),
-                   "{} has a group, which a contraction cannot take",
-                   rule_.to_string());
+    DT_CHECK(!rule_.has_groups(), this->name(),
+             "{} has a group, which a contraction cannot take",
+             rule_.to_string());
     DT_CHECK(rule_.inputs().size() <= 2, this->name(),
              "{} has {} operands; contract two at a time", rule_.to_string(),
              rule_.inputs().size());
@@ -115,13 +113,12 @@ std::vector<Sample> Contraction::samples() const {
 
 std::string only_in_output(const Rule& rule) {
   std::string letters;
-  for (size_t f = 0; f < rule.factors().size(); ++f) {
-    bool in_inputs = false;
-    for (const Rule::Term& t : rule.inputs())
-      for (const Rule::DimFactors& d : t)
-        in_inputs |= d == Rule::DimFactors{static_cast<int>(f)};
-    if (!in_inputs) letters += rule.factors()[f].letter;
-  }
+  for (size_t f = 0; f < rule.factors().size(); ++f)
+    if (std::none_of(rule.inputs().begin(), rule.inputs().end(),
+                     [&](const Rule::Term& t) {
+                       return dim_of(t, static_cast<int>(f)) >= 0;
+                     }))
+      letters += rule.factors()[f].letter;
   return letters;
 }
 

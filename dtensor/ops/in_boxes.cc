@@ -18,12 +18,6 @@ namespace {
 constexpr size_t kMostBoxes = 16;
 constexpr int64_t kFewestBytes = 64 << 10;
 
-int dim_of(const Rule::Term& term, int factor) {
-  for (size_t d = 0; d < term.size(); ++d)
-    if (term[d] == Rule::DimFactors{factor}) return static_cast<int>(d);
-  return -1;
-}
-
 // The indices of a factor that a box is about.
 struct Range {
   int factor;
@@ -78,18 +72,10 @@ Parts compare(const Rule::Term& out, const Ranges& a, const Ranges& b) {
   return same ? Parts::kSame : Parts::kOverlap;
 }
 
-bool has_groups(const Rule& rule) {
-  for (const auto* terms : {&rule.inputs(), &rule.outputs()})
-    for (const Rule::Term& t : *terms)
-      for (const Rule::DimFactors& d : t)
-        if (d.size() > 1) return true;
-  return false;
-}
-
 bool fits(const Decision& d, size_t i, Op::InBoxes how,
           std::span<const SourceBox> boxes) {
   const Rule& rule = d.rule->rule();
-  if (has_groups(rule)) return false;
+  if (rule.has_groups()) return false;
   std::vector<Ranges> ranges;
   for (const SourceBox& box : boxes)
     ranges.push_back(ranges_of(rule.inputs()[i], box));

@@ -7,12 +7,6 @@
 namespace dtensor {
 namespace {
 
-int dim_of(const Rule::Term& term, int factor) {
-  for (size_t d = 0; d < term.size(); ++d)
-    if (term[d] == Rule::DimFactors{factor}) return static_cast<int>(d);
-  return -1;
-}
-
 int64_t stride_at(const Tensor& t, int dim) {
   return dim < 0 ? 0 : t.strides()[dim];
 }

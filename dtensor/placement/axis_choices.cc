@@ -41,15 +41,6 @@ bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
 
 }  // namespace
 
-bool contains(const FactorList& d, int f) {
-  return std::find(d.begin(), d.end(), f) != d.end();
-}
-
-bool contains(const Rule::Term& t, int f) {
-  return std::any_of(t.begin(), t.end(),
-                     [&](const Rule::DimFactors& d) { return contains(d, f); });
-}
-
 std::vector<std::vector<AxisChoice>> axis_choices(
     const BoundRule& rule, std::span<const OpInput> inputs, bool all) {
   const Mesh& mesh = inputs[0].spec->mesh();

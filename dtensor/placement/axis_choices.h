@@ -19,9 +19,6 @@ struct AxisChoice {
   ReduceOp op = ReduceOp::kSum;  // ... partial by this
 };
 
-bool contains(const FactorList&, int factor);
-bool contains(const Rule::Term&, int factor);
-
 // By axis, in the order of ties. Of axes that no input uses, and of factors
 // that an axis splits in no input, only when `all`.
 std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,

@@ -133,24 +133,13 @@ Layout BoundRule::layout_of(const Rule::Term& t, const Assignment& a,
   return l;
 }
 
-namespace {
-
-bool has_factor(const Rule::Term& t, size_t factor) {
-  for (const Rule::DimFactors& d : t)
-    if (std::find(d.begin(), d.end(), static_cast<int>(factor)) != d.end())
-      return true;
-  return false;
-}
-
-}  // namespace
-
 Dim BoundRule::legal(int factor, Dim d, const Mesh& mesh) const {
   if (d.kind() == Dim::Kind::kLeaf) return d;
   const auto f = static_cast<size_t>(factor);
   const Factor& x = rule_.factors()[f];
   if (x.one_range) return balanced(d.size(), d.axes());
   bool combined = x.inside;
-  for (const Rule::Term& t : rule_.outputs()) combined |= !has_factor(t, f);
+  for (const Rule::Term& t : rule_.outputs()) combined |= !contains(t, factor);
   return combined ? partitioned(d, mesh) : d;
 }
 
@@ -181,7 +170,8 @@ Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
     const Factor& x = rule_.factors()[f];
     // A factor that this output lacks though another output has it leaves this
     // one partial too.
-    if (x.inside || has_factor(rule_.outputs()[static_cast<size_t>(i)], f))
+    if (x.inside ||
+        contains(rule_.outputs()[static_cast<size_t>(i)], static_cast<int>(f)))
       continue;
     for (int axis = 0; axis < mesh.num_axes(); ++axis) {
       if (!(a.dims[f].axes() >> axis & 1)) continue;

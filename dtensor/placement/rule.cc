@@ -57,6 +57,28 @@ bool Rule::has_ellipsis() const {
   return false;
 }
 
+bool Rule::has_groups() const {
+  for (const auto* terms : {&in_, &out_})
+    for (const Term& t : *terms)
+      for (const DimFactors& d : t)
+        if (d.size() > 1) return true;
+  return false;
+}
+
+bool contains(const FactorList& d, int f) {
+  return std::find(d.begin(), d.end(), f) != d.end();
+}
+
+bool contains(const Rule::Term& t, int f) {
+  return std::any_of(t.begin(), t.end(),
+                     [&](const FactorList& d) { return contains(d, f); });
+}
+
+int dim_of(const Rule::Term& t, int f) {
+  const auto at = std::find(t.begin(), t.end(), Rule::DimFactors{f});
+  return at == t.end() ? -1 : static_cast<int>(at - t.begin());
+}
+
 Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
   if (!has_ellipsis()) return *this;
   DT_CHECK(shapes.size() == in_.size(), op, "takes {} inputs, but got {}",

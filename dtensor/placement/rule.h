@@ -113,6 +113,7 @@ class Rule {
   // Pairs (h, g): g may be split only together with h.
   const std::vector<std::pair<int, int>>& links() const { return links_; }
   bool has_ellipsis() const;
+  bool has_groups() const;        // dimensions of several factors
   int factor(char letter) const;  // -1 when there is none
 
   // Without "...": for inputs of these shapes, with fresh capital letters for
@@ -136,5 +137,11 @@ class Rule {
   std::vector<PartialNote> notes_;
   std::vector<std::pair<int, int>> links_;
 };
+
+// Is the factor among those of the dimension, or of the term?
+bool contains(const FactorList&, int factor);
+bool contains(const Rule::Term&, int factor);
+// The term's dimension that is this factor alone, -1 when there is none.
+int dim_of(const Rule::Term&, int factor);
 
 }  // namespace dtensor
