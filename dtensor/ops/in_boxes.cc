@@ -154,7 +154,10 @@ void read(Compute& c, size_t which, std::span<const DistTensor> inputs,
 std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
                               std::span<const DistTensor> given) {
   const auto may_be = [&](size_t i) {
-    if (op.in_boxes(i, d.in[i]->dtype()) == Op::InBoxes::kNo) return false;
+    const DType t = d.in[i]->dtype();
+    if (numel(d.in[i]->shape()) * size_of(t) < kFewestBytes ||
+        op.in_boxes(i, t) == Op::InBoxes::kNo)
+      return false;
     const auto same = [&](const DistTensor& x) { return x.same_as(given[i]); };
     if (std::count_if(given.begin(), given.end(), same) > 1) return false;
     if (gathers(given[i])) return !(record && op.saves_input(i));

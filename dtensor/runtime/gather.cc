@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -300,19 +301,18 @@ bool gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
       seen[i].impl()->note_version();
     }
   };
-  if (!read) {
-    put(memory(ctx).take(ctx, wanted));
-    return false;
-  }
-  Gathered::Reading reading{
-      x[read->input].impl(), read->will_do,
-      [&](std::span<const Tensor> parts, Communicator::Sources sources) {
-        put(parts);
-        read->read(sources);
-      }};
-  const std::vector<Tensor> parts = memory(ctx).take(ctx, wanted, &reading);
-  if (!reading.done) put(parts);
-  return reading.done;
+  std::optional<Gathered::Reading> reading;
+  if (read)
+    reading = {x[read->input].impl(), read->will_do,
+               [&](std::span<const Tensor> parts, Communicator::Sources s) {
+                 put(parts);
+                 read->read(s);
+               }};
+  const std::vector<Tensor> parts =
+      memory(ctx).take(ctx, wanted, reading ? &*reading : nullptr);
+  const bool was_read = reading && reading->done;
+  if (!was_read) put(parts);
+  return was_read;
 }
 
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to) {
