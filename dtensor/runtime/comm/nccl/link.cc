@@ -78,17 +78,19 @@ class Link final : public NcclLink {
   ~Link() override {
     if (!comm_) return;
     // Nothing is told any more: what was given has been waited for, or has
-    // failed. Others may be gone by now, and not answer.
+    // failed. Others may be gone by now, and not answer. What is not at rest in
+    // the end, or failed, is aborted: to destroy that would wait for ever, or
+    // be refused and keep its memory.
     ncclResult_t state = ncclCommFinalize(comm_);
     const auto end = std::chrono::steady_clock::now() + kGoodbye;
     while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
     }
-    if (state == ncclInProgress)
-      (void)ncclCommAbort(comm_);
-    else
+    if (state == ncclSuccess)
       (void)ncclCommDestroy(comm_);
+    else
+      (void)ncclCommAbort(comm_);
   }
 
   bool settled() override {
