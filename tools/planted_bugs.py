@@ -1431,6 +1431,11 @@ BUGS = [
          'if (!connected_) connect();',
          'if (!connected_ && !MUT(380)) connect();'),
     ], ['comm_threads_test']),
+    Bug(390, 'nccl: a group that an error leaves stays open', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'link.drop_group();',
+         'if (!MUT(390)) link.drop_group();'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

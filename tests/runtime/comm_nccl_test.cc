@@ -75,7 +75,8 @@ Counts moved(const Shape& shape, const char* from, const char* to) {
           all.reduce_scatters - full.reduce_scatters,
           all.all_reduces - full.all_reduces,
           all.sends - full.sends,
-          all.aborts};
+          all.aborts,
+          all.groups};
 }
 
 TEST(NcclTest, EvenCollectivesAreItsOwn) {
@@ -208,6 +209,19 @@ TEST(NcclTest, AnErrorOfItsOwnReleasesAll) {
         << e;
   // All links, once.
   EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+// What it refuses within a group ends that: it is one of the thread, which
+// lets go of other links, and may have further runs.
+TEST(NcclTest, ARefusalEndsItsGroup) {
+  World world(2);
+  world.nccl->refuse(1, 2);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own, "[nccl] invalid argument");
+  EXPECT_EQ(others[0].find("[all-gather] rank 1 failed: [nccl] invalid"), 0u)
+      << others[0];
+  EXPECT_EQ(world.nccl->counts().groups, 0);
+  EXPECT_EQ(world.nccl->counts().aborts, 2);
 }
 
 // The others have called NCCL, and wait there, when a rank fails on its way.

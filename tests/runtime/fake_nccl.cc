@@ -48,8 +48,8 @@ struct Shared {
   FakeNccl::Counts counts;
   int64_t ids = 0;
   std::map<int64_t, Room> rooms;
-  int fails = -1, hangs = -1;
-  int64_t fails_at = 0, hangs_at = 0;
+  int fails = -1, refuses = -1, hangs = -1;
+  int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
 };
 
 class FakeLink final : public NcclLink {
@@ -109,12 +109,16 @@ class FakeLink final : public NcclLink {
   }
   void begin_group() override {
     DT_CHECK(!group_, "nccl", "a group in a group");
-    group_ = true;
+    set_group(true);
   }
   void end_group() override {
     DT_CHECK(group_, "nccl", "no group");
-    group_ = false;
+    set_group(false);
     call();
+  }
+  void drop_group() noexcept override {
+    set_group(false);
+    works_.clear();
   }
   void send(Stream s, const void* data, int64_t bytes, int to) override {
     add(s, {Work::kSend, data, nullptr, bytes, to}, &FakeNccl::Counts::sends);
@@ -129,10 +133,18 @@ class FakeLink final : public NcclLink {
   }
 
  private:
+  void set_group(bool open) {
+    group_ = open;
+    std::lock_guard lock(shared_.mutex);
+    shared_.counts.groups += open ? 1 : -1;
+  }
   void add(Stream s, Work work, int64_t FakeNccl::Counts::*count) {
     DT_CHECK(s == stream_, "nccl", "another stream");
     DT_CHECK(work.n > 0, "nccl", "{} elements", work.n);
     DT_CHECK(work.peer != static_cast<int>(rank_), "nccl", "sent to itself");
+    DT_CHECK(shared_.refuses != static_cast<int>(rank_) ||
+                 shared_.refuses_at != call_ + 1,
+             "nccl", "invalid argument");
     works_.push_back(work);
     if (count) {
       std::lock_guard lock(shared_.mutex);
@@ -257,6 +269,10 @@ class Fake final : public FakeNccl {
   void fail(int member, int64_t call) override {
     shared_.fails = member;
     shared_.fails_at = call;
+  }
+  void refuse(int member, int64_t call) override {
+    shared_.refuses = member;
+    shared_.refuses_at = call;
   }
   void hang(int member, int64_t call) override {
     shared_.hangs = member;

@@ -18,10 +18,14 @@ class FakeNccl : public NcclLibrary {
   struct Counts {
     int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,
             sends = 0, aborts = 0;
+    int64_t groups = 0;  // begun and not ended
   };
   virtual Counts counts() const = 0;
   // Call `call` of that member's link, from 1, fails when it is to settle.
   virtual void fail(int member, int64_t call) = 0;
+  // What that member's link is to send, receive or reduce in such a call is
+  // refused at once.
+  virtual void refuse(int member, int64_t call) = 0;
   // It never settles.
   virtual void hang(int member, int64_t call) = 0;
 };

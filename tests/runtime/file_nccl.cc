@@ -90,6 +90,10 @@ class FileLink final : public NcclLink {
     group_ = false;
     call();
   }
+  void drop_group() noexcept override {
+    group_ = false;
+    works_.clear();
+  }
   void send(Stream s, const void* data, int64_t bytes, int to) override {
     add(s, {{Work::kSend, {}, DType::kBool, to, bytes, bytes}, data, nullptr});
   }

@@ -124,6 +124,7 @@ class Link final : public NcclLink {
   void end_group() override {
     check(ncclGroupEnd(), comm_, "a group of calls");
   }
+  void drop_group() noexcept override { (void)ncclGroupEnd(); }
   void send(Stream s, const void* data, int64_t bytes, int to) override {
     check(ncclSend(data, static_cast<size_t>(bytes), ncclUint8, to, comm_,
                    cuda::enter(s)),

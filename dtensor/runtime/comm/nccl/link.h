@@ -33,9 +33,12 @@ class NcclLink {
                               void* out, int64_t n) = 0;
   virtual void all_reduce(Stream, ReduceOp, DType, void* data, int64_t n) = 0;
 
-  // What is between them is one call.
+  // What is between them is one call. A group is of the thread: who does not
+  // get to the end of it, by an Error, drops it, or nothing that the thread
+  // calls later begins. A link whose group was dropped is only aborted.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
+  virtual void drop_group() noexcept = 0;
   // Of two members each send meets the other one's receive of as many bytes, in
   // order. Not to itself.
   virtual void send(Stream, const void* data, int64_t bytes, int to) = 0;

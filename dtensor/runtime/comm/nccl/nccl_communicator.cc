@@ -93,6 +93,21 @@ void NcclCommunicator::open_link(const Collective& c) {
               library_.link(shown(0).id, size(), rank(), c.stream));
 }
 
+// All that calls(NcclLink&) calls, as one.
+template <class Calls>
+void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
+  link_->use(call.kind, device(), stream, [&](NcclLink& link) {
+    link.begin_group();
+    try {
+      calls(link);
+    } catch (...) {
+      link.drop_group();
+      throw;
+    }
+    link.end_group();
+  });
+}
+
 void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
   parcels_.clear();
   for (const Transfer& t : transfers) parcels_.emplace_back(t);
@@ -139,8 +154,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
     }
   }
   if (size() > 1)
-    link_->use(call.kind, device(), stream, [&](NcclLink& link) {
-      link.begin_group();
+    at_once(call, stream, [&](NcclLink& link) {
       for (size_t i = 0; i < transfers.size(); ++i) {
         const Transfer& t = transfers[i];
         if (even_[i] && reduces)
@@ -156,7 +170,6 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
             link.receive(stream, in[at], parcels_[i].bytes_from(m), m);
         }
       }
-      link.end_group();
     });
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (even_[i]) continue;
@@ -185,11 +198,9 @@ void NcclCommunicator::do_reduce(const Call& call, Stream stream,
 void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
                                      std::span<Buffer> buffers) {
   if (buffers.empty()) return;
-  link_->use(call.kind, device(), stream, [&](NcclLink& link) {
-    link.begin_group();
+  at_once(call, stream, [&](NcclLink& link) {
     for (const Buffer& b : buffers)
       if (b.n > 0) link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
-    link.end_group();
   });
   // What it amounts to, however NCCL goes about it.
   const int64_t others = size() - 1;

@@ -35,6 +35,8 @@ class NcclCommunicator final : public Communicator {
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
+  template <class Calls>
+  void at_once(const Call&, Stream, Calls&& calls);
   void prepare(std::span<const Transfer>);
   // All that the transfers send and receive, and what is done to that here.
   void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
