@@ -1436,6 +1436,12 @@ BUGS = [
          'link.drop_group();',
          'if (!MUT(390)) link.drop_group();'),
     ], ['comm_nccl_test']),
+    Bug(391, 'nccl: who tells a link of a failure waits until it has ended', [
+        ('dtensor/runtime/comm/nccl/safe_link.cc',
+         'aborting_ = std::thread([link = link_.get()] { link->abort(); });',
+         'if (MUT(391)) return link_->abort();\n'
+         '    aborting_ = std::thread([link = link_.get()] { link->abort(); });'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -76,7 +76,8 @@ Counts moved(const Shape& shape, const char* from, const char* to) {
           all.all_reduces - full.all_reduces,
           all.sends - full.sends,
           all.aborts,
-          all.groups};
+          all.groups,
+          all.stuck};
 }
 
 TEST(NcclTest, EvenCollectivesAreItsOwn) {
@@ -249,6 +250,46 @@ TEST(NcclTest, ACallThatIsNotTakenInTime) {
   EXPECT_NE(others[0].find("NCCL has not taken the call in 0.1 s"),
             std::string::npos)
       << others[0];
+}
+
+// Both of a GPU's links have calls under way: neither may be waited for before
+// the other one is told.
+TEST(NcclTest, AbortsOfOneGpuDoNotWaitForEachOther) {
+  World world(2);
+  world.options.timeout = std::chrono::milliseconds(100);
+  world.nccl->hang(1, 1);
+  EXPECT_NE(error_of([&] {
+              world.run([](Runtime& rt) {
+                const DistTensor x =
+                    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+                const DistTensor y = x.redistribute_async("S1");
+                x.redistribute("R");
+              });
+            }).find("NCCL has not taken the call in 0.1 s"),
+            std::string::npos);
+  EXPECT_EQ(world.nccl->counts().aborts, 4);
+  EXPECT_EQ(world.nccl->counts().stuck, 0);
+}
+
+// A link whose calls are in a graph goes when that has: by a thread that hears
+// of the failure where it waits for the link.
+TEST(NcclTest, AbortsDoNotKeepThoseWhoHaveGraphs) {
+  World world(2);
+  world.nccl->fail(1, 3);
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                const DistTensor x =
+                    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+                x.redistribute("R");
+                DistTensor y;
+                Graph graph([&] { y = (x + x).redistribute("R"); });
+                graph.replay();
+                (x + x).redistribute("R");
+              });
+            }),
+            "[nccl] unhandled system error");
+  EXPECT_EQ(world.nccl->counts().aborts, 2);
+  EXPECT_EQ(world.nccl->counts().stuck, 0);
 }
 
 // What a device was given begins, and does not end as long as nobody waits for

@@ -1,16 +1,21 @@
 #include "tests/runtime/fake_nccl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/scratch.h"
 #include "dtensor/runtime/rank_context.h"
+#include "tests/runtime/device/recording_device.h"
 
 namespace dtensor::testing {
 namespace {
@@ -43,8 +48,11 @@ struct Room {
   std::map<int64_t, Round> rounds;
 };
 
+class FakeLink;
+
 struct Shared {
   std::mutex mutex;
+  std::set<const FakeLink*> links;  // that there are
   FakeNccl::Counts counts;
   int64_t ids = 0;
   std::map<int64_t, Room> rooms;
@@ -63,6 +71,11 @@ class FakeLink final : public NcclLink {
     std::lock_guard lock(shared_.mutex);
     ++room_.linked;
     ++shared_.counts.links;
+    shared_.links.insert(this);
+  }
+  ~FakeLink() override {
+    std::lock_guard lock(shared_.mutex);
+    shared_.links.erase(this);
   }
 
   bool settled() override {
@@ -127,12 +140,26 @@ class FakeLink final : public NcclLink {
     add(s, {Work::kReceive, nullptr, data, bytes, from}, nullptr);
   }
   void abort() noexcept override {
-    std::lock_guard lock(shared_.mutex);
+    std::unique_lock lock(shared_.mutex);
     aborted_ = true;
     ++shared_.counts.aborts;
+    for (int tries = 0; has_to_wait(); ++tries) {
+      if (tries == 3000) {
+        ++shared_.counts.stuck;
+        return;
+      }
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
   }
 
  private:
+  bool has_to_wait() const {
+    for (const FakeLink* l : shared_.links)
+      if (&l->device_ == &device_ && l->open_ && !l->aborted_) return true;
+    return !captured_.expired();
+  }
   void set_group(bool open) {
     group_ = open;
     std::lock_guard lock(shared_.mutex);
@@ -161,6 +188,12 @@ class FakeLink final : public NcclLink {
     r.works[rank_] = std::exchange(works_, {});
     r.ready[rank_] = device_.record(stream_);
     ++r.came;
+    auto* const recording = dynamic_cast<RecordingDevice*>(&device_);
+    if (!recording || !device_.is_captured(stream_)) return;
+    // As long as what was captured is there.
+    auto token = captured_.lock();
+    if (!token) captured_ = token = std::make_shared<char>();
+    recording->later(stream_, [token] {});
   }
 
   void copy(void* to, const void* from, int64_t bytes) {
@@ -230,6 +263,7 @@ class FakeLink final : public NcclLink {
   const Stream stream_;
   std::vector<Work> works_;
   std::vector<std::pair<Work, Scratch>> results_;
+  std::weak_ptr<char> captured_;
   int64_t call_ = 0;
   bool linked_ = false, group_ = false, open_ = false, read_ = false,
        aborted_ = false;

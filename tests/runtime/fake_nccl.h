@@ -1,7 +1,8 @@
 // NCCL as its manual words it, among thread ranks whose devices reach each
 // other's memory: calls return before they are settled, streams carry out what
 // all members have called, and what does not fit together, where NCCL would
-// hang, is an Error.
+// hang, is an Error. abort() returns when no other link of its device has a
+// call under way, and when no graph holds one of its own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@ class FakeNccl : public NcclLibrary {
     int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,
             sends = 0, aborts = 0;
     int64_t groups = 0;  // begun and not ended
+    int64_t stuck = 0;   // aborts that would have waited for ever
   };
   virtual Counts counts() const = 0;
   // Call `call` of that member's link, from 1, fails when it is to settle.

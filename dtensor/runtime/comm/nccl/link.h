@@ -45,7 +45,9 @@ class NcclLink {
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
   // Ends what is under way; of any thread, while no other call runs. The link
-  // is not used again.
+  // is not used again. It may return late: what the link has is freed when its
+  // GPU has nothing to do, so that other links of the GPU have to end too, and
+  // when graphs that hold calls of it are gone.
   virtual void abort() noexcept = 0;
 };
 

@@ -19,6 +19,7 @@ class NcclCommunicator final : public Communicator {
   // others may abort, is opened with the first collective that moves data.
   NcclCommunicator(std::unique_ptr<Council>, std::vector<int64_t> ranks,
                    int index, NcclLibrary&, std::shared_ptr<SafeLink>);
+  ~NcclCommunicator() override { link_->close(); }
   bool needs_serves() const override { return true; }
 
  protected:

@@ -39,7 +39,7 @@ void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
     std::lock_guard lock(mutex_);
     link_ = std::move(link);
     open_ = true;
-    if (aborted_) link_->abort();
+    if (aborted_) begin_abort();
   }
   settle(kind);
 }
@@ -76,7 +76,28 @@ void SafeLink::abort(int64_t rank, std::string_view what,
   } catch (...) {  // there may be no memory left; few letters need none
     why_ = "out of memory";
   }
-  if (link_) link_->abort();
+  if (link_) begin_abort();
+}
+
+// With the mutex held, by whom the others wait for; and until all links are
+// told, none of them may be done.
+void SafeLink::begin_abort() noexcept {
+  try {
+    aborting_ = std::thread([link = link_.get()] { link->abort(); });
+  } catch (...) {  // there are no more threads
+    link_->abort();
+  }
+}
+
+void SafeLink::close() noexcept {
+  std::unique_ptr<NcclLink> link;
+  std::thread aborting;
+  {
+    std::lock_guard lock(mutex_);
+    link = std::move(link_);
+    aborting = std::move(aborting_);
+  }
+  if (aborting.joinable()) aborting.join();
 }
 
 }  // namespace dtensor

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/comm/nccl/link.h"
@@ -20,6 +21,7 @@ class SafeLink {
 
   // See nccl_backend(); 0: without end.
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
+  ~SafeLink() { close(); }
 
   // Work of that stream: call(NcclLink&), and until the host has done with it.
   // Throws PeerFailed, or everybody's Error, once the link is aborted, that
@@ -46,8 +48,12 @@ class SafeLink {
   // By another thread, now and then: what the GPU began too long ago and has
   // not done.
   std::optional<StepKind> overdue(Clock::time_point now);
-  // Since that rank failed; `everybodys`: with these very words.
+  // Since that rank failed; `everybodys`: with these very words. Waits for
+  // nothing: see NcclLink::abort().
   void abort(int64_t rank, std::string_view what, bool everybodys) noexcept;
+  // By its member, which uses it no more and has no graphs: lets go of the
+  // link, when it is aborted if that has begun.
+  void close() noexcept;
 
  private:
   struct Work {
@@ -60,10 +66,12 @@ class SafeLink {
   void watch(Work);
   void check(StepKind) const;
   void settle(StepKind);
+  void begin_abort() noexcept;
 
   const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::unique_ptr<NcclLink> link_;
+  std::thread aborting_;
   bool open_ = false, aborted_ = false, everybodys_ = false;
   int64_t who_ = 0;  // failed, and why
   std::string why_;
