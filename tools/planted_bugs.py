@@ -1442,6 +1442,11 @@ BUGS = [
          'if (MUT(391)) return link_->abort();\n'
          '    aborting_ = std::thread([link = link_.get()] { link->abort(); });'),
     ], ['comm_nccl_test']),
+    Bug(392, 'nccl: a link is opened in the middle of a capture', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'DT_CHECK(!shown(m).captured, "nccl",',
+         'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

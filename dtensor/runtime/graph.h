@@ -30,7 +30,8 @@ class Graph {
   // Calls step(), while nothing runs that is given to the device. Collective
   // over all ranks of the run. Step may not read what is on the device
   // (item(), printing), write to it from the host, or begin what it does not
-  // wait for. Throws Error when it does, and when the device has no graphs;
+  // wait for; through NCCL, it calls no collective among ranks that have called
+  // none before. Throws Error when it does, and when the device has no graphs;
   // the streams are of no further use then, and the run should end.
   //
   // Ranks that are threads of one process make one graph together.

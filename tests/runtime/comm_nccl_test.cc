@@ -138,6 +138,28 @@ TEST(NcclTest, OneLinkPerGroupAndMember) {
   EXPECT_EQ(world.nccl->counts().links, 2);
 }
 
+// NCCL would make it in the middle of what is kept, of threads of its own.
+TEST(NcclTest, NoLinkIsOpenedInACapture) {
+  World world(3);
+  std::vector<std::string> errors(3);
+  const std::string first = error_of([&] {
+    world.run([&](Runtime& rt) {
+      const DistTensor x =
+          DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+      DistTensor y;
+      std::string& error = errors[static_cast<size_t>(rt.rank())];
+      error = error_of([&] { Graph([&] { y = x.redistribute("R"); }); });
+      throw Error(error);
+    });
+  });
+  EXPECT_EQ(first,
+            "[nccl] ranks 0,1,2 are linked by their first collective that "
+            "moves data, and rank 0 calls it while it is captured into a "
+            "graph; call the step once before the graph is made");
+  EXPECT_EQ(errors, std::vector<std::string>(3, first));
+  EXPECT_EQ(world.nccl->counts().links, 0);
+}
+
 TEST(NcclTest, InTheBackgroundToo) {
   World world(2);
   world.run([&](Runtime& rt) {

@@ -6,6 +6,10 @@
 // are NCCL's own, which adds up in an order of its own; what is uneven goes
 // from member to member, packed where it is not contiguous, and is reduced in
 // member order.
+//
+// The members of a group are linked with their first collective that moves
+// data, not while that is captured into a graph (graph.h): a step runs once
+// before it is.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -17,7 +17,7 @@ struct NcclCommunicator::Shown {
   static constexpr size_t kMost = 512;
 
   std::array<uint64_t, kMost / 64> even;  // a bit of each transfer
-  uint64_t has_gpu;
+  uint32_t has_gpu, captured;
   NcclLibrary::Gpu gpu;
   NcclLibrary::Id id;  // of member 0
 
@@ -72,6 +72,7 @@ void NcclCommunicator::agree(const Collective& c) {
 void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
+  mine.captured = device().is_captured(stream);
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
@@ -89,6 +90,12 @@ void NcclCommunicator::open_link(const Collective& c) {
                "run as many ranks as there are GPUs, or write the backend "
                "threads, whose ranks read each other's memory",
                world(before), world(m));
+  for (int m = 0; m < size(); ++m)
+    DT_CHECK(!shown(m).captured, "nccl",
+             "ranks {} are linked by their first collective that moves data, "
+             "and rank {} calls it while it is captured into a graph; call the "
+             "step once before the graph is made",
+             ranks_to_string(ranks_), world(m));
   link_->open(c.call->kind,
               library_.link(shown(0).id, size(), rank(), c.stream));
 }
