@@ -1447,6 +1447,16 @@ BUGS = [
          'DT_CHECK(!shown(m).captured, "nccl",',
          'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
     ], ['comm_nccl_test']),
+    Bug(393, 'nccl: the largest float is found as NCCL finds it', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'return !is_float(t) || (op',
+         'return MUT(393) || !is_float(t) || (op'),
+    ], ['comm_nccl_test']),
+    Bug(394, 'nccl: an all-reduce in chunks collects none but its own', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'if (!c.buffer.one_shot) c.gather(link, stream);',
+         'if (!c.buffer.one_shot && !MUT(394)) c.gather(link, stream);'),
+    ], ['comm_threads_test', 'comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -97,6 +99,39 @@ TEST(NcclTest, TheOthersGoFromMemberToMember) {
   EXPECT_EQ(moved({5, 3}, "P", "S0").sends, 2);
   EXPECT_EQ(moved({4, 6}, "P", "S1").reduce_scatters, 0);
   EXPECT_EQ(moved({4, 6}, "S0", "S1").sends, 2);
+}
+
+// The largest is a NaN where one is, on whichever rank, as on other backends:
+// of all members' numbers, and of a part of them.
+TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
+  const auto nan = std::numeric_limits<double>::quiet_NaN();
+  for (const char* op : {"P(max)", "P(min)"})
+    for (int64_t ranks : {2, 3}) {
+      World world(ranks);
+      const bool max = op == std::string("P(max)");
+      world.run([&](Runtime& rt) {
+        // A NaN of each rank's, at its own number, and none in the rest.
+        std::vector<double> want;
+        std::vector<float> mine;
+        for (int64_t i = 0; i < 2 * ranks; ++i) {
+          const bool is_nan = i == rt.rank();
+          const double first = static_cast<double>(i) - 1;
+          want.push_back(i < ranks ? nan : max ? first + ranks - 1 : first);
+          mine.push_back(static_cast<float>(is_nan ? nan : first + rt.rank()));
+        }
+        for (const char* to : {"R", "S0"}) {
+          const DistTensor x =
+              DistTensor::from_local(Tensor::from({2 * ranks}, mine.data()),
+                                     rt.mesh(), op, {2 * ranks});
+          const auto got = x.redistribute(to).full().to_doubles();
+          for (size_t i = 0; i < want.size(); ++i)
+            EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(got[i])
+                                            : got[i] == want[i])
+                << op << " to " << to << " of " << ranks << ": " << got[i]
+                << " at " << i;
+        }
+      });
+    }
 }
 
 // One member's memory has gaps: then no member calls NCCL's own.

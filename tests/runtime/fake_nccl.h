@@ -1,8 +1,9 @@
 // NCCL as its manual words it, among thread ranks whose devices reach each
 // other's memory: calls return before they are settled, streams carry out what
 // all members have called, and what does not fit together, where NCCL would
-// hang, is an Error. abort() returns when no other link of its device has a
-// call under way, and when no graph holds one of its own.
+// hang, is an Error. The largest and smallest f32 are found without NaNs.
+// abort() returns when no other link of its device has a call under way, and
+// when no graph holds one of its own.
 #pragma once
 #include <cstdint>
 #include <memory>

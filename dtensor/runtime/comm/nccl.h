@@ -3,9 +3,10 @@
 // sent, never passes through the host.
 //
 // Even all-gathers and reduce-scatters of contiguous parts, and all-reduces,
-// are NCCL's own, which adds up in an order of its own; what is uneven goes
-// from member to member, packed where it is not contiguous, and is reduced in
-// member order.
+// are NCCL's own, which adds up in an order of its own; what is uneven, or the
+// largest or smallest of floats, which NCCL finds without the NaNs, goes from
+// member to member, packed where it is not contiguous, and is reduced in member
+// order.
 //
 // The members of a group are linked with their first collective that moves
 // data, not while that is captured into a graph (graph.h): a step runs once

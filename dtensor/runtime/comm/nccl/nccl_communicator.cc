@@ -9,6 +9,15 @@
 #include "dtensor/runtime/comm/scratch.h"
 
 namespace dtensor {
+namespace {
+
+// Is NCCL's reduction Device::reduce()'s, but for the order? Its max and min of
+// floats drop a NaN, which wins here.
+bool has_reduction(ReduceOp op, DType t) {
+  return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
+}
+
+}  // namespace
 
 // What a member shows the others with its call: all of it while there is no
 // link, then as many words as the transfers take.
@@ -51,10 +60,11 @@ void NcclCommunicator::agree(const Collective& c) {
   prepare(c.transfers);
   const size_t shared = std::min(c.transfers.size(), Shown::kMost);
   for (size_t i = 0; i < shared; ++i) {
-    if (reduces(kind))
-      even_[i] = parcels_[i].reduce_scatter();
-    else
+    const Transfer& t = c.transfers[i];
+    if (!reduces(kind))
       even_[i] = parcels_[i].all_gather();
+    else if (has_reduction(t.op, t.dtype))
+      even_[i] = parcels_[i].reduce_scatter();
     mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
   if (!linked) introduce(mine, c.stream);
@@ -202,13 +212,79 @@ void NcclCommunicator::do_reduce(const Call& call, Stream stream,
   travel(call, stream, transfers, true);
 }
 
+// A buffer that this member reduces by itself, in member order: its chunk of
+// it, or, one-shot, all of it.
+struct NcclCommunicator::Chunked {
+  Chunked(Buffer& b, const NcclCommunicator& of, Stream stream,
+          std::string_view where)
+      : buffer(b),
+        self(of.rank()),
+        members(of.size()),
+        others(of.device(), stream, members * bytes(self), where) {}
+
+  Interval chunk(int m) const {
+    if (buffer.one_shot) return {0, buffer.n};
+    return Pull::chunk(buffer.n, m, members);
+  }
+  int64_t bytes(int m) const { return chunk(m).size() * size_of(buffer.dtype); }
+  char* at(int m) const {
+    return static_cast<char*>(buffer.data) +
+           chunk(m).lo * size_of(buffer.dtype);
+  }
+  // Where this member's chunk comes to, as m has it.
+  char* from(int m) const {
+    if (m == self) return at(self);
+    return static_cast<char*>(others.data()) + m * bytes(self);
+  }
+
+  void scatter(NcclLink& link, Stream stream) const {
+    for (int m = 0; m < members; ++m) {
+      if (m == self) continue;
+      if (bytes(m) > 0) link.send(stream, at(m), bytes(m), m);
+      if (bytes(self) > 0) link.receive(stream, from(m), bytes(self), m);
+    }
+  }
+  void reduce(Device& device, Stream stream) const {
+    const int64_t shape[] = {chunk(self).size()}, unit[] = {1};
+    if (shape[0] == 0) return;
+    std::vector<Operand> operands;
+    for (int m = 0; m < members; ++m) operands.push_back({from(m), unit});
+    device.reduce(stream, buffer.op, buffer.dtype, shape, at(self), unit,
+                  operands, members);
+  }
+  void gather(NcclLink& link, Stream stream) const {
+    for (int m = 0; m < members; ++m) {
+      if (m == self) continue;
+      if (bytes(self) > 0) link.send(stream, at(self), bytes(self), m);
+      if (bytes(m) > 0) link.receive(stream, at(m), bytes(m), m);
+    }
+  }
+
+  Buffer& buffer;
+  const int self, members;
+  Scratch others;
+};
+
 void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
                                      std::span<Buffer> buffers) {
   if (buffers.empty()) return;
+  std::vector<Chunked> chunked;
+  for (Buffer& b : buffers)
+    if (b.n > 0 && !has_reduction(b.op, b.dtype))
+      chunked.emplace_back(b, *this, stream, name(call.kind));
   at_once(call, stream, [&](NcclLink& link) {
     for (const Buffer& b : buffers)
-      if (b.n > 0) link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
+      if (b.n > 0 && has_reduction(b.op, b.dtype))
+        link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
+    for (const Chunked& c : chunked) c.scatter(link, stream);
   });
+  for (const Chunked& c : chunked) c.reduce(device(), stream);
+  if (std::any_of(chunked.begin(), chunked.end(),
+                  [](const Chunked& c) { return !c.buffer.one_shot; }))
+    at_once(call, stream, [&](NcclLink& link) {
+      for (const Chunked& c : chunked)
+        if (!c.buffer.one_shot) c.gather(link, stream);
+    });
   // What it amounts to, however NCCL goes about it.
   const int64_t others = size() - 1;
   for (Buffer& b : buffers) {

@@ -31,6 +31,7 @@ class NcclCommunicator final : public Communicator {
                            void* out) override;
 
  private:
+  struct Chunked;
   struct Shown;
   const Shown& shown(int m) const;
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
