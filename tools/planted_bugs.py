@@ -1457,6 +1457,11 @@ BUGS = [
          'if (!c.buffer.one_shot) c.gather(link, stream);',
          'if (!c.buffer.one_shot && !MUT(394)) c.gather(link, stream);'),
     ], ['comm_threads_test', 'comm_nccl_test']),
+    Bug(395, 'graph: ranks that send through NCCL are captured together', [
+        ('dtensor/runtime/graph.cc',
+         'const bool together = context.backend->joins_streams();',
+         'const bool together = MUT(395) || context.backend->joins_streams();'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

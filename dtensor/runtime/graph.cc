@@ -24,7 +24,7 @@ uint64_t process() {
   return token;
 }
 
-// What the ranks of one process show each other, each at its number in the run:
+// What the ranks of one graph show each other, each at its number in the run:
 // points in their streams. Of two, used in turn: who writes one again has met
 // all others since they read it.
 struct Shown {
@@ -42,8 +42,10 @@ struct Graph::Impl {
     shown = std::make_shared<Shown>();
     shown->events.resize(static_cast<size_t>(context.world_size));
     const std::vector<Card> cards = gather(Card{process(), &shown});
+    const bool together = context.backend->joins_streams();
     for (size_t r = 0; r < cards.size(); ++r)
-      if (cards[r].process == process()) here.push_back(r);
+      if (r == me() || (together && cards[r].process == process()))
+        here.push_back(r);
     // Those of the first one.
     std::shared_ptr<Shown> common = *cards[here[0]].shown;
     meet();
@@ -128,7 +130,7 @@ struct Graph::Impl {
   RankContext& context;
   Communicator& all;
   std::shared_ptr<Shown> shown;
-  std::vector<size_t> here;  // the ranks of this process
+  std::vector<size_t> here;  // the ranks of this graph, all of this process
   size_t turn = 0;
   Capture capture;
   std::shared_ptr<void> memory;

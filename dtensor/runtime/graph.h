@@ -34,7 +34,9 @@ class Graph {
   // none before. Throws Error when it does, and when the device has no graphs;
   // the streams are of no further use then, and the run should end.
   //
-  // Ranks that are threads of one process make one graph together.
+  // Ranks that are threads of one process make one graph together; through
+  // NCCL, each its own, since the threads have to launch what waits for each
+  // other's work.
   explicit Graph(const std::function<void()>& step);
   // By the rank that made it, before its run ends. Waits for the replays.
   ~Graph();

@@ -195,6 +195,33 @@ TEST(NcclTest, NoLinkIsOpenedInACapture) {
   EXPECT_EQ(world.nccl->counts().links, 0);
 }
 
+// Whatever one launch for all GPUs waits for, the others' threads have given
+// theirs.
+TEST(NcclTest, EachRankHasAGraphOfItsOwn) {
+  for (const bool own : {false, true}) {
+    World world(2);
+    if (own) world.nccl->captures_no_collectives();
+    std::vector<int64_t> given(2);
+    world.run([&](Runtime& rt) {
+      const auto rank = static_cast<size_t>(rt.rank());
+      const RecordingDevice& device = *world.devices[rank];
+      const DistTensor x =
+          DistTensor::from_global(numbers({4}), rt.mesh(), "S0");
+      DistTensor y;
+      Graph graph([&] { y = x + x; });
+      const int64_t before = device.given();
+      graph.replay();
+      given[rank] = device.given() - before;
+      graph.replay();
+      EXPECT_EQ(y.local().to_doubles()[1], 4 * rt.rank() + 2);
+    });
+    // A replay; or, of two ranks, that and a wait, and two waits.
+    const std::vector<int64_t> want =
+        own ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{2, 1};
+    EXPECT_EQ(given, want) << own;
+  }
+}
+
 TEST(NcclTest, InTheBackgroundToo) {
   World world(2);
   world.run([&](Runtime& rt) {

@@ -294,6 +294,8 @@ class FakeLink final : public NcclLink {
 
 class Fake final : public FakeNccl {
  public:
+  bool joins_streams() const override { return joins_; }
+  void captures_no_collectives() override { joins_ = false; }
   Gpu gpu(Stream) override {
     const Device* device = RankContext::current().device;
     Gpu gpu{};
@@ -337,6 +339,7 @@ class Fake final : public FakeNccl {
   }
 
  private:
+  bool joins_ = true;
   mutable Shared shared_;
 };
 

@@ -16,6 +16,9 @@ class FakeNccl : public NcclLibrary {
  public:
   static std::unique_ptr<FakeNccl> make();
 
+  // Its members wait for each other's events, as threads do, unless told that
+  // no collectives are captured.
+  virtual void captures_no_collectives() = 0;
   // What was called so far, of all members.
   struct Counts {
     int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,

@@ -44,6 +44,9 @@ class Backend {
     bool own;
     std::string text;
   };
+  // Whether the streams of ranks of one process wait for each other's events in
+  // collectives, so that they are captured together.
+  virtual bool joins_streams() const { return true; }
   // Called once by each process when its ranks are done: how all have ended.
   // The same in every process.
   virtual std::optional<Failure> conclude(const std::optional<Failure>& here) {

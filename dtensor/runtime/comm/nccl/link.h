@@ -60,6 +60,9 @@ class NcclLibrary {
   using Gpu = std::array<char, 16>;
 
   virtual ~NcclLibrary() = default;
+  // See Backend. NCCL's kernels wait for each other, wherever they are; a
+  // stand-in may have none.
+  virtual bool joins_streams() const { return false; }
   // That of the stream.
   virtual Gpu gpu(Stream) = 0;
   virtual Id make_id() = 0;

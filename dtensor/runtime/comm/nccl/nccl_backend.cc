@@ -72,6 +72,7 @@ class NcclBackend final : public Backend {
   std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
     return host_->local_ranks(world);
   }
+  bool joins_streams() const override { return library_.joins_streams(); }
   std::optional<Failure> conclude(const std::optional<Failure>& here) override {
     return host_->conclude(here);
   }
