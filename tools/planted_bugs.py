@@ -1462,6 +1462,11 @@ BUGS = [
          'const bool together = context.backend->joins_streams();',
          'const bool together = MUT(395) || context.backend->joins_streams();'),
     ], ['comm_nccl_test']),
+    Bug(396, 'attention_calls: cuDNN is given more batches than a grid has', [
+        ('dtensor/ops/kernels/cuda/attention_calls.cc',
+         'a.b > kMostBlocks ||',
+         '(a.b > kMostBlocks && !MUT(396)) ||'),
+    ], ['attention_calls_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

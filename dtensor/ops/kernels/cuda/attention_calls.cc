@@ -13,6 +13,10 @@ constexpr int64_t kOldest = 90600;
 // In memory, and from row to row: what cuDNN loads at once.
 constexpr int64_t kAlignment = 16;
 
+// Batches, and heads of each, are blocks of a grid: with more cuDNN makes a
+// plan, whose launch fails.
+constexpr int64_t kMostBlocks = 65535;
+
 // The backward pass that gives the same bits every time keeps an element for
 // each query and key of all heads that it runs for. A run has so many bytes of
 // them if it may be cut into such, and never more than the most.
@@ -67,9 +71,10 @@ std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
   g.b = a.b, g.hq = a.hq, g.hkv = a.hkv, g.s = a.s, g.d = a.d;
   if (!has_type(type) || a.mask || cudnn.version < kOldest ||
       cudnn.compute < 8 || a.b < 1 || a.hq < 1 || a.hkv < 1 || a.s < 1 ||
-      a.t < 1 || a.d < 1 || a.d % 8 != 0 ||
-      a.d > (cudnn.compute == 9 ? 256 : 128) || !is_grouped(a) ||
-      !set_diagonal(a, g) || !(g.scale > 0) || !std::isfinite(g.scale))
+      a.t < 1 || a.d < 1 || a.b > kMostBlocks || a.hq > kMostBlocks ||
+      a.d % 8 != 0 || a.d > (cudnn.compute == 9 ? 256 : 128) ||
+      !is_grouped(a) || !set_diagonal(a, g) || !(g.scale > 0) ||
+      !std::isfinite(g.scale))
     return {};
   if (!aligned(a.q) || !aligned(a.k) || !aligned(a.v) || !aligned(out) ||
       !aligned(lse))
