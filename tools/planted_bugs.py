@@ -1467,6 +1467,11 @@ BUGS = [
          'a.b > kMostBlocks ||',
          '(a.b > kMostBlocks && !MUT(396)) ||'),
     ], ['attention_calls_test']),
+    Bug(397, 'nccl: what is in the background may share one queue', [
+        ('dtensor/runtime/comm/nccl/nccl_backend.cc',
+         'if (lane > 0) check_queues();',
+         'if (lane > 0 && !MUT(397)) check_queues();'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

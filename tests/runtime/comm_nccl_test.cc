@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -231,6 +232,28 @@ TEST(NcclTest, InTheBackgroundToo) {
     EXPECT_EQ(y.full().to_doubles(), z.full().to_doubles());
   });
   EXPECT_EQ(world.nccl->counts().links, 4);
+}
+
+// Of one queue, what is in the background may not get past what waits for it.
+TEST(NcclTest, NotInTheBackgroundOfOneQueue) {
+  const auto run = [] {
+    return error_of([] {
+      World(2).run([](Runtime& rt) {
+        const DistTensor x =
+            DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+        x.redistribute("R").local().to_doubles();
+        x.redistribute_async("S1").local().to_doubles();
+      });
+    });
+  };
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  const std::string error = run();
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+  const std::string with_8 = run();
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  EXPECT_EQ(error.find("[nccl] CUDA_DEVICE_MAX_CONNECTIONS is 1: "), 0u)
+      << error;
+  EXPECT_EQ(with_8, "no error");
 }
 
 TEST(NcclTest, OneRankPerGpu) {

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +17,18 @@
 
 namespace dtensor {
 namespace {
+
+// A rank's second lane has a stream of its own, and its calls come in another
+// order among those of the first on each rank: kernels of both wait for peers
+// at the same time.
+void check_queues() {
+  const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",
+           "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU has one queue for all "
+           "streams, in which redistribute_async stands behind work that waits "
+           "for a peer, and the peer's the other way round; unset it, or "
+           "write 8");
+}
 
 class NcclBackend final : public Backend {
  public:
@@ -41,6 +55,7 @@ class NcclBackend final : public Backend {
 
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
+    if (lane > 0) check_queues();
     auto council = host_->council(ranks, me, lane);
     const auto index = std::find(ranks.begin(), ranks.end(), me);
     const auto link = std::make_shared<SafeLink>(patience_);
