@@ -22,15 +22,17 @@ template <class C>
 struct MaxSum {
   C max, sum;
 };
+// With one exponential: this is done for every element of a row. A NaN is in
+// the sum from then on.
 template <class C>
 struct Merge {
-  DT_HD MaxSum<C> operator()(const MaxSum<C>& a, const MaxSum<C>& b) const {
-    const C max = Max()(a.max, b.max);
-    return {max, scaled(a, max) + scaled(b, max)};
-  }
-  // Nothing so far is nothing, also below an infinite maximum.
-  DT_HD static C scaled(const MaxSum<C>& a, C max) {
-    return a.max == max || a.sum == C(0) ? a.sum : a.sum * fn::exp(a.max - max);
+  DT_HD MaxSum<C> operator()(MaxSum<C> a, MaxSum<C> b) const {
+    const C gap = a.max - b.max;
+    const bool first = gap > C(0);
+    // Between equal infinities there is no gap.
+    const C factor = a.max == b.max ? C(1) : fn::exp(first ? -gap : gap);
+    return {first ? a.max : b.max,
+            first ? a.sum + b.sum * factor : b.sum + a.sum * factor};
   }
 };
 
