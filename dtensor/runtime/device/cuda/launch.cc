@@ -134,7 +134,7 @@ void check(cudaError_t error, const char* what) {
 }
 
 void allow_shared_memory(const void* kernel, int64_t bytes) {
-  constexpr int64_t kAlways = 48 << 10;
+  constexpr int64_t kAlways = (48 << 10) - kOwnShared;
   if (bytes <= kAlways) return;
   static std::mutex mutex;
   static auto* const allowed =

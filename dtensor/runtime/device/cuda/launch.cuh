@@ -16,7 +16,9 @@ cudaStream_t enter(Stream);
 void check(cudaError_t, const char* what);
 
 // The kernel will be launched with so much dynamic shared memory: more than
-// 48 KiB have to be asked for. Throws Error when the device has less.
+// 48 KiB have to be asked for, with what it has of its own, of which there may
+// be kOwnShared. Throws Error when the device has less.
+inline constexpr int64_t kOwnShared = 4 << 10;
 void allow_shared_memory(const void* kernel, int64_t bytes);
 
 }  // namespace dtensor::cuda

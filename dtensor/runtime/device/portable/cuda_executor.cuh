@@ -99,6 +99,7 @@ class Row {
   struct Results {
     alignas(16) char bytes[2][kMostWarps][kMostBytes];
   };
+  static_assert(sizeof(Results) <= cuda::kOwnShared);
   __device__ Row(int lane, int lanes, Results* results, char* fast)
       : lane_(lane), lanes_(lanes), results_(results), fast_(fast) {}
 
