@@ -90,6 +90,24 @@ __device__ inline A of_lane(const A& a, int distance) {
   return other;
 }
 
+// Exchanges a and b, in registers: a reference to one of the two would put both
+// into memory.
+template <class A>
+__device__ inline void exchange(bool really, A& a, A& b) {
+  constexpr int kWords = sizeof(A) / sizeof(unsigned);
+  unsigned first[kWords], second[kWords];
+  memcpy(first, &a, sizeof(A));
+  memcpy(second, &b, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const unsigned word = first[i];
+    first[i] = really ? second[i] : word;
+    second[i] = really ? word : second[i];
+  }
+  memcpy(&a, first, sizeof(A));
+  memcpy(&b, second, sizeof(A));
+}
+
 // See executor.h. Its lanes are a warp, or a whole block.
 class Row {
  public:
@@ -122,9 +140,9 @@ class Row {
     for (int d = 1; d < kWarp; d *= 2) {
       // In the order of the lanes, for the same bits in all of them: a * b + c
       // is rounded once or twice, as the compiler pleases.
-      const A other = of_lane(a, d);
-      const bool second = lane_ & d;
-      a = op(second ? other : a, second ? a : other);
+      A other = of_lane(a, d);
+      exchange(lane_ & d, a, other);
+      a = op(a, other);
     }
     if (lanes_ == kWarp) {
       __syncwarp();
