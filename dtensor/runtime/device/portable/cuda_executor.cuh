@@ -46,10 +46,9 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// The same, one by one where they are not aligned.
+// The same, one by one.
 template <int W, class T>
-__device__ inline Pack<T, W> load_from(const T* p, bool at_once) {
-  if (at_once) return load<W>(p);
+__device__ inline Pack<T, W> load_each(const T* p) {
   Pack<T, W> pack;
 #pragma unroll
   for (int w = 0; w < W; ++w) pack.v[w] = p[w];
@@ -64,13 +63,27 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
   int64_t done = 0;
   if constexpr (sizeof...(In) > 0) {
     constexpr int W = kPack<In...>;
-    const bool at_once = (aligned(in, W) && ...);
-    done = n / W * W;
-    for (int64_t j = lane * W; j < done; j += lanes * W)
-      [&](const Pack<In, W>&... pack) {
+    const auto take = [&](int64_t j, const Pack<In, W>&... pack) {
 #pragma unroll
-        for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
-      }(load_from<W>(in + j, at_once)...);
+      for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
+    };
+    const int64_t step = lanes * W;
+    int64_t j = lane * W;
+    done = n / W * W;
+    if ((aligned(in, W) && ...)) {
+      // The loads of two rounds are under way at once: a long row's block has
+      // its multiprocessor for itself, and no others.
+      for (; j + step < done; j += 2 * step)
+        [&](const Pack<In, W>&... first) {
+          [&](const Pack<In, W>&... second) {
+            take(j, first...);
+            take(j + step, second...);
+          }(load<W>(in + j + step)...);
+        }(load<W>(in + j)...);
+      if (j < done) take(j, load<W>(in + j)...);
+    } else {
+      for (; j < done; j += step) take(j, load_each<W>(in + j)...);
+    }
   }
   for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
 }
