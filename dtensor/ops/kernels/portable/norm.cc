@@ -5,6 +5,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/runtime/device/portable/pack.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -240,29 +241,50 @@ void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
            });
 }
 
+// Where the sums of columns lie in fast memory, whose banks a GPU's lanes
+// should not share. The lanes take packs, in step: what has one place in them
+// lies together. Where they take single elements, a pack's are in different
+// banks.
+template <class S, class C = compute_t<S>>
+struct Spread {
+  static constexpr uint32_t kWidth = portable::kPack<S>,
+                            kBanks = 128 / sizeof(C);
+  int64_t pitch;
+  explicit Spread(int64_t n)
+      : pitch((n + kWidth * kBanks - 1) / (kWidth * kBanks) * kBanks +
+              kBanks / kWidth) {}
+  int64_t size() const { return kWidth * pitch; }
+  DT_HD uint32_t operator()(int64_t j) const {
+    const auto i = static_cast<uint32_t>(j);  // fast memory is small
+    return i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;
+  }
+};
+
 // dx and the parameters' sums over each `height` rows, [parts, n]: dy and x are
 // read once, and what is being summed lies in fast memory.
 template <class S, class C = compute_t<S>>
-void backward_parts(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
-                    S* dx, C* dgamma, C* dbeta) {
+void backward_parts(Stream s, const Typed<S>& t, const Spread<S>& spread,
+                    int64_t parts, int64_t height, S* dx, C* dgamma, C* dbeta) {
   const C inv_n = C(1) / static_cast<C>(t.n);
-  const int64_t summed = dbeta ? 2 * t.n : t.n;
+  const int64_t size = spread.size(), summed = dbeta ? 2 * size : size;
   rows(
       s, parts, t.n,
       DT_BODY(Row & row, int64_t p) {
         const int64_t begin = p * height,
                       end = begin + height < t.rows ? begin + height : t.rows;
-        C *const gamma = row.fast<C>(), *const beta = gamma + t.n;
-        row.each(summed, [&](int64_t j) { gamma[j] = 0; });
+        C *const gamma = row.fast<C>(), *const beta = gamma + size;
+        row.each(summed, [&](int64_t i) { gamma[i] = 0; });
         for (int64_t r = begin; r < end; ++r)
           backward(row, t, r, sums_of(row, t, r), inv_n, dx,
                    [&](int64_t j, C d, C xhat) {
-                     gamma[j] += d * xhat;
-                     if (dbeta) beta[j] += d;
+                     const uint32_t at = spread(j);
+                     gamma[at] += d * xhat;
+                     if (dbeta) beta[at] += d;
                    });
         row.each(t.n, [&](int64_t j) {
-          dgamma[p * t.n + j] = gamma[j];
-          if (dbeta) dbeta[p * t.n + j] = beta[j];
+          const uint32_t at = spread(j);
+          dgamma[p * t.n + j] = gamma[at];
+          if (dbeta) dbeta[p * t.n + j] = beta[at];
         });
       },
       summed * static_cast<int64_t>(sizeof(C)));
@@ -272,9 +294,11 @@ template <class S, class C = compute_t<S>>
 void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
   // What a GPU's block may have so that several run at once; elements of the
   // parts, few beside those of dy.
-  constexpr int64_t kFast = 32 << 10, kSummed = int64_t{1} << 21,
+  constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
                     kLeastRows = 4;
-  const auto bytes = (dbeta ? 2 : 1) * t.n * static_cast<int64_t>(sizeof(C));
+  const Spread<S> spread(t.n);
+  const auto bytes =
+      (dbeta ? 2 : 1) * spread.size() * static_cast<int64_t>(sizeof(C));
   if (!dx || !dgamma || t.n == 0 || bytes > kFast) {
     param_sums(s, t, dgamma, dbeta);  // before dx overwrites dy
     if (dx) backward_rows(s, t, dx);
@@ -282,7 +306,7 @@ void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
   }
   in_parts(s, t, ColumnParts(t.rows, t.n, kLeastRows, kSummed), dgamma, dbeta,
            [&](int64_t parts, int64_t height, C* gamma, C* beta) {
-             backward_parts(s, t, parts, height, dx, gamma, beta);
+             backward_parts(s, t, spread, parts, height, dx, gamma, beta);
            });
 }
 
