@@ -312,6 +312,28 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
         }
 }
 
+// So many rows that a GPU sums its sums of them more than once.
+TEST(NormTest, ParametersOfManyRows) {
+  constexpr DType t = DType::kF64;
+  const int64_t rows = 8200, n = 33, size = rows * n;
+  const Array x = Array::random(t, size, -1, 3);
+  const Array dy = Array::random(t, size, -1, 1, 3);
+  const Array gamma(t, n, 1.25), mean(t, rows, 0.5), rstd(t, rows, 0.75);
+  Norm a;
+  a.rows = rows, a.n = a.x_stride = n;
+  a.x = x.data(), a.gamma = gamma.data();
+  auto dx64 = zeros(size), dgamma64 = zeros(n), dbeta64 = zeros(n);
+  reference::norm_backward(rows, n, x.doubles().data(), gamma.doubles().data(),
+                           false, mean.doubles().data(), rstd.doubles().data(),
+                           dy.doubles().data(), dx64.data(), dgamma64.data(),
+                           dbeta64.data());
+  Array dx(t, size), dgamma(t, n, 3), dbeta(t, n, 3);
+  under_test().norm_backward({}, t, a, mean.data(), rstd.data(), dy.data(), n,
+                             dx.data(), dgamma.data(), dbeta.data());
+  EXPECT_TRUE(near(dgamma, dgamma64, 1e-11));
+  EXPECT_TRUE(near(dbeta, dbeta64, 1e-11));
+}
+
 // The sum in the place of what was added, and dx in that of its cotangent.
 TEST(NormTest, SumsInPlace) {
   const int64_t rows = 5, n = 100, size = rows * n;

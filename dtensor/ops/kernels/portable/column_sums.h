@@ -25,15 +25,52 @@ struct ColumnParts {
   }
 };
 
-// The sum over the parts, [parts, n].
+// The sums over each `segment` of the parts, [parts, n]. A row of lanes has
+// kColumns columns, which it reads next to each other, and several lanes for
+// each of them, whose sums meet in fast memory.
+template <class C, class Out>
+void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
+                  const C* in, Out* out) {
+  constexpr int64_t kColumns = 32, kMost = 32;
+  const int64_t across = (n + kColumns - 1) / kColumns,
+                down = (parts + segment - 1) / segment,
+                lanes = segment < kMost ? segment : kMost;  // of a column
+  portable::rows(
+      s, across * down, segment * kColumns,
+      DT_BODY(portable::Row & row, int64_t r) {
+        const int64_t column = r % across * kColumns,
+                      columns = n - column < kColumns ? n - column : kColumns,
+                      begin = r / across * segment,
+                      end = begin + segment < parts ? begin + segment : parts;
+        C* const sums = row.fast<C>();
+        row.each(lanes * kColumns, [&](int64_t i) {
+          const int64_t j = i % kColumns;
+          C sum = 0;
+          if (j < columns)
+            for (int64_t p = begin + i / kColumns; p < end; p += lanes)
+              sum += in[p * n + column + j];
+          sums[i] = sum;
+        });
+        row.each(columns, [&](int64_t j) {
+          C sum = 0;
+          for (int64_t i = 0; i < lanes; ++i) sum += sums[i * kColumns + j];
+          out[r / across * n + column + j] = portable::rounded<Out>(sum);
+        });
+      },
+      lanes * kColumns * static_cast<int64_t>(sizeof(C)));
+}
+
+// The sum over the parts, [parts, n]. REQUIRES: parts > 0.
 template <class C, class Out>
 void add_parts(Stream s, int64_t parts, int64_t n, const C* in, Out* out) {
-  portable::rows(
-      s, n, parts, DT_BODY(portable::Row & row, int64_t j) {
-        const C sum = row.reduce(parts, C(0), portable::Sum(),
-                                 [&](int64_t p) { return in[p * n + j]; });
-        put(row, out + j, portable::rounded<Out>(sum));
-      });
+  constexpr int64_t kSegment = 1024;
+  if (parts <= kSegment) return add_segments(s, parts, parts, n, in, out);
+  const int64_t segments = (parts + kSegment - 1) / kSegment;
+  portable::Scratch of_segments(s,
+                                segments * n * static_cast<int64_t>(sizeof(C)));
+  C* const sums = of_segments.template as<C>();
+  add_segments(s, parts, kSegment, n, in, sums);
+  add_parts(s, segments, n, sums, out);
 }
 
 }  // namespace DT_PORTABLE
