@@ -2,17 +2,21 @@
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/runtime/device/portable/walk.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 namespace {
 
+using portable::aligned;
 using portable::compute_t;
 using portable::each;
+using portable::load;
+using portable::Pack;
 using portable::rounded;
-using portable::Row;
-using portable::rows;
 using portable::Scratch;
+using portable::store;
+using portable::Walk;
 using portable::widened;
 
 template <class T>
@@ -32,25 +36,67 @@ void fill_table(Stream stream, int64_t s, int64_t d, double theta,
       });
 }
 
+// W elements of a table, aligned as its packs are.
+template <int W, class C>
+DT_HD Pack<C, W> load_table(const C* p) {
+  constexpr int V = W < portable::kPack<C> ? W : portable::kPack<C>;
+  Pack<C, W> all;
+  DT_UNROLL(W)
+  for (int w = 0; w < W; w += V) {
+    const Pack<C, V> some = load<V>(p + w);
+    for (int v = 0; v < V; ++v) all.v[w + v] = some.v[v];
+  }
+  return all;
+}
+
+// W elements of each half by one thread, in the order of out's memory: heads
+// that lie next to each other share their sines.
+template <int W, class S, class C = compute_t<S>>
+void rotate_packs(Stream stream, const Rotary& a, const C* cos, const C* sin) {
+  const int64_t half = a.d / 2;
+  const Shape shape = {a.b, a.h, a.s, half / W};
+  const auto strides = [](const int64_t(&of)[4]) {
+    return Shape{of[0], of[1], of[2], W};
+  };
+  const Walk<3> walk(shape, {strides(a.out_strides), strides(a.x_strides),
+                             Shape{0, 0, half, W}});
+  const auto* from = static_cast<const S*>(a.x);
+  auto* to = static_cast<S*>(a.out);
+  const C sign = a.inverse ? C(-1) : C(1);
+  each(
+      stream, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[3];
+        walk.at(i, at);
+        const S* x = from + at[1];
+        S* out = to + at[0];
+        const Pack<S, W> x1 = load<W>(x), x2 = load<W>(x + half);
+        const Pack<C, W> c = load_table<W>(cos + at[2]),
+                         s = load_table<W>(sin + at[2]);
+        Pack<S, W> y1, y2;
+        DT_UNROLL(W)
+        for (int w = 0; w < W; ++w) {
+          const C v1 = widened(x1.v[w]), v2 = widened(x2.v[w]), cosine = c.v[w],
+                  sine = sign * s.v[w];
+          y1.v[w] = rounded<S>(v1 * cosine - v2 * sine);
+          y2.v[w] = rounded<S>(v2 * cosine + v1 * sine);
+        }
+        store(out, y1);
+        store(out + half, y2);
+      });
+}
+
 template <class S, class C = compute_t<S>>
 void rotate(Stream stream, const Rotary& a, const C* cos, const C* sin) {
-  const int64_t half = a.d / 2;
-  rows(
-      stream, a.b * a.h * a.s, a.d, DT_BODY(Row & row, int64_t r) {
-        const int64_t i = r % a.s, h = r / a.s % a.h, b = r / a.s / a.h;
-        const S* x = static_cast<const S*>(a.x) + b * a.x_strides[0] +
-                     h * a.x_strides[1] + i * a.x_strides[2];
-        S* out = static_cast<S*>(a.out) + b * a.out_strides[0] +
-                 h * a.out_strides[1] + i * a.out_strides[2];
-        const C* c = cos + i * half;
-        const C* s = sin + i * half;
-        row.each(half, [&](int64_t j) {
-          const C x1 = widened(x[j]), x2 = widened(x[half + j]);
-          const C cosine = c[j], sine = a.inverse ? -s[j] : s[j];
-          out[j] = rounded<S>(x1 * cosine - x2 * sine);
-          out[half + j] = rounded<S>(x2 * cosine + x1 * sine);
-        });
-      });
+  constexpr int W = portable::kPack<S>, V = portable::kPack<C>;
+  bool packs = a.d / 2 % W == 0 && aligned(static_cast<const S*>(a.x), W) &&
+               aligned(static_cast<const S*>(a.out), W) && aligned(cos, V) &&
+               aligned(sin, V);
+  for (int i = 0; i < 3; ++i)
+    packs &= a.x_strides[i] % W == 0 && a.out_strides[i] % W == 0;
+  if (packs)
+    rotate_packs<W, S>(stream, a, cos, sin);
+  else
+    rotate_packs<1, S>(stream, a, cos, sin);
 }
 
 }  // namespace
