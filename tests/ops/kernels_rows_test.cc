@@ -1,8 +1,11 @@
 // Softmax, norms, embedding, cross entropy: kernels on rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
@@ -315,7 +318,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
 // So many rows that a GPU sums its sums of them more than once.
 TEST(NormTest, ParametersOfManyRows) {
   constexpr DType t = DType::kF64;
-  const int64_t rows = 8200, n = 33, size = rows * n;
+  const int64_t rows = 4200, n = 33, size = rows * n;
   const Array x = Array::random(t, size, -1, 3);
   const Array dy = Array::random(t, size, -1, 1, 3);
   const Array gamma(t, n, 1.25), mean(t, rows, 0.5), rstd(t, rows, 0.75);
@@ -445,6 +448,26 @@ TEST(EmbeddingTest, ForwardAndBackward) {
   under_test().embedding_backward({}, DType::kF32, DType::kI64, 2, 3,
                                   none.data(), 3, ids.data(), 4, 4, DType::kF32,
                                   false, nullptr);
+}
+
+// Rows of the table that are asked for once, and ever more often.
+TEST(EmbeddingTest, AddsAllThatAskedForARow) {
+  const int64_t times[] = {1, 2, 3, 0, 4, 5, 8, 17, 100, 1};
+  const int64_t h = 3, table_rows = std::ssize(times);
+  std::vector<double> ids;
+  for (int64_t i = 0; i < table_rows; ++i)
+    ids.insert(ids.end(), static_cast<size_t>(times[i]),
+               static_cast<double>(i));
+  std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
+  const auto count = std::ssize(ids);
+  const Array dy(DType::kF32, count * h, 1);
+  Array dtable(DType::kF32, table_rows * h, 9);
+  under_test().embedding_backward({}, DType::kF32, DType::kI64, count, h,
+                                  dy.data(), h, Array(DType::kI64, ids).data(),
+                                  0, table_rows, DType::kF32, false,
+                                  dtable.data());
+  for (int64_t i = 0; i < table_rows * h; ++i)
+    EXPECT_EQ(dtable[i], static_cast<double>(times[i / h])) << i;
 }
 
 TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {

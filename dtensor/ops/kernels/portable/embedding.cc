@@ -48,25 +48,40 @@ void number(Stream s, int64_t count, const I* ids, int64_t lo, int64_t hi,
       });
 }
 
-// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys: a thread for
-// each element, of which the one at the first of equal keys adds them all.
+// The end of the equal keys from `i` on: steps that double, and then halve.
+DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
+                                const uint64_t* keys) {
+  const uint64_t key = keys[i];
+  int64_t in = i, step = 1;
+  for (; in + step < count && keys[in + step] == key; step *= 2) in += step;
+  int64_t out = in + step < count ? in + step : count;
+  while (out - in > 1) {
+    const int64_t middle = in + (out - in) / 2;
+    (keys[middle] == key ? in : out) = middle;
+  }
+  return out;
+}
+
+// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys: the lanes at
+// the first of equal keys add them all.
 template <class S, class G>
 void add_runs(Stream s, int64_t count, int64_t h, const uint64_t* keys,
               const int64_t* places, const S* dy, int64_t stride,
               int64_t table_rows, G* table) {
   const auto none = static_cast<uint64_t>(table_rows);
-  each(
-      s, count * h, DT_BODY(int64_t e) {
-        const int64_t i = e / h, j = e % h;
+  rows(
+      s, count, h, DT_BODY(Row & row, int64_t i) {
         const uint64_t key = keys[i];
         if (key == none || (i > 0 && keys[i - 1] == key)) return;
-        int64_t end = i + 1;
-        while (end < count && keys[end] == key) ++end;
-        G* to = table + static_cast<int64_t>(key) * h + j;
-        compute_t<G> sum = widened(*to);
-        for (int64_t k = i; k < end; ++k)
-          sum += widened(dy[places[k] * stride + j]);
-        *to = rounded<G>(sum);
+        const int64_t end = end_of_run(i, count, keys);
+        G* const to = table + static_cast<int64_t>(key) * h;
+        row.each(h, [&](int64_t j) {
+          compute_t<G> sum = widened(to[j]);
+          DT_UNROLL(4)
+          for (int64_t k = i; k < end; ++k)
+            sum += widened(dy[places[k] * stride + j]);
+          to[j] = rounded<G>(sum);
+        });
       });
 }
 
