@@ -59,13 +59,26 @@ void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
         const int64_t j = i % n, begin = i / n * height,
                       end = begin + height < rows ? begin + height : rows;
         C sum = 0;
-        for (int64_t r = begin; r < end; ++r) {
-          const C v = widened(x[r * x_stride + j]),
-                  d = widened(dy[r * dy_stride + j]);
-          const S to =
-              rounded<S>(fn::derivative<fn::GeluTanh, 1>(v, nullptr) * d);
-          dx[r * n + j] = to;
-          sum += widened(to);
+        // A few rows are loaded before the first of them is stored: no load
+        // passes a store, which may be to where it loads from.
+        constexpr int kRows = 4;
+        for (int64_t first = begin; first < end; first += kRows) {
+          S v[kRows], d[kRows];
+          DT_UNROLL(kRows)
+          for (int k = 0; k < kRows; ++k) {
+            const int64_t r = first + k < end ? first + k : first;
+            v[k] = x[r * x_stride + j];
+            d[k] = dy[r * dy_stride + j];
+          }
+          DT_UNROLL(kRows)
+          for (int k = 0; k < kRows; ++k) {
+            if (first + k >= end) break;
+            const S to = rounded<S>(
+                fn::derivative<fn::GeluTanh, 1>(widened(v[k]), nullptr) *
+                widened(d[k]));
+            dx[(first + k) * n + j] = to;
+            sum += widened(to);
+          }
         }
         if (sums) sums[i] = sum;
       });
