@@ -1472,6 +1472,22 @@ BUGS = [
          'if (lane > 0) check_queues();',
          'if (lane > 0 && !MUT(397)) check_queues();'),
     ], ['comm_nccl_test']),
+    Bug(400, 'CUDA: lanes join what they found each in an order of its own', [
+        ('dtensor/runtime/device/portable/cuda_executor.cuh',
+         'exchange(lane_ & d, a, other);',
+         'exchange(!MUT(400) && lane_ & d, a, other);'),
+    ], ['executor_test']),
+    Bug(401, 'norm backward on CUDA: sums of columns lie on each other', [
+        ('dtensor/ops/kernels/portable/norm.cc',
+         'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
+         'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
+         'i / kWidth;'),
+    ], ['kernels_rows_emulated_test', 'kernels_rows_portable_test']),
+    Bug(402, 'embedding backward on CUDA: the end of a long run is missed', [
+        ('dtensor/ops/kernels/portable/embedding.cc',
+         'while (out - in > 1) {',
+         'while (out - in > (MUT(402) ? 2 : 1)) {'),
+    ], ['kernels_rows_emulated_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
