@@ -185,17 +185,15 @@ class CrossEntropy : public Op {
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     check_range(c, p);
-    c.k.row_max(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                max.mutable_data());
-    c.reduce_rows(max, 'v', ReduceOp::kMax);
     // What else depends on the whole row, in one message.
     const int count = smoothing != 0 ? 3 : 2;
     Tensor sums = c.scratch({count, x.rows}, p.stat);
     auto part = [&](int i) { return sums.slice(0, i, i + 1); };
     const Tensor exp_sum = part(0), picked = part(1);
     sums.fill(0);
-    c.k.row_exp_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                    max.data(), exp_sum.mutable_data());
+    c.k.row_max_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
+                    max.mutable_data(), exp_sum.mutable_data());
+    to_common_max(c, 'v', max, exp_sum);
     p.for_ranges([&](Interval range, int64_t offset) {
       c.k.ce_pick(c.stream, p.type, p.targets.dtype(), x.rows,
                   static_cast<const char*>(x.data()) + offset, x.stride,

@@ -1,6 +1,6 @@
 #include "dtensor/ops/rows.h"
 
-#include "dtensor/ops/functions/function.h"
+#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
 
@@ -75,6 +75,18 @@ void row_where(Compute& c, const Tensor& condition, const Tensor& a,
   operand(p, 1, a);
   operand(p, 2, b);
   c.k.where(c.stream, a.dtype(), p);
+}
+
+void to_common_max(Compute& c, char factor, const Tensor& max,
+                   const Tensor& sum) {
+  if (!c.axes_of(factor)) return;
+  Tensor scale = c.scratch(max.shape(), max.dtype());
+  scale.copy_from(max);
+  c.reduce_rows(max, factor, ReduceOp::kMax);
+  using namespace fn;
+  row_binary(c, index_of<Sub>, scale, max, scale);
+  row_unary(c, index_of<Exp>, scale, scale);
+  row_binary(c, index_of<Mul>, sum, scale, sum);
 }
 
 void check_float(std::string_view op, DType t) {

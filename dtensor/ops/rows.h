@@ -43,6 +43,11 @@ void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
 void row_where(Compute&, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out);
 
+// Of parts of rows that are split by a factor: makes `max` the largest of the
+// whole row, and `sum`, of exp(x - max), this part's with that one. Both are
+// what row_max_sum() writes.
+void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
+
 // Throws Error unless inputs `from` and later have the type of input 0.
 void check_one_type(std::string_view op, std::span<const DType> in,
                     size_t from = 1);

@@ -129,11 +129,9 @@ class Softmax : public Op {
       // The maximum and the sum of the whole row, from those of the parts.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
-      c.k.row_max(c.stream, t, x.rows, x.n, x.data(), x.stride,
-                  max.mutable_data());
-      c.reduce_rows(max, 'n', ReduceOp::kMax);
-      c.k.row_exp_sum(c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(),
-                      sum.mutable_data());
+      c.k.row_max_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
+                      max.mutable_data(), sum.mutable_data());
+      to_common_max(c, 'n', max, sum);
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
       (c.k.*(log ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
           c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),

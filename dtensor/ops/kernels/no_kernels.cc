@@ -28,10 +28,8 @@ class NoKernels final : public Kernels {
                              const void*, int64_t, void*) const override {}
   void log_softmax_backward_rows(Stream, DType, int64_t, int64_t, const void*,
                                  const void*, int64_t, void*) const override {}
-  void row_max(Stream, DType, int64_t, int64_t, const void*, int64_t,
-               void*) const override {}
-  void row_exp_sum(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                   const void*, void*) const override {}
+  void row_max_sum(Stream, DType, int64_t, int64_t, const void*, int64_t, void*,
+                   void*) const override {}
   void row_sum(Stream, DType, int64_t, int64_t, const void*, int64_t,
                void*) const override {}
   void softmax_apply(Stream, DType, int64_t, int64_t, const void*, int64_t,

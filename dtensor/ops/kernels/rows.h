@@ -27,11 +27,11 @@ class RowKernels {
   // The same in pieces, for rows that are split among ranks: statistics of the
   // local part, to be combined by the caller, then the pass that applies them.
   // All statistics are `stat`, contiguous [rows]. n may be 0: max -inf, sums 0.
-  virtual void row_max(Stream, DType, int64_t rows, int64_t n, const void* x,
-                       int64_t x_stride, void* max) const = 0;
-  // sum of exp(x - max), for the max of the whole row.
-  virtual void row_exp_sum(Stream, DType, int64_t rows, int64_t n,
-                           const void* x, int64_t x_stride, const void* max,
+  //
+  // The largest element, and the sum of exp(x - max), in one pass. Of a row of
+  // all -inf each element counts 1: as part of a whole row it is nothing.
+  virtual void row_max_sum(Stream, DType, int64_t rows, int64_t n,
+                           const void* x, int64_t x_stride, void* max,
                            void* sum) const = 0;
   virtual void row_sum(Stream, DType, int64_t rows, int64_t n, const void* x,
                        int64_t x_stride, void* sum) const = 0;

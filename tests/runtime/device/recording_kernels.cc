@@ -105,14 +105,9 @@ class RecordingKernels final : public Kernels {
     later(s, &Kernels::log_softmax_backward_rows, a1, rows, n, y, dy, dy_stride,
           dx);
   }
-  void row_max(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-               int64_t x_stride, void* max) const override {
-    later(s, &Kernels::row_max, a1, rows, n, x, x_stride, max);
-  }
-  void row_exp_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                   int64_t x_stride, const void* max,
-                   void* sum) const override {
-    later(s, &Kernels::row_exp_sum, a1, rows, n, x, x_stride, max, sum);
+  void row_max_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                   int64_t x_stride, void* max, void* sum) const override {
+    later(s, &Kernels::row_max_sum, a1, rows, n, x, x_stride, max, sum);
   }
   void row_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
                int64_t x_stride, void* sum) const override {

@@ -124,18 +124,15 @@ void CpuKernels::log_softmax_backward_rows(Stream, DType t, int64_t rows,
   });
 }
 
-void CpuKernels::row_max(Stream, DType t, int64_t rows, int64_t n,
-                         const void* x, int64_t x_stride, void* max) const {
-  for_rows(t, "row_max", rows, [&]<class S>(int64_t r) {
-    stat<S>(max, r) = row_maximum(n, at_row<S>(x, r, x_stride));
-  });
-}
-
-void CpuKernels::row_exp_sum(Stream, DType t, int64_t rows, int64_t n,
-                             const void* x, int64_t x_stride, const void* max,
+void CpuKernels::row_max_sum(Stream, DType t, int64_t rows, int64_t n,
+                             const void* x, int64_t x_stride, void* max,
                              void* sum) const {
-  for_rows(t, "row_exp_sum", rows, [&]<class S>(int64_t r) {
-    stat<S>(sum, r) = exp_sum(n, at_row<S>(x, r, x_stride), stat<S>(max, r));
+  for_rows(t, "row_max_sum", rows, [&]<class S>(int64_t r) {
+    using T = compute_t<S>;
+    const S* xr = at_row<S>(x, r, x_stride);
+    const T m = row_maximum(n, xr);
+    stat<S>(max, r) = m;
+    stat<S>(sum, r) = m == kLow<T> ? static_cast<T>(n) : exp_sum(n, xr, m);
   });
 }
 

@@ -10,7 +10,6 @@ namespace {
 
 using portable::compute_t;
 using portable::lowest;
-using portable::Max;
 using portable::rounded;
 using portable::Row;
 using portable::rows;
@@ -39,12 +38,15 @@ struct Merge {
 // max and sum of a row, in one pass over it.
 template <class S, class C = compute_t<S>>
 DT_HD MaxSum<C> max_sum(Row& row, int64_t n, const S* x) {
-  return row.reduce(
+  MaxSum<C> all = row.reduce(
       n, MaxSum<C>{lowest<C>(), C(0)}, Merge<C>(),
       [](int64_t, S v) {
         return MaxSum<C>{widened(v), C(1)};
       },
       x);
+  // +inf - +inf is no number, as in a sum that is taken after the maximum.
+  if (all.max != lowest<C>()) all.sum += all.max - all.max;
+  return all;
 }
 template <class S>
 DT_HD compute_t<S> sum_of(Row& row, int64_t n, const S* x) {
@@ -110,33 +112,15 @@ void backward(Stream s, int64_t count, int64_t n, const void* y_,
 }
 
 template <class S, class C = compute_t<S>>
-void maxima(Stream s, int64_t count, int64_t n, const void* x_, int64_t stride,
-            void* max_) {
+void max_sums(Stream s, int64_t count, int64_t n, const void* x_,
+              int64_t stride, void* max_, void* sum_) {
   const auto* x = static_cast<const S*>(x_);
-  auto* max = static_cast<C*>(max_);
+  auto *max = static_cast<C*>(max_), *sum = static_cast<C*>(sum_);
   rows(
       s, count, n, DT_BODY(Row & row, int64_t r) {
-        put(row, max + r,
-            row.reduce(
-                n, lowest<C>(), Max(), [](int64_t, S v) { return widened(v); },
-                row_at(x, r, stride)));
-      });
-}
-
-template <class S, class C = compute_t<S>>
-void exp_sums(Stream s, int64_t count, int64_t n, const void* x_,
-              int64_t stride, const void* max_, void* sum_) {
-  const auto* x = static_cast<const S*>(x_);
-  const auto* max = static_cast<const C*>(max_);
-  auto* sum = static_cast<C*>(sum_);
-  rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        const C m = max[r];
-        put(row, sum + r,
-            row.reduce(
-                n, C(0), Sum(),
-                [&](int64_t, S v) { return fn::exp(widened(v) - m); },
-                row_at(x, r, stride)));
+        const MaxSum<C> all = max_sum(row, n, row_at(x, r, stride));
+        put(row, max + r, all.max);
+        put(row, sum + r, all.sum);
       });
 }
 
@@ -201,18 +185,11 @@ void PortableKernels::log_softmax_backward_rows(Stream s, DType t,
   });
 }
 
-void PortableKernels::row_max(Stream s, DType t, int64_t count, int64_t n,
-                              const void* x, int64_t x_stride,
-                              void* max) const {
-  visit_float(t, "row_max",
-              [&]<class S>() { maxima<S>(s, count, n, x, x_stride, max); });
-}
-
-void PortableKernels::row_exp_sum(Stream s, DType t, int64_t count, int64_t n,
-                                  const void* x, int64_t x_stride,
-                                  const void* max, void* sum) const {
-  visit_float(t, "row_exp_sum", [&]<class S>() {
-    exp_sums<S>(s, count, n, x, x_stride, max, sum);
+void PortableKernels::row_max_sum(Stream s, DType t, int64_t count, int64_t n,
+                                  const void* x, int64_t x_stride, void* max,
+                                  void* sum) const {
+  visit_float(t, "row_max_sum", [&]<class S>() {
+    max_sums<S>(s, count, n, x, x_stride, max, sum);
   });
 }
 
