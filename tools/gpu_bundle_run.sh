@@ -288,6 +288,7 @@ items() {
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
   done
   item bench bench --json "$logs/gpu_bench.json"
+  item "bench G1 tuned" bench --cases G1 --tune-gemm
   item "bench tp=4" bench --mesh tp=4 --ranks-per-gpu 4 --cases G6
   item "bench of torch" torch_bench
 }

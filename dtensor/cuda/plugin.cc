@@ -40,8 +40,13 @@ CudaPlugin describe() {
   static const std::string version(dtensor::version());
   static std::string why_none;
   const int devices = cuda::count(why_none);
-  return {version.c_str(), devices,       why_none.c_str(),
-          &device,         &nccl_library, &kernels::cuda::allow_tf32};
+  return {version.c_str(),
+          devices,
+          why_none.c_str(),
+          &device,
+          &nccl_library,
+          &kernels::cuda::allow_tf32,
+          &kernels::cuda::tune_gemm};
 }
 
 }  // namespace

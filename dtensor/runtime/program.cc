@@ -107,7 +107,7 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool dry_run = false, tf32 = false;
+  bool dry_run = false, tf32 = false, tune_gemm = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
   std::shared_ptr<Trace> trace;
@@ -257,6 +257,8 @@ struct Program::State {
              "it is for --device cuda, and this is --device cpu");
     DT_CHECK(device.cuda || !tf32, "--tf32",
              "it is for --device cuda, and this is --device cpu");
+    DT_CHECK(device.cuda || !tune_gemm, "--tune-gemm",
+             "it is for --device cuda, and this is --device cpu");
     device.ranks_per_gpu = ranks_per_gpu;
     DT_CHECK(device.cuda || !nccl, "--backend",
              "nccl is for --device cuda, and this is --device cpu");
@@ -276,6 +278,7 @@ struct Program::State {
     else if (!is_dry())
       devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
+    if (devices && tune_gemm) cuda_tune_gemm(true);
   }
 
   void report(const RunReport& r) {
@@ -372,6 +375,10 @@ void Program::State::add_rank_flags() {
                "how many ranks compute on one GPU", 1, kMostThreads);
   s->flags.add("--tf32", &s->tf32,
                "products of f32 on GPUs may round their operands to TF32");
+  s->flags.add("--tune-gemm", &s->tune_gemm,
+               "the first product of each kind on a GPU times the algorithms "
+               "of cuBLASLt, and the fastest is kept; bits may differ from run "
+               "to run, and from GPU to GPU");
   s->flags.add("--backend", &s->backend,
                "how ranks reach each other: as threads that read each other's "
                "memory, as processes of mpirun or, over TCP, of torchrun (on "

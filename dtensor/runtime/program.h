@@ -14,6 +14,9 @@
 //                      cuda:1 for the GPUs from that one on
 //   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
 //   --tf32             products of f32 on GPUs may round to TF32
+//   --tune-gemm        of cuBLASLt's algorithms for a product, the fastest when
+//                      it is first computed, instead of the first proposal; not
+//                      the same bits in each run and on each GPU
 //   --backend mpi      how ranks reach each other: threads (the default), which
 //                      read each other's memory; mpi, processes that mpirun or
 //                      srun has started (the default of those); tcp, processes

@@ -24,6 +24,11 @@ class CublasLtTest : public testing::Test {
   CublasLtTest() { world = World(); }
 };
 
+struct Tuned {
+  Tuned() { tune_gemm(true); }
+  ~Tuned() { tune_gemm(false); }
+};
+
 Stream stream(uintptr_t i) { return {reinterpret_cast<void*>(i)}; }
 
 // n x n x n of f32, contiguous, on memory of its own.
@@ -240,7 +245,21 @@ TEST_F(CublasLtTest, WithoutAnAlgorithmForTheEpilogueTheProductIsLeft) {
   EXPECT_TRUE(layer.run(DType::kBF16));
 }
 
+// So that all runs, GPUs and processes have the same bits.
+TEST_F(CublasLtTest, TheFirstProposalIsTakenUnlessOneIsTimed) {
+  Square square(16);
+  ASSERT_TRUE(square.run());
+  EXPECT_EQ(world.last_algorithm, 0);
+  EXPECT_EQ(world.syncs, 0);
+  EXPECT_EQ(world.products, 1);
+  const Tuned tuned;
+  ASSERT_TRUE(square.run());
+  EXPECT_EQ(world.last_algorithm, 1);
+  EXPECT_EQ(world.syncs, 1);
+}
+
 TEST_F(CublasLtTest, TheFastestIsKeptForAllStreams) {
+  const Tuned tuned;
   Square square(10);
   ASSERT_TRUE(square.run());
   EXPECT_EQ(world.last_algorithm, 1);
@@ -256,6 +275,7 @@ TEST_F(CublasLtTest, TheFastestIsKeptForAllStreams) {
 }
 
 TEST_F(CublasLtTest, WhatIsAddedToIsAddedToOnce) {
+  const Tuned tuned;
   Square square(11);
   square.g.accumulate = true;
   ASSERT_TRUE(square.run());
@@ -272,6 +292,7 @@ TEST_F(CublasLtTest, WhatIsAddedToIsAddedToOnce) {
 }
 
 TEST_F(CublasLtTest, NothingIsTimedWhileAGraphIsCaptured) {
+  const Tuned tuned;
   world.capturing = true;
   Square square(13);
   ASSERT_TRUE(square.run());

@@ -80,6 +80,7 @@ Device& cuda(int index) {
 }
 
 void cuda_allow_tf32(bool) {}
+void cuda_tune_gemm(bool) {}
 
 NcclLibrary& cuda_nccl() {
   static auto* const library =

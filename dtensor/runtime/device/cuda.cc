@@ -120,6 +120,11 @@ void cuda_allow_tf32(bool allow) {
   plugin().allow_tf32(allow);
 }
 
+void cuda_tune_gemm(bool tune) {
+  cuda_devices();
+  plugin().tune_gemm(tune);
+}
+
 NcclLibrary& cuda_nccl() {
   cuda_devices();
   return plugin().nccl();

@@ -21,6 +21,12 @@ Device& cuda(int index);
 // 10 bits; at first they may not. Throws Error when there are none.
 void cuda_allow_tf32(bool);
 
+// Whether the first product of each kind times cuBLASLt's algorithms, and those
+// like it take the fastest; at first they take cuBLASLt's first proposal, which
+// gives the same bits in every run and on every GPU of a kind. Throws Error
+// when there are none.
+void cuda_tune_gemm(bool);
+
 // What connects them. Throws Error when there are none.
 NcclLibrary& cuda_nccl();
 

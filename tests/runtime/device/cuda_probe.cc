@@ -1,5 +1,5 @@
 // For cuda_test: prints what a program gets that asks for the device of this
-// number; of a second one, with TF32.
+// number; with "tf32" behind it, or "tuned", after asking for that.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -13,7 +13,9 @@ int main(int argc, char** argv) {
   dtensor::keep_running_op(&kOp);
   try {
     std::printf("%d devices\n", dtensor::cuda_devices());
-    if (argc > 2) dtensor::cuda_allow_tf32(true);
+    const std::string_view how = argc > 2 ? argv[2] : "";
+    if (how == "tf32") dtensor::cuda_allow_tf32(true);
+    if (how == "tuned") dtensor::cuda_tune_gemm(true);
     dtensor::cuda(std::atoi(argv[1]));
   } catch (const dtensor::Error& e) {
     std::printf("%s\n", e.what());

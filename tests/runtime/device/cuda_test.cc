@@ -107,12 +107,14 @@ TEST_F(CudaTest, OfAnotherVersion) {
           std::string(version()) + "; build both from the same sources\n");
 }
 
-TEST_F(CudaTest, Tf32IsTheLibrarysToAllow) {
+TEST_F(CudaTest, HowProductsAreComputedIsTheLibrarysAffair) {
   const std::string path = put_fake(root_ / "bin").string();
   EXPECT_EQ(run("", 0),
             "2 devices\n[fake] cuda:0 of " + path + " for 'matmul'\n");
   EXPECT_EQ(run("", 0, " tf32"),
             "2 devices\n[fake] cuda:0 of " + path + " for 'matmul' in TF32\n");
+  EXPECT_EQ(run("", 0, " tuned"),
+            "2 devices\n[fake] cuda:0 of " + path + " for 'matmul', tuned\n");
   EXPECT_EQ(run("FAKE_CUDA=none", 0, " tf32").find("[cuda] there is no"), 0u);
 }
 

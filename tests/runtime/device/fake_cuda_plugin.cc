@@ -13,14 +13,14 @@ namespace {
 
 const CudaHost* host = nullptr;
 
-bool tf32 = false;
+bool tf32 = false, tuned = false;
 
 // All it has are Errors: of which file, and during what.
 Device& device(int index) {
   Dl_info info;
   dladdr(&host, &info);
-  fail("fake", "cuda:{} of {} for '{}'{}", index, info.dli_fname,
-       host->running_op(), tf32 ? " in TF32" : "");
+  fail("fake", "cuda:{} of {} for '{}'{}{}", index, info.dli_fname,
+       host->running_op(), tf32 ? " in TF32" : "", tuned ? ", tuned" : "");
 }
 
 }  // namespace
@@ -36,5 +36,6 @@ const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
   plugin.why_none = "cudaErrorNoDevice (no CUDA-capable device is detected)";
   plugin.device = &dtensor::device;
   plugin.allow_tf32 = [](bool allow) { dtensor::tf32 = allow; };
+  plugin.tune_gemm = [](bool tune) { dtensor::tuned = tune; };
   return &plugin;
 }

@@ -32,7 +32,7 @@ constexpr int kCandidates = 6;                        // that are timed
 constexpr int kRuns = 3;                              // of each, for its time
 constexpr size_t kPlans = 4096;                       // that are kept
 
-std::atomic<bool> tf32_allowed = false;
+std::atomic<bool> tf32_allowed = false, tuned = false;
 std::atomic<int64_t> declined = 0;
 
 void check_lt(cublasStatus_t status, const char* what) {
@@ -45,7 +45,7 @@ void check_lt(cublasStatus_t status, const char* what) {
 struct Key {
   GemmCall call;
   DType in, out;
-  bool tf32;
+  bool tf32, tuned;
   int device;
   uint32_t left_align, right_align, c_align;
   cublasLtEpilogue_t epilogue;
@@ -64,6 +64,7 @@ struct KeyHash {
     return hash_mix(h, static_cast<uint64_t>(k.in) << 16 |
                            static_cast<uint64_t>(k.out) << 8 |
                            static_cast<uint64_t>(k.tf32) |
+                           static_cast<uint64_t>(k.tuned) << 1 |
                            static_cast<uint64_t>(k.epilogue) << 32);
   }
 };
@@ -366,22 +367,24 @@ cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
   return all[best];
 }
 
+bool captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "gemm");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
              const Matrices& m, cudaStream_t stream) {
   if (const auto kept = library().find(key)) return *kept;
   Plan plan = describe(key, types);
   const auto all = candidates(handle, key, plan);
   plan.possible = !all.empty();
-  if (plan.possible) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &capture), "gemm");
-    // No lock is held meanwhile: the stream may have to wait for a peer's work,
-    // and the peer's thread for the lock.
-    plan.algorithm = capture != cudaStreamCaptureStatusNone || all.size() == 1
-                         ? all[0]
-                         : fastest(handle, key, plan, m,
-                                   library().workspace(stream), stream, all);
-  }
+  if (plan.possible) plan.algorithm = all[0];
+  // No lock is held meanwhile: the stream may have to wait for a peer's work,
+  // and the peer's thread for the lock.
+  if (key.tuned && all.size() > 1 && !captured(stream))
+    plan.algorithm =
+        fastest(handle, key, plan, m, library().workspace(stream), stream, all);
   return library().keep(key, plan);
 }
 
@@ -403,6 +406,7 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
 }  // namespace
 
 void allow_tf32(bool allow) { tf32_allowed = allow; }
+void tune_gemm(bool tune) { tuned = tune; }
 int64_t cublaslt_declined() { return declined; }
 
 bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
@@ -423,7 +427,7 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   const int64_t in_size = size_of(in), out_size = size_of(out);
   const auto repeats = calls->repeats();
   const bool swapped = calls->swapped;
-  Key key{calls->call, in, out, tf32, 0, 0, 0, 0, *epilogue};
+  Key key{calls->call, in, out, tf32, tuned, 0, 0, 0, 0, *epilogue};
   check(cudaGetDevice(&key.device), "gemm");
   key.left_align =
       alignment(swapped ? g.b : g.a, in_size, calls->call.left.next, repeats,

@@ -25,6 +25,7 @@ struct CudaPlugin {
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
   void (*allow_tf32)(bool);
+  void (*tune_gemm)(bool);
 };
 
 }  // namespace dtensor
