@@ -1,191 +1,197 @@
-// As much of CUDA's runtime as portable/cuda_executor.cuh uses, on the host,
-// for tests where there is no GPU. A launch runs in the calling thread and
-// returns when it is done: block after block, each of whose threads is a fiber
-// that runs until it meets a barrier of its warp or its block. The order in
-// which they go on turns around at every barrier, so that what counts on an
-// order, or on a barrier that is not there, computes with what is not there
-// yet.
+// CUDA's runtime on the host, where there is no GPU and no toolkit: as much of
+// it as dtensor's plugin and its kernels use, with what NVIDIA's manual says
+// of each call. In the environment:
+//   CUDA_EMULATION_DEVICES=n     so many GPUs; 2 unless set
+//   CUDA_EMULATION_MEMORY=bytes  of each; 4 GiB unless set
+//   CUDA_EMULATION_APART=01,10   0 reaches not the memory of 1, nor 1 that of 0
+//
+// What a stream is given runs later, in its order, and as late as it may: when
+// the host waits for it, or another stream does that the host waits for, or
+// when the host has given nothing for a while. So a wait that is missing
+// computes with what is not there yet. New memory and memory that was freed is
+// full of NaNs, from when the stream gets there.
+//
+// While nothing runs, the host that touches memory of a GPU dies, with a
+// sentence; and a GPU that touches memory of another one whose pool grants it
+// no access, or that is none, has failed, with cudaErrorIllegalAddress.
+//
+// What this does not see:
+// - the host's touching memory of a GPU while that one, or one that reaches its
+//   memory, runs something (one piece of work runs at a time);
+// - a GPU's touching memory of the host, pinned or not;
+// - its touching memory of its own that is not allocated, but for the NaNs
+//   (of more than 64 MiB only the first ones are filled);
+// - two pieces of work that should be ordered, are not, and come in the right
+//   order nevertheless; that which comes is always the same one for the same
+//   calls of one thread;
+// - what a GPU's own memory model, caches, limits of registers and alignment
+//   make of a kernel.
 #pragma once
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <vector>
+#include <functional>
+#include <tuple>
+#include <utility>
 
-#define __device__
-#define __global__
-#define __shared__ static thread_local  // one block runs at a time
-#define __launch_bounds__(...)
-#define DT_DYNAMIC_SHARED(name) \
-  char* const name = ::emulation::Block::here().shared()
+#include "tests/cuda/emulation/block.h"
 
-struct dim3 {
-  unsigned x = 1, y = 1, z = 1;
-  dim3() = default;
-  explicit dim3(unsigned n) : x(n) {}
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorNvlinkUncorrectable = 220,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907
 };
+const char* cudaGetErrorName(cudaError_t);
+const char* cudaGetErrorString(cudaError_t);
+cudaError_t cudaGetLastError();
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
-using cudaStream_t = void*;
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
+
+// Devices.
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+  size_t totalGlobalMem;
+};
+cudaError_t cudaDriverGetVersion(int*);
+cudaError_t cudaGetDeviceCount(int*);
+cudaError_t cudaSetDevice(int);
+cudaError_t cudaGetDevice(int*);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceSynchronize();
+
+// Memory.
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+enum cudaMemPoolAttr {
+  cudaMemPoolAttrReleaseThreshold = 4,
+  cudaMemPoolAttrReservedMemCurrent = 5,
+  cudaMemPoolAttrUsedMemCurrent = 7
+};
+enum cudaMemLocationType {
+  cudaMemLocationTypeInvalid,
+  cudaMemLocationTypeDevice
+};
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+enum cudaMemAccessFlags {
+  cudaMemAccessFlagsProtNone,
+  cudaMemAccessFlagsProtRead,
+  cudaMemAccessFlagsProtReadWrite = 3
+};
+struct cudaMemAccessDesc {
+  cudaMemLocation location;
+  cudaMemAccessFlags flags;
+};
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMallocHost(void**, size_t bytes);
+cudaError_t cudaFreeHost(void*);
+cudaError_t cudaMallocAsync(void**, size_t bytes, cudaStream_t);
+cudaError_t cudaFreeAsync(void*, cudaStream_t);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                            cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t bytes);
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, const cudaMemAccessDesc*,
+                                 size_t n);
+
+// Streams and events.
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamQuery(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags = 0);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+
+// Graphs.
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated
+};
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t,
+                                 unsigned long long flags = 0);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+
+// Kernels.
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int);
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
 };
 
-inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
-
 namespace emulation {
 
-inline constexpr unsigned kWarp = 32;
-
-// The threads of a block, and what they share. One for each host thread: its
-// fibers are kept from launch to launch.
-class Block {
- public:
-  static Block& here() {
-    static thread_local Block block;
-    return block;
-  }
-
-  // body() in each of so many threads, block after block.
-  template <class Body>
-  void run(unsigned blocks, unsigned threads, size_t shared, const Body& body) {
-    body_ = [](const void* b) { (*static_cast<const Body*>(b))(); };
-    argument_ = &body;
-    threads_ = threads;
-    shared_.resize(shared / 16 + 1);
-    while (fibers_.size() < threads) start();
-    for (unsigned b = 0; b < blocks; ++b) {
-      blockIdx.x = b;
-      for (unsigned t = 0; t < threads; ++t) fibers_[t]->waits = Waits::kNot;
-      while (go_on()) forward_ = !forward_;
-    }
-  }
-  void sync() { wait(Waits::kBlock); }
-  void sync_warp() { wait(Waits::kWarp); }
-  unsigned shuffle(unsigned word, unsigned from) {
-    fibers_[threadIdx.x]->word = word;
-    sync_warp();
-    const unsigned other = fibers_[from]->word;
-    sync_warp();
-    return other;
-  }
-  char* shared() { return shared_.data()->bytes; }
-
- private:
-  static constexpr size_t kStack = 64 << 10;
-  enum class Waits { kNot, kWarp, kBlock, kLeft };
-  struct Fiber {
-    ucontext_t begin;  // where it has not started yet
-    jmp_buf at;
-    bool started = false;
-    Waits waits = Waits::kLeft;
-    unsigned word = 0;
-    char stack[kStack];
-  };
-  struct alignas(16) Line {
-    char bytes[16];
-  };
-
-  void start() {
-    fibers_.push_back(std::make_unique<Fiber>());
-    Fiber& f = *fibers_.back();
-    getcontext(&f.begin);
-    f.begin.uc_stack.ss_sp = f.stack;
-    f.begin.uc_stack.ss_size = kStack;
-    makecontext(&f.begin, &live, 0);
-  }
-  // What a fiber does: its part of one block after the other.
-  static void live() {
-    for (Block& block = here();;) {
-      block.body_(block.argument_);
-      block.wait(Waits::kLeft);
-    }
-  }
-  // Jumps are what is cheap: a context's signal mask is a system call.
-  void wait(Waits how) {
-    Fiber& self = *fibers_[threadIdx.x];
-    self.waits = how;
-    if (_setjmp(self.at) == 0) _longjmp(scheduler_, 1);
-  }
-  void resume(Fiber& f) {
-    if (_setjmp(scheduler_) != 0) return;
-    if (f.started) _longjmp(f.at, 1);
-    f.started = true;
-    setcontext(&f.begin);
-  }
-
-  // Each warp runs as far as it can get ahead of the others; then the block's
-  // barrier opens. False when everybody has left. A barrier that some will not
-  // come to would wait for ever: the process ends.
-  bool go_on() {
-    const unsigned warps = (threads_ + kWarp - 1) / kWarp;
-    for (unsigned i = 0; i < warps; ++i) {
-      const unsigned lo = (forward_ ? i : warps - 1 - i) * kWarp,
-                     hi = lo + kWarp < threads_ ? lo + kWarp : threads_;
-      do resume(lo, hi);
-      while (open(lo, hi, Waits::kWarp));
-    }
-    if (all(0, threads_, Waits::kLeft)) return false;
-    if (!open(0, threads_, Waits::kBlock)) std::abort();
-    return true;
-  }
-  void resume(unsigned lo, unsigned hi) {
-    for (unsigned i = 0; i < hi - lo; ++i) {
-      const unsigned t = forward_ ? lo + i : hi - 1 - i;
-      if (fibers_[t]->waits != Waits::kNot) continue;
-      threadIdx.x = t;
-      resume(*fibers_[t]);
-    }
-  }
-  bool all(unsigned lo, unsigned hi, Waits how) const {
-    for (unsigned t = lo; t < hi; ++t)
-      if (fibers_[t]->waits != how) return false;
-    return true;
-  }
-  bool open(unsigned lo, unsigned hi, Waits how) {
-    if (!all(lo, hi, how)) return false;
-    for (unsigned t = lo; t < hi; ++t) fibers_[t]->waits = Waits::kNot;
-    return true;
-  }
-
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Line> shared_;
-  unsigned threads_ = 0;
-  jmp_buf scheduler_;
-  bool forward_ = true;
-  void (*body_)(const void*) = nullptr;
-  const void* argument_ = nullptr;
-};
+cudaError_t launch(const cudaLaunchConfig_t&, const void* kernel,
+                   std::function<void()> body);
+// What runs as a kernel, without threads of its own.
+cudaError_t launch(cudaStream_t, std::function<void()> body);
 
 }  // namespace emulation
 
-inline void __syncthreads() { emulation::Block::here().sync(); }
-inline void __syncwarp() { emulation::Block::here().sync_warp(); }
-inline unsigned __shfl_xor_sync(unsigned, unsigned word, int distance) {
-  return emulation::Block::here().shuffle(
-      word, threadIdx.x ^ static_cast<unsigned>(distance));
-}
-
 template <class... Parameters, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c,
-                               void (*kernel)(Parameters...), Args... args) {
-  gridDim = c->gridDim;
-  blockDim = c->blockDim;
-  emulation::Block::here().run(c->gridDim.x, c->blockDim.x, c->dynamicSmemBytes,
-                               [&] { kernel(args...); });
-  return cudaSuccess;
-}
-
-inline cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t) {
-  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *data ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
-  std::free(data);
-  return cudaSuccess;
+                               void (*kernel)(Parameters...), Args&&... args) {
+  return emulation::launch(
+      *c, reinterpret_cast<const void*>(kernel),
+      [kernel, all = std::tuple<Parameters...>(std::forward<Args>(args)...)] {
+        std::apply(kernel, all);
+      });
 }

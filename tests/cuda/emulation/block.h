@@ -1,0 +1,212 @@
+// Kernels on the host: block after block, each of whose threads runs until it
+// meets a barrier of its warp or its block, and then waits on a stack of its
+// own. The order in which they go on turns around at every barrier, so that
+// what counts on an order, or on a barrier that is not there, computes with
+// what is not there yet.
+//
+// For the two emulations of CUDA's runtime: that which runs a launch later
+// (cuda_runtime.h), and that of the calling thread (at_once/cuda_runtime.h),
+// which defines EMULATION_LOCAL.
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <vector>
+
+// Where several threads of the host run kernels, each has its own.
+#ifndef EMULATION_LOCAL
+#define EMULATION_LOCAL
+#endif
+
+#define __host__
+#define __device__
+#define __global__
+#define __shared__ static EMULATION_LOCAL  // one block runs at a time
+#define __launch_bounds__(...)
+#define DT_DYNAMIC_SHARED(name) \
+  char* const name = ::emulation::Block::here().shared()
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  explicit dim3(unsigned n) : x(n) {}
+};
+
+inline EMULATION_LOCAL dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulation {
+
+inline constexpr unsigned kWarp = 32;
+
+// The threads of a block, and what they share.
+class Block {
+ public:
+  static Block& here() {
+    static EMULATION_LOCAL Block block;
+    return block;
+  }
+
+  // body() in each of so many threads, block after block.
+  void run(unsigned blocks, unsigned threads, size_t shared,
+           const std::function<void()>& body) {
+    gridDim = dim3(blocks);
+    blockDim = dim3(threads);
+    body_ = &body;
+    shared_.resize(shared / 16 + 1);
+    for (unsigned b = 0; b < blocks; ++b) {
+      blockIdx.x = b;
+      threads_.assign(threads, {});
+      while (go_on()) forward_ = !forward_;
+    }
+  }
+  // After a jump out of run(): nothing of what ran goes on.
+  void drop() {
+    threads_.clear();
+    idle_.clear();
+    stacks_.clear();
+  }
+
+  void sync() { wait(Waits::kBlock); }
+  void sync_warp() { wait(Waits::kWarp); }
+  unsigned shuffle(unsigned word, unsigned from) {
+    threads_[threadIdx.x].word = word;
+    sync_warp();
+    const unsigned other = threads_[from].word;
+    sync_warp();
+    return other;
+  }
+  char* shared() { return shared_.data()->bytes; }
+
+ private:
+  static constexpr size_t kStack = 64 << 10;
+  enum class Waits { kNot, kWarp, kBlock, kLeft };
+  struct Stack {
+    ucontext_t begin;  // where it has not started yet
+    jmp_buf at;
+    bool started = false;
+    char bytes[kStack];
+  };
+  struct Thread {
+    Waits waits = Waits::kNot;
+    Stack* on = nullptr;  // once it has begun
+    unsigned word = 0;
+  };
+  struct alignas(16) Line {
+    char bytes[16];
+  };
+
+  Stack* take() {
+    if (idle_.empty()) {
+      stacks_.push_back(std::make_unique_for_overwrite<Stack>());
+      prepare(*stacks_.back());
+      return stacks_.back().get();
+    }
+    Stack* const last = idle_.back();
+    idle_.pop_back();
+    return last;
+  }
+  static void prepare(Stack& s) {
+    getcontext(&s.begin);
+    s.begin.uc_stack.ss_sp = s.bytes;
+    s.begin.uc_stack.ss_size = kStack;
+    makecontext(&s.begin, &live, 0);
+  }
+  // What happens on a stack: a thread from its beginning to its end, and the
+  // next ones of the warp as long as none has begun.
+  static void live() {
+    for (Block& block = here();;) {
+      Stack* const on = block.running_;
+      do {
+        const unsigned t = threadIdx.x;
+        block.threads_[t].on = on;
+        (*block.body_)();
+        block.threads_[t].waits = Waits::kLeft;
+      } while (block.next());
+      block.idle_.push_back(on);
+      block.leave(*on);
+    }
+  }
+  bool next() {
+    if (at_ + 1 >= hi_ - lo_) return false;
+    const unsigned t = thread(at_ + 1);
+    if (threads_[t].on) return false;
+    ++at_;
+    threadIdx.x = t;
+    return true;
+  }
+  // Jumps are what is cheap: a context's signal mask is a system call.
+  void leave(Stack& s) {
+    if (_setjmp(s.at) == 0) _longjmp(scheduler_, 1);
+  }
+  void resume(Stack& s) {
+    running_ = &s;
+    if (_setjmp(scheduler_) != 0) return;
+    if (s.started) _longjmp(s.at, 1);
+    s.started = true;
+    setcontext(&s.begin);
+  }
+  void wait(Waits how) {
+    Thread& self = threads_[threadIdx.x];
+    self.waits = how;
+    leave(*self.on);
+  }
+
+  // Each warp runs as far as it can get ahead of the others; then the block's
+  // barrier opens. False when everybody has left. A barrier that some will not
+  // come to would wait for ever: the process ends.
+  bool go_on() {
+    const auto threads = static_cast<unsigned>(threads_.size());
+    const unsigned warps = (threads + kWarp - 1) / kWarp;
+    for (unsigned i = 0; i < warps; ++i) {
+      lo_ = (forward_ ? i : warps - 1 - i) * kWarp;
+      hi_ = lo_ + kWarp < threads ? lo_ + kWarp : threads;
+      do resume_warp();
+      while (open(lo_, hi_, Waits::kWarp));
+    }
+    if (all(0, threads, Waits::kLeft)) return false;
+    if (!open(0, threads, Waits::kBlock)) std::abort();
+    return true;
+  }
+  unsigned thread(unsigned i) const { return forward_ ? lo_ + i : hi_ - 1 - i; }
+  void resume_warp() {
+    for (at_ = 0; at_ < hi_ - lo_; ++at_) {
+      const unsigned t = thread(at_);
+      if (threads_[t].waits != Waits::kNot) continue;
+      threadIdx.x = t;
+      resume(threads_[t].on ? *threads_[t].on : *take());
+    }
+  }
+  bool all(unsigned lo, unsigned hi, Waits how) const {
+    for (unsigned t = lo; t < hi; ++t)
+      if (threads_[t].waits != how) return false;
+    return true;
+  }
+  bool open(unsigned lo, unsigned hi, Waits how) {
+    if (!all(lo, hi, how)) return false;
+    for (unsigned t = lo; t < hi; ++t) threads_[t].waits = Waits::kNot;
+    return true;
+  }
+
+  std::vector<std::unique_ptr<Stack>> stacks_;
+  std::vector<Stack*> idle_;
+  std::vector<Thread> threads_;
+  std::vector<Line> shared_;
+  unsigned lo_ = 0, hi_ = 0, at_ = 0;  // the warp that runs, and who of it
+  Stack* running_ = nullptr;
+  jmp_buf scheduler_;
+  bool forward_ = true;
+  const std::function<void()>* body_ = nullptr;
+};
+
+}  // namespace emulation
+
+inline void __syncthreads() { emulation::Block::here().sync(); }
+inline void __syncwarp() { emulation::Block::here().sync_warp(); }
+inline unsigned __shfl_xor_sync(unsigned, unsigned word, int distance) {
+  return emulation::Block::here().shuffle(
+      word, threadIdx.x ^ static_cast<unsigned>(distance));
+}
