@@ -204,6 +204,18 @@ TEST_F(Emulation, FreedMemoryIsTheStreamsAtOnceAndOthersLater) {
   OK(cudaFreeAsync(other, b_));
 }
 
+// Of what one stream took from the system and left over, another has what is
+// spoilt already.
+TEST_F(Emulation, NewMemoryIsSpoiltBeforeAnybodyElseHasIt) {
+  int *x = block(a_, 3 * kMiB), *y = block(b_);
+  OK(run(b_, set, y, 3));
+  EXPECT_EQ(value(b_, y), 3);
+  EXPECT_EQ(value(a_, x), -1);
+  EXPECT_EQ(value(b_, y), 3);
+  OK(cudaFreeAsync(x, a_));
+  OK(cudaFreeAsync(y, b_));
+}
+
 TEST_F(Emulation, MemoryEnds) {
   uint64_t all = ~uint64_t{0};
   OK(cudaMemPoolSetAttribute(pool(0), cudaMemPoolAttrReleaseThreshold, &all));

@@ -174,8 +174,8 @@ char* Memory::take(Device& device, const void* stream, size_t bytes) {
 }
 
 void* Memory::allocate(int index, const void* stream, size_t bytes,
-                       Range& fresh) {
-  fresh = {};
+                       std::shared_ptr<Released>& fresh) {
+  fresh = nullptr;
   if (bytes > total_) return nullptr;
   bytes = block_of(bytes);
   std::lock_guard lock(mutex_);
@@ -186,8 +186,9 @@ void* Memory::allocate(int index, const void* stream, size_t bytes,
     block = take_addresses(device, chunks);
     if (!block) return nullptr;
     device.reserved += chunks;
-    fresh = {block, chunks};
-    put(device, {block + bytes, chunks - bytes});
+    fresh = std::make_shared<Released>(
+        Released{{block, chunks}, {block + bytes, chunks - bytes}});
+    device.released.push_back({stream, fresh});
   }
   device.used += bytes;
   blocks_[block] = {bytes, index, false};

@@ -19,9 +19,11 @@ class Memory {
     size_t bytes = 0;
     char* end() const { return at + bytes; }
   };
-  // What a stream has given back and may not have come to.
+  // What a stream has given back, or taken first, and may not have come to: it
+  // is spoilt there. `left` is what the stream has not taken since, and others
+  // may take from then on.
   struct Released {
-    Range all, left;  // left: what the stream has not taken again
+    Range all, left;
   };
 
   // Of GPU a and b: may a use the memory of b, if b's pool lets it?
@@ -36,9 +38,9 @@ class Memory {
   bool granted(int owner, int device) const;
 
   // For work of that stream, as from its device's pool; `fresh` becomes what
-  // nobody had before, which the stream has to spoil(). Null when there is no
-  // more.
-  void* allocate(int device, const void* stream, size_t bytes, Range& fresh);
+  // nobody had before, if it is of that. Null when there is no more.
+  void* allocate(int device, const void* stream, size_t bytes,
+                 std::shared_ptr<Released>& fresh);
   // For a graph, until free_of_graph().
   void* allocate_for_graph(int device, size_t bytes);
   void free_of_graph(void*);
@@ -47,9 +49,9 @@ class Memory {
   int device_of(const void*) const;
   bool has(const void*, size_t bytes) const;
   size_t bytes_of(const void* block) const;
-  // Null: there is no such block of a pool. When the stream comes to it, it
-  // calls come_to().
+  // Null: there is no such block of a pool.
   std::shared_ptr<Released> release(void*, const void* stream);
+  // By the stream.
   void come_to(int device, const std::shared_ptr<Released>&);
   // Fills it with what is no number.
   static void spoil(Range);

@@ -265,17 +265,22 @@ cudaError_t free_in_graph(cudaStream_t s, void* block) {
   return machine().give(s, s->device, [all] { Memory::spoil(all); });
 }
 
+cudaError_t come_to(cudaStream_t s, int owner,
+                    const std::shared_ptr<Memory::Released>& r) {
+  return machine().give(s, owner,
+                        [=] { machine().memory().come_to(owner, r); });
+}
+
 }  // namespace
 
 cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t s) {
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(s->device)) return say(e);
   if (s->capture) return say(allocate_in_graph(s, bytes, block));
-  Memory::Range fresh;
+  std::shared_ptr<Memory::Released> fresh;
   *block = machine().memory().allocate(s->device, s, bytes, fresh);
   if (!*block) return say(cudaErrorMemoryAllocation);
-  if (!fresh.bytes) return cudaSuccess;
-  return say(machine().give(s, s->device, [fresh] { Memory::spoil(fresh); }));
+  return say(fresh ? come_to(s, s->device, fresh) : cudaSuccess);
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t s) {
   Lock lock(machine().mutex);
@@ -284,9 +289,7 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t s) {
   const int owner = machine().memory().device_of(block);
   auto released = machine().memory().release(block, s);
   if (!released) return say(cudaErrorInvalidValue);
-  return say(machine().give(s, owner, [owner, released] {
-    machine().memory().come_to(owner, released);
-  }));
+  return say(come_to(s, owner, released));
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
