@@ -48,19 +48,18 @@ Machine::Machine() {
   devices.resize(static_cast<size_t>(n));
   memory_ = std::make_unique<Memory>(
       static_cast<int>(n),
-      static_cast<size_t>(number("CUDA_EMULATION_MEMORY", int64_t{4} << 30)),
+      static_cast<size_t>(number("CUDA_EMULATION_MEMORY", int64_t{2} << 30)),
       [](int a, int b) { return !apart(a, b); });
 }
 
 void Machine::append(cudaStream_t s, Entry entry) {
   s->entries.push_back(std::move(entry));
   ++s->given;
-  changed_ = true;
+  poke();
   if (!started_) {
     started_ = true;
     std::thread([this] { live(); }).detach();
   }
-  given_.notify_one();
 }
 
 cudaError_t Machine::give(cudaStream_t s, Work work) {
@@ -83,8 +82,7 @@ void Machine::wait(Lock& lock, const std::vector<Point>& points) {
   const auto all_over = [&] { return std::ranges::all_of(points, over); };
   if (all_over()) return;
   asked_.insert(asked_.end(), points.begin(), points.end());
-  changed_ = true;
-  given_.notify_one();
+  poke();
   passed_.wait(lock, all_over);
   for (const Point& p : points)
     asked_.erase(std::ranges::find_if(asked_, [&](const Point& a) {

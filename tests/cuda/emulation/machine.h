@@ -124,6 +124,11 @@ class Machine {
   cudaError_t give(cudaStream_t s, int device, std::function<void()> run) {
     return give(s, Work{device, std::move(run), {}});
   }
+  // Something has changed that work may have waited for.
+  void poke() {
+    changed_ = true;
+    given_.notify_one();
+  }
   Point now(cudaStream_t s) const { return {s, s->given}; }
   // By a thread of the host. Returns also when the device has failed.
   void wait(std::unique_lock<std::mutex>&, const std::vector<Point>&);
