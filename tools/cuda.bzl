@@ -147,29 +147,50 @@ _pic_deps = rule(
     doc = "The libraries, compiled for a shared one.",
 )
 
-def cuda_plugin(name, objects, deps, exports, visibility = None):
-    """A shared library NAME of cuda_objects and of C++ libraries.
+def plugin_library(
+        name,
+        deps,
+        exports,
+        objects = [],
+        linkopts = [],
+        testonly = False,
+        visibility = None):
+    """A shared library that shares nothing with the program that loads it.
 
     Args:
       name: the file's name.
-      objects: cuda_objects.
-      deps: libraries, of which it gets a copy of its own.
+      deps: C++ libraries, of which it gets a copy of its own.
       exports: a version script, which names what the library defines for
         others.
+      objects: object files beside them.
+      linkopts: as always.
+      testonly: as always.
       visibility: as always.
     """
-    if not HAS_CUDA:
-        native.filegroup(name = name, visibility = visibility)
-        return
-    _pic_deps(name = name + "_deps", deps = deps)
+    _pic_deps(name = name + "_deps", testonly = testonly, deps = deps)
     cc_binary(
         name = name,
+        testonly = testonly,
         srcs = objects,
         linkshared = True,
-        linkopts = LINKOPTS + [
+        linkopts = linkopts + [
             "-Wl,--no-undefined",
             "-Wl,--version-script=$(location %s)" % exports,
         ],
         visibility = visibility,
         deps = [":" + name + "_deps", exports],
     )
+
+def cuda_plugin(name, objects, deps, exports, visibility = None):
+    """A plugin_library of cuda_objects and of C++ libraries."""
+    if HAS_CUDA:
+        plugin_library(
+            name = name,
+            deps = deps,
+            exports = exports,
+            objects = objects,
+            linkopts = LINKOPTS,
+            visibility = visibility,
+        )
+    else:
+        native.filegroup(name = name, visibility = visibility)

@@ -130,20 +130,21 @@ TEST_F(CudaDeviceTest, ManySmallCopiesWaitForNothing) {
 // What another stream does behind an event sees all that was before it.
 TEST_F(CudaDeviceTest, EventsOrderStreams) {
   const Stream other = device_->open_stream();
-  constexpr int64_t kElements = 64 << 20;
-  int32_t *x = block(kElements), *y = block(kElements);
+  // What takes a GPU a while: some thousandths of its memory.
+  const int64_t elements = device_->memory().total / 1024;
+  int32_t *x = block(elements), *y = block(elements);
   device_->synchronize(stream_);
   for (int32_t round = 1; round <= 20; ++round) {
-    for (int i = 0; i < 5; ++i) fill(stream_, x, kElements, -1);
-    fill(stream_, x, kElements, round);
+    for (int i = 0; i < 5; ++i) fill(stream_, x, elements, -1);
+    fill(stream_, x, elements, round);
     device_->wait(other, device_->record(stream_));
-    device_->copy(other, 4, Shape{kElements}, y, Shape{1}, x, Shape{1});
+    device_->copy(other, 4, Shape{elements}, y, Shape{1}, x, Shape{1});
     device_->wait(stream_, device_->record(other));
-    EXPECT_EQ(read(other, y + kElements - 1, 1)[0], round);
+    EXPECT_EQ(read(other, y + elements - 1, 1)[0], round);
   }
   device_->wait(stream_, Event{});
-  device_->release(x, kElements * 4, stream_);
-  device_->release(y, kElements * 4, stream_);
+  device_->release(x, elements * 4, stream_);
+  device_->release(y, elements * 4, stream_);
 }
 
 // More of them than there are buffers for copies.
