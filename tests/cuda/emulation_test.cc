@@ -249,6 +249,20 @@ TEST_F(Emulation, MemoryEnds) {
   OK(cudaMemPoolSetAttribute(pool(0), cudaMemPoolAttrReleaseThreshold, &all));
 }
 
+TEST_F(Emulation, SmallBlocksAreOfOneChunk) {
+  OK(cudaDeviceSynchronize());
+  OK(cudaMemPoolTrimTo(pool(0), 0));
+  int* last = block(a_);
+  for (int i = 0; i < 1000; ++i) {
+    int* next = block(a_);
+    EXPECT_NE(next, last);
+    OK(cudaFreeAsync(last, a_));
+    last = next;
+  }
+  OK(cudaFreeAsync(last, a_));
+  EXPECT_EQ(attribute(cudaMemPoolAttrReservedMemCurrent), 2 * kMiB);
+}
+
 TEST_F(Emulation, ThreadsOfABlockMeetAtBarriers) {
   int* x = block(a_);
   cudaLaunchConfig_t config = {};

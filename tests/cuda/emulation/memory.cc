@@ -155,8 +155,7 @@ void Memory::put(Device& device, Range r) {
 char* Memory::take(Device& device, const void* stream, size_t bytes) {
   for (auto it = device.released.rbegin(); it != device.released.rend(); ++it) {
     Range& left = it->second->left;
-    if (it->first != stream || left.bytes < bytes || left.bytes > 4 * bytes)
-      continue;
+    if (it->first != stream || left.bytes < bytes) continue;
     char* const block = left.at;
     left = {left.at + bytes, left.bytes - bytes};
     return block;
