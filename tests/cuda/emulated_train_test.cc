@@ -1,0 +1,126 @@
+// //examples:train on GPUs where there are none: the plugin's own host code, on
+// the emulation of CUDA and NCCL. Losses are those of the CPU, whatever ranks
+// share, send through, and replay.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+
+#include "tests/examples/running.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kFlags =
+    " --layers 2 --hidden 22 --heads 11 --ffn 37 --seq 7 --batch 4 --lr 1e-3 "
+    "--dtype f64 --steps 4 --sample 3 --timeout 20 ";
+
+Ran train(const std::string& flags, const std::string& environment = "") {
+  return run_program("train", kFlags + flags, environment);
+}
+std::string gpus(int n) {
+  return "CUDA_EMULATION_DEVICES=" + std::to_string(n);
+}
+
+// What the CPU gives; run once.
+const Json& on_cpu(const std::string& flags) {
+  static std::map<std::string, Json> all;
+  Json& result = all[flags];
+  if (result.is_null()) {
+    const Ran r = train("--json - " + flags);
+    EXPECT_EQ(r.code, 0) << r.err;
+    result = Json::parse(r.out);
+  }
+  return result;
+}
+
+struct Case {
+  std::string name, flags;
+  std::string of_gpus = {};  // further flags
+  int gpus = 2;
+  std::string environment = {};
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class EmulatedTrain : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EmulatedTrain, LosesWhatTheCpuLoses) {
+  const Case& c = GetParam();
+  const Ran r = train("--json - --device cuda " + c.flags + c.of_gpus,
+                      c.environment + " " + gpus(c.gpus));
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json got = Json::parse(r.out);
+  const Json& want = on_cpu(c.flags);
+  ASSERT_EQ(got["losses"].size(), 4u);
+  for (const char* what : {"losses", "grad_norms"})
+    for (size_t i = 0; i < got[what].size(); ++i)
+      EXPECT_NEAR(got[what][i].get<double>(), want[what][i].get<double>(),
+                  1e-9 * want[what][i].get<double>())
+          << what << ", step " << i;
+  EXPECT_EQ(got["collectives"], want["collectives"]);
+  EXPECT_EQ(got["sample"], want["sample"]);
+}
+
+const std::string kDp = "--mesh dp=2", kTp = "--mesh tp=2",
+                  kBoth = "--mesh dp=2,tp=2", kNccl = " --backend nccl",
+                  kGraph = " --cuda-graph";
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, EmulatedTrain,
+    ::testing::Values(
+        Case{"dp", kDp}, Case{"tp", kTp}, Case{"dp_tp", kBoth, "", 4},
+        Case{"two_to_a_gpu", kBoth, " --ranks-per-gpu 2"},
+        Case{"all_on_one", kBoth, " --ranks-per-gpu 4", 1},
+        Case{"from_gpu_1", kTp, " --device cuda:1", 3},
+        Case{"graph", kBoth, kGraph, 4},
+        Case{"graph_on_one", kTp, kGraph + " --ranks-per-gpu 2", 1},
+        Case{"nccl_dp", kDp, kNccl}, Case{"nccl_tp", kTp, kNccl},
+        Case{"nccl_dp_tp", kBoth, kNccl, 4},
+        Case{"nccl_graph", kBoth, kNccl + kGraph, 4},
+        Case{"nccl_apart", kTp, kNccl, 2, "CUDA_EMULATION_APART=01,10"},
+        Case{"zero", kBoth + " --zero 3 --recompute block", "", 4},
+        Case{"nccl_zero", kBoth + " --zero 3 --recompute block", kNccl, 4}),
+    [](const auto& info) { return info.param.name; });
+
+// What is said when it cannot be.
+struct Wrong {
+  std::string name, flags, environment;
+  int code;
+  std::string says;
+};
+void PrintTo(const Wrong& w, std::ostream* out) { *out << w.name; }
+
+class EmulatedTrainFails : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(EmulatedTrainFails, WithASentence) {
+  const Wrong& w = GetParam();
+  const Ran r = train("--device cuda " + w.flags, w.environment);
+  EXPECT_EQ(r.code, w.code) << r.err;
+  EXPECT_NE(r.err.find(w.says), std::string::npos) << r.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, EmulatedTrainFails,
+    ::testing::Values(
+        Wrong{"no_memory", "--mesh dp=2 --hidden 440",
+              "CUDA_EMULATION_MEMORY=16777216", 1,
+              "[allocate] the system has no "},
+        Wrong{"no_gpu", "--mesh dp=2", gpus(0), 2,
+              "there is no CUDA device here: cudaErrorNoDevice"},
+        Wrong{
+            "not_there", "--mesh dp=2 --device cuda:5", "", 2,
+            "[cuda] cuda:5 is not there: this machine has 2, cuda:0 to cuda:1"},
+        Wrong{"too_few", "--mesh dp=2,tp=2", "", 2,
+              "4 ranks, 1 to a GPU, from cuda:0 on need 4 GPUs"},
+        Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
+              2, "[--backend] nccl takes one rank per GPU"},
+        Wrong{"apart", "--mesh dp=2", "CUDA_EMULATION_APART=10", 1,
+              "the GPU of rank 1 cannot reach the memory of that of rank 0"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace dtensor::testing
