@@ -13,5 +13,7 @@ const Kernels& cuda_kernels() {
 
 // They round nothing, whatever they may.
 void kernels::cuda::allow_tf32(bool) {}
+// And have nothing to choose from.
+void kernels::cuda::tune_gemm(bool) {}
 
 }  // namespace dtensor
