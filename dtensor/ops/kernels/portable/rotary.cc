@@ -22,17 +22,22 @@ using portable::widened;
 template <class T>
 void fill_table(Stream stream, int64_t s, int64_t d, double theta,
                 const int64_t* positions, int64_t offset, T* cos, T* sin) {
+  // One power, which is dear, for a few positions.
+  constexpr int64_t kRows = 4;
   const int64_t half = d / 2;
   each(
-      stream, s * half, DT_BODY(int64_t e) {
-        const int64_t r = e / half, i = e % half;
-        const auto position =
-            static_cast<double>(positions ? positions[r] : r + offset);
+      stream, (s + kRows - 1) / kRows * half, DT_BODY(int64_t e) {
+        const int64_t i = e % half, begin = e / half * kRows,
+                      end = begin + kRows < s ? begin + kRows : s;
         const double frequency = fn::pow(
             theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-        const double angle = position * frequency;
-        cos[e] = static_cast<T>(fn::cos(angle));
-        sin[e] = static_cast<T>(fn::sin(angle));
+        for (int64_t r = begin; r < end; ++r) {
+          const auto position =
+              static_cast<double>(positions ? positions[r] : r + offset);
+          const double angle = position * frequency;
+          cos[r * half + i] = static_cast<T>(fn::cos(angle));
+          sin[r * half + i] = static_cast<T>(fn::sin(angle));
+        }
       });
 }
 
