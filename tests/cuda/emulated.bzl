@@ -2,27 +2,32 @@
 
 _PLUGIN = "//tests/cuda:libdtensor_cuda_emulated.so"
 
-def emulated_test(name, test, filter = None, env = {}, **kwargs):
-    """The cc_test `test`, of whose tests none may be skipped, on emulated GPUs.
+def _path(label):
+    return label[2:].replace(":", "/")
+
+def emulated_test(name, test, filter = "*", env = {}, **kwargs):
+    """The cc_test `test`, of which nothing may be skipped, on emulated GPUs.
 
     Args:
       name: of this test.
-      test: what tests GPUs, and skips where there are none.
-      filter: which of its tests; all of them unless set.
-      env: for it; see emulation/cuda_runtime.h, too.
+      test: "//folder:test", which tests GPUs, and skips where there are none.
+      filter: which of its tests.
+      env: for it, without commas; see emulation/cuda_runtime.h, too.
       **kwargs: as always.
     """
-    native.sh_test(
+    environment = ["%s=%s" % pair for pair in env.items()]
+    native.cc_test(
         name = name,
-        srcs = ["//tests/cuda:emulated.sh"],
-        args = [
-            "$(rootpath %s)" % _PLUGIN,
-            "$(rootpath %s)" % test,
-        ] + (["--gtest_filter=" + filter] if filter else []),
+        srcs = ["//tests/cuda:emulated.cc"],
         data = [
             test,
             _PLUGIN,
         ],
-        env = env,
+        local_defines = ["%s=\\\"%s\\\"" % pair for pair in [
+            ("EMULATED_PLUGIN", _path(_PLUGIN)),
+            ("EMULATED_TEST", _path(test)),
+            ("EMULATED_FILTER", filter),
+            ("EMULATED_ENVIRONMENT", ",".join(environment)),
+        ]],
         **kwargs
     )
