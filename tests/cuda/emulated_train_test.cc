@@ -20,7 +20,10 @@ const std::string kFlags =
     "--dtype f64 --steps 4 --sample 3 --timeout 20 ";
 
 Ran train(const std::string& flags, const std::string& environment = "") {
-  return run_program("train", kFlags + flags, environment);
+  return run_program(
+      "train", kFlags + flags,
+      environment +
+          " DTENSOR_CUDA_LIBRARY=tests/cuda/libdtensor_cuda_emulated.so");
 }
 std::string gpus(int n) {
   return "CUDA_EMULATION_DEVICES=" + std::to_string(n);
@@ -53,6 +56,7 @@ TEST_P(EmulatedTrain, LosesWhatTheCpuLoses) {
   const Ran r = train("--json - --device cuda " + c.flags + c.of_gpus,
                       c.environment + " " + gpus(c.gpus));
   ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.err.find("[cuda emulation]"), std::string::npos) << r.err;
   const Json got = Json::parse(r.out);
   const Json& want = on_cpu(c.flags);
   ASSERT_EQ(got["losses"].size(), 4u);

@@ -11,6 +11,9 @@
 // computes with what is not there yet. New memory and memory that was freed is
 // full of NaNs, from when the stream gets there.
 //
+// What a program that ends has not freed, it says on standard error, and what
+// it frees that is not there.
+//
 // While nothing runs, the host that touches memory of a GPU dies, with a
 // sentence; and a GPU that touches memory of another one whose pool grants it
 // no access, or that is none, has failed, with cudaErrorIllegalAddress.

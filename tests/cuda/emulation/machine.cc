@@ -30,6 +30,16 @@ bool apart(int a, int b) {
   return pairs.find(pair) != std::string::npos;
 }
 
+// What the program leaves behind when it ends.
+void tell_leaks() {
+  Machine& machine = Machine::get();
+  for (int d = 0; d < std::ssize(machine.devices); ++d)
+    if (const size_t used = machine.memory().sizes(d).used)
+      std::fprintf(stderr,
+                   "[cuda emulation] cuda:%d has %zu bytes that nobody freed\n",
+                   d, used);
+}
+
 }  // namespace
 
 OfGraph::~OfGraph() {
@@ -39,7 +49,10 @@ OfGraph::~OfGraph() {
 bool Point::passed() const { return !stream || stream->done >= until; }
 
 Machine& Machine::get() {
-  static auto* const machine = new Machine;
+  static auto* const machine = [] {
+    std::atexit(tell_leaks);
+    return new Machine;
+  }();
   return *machine;
 }
 

@@ -285,11 +285,15 @@ cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t s) {
 cudaError_t cudaFreeAsync(void* block, cudaStream_t s) {
   Lock lock(machine().mutex);
   if (const cudaError_t e = failed(s->device)) return say(e);
-  if (s->capture) return say(free_in_graph(s, block));
-  const int owner = machine().memory().device_of(block);
-  auto released = machine().memory().release(block, s);
-  if (!released) return say(cudaErrorInvalidValue);
-  return say(come_to(s, owner, released));
+  cudaError_t error = cudaErrorInvalidValue;
+  if (s->capture)
+    error = free_in_graph(s, block);
+  else if (const auto released = machine().memory().release(block, s))
+    error = come_to(s, machine().memory().device_of(block), released);
+  if (error == cudaErrorInvalidValue)
+    std::fprintf(stderr, "[cuda emulation] cuda:%d frees what is not its\n",
+                 s->device);
+  return say(error);
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
