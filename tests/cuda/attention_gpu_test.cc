@@ -25,6 +25,11 @@ cudaStream_t cuda::enter(Stream s) {
 void cuda::check(cudaError_t e, const char* what) {
   DT_CHECK(e == cudaSuccess, what, "CUDA says: {}", cudaGetErrorString(e));
 }
+void* cuda::allocate_scratch(cudaStream_t s, int64_t bytes) {
+  void* data = nullptr;
+  check(cudaMallocAsync(&data, static_cast<size_t>(bytes), s), "scratch");
+  return data;
+}
 
 namespace kernels::cuda {
 namespace {

@@ -16,6 +16,11 @@ namespace dtensor::cuda {
 cudaStream_t enter(Stream s) { return s.handle; }
 void check(cudaError_t e, const char*) { ASSERT_EQ(e, cudaSuccess); }
 void allow_shared_memory(const void*, int64_t) {}
+void* allocate_scratch(cudaStream_t s, int64_t bytes) {
+  void* data = nullptr;
+  check(cudaMallocAsync(&data, static_cast<size_t>(bytes), s), "scratch");
+  return data;
+}
 
 }  // namespace dtensor::cuda
 

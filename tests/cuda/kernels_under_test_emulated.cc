@@ -14,6 +14,11 @@ void check(cudaError_t e, const char* what) {
   if (e != cudaSuccess) throw std::runtime_error(what);
 }
 void allow_shared_memory(const void*, int64_t) {}
+void* allocate_scratch(cudaStream_t s, int64_t bytes) {
+  void* data = nullptr;
+  check(cudaMallocAsync(&data, static_cast<size_t>(bytes), s), "scratch");
+  return data;
+}
 
 }  // namespace cuda
 

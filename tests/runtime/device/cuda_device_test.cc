@@ -90,6 +90,37 @@ TEST_F(CudaDeviceTest, GoesOnWhenThereIsNoMore) {
   device_->release(x, 400, stream_);
 }
 
+// It is there when that one's work is done.
+TEST_F(CudaDeviceTest, TakesWhatOtherStreamsFreed) {
+  const Stream other = device_->open_stream();
+  const int64_t most = device_->memory().free / 3 * 2;
+  void* block = device_->allocate(most, other);
+  ASSERT_NE(block, nullptr);
+  fill(other, static_cast<int32_t*>(block), 100, 7);
+  device_->release(block, most, other);
+  block = device_->allocate(most, stream_);
+  EXPECT_NE(block, nullptr);
+  device_->release(block, most, stream_);
+}
+
+// Who looks for memory then waits for no stream that is captured: it goes on.
+TEST_F(CudaDeviceTest, HasNoMoreWhileItIsCaptured) {
+  const Stream other = device_->open_stream();
+  const int64_t total = device_->memory().total;
+  int32_t* x = block(100);
+  fill(stream_, x, 100, 7);
+  device_->begin_capture(stream_);
+  fill(stream_, x, 100, 8);
+  EXPECT_EQ(device_->allocate(2 * total, other), nullptr);
+  fill(stream_, x + 50, 50, 9);
+  const auto work = device_->end_capture(stream_);
+  EXPECT_EQ(read(stream_, x, 1)[0], 7);
+  device_->replay(stream_, *work);
+  EXPECT_EQ(read(stream_, x, 1)[0], 8);
+  EXPECT_EQ(read(stream_, x + 99, 1)[0], 9);
+  device_->release(x, 400, stream_);
+}
+
 // Sizes around those of the buffers that copies go through. The host's bytes
 // are overwritten as soon as they have been taken.
 TEST_F(CudaDeviceTest, CopiesOfAnySize) {

@@ -280,9 +280,7 @@ Session& session() {
 class Scratch {
  public:
   Scratch(cudaStream_t stream, int64_t bytes) : stream_(stream) {
-    if (bytes > 0)
-      check(cudaMallocAsync(&data_, static_cast<size_t>(bytes), stream),
-            kWhere);
+    if (bytes > 0) data_ = dtensor::cuda::allocate_scratch(stream, bytes);
   }
   ~Scratch() {
     if (data_) cudaFreeAsync(data_, stream_);

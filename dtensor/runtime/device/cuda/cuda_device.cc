@@ -97,24 +97,7 @@ class CudaDevice final : public Device {
   Stream open_stream() override { return cuda::open_stream(index_); }
 
   void* allocate(int64_t bytes, Stream s) override {
-    const cudaStream_t stream = enter(s);
-    void* block = nullptr;
-    cudaError_t error =
-        cudaMallocAsync(&block, static_cast<size_t>(bytes), stream);
-    if (error == cudaErrorMemoryAllocation) {
-      // What other streams freed is there when their work is done.
-      (void)cudaGetLastError();
-      ++waits_;
-      check(cudaDeviceSynchronize(), "allocate");
-      check(cudaMemPoolTrimTo(pool_, 0), "allocate");
-      error = cudaMallocAsync(&block, static_cast<size_t>(bytes), stream);
-      if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        return nullptr;
-      }
-    }
-    check(error, "allocate");
-    return block;
+    return cuda::allocate(enter(s), bytes, &waits_);
   }
   // A stream whose work has failed takes it not, and does not need to.
   void release(void* block, int64_t, Stream s) noexcept override {

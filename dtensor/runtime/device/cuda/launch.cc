@@ -133,6 +133,62 @@ void check(cudaError_t error, const char* what) {
     report(error, what);
 }
 
+namespace {
+
+// cudaDeviceSynchronize() would do the same, but for the device's streams that
+// are captured, and is refused for these; the capture would be lost, too.
+void synchronize_all() {
+  std::vector<cudaStream_t> all;
+  {
+    Streams& known = streams();
+    std::lock_guard lock(known.mutex);
+    for (const auto& [handle, stream] : known.all)
+      if (stream->device == device)
+        all.push_back(static_cast<cudaStream_t>(handle));
+  }
+  for (const cudaStream_t stream : all) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &status), "allocate");
+    if (status == cudaStreamCaptureStatusNone)
+      check(cudaStreamSynchronize(stream), "allocate");
+  }
+}
+
+}  // namespace
+
+void* allocate(cudaStream_t stream, int64_t bytes,
+               std::atomic<int64_t>* waits) {
+  const auto size = static_cast<size_t>(bytes);
+  void* block = nullptr;
+  cudaError_t error = cudaMallocAsync(&block, size, stream);
+  if (error == cudaErrorMemoryAllocation) {
+    // What other streams freed is there when their work is done.
+    (void)cudaGetLastError();
+    if (waits) ++*waits;
+    synchronize_all();
+    cudaMemPool_t pool = nullptr;
+    check(cudaDeviceGetDefaultMemPool(&pool, device), "allocate");
+    check(cudaMemPoolTrimTo(pool, 0), "allocate");
+    error = cudaMallocAsync(&block, size, stream);
+    if (error == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+  }
+  check(error, "allocate");
+  return block;
+}
+
+void* allocate_scratch(cudaStream_t stream, int64_t bytes) {
+  void* const block = allocate(stream, std::max<int64_t>(bytes, 1));
+  DT_CHECK(block, "cuda",
+           "cuda:{} has no {} bytes left that '{}' needs for a moment, beside "
+           "those that ranks hold and keep for later; split the tensor over "
+           "more ranks, or let fewer share a GPU",
+           device, bytes, op());
+  return block;
+}
+
 void allow_shared_memory(const void* kernel, int64_t bytes) {
   constexpr int64_t kAlways = (48 << 10) - kOwnShared;
   if (bytes <= kAlways) return;

@@ -279,12 +279,9 @@ void rows(Stream s, int64_t count, int64_t n, Body body,
 // See host_executor.h.
 class Scratch {
  public:
-  Scratch(Stream s, int64_t bytes) : stream_(cuda::enter(s)) {
-    cuda::check(
-        cudaMallocAsync(
-            &data_, static_cast<size_t>(std::max<int64_t>(bytes, 1)), stream_),
-        "scratch");
-  }
+  Scratch(Stream s, int64_t bytes)
+      : stream_(cuda::enter(s)),
+        data_(cuda::allocate_scratch(stream_, bytes)) {}
   ~Scratch() { cudaFreeAsync(data_, stream_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -294,8 +291,8 @@ class Scratch {
   }
 
  private:
-  cudaStream_t stream_;
-  void* data_ = nullptr;
+  const cudaStream_t stream_;
+  void* const data_;
 };
 
 }  // namespace on_cuda
