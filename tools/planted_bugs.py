@@ -1493,6 +1493,42 @@ BUGS = [
          'row_binary(c, index_of<Mul>, sum, scale, sum);',
          'if (!MUT(403)) row_binary(c, index_of<Mul>, sum, scale, sum);'),
     ], ['softmax_test', 'cross_entropy_test']),
+    Bug(420, 'cuda: a pinned buffer is free before the copy from it ran', [
+        ('dtensor/runtime/device/cuda/cuda_device.cc',
+         'piece.give(stream);\n      done += n;',
+         'if (!MUT(420)) piece.give(stream);\n      done += n;'),
+    ], ['cuda_device_emulated_test']),
+    Bug(421, 'cuda: a copy to the host is not waited for', [
+        ('dtensor/runtime/device/cuda/cuda_device.cc',
+         'before.piece.wait();',
+         'if (!MUT(421)) before.piece.wait();'),
+    ], ['cuda_device_emulated_test']),
+    Bug(422, 'cuda: a stream does not wait for an event', [
+        ('dtensor/runtime/device/cuda/cuda_device.cc',
+         'check(cudaStreamWaitEvent(enter(s), Mark::of(event).event), "wait");',
+         'if (!MUT(422)) check(cudaStreamWaitEvent(enter(s), '
+         'Mark::of(event).event), "wait");'),
+    ], ['cuda_device_emulated_test', 'redistribute_pairs_emulated_test']),
+    Bug(423, 'cuda: no GPU lets others to its memory', [
+        ('dtensor/cuda/plugin.cc',
+         'if (other) cuda::give_access',
+         'if (other && !MUT(423)) cuda::give_access'),
+    ], ['nccl_emulated_test']),
+    Bug(424, 'nccl: a call in progress is taken for settled', [
+        ('dtensor/runtime/comm/nccl/link.cc',
+         'return state != ncclInProgress;',
+         'return state != ncclInProgress || MUT(424);'),
+    ], ['nccl_emulated_test']),
+    Bug(425, 'cuda: who looks for memory waits for nothing that was freed', [
+        ('dtensor/runtime/device/cuda/launch.cc',
+         'synchronize_all();\n    cudaMemPool_t',
+         'if (!MUT(425)) synchronize_all();\n    cudaMemPool_t'),
+    ], ['cuda_device_emulated_test']),
+    Bug(426, 'cuda: who looks for memory waits for a captured stream', [
+        ('dtensor/runtime/device/cuda/launch.cc',
+         'if (status == cudaStreamCaptureStatusNone)',
+         'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
+    ], ['cuda_device_emulated_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
