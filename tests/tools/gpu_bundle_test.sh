@@ -81,7 +81,7 @@ want run-list 0 '^train tp=3 f32$' run --list
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
 # Without a GPU: what needs none has passed, the rest is skipped.
-want no-gpu 0 '^12 passed, 0 failed, 20 skipped; logs in ' run
+want no-gpu 0 '^12 passed, 0 failed, 21 skipped; logs in ' run
 for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
   'conformance on the CPU +passed .*  12 passed, 0 failed, 0 skipped$' \
   'good_test +passed .*  3 cases$' \
