@@ -122,6 +122,18 @@ INSTANTIATE_TEST_SUITE_P(
               "4 ranks, 1 to a GPU, from cuda:0 on need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2, "[--backend] nccl takes one rank per GPU"},
+        // Nobody waits for ever.
+        Wrong{"a_gpu_fails", "--mesh dp=2 --ranks-per-gpu 2",
+              "CUDA_EMULATION_FAILS=0:700", 1,
+              "work that cuda:0 was given before has failed: CUDA says "
+              "cudaErrorIllegalAddress"},
+        Wrong{"a_gpu_fails_with_nccl", "--mesh dp=2 --backend nccl",
+              "CUDA_EMULATION_FAILS=1:700", 1,
+              "an illegal memory access was encountered"},
+        Wrong{"a_gpu_fails_in_a_graph",
+              "--mesh dp=2 --backend nccl --cuda-graph",
+              "CUDA_EMULATION_FAILS=0:1000", 1,
+              "an illegal memory access was encountered"},
         Wrong{"apart", "--mesh dp=2", "CUDA_EMULATION_APART=10", 1,
               "the GPU of rank 1 cannot reach the memory of that of rank 0"}),
     [](const auto& info) { return info.param.name; });

@@ -3,6 +3,7 @@
 // of each call. In the environment:
 //   CUDA_EMULATION_DEVICES=n     so many GPUs; 2 unless set
 //   CUDA_EMULATION_MEMORY=bytes  of each; 2 GiB unless set
+//   CUDA_EMULATION_FAILS=1:500   GPU 1 fails at the 500th thing that it does
 //   CUDA_EMULATION_APART=01,10   0 reaches not the memory of 1, nor 1 that of 0
 //
 // What a stream is given runs later, in its order, and as late as it may: when

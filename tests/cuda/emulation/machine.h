@@ -111,6 +111,7 @@ class Machine {
 
   struct Device {
     cudaError_t failed = cudaSuccess;  // for good
+    int64_t works = 0;                 // that it has begun
     std::vector<std::unique_ptr<CUstream_st>> streams;
   };
   std::mutex mutex;  // of all that follows, but for the memory
