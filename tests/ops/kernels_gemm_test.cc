@@ -244,24 +244,29 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
 
 // --- Epilogues --------------------------------------------------------------
 
-// The kernel's c, aux and b_sum against the reference's, elements of padding
-// included.
+// The kernel's c, aux and sums against the reference's, elements of padding
+// included. Without `all` there is no bias, or no sum of c.
 void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
-                     int64_t c_size, bool with_bias = true) {
+                     int64_t c_size, bool all = true) {
   const Array a = Array::random(t, a_size, -1, 1, 1),
               b = Array::random(t, b_size, -1, 1, 2),
               bias = Array::random(t, g.n, -2, 2, 3);
-  Array c(t, c_size, 5), aux(t, c_size, 7), sum(t, g.n, 9);
+  Array c(t, c_size, 5), aux = Array::random(t, c_size, -4, 4, 4),
+                         sum(t, g.n, 9);
   const Array a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles()),
       bias64(DType::kF64, bias.doubles());
-  Array c64(DType::kF64, c_size, 5), aux64(DType::kF64, c_size, 7),
+  Array c64(DType::kF64, c_size, 5), aux64(DType::kF64, aux.doubles()),
       sum64(DType::kF64, g.n, 9);
+  const bool back = g.epilogue.kind == Epilogue::kGeluTanhBackward;
   const auto point = [&](const Array& a, const Array& b, const Array& bias,
                          Array& c, Array& aux, Array& sum) {
     g.a = a.data(), g.b = b.data(), g.c = c.data();
-    g.epilogue.bias = with_bias ? bias.data() : nullptr;
+    g.epilogue.bias = all ? bias.data() : nullptr;
     g.epilogue.aux = aux.data();
-    g.epilogue.b_sum = sum.data();
+    if (back)
+      g.epilogue.c_sum = all ? sum.data() : nullptr;
+    else
+      g.epilogue.b_sum = sum.data();
   };
   point(a64, b64, bias64, c64, aux64, sum64);
   reference::gemm(g);
@@ -278,11 +283,14 @@ void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
                << g.c_m << "," << g.c_n);
   ASSERT_TRUE(near(c, c64.doubles(), tol));
   ASSERT_TRUE(near(aux, aux64.doubles(), tol)) << "aux";
-  ASSERT_TRUE(near(sum, sum64.doubles(), tol)) << "b_sum";
+  // Of c's elements, which are rounded.
+  const double terms = std::sqrt(static_cast<double>(c_size / (g.n + 1) + 1));
+  ASSERT_TRUE(near(sum, sum64.doubles(), back ? terms * tol : tol)) << "sum";
 }
 
 constexpr Epilogue::Kind kEpilogues[] = {Epilogue::kBias, Epilogue::kGeluTanh,
-                                         Epilogue::kSumB};
+                                         Epilogue::kSumB,
+                                         Epilogue::kGeluTanhBackward};
 
 TEST(EpilogueTest, SizesAndLayouts) {
   const int64_t sizes[][3] = {{1, 1, 1},     {8, 16, 8}, {7, 5, 3}, {3, 600, 2},
@@ -302,9 +310,12 @@ TEST(EpilogueTest, SizesAndLayouts) {
             expect_finished(t, g, g.m * g.k, b.size, c.size);
             if (HasFatalFailure()) return;
           }
-          g.epilogue.kind = Epilogue::kGeluTanh;
-          expect_finished(t, g, g.m * g.k, b.size, c.size, false);
-          if (HasFatalFailure()) return;
+          for (Epilogue::Kind kind :
+               {Epilogue::kGeluTanh, Epilogue::kGeluTanhBackward}) {
+            g.epilogue.kind = kind;
+            expect_finished(t, g, g.m * g.k, b.size, c.size, false);
+            if (HasFatalFailure()) return;
+          }
         }
 }
 
@@ -320,7 +331,8 @@ TEST(EpilogueTest, Batches) {
       g.b_batch_strides = {0, 0};
       g.c_batch_strides = {4 * n, 8 * n};
       g.c_m = n, g.c_n = 1;
-      for (Epilogue::Kind kind : {Epilogue::kBias, Epilogue::kGeluTanh}) {
+      for (Epilogue::Kind kind : {Epilogue::kBias, Epilogue::kGeluTanh,
+                                  Epilogue::kGeluTanhBackward}) {
         g.epilogue.kind = kind;
         expect_finished(t, g, 72, 3 * n, 24 * n);
         if (HasFatalFailure()) return;

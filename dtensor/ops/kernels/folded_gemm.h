@@ -94,6 +94,25 @@ struct SummedB {
   }
 };
 
+// The c of Epilogue::kGeluTanhBackward as what is reduced.
+struct SummedC {
+  Shape shape, strides;
+  uint32_t dims;  // all but n
+  explicit SummedC(const Gemm& g) : shape(g.batch), strides(g.c_batch_strides) {
+    shape.push_back(g.m);
+    strides.push_back(g.c_m);
+    dims = (uint32_t{1} << shape.size()) - 1;
+    shape.push_back(g.n);
+    strides.push_back(g.c_n);
+  }
+};
+
+// Is c contiguous, m rows of n?
+inline bool is_contiguous(const Gemm& g) {
+  return g.batch.empty() && (g.c_n == 1 || g.n == 1) &&
+         (g.c_m == g.n || g.m == 1);
+}
+
 // fn(a, b, c, first) for each product of a batch: where its matrices begin, and
 // whether it is the first for that place in c.
 template <class Fn>

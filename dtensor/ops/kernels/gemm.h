@@ -15,11 +15,15 @@ struct Epilogue {
     kBias,      // c = p + bias
     kGeluTanh,  // aux = p + bias, c = gelu_tanh(aux)
     kSumB,      // c = p, b_sum = the sum of b over k and what else is summed
+    // Back through kGeluTanh: c = gelu_tanh'(aux) p, c_sum = the sum of that
+    // over all but n.
+    kGeluTanhBackward,
   };
   Kind kind = kNone;
   const void* bias = nullptr;  // [n]; kGeluTanh: may be null
-  void* aux = nullptr;         // lies as c does
+  void* aux = nullptr;         // lies as c does; kGeluTanhBackward reads it
   void* b_sum = nullptr;       // [n]; b has no batch that c has
+  void* c_sum = nullptr;       // [n], or null
 };
 
 // c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].

@@ -61,15 +61,25 @@ void finish(const Gemm& g) {
     });
     return;
   }
+  const bool back = e.kind == Epilogue::kGeluTanhBackward;
+  auto *aux = static_cast<double*>(e.aux), *sum = static_cast<double*>(e.c_sum);
+  for (int64_t j = 0; back && sum && j < g.n; ++j) sum[j] = 0;
   for_indices(g.batch, [&](const Shape& at) {
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j) {
         const int64_t to =
             offset(at, g.c_batch_strides) + i * g.c_m + j * g.c_n;
         double& c = static_cast<double*>(g.c)[to];
+        if (back) {
+          double slope;
+          gelu_tanh(aux[to], &slope);
+          c *= slope;
+          if (sum) sum[j] += c;
+          continue;
+        }
         if (bias) c += bias[j];
         if (e.kind != Epilogue::kGeluTanh) continue;
-        static_cast<double*>(e.aux)[to] = c;
+        aux[to] = c;
         c = gelu_tanh(c);
       }
   });

@@ -22,6 +22,10 @@ void finish_row(Epilogue::Kind kind, int64_t n, const S* bias, S* aux, S* c) {
   using V = Vec<compute_t<S>>;
   if (kind == Epilogue::kBias)
     return each(n, c, [&](auto at) { return at(c) + at(bias); });
+  if (kind == Epilogue::kGeluTanhBackward)
+    return each(n, c, [&](auto at) {
+      return fn::derivative<fn::GeluTanh, 1>(V(at(aux)), nullptr) * at(c);
+    });
   if (bias)
     each(n, aux, [&](auto at) { return at(c) + at(bias); });
   else
@@ -38,6 +42,8 @@ void finish_strided(Epilogue::Kind kind, int64_t n, const S* bias, S* aux, S* c,
     const int64_t m = std::min(kChunk, n - j);
     S* const at = c + j * stride;
     for (int64_t i = 0; i < m; ++i) c_row[i] = at[i * stride];
+    if (kind == Epilogue::kGeluTanhBackward)
+      for (int64_t i = 0; i < m; ++i) aux_row[i] = aux[(j + i) * stride];
     finish_row(kind, m, bias ? bias + j : nullptr, aux_row, c_row);
     for (int64_t i = 0; i < m; ++i) at[i * stride] = c_row[i];
     if (kind != Epilogue::kGeluTanh) continue;
@@ -99,7 +105,15 @@ void CpuKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
     return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
                   g.epilogue.b_sum);
   }
+  const bool back = g.epilogue.kind == Epilogue::kGeluTanhBackward;
+  if (back && is_contiguous(g))
+    return gelu_tanh_backward(s, t, g.m, g.n, g.epilogue.aux, g.n, g.c, g.n,
+                              g.c, g.epilogue.c_sum);
   visit_float(t, "gemm", [&]<class S>() { finish<S>(g); });
+  if (!back || !g.epilogue.c_sum) return;
+  const SummedC c(g);
+  reduce(s, ReduceKind::kSum, t, c.shape, g.c, c.strides, c.dims,
+         g.epilogue.c_sum);
 }
 
 void CpuKernels::gelu_tanh_backward(Stream, DType t, int64_t rows, int64_t n,

@@ -179,6 +179,9 @@ std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
       return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::kSumB:
       return swapped ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::kGeluTanhBackward:
+      if (!is_half_float(in)) return {};
+      return e.c_sum ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
     default:
       if (!is_half_float(in)) return {};
       return e.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
@@ -195,7 +198,12 @@ void set(Plan& plan, cublasLtMatmulDescAttributes_t what, const T& value) {
 
 bool has_aux(cublasLtEpilogue_t e) {
   return e == CUBLASLT_EPILOGUE_GELU_AUX ||
-         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU ||
+         e == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+// A bias, or the gradient of one.
+bool has_bias(cublasLtEpilogue_t e) {
+  return e != CUBLASLT_EPILOGUE_GELU_AUX && e != CUBLASLT_EPILOGUE_DGELU;
 }
 void point(Plan& plan, const void* bias, const void* aux) {
   if (bias) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -228,8 +236,7 @@ Plan describe(const Key& key, const Types& types) {
   // Of the pointers, an algorithm is chosen by their alignment: that which
   // takes_epilogue() asks for.
   void* const aligned = reinterpret_cast<void*>(16);
-  point(plan, plan.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ? nullptr : aligned,
-        aligned);
+  point(plan, has_bias(plan.epilogue) ? aligned : nullptr, aligned);
   return plan;
 }
 
@@ -438,7 +445,9 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   key.c_align =
       alignment(g.c, out_size, calls->call.c.next, repeats, &GemmBatch::c);
   const cublasLtHandle_t handle = library().handle(key.device);
-  const void* const bias = e.kind == Epilogue::kSumB ? e.b_sum : e.bias;
+  const void* const bias = e.kind == Epilogue::kSumB               ? e.b_sum
+                           : e.kind == Epilogue::kGeluTanhBackward ? e.c_sum
+                                                                   : e.bias;
   const Matrices first{
       swapped ? g.b : g.a, swapped ? g.a : g.b, g.c, g.accumulate, bias, e.aux};
   Plan plan = plan_of(handle, key, *types, first, stream);

@@ -86,6 +86,7 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
     case Epilogue::kBias:
       return calls.swapped && at(e.bias);
     case Epilogue::kGeluTanh:
+    case Epilogue::kGeluTanhBackward:
       break;
   }
   const GemmCall& call = calls.call;
@@ -93,7 +94,9 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
               aligned(static_cast<uintptr_t>(call.c.next * item));
   for (const GemmBatch& d : calls.repeats())
     lies = lies && aligned(static_cast<uintptr_t>(d.c * item));
-  return calls.swapped && lies && at(e.bias);
+  if (!calls.swapped || !lies) return false;
+  if (e.kind == Epilogue::kGeluTanh) return at(e.bias);
+  return !e.c_sum || (f.nb == 0 && at(e.c_sum));
 }
 
 }  // namespace dtensor::kernels::cuda

@@ -44,8 +44,9 @@ struct GemmCalls {
 std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
 // Can an epilogue be part of the calls? cuBLASLt has the bias along the columns
-// of column-major matrices, and the sums of an operand in a single product;
-// `item` is the size of an element of c. (Which types it takes is not said.)
+// of column-major matrices, and the sums of an operand or c in a single
+// product; `item` is the size of an element of c. (Which types it takes is not
+// said.)
 bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&,
                     int64_t item);
 

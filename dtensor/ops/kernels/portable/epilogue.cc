@@ -48,6 +48,22 @@ void finish(Stream s, const Gemm& g) {
       });
 }
 
+// Of one that is not contiguous, without its sum.
+template <class S>
+void finish_back(Stream s, const SummedC& c, const Gemm& g) {
+  const Walk<1> walk(c.shape, {c.strides});
+  const auto* aux = static_cast<const S*>(g.epilogue.aux);
+  auto* to = static_cast<S*>(g.c);
+  each(
+      s, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[1];
+        walk.at(i, at);
+        to[at[0]] = rounded<S>(
+            fn::derivative<fn::GeluTanh, 1>(widened(aux[at[0]]), nullptr) *
+            widened(to[at[0]]));
+      });
+}
+
 // `height` rows of a column by each thread; sums [parts, n] may be null.
 template <class S, class C = compute_t<S>>
 void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
@@ -92,7 +108,16 @@ void PortableKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
     return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
                   g.epilogue.b_sum);
   }
-  visit_float(t, "gemm", [&]<class S>() { finish<S>(s, g); });
+  if (g.epilogue.kind != Epilogue::kGeluTanhBackward)
+    return visit_float(t, "gemm", [&]<class S>() { finish<S>(s, g); });
+  if (is_contiguous(g))
+    return gelu_tanh_backward(s, t, g.m, g.n, g.epilogue.aux, g.n, g.c, g.n,
+                              g.c, g.epilogue.c_sum);
+  const SummedC c(g);
+  visit_float(t, "gemm", [&]<class S>() { finish_back<S>(s, c, g); });
+  if (g.epilogue.c_sum)
+    reduce(s, ReduceKind::kSum, t, c.shape, g.c, c.strides, c.dims,
+           g.epilogue.c_sum);
 }
 
 void PortableKernels::gelu_tanh_backward(Stream s, DType t, int64_t rows,
