@@ -1,5 +1,6 @@
 #include "dtensor/ops/linear.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/inline_vec.h"
+#include "dtensor/runtime/async.h"
 #include "dtensor/runtime/gather.h"
 
 namespace dtensor {
@@ -30,12 +32,13 @@ const Op& product_of_linear() {
 }
 
 struct ProductMemo : Decision::Memo {
-  explicit ProductMemo(const Decision& d) : local(d.rule->rule()) {}
+  ProductMemo(const Decision& d, size_t first) : local(d.rule->rule(), first) {}
   LocalProduct local;
   std::array<std::optional<ProductGradient>, 2> gradients;  // of x and weight
 };
-ProductMemo& memo(const Decision& d) {
-  if (!d.memo) d.memo = std::make_shared<ProductMemo>(d);
+// Of a product of two inputs, from `first` on.
+ProductMemo& memo(const Decision& d, size_t first = 0) {
+  if (!d.memo) d.memo = std::make_shared<ProductMemo>(d, first);
   return static_cast<ProductMemo&>(*d.memo);
 }
 
@@ -58,8 +61,8 @@ Op::InBoxes weight_in_boxes(size_t i) {
   return i == 1 ? Op::InBoxes::kStrided : Op::InBoxes::kNo;
 }
 
-DistTensor gradient_of_product(const GradientCall& g, size_t operand,
-                               const DistTensor& dy) {
+const ProductGradient& product_gradient_of(const GradientCall& g,
+                                           size_t operand) {
   const Decision& d = *g.decision;
   std::optional<ProductGradient>& made = memo(d).gradients[operand];
   if (!made) {
@@ -68,9 +71,15 @@ DistTensor gradient_of_product(const GradientCall& g, size_t operand,
                             g.op.name());
     made = product_gradient("linear", product, d.assignment, operand);
   }
+  return *made;
+}
+
+DistTensor gradient_of_product(const GradientCall& g, size_t operand,
+                               const DistTensor& dy) {
+  const ProductGradient& made = product_gradient_of(g, operand);
   DistTensor operands[] = {g.inputs[0], g.inputs[1]};
   operands[operand] = dy;
-  return apply1(*made->op, operands, made->attrs, &made->assignment);
+  return apply1(*made.op, operands, made.attrs, &made.assignment);
 }
 
 // x, dy -> dweight, dbias: as one product, whose kernel may add up what it
@@ -108,6 +117,36 @@ class GeluTanhBackward : public RuleOp {
   }
 };
 
+// before, dy, weight -> d before, [its sum over the rows]: back through a
+// linear layer, and through the activation that its x came out of, as one
+// product.
+class InputGeluTanhBackward : public RuleOp {
+ public:
+  explicit InputGeluTanhBackward(bool sum)
+      : RuleOp("linear_input_gelu_tanh_backward",
+               sum ? "...i,...o,oi->...i,i | linear 1; linear 2"
+                   : "...i,...o,oi->...i | linear 1; linear 2",
+               {.flops = 2, .differentiable = false}),
+        sum_(sum) {}
+
+  void compute(Compute& c) const override {
+    const Tensor before = c.in[0].to_contiguous(), &out = c.out[0];
+    void* const sum = sum_ ? c.out[1].mutable_data() : nullptr;
+    Epilogue e;
+    e.kind = Epilogue::kGeluTanhBackward;
+    e.aux = const_cast<void*>(before.data());  // is only read
+    e.c_sum = sum;
+    if (memo(c.decision, 1).local.run(c, e)) return;
+    const Rows x(before), dx(out);
+    c.k.gelu_tanh_backward(c.stream, out.dtype(), x.rows, x.n, x.data(),
+                           x.stride, dx.data(), dx.stride, out.mutable_data(),
+                           sum);
+  }
+
+ private:
+  bool sum_;
+};
+
 const Op& weight_gradient_op() {
   static const LinearWeightGradient op;
   return op;
@@ -115,6 +154,80 @@ const Op& weight_gradient_op() {
 const Op& gelu_tanh_backward_op() {
   static const GeluTanhBackward op;
   return op;
+}
+const Op& input_gelu_tanh_backward_op(bool sum) {
+  static const InputGeluTanhBackward with(true), without(false);
+  return sum ? with : without;
+}
+
+constexpr std::string_view kLinearGeluTanh = "linear_gelu_tanh";
+
+// The gradient of a linear layer's x, a product that is not made before it is
+// read: the activation that made x takes it as it is, and goes back through
+// itself in the product's kernel. Every rank reads it, or none.
+class InputGradient final : public Pending {
+ public:
+  // As a tensor.
+  static DistTensor make(const GradientCall& g, const DistTensor& dy) {
+    const ProductGradient& of = product_gradient_of(g, 0);
+    const DistTensor& weight = g.inputs[1];
+    const OpInput in[] = {{dy.spec(), dy.keep()},
+                          {weight.spec(), weight.keep()}};
+    auto impl = std::make_shared<DistTensor::Impl>();
+    impl->spec = decide(*of.op, in, of.attrs, &of.assignment)->out[0];
+    impl->run = dy.impl()->run;
+    // One that is gathered comes now: after this it is forgotten.
+    weight.impl()->part();
+    impl->pending = std::make_shared<InputGradient>(g.decision, of, dy, weight);
+    return DistTensor(std::move(impl));
+  }
+  // What `dy` is, if nobody has read it.
+  static InputGradient* unread(const DistTensor& dy) {
+    return dynamic_cast<InputGradient*>(dy.impl()->pending.get());
+  }
+
+  InputGradient(std::shared_ptr<const Decision> forward,
+                const ProductGradient& of, DistTensor dy, DistTensor weight)
+      : forward_(std::move(forward)),
+        of_(of),
+        in_{std::move(dy), std::move(weight)} {}
+
+  const Tensor& wait() override {
+    if (made_.defined()) return made_;
+    const NoGrad no_grad;
+    made_ = apply1(*of_.op, in_, of_.attrs, &of_.assignment).impl()->part();
+    return made_;
+  }
+  uint64_t version() const override {
+    return made_.defined() ? made_.storage()->version() : 0;
+  }
+
+  // d before, and its sum, where x is gelu_tanh(before). REQUIRES: it would lie
+  // as `before` does. `last`: nobody else will read it.
+  std::vector<DistTensor> gelu_tanh_backward(const DistTensor& before, bool sum,
+                                             bool last) {
+    const DistTensor in[] = {before, in_[0], in_[1]};
+    if (last) in_ = {};
+    return apply(input_gelu_tanh_backward_op(sum), in, {}, &of_.assignment);
+  }
+
+ private:
+  const std::shared_ptr<const Decision> forward_;  // has `of_`
+  const ProductGradient& of_;
+  std::array<DistTensor, 2> in_;
+  Tensor made_;
+};
+
+// That of x: of what LinearGeluTanh made, as that can use it best.
+DistTensor gradient_of_x(const GradientCall& g, const DistTensor& dy) {
+  const DistTensor& x = g.inputs[0];
+  const std::vector<size_t>& moved = g.decision->moved;
+  const bool of_activation =
+      x.impl()->node && x.impl()->output == 0 &&
+      x.impl()->node->name() == kLinearGeluTanh &&
+      std::find(moved.begin(), moved.end(), size_t{0}) == moved.end();
+  if (grad_enabled() || !of_activation) return gradient_of_product(g, 0, dy);
+  return InputGradient::make(g, dy);
 }
 
 // x, weight, bias -> y.
@@ -147,7 +260,7 @@ class Linear : public RuleOp {
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     const DistTensor& dy = g.cotangents[0];
     std::vector<DistTensor> grads(3);
-    if (g.needed[0]) grads[0] = gradient_of_product(g, 0, dy);
+    if (g.needed[0]) grads[0] = gradient_of_x(g, dy);
     if (g.needed[1] && g.needed[2] && sums_in_passing(g)) {
       const DistTensor in[] = {g.inputs[0], dy};
       const Assignment a = inherited(g);
@@ -176,7 +289,7 @@ class Linear : public RuleOp {
 class LinearGeluTanh : public RuleOp {
  public:
   explicit LinearGeluTanh(bool bias)
-      : RuleOp("linear_gelu_tanh",
+      : RuleOp(std::string(kLinearGeluTanh),
                bias ? "...i!,oi,o->...o,...o" : "...i!,oi->...o,...o",
                {.flops = 2, .saves_outputs = true}),
         bias_(bias) {}
@@ -204,24 +317,35 @@ class LinearGeluTanh : public RuleOp {
     DistTensor dbefore;
     if (const DistTensor& dy = g.cotangents[0]; dy.defined()) {
       const DistTensor &before = g.outputs[1], in[] = {before, dy};
-      if (sum && !grad_enabled() && !g.cotangents[1].defined()) {
-        const std::vector<DistTensor> both = apply(gelu_tanh_backward_op(), in);
-        dbefore = both[0];
-        grads[2] = both[1];
-      } else {
-        dbefore = internal::unary_slope(fn::index_of<fn::GeluTanh>, before, dy);
-      }
+      const bool alone = !grad_enabled() && !g.cotangents[1].defined();
+      std::vector<DistTensor> both;  // and its sum
+      if (InputGradient* product = InputGradient::unread(dy);
+          product && alone && dy.spec() == before.spec() && all_needed(g))
+        both = product->gelu_tanh_backward(before, sum,
+                                           dy.impl().use_count() == 1);
+      else if (sum && alone)
+        both = apply(gelu_tanh_backward_op(), in);
+      else
+        both = {internal::unary_slope(fn::index_of<fn::GeluTanh>, before, dy)};
+      dbefore = both[0];
+      if (both.size() > 1) grads[2] = both[1];
     }
     if (const DistTensor& more = g.cotangents[1]; more.defined())
       dbefore = dbefore.defined() ? add(dbefore, more) : more;
-    for (size_t i : {0, 1})
-      if (g.needed[i]) grads[i] = gradient_of_product(g, i, dbefore);
+    if (g.needed[0]) grads[0] = gradient_of_x(g, dbefore);
+    if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dbefore);
     if (sum && !grads[2].defined())
       grads[2] = sum_to(dbefore, g.inputs[2].shape());
     return grads;
   }
 
  private:
+  // Else the others may be asked for later (SplitBackward), from the same
+  // cotangent: better to have read it.
+  static bool all_needed(const GradientCall& g) {
+    return std::find(g.needed.begin(), g.needed.end(), false) == g.needed.end();
+  }
+
   bool bias_;
 };
 
@@ -288,9 +412,14 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
 }
 
 std::vector<const Op*> linear_ops() {
-  return {&with_bias_op(),       &product_of_linear(),
-          &gelu_tanh_op(true),   &gelu_tanh_op(false),
-          &weight_gradient_op(), &gelu_tanh_backward_op()};
+  return {&with_bias_op(),
+          &product_of_linear(),
+          &gelu_tanh_op(true),
+          &gelu_tanh_op(false),
+          &weight_gradient_op(),
+          &gelu_tanh_backward_op(),
+          &input_gelu_tanh_backward_op(true),
+          &input_gelu_tanh_backward_op(false)};
 }
 
 }  // namespace dtensor

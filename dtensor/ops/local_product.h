@@ -13,13 +13,14 @@ namespace dtensor {
 // strides; what does not depend on them is made once.
 class LocalProduct {
  public:
-  explicit LocalProduct(const Rule&);
+  // Of the only input, or of two from `first` on.
+  explicit LocalProduct(const Rule&, size_t first = 0);
   // c.out[0], which of one operand's is contiguous, = (or += if c.accumulate,
   // of two operands and no factor that is the output's alone) the sum of
-  // products of c.in, of which there may be more: with an epilogue, whether
-  // that was done, too. It is not where there is nothing to add up, or it takes
-  // several products. REQUIRES for one: n is the output's only factor that the
-  // first operand lacks.
+  // products of these of c.in: with an epilogue, whether that was done, too. It
+  // is not where there is nothing to add up, or it takes several products.
+  // REQUIRES for one: n is the output's only factor that the first operand
+  // lacks.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
 
  private:
@@ -46,9 +47,10 @@ class LocalProduct {
   // False when there is nothing to add up.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
              Loops& list) const;
-  static bool multiply(Compute& c, const Loops&, const Tensor& out,
-                       const kernels::Epilogue&);
+  bool multiply(Compute& c, const Loops&, const Tensor& out,
+                const kernels::Epilogue&) const;
 
+  size_t first_;
   bool single_;
   // Of one operand: the dimensions that are summed over, and for each dimension
   // of the output the one of what is left that it is, -1 where that repeats.

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "dtensor/ops/recompute.h"
+#include "dtensor/ops/split_grad.h"
 #include "dtensor/ops/view.h"
 #include "tests/ops/structured_testing.h"
 
@@ -341,6 +343,234 @@ TEST(LinearTest, IsOneOperatorForwardAndAFewBack) {
       (Names{"linear", "gelu_tanh", "gelu_tanh'", "linear", "linear", "sum"}));
 }
 
+// --- Two layers
+// -----------------------------------------------------------------------------
+
+// What lies between the layers of a feed-forward.
+using Between = std::function<DistTensor(const DistTensor&)>;
+DistTensor as_it_is(const DistTensor& y) { return y; }
+// The same value, which the second layer does not know for gelu's.
+DistTensor unknown(const DistTensor& y) { return neg(neg(y)); }
+
+// x, w1, w2, b2 and, with `bias`, b1.
+DistTensor feed_forward(const std::vector<DistTensor>& in, bool bias,
+                        const Between& between = as_it_is) {
+  const DistTensor y =
+      linear(in[0], in[1], bias ? in[4] : DistTensor(), Activation::kGeluTanh);
+  return linear(between(y), in[2], in[3]);
+}
+
+std::vector<Array> feed_forward_inputs(const Shape& x, int64_t hidden,
+                                       int64_t n) {
+  return {values(x, 1, 0.5), values({hidden, x.back()}, 2, 0.5),
+          values({n, hidden}, 3, 0.5), values({n}, 4), values({hidden}, 5)};
+}
+
+// Each element by plain loops, in double precision.
+Problem feed_forward_problem(const Shape& x, int64_t hidden, int64_t n,
+                             bool bias) {
+  Problem p;
+  p.inputs = feed_forward_inputs(x, hidden, n);
+  if (!bias) p.inputs.pop_back();
+  p.function = [=](const auto& in) { return feed_forward(in, bias); };
+  p.reference = [=](const auto& in) {
+    const Array y =
+        reference(in[0], in[1], bias ? &in[4] : nullptr, Activation::kGeluTanh);
+    return reference(y, in[2], &in[3], Activation::kNone);
+  };
+  return p;
+}
+
+// Layouts of x, w1, w2, b2, b1.
+const std::vector<Case> kTwoLayers = {
+    {"x=3", {}},
+    {"x=3", {"S0"}},                         // the batch
+    {"x=3", {"R", "S0", "S1", "R", "S0"}},   // column, then row parallel
+    {"x=2", {"R", "S0", "S0", "S0", "S0"}},  // both column parallel
+    {"x=2", {"R", "R", "S0", "S0"}},         // a partial gradient
+    {"x=2", {"R", "S0", "P", "R", "S0"}},    //
+    {"x=2", {"S2", "S1", "S1"}},             // a sum before the activation
+    {"x=2,y=3", {"S0,R", "R,S0", "R,S1", "R", "R,S0"}},
+    {"x=3,y=2", {"R,S1", "S0,R", "S1,R", "R", "S0,R"}},
+    {"x=2,y=2", {"R", "S0,S0", "S1,S1", "R", "S0,S0"}},
+    {"x=2,y=2", {"R", "S0,R", "S1,S0", "R,S0", "S0,R"}},
+    {"x=2,y=2,z=2", {"S0,R,R", "R,S0,S0", "R,S1,S1", "R", "R,S0,S0"}}};
+
+TEST(TwoLayersTest, Layouts) {
+  for (bool bias : {true, false})
+    check_problem(feed_forward_problem({2, 5, 3}, 7, 4, bias), kTwoLayers);
+}
+
+TEST(TwoLayersTest, EmptyParts) {
+  check_problem(feed_forward_problem({2, 2}, 2, 2, true),
+                {{"x=3", {"S0"}}, {"x=3", {"R", "S0", "S1", "R", "S0"}}});
+}
+
+TEST(TwoLayersTest, OtherUsesOfWhatTheActivationMade) {
+  const Array more = values({2, 5, 7}, 6);
+  for (bool bias : {true, false}) {
+    Problem p = feed_forward_problem({2, 5, 3}, 7, 4, bias);
+    p.function = [=](const auto& in) {
+      const DistTensor y = linear(in[0], in[1], bias ? in[4] : DistTensor(),
+                                  Activation::kGeluTanh);
+      // Of two layers, and of one that is none.
+      const DistTensor sums =
+          sum(y * put(more, y.mesh()), std::vector<int>{2}, true);
+      return linear(y, in[2], in[3]) + linear(y, in[2] * 0.5, in[3]) * 2 + sums;
+    };
+    p.reference = [=](const auto& in) {
+      const Array y = reference(in[0], in[1], bias ? &in[4] : nullptr,
+                                Activation::kGeluTanh);
+      Array half = in[2], all = reference(y, in[2], &in[3], Activation::kNone);
+      for (double& w : half.v) w *= 0.5;
+      const Array other = reference(y, half, &in[3], Activation::kNone);
+      for (int64_t i = 0; i < numel(all.shape); ++i) {
+        all.at(i) += 2 * other.at(i);
+        for (int64_t j = 0; j < 7; ++j)
+          all.at(i) += y.at(i / 4 * 7 + j) * more.at(i / 4 * 7 + j);
+      }
+      return all;
+    };
+    p.second_order = false;
+    check_problem(p, {{"x=3", {"S1"}},
+                      {"x=2,y=3", {"S0,R", "R,S0", "R,S1", "R", "R,S0"}}});
+  }
+}
+
+// What went back through two layers: the operators, the bytes of a rank, and
+// the gradients.
+struct Back {
+  std::vector<std::string> operators;
+  int64_t bytes = 0;
+  std::vector<Array> grads;
+};
+
+Back back_through(
+    const Case& c,
+    const std::function<std::vector<DistTensor>(const std::vector<DistTensor>&,
+                                                const DistTensor& cotangent)>&
+        gradients,
+    DType t = DType::kF64) {
+  Back back;
+  const Mesh mesh = Mesh::parse(c.mesh);
+  run(mesh.num_ranks(), [&](Runtime& rt) {
+    RankContext& context = rt.context();
+    std::vector<DistTensor> in;
+    for (const Array& a : feed_forward_inputs({2, 5, 3}, 7, 4))
+      in.push_back(put(a, mesh,
+                       in.size() < c.layouts.size() ? c.layouts[in.size()] : "",
+                       t)
+                       .set_requires_grad());
+    Back mine;
+    context.record = true;
+    context.trace = [&](const OpCall& call) {
+      if (context.phase == "backward") mine.operators.push_back(call.op.name());
+    };
+    const auto g = gradients(in, put(values({2, 5, 4}, 8), mesh, "", t));
+    context.trace = nullptr;
+    for (const CommEvent& e : context.events) mine.bytes += e.predicted;
+    for (const DistTensor& x : g) mine.grads.push_back(array_of(x.full()));
+    if (rt.rank() == 0) back = mine;
+  });
+  return back;
+}
+
+Back back_through(const Case& c, const Between& between,
+                  DType t = DType::kF64) {
+  return back_through(
+      c,
+      [&](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
+        return grad(feed_forward(in, true, between), in,
+                    {.cotangent = cotangent});
+      },
+      t);
+}
+
+int64_t count(const Back& back, std::string_view op) {
+  return std::count(back.operators.begin(), back.operators.end(), op);
+}
+
+constexpr std::string_view kOneProduct = "linear_input_gelu_tanh_backward";
+
+// The bits of the two passes that it stands for, of whose bytes it sends no
+// more.
+TEST(TwoLayersTest, GoBackThroughTheActivationInTheProduct) {
+  for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+    for (const Case& c : kTwoLayers) {
+      SCOPED_TRACE(c.mesh + " " + (c.layouts.size() > 2 ? c.layouts[2] : ""));
+      const Back one = back_through(c, as_it_is, t),
+                 two = back_through(c, unknown, t);
+      EXPECT_EQ(one.bytes, two.bytes);
+      EXPECT_EQ(count(two, kOneProduct), 0);
+      for (size_t i = 0; i < one.grads.size(); ++i)
+        expect_near(one.grads[i], two.grads[i], 0, "gradient");
+    }
+}
+
+TEST(TwoLayersTest, WhereTheGradientIsWhole) {
+  using Names = std::vector<std::string>;
+  const Case one{"x=1", {}};
+  EXPECT_EQ(back_through(one, as_it_is).operators,
+            (Names{"linear_weight_gradient", std::string(kOneProduct), "linear",
+                   "linear"}));
+  const auto taken = [](const Case& c) {
+    return count(back_through(c, as_it_is), kOneProduct) == 1;
+  };
+  EXPECT_TRUE(taken({"x=2", {"S0"}}));
+  EXPECT_TRUE(taken({"x=2", {"R", "S0", "S1", "R", "S0"}}));
+  EXPECT_TRUE(taken({"x=2,y=2", {"S0,R", "R,S0", "R,S1", "R", "R,S0"}}));
+  // A sum that some ranks have a part of; what was reduced before gelu.
+  EXPECT_FALSE(taken({"x=2", {"R", "R", "S0", "S0"}}));
+  EXPECT_FALSE(taken({"x=2", {"S2", "S1", "S1"}}));
+}
+
+// Nothing is computed twice, whoever asks.
+TEST(TwoLayersTest, WhereTheGradientIsReadTheProductIsMadeOnce) {
+  const Case c{"x=2", {"R", "S0", "S1", "R", "S0"}};
+  const Back whole = back_through(c, unknown);
+  const auto same = [&](const Back& b, size_t first = 0) {
+    for (size_t i = 0; i < whole.grads.size(); ++i)
+      expect_near(b.grads[first + i], whole.grads[i], 1e-12, "gradient");
+  };
+  const Back split = back_through(
+      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
+        const std::vector<DistTensor> weights(in.begin() + 1, in.end());
+        SplitGrad pass(feed_forward(in, true), cotangent, {in[0]}, weights);
+        std::vector<DistTensor> all = pass.now();
+        for (const DistTensor& g : settle(weights, pass.later()))
+          all.push_back(g);
+        return all;
+      });
+  same(split);
+  EXPECT_EQ(count(split, kOneProduct), 0);
+  EXPECT_EQ(count(split, "linear"), count(whole, "linear"));
+  // Of what the activation made, too.
+  const Back between = back_through(
+      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
+        DistTensor y;
+        const DistTensor z = feed_forward(
+            in, true, [&](const DistTensor& made) { return y = made; });
+        std::vector<DistTensor> wanted = in;
+        wanted.insert(wanted.begin(), y);
+        return grad(z, wanted, {.cotangent = cotangent});
+      });
+  same(between, 1);
+  EXPECT_EQ(count(between, kOneProduct), 0);
+  EXPECT_EQ(count(between, "linear"), count(whole, "linear"));
+  // A layer that is recomputed.
+  const Back again = back_through(
+      c, [](const std::vector<DistTensor>& in, const DistTensor& cotangent) {
+        const auto z = checkpoint(
+            [&](const std::vector<DistTensor>&) {
+              return std::vector{feed_forward(in, true)};
+            },
+            in);
+        return grad(z[0], in, {.cotangent = cotangent});
+      });
+  same(again);
+  EXPECT_EQ(count(again, kOneProduct), 1);
+}
+
 // --- What it refuses
 // ----------------------------------------------------------
 
@@ -373,12 +603,14 @@ TEST(LinearTest, SaysWhatDoesNotFit) {
 // Of one type, where they are promoted nowhere.
 TEST(LinearTest, AnOperatorTakesOneType) {
   for (const Op* op : linear_ops()) {
-    if (op->samples()[0].inputs.size() < 3) continue;
+    const std::vector<SampleInput> inputs = op->samples()[0].inputs;
+    if (inputs.size() < 3) continue;
     const std::string message = error_of(1, [&](const Mesh& mesh) {
-      const DistTensor in[] = {put(values({2, 4}, 1), mesh),
-                               put(values({3, 4}, 1), mesh, "", DType::kF32),
-                               put(values({3}, 1), mesh)};
-      apply(*op, in);
+      std::vector<DistTensor> in;
+      for (const SampleInput& input : inputs)
+        in.push_back(put(values(input.shape, 1), mesh, "",
+                         in.size() == 1 ? DType::kF32 : DType::kF64));
+      dtensor::apply(*op, in);
     });
     EXPECT_NE(message.find("input 0 is f64 and input 1 is f32; cast one to the "
                            "other's type"),
