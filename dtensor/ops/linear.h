@@ -15,6 +15,11 @@ enum class Activation : uint8_t { kNone, kGeluTanh };
 //
 // A sum that is split over ranks stays partial, and the bias is added once. An
 // activation takes no partial: such a sum is reduced before it.
+//
+// Where x is what a layer's activation made, the way back through this layer
+// and that activation is one product: of a layer with a bias, where the
+// gradient of x lies as x does, if all gradients of the other layer are wanted
+// at once.
 DistTensor linear(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias = {},
                   Activation then = Activation::kNone);

@@ -571,6 +571,41 @@ TEST(TwoLayersTest, WhereTheGradientIsReadTheProductIsMadeOnce) {
   EXPECT_EQ(count(again, kOneProduct), 1);
 }
 
+// A parameter that rests in parts is gathered as often as without.
+TEST(TwoLayersTest, GatherNothingTwice) {
+  const auto gathered = [](const Between& between) {
+    return back_through(
+        {"x=2", {"S0", "S0", "S0", "S0", "S0"}},
+        [&](std::vector<DistTensor> in, const DistTensor& cotangent) {
+          for (size_t i = 1; i < in.size(); ++i) in[i].gather_on_use({});
+          return grad(feed_forward(in, true, between), in,
+                      {.cotangent = cotangent, .release_graph = true});
+        });
+  };
+  const Back one = gathered(as_it_is), two = gathered(unknown);
+  EXPECT_EQ(count(one, kOneProduct), 1);
+  EXPECT_EQ(one.bytes, two.bytes);
+  for (size_t i = 0; i < one.grads.size(); ++i)
+    expect_near(one.grads[i], two.grads[i], 0, "gradient");
+}
+
+TEST(TwoLayersTest, HoldOneGradientOfWhatIsBetweenThem) {
+  run(1, [&](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const int64_t rows = 512, hidden = 64, n = 4;
+    std::vector<DistTensor> in;
+    for (const Array& a : feed_forward_inputs({rows, n}, hidden, n))
+      in.push_back(put(a, mesh).set_requires_grad());
+    const DistTensor z = feed_forward(in, true),
+                     cotangent = put(values({rows, n}, 8), mesh);
+    auto& allocator = *rt.context().allocator;
+    allocator.reset_peak();
+    const int64_t before = allocator.stats().current_bytes;
+    grad(z, in, {.cotangent = cotangent});
+    EXPECT_LT(allocator.stats().peak_bytes - before, rows * hidden * 8 * 3 / 2);
+  });
+}
+
 // --- What it refuses
 // ----------------------------------------------------------
 
