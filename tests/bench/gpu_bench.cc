@@ -18,6 +18,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/linear.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -142,7 +143,38 @@ std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
   };
 }
 
+// GPT-2's two layers against their products alone.
+void feed_forward(Bench& b) {
+  const int64_t s = b.size(8192), h = b.size(2048), ffn = 4 * h;
+  const DistTensor x = b.parameter({s, h}), w1 = b.parameter({ffn, h}),
+                   b1 = b.parameter({ffn}), w2 = b.parameter({h, ffn}),
+                   b2 = b.parameter({h}), dy = b.random({s, h});
+  const Tensor between = b.random({s, ffn}).local(), in = x.local(),
+               out = dy.local(), up = w1.local(), down = w2.local();
+  const std::function<void()> products[] = {
+      product(b, in, up.transpose(0, 1)),
+      product(b, between, down.transpose(0, 1)),
+      product(b, out, down),
+      product(b, out.transpose(0, 1), between),
+      product(b, between, up),
+      product(b, between.transpose(0, 1), in)};
+  b.compare(
+      fmt::format("G1 feed-forward {} x {} forward and backward", s, h),
+      12.0 * static_cast<double>(s) * static_cast<double>(h) *
+          static_cast<double>(ffn),
+      true,
+      [&] {
+        const DistTensor y = dtensor::linear(x, w1, b1, Activation::kGeluTanh);
+        grad(dtensor::linear(y, w2, b2), {x, w1, b1, w2, b2},
+             {.cotangent = dy});
+      },
+      [&] {
+        for (const auto& fn : products) fn();
+      });
+}
+
 void linear(Bench& b) {
+  feed_forward(b);
   for (int64_t n : {2048, 4096, 8192, 16384}) {
     n = b.size(n);
     const DistTensor x = b.random({n, n}), w = b.random({n, n}),

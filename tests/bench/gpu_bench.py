@@ -78,7 +78,22 @@ def backward(out, dy, *inputs):
     return torch.autograd.grad(out, inputs, dy)
 
 
+def feed_forward(b):
+    F = b.torch.nn.functional
+    s, h = b.size(8192), b.size(2048)
+    x, dy = b.random(s, h, grad=True), b.random(s, h)
+    w1, b1 = b.random(4 * h, h, grad=True), b.random(4 * h, grad=True)
+    w2, b2 = b.random(h, 4 * h, grad=True), b.random(h, grad=True)
+
+    def run():
+        y = F.gelu(F.linear(x, w1, b1), approximate="tanh")
+        return backward(F.linear(y, w2, b2), dy, x, w1, b1, w2, b2)
+
+    b.case(f"G1 feed-forward {s} x {h} forward and backward", run)
+
+
 def linear(b):
+    feed_forward(b)
     for n in (2048, 4096, 8192, 16384):
         n = b.size(n)
         x, w = b.random(n, n, grad=True), b.random(n, n, grad=True)
