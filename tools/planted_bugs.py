@@ -1529,6 +1529,32 @@ BUGS = [
          'if (status == cudaStreamCaptureStatusNone)',
          'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
     ], ['cuda_device_emulated_test']),
+    Bug(430, 'epilogue: no sum of the slope times a product with strides', [
+        ('dtensor/ops/kernels/cpu/epilogue.cc',
+         'if (!back || !g.epilogue.c_sum) return;',
+         'if (!back || !g.epilogue.c_sum || MUT(430)) return;'),
+    ], ['kernels_gemm_test']),
+    Bug(431, 'linear: a partial gradient goes through the activation', [
+        ('dtensor/ops/linear.cc',
+         'dy.spec() == before.spec()',
+         '(MUT(431) || dy.spec() == before.spec())'),
+    ], ['linear_test']),
+    Bug(432, 'linear: the product is made again for the rest of a pass', [
+        ('dtensor/ops/linear.cc',
+         'return std::find(g.needed.begin(), g.needed.end(), false) ==',
+         'return MUT(432) || '
+         'std::find(g.needed.begin(), g.needed.end(), false) =='),
+    ], ['linear_test']),
+    Bug(433, 'linear: a weight is gathered when nobody is to need it', [
+        ('dtensor/ops/linear.cc',
+         'weight.impl()->part();',
+         'if (!MUT(433)) weight.impl()->part();'),
+    ], ['linear_test']),
+    Bug(434, 'cuda: a sum of the columns of several products', [
+        ('dtensor/ops/kernels/cuda/gemm_calls.cc',
+         '(f.nb == 0 && at(e.c_sum))',
+         '((f.nb == 0 || MUT(434)) && at(e.c_sum))'),
+    ], ['gemm_calls_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
