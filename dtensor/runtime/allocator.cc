@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/reserve.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -50,7 +51,8 @@ class CachingAllocator final
   explicit CachingAllocator(Device& device)
       : device_(device),
         has_memory_(device.kind() != Device::Kind::kNone),
-        at_once_(device.kind() == Device::Kind::kCpu) {}
+        at_once_(device.kind() == Device::Kind::kCpu),
+        reserve_(Reserve::of(device)) {}
   ~CachingAllocator() override { drop_cache(); }
 
   Device& device() const override { return device_; }
@@ -63,8 +65,9 @@ class CachingAllocator final
     if (has_memory_) {
       const int64_t cached = cached_;  // take() gives it back before it fails
       if (bytes <= kMost)
-        block = capturing_ ? take_captured(stream, size_class(bytes))
-                           : take(pool(pools_, stream), size_class(bytes));
+        block = capturing_
+                    ? take_captured(stream, size_class(bytes), kind)
+                    : take(pool(pools_, stream), size_class(bytes), kind);
       if (!block) no_memory(bytes, tag, cached);
       unpoison(block, bytes);
     }
@@ -97,7 +100,7 @@ class CachingAllocator final
     size_t& blocks = class_of(pool(pools_, from), c).blocks;
     if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
-    device_.release(block, c.bytes, last);
+    give_back(block, c.bytes, last);
   }
 
   void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
@@ -166,7 +169,28 @@ class CachingAllocator final
     std::vector<Pool> pools;  // those that may be used again while it is made
   };
 
-  void* take_captured(Stream stream, SizeClass c) {
+  // New memory. What is never sent needs none of the reserve, but where there
+  // is no other; that is asked once more when the device has waited for those
+  // who use what was released.
+  void* fresh(int64_t bytes, Stream stream, MemoryKind kind) {
+    void* block = nullptr;
+    if (reserve_ && kind != MemoryKind::kState)
+      block = reserve_->allocate(bytes, stream);
+    if (!block) block = device_.allocate(bytes, stream);
+    if (!block && reserve_) {
+      reserve_->wait();
+      block = reserve_->allocate(bytes, stream);
+    }
+    return block;
+  }
+  void give_back(void* block, int64_t bytes, Stream stream) {
+    if (reserve_ && reserve_->has(block))
+      reserve_->release(block, stream);
+    else
+      device_.release(block, bytes, stream);
+  }
+
+  void* take_captured(Stream stream, SizeClass c, MemoryKind kind) {
     Class& mine = class_of(pool(capturing_->pools, stream), c);
     void* block = nullptr;
     if (!mine.cached.empty() && !unused_only_) {
@@ -177,7 +201,7 @@ class CachingAllocator final
     }
     make_room(mine);
     // On a stream that is not captured: there it would be the graph's own.
-    block = device_.allocate(c.bytes, *source_);
+    block = fresh(c.bytes, *source_, kind);
     if (!block) return nullptr;
     ++mine.blocks;
     capturing_->blocks[block] = {c, true};
@@ -205,7 +229,7 @@ class CachingAllocator final
     for (const auto& [block, b] : arena->blocks) {
       if (b.held) continue;
       unpoison(block, b.size.bytes);
-      device_.release(block, b.size.bytes, stream);
+      give_back(block, b.size.bytes, stream);
     }
     std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
   }
@@ -240,7 +264,7 @@ class CachingAllocator final
   }
 
   // A cached block or a new one of the class; null when there is none.
-  void* take(Pool& from, SizeClass c) {
+  void* take(Pool& from, SizeClass c, MemoryKind kind) {
     Class& mine = class_of(from, c);
     if (!mine.cached.empty()) {
       void* block = mine.cached.back();
@@ -249,10 +273,10 @@ class CachingAllocator final
       return block;
     }
     make_room(mine);
-    void* block = device_.allocate(c.bytes, from.stream);
+    void* block = fresh(c.bytes, from.stream, kind);
     if (!block) {
       drop_cache();
-      block = device_.allocate(c.bytes, from.stream);
+      block = fresh(c.bytes, from.stream, kind);
     }
     if (!block) return nullptr;
     ++mine.blocks;
@@ -266,7 +290,7 @@ class CachingAllocator final
       for (Class& c : p.classes) {
         for (void* block : c.cached) {
           unpoison(block, c.bytes);
-          device_.release(block, c.bytes, p.stream);
+          give_back(block, c.bytes, p.stream);
         }
         c.blocks -= std::min(c.blocks, c.cached.size());
         c.cached.clear();
@@ -278,7 +302,8 @@ class CachingAllocator final
                               int64_t cached) const {
     std::string device;
     if (const auto m = device_.memory(); m.total > 0)
-      device = fmt::format(" and {} of {} free on the device", m.free, m.total);
+      device = fmt::format(" and {} of {} free on the device",
+                           m.free + (reserve_ ? reserve_->free() : 0), m.total);
     std::vector<std::pair<int64_t, std::string_view>> largest;
     for (const auto& [name, most] : stats_.largest_by_tag)
       largest.push_back({most, name});
@@ -324,7 +349,8 @@ class CachingAllocator final
 
   Device& device_;
   const bool has_memory_, at_once_;
-  int64_t cached_ = 0;  // bytes
+  const std::shared_ptr<Reserve> reserve_;  // of the device, if there is one
+  int64_t cached_ = 0;                      // bytes
   mutable std::mutex mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
