@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   command += " 2>&1";
   FILE* const pipe = popen(command.c_str(), "r");
   if (!pipe) return 1;
-  bool skipped = false, passed = false;
+  bool skipped = false, passed = false, misused = false;
   std::string line;
   for (int c; (c = std::fgetc(pipe)) != EOF;) {
     std::putchar(c);
@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
       line += static_cast<char>(c);
       continue;
     }
+    misused |= line.starts_with("[cuda emulation] NCCL:");
     skipped |= line.starts_with("[  SKIPPED ]");
     passed |= line.starts_with("[  PASSED  ] ") &&
               !line.starts_with("[  PASSED  ] 0");
@@ -39,5 +40,6 @@ int main(int argc, char** argv) {
   if (WEXITSTATUS(status) != 0) return WEXITSTATUS(status);
   if (skipped) std::puts("a test was skipped, and a GPU is there");
   if (!passed) std::puts("no test has run");
-  return skipped || !passed;
+  if (misused) std::puts("NCCL was called as it must not be");
+  return skipped || !passed || misused;
 }

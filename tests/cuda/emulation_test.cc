@@ -4,10 +4,12 @@
 // Three GPUs of 64 MiB, of which 0 and 2 do not reach each other's memory.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <cub/device/device_radix_sort.cuh>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -601,6 +603,220 @@ TEST_F(Capturing, MemoryIsTheGraphs) {
   OK(end(a_));
   OK(cudaGraphLaunch(exec_, a_));
   FAILS(cudaGraphLaunch(exec_, a_), cudaErrorInvalidValue);
+}
+
+// NCCL's memory: GPUs 0 and 1, which reach each other, of one communicator.
+class Nccl : public Emulation {
+ protected:
+  void SetUp() override {
+    Emulation::SetUp();
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    for (int d = 0; d < 2; ++d) {
+      cudaMemAccessDesc access = {};
+      access.location = {cudaMemLocationTypeDevice, 1 - d};
+      access.flags = cudaMemAccessFlagsProtReadWrite;
+      OK(cudaMemPoolSetAccess(pool(d), &access, 1));
+      OK(cudaSetDevice(d));
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      EXPECT_EQ(ncclCommInitRankConfig(&comm_[d], 2, id, d, &config),
+                ncclInProgress);
+      s_[d] = stream();
+      EXPECT_EQ(ncclMemAlloc(&memory_[d], kBytes), ncclSuccess);
+      other_[d] = block(s_[d], kBytes);
+    }
+    settle();
+  }
+  void TearDown() override {
+    const bool failed = error_ != ncclSuccess;
+    for (const ncclComm_t c : comm_)
+      if (!failed) ncclCommFinalize(c);
+    for (int d = 0; d < 2; ++d) {
+      if (failed)
+        EXPECT_EQ(ncclCommAbort(comm_[d]), ncclSuccess);
+      else
+        EXPECT_EQ(ncclCommDestroy(comm_[d]), ncclSuccess);
+      EXPECT_EQ(ncclMemFree(memory_[d]), ncclSuccess);
+      OK(cudaFreeAsync(other_[d], s_[d]));
+    }
+    Emulation::TearDown();
+  }
+  // Both members' states, when nothing is in progress.
+  void settle() {
+    for (const ncclComm_t c : comm_) do
+        ASSERT_EQ(ncclCommGetAsyncError(c, &error_), ncclSuccess);
+      while (error_ == ncclInProgress);
+  }
+  ncclResult_t remember(int d) {
+    return ncclCommRegister(comm_[d], memory_[d], kBytes, &handle_[d]);
+  }
+  ncclResult_t forget(int d) {
+    return ncclCommDeregister(comm_[d], handle_[d]);
+  }
+  // In place, of that memory of each.
+  ncclResult_t reduce(const void* of_0, const void* of_1) {
+    const void* const of[] = {of_0, of_1};
+    for (int d = 0; d < 2; ++d)
+      ncclAllReduce(of[d], const_cast<void*>(of[d]), kN, ncclInt32, ncclSum,
+                    comm_[d], s_[d]);
+    settle();
+    for (const cudaStream_t s : s_)
+      EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+    settle();
+    return error_;
+  }
+  // What it says, too, on standard error.
+  template <class Call>
+  static void misused(Call&& call, const std::string& why) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(call(), ncclInvalidUsage);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "[cuda emulation] NCCL: " + why + "\n");
+  }
+  static constexpr size_t kBytes = 2 * kMiB;
+  ncclComm_t comm_[2] = {};
+  cudaStream_t s_[2] = {};
+  void *memory_[2] = {}, *handle_[2] = {};
+  int* other_[2] = {};
+  ncclResult_t error_ = ncclSuccess;
+};
+
+TEST_F(Nccl, SendsFromItsMemory) {
+  size_t free = 0, total = 0, less = 0;
+  void* more = nullptr;
+  OK(cudaSetDevice(0));
+  OK(cudaMemGetInfo(&free, &total));
+  EXPECT_EQ(ncclMemAlloc(&more, kBytes + 1), ncclSuccess);
+  OK(cudaMemGetInfo(&less, &total));
+  EXPECT_EQ(free - less, 2 * kBytes);
+  FAILS(cudaFreeAsync(more, s_[0]), cudaErrorInvalidValue);
+  EXPECT_EQ(ncclMemFree(more), ncclSuccess);
+  OK(cudaMemGetInfo(&less, &total));
+  EXPECT_EQ(free, less);
+  EXPECT_EQ(ncclMemAlloc(&more, 65 * kMiB), ncclUnhandledCudaError);
+  for (int d = 0; d < 2; ++d) {
+    OK(cudaSetDevice(d));
+    EXPECT_EQ(remember(d), ncclSuccess);
+    OK(run(s_[d], set, static_cast<int*>(memory_[d]), d + 1));
+  }
+  EXPECT_EQ(reduce(memory_[0], memory_[1]), ncclSuccess);
+  EXPECT_EQ(value(s_[0], static_cast<int*>(memory_[0])), 3);
+  EXPECT_EQ(reduce(other_[0], other_[1]), ncclSuccess);
+  for (int d = 0; d < 2; ++d) EXPECT_EQ(forget(d), ncclSuccess);
+  EXPECT_EQ(reduce(memory_[0], memory_[1]), ncclSuccess);
+}
+
+TEST_F(Nccl, WhatIsRegistered) {
+  void* handle = nullptr;
+  const auto add = [&](int d, void* p, size_t bytes = kBytes) {
+    return [&, d, p, bytes] {
+      return ncclCommRegister(comm_[d], p, bytes, &handle);
+    };
+  };
+  const std::string none =
+      "memory is registered that ncclMemAlloc() did not give";
+  misused(add(0, other_[0]), none);
+  misused(add(0, memory_[0], kBytes / 2), none);
+  misused(add(0, static_cast<char*>(memory_[0]) + 512, kBytes - 512), none);
+  misused(add(0, memory_[1]), "memory of another device is registered");
+  OK(cudaSetDevice(0));
+  OK(cudaStreamBeginCapture(s_[0], cudaStreamCaptureModeRelaxed));
+  misused([&] { return remember(0); }, "memory is registered in a capture");
+  cudaGraph_t graph = nullptr;
+  OK(cudaStreamEndCapture(s_[0], &graph));
+  OK(cudaGraphDestroy(graph));
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  ncclAllReduce(other_[0], other_[0], kN, ncclInt32, ncclSum, comm_[0], s_[0]);
+  misused([&] { return remember(0); }, "memory is registered in a call");
+  EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+  ncclAllReduce(other_[1], other_[1], kN, ncclInt32, ncclSum, comm_[1], s_[1]);
+  settle();
+  EXPECT_EQ(remember(0), ncclSuccess);
+  misused(add(0, memory_[0]), "memory is registered twice");
+  for (const cudaStream_t s : s_) OK(cudaStreamSynchronize(s));
+  EXPECT_EQ(forget(0), ncclSuccess);
+}
+
+TEST_F(Nccl, WhatIsDeregisteredAndFreed) {
+  misused([&] { return ncclMemFree(other_[0]); },
+          "memory is freed that is none of it");
+  misused([&] { return ncclCommDeregister(comm_[0], memory_[0]); },
+          "memory is deregistered that is not registered");
+  for (int d = 0; d < 2; ++d) EXPECT_EQ(remember(d), ncclSuccess);
+  misused([&] { return ncclMemFree(memory_[0]); },
+          "memory is freed that is registered");
+  misused([&] { return ncclCommFinalize(comm_[0]); },
+          "a communicator ends with memory registered");
+  // Its stream has not come to what it was given.
+  ncclAllReduce(other_[0], other_[0], kN, ncclInt32, ncclSum, comm_[0], s_[0]);
+  misused([&] { return forget(0); }, "memory is deregistered that is in use");
+  settle();
+  misused([&] { return forget(0); }, "memory is deregistered that is in use");
+  ncclAllReduce(other_[1], other_[1], kN, ncclInt32, ncclSum, comm_[1], s_[1]);
+  settle();
+  for (const cudaStream_t s : s_) OK(cudaStreamSynchronize(s));
+  for (int d = 0; d < 2; ++d) EXPECT_EQ(forget(d), ncclSuccess);
+}
+
+// Of a call all operands are in registered memory, or none.
+class NcclMixed : public Nccl {
+ protected:
+  void expect_refused(const void* of_0, const void* of_1) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(reduce(of_0, of_1), ncclInvalidUsage);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "[cuda emulation] NCCL: a call has operands in registered "
+              "memory, and others\n");
+  }
+};
+
+TEST_F(NcclMixed, OfSomeMembers) {
+  for (int d = 0; d < 2; ++d) EXPECT_EQ(remember(d), ncclSuccess);
+  expect_refused(memory_[0], other_[1]);
+}
+TEST_F(NcclMixed, RegisteredBySomeMembers) {
+  EXPECT_EQ(remember(0), ncclSuccess);
+  expect_refused(memory_[0], memory_[1]);
+}
+TEST_F(NcclMixed, OfOneOperand) {
+  for (int d = 0; d < 2; ++d) EXPECT_EQ(remember(d), ncclSuccess);
+  testing::internal::CaptureStderr();
+  for (int d = 0; d < 2; ++d)
+    ncclAllReduce(memory_[d], other_[d], kN, ncclInt32, ncclSum, comm_[d],
+                  s_[d]);
+  settle();
+  for (const cudaStream_t s : s_) OK(cudaStreamSynchronize(s));
+  settle();
+  EXPECT_EQ(error_, ncclInvalidUsage);
+  EXPECT_NE(testing::internal::GetCapturedStderr(), "");
+}
+// In a capture NCCL registers what it can.
+TEST_F(NcclMixed, InACapture) {
+  for (const bool all : {true, false}) {
+    cudaGraphExec_t exec[2] = {};
+    void* const of[] = {memory_[0], all ? memory_[1] : other_[1]};
+    for (int d = 0; d < 2; ++d)
+      OK(cudaStreamBeginCapture(s_[d], cudaStreamCaptureModeRelaxed));
+    for (int d = 0; d < 2; ++d)
+      ncclAllReduce(of[d], of[d], kN, ncclInt32, ncclSum, comm_[d], s_[d]);
+    settle();
+    for (int d = 0; d < 2; ++d) {
+      cudaGraph_t graph = nullptr;
+      OK(cudaStreamEndCapture(s_[d], &graph));
+      OK(cudaGraphInstantiate(&exec[d], graph));
+      OK(cudaGraphDestroy(graph));
+    }
+    if (!all) testing::internal::CaptureStderr();
+    for (int d = 0; d < 2; ++d) OK(cudaGraphLaunch(exec[d], s_[d]));
+    for (const cudaStream_t s : s_) OK(cudaStreamSynchronize(s));
+    settle();
+    EXPECT_EQ(error_, all ? ncclSuccess : ncclInvalidUsage);
+    if (!all) {
+      EXPECT_NE(testing::internal::GetCapturedStderr(), "");
+    }
+    for (int d = 0; d < 2; ++d) OK(cudaGraphExecDestroy(exec[d]));
+  }
 }
 
 }  // namespace

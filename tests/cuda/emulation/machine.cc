@@ -46,11 +46,13 @@ int64_t fails_at(int device) {
 // What the program leaves behind when it ends.
 void tell_leaks() {
   Machine& machine = Machine::get();
-  for (int d = 0; d < std::ssize(machine.devices); ++d)
-    if (const size_t used = machine.memory().sizes(d).used)
+  for (int d = 0; d < std::ssize(machine.devices); ++d) {
+    const Memory::Sizes sizes = machine.memory().sizes(d);
+    if (const size_t left = sizes.used + sizes.others)
       std::fprintf(stderr,
                    "[cuda emulation] cuda:%d has %zu bytes that nobody freed\n",
-                   d, used);
+                   d, left);
+  }
 }
 
 }  // namespace
