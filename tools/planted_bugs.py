@@ -1555,6 +1555,32 @@ BUGS = [
          '(f.nb == 0 && at(e.c_sum))',
          '((f.nb == 0 || MUT(434)) && at(e.c_sum))'),
     ], ['gemm_calls_test']),
+    Bug(435, 'reserve: what another stream may still use is given away', [
+        ('dtensor/runtime/device/reserve.cc',
+         'if (it->stream != stream || it->bytes < bytes) continue;',
+         'if ((it->stream != stream && !MUT(435)) || it->bytes < bytes) '
+         'continue;'),
+    ], ['reserve_test']),
+    Bug(436, 'nccl: registered memory meets memory that is not', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'if (reserve_ && !all_reserved_)',
+         'if (reserve_ && !all_reserved_ && !MUT(436))'),
+    ], ['comm_nccl_test']),
+    Bug(437, 'nccl: what came to a copy stays there', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'if (aside) aside->back();',
+         'if (aside && !MUT(437)) aside->back();'),
+    ], ['comm_nccl_test']),
+    Bug(438, 'nccl: what a link knows is not taken back', [
+        ('dtensor/runtime/comm/nccl/link.cc',
+         'if (registered_ && ',
+         'if (registered_ && !MUT(438) && '),
+    ], ['nccl_emulated_test', 'emulated_train_test']),
+    Bug(439, 'nccl: one member answers for the memory of all', [
+        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+         'mine.in_reserve &= theirs.in_reserve;',
+         'mine.in_reserve &= theirs.in_reserve | MUT(439);'),
+    ], ['comm_nccl_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

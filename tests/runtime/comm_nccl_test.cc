@@ -15,6 +15,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/nccl.h"
+#include "dtensor/runtime/device/reserve.h"
 #include "dtensor/runtime/dist_tensor.h"
 #include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/runtime.h"
@@ -43,9 +44,17 @@ struct World {
   void run(const std::function<void(Runtime&)>& fn) {
     dtensor::run(options, fn);
   }
+  // For what rank i sends and receives, bytes[i].
+  void reserve(const std::vector<int64_t>& bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      nccl->add(*devices[i]);
+      reserves.push_back(reserve_for_nccl(*devices[i], bytes[i], *nccl));
+    }
+  }
 
   std::unique_ptr<testing::FakeNccl> nccl = testing::FakeNccl::make();
   std::vector<std::unique_ptr<RecordingDevice>> devices;
+  std::vector<std::shared_ptr<Reserve>> reserves;
   RunOptions options;
 };
 
@@ -254,6 +263,128 @@ TEST(NcclTest, NotInTheBackgroundOfOneQueue) {
   EXPECT_EQ(error.find("[nccl] CUDA_DEVICE_MAX_CONNECTIONS is 1: "), 0u)
       << error;
   EXPECT_EQ(with_8, "no error");
+}
+
+constexpr int64_t kMiB = 1 << 20;
+
+// All kinds of moves, of tensors that are even and that are not.
+void move_all(Runtime& rt) {
+  constexpr const char* kLayouts[] = {"R", "S0", "S1", "P", "P(max)"};
+  for (const Shape& shape : {Shape{6, 4}, Shape{5, 7}})
+    for (const char* from : kLayouts)
+      for (const char* to : kLayouts) {
+        const Tensor want = numbers(shape);
+        const DistTensor x = DistTensor::from_global(want, rt.mesh(), from);
+        EXPECT_EQ(x.redistribute(to).full().to_doubles(), want.to_doubles())
+            << from << " to " << to;
+        EXPECT_EQ(x.redistribute_async(to).full().to_doubles(),
+                  want.to_doubles())
+            << from << " to " << to;
+      }
+}
+
+// Memory that NCCL gives is known to all links, and what is in it, is sent from
+// there.
+TEST(NcclTest, WhatIsInItsMemoryIsSentFromThere) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  EXPECT_EQ(world.reserves[0]->bytes(), 2 * kMiB);
+  world.run([](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+    for (const char* to : {"R", "S1"}) x.redistribute(to);
+    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "P").redistribute("R");
+  });
+  // An all-gather, an all-reduce; the all-to-all is packed.
+  EXPECT_EQ(world.nccl->counts().registered, 2);
+  EXPECT_EQ(world.nccl->counts().in_registered, 2 * 2);
+  EXPECT_EQ(world.reserves[0]->free(), 2 * kMiB);
+  world.reserves.clear();
+  EXPECT_EQ(world.nccl->counts().given, 0);
+  World again(2);
+  again.reserve({kMiB, kMiB});
+  again.run(move_all);
+  const Counts counts = again.nccl->counts();
+  EXPECT_EQ(counts.registered, counts.links);
+  EXPECT_GT(counts.in_registered, 50);
+}
+
+// Of a member that has no more of it, or less at times, others' go through a
+// copy.
+TEST(NcclTest, OperandsAreAllInItsMemoryOrNone) {
+  for (const int64_t left : {int64_t{0}, int64_t{2048}}) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    const auto none = [&, s = world.devices[1]->open_stream()] {
+      return world.reserves[1]->allocate(2 * kMiB - left, s);
+    };
+    EXPECT_NE(none(), nullptr);
+    world.run(move_all);
+    const Counts counts = world.nccl->counts();
+    EXPECT_EQ(counts.registered, counts.links);
+    EXPECT_EQ(counts.in_registered > 0, left > 0);
+    EXPECT_GT(counts.all_gathers, 0);
+  }
+}
+
+TEST(NcclTest, GraphsSendFromItsMemory) {
+  for (const bool all : {true, false}) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    const Stream s = world.devices[1]->open_stream();
+    if (!all) {
+      EXPECT_NE(world.reserves[1]->allocate(2 * kMiB, s), nullptr);
+    }
+    world.run([&](Runtime& rt) {
+      const DistTensor x =
+          DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+      x.redistribute("R");
+      DistTensor y;
+      Graph graph([&] { y = (x + x).redistribute("R"); });
+      for (int i = 0; i < 3; ++i) graph.replay();
+      EXPECT_EQ(y.local().to_doubles()[5], 10);
+    });
+    EXPECT_EQ(world.nccl->counts().all_gathers, 4);
+    EXPECT_EQ(world.nccl->counts().in_registered, all ? 4 : 0);
+  }
+}
+
+TEST(NcclTest, AllReserveAsMuch) {
+  World world(2);
+  world.reserve({3 * kMiB, kMiB});
+  EXPECT_EQ(error_of([&] { world.run(move_all); }),
+            "[nccl] rank 1 has reserved 2 MiB for what it sends and receives, "
+            "and rank 0 4; write the same --nccl-memory for all");
+  EXPECT_EQ(world.nccl->counts().links, 0);
+}
+
+// Also when the run fails, what links know is freed behind them.
+TEST(NcclTest, ItsMemoryIsGivenBackWhenARunFails) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  world.nccl->fail(1, 3);
+  EXPECT_EQ(error_of([&] { world.run(move_all); }),
+            "[nccl] unhandled system error");
+  world.reserves.clear();
+  EXPECT_EQ(world.nccl->counts().given, 0);
+}
+
+TEST(NcclTest, MemoryThatItHasNot) {
+  World world(1);
+  RecordingDevice& device = *world.devices[0];
+  const auto error = [&](int64_t bytes) {
+    return error_of([&] { reserve_for_nccl(device, bytes, *world.nccl); });
+  };
+  EXPECT_EQ(error(0), "[nccl] 0 bytes are to be reserved; name 1 or more");
+  EXPECT_EQ(error(1),
+            "[nccl] this NCCL takes no memory to send from; install NCCL 2.19 "
+            "or later, or run without --nccl-memory");
+  world.nccl->add(device);
+  EXPECT_EQ(error(int64_t{1} << 40), "[nccl] out of memory");
+  const auto held = reserve_for_nccl(device, 1, *world.nccl);
+  EXPECT_NE(error(1).find("[reserve] a device has reserved 2097152 bytes"),
+            std::string::npos);
+  EXPECT_EQ(world.nccl->counts().given, 2 * kMiB);
 }
 
 TEST(NcclTest, OneRankPerGpu) {

@@ -11,6 +11,15 @@
 // The members of a group are linked with their first collective that moves
 // data, not while that is captured into a graph (graph.h): a step runs once
 // before it is.
+//
+// NCCL copies what it sends through memory of its own, but where it knows the
+// operands' memory: on one machine it then reads and writes there, and NVLink's
+// switches do, which add up themselves. reserve_for_nccl() takes such memory,
+// which every group registers when it is linked. As NCCL's manual has it ("User
+// Buffer Registration"), all members' operands of a call have to be there, or
+// none: where they are not all, those that are go through a copy. It is not
+// done unless it is asked for: NCCL as late as 2.31.2 is reported to hang where
+// registered memory is sent between machines (its issue 2389).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,6 +28,14 @@
 #include "dtensor/runtime/comm/nccl/link.h"
 
 namespace dtensor {
+
+class Reserve;
+
+// Takes so much memory of a GPU (as whole 2 MiB) for what ranks send and
+// receive; see device/reserve.h for who is given it, and when. Ranks of a run
+// have as much each. Throws Error when NCCL is older than 2.19, or the GPU has
+// not so much. The library outlives it.
+std::shared_ptr<Reserve> reserve_for_nccl(Device&, int64_t bytes, NcclLibrary&);
 
 // Over the ranks of a host backend, that of threads or of processes, which is
 // for nobody else from now on. The library outlives the backend. The timeout is

@@ -12,6 +12,20 @@
 #include "dtensor/runtime/comm/nccl/library.h"
 #include "dtensor/runtime/device/cuda/launch.cuh"
 
+// Of NCCL 2.19; where this is loaded, there may be an older one.
+#if NCCL_VERSION_CODE < 21900
+extern "C" {
+ncclResult_t ncclMemAlloc(void**, size_t);
+ncclResult_t ncclMemFree(void*);
+ncclResult_t ncclCommRegister(ncclComm_t, void*, size_t, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t, void* handle);
+}
+#endif
+extern decltype(ncclMemAlloc) ncclMemAlloc [[gnu::weak]];
+extern decltype(ncclMemFree) ncclMemFree [[gnu::weak]];
+extern decltype(ncclCommRegister) ncclCommRegister [[gnu::weak]];
+extern decltype(ncclCommDeregister) ncclCommDeregister [[gnu::weak]];
+
 namespace dtensor {
 namespace {
 
@@ -77,6 +91,12 @@ class Link final : public NcclLink {
   }
   ~Link() override {
     if (!comm_) return;
+    // Before others leave, who have mapped it, and of a link that works: who is
+    // gone, is asked in vain.
+    ncclResult_t error = ncclSuccess;
+    if (registered_ && ncclCommGetAsyncError(comm_, &error) == ncclSuccess &&
+        error == ncclSuccess)
+      (void)ncclCommDeregister(comm_, registered_);
     // Nothing is told any more: what was given has been waited for, or has
     // failed. Others may be gone by now, and not answer. What is not at rest in
     // the end, or failed, is aborted: to destroy that would wait for ever, or
@@ -136,6 +156,13 @@ class Link final : public NcclLink {
           comm_, "receive");
   }
 
+  // (Null is what it may be, when the user has told NCCL not to.)
+  void register_memory(void* memory, int64_t bytes) override {
+    check(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes),
+                           &registered_),
+          comm_, "memory to send from");
+  }
+
   void abort() noexcept override {
     if (comm_) (void)ncclCommAbort(comm_);
     comm_ = nullptr;
@@ -143,6 +170,7 @@ class Link final : public NcclLink {
 
  private:
   ncclComm_t comm_ = nullptr;
+  void* registered_ = nullptr;
 };
 
 class Library final : public NcclLibrary {
@@ -166,6 +194,25 @@ class Library final : public NcclLibrary {
     Id id;
     std::memcpy(id.data(), &made, sizeof(made));
     return id;
+  }
+  void* allocate(Stream stream, int64_t bytes) override {
+    if (!ncclMemAlloc || !ncclMemFree || !ncclCommRegister ||
+        !ncclCommDeregister)
+      return nullptr;
+    cuda::enter(stream);
+    void* memory = nullptr;
+    const ncclResult_t result =
+        ncclMemAlloc(&memory, static_cast<size_t>(bytes));
+    if (result != ncclSuccess)
+      (void)cudaGetLastError();  // it is reported here, and not again
+    check(result, nullptr, "memory to send from");
+    return memory;
+  }
+  void release(Stream stream, void* memory) noexcept override try {
+    cuda::enter(stream);
+    (void)ncclMemFree(memory);
+  } catch (...) {
+    // Of a device that has failed.
   }
   std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
                                  Stream stream) override {

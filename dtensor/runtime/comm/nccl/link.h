@@ -44,6 +44,12 @@ class NcclLink {
   virtual void send(Stream, const void* data, int64_t bytes, int to) = 0;
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
+  // From the next call on NCCL reads and writes this memory, of
+  // NcclLibrary::allocate(), where it lies. Once, not in a capture, and by all
+  // members: where one of them passes such memory to a call, so do all, for all
+  // that they pass. It outlives the link.
+  virtual void register_memory(void* memory, int64_t bytes) = 0;
+
   // Ends what is under way; of any thread, while no other call runs. The link
   // is not used again. It may return late: what the link has is freed when its
   // GPU has nothing to do, so that other links of the GPU have to end too, and
@@ -66,6 +72,11 @@ class NcclLibrary {
   // That of the stream.
   virtual Gpu gpu(Stream) = 0;
   virtual Id make_id() = 0;
+  // Memory of the stream's device that links may register; null: NCCL has none
+  // (before 2.19). Throws Error when the device has not so much.
+  virtual void* allocate(Stream, int64_t /*bytes*/) { return nullptr; }
+  // No stream uses it any more, and no link has registered it.
+  virtual void release(Stream, void* /*memory*/) noexcept {}
   // Begins to link this member, of that rank, which computes on the stream's
   // device.
   virtual std::unique_ptr<NcclLink> link(const Id&, int size, int rank,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/comm/nccl/aside_link.h"
 #include "dtensor/runtime/comm/pull.h"
 #include "dtensor/runtime/comm/scratch.h"
 
@@ -25,13 +26,15 @@ struct NcclCommunicator::Shown {
   // Transfers beyond these go in parcels.
   static constexpr size_t kMost = 512;
 
+  uint64_t in_reserve;
   std::array<uint64_t, kMost / 64> even;  // a bit of each transfer
-  uint32_t has_gpu, captured;
+  uint16_t has_gpu, captured;
+  uint32_t reserved;  // MiB
   NcclLibrary::Gpu gpu;
   NcclLibrary::Id id;  // of member 0
 
   static int64_t bytes_of(size_t transfers) {
-    return static_cast<int64_t>((transfers + 63) / 64 * sizeof(uint64_t));
+    return static_cast<int64_t>((1 + (transfers + 63) / 64) * sizeof(uint64_t));
   }
 };
 
@@ -68,14 +71,52 @@ void NcclCommunicator::agree(const Collective& c) {
     mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
   if (!linked) introduce(mine, c.stream);
+  mine.in_reserve = in_reserve(c);
   council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
   for (int m = 0; m < size(); ++m) {
     const Shown& theirs = shown(m);
+    mine.in_reserve &= theirs.in_reserve;
     for (size_t w = 0; w * 64 < shared; ++w) mine.even[w] &= theirs.even[w];
   }
   for (size_t i = 0; i < shared; ++i)
     if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
+  // (What is reduced here, comes to a place of its own.)
+  all_reserved_ =
+      mine.in_reserve &&
+      (!reduces(kind) ||
+       std::ranges::all_of(even_, [](const auto& e) { return bool(e); }));
   if (!linked) open_link(c);
+}
+
+// Is all that this member sends and receives in its reserve, as it lies?
+bool NcclCommunicator::in_reserve(const Collective& c) const {
+  if (!reserve_) return false;
+  const auto has = [&](const void* data, int64_t bytes) {
+    return data && reserve_->has(data, bytes);
+  };
+  for (size_t i = 0; i < c.transfers.size(); ++i) {
+    const Parcels& p = parcels_[i];
+    if (even_[i]) {
+      const auto& [in, out, bytes] = *even_[i];
+      const int64_t all = size() * bytes;
+      const bool scatters = reduces(c.call->kind);
+      if (!has(in, scatters ? all : bytes) || !has(out, scatters ? bytes : all))
+        return false;
+    } else if (reduces(c.call->kind)) {
+      return false;
+    }
+    // Where another member is not even.
+    for (int m = 0; m < size() && !reduces(c.call->kind); ++m)
+      if (m != rank() &&
+          ((p.bytes_to(m) > 0 && !has(p.whole_to(m), p.bytes_to(m))) ||
+           (p.bytes_from(m) > 0 && !has(p.whole_from(m), p.bytes_from(m)))))
+        return false;
+  }
+  for (const Buffer& b : c.buffers)
+    if (b.n > 0 &&
+        (!has_reduction(b.op, b.dtype) || !has(b.data, b.n * size_of(b.dtype))))
+      return false;
+  return true;
 }
 
 // What the others have to know of this member before they are linked.
@@ -83,6 +124,8 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
   mine.captured = device().is_captured(stream);
+  reserve_ = Reserve::of(device());
+  mine.reserved = reserve_ ? static_cast<uint32_t>(reserve_->bytes() >> 20) : 0;
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
@@ -106,23 +149,36 @@ void NcclCommunicator::open_link(const Collective& c) {
              "and rank {} calls it while it is captured into a graph; call the "
              "step once before the graph is made",
              ranks_to_string(ranks_), world(m));
+  for (int m = 1; m < size(); ++m)
+    DT_CHECK(shown(m).reserved == shown(0).reserved, "nccl",
+             "rank {} has reserved {} MiB for what it sends and receives, and "
+             "rank {} {}; write the same --nccl-memory for all",
+             world(m), shown(m).reserved, world(0), shown(0).reserved);
   link_->open(c.call->kind,
               library_.link(shown(0).id, size(), rank(), c.stream));
+  if (reserve_)
+    link_->use(c.call->kind, device(), c.stream, [&](NcclLink& link) {
+      link.register_memory(reserve_->data(), reserve_->bytes());
+    });
 }
 
 // All that calls(NcclLink&) calls, as one.
 template <class Calls>
 void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
+  std::optional<AsideLink> aside;
   link_->use(call.kind, device(), stream, [&](NcclLink& link) {
+    if (reserve_ && !all_reserved_)
+      aside.emplace(link, size(), *reserve_, device(), stream, name(call.kind));
     link.begin_group();
     try {
-      calls(link);
+      calls(aside ? static_cast<NcclLink&>(*aside) : link);
     } catch (...) {
       link.drop_group();
       throw;
     }
     link.end_group();
   });
+  if (aside) aside->back();
 }
 
 void NcclCommunicator::prepare(std::span<const Transfer> transfers) {

@@ -10,13 +10,15 @@
 #include "dtensor/runtime/comm/council.h"
 #include "dtensor/runtime/comm/nccl/safe_link.h"
 #include "dtensor/runtime/comm/parcels.h"
+#include "dtensor/runtime/device/reserve.h"
 
 namespace dtensor {
 
 class NcclCommunicator final : public Communicator {
  public:
   // The council is that of these ranks, of which this is one. The link, which
-  // others may abort, is opened with the first collective that moves data.
+  // others may abort, is opened with the first collective that moves data, and
+  // registers what the device has reserved by then.
   NcclCommunicator(std::unique_ptr<Council>, std::vector<int64_t> ranks,
                    int index, NcclLibrary&, std::shared_ptr<SafeLink>);
   ~NcclCommunicator() override { link_->close(); }
@@ -35,6 +37,7 @@ class NcclCommunicator final : public Communicator {
   struct Shown;
   const Shown& shown(int m) const;
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
+  bool in_reserve(const Collective&) const;
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
   template <class Calls>
@@ -46,11 +49,14 @@ class NcclCommunicator final : public Communicator {
   const std::unique_ptr<Council> council_;
   const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
+  std::shared_ptr<Reserve> reserve_;  // that the link has registered
   const std::shared_ptr<SafeLink> link_;
   // Of the collective that is open: of each transfer, and where all members
   // say that it is even (none: it goes in parcels).
   std::vector<Parcels> parcels_;
   std::vector<std::optional<Parcels::Even>> even_;
+  // All members' operands are in what they have reserved.
+  bool all_reserved_ = false;
 };
 
 }  // namespace dtensor
