@@ -24,6 +24,7 @@
 #include "dtensor/runtime/comm/tcp.h"
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/device/cuda.h"
+#include "dtensor/runtime/device/reserve.h"
 #include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/flight_signal.h"
@@ -39,6 +40,7 @@ namespace {
 constexpr int64_t kMostThreads = 1024;
 // Thirty years.
 constexpr double kLongestTimeout = 1e9;
+constexpr double kMostGiB = 1e6;  // of a GPU
 
 // Everything that is printed goes to standard error from now on; the result is
 // a descriptor of what was standard output.
@@ -106,10 +108,12 @@ struct Program::State {
   std::string flight, trace_path;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
-  double timeout = 60;  // seconds
+  double timeout = 60;     // seconds
+  double nccl_memory = 0;  // GiB
   bool dry_run = false, tf32 = false, tune_gemm = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
+  std::vector<std::shared_ptr<Reserve>> reserves;  // of the ranks here
   std::shared_ptr<Trace> trace;
   bool gathered = false;  // the first process's trace is that of all
   int json_fd = -1;       // what was standard output
@@ -268,6 +272,11 @@ struct Program::State {
              "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
              "write --backend threads, in one process",
              ranks_per_gpu);
+    DT_CHECK(nccl || nccl_memory == 0, "--nccl-memory",
+             "it is for ranks that send through NCCL; add --backend nccl, or "
+             "start several processes");
+    DT_CHECK(nccl_memory <= kMostGiB, "--nccl-memory",
+             "{} GiB are more than {}", nccl_memory, kMostGiB);
     // Better to hear of it now than from every rank.
     if (device.cuda && is_job())
       devices = devices_for(
@@ -279,6 +288,16 @@ struct Program::State {
       devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
     if (devices && tune_gemm) cuda_tune_gemm(true);
+    if (devices && nccl_memory > 0) reserve();
+  }
+
+  void reserve() {
+    const auto bytes = static_cast<int64_t>(
+        std::ceil(nccl_memory * static_cast<double>(int64_t{1} << 30)));
+    const int64_t first = is_job() ? process * ranks_per_process : 0,
+                  n = is_job() ? ranks_per_process : mesh.num_ranks();
+    for (int64_t rank = first; rank < first + n; ++rank)
+      reserves.push_back(reserve_for_nccl(devices(rank), bytes, cuda_nccl()));
   }
 
   void report(const RunReport& r) {
@@ -385,6 +404,12 @@ void Program::State::add_rank_flags() {
                "GPUs these send through NCCL), or through NCCL, as threads or "
                "as processes of either",
                {"threads", "mpi", "tcp", "nccl"});
+  s->flags.add("--nccl-memory", &s->nccl_memory,
+               "of ranks that send through NCCL (2.19 or later): so many GiB "
+               "of each GPU are memory that NCCL sends from, and receives "
+               "into, without copies of its own; tensors are there as long as "
+               "there is some of it",
+               0);
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
                "with --backend mpi or tcp: how many ranks are threads of each "
                "process",

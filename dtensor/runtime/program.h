@@ -26,6 +26,10 @@
 //                      threads, or in processes of either, which send so
 //                      between GPUs in any case (each takes those that are its
 //                      turn on its machine; see comm/local_process.h)
+//   --nccl-memory 4    of ranks that send through NCCL: so many GiB of each
+//   GPU,
+//                      at first 0, are memory that NCCL reads and writes
+//                      itself, without copies of its own (comm/nccl.h)
 //   --ranks-per-process 2
 //                      so many ranks are threads of each process, instead of
 //                      one
