@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -28,6 +29,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/graph.h"
 #include "dtensor/runtime/program.h"
 #include "dtensor/runtime/scopes.h"
 #include "dtensor/runtime/text_table.h"
@@ -49,6 +51,7 @@ struct Row {
   std::string name;
   double seconds, best;
   std::string rate;  // "612 TFLOP/s"
+  int64_t peak;      // bytes of the first rank, beside what there was before
 };
 
 std::string tflops(double flops, double seconds) {
@@ -84,6 +87,7 @@ class Bench {
     return x.set_requires_grad();
   }
   int64_t divide() const { return flags_.divide; }
+  bool has_graphs() const { return context_.device->has_graphs(); }
   const Kernels& kernels() const { return kernels_of(*context_.device); }
   Stream stream() const { return context_.stream; }
 
@@ -92,7 +96,12 @@ class Bench {
                const std::function<void()>& ours,
                const std::function<void()>& best) {
     Communicator& all = context_.communicator(mesh, mesh.all_axes());
-    const int64_t of_ours = often(all, ours), of_best = often(all, best);
+    time(ours, 1), time(best, 1);  // what is kept is there
+    context_.allocator->reset_peak();
+    const int64_t before = context_.allocator->stats().current_bytes;
+    const int64_t of_ours = often(all, ours);
+    const int64_t peak = context_.allocator->stats().peak_bytes - before;
+    const int64_t of_best = often(all, best);
     const auto times =
         take_turns(all,
                    {{"ours", [&] { return time(ours, of_ours); }},
@@ -101,7 +110,8 @@ class Bench {
     if (context_.world_rank != 0) return;
     const double seconds = median(times[0]);
     rows_.push_back({name, seconds, median(times[1]),
-                     is_flops ? tflops(work, seconds) : gbytes(work, seconds)});
+                     is_flops ? tflops(work, seconds) : gbytes(work, seconds),
+                     peak});
   }
 
   // Of so many bytes, read and written together.
@@ -126,13 +136,11 @@ class Bench {
     return std::chrono::duration<double>(Clock::now() - start).count() /
            static_cast<double>(times);
   }
-  // How many calls take long enough to be timed, behind a first one that finds
-  // what is kept. The first rank says so for all, whose collectives have to
-  // meet.
+  // How many calls take long enough to be timed. The first rank says so for
+  // all, whose collectives have to meet.
   int64_t often(Communicator& all, const std::function<void()>& fn) const {
     const Call call{StepKind::kAllGatherBytes, "benchmark"};
     std::vector<char> enough(static_cast<size_t>(all.size()));
-    time(fn, 1);
     for (int64_t times = 1;; times *= 4) {
       const char mine =
           time(fn, times) * static_cast<double>(times) > 0.02 || times > 4096;
@@ -234,6 +242,50 @@ void host_cost(Bench& b) {
         b.kernels().binary(b.stream(), fn::index_of<fn::Add>, fn::By::kNone,
                            x.dtype(), nullptr, p);
       });
+}
+
+// A small model's training step, replayed and as it is.
+void small_step(Bench& b) {
+  nn::ModelConfig c{.name = "gpt",
+                    .layers = 4,
+                    .hidden = 8 * std::max<int64_t>(2, b.size(256) / 8),
+                    .heads = 8,
+                    .seq = b.size(128),
+                    .vocab = 256,
+                    .dtype = b.dtype};
+  const int64_t batch = std::max<int64_t>(1, 8 / b.divide());
+  struct Training {
+    Training(const Bench& b, const nn::ModelConfig& c, int64_t batch)
+        : model(nn::make_model(c, b.mesh, 1)), optimizer(model->parameters()) {
+      const Shape shape = {batch, c.seq};
+      in = randint(0, c.vocab, shape, b.mesh, {}, DType::kI64, {1, 1});
+      out = randint(0, c.vocab, shape, b.mesh, {}, DType::kI64, {1, 2});
+    }
+    void step() {
+      loss = model->loss(in, out);
+      optimizer.step(grad(loss, model->parameters()), {});
+    }
+    std::unique_ptr<nn::LanguageModel> model;
+    nn::AdamW optimizer;
+    DistTensor in, out, loss;
+  };
+  Training eager(b, c, batch), captured(b, c, batch);
+  double parameters = 0;
+  for (const DistTensor& p : eager.model->parameters())
+    parameters += static_cast<double>(numel(p.shape()));
+  // What is made once is there.
+  for (int i = 0; i < 2; ++i) captured.step();
+  Graph graph([&] { captured.step(); });
+  b.compare(
+      fmt::format("G2 step of a GPT, h={} s={} (best: without a graph)",
+                  c.hidden, c.seq),
+      6 * parameters * static_cast<double>(batch * c.seq), true,
+      [&] { graph.replay(); }, [&] { eager.step(); });
+}
+
+void small(Bench& b) {
+  host_cost(b);
+  if (b.has_graphs()) small_step(b);
 }
 
 void memory_bound(Bench& b) {
@@ -431,10 +483,42 @@ void tensor_parallel(Bench& b) {
       whole);
 }
 
+// What ranks that share the device move, against the first one's copy of as
+// many bytes as all of them have to read and write.
+void collectives(Bench& b) {
+  const int64_t n = b.size(8192) * b.size(4096), p = b.mesh.num_ranks();
+  const std::string axis = b.mesh.axis_name(0);
+  const DistTensor whole = b.random({n});
+  const DistTensor terms = DistTensor::from_local(whole.local(), b.mesh,
+                                                  {{axis, PartialOf()}}, {n}),
+                   part = whole.redistribute({{axis, Shard(0)}});
+  const double bytes = static_cast<double>(n * size_of(b.dtype)),
+               ranks = static_cast<double>(p);
+  const bool first = RankContext::current().world_rank == 0;
+  const auto move = [&](const char* what, const DistTensor& from,
+                        const Placements& to, double work) {
+    b.compare(
+        fmt::format("G6 {} of {:.0f} MB on {} ranks (best: a copy)", what,
+                    bytes / 1e6, p),
+        work, false, [&] { from.redistribute(to); },
+        first ? b.copy(work) : [] {});
+  };
+  const NoGrad no_grad;
+  // Each reads all and writes all; each reads its part of all and writes that;
+  // the second, and then the first in what is there.
+  move("all-gather", part, Placements{}, 2 * ranks * bytes);
+  move("reduce-scatter", terms, {{axis, Shard(0)}}, (ranks + 1) * bytes);
+  move("all-reduce", terms, Placements{}, (3 * ranks - 1) * bytes);
+}
+
+void sharing(Bench& b) {
+  tensor_parallel(b);
+  if (b.mesh.num_ranks() > 1) collectives(b);
+}
+
 constexpr std::pair<std::string_view, void (*)(Bench&)> kCases[] = {
-    {"G1", linear},     {"G2", host_cost}, {"G3", memory_bound},
-    {"G4", sdpa},       {"G5", layer},     {"G6", tensor_parallel},
-    {"G7", vocabulary}, {"G8", adamw}};
+    {"G1", linear}, {"G2", small},   {"G3", memory_bound}, {"G4", sdpa},
+    {"G5", layer},  {"G6", sharing}, {"G7", vocabulary},   {"G8", adamw}};
 
 // Those of "G1,G3", in the order that they have here.
 std::vector<size_t> chosen(const std::string& text) {
@@ -476,16 +560,18 @@ int bench_main(int argc, char** argv) {
         std::vector<Row> rows;
         run(program.run_options(),
             [&](Runtime& rt) { bench_rank(rt, flags, rows); });
-        TextTable table("lrrrr",
-                        {"case", "us", "best us", "best / ours", "rate"});
+        TextTable table("lrrrrr", {"case", "us", "best us", "best / ours",
+                                   "rate", "peak MB"});
         Json json = Json::array();
         for (const Row& r : rows) {
           table.add({r.name, fmt::format("{:.1f}", 1e6 * r.seconds),
                      fmt::format("{:.1f}", 1e6 * r.best),
-                     fmt::format("{:.3f}", r.best / r.seconds), r.rate});
+                     fmt::format("{:.3f}", r.best / r.seconds), r.rate,
+                     fmt::format("{:.1f}", static_cast<double>(r.peak) / 1e6)});
           json.push_back({{"case", r.name},
                           {"seconds", r.seconds},
-                          {"best_seconds", r.best}});
+                          {"best_seconds", r.best},
+                          {"peak_bytes", r.peak}});
         }
         fmt::print("{}", table.to_string());
         program.write_json(json);

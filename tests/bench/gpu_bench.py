@@ -4,7 +4,9 @@
     python3 gpu_bench.py [--against gpu_bench.json] [--cases G1,G3] [--divide 1]
 
 With --against, a file that gpu_bench wrote with --json on the same machine, it
-prints the ratio of both. Needs torch with CUDA; --device cpu for a try.
+prints the ratio of both, of the times and of the memory at its highest (beside
+what there was before). Needs torch with CUDA; --device cpu for a try, without
+memory.
 """
 
 import argparse
@@ -57,18 +59,30 @@ class Bench:
                 return took / times
             times *= 4
 
-    def case(self, name, fn):
-        """Both take turns; the first round of each warms up."""
-        sides = {"eager": fn, "compiled": self.torch.compile(fn)}
+    def peak(self, fn):
+        """Bytes that fn() takes beside what there is."""
+        if not self.args.device.startswith("cuda"):
+            return None
+        cuda = self.torch.cuda
+        cuda.reset_peak_memory_stats()
+        before = cuda.memory_allocated()
+        fn()
+        cuda.synchronize()
+        return cuda.max_memory_allocated() - before
+
+    def case(self, name, fn, **others):
+        """All take turns; the first round of each warms up."""
+        sides = {"eager": fn, "compiled": self.torch.compile(fn), **others}
         times = {side: [] for side in sides}
         for r in range(self.args.rounds + 1):
             for side, run in sides.items():
                 seconds = self.once(run)
                 if r:
                     times[side].append(seconds)
-        row = {"case": name}
+        row = {"case": name, "sides": {}}
         for side, all_times in times.items():
-            row[side + "_seconds"] = statistics.median(all_times)
+            seconds = statistics.median(all_times)
+            row["sides"][side] = (seconds, self.peak(sides[side]))
         self.results.append(row)
 
 
@@ -109,6 +123,62 @@ def linear(b):
 def host_cost(b):
     x, y = b.random(8, 8), b.random(8, 8)
     b.case("G2 add 8x8 (best: its kernel)", lambda: x + y)
+    small_step(b)
+
+
+def small_step(b):
+    torch = b.torch
+    F = torch.nn.functional
+    layers, heads = 4, 8
+    d = max(2, b.size(256) // 8)
+    h, s, batch = heads * d, b.size(128), max(1, 8 // b.args.divide)
+
+    def linear(out, into):
+        return b.random(out, into, grad=True), b.random(out, grad=True)
+
+    def norm():
+        return b.random(h, grad=True), b.random(h, grad=True)
+
+    table, positions = b.random(256, h, grad=True), b.random(s, h, grad=True)
+    blocks = [
+        (norm(), linear(3 * h, h), linear(h, h))
+        + (norm(), linear(4 * h, h), linear(h, 4 * h))
+        for _ in range(layers)
+    ]
+    last = norm()
+    parameters = [table, positions, *last]
+    for block in blocks:
+        for pair in block:
+            parameters += pair
+    tokens, targets = (
+        torch.randint(0, 256, (batch, s), device=b.args.device)
+        for _ in range(2)
+    )
+    optimizer = torch.optim.AdamW(
+        parameters, fused=b.args.device.startswith("cuda")
+    )
+
+    def loss():
+        x = F.embedding(tokens, table) + positions
+        for n1, qkv, out, n2, up, down in blocks:
+            y = F.linear(F.layer_norm(x, (h,), *n1), *qkv)
+            q, k, v = (
+                t.view(batch, s, heads, d).transpose(1, 2)
+                for t in y.chunk(3, -1)
+            )
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + F.linear(a.transpose(1, 2).reshape(batch, s, h), *out)
+            y = F.linear(F.layer_norm(x, (h,), *n2), *up)
+            x = x + F.linear(F.gelu(y, approximate="tanh"), *down)
+        logits = F.linear(F.layer_norm(x, (h,), *last), table)
+        return F.cross_entropy(logits.view(-1, 256).float(), targets.view(-1))
+
+    def step():
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    b.case(f"G2 step of a GPT, h={h} s={s} (best: without a graph)", step)
 
 
 def memory_bound(b):
@@ -226,17 +296,34 @@ def vocabulary(b):
 
 
 def adamw(b):
+    """As ours does: bfloat16 parameters and gradients, and a master in f32."""
     n = max(1024, 1_000_000_000 // b.args.divide**2)
-    p = b.random(n, grad=True)
-    p.grad = b.random(n)
-    fused = b.args.device.startswith("cuda")
-    optimizer = b.torch.optim.AdamW([p], fused=fused)
-    b.case(f"G8 AdamW of {n} parameters", optimizer.step)
+    p, g = b.random(n), b.random(n)
+    master = p.float().requires_grad_()
+    master.grad = b.torch.zeros_like(master)
+
+    def step_of(**how):
+        optimizer = b.torch.optim.AdamW([master], **how)
+
+        def step():
+            master.grad.copy_(g)
+            optimizer.step()
+            with b.torch.no_grad():
+                p.copy_(master)
+
+        return step
+
+    foreach = step_of(foreach=True)
+    if b.args.device.startswith("cuda"):
+        b.case(
+            f"G8 AdamW of {n} parameters", foreach, fused=step_of(fused=True)
+        )
+    else:
+        b.case(f"G8 AdamW of {n} parameters", foreach)
 
 
 def main():
     args = parse_args()
-    b = Bench(args)
     cases = {
         "G1": linear,
         "G2": host_cost,
@@ -246,20 +333,32 @@ def main():
         "G7": vocabulary,
         "G8": adamw,
     }
+    chosen = args.cases.split(",")
+    for name in chosen:
+        if name not in cases:
+            raise SystemExit(
+                f"gpu_bench.py: there is no {name}; write some of "
+                + ",".join(cases)
+            )
+    b = Bench(args)
     for name, fn in cases.items():
-        if name in args.cases.split(","):
+        if name in chosen:
             fn(b)
     ours = {}
     if args.against:
         with open(args.against) as f:
-            ours = {r["case"]: r["seconds"] for r in json.load(f)}
+            ours = {r["case"]: r for r in json.load(f)}
     for row in b.results:
         text = f"{row['case']:50}"
-        for side in ("eager", "compiled"):
-            seconds = row[side + "_seconds"]
+        us = ours.get(row["case"])
+        for side, (seconds, peak) in row["sides"].items():
             text += f"  {side} {1e6 * seconds:10.1f} us"
-            if row["case"] in ours:
-                text += f" ({seconds / ours[row['case']]:.2f} of ours)"
+            if us:
+                text += f" ({seconds / us['seconds']:.2f} of ours)"
+            if peak is not None:
+                text += f" {peak / 1e6:.1f} MB"
+            if us and peak and us["peak_bytes"]:
+                text += f" ({peak / us['peak_bytes']:.2f} of ours)"
         print(text)
 
 

@@ -26,12 +26,14 @@ want no-case 2 'there is no G9; write some of G1 to G8' "$bench" --cases G1,G9
 # Each rank's clock says something else: what it sends has to meet nevertheless.
 want ranks 0 '^G6 MLP on 4 ranks' "$bench" --mesh tp=4 --cases G6 --divide 128 \
   --rounds 40 --timeout 20
-want sharing 0 '^G6 MLP on 2 ranks' "$bench" --device cuda --mesh tp=2 \
-  --ranks-per-gpu 2 --cases G6 --divide 256 --rounds 1
+for case in 'MLP on 2 ranks' 'all-gather of' 'reduce-scatter of' 'all-reduce of'; do
+  want "sharing, $case" 0 "^G6 $case" "$bench" --device cuda --mesh tp=2 \
+    --ranks-per-gpu 2 --cases G6 --divide 256 --rounds 1
+done
 
 want all 0 '^G8 AdamW' "$bench" --device cuda --divide 512 --rounds 1 --json all.json
-for i in {1..8}; do
-  want "all's G$i" 0 "\"case\": \"G$i " cat all.json
+for i in G1 'G2 add' 'G2 step' G3 G4 G5 G6 G7 G8; do
+  want "all's $i" 0 "\"case\": \"$i " cat all.json
 done
 
 # The script's cases, of a torch that computes nothing: --against finds them by
@@ -74,6 +76,8 @@ if names != ours:
     sys.exit(1)
 print(len(names), "cases")
 PY
+want script-without-it 1 'there is no G6; write some of G1,' \
+  python3 "$script" --cases G1,G6
 want script 0 '^[0-9]+ cases$' python3 names.py "$script"
 
 exit $((failures > 0))
