@@ -5,17 +5,19 @@ set -uo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: run.sh [--only PATTERN]... [--limit SECONDS] [--logs DIR] [--list] [--help]
+usage: run.sh [--only PATTERN]... [--limit SECONDS] [--within SECONDS] [--logs DIR]
+              [--list] [--help]
        run.sh -- COMMAND...
 
 Runs all that the bundle holds, one after the other: tests, training on several
 meshes with the CPU's losses beside a GPU's, CUDA's sanitizer on some of the
 tests, and the benchmark. Ends with a table and "N passed, N failed, N skipped";
 the exit status is 0 when nothing failed. What needs a GPU is skipped where there
-is none.
+is none. The table is written as it grows: a run that is ended has it in table.txt.
 
   --only PATTERN   the items whose name matches, such as 'train*'; may be repeated
   --limit SECONDS  for each program (default 900)
+  --within SECONDS for all: what there is no time left for is skipped
   --logs DIR       for what they print, a file for each item (default gpu_logs)
   --list           the names of the items, and no more
   -- COMMAND...    only this, where it finds the bundle's libraries and CUDA's:
@@ -32,7 +34,7 @@ fail() {
 }
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-only=() limit=900 logs=gpu_logs mode=run command=()
+only=() limit=900 within="" logs=gpu_logs mode=run command=()
 while (($#)); do
   case $1 in
     -h | --help)
@@ -40,11 +42,12 @@ while (($#)); do
       exit 0
       ;;
     --list) mode=list ;;
-    --only | --limit | --logs)
+    --only | --limit | --within | --logs)
       (($# > 1)) || fail "$1 needs a value; see --help"
       case $1 in
         --only) only+=("$2") ;;
         --limit) limit=$2 ;;
+        --within) within=$2 ;;
         --logs) logs=$2 ;;
       esac
       shift
@@ -61,6 +64,8 @@ while (($#)); do
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] ||
   fail "--limit $limit is no number of seconds; write --limit 900"
+[[ ! $within || $within =~ ^[1-9][0-9]*$ ]] ||
+  fail "--within $within is no number of seconds; write --within 1700"
 
 # ---------------------------------------------------------------------------
 # Where libraries are.
@@ -74,7 +79,10 @@ cuda_folders() {
   for python in python3 python; do
     "$python" - 2>/dev/null <<'PY'
 import glob, site, sys
-for folder in site.getsitepackages() + [site.getusersitepackages()] + sys.path:
+folders = [site.getusersitepackages()] + sys.path
+if hasattr(site, "getsitepackages"):  # not in every environment
+    folders += site.getsitepackages()
+for folder in folders:
     for found in sorted(glob.glob(folder + "/nvidia/*/lib")):
         print(found)
 PY
@@ -94,6 +102,19 @@ cuda_path() {
   echo "$path"
 }
 
+# Those that are nowhere, with spaces between.
+missing_libraries() {
+  local library folder known
+  known=$( (PATH=$PATH:/sbin:/usr/sbin ldconfig -p) 2>/dev/null)
+  while read -r library; do
+    [[ $known != *"$library "* ]] || continue
+    while read -r folder; do
+      [[ $folder && -e $folder/$library ]] && continue 2
+    done < <(cuda_folders)
+    printf '%s ' "$library"
+  done <"$here/cuda_libraries"
+}
+
 path=$(cuda_path)
 export LD_LIBRARY_PATH=$here/lib${path:+:$path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # This machine's C++ library, which CUDA's use as well, unless it is too old.
@@ -111,6 +132,10 @@ fi
 no_gpu=
 if [[ $mode == run ]]; then
   no_gpu=$("$here/bin/cuda_probe" 0 2>&1 | grep -v '^[0-9]* devices$')
+  missing=$(missing_libraries)
+  if [[ $no_gpu && $missing ]]; then
+    echo "run.sh: not found: ${missing% }; name their folders in LD_LIBRARY_PATH, or install Python's wheels of them (nvidia-cublas, nvidia-cudnn-cu13, nvidia-nccl-cu13, nvidia-cuda-nvrtc)" >&2
+  fi
 fi
 
 # ---------------------------------------------------------------------------
@@ -120,11 +145,35 @@ fi
 names=() results=() seconds=() notes=()
 note=
 
-limited() { timeout -k 10 "$limit" "$@"; }
+# Seconds that there are for a program: those of --limit, or what is left.
+seconds_left() {
+  local left=$limit
+  [[ ! $within ]] || ((within - SECONDS >= left)) || left=$((within - SECONDS))
+  echo "$left"
+}
+limited() {
+  local left
+  left=$(seconds_left)
+  ((left > 0)) || return 124
+  timeout -k 10 "$left" "$@"
+}
+
+count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
+
+# What there is so far.
+table() {
+  local i
+  printf '%-30s %-8s %8s  %s\n' name result seconds note
+  for i in "${!names[@]}"; do
+    printf '%-30s %-8s %8s  %s\n' "${names[i]}" "${results[i]}" "${seconds[i]}" "${notes[i]}"
+  done
+  ((${#names[@]} == total)) || echo "$((total - ${#names[@]})) of $total have not run"
+  echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped; logs in $logs"
+}
 
 # item NAME FUNCTION [ARGUMENT...]
 item() {
-  local name=$1 wanted="" pattern start status log
+  local name=$1 wanted="" pattern start given status log
   shift
   for pattern in "${only[@]}"; do
     # shellcheck disable=SC2053
@@ -138,8 +187,13 @@ item() {
   log=$logs/${name//[^A-Za-z0-9_.=-]/_}.log
   printf '[%*d/%d] %s ... ' ${#total} $((${#names[@]} + 1)) "$total" "$name"
   start=$EPOCHREALTIME note=
-  "$@" >"$log" 2>&1
-  status=$?
+  given=$(seconds_left)
+  if ((given > 0)); then
+    "$@" >"$log" 2>&1
+    status=$?
+  else
+    status=77 note="no time left of $within s"
+  fi
   names+=("$name")
   seconds+=("$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }")")
   case $status in
@@ -147,12 +201,13 @@ item() {
     77) results+=(skipped) ;;
     *)
       results+=(failed)
-      ((status == 124 || status == 137)) && note="ran for over $limit s"
+      ((status == 124 || status == 137)) && note="ran for over $given s"
       note=${note:-status $status: $(tail -n 1 "$log")}
       ;;
   esac
   notes+=("$note")
   echo "${results[-1]}, ${seconds[-1]} s"
+  table >"$logs/table.part" && mv "$logs/table.part" "$logs/table.txt"
 }
 
 needs_gpu() {
@@ -162,9 +217,13 @@ needs_gpu() {
 }
 
 # A GPU that is there and cannot be used is no reason to skip.
+GPU_FILES=${GPU_FILES:-/dev/nvidia[0-9]*}
 device() {
   if command -v nvidia-smi >/dev/null && nvidia-smi; then
     note=${no_gpu:-$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)}
+    [[ ! $no_gpu ]]
+  elif compgen -G "$GPU_FILES" >/dev/null; then
+    note=${no_gpu:-no nvidia-smi}
     [[ ! $no_gpu ]]
   else
     needs_gpu
@@ -205,12 +264,15 @@ explain() {
     limited "$here/bin/train" --dry-run --device cuda --mesh dp=4,tp=8 --cost h100
 }
 
-# losses MESH DTYPE DEVICE: trains, and leaves them in a file, a line each.
+# losses MESH DTYPE DEVICE [FLAG...]: trains, and leaves them in a file, a line
+# each. Without flags ranks share a GPU.
 losses() {
-  local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt where=()
-  [[ $3 != cuda ]] || where=(--device cuda --ranks-per-gpu 4)
+  local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt
+  local flags=("${@:4}")
+  ((${#flags[@]})) || flags=(--ranks-per-gpu 4)
+  if [[ $3 == cuda ]]; then flags=(--device cuda "${flags[@]}"); else flags=(); fi
   limited "$here/bin/train" --text "$here/text" --mesh "$1" --dtype "$2" \
-    "${where[@]}" --steps 20 --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 \
+    "${flags[@]}" --steps 20 --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 \
     --json "$json" || return
   sed -n '/"losses"/,/\]/p' "$json" |
     grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
@@ -218,11 +280,16 @@ losses() {
   note="$(wc -l <"$file") losses, from $(head -n 1 "$file") to $(tail -n 1 "$file")"
 }
 
-# train MESH DTYPE TOLERANCE: as the CPU does.
+# train MESH DTYPE TOLERANCE [FLAG...]: as the CPU does.
 train() {
   needs_gpu || return
   [[ -e $logs/losses_$1_$2_cpu.txt ]] || losses "$1" "$2" cpu || return
-  losses "$1" "$2" cuda || return
+  losses "$1" "$2" cuda "${@:4}" || return
+  compare "$1" "$2" "$3"
+}
+
+# compare MESH DTYPE TOLERANCE
+compare() {
   echo "the CPU's losses, and the GPU's:"
   paste "$logs/losses_$1_$2_"{cpu,cuda}.txt
   note=$(paste "$logs/losses_$1_$2_"{cpu,cuda}.txt | awk -v most="$3" '
@@ -244,7 +311,9 @@ sanitizer() {
     note="no compute-sanitizer in PATH or /usr/local/cuda/bin"
     return 77
   fi
-  gtest "$found" --tool "$tool" --error-exitcode 99 "$here/bin/$test" "$@"
+  # What a call of CUDA's refuses, a test may want: out of memory, say.
+  gtest "$found" --tool "$tool" --error-exitcode 99 --report-api-errors no \
+    --target-processes application-only "$here/bin/$test" "$@"
 }
 
 bench() {
@@ -267,7 +336,7 @@ sampled+=':*Gpu_sum:*Gpu_cumsum:*Gpu_embedding:*Gpu_cross_entropy:*Gpu_attention
 sampled+=':*Gpu_rotary:*Gpu_cat'
 
 items() {
-  local test mesh
+  local test mesh n
   item device device
   item "conformance on the CPU" conformance cpu
   item conformance conformance cuda
@@ -281,15 +350,21 @@ items() {
     item "train $mesh f64" train "$mesh" f64 1e-9
     item "train $mesh f32 on the CPU" losses "$mesh" f32 cpu
     item "train $mesh f32" train "$mesh" f32 1e-4
+    item "train $mesh f32 in a graph" train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
+  item "train dp=1 f32 with NCCL" train dp=1 f32 1e-4 --backend nccl
   for test in memcheck racecheck; do
-    item "$test device" sanitizer $test runtime.device.cuda_device_test
+    # But for what fills the GPU, and what kills it.
+    item "$test device" sanitizer $test runtime.device.cuda_device_test \
+      --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
     item "$test boxes" sanitizer $test runtime.device.boxes_test --gtest_filter='*/gpu'
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
   done
   item bench bench --json "$logs/gpu_bench.json"
   item "bench G1 tuned" bench --cases G1 --tune-gemm
-  item "bench tp=4" bench --mesh tp=4 --ranks-per-gpu 4 --cases G6
+  for n in 2 4 8; do
+    item "bench tp=$n" bench --mesh tp=$n --ranks-per-gpu $n --cases G6
+  done
   item "bench of torch" torch_bench
 }
 
@@ -307,13 +382,6 @@ logs=$(cd "$logs" && pwd)
 cat "$here/built"
 items
 
-{
-  echo
-  printf '%-30s %-8s %8s  %s\n' name result seconds note
-  for i in "${!names[@]}"; do
-    printf '%-30s %-8s %8s  %s\n' "${names[i]}" "${results[i]}" "${seconds[i]}" "${notes[i]}"
-  done
-  count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
-  echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped; logs in $logs"
-} | tee "$logs/table.txt"
+echo
+cat "$logs/table.txt"
 ! printf '%s\n' "${results[@]}" | grep -q '^failed$'

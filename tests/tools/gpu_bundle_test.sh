@@ -51,6 +51,7 @@ end=2.5 device=cpu
 while (($#)); do
   [[ $1 == --device ]] && device=$2
   [[ $1 == --ranks-per-gpu ]] && sharing=1
+  [[ $1 == nccl ]] && nccl=1
   [[ $1 == --json ]] && json=$2
   shift
 done
@@ -58,6 +59,7 @@ done
 [[ $device == cuda && ${FAKE_GPU:-} == wrong ]] && end=2.50004
 [[ ! ${json:-} ]] ||
   { echo '{"losses": ['; for i in {1..19}; do echo "5.$i,"; done; echo "$end"; echo ']}'; } >"$json"
+[[ ! ${sharing:-} || ! ${nccl:-} ]] || exit 2
 SH
 program good_test <<'SH'
 echo '[  PASSED  ] 3 tests.'
@@ -75,13 +77,14 @@ run() { b/run.sh "$@"; }
 want run-help 0 '^usage: ' run --help
 want run-unknown-flag 2 '^run.sh: there is no --frob; see --help$' run --frob
 want run-no-value 2 '^run.sh: --only needs a value' run --only
+want run-within 2 '^run.sh: --within 0 is no number of seconds' run --within 0
 want run-limit 2 '^run.sh: --limit x is no number of seconds' run --limit x
 want run-no-item 2 '^run.sh: no item is called frob; --list names them$' run --only frob
 want run-list 0 '^train tp=3 f32$' run --list
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
 # Without a GPU: what needs none has passed, the rest is skipped.
-want no-gpu 0 '^12 passed, 0 failed, 21 skipped; logs in ' run
+want no-gpu 0 '^12 passed, 0 failed, 28 skipped; logs in ' run
 for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
   'conformance on the CPU +passed .*  12 passed, 0 failed, 0 skipped$' \
   'good_test +passed .*  3 cases$' \
@@ -93,8 +96,21 @@ for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
   want "no-gpu's $line" 0 "^$line" cat gpu_logs/table.txt
 done
 
+# Where there is one, or what it needs, and it cannot be used, that is no reason
+# to skip.
+touch gpu0
+echo libnowhere.so.1 >b/cuda_libraries
+GPU_FILES="$PWD/gpu*" want unusable 1 '^device +failed .*  \[cuda\] none here$' \
+  run --only device
+GPU_FILES="$PWD/gpu*" want not-found 1 '^run.sh: not found: libnowhere.so.1; ' \
+  run --only device
+: >b/cuda_libraries
+
 # With one: losses are compared.
 export FAKE_GPU=right
+GPU_FILES="$PWD/gpu*" want no-tool 0 '^device +passed .*  no nvidia-smi$' run --only device
+want graph 0 '^train tp=3 f32 in a graph +passed .*  20 losses' run --only '*graph'
+want nccl 0 '^train dp=1 f32 with NCCL +passed .*  20 losses' run --only '*NCCL'
 want losses 0 '^train dp=2 f32 +passed .*  20 losses, 0.0e\+00 from the CPU' \
   run --only 'train dp=2 f*'
 export FAKE_GPU=wrong
@@ -116,6 +132,33 @@ for line in 'bad_test +failed .*  1 cases failed, status 1: a.cc:7: Failure$' \
   'empty_test +failed' 'late_test +failed +1.*  ran for over 1 s$'; do
   want "failures' $line" 0 "^$line" cat gpu_logs/table.txt
 done
+
+# The tools of CUDA run what they are to run, where there are some.
+mkdir -p tools/bin
+cat >tools/bin/compute-sanitizer <<'SH'
+#!/bin/bash
+echo "$@" >>sanitized
+echo '[  PASSED  ] 3 tests.'
+SH
+chmod +x tools/bin/compute-sanitizer
+CUDA_HOME=$PWD/tools want sanitizer 0 '^6 passed, 0 failed, 0 skipped' run --only '*check*'
+want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
+  cat sanitized
+want no-sanitizer 0 '^0 passed, 0 failed, 6 skipped' run --only '*check*'
+
+# What there is no time for is skipped, and what a run has found is there when
+# it is ended.
+want within 1 '^mixed_test +skipped +0.0  no time left of 1 s$' \
+  run --within 1 --only late_test --only mixed_test
+want within-late 0 '^late_test +failed .*  ran for over 1 s$' cat gpu_logs/table.txt
+run --only good_test --only late_test >/dev/null 2>&1 &
+for _ in {1..100}; do
+  grep -q '^1 of 2 have not run$' gpu_logs/table.txt && break
+  sleep 0.1
+done
+kill $!
+want unfinished 0 '^good_test +passed ' cat gpu_logs/table.txt
+want unfinished-rest 0 '^1 of 2 have not run$' cat gpu_logs/table.txt
 
 # Of CUDA's libraries the folders are found; a C++ library that is too old is
 # helped out.
