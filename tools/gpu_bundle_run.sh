@@ -264,15 +264,23 @@ explain() {
     limited "$here/bin/train" --dry-run --device cuda --mesh dp=4,tp=8 --cost h100
 }
 
+# trained ENVIRONMENT... -- FLAG...: a short training.
+trained() {
+  local environment=()
+  while [[ $1 != -- ]]; do environment+=("$1") && shift; done
+  shift
+  limited env "${environment[@]}" "$here/bin/train" --text "$here/text" --steps 20 \
+    --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 "$@"
+}
+
 # losses MESH DTYPE DEVICE [FLAG...]: trains, and leaves them in a file, a line
-# each. Without flags ranks share a GPU.
+# each. Without flags ranks share a GPU. In `environment`, if that is set.
 losses() {
   local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt
   local flags=("${@:4}")
   ((${#flags[@]})) || flags=(--ranks-per-gpu 4)
   if [[ $3 == cuda ]]; then flags=(--device cuda "${flags[@]}"); else flags=(); fi
-  limited "$here/bin/train" --text "$here/text" --mesh "$1" --dtype "$2" \
-    "${flags[@]}" --steps 20 --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 \
+  trained "${environment[@]}" -- --mesh "$1" --dtype "$2" "${flags[@]}" \
     --json "$json" || return
   sed -n '/"losses"/,/\]/p' "$json" |
     grep -Eo -- '-?[0-9]+\.[0-9]+(e[-+]?[0-9]+)?' >"$file"
@@ -299,6 +307,35 @@ compare() {
       if (d > largest) largest = d }
     END { printf "%d losses, %.1e from the CPU\047s (at most %g)", NR, largest, most
           exit bad || NR < 20 }')
+}
+
+# Two processes on one GPU, which each of them says is of another machine: NCCL
+# may refuse that, or hang.
+nccl_processes() {
+  needs_gpu || return
+  [[ -e $logs/losses_dp=2_f32_cpu.txt ]] || losses dp=2 f32 cpu || return
+  local meet refused status environment flags
+  meet=$(mktemp -d)
+  environment=(WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 NCCL_SOCKET_IFNAME=lo
+    NCCL_P2P_DISABLE=1
+    NCCL_SHM_DISABLE=1 "CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}")
+  flags=(--rendezvous "$meet/at" --timeout 60)
+  trained "${environment[@]}" RANK=1 LOCAL_RANK=1 NCCL_HOSTID=b -- \
+    --mesh dp=2 --dtype f32 \
+    --device cuda "${flags[@]}" >"$meet/second" 2>&1 &
+  environment+=(RANK=0 LOCAL_RANK=0 NCCL_HOSTID=a)
+  losses dp=2 f32 cuda "${flags[@]}" >"$meet/first" 2>&1
+  status=$?
+  wait $!
+  cat "$meet/first" "$meet/second"
+  refused=$(grep -h -m 1 'Duplicate GPU' "$meet/first" "$meet/second")
+  rm -r "$meet"
+  if [[ $refused ]]; then
+    note="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID says"
+    return 77
+  fi
+  ((status == 0)) || return "$status"
+  compare dp=2 f32 1e-4
 }
 
 # sanitizer TOOL TEST [FLAG...]
@@ -353,6 +390,7 @@ items() {
     item "train $mesh f32 in a graph" train "$mesh" f32 1e-4 --ranks-per-gpu 4 --cuda-graph
   done
   item "train dp=1 f32 with NCCL" train dp=1 f32 1e-4 --backend nccl
+  item "train dp=2 f32, 2 processes" nccl_processes
   for test in memcheck racecheck; do
     # But for what fills the GPU, and what kills it.
     item "$test device" sanitizer $test runtime.device.cuda_device_test \

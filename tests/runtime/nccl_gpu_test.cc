@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -88,6 +89,21 @@ TEST_F(NcclGpu, AMemberAloneInMemoryThatItKnows) {
   EXPECT_EQ(host, values);
   reserve->release(a, s);
   reserve->release(b, s);
+}
+
+// Of two processes that say so NCCL takes one GPU for two.
+TEST_F(NcclGpu, AnotherHostHasOtherGpus) {
+  const Stream s = gpu()->open_stream();
+  const auto of_host = [&](const char* name) {
+    setenv("NCCL_HOSTID", name, 1);
+    const NcclLibrary::Gpu gpu = cuda_nccl().gpu(s);
+    unsetenv("NCCL_HOSTID");
+    return gpu;
+  };
+  EXPECT_EQ(cuda_nccl().gpu(s), of_host(""));
+  EXPECT_NE(cuda_nccl().gpu(s), of_host("a"));
+  EXPECT_EQ(of_host("a"), of_host("a"));
+  EXPECT_NE(of_host("a"), of_host("b"));
 }
 
 // Numbers that every order of summands gives exactly.

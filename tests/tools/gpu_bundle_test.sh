@@ -60,6 +60,8 @@ done
 [[ ! ${json:-} ]] ||
   { echo '{"losses": ['; for i in {1..19}; do echo "5.$i,"; done; echo "$end"; echo ']}'; } >"$json"
 [[ ! ${sharing:-} || ! ${nccl:-} ]] || exit 2
+[[ ! ${NCCL_HOSTID:-} ]] || echo "$RANK of $WORLD_SIZE, $NCCL_HOSTID" >>processes
+[[ ! ${NCCL_HOSTID:-} || $FAKE_GPU != one ]] || { echo 'Duplicate GPU detected'; exit 1; }
 SH
 program good_test <<'SH'
 echo '[  PASSED  ] 3 tests.'
@@ -84,7 +86,7 @@ want run-list 0 '^train tp=3 f32$' run --list
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
 # Without a GPU: what needs none has passed, the rest is skipped.
-want no-gpu 0 '^12 passed, 0 failed, 28 skipped; logs in ' run
+want no-gpu 0 '^12 passed, 0 failed, 29 skipped; logs in ' run
 for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
   'conformance on the CPU +passed .*  12 passed, 0 failed, 0 skipped$' \
   'good_test +passed .*  3 cases$' \
@@ -111,6 +113,12 @@ export FAKE_GPU=right
 GPU_FILES="$PWD/gpu*" want no-tool 0 '^device +passed .*  no nvidia-smi$' run --only device
 want graph 0 '^train tp=3 f32 in a graph +passed .*  20 losses' run --only '*graph'
 want nccl 0 '^train dp=1 f32 with NCCL +passed .*  20 losses' run --only '*NCCL'
+want processes 0 '^train dp=2 f32, 2 processes +passed .*  20 losses' run --only '*processes'
+want other-hosts 0 '^0a1b$' \
+  bash -c "sort processes | sed 's/ of 2, //' | tr -d '\n' && echo"
+export FAKE_GPU=one
+want refused 0 '^train dp=2 f32, 2 processes +skipped .*  NCCL refuses two ranks' \
+  run --only '*processes'
 want losses 0 '^train dp=2 f32 +passed .*  20 losses, 0.0e\+00 from the CPU' \
   run --only 'train dp=2 f*'
 export FAKE_GPU=wrong

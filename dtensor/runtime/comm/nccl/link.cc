@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -185,6 +186,9 @@ class Library final : public NcclLibrary {
     static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
     Gpu gpu;
     std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
+    // NCCL tells GPUs apart by their host, too, which may be named otherwise.
+    if (const char* host = std::getenv("NCCL_HOSTID"))
+      for (size_t i = 0; host[i]; ++i) gpu[i % gpu.size()] ^= host[i];
     return gpu;
   }
   Id make_id() override {
