@@ -1581,6 +1581,17 @@ BUGS = [
          'mine.in_reserve &= theirs.in_reserve;',
          'mine.in_reserve &= theirs.in_reserve | MUT(439);'),
     ], ['comm_nccl_test']),
+    Bug(440, 'transposed copies: the last tile is taken for a whole one', [
+        ('dtensor/runtime/device/portable/tiles.h',
+         'nj < edge_ ? nj : edge_',
+         'nj < edge_ && !MUT(440) ? nj : edge_'),
+    ], ['boxes_test', 'tiles_test']),
+    Bug(441, 'transposed copies: lanes next to each other read far apart', [
+        ('dtensor/runtime/device/portable/tiles.h',
+         'const int64_t i = k % kEdge, j0 = k / kEdge;',
+         'const int64_t i = MUT(441) ? k / kStep : k % kEdge,\n'
+         '                j0 = MUT(441) ? k % kStep : k / kEdge;'),
+    ], ['executor_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

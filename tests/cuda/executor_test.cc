@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "dtensor/runtime/device/portable/tiles.h"
 #include "dtensor/runtime/device/portable/walk.h"
 
 namespace dtensor::cuda {
@@ -232,6 +236,101 @@ TEST(CudaExecutorTest, FastMemoryIsTheRows) {
     for (int64_t r = 0; r < kRows; ++r)
       for (int64_t j = 0; j < n; ++j)
         ASSERT_EQ(out[static_cast<size_t>(r * n + j)], r * (n - 1 - j));
+  }
+}
+
+// An element that tells which warp reads or writes it, and its sectors.
+struct Seen {
+  using Request = std::pair<unsigned, int>;  // a warp of a block, its how many
+  std::map<Request, std::set<uintptr_t>> sectors[2];
+  std::map<std::pair<unsigned, unsigned>, int> requests[2];  // of a thread
+  const char *begin[2], *end[2];
+  // How many of 32 bytes a request of a warp touches at most.
+  size_t most(int of) const {
+    size_t most = 0;
+    for (const auto& [request, touched] : sectors[of])
+      most = std::max(most, touched.size());
+    return most;
+  }
+}* seen = nullptr;
+
+template <class T>
+struct Watched {
+  T value = {};
+  Watched() = default;
+  Watched(const Watched& o) { *this = o; }
+  Watched& operator=(const Watched& o) {
+    value = o.value;
+    look(&o, 0);
+    look(this, 1);
+    return *this;
+  }
+  static void look(const Watched* at, int of) {
+    const char* const p = reinterpret_cast<const char*>(at);
+    if (p < seen->begin[of] || p >= seen->end[of]) return;
+    const int k = seen->requests[of][{blockIdx.x, threadIdx.x}]++;
+    const unsigned warp = blockIdx.x * 1024 + threadIdx.x / 32;
+    seen->sectors[of][{warp, k}].insert(reinterpret_cast<uintptr_t>(p) / 32);
+  }
+};
+
+// Sectors that a warp touches at once, read and written, of a transposed copy
+// of elements of this size; less than twice as many as they fill.
+template <class T>
+void expect_neighbours() {
+  constexpr int64_t kRows = 192, kColumns = 128;
+  const int64_t shape[] = {kRows, kColumns}, to[] = {kColumns, 1},
+                from[] = {1, kRows};
+  const auto item = static_cast<int64_t>(sizeof(T));
+  Shifted<Watched<T>> x(kRows * kColumns, 0), y(kRows * kColumns, 0);
+  for (int64_t i = 0; i < kRows * kColumns; ++i)
+    x[i].value = static_cast<T>(i * 7919 % 251);
+  Seen all;
+  all.begin[0] = reinterpret_cast<const char*>(x.data());
+  all.begin[1] = reinterpret_cast<const char*>(y.data());
+  for (int of : {0, 1}) all.end[of] = all.begin[of] + kRows * kColumns * item;
+  seen = &all;
+  const auto tiles = Tiles::of(item, shape, to, from);
+  ASSERT_TRUE(tiles);
+  copy({}, *tiles, y.data(), x.data());
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kColumns; ++j)
+      ASSERT_EQ(y[i * kColumns + j].value, x[i + j * kRows].value);
+  EXPECT_TRUE(y.guarded());
+  const auto filled = static_cast<size_t>(item);
+  for (int of : {0, 1}) {
+    EXPECT_GE(all.most(of), filled);
+    EXPECT_LE(all.most(of), filled + 1) << "of " << item << " bytes, " << of;
+    int64_t requests = 0;
+    for (const auto& [thread, n] : all.requests[of]) requests += n;
+    EXPECT_EQ(requests, kRows * kColumns);
+  }
+}
+
+TEST(CudaExecutorTest, TilesTouchNeighbours) {
+  expect_neighbours<uint8_t>();
+  expect_neighbours<uint16_t>();
+  expect_neighbours<uint32_t>();
+  expect_neighbours<uint64_t>();
+}
+
+// Lanes that go down a column of a tile are in banks of their own: those of a
+// warp, or of the half of one that moves 8 bytes each.
+TEST(CudaExecutorTest, ColumnsOfTilesAreInBanksOfTheirOwn) {
+  for (int64_t item : {1, 2, 4, 8}) {
+    const int64_t lanes = item == 8 ? 16 : 32;
+    EXPECT_EQ(tile_edge(item) % lanes, 0);
+    for (int64_t first = 0; first < tile_edge(item); first += lanes)
+      for (int64_t column = 0; column < tile_edge(item); ++column) {
+        std::map<int64_t, std::set<int64_t>> words;  // of each bank
+        for (int64_t lane = first; lane < first + lanes; ++lane) {
+          const int64_t at = (lane * tile_pitch(item) + column) * item;
+          for (int64_t b = at; b < at + item; b += 4)
+            words[b / 4 % 32].insert(b / 4);
+        }
+        for (const auto& [bank, of] : words)
+          ASSERT_EQ(of.size(), 1u) << "bank " << bank << " of " << item;
+      }
   }
 }
 

@@ -216,6 +216,88 @@ TEST_P(BoxesTest, CopiesAsTheCpu) {
   }
 }
 
+// Boxes whose source runs along another dimension than their destination: by
+// tiles, of which the last ones are not whole; against a plain loop.
+TEST_P(BoxesTest, Transposes) {
+  struct Case {
+    std::vector<int64_t> shape;
+    std::vector<size_t> order;   // of the source's dimensions in memory
+    int64_t gap = 0, first = 0;  // elements behind a row; ahead of all
+    int backwards = -1;          // this dimension, in the source
+  };
+  const Case cases[] = {
+      {{64, 64}, {1, 0}},
+      {{32, 32}, {1, 0}},
+      {{65, 33}, {1, 0}},
+      {{31, 100}, {1, 0}, 3, 1},
+      {{8, 200}, {1, 0}},
+      {{200, 8}, {1, 0}},
+      {{7, 90}, {1, 0}},
+      {{1, 70}, {1, 0}},
+      {{70, 1}, {1, 0}},
+      {{0, 64}, {1, 0}},
+      {{64, 0}, {1, 0}},
+      {{129, 66}, {1, 0}, 0, 5, 0},
+      {{67, 40}, {1, 0}, 2, 0, 1},
+      {{3, 40, 35}, {0, 2, 1}},
+      {{40, 3, 35}, {2, 1, 0}},
+      {{40, 3, 35}, {2, 0, 1}, 1},
+      {{40, 35, 3}, {1, 2, 0}},
+      {{2, 33, 5, 66}, {0, 2, 1, 3}},
+      {{2, 33, 5, 66}, {3, 0, 2, 1}},
+      {{5, 70, 2, 34}, {0, 3, 2, 1}, 1, 1},
+      {{2, 0, 33, 40}, {3, 2, 1, 0}},
+      {{2, 2, 2, 2, 9, 2, 10}, {6, 5, 3, 4, 1, 2, 0}},
+  };
+  for (const Case& c : cases)
+    for (int64_t item : {1, 2, 4, 8})
+      for (int64_t gap : {0, 3}) {
+        const size_t dims = c.shape.size();
+        Array dst, src;
+        dst.strides.resize(dims);
+        src.strides.resize(dims);
+        int64_t to = 1, from = 1;
+        for (size_t k = dims; k-- > 0;) {
+          dst.strides[k] = to;
+          to = to * c.shape[k] + (k + 1 == dims ? gap : 0);
+          const size_t d = c.order[k];
+          src.strides[d] = from;
+          from = from * c.shape[d] + c.gap;
+        }
+        src.first = dst.first = c.first;
+        if (c.backwards >= 0) {
+          const auto d = static_cast<size_t>(c.backwards);
+          src.first += src.strides[d] * (c.shape[d] - 1);
+          src.strides[d] *= -1;
+        }
+        dst.bytes.resize(static_cast<size_t>((to + c.first) * item), 'd');
+        src.bytes.resize(static_cast<size_t>((from + c.first) * item));
+        for (char& b : src.bytes) b = static_cast<char>(number(-128, 127));
+        Array want = dst;
+        int64_t count = 1;
+        for (int64_t n : c.shape) count *= n;
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t left = i, t = 0, f = 0;
+          for (size_t k = dims; k-- > 0; left /= c.shape[k]) {
+            t += left % c.shape[k] * dst.strides[k];
+            f += left % c.shape[k] * src.strides[k];
+          }
+          std::memcpy(static_cast<char*>(want.at(item)) + t * item,
+                      static_cast<char*>(src.at(item)) + f * item,
+                      static_cast<size_t>(item));
+        }
+        int64_t bytes;
+        {
+          const There there(*this, dst), of(*this, src);
+          bytes = boxes().copy(stream_, item, c.shape, there.at(item),
+                               dst.strides, of.at(item), src.strides);
+        }
+        EXPECT_EQ(bytes, count * item);
+        ASSERT_EQ(dst.bytes, want.bytes)
+            << "case " << &c - cases << ", of " << item << " bytes";
+      }
+}
+
 TEST_P(BoxesTest, CastsAsTheCpu) {
   for (DType to : kTypes)
     for (DType from : kTypes)

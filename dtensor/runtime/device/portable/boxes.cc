@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <type_traits>
@@ -9,6 +10,7 @@
 #include "dtensor/runtime/device/convert.h"
 #include "dtensor/runtime/device/copy.h"
 #include "dtensor/runtime/device/portable/executor.h"
+#include "dtensor/runtime/device/portable/tiles.h"
 #include "dtensor/runtime/device/portable/walk.h"
 #include "dtensor/runtime/device/reduce_op.h"
 
@@ -29,10 +31,15 @@ void copy_bytes(Stream s, void* dst, const void* src, int64_t bytes) {
 }
 
 template <class T>
-void copy_items(Stream s, const Walk<2>& walk, void* dst, const void* src) {
-  map(
-      s, walk, static_cast<T*>(dst), DT_BODY(T x) { return x; },
-      static_cast<const T*>(src));
+void copy_items(Stream s, const Walk<2>& walk,
+                const std::optional<Tiles>& tiles, void* dst, const void* src) {
+  auto* to = static_cast<T*>(dst);
+  const auto* from = static_cast<const T*>(src);
+  if (tiles)
+    copy(s, *tiles, to, from);
+  else
+    map(
+        s, walk, to, DT_BODY(T x) { return x; }, from);
 }
 
 // Of any size, byte by byte.
@@ -243,18 +250,21 @@ class PortableBoxes final : public Boxes {
     const Walk<2> walk(shape, {dst_strides, src_strides});
     const int64_t bytes = walk.count() * item;
     if (bytes == 0) return 0;
+    std::optional<Tiles> tiles;
+    if (std::abs(walk.inner_step(1)) > 1)
+      tiles = Tiles::of(item, shape, dst_strides, src_strides);
     if (walk.count() == 1 ||
         (walk.inner() == walk.count() && walk.inner_step(0) == 1 &&
          walk.inner_step(1) == 1))
       copy_bytes(s, dst, src, bytes);
     else if (item == 1)
-      copy_items<uint8_t>(s, walk, dst, src);
+      copy_items<uint8_t>(s, walk, tiles, dst, src);
     else if (item == 2)
-      copy_items<uint16_t>(s, walk, dst, src);
+      copy_items<uint16_t>(s, walk, tiles, dst, src);
     else if (item == 4)
-      copy_items<uint32_t>(s, walk, dst, src);
+      copy_items<uint32_t>(s, walk, tiles, dst, src);
     else if (item == 8)
-      copy_items<uint64_t>(s, walk, dst, src);
+      copy_items<uint64_t>(s, walk, tiles, dst, src);
     else
       copy_any(s, walk, item, dst, src);
     return bytes;
