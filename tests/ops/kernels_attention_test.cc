@@ -231,5 +231,46 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
   EXPECT_THROW(under_test().rotary({}, DType::kF32, odd), Error);
 }
 
+// Whatever was rotated before, by a table of its own that may be kept: calls
+// that differ in one thing from the one before, and the same one again.
+TEST(RotaryTest, TurnsByItsOwnAngles) {
+  struct Call {
+    DType type;
+    int64_t s, d, offset;
+    double theta;
+    bool positions;
+  };
+  const Call calls[] = {
+      {DType::kF32, 5, 8, 3, 100, false},  {DType::kF32, 5, 8, 3, 100, false},
+      {DType::kF64, 5, 8, 3, 100, false},  {DType::kF32, 5, 8, 3, 100, false},
+      {DType::kBF16, 5, 8, 3, 100, false}, {DType::kF32, 5, 8, 3, 50, false},
+      {DType::kF32, 5, 8, 4, 50, false},   {DType::kF32, 4, 10, 4, 50, false},
+      {DType::kF32, 10, 4, 4, 50, false},  {DType::kF32, 9, 4, 4, 50, false},
+      {DType::kF32, 9, 4, 4, 50, true},    {DType::kF32, 9, 4, 4, 50, false},
+      {DType::kF64, 9, 4, 4, 50, true},    {DType::kF32, 9, 4, 4, 50, false},
+  };
+  for (const Call& c : calls) {
+    const int64_t n = 2 * c.s * c.d;
+    const Array x = Array::random(c.type, n), x64(DType::kF64, x.doubles());
+    Array y(c.type, n), y64(DType::kF64, n);
+    Rotary r;
+    r.b = 1, r.h = 2, r.s = c.s, r.d = c.d;
+    set_strides(r.x_strides, false, 2, c.s, c.d);
+    set_strides(r.out_strides, false, 2, c.s, c.d);
+    r.theta = c.theta;
+    std::vector<int64_t> positions;
+    for (int64_t i = 0; i < c.s; ++i) positions.push_back(7 * i % 5);
+    if (c.positions)
+      r.positions = positions.data();
+    else
+      r.position_offset = c.offset;
+    r.x = x64.data(), r.out = y64.data();
+    reference::rotary(r);
+    r.x = x.data(), r.out = y.data();
+    under_test().rotary({}, c.type, r);
+    ASSERT_TRUE(near(y, y64.doubles())) << "call " << &c - calls;
+  }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels

@@ -137,6 +137,7 @@ enum ScratchSlot {
   kScratchRows,
   kScratchAttention,
   kScratchTable,
+  kScratchRotary,  // rotary.cc alone: it remembers what is there
   kNumScratchSlots
 };
 void* scratch_bytes(ScratchSlot, int64_t bytes);

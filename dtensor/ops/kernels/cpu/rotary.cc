@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -28,6 +29,31 @@ void fill_table(int64_t s, int64_t d, double theta, const int64_t* positions,
       sn[r * half + i] = static_cast<T>(std::sin(angle));
     }
   }
+}
+
+// Which table the thread's scratch holds. A model asks for the same one for its
+// queries and keys, in each layer, forward and back.
+struct TableKey {
+  DType type;
+  int64_t s, d, offset;
+  double theta;
+  bool operator==(const TableKey&) const = default;
+};
+thread_local std::optional<TableKey> there;
+
+// That of these positions, sines behind cosines. (Positions that are given may
+// have changed: theirs is always filled.)
+template <class T>
+const T* table_of(const Rotary& a) {
+  const TableKey key{dtype_of<T>, a.s, a.d, a.position_offset, a.theta};
+  if (a.positions || there != key) there.reset();
+  const int64_t size = a.s * (a.d / 2);
+  T* const table = scratch<T>(kScratchRotary, 2 * size);
+  if (there) return table;
+  fill_table(a.s, a.d, a.theta, a.positions, a.position_offset, table,
+             table + size);
+  if (!a.positions) there = key;
+  return table;
 }
 
 // Halves of one row; out may be x.
@@ -69,11 +95,8 @@ void CpuKernels::rotary(Stream, DType t, const Rotary& a) const {
     const T* c = static_cast<const T*>(a.cos);
     const T* s = static_cast<const T*>(a.sin);
     if (!c) {
-      T* table = scratch<T>(kScratchTable, 2 * a.s * half);
-      fill_table(a.s, a.d, a.theta, a.positions, a.position_offset, table,
-                 table + a.s * half);
-      c = table;
-      s = table + a.s * half;
+      c = table_of<T>(a);
+      s = c + a.s * half;
     }
     const Vec<T> sign(a.inverse ? -1 : 1);
     const auto& xs = a.x_strides;
