@@ -239,6 +239,30 @@ TEST(CudaExecutorTest, FastMemoryIsTheRows) {
   }
 }
 
+// Which have a warp each, and fast memory of their own; the sum is every
+// lane's.
+TEST(CudaExecutorTest, ShortRows) {
+  for (int64_t n : {0, 1, 20, 33, 100})
+    for (int64_t bytes : {800, 8000}) {
+      constexpr int64_t kRows = 11;
+      std::vector<int64_t> out(static_cast<size_t>(kRows * n));
+      short_rows(
+          {}, kRows,
+          [=, to = out.data()](Row& row, int64_t r) {
+            int64_t* fast = row.fast<int64_t>();
+            row.each(n, [&](int64_t j) { fast[j] = r * j; });
+            const int64_t sum = row.reduce(n, int64_t{0}, Sum(),
+                                           [&](int64_t j) { return fast[j]; });
+            row.each(n, [&](int64_t j) { to[r * n + j] = sum - fast[j]; });
+          },
+          bytes);
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t j = 0; j < n; ++j)
+          ASSERT_EQ(out[static_cast<size_t>(r * n + j)],
+                    r * (n * (n - 1) / 2 - j));
+    }
+}
+
 // An element that tells which warp reads or writes it, and its sectors.
 struct Seen {
   using Request = std::pair<unsigned, int>;  // a warp of a block, its how many

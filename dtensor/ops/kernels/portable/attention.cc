@@ -24,6 +24,7 @@ using portable::rounded;
 using portable::Row;
 using portable::rows;
 using portable::Scratch;
+using portable::short_rows;
 using portable::Sum;
 using portable::widened;
 
@@ -149,8 +150,8 @@ void forward(Stream s, const Problem<S>& problem, Heads<S> out, T* lse) {
   using F = Few<T, W>;
   const Attention& a = problem.a;
   const int64_t blocks = (a.s + W - 1) / W;
-  rows(
-      s, a.b * a.hq * blocks, kBlock,
+  short_rows(
+      s, a.b * a.hq * blocks,
       DT_BODY(Row & row, int64_t r) {
         const auto& a = problem.a;
         const int64_t i0 = r % blocks * W, h = r / blocks % a.hq,
@@ -273,8 +274,8 @@ void backward_q(Stream s, const Gradient<S>& gradient) {
   using F = Few<T, W>;
   const Attention& a = gradient.problem.a;
   const int64_t blocks = (a.s + W - 1) / W;
-  rows(
-      s, a.b * a.hq * blocks, kBlock,
+  short_rows(
+      s, a.b * a.hq * blocks,
       DT_BODY(Row & row, int64_t r) {
         const auto& problem = gradient.problem;
         const auto& a = problem.a;
@@ -319,8 +320,8 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
   using F = Few<T, W>;
   const Attention& a = gradient.problem.a;
   const int64_t blocks = (a.t + W - 1) / W;
-  rows(
-      s, a.b * a.hkv * blocks, kBlock,
+  short_rows(
+      s, a.b * a.hkv * blocks,
       DT_BODY(Row & row, int64_t r) {
         const auto& problem = gradient.problem;
         const auto& a = problem.a;

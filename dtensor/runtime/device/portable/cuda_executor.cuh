@@ -210,9 +210,11 @@ __global__ void __launch_bounds__(kThreads)
            static_cast<int64_t>(gridDim.x) * kThreads, n, out, f, in...);
 }
 
-// `lanes` is kWarp, or blockDim.x.
-template <class Body>
-__global__ void __launch_bounds__(1024)
+// `lanes` is kWarp, or blockDim.x. A block has at most kMost threads, and its
+// multiprocessor, of 64 Ki registers, room for kBlocks; as many as the compiler
+// thinks fit, if that is 0.
+template <int kMost, int kBlocks, class Body>
+__global__ void __launch_bounds__(kMost, kBlocks)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
   __shared__ Row::Results results;
   DT_DYNAMIC_SHARED(fast);
@@ -262,18 +264,29 @@ void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
       in...);
 }
 
-template <class Body>
-void rows(Stream s, int64_t count, int64_t n, Body body,
-          int64_t fast_bytes = 0) {
+template <int kMost, int kBlocks, class Body>
+void rows_of(Stream s, int64_t count, int lanes, Body body,
+             int64_t fast_bytes) {
   if (count <= 0) return;
-  // Short rows, several to a block; longer ones have a block each.
-  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
   const int threads = fast_bytes > 4096 ? lanes : std::max(lanes, 128);
   const int64_t groups = threads / lanes;
   fast_bytes = (fast_bytes + 15) / 16 * 16;
-  run(s, &rows_kernel<Body>, blocks_for(count, groups),
+  run(s, &rows_kernel<kMost, kBlocks, Body>, blocks_for(count, groups),
       static_cast<unsigned>(threads), groups * fast_bytes, count, lanes,
       fast_bytes, body);
+}
+
+template <class Body>
+void rows(Stream s, int64_t count, int64_t n, Body body,
+          int64_t fast_bytes = 0) {
+  // Short rows, several to a block; longer ones have a block each.
+  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
+  rows_of<1024, 0>(s, count, lanes, body, fast_bytes);
+}
+// 96 registers a lane, not 64.
+template <class Body>
+void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
+  rows_of<128, 5>(s, count, kWarp, body, fast_bytes);
 }
 
 // See host_executor.h.

@@ -125,6 +125,13 @@ void rows(Stream, int64_t count, int64_t /*n*/, Body body,
   for (std::thread& t : others) t.join();
 }
 
+// The same of rows that are short whatever is asked for, with much to do for
+// each element: a GPU's lanes have more registers then.
+template <class Body>
+void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
+  rows(s, count, 1, body, fast_bytes);
+}
+
 // Memory of the device for the length of a function: what was given to the
 // stream until then may use it.
 class Scratch {
