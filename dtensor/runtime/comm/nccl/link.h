@@ -62,8 +62,8 @@ class NcclLibrary {
   // What the members of a group have to share before they are linked.
   using Id = std::array<char, 128>;
 
-  // Which GPU it is, of all there are on all machines: as NCCL tells them apart,
-  // for which a process's NCCL_HOSTID names its machine.
+  // Which GPU it is, of all there are on all machines: as NCCL tells them
+  // apart, for which a process's NCCL_HOSTID names its machine.
   using Gpu = std::array<char, 16>;
 
   virtual ~NcclLibrary() = default;
