@@ -18,6 +18,9 @@ bool has_reduction(ReduceOp op, DType t) {
   return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }
 
+// What so many bytes take of a room for several.
+int64_t in_room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+
 }  // namespace
 
 // What a member shows the others with its call: all of it while there is no
@@ -85,37 +88,51 @@ void NcclCommunicator::agree(const Collective& c) {
       mine.in_reserve &&
       (!reduces(kind) ||
        std::ranges::all_of(even_, [](const auto& e) { return bool(e); }));
+  if (!all_reserved_) room_ = nullptr;
   if (!linked) open_link(c);
 }
 
-// Is all that this member sends and receives in its reserve, as it lies?
-bool NcclCommunicator::in_reserve(const Collective& c) const {
+// Is all that this member sends and receives in its reserve? Parcels that do
+// not lie whole are packed there, if there is room; not in a capture, whose
+// memory is the graph's.
+bool NcclCommunicator::in_reserve(const Collective& c) {
+  room_ = nullptr;
   if (!reserve_) return false;
+  const bool reduce = reduces(c.call->kind);
+  int64_t room = 0;
   const auto has = [&](const void* data, int64_t bytes) {
-    return data && reserve_->has(data, bytes);
+    return reserve_->has(data, bytes);
+  };
+  const auto parcel = [&](const void* whole, int64_t bytes) {
+    if (!whole) room += in_room(bytes);
+    return !whole || bytes == 0 || has(whole, bytes);
   };
   for (size_t i = 0; i < c.transfers.size(); ++i) {
     const Parcels& p = parcels_[i];
     if (even_[i]) {
       const auto& [in, out, bytes] = *even_[i];
       const int64_t all = size() * bytes;
-      const bool scatters = reduces(c.call->kind);
-      if (!has(in, scatters ? all : bytes) || !has(out, scatters ? bytes : all))
+      if (!has(in, reduce ? all : bytes) || !has(out, reduce ? bytes : all))
         return false;
-    } else if (reduces(c.call->kind)) {
+    } else if (reduce) {
       return false;
     }
-    // Where another member is not even.
-    for (int m = 0; m < size() && !reduces(c.call->kind); ++m)
-      if (m != rank() &&
-          ((p.bytes_to(m) > 0 && !has(p.whole_to(m), p.bytes_to(m))) ||
-           (p.bytes_from(m) > 0 && !has(p.whole_from(m), p.bytes_from(m)))))
+    // Also where another member is not even.
+    for (int m = 0; m < size() && !reduce; ++m)
+      if (m != rank() && (!parcel(p.whole_to(m), p.bytes_to(m)) ||
+                          !parcel(p.whole_from(m), p.bytes_from(m))))
         return false;
   }
   for (const Buffer& b : c.buffers)
     if (b.n > 0 &&
         (!has_reduction(b.op, b.dtype) || !has(b.data, b.n * size_of(b.dtype))))
       return false;
+  if (room == 0) return true;
+  if (device().is_captured(c.stream)) return false;
+  void* const block = reserve_->allocate(room, c.stream);
+  if (!block) return false;
+  room_ = {block,
+           [of = reserve_, s = c.stream](void* p) { of->release(p, s); }};
   return true;
 }
 
@@ -197,7 +214,9 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   std::vector<const void*> out(transfers.size() * members);
   std::vector<void*> in(out.size()), packed(out.size());
   std::vector<Scratch> scratch;
-  const auto memory = [&](int64_t bytes) {
+  char* room = static_cast<char*>(room_.get());
+  const auto memory = [&](int64_t bytes) -> void* {
+    if (room) return std::exchange(room, room + in_room(bytes));
     return scratch.emplace_back(device(), stream, bytes, name(call.kind))
         .data();
   };
@@ -256,6 +275,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
       if (const void* from = parcels[static_cast<size_t>(m)])
         parcels_[i].unpack(here, m, from);
   }
+  room_ = nullptr;  // behind that
 }
 
 void NcclCommunicator::do_exchange(const Call& call, Stream stream,

@@ -37,7 +37,7 @@ class NcclCommunicator final : public Communicator {
   struct Shown;
   const Shown& shown(int m) const;
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
-  bool in_reserve(const Collective&) const;
+  bool in_reserve(const Collective&);
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
   template <class Calls>
@@ -55,8 +55,10 @@ class NcclCommunicator final : public Communicator {
   // say that it is even (none: it goes in parcels).
   std::vector<Parcels> parcels_;
   std::vector<std::optional<Parcels::Even>> even_;
-  // All members' operands are in what they have reserved.
+  // All members' operands are in what they have reserved; then there is room
+  // for what this one has to pack, and unpack, too.
   bool all_reserved_ = false;
+  std::shared_ptr<void> room_;
 };
 
 }  // namespace dtensor
