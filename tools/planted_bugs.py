@@ -1592,6 +1592,21 @@ BUGS = [
          'const int64_t i = MUT(441) ? k / kStep : k % kEdge,\n'
          '                j0 = MUT(441) ? k % kStep : k / kEdge;'),
     ], ['executor_test']),
+    Bug(442, 'swiglu: both gradients at once, in half precision one of them', [
+        ('dtensor/ops/kernels/cpu/pointwise.cc',
+         'narrow(result[k], m, reinterpret_cast<M*>(out[k]));',
+         'narrow(result[MUT(442) ? 0 : k], m, reinterpret_cast<M*>(out[k]));'),
+    ], ['kernels_pointwise_test']),
+    Bug(443, 'rotary: the table that was kept was of another type', [
+        ('dtensor/ops/kernels/cpu/rotary.cc',
+         'const TableKey key{dtype_of<T>,',
+         'const TableKey key{MUT(443) ? DType::kF32 : dtype_of<T>,'),
+    ], ['kernels_attention_test']),
+    Bug(444, 'binary functions: the slope by b has no gradient of its own', [
+        ('dtensor/ops/binary.cc',
+         'if (of_b)\n',
+         'if (of_b && !(MUT(444) && by_ == By::kBoth))\n'),
+    ], ['proof_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -12,14 +12,15 @@ namespace {
 using fn::By;
 using internal::elementwise_rule;
 
-constexpr const char* kSuffix[fn::kNumBy] = {"",    "'a",  "'b",
+constexpr const char* kSuffix[fn::kNumBy] = {"",    "'a",  "'b", "'a'b",
                                              "'aa", "'ab", "'bb"};
 
 const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
 }
 
-// f(a, b), or its derivative by the operands named, times u, of (a, b, u).
+// f(a, b), or its derivative by the operands named, times u, of (a, b, u): by
+// both, two of them.
 class Binary : public Op {
  public:
   Binary(int index, By by)
@@ -29,7 +30,8 @@ class Binary : public Op {
         f_(fn::binary_function(index)),
         rule_(by == By::kNone
                   ? elementwise_rule(2, f_.notes)
-                  : elementwise_rule(3, f_.has_domain ? "" : "linear 2")) {}
+                  : elementwise_rule(3, f_.has_domain ? "" : "linear 2",
+                                     by == By::kBoth ? 2 : 1)) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -37,7 +39,8 @@ class Binary : public Op {
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
-    return {f_.gives_bool ? DType::kBool : in[0]};
+    return std::vector(by_ == By::kBoth ? 2 : 1,
+                       f_.gives_bool ? DType::kBool : in[0]);
   }
   void compute(Compute& c) const override {
     c.k.binary(c.stream, index_, by_, c.in[0].dtype(), args().read(c.attrs),
@@ -132,25 +135,41 @@ std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
 std::vector<DistTensor> Binary::of_value(const GradientCall& g) const {
   const DistTensor in[] = {g.inputs[0], g.inputs[1], g.cotangents[0]};
   std::vector<DistTensor> grads(2);
+  if (g.needed[0] && g.needed[1])
+    return apply(binary_op(index_, By::kBoth), in, g.attrs);
   if (g.needed[0]) grads[0] = apply1(binary_op(index_, By::kA), in, g.attrs);
   if (g.needed[1]) grads[1] = apply1(binary_op(index_, By::kB), in, g.attrs);
   return grads;
 }
 
 std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
-  const DistTensor& dy = g.cotangents[0];
   DT_CHECK(fn::order_of(by_) < 2 || !(g.needed[0] || g.needed[1]), name(),
            "third derivatives are not available");
   std::vector<DistTensor> grads(3);
-  const By by[] = {by_ == By::kA ? By::kAA : By::kAB,
-                   by_ == By::kA ? By::kAB : By::kBB};
-  for (size_t i = 0; i < 2; ++i)
-    if (g.needed[i])
-      grads[i] = mul(apply1(binary_op(index_, by[i]), g.inputs, g.attrs), dy);
-  if (g.needed[2]) {
-    const DistTensor in[] = {g.inputs[0], g.inputs[1], dy};
-    grads[2] = apply1(*this, in, g.attrs);
-  }
+  const auto add_to = [&](size_t i, const DistTensor& x) {
+    grads[i] = grads[i].defined() ? add(grads[i], x) : x;
+  };
+  // The slope by a, and that by b, as far as this gives them, and somebody
+  // asks.
+  const bool of_a = by_ == By::kA || by_ == By::kBoth,
+             of_b = by_ == By::kB || by_ == By::kBoth;
+  const auto differentiate = [&](const DistTensor& dy, By slope, By by_a,
+                                 By by_b) {
+    if (!dy.defined()) return;
+    if (g.needed[0])
+      add_to(0, mul(apply1(binary_op(index_, by_a), g.inputs, g.attrs), dy));
+    if (g.needed[1])
+      add_to(1, mul(apply1(binary_op(index_, by_b), g.inputs, g.attrs), dy));
+    if (g.needed[2]) {
+      const DistTensor in[] = {g.inputs[0], g.inputs[1], dy};
+      add_to(2, apply1(binary_op(index_, slope), in, g.attrs));
+    }
+  };
+  if (of_a) differentiate(g.cotangents[0], By::kA, By::kAA, By::kAB);
+  if (of_b)
+    differentiate(g.cotangents[by_ == By::kBoth ? 1 : 0], By::kB, By::kAB,
+                  By::kBB);
+  if (!of_a && !of_b) differentiate(g.cotangents[0], by_, by_, by_);
   return grads;
 }
 
@@ -206,6 +225,8 @@ std::vector<const Op*> binary_ops() {
   for (int i = 0; i < fn::kNumBinary; ++i) all.push_back(&binary_op(i));
   all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kA));
   all.push_back(&binary_op(fn::index_of<fn::Div>, By::kB));
+  all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kBoth));
+  all.push_back(&binary_op(fn::index_of<fn::Div>, By::kBoth));
   return all;
 }
 

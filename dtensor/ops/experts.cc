@@ -282,19 +282,26 @@ void for_each_expert(const Routing& r, Fn&& fn) {
     fn(static_cast<int64_t>(e), r.begins[e], r.begins[e + 1]);
 }
 
-// silu(gate) up, or its derivative by one of them times dy.
-Tensor swiglu_rows(Compute& c, const Kept& kept, fn::By by = fn::By::kNone,
-                   const Tensor& dy = {}) {
-  const Tensor out = c.scratch(kept.gate.shape(), kept.gate.dtype());
+// silu(gate) up; or with dy, its derivatives by both, times that.
+std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
+                                      const Tensor& dy = {}) {
+  const Shape& shape = kept.gate.shape();
+  const DType t = kept.gate.dtype();
+  const Tensor out = c.scratch(shape, t),
+               second = dy.defined() ? c.scratch(shape, t) : Tensor();
   kernels::Pointwise p;
   p.shape = {out.numel()};
   p.out = out.mutable_data();
   p.in[0] = kept.gate.data();
   p.in[1] = kept.up.data();
-  if (dy.defined()) p.in[2] = dy.data();
+  if (dy.defined()) {
+    p.second = second.mutable_data();
+    p.in[2] = dy.data();
+  }
   for (Shape& s : p.strides) s = {1};
-  c.k.binary(c.stream, fn::index_of<fn::SwiGlu>, by, out.dtype(), nullptr, p);
-  return out;
+  c.k.binary(c.stream, fn::index_of<fn::SwiGlu>,
+             dy.defined() ? fn::By::kBoth : fn::By::kNone, t, nullptr, p);
+  return {out, second};
 }
 
 // The forward pass up to what has come back, unweighted.
@@ -315,7 +322,7 @@ Kept run_forward(Compute& c) {
     product(c, x, matrix_of(c.in[kUp], e).transposed(),
             rows_of(kept.up, lo, hi));
   });
-  const Tensor inner = swiglu_rows(c, kept);
+  const Tensor inner = swiglu_rows(c, kept).first;
   const Tensor y = c.scratch(kept.x.shape(), t);
   for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
     product(c, rows_of(inner, lo, hi), matrix_of(c.in[kDown], e).transposed(),
@@ -401,7 +408,7 @@ class ExpertsBackward : public Op {
     const Tensor dy = taken(c, Rows(c.in[kDy]), r.tokens);
     weights_gradient(c, *kept, dy);
     const Tensor dout = dispatch(c, r, scaled(c, dy, weights_of(c, r)));
-    const Tensor inner = swiglu_rows(c, *kept);
+    const Tensor inner = swiglu_rows(c, *kept).first;
     const Tensor dinner = c.scratch(inner.shape(), t);
     for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
       product(c, rows_of(dout, lo, hi), matrix_of(c.in[kDown], e),
@@ -409,8 +416,7 @@ class ExpertsBackward : public Op {
       product(c, rows_of(dout, lo, hi).transposed(), rows_of(inner, lo, hi),
               matrix_of(c.out[4], e));
     });
-    const Tensor dgate = swiglu_rows(c, *kept, fn::By::kA, dinner),
-                 dup = swiglu_rows(c, *kept, fn::By::kB, dinner);
+    const auto [dgate, dup] = swiglu_rows(c, *kept, dinner);
     const Tensor dx = c.scratch(kept->x.shape(), t);
     for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
       const Matrix of_gate = rows_of(dgate, lo, hi),

@@ -17,6 +17,7 @@ kernels::Pointwise pointwise_arguments(Compute& c) {
   kernels::Pointwise p;
   p.shape = c.out[0].shape();
   p.out = c.out[0].mutable_data();
+  if (c.out.size() > 1) p.second = c.out[1].mutable_data();
   for (size_t i = 0; i < c.in.size(); ++i) {
     p.in[i] = c.in[i].data();
     // Missing leading dimensions, and those of size 1, are repeated.
@@ -31,10 +32,11 @@ kernels::Pointwise pointwise_arguments(Compute& c) {
   return p;
 }
 
-std::string elementwise_rule(int inputs, std::string_view notes) {
+std::string elementwise_rule(int inputs, std::string_view notes, int outputs) {
   std::string t = "...";
   for (int i = 1; i < inputs; ++i) t += ",...";
   t += "->...";
+  for (int i = 1; i < outputs; ++i) t += ",...";
   if (!notes.empty()) t += " | " + std::string(notes);
   return t;
 }

@@ -61,10 +61,12 @@ const ArgsAccess& args_of(fn::FunctionList<F...>, int index) {
   return all[index];
 }
 
-// The operands of a kernel: strides of 0 where an input is repeated.
+// The operands of a kernel: strides of 0 where an input is repeated. Of one or
+// two outputs.
 kernels::Pointwise pointwise_arguments(Compute&);
 // "...,...->... | notes".
-std::string elementwise_rule(int inputs, std::string_view notes);
+std::string elementwise_rule(int inputs, std::string_view notes,
+                             int outputs = 1);
 // Operand i of a function, for the proof.
 SampleInput sample_operand(const fn::Function&, int i, const Shape&);
 // The type in which a function takes operands of type t. Throws Error for one

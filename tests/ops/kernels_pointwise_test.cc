@@ -356,8 +356,10 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
   for (int f = 0; f < fn::kNumBinary; ++f)
     for (int k = 1; k < fn::kNumBy; ++k) {
       const fn::Function& facts = fn::binary_function(f);
-      if (!has_slope(facts) || f == fn::index_of<fn::Nextafter>) continue;
       const auto by = static_cast<fn::By>(k);
+      if (!has_slope(facts) || f == fn::index_of<fn::Nextafter> ||
+          by == fn::By::kBoth)
+        continue;
       const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
       const Array a = Array::random(DType::kF64, n, da.lo, da.hi, 9);
       const Array b = Array::random(DType::kF64, n, db.lo, db.hi, 8);
@@ -384,11 +386,50 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
         const double bb = (at(0, h) - 2 * at(0, 0) + at(0, -h)) / (h * h);
         const double ab =
             (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / (4 * h * h);
-        const double all[] = {0, first_a, first_b, aa, ab, bb};
+        const double all[] = {0, first_a, first_b, 0, aa, ab, bb};
         want.push_back(all[k] * dy[i]);
       }
       EXPECT_TRUE(near(y, want, fn::order_of(by) == 1 ? 1e-7 : 1e-4))
           << facts.name << " by " << k;
+    }
+}
+
+// Both derivatives at once are those by one and by the other, in every layout
+// and type, also where an operand was.
+TEST(BinaryTest, BothDerivativesAtOnce) {
+  for (DType t : kFloats)
+    for (int f = 0; f < fn::kNumBinary; ++f) {
+      const fn::Function& facts = fn::binary_function(f);
+      if (!has_slope(facts) || !reference::has_value(facts, t)) continue;
+      for (const Layout& l : layouts())
+        for (bool in_place : {false, true}) {
+          const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
+          const Shape dense = contiguous_strides(l.shape);
+          const int64_t n = numel(l.shape);
+          Array a = Array::random(t, n, da.lo, da.hi),
+                dy = Array::random(t, n, -1, 1, 4);
+          const Array b =
+              Array::random(t, span_of(l.shape, l.strides), db.lo, db.hi, 3);
+          Array one(t, n), other(t, n), first(t, n), second(t, n);
+          Pointwise p;
+          p.shape = l.shape;
+          p.strides[0] = p.strides[2] = dense;
+          p.strides[1] = l.strides;
+          p.in[0] = a.data();
+          p.in[1] = b.data();
+          p.in[2] = dy.data();
+          p.out = one.data();
+          under_test().binary({}, f, fn::By::kA, t, nullptr, p);
+          p.out = other.data();
+          under_test().binary({}, f, fn::By::kB, t, nullptr, p);
+          p.out = in_place ? dy.data() : first.data();
+          p.second = in_place ? a.data() : second.data();
+          under_test().binary({}, f, fn::By::kBoth, t, nullptr, p);
+          SCOPED_TRACE(std::string(facts.name) + " " + std::string(name(t)) +
+                       " " + to_string(l.shape) + to_string(l.strides));
+          ASSERT_TRUE(near(in_place ? dy : first, one.doubles()));
+          ASSERT_TRUE(near(in_place ? a : second, other.doubles()));
+        }
     }
 }
 

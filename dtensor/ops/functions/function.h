@@ -139,15 +139,17 @@ DT_HD inline V derivative(const V& x, const double* p) {
   }
 }
 
-// Of a binary function: by which operands.
-enum class By : uint8_t { kNone, kA, kB, kAA, kAB, kBB };
-inline constexpr int kNumBy = 6;
+// Of a binary function: by which operands. kBoth: the first derivatives by the
+// one and by the other, together.
+enum class By : uint8_t { kNone, kA, kB, kBoth, kAA, kAB, kBB };
+inline constexpr int kNumBy = 7;
 constexpr int order_of(By by) {
   return by == By::kNone ? 0 : by < By::kAA ? 1 : 2;
 }
 
 template <class F, By by, class V>
 DT_HD inline V derivative(const V& a, const V& b, const double* p) {
+  static_assert(by != By::kBoth);
   using D = Dual<V>;
   const V one(1), zero(0);
   if constexpr (by == By::kNone) {

@@ -10,11 +10,13 @@ enum class By : uint8_t;  // functions/function.h
 
 namespace dtensor::kernels {
 
-// Inputs of one shape with strides of their own, a contiguous output. `out` may
-// be in[i] itself where that input is contiguous and of the output's item size.
+// Inputs of one shape with strides of their own, contiguous outputs. `out` may
+// be in[i] itself where that input is contiguous and of the output's item size;
+// so may `second`, if it is another one.
 struct Pointwise {
   Shape shape;
   void* out = nullptr;
+  void* second = nullptr;  // of By::kBoth: the derivative by b
   const void* in[3] = {};
   Shape strides[3];
 };
@@ -29,7 +31,7 @@ class PointwiseKernels {
   virtual void unary(Stream, int index, int order, DType, const double* params,
                      const Pointwise&) const = 0;
   // A function of fn::BinaryFunctions, by index, on two operands of the type,
-  // or its derivative by the operands named, times in[2].
+  // or its derivative by the operands named, times in[2]; by both, two outputs.
   // Both: the output is bool where the function gives one, else of the type.
   virtual void binary(Stream, int index, fn::By, DType, const double* params,
                       const Pointwise&) const = 0;

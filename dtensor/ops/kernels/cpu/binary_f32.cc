@@ -5,6 +5,7 @@ namespace dtensor::kernels::cpu {
 DT_BINARY_LOOPS(float, fn::By::kNone)
 DT_BINARY_LOOPS(float, fn::By::kA)
 DT_BINARY_LOOPS(float, fn::By::kB)
+DT_BINARY_LOOPS(float, fn::By::kBoth)
 DT_BINARY_LOOPS(float, fn::By::kAA)
 DT_BINARY_LOOPS(float, fn::By::kAB)
 DT_BINARY_LOOPS(float, fn::By::kBB)

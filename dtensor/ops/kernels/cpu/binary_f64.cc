@@ -5,6 +5,7 @@ namespace dtensor::kernels::cpu {
 DT_BINARY_LOOPS(double, fn::By::kNone)
 DT_BINARY_LOOPS(double, fn::By::kA)
 DT_BINARY_LOOPS(double, fn::By::kB)
+DT_BINARY_LOOPS(double, fn::By::kBoth)
 DT_BINARY_LOOPS(double, fn::By::kAA)
 DT_BINARY_LOOPS(double, fn::By::kAB)
 DT_BINARY_LOOPS(double, fn::By::kBB)

@@ -17,8 +17,8 @@ using computed_t =
 
 // Strides, and storage that is not the type computed in, around a loop over K
 // operands: pieces of kChunk elements go through buffers where they are not
-// already contiguous.
-template <class S, int K>
+// already contiguous. One output, or two.
+template <class S, int K, int outputs = 1>
 void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
   using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
   using T = computed_t<S>;
@@ -40,14 +40,19 @@ void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
     step[k] = w.inner_stride(k);
     direct &= step[k] == 1;
   }
-  auto* out = static_cast<char*>(a.out);
-  T buffer[K][kChunk], result[kSame ? 1 : kChunk];
+  char* out[] = {static_cast<char*>(a.out), static_cast<char*>(a.second)};
+  const auto move_on = [&](int64_t bytes) {
+    for (int k = 0; k < outputs; ++k) out[k] += bytes;
+  };
+  T buffer[K][kChunk], result[outputs][kSame ? 1 : kChunk];
   const void* in[K];
+  void* const results[] = {result[0], result[outputs - 1]};
   w.rows([&](const int64_t(&o)[K]) {
     if (direct) {
       for (int k = 0; k < K; ++k) in[k] = x[k] + o[k];
-      loop(p, n, in, out);
-      out += n * item;
+      void* const to[] = {out[0], out[1]};
+      loop(p, n, in, to);
+      move_on(n * item);
       return;
     }
     for (int64_t i = 0; i < n; i += kChunk) {
@@ -56,23 +61,26 @@ void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
         if (i == 0 || step[k] != 0)
           in[k] = fetch(x[k] + o[k] + i * step[k], step[k], m, buffer[k]);
       if (kSame || gives_bool) {
-        loop(p, m, in, out);
+        void* const to[] = {out[0], out[1]};
+        loop(p, m, in, to);
       } else {
-        loop(p, m, in, result);
-        if constexpr (!kSame) narrow(result, m, reinterpret_cast<M*>(out));
+        loop(p, m, in, results);
+        if constexpr (!kSame)
+          for (int k = 0; k < outputs; ++k)
+            narrow(result[k], m, reinterpret_cast<M*>(out[k]));
       }
-      out += m * item;
+      move_on(m * item);
     }
   });
 }
 
-template <int K>
+template <int K, int outputs = 1>
 void run_float(DType t, Loop f32, Loop f64, const double* p, const Pointwise& a,
                bool gives_bool) {
-  if (t == DType::kF64) return run<double, K>(f64, p, a, gives_bool);
-  if (t == DType::kF32) return run<float, K>(f32, p, a, gives_bool);
-  if (t == DType::kF16) return run<f16, K>(f32, p, a, gives_bool);
-  run<bf16, K>(f32, p, a, gives_bool);
+  if (t == DType::kF64) return run<double, K, outputs>(f64, p, a, gives_bool);
+  if (t == DType::kF32) return run<float, K, outputs>(f32, p, a, gives_bool);
+  if (t == DType::kF16) return run<f16, K, outputs>(f32, p, a, gives_bool);
+  run<bf16, K, outputs>(f32, p, a, gives_bool);
 }
 
 void check(const fn::Function& f, bool exists, DType t, int order) {
@@ -120,6 +128,7 @@ void CpuKernels::binary(Stream, int index, fn::By by, DType t,
   if (by == fn::By::kNone) look.template operator()<fn::By::kNone>();
   if (by == fn::By::kA) look.template operator()<fn::By::kA>();
   if (by == fn::By::kB) look.template operator()<fn::By::kB>();
+  if (by == fn::By::kBoth) look.template operator()<fn::By::kBoth>();
   if (by == fn::By::kAA) look.template operator()<fn::By::kAA>();
   if (by == fn::By::kAB) look.template operator()<fn::By::kAB>();
   if (by == fn::By::kBB) look.template operator()<fn::By::kBB>();
@@ -133,6 +142,7 @@ void CpuKernels::binary(Stream, int index, fn::By by, DType t,
   if (t == DType::kI32) return run<int32_t, 2>(loop, params, a, b);
   if (t == DType::kI64) return run<int64_t, 2>(loop, params, a, b);
   if (t == DType::kBool) return run<bool, 2>(loop, params, a, b);
+  if (by == fn::By::kBoth) return run_float<3, 2>(t, loop, wide, params, a, b);
   if (order > 0) return run_float<3>(t, loop, wide, params, a, b);
   run_float<2>(t, loop, wide, params, a, b);
 }

@@ -1,6 +1,7 @@
 // The contiguous loops behind the pointwise kernels, a table for each type
 // that is computed in. Private to ops/kernels.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -9,9 +10,10 @@
 
 namespace dtensor::kernels::cpu {
 
-// out = f(in...), n elements. `out` may be an input, element for element.
+// out[0] = f(in...), n elements; and out[1] of what gives two. An output may be
+// an input, element for element.
 using Loop = void (*)(const double* p, int64_t n, const void* const* in,
-                      void* out);
+                      void* const* out);
 
 // The loop of fn::UnaryFunctions[index], or of its k-th derivative times
 // in[1]; of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null
@@ -22,29 +24,40 @@ Loop unary_loop(int index);
 template <class T, fn::By by>
 Loop binary_loop(int index);
 
-// f over registers, of `operands` arrays.
+// f over registers, of `operands` arrays; of one result, or two in an array.
 template <int operands, class T, class F>
-inline void registers(int64_t n, const void* const* in, void* out, F f) {
+inline void registers(int64_t n, const void* const* in, void* const* out, F f) {
   using V = Vec<T>;
   const T* x[3] = {};
   for (int a = 0; a < operands; ++a) x[a] = static_cast<const T*>(in[a]);
-  auto* o = static_cast<T*>(out);
+  auto* o = static_cast<T*>(out[0]);
   auto at = [&](auto get) {
     if constexpr (operands == 1) return f(get(x[0]));
     if constexpr (operands == 2) return f(get(x[0]), get(x[1]));
     if constexpr (operands == 3) return f(get(x[0]), get(x[1]), get(x[2]));
   };
+  const auto put = [&](const auto& result, auto set) {
+    if constexpr (std::is_same_v<decltype(result), const V&>) {
+      set(o, result);
+    } else {
+      set(o, result[0]);
+      set(static_cast<T*>(out[1]), result[1]);
+    }
+  };
   int64_t i = 0;
   for (; i + V::n <= n; i += V::n)
-    store(o + i, at([&](const T* p) { return load(p + i); }));
+    put(at([&](const T* p) { return load(p + i); }),
+        [&](T* to, V v) { store(to + i, v); });
   // The tail in a register of its own too, so that a value's bits do not
   // depend on where it stands. Padded with 1, where few functions are slow.
   if (const int64_t m = n - i)
-    store_n(o + i, at([&](const T* p) { return load_n(p + i, m, T(1)); }), m);
+    put(at([&](const T* p) { return load_n(p + i, m, T(1)); }),
+        [&](T* to, V v) { store_n(to + i, v, m); });
 }
 
 template <class F, class T, int k>
-void unary_items(const double* p, int64_t n, const void* const* in, void* out) {
+void unary_items(const double* p, int64_t n, const void* const* in,
+                 void* const* out) {
   using V = Vec<T>;
   if constexpr (k > 0) {
     registers<2, T>(n, in, out,
@@ -55,7 +68,7 @@ void unary_items(const double* p, int64_t n, const void* const* in, void* out) {
   } else {
     using S = scalar_t<T>;
     const auto* x = static_cast<const T*>(in[0]);
-    auto* o = static_cast<decltype(stored<T>(F::value(S(x[0]), p)))*>(out);
+    auto* o = static_cast<decltype(stored<T>(F::value(S(x[0]), p)))*>(out[0]);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) o[i] = stored<T>(F::value(S(x[i]), p));
   }
@@ -63,9 +76,14 @@ void unary_items(const double* p, int64_t n, const void* const* in, void* out) {
 
 template <class F, class T, fn::By by>
 void binary_items(const double* p, int64_t n, const void* const* in,
-                  void* out) {
+                  void* const* out) {
   using V = Vec<T>;
-  if constexpr (by != fn::By::kNone) {
+  if constexpr (by == fn::By::kBoth) {
+    registers<3, T>(n, in, out, [p](V a, V b, V dy) {
+      return std::array<V, 2>{fn::derivative<F, fn::By::kA>(a, b, p) * dy,
+                              fn::derivative<F, fn::By::kB>(a, b, p) * dy};
+    });
+  } else if constexpr (by != fn::By::kNone) {
     registers<3, T>(n, in, out, [p](V a, V b, V dy) {
       return fn::derivative<F, by>(a, b, p) * dy;
     });
@@ -76,8 +94,8 @@ void binary_items(const double* p, int64_t n, const void* const* in,
     using S = scalar_t<T>;
     const auto* a = static_cast<const T*>(in[0]);
     const auto* b = static_cast<const T*>(in[1]);
-    auto* o =
-        static_cast<decltype(stored<T>(F::value(S(a[0]), S(b[0]), p)))*>(out);
+    auto* o = static_cast<decltype(stored<T>(F::value(S(a[0]), S(b[0]), p)))*>(
+        out[0]);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i)
       o[i] = stored<T>(F::value(S(a[i]), S(b[i]), p));

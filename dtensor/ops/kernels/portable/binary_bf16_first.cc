@@ -2,3 +2,4 @@
 
 DT_BINARY_LAUNCHES(bf16, fn::By::kA)
 DT_BINARY_LAUNCHES(bf16, fn::By::kB)
+DT_BINARY_LAUNCHES(bf16, fn::By::kBoth)

@@ -2,3 +2,4 @@
 
 DT_BINARY_LAUNCHES(float, fn::By::kA)
 DT_BINARY_LAUNCHES(float, fn::By::kB)
+DT_BINARY_LAUNCHES(float, fn::By::kBoth)

@@ -2,3 +2,4 @@
 
 DT_BINARY_LAUNCHES(double, fn::By::kA)
 DT_BINARY_LAUNCHES(double, fn::By::kB)
+DT_BINARY_LAUNCHES(double, fn::By::kBoth)

@@ -42,6 +42,7 @@ Launch binary_of(int index, fn::By by) {
   if constexpr (portable::is_floating<M>) {
     if (by == By::kA) return binary_launch<M, By::kA>(index);
     if (by == By::kB) return binary_launch<M, By::kB>(index);
+    if (by == By::kBoth) return binary_launch<M, By::kBoth>(index);
     if (by == By::kAA) return binary_launch<M, By::kAA>(index);
     if (by == By::kAB) return binary_launch<M, By::kAB>(index);
     if (by == By::kBB) return binary_launch<M, By::kBB>(index);

@@ -59,6 +59,27 @@ struct Slope {
   }
 };
 
+// Both first derivatives, of what is read once.
+template <class F, class M>
+struct Slopes {
+  double p[fn::kMaxParams];
+  DT_HD portable::Two<M> operator()(M a, M b, M dy) const {
+    const auto x = portable::widened(a), y = portable::widened(b),
+               u = portable::widened(dy);
+    return {portable::rounded<M>(fn::derivative<F, fn::By::kA>(x, y, p) * u),
+            portable::rounded<M>(fn::derivative<F, fn::By::kB>(x, y, p) * u)};
+  }
+};
+
+template <class F, class M>
+void launch_slopes(Stream s, const double* params, const Pointwise& a) {
+  Slopes<F, M> item{};
+  std::copy_n(params, fn::facts<F>().num_params, item.p);
+  const auto x = [&](int k) { return static_cast<const M*>(a.in[k]); };
+  portable::map_two(s, walk_of<3>(a), static_cast<M*>(a.out),
+                    static_cast<M*>(a.second), item, x(0), x(1), x(2));
+}
+
 template <class F, class Item, class Out, class M, int K>
 void launch(Stream s, const double* params, const Pointwise& a) {
   Item item{};
@@ -76,10 +97,16 @@ constexpr bool is_here() {
   return has_kernel<F, portable::compute_t<M>, order>() &&
          (fn::facts<F>().rounds || !portable::is_half<M>);
 }
+template <auto which>
+inline constexpr bool gives_two = false;
+template <>
+inline constexpr bool gives_two<fn::By::kBoth> = true;
 template <class F, class M, auto which, int order, int operands>
 constexpr Launch launch_of() {
   if constexpr (!is_here<F, M, order>()) {
     return nullptr;
+  } else if constexpr (gives_two<which>) {
+    return &launch_slopes<F, M>;
   } else if constexpr (order > 0) {
     return &launch<F, Slope<F, which, M>, M, M, operands + 1>;
   } else {

@@ -1,6 +1,7 @@
 // A box of several strided arrays, as a kernel walks it: the host finds the
 // loops, a thread where its element is.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -112,14 +113,20 @@ class Walk {
   int64_t step_[kMaxLoops][A] = {};
 };
 
+// What a function of two results gives.
+template <class T>
+struct Two {
+  T first, second;
+};
+
 // What map() below does for index i: a pack of W elements first, then those
-// that fill none.
-template <class Out, class F, class... In>
+// that fill none. Of one output, or of two of the same layout.
+template <int outputs, class Out, class F, class... In>
 struct MapWalk {
   static constexpr int W = kPack<Out, In...>, A = 1 + sizeof...(In);
   Walk<A> walk;
   F f;
-  Out* out;
+  Out* out[outputs];
   const void* in[A];  // one more than there are, so that it may be none
   int64_t packs;
 
@@ -133,9 +140,9 @@ struct MapWalk {
     int64_t at[A];
     walk.at(i < packs ? i * W : i + packs * (W - 1), at);
     if (i < packs)
-      pack(out + at[0], get<In>(k, at)...);
+      pack<W>(at[0], get<In>(k, at)...);
     else
-      out[at[0]] = static_cast<Out>(f(*operand<In>(k, at)...));
+      pack<1>(at[0], Pack<In, 1>{{*operand<In>(k, at)}}...);
   }
   template <class T>
   DT_HD const T* operand(int k, const int64_t (&at)[A]) const {
@@ -149,13 +156,39 @@ struct MapWalk {
     for (int w = 0; w < W; ++w) same.v[w] = *p;
     return same;
   }
-  DT_HD void pack(Out* to, const Pack<In, W>&... x) const {
-    Pack<Out, W> result;
-    DT_UNROLL(W)
-    for (int w = 0; w < W; ++w) result.v[w] = static_cast<Out>(f(x.v[w]...));
-    store(to, result);
+  template <int N>
+  DT_HD void pack(int64_t at, const Pack<In, N>&... x) const {
+    Pack<Out, N> first;
+    [[maybe_unused]] Pack<Out, N> second;
+    DT_UNROLL(N)
+    for (int w = 0; w < N; ++w) {
+      if constexpr (outputs == 1) {
+        first.v[w] = static_cast<Out>(f(x.v[w]...));
+      } else {
+        const Two<Out> both = f(x.v[w]...);
+        first.v[w] = both.first;
+        second.v[w] = both.second;
+      }
+    }
+    store(out[0] + at, first);
+    if constexpr (outputs == 2) store(out[1] + at, second);
   }
 };
+
+template <int outputs, class Out, class F, class... In>
+void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
+                 Out* const (&out)[outputs], F f, const In*... in) {
+  using Body = MapWalk<outputs, Out, F, In...>;
+  constexpr int W = Body::W;
+  int a = 0;
+  bool together = true;
+  for (Out* p : out) together &= walk.packs(0, p, W);
+  ((together &= walk.packs(++a, in, W)), ...);
+  const int64_t packs = together ? walk.count() / W : 0;
+  Body body{walk, f, {}, {in..., nullptr}, packs};
+  std::copy_n(out, outputs, body.out);
+  each(s, walk.count() - packs * (W - 1), body);
+}
 
 // out = f(in...) of each element of the walk, whose arrays are out, in.... Out
 // may be an input of its item size and strides. 16 bytes at a time where the
@@ -163,14 +196,16 @@ struct MapWalk {
 template <class Out, class F, class... In>
 void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
          const In*... in) {
-  using Body = MapWalk<Out, F, In...>;
-  constexpr int W = Body::W;
-  int a = 0;
-  bool together = walk.packs(0, out, W);
-  ((together &= walk.packs(++a, in, W)), ...);
-  const int64_t packs = together ? walk.count() / W : 0;
-  each(s, walk.count() - packs * (W - 1),
-       Body{walk, f, out, {in..., nullptr}, packs});
+  Out* const all[] = {out};
+  map_outputs(s, walk, all, f, in...);
+}
+
+// The same of an f that gives Two<Out>; `second` is walked as `first` is.
+template <class Out, class F, class... In>
+void map_two(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* first,
+             Out* second, F f, const In*... in) {
+  Out* const all[] = {first, second};
+  map_outputs(s, walk, all, f, in...);
 }
 
 }  // namespace DT_PORTABLE
