@@ -17,9 +17,20 @@
 #include <memory>
 #include <vector>
 
-// Where several threads of the host run kernels, each has its own.
-#ifndef EMULATION_LOCAL
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// Where several threads of the host run kernels, each has its own. Else there
+// is one for ever: GPUs work on while the program ends.
+#ifdef EMULATION_LOCAL
+#define EMULATION_BLOCK(name) static EMULATION_LOCAL Block name
+#else
 #define EMULATION_LOCAL
+#define EMULATION_BLOCK(name) static Block& name = *new Block
 #endif
 
 #define __host__
@@ -42,11 +53,58 @@ namespace emulation {
 
 inline constexpr unsigned kWarp = 32;
 
+// Tells the sanitizers which stack is jumped to: of two stacks each says
+// leave() of the other, or of its own end, and arrive() when it is back.
+class Switched {
+ public:
+#if defined __SANITIZE_ADDRESS__
+  void leave(const Switched& to) {
+    __sanitizer_start_switch_fiber(&fake_, to.bottom_, to.bytes_);
+  }
+  // From that one, whose bounds are then known; the first time, where this one
+  // begins.
+  void arrive(Switched& from) {
+    __sanitizer_finish_switch_fiber(fake_, &from.bottom_, &from.bytes_);
+  }
+  void lies(void* bottom, size_t bytes) { bottom_ = bottom, bytes_ = bytes; }
+
+ private:
+  void* fake_ = nullptr;
+  const void* bottom_ = nullptr;
+  size_t bytes_ = 0;
+#elif defined __SANITIZE_THREAD__
+  Switched() = default;
+  Switched(const Switched&) = delete;
+  Switched& operator=(const Switched&) = delete;
+  ~Switched() {
+    if (made_) __tsan_destroy_fiber(fiber_);
+  }
+  // (As a function of its own it would end on the other stack.)
+  [[gnu::always_inline]] void leave(const Switched& to) {
+    if (!made_) fiber_ = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(to.fiber_, 0);
+  }
+  void arrive(const Switched&) {}
+  void lies(void*, size_t) {
+    fiber_ = __tsan_create_fiber(0);
+    made_ = true;
+  }
+
+ private:
+  void* fiber_ = nullptr;
+  bool made_ = false;
+#else
+  void leave(const Switched&) {}
+  void arrive(const Switched&) {}
+  void lies(void*, size_t) {}
+#endif
+};
+
 // The threads of a block, and what they share.
 class Block {
  public:
   static Block& here() {
-    static EMULATION_LOCAL Block block;
+    EMULATION_BLOCK(block);
     return block;
   }
 
@@ -63,7 +121,14 @@ class Block {
       while (go_on()) forward_ = !forward_;
     }
   }
-  // After a jump out of run(): nothing of what ran goes on.
+  // Ahead of a jump out of run(), by what runs.
+  void jump() {
+    if (!running_) return;
+    running_->switched.leave(switched_);
+    switched_.arrive(running_->switched);
+    running_ = nullptr;
+  }
+  // Behind it: nothing of what ran goes on.
   void drop() {
     threads_.clear();
     idle_.clear();
@@ -87,6 +152,7 @@ class Block {
   struct Stack {
     ucontext_t begin;  // where it has not started yet
     jmp_buf at;
+    Switched switched;
     bool started = false;
     char bytes[kStack];
   };
@@ -113,12 +179,15 @@ class Block {
     getcontext(&s.begin);
     s.begin.uc_stack.ss_sp = s.bytes;
     s.begin.uc_stack.ss_size = kStack;
+    s.switched.lies(s.bytes, kStack);
     makecontext(&s.begin, &live, 0);
   }
   // What happens on a stack: a thread from its beginning to its end, and the
   // next ones of the warp as long as none has begun.
   static void live() {
-    for (Block& block = here();;) {
+    Block& block = here();
+    block.running_->switched.arrive(block.switched_);
+    for (;;) {
       Stack* const on = block.running_;
       do {
         const unsigned t = threadIdx.x;
@@ -140,11 +209,20 @@ class Block {
   }
   // Jumps are what is cheap: a context's signal mask is a system call.
   void leave(Stack& s) {
-    if (_setjmp(s.at) == 0) _longjmp(scheduler_, 1);
+    if (_setjmp(s.at) == 0) {
+      s.switched.leave(switched_);
+      _longjmp(scheduler_, 1);
+    }
+    s.switched.arrive(switched_);
   }
   void resume(Stack& s) {
     running_ = &s;
-    if (_setjmp(scheduler_) != 0) return;
+    if (_setjmp(scheduler_) != 0) {
+      switched_.arrive(s.switched);
+      running_ = nullptr;
+      return;
+    }
+    switched_.leave(s.switched);
     if (s.started) _longjmp(s.at, 1);
     s.started = true;
     setcontext(&s.begin);
@@ -198,6 +276,7 @@ class Block {
   unsigned lo_ = 0, hi_ = 0, at_ = 0;  // the warp that runs, and who of it
   Stack* running_ = nullptr;
   jmp_buf scheduler_;
+  Switched switched_;  // of whoever calls run()
   bool forward_ = true;
   const std::function<void()>* body_ = nullptr;
 };

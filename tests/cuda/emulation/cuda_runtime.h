@@ -3,6 +3,7 @@
 // of each call. In the environment:
 //   CUDA_EMULATION_DEVICES=n     so many GPUs; 2 unless set
 //   CUDA_EMULATION_MEMORY=bytes  of each; 2 GiB unless set
+//   CUDA_EMULATION_DRIVER=12080  knows CUDA 12.8; what there is unless set
 //   CUDA_EMULATION_FAILS=1:500   GPU 1 fails at the 500th thing that it does
 //   CUDA_EMULATION_APART=01,10   0 reaches not the memory of 1, nor 1 that of 0
 //
@@ -24,12 +25,12 @@
 //   memory, runs something (one piece of work runs at a time);
 // - a GPU's touching memory of the host, pinned or not;
 // - its touching memory of its own that is not allocated, but for the NaNs
-//   (of more than 64 MiB only the first ones are filled);
+//   (of more than 64 MiB only the first ones are filled); --config=asan does;
 // - two pieces of work that should be ordered, are not, and come in the right
 //   order nevertheless; that which comes is always the same one for the same
 //   calls of one thread;
-// - what a GPU's own memory model, caches, limits of registers and alignment
-//   make of a kernel.
+// - what a GPU's own memory model, caches, limits of registers and (but with
+//   --config=ubsan) alignment make of a kernel.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,11 +40,14 @@
 
 #include "tests/cuda/emulation/block.h"
 
+#define CUDART_VERSION 13000
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorECCUncorrectable = 214,

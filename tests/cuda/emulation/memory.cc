@@ -11,6 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/cuda/emulation/block.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace emulation {
 namespace {
 
@@ -61,6 +67,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
       say(" touches memory of cuda:", whose);
       say(", whose pool does not let it\n");
     }
+    Block::here().jump();
     siglongjmp(escape, 1);
   }
   if (whose >= 0) say("[cuda emulation] the host touches memory of a GPU\n");
@@ -85,6 +92,17 @@ void protect(char* from, const char* to, int how) {
   std::perror("[cuda emulation] mprotect");
   std::abort();
 }
+
+// The address sanitizer sees who touches what is not allocated.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kChecked = true;
+void forbid(const void* p, size_t n) { __asan_poison_memory_region(p, n); }
+void allow(const void* p, size_t n) { __asan_unpoison_memory_region(p, n); }
+#else
+constexpr bool kChecked = false;
+void forbid(const void*, size_t) {}
+void allow(const void*, size_t) {}
+#endif
 
 }  // namespace
 
@@ -152,11 +170,13 @@ void Memory::put(Device& device, Range r) {
 }
 
 // What this stream released last comes first: whoever still uses it is seen.
-char* Memory::take(Device& device, const void* stream, size_t bytes) {
+char* Memory::take(Device& device, const void* stream, size_t bytes,
+                   size_t asked) {
   for (auto it = device.released.rbegin(); it != device.released.rend(); ++it) {
     Range& left = it->second->left;
     if (it->first != stream || left.bytes < bytes) continue;
     char* const block = left.at;
+    it->second->taken.push_back({block, asked});
     left = {left.at + bytes, left.bytes - bytes};
     return block;
   }
@@ -169,6 +189,7 @@ char* Memory::take(Device& device, const void* stream, size_t bytes) {
   const Range all{best->first, best->second};
   device.ready.erase(best);
   put(device, {all.at + bytes, all.bytes - bytes});
+  allow(all.at, asked);
   return all.at;
 }
 
@@ -176,17 +197,18 @@ void* Memory::allocate(int index, const void* stream, size_t bytes,
                        std::shared_ptr<Released>& fresh) {
   fresh = nullptr;
   if (bytes > total_) return nullptr;
+  const size_t asked = bytes;
   bytes = block_of(bytes);
   std::lock_guard lock(mutex_);
   Device& device = at(index);
-  char* block = take(device, stream, bytes);
+  char* block = take(device, stream, bytes, asked);
   if (!block) {
     const size_t chunks = rounded(bytes, kChunk);
     block = take_addresses(device, chunks);
     if (!block) return nullptr;
     device.reserved += chunks;
-    fresh = std::make_shared<Released>(
-        Released{{block, chunks}, {block + bytes, chunks - bytes}});
+    fresh = std::make_shared<Released>(Released{
+        {block, chunks}, {block + bytes, chunks - bytes}, {{block, asked}}});
     device.released.push_back({stream, fresh});
   }
   device.used += bytes;
@@ -196,11 +218,13 @@ void* Memory::allocate(int index, const void* stream, size_t bytes,
 
 void* Memory::allocate_for_graph(int index, size_t bytes) {
   if (bytes > total_) return nullptr;
+  const size_t asked = bytes;
   bytes = block_of(bytes);
   std::lock_guard lock(mutex_);
   Device& device = at(index);
   char* const block = take_addresses(device, bytes);
   if (!block) return nullptr;
+  forbid(block + asked, bytes - asked);
   device.of_graphs += bytes;
   blocks_[block] = {bytes, index, true};
   return block;
@@ -211,6 +235,7 @@ void Memory::free_of_graph(void* p) {
   const auto it = blocks_.find(static_cast<char*>(p));
   if (it == blocks_.end()) return;
   at(it->second.device).of_graphs -= it->second.bytes;
+  forbid(p, it->second.bytes);
   blocks_.erase(it);
 }
 
@@ -274,7 +299,7 @@ std::shared_ptr<Memory::Released> Memory::release(void* p, const void* stream) {
     return nullptr;
   Device& device = at(it->second.device);
   const Range all{static_cast<char*>(p), it->second.bytes};
-  const auto released = std::make_shared<Released>(Released{all, all});
+  const auto released = std::make_shared<Released>(Released{all, all, {}});
   device.used -= all.bytes;
   device.released.push_back({stream, released});
   blocks_.erase(it);
@@ -283,14 +308,23 @@ std::shared_ptr<Memory::Released> Memory::release(void* p, const void* stream) {
 
 void Memory::come_to(int index, const std::shared_ptr<Released>& r) {
   spoil(r->all);
+  forbid(r->all.at, r->all.bytes);
   std::lock_guard lock(mutex_);
+  for (const Range& t : r->taken) allow(t.at, t.bytes);
   Device& device = at(index);
   std::erase_if(device.released, [&](const auto& e) { return e.second == r; });
   put(device, r->left);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+__attribute__((no_sanitize_address))
+#endif
 void Memory::spoil(Range r) {
-  std::memset(r.at, 0xff, std::min(r.bytes, kMostSpoiled));
+  const size_t bytes = std::min(r.bytes, kMostSpoiled);
+  if (!kChecked) std::memset(r.at, 0xff, bytes);
+  // Of what the sanitizer forbids, too.
+  for (size_t i = 0; kChecked && i < bytes; ++i)
+    static_cast<volatile char*>(r.at)[i] = '\xff';
 }
 
 Memory::Sizes Memory::sizes(int index) const {

@@ -21,9 +21,10 @@ class Memory {
   };
   // What a stream has given back, or taken first, and may not have come to: it
   // is spoilt there. `left` is what the stream has not taken since, and others
-  // may take from then on.
+  // may take from then on; `taken`, what it has.
   struct Released {
     Range all, left;
+    std::vector<Range> taken;
   };
 
   // Of GPU a and b: may a use the memory of b, if b's pool lets it?
@@ -103,7 +104,7 @@ class Memory {
   }
   char* take_addresses(Device&, size_t bytes);
   static void put(Device&, Range);
-  static char* take(Device&, const void* stream, size_t bytes);
+  static char* take(Device&, const void* stream, size_t bytes, size_t asked);
 
   const size_t total_;
   const Reaches reaches_;

@@ -1,6 +1,7 @@
 // CUDA's functions, but for those of graphs.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -29,6 +30,8 @@ constexpr Name kNames[] = {
     NAMED(cudaErrorInvalidValue, "invalid argument"),
     NAMED(cudaErrorMemoryAllocation, "out of memory"),
     NAMED(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    NAMED(cudaErrorInsufficientDriver,
+          "CUDA driver version is insufficient for CUDA runtime version"),
     NAMED(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     NAMED(cudaErrorInvalidDevice, "invalid device ordinal"),
     NAMED(cudaErrorInvalidResourceHandle, "invalid resource handle"),
@@ -125,10 +128,15 @@ cudaError_t cudaGetLastError() {
 // Devices.
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
+  const char* said = std::getenv("CUDA_EMULATION_DRIVER");
+  *version = said && *said ? std::atoi(said) : CUDART_VERSION;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* n) {
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver / 1000 < CUDART_VERSION / 1000)
+    return say(cudaErrorInsufficientDriver);
   *n = static_cast<int>(machine().devices.size());
   return say(*n == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
