@@ -123,6 +123,11 @@ INSTANTIATE_TEST_SUITE_P(
               "[allocate] the system has no "},
         Wrong{"no_gpu", "--mesh dp=2", gpus(0), 2,
               "there is no CUDA device here: cudaErrorNoDevice"},
+        Wrong{"no_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=0", 2,
+              "there is no CUDA device here: the driver is not installed"},
+        Wrong{"old_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=12080", 2,
+              "the driver knows CUDA 12.8, and this program is built with CUDA "
+              "13.0; install a newer driver, or build with CUDA 12 or older"},
         Wrong{
             "not_there", "--mesh dp=2 --device cuda:5", "", 2,
             "[cuda] cuda:5 is not there: this machine has 2, cuda:0 to cuda:1"},

@@ -67,6 +67,14 @@ TEST(FailureTest, SaysWhatCudaSays) {
       "[cuda] copy on cuda:0: CUDA says cudaErrorInvalidValue (invalid "
       "argument)");
   EXPECT_EQ(message([] {
+              refused({"cudaErrorNoKernelImageForDevice", "no kernel image", 0,
+                       "launch", "randn"});
+            }),
+            "[cuda] launch on cuda:0 for 'randn': CUDA says "
+            "cudaErrorNoKernelImageForDevice (no kernel image); build "
+            "libdtensor_cuda.so for this GPU too: DTENSOR_CUDA_ARCHS="
+            "86-real,90 is for compute capability 8.6 and from 9.0 on");
+  EXPECT_EQ(message([] {
               failed_later({"cudaErrorIllegalAddress",
                             "an illegal memory access was encountered", 0,
                             "copy to the host", "loss"},

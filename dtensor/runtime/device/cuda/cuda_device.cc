@@ -312,6 +312,12 @@ int count(std::string& why) {
   if (error == cudaSuccess && n > 0) return n;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
     why = "the driver is not installed";
+  } else if (error == cudaErrorInsufficientDriver) {
+    why = fmt::format(
+        "the driver knows CUDA {}.{}, and this program is built with CUDA "
+        "{}.{}; install a newer driver, or build with CUDA {} or older",
+        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+        CUDART_VERSION % 1000 / 10, driver / 1000);
   } else {
     const cudaError_t said = error ? error : cudaErrorNoDevice;
     why = std::string(cudaGetErrorName(said)) + " (" +

@@ -40,8 +40,13 @@ std::string for_op(std::string_view op) {
 }  // namespace
 
 void refused(const Failure& f) {
-  fail("cuda", "{} on cuda:{}{}: CUDA says {} ({})", f.what, f.device,
-       for_op(f.op), f.name, f.text);
+  fail("cuda", "{} on cuda:{}{}: CUDA says {} ({}){}", f.what, f.device,
+       for_op(f.op), f.name, f.text,
+       f.name == "cudaErrorNoKernelImageForDevice"
+           ? "; build libdtensor_cuda.so for this GPU too: "
+             "DTENSOR_CUDA_ARCHS=86-real,90 is for compute capability 8.6 and "
+             "from 9.0 on"
+           : "");
 }
 
 void failed_later(const Failure& f, const std::vector<std::string>& given) {
