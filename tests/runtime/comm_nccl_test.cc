@@ -293,11 +293,13 @@ TEST(NcclTest, WhatIsInItsMemoryIsSentFromThere) {
     const DistTensor x =
         DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
     for (const char* to : {"R", "S1"}) x.redistribute(to);
-    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "P").redistribute("R");
+    for (const char* to : {"R", "S0", "S1"})
+      DistTensor::from_global(numbers({6, 4}), rt.mesh(), "P").redistribute(to);
   });
-  // An all-gather, an all-reduce, and an all-to-all, which is packed there.
+  // An all-gather, an all-reduce, a reduce-scatter, and an all-to-all and
+  // another reduce-scatter, which are packed there.
   EXPECT_EQ(world.nccl->counts().registered, 2);
-  EXPECT_EQ(world.nccl->counts().in_registered, 2 * 3);
+  EXPECT_EQ(world.nccl->counts().in_registered, 2 * 5);
   EXPECT_EQ(world.reserves[0]->free(), 2 * kMiB);
   world.reserves.clear();
   EXPECT_EQ(world.nccl->counts().given, 0);

@@ -76,18 +76,19 @@ void NcclCommunicator::agree(const Collective& c) {
   if (!linked) introduce(mine, c.stream);
   mine.in_reserve = in_reserve(c);
   council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
+  std::array<uint64_t, Shown::kMost / 64> some = mine.even;
   for (int m = 0; m < size(); ++m) {
     const Shown& theirs = shown(m);
     mine.in_reserve &= theirs.in_reserve;
-    for (size_t w = 0; w * 64 < shared; ++w) mine.even[w] &= theirs.even[w];
+    for (size_t w = 0; w * 64 < shared; ++w) {
+      mine.even[w] &= theirs.even[w];
+      some[w] |= theirs.even[w];
+    }
   }
   for (size_t i = 0; i < shared; ++i)
     if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
-  // (What is reduced here, comes to a place of its own.)
-  all_reserved_ =
-      mine.in_reserve &&
-      (!reduces(kind) ||
-       std::ranges::all_of(even_, [](const auto& e) { return bool(e); }));
+  // (Who is even, has no room for the parcels of a reduction.)
+  all_reserved_ = mine.in_reserve && (!reduces(kind) || some == mine.even);
   if (!all_reserved_) room_ = nullptr;
   if (!linked) open_link(c);
 }
@@ -114,13 +115,13 @@ bool NcclCommunicator::in_reserve(const Collective& c) {
       const int64_t all = size() * bytes;
       if (!has(in, reduce ? all : bytes) || !has(out, reduce ? bytes : all))
         return false;
-    } else if (reduce) {
-      return false;
+      if (reduce) continue;
     }
     // Also where another member is not even.
-    for (int m = 0; m < size() && !reduce; ++m)
-      if (m != rank() && (!parcel(p.whole_to(m), p.bytes_to(m)) ||
-                          !parcel(p.whole_from(m), p.bytes_from(m))))
+    for (int m = 0; m < size(); ++m)
+      if (m != rank() &&
+          (!parcel(p.whole_to(m), p.bytes_to(m)) ||
+           !parcel(reduce ? nullptr : p.whole_from(m), p.bytes_from(m))))
         return false;
   }
   for (const Buffer& b : c.buffers)
