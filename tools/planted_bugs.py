@@ -1607,6 +1607,11 @@ BUGS = [
          'if (of_b)\n',
          'if (of_b && !(MUT(444) && by_ == By::kBoth))\n'),
     ], ['proof_test']),
+    Bug(460, 'a move in the background begins with the first of several', [
+        ('dtensor/runtime/async.cc',
+         'return alone_ ? of_ : nullptr;',
+         'return alone_ || MUT(460) ? of_ : nullptr;'),
+    ], ['async_after_others_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

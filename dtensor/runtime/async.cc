@@ -221,7 +221,10 @@ class AsyncPart final : public Pending {
     return result_;
   }
   uint64_t version() const override { return of_->version(which_); }
-  const std::shared_ptr<AsyncMoves>& moves() const { return of_; }
+  // What makes it, if that makes nothing else.
+  std::shared_ptr<AsyncMoves> its_move() const {
+    return alone_ ? of_ : nullptr;
+  }
 
  private:
   const std::shared_ptr<AsyncMoves> of_;
@@ -345,8 +348,9 @@ Worker& worker(RankContext& ctx) {
 std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
                                     Tensor part,
                                     const std::shared_ptr<Pending>& after) {
-  const auto source =
-      after ? std::static_pointer_cast<AsyncPart>(after)->moves() : nullptr;
+  const auto* moving = dynamic_cast<const AsyncPart*>(after.get());
+  const auto source = moving ? moving->its_move() : nullptr;
+  if (after && !source) part = after->wait();
   auto made = std::make_shared<AsyncMoves>(ctx, std::span(&move, 1),
                                            std::vector{part}, false, source);
   if (part.defined()) made->progress()->hold(part);

@@ -28,8 +28,9 @@ class Pending {
 
 // Begins the move of a part (undefined where this rank is not in the source's
 // mesh) of that source, after all that were begun before. Parts of another type
-// are converted first. With `after` the part is what that one makes. What is
-// sent appears among the rank's events when the result is waited for.
+// are converted first. With `after` the part is what that one makes, for which
+// this one does not wait if begin_move() began it. What is sent appears among
+// the rank's events when the result is waited for.
 std::shared_ptr<Pending> begin_move(RankContext&, const Move&, Tensor part,
                                     const std::shared_ptr<Pending>& after);
 
