@@ -351,6 +351,63 @@ TEST(NcclTest, GraphsSendFromItsMemory) {
   }
 }
 
+// Of a reduction that is even on one member alone, that one has no room for
+// parcels: all go through copies.
+TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  world.run([&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    Reserve& reserve = *Reserve::of(*ctx.device);
+    const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
+    const Region whole{{{0, 4}}, {{0, 3}}};
+    const std::vector<Region> has{whole, whole},
+        wants{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}};
+    std::vector<float> all(static_cast<size_t>(4 * row)), part(6);
+    for (int64_t i = 0; i < 12; ++i)
+      all[static_cast<size_t>(i / 3 * row + i % 3)] =
+          static_cast<float>(i + 10 * me);
+    void* src = reserve.allocate(16 * row, ctx.stream);
+    void* dst = reserve.allocate(6 * 4, ctx.stream);
+    ctx.device->from_host(ctx.stream, src, all.data(), 16 * row);
+    ctx.communicator({0, 1}).reduce(
+        {StepKind::kReduceScatter, "test"}, ctx.stream, ReduceOp::kSum,
+        DType::kF32, {src, {row, 1}, &whole}, has,
+        {dst, {3, 1}, &wants[static_cast<size_t>(me)]}, wants);
+    ctx.device->to_host(ctx.stream, part.data(), dst, 6 * 4);
+    for (int64_t i = 0; i < 6; ++i)
+      EXPECT_EQ(part[static_cast<size_t>(i)], 2 * (6 * me + i) + 10);
+    reserve.release(src, ctx.stream);
+    reserve.release(dst, ctx.stream);
+  });
+  EXPECT_EQ(world.nccl->counts().reduce_scatters, 0);
+  EXPECT_EQ(world.nccl->counts().in_registered, 0);
+}
+
+// There is room for all parcels of a call, or for none: however little is left,
+// none is beyond it.
+TEST(NcclTest, RoomForParcels) {
+  int64_t in_registered = 0;
+  for (int64_t left = 4; left <= 36; left += 2) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NE(world.reserves[i]->allocate(2 * kMiB - left * 1024,
+                                            world.devices[i]->open_stream()),
+                nullptr);
+    world.run([](Runtime& rt) {
+      const Tensor want = numbers({64, 24});  // 6 KiB, 3 of them sent
+      for (const char* from : {"S0", "P"}) {
+        const DistTensor x = DistTensor::from_global(want, rt.mesh(), from);
+        const DistTensor y = x.redistribute("S1");
+        EXPECT_EQ(y.full().to_doubles(), want.to_doubles());
+      }
+    });
+    in_registered += world.nccl->counts().in_registered;
+  }
+  EXPECT_GT(in_registered, 0);
+}
+
 TEST(NcclTest, AllReserveAsMuch) {
   World world(2);
   world.reserve({3 * kMiB, kMiB});
