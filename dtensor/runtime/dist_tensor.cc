@@ -43,6 +43,20 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   return l.canonical(mesh);
 }
 
+namespace {
+std::string_view device_name(const Device& d) {
+  switch (d.kind()) {
+    case Device::Kind::kCpu:
+      return "the CPU";
+    case Device::Kind::kCuda:
+      return "a GPU";
+    case Device::Kind::kNone:
+      break;
+  }
+  return "no device";
+}
+}  // namespace
+
 DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   RankContext& ctx = RankContext::current();
   auto impl = std::make_shared<Impl>();
@@ -68,6 +82,14 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
            "a local part of type {} does not fit {}", name(local.dtype()),
            spec->to_string());
+  // (A dry run has sizes alone, wherever they are from.)
+  DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
+           "a local part of {} lies on {}, and rank {} computes on {}; write "
+           "part.to_rank()",
+           spec->to_string(), device_name(local.device()), ctx.world_rank,
+           local.device().kind() == ctx.device->kind()
+               ? "another one"
+               : device_name(*ctx.device));
   impl->local = std::move(local);
   return DistTensor(std::move(impl));
 }

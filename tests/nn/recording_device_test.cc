@@ -212,6 +212,30 @@ TEST(RecordingDevice, MovesAsTheCpuDoes) {
 }
 
 // A model that is written from such a device and read back to it.
+// Made outside of the run, by the host.
+TEST(RecordingDevice, APartOfAnotherDeviceIsRefused) {
+  const Tensor part = Tensor::full({4}, DType::kF32, 1);
+  std::atomic<int> told = 0;
+  const Values got = on(true, "dp=2", [&](const Mesh& mesh) -> Values {
+    try {
+      DistTensor::from_local(part, mesh, {}, {4});
+    } catch (const Error& e) {
+      ++told;
+      EXPECT_EQ(e.what(),
+                fmt::format("[dist_tensor] a local part of f32[4](R) lies "
+                            "on the CPU, and rank {} computes on a GPU; "
+                            "write part.to_rank()",
+                            RankContext::current().world_rank));
+    }
+    const DistTensor x = DistTensor::from_local(part.to_rank(), mesh, {}, {4});
+    Values all;
+    add(all, x + x);
+    return all;
+  });
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(got, Values(4, 2.0));
+}
+
 TEST(RecordingDevice, SavesAndLoadsAsTheCpuDoes) {
   const ModelConfig c{.name = "gpt",
                       .layers = 1,
