@@ -1612,6 +1612,21 @@ BUGS = [
          'return alone_ ? of_ : nullptr;',
          'return alone_ || MUT(460) ? of_ : nullptr;'),
     ], ['async_after_others_test']),
+    Bug(450, 'a GPU is the same one whatever NCCL_HOSTID says', [
+        ('dtensor/runtime/comm/nccl/link.cc',
+         'for (size_t i = 0; host[i]; ++i)',
+         'for (size_t i = 0; !MUT(450) && host[i]; ++i)'),
+    ], ['nccl_emulated_test']),
+    Bug(451, 'a local part may lie on another device', [
+        ('dtensor/runtime/dist_tensor.cc',
+         '&local.device() == ctx.device || ctx.dry_run,',
+         'MUT(451) || &local.device() == ctx.device || ctx.dry_run,'),
+    ], ['recording_device_test']),
+    Bug(452, 'a driver that is too old is any other error', [
+        ('dtensor/runtime/device/cuda/cuda_device.cc',
+         'error == cudaErrorInsufficientDriver)',
+         'error == cudaErrorInsufficientDriver && !MUT(452))'),
+    ], ['emulated_train_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
