@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -33,26 +34,58 @@ inline std::string temporary_output() {
   return std::string(folder ? folder : "/tmp") + "/mpirun.log";
 }
 
+// Where Open MPI's jobs of this process have what their processes share. Its
+// names of files are made of the number of mpirun's process, which in Bazel's
+// sandboxes counts from 1: jobs of two tests at once would have the same ones.
+// (Sockets have short names.)
+inline const std::string& job_folder() {
+  static const struct Folder {
+    std::string path;
+    const pid_t pid = getpid();
+    Folder() {
+      for (const char* base : {"/dev/shm", "/tmp"}) {
+        std::string made = std::string(base) + "/dtensor_jobs.XXXXXX";
+        if (!mkdtemp(made.data())) continue;
+        path = made;
+        return;
+      }
+      ADD_FAILURE() << "no folder in /dev/shm or /tmp";
+    }
+    ~Folder() {
+      std::error_code ignored;
+      if (getpid() == pid && !path.empty())
+        std::filesystem::remove_all(path, ignored);
+    }
+  } folder;
+  return folder.path;
+}
+// The variables that say so.
+constexpr const char* kJobFolders[] = {"TMPDIR",
+                                       "OMPI_MCA_btl_vader_backing_directory",
+                                       "OMPI_MCA_osc_sm_backing_directory"};
+
 // Of a test whose programs are started by FAULTS_LAUNCHER (tests/faults/ran.h):
 // skips all of it where that is mpirun, and there is none.
 class NeedsItsLauncher : public ::testing::Environment {
  public:
   void SetUp() override {
     const char* launcher = std::getenv("FAULTS_LAUNCHER");
-    if (launcher && std::string(launcher).find("mpirun") == 0 &&
-        !no_mpi().empty())
-      GTEST_SKIP() << no_mpi();
+    if (!launcher || std::string(launcher).find("mpirun") != 0) return;
+    if (!no_mpi().empty()) GTEST_SKIP() << no_mpi();
+    for (const char* name : kJobFolders) setenv(name, job_folder().c_str(), 1);
   }
 };
 
 // What goes in front of a command that so many processes are to run; as many
 // as a test likes, by whoever runs it. What Open MPI writes while it runs goes
-// to `folder`. (Its sockets have short names. What it leaks itself, some 120
-// KB, is not told.)
+// to `folder`. (What it leaks itself, some 120 KB, is not told.)
 inline std::string mpirun(int64_t processes,
-                          const std::string& folder = "/tmp") {
-  return "TMPDIR=" + folder +
-         " ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
+                          const std::string& folder = job_folder()) {
+  std::string folders;
+  for (const char* name : kJobFolders)
+    folders += std::string(name) + "=" + folder + " ";
+  return folders +
+         "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe "
          "--bind-to none -n " +
          std::to_string(processes) + " ";

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "dtensor/runtime/program.h"
+#include "tests/mpirun.h"
 
 #if __has_include(<mpi.h>)
 #define OMPI_SKIP_MPICXX  // the C interface will do
@@ -25,7 +26,8 @@ class MpiCannotBegin : public ::testing::Test {
  protected:
   void SetUp() override {
     ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-    setenv("TMPDIR", "/tmp", 1);  // sockets have short names
+    for (const char* name : testing::kJobFolders)
+      setenv(name, testing::job_folder().c_str(), 1);
     unsetenv("OMPI_MPI_THREAD_LEVEL");
   }
 };
