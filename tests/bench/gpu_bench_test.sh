@@ -6,20 +6,7 @@ set -u
 
 bench=$PWD/$1 script=$PWD/$2
 export DTENSOR_CUDA_LIBRARY=$PWD/$3
-cd "${TEST_TMPDIR:?run this with bazel test}" || exit 1
-failures=0
-
-# want NAME STATUS PATTERN COMMAND...: its status, and a line of what it prints.
-want() {
-  local name=$1 status=$2 pattern=$3 got
-  shift 3
-  "$@" >out 2>&1
-  got=$?
-  [[ $got == "$status" ]] && grep -qE -- "$pattern" out && return
-  echo "$name: wanted status $status and /$pattern/, got $got and"
-  cat out
-  failures=$((failures + 1))
-}
+. tests/want.sh
 
 want no-case 2 'there is no G9; write some of G1 to G8' "$bench" --cases G1,G9
 

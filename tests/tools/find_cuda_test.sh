@@ -4,20 +4,7 @@
 set -u
 
 root=$PWD
-cd "${TEST_TMPDIR:?run this with bazel test}" || exit 1
-failures=0
-
-# want NAME STATUS PATTERN COMMAND...: its status, and a line of what it prints.
-want() {
-  local name=$1 status=$2 pattern=$3 got
-  shift 3
-  "$@" >out 2>&1
-  got=$?
-  [[ $got == "$status" ]] && grep -qE -- "$pattern" out && return
-  echo "$name: wanted status $status and /$pattern/, got $got and"
-  cat out
-  failures=$((failures + 1))
-}
+. tests/want.sh
 
 # toolkit FOLDER VERSION: all that there is to find, in one folder.
 toolkit() {
