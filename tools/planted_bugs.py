@@ -406,7 +406,7 @@ BUGS = [
     Bug(64, 'dry run peak: releases not counted', [
         ('dtensor/runtime/allocator.cc',
          'stats_.current_bytes -= bytes;',
-         'stats_.current_bytes -= MUT(64) && !block ? 0 : bytes;'),
+         'stats_.current_bytes -= MUT(64) && !has_memory_ ? 0 : bytes;'),
     ], ['allocator_test']),
     Bug(65, 'inner budget is not spent for the outer', [
         ('dtensor/runtime/scopes.h',
