@@ -287,7 +287,7 @@ bool sums_batches(const FoldedGemm& f) {
 template <class T>
 void gemm_rounding_once(const Gemm& g) {
   Gemm wide = g;
-  wide.epilogue = {};  // which is for the result
+  wide.epilogue = {};    // which is for the result
   Shape sizes, strides;  // of c, without the summed dimensions
   for (int i = 0; i < g.batch.size(); ++i) {
     wide.c_batch_strides[i] = 0;
