@@ -272,5 +272,41 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
   }
 }
 
+// A rank that has a part of the sequence computes what one that has it all
+// does: the same bits, wherever the part begins.
+TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
+  constexpr int64_t kS = 50, kD = 8;
+  for (DType t : kFloats)
+    for (int64_t offset : {-20, 0, 7, 1003}) {
+      const Array x = Array::random(t, kS * kD), x64(DType::kF64, x.doubles());
+      Array whole(t, kS * kD), y64(DType::kF64, kS * kD);
+      Rotary r;
+      r.b = r.h = 1, r.s = kS, r.d = kD;
+      set_strides(r.x_strides, false, 1, kS, kD);
+      set_strides(r.out_strides, false, 1, kS, kD);
+      r.position_offset = offset;
+      r.x = x64.data(), r.out = y64.data();
+      reference::rotary(r);
+      r.x = x.data(), r.out = whole.data();
+      under_test().rotary({}, t, r);
+      EXPECT_TRUE(near(whole, y64.doubles()));
+      const std::vector<double> want = whole.doubles();
+      for (int64_t begin : {1, 15, 16, 17, 33})
+        for (int64_t end : {begin + 1, kS}) {
+          const std::vector<double> all = x.doubles();
+          const Array part(t,
+                           {all.begin() + begin * kD, all.begin() + end * kD});
+          Array y(t, (end - begin) * kD);
+          r.s = end - begin, r.position_offset = offset + begin;
+          r.x = part.data(), r.out = y.data();
+          under_test().rotary({}, t, r);
+          EXPECT_TRUE(
+              near(y, {want.begin() + begin * kD, want.begin() + end * kD}, 0))
+              << name(t) << " offset " << offset << " from " << begin << " to "
+              << end;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace dtensor::kernels

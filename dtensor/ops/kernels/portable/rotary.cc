@@ -19,24 +19,61 @@ using portable::store;
 using portable::Walk;
 using portable::widened;
 
+// The angle of a position, as its cosine and sine.
+struct Turn {
+  double cos, sin;
+};
+
+DT_HD Turn turn_by(double angle) { return {fn::cos(angle), fn::sin(angle)}; }
+
+DT_HD Turn operator*(const Turn& a, const Turn& b) {
+  return {a.cos * b.cos - a.sin * b.sin, a.sin * b.cos + a.cos * b.sin};
+}
+
+DT_HD double frequency_of(int64_t i, int64_t d, double theta) {
+  return fn::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+}
+
+// A power and sines in f64 are dear: they are taken for the first of kRows
+// positions, and for a step to the next, by which the others follow. The first
+// is a multiple of kRows, so that a position's sines are the same bits in
+// whatever part of a sequence it is asked for.
+constexpr int64_t kRows = 16;
+
+DT_HD int64_t first_of(int64_t position) { return position & -kRows; }
+
 template <class T>
 void fill_table(Stream stream, int64_t s, int64_t d, double theta,
                 const int64_t* positions, int64_t offset, T* cos, T* sin) {
-  // One power, which is dear, for a few positions.
-  constexpr int64_t kRows = 4;
   const int64_t half = d / 2;
+  const auto put = DT_BODY(int64_t e, const Turn& turn) {
+    cos[e] = static_cast<T>(turn.cos);
+    sin[e] = static_cast<T>(turn.sin);
+  };
+  if (positions)
+    return each(
+        stream, s * half, DT_BODY(int64_t e) {
+          const int64_t position = positions[e / half];
+          const double f = frequency_of(e % half, d, theta);
+          Turn turn = turn_by(static_cast<double>(first_of(position)) * f);
+          const Turn step = turn_by(f);
+          for (int64_t k = first_of(position); k < position; ++k)
+            turn = turn * step;
+          put(e, turn);
+        });
+  const int64_t first = first_of(offset),
+                blocks =
+                    s == 0 ? 0 : (first_of(offset + s - 1) - first) / kRows + 1;
   each(
-      stream, (s + kRows - 1) / kRows * half, DT_BODY(int64_t e) {
-        const int64_t i = e % half, begin = e / half * kRows,
-                      end = begin + kRows < s ? begin + kRows : s;
-        const double frequency = fn::pow(
-            theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-        for (int64_t r = begin; r < end; ++r) {
-          const auto position =
-              static_cast<double>(positions ? positions[r] : r + offset);
-          const double angle = position * frequency;
-          cos[r * half + i] = static_cast<T>(fn::cos(angle));
-          sin[r * half + i] = static_cast<T>(fn::sin(angle));
+      stream, blocks * half, DT_BODY(int64_t e) {
+        const int64_t i = e % half, position = first + e / half * kRows;
+        const double f = frequency_of(i, d, theta);
+        Turn turn = turn_by(static_cast<double>(position) * f);
+        const Turn step = turn_by(f);
+        for (int64_t k = 0; k < kRows; ++k) {
+          const int64_t row = position + k - offset;
+          if (row >= 0 && row < s) put(row * half + i, turn);
+          turn = turn * step;
         }
       });
 }
