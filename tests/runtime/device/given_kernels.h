@@ -1,0 +1,287 @@
+// Kernels that somebody else runs: each call, with what it needs, is given to
+// one function.
+//
+//   class Counted final : public GivenKernels<Counted> {
+//    public:
+//     template <class Kernel, class... Arguments>
+//     void given(Stream s, Kernel kernel, const Arguments&... arguments) const
+//     {
+//       ++calls;
+//       (kernels.*kernel)(s, arguments...);
+//     }
+//   };
+//
+// The arguments may be copied and used later: of arrays of the host's there is
+// a copy in them. Other pointers are to memory of the device.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/kernels.h"
+
+namespace dtensor::kernels {
+
+// An array that the host reads; may be null.
+template <class T>
+class HostArray {
+ public:
+  HostArray(const T* p, size_t n) : null_(!p) {
+    if (p) array_.assign(p, p + n);
+  }
+  operator const T*() const { return null_ ? nullptr : array_.data(); }
+
+ private:
+  bool null_;
+  std::vector<T> array_;
+};
+
+// With heads of its own.
+struct HostAttention {
+  explicit HostAttention(const Attention& a)
+      : call(a), heads(a.kv_head, static_cast<size_t>(a.hq)) {}
+  operator Attention() const {
+    Attention a = call;
+    a.kv_head = heads;
+    return a;
+  }
+
+  Attention call;
+  HostArray<int> heads;
+};
+
+template <class Self>
+class GivenKernels : public Kernels {
+ public:
+  void unary(Stream s, int index, int order, DType t, const double* params,
+             const Pointwise& a) const override {
+    const auto n = static_cast<size_t>(fn::unary_function(index).num_params);
+    give(s, &Kernels::unary, index, order, t, HostArray(params, n), a);
+  }
+  void binary(Stream s, int index, fn::By by, DType t, const double* params,
+              const Pointwise& a) const override {
+    const auto n = static_cast<size_t>(fn::binary_function(index).num_params);
+    give(s, &Kernels::binary, index, by, t, HostArray(params, n), a);
+  }
+  void attention(Stream s, DType t, const Attention& a, void* out,
+                 const int64_t out_strides[4], void* lse) const override {
+    give(s, &Kernels::attention, t, HostAttention(a), out,
+         HostArray(out_strides, 4), lse);
+  }
+  void attention_backward(Stream s, DType t, const Attention& a,
+                          const AttentionGrad& g) const override {
+    give(s, &Kernels::attention_backward, t, HostAttention(a), g);
+  }
+  void gemm(Stream s, DType in, DType out, const Gemm& a3) const override {
+    give(s, &Kernels::gemm, in, out, a3);
+  }
+  void finish_gemm(Stream s, DType t, const Gemm& a2) const override {
+    give(s, &Kernels::finish_gemm, t, a2);
+  }
+  void gelu_tanh_backward(Stream s, DType t, int64_t rows, int64_t n,
+                          const void* x, int64_t x_stride, const void* dy,
+                          int64_t dy_stride, void* dx,
+                          void* sum) const override {
+    give(s, &Kernels::gelu_tanh_backward, t, rows, n, x, x_stride, dy,
+         dy_stride, dx, sum);
+  }
+  void where(Stream s, DType a1, const Pointwise& a2) const override {
+    give(s, &Kernels::where, a1, a2);
+  }
+  void reduce(Stream s, ReduceKind a1, DType a2, const Shape& shape,
+              const void* in, const Shape& strides, uint32_t dims,
+              void* out) const override {
+    give(s, &Kernels::reduce, a1, a2, shape, in, strides, dims, out);
+  }
+  void scan_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                 int64_t x_stride, bool reverse, const void* carry, void* out,
+                 void* total) const override {
+    give(s, &Kernels::scan_rows, a1, rows, n, x, x_stride, reverse, carry, out,
+         total);
+  }
+  void sum_squares(Stream s, DType a1, int64_t n, const void* x,
+                   void* sum) const override {
+    give(s, &Kernels::sum_squares, a1, n, x, sum);
+  }
+  void softmax_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                    int64_t x_stride, void* y) const override {
+    give(s, &Kernels::softmax_rows, a1, rows, n, x, x_stride, y);
+  }
+  void log_softmax_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                        const void* x, int64_t x_stride,
+                        void* y) const override {
+    give(s, &Kernels::log_softmax_rows, a1, rows, n, x, x_stride, y);
+  }
+  void softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                             const void* y, const void* dy, int64_t dy_stride,
+                             void* dx) const override {
+    give(s, &Kernels::softmax_backward_rows, a1, rows, n, y, dy, dy_stride, dx);
+  }
+  void log_softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
+                                 const void* y, const void* dy,
+                                 int64_t dy_stride, void* dx) const override {
+    give(s, &Kernels::log_softmax_backward_rows, a1, rows, n, y, dy, dy_stride,
+         dx);
+  }
+  void row_max_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                   int64_t x_stride, void* max, void* sum) const override {
+    give(s, &Kernels::row_max_sum, a1, rows, n, x, x_stride, max, sum);
+  }
+  void row_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+               int64_t x_stride, void* sum) const override {
+    give(s, &Kernels::row_sum, a1, rows, n, x, x_stride, sum);
+  }
+  void softmax_apply(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                     int64_t x_stride, const void* max, const void* sum,
+                     void* y) const override {
+    give(s, &Kernels::softmax_apply, a1, rows, n, x, x_stride, max, sum, y);
+  }
+  void log_softmax_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                         const void* x, int64_t x_stride, const void* max,
+                         const void* sum, void* y) const override {
+    give(s, &Kernels::log_softmax_apply, a1, rows, n, x, x_stride, max, sum, y);
+  }
+  void row_dot(Stream s, DType a1, int64_t rows, int64_t n, const void* y,
+               int64_t y_stride, const void* dy, int64_t dy_stride,
+               void* dot) const override {
+    give(s, &Kernels::row_dot, a1, rows, n, y, y_stride, dy, dy_stride, dot);
+  }
+  void softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                              const void* y, const void* dy, int64_t dy_stride,
+                              const void* dot, void* dx) const override {
+    give(s, &Kernels::softmax_backward_apply, a1, rows, n, y, dy, dy_stride,
+         dot, dx);
+  }
+  void log_softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
+                                  const void* y, const void* dy,
+                                  int64_t dy_stride, const void* sum_dy,
+                                  void* dx) const override {
+    give(s, &Kernels::log_softmax_backward_apply, a1, rows, n, y, dy, dy_stride,
+         sum_dy, dx);
+  }
+  void topk_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
+                 int64_t x_stride, const int64_t* ids, int64_t first, int64_t k,
+                 bool largest, void* values,
+                 int64_t* value_ids) const override {
+    give(s, &Kernels::topk_rows, a1, rows, n, x, x_stride, ids, first, k,
+         largest, values, value_ids);
+  }
+  void take_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* x,
+                 int64_t x_stride, const int64_t* index, int64_t lo, int64_t hi,
+                 void* out) const override {
+    give(s, &Kernels::take_rows, a1, rows, k, x, x_stride, index, lo, hi, out);
+  }
+  void put_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* dy,
+                int64_t dy_stride, const int64_t* index, int64_t lo, int64_t hi,
+                void* dx) const override {
+    give(s, &Kernels::put_rows, a1, rows, k, dy, dy_stride, index, lo, hi, dx);
+  }
+  void norm_forward(Stream s, DType a1, const Norm& a2, double eps, void* mean,
+                    void* rstd, void* y) const override {
+    give(s, &Kernels::norm_forward, a1, a2, eps, mean, rstd, y);
+  }
+  void norm_backward(Stream s, DType a1, const Norm& a2, const void* mean,
+                     const void* rstd, const void* dy, int64_t dy_stride,
+                     void* dx, void* dgamma, void* dbeta) const override {
+    give(s, &Kernels::norm_backward, a1, a2, mean, rstd, dy, dy_stride, dx,
+         dgamma, dbeta);
+  }
+  void row_centered_sumsq(Stream s, DType a1, int64_t rows, int64_t n,
+                          const void* x, int64_t x_stride, const void* mean,
+                          void* sumsq) const override {
+    give(s, &Kernels::row_centered_sumsq, a1, rows, n, x, x_stride, mean,
+         sumsq);
+  }
+  void norm_apply(Stream s, DType a1, const Norm& a2, const void* mean,
+                  const void* rstd, void* y) const override {
+    give(s, &Kernels::norm_apply, a1, a2, mean, rstd, y);
+  }
+  void norm_backward_rows(Stream s, DType a1, const Norm& a2, const void* mean,
+                          const void* rstd, const void* dy, int64_t dy_stride,
+                          void* s1, void* s2) const override {
+    give(s, &Kernels::norm_backward_rows, a1, a2, mean, rstd, dy, dy_stride, s1,
+         s2);
+  }
+  void norm_backward_apply(Stream s, DType a1, const Norm& a2, const void* mean,
+                           const void* rstd, const void* dy, int64_t dy_stride,
+                           const void* s1, const void* s2, double inv_n,
+                           void* dx) const override {
+    give(s, &Kernels::norm_backward_apply, a1, a2, mean, rstd, dy, dy_stride,
+         s1, s2, inv_n, dx);
+  }
+  void norm_backward_params(Stream s, DType a1, const Norm& a2,
+                            const void* mean, const void* rstd, const void* dy,
+                            int64_t dy_stride, void* dgamma,
+                            void* dbeta) const override {
+    give(s, &Kernels::norm_backward_params, a1, a2, mean, rstd, dy, dy_stride,
+         dgamma, dbeta);
+  }
+  void embedding(Stream s, DType a1, DType ids_type, int64_t count, int64_t h,
+                 const void* table, int64_t table_stride, const void* ids,
+                 int64_t lo, int64_t hi, void* out) const override {
+    give(s, &Kernels::embedding, a1, ids_type, count, h, table, table_stride,
+         ids, lo, hi, out);
+  }
+  void embedding_backward(Stream s, DType a1, DType ids_type, int64_t count,
+                          int64_t h, const void* dy, int64_t dy_stride,
+                          const void* ids, int64_t lo, int64_t hi,
+                          DType dtable_type, bool accumulate,
+                          void* dtable) const override {
+    give(s, &Kernels::embedding_backward, a1, ids_type, count, h, dy, dy_stride,
+         ids, lo, hi, dtable_type, accumulate, dtable);
+  }
+  void ce_pick(Stream s, DType a1, DType target_type, int64_t rows,
+               const void* logits, int64_t stride, const void* targets,
+               int64_t lo, int64_t hi, bool accumulate,
+               void* picked) const override {
+    give(s, &Kernels::ce_pick, a1, target_type, rows, logits, stride, targets,
+         lo, hi, accumulate, picked);
+  }
+  void ce_range(Stream s, DType target_type, int64_t n, const void* targets,
+                int64_t ignored, int64_t* ends) const override {
+    give(s, &Kernels::ce_range, target_type, n, targets, ignored, ends);
+  }
+  void ce_backward(Stream s, DType a1, DType target_type,
+                   const CeBackward& a3) const override {
+    give(s, &Kernels::ce_backward, a1, target_type, a3);
+  }
+  void rotary(Stream s, DType a1, const Rotary& a2) const override {
+    give(s, &Kernels::rotary, a1, a2);
+  }
+  void rotary_table(Stream s, DType stat, int64_t rows, int64_t d, double theta,
+                    const int64_t* positions, int64_t offset, void* cos,
+                    void* sin) const override {
+    give(s, &Kernels::rotary_table, stat, rows, d, theta, positions, offset,
+         cos, sin);
+  }
+  void adamw(Stream s, DType param_type, DType grad_type, const AdamW& a3,
+             std::span<const OptimPart> parts) const override {
+    give(s, &Kernels::adamw, param_type, grad_type, a3,
+         std::vector<OptimPart>(parts.begin(), parts.end()));
+  }
+  void sgd(Stream s, DType param_type, DType grad_type, const Sgd& a3,
+           std::span<const OptimPart> parts) const override {
+    give(s, &Kernels::sgd, param_type, grad_type, a3,
+         std::vector<OptimPart>(parts.begin(), parts.end()));
+  }
+  void clip(Stream s, const double* squares, double max_norm, double* norm,
+            double* clip) const override {
+    give(s, &Kernels::clip, squares, max_norm, norm, clip);
+  }
+  void random_box(Stream s, Distribution a1, DType a2, const RandomKey& key,
+                  const Shape& global, const Shape& lo, const Shape& size,
+                  void* out, const Shape& out_strides, double p0,
+                  double p1) const override {
+    give(s, &Kernels::random_box, a1, a2, key, global, lo, size, out,
+         out_strides, p0, p1);
+  }
+
+ private:
+  template <class Kernel, class... Arguments>
+  void give(Stream s, Kernel kernel, const Arguments&... arguments) const {
+    static_cast<const Self&>(*this).given(s, kernel, arguments...);
+  }
+};
+
+}  // namespace dtensor::kernels
