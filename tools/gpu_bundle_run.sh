@@ -373,7 +373,7 @@ sampled+=':*Gpu_sum:*Gpu_cumsum:*Gpu_embedding:*Gpu_cross_entropy:*Gpu_attention
 sampled+=':*Gpu_rotary:*Gpu_cat'
 
 items() {
-  local test mesh n
+  local test group mesh n
   item device device
   item "conformance on the CPU" conformance cpu
   item conformance conformance cuda
@@ -397,6 +397,10 @@ items() {
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
     item "$test boxes" sanitizer $test runtime.device.boxes_test --gtest_filter='*/gpu'
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
+    # Those with shared memory.
+    for group in reduce rows select; do
+      item "$test $group" sanitizer $test ops.kernels_${group}_gpu_test
+    done
   done
   item bench bench --json "$logs/gpu_bench.json"
   item "bench G1 tuned" bench --cases G1 --tune-gemm

@@ -454,23 +454,23 @@ TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
 
 TEST(BinaryTest, IntegerCorners) {
   const int32_t lowest = std::numeric_limits<int32_t>::min();
-  const int32_t a[] = {7, -7, lowest, 5, lowest, 3, -1, 0};
-  const int32_t b[] = {2, 2, -1, 0, 1, -2, -3, 0};
-  int32_t y[8];
+  const std::vector<int32_t> a = {7, -7, lowest, 5, lowest, 3, -1, 0};
+  const std::vector<int32_t> b = {2, 2, -1, 0, 1, -2, -3, 0};
+  std::vector<int32_t> y(8);
   Pointwise p;
   p.shape = {8};
   p.strides[0] = p.strides[1] = {1};
-  p.in[0] = a;
-  p.in[1] = b;
-  p.out = y;
+  p.in[0] = a.data();
+  p.in[1] = b.data();
+  p.out = y.data();
   under_test().binary({}, fn::index_of<fn::TruncDivide>, fn::By::kNone,
                       DType::kI32, nullptr, p);
   const int32_t quotients[] = {3, -3, lowest, 0, lowest, -1, 0, 0};
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
   under_test().binary({}, fn::index_of<fn::Pow>, fn::By::kNone, DType::kI32,
                       nullptr, p);
   const int32_t powers[] = {49, 49, 0, 1, lowest, 0, -1, 1};
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
   under_test().binary({}, fn::index_of<fn::Sub>, fn::By::kNone, DType::kI32,
                       nullptr, p);
   EXPECT_EQ(y[4], std::numeric_limits<int32_t>::max());

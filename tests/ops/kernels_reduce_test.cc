@@ -147,10 +147,11 @@ TEST(ReduceTest, LongRowsAreWhole) {
 }
 
 TEST(ReduceTest, IntegerSumsWrapAround) {
-  const int32_t x[] = {2147483647, 1};
-  int32_t y;
-  under_test().reduce({}, ReduceKind::kSum, DType::kI32, {2}, x, {1}, 1, &y);
-  EXPECT_EQ(y, std::numeric_limits<int32_t>::min());
+  const std::vector<int32_t> x = {2147483647, 1};
+  std::vector<int32_t> y(1);
+  under_test().reduce({}, ReduceKind::kSum, DType::kI32, {2}, x.data(), {1}, 1,
+                      y.data());
+  EXPECT_EQ(y[0], std::numeric_limits<int32_t>::min());
 }
 
 TEST(SumSquaresTest, EveryFloat) {
@@ -159,9 +160,9 @@ TEST(SumSquaresTest, EveryFloat) {
       const Array x = Array::random(t, n);
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
-      double sum = 1;
-      under_test().sum_squares({}, t, n, x.data(), &sum);
-      EXPECT_NEAR(sum - 1, want, 2e-7 * (want + 1));
+      std::vector<double> sum = {1};
+      under_test().sum_squares({}, t, n, x.data(), sum.data());
+      EXPECT_NEAR(sum[0] - 1, want, 2e-7 * (want + 1));
     }
 }
 

@@ -39,8 +39,8 @@ TEST(AdamWTest, MatchesTheReference) {
           part64.param = p64.data();
           part64.m = m64.data();
           part64.v = v64.data();
-          const double clip = 0.75;
-          if (n % 2) o.clip = &clip;
+          const std::vector<double> clip = {0.75};
+          if (n % 2) o.clip = clip.data();
           for (int64_t step = 1; step <= 3; ++step) {
             part.step = part64.step = step;
             const Array g =
@@ -81,9 +81,10 @@ TEST(AdamWTest, FirstStepIsTheSign) {
 // As torch.nn.utils.clip_grad_norm_.
 TEST(ClipTest, BringsTheNormDown) {
   const auto clipped = [](double squares, double max_norm) {
-    std::pair<double, double> r(-1, -1);
-    under_test().clip({}, &squares, max_norm, &r.first, &r.second);
-    return r;
+    const std::vector<double> in = {squares};
+    std::vector<double> out = {-1, -1};
+    under_test().clip({}, in.data(), max_norm, &out[0], &out[1]);
+    return std::pair(out[0], out[1]);
   };
   EXPECT_EQ(clipped(16, 1), std::pair(4.0, 1 / (4 + 1e-6)));
   EXPECT_EQ(clipped(16, 4), std::pair(4.0, 4 / (4 + 1e-6)));
@@ -107,8 +108,8 @@ TEST(SgdTest, MatchesTheReference) {
           Sgd o;
           o.momentum = momentum ? 0.9 : 0;
           o.nesterov = nesterov;
-          const double clip = 0.75;
-          if (n % 2) o.clip = &clip;
+          const std::vector<double> clip = {0.75};
+          if (n % 2) o.clip = clip.data();
           for (unsigned step = 1; step <= 3; ++step) {
             const Array g = Array::random(t, n, -1, 1, step);
             const std::vector<double> g64 = g.doubles();
@@ -262,7 +263,8 @@ TEST_F(PartsTest, RatesInMemory) {
   const int64_t n = 100;
   const double lr = 0.02, scale = 3;
   const int64_t step = 5;
-  const double rates[] = {lr, 1 - std::pow(0.9, 5.0), 1 - std::pow(0.999, 5.0)};
+  const std::vector<double> rates = {lr, 1 - std::pow(0.9, 5.0),
+                                     1 - std::pow(0.999, 5.0)};
   for (DType t : kFloats)
     for (bool adamw : {true, false}) {
       Arrays given = arrays(t, t, n, 1), read = arrays(t, t, n, 1);
@@ -272,7 +274,7 @@ TEST_F(PartsTest, RatesInMemory) {
       one.step = step;
       other.lr = scale;
       other.step = 77;
-      other.rates = rates;
+      other.rates = rates.data();
       for (const OptimPart* p : {&one, &other})
         if (adamw)
           under_test().adamw({}, t, t, {}, {p, 1});
@@ -444,23 +446,24 @@ TEST(RandomTest, BoxesFarIntoALargeTensor) {
 }
 
 TEST(RandomTest, KeysInMemory) {
-  const uint64_t key[] = {kSeed, kStream};
+  const std::vector<uint64_t> key = {kSeed, kStream};
   for (DType t : {DType::kF32, DType::kI64}) {
     const auto d =
         t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
     Array a(t, 103);
-    under_test().random_box({}, d, t, {.seed = 1, .stream = 2, .at = key},
-                            {103}, {0}, {103}, a.data(), {1}, 0, 1);
+    under_test().random_box({}, d, t,
+                            {.seed = 1, .stream = 2, .at = key.data()}, {103},
+                            {0}, {103}, a.data(), {1}, 0, 1);
     EXPECT_TRUE(near(a, draw(d, t, {103}, {0}, {103}, 0, 1).doubles(), 0));
   }
 }
 
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
-    int64_t x;
+    std::vector<int64_t> x(1);
     under_test().random_box({}, Distribution::kBits, DType::kI64,
-                            {seed, stream}, {1}, {0}, {1}, &x, {1}, 0, 0);
-    return x;
+                            {seed, stream}, {1}, {0}, {1}, x.data(), {1}, 0, 0);
+    return x[0];
   };
   EXPECT_NE(first(1, 1), first(2, 1));
   EXPECT_NE(first(1, 1), first(1, 2));

@@ -73,7 +73,7 @@ want run-list 0 '^train tp=3 f32$' run --list
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
 # Without a GPU: what needs none has passed, the rest is skipped.
-want no-gpu 0 '^12 passed, 0 failed, 29 skipped; logs in ' run
+want no-gpu 0 '^12 passed, 0 failed, 35 skipped; logs in ' run
 for line in 'device +skipped .*  no GPU: \[cuda\] none here$' \
   'conformance on the CPU +passed .*  12 passed, 0 failed, 0 skipped$' \
   'good_test +passed .*  3 cases$' \
@@ -136,10 +136,10 @@ echo "$@" >>sanitized
 echo '[  PASSED  ] 3 tests.'
 SH
 chmod +x tools/bin/compute-sanitizer
-CUDA_HOME=$PWD/tools want sanitizer 0 '^6 passed, 0 failed, 0 skipped' run --only '*check*'
+CUDA_HOME=$PWD/tools want sanitizer 0 '^12 passed, 0 failed, 0 skipped' run --only '*check*'
 want sanitized 0 '^--tool racecheck .* --report-api-errors no .*/bin/ops.proof_device_test --gtest' \
   cat sanitized
-want no-sanitizer 0 '^0 passed, 0 failed, 6 skipped' run --only '*check*'
+want no-sanitizer 0 '^0 passed, 0 failed, 12 skipped' run --only '*check*'
 
 # What there is no time for is skipped, and what a run has found is there when
 # it is ended.

@@ -1,0 +1,249 @@
+// A GPU's kernels, on the memory of the tests: for each call, what it reads and
+// writes goes to the device and comes back. Tests are skipped where there is no
+// GPU.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "dtensor/placement/error.h"
+#include "tests/ops/kernels_testing.h"
+#include "tests/runtime/device/given_kernels.h"
+#include "tests/runtime/device/gpu.h"
+
+namespace dtensor::kernels {
+namespace {
+
+// What there is of the heap, by its first byte: a call names memory by a
+// pointer to anywhere in it, and says nowhere how much there is.
+class Heap {
+ public:
+  struct Block {
+    char* begin = nullptr;
+    size_t size = 0;
+  };
+
+  void add(void* p, size_t size) {
+    std::lock_guard lock(mutex_);
+    blocks_[static_cast<char*>(p)] = size;
+  }
+  void remove(void* p) {
+    std::lock_guard lock(mutex_);
+    blocks_.erase(static_cast<char*>(p));
+  }
+  // That which p points into, or to the end of.
+  Block find(const void* p) {
+    const Block block = last_before(static_cast<const char*>(p));
+    DT_CHECK(block.begin && p <= block.begin + block.size, "kernels_under_test",
+             "{} is not on the heap; a GPU is given Arrays and std::vectors",
+             p);
+    return block;
+  }
+
+ private:
+  // Of memory that is not in the heap itself.
+  template <class T>
+  struct Aside {
+    using value_type = T;
+    Aside() = default;
+    template <class U>
+    Aside(const Aside<U>&) {}
+    T* allocate(size_t n) {
+      void* const p = std::malloc(n * sizeof(T));
+      if (!p) throw std::bad_alloc();
+      return static_cast<T*>(p);
+    }
+    void deallocate(T* p, size_t) { std::free(p); }
+    bool operator==(const Aside&) const { return true; }
+  };
+
+  Block last_before(const char* p) {
+    std::lock_guard lock(mutex_);
+    const auto next = blocks_.upper_bound(p);
+    if (next == blocks_.begin()) return {};
+    const auto& [begin, size] = *std::prev(next);
+    return {begin, size};
+  }
+
+  std::mutex mutex_;
+  std::map<char*, size_t, std::less<>, Aside<std::pair<char* const, size_t>>>
+      blocks_;
+};
+
+// Lives for ever: static variables are freed late.
+Heap& heap() {
+  alignas(Heap) static char place[sizeof(Heap)];
+  static Heap* const heap = new (place) Heap;
+  return *heap;
+}
+
+// The device's copies of what a call names.
+class Copies {
+ public:
+  Copies(Device& device, Stream s) : device_(device), stream_(s) {}
+  ~Copies() {
+    for (const Copy& c : copies_) device_.release(c.data, bytes(c), stream_);
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  template <class T>
+  void to_device(T*& p) {
+    if (!p) return;
+    const Heap::Block block = heap().find(p);
+    const Copy* there = nullptr;
+    for (const Copy& c : copies_)
+      if (c.block.begin == block.begin) there = &c;
+    if (!there) {
+      Copy made{block, nullptr};
+      made.data = device_.allocate(bytes(made), stream_);
+      DT_CHECK(made.data, "kernels_under_test", "the GPU has no {} bytes more",
+               bytes(made));
+      device_.from_host(stream_, made.data, block.begin,
+                        static_cast<int64_t>(block.size));
+      there = &copies_.emplace_back(made);
+    }
+    using Bytes = std::conditional_t<std::is_const_v<T>, const char, char>;
+    const auto offset = reinterpret_cast<const char*>(p) - block.begin;
+    p = reinterpret_cast<T*>(static_cast<Bytes*>(there->data) + offset);
+  }
+  void to_host() {
+    for (const Copy& c : copies_)
+      device_.to_host(stream_, c.block.begin, c.data,
+                      static_cast<int64_t>(c.block.size));
+  }
+
+ private:
+  struct Copy {
+    Heap::Block block;
+    void* data;
+  };
+  static int64_t bytes(const Copy& c) {
+    return std::max<int64_t>(1, static_cast<int64_t>(c.block.size));
+  }
+
+  Device& device_;
+  const Stream stream_;
+  std::vector<Copy> copies_;
+};
+
+// Of each kind of argument, f(each of the pointers to memory of the device).
+// (What is new here does not compile until it is said.)
+template <class F, class T>
+requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+void pointers(F&&, T&) {}
+template <class F>
+void pointers(F&&, Shape&) {}
+template <class F, class T>
+void pointers(F&&, HostArray<T>&) {}
+template <class F, class T>
+void pointers(F&& f, T*& p) {
+  f(p);
+}
+template <class F>
+void pointers(F&& f, Gemm& g) {
+  f(g.a), f(g.b), f(g.c);
+  Epilogue& e = g.epilogue;
+  f(e.bias), f(e.aux), f(e.b_sum), f(e.c_sum);
+}
+template <class F>
+void pointers(F&& f, Pointwise& p) {
+  f(p.out), f(p.second);
+  for (const void*& in : p.in) f(in);
+}
+template <class F>
+void pointers(F&& f, Norm& n) {
+  f(n.x), f(n.gamma), f(n.beta), f(n.residual), f(n.sum), f(n.dsum);
+}
+template <class F>
+void pointers(F&& f, CeBackward& c) {
+  f(c.logits), f(c.max), f(c.log_sum), f(c.targets), f(c.scale), f(c.dlogits);
+}
+template <class F>
+void pointers(F&& f, HostAttention& a) {
+  f(a.call.q), f(a.call.k), f(a.call.v), f(a.call.mask);
+}
+template <class F>
+void pointers(F&& f, AttentionGrad& g) {
+  f(g.out), f(g.dout), f(g.lse), f(g.dq), f(g.dk), f(g.dv);
+}
+template <class F>
+void pointers(F&& f, Rotary& r) {
+  f(r.x), f(r.out), f(r.cos), f(r.sin), f(r.positions);
+}
+template <class F>
+void pointers(F&& f, AdamW& o) {
+  f(o.clip);
+}
+template <class F>
+void pointers(F&& f, Sgd& o) {
+  f(o.clip);
+}
+template <class F>
+void pointers(F&& f, std::vector<OptimPart>& parts) {
+  for (OptimPart& p : parts)
+    f(p.param), f(p.grad), f(p.m), f(p.v), f(p.master), f(p.rates);
+}
+template <class F>
+void pointers(F&& f, RandomKey& k) {
+  f(k.at);
+}
+
+class OnGpu final : public GivenKernels<OnGpu> {
+ public:
+  explicit OnGpu(Device& device)
+      : device_(device),
+        kernels_(kernels_of(device)),
+        stream_(device.open_stream()) {}
+
+  template <class Kernel, class... Arguments>
+  void given(Stream, Kernel kernel, Arguments... arguments) const {
+    Copies copies(device_, stream_);
+    const auto to_device = [&](auto*& p) { copies.to_device(p); };
+    (pointers(to_device, arguments), ...);
+    (kernels_.*kernel)(stream_, arguments...);
+    copies.to_host();
+  }
+
+ private:
+  Device& device_;
+  const Kernels& kernels_;
+  const Stream stream_;
+};
+
+struct SkipWithoutGpu : testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo&) override {
+    if (!gpu()) GTEST_SKIP() << no_gpu();
+  }
+};
+[[maybe_unused]] const bool skips = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new SkipWithoutGpu);
+  return true;
+}();
+
+}  // namespace
+
+const Kernels& under_test() {
+  static const OnGpu kernels(*gpu());
+  return kernels;
+}
+
+}  // namespace dtensor::kernels
+
+void* operator new(size_t size) {
+  void* const p = std::malloc(size ? size : 1);
+  if (!p) throw std::bad_alloc();
+  dtensor::kernels::heap().add(p, size);
+  return p;
+}
+void operator delete(void* p) noexcept {
+  if (p) dtensor::kernels::heap().remove(p);
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept { operator delete(p); }
