@@ -1,7 +1,7 @@
 #include "dtensor/runtime/data_check.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <utility>
 
 #include "dtensor/runtime/capture.h"
@@ -46,8 +46,7 @@ struct Kept : RankContext::Memory {
     const int64_t* next = words.data();
     std::vector<double> values(
         also.defined() ? static_cast<size_t>(also.numel()) : 0);
-    std::memcpy(values.data(), next, values.size() * sizeof(double));
-    next += values.size();
+    for (double& v : values) v = std::bit_cast<double>(*next++);
     for (const DataCheck& c : mine) {
       const auto n = static_cast<size_t>(c.found.numel());
       judge(context, c, {next, n});
