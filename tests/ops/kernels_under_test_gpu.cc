@@ -242,6 +242,14 @@ void* operator new(size_t size) {
   dtensor::kernels::heap().add(p, size);
   return p;
 }
+// (A sanitizer has one of its own, which does not call the above.)
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept {
   if (p) dtensor::kernels::heap().remove(p);
   std::free(p);

@@ -25,6 +25,14 @@ void* operator new(size_t bytes) {
   }
   return p;
 }
+// (A sanitizer has one of its own, which does not call the above.)
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept {
   if (p) in_use -= static_cast<int64_t>(malloc_usable_size(p));
   std::free(p);
