@@ -10,8 +10,8 @@ usage: run.sh [--only PATTERN]... [--limit SECONDS] [--within SECONDS] [--logs D
        run.sh -- COMMAND...
 
 Runs all that the bundle holds, one after the other: tests, training on several
-meshes with the CPU's losses beside a GPU's, CUDA's sanitizer on some of the
-tests, and the benchmark. Ends with a table and "N passed, N failed, N skipped";
+meshes with the CPU's losses beside a GPU's, the benchmark, and CUDA's sanitizer
+on some of the tests. Ends with a table and "N passed, N failed, N skipped";
 the exit status is 0 when nothing failed. What needs a GPU is skipped where there
 is none. The table is written as it grows: a run that is ended has it in table.txt.
 
@@ -391,6 +391,13 @@ items() {
   done
   item "train dp=1 f32 with NCCL" train dp=1 f32 1e-4 --backend nccl
   item "train dp=2 f32, 2 processes" nccl_processes
+  item bench bench --json "$logs/gpu_bench.json"
+  item "bench G1 tuned" bench --cases G1 --tune-gemm
+  for n in 2 4 8; do
+    item "bench tp=$n" bench --mesh tp=$n --ranks-per-gpu $n --cases G6
+  done
+  item "bench of torch" torch_bench
+  # The slowest last: there may be no time for them.
   for test in memcheck racecheck; do
     # But for what fills the GPU, and what kills it.
     item "$test device" sanitizer $test runtime.device.cuda_device_test \
@@ -402,12 +409,6 @@ items() {
       item "$test $group" sanitizer $test ops.kernels_${group}_gpu_test
     done
   done
-  item bench bench --json "$logs/gpu_bench.json"
-  item "bench G1 tuned" bench --cases G1 --tune-gemm
-  for n in 2 4 8; do
-    item "bench tp=$n" bench --mesh tp=$n --ranks-per-gpu $n --cases G6
-  done
-  item "bench of torch" torch_bench
 }
 
 total=0
