@@ -1627,6 +1627,11 @@ BUGS = [
          'error == cudaErrorInsufficientDriver)',
          'error == cudaErrorInsufficientDriver && !MUT(452))'),
     ], ['emulated_train_test']),
+    Bug(453, 'rotary on CUDA: sines depend on where a part begins', [
+        ('dtensor/ops/kernels/portable/rotary.cc',
+         'return position & -kRows;',
+         'return MUT(453) ? position : position & -kRows;'),
+    ], ['kernels_attention_portable_test', 'kernels_attention_emulated_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:
