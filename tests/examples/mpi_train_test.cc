@@ -205,7 +205,8 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
       EXPECT_EQ(r.err.find(bad.says, at + 1), std::string::npos) << r.err;
     }
   }
-  const Ran alone = run_program("01_mesh", "--mesh dp=2,tp=2 --backend mpi");
+  const Ran alone = run_program("01_mesh", "--mesh dp=2,tp=2 --backend mpi",
+                                "ASAN_OPTIONS=" + asan_options() + " ");
   EXPECT_EQ(alone.code, 2) << alone.err;
   EXPECT_NE(alone.err.find("there is 1 process of 1 each; write mpirun -n 4"),
             std::string::npos)
