@@ -390,7 +390,8 @@ BUGS = [
     Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
         ('dtensor/runtime/autograd.cc',
          'if (!wanted_nodes_.contains(&n)) arrived_',
-         'if (MUT(61) || !wanted_nodes_.contains(&n)) arrived_'),
+         'if (MUT(61)) arrived_[&n].assign(n.num_outputs, DistTensor());\n'
+         '    if (!wanted_nodes_.contains(&n)) arrived_'),
     ], ['identity_view_gradient_test']),
     Bug(62, 'backward: oldest node first', [
         ('dtensor/runtime/autograd.cc',
@@ -624,7 +625,7 @@ BUGS = [
     Bug(104, 'contraction: fifth batch loop overwrites instead of adding', [
         ('dtensor/ops/local_product.cc',
          'g.accumulate = again || c.accumulate;',
-         'g.accumulate = again && !MUT(104);'),
+         'g.accumulate = (again && !MUT(104)) || c.accumulate;'),
     ], ['gradients_by_value_test']),
     Bug(105, 'philox: block counter loses its upper word', [
         ('dtensor/ops/kernels/cpu/random.cc',
