@@ -24,12 +24,14 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from xml.etree import ElementTree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from planted_bugs import BUGS  # noqa: E402
@@ -140,15 +142,29 @@ def copy_tree(root, to):
                 os.remove(path)
 
 
+def how_to_run(rule):
+    """The arguments and the environment of a cc_test."""
+    def expanded(text):
+        return re.sub(r"\$\(rootpath @(\w+)//:([^)]*)\)", r"external/\1/\2", text)
+
+    arguments = [expanded(x.get("value"))
+                 for x in rule.findall("list[@name='args']/string")]
+    environment = {}
+    for pair in rule.findall("dict[@name='env']/pair"):
+        name, value = (x.get("value") for x in pair)
+        environment[name] = expanded(value)
+    return arguments, environment
+
+
 class Tests:
     """The built tests, run outside of Bazel."""
 
     def __init__(self, tree):
         self.tree = tree
-        query = subprocess.check_output(
-            ["bazel", "query", "--noshow_progress",
+        rules = ElementTree.fromstring(subprocess.check_output(
+            ["bazel", "query", "--noshow_progress", "--output=xml",
              "kind('cc_test rule', //tests/...) except attr(tags, manual, //tests/...)"],
-            cwd=tree, text=True)
+            cwd=tree))
         # All by a pattern, which leaves out those that need what is not here:
         # CUDA's headers, say.
         built = subprocess.run(
@@ -156,8 +172,9 @@ class Tests:
              "//tests/..."], cwd=tree)
         if built.returncode:
             sys.exit("plant.py: the tree with the bugs in it does not build")
-        self.labels = [x for x in query.split()
-                       if os.path.exists(self.binary(x))]
+        self.how = {rule.get("name"): how_to_run(rule)
+                    for rule in rules.iter("rule")}
+        self.labels = [x for x in self.how if os.path.exists(self.binary(x))]
         # The tests need its memory more.
         subprocess.run(["bazel", "shutdown"], cwd=tree, check=True)
 
@@ -170,14 +187,16 @@ class Tests:
         binary = self.binary(label)
         folder = os.path.join(binary + ".runfiles", "dtensor")
         with tempfile.TemporaryDirectory() as scratch:
+            arguments, own = self.how[label]
             environment = dict(os.environ, TEST_TMPDIR=scratch,
                                TEST_SRCDIR=os.path.dirname(folder),
-                               GTEST_FAIL_FAST="1")
+                               GTEST_FAIL_FAST="1", **own)
             environment.pop(VARIABLE, None)
             if bug:
                 environment[VARIABLE] = str(bug)
             process = subprocess.Popen(
-                [binary], cwd=folder, env=environment, start_new_session=True,
+                [binary, *arguments], cwd=folder, env=environment,
+                start_new_session=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
                 return "passed" if process.wait(limit) == 0 else "failed"
@@ -193,12 +212,12 @@ class Tests:
             known = json.load(f)
 
         def timed(label):
-            built = os.path.getmtime(self.binary(label))
-            if label in known and known[label][0] == built:
+            what = [os.path.getmtime(self.binary(label)), *self.how[label]]
+            if label in known and known[label][0] == what:
                 return
             begin = time.monotonic()
             outcome = self.run(label)
-            known[label] = built, outcome, time.monotonic() - begin
+            known[label] = what, outcome, time.monotonic() - begin
 
         for i, _ in enumerate(pool.map(timed, self.labels)):
             if sys.stderr.isatty():
