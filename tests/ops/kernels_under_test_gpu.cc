@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "tests/nothrow_new.h"
 #include "tests/ops/kernels_testing.h"
 #include "tests/runtime/device/given_kernels.h"
 #include "tests/runtime/device/gpu.h"
@@ -241,14 +242,6 @@ void* operator new(size_t size) {
   if (!p) throw std::bad_alloc();
   dtensor::kernels::heap().add(p, size);
   return p;
-}
-// (A sanitizer has one of its own, which does not call the above.)
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
 }
 void operator delete(void* p) noexcept {
   if (p) dtensor::kernels::heap().remove(p);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/runtime/io/checksum.h"
+#include "tests/nothrow_new.h"
 #include "tests/runtime/io/checkpoint_testing.h"
 
 // How much memory there is at once.
@@ -24,14 +25,6 @@ void* operator new(size_t bytes) {
   while (most < now && !most_in_use.compare_exchange_weak(most, now)) {
   }
   return p;
-}
-// (A sanitizer has one of its own, which does not call the above.)
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
 }
 void operator delete(void* p) noexcept {
   if (p) in_use -= static_cast<int64_t>(malloc_usable_size(p));
