@@ -14,7 +14,7 @@
 // The arguments may be copied and used later: of arrays of the host's there is
 // a copy in them. Other pointers are to memory of the device.
 #pragma once
-#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -27,7 +27,7 @@ namespace dtensor::kernels {
 template <class T>
 class HostArray {
  public:
-  HostArray(const T* p, size_t n) : null_(!p) {
+  HostArray(const T* p, int64_t n) : null_(!p) {
     if (p) array_.assign(p, p + n);
   }
   operator const T*() const { return null_ ? nullptr : array_.data(); }
@@ -40,7 +40,7 @@ class HostArray {
 // With heads of its own.
 struct HostAttention {
   explicit HostAttention(const Attention& a)
-      : call(a), heads(a.kv_head, static_cast<size_t>(a.hq)) {}
+      : call(a), heads(a.kv_head, a.hq) {}
   operator Attention() const {
     Attention a = call;
     a.kv_head = heads;
@@ -56,12 +56,12 @@ class GivenKernels : public Kernels {
  public:
   void unary(Stream s, int index, int order, DType t, const double* params,
              const Pointwise& a) const override {
-    const auto n = static_cast<size_t>(fn::unary_function(index).num_params);
+    const int n = params ? fn::unary_function(index).num_params : 0;
     give(s, &Kernels::unary, index, order, t, HostArray(params, n), a);
   }
   void binary(Stream s, int index, fn::By by, DType t, const double* params,
               const Pointwise& a) const override {
-    const auto n = static_cast<size_t>(fn::binary_function(index).num_params);
+    const int n = params ? fn::binary_function(index).num_params : 0;
     give(s, &Kernels::binary, index, by, t, HostArray(params, n), a);
   }
   void attention(Stream s, DType t, const Attention& a, void* out,
