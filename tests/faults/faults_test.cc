@@ -211,8 +211,9 @@ Fault where_it_runs(Fault f) {
   if (!ranks_are_processes()) return f;
   if (f.name == "6: groups in a circle") {
     f.flags += " --timeout 1";
+    // (That one waits too, or its deadline came first.)
     f.says = {"waited for 1 s in barrier #1 for circle of ranks ",
-              "(it waits in barrier #1 for circle of ranks "};
+              "and these did not come: rank "};
     f.others = f.odd = "threw [barrier] rank ";
     f.within = 2;
   } else if (f.name == "7: a rank that does not come") {
