@@ -156,6 +156,18 @@ def how_to_run(rule):
     return arguments, environment
 
 
+def end_what_is_left(scratch):
+    """Ends what a test left behind, in sessions of their own too."""
+    mark = f"TEST_TMPDIR={scratch}".encode()
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/environ", "rb") as f:
+                if mark in f.read().split(b"\0"):
+                    os.kill(int(process), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended, or is another user's
+
+
 class Tests:
     """The built tests, run outside of Bazel."""
 
@@ -204,6 +216,8 @@ class Tests:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 return "hangs"
+            finally:
+                end_what_is_left(scratch)
 
     def keep_sound(self, pool):
         """Runs all without a bug, and leaves out those that fail."""
