@@ -39,6 +39,8 @@ struct Fault {
   std::string others, odd;
   double within;  // seconds, from the fault on
   int64_t odd_rank = 1;
+  // Of what some rank says: the sentence is another's, perhaps.
+  std::vector<std::string> said = {};
 };
 void PrintTo(const Fault& f, std::ostream* out) { *out << f.name; }
 
@@ -211,9 +213,10 @@ Fault where_it_runs(Fault f) {
   if (!ranks_are_processes()) return f;
   if (f.name == "6: groups in a circle") {
     f.flags += " --timeout 1";
-    // (That one waits too, or its deadline came first.)
     f.says = {"waited for 1 s in barrier #1 for circle of ranks ",
               "and these did not come: rank "};
+    // When the first deadline comes; later that one waits no longer.
+    f.said = {"(it waits in barrier #1 for circle of ranks "};
     f.others = f.odd = "threw [barrier] rank ";
     f.within = 2;
   } else if (f.name == "7: a rank that does not come") {
@@ -231,6 +234,8 @@ TEST_P(FaultsTest, EndsAsItShould) {
   for (const std::string& text : fault.says)
     EXPECT_NE(run.sentence.find(text), std::string::npos) << text << "\n"
                                                           << run.all;
+  for (const std::string& text : fault.said)
+    EXPECT_NE(run.all.find(text), std::string::npos) << text << "\n" << run.all;
   // One sentence, once.
   EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'),
             fault.code != 0 || fault.flags == "--case straggler")
