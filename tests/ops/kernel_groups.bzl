@@ -1,0 +1,11 @@
+"""The groups of kernels: kernels_GROUP_test.cc tests each."""
+
+KERNEL_GROUPS = [
+    "attention",
+    "gemm",
+    "pointwise",
+    "reduce",
+    "rows",
+    "select",
+    "training",
+]
