@@ -35,10 +35,12 @@ struct Subject {
   const Op& op;
   const Tensor& tensor;
   const char* what;
+  const RankContext& context;
   static std::string describe(const void* subject) {
     const Subject& s = *static_cast<const Subject*>(subject);
-    return fmt::format("{}{}, {} inside {}", name(s.tensor.dtype()),
-                       to_string(s.tensor.shape()), s.what, s.op.name());
+    return fmt::format("{}{}, {} inside {}{}", name(s.tensor.dtype()),
+                       to_string(s.tensor.shape()), s.what, s.op.name(),
+                       s.context.about_text());
   }
 };
 
@@ -162,15 +164,15 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
   allow(e.kind, bytes);
   int64_t counted = 0;
   if (!context.dry_run) {
-    const Subject subject{op, t, "a reduction"};
+    const Subject subject{op, t, "a reduction", context};
     Buffer b{.op = reduce_op,
              .dtype = t.dtype(),
              .data = t.mutable_data(),
              .n = t.numel(),
              .one_shot = one_shot(t.numel())};
-    const uint64_t print =
+    const uint64_t print = context.fingerprint(
         hash_mix(e.fingerprint, static_cast<uint64_t>(t.dtype()) * 31 +
-                                    static_cast<uint64_t>(t.numel()));
+                                    static_cast<uint64_t>(t.numel())));
     const Exposed sending(context);
     e.communicator->all_reduce(
         {e.kind, op.name(), print, Subject::describe, &subject}, stream,
@@ -246,9 +248,9 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
              .dst_strides = out.strides()};
   if (!context.dry_run) {
     const bool sums = e.kind == StepKind::kReduceScatter;
-    const Subject subject{op, part, sums ? "sums of boxes" : "boxes"};
-    const Call call{e.kind, op.name(), e.fingerprint, Subject::describe,
-                    &subject};
+    const Subject subject{op, part, sums ? "sums of boxes" : "boxes", context};
+    const Call call{e.kind, op.name(), context.fingerprint(e.fingerprint),
+                    Subject::describe, &subject};
     const Exposed sending(context);
     if (sums)
       e.communicator->reduce(call, stream, {&t, 1});
@@ -264,8 +266,9 @@ std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
   Communicator& group = context.communicator(mesh(), axes);
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
   const Exposed sending(context);
-  group.all_gather_bytes({StepKind::kAllGatherBytes, op.name()}, mine.data(),
-                         static_cast<int64_t>(mine.size_bytes()), all.data());
+  group.all_gather_bytes(
+      {StepKind::kAllGatherBytes, op.name(), context.fingerprint(0)},
+      mine.data(), static_cast<int64_t>(mine.size_bytes()), all.data());
   return all;
 }
 
@@ -284,15 +287,15 @@ Tensor Compute::exchange(const Tensor& part, AxisMask axes,
   const Tensor out = Tensor::empty(local_shape(wants[me]), part.dtype());
   int64_t counted = 0;
   if (!context.dry_run) {
-    const Subject subject{op, part, "rows"};
+    const Subject subject{op, part, "rows", context};
     const Part from{part.numel() ? const_cast<void*>(part.data()) : nullptr,
                     part.strides(), &holds[me]};
     const Part to{out.numel() ? out.mutable_data() : nullptr, out.strides(),
                   &wants[me]};
     const Exposed sending(context);
     counted = context.communicator(mesh(), axes)
-                  .exchange({kind, op.name(), fingerprint, Subject::describe,
-                             &subject},
+                  .exchange({kind, op.name(), context.fingerprint(fingerprint),
+                             Subject::describe, &subject},
                             stream, part.dtype(), from, holds, to, wants);
   }
   record_event(context, mesh(), axes, kind, bytes, counted);

@@ -82,6 +82,14 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
   return h;
 }
 
+// Unlike hash_of(), the same in every process.
+uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
+                    const Attrs& attrs) {
+  uint64_t h = hash_text(attrs.to_string(), hash_text(op.name()));
+  for (const OpInput& in : inputs) h = hash_mix(h, in.spec->hash());
+  return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
+}
+
 void decide_by_rule(Decision& d, RankContext& ctx, const Op& op,
                     std::span<const OpInput> inputs, const Attrs& attrs,
                     const Assignment* assignment) {
@@ -112,6 +120,7 @@ Decision decide_anew(RankContext& ctx, const Op& op,
         "inputs are on two meshes, {} and {}; move one to the other's mesh",
         mesh.to_string(), in.spec->mesh().to_string());
   Decision d;
+  d.lineage = lineage_of(op, inputs, attrs);
   if (op.has_rule())
     decide_by_rule(d, ctx, op, inputs, attrs, assignment);
   else

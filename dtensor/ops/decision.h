@@ -22,6 +22,9 @@ struct Decision : Choice {
   std::optional<BoundRule> rule;  // none for operators without one
   std::vector<Shape> out_local;   // shapes of this rank's parts
   bool here = true;               // this rank is in the mesh; else no part
+  // What the call contributes to the lineage of its outputs: the operator, its
+  // arguments, and the specs of its inputs.
+  uint64_t lineage = 0;
 
   // The inputs that are not where they are needed, how they get there, all in
   // one go, and the bytes that this takes.

@@ -176,6 +176,9 @@ class InputGradient final : public Pending {
     auto impl = std::make_shared<DistTensor::Impl>();
     impl->spec = decide(*of.op, in, of.attrs, &of.assignment)->out[0];
     impl->run = dy.impl()->run;
+    impl->lineage = dy.impl()->lineage;
+    impl->lineage.hash =
+        fold_lineage(impl->lineage.hash, weight.impl()->lineage.hash);
     // One that is gathered comes now: after this it is forgotten.
     weight.impl()->part();
     impl->pending = std::make_shared<InputGradient>(g.decision, of, dy, weight);

@@ -154,6 +154,16 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   bool released_ = false;
 };
 
+// Of the values that the call makes.
+Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
+                   const Decision& d, std::span<const DistTensor> given) {
+  uint64_t h = fold_lineage(d.lineage, attrs.seed[0]);
+  h = fold_lineage(h, attrs.seed[1]);
+  for (const DistTensor& in : given)
+    h = fold_lineage(h, in.impl()->lineage.hash);
+  return {h, op.name(), ctx.kept_path(), ctx.ordinal};
+}
+
 // The tensor that has `part` as this rank's part of output o.
 DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
                      size_t o, Tensor part) {
@@ -284,6 +294,8 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     }
   const Attrs& attrs = with_state ? *with_state : asked;
   const auto d = decide(op, specs, attrs, assignment);
+  const Lineage lineage = lineage_of(ctx, op, attrs, *d, given);
+  const Scoped<const Lineage*> about(ctx.about, &lineage);
 
   std::optional<size_t> which;
   if (!known && (gathered || d->communicates))
@@ -313,6 +325,10 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     restore_outputs(op, ctx, *d, attrs, captures->take(op, attrs, *d), outputs);
   else if (!done)
     compute_outputs(op, ctx, *d, ready, attrs, outputs);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    outputs[o].impl()->lineage = lineage;
+    outputs[o].impl()->lineage.hash = fold_lineage(lineage.hash, o);
+  }
   if (keep != Keep::kMove && op.renames())
     for (DistTensor& out : outputs) out.impl()->keep = keep;
   if (captures) captures->ran(op, attrs, *d, outputs);

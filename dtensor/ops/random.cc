@@ -1,6 +1,7 @@
 #include "dtensor/ops/random.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <memory>
 #include <utility>
@@ -45,6 +46,13 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   DistTensor x = DistTensor::empty(spec->with(whole));
   if (x.here()) fn(x.local(), x.region());
   return relayout(x, spec);
+}
+
+// x, told apart from other values of its spec by what it was filled with.
+DistTensor filled(DistTensor x, uint64_t with) {
+  uint64_t& hash = x.impl()->lineage.hash;
+  hash = fold_lineage(hash, with);
+  return x;
 }
 
 // What is drawn from the run's own generators in a graph: each use finds its
@@ -155,7 +163,7 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
   g = resolved(g, mesh);
   const RankContext& context = RankContext::current();
   const Kernels& k = kernels_of(*context.device);
-  return make(
+  const DistTensor x = make(
       shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
         for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
           k.random_box(context.stream, distribution, t,
@@ -163,6 +171,7 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
                        box.mutable_data(), box.strides(), p0, p1);
         });
       });
+  return filled(x, hash_mix(g.seed, g.stream));
 }
 
 struct DropoutArgs {
@@ -222,10 +231,12 @@ const Op& dropout_op() {
 
 DistTensor full(const Shape& shape, double value, const Mesh& mesh,
                 const Placements& layout, DType t) {
-  return make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
-    part.device().fill(part.stream(), t, part.shape(), part.mutable_data(),
-                       part.strides(), value);
-  });
+  const DistTensor x =
+      make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
+        part.device().fill(part.stream(), t, part.shape(), part.mutable_data(),
+                           part.strides(), value);
+      });
+  return filled(x, std::bit_cast<uint64_t>(value));
 }
 
 DistTensor zeros(const Shape& shape, const Mesh& mesh, const Placements& layout,

@@ -96,6 +96,7 @@ class AsyncMoves {
         after_(std::move(after)),
         op_(ctx.op.empty() ? "redistribute" : ctx.op),
         phase_(ctx.phase),
+        about_(ctx.about ? *ctx.about : Lineage()),
         kind_(ctx.memory_kind),
         record_(ctx.record),
         ready_(ctx.device->record(ctx.stream)),
@@ -116,6 +117,7 @@ class AsyncMoves {
         if (parts_[0].defined()) progress_->hold(parts_[0]);
       }
       Scoped<std::string_view> op(ctx.op, op_);
+      Scoped<const Lineage*> about(ctx.about, &about_);
       Scoped<std::string> phase(ctx.phase, phase_);
       Scoped<bool> record(ctx.record, record_);
       Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
@@ -196,6 +198,7 @@ class AsyncMoves {
   const bool consume_;
   std::shared_ptr<AsyncMoves> after_;
   const std::string op_, phase_;
+  const Lineage about_;
   const MemoryKind kind_;
   const bool record_;
   const Event ready_;  // the part is there

@@ -62,6 +62,7 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   auto impl = std::make_shared<Impl>();
   impl->spec = spec;
   impl->run = ctx.run_id;
+  impl->lineage.hash = spec->hash();
   const Coord* at = ctx.coordinate_or_null(spec->mesh());
   if (!at) {
     DT_CHECK(!local.defined(), "dist_tensor",
@@ -246,6 +247,8 @@ DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,
 
 Tensor DistTensor::full() const {
   check_here(*this, "full");
+  const Scoped<const Lineage*> about(RankContext::current().about,
+                                     &impl_->lineage);
   return redistribute_local(local(), spec(),
                             Spec::replicated(mesh(), shape(), dtype()))
       .to_contiguous();
@@ -332,6 +335,7 @@ DistTensor DistTensor::detach() const {
   impl->spec = spec();
   impl->run = impl_->run;
   impl->local = impl_->local;
+  impl->lineage = impl_->lineage;
   impl->pending = impl_->pending;
   impl->keep = impl_->keep;
   impl->use = impl_->use;

@@ -15,6 +15,7 @@
 
 #include "dtensor/placement/keep.h"
 #include "dtensor/placement/spec.h"
+#include "dtensor/runtime/lineage.h"
 #include "dtensor/runtime/tensor.h"
 
 namespace dtensor {
@@ -202,6 +203,7 @@ struct DistTensor::Impl {
   const Spec* spec = nullptr;
   uint64_t run = 0;  // that it belongs to
   Tensor local;      // undefined on a rank that is not in the mesh
+  Lineage lineage;
   std::shared_ptr<Pending> pending;  // set: will make `local`
   bool requires_grad = false;
   Keep keep = Keep::kMove;

@@ -144,10 +144,19 @@ void Run::fill(const Action& a, const Tensor& out, bool fresh,
 
 void Run::communicate(const Execution::Round& r, const InPlace* in_place) {
   Exposed sending(ctx);
-  const auto describe = [](const void* round) {
-    return static_cast<const Execution::Round*>(round)->to_string();
+  struct Subject {
+    const Execution::Round& round;
+    const RankContext& context;
+    static std::string describe(const void* subject) {
+      const Subject& s = *static_cast<const Subject*>(subject);
+      std::string text = s.round.to_string();
+      return s.round.between ? text : text + s.context.about_text();
+    }
   };
-  const Call call{r.kind, ctx.op, r.fingerprint, describe, &r};
+  const Subject subject{r, ctx};
+  const Call call{r.kind, ctx.op,
+                  r.between ? r.fingerprint : ctx.fingerprint(r.fingerprint),
+                  Subject::describe, &subject};
   if (r.kind == StepKind::kAllReduce) {
     lists_.buffers.clear();
     for (size_t i = 0; i < r.actions.size(); ++i) {

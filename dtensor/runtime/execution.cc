@@ -156,6 +156,7 @@ void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
     if (round.actions.empty()) continue;
     if (round.tensors) {
       round.first = &first;
+      round.between = first.from->mesh() != first.to->mesh();
       round.passes = passes_;
       round.communicator = &communicator_of(ctx, first);
     }

@@ -48,6 +48,8 @@ class Execution {
     StepKind kind = StepKind::kSlice;
     Communicator* communicator = nullptr;  // null: nothing is sent
     uint64_t fingerprint = 0;
+    // Between two meshes, of which each rank knows its own operators alone.
+    bool between = false;
     // What a disagreement shows: the first step and how many more.
     const Step* first = nullptr;
     size_t tensors = 0, passes = 1;

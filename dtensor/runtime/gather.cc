@@ -274,6 +274,7 @@ DistTensor seen_as(const DistTensor& parameter, const Spec* spec) {
   impl->spec = spec;
   impl->run = parameter.impl()->run;
   impl->keep = Keep::kStay;
+  impl->lineage = parameter.impl()->lineage;
   return DistTensor(std::move(impl));
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
 #include "dtensor/runtime/device/running_op.h"
 #include "dtensor/runtime/flight.h"
 
@@ -23,6 +24,26 @@ RankContext* RankContext::current_or_null() { return current_context; }
 void RankContext::set_current(RankContext* c) {
   current_context = c;
   keep_running_op(c ? &c->op : nullptr);
+}
+
+uint64_t RankContext::fingerprint(uint64_t of_call) const {
+  return about ? hash_mix(of_call, about->hash) : of_call;
+}
+
+std::string RankContext::about_text() const {
+  if (!about || about->op.empty()) return "";
+  const std::string text = about->to_string();
+  // A collective inside an operator has named it.
+  return about->op == op ? text.substr(op.size()) : ", made by " + text;
+}
+
+std::string_view RankContext::kept_path() {
+  if (path != last_path) {
+    auto kept = paths.find(path);
+    if (kept == paths.end()) kept = paths.emplace(path).first;
+    last_path = *kept;
+  }
+  return last_path;
 }
 
 const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {

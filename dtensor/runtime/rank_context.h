@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "dtensor/placement/step_kind.h"
 #include "dtensor/runtime/allocator.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/lineage.h"
 #include "dtensor/runtime/memory_kind.h"
 
 namespace dtensor {
@@ -50,6 +52,7 @@ struct RankContext {
   Stream stream;  // what this rank's thread hands to the device, in order
   std::shared_ptr<Allocator> allocator;
   Planner planner;  // the prices, and the plans made under them
+  std::set<std::string, std::less<>> paths;  // of kept_path()
   // What the operators remember of their decisions on this rank (ops/op.cc).
   struct Memory {
     virtual ~Memory() = default;
@@ -76,11 +79,21 @@ struct RankContext {
   bool explicit_only = false;    // an op that would communicate throws
   int64_t comm_budget = -1;      // bytes left, -1 without limit
   std::string_view op = "";      // the running operator, for tags and errors
+  // The value that the running operator makes, or that is being moved; null:
+  // none that members of a collective could compare.
+  const Lineage* about = nullptr;
   std::string phase = "forward";
   // Which module runs ("blocks.3.mlp"), and how many operators it has called.
   std::string_view path = "";
   int64_t ordinal = 0;
   MemoryKind memory_kind = MemoryKind::kActivations;  // of what is allocated
+
+  // The fingerprint of a collective about `about`, and the end of a sentence
+  // that says what that is: ", made by mean, operator 4 of gpt.loss".
+  uint64_t fingerprint(uint64_t of_call) const;
+  std::string about_text() const;
+  // `path` in memory that the rank keeps.
+  std::string_view kept_path();
 
   Capture* capture = nullptr;  // what runs now becomes a graph (graph.h)
 
@@ -132,6 +145,7 @@ struct RankContext {
   std::vector<CachedCommunicator> communicators;
   std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> groups;
   std::vector<CachedCoordinate> coordinates;
+  std::string_view last_path = "";  // of kept_path()
 };
 
 // Sets a value for the length of a scope.

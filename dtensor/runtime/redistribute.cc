@@ -56,6 +56,7 @@ DistTensor convert(const DistTensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   DistTensor y = DistTensor::wrap(converted(x.impl()->part(), dtype),
                                   x.spec()->with(dtype));
+  y.impl()->lineage = x.impl()->lineage;
   if (records(x)) record(y, std::make_shared<ConvertNode>(x.dtype()), x);
   return y;
 }
@@ -144,12 +145,34 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
-// A value without a part yet.
-DistTensor unmade(const RankContext& ctx, const Spec* spec) {
+// The same value as x, without a part yet. Not all ranks of another mesh know
+// how x was made.
+DistTensor unmade(const RankContext& ctx, const DistTensor& x,
+                  const Spec* spec) {
   auto made = std::make_shared<DistTensor::Impl>();
   made->spec = spec;
   made->run = ctx.run_id;
+  if (x.mesh() == spec->mesh())
+    made->lineage = x.impl()->lineage;
+  else
+    made->lineage.hash = spec->hash();
   return DistTensor(std::move(made));
+}
+
+// What moves of its own, for no operator, is about the value that moves.
+const Lineage* subject_of(const RankContext& ctx, const Lineage& moved) {
+  return ctx.about ? ctx.about : &moved;
+}
+
+// Adds x to values that move together.
+void add(Lineage& all, const DistTensor& x) {
+  const Lineage& its = x.impl()->lineage;
+  if (all.op.empty()) {
+    all.op = its.op;
+    all.path = its.path;
+    all.ordinal = its.ordinal;
+  }
+  all.hash = fold_lineage(all.hash, its.hash);
 }
 
 DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
@@ -175,7 +198,7 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
       found = true;
     }
   }
-  DistTensor result = unmade(ctx, to);
+  DistTensor result = unmade(ctx, x, to);
   const auto& made = result.impl();
   const bool gone = how.consume && !waits && x.impl().use_count() == 1;
   if (gone && from == to) {
@@ -201,6 +224,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
     const Plan& plan = e->plan();
     sent = plan.communicates();
     if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
+    const Scoped<const Lineage*> about(ctx.about,
+                                       subject_of(ctx, impl.lineage));
     if (how.async && sent && !ctx.dry_run) {
       made->pending = begin_move(ctx, m, impl.local, impl.pending);
     } else {
@@ -315,6 +340,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     std::vector<size_t> places;
     std::vector<Tensor> parts;
     std::shared_ptr<const Execution> execution;
+    Lineage lineage;
   };
   std::vector<Batch> batches;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -331,10 +357,11 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
     if (it == batches.end()) {
       check_fits(ctx, a);
       check_fits(ctx, b);
-      it = batches.insert(it, {a, b, {}, {}, {}, nullptr});
+      it = batches.insert(it, {a, b, {}, {}, {}, nullptr, {}});
     }
     it->moves.push_back({from, to[i]});
     it->places.push_back(i);
+    add(it->lineage, x[i]);
   }
   int64_t bytes = 0;
   for (Batch& b : batches) {
@@ -351,10 +378,11 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
       if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
       b.parts.push_back(std::move(part));
     }
+    const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, b.lineage));
     carry_out(ctx, *b.execution, b.moves, b.parts, true);
     for (size_t k = 0; k < b.places.size(); ++k) {
       const size_t i = b.places[k];
-      DistTensor made = unmade(ctx, to[i]);
+      DistTensor made = unmade(ctx, x[i], to[i]);
       made.impl()->local = std::move(b.parts[k]);
       made.impl()->note_version();
       y[i] = finished(x[i], std::move(made), {});
@@ -371,6 +399,7 @@ std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
     one_mesh = x[i].mesh() == to[0]->mesh() && to[i]->mesh() == to[0]->mesh();
   if (!one_mesh || ctx.dry_run || ctx.comm_budget >= 0)
     return relayout(std::move(x), to);
+  Lineage all;
   std::vector<DistTensor> y(x.size());
   std::vector<size_t> places;
   std::vector<Move> moves;
@@ -384,11 +413,13 @@ std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
     check_run(ctx, from);
     places.push_back(i);
     moves.push_back({from.spec(), to[i]});
+    add(all, from);
     parts.push_back(from.impl()->part());
-    y[i] = finished(from, unmade(ctx, to[i]), {});
+    y[i] = finished(from, unmade(ctx, from, to[i]), {});
   }
   if (places.empty()) return y;
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, all));
   const auto pending = begin_moves(ctx, moves, std::move(parts), true);
   for (size_t k = 0; k < places.size(); ++k)
     y[places[k]].impl()->pending = pending[k];
@@ -441,7 +472,7 @@ void relayout(RankContext& ctx, std::span<const DistTensor> x,
     execute(ctx, *e, parts);
     for (size_t k = 0; k < places.size(); ++k) {
       const DistTensor& from = x[places[k]];
-      DistTensor made = unmade(ctx, to[places[k]]);
+      DistTensor made = unmade(ctx, from, to[places[k]]);
       made.impl()->local = std::move(parts[k]);
       made.impl()->note_version();
       if (from.keep() != Keep::kMove &&
