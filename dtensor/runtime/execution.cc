@@ -249,14 +249,16 @@ void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
   if (path.panel == nullptr && path.memory == to) return;
   Action a{};
   a.tensor = tensor;
-  a.what = path.own ? Action::Do::kCopy : Action::Do::kView;
+  // A rank outside of the memory's mesh has nothing to take a view of.
+  const bool outside = !ctx.coordinate_or_null(path.memory->mesh());
+  a.what = path.own || outside ? Action::Do::kCopy : Action::Do::kView;
   a.into_end = path.panel != nullptr;
   a.dtype = to->dtype();
   a.has = with_pairs(
       held(path.memory, ctx.world_rank, path.cut ? path.panel : nullptr),
       to->components());
   a.wants = with_pairs(held(to, ctx.world_rank, nullptr), to->components());
-  if (!a.into_end && a.has == a.wants) return;
+  if (!a.into_end && a.has == a.wants && !outside) return;
   a.which = with_pairs(held(to, ctx.world_rank, path.panel), to->components());
   a.shape = local_shape(a.wants);
   Round round;
