@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -59,9 +60,10 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
 }
 
 std::vector<IntervalList> parts_of(const Dim& dim, const Mesh& mesh) {
+  const Dim own = partitioned(dim, mesh);
   std::vector<IntervalList> parts;
   for (int64_t r : mesh.group(dim.axes(), mesh.coordinate(0)))
-    dim.intervals(mesh, mesh.coordinate(r), parts.emplace_back());
+    own.intervals(mesh, mesh.coordinate(r), parts.emplace_back());
   return parts;
 }
 
@@ -87,13 +89,14 @@ Dim zigzag(int64_t size, const Mesh& mesh, int axis) {
 Dim subdivided(const Dim& dim, const Mesh& mesh, int axis) {
   DT_CHECK(!(dim.axes() >> axis & 1), "subdivided",
            "mesh axis {} already splits this dimension", mesh.axis_name(axis));
+  const Dim own = partitioned(dim, mesh);
   const AxisMask axes = dim.axes() | AxisMask{1} << axis;
   const int64_t p = mesh.axis_size(axis);
   std::vector<IntervalList> parts;
   for (int64_t r : mesh.group(axes, mesh.coordinate(0))) {
     const Coord at = mesh.coordinate(r);
     IntervalList has, mine;
-    dim.intervals(mesh, at, has);
+    own.intervals(mesh, at, has);
     const int64_t n = length(has), i = at[axis];
     const int64_t lo = i * n / p, hi = (i + 1) * n / p;
     int64_t before = 0;

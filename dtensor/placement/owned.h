@@ -20,17 +20,17 @@ namespace dtensor {
 Dim owned(int64_t size, const Mesh&, AxisMask axes,
           const std::vector<IntervalList>& parts);
 
-// What each rank of a group over the axes of a Dim has: the opposite. REQUIRES:
-// no index has two owners (see partitioned()).
+// What each rank of a group over the axes of a Dim has: the opposite. An index
+// that several ranks hold goes to one of them, as partitioned() has it.
 std::vector<IntervalList> parts_of(const Dim&, const Mesh&);
 
 // Zig-zag order over one axis: chunk i of 2p is
 // [floor(i n / 2p), floor((i+1) n / 2p)).
 Dim zigzag(int64_t size, const Mesh&, int axis);
 
-// What each rank has, cut evenly among the ranks of one more axis, which take
-// it in local order: the axis is the last one. Throws Error when the axis
-// splits the dimension already.
+// What each rank has (see parts_of()), cut evenly among the ranks of one more
+// axis, which take it in local order: the axis is the last one. Throws Error
+// when the axis splits the dimension already.
 Dim subdivided(const Dim&, const Mesh&, int axis);
 
 // The pairs of a query and a key that it may attend to, of these queries and
