@@ -11,6 +11,7 @@
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/autograd.h"
+#include "dtensor/runtime/gather.h"
 #include "dtensor/runtime/rank_context.h"
 #include "dtensor/runtime/redistribute.h"
 #include "dtensor/runtime/trace.h"
@@ -173,11 +174,13 @@ class Pipeline::Run {
     return spec_onto(mesh, p.use_spec());
   }
 
-  // What stage s borrows, as a parameter there, whose gradient lies as its
-  // owner's does.
+  // What stage s borrows, as the parameter that its owner has: operators may
+  // move it as they may move that one, and its gradient lies alike. (What came
+  // gathered stays.)
   DistTensor lent(size_t s, size_t k) {
-    DistTensor b = state_[s].borrowed[k].as_parameter();
     const DistTensor& p = of_.stages_[s].borrows[k];
+    DistTensor b =
+        state_[s].borrowed[k].as_parameter(gathers(p) ? Keep::kStay : p.keep());
     if (p.grad_spec() != p.use_spec())
       b.set_grad_layout(p.grad_spec()->layout());
     return b;
