@@ -17,6 +17,10 @@
 namespace dtensor::nn {
 namespace {
 
+bool has_part(const Mesh& mesh) {
+  return RankContext::current().coordinate_or_null(mesh) != nullptr;
+}
+
 // Of numbers, from the left.
 Tensor sum_of(const std::vector<Tensor>& numbers) {
   const Tensor sum = Tensor::empty({}, DType::kF64);
@@ -58,7 +62,7 @@ class Sums {
 
   // On a rank of the mesh; undefined on others.
   Tensor total() const {
-    if (!RankContext::current().coordinate_or_null(mesh_)) return {};
+    if (!has_part(mesh_)) return {};
     std::vector<Tensor> parts;
     for (const auto& [axes, sum] : groups_) {
       Layout layout;
@@ -75,6 +79,35 @@ class Sums {
   Mesh mesh_;
   std::vector<std::pair<AxisMask, Tensor>> groups_;
 };
+
+// Does a rank of the meshes need a total that it has no part of? A rank that is
+// in all meshes cannot tell from its own list: the others may list the same
+// meshes, or only those that they are in. It hears it on a mesh that it shares
+// with the rank in need.
+bool some_rank_lacks(const std::vector<Sums>& sums,
+                     const std::set<int64_t>& ranks) {
+  const auto is_in_all = [&](int64_t r) {
+    return std::all_of(sums.begin(), sums.end(), [&](const Sums& s) {
+      return s.mesh().mesh_rank_of(r) >= 0;
+    });
+  };
+  const auto in_all = std::count_if(ranks.begin(), ranks.end(), is_in_all);
+  if (in_all == std::ssize(ranks)) return false;
+  if (in_all == 0 || RankContext::current().dry_run) return true;
+  const bool lacks = !is_in_all(RankContext::current().world_rank);
+  bool some = lacks;
+  for (const Sums& s : sums) {
+    if (!has_part(s.mesh())) continue;
+    Layout layout;
+    for (int a = 0; a < s.mesh().num_axes(); ++a)
+      layout.partials.push_back({a, ReduceOp::kMax});
+    some |= redistribute_local(Tensor::full({}, DType::kF64, lacks),
+                               Spec::get(s.mesh(), {}, layout, DType::kF64),
+                               Spec::replicated(s.mesh(), {}, DType::kF64))
+                .item() > 0;
+  }
+  return some;
+}
 
 }  // namespace
 
@@ -101,10 +134,11 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm) {
   }
   if (!ranks.contains(context.world_rank)) return {};
   std::vector<Tensor> totals;
+  const bool spread = some_rank_lacks(sums, ranks);
   const Mesh all({{"rank", std::ssize(ranks)}}, {ranks.begin(), ranks.end()});
   for (const Sums& s : sums) {
     Tensor total = s.total();
-    if (sums.size() > 1)
+    if (spread)
       total =
           redistribute_local(total, Spec::replicated(s.mesh(), {}, DType::kF64),
                              Spec::replicated(all, {}, DType::kF64));

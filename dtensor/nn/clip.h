@@ -15,10 +15,13 @@ struct GradNorm {
 // The same on every rank of the gradients' meshes (undefined on a rank of none,
 // where there is nothing to clip). Each element counts once, however often it
 // is held. Collective over these ranks: one scalar (f64) all-reduce for each
-// mesh and set of its axes that splits some gradient, and, where there are
-// several meshes, a scalar from each of them to all ranks; tagged "grad_norm",
-// phase "clip". Throws Error for a partial gradient, whose parts do not say its
-// norm.
+// mesh and set of its axes that splits some gradient, and, where some rank is
+// not in a mesh, a scalar from each mesh to all ranks; tagged "grad_norm",
+// phase "clip". Ranks may list different gradients where each is in all meshes
+// that it lists, of which there are several on every rank. (Where meshes share
+// some of their ranks, each asks its ranks first whether one of them lacks a
+// total, and the host waits.) Throws Error for a partial gradient, whose parts
+// do not say its norm.
 GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0);
 // The norm as a number of the host, which waits for it; 0 on a rank of none and
 // in a dry run.
