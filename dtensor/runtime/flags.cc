@@ -158,6 +158,15 @@ bool Flags::given(std::string_view name) const {
   return f && !f->given.empty();
 }
 
+std::vector<std::pair<std::string, std::string>> Flags::all_given() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& f : flags_)
+    if (!f->given.empty()) all.emplace_back(f->name, joined(f->given));
+  if (words_ && !words_->empty())
+    all.emplace_back(words_type_, joined(*words_));
+  return all;
+}
+
 std::string Flags::help(std::string_view program,
                         std::string_view about) const {
   std::string text = fmt::format("usage: {} [flags]{}{}\n", program,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtensor {
@@ -52,6 +53,9 @@ class Flags {
   enum class Asked : uint8_t { kRun, kHelp, kVersion };
   Asked parse(int argc, char** argv);
   std::string help(std::string_view program, std::string_view about) const;
+  // What the command line gives, in the order of the add()s: of a switch "", of
+  // a flag that repeats "a, b"; and the words, as add_words() calls them.
+  std::vector<std::pair<std::string, std::string>> all_given() const;
   // Whether the command line has it; false for one that does not exist.
   bool given(std::string_view name) const;
 

@@ -198,11 +198,22 @@ struct Program::State {
     }
   }
 
+  // What this process was started with.
+  JobFacts facts() const {
+    JobFacts facts = JobFacts::of_process();
+    for (const auto& [flag, value] : flags.all_given())
+      if (std::count(options.may_differ.begin(), options.may_differ.end(),
+                     flag) == 0)
+        facts.add(flag, value);
+    return facts;
+  }
+
   void join() {
     try {
       job = backend == "mpi"
-                ? &mpi_job()
-                : &tcp_job(rendezvous.empty() ? "" : caller_path(rendezvous));
+                ? &mpi_job(facts())
+                : &tcp_job(rendezvous.empty() ? "" : caller_path(rendezvous),
+                           facts());
     } catch (const NotMet& e) {
       alone = !e.first_says_it();
       throw;

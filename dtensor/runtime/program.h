@@ -81,6 +81,9 @@ struct ProgramOptions {
   bool always_dry = false;
   // It has nothing to do with ranks: no --mesh, --device, --dry-run, ...
   bool no_ranks = false;
+  // Flags of its own that processes may be given differently, as files that
+  // each one writes. All others have to be the same in every process.
+  std::vector<std::string> may_differ = {};
   // --mesh may name ranks that a run of its size does not have: nothing runs,
   // not even dry.
   bool any_ranks = false;

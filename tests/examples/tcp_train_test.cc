@@ -177,6 +177,56 @@ TEST(TcpProgram, RefusesBadInputOnce) {
   }
 }
 
+// A command that process 1 runs with other words, or another environment.
+std::string odd_one(const std::string& words, const std::string& others = "",
+                    const std::string& environment = "") {
+  return "sh -c 'if [ $RANK = 1 ]; then exec env " + environment + " \"$@\" " +
+         words + "; else exec \"$@\" " + others + "; fi' sh ";
+}
+
+// A flag that differs is told by its name with both values, before anything is
+// computed, and all end with the code of bad input.
+TEST(TcpProgram, RefusesFlagsThatDiffer) {
+  struct Differs {
+    std::string job, command, says;
+  };
+  const std::string token = "DTENSOR_JOB_TOKEN=here ";
+  const Differs all[] = {
+      {token, odd_one("--lr 0.5", "--lr 0.25"),
+       "train: [--lr] rank 1 was started with --lr 0.5, and rank 0 with --lr "
+       "0.25; start all processes with the same program, flags and "
+       "environment\n"},
+      {token, odd_one("--seed 3"),
+       "train: [--seed] rank 1 was started with --seed 3, and rank 0 with no "
+       "--seed; "},
+      {token, odd_one("", "", "DTENSOR_OF_MINE=7"),
+       "train: [DTENSOR_OF_MINE] rank 1 was started with DTENSOR_OF_MINE=7, "
+       "and rank 0 with no DTENSOR_OF_MINE; "},
+      // Without a token it may be another job's, but the right one never comes.
+      {"", odd_one("--lr 0.5", "--lr 0.25"),
+       "train: [--lr] rank 1 was started with --lr 0.5, and rank 0 with --lr "
+       "0.25; "},
+  };
+  for (const Differs& d : all) {
+    const auto start = std::chrono::steady_clock::now();
+    const Ran r = run_program("train", "--mesh dp=3 --steps 1",
+                              tcprun(3, d.job) + d.command);
+    EXPECT_EQ(r.code, 2) << r.err;
+    EXPECT_EQ(codes(), "2 2 2\n") << r.err;
+    EXPECT_EQ(r.err.find(d.says), 0u) << r.err;
+    EXPECT_EQ(r.err.find("rank 1 was started", d.says.size()), r.err.npos)
+        << r.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - start,
+              std::chrono::seconds(10));
+  }
+  // Files of their own are the processes' own.
+  const Ran r =
+      run_program("01_mesh", "--mesh dp=2",
+                  tcprun(2) + odd_one("--flight " + temporary("odd"),
+                                      "--flight " + temporary("first")));
+  EXPECT_EQ(r.code, 0) << r.err;
+}
+
 // Without a launcher.
 TEST(TcpProgram, SaysWhatIsMissing) {
   const auto says = [](const std::string& environment, const std::string& flags,

@@ -104,6 +104,17 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
   return all;
 }
 
+void ProcessJob::compare(const JobFacts& here) {
+  JobVerdict fared;
+  gather(here.text(), [&](const Gathered& g) {
+    if (fared.code == 0)
+      fared.text = here.difference(g.process, JobFacts::from(g.text));
+    if (!fared.text.empty()) fared.code = 2;
+  });
+  fared = agree(fared);
+  if (fared.code != 0) throw Error(fared.text);
+}
+
 JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
   tell(matter, 0, pack(here));
   for (;; std::this_thread::sleep_for(kPause)) {

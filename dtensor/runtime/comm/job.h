@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "dtensor/runtime/comm/host_backend.h"
+#include "dtensor/runtime/comm/job_facts.h"
 #include "dtensor/runtime/comm/wire.h"
 
 namespace dtensor {
@@ -32,6 +33,9 @@ class ProcessJob {
   // the lowest one that fails has said, in every process, as soon as one fails
   // or all have come.
   JobVerdict agree(const JobVerdict& here);
+  // Called by all processes, once, before anything else: throws the Error that
+  // names what differs, the same in every process.
+  void compare(const JobFacts& here);
   // Whether this process is the one that says what was agreed upon: the first
   // one that was still there.
   bool speaks();

@@ -15,9 +15,10 @@ bool mpi_is_built();
 bool started_by_mpi();
 int64_t process_by_environment();
 
-// MPI begins with the first call and ends with the program; a program that has
-// begun it itself ends it itself. Throws Error when MPI cannot be used, or is
-// not built.
-ProcessJob& mpi_job();
+// MPI begins with the first call, which compares the facts of all processes,
+// and ends with the program; a program that has begun it itself ends it itself.
+// Throws Error when MPI cannot be used, or is not built, and when the facts
+// differ.
+ProcessJob& mpi_job(const JobFacts& = JobFacts::of_process());
 
 }  // namespace dtensor

@@ -32,8 +32,10 @@ int64_t processes_by_torchrun();
 // that says what is missing or no number.
 TcpPlace tcp_place_by_environment(const std::string& path = "");
 
-// The processes meet with the first call, and part at the end of the program.
-// Throws the Error that says why they do not.
-ProcessJob& tcp_job(const std::string& path = "");
+// The processes meet with the first call, which compares the facts of all, and
+// part at the end of the program. Throws the Error that says why they do not
+// meet, or what differs.
+ProcessJob& tcp_job(const std::string& path = "",
+                    const JobFacts& facts = JobFacts::of_process());
 
 }  // namespace dtensor

@@ -126,12 +126,13 @@ TcpPlace tcp_place_by_environment(const std::string& path) {
   return place;
 }
 
-ProcessJob& tcp_job(const std::string& path) {
+ProcessJob& tcp_job(const std::string& path, const JobFacts& facts) {
   std::unique_ptr<TcpJob>& job = the_job();
   if (!job) {
     const TcpPlace place = tcp_place_by_environment(path);
     job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
     std::atexit([] { the_job().reset(); });
+    job->compare(facts);
   }
   return *job;
 }
