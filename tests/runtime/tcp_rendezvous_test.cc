@@ -30,14 +30,15 @@ using testing::in_threads;
 // As it travels: who changes this, changes the version.
 struct Note {
   uint64_t magic = 0x31706374'736e6574ull;
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t kind = 0;  // 0: I join; 1: I meet you; 2: the table; 3: ready
   std::array<uint64_t, 2> token = {hash_text("job", 0),
                                    hash_text("job", ~0ull)};
+  uint64_t facts = 0;  // with which it was started
   int32_t process = 1, processes = 2;
   uint32_t port = 1, bytes = 0;
 };
-static_assert(sizeof(Note) == 48);
+static_assert(sizeof(Note) == 56);
 
 SocketAddress at(uint16_t port, uint8_t last = 1) {
   return {4, port, {127, 0, 0, last}};
@@ -160,9 +161,9 @@ TEST(TcpRendezvous, StrangersHaveNoEffect) {
   const std::string noise(100000, '\xff');
   garbage.send(noise.data(), std::ssize(noise), Clock::now() + 1s);
   Note n{.processes = 3};
-  n.version = 2;
-  say(version, n);
   n.version = 1;
+  say(version, n);
+  n.version = 2;
   n.token[1] ^= 1;
   say(token, n);
   n.token[1] ^= 1;
@@ -344,10 +345,34 @@ TEST(TcpRendezvous, AnotherJob) {
   EXPECT_NE(met.texts[0].find("RANK 1 of WORLD_SIZE 2 did not come"),
             std::string::npos)
       << met.texts[0];
-  EXPECT_NE(met.texts[0].find("with another token)"), std::string::npos)
+  EXPECT_NE(met.texts[0].find("of another job or program)"), std::string::npos)
       << met.texts[0];
   EXPECT_NE(met.texts[1].find("has waited 0.7 s for RANK 0"), std::string::npos)
       << met.texts[1];
+}
+
+// One of the same token that was started with other flags is taken for another
+// job's when the right one comes, and for its own when none does.
+TEST(TcpRendezvous, OtherFacts) {
+  const uint16_t port = free_port();
+  TcpPlace zero = place(0, 2, port), right = place(1, 2, port),
+           other = place(1, 2, port, 1500ms);
+  zero.doubt = 5s;
+  other.facts = 1;
+  Met first, turned_away;
+  {
+    std::jthread one([&] { first = meet({zero}); });
+    std::jthread two([&] { turned_away = meet({other}); });
+    std::this_thread::sleep_for(500ms);
+    EXPECT_TRUE(meet({right}).all());
+  }
+  EXPECT_TRUE(first.all()) << first.texts[0];
+  EXPECT_FALSE(turned_away.all());
+  zero.doubt = 300ms;
+  const auto start = Clock::now();
+  expect_connected(meet({zero, other}));
+  EXPECT_GE(Clock::now() - start, 300ms);
+  EXPECT_LT(Clock::now() - start, 1500ms);
 }
 
 TEST(TcpRendezvous, ThePortIsTaken) {
@@ -384,7 +409,8 @@ TEST(TcpRendezvous, ListensThereAlone) {
     std::array<uint64_t, 2> key;
     SocketAddress places[3];
   } table;
-  ASSERT_TRUE(first.receive(&table, 48 + 16 + 3 * 20, Clock::now() + 5s));
+  ASSERT_TRUE(
+      first.receive(&table, sizeof(Note) + 16 + 3 * 20, Clock::now() + 5s));
   // The others, where they have reached it from.
   const SocketAddress door = table.places[1];
   const std::string where = door.to_string();
@@ -461,6 +487,12 @@ TEST_F(TcpEnvironment, SaysWhoThisIs) {
   EXPECT_EQ(p.port, 29500);
   EXPECT_EQ(p.token, "run/2");
   EXPECT_EQ(p.patience, 2min);
+  EXPECT_EQ(p.doubt, 0ms);
+  // Without a token the program's name keeps jobs apart.
+  unsetenv("TORCHELASTIC_RUN_ID");
+  p = tcp_place_by_environment();
+  EXPECT_EQ(p.token, "program tcp_rendezvous_test");
+  EXPECT_GT(p.doubt, 0ms);
   // torchrun has its own store at the port.
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   setenv("DTENSOR_JOB_TOKEN", "secret", 1);

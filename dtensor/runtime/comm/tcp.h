@@ -6,7 +6,8 @@
 //   MASTER_ADDR, MASTER_PORT  where the first one listens
 //   DTENSOR_JOB_TOKEN         what is the same in the processes of this job and
 //                             in no other; else TORCHELASTIC_RUN_ID, with
-//                             TORCHELASTIC_RESTART_COUNT
+//                             TORCHELASTIC_RESTART_COUNT; else the program's
+//                             name
 //   DTENSOR_JOIN_TIMEOUT      seconds that they wait for each other; else 120
 //
 // With TORCHELASTIC_USE_AGENT_STORE=True torchrun itself listens at
@@ -30,7 +31,9 @@ int64_t processes_by_torchrun();
 // What the environment says. With a path, through a file of which they meet,
 // MASTER_PORT is not needed, nor MASTER_ADDR on one machine. Throws the Error
 // that says what is missing or no number.
-TcpPlace tcp_place_by_environment(const std::string& path = "");
+TcpPlace tcp_place_by_environment(
+    const std::string& path = "",
+    const JobFacts& facts = JobFacts::of_process());
 
 // The processes meet with the first call, which compares the facts of all, and
 // part at the end of the program. Throws the Error that says why they do not

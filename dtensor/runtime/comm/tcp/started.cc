@@ -15,6 +15,8 @@ namespace dtensor {
 namespace {
 
 constexpr int kMostProcesses = 1 << 16;
+// How long a process with other flags may be another job's.
+constexpr auto kDoubt = std::chrono::seconds(2);
 
 // Of an empty one there is nothing to be read.
 std::optional<std::string> variable(const char* name) {
@@ -101,7 +103,8 @@ int64_t processes_by_torchrun() {
   return read("RANK", 0) ? read("WORLD_SIZE", 1).value_or(1) : 1;
 }
 
-TcpPlace tcp_place_by_environment(const std::string& path) {
+TcpPlace tcp_place_by_environment(const std::string& path,
+                                  const JobFacts& facts) {
   std::vector<const char*> names = {"RANK", "WORLD_SIZE"};
   if (path.empty()) names.insert(names.end(), {"MASTER_ADDR", "MASTER_PORT"});
   const auto missing = variables(names).second;
@@ -116,6 +119,11 @@ TcpPlace tcp_place_by_environment(const std::string& path) {
   place.process = needed("RANK", 0, kMostProcesses);
   place.path = path;
   place.token = token();
+  place.facts = facts.hash();
+  if (place.token.empty() && path.empty()) {
+    place.token = "program " + facts.program();
+    place.doubt = kDoubt;
+  }
   place.patience = patience();
   if (const auto host = variable("MASTER_ADDR")) place.host = *host;
   if (path.empty()) {
@@ -129,7 +137,7 @@ TcpPlace tcp_place_by_environment(const std::string& path) {
 ProcessJob& tcp_job(const std::string& path, const JobFacts& facts) {
   std::unique_ptr<TcpJob>& job = the_job();
   if (!job) {
-    const TcpPlace place = tcp_place_by_environment(path);
+    const TcpPlace place = tcp_place_by_environment(path, facts);
     job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
     std::atexit([] { the_job().reset(); });
     job->compare(facts);

@@ -27,7 +27,7 @@ using Token = std::array<uint64_t, 2>;
 
 // Of this protocol; read as a number, so that it tells other byte orders too.
 constexpr uint64_t kMagic = 0x31706374'736e6574ull;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 // How long who has connected may take to say who it is, and how many may be at
 // it: of more, who has been silent for longest is hung up on.
 constexpr auto kSilence = 3s;
@@ -37,6 +37,8 @@ constexpr auto kTell = 2s;
 // A port may be busy for a moment.
 constexpr auto kBusy = 1s;
 constexpr auto kRetry = 20ms;
+// How often the first one sees whether those that it has doubted are its own.
+constexpr auto kLook = 100ms;
 constexpr int64_t kMostText = 4096;
 constexpr int kMostProcesses = 1 << 16;
 
@@ -55,11 +57,12 @@ struct Note {
   uint32_t version = kVersion;
   Kind kind = Kind::kJoin;
   Token token = {};
+  uint64_t facts = 0;
   int32_t process = 0, processes = 0;
   uint32_t port = 0;   // at which it listens
   uint32_t bytes = 0;  // that follow
 };
-static_assert(sizeof(Note) == 48);
+static_assert(sizeof(Note) == 56);
 
 Token token_of(std::string_view text, uint64_t more = 0) {
   return {hash_text(text, more), hash_text(text, ~more)};
@@ -102,11 +105,13 @@ class Door {
       wait(also);
     }
   }
-  // "", or ": 2 others came (1 with another token, 1 of another version)".
+  void turn_away(Socket) { ++others_; }
+  // "", or " (turned away: 1 of another job or program, 1 of another version of
+  // this library)".
   std::string turned_away() const {
     std::string who;
     for (const auto& [count, what] :
-         {std::pair(others_, "with another token"),
+         {std::pair(others_, "of another job or program"),
           {versions_, "of another version of this library"},
           {strangers_, "who said something else, or nothing"}})
       if (count > 0)
@@ -269,6 +274,7 @@ class Side {
         end_(Clock::now() + place.patience),
         peers_(static_cast<size_t>(place.processes)) {
     note_.token = token;
+    note_.facts = place.facts;
     note_.process = place.process;
     note_.processes = place.processes;
   }
@@ -296,7 +302,8 @@ class First : public Side {
       : Side(place, token),
         where_(local_address(listener)),
         door_(std::move(listener), Kind::kJoin, token),
-        table_(place.processes) {}
+        table_(place.processes),
+        doubted_until_(static_cast<size_t>(place.processes)) {}
 
   std::vector<Socket> meet() {
     gather();
@@ -316,10 +323,9 @@ class First : public Side {
     std::vector<int> missing = absent();
     Clock::time_point end = end_;
     while (!missing.empty() && Clock::now() < end) {
-      auto come = door_.next(end);
+      auto come = door_.next(std::min(end, Clock::now() + kLook));
       forget_ended();
-      if (!come) continue;
-      const std::string what = admit(*come);
+      const std::string what = come ? admit(*come) : "";
       if (!what.empty() && wrong.empty()) {
         wrong = what;
         end = Clock::now() + kTell;
@@ -350,6 +356,10 @@ class First : public Side {
           "somebody says that it is RANK {} of WORLD_SIZE {}; count ranks from "
           "0 to {}",
           p, place_.processes, place_.processes - 1);
+    else if (p > 0 && peer(p) && a.note.facts != place_.facts)
+      return door_.turn_away(std::move(a.socket)), "";
+    else if (p > 0 && peer(p) && doubted(p))
+      door_.turn_away(std::move(peer(p)));
     else if (p == 0 || peer(p))
       wrong = fmt::format(
           "two processes say that they are RANK {} of WORLD_SIZE {}; give each "
@@ -363,7 +373,15 @@ class First : public Side {
     at = peer_address(a.socket);
     at.port = static_cast<uint16_t>(a.note.port);
     peer(p) = std::move(a.socket);
+    doubted_until_[static_cast<size_t>(p)] = a.note.facts == place_.facts
+                                                 ? Clock::time_point()
+                                                 : Clock::now() + place_.doubt;
     return "";
+  }
+  // A process that was started with something else is there, and the right one
+  // may be still to come.
+  bool doubted(int p) const {
+    return Clock::now() < doubted_until_[static_cast<size_t>(p)];
   }
 
   // Who has gone again may come again.
@@ -374,7 +392,7 @@ class First : public Side {
   std::vector<int> absent() const {
     std::vector<int> all;
     for (int p = 1; p < place_.processes; ++p)
-      if (!peers_[static_cast<size_t>(p)]) all.push_back(p);
+      if (!peers_[static_cast<size_t>(p)] || doubted(p)) all.push_back(p);
     return all;
   }
 
@@ -421,6 +439,7 @@ class First : public Side {
   const SocketAddress where_;
   Door door_;
   Table table_;
+  std::vector<Clock::time_point> doubted_until_;
   std::vector<Socket> odd_;  // who are to hear what is wrong with them
 };
 

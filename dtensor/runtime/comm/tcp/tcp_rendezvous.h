@@ -5,10 +5,11 @@
 // The first one listens at the address that it was given alone, the others at
 // the one with which they have reached it, and none any more when all are
 // connected. Who connects has to say a magic number, this version, the job's
-// token, which process of how many it is: few bytes, of which none says how
-// many are to be read. Whoever says something else, or nothing for a while, is
-// hung up on; meanwhile others are served. Nothing is encrypted: the token
-// keeps jobs apart, and not those out who read the network.
+// token, a hash of what it was started with, which process of how many it is:
+// few bytes, of which none says how many are to be read. Whoever says something
+// else, or nothing for a while, is hung up on; meanwhile others are served.
+// Nothing is encrypted: the token keeps jobs apart, and not those out who read
+// the network.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -29,6 +30,11 @@ struct TcpPlace {
   // (rendezvous.h).
   std::string path = {};
   std::string token = {};  // the same for all processes of the job
+  // The hash of what they were started with. Where another process's differs,
+  // it may be of another job that has the same token: the first process waits
+  // so long for the right one, which takes its place.
+  uint64_t facts = 0;
+  std::chrono::milliseconds doubt{0};
   std::chrono::milliseconds patience = std::chrono::minutes(2);
 };
 
