@@ -298,14 +298,36 @@ TEST(KilledTest, IsNamedByThoseThatAreDone) {
     const std::string rank = std::to_string(odd);
     const FaultyRun run = run_faulty("--case dies --odd " + rank, 4);
     EXPECT_NE(run.code, 0) << run.all;
-    EXPECT_NE(run.sentence.find("faulty: [run] rank " + rank +
-                                " failed: its process has ended in the middle "
-                                "of the run"),
+    EXPECT_NE(run.sentence.find("faulty: [run] rank " + rank + " failed: "),
+              std::string::npos)
+        << run.all;
+    EXPECT_NE(run.sentence.find("its process has ended in the middle of the "
+                                "run (it was killed, "),
               std::string::npos)
         << run.all;
     EXPECT_EQ(run.ends.size(), 3u) << run.all;
     for (const auto& [other, end] : run.ends)
       EXPECT_EQ(end.text, "done") << other;
+  }
+}
+
+// A connection breaks between two processes that live on: every rank hears of
+// it at once, and nobody says that a process is dead.
+TEST(CutTest, IsToldAsWhatItIs) {
+  const char* backend = std::getenv("FAULTS_BACKEND");
+  if (!backend || std::string(backend) != "tcp")
+    GTEST_SKIP() << "only over TCP are there connections";
+  for (const int64_t odd : {1, 2, 3}) {
+    const FaultyRun run =
+        run_faulty("--case cut --odd " + std::to_string(odd), 4);
+    EXPECT_EQ(run.code, 1) << run.all;
+    EXPECT_EQ(run.ends.size(), 4u) << run.all;
+    EXPECT_LT(run.told_after(), 1) << run.all;
+    EXPECT_LT(run.seconds, 4) << run.all;
+    EXPECT_NE(run.sentence.find(" failed: the connection to its process has "
+                                "ended in the middle of the run"),
+              std::string::npos)
+        << run.all;
   }
 }
 

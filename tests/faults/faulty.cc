@@ -1,7 +1,9 @@
 // A program of which one rank goes wrong in one of many ways, for
 // faults_test.cc: --case says which, --odd who. Takes whatever programs take
 // (--mesh, --backend, --timeout), and FAULT_AT; see inject.h.
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <bit>
 #include <chrono>
@@ -245,6 +247,18 @@ void compute(Runtime& rt, bool waits) {
   for (;;) x = add(x, x);
 }
 
+// Shuts the connection to process 0, which has listened at MASTER_PORT.
+void cut_from_the_first() {
+  const int port = std::atoi(std::getenv("MASTER_PORT"));
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+        ntohs(peer.sin_port) == port)
+      shutdown(fd, SHUT_RDWR);
+  }
+}
+
 // A process of its own: MEET is the path, of rank --odd of MEET_WORLD.
 void meet() {
   const std::string path = std::getenv("MEET"),
@@ -301,6 +315,12 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          if (!odd(rt)) return;
          sleep(0.3);  // the others are done
          raise(SIGKILL);
+       }},
+      {"cut",
+       [](Runtime& rt) {
+         fault_now(rt);
+         if (odd(rt)) cut_from_the_first();
+         for (;;) barrier(everybody(rt), "cut");
        }},
       {"skips",
        [](Runtime& rt) {

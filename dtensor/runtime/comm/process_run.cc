@@ -33,10 +33,6 @@ constexpr auto kMostBetweenLooks = 300ms;
 // How long the others may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
 
-constexpr std::string_view kKilled =
-    "its process has ended in the middle of the run (it was killed, or "
-    "crashed)";
-
 }  // namespace
 
 ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
@@ -365,12 +361,13 @@ void ProcessRun::lose(int process) {
     if (ended_.contains(process) || lost_ == process) return;
     lost_ = process;
     const int64_t who = std::min(first, world_ - 1);
-    ended_[process] = {who, true,
-                       fmt::format("[run] rank {} failed: {}", who, kKilled)};
+    ended_[process] = {
+        who, true,
+        fmt::format("[run] rank {} failed: {}", who, wire_->why_lost())};
   }
   for (int64_t r = first; r < last; ++r)
     for (int lane = 0; lane < Backend::kLanes; ++lane) {
-      fail_lane(r, lane, std::string(kKilled), false);
+      fail_lane(r, lane, std::string(wire_->why_lost()), false);
       mark_gone(r, lane);
     }
 }
@@ -434,7 +431,10 @@ void ProcessRun::hear(const Wire::Told& told) {
     std::lock_guard lock(mutex_);
     if (what == "ended") {
       ended_[told.from] = std::move(failure);
-    } else {
+    } else if (!decided_) {
+      // Process 1 hands on what process 0 has said: a process that has lost its
+      // connection to that one may still be reached.
+      if (failure && wire_->process() == 1) tell_all(told.text);
       verdict_ = std::move(failure);
       decided_ = true;
     }

@@ -64,6 +64,11 @@ class Wire {
 
   // A process that has ended, as far as that can be seen from here; -1: none.
   virtual int lost() { return -1; }
+  // The cause, as far as lost() can tell.
+  virtual std::string_view why_lost() const {
+    return "its process has ended in the middle of the run (it was killed, or "
+           "crashed)";
+  }
 
   // The run went well everywhere: nothing is on its way. Called by all
   // processes together.

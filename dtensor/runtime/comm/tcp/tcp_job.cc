@@ -115,6 +115,10 @@ class TcpJob::RunWire final : public Wire {
       if (p != process() && job_.mesh_.lost_in(p, run_)) return p;
     return -1;
   }
+  std::string_view why_lost() const override {
+    return "the connection to its process has ended in the middle of the run "
+           "(it was killed, it crashed, or the network was cut)";
+  }
   void close() override {}
   void abort(int code) noexcept override {
     job_.mesh_.abort(code, Clock::now() + kTell);
