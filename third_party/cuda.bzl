@@ -1,12 +1,13 @@
 """The CUDA toolkit, where there is one: @cuda.
 
 @cuda//:config.bzl says what find_cuda.sh has found, for tools/cuda.bzl;
-@cuda//:headers are its headers, for C++; @cuda//:status.txt is a line for
-people. Without a toolkit HAS_CUDA is False, and nothing is an error.
+@cuda//:headers are its headers, for C++; @cuda//:status.txt and STATUS are a
+line for people. Without a toolkit HAS_CUDA is False, and nothing is an error.
 """
 
 _CONFIG = """\
 HAS_CUDA = {has}
+STATUS = {status}
 NVCC = {nvcc}
 VERSION = {version}
 INCLUDES = {includes}
@@ -86,6 +87,7 @@ def _cuda(repository):
     repository.file("status.txt", status + "\n", executable = False)
     repository.file("config.bzl", _CONFIG.format(
         has = result.return_code == 0,
+        status = repr(status),
         nvcc = repr(found["nvcc"][0]),
         version = repr(found["version"][0]),
         includes = repr(found["include"]),

@@ -13,6 +13,7 @@ load(
     "INCLUDES",
     "LINKOPTS",
     "NVCC",
+    "STATUS",
     "VERSION",
 )
 load("//tools:cc.bzl", "cc_binary", "cc_library")
@@ -194,3 +195,19 @@ def cuda_plugin(name, objects, deps, exports, visibility = None):
         )
     else:
         native.filegroup(name = name, visibility = visibility)
+
+def _no_cuda(_ctx):
+    fail("dtensor_cuda=1 asks for the CUDA plugin, and there is %s; install " %
+         STATUS + "it (./setup.sh --cuda), or build without the flag")
+
+_no_cuda_rule = rule(
+    implementation = _no_cuda,
+    doc = "Stops a build that asks for CUDA on a machine without a toolkit.",
+)
+
+def requested_cuda(name, plugin):
+    """The plugin, for a build that asks for it: without a toolkit, an error."""
+    if HAS_CUDA:
+        native.alias(name = name, actual = plugin)
+    else:
+        _no_cuda_rule(name = name, tags = ["manual"])

@@ -69,8 +69,8 @@ Library find() {
   if (!why.starts_with(path + ": cannot open")) cannot_load(path, why);
   fail("cuda",
        "this program is built without CUDA: {} is in none of {}, nor where the "
-       "system looks for libraries; build where nvcc is installed "
-       "(./setup.sh --cuda), or run with --device cpu",
+       "system looks for libraries; build with --define=dtensor_cuda=1 where "
+       "nvcc is installed (./setup.sh --cuda), or run with --device cpu",
        kFile, fmt::join(looked, ", "));
 }
 

@@ -77,8 +77,9 @@ TEST_F(CudaTest, WhereItIsLookedFor) {
             "in none of " +
                 bin + ", " + bin + "/probe.runfiles/dtensor/dtensor/cuda, " +
                 (root_ / "lib").string() +
-                ", nor where the system looks for libraries; build where nvcc "
-                "is installed (./setup.sh --cuda), or run with --device cpu\n");
+                ", nor where the system looks for libraries; build with "
+                "--define=dtensor_cuda=1 where nvcc is installed (./setup.sh "
+                "--cuda), or run with --device cpu\n");
 }
 
 TEST_F(CudaTest, WhatCannotBeLoaded) {
