@@ -199,6 +199,25 @@ TEST(ReportTest, SaysWhoWasWaitedForAndHowLong) {
             "7 for 3.0 s (3 %), ... (12)");
 }
 
+// Several groups wait for the same rank at the same time: that is one time.
+TEST(ReportTest, NobodyIsWaitedForLongerThanTheRun) {
+  RunOptions options;
+  options.world = 4;
+  options.report = [](const RunReport& r) {
+    EXPECT_GE(r.waited_for[3], 0.2);
+    EXPECT_LE(r.waited_for[3], r.seconds);
+  };
+  run(options, [](Runtime& rt) {
+    if (rt.rank() == 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    for (int64_t other = 0; other < 3; ++other)
+      if (rt.rank() == 3 || rt.rank() == other)
+        rt.context()
+            .communicator({other, 3})
+            .barrier({StepKind::kBarrier, "late", 1});
+  });
+}
+
 TEST(FailureTest, WaitingRanksHearWhoFailed) {
   for (int64_t world : {2, 3, 8}) {
     Texts texts(world);

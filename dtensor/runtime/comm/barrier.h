@@ -5,11 +5,22 @@
 // that either all members of a round pass or none: a rank that unwinds after a
 // failure never frees memory that another one, which passed, still reads.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
 namespace dtensor {
+
+// For how long others have waited, in nanoseconds; what several wait at the
+// same time counts once.
+struct Waited {
+  int64_t total = 0, until = 0;
+  void add(int64_t from, int64_t to) {
+    total += std::max<int64_t>(0, to - std::max(from, until));
+    until = std::max(until, to);
+  }
+};
 
 class Barrier {
  public:
@@ -25,15 +36,15 @@ class Barrier {
   // Waits for all members; false when the barrier is broken before they have
   // come. While it sleeps, late(round()) is called every kLate.
   static constexpr std::chrono::milliseconds kLate{100};
-  // Who completes a round in which others slept adds to its own waited_for the
-  // nanoseconds since the first of them went to sleep.
+  // The member that completes a round in which others slept adds to its own
+  // waited_for the time since the first of them went to sleep.
   template <class Late>
-  bool wait(int64_t& waited_for, Late&& late) {
+  bool wait(Waited& waited_for, Late&& late) {
     return arrive(true, waited_for, late);
   }
   // The same for members that are known to come, broken or not: those that
   // passed wait() together.
-  void wait_unbroken(int64_t& waited_for) {
+  void wait_unbroken(Waited& waited_for) {
     arrive(false, waited_for, [](uint32_t) {});
   }
 
@@ -52,7 +63,7 @@ class Barrier {
                             kRound = 1 << 16;
 
   template <class Late>
-  bool arrive(bool breakable, int64_t& waited_for, Late&& late) {
+  bool arrive(bool breakable, Waited& waited_for, Late&& late) {
     uint32_t word = word_.load(std::memory_order_acquire);
     for (;;) {
       if (breakable && (word & kBroken)) return false;
@@ -61,12 +72,12 @@ class Barrier {
         const uint32_t next = (word / kRound + 1) * kRound + (word & kBroken);
         // (Ahead of the swap: behind it others may go to sleep in the next
         // round, and what they sleep is that one's.)
-        int64_t slept = 0;
-        if (word & kSleeper)
-          slept = now() - asleep_since_.load(std::memory_order_relaxed);
+        const int64_t since = asleep_since_.load(std::memory_order_relaxed);
         if (!swap(word, next)) continue;
-        if (word & kSleeper) wake();
-        waited_for += slept;
+        if (word & kSleeper) {
+          waited_for.add(since, now());
+          wake();
+        }
         return true;
       }
       if (swap(word, word + kMember)) {

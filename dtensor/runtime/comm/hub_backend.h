@@ -39,6 +39,8 @@ class HubBackend : public HostBackend {
             uint64_t sequence) {
     hub(lane).note(rank, group, call, sequence);
   }
+  // See ThreadHub::waited_for().
+  Waited& waited(int64_t rank, int lane) { return hub(lane).waited_for(rank); }
   LastCall::Value last_call(int64_t rank, int lane) {
     return hub(lane).last(rank);
   }

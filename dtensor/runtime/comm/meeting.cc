@@ -14,7 +14,7 @@ Slot& Meeting::own(uint64_t sequence) {
   return *scratch_;
 }
 
-int64_t& Meeting::waited_for(ThreadHub& hub, const Group& group, int index) {
+Waited& Meeting::waited_for(ThreadHub& hub, const Group& group, int index) {
   return hub.waited_for(group.ranks[static_cast<size_t>(index)]);
 }
 

@@ -90,12 +90,12 @@ class Meeting {
     return group_.slots[2 * static_cast<size_t>(m) + sequence_ % 2];
   }
 
-  static int64_t& waited_for(ThreadHub&, const Group&, int index);
+  static Waited& waited_for(ThreadHub&, const Group&, int index);
 
   ThreadHub& hub_;
   Group& group_;
   const int rank_;
-  int64_t* const waited_for_;  // ThreadHub::waited_for() of this rank
+  Waited* const waited_for_;  // ThreadHub::waited_for() of this rank
   uint64_t sequence_ = 0;
   std::unique_ptr<Slot> scratch_;
 };

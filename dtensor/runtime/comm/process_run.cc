@@ -133,9 +133,12 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
     if (transit.done()) {
-      const auto slept = Clock::now() - start;
-      if (awaited >= 0 && slept > 2ms && lane == 0)
-        waited_for_[static_cast<size_t>(awaited)] += slept / 1ns;
+      const Clock::time_point end = Clock::now();
+      if (awaited >= 0 && end - start > 2ms && lane == 0) {
+        std::lock_guard lock(waiting_);
+        waited_for_[static_cast<size_t>(awaited)].add(
+            start.time_since_epoch() / 1ns, end.time_since_epoch() / 1ns);
+      }
       return;
     }
     if (rests)
@@ -183,7 +186,7 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
 
 bool ProcessRun::meet(LocalGroup& group, int64_t rank, int lane) {
   const Clock::time_point start = Clock::now();
-  return group.barrier.wait(place(rank, lane).slept, [&](uint32_t) {
+  return group.barrier.wait(threads_->waited(rank, lane), [&](uint32_t) {
     try {
       if (interrupted())
         fail_all(rank, interrupted_text());
@@ -324,9 +327,9 @@ void ProcessRun::failed(int64_t rank, int lane,
 }
 
 std::chrono::nanoseconds ProcessRun::waited_for(int64_t rank) {
-  int64_t slept = waited_for_[static_cast<size_t>(rank)];
-  if (first_ <= rank && rank < last_) slept += place(rank, 0).slept;
-  return threads_->waited_for(rank) + std::chrono::nanoseconds(slept);
+  std::lock_guard lock(waiting_);
+  return threads_->waited_for(rank) +
+         std::chrono::nanoseconds(waited_for_[static_cast<size_t>(rank)].total);
 }
 
 void ProcessRun::left(int64_t rank) noexcept {

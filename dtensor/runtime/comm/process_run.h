@@ -56,7 +56,7 @@ class ProcessRun {
   bool meet(LocalGroup&, int64_t rank, int lane);
   // The same when they are known to come: they have met already.
   void meet_again(LocalGroup& group, int64_t rank, int lane) {
-    group.barrier.wait_unbroken(place(rank, lane).slept);
+    group.barrier.wait_unbroken(threads_->waited(rank, lane));
   }
   // Throws why they will not.
   [[noreturn]] void released(int64_t rank, int lane);
@@ -81,7 +81,6 @@ class ProcessRun {
   // A rank's thread of a lane.
   struct Place {
     std::atomic<bool> waits = false;
-    int64_t slept = 0;  // see Barrier::wait()
   };
   struct Gone {
     std::array<std::atomic<bool>, Backend::kLanes> lanes = {};
@@ -127,8 +126,9 @@ class ProcessRun {
   std::chrono::milliseconds timeout_{0};
   std::vector<Place> places_;
   std::vector<Gone> gone_;  // by rank of the run
-  // How long ranks here waited for it, in nanoseconds.
-  std::vector<std::atomic<int64_t>> waited_for_;
+  // How long ranks here waited for a rank elsewhere.
+  std::mutex waiting_;
+  std::vector<Waited> waited_for_;  // guarded by that
 
   // Held while it is called, and before mutex_.
   std::mutex telling_;

@@ -52,9 +52,9 @@ class ThreadHub {
   // open.
   void set_idle(int64_t rank, bool) noexcept;
 
-  // The nanoseconds for which others slept in rounds that this rank completed.
-  // By the rank's own thread, or when it has ended.
-  int64_t& waited_for(int64_t rank) {
+  // How long others slept in rounds that this rank completed. By the rank's own
+  // thread, or when it has ended.
+  Waited& waited_for(int64_t rank) {
     return ranks_[static_cast<size_t>(rank)].waited_for;
   }
 
@@ -72,7 +72,7 @@ class ThreadHub {
 
   struct alignas(64) Rank {
     LastCall last;
-    int64_t waited_for = 0;
+    Waited waited_for;
     // Guarded by mutex_.
     bool gone = false;
     bool idle = false;
