@@ -177,9 +177,16 @@ std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
 
 namespace internal {
 
+static void check_operand(const fn::Function& f, int i, const DistTensor& x) {
+  DT_CHECK(x.defined(), f.name,
+           "input {} of 2 is an undefined tensor; assign it a value first", i);
+}
+
 DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
                   Numbers numbers) {
   const fn::Function& f = fn::binary_function(index);
+  check_operand(f, 0, a);
+  check_operand(f, 1, b);
   const DType t = type_for(
       f, a.dtype() == b.dtype()
              ? a.dtype()
@@ -193,6 +200,7 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
 }
 
 DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
+  check_operand(fn::binary_function(index), 0, a);
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
   // These have kernels by a number.
   if (t != DType::kBool) {
@@ -210,6 +218,7 @@ DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
 }
 
 DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
+  check_operand(fn::binary_function(index), 1, b);
   const DType t = promote(a.dtype, Weight::kNumber, b.dtype(), weight_of(b));
   if (t != DType::kBool) {
     if (index == fn::index_of<fn::Add>) return add_scalar(b, a);

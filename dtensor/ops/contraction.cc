@@ -14,7 +14,11 @@ namespace {
 DistTensor product(const Op& op, std::span<const DistTensor> operands,
                    const Attrs& attrs = {}) {
   if (operands.size() == 2 && operands[0].dtype() != operands[1].dtype()) {
-    const DType t = promote(operands[0].dtype(), operands[1].dtype());
+    const DType a = operands[0].dtype(), b = operands[1].dtype();
+    DT_CHECK(is_float(a) == is_float(b), op.name(),
+             "the operands are {} and {}; cast the one of integers to {}",
+             name(a), name(b), name(is_float(a) ? a : b));
+    const DType t = promote(a, b);
     const DistTensor both[] = {cast(operands[0], t), cast(operands[1], t)};
     return apply1(op, both, attrs);
   }
@@ -46,10 +50,11 @@ std::vector<const Op*> contraction_ops() {
 }
 
 DistTensor matmul(const DistTensor& a, const DistTensor& b) {
+  const DistTensor both[] = {a, b};
+  check_defined("matmul", both);
   DT_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul",
            "shapes {} and {} need at least one dimension each",
            to_string(a.shape()), to_string(b.shape()));
-  const DistTensor both[] = {a, b};
   if (a.ndim() > 1 && b.ndim() > 1) return product(matmul_op(), both);
   return product(product_op("matmul", b.ndim() > 1   ? "k,...kn->...n"
                                       : a.ndim() > 1 ? "...mk,k->...m"

@@ -12,7 +12,8 @@
 namespace dtensor {
 
 // NumPy's matmul: a matrix is the last two dimensions, which others broadcast
-// in front of; a vector is a row on the left and a column on the right.
+// in front of; a vector is a row on the left and a column on the right. As in
+// einsum(), floats do not meet integers; two types of floats meet at promote().
 DistTensor matmul(const DistTensor&, const DistTensor&);
 DistTensor bmm(const DistTensor&, const DistTensor&);
 // "bshd,bthd->bhst"; spaces are ignored; no index twice in one operand. More

@@ -6,6 +6,7 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 
@@ -313,17 +314,24 @@ bool both_partial(const DistTensor& a, const DistTensor& b) {
          a.shape() == b.shape() && a.dtype() == b.dtype();
 }
 
+// w, or what stands for it when it is not given.
+DistTensor weight_or(const DistTensor& w, double value, const DistTensor& x) {
+  if (w.defined() || !x.defined() || x.ndim() == 0) return w;
+  return full({x.size(-1)}, value, x.mesh(), {}, x.dtype());
+}
+
 }  // namespace
 
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
                       const DistTensor& beta, double eps) {
-  return apply1(forward_op(true, Of::kInput), std::vector{x, gamma, beta},
+  return apply1(forward_op(true, Of::kInput),
+                std::vector{x, weight_or(gamma, 1, x), weight_or(beta, 0, x)},
                 NormArgs{eps});
 }
 
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {
-  return apply1(forward_op(false, Of::kInput), std::vector{x, gamma},
-                NormArgs{eps});
+  return apply1(forward_op(false, Of::kInput),
+                std::vector{x, weight_or(gamma, 1, x)}, NormArgs{eps});
 }
 
 Normed add_layer_norm(const DistTensor& a, const DistTensor& b,

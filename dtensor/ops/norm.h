@@ -9,10 +9,11 @@
 namespace dtensor {
 
 // (x - mean) / sqrt(variance + eps) * gamma + beta; gamma and beta are [n].
-DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
-                      const DistTensor& beta, double eps = 1e-5);
+// Without them gamma is 1 and beta 0.
+DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma = {},
+                      const DistTensor& beta = {}, double eps = 1e-5);
 // x / sqrt(mean of squares + eps) * gamma.
-DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma,
+DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma = {},
                     double eps = 1e-6);
 
 // y = norm(x), and that x.

@@ -259,6 +259,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   constexpr size_t kMost = Compute::kMostInputs;
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
            "takes 1 to {} inputs, but got {}", kMost, given.size());
+  check_defined(op.name(), given);
   Captures* const captures = ctx.captures;
   if (captures)
     for (const DistTensor& in : given) captures->used(in);
@@ -360,6 +361,13 @@ std::vector<DType> Op::out_dtypes(std::span<const DType> in,
 
 std::vector<DistTensor> Op::gradient(const GradientCall&) const {
   fail(name_, "has no gradient; detach() its inputs");
+}
+
+void check_defined(std::string_view op, std::span<const DistTensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    DT_CHECK(inputs[i].defined(), op,
+             "input {} of {} is an undefined tensor; assign it a value first",
+             i, inputs.size());
 }
 
 std::vector<DistTensor> apply(const Op& op, std::span<const DistTensor> inputs,

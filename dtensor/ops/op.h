@@ -133,6 +133,10 @@ DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
                   const Attrs& attrs = {},
                   const Assignment* assignment = nullptr);
 
+// Throws Error that names the first input without a tensor. Functions that look
+// at their inputs before apply() call it; apply() does itself.
+void check_defined(std::string_view op, std::span<const DistTensor> inputs);
+
 // A call that has run, as RankContext::trace is told of it.
 struct OpCall {
   const Op& op;

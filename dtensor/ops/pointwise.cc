@@ -244,22 +244,41 @@ std::vector<const Op*> pointwise_ops() {
   return all;
 }
 
+DistTensor clamp_min(const DistTensor& x, Number min) { return clamp(x, min); }
+
+DistTensor clamp_max(const DistTensor& x, Number max) {
+  // Of the weakest kind, so that it widens no integers.
+  Number none = false;
+  none.value = -HUGE_VAL;
+  return clamp(x, none, max);
+}
+
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b) {
+  const DistTensor given[] = {condition, a, b};
+  check_defined("where", given);
+  DT_CHECK(condition.dtype() == DType::kBool, "where",
+           "the condition is {}, not bool; write ne(condition, 0)",
+           name(condition.dtype()));
   const DType t = promote(a.dtype(), weight_of(a), b.dtype(), weight_of(b));
-  DistTensor all[] = {cast(condition, DType::kBool), cast(a, t), cast(b, t)};
+  DistTensor all[] = {condition, cast(a, t), cast(b, t)};
   return apply1(where_op(), all);
 }
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b) {
+  const DistTensor given[] = {condition, a};
+  check_defined("where", given);
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
   return where(condition, cast(a, t), constant_like(a, b, t));
 }
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b) {
+  DT_CHECK(b.defined(), "where",
+           "input 2 of 3 is an undefined tensor; assign it a value first");
   const DType t = promote(a.dtype, Weight::kNumber, b.dtype(), weight_of(b));
   return where(condition, constant_like(b, a, t), cast(b, t));
 }
 
 DistTensor cast(const DistTensor& x, DType t) {
+  check_defined("cast", {&x, 1});
   if (x.dtype() == t) return x;
   return apply1(cast_op(x.dtype(), t), {&x, 1}, CastArgs{t});
 }

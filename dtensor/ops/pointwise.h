@@ -79,7 +79,11 @@ DistTensor unary(std::string_view function, const DistTensor&,
 DistTensor binary(std::string_view function, const DistTensor& a,
                   const DistTensor& b, internal::Numbers = {});
 
-// condition ? a : b.
+// clamp() with one bound; clamp(x, min) is the first of them.
+DistTensor clamp_min(const DistTensor& x, Number min);
+DistTensor clamp_max(const DistTensor& x, Number max);
+
+// condition ? a : b, of a condition of bools.
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b);
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);

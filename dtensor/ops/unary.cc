@@ -118,6 +118,7 @@ namespace internal {
 
 DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
   const fn::Function& f = fn::unary_function(index);
+  check_defined(f.name, {&x, 1});
   DType t = x.dtype();
   if (f.promotes)
     for (const Number& n : numbers)

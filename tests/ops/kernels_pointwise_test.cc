@@ -569,7 +569,7 @@ TEST(FunctionsTest, TheListsAreConsistent) {
   const fn::Function& clamp = fn::unary_function(fn::index_of<fn::Clamp>);
   EXPECT_EQ(clamp.name, "clamp");
   EXPECT_EQ(clamp.num_params, 2);
-  EXPECT_EQ(clamp.num_required, 2);
+  EXPECT_EQ(clamp.num_required, 1);
   const fn::Function& elu = fn::unary_function(fn::index_of<fn::Elu>);
   EXPECT_EQ(elu.num_required, 0);
   EXPECT_EQ(std::string(elu.params[0].name), "alpha");

@@ -85,7 +85,8 @@ struct DivScalar {
 struct Clamp {  // into [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
   static constexpr const char* name = "clamp";
   static constexpr const char* notes = "up 0";
-  static constexpr Param params[] = {{"min", NAN, -0.7}, {"max", NAN, 1.3}};
+  static constexpr Param params[] = {{"min", NAN, -0.7},
+                                     {"max", HUGE_VAL, 1.3}};
   static constexpr Takes takes = Takes::kNumbers;
   static constexpr bool promotes = true;
   template <class V>

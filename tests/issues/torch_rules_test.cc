@@ -1,0 +1,80 @@
+// Rules that torch has and this library had not: one bound of clamp, types that
+// where and matmul refuse.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using testing::error_of;
+using Values = std::vector<double>;
+
+template <class T>
+DistTensor tensor(const Shape& shape, const std::vector<T>& v, const Mesh& mesh,
+                  const Placements& p = {}) {
+  return DistTensor::from_global(Tensor::from<T>(shape, v.data()), mesh, p);
+}
+Values values(const DistTensor& x) {
+  Values v;
+  const Tensor t = x.full();
+  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
+  return v;
+}
+
+TEST(TorchRules, ClampWithOneBound) {
+  run(1, [](Runtime& rt) {
+    const double inf = std::numeric_limits<double>::infinity();
+    const DistTensor x =
+        tensor<double>({4}, {-inf, 0.5, 1, inf}, rt.mesh()).set_requires_grad();
+    EXPECT_EQ(values(clamp(x, 1.0)), (Values{1, 1, 1, inf}));
+    EXPECT_EQ(values(clamp_min(x, 1.0)), (Values{1, 1, 1, inf}));
+    EXPECT_EQ(values(clamp_max(x, 1.0)), (Values{-inf, 0.5, 1, 1}));
+    // At the bound the slope is 1.
+    EXPECT_EQ(values(grad(sum(clamp_min(x, 1.0)), {x})[0]),
+              (Values{0, 0, 1, 1}));
+    EXPECT_EQ(values(grad(sum(clamp_max(x, 1.0)), {x})[0]),
+              (Values{1, 1, 1, 0}));
+    const DistTensor i = tensor<int64_t>({3}, {-5, 2, 9}, rt.mesh());
+    EXPECT_EQ(clamp_max(i, 3).dtype(), DType::kI64);
+    EXPECT_EQ(values(clamp_max(i, 3)), (Values{-5, 2, 3}));
+    EXPECT_EQ(clamp(i, 3).dtype(), DType::kI64);
+    EXPECT_EQ(values(clamp(i, 3)), (Values{3, 3, 9}));
+    EXPECT_EQ(clamp_max(i, 2.5).dtype(), DType::kF32);
+    const DistTensor n = cast(i, DType::kI32);
+    EXPECT_EQ(clamp_max(n, 3).dtype(), DType::kI32);
+    EXPECT_EQ(values(clamp_max(n, 3)), (Values{-5, 2, 3}));
+  });
+}
+
+TEST(TorchRules, TypesThatAreRefused) {
+  run(2, [](Runtime& rt) {
+    const DistTensor x = full({2, 2}, 1, rt.mesh()),
+                     i = full({2, 2}, 1, rt.mesh(), {}, DType::kI64);
+    EXPECT_EQ(error_of([&] { where(x, x, x); }),
+              "[where] the condition is f32, not bool; write ne(condition, 0)");
+    EXPECT_EQ(error_of([&] { where(i, 1, x); }),
+              "[where] the condition is i64, not bool; write ne(condition, 0)");
+    EXPECT_EQ(error_of([&] { matmul(x, i); }),
+              "[matmul] the operands are f32 and i64; cast the one of integers "
+              "to f32");
+    EXPECT_EQ(error_of([&] {
+                einsum("ab,bc->ac", {i, x});
+              }),
+              "[einsum] the operands are i64 and f32; cast the one of integers "
+              "to f32");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
