@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/redistribute.h"
 
@@ -29,6 +30,51 @@ std::string letters(int n, char first = 'a') {
   std::string t;
   for (int i = 0; i < n; ++i) t += static_cast<char>(first + i);
   return t;
+}
+
+// The dimension of x that the letter at `at` of its term is for.
+int dim_at(std::string_view term, size_t at, const DistTensor& x) {
+  const size_t dots = term.find("...");
+  return static_cast<int>(at) -
+         (dots < at ? static_cast<int>(term.size()) - x.ndim() : 0);
+}
+
+// Replaces each operand that has a letter twice in its term of the rule by its
+// diagonal, and the rule to match. False when there is none.
+bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
+  const size_t arrow = std::min(rule.find("->"), rule.size());
+  std::string in;
+  bool any = false;
+  size_t begin = 0;
+  for (DistTensor& x : operands) {
+    if (begin > arrow) break;
+    const size_t end = std::min(rule.find(',', begin), arrow);
+    std::string term = rule.substr(begin, end - begin);
+    begin = end + 1;
+    for (size_t i = 0; i < term.size(); ++i)
+      for (size_t j = term.size(); --j > i;) {
+        if (term[i] == '.' || term[i] != term[j]) continue;
+        const int a = dim_at(term, i, x), b = dim_at(term, j, x);
+        DT_CHECK(x.size(a) == x.size(b), "einsum",
+                 "'{}' asks for the diagonal of sizes {} and {}", rule,
+                 x.size(a), x.size(b));
+        // Elsewhere 0, whatever stands there: infinity times 0 is NaN.
+        const auto along = [&](int d) {
+          std::string shape(static_cast<size_t>(x.ndim()), '1');
+          shape[static_cast<size_t>(d)] = 'a';
+          const DistTensor index = arange(x.size(d), x.mesh());
+          return apply1(product_op("expand", "a->" + shape), {&index, 1});
+        };
+        x = cast(sum(where(eq(along(a), along(b)), x, 0), {b}), x.dtype());
+        term.erase(j, 1);
+        any = true;
+      }
+    in += (in.empty() ? "" : ",") + term;
+  }
+  // The rule's own check tells terms without an operand.
+  if (begin <= arrow) in += "," + rule.substr(begin, arrow - begin);
+  if (any) rule = in + rule.substr(arrow);
+  return any;
 }
 
 }  // namespace
@@ -74,19 +120,13 @@ DistTensor einsum(std::string_view text,
   std::string t;
   for (char c : text)
     if (c != ' ') t += c;
+  check_defined("einsum", operands);
+  std::vector<DistTensor> own = operands;
+  if (take_diagonals(t, own)) return einsum(t, own);
   const Rule& rule = product_rule(t);
   DT_CHECK(rule.inputs().size() == operands.size(), "einsum",
            "'{}' is for {} operands, but got {}", text, rule.inputs().size(),
            operands.size());
-  for (const auto* terms : {&rule.inputs(), &rule.outputs()})
-    for (const Rule::Term& term : *terms)
-      for (size_t i = 0; i < term.size(); ++i)
-        for (size_t j = 0; j < i; ++j)
-          DT_CHECK(
-              term[i].empty() || term[i] != term[j], "einsum",
-              "'{}' has an index twice in one operand, a diagonal, which is "
-              "not supported; multiply by an identity mask and sum",
-              text);
   const std::string alone = only_in_output(rule);
   DT_CHECK(alone.empty(), "einsum",
            "'{}' has the index '{}' in its output alone", text, alone[0]);

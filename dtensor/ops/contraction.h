@@ -16,8 +16,8 @@ namespace dtensor {
 // einsum(), floats do not meet integers; two types of floats meet at promote().
 DistTensor matmul(const DistTensor&, const DistTensor&);
 DistTensor bmm(const DistTensor&, const DistTensor&);
-// "bshd,bthd->bhst"; spaces are ignored; no index twice in one operand. More
-// than two operands are contracted from the left.
+// "bshd,bthd->bhst"; spaces are ignored; an index twice in one operand is its
+// diagonal. More than two operands are contracted from the left.
 DistTensor einsum(std::string_view rule, const std::vector<DistTensor>&);
 
 // Over the given dimensions (all when empty); removed unless keepdim. Sums of

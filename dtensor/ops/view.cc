@@ -281,6 +281,9 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
 }
 
 DistTensor transpose(const DistTensor& x, int a, int b) {
+  // A number has a dimension 0, as in torch.
+  const auto is_first = [](int d) { return d == 0 || d == -1; };
+  if (x.ndim() == 0 && is_first(a) && is_first(b)) return alias(x);
   std::vector<int> order;
   for (int d = 0; d < x.ndim(); ++d) order.push_back(d);
   std::swap(

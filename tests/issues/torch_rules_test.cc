@@ -1,5 +1,5 @@
 // Rules that torch has and this library had not: one bound of clamp, types that
-// where and matmul refuse.
+// where and matmul refuse, diagonals of einsum, the transpose of a number.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/runtime/runtime.h"
 #include "tests/testing.h"
 
@@ -73,6 +74,48 @@ TEST(TorchRules, TypesThatAreRefused) {
               }),
               "[einsum] the operands are i64 and f32; cast the one of integers "
               "to f32");
+  });
+}
+
+TEST(TorchRules, EinsumTakesDiagonals) {
+  run(2, [](Runtime& rt) {
+    const double inf = std::numeric_limits<double>::infinity();
+    for (const char* layout : {"R", "S0", "S1"}) {
+      SCOPED_TRACE(layout);
+      const DistTensor x =
+          tensor<double>({2, 3, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, inf},
+                         rt.mesh(), layout)
+              .set_requires_grad();
+      EXPECT_EQ(values(einsum("iji->j", {x})), (Values{9, 13, inf}));
+      EXPECT_EQ(values(einsum("iji->ij", {x})), (Values{1, 3, 5, 8, 10, inf}));
+      EXPECT_EQ(values(grad(sum(einsum("iji->j", {x})), {x})[0]),
+                (Values{1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1}));
+    }
+    const DistTensor m = tensor<double>({2, 2}, {1, 2, 3, 4}, rt.mesh(), "S0"),
+                     v = tensor<double>({2}, {10, 100}, rt.mesh());
+    EXPECT_EQ(values(einsum("ii,i->i", {m, v})), (Values{10, 400}));
+    EXPECT_EQ(values(einsum("ii->", {m})), (Values{5}));
+    const DistTensor cube =
+        tensor<double>({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, rt.mesh(), "S2");
+    EXPECT_EQ(values(einsum("iii->i", {cube})), (Values{1, 8}));
+    EXPECT_EQ(values(einsum("...ii->...i", {cube})), (Values{1, 4, 5, 8}));
+    EXPECT_EQ(error_of([&] {
+                einsum("iij->i", {full({2, 3, 1}, 1, rt.mesh())});
+              }),
+              "[einsum] 'iij->i' asks for the diagonal of sizes 2 and 3");
+    EXPECT_EQ(error_of([&] { einsum("ii,i->i", {m}); }),
+              "[einsum] 'i,i->i' is for 2 operands, but got 1");
+    EXPECT_NE(error_of([&] { einsum("i->ii", {v}); }), "no error");
+    EXPECT_EQ(einsum("ii->i", {cast(m, DType::kI32)}).dtype(), DType::kI32);
+  });
+}
+
+TEST(TorchRules, TransposeOfANumber) {
+  run(1, [](Runtime& rt) {
+    const DistTensor x = full({}, 3, rt.mesh());
+    EXPECT_EQ(values(transpose(x, 0, -1)), (Values{3}));
+    EXPECT_EQ(transpose(x, 0, 0).ndim(), 0);
+    EXPECT_NE(error_of([&] { transpose(x, 0, 1); }), "no error");
   });
 }
 

@@ -31,6 +31,10 @@ TEST(UndefinedInput, NamesTheOperatorAndTheInput) {
     EXPECT_EQ(error_of([&] { none * 2; }), sentence("mul", 0, 2));
     EXPECT_EQ(error_of([&] { sub(2, none); }), sentence("sub", 1, 2));
     EXPECT_EQ(error_of([&] { matmul(x, none); }), sentence("matmul", 1, 2));
+    EXPECT_EQ(error_of([&] {
+                einsum("ab,bc->ac", {none, x});
+              }),
+              sentence("einsum", 0, 2));
     EXPECT_EQ(error_of([&] { where(gt(x, 0), none, x); }),
               sentence("where", 1, 3));
     EXPECT_EQ(error_of([&] { where(gt(x, 0), 1, none); }),
