@@ -132,7 +132,9 @@ struct Relu6 {  // into [0, 6]
     return select(x <= V(0), V(0), select(x >= V(6), V(6), x));
   }
 };
-struct Hardsigmoid {  // relu6(x + 3) / 6
+// relu6(x + 3) / 6. The slope is dy / 6, rounded once; PyTorch multiplies by
+// 1 / 6 rounded to f32.
+struct Hardsigmoid {
   static constexpr const char* name = "hardsigmoid";
   static constexpr const char* notes = "up 0";
   template <class V>
