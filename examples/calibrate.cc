@@ -6,8 +6,8 @@
 #include "dtensor/runtime/program.h"
 #include "examples/calibration.h"
 #include "examples/measure.h"
-#include "report/cost_file.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/cost_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -31,7 +31,7 @@ int calibrate_main(int argc, char** argv) {
              "{} has one rank, which sends nothing; write --mesh 2 or more",
              program.mesh().to_string());
     for (const auto& [flag, path] : {std::pair("--out", out), {"--svg", svg}})
-      if (!path.empty()) report::check_writable(flag, path);
+      if (!path.empty()) check_writable(flag, path);
     list = probes(program.mesh(), max_bytes);
   };
   return program.main(argc, argv, check, [&] {
@@ -40,11 +40,11 @@ int calibrate_main(int argc, char** argv) {
     const Calibration result = calibrate(list, us);
     fmt::print("{}", to_text(result));
     if (!out.empty())
-      report::write_text_file(
+      write_text_file(
           "--out", out,
-          report::cost_json(result.cost, result.mesh).dump(2) + "\n");
+          cost_json(result.cost, result.mesh).dump(2) + "\n");
     if (!svg.empty())
-      report::write_text_file("--svg", svg, calibration_svg(result));
+      write_text_file("--svg", svg, calibration_svg(result));
     program.write_json(to_json(result));
   });
 }

@@ -9,7 +9,7 @@
 
 #include "dtensor/runtime/text_table.h"
 #include "examples/fit.h"
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -176,7 +176,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   }
   return {{"mesh", c.mesh.to_string()},
           {"fits", fits},
-          {"cost", report::cost_json(c.cost, c.mesh)}};
+          {"cost", cost_json(c.cost, c.mesh)}};
 }
 
 }  // namespace dtensor::examples

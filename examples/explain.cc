@@ -10,8 +10,8 @@
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
-#include "report/cost_file.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/cost_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -51,12 +51,12 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
 
 nlohmann::ordered_json explain_strategies(const Flags& flags,
                                           const Mesh& mesh) {
-  if (!flags.svg.empty()) report::check_writable("--svg", flags.svg);
+  if (!flags.svg.empty()) check_writable("--svg", flags.svg);
   const std::vector<Compared> all =
       compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
               [&](const Mesh& m) {
                 return flags.cost.empty() ? CostTable()
-                                          : report::read_cost(flags.cost, m);
+                                          : read_cost(flags.cost, m);
               });
   fmt::print(
       "{} on {} ranks, {} windows of {} in a step; bytes of the rank with the "
@@ -64,7 +64,7 @@ nlohmann::ordered_json explain_strategies(const Flags& flags,
       flags.train.model.name, mesh.num_ranks(), flags.train.batch,
       flags.train.model.seq, compare_table(all));
   if (!flags.svg.empty())
-    report::write_text_file("--svg", flags.svg, compare_svg(all));
+    write_text_file("--svg", flags.svg, compare_svg(all));
   return compare_json(all);
 }
 
@@ -80,7 +80,7 @@ int explain_main(int argc, char** argv) {
               "once for each");
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
-  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
+  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   program.add("--compare", &flags.compare,
               "strategies of --model on as many ranks as the mesh has: "
               "dp,zero1,zero2,zero3,tp,pp,zero3+tp=2+accumulate=4; --schedule, "
@@ -97,7 +97,7 @@ int explain_main(int argc, char** argv) {
         "or --model gpt");
     RunOptions options = program.run_options();
     if (!flags.cost.empty())
-      options.cost = report::read_cost(flags.cost, program.mesh());
+      options.cost = read_cost(flags.cost, program.mesh());
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
              "it is for --model, which is not given");
     if (program.given("--op")) {

@@ -8,7 +8,7 @@
 #include "dtensor/runtime/program.h"
 #include "report/flight_report.h"
 #include "report/flight_svg.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -17,7 +17,7 @@ constexpr int64_t kInPicture = 60;
 
 bool is_flight(const std::string& path) {
   try {
-    report::parse_flight(path, report::read_text_file("flight", path));
+    report::parse_flight(path, read_text_file("flight", path));
     return true;
   } catch (const Error&) {
     return false;
@@ -52,14 +52,14 @@ int flight_main(int argc, char** argv) {
     std::vector<report::FlightFile> files;
     for (const std::string& path : paths)
       files.push_back(
-          report::parse_flight(path, report::read_text_file("flight", path)));
+          report::parse_flight(path, read_text_file("flight", path)));
     flights.emplace(std::move(files));
-    if (!svg.empty()) report::check_writable("--svg", svg);
+    if (!svg.empty()) check_writable("--svg", svg);
   };
   return program.main(argc, argv, read, [&] {
     fmt::print("{}", flights->to_text(rows));
     if (!svg.empty())
-      report::write_text_file("--svg", svg,
+      write_text_file("--svg", svg,
                               report::flight_svg(*flights, kInPicture));
     program.write_json(flights->to_json());
   });

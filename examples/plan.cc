@@ -10,12 +10,12 @@
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 #include "report/plan_report.h"
 #include "report/plan_svg.h"
 #include "report/schedule_file.h"
 #include "report/schedule_svg.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -47,7 +47,7 @@ report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   const Layout layout = parse_layout(flags.to, onto, shape);
   if (flags.assign_ranks) onto = assign_ranks(from, onto, layout);
   CostTable cost;
-  if (!flags.cost.empty()) cost = report::read_cost(flags.cost, mesh);
+  if (!flags.cost.empty()) cost = read_cost(flags.cost, mesh);
   return report::plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
 }
 
@@ -103,7 +103,7 @@ int plan_main(int argc, char** argv) {
               "let the ranks of the new mesh change places to move least");
   program.add("--dtype", &flags.dtype, "of the elements",
               {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"});
-  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
+  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   program.add("--schedule", &flags.schedule, report::schedule_help());
   program.add("--stages", &flags.stages,
               "of the schedule: its positions, which have a stage each, or one "
@@ -124,7 +124,7 @@ int plan_main(int argc, char** argv) {
     if (program.given("--schedule")) {
       schedule = make_schedule_report(flags);
       if (!flags.svg.empty())
-        report::write_text_file("--svg", flags.svg,
+        write_text_file("--svg", flags.svg,
                                 report::schedule_svg(*schedule));
       return;
     }
@@ -134,7 +134,7 @@ int plan_main(int argc, char** argv) {
              "a picture shows meshes of up to {} ranks together, and {} has {}",
              report::kMostListedRanks, program.mesh().to_string(),
              program.mesh().num_ranks());
-    report::write_text_file("--svg", flags.svg, report::plan_svg(*result));
+    write_text_file("--svg", flags.svg, report::plan_svg(*result));
   };
   return program.main(argc, argv, check, [&] {
     fmt::print("{}", schedule ? to_text(*schedule) : to_text(*result));

@@ -8,7 +8,7 @@
 #include "dtensor/ops/kernels/philox.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/rank_context.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -34,13 +34,13 @@ Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
 }  // namespace
 
 TextData TextData::file(const std::string& path) {
-  return {path, report::read_text_file("text", path)};
+  return {path, read_text_file("text", path)};
 }
 
 TextData TextData::licences() {
   std::string all;
   for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"})
-    all += report::read_text_file(
+    all += read_text_file(
         "text", std::string("/usr/share/common-licenses/") + name);
   return {"the licence texts of Debian", std::move(all)};
 }

@@ -26,7 +26,7 @@
 #include "examples/step_checks.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -261,7 +261,7 @@ void check_checkpoint_flags(const Program& program, const Flags& flags,
 RunOptions run_options(const Program& program, const Flags& flags) {
   RunOptions options = program.run_options();
   if (!flags.cost.empty())
-    options.cost = report::read_cost(flags.cost, program.mesh());
+    options.cost = read_cost(flags.cost, program.mesh());
   return options;
 }
 
@@ -354,7 +354,7 @@ int train_main(int argc, char** argv) {
   program.add("--check-replicas", &flags.check_replicas,
               "steps between two checks that copies of parameters and state "
               "are still the same, 0: none");
-  program.add("--cost", &flags.cost, report::cost_help(), TextKind::kFile);
+  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "dtensor/placement/error.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::report {
 namespace {

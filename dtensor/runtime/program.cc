@@ -87,12 +87,6 @@ std::pair<int64_t, int64_t> tasks_of_srun() {
 
 }  // namespace
 
-std::string caller_path(const std::string& path) {
-  const char* caller = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (!caller || path.empty() || path[0] == '/') return path;
-  return (std::filesystem::path(caller) / path).string();
-}
-
 struct Program::State {
   ProgramOptions options;
   std::string name = "program";

@@ -68,6 +68,7 @@
 
 #include "dtensor/runtime/flags.h"
 #include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor {
 
@@ -93,10 +94,6 @@ struct ProgramOptions {
 // with --json, the collectives and the peak memory are the result.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
         const ProgramOptions& = {});
-
-// `path` as the caller means it: `bazel run` starts programs elsewhere, and
-// says in BUILD_WORKING_DIRECTORY where the caller is.
-std::string caller_path(const std::string& path);
 
 // For programs that have flags of their own, or a result of their own.
 class Program {

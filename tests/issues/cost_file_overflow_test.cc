@@ -5,14 +5,14 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/plan.h"
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 #include "tests/examples/running.h"
 
 namespace dtensor {
 namespace {
 
 CostTable read(const std::string& text, const Mesh& mesh) {
-  return report::read_cost_file(testing::write_file("cost.json", text), mesh);
+  return read_cost_file(testing::write_file("cost.json", text), mesh);
 }
 
 TEST(CostFileOverflow, WhatOverflowedIsRefused) {

@@ -25,7 +25,7 @@
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
 
-namespace dtensor::report {
+namespace dtensor {
 
 // Throws Error that names the file, the entry and what to write when it cannot
 // be read, is no JSON, or says something else than the above.
@@ -39,4 +39,4 @@ std::string cost_help();
 // What read_cost_file() reads as this table.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
-}  // namespace dtensor::report
+}  // namespace dtensor

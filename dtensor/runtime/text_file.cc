@@ -1,4 +1,4 @@
-#include "report/text_file.h"
+#include "dtensor/runtime/text_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,18 +6,25 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/program.h"
 
-namespace dtensor::report {
+namespace dtensor {
 namespace {
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 }  // namespace
+
+std::string caller_path(const std::string& path) {
+  const char* caller = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (!caller || path.empty() || path[0] == '/') return path;
+  return (std::filesystem::path(caller) / path).string();
+}
 
 std::string read_text_file(std::string_view where, const std::string& path) {
   File file(std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
@@ -54,4 +61,4 @@ void write_text_file(std::string_view where, const std::string& path,
            "cannot write {}: {}", path, std::strerror(errno));
 }
 
-}  // namespace dtensor::report
+}  // namespace dtensor

@@ -1,4 +1,4 @@
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,10 +12,10 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/named_cost.h"
 #include "dtensor/placement/step_kind.h"
-#include "dtensor/runtime/program.h"
-#include "report/text_file.h"
+#include "dtensor/runtime/flags.h"
+#include "dtensor/runtime/text_file.h"
 
-namespace dtensor::report {
+namespace dtensor {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -28,12 +28,6 @@ constexpr int64_t kLeastBlock = 64;  // so that an int counts the blocks
 constexpr double kMostMicroseconds = 1e7;
 constexpr double kLeastRate = 1e-3, kMostRate = 1e9;
 static_assert(1000 / kLeastRate * kMostBytes < kMostPicoseconds / 8);
-
-std::string joined(const std::vector<std::string>& list) {
-  std::string text;
-  for (const std::string& s : list) text += (text.empty() ? "" : ", ") + s;
-  return text;
-}
 
 // Without the noise of two divisions in the last digits.
 double per_second(double picoseconds) {
@@ -357,4 +351,4 @@ nlohmann::ordered_json cost_json(const CostTable& cost, const Mesh& mesh) {
   return json;
 }
 
-}  // namespace dtensor::report
+}  // namespace dtensor

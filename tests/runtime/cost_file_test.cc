@@ -1,5 +1,5 @@
 // What a cost file says, and what it may not say.
-#include "report/cost_file.h"
+#include "dtensor/runtime/cost_file.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "dtensor/placement/error.h"
 #include "tests/examples/running.h"
 
-namespace dtensor::report {
+namespace dtensor {
 namespace {
 
 using testing::write_file;
@@ -244,4 +244,4 @@ TEST(CostFile, EveryMistakeIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace dtensor::report
+}  // namespace dtensor

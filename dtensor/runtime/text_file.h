@@ -1,9 +1,13 @@
-// Whole files of text, as flags name them: see caller_path().
+// Whole files of text, as flags name them.
 #pragma once
 #include <string>
 #include <string_view>
 
-namespace dtensor::report {
+namespace dtensor {
+
+// `path` as the caller means it: `bazel run` starts programs elsewhere, and
+// says in BUILD_WORKING_DIRECTORY where the caller is.
+std::string caller_path(const std::string& path);
 
 // Throws Error, headed by `where`, when it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
@@ -16,4 +20,4 @@ void check_writable(std::string_view where, const std::string& path);
 void write_text_file(std::string_view where, const std::string& path,
                      std::string_view text);
 
-}  // namespace dtensor::report
+}  // namespace dtensor
