@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/cost_file.h"
 #include "dtensor/runtime/program.h"
+#include "dtensor/runtime/text_file.h"
 #include "examples/calibration.h"
 #include "examples/measure.h"
-#include "dtensor/runtime/cost_file.h"
-#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -27,6 +27,8 @@ int calibrate_main(int argc, char** argv) {
   const auto check = [&] {
     DT_CHECK(!program.dry_run(), "--dry-run",
              "a dry run sends nothing that could be timed; leave it out");
+    DT_CHECK(!program.given("--cost"), "--cost",
+             "it names prices, and this measures them; leave it out");
     DT_CHECK(program.mesh().num_ranks() > 1, "--mesh",
              "{} has one rank, which sends nothing; write --mesh 2 or more",
              program.mesh().to_string());
@@ -40,11 +42,9 @@ int calibrate_main(int argc, char** argv) {
     const Calibration result = calibrate(list, us);
     fmt::print("{}", to_text(result));
     if (!out.empty())
-      write_text_file(
-          "--out", out,
-          cost_json(result.cost, result.mesh).dump(2) + "\n");
-    if (!svg.empty())
-      write_text_file("--svg", svg, calibration_svg(result));
+      write_text_file("--out", out,
+                      cost_json(result.cost, result.mesh).dump(2) + "\n");
+    if (!svg.empty()) write_text_file("--svg", svg, calibration_svg(result));
     program.write_json(to_json(result));
   });
 }

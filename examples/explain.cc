@@ -4,21 +4,20 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/text_file.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/compare.h"
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
-#include "dtensor/runtime/cost_file.h"
-#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
 
 struct Flags {
   TrainConfig train;
-  std::string op, args, cost, compare, svg;
+  std::string op, args, compare, svg;
   std::vector<std::string> in;
 };
 
@@ -49,22 +48,19 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
           {"peak_bytes", p.memory.peak}};
 }
 
-nlohmann::ordered_json explain_strategies(const Flags& flags,
-                                          const Mesh& mesh) {
+nlohmann::ordered_json explain_strategies(const Program& program,
+                                          const Flags& flags) {
+  const Mesh& mesh = program.mesh();
   if (!flags.svg.empty()) check_writable("--svg", flags.svg);
   const std::vector<Compared> all =
       compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
-              [&](const Mesh& m) {
-                return flags.cost.empty() ? CostTable()
-                                          : read_cost(flags.cost, m);
-              });
+              [&](const Mesh& m) { return program.cost(m); });
   fmt::print(
       "{} on {} ranks, {} windows of {} in a step; bytes of the rank with the "
       "most:\n{}\n",
       flags.train.model.name, mesh.num_ranks(), flags.train.batch,
       flags.train.model.seq, compare_table(all));
-  if (!flags.svg.empty())
-    write_text_file("--svg", flags.svg, compare_svg(all));
+  if (!flags.svg.empty()) write_text_file("--svg", flags.svg, compare_svg(all));
   return compare_json(all);
 }
 
@@ -80,7 +76,6 @@ int explain_main(int argc, char** argv) {
               "once for each");
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
-  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   program.add("--compare", &flags.compare,
               "strategies of --model on as many ranks as the mesh has: "
               "dp,zero1,zero2,zero3,tp,pp,zero3+tp=2+accumulate=4; --schedule, "
@@ -95,9 +90,7 @@ int explain_main(int argc, char** argv) {
         program.given("--op") != program.given("--model"), "explain",
         "say what to explain: --op matmul --in 64x32:S0,R --in 32x16:R,S1, "
         "or --model gpt");
-    RunOptions options = program.run_options();
-    if (!flags.cost.empty())
-      options.cost = read_cost(flags.cost, program.mesh());
+    const RunOptions options = program.run_options();
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
              "it is for --model, which is not given");
     if (program.given("--op")) {
@@ -109,7 +102,7 @@ int explain_main(int argc, char** argv) {
     }
     DT_CHECK(flags.in.empty(), "--in", "it is for --op; --model needs none");
     if (!flags.compare.empty()) {
-      result = explain_strategies(flags, program.mesh());
+      result = explain_strategies(program, flags);
       return;
     }
     DT_CHECK(flags.svg.empty(), "--svg", "it is for --compare; leave it out");

@@ -10,18 +10,17 @@
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
-#include "dtensor/runtime/cost_file.h"
+#include "dtensor/runtime/text_file.h"
 #include "report/plan_report.h"
 #include "report/plan_svg.h"
 #include "report/schedule_file.h"
 #include "report/schedule_svg.h"
-#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
 
 struct Flags {
-  std::string shape, from, to, to_mesh, dtype = "f32", cost, svg;
+  std::string shape, from, to, to_mesh, dtype = "f32", svg;
   bool assign_ranks = false;
   std::string schedule, times = "1,1,1";
   int64_t stages = 0, micros = 0, chunks = 0;
@@ -34,7 +33,8 @@ const std::vector<std::string> kOfLayouts = {
 const std::vector<std::string> kOfSchedules = {"--stages", "--micro",
                                                "--chunks", "--times"};
 
-report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
+report::PlanReport make_plan(const Program& program, const Flags& flags) {
+  const Mesh& mesh = program.mesh();
   DT_CHECK(!flags.shape.empty() && !flags.from.empty() && !flags.to.empty(),
            "plan",
            "say what moves: --shape 64,64 --from R,S0 --to S0,R, with a "
@@ -46,9 +46,8 @@ report::PlanReport make_plan(const Flags& flags, const Mesh& mesh) {
   Mesh onto = flags.to_mesh.empty() ? mesh : Mesh::parse(flags.to_mesh);
   const Layout layout = parse_layout(flags.to, onto, shape);
   if (flags.assign_ranks) onto = assign_ranks(from, onto, layout);
-  CostTable cost;
-  if (!flags.cost.empty()) cost = read_cost(flags.cost, mesh);
-  return report::plan_report(from, Spec::get(onto, shape, layout, dtype), cost);
+  return report::plan_report(from, Spec::get(onto, shape, layout, dtype),
+                             program.cost(mesh));
 }
 
 StageTimes stage_times(const std::string& text) {
@@ -103,7 +102,6 @@ int plan_main(int argc, char** argv) {
               "let the ranks of the new mesh change places to move least");
   program.add("--dtype", &flags.dtype, "of the elements",
               {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"});
-  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   program.add("--schedule", &flags.schedule, report::schedule_help());
   program.add("--stages", &flags.stages,
               "of the schedule: its positions, which have a stage each, or one "
@@ -124,11 +122,10 @@ int plan_main(int argc, char** argv) {
     if (program.given("--schedule")) {
       schedule = make_schedule_report(flags);
       if (!flags.svg.empty())
-        write_text_file("--svg", flags.svg,
-                                report::schedule_svg(*schedule));
+        write_text_file("--svg", flags.svg, report::schedule_svg(*schedule));
       return;
     }
-    result = make_plan(flags, program.mesh());
+    result = make_plan(program, flags);
     if (flags.svg.empty()) return;
     DT_CHECK(!result->ranks.empty(), "--svg",
              "a picture shows meshes of up to {} ranks together, and {} has {}",

@@ -26,7 +26,6 @@
 #include "examples/step_checks.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
-#include "dtensor/runtime/cost_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -35,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct Flags {
   TrainConfig train;
-  std::string text, eval, save, checkpoint, cost;
+  std::string text, eval, save, checkpoint;
   int64_t sample = 200;
   int64_t every = 100, check_replicas = 0;
   bool resume = false;
@@ -258,13 +257,6 @@ void check_checkpoint_flags(const Program& program, const Flags& flags,
   if (last) check_goes_on(*last, flags.train, text);
 }
 
-RunOptions run_options(const Program& program, const Flags& flags) {
-  RunOptions options = program.run_options();
-  if (!flags.cost.empty())
-    options.cost = read_cost(flags.cost, program.mesh());
-  return options;
-}
-
 // Before the system has to kill somebody.
 void check_memory(const Prediction& p, int64_t ranks) {
   struct sysinfo info;
@@ -297,7 +289,7 @@ void note_data(std::span<const CommRow> rows, std::string_view of) {
 
 void train(const Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const Prediction& prediction) {
-  const RunOptions options = run_options(program, flags);
+  const RunOptions options = program.run_options();
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
   if (!program.speaks()) return;
@@ -354,7 +346,6 @@ int train_main(int argc, char** argv) {
   program.add("--check-replicas", &flags.check_replicas,
               "steps between two checks that copies of parameters and state "
               "are still the same, 0: none");
-  program.add("--cost", &flags.cost, cost_help(), TextKind::kFile);
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {
@@ -374,7 +365,7 @@ int train_main(int argc, char** argv) {
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
     // Whatever does not fit together is found here, before any rank starts.
-    const RunOptions options = run_options(program, flags);
+    const RunOptions options = program.run_options();
     // (A dry run has no devices, and no graphs.)
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
              "--cuda-graph",

@@ -23,6 +23,7 @@
 #include "dtensor/runtime/comm/nccl.h"
 #include "dtensor/runtime/comm/tcp.h"
 #include "dtensor/runtime/comm_table.h"
+#include "dtensor/runtime/cost_file.h"
 #include "dtensor/runtime/device/cuda.h"
 #include "dtensor/runtime/device/reserve.h"
 #include "dtensor/runtime/device_choice.h"
@@ -99,7 +100,7 @@ struct Program::State {
   int64_t process = 0, processes = 1;
   ProcessJob* job = nullptr;
   bool alone = false;  // the first one has not heard of what is wrong
-  std::string flight, trace_path;
+  std::string flight, trace_path, cost;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;     // seconds
@@ -111,6 +112,11 @@ struct Program::State {
   std::shared_ptr<Trace> trace;
   bool gathered = false;  // the first process's trace is that of all
   int json_fd = -1;       // what was standard output
+  bool wrote_json = false;
+  // What the runs of the body sent and held, as rank 0 knows it.
+  bool ran = false;
+  std::vector<CommEvent> events;  // of all ranks
+  int64_t peak = 0;               // the most bytes that a rank held
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
   // Of several processes?
@@ -140,6 +146,7 @@ struct Program::State {
     }
     read_backend();
     read_mesh();
+    prices(mesh);  // better to hear of it now
     read_device();
     DT_CHECK(timeout <= kLongestTimeout, "--timeout",
              "{} s is more than {} s; write 0 for no limit", timeout,
@@ -305,6 +312,23 @@ struct Program::State {
       reserves.push_back(reserve_for_nccl(devices(rank), bytes, cuda_nccl()));
   }
 
+  CostTable prices(const Mesh& m) const {
+    return cost.empty() ? CostTable() : read_cost(cost, m);
+  }
+
+  // At the end of a run, on every rank.
+  void record(Runtime& rt) {
+    RankContext& context = rt.context();
+    context.record = false;
+    const int64_t mine = context.allocator->stats().peak_bytes;
+    const std::vector<CommEvent> all = merge_events(context.events);
+    const std::vector<int64_t> peaks = all_gather("peak", mine);
+    if (rt.rank() > 0 && !rt.dry_run()) return;
+    ran = true;
+    events.insert(events.end(), all.begin(), all.end());
+    peak = std::max(peak, *std::max_element(peaks.begin(), peaks.end()));
+  }
+
   void report(const RunReport& r) {
     const std::string text = straggler_text(r);
     if (text.empty() || process > 0) return;
@@ -431,6 +455,7 @@ void Program::State::add_rank_flags() {
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
   dry.set = [s](const std::string&) { s->dry_run = true; };
+  s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
   s->flags.add("--flight", &s->flight,
                "for the last collectives of each rank, rank-N.json, when the "
                "run fails (or SIGUSR1 asks); see //:flight",
@@ -520,7 +545,13 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
     if (check) check();
   });
   if (!runs || s.ends(fared)) return fared.code;
-  fared = s.attempt(1, body);
+  s.ran = false;  // by the body, from now on
+  s.events.clear();
+  s.peak = 0;
+  fared = s.attempt(1, [&] {
+    body();
+    report_runs();
+  });
   if (fared.code != 0 && s.trace && s.job && !s.gathered)
     s.job->not_gathering(fared.text);
   // What there is of a trace, in any case.
@@ -537,10 +568,22 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   return fared.code;
 }
 
+// Of a program with a result of its own, that is the result.
+void Program::report_runs() const {
+  const State& s = *state_;
+  if (dry_run() && s.ran)
+    fmt::print("{}\npeak memory of a rank: {} bytes\n",
+               comm_table(s.events, false), grouped(s.peak));
+  if (s.wrote_json || s.options.no_ranks) return;
+  write_json({{"collectives", comm_json(comm_rows(s.events), !dry_run())},
+              {"peak_bytes", s.peak}});
+}
+
 bool Program::given(std::string_view name) const {
   return state_->flags.given(name);
 }
 const Mesh& Program::mesh() const { return state_->mesh; }
+CostTable Program::cost(const Mesh& mesh) const { return state_->prices(mesh); }
 bool Program::dry_run() const { return state_->is_dry(); }
 bool Program::speaks() const { return state_->process == 0; }
 int64_t Program::ranks_here() const {
@@ -554,6 +597,9 @@ RunOptions Program::run_options() const {
   o.world = state_->mesh.num_ranks();
   o.mesh = state_->mesh_text;
   o.dry_run = dry_run();
+  o.cost = cost(mesh());
+  o.record = dry_run() || wants_json();
+  if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
   o.device = state_->devices;
   o.timeout = std::chrono::milliseconds(
       static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
@@ -573,6 +619,7 @@ RunOptions Program::run_options() const {
 }
 
 void Program::write_json(const nlohmann::ordered_json& result) const {
+  state_->wrote_json = true;
   if (!wants_json()) return;
   state_->gather_trace();
   if (!speaks()) return;
@@ -602,31 +649,8 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
         const ProgramOptions& options) {
   Program program(options);
-  return program.main(argc, argv, nullptr, [&] {
-    const RunOptions ranks = program.run_options();
-    const bool record = ranks.dry_run || program.wants_json();
-    std::vector<CommEvent> events;  // of all ranks, as rank 0 knows them
-    int64_t peak = 0;
-    run(ranks, [&](Runtime& rt) {
-      RankContext& context = rt.context();
-      context.record = record;
-      fn(rt);
-      if (!record) return;
-      const int64_t mine = context.allocator->stats().peak_bytes;
-      const std::vector<CommEvent> all = merge_events(context.events);
-      const std::vector<int64_t> peaks = all_gather("peak", mine);
-      if (rt.rank() > 0 && !ranks.dry_run) return;
-      events = all;
-      peak = *std::max_element(peaks.begin(), peaks.end());
-    });
-    if (!record) return;
-    if (ranks.dry_run)
-      fmt::print("{}\npeak memory of a rank: {} bytes\n",
-                 comm_table(events, false), grouped(peak));
-    program.write_json(
-        {{"collectives", comm_json(comm_rows(events), !ranks.dry_run)},
-         {"peak_bytes", peak}});
-  });
+  return program.main(argc, argv, nullptr,
+                      [&] { run(program.run_options(), fn); });
 }
 
 }  // namespace dtensor

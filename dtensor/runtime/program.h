@@ -44,6 +44,8 @@
 //                      prints who waited for whom
 //   --dry-run          one thread, no data: prints what would be sent and the
 //                      peak memory, or the error that the real run would give
+//   --cost FILE        the prices by which layouts and plans are chosen
+//                      (cost_file.h), or the name of a machine: h100
 //   --json [FILE]      the result as one object. Without FILE, or with "-",
 //                      standard output holds nothing else, and what the program
 //                      prints goes to standard error
@@ -90,8 +92,8 @@ struct ProgramOptions {
   bool any_ranks = false;
 };
 
-// Runs fn on every rank of --mesh and returns the exit code. In a dry run, and
-// with --json, the collectives and the peak memory are the result.
+// Runs fn on every rank of --mesh and returns the exit code. See
+// Program::main() for what it prints in a dry run, and what --json has.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
         const ProgramOptions& = {});
 
@@ -125,6 +127,9 @@ class Program {
 
   // Reads the command line, then calls check() and body(); returns the exit
   // code. An Error from check() is bad input, one from body() a failed run.
+  // When body() has run ranks under run_options(), their collectives and peak
+  // memory are printed in a dry run, and are the result of --json unless the
+  // program writes one of its own.
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);
 
@@ -138,6 +143,8 @@ class Program {
   bool speaks() const;
   // How many ranks run in this process.
   int64_t ranks_here() const;
+  // What --cost says of that mesh; without it the default prices.
+  CostTable cost(const Mesh&) const;
   // For run(): the ranks of mesh(), dry or not.
   RunOptions run_options() const;
   // Writes the result, an object, where --json says, with --trace also who
@@ -147,6 +154,7 @@ class Program {
 
  private:
   struct State;
+  void report_runs() const;
   std::unique_ptr<State> state_;
 };
 

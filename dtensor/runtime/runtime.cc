@@ -157,6 +157,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.planner = Planner(options.cost);
     context.mesh_text = options.mesh;
     context.run_id = shared.id;
+    context.record = options.record;
     context.backend = shared.backend;
     if (options.watch) watch = options.watch(rank);
     context.watch = watch.get();
@@ -174,6 +175,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     if (context.checks) context.checks->finish();
     if (context.async) context.async->finish();
     if (context.save) context.save->finish();
+    if (options.finish) options.finish(runtime);
     shared.backend->check();
   } catch (const PeerLeft&) {
     outcome = {std::current_exception(), true};

@@ -62,6 +62,12 @@ struct RunOptions {
   // Called once, by the thread that called run(), when all ranks have left; of
   // a run that failed too. Not in a dry run.
   std::function<void(const RunReport&)> report;
+  // Whether ranks record their collectives from the beginning
+  // (RankContext::record).
+  bool record = false;
+  // Called on every rank when fn has returned there without an error, also in a
+  // dry run; may communicate.
+  std::function<void(Runtime&)> finish;
   // Who is told of the collectives of a rank's own thread; empty: nobody.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
   // Where the last collectives of every rank are written when the run fails, a

@@ -1,0 +1,18 @@
+// A program with a flag of its own, which starts its ranks itself. For tests.
+#include "dtensor/dtensor.h"
+
+using namespace dtensor;
+
+int main(int argc, char** argv) {
+  int64_t rows = 64;
+  Program program({.about = "Multiplies.", .mesh = "tp=2"});
+  program.add("--rows", &rows, "of the left matrix", 1);
+  return program.main(argc, argv, nullptr, [&] {
+    run(program.run_options(), [&](Runtime& rt) {
+      const Mesh mesh = rt.mesh();
+      const DistTensor x = randn({rows, 64}, mesh, {{"tp", Shard(1)}});
+      const DistTensor w = randn({64, 64}, mesh, {{"tp", Shard(0)}});
+      matmul(x, w).redistribute("R");
+    });
+  });
+}
