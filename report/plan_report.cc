@@ -98,6 +98,24 @@ double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   return *middle;
 }
 
+// Of what the steps send, each once; of a plan that sends nothing, the table's.
+std::string prices_of(const Plan& plan, const CostTable& cost) {
+  std::vector<std::string> all;
+  for (const Step& s : plan.steps) {
+    if (!sends(s.kind)) continue;
+    const AxisMask axes = s.axes ? s.axes : s.from->mesh().all_axes();
+    const LinkCost link = cost.link(s.kind, axes);
+    const std::string text =
+        fmt::format("alpha {:g} us, {:g} GB/s ({} over {})",
+                    microseconds(link.alpha_ps), 1000 / link.ps_per_byte,
+                    name(s.kind), s.from->mesh().axes_to_string(axes));
+    if (std::find(all.begin(), all.end(), text) == all.end())
+      all.push_back(text);
+  }
+  if (all.empty()) return cost.to_string();
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
 std::string axes_text(const Step& step) {
   if (!sends(step.kind)) return "";
   return step.axes ? step.from->mesh().axes_to_string(step.axes)
@@ -112,7 +130,7 @@ PlanReport plan_report(const Spec* from, const Spec* to,
   r.from = from;
   r.to = to;
   r.plan = plan(from, to, cost);
-  r.prices = cost.to_string();
+  r.prices = prices_of(r.plan, cost);
   r.ranks = all_ranks(from, to);
   // A tensor that stays is its own source and destination.
   if (r.plan.steps.empty()) r.plan.peak_bytes = from->largest_part_bytes();

@@ -133,6 +133,20 @@ TEST(PlanProgram, TakesPricesFromAFile) {
               3 + 0.048, 1e-9);
 }
 
+TEST(PlanProgram, PrintsThePricesOfItsSteps) {
+  const std::string cost =
+      write_file("kinds.json",
+                 R"({"axes": [{"alpha_us": 1, "gbytes_per_s": 1,
+                    "kinds": {"all_gather": {"alpha_us": 3,
+                                             "gbytes_per_s": 2}}}]})");
+  const Ran r = run_program(
+      "plan", "--mesh 2 --shape 6,4 --from S0 --to R --cost " + cost);
+  EXPECT_NE(r.out.find("time 3.024 us at alpha 3 us, 2 GB/s (all-gather over "
+                       "a0)\n"),
+            r.out.npos)
+      << r.out;
+}
+
 TEST(PlanProgram, PrintsTheAnswer) {
   const Ran r = run_program(
       "plan", "--mesh x=2,y=4 --shape 64,64,64 --from R,S1 --to S0,S0");
