@@ -129,6 +129,11 @@ Mesh Mesh::parse(std::string_view text) {
     std::string_view item = rest.substr(0, end);
     if (named) {
       size_t eq = item.find('=');
+      DT_CHECK(eq != item.npos ||
+                   (!item.empty() &&
+                    !std::isdigit(static_cast<unsigned char>(item[0]))),
+               "mesh", "'{}' in '{}' has no name; write dp={} or the like",
+               item, text, item.empty() ? "2" : item);
       DT_CHECK(eq != item.npos, "mesh",
                "'{}' in '{}' has no size; write {}=2 or the like", item, text,
                item);
