@@ -40,8 +40,8 @@ TextData TextData::file(const std::string& path) {
 TextData TextData::licences() {
   std::string all;
   for (const char* name : {"GPL-3", "LGPL-3", "Apache-2.0", "MPL-2.0"})
-    all += read_text_file(
-        "text", std::string("/usr/share/common-licenses/") + name);
+    all += read_text_file("text",
+                          std::string("/usr/share/common-licenses/") + name);
   return {"the licence texts of Debian", std::move(all)};
 }
 

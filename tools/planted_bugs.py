@@ -1027,8 +1027,8 @@ BUGS = [
     ], ['faults_test']),
     Bug(202, 'nobody is ever waited for', [
         ('dtensor/runtime/comm/hub_backend.cc',
-         'nanoseconds(first_.waited_for(rank));',
-         'nanoseconds(MUT(202) ? 0 : first_.waited_for(rank));'),
+         'nanoseconds(waited(rank, 0).total);',
+         'nanoseconds(MUT(202) ? 0 : waited(rank, 0).total);'),
     ], ['faults_test']),
     Bug(203, 'a rank that only computes does not hear of a signal', [
         ('dtensor/ops/op.cc',
@@ -1633,6 +1633,26 @@ BUGS = [
          'return position & -kRows;',
          'return MUT(453) ? position : position & -kRows;'),
     ], ['kernels_attention_portable_test', 'kernels_attention_emulated_test']),
+    Bug(460, 'a lineage forgets what the inputs were', [
+        ('dtensor/ops/op.cc',
+         'h = fold_lineage(h, in.impl()->lineage.hash);',
+         'if (!MUT(460)) h = fold_lineage(h, in.impl()->lineage.hash);'),
+    ], ['ranks_reduce_different_values_test']),
+    Bug(461, 'a lineage forgets the arguments of an operator', [
+        ('dtensor/ops/decision.cc',
+         'hash_text(attrs.to_string(), hash_text(op.name()))',
+         'hash_text(MUT(461) ? "" : attrs.to_string(), hash_text(op.name()))'),
+    ], ['ranks_reduce_different_values_test']),
+    Bug(462, 'ranks of another mesh are expected to know a lineage', [
+        ('dtensor/runtime/execution.cc',
+         'round.between = first.from->mesh()',
+         'round.between = !MUT(462) && first.from->mesh()'),
+    ], ['ranks_reduce_different_values_test']),
+    Bug(463, 'moves of the other thread are about nothing', [
+        ('dtensor/runtime/async.cc',
+         'about(ctx.about, &about_);',
+         'about(ctx.about, MUT(463) ? nullptr : &about_);'),
+    ], ['ranks_reduce_different_values_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

@@ -30,6 +30,7 @@
 #include "dtensor/runtime/program.h"
 #include "dtensor/runtime/replicas.h"
 #include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime/scopes.h"
 #include "tests/faults/inject.h"
 
 namespace dtensor::testing {
@@ -288,6 +289,22 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          fault_now(rt);
          DistTensor::from_global(counting({odd(rt) ? 12 : 8}), rt.mesh(), "S0")
              .redistribute("R");
+       }},
+      {"value",
+       [](Runtime& rt) {
+         const DistTensor x = rows(rt.mesh());
+         fault_now(rt);
+         const PathScope path("model.head");
+         (odd(rt) ? exp(x) : neg(x)).redistribute("R");
+       }},
+      {"more",
+       [](Runtime& rt) {
+         const DistTensor x = rows(rt.mesh());
+         fault_now(rt);
+         const PathScope path("model.head");
+         const DistTensor y = exp(x), z = neg(x);
+         if (odd(rt)) y.redistribute("R");
+         z.redistribute("R");
        }},
       {"op",
        [](Runtime& rt) {
