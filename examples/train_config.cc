@@ -57,7 +57,8 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "that a step's windows are cut into for the stages of axis pp "
               "(default: twice as many as places along it)",
               1);
-  program.add("--schedule", &c.schedule, report::schedule_help());
+  program.add("--schedule", &c.schedule,
+              report::schedule_help() + " (default: 1f1b)");
   program.add("--chunks", &c.chunks,
               "stages at each place along pp, of interleaved", 1, 4096);
   program.add("--recompute", &c.recompute,
@@ -155,14 +156,14 @@ void TrainConfig::validate(const Mesh& mesh) {
            accumulate, batch, batch);
   plan(mesh);
   if (mesh.has_axis("pp")) return validate_pipeline(mesh);
-  DT_CHECK(micro_batches == 0 && chunks == 0 && schedule == "1f1b",
-           "--schedule",
+  DT_CHECK(micro_batches == 0 && chunks == 0 && schedule.empty(), "--schedule",
            "mesh {} has no axis pp for stages; write --mesh pp=2 or the like, "
            "or leave --schedule, --micro-batches and --chunks out",
            mesh.to_string());
 }
 
 void TrainConfig::validate_pipeline(const Mesh& mesh) {
+  schedule = schedule.empty() ? "1f1b" : report::schedule_of(schedule);
   const auto fits = [&] {
     DT_CHECK(micro_batches <= batch, "--micro-batches",
              "{} micro-batches of {} windows; write at most {}, or a larger "

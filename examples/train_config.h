@@ -30,7 +30,7 @@ struct TrainConfig {
   // at most the batch. Chunks: 0 is one, or what a file says. The schedule: a
   // name, or a file.
   int64_t micro_batches = 0, chunks = 0;
-  std::string schedule = "1f1b";
+  std::string schedule;            // "": 1f1b
   std::string recompute = "none";  // see nn::Recompute
   bool cuda_graph = false;         // steps are replayed, on a GPU
   bool sequence_parallel = false;  // over tp

@@ -1,7 +1,9 @@
 #include "report/schedule_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -117,17 +119,28 @@ class Reader {
 
 }  // namespace
 
+std::string schedule_of(const std::string& text) {
+  std::string lower = text;
+  for (char& c : lower)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return is_schedule_name(lower) ? lower : text;
+}
+
 PipelineSchedule read_schedule(const std::string& name_or_path,
                                int64_t positions, int64_t micros,
                                int64_t chunks) {
-  if (is_schedule_name(name_or_path)) {
+  if (const std::string name = schedule_of(name_or_path);
+      is_schedule_name(name)) {
     DT_CHECK(positions > 0 && micros > 0, "--schedule",
              "{} of how many positions and micro-batches? Write --stages 4 "
              "--micro 8",
-             name_or_path);
-    return make_schedule(name_or_path, positions, micros,
-                         std::max<int64_t>(chunks, 1));
+             name);
+    return make_schedule(name, positions, micros, std::max<int64_t>(chunks, 1));
   }
+  DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--schedule",
+           "there is no file {}, and no schedule of that name; name a file "
+           "that exists, or one of {}",
+           name_or_path, fmt::join(schedule_names(), ", "));
   PipelineSchedule s = Reader(name_or_path).read();
   const auto same = [&](const char* what, int64_t here, int64_t there) {
     DT_CHECK(there == 0 || here == there, "--schedule",

@@ -16,6 +16,10 @@
 
 namespace dtensor::report {
 
+// One of schedule_names(), in whatever case it is written; other texts, which
+// name a file, as they are.
+std::string schedule_of(const std::string& text);
+
 // What a program's --schedule says, which is one of schedule_names(), or else
 // such a file; checked. The numbers are those that the other flags gave; 0: a
 // name needs positions and micro-batches, and a file says its own. Throws Error

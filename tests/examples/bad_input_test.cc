@@ -36,6 +36,13 @@ const char kTiny[] =
 std::vector<Case> train_cases() {
   const std::string short_text = write_file("short", "8 bytes.");
   const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--schedule 1f1b", "mesh dp=2,tp=2 has no axis pp for stages"},
+      {"--ranks-per-process 2",
+       "for --backend mpi and tcp, and this is --back"},
+      {"--mesh 2,tp=2", "'2' in '2,tp=2' has no name; write dp=2"},
+      {"--schedule 2f1b --mesh pp=2",
+       "no schedule of that name; name a file that exists, or one of gpipe, "
+       "1f1b"},
       {"--mesh dp=2,dp=2", "twice"},
       {"--mesh dp=0", "size 0"},
       {"--mesh tp=-1", "size -1"},
