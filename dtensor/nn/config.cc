@@ -1,5 +1,7 @@
 #include "dtensor/nn/config.h"
 
+#include <utility>
+
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
@@ -48,10 +50,12 @@ void ModelConfig::validate() const {
            "{} rotates pairs, and a head of hidden {} / heads {} = {} is odd; "
            "write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
-  DT_CHECK(mixtral || (!experts && !top_k), "model",
-           "experts {} and top-k {} are for mixtral alone, and this is a {}; "
-           "leave them out, or write --model mixtral",
-           experts, top_k, name);
+  for (const auto& [what, n] :
+       {std::pair("experts", experts), std::pair("top-k", top_k)})
+    DT_CHECK(mixtral || !n, "model",
+             "{} {} is for mixtral alone, and this is a {}; leave it out, or "
+             "write --model mixtral",
+             what, n, name);
   if (experts) check_positive("experts", experts, 1'000'000);
   if (mixtral) {
     // The bytes of parameters, gradients and an optimizer's state are counted.
