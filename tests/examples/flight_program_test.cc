@@ -51,6 +51,22 @@ TEST(FlightProgram, SaysWhereARankCallsSomethingElse) {
       << r.out;
 }
 
+// The README's pair: a training whose learning rate is far too high.
+TEST(FlightProgram, ReadsWhatATrainingLeavesThatFails) {
+  const std::string dir = fresh_folder("diverges");
+  const Ran bad = run_program(
+      "train",
+      "--layers 1 --hidden 16 --heads 2 --seq 16 --batch 4 --sample 0 "
+      "--mesh dp=2,tp=2 --lr 1e30 --flight " +
+          dir);
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.err.find("a smaller --lr"), bad.err.npos) << bad.err;
+  const Ran r = lined_up(dir);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("4 of 4 ranks, written "), r.out.npos) << r.out;
+  EXPECT_NE(r.out.find("because of a failure"), r.out.npos) << r.out;
+}
+
 // Two sums in another order: the same call, of other sizes.
 TEST(FlightProgram, SaysWhereCallsAreSwapped) {
   const std::string dir = fresh_folder("swapped");
