@@ -117,6 +117,12 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   if (speaks && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)
                               : "no checkpoint yet: begins anew");
+  if (speaks && last && config.lr_steps && config.lr_steps != config.steps)
+    fmt::print(
+        "the learning rate falls over {} steps, as it was saved or --lr-steps "
+        "says, and --steps is {}\n\n",
+        config.lr_steps, config.steps);
+  std::fflush(stdout);  // ahead of the progress, also through a pipe
   if (speaks) report.begin = begin;
   RankContext& context = rt.context();
   std::vector<CommEvent> first;
@@ -180,8 +186,13 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
     std::fflush(stdout);
   }
   train_steps(rt, flags, text, trainer, report);
-  const double eval_loss = eval ? trainer.evaluate(*eval) : 0;
+  double eval_loss = 0;
+  if (eval) {
+    const Scoped<std::string> phase(rt.context().phase, "eval");
+    eval_loss = trainer.evaluate(*eval);
+  }
   std::vector<int64_t> sample;
+  const Scoped<std::string> phase(rt.context().phase, "sample");
   if (flags.sample)
     sample = nn::generate(trainer.model(),
                           {.tokens = flags.sample,
@@ -235,7 +246,7 @@ void make_folder(std::string_view flag, const std::string& folder) {
 
 // The flags of checkpoints, as far as no rank is needed to find fault with
 // them.
-void check_checkpoint_flags(const Program& program, const Flags& flags,
+void check_checkpoint_flags(const Program& program, Flags& flags,
                             const TextData& text) {
   const bool given = !flags.checkpoint.empty();
   DT_CHECK(given || !flags.resume, "--resume",

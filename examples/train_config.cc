@@ -33,15 +33,20 @@ void add_train_flags(Program& program, TrainConfig& c) {
               1);
   program.add("--steps", &c.steps, "updates", 1);
   program.add("--lr", &c.lr, "the highest learning rate");
+  program.add("--lr-steps", &c.lr_steps,
+              "steps over which the learning rate falls to a tenth, where it "
+              "stays (default: --steps; with --resume: as it was saved)",
+              1);
   program.add("--warmup", &c.warmup,
-              "steps of warm-up (default: 10, at most steps / 10)");
+              "steps of warm-up (default: 10, at most a tenth of --lr-steps)");
   program.add("--weight-decay", &c.weight_decay, "of matrices");
   program.add("--clip", &c.clip, "the largest norm of the gradient, 0: any");
   program.add("--seed", &c.seed, "of weights, batches and sample");
   program.add("--dtype", &c.dtype, "of parameters and activations",
               {"f32", "f64", "bf16", "f16"});
   program.add("--zero", &c.zero,
-              "1: split the optimizer's state over fsdp (or dp), 2: gradients "
+              "1: split the optimizer's state over fsdp (or dp, or ep: what it "
+              "holds copies of), 2: gradients "
               "too (with pp: sent in each micro-batch), 3: parameters too",
               0, 3);
   program.add("--gather-budget", &c.gather_budget,
@@ -84,6 +89,13 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "may be repeated");
 }
 
+// What --zero splits over: the first of these that the mesh has.
+static std::string_view zero_axis(const Mesh& mesh) {
+  for (std::string_view axis : {"fsdp", "dp"})
+    if (mesh.has_axis(axis)) return axis;
+  return "ep";
+}
+
 nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   nn::ParallelPlan plan;
   for (const std::string& text : layouts) {
@@ -100,8 +112,7 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   plan.context_bytes = context_memory;
   if (sequence_parallel) plan = nn::sequence_parallel(std::move(plan));
   plan.pipeline_chunks = std::max<int64_t>(chunks, 1);
-  return nn::zero(std::move(plan), static_cast<int>(zero),
-                  mesh.has_axis("fsdp") ? "fsdp" : "dp");
+  return nn::zero(std::move(plan), static_cast<int>(zero), zero_axis(mesh));
 }
 
 std::string TrainConfig::strategy(const Mesh& mesh) const {
@@ -129,11 +140,12 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(!mixtral || !cuda_graph, "--cuda-graph",
            "a mixtral's ranks exchange as many tokens as the data say, and a "
            "graph replays one exchange; leave it out");
-  DT_CHECK(warmup <= steps, "--warmup", "{} steps of {}; write at most {}",
-           warmup, steps, steps);
-  DT_CHECK(zero == 0 || mesh.has_axis("dp") || mesh.has_axis("fsdp"), "--zero",
-           "mesh {} has no axis dp or fsdp to split over; write --mesh dp=2 or "
-           "the like, or --zero 0",
+  const int64_t most = lr_steps ? lr_steps : steps;
+  DT_CHECK(warmup <= most, "--warmup", "{} steps of {}; write at most {}",
+           warmup, most, most);
+  DT_CHECK(zero == 0 || mesh.has_axis(zero_axis(mesh)), "--zero",
+           "mesh {} has no axis fsdp, dp or ep to split over; write --mesh "
+           "dp=2 or the like, or --zero 0",
            mesh.to_string());
   DT_CHECK(!sequence_parallel || mesh.has_axis("tp"), "--sequence-parallel",
            "mesh {} has no axis tp to split sequences over; write --mesh tp=2 "

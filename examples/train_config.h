@@ -19,7 +19,9 @@ struct TrainConfig {
   int64_t batch = 8;
   int64_t steps = 500;
   double lr = 3e-3;
-  int64_t warmup = -1;  // -1: min(10, steps / 10)
+  // Over so many steps the learning rate falls; 0: over `steps`.
+  int64_t lr_steps = 0;
+  int64_t warmup = -1;  // -1: min(10, lr_steps / 10)
   double weight_decay = 0.01;
   double clip = 1;
   int64_t seed = 0;

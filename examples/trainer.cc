@@ -45,6 +45,12 @@ CheckpointValues data_values(const TrainConfig& config, const TextData& text) {
           {"text bytes", text.size()}};
 }
 
+int64_t lr_steps(const TrainConfig& config) {
+  return config.lr_steps ? config.lr_steps : config.steps;
+}
+
+constexpr const char* kLrSteps = "learning rate steps";
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
@@ -54,7 +60,7 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
                             static_cast<uint64_t>(config.seed))),
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
-      schedule_{config.lr, config.steps, config.warmup},
+      schedule_{config.lr, lr_steps(config), config.warmup},
       first_mesh_(mesh),
       last_mesh_(mesh),
       micros_(config.accumulate) {
@@ -231,10 +237,12 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
 
 void Trainer::save(const std::string& dir, int64_t i,
                    const TextData& text) const {
+  CheckpointValues values = data_values(config_, text);
+  values[kLrSteps] = lr_steps(config_);
   nn::save_checkpoint(dir, *model_, optimizer_,
                       {.step = i,
                        .data_position = i * config_.batch,
-                       .values = data_values(config_, text)},
+                       .values = std::move(values)},
                       {.background = true});
 }
 
@@ -264,7 +272,7 @@ double Trainer::evaluate(const TextData& text) const {
   return sum / static_cast<double>(windows);
 }
 
-void check_goes_on(const std::string& checkpoint, const TrainConfig& config,
+void check_goes_on(const std::string& checkpoint, TrainConfig& config,
                    const TextData& text) {
   const nn::TrainingState saved =
       nn::training_state(CheckpointReader(checkpoint));
@@ -284,6 +292,16 @@ void check_goes_on(const std::string& checkpoint, const TrainConfig& config,
            "{} has {} steps of {}; there is nothing left to do: write a larger "
            "--steps",
            checkpoint, saved.step, config.steps);
+  if (config.lr_steps) return;
+  const auto found = saved.values.find(kLrSteps);
+  const auto* before = found == saved.values.end()
+                           ? nullptr
+                           : std::get_if<int64_t>(&found->second);
+  DT_CHECK(before, "--resume",
+           "{} does not say over how many steps its learning rate falls; "
+           "write --lr-steps {} or as many as that training had",
+           checkpoint, config.steps);
+  config.lr_steps = *before;
 }
 
 MemoryUse memory_use(const Allocator::Stats& stats) {

@@ -95,7 +95,8 @@ class Trainer {
 
 // Throws Error when steps of this kind cannot go on from that checkpoint: it
 // was saved with another batch, sequence, seed or text, or has all the steps.
-void check_goes_on(const std::string& checkpoint, const TrainConfig&,
+// A learning rate whose steps the flags do not name goes on as it was saved.
+void check_goes_on(const std::string& checkpoint, TrainConfig&,
                    const TextData&);
 
 // The most that a rank holds during a step, in bytes, of each MemoryKind and

@@ -84,7 +84,7 @@ std::vector<Case> train_cases() {
       {"--dtype f8", "f32, f64, bf16, f16"},
       {"--zero 4", "4 is too large"},
       {"--zero -1", "-1"},
-      {"--zero 1 --mesh tp=2", "no axis dp or fsdp"},
+      {"--zero 1 --mesh tp=2", "no axis fsdp, dp or ep to split over"},
       {"--zero 2 --gather-budget 100", "it is for --zero 3"},
       {"--zero 3 --gather-budget -100", "-100"},
       {"--sequence-parallel --mesh dp=2", "no axis tp to split sequences"},

@@ -134,6 +134,36 @@ TEST(TrainCheckpoint, StoppedAndResumed) {
   EXPECT_EQ(worst(Json::parse(r.out), whole), 0);
 }
 
+// More steps do not stretch the learning rate's fall unless they are asked to.
+TEST(TrainCheckpoint, LearningRateGoesOnAsItWasSaved) {
+  const std::string f64 = "--dtype f64 --mesh dp=2 ";
+  const std::string saved = fresh_folder("schedule");
+  train(f64 + "--steps 6 --checkpoint " + saved);
+  const auto on = [&](const std::string& flags) {
+    const std::string copy = fresh_folder("longer");
+    fs::copy(saved, copy, fs::copy_options::recursive);
+    return train(f64 + "--steps 12 --resume --checkpoint " + copy + flags);
+  };
+  const Json kept = train(f64 + "--steps 12 --lr-steps 6");
+  EXPECT_EQ(worst(on(""), kept), 0);
+  EXPECT_EQ(worst(on(" --lr-steps 6"), kept), 0);
+  EXPECT_GT(worst(on(" --lr-steps 12"), kept), 1e-6);
+}
+
+// Standard output and standard error in one pipe, in the order of the run.
+TEST(TrainCheckpoint, SaysFirstWhereItGoesOn) {
+  const std::string saved = fresh_folder("said");
+  train("--steps 2 --mesh dp=2 --checkpoint " + saved);
+  const std::string both = temporary("both");
+  run_program("train", std::string(kTiny) + "--steps 4 --mesh dp=2 --resume " +
+                           "--checkpoint " + saved + " 2>&1 | cat >" + both +
+                           "; true");
+  const std::string text = read_file(both);
+  const size_t said = text.find("goes on from"), step = text.find("step 4/4");
+  ASSERT_NE(step, text.npos) << text;
+  EXPECT_LT(said, step) << text;
+}
+
 TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   const std::string saved = fresh_folder("other");
   train("--steps 4 --mesh dp=2 --checkpoint " + saved);

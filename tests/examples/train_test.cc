@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/examples/running.h"
 
@@ -151,6 +152,35 @@ TEST(Train, DryRunSaysWhatTheRunSends) {
     Json row = ran["collectives"][i];
     row.erase("bytes_counted");
     EXPECT_EQ(dry["collectives"][i], row);
+  }
+}
+
+// Generating text is no forward pass of a step.
+TEST(Train, TraceSaysWhatIsTheSample) {
+  const Json json =
+      train("--mesh tp=2 --sample 20 --trace " + temporary("sample.json"));
+  std::set<std::string> phases;
+  for (const Json& row : json["waiting"]) {
+    phases.insert(row["phase"]);
+    EXPECT_FALSE(row["phase"] == "forward" && row["op"] == "redistribute")
+        << row;
+  }
+  EXPECT_TRUE(phases.contains("sample")) << json["waiting"];
+}
+
+// Where ep alone splits the batch, it holds copies of all but the experts.
+TEST(Train, ZeroOverExpertsAlone) {
+  const std::string flags =
+      "--model mixtral --experts 4 --top-k 2 --heads 2 --mesh ";
+  const Json one = train(flags + "dp=1");
+  const auto state = [](const Json& json) {
+    return json["memory"]["state"]["measured"].get<int64_t>();
+  };
+  const Json copies = train(flags + "ep=2");
+  for (const char* zero : {" --zero 1", " --zero 2", " --zero 3"}) {
+    const Json json = train(flags + "ep=2" + zero);
+    expect_close(json["losses"], one["losses"], 1e-11, zero);
+    EXPECT_LT(state(json), state(copies)) << zero;
   }
 }
 
