@@ -109,9 +109,10 @@ DistTensor Module::parameter(std::string_view name) const {
 void check_plan(const ParallelPlan& plan, const Module& module) {
   const std::vector<NamedParameter> parameters = module.named_parameters();
   for (const auto& [pattern, placements] : plan) {
-    if (std::any_of(
-            parameters.begin(), parameters.end(),
-            [&](const NamedParameter& p) { return matches(pattern, p.name); }))
+    if (std::any_of(parameters.begin(), parameters.end(),
+                    [&pattern = pattern](const NamedParameter& p) {
+                      return matches(pattern, p.name);
+                    }))
       continue;
     // Those of layer 0, 1, ... as one.
     std::vector<std::string> names;

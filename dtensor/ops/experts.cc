@@ -418,15 +418,16 @@ class ExpertsBackward : public Op {
     });
     const auto [dgate, dup] = swiglu_rows(c, *kept, dinner);
     const Tensor dx = c.scratch(kept->x.shape(), t);
-    for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
-      const Matrix of_gate = rows_of(dgate, lo, hi),
-                   of_up = rows_of(dup, lo, hi), x = rows_of(kept->x, lo, hi),
-                   to = rows_of(dx, lo, hi);
-      product(c, of_gate, matrix_of(c.in[kGate], e), to);
-      product(c, of_up, matrix_of(c.in[kUp], e), to, true);
-      product(c, of_gate.transposed(), x, matrix_of(c.out[2], e));
-      product(c, of_up.transposed(), x, matrix_of(c.out[3], e));
-    });
+    for_each_expert(
+        r, [&, &dgate = dgate, &dup = dup](int64_t e, int64_t lo, int64_t hi) {
+          const Matrix of_gate = rows_of(dgate, lo, hi),
+                       of_up = rows_of(dup, lo, hi),
+                       x = rows_of(kept->x, lo, hi), to = rows_of(dx, lo, hi);
+          product(c, of_gate, matrix_of(c.in[kGate], e), to);
+          product(c, of_up, matrix_of(c.in[kUp], e), to, true);
+          product(c, of_gate.transposed(), x, matrix_of(c.out[2], e));
+          product(c, of_up.transposed(), x, matrix_of(c.out[3], e));
+        });
     put(c, combine(c, r, dx), r.tokens, c.out[0]);
   }
 

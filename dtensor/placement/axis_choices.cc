@@ -83,7 +83,7 @@ const FactorDims::Known& FactorDims::of(int f, AxisMask mask) {
   const Mesh& mesh = inputs_[0].spec->mesh();
   Dim dim = rule_.legal(f, make(f, mask), mesh);
   const double share = rule_.share(f, dim, mesh);
-  return list.emplace_back(mask, std::move(dim), share);
+  return list.emplace_back(Known{mask, std::move(dim), share});
 }
 
 Dim FactorDims::make(int f, AxisMask mask) const {

@@ -97,7 +97,9 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
       }
       continue;
     }
-    const auto list = [&](const char* what, size_t at_most) {
+    // Named, because clang before 16 captures no structured binding by itself.
+    const auto list = [&, &key = key, &value = value](const char* what,
+                                                      size_t at_most) {
       std::vector<int64_t> out;
       if (!value.contains(what) || !value[what].is_array() ||
           value[what].size() > at_most)
