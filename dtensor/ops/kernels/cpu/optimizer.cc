@@ -95,10 +95,10 @@ void CpuKernels::adamw(Stream, DType param_type, DType grad_type,
                const V x = at(g) * gs;
                const V m0 = at(pm);
                const V m1 = m0 + (x - m0) * c1;
-               const V v1 = at(pv) * b2 + (x * x) * c2;
+               const V v1 = fma(at(pv), b2, (x * x) * c2);
                put(at, pm, m1);
                put(at, pv, v1);
-               return p * keep - step * (m1 / (sqrt(v1) * root2 + eps));
+               return fma(p, keep, -(step * (m1 / (sqrt(v1) * root2 + eps))));
              });
     }
   });
@@ -116,7 +116,7 @@ void CpuKernels::sgd(Stream, DType param_type, DType grad_type, const Sgd& o,
       const V lr(lr_of(part)), decay(part.weight_decay);
       update(part.n, static_cast<S*>(part.param), static_cast<T*>(part.master),
              [&](auto at, V p) {
-               V d = at(g) * gs + decay * p;
+               V d = fma(at(g), gs, decay * p);
                if (buf) {
                  const V b = momentum * at(buf) + d;
                  put(at, buf, b);

@@ -74,6 +74,28 @@ template <class T>
 inline Vec<T> operator-(Vec<T> a) {
   return -a.v;
 }
+// a * b + c. For sums of two products: which of them the compiler fuses depends
+// on what stands around it, and so would the bits.
+template <class T>
+inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+#if defined(__FMA__) && defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return (F32v)_mm512_fmadd_ps((__m512)a.v, (__m512)b.v, (__m512)c.v);
+  else
+    return (F64v)_mm512_fmadd_pd((__m512d)a.v, (__m512d)b.v, (__m512d)c.v);
+#elif defined(__FMA__)
+  if constexpr (sizeof(T) == 4)
+    return (F32v)_mm256_fmadd_ps((__m256)a.v, (__m256)b.v, (__m256)c.v);
+  else
+    return (F64v)_mm256_fmadd_pd((__m256d)a.v, (__m256d)b.v, (__m256d)c.v);
+#elif defined(__x86_64__)
+  return a.v * b.v + c.v;  // there is nothing to fuse them with
+#else
+  for (int64_t i = 0; i < Vec<T>::n; ++i)
+    c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+  return c;
+#endif
+}
 #define DT_COMPARE(op)                          \
   template <class T>                            \
   inline auto operator op(Vec<T> a, Vec<T> b) { \
