@@ -186,6 +186,9 @@ struct Program::State {
       backend = "mpi";
     } else if (flags.given("--rendezvous") || started_by_torchrun()) {
       backend = "tcp";
+    } else if (flags.given("--ranks-per-process") && !nccl &&
+               launched_by_mpi()) {
+      backend = "mpi";  // of one process
     } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
       process = task;  // one of them says it
       fail("--backend",

@@ -13,6 +13,8 @@ bool mpi_is_built();
 // and which one, by its environment (Open MPI's, PMI's, PMIx', Slurm's). 0
 // where nothing is said.
 bool started_by_mpi();
+// The same where it may be the only one.
+bool launched_by_mpi();
 int64_t process_by_environment();
 
 // MPI begins with the first call, which compares the facts of all processes,

@@ -28,6 +28,11 @@ bool started_by_mpi() {
   return std::getenv("PMIX_RANK") && first_of({"SLURM_STEP_NUM_TASKS"}) != 1;
 }
 
+bool launched_by_mpi() {
+  return first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) >= 0 ||
+         std::getenv("PMIX_RANK");
+}
+
 int64_t process_by_environment() {
   if (!started_by_mpi()) return 0;
   const int64_t process =
