@@ -38,9 +38,15 @@ struct Subject {
   const RankContext& context;
   static std::string describe(const void* subject) {
     const Subject& s = *static_cast<const Subject*>(subject);
-    return fmt::format("{}{}, {} inside {}{}", name(s.tensor.dtype()),
-                       to_string(s.tensor.shape()), s.what, s.op.name(),
-                       s.context.about_text());
+    return fmt::format("{}{}, {} inside {}", name(s.tensor.dtype()),
+                       to_string(s.tensor.shape()), s.what, s.op.name());
+  }
+  static std::string made(const void* subject) {
+    return static_cast<const Subject*>(subject)->context.about_text();
+  }
+  Call call(StepKind kind, uint64_t fingerprint) const {
+    return {kind, op.name(),         fingerprint, describe,
+            this, context.lineage(), made};
   }
 };
 
@@ -170,13 +176,11 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
              .data = t.mutable_data(),
              .n = t.numel(),
              .one_shot = one_shot(t.numel())};
-    const uint64_t print = context.fingerprint(
+    const uint64_t print =
         hash_mix(e.fingerprint, static_cast<uint64_t>(t.dtype()) * 31 +
-                                    static_cast<uint64_t>(t.numel())));
+                                    static_cast<uint64_t>(t.numel()));
     const Exposed sending(context);
-    e.communicator->all_reduce(
-        {e.kind, op.name(), print, Subject::describe, &subject}, stream,
-        {&b, 1});
+    e.communicator->all_reduce(subject.call(e.kind, print), stream, {&b, 1});
     counted = b.counted;
   }
   record_event(context, mesh(), axes, e.kind, bytes, counted);
@@ -249,8 +253,7 @@ Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
   if (!context.dry_run) {
     const bool sums = e.kind == StepKind::kReduceScatter;
     const Subject subject{op, part, sums ? "sums of boxes" : "boxes", context};
-    const Call call{e.kind, op.name(), context.fingerprint(e.fingerprint),
-                    Subject::describe, &subject};
+    const Call call = subject.call(e.kind, e.fingerprint);
     const Exposed sending(context);
     if (sums)
       e.communicator->reduce(call, stream, {&t, 1});
@@ -266,9 +269,11 @@ std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
   Communicator& group = context.communicator(mesh(), axes);
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
   const Exposed sending(context);
-  group.all_gather_bytes(
-      {StepKind::kAllGatherBytes, op.name(), context.fingerprint(0)},
-      mine.data(), static_cast<int64_t>(mine.size_bytes()), all.data());
+  group.all_gather_bytes({.kind = StepKind::kAllGatherBytes,
+                          .op = op.name(),
+                          .lineage = context.lineage()},
+                         mine.data(), static_cast<int64_t>(mine.size_bytes()),
+                         all.data());
   return all;
 }
 
@@ -294,9 +299,8 @@ Tensor Compute::exchange(const Tensor& part, AxisMask axes,
                   &wants[me]};
     const Exposed sending(context);
     counted = context.communicator(mesh(), axes)
-                  .exchange({kind, op.name(), context.fingerprint(fingerprint),
-                             Subject::describe, &subject},
-                            stream, part.dtype(), from, holds, to, wants);
+                  .exchange(subject.call(kind, fingerprint), stream,
+                            part.dtype(), from, holds, to, wants);
   }
   record_event(context, mesh(), axes, kind, bytes, counted);
   return out;

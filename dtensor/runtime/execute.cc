@@ -147,16 +147,22 @@ void Run::communicate(const Execution::Round& r, const InPlace* in_place) {
   struct Subject {
     const Execution::Round& round;
     const RankContext& context;
+    static const Subject& of(const void* subject) {
+      return *static_cast<const Subject*>(subject);
+    }
     static std::string describe(const void* subject) {
-      const Subject& s = *static_cast<const Subject*>(subject);
-      std::string text = s.round.to_string();
-      return s.round.between ? text : text + s.context.about_text();
+      return of(subject).round.to_string();
+    }
+    static std::string made(const void* subject) {
+      return of(subject).context.about_text();
     }
   };
   const Subject subject{r, ctx};
-  const Call call{r.kind, ctx.op,
-                  r.between ? r.fingerprint : ctx.fingerprint(r.fingerprint),
-                  Subject::describe, &subject};
+  Call call{r.kind, ctx.op, r.fingerprint, Subject::describe, &subject};
+  if (!r.between) {
+    call.lineage = ctx.lineage();
+    call.made = Subject::made;
+  }
   if (r.kind == StepKind::kAllReduce) {
     lists_.buffers.clear();
     for (size_t i = 0; i < r.actions.size(); ++i) {

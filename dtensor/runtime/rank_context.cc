@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/placement/hash.h"
 #include "dtensor/runtime/device/running_op.h"
 #include "dtensor/runtime/flight.h"
 
@@ -24,10 +23,6 @@ RankContext* RankContext::current_or_null() { return current_context; }
 void RankContext::set_current(RankContext* c) {
   current_context = c;
   keep_running_op(c ? &c->op : nullptr);
-}
-
-uint64_t RankContext::fingerprint(uint64_t of_call) const {
-  return about ? hash_mix(of_call, about->hash) : of_call;
 }
 
 std::string RankContext::about_text() const {

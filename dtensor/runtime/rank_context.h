@@ -88,9 +88,9 @@ struct RankContext {
   int64_t ordinal = 0;
   MemoryKind memory_kind = MemoryKind::kActivations;  // of what is allocated
 
-  // The fingerprint of a collective about `about`, and the end of a sentence
+  // Of a collective about `about`: Call::lineage, and the end of a sentence
   // that says what that is: ", made by mean, operator 4 of gpt.loss".
-  uint64_t fingerprint(uint64_t of_call) const;
+  uint64_t lineage() const { return about ? about->hash : 0; }
   std::string about_text() const;
   // `path` in memory that the rank keeps.
   std::string_view kept_path();

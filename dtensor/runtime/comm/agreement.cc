@@ -75,7 +75,7 @@ std::string describe(std::span<const Tensor> tensors, bool reduces) {
 }  // namespace
 
 uint64_t fingerprint_of(const Collective& c) {
-  const uint64_t call = hash_mix(c.call->fingerprint,
+  const uint64_t call = hash_mix(fold(c.call->fingerprint, c.call->lineage),
                                  static_cast<uint64_t>(c.call->kind) |
                                      static_cast<uint64_t>(c.num_bytes) << 8);
   uint64_t tensors = c.transfers.size() + c.buffers.size();
@@ -97,7 +97,8 @@ Statement statement_of(const Collective& c) {
     text += fmt::format(" ({})", describe(c.transfers, reduces(call.kind)));
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
-  return {call.kind, call.fingerprint, std::move(text)};
+  if (call.made) text += call.made(call.what);
+  return {call.kind, hash_mix(call.fingerprint, call.lineage), std::move(text)};
 }
 
 std::string call_to_string(StepKind kind, uint64_t sequence,

@@ -42,6 +42,11 @@ struct Call {
   // one. Called only when something is wrong.
   std::string (*describe)(const void*) = nullptr;
   const void* what = nullptr;
+  // How the value was made that the call is about (runtime/lineage.h): a hash,
+  // which members compare as they compare the fingerprint, and the end of the
+  // sentence for the error, made(what), when there is one.
+  uint64_t lineage = 0;
+  std::string (*made)(const void*) = nullptr;
 };
 
 // Local memory that holds `region` of a global tensor, one stride (in
