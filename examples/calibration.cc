@@ -7,9 +7,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/runtime/cost_file.h"
 #include "dtensor/runtime/text_table.h"
 #include "examples/fit.h"
-#include "dtensor/runtime/cost_file.h"
 
 namespace dtensor::examples {
 namespace {

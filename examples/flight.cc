@@ -6,9 +6,9 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/program.h"
+#include "dtensor/runtime/text_file.h"
 #include "report/flight_report.h"
 #include "report/flight_svg.h"
-#include "dtensor/runtime/text_file.h"
 
 namespace dtensor::examples {
 namespace {
@@ -59,8 +59,7 @@ int flight_main(int argc, char** argv) {
   return program.main(argc, argv, read, [&] {
     fmt::print("{}", flights->to_text(rows));
     if (!svg.empty())
-      write_text_file("--svg", svg,
-                              report::flight_svg(*flights, kInPicture));
+      write_text_file("--svg", svg, report::flight_svg(*flights, kInPicture));
     program.write_json(flights->to_json());
   });
 }

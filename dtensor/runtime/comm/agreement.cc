@@ -98,7 +98,7 @@ Statement statement_of(const Collective& c) {
   if (!call.op.empty()) text += fmt::format(" for {}", call.op);
   if (call.describe) text += fmt::format(": {}", call.describe(call.what));
   if (call.made) text += call.made(call.what);
-  return {call.kind, hash_mix(call.fingerprint, call.lineage), std::move(text)};
+  return {call.kind, call.fingerprint ^ call.lineage, std::move(text)};
 }
 
 std::string call_to_string(StepKind kind, uint64_t sequence,
