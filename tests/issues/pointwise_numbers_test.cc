@@ -112,7 +112,7 @@ TEST(PointwiseNumbers, TensorsWithoutDimensionsDoNotWiden) {
                      wide = full({}, 2, m, {}, DType::kF64);
     EXPECT_EQ(mul(half, two).dtype(), DType::kBF16);
     EXPECT_EQ(mul(wide, half).dtype(), DType::kBF16);
-    EXPECT_EQ(where(half, half, wide).dtype(), DType::kBF16);
+    EXPECT_EQ(where(ne(half, 0), half, wide).dtype(), DType::kBF16);
     EXPECT_EQ(mul(ones({4}, m, {}, DType::kI64), two).dtype(), DType::kF32);
     EXPECT_EQ(mul(two, wide).dtype(), DType::kF64);
     EXPECT_EQ(mul(half, ones({1}, m)).dtype(), DType::kF32);
