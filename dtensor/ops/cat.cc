@@ -124,13 +124,23 @@ std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
-  // An empty vector is nothing, whatever the others' dimensions.
+  // An empty vector adds nothing, whatever the others' dimensions. One that
+  // wants a gradient stays, so that the result depends on it.
+  const auto full =
+      std::find_if(all.begin(), all.end(),
+                   [](const DistTensor& x) { return x.shape() != Shape{0}; });
+  const DistTensor& like = full == all.end() ? all[0] : *full;
+  const int d = normalize_dim(dim, like.ndim(), "cat");
+  Shape nothing = like.shape();
+  nothing[d] = 0;
   std::vector<DistTensor> pieces;
   for (const DistTensor& x : all)
-    if (x.shape() != Shape{0}) pieces.push_back(x);
-  if (pieces.empty()) pieces.push_back(all[0]);
+    if (x.shape() != Shape{0})
+      pieces.push_back(x);
+    else if (x.requires_grad())
+      pieces.push_back(reshape(x, nothing));
+  if (pieces.empty()) pieces.push_back(like);
   if (pieces.size() == 1) return alias(pieces[0]);
-  int d = normalize_dim(dim, pieces[0].ndim(), "cat");
   if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, CatArgs{d});
   std::vector<DistTensor> fewer;
   for (auto from = pieces.begin(); from != pieces.end();) {
