@@ -113,6 +113,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
       flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
   const std::optional<std::string> last =
       flags.resume ? latest_checkpoint(folder) : std::nullopt;
+  if (!folder.empty()) claim_checkpoints(folder);
   const int64_t begin = last ? trainer.load(*last) : 0;
   if (speaks && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)

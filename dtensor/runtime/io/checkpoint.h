@@ -42,12 +42,19 @@ struct CheckpointOptions {
 //
 // Collective over the run: all ranks give the same, also one that is in none of
 // the meshes. Throws Error, on every rank alike, when a name occurs twice or a
-// tensor is partial, when that step is saved already, and, with the system's
-// reason, when the disk says no; then nothing was saved, and nothing is left
-// over. Does nothing in a dry run.
+// tensor is partial, when that step is saved already, when another job saves
+// there, and, with the system's reason, when the disk says no; then nothing was
+// saved, and nothing is left over. Does nothing in a dry run.
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>&, const CheckpointValues&,
                      const CheckpointOptions& = {});
+
+// Keeps the checkpoints of DIR, which is made when it is missing, for this job:
+// until the process of rank 0 ends, another job that saves there hears an
+// Error. save_checkpoint() does so too; call it where a job begins, so that the
+// second one is refused before it has worked for nothing. Collective over the
+// run. Does nothing in a dry run.
+void claim_checkpoints(const std::string& dir);
 
 // Returns when what this run saves in the background is saved, and throws what
 // went wrong. Collective over the run.

@@ -42,6 +42,22 @@ constexpr int64_t kDirect = 256 << 10;
 // The bytes of box number i, row-major; valid until the next call.
 using BytesOf = std::function<const char*(size_t i)>;
 
+// By rank 0. The folders stay locked until the process ends: a program may save
+// in several runs.
+void claim(const std::string& dir) {
+  static std::mutex mutex;
+  static std::vector<io::File> claimed;
+  const std::lock_guard lock(mutex);
+  io::make_folders(dir);
+  std::erase_if(claimed, [](const io::File& f) { return !f.is_at(f.path()); });
+  for (const io::File& f : claimed)
+    if (f.is_at(dir)) return;
+  auto folder = io::File::lock_folder(std::filesystem::absolute(dir).string());
+  DT_CHECK(folder.has_value(), "checkpoint",
+           "another job saves to {}; end it, or name another folder", dir);
+  claimed.push_back(std::move(*folder));
+}
+
 // One checkpoint, as one rank writes it. Meets nobody.
 class Save {
  public:
@@ -69,7 +85,7 @@ class Save {
   void begin() {
     if (rank_ != 0) return;
     index_with(std::vector<std::vector<uint64_t>>()).text();  // does it fit?
-    io::make_folders(dir_);
+    claim(dir_);
     DT_CHECK(!std::filesystem::exists(final_), "checkpoint",
              "{} is there already; remove it, or save another step", final_);
     io::remove_folder(temporary_);  // of a save that was cut short
@@ -118,6 +134,16 @@ class Save {
     sums.push_back(checksum(sums.data(), std::ssize(sums) * 8));
     io::File::create(in_folder(sums_name(rank_)))
         .write(sums.data(), std::ssize(sums) * 8, 0);
+  }
+
+  // By rank 0, when all ranks have written.
+  std::vector<std::vector<uint64_t>> sums_of_all() const {
+    auto all = sums();
+    DT_CHECK(all.has_value(), "checkpoint",
+             "{} does not show what other ranks wrote there; save to a folder "
+             "that all ranks share, and let nobody remove it",
+             temporary_);
+    return std::move(*all);
   }
 
   // What all ranks with boxes put there; nothing until the last one has.
@@ -281,10 +307,11 @@ class Background final : public RankContext::Memory {
         changed_.wait(lock, [&] { return written_; });
         if (error_) std::rethrow_exception(error_);
       });
-      // All are there: nothing keeps rank 0 from the rest.
+      // All have written: rank 0 finds it, unless somebody has removed it.
       all_or_none("checkpoint", hash_text("committed"), [&] {
-        if (thread_.joinable()) thread_.join();
+        stop();
         if (error_) std::rethrow_exception(error_);
+        if (rank_ == 0 && !committed_) save_->commit(save_->sums_of_all());
       });
     } catch (...) {
       stop();
@@ -371,6 +398,14 @@ uint64_t fingerprint_of(const std::string& dir, int64_t step,
 
 }  // namespace
 
+void claim_checkpoints(const std::string& dir) {
+  const RankContext& context = RankContext::current();
+  if (context.dry_run) return;
+  all_or_none("checkpoint", hash_text(dir), [&] {
+    if (context.world_rank == 0) claim(dir);
+  });
+}
+
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>& tensors,
                      const CheckpointValues& values,
@@ -410,13 +445,7 @@ void save_checkpoint(const std::string& dir, int64_t step,
                 [&] { save->write(Parts(*save, tensors)); });
     all_or_none("checkpoint", asked, [&] {
       if (rank != 0) return;
-      const auto sums = save->sums();
-      DT_CHECK(
-          sums.has_value(), "checkpoint",
-          "{} does not show what other ranks wrote there; save to a folder "
-          "that all ranks share",
-          folder(dir, step) + kUnfinished);
-      save->commit(*sums);
+      save->commit(save->sums_of_all());
     });
   } catch (...) {
     started = nullptr;  // its thread writes no more

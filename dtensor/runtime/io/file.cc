@@ -1,6 +1,7 @@
 #include "dtensor/runtime/io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,9 +38,20 @@ File File::create(std::string path) {
 }
 
 File File::open(std::string path) {
-  const int f = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: nobody may ever write to a pipe.
+  const int f = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (f < 0) refused(path, "opened", errno);
-  return File(std::move(path), f);
+  File file(std::move(path), f);
+  file.size();  // is it regular?
+  return file;
+}
+
+std::optional<File> File::lock_folder(std::string path) {
+  const int f = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (f < 0) refused(path, "opened", errno);
+  File folder(std::move(path), f);
+  if (::flock(f, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+  return folder;
 }
 
 File::~File() {
@@ -49,11 +61,23 @@ File::~File() {
 File::File(File&& o) noexcept
     : path_(std::move(o.path_)), file_(std::exchange(o.file_, -1)) {}
 
+File& File::operator=(File&& o) noexcept {
+  std::swap(path_, o.path_);
+  std::swap(file_, o.file_);
+  return *this;
+}
+
 int64_t File::size() const {
   struct stat s;
   if (::fstat(file_, &s) != 0) refused(path_, "measured", errno);
   if (!S_ISREG(s.st_mode)) refused(path_, "read as a file", EISDIR);
   return s.st_size;
+}
+
+bool File::is_at(const std::string& path) const {
+  struct stat open, named;
+  return ::fstat(file_, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 void File::write(const void* from, int64_t bytes, int64_t at) const {

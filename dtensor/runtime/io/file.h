@@ -2,6 +2,7 @@
 // then names the file, the byte and the system's reason. Not for users.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,13 +13,21 @@ class File {
  public:
   // Makes it; it must not be there.
   static File create(std::string path);
+  // Of a regular file; a pipe, say, is refused, and not waited for.
   static File open(std::string path);
+  // Nothing if another process, or another File, holds the folder's lock. It is
+  // held until the File is destroyed or its process ends. (Where the file
+  // system has no locks, everybody gets it.)
+  static std::optional<File> lock_folder(std::string path);
   ~File();
   File(File&&) noexcept;
-  File& operator=(File&&) = delete;
+  File& operator=(File&&) noexcept;
 
   const std::string& path() const { return path_; }
   int64_t size() const;
+  // Is this what the path names? Not after it was removed, or another put
+  // there.
+  bool is_at(const std::string& path) const;
   void write(const void*, int64_t bytes, int64_t at) const;
   void read(void*, int64_t bytes, int64_t at) const;
   // The system may begin to bring these bytes to the disk.
