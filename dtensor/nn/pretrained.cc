@@ -110,7 +110,7 @@ DistTensor part_of(const DistTensor& parameter, const Target& t) {
 
 // On the disk when it returns, or not there at all.
 void write_text(const std::string& path, const std::string& text) {
-  std::FILE* f = std::fopen(path.c_str(), "we");
+  std::FILE* f = std::fopen(path.c_str(), "wxe");
   if (!f) system_error(path, "written");
   bool ok = std::fwrite(text.data(), 1, text.size(), f) == text.size();
   ok = std::fflush(f) == 0 && ok;
@@ -124,6 +124,8 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 std::string text_of(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
   std::ifstream f(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(f), {}};
 }

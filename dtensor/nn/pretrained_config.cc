@@ -1,5 +1,6 @@
 #include "dtensor/nn/pretrained_config.h"
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -252,6 +253,10 @@ std::string config_text(const ModelConfig& config) {
 }
 
 ModelConfig read_config(const std::string& path) {
+  std::error_code reason;
+  DT_CHECK(std::filesystem::is_regular_file(path, reason), "load",
+           "{} is no regular file{}", path,
+           reason ? ": " + reason.message() : "");
   std::ifstream file(path, std::ios::binary);
   DT_CHECK(file.good(), "load", "{} cannot be opened", path);
   json all = json::parse(file, nullptr, false);

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/text_file.h"
 
 namespace dtensor {
 namespace {
@@ -66,21 +64,6 @@ Json lane_to_json(int lane, const FlightRing::Snapshot& all) {
           {"groups", all.groups},
           {"now_ns", all.now + to_unix()},
           {"collectives", std::move(entries)}};
-}
-
-// A file is complete or not there.
-void replace_file(const std::string& path, const std::string& text) {
-  const std::string part = fmt::format("{}.{}.part", path, getpid());
-  errno = 0;
-  {
-    std::ofstream out(part, std::ios::binary);
-    out << text;
-    out.close();
-    if (out && std::rename(part.c_str(), path.c_str()) == 0) return;
-  }
-  const int error = errno;
-  std::remove(part.c_str());
-  fail("flight", "cannot write {}: {}", path, std::strerror(error));
 }
 
 }  // namespace
@@ -149,9 +132,12 @@ int64_t FlightRecorders::write(const std::string& folder,
   // Two that write at a time would be in each other's way.
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);
-  for (const auto& one : all_)
-    replace_file(fmt::format("{}/rank-{}.json", folder, one->rank()),
-                 one->to_json(why));
+  for (const auto& one : all_) {
+    TextWriter file("flight",
+                    fmt::format("{}/rank-{}.json", folder, one->rank()));
+    file.put(one->to_json(why));
+    file.commit();
+  }
   return static_cast<int64_t>(all_.size());
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,12 +69,7 @@ void write_all(int fd, std::string_view text, const std::string& path) {
 // than after the run.
 std::string writable(std::string_view flag, const std::string& given) {
   std::string path = caller_path(given);
-  const bool existed = access(path.c_str(), F_OK) == 0;
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT, 0666);
-  DT_CHECK(fd >= 0, flag, "cannot write {}: {}; name another file", path,
-           std::strerror(errno));
-  close(fd);
-  if (!existed) unlink(path.c_str());
+  check_writable(flag, path);
   return path;
 }
 
@@ -537,6 +533,8 @@ bool Program::State::ends(JobVerdict& fared) {
 int Program::main(int argc, char** argv, const std::function<void()>& check,
                   const std::function<void()>& body) {
   State& s = *state_;
+  // A file that grows too large is an error of write(), as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   FlightSignal signal;  // ahead of any other thread
   bool runs = true;
   JobVerdict fared = s.attempt(2, [&] {
@@ -633,18 +631,7 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
       '\n';
   if (state_->json_fd >= 0)
     return write_all(state_->json_fd, text, "standard output");
-  const std::string& path = state_->json_path;
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  DT_CHECK(fd >= 0, "--json", "cannot write {}: {}", path,
-           std::strerror(errno));
-  try {
-    write_all(fd, text, path);
-  } catch (...) {
-    close(fd);
-    throw;
-  }
-  DT_CHECK(close(fd) == 0, "--json", "cannot write {}: {}", path,
-           std::strerror(errno));
+  write_text_file("--json", state_->json_path, text);
 }
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,

@@ -1,14 +1,12 @@
 // What is made of a trace when the run is over.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/comm/agreement.h"
+#include "dtensor/runtime/text_file.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/runtime/trace.h"
 
@@ -159,14 +157,8 @@ void Trace::write(const std::string& path) const {
     add(*a.last, a.from->begin, true);
     add(*a.waiter, std::max(a.from->begin, a.to->agreed), false);
   }
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(path.c_str(), "wb"), std::fclose);
-  DT_CHECK(file != nullptr, "trace", "cannot write {}: {}; name another file",
-           path, std::strerror(errno));
-  bool good = true;
-  const auto put = [&](std::string_view text) {
-    good &= std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  };
+  TextWriter file("trace", path);
+  const auto put = [&](std::string_view text) { file.put(text); };
   put("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
   std::string_view comma = "\n";
   for (auto& [track, marks] : tracks) {
@@ -196,8 +188,7 @@ void Trace::write(const std::string& path) const {
   }
   put(fmt::format("\n],\"otherData\":{{\"events not kept\":{}}}}}\n",
                   dropped()));
-  good &= std::fflush(file.get()) == 0;
-  DT_CHECK(good, "trace", "cannot write {}: {}", path, std::strerror(errno));
+  file.commit();
 }
 
 std::vector<Trace::Waiting> Trace::waiting() const {

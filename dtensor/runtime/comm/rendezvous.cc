@@ -24,16 +24,22 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPause{5};
 
 std::optional<std::string> read(const std::string& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::exists(status)) return {};
+  DT_CHECK(std::filesystem::is_regular_file(status), "rendezvous",
+           "{} is no regular file; name a path where nothing is", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) return {};
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Nobody ever sees a part of it.
+// Nobody ever sees a part of it, and no other user any of it: who knows the
+// number may join.
 void write(const std::string& path, std::string_view text, int64_t number) {
   const std::string part = fmt::format("{}.{:x}.part", path, number);
   {
-    const io::File file = io::File::create(part);
+    const io::File file = io::File::create(part, 0600);
     file.write(text.data(), static_cast<int64_t>(text.size()), 0);
   }
   io::rename_file(part, path);

@@ -30,9 +30,9 @@ std::string folder_above(const std::string& path) {
 
 }  // namespace
 
-File File::create(std::string path) {
+File File::create(std::string path, unsigned mode) {
   const int f =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (f < 0) refused(path, "created", errno);
   return File(std::move(path), f);
 }

@@ -11,8 +11,9 @@ namespace dtensor::io {
 // An open file, closed with the object.
 class File {
  public:
-  // Makes it; it must not be there.
-  static File create(std::string path);
+  // Makes it; it must not be there. `mode`: who may read and write it, as
+  // open(2) takes it.
+  static File create(std::string path, unsigned mode = 0666);
   // Of a regular file; a pipe, say, is refused, and not waited for.
   static File open(std::string path);
   // Nothing if another process, or another File, holds the folder's lock. It is

@@ -38,11 +38,13 @@ void read_exactly(int file, void* to, int64_t bytes, int64_t at,
 
 SafetensorsReader::SafetensorsReader(std::string path)
     : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   DT_CHECK(file_ >= 0, "safetensors", "{} cannot be opened: {}", path_,
            std::strerror(errno));
   try {
     const int64_t size = ::lseek(file_, 0, SEEK_END);
+    DT_CHECK(size >= 0, "safetensors", "{} is no regular file: {}", path_,
+             std::strerror(errno));
     DT_CHECK(size >= 8, "safetensors",
              "{} has {} bytes, too few for the length of a header", path_,
              size);

@@ -66,8 +66,10 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
 
 void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   if (rank_ == 0) {
-    file_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC,
-                   0666);
+    // Of a save that was cut short; or a link, which nobody follows.
+    ::unlink(temporary_.c_str());
+    file_ =
+        ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0) system_error("created");
     // Space for all of it now, rather than a failure half-way.
     if (const int e = ::posix_fallocate(file_, 0, bytes)) {
@@ -80,7 +82,7 @@ void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   }
   barrier();
   if (rank_ != 0) {
-    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CLOEXEC);
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (file_ < 0) system_error("opened");
   }
   barrier();  // until all have opened it, nobody removes it
