@@ -36,7 +36,7 @@ struct Flags {
   TrainConfig train;
   std::string text, eval, save, checkpoint;
   int64_t sample = 200;
-  int64_t every = 100, check_replicas = 0;
+  int64_t every = 100, keep = 0, check_replicas = 0;
   bool resume = false;
 };
 
@@ -154,7 +154,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
       trainer.check_copies();
     const bool ends = i + 1 == config.steps;
     if (!folder.empty() && (ends || (i + 1) % flags.every == 0))
-      trainer.save(folder, i + 1, text);
+      trainer.save(folder, i + 1, text, flags.keep);
     context.record = true;
     if (!speaks) continue;
     report.losses.push_back(result.loss);
@@ -252,8 +252,9 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
   const bool given = !flags.checkpoint.empty();
   DT_CHECK(given || !flags.resume, "--resume",
            "there is no --checkpoint to go on from; name its folder");
-  DT_CHECK(given || !program.given("--every"), "--every",
-           "there is no --checkpoint to save to; name a folder");
+  for (const char* flag : {"--every", "--keep"})
+    DT_CHECK(given || !program.given(flag), flag,
+             "there is no --checkpoint to save to; name a folder");
   if (!given || program.dry_run()) return;
   make_folder("--checkpoint", flags.checkpoint);
   const std::string folder = caller_path(flags.checkpoint);
@@ -353,6 +354,8 @@ int train_main(int argc, char** argv) {
               "to save the training in, and go on from", TextKind::kFolder);
   program.add("--every", &flags.every,
               "steps between two checkpoints; the last step is saved too", 1);
+  program.add("--keep", &flags.keep,
+              "how many of the last checkpoints stay, 0: all");
   program.add("--resume", &flags.resume,
               "go on from the last checkpoint, if there is one; on any mesh");
   program.add("--check-replicas", &flags.check_replicas,

@@ -235,15 +235,15 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   return {values[0], values[1], replays};
 }
 
-void Trainer::save(const std::string& dir, int64_t i,
-                   const TextData& text) const {
+void Trainer::save(const std::string& dir, int64_t i, const TextData& text,
+                   int64_t keep) const {
   CheckpointValues values = data_values(config_, text);
   values[kLrSteps] = lr_steps(config_);
   nn::save_checkpoint(dir, *model_, optimizer_,
                       {.step = i,
                        .data_position = i * config_.batch,
                        .values = std::move(values)},
-                      {.background = true});
+                      {.background = true, .keep = keep});
 }
 
 int64_t Trainer::load(const std::string& checkpoint) {

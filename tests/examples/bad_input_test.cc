@@ -97,6 +97,7 @@ std::vector<Case> train_cases() {
       {"--accumulate 9 --batch 8", "9 micro-batches of 8 windows"},
       {"--resume", "there is no --checkpoint"},
       {"--every 3", "there is no --checkpoint"},
+      {"--keep 3", "there is no --checkpoint"},
       {"--checkpoint x --every 0", "0 is too small"},
       {"--checkpoint /proc/none", "/proc/none"},
       {"--checkpoint /proc/version", "/proc/version"},

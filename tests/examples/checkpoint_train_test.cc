@@ -71,6 +71,15 @@ TEST(TrainCheckpoint, GoesOnOnAnyMeshUnderAnyStrategy) {
   }
 }
 
+TEST(TrainCheckpoint, KeepsTheLastOnes) {
+  const std::string saved = fresh_folder("keeps");
+  train("--dtype f64 --steps 12 --mesh dp=2 --every 2 --keep 2 --checkpoint " +
+        saved);
+  EXPECT_FALSE(fs::exists(saved + "/step-00000008"));
+  EXPECT_TRUE(fs::exists(saved + "/step-00000010"));
+  EXPECT_TRUE(fs::exists(saved + "/step-00000012"));
+}
+
 // With its masters and moments a run of halves goes on bit for bit.
 TEST(TrainCheckpoint, GoesOnBitForBit) {
   for (const char* dtype : {"f32", "bf16", "f16"}) {

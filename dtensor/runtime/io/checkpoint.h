@@ -33,6 +33,10 @@ struct CheckpointOptions {
   // throw what went wrong. Only when the run fails it is given up unless it is
   // about to be there.
   bool background = false;
+  // How many checkpoints of DIR stay, this one among them: when it is there,
+  // those of the smallest steps go. Those of later steps, and what is no
+  // checkpoint, are not touched. 0: all stay.
+  int64_t keep = 0;
 };
 
 // Saves as DIR/step-STEP; DIR is made when it is missing. Each rank writes, to
@@ -44,7 +48,8 @@ struct CheckpointOptions {
 // the meshes. Throws Error, on every rank alike, when a name occurs twice or a
 // tensor is partial, when that step is saved already, when another job saves
 // there, and, with the system's reason, when the disk says no; then nothing was
-// saved, and nothing is left over. Does nothing in a dry run.
+// saved, and nothing is left over. (Only when an older checkpoint cannot be
+// removed is the new one there all the same.) Does nothing in a dry run.
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>&, const CheckpointValues&,
                      const CheckpointOptions& = {});

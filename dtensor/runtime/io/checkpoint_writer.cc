@@ -62,10 +62,12 @@ void claim(const std::string& dir) {
 class Save {
  public:
   Save(std::string dir, int64_t step, const std::vector<NamedTensor>& tensors,
-       const CheckpointValues& values, int64_t rank, int64_t world)
+       const CheckpointValues& values, int64_t keep, int64_t rank,
+       int64_t world)
       : dir_(std::move(dir)),
         final_(folder(dir_, step)),
         temporary_(final_ + kUnfinished),
+        keep_(keep),
         rank_(rank) {
     index_.step = step;
     index_.values = values;
@@ -186,6 +188,7 @@ class Save {
       io::rename_file(final_, temporary_);
       throw;
     }
+    if (keep_ > 0) remove_old();
   }
 
   // By rank 0, of a save that failed. (Where the disk does not let it, what is
@@ -202,6 +205,18 @@ class Save {
   }
 
  private:
+  void remove_old() const {
+    std::vector<std::string> old = list_checkpoints(dir_);
+    // Those of later steps are not of this training.
+    old.erase(std::find(old.begin(), old.end(), final_), old.end());
+    for (int64_t left = std::ssize(old); left >= keep_; --left) {
+      const std::string& path = old[size_t(std::ssize(old) - left)];
+      // While it goes, it is no checkpoint.
+      io::remove_folder(path + kUnfinished);
+      io::rename_file(path, path + kUnfinished);
+      io::remove_folder(path + kUnfinished);
+    }
+  }
   static std::string sums_name(int64_t rank) {
     return fmt::format("rank-{:05}.sums", rank);
   }
@@ -239,7 +254,7 @@ class Save {
   }
 
   const std::string dir_, final_, temporary_;
-  const int64_t rank_;
+  const int64_t keep_, rank_;
   bool begun_ = false;  // the folder is this one's
   Index index_;         // without tensors
   std::vector<TensorInfo> infos_;
@@ -380,7 +395,8 @@ class Background final : public RankContext::Memory {
 
 uint64_t fingerprint_of(const std::string& dir, int64_t step,
                         const std::vector<NamedTensor>& tensors,
-                        const CheckpointValues& values, bool background) {
+                        const CheckpointValues& values,
+                        const CheckpointOptions& options) {
   uint64_t h = hash_mix(hash_text(dir), static_cast<uint64_t>(step));
   for (const NamedTensor& t : tensors)
     h = hash_mix(hash_text(t.name, h), t.tensor.spec()->hash());
@@ -393,7 +409,8 @@ uint64_t fingerprint_of(const std::string& dir, int64_t step,
     else
       h = hash_mix(h, std::get<uint64_t>(v));
   }
-  return hash_mix(h, background);
+  return hash_mix(hash_mix(h, options.background),
+                  static_cast<uint64_t>(options.keep));
 }
 
 }  // namespace
@@ -411,6 +428,9 @@ void save_checkpoint(const std::string& dir, int64_t step,
                      const CheckpointValues& values,
                      const CheckpointOptions& options) {
   DT_CHECK(step >= 0, "checkpoint", "step {} is negative", step);
+  DT_CHECK(options.keep >= 0, "checkpoint",
+           "{} checkpoints cannot be kept; write 1 or more, or 0 for all",
+           options.keep);
   std::set<std::string_view> names;
   for (const NamedTensor& t : tensors) {
     DT_CHECK(names.insert(t.name).second, "checkpoint",
@@ -423,14 +443,13 @@ void save_checkpoint(const std::string& dir, int64_t step,
   if (context.dry_run) return;
   finish_saves();
   const int64_t rank = context.world_rank;
-  const uint64_t asked =
-      fingerprint_of(dir, step, tensors, values, options.background);
+  const uint64_t asked = fingerprint_of(dir, step, tensors, values, options);
   std::shared_ptr<Save> save;
   std::unique_ptr<Background> started;
   try {
     all_or_none("checkpoint", asked, [&] {
-      save = std::make_shared<Save>(dir, step, tensors, values, rank,
-                                    context.world_size);
+      save = std::make_shared<Save>(dir, step, tensors, values, options.keep,
+                                    rank, context.world_size);
       save->begin();
     });
     if (options.background) {

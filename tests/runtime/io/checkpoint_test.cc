@@ -361,6 +361,37 @@ TEST(Checkpoint, InTheBackground) {
                  step);
 }
 
+TEST(Checkpoint, KeepsTheLastOnes) {
+  const Folder dir("keeps");
+  const Mesh mesh = Mesh::parse("a=2");
+  for (const int64_t step : {10, 20, 900})
+    save(of_ranks(2), mesh, dir.path(), step);
+  fs::create_directories(dir / "step-00000015");  // no checkpoint
+  run(2, [&](Runtime&) {
+    const auto tensors = tensors_on(mesh, 1);
+    save_checkpoint(dir.path(), 30, tensors, {}, {.keep = 2});
+    save_checkpoint(dir.path(), 40, tensors, {},
+                    {.background = true, .keep = 3});
+    finish_saves();
+  });
+  EXPECT_EQ(names_in(dir.path()),
+            (std::vector<std::string>{"step-00000015", "step-00000020",
+                                      "step-00000030", "step-00000040",
+                                      "step-00000900"}));
+  run(2, [&](Runtime&) {
+    save_checkpoint(dir.path(), 50, tensors_on(mesh, 1), {}, {.keep = 1});
+  });
+  EXPECT_EQ(
+      list_checkpoints(dir.path()),
+      (std::vector<std::string>{dir / "step-00000050", dir / "step-00000900"}));
+  EXPECT_NE(error_of([&] {
+              run(2, [&](Runtime&) {
+                save_checkpoint(dir.path(), 60, {}, {}, {.keep = -1});
+              });
+            }).find("-1 checkpoints cannot be kept"),
+            std::string::npos);
+}
+
 // It is there when it is there, without anybody waiting for it.
 TEST(Checkpoint, InTheBackgroundByItself) {
   const Folder dir("by_itself");
