@@ -45,7 +45,7 @@ class Trainer {
   // Its parameters and optimizer, which goes on with step i, as DIR/step-i, in
   // the background; and the step that a saved one goes on with. Collective.
   void save(const std::string& dir, int64_t i, const TextData&,
-            int64_t keep) const;
+            int64_t keep = 0) const;
   int64_t load(const std::string& checkpoint);
   // Throws Error, on every rank, that names a rank whose copies of parameters
   // or state differ from the others'. Collective.
