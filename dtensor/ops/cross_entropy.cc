@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -12,7 +13,6 @@
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/data_check.h"
 
 namespace dtensor {
 namespace {
@@ -243,23 +243,13 @@ class CrossEntropy : public Op {
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
-    const Tensor ends = c.scratch({2}, DType::kI64);
-    c.k.ce_range(c.stream, p.targets.dtype(), p.targets.numel(),
-                 p.targets.data(), ignore_index, ends.mutable_ptr<int64_t>());
-    if (c.context.dry_run) return;
-    check(c.context,
-          {.op = c.op.name(),
-           .found = ends,
-           .mesh = c.mesh(),
-           .axes = c.decision.in[1]->split_axes(),
-           .judge = [=](std::span<const int64_t> found) {
-             const int64_t largest = found[0], smallest = ~found[1];
-             DT_CHECK(largest < vocabulary && smallest >= 0, "cross_entropy",
-                      "target {} is not in [0, {}), and not the ignore_index "
-                      "{}",
-                      largest < vocabulary ? smallest : largest, vocabulary,
-                      ignore_index);
-           }});
+    check_ids_in(c, p.targets, *c.decision.in[1], vocabulary, ignore_index,
+                 [=](int64_t target) {
+                   return fmt::format(
+                       "target {} is not in [0, {}), and not the ignore_index "
+                       "{}",
+                       target, vocabulary, ignore_index);
+                 });
   }
 
   // dloss (softmax - (1 - e) [target] - e / V) from operators that have

@@ -1,6 +1,7 @@
 #include "dtensor/ops/embedding.h"
 
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
@@ -15,6 +16,11 @@ void check_ids(std::string_view op, DType ids) {
            "DType::kI64)",
            name(ids));
 }
+
+struct EmbeddingArgs {
+  static constexpr Fields kFields = {"zeros_outside"};
+  bool zeros_outside;
+};
 
 struct EmbeddingBackwardArgs {
   static constexpr Fields kFields = {"vocabulary"};
@@ -43,8 +49,9 @@ class Embedding : public Op {
     for (const auto& [v, h, ids] :
          std::vector<std::tuple<int64_t, int64_t, Shape>>{
              {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}})
-      list.push_back(
-          {{{{v, h}}, {ids, SampleInput::Values::kIndex, v}}, {}, true});
+      list.push_back({{{{v, h}}, {ids, SampleInput::Values::kIndex, v}},
+                      EmbeddingArgs{false},
+                      true});
     return list;
   }
 
@@ -53,6 +60,7 @@ class Embedding : public Op {
     const Rows table(c.in[0]);
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
+    if (!c.attrs.as<EmbeddingArgs>().zeros_outside) check_range(c, ids);
     // Every id lies in one range at most, and all others give zeros.
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
       const auto* from = static_cast<const char*>(table.data()) +
@@ -81,6 +89,17 @@ class Embedding : public Op {
                EmbeddingBackwardArgs{table.size(0)}, &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
+  }
+
+ private:
+  static void check_range(Compute& c, const Tensor& ids) {
+    const int64_t rows = c.global_size('v');
+    check_ids_in(c, ids, *c.decision.in[1], rows, {}, [=](int64_t id) {
+      return fmt::format(
+          "id {} is not in [0, {}), the rows of the table; for zeros write "
+          "embedding(table, ids, {{.zeros_outside = true}})",
+          id, rows);
+    });
   }
 };
 
@@ -133,8 +152,10 @@ class EmbeddingBackward : public Op {
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     Assignment a = inherited(c);
     std::swap(a.dims[0], a.dims[1]);
+    // The ids have been looked at.
     DistTensor d =
-        apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]}, {}, &a);
+        apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]},
+               EmbeddingArgs{true}, &a);
     if (d.dtype() != c.inputs[0].dtype()) d = cast(d, c.inputs[0].dtype());
     return {d, {}};
   }
@@ -152,8 +173,10 @@ const Op& backward_op() {
 
 }  // namespace
 
-DistTensor embedding(const DistTensor& table, const DistTensor& ids) {
-  return apply1(forward_op(), std::vector{table, ids});
+DistTensor embedding(const DistTensor& table, const DistTensor& ids,
+                     const EmbeddingOptions& options) {
+  return apply1(forward_op(), std::vector{table, ids},
+                EmbeddingArgs{options.zeros_outside});
 }
 
 std::vector<const Op*> embedding_ops() {

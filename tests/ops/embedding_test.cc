@@ -20,7 +20,9 @@ Array reference(const Array& table, const Array& ids) {
 
 Problem problem(int64_t v, int64_t h, const Array& ids) {
   return {{values({v, h}, 1), ids},
-          [](const auto& x) { return embedding(x[0], x[1]); },
+          [](const auto& x) {
+            return embedding(x[0], x[1], {.zeros_outside = true});
+          },
           [](const auto& x) { return reference(x[0], x[1]); },
           false};
 }
@@ -53,7 +55,9 @@ TEST(EmbeddingTest, EmptyParts) {
 // Second derivatives: the function is linear, so mixed with a square.
 TEST(EmbeddingTest, SecondOrder) {
   Problem p = problem(7, 3, kIds);
-  p.function = [](const auto& x) { return exp(embedding(x[0], x[1])); };
+  p.function = [](const auto& x) {
+    return exp(embedding(x[0], x[1], {.zeros_outside = true}));
+  };
   p.reference = [](const auto& x) {
     Array y = reference(x[0], x[1]);
     for (double& v : y.v) v = std::exp(v);
@@ -74,7 +78,7 @@ TEST(EmbeddingTest, SplitRowsGiveAPartialSum) {
     const Mesh mesh = rt.mesh();
     DistTensor table = put(values({7, 3}, 1), mesh, "S0").as_parameter();
     rt.context().record = true;
-    DistTensor y = embedding(table, put(kIds, mesh));
+    DistTensor y = embedding(table, put(kIds, mesh), {.zeros_outside = true});
     EXPECT_EQ(y.spec()->to_string(), "f64[2, 5, 3](P)");
     auto g = grad(y, {table}, {.cotangent = put(values({2, 5, 3}, 2), mesh)});
     EXPECT_TRUE(rt.context().events.empty());
