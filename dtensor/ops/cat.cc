@@ -124,8 +124,9 @@ std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
-  // An empty vector adds nothing, whatever the others' dimensions. One that
-  // wants a gradient stays, so that the result depends on it.
+  // An empty vector adds nothing, whatever the others' dimensions. One of
+  // floats stays, so that the result depends on it: whether it wants a gradient
+  // may differ between the two runs of a checkpoint(), and the layout may not.
   const auto full =
       std::find_if(all.begin(), all.end(),
                    [](const DistTensor& x) { return x.shape() != Shape{0}; });
@@ -137,7 +138,7 @@ DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   for (const DistTensor& x : all)
     if (x.shape() != Shape{0})
       pieces.push_back(x);
-    else if (x.requires_grad())
+    else if (is_float(x.dtype()) && x.dtype() == like.dtype())
       pieces.push_back(reshape(x, nothing));
   if (pieces.empty()) pieces.push_back(like);
   if (pieces.size() == 1) return alias(pieces[0]);
