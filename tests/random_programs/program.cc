@@ -24,8 +24,9 @@ neg; relu; square; exp; sqrt; tanh; gelu; sigmoid
 add; add; sub; mul; mul; div; maximum; hypot; where_positive
 sum keepdim dims; mean keepdim dims; amax keepdim dims; amin keepdim dims
 logsumexp keepdim dims; var keepdim dims
-softmax dim; log_softmax dim; cumsum dim; topk dim k; layer_norm
-matmul; matmul; matmul; embedding; embedding
+softmax dim; log_softmax dim; cumsum dim; topk dim k; layer_norm; rms_norm
+matmul; matmul; matmul; linear; linear; embedding; embedding; cross_entropy
+attention causal; attention causal; attention causal; attention causal
 reshape shape; reshape shape; reshape shape; permute order; permute order
 slice dim lo hi step; slice dim lo hi step; pad dim left right value
 cat dim; cat dim; expand shape
@@ -142,6 +143,23 @@ std::optional<Drawn> draw(Random& r, const std::string& op, const Shape& s) {
   if (rank == 0) return Drawn{};
   if (op == "matmul") return draw_matmul(r, s);
   if (op == "layer_norm") return Drawn{{}, {{{s.back()}}, {{s.back()}}}};
+  if (op == "rms_norm") return Drawn{{}, {{{s.back()}}}};
+  if (op == "linear") {
+    const int64_t out = r.between(1, 6);
+    return Drawn{{}, {{{out, s.back()}}, {{out}}}};
+  }
+  if (op == "cross_entropy") {
+    if (rank != 2 || s[1] == 0) return {};
+    return Drawn{{}, {{{s[0]}, s[1]}}};
+  }
+  if (op == "attention") {
+    if (rank != 4 || numel(s) == 0) return {};
+    const bool causal = r.chance(50);
+    Shape keys = s;
+    keys[1] = causal ? s[1] : r.between(1, 5);
+    if (r.chance(50)) keys[2] = 1;
+    return Drawn{{causal}, {{keys}, {keys}}};
+  }
   if (op == "permute") {
     Ints order;
     for (int d = 0; d < rank; ++d)
@@ -217,6 +235,9 @@ class Builder {
 
  private:
   Shape random_shape() {
+    if (r_.chance(12))  // for attention
+      return {r_.between(1, 2), r_.between(1, 5), r_.between(1, 3),
+              r_.between(1, 3)};
     Shape s;
     for (int64_t d = r_.between(0, 9) * 2 / 5; d > 0; --d)
       s.push_back(r_.chance(2) ? 0 : r_.between(1, 7));

@@ -202,6 +202,13 @@ const std::map<std::string, Row (*)(Row, const Ints&), std::less<>> kRows = {
        r.resize(static_cast<size_t>(a[1]));
        return r;
      }},
+    {"rms_norm",
+     [](Row r, const Ints&) {
+       const Dual n{static_cast<double>(r.size())};
+       const Dual root = sqrt(squares(r) / n + Dual{1e-6});
+       for (Dual& x : r) x = x / root;
+       return r;
+     }},
     {"layer_norm",
      [](Row r, const Ints&) {
        r = centred(r);
@@ -273,6 +280,34 @@ Value matmul(Value a, Value b) {
   return out;
 }
 
+// q [b, s, h, d], k and v [b, t, g, d].
+Value attention(const Value& q, const Value& k, const Value& v, bool causal) {
+  fit(q.shape.size() == 4 && k.shape.size() == 4 && v.shape == k.shape);
+  const int64_t keys = k.shape[1], size = q.shape[3];
+  fit(q.shape[0] == k.shape[0] && size == k.shape[3] && size > 0 && keys > 0);
+  fit(k.shape[2] > 0 && q.shape[2] % k.shape[2] == 0);
+  fit(!causal || keys == q.shape[1]);
+  const Dual root{std::sqrt(static_cast<double>(size))};
+  return make(q.shape, [&](Ints i) {
+    const Ints at = i;
+    const int64_t head = i[2] * k.shape[2] / q.shape[2];
+    Row row;
+    Dual sum;
+    for (int64_t t = 0; t < (causal ? at[1] + 1 : keys); ++t) {
+      Dual score;
+      for (i[3] = 0; i[3] < size; ++i[3])
+        score = score + q(i) * k({at[0], t, head, i[3]});
+      row.push_back(exp(score / root));
+      sum = sum + row.back();
+    }
+    Dual out;
+    for (size_t t = 0; t < row.size(); ++t)
+      out =
+          out + row[t] / sum * v({at[0], static_cast<int64_t>(t), head, at[3]});
+    return out;
+  });
+}
+
 // Element i of the result is that of x at from(i), or `outside`.
 template <class From>  // bool(Ints&)
 Value moved(const Value& x, const Shape& shape, From&& from,
@@ -283,7 +318,8 @@ Value moved(const Value& x, const Shape& shape, From&& from,
 Value computed(const std::string& op, const Values& in, const Ints& a) {
   const Value& x = *in[0];
   Shape s = x.shape;
-  for (const Value* v : in) fit(v->ids == (op == "embedding" && v != &x));
+  const bool takes_ids = op == "embedding" || op == "cross_entropy";
+  for (const Value* v : in) fit(v->ids == (takes_ids && v != &x));
   if (auto f = kUnary.find(op); f != kUnary.end())
     return make(s, [&](const Ints& i) { return f->second(x(i)); });
   if (auto f = kBinary.find(op); f != kBinary.end())
@@ -291,13 +327,41 @@ Value computed(const std::string& op, const Values& in, const Ints& a) {
                 [&](const Ints& i) { return f->second(x(i), (*in[1])(i)); });
   if (auto f = kReduce.find(op); f != kReduce.end())
     return reduce(x, a, f->second);
-  if (op == "layer_norm") {
-    fit(in.size() > 1);
+  if (op == "layer_norm" || op == "rms_norm") {
+    const size_t given = op == "rms_norm" ? 2 : 3;
+    fit(in.size() == given);
     const Value y = rows(x, s.size() - 1, a, kRows.at(op));
-    fit(in[1]->shape == Shape{s.back()} && in[2]->shape == in[1]->shape);
-    return make(
-        s, [&](const Ints& i) { return y(i) * (*in[1])(i) + (*in[2])(i); });
+    for (size_t k = 1; k < given; ++k) fit(in[k]->shape == Shape{s.back()});
+    return make(s, [&](const Ints& i) {
+      return y(i) * (*in[1])(i) + (given > 2 ? (*in[2])(i) : Dual{});
+    });
   }
+  if (op == "linear") {  // weight [out, in], bias [out]
+    fit(in.size() == 3 && in[1]->shape.size() == 2 && !s.empty());
+    const Value& w = *in[1];
+    fit(w.shape[1] == s.back() && in[2]->shape == Shape{w.shape[0]});
+    s.back() = w.shape[0];
+    return make(s, [&](const Ints& i) {
+      Dual sum = (*in[2])(i);
+      Ints from = i;
+      for (int64_t& k = from.back() = 0; k < w.shape[1]; ++k)
+        sum = sum + x(from) * w({i.back(), k});
+      return sum;
+    });
+  }
+  if (op == "cross_entropy") {
+    fit(in.size() == 2 && s.size() == 2 && in[1]->shape == Shape{s[0]});
+    const Value y = rows(x, 1, a, kRows.at("log_softmax"));
+    Row picked;
+    for (int64_t n = 0; n < s[0]; ++n) {
+      const auto target = static_cast<int64_t>((*in[1])({n}).v);
+      fit(target < s[1]);
+      picked.push_back(Dual{} - y({n, target}));
+    }
+    return make({}, [&](const Ints&) { return mean(picked); });
+  }
+  if (op == "attention" && in.size() == 3)
+    return attention(x, *in[1], *in[2], a[0] != 0);
   if (auto f = kRows.find(op); f != kRows.end())
     return rows(x, a.empty() ? -1 : a[0], a, f->second);
   if (op == "where_positive")

@@ -52,6 +52,11 @@ DistTensor call(const Step& s, const std::vector<DistTensor>& in) {
   if (s.op == "cumsum") return cumsum(x, dim);
   if (s.op == "topk") return topk(x, a[1], dim).values;
   if (s.op == "layer_norm") return layer_norm(x, in[1], in[2]);
+  if (s.op == "rms_norm") return rms_norm(x, in[1]);
+  if (s.op == "linear") return linear(x, in[1], in[2]);
+  if (s.op == "cross_entropy") return cross_entropy(x, in[1]);
+  if (s.op == "attention")
+    return attention(x, in[1], in[2], {.causal = a[0] != 0});
   if (s.op == "matmul") return matmul(x, in[1]);
   if (s.op == "embedding") return embedding(x, in[1]);
   if (s.op == "where_positive") return where(gt(x, 0.0), in[1], in[2]);

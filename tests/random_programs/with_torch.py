@@ -80,6 +80,18 @@ def compute(op, inputs, args):
     if op == "layer_norm":
         x, weight, bias = inputs
         return F.layer_norm(x, x.shape[-1:], weight, bias)
+    if op == "rms_norm":
+        x, weight = inputs
+        return F.rms_norm(x, x.shape[-1:], weight, eps=1e-6)
+    if op == "linear":
+        return F.linear(*inputs)
+    if op == "cross_entropy":
+        return F.cross_entropy(*inputs)
+    if op == "attention":
+        q, k, v = (x.transpose(1, 2) for x in inputs)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=bool(args[0]),
+                                           enable_gqa=True)
+        return y.transpose(1, 2)
     if op == "where_positive":
         return torch.where(inputs[0] > 0, inputs[1], inputs[2])
     if op == "cat":
