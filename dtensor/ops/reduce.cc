@@ -200,6 +200,9 @@ DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 DistTensor cumsum(const DistTensor& x, int dim) {
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return cumsum(cast(x, DType::kI64), dim);
+  // A number is a row of one, as in torch.
+  if (x.ndim() == 0 && (dim == 0 || dim == -1))
+    return reshape(cumsum(reshape(x, {1}), 0), {});
   return apply1(cumsum_op(), {&x, 1},
                 CumsumArgs{normalize_dim(dim, x.ndim(), "cumsum"), false});
 }

@@ -1,6 +1,7 @@
 // Tensors from nothing, and masks.
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {
@@ -59,9 +60,11 @@ void add_making_calls(CallTable& t) {
     return {masked_fill(x, mask, a.number(2))};
   };
   t["nn.functional.one_hot"] = [](A a) -> T {
-    const int64_t classes = a.integer(1, "num_classes");
-    if (classes < 0) throw NotHere("a number of classes taken from the data");
-    return {one_hot(a.tensor(0), classes)};
+    const DistTensor x = a.tensor(0);
+    int64_t classes = a.integer(1, "num_classes");
+    // torch's -1 takes the number from the data.
+    if (classes < 0) classes = amax(x).item<int64_t>() + 1;
+    return {one_hot(x, classes)};
   };
 }
 

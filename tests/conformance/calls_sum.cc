@@ -75,6 +75,11 @@ void add_sum_calls(CallTable& t) {
   t["mean"] = reduction<mean>;
   t["amax"] = reduction<amax>;
   t["amin"] = reduction<amin>;
+  t["cumsum"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    return {cumsum(cast(x, a.dtype(kNamed, "dtype", x.dtype())),
+                   static_cast<int>(a.integer(1, "dim")))};
+  };
   t["topk"] = [](A a) -> T {
     const TopK best = topk(a.tensor(0), a.integer(1, "k", 1),
                            static_cast<int>(a.integer(2, "dim", -1)),

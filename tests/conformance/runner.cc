@@ -59,6 +59,7 @@ class Report {
     ++row.cases;
     ++row.skipped;
     why_[c.op].insert(why);
+    skipped_[c.id] = why;
   }
   void expect(const Case& c) {
     ++rows_[c.op].cases;
@@ -100,6 +101,7 @@ class Report {
       } else if (!verdict.not_here.empty()) {
         ++row.skipped;
         why_[c->op].insert(verdict.not_here + " (" + c->id + ")");
+        skipped_[c->id] = verdict.not_here;
       } else {
         ++row.passed;
       }
@@ -164,6 +166,7 @@ class Report {
                                  {"layouts", a.layouts},
                                  {"largest_error", a.worst},
                                  {"what", a.failure}});
+    out["skipped_cases"] = skipped_;
     out["passed"] = sum.passed;
     out["failed"] = sum.failed;
     out["skipped"] = sum.skipped;
@@ -177,6 +180,7 @@ class Report {
   std::map<std::string, Row> rows_;
   std::map<const Case*, Verdict> verdicts_;
   std::map<std::string, std::set<std::string>> why_;
+  std::map<std::string, std::string> skipped_;  // case -> why
   std::map<std::string, int> shown_;
   std::vector<Attempt> fail_layouts_;
 };
