@@ -2,13 +2,22 @@
 """Lists the public functions that no test calls by name; exits 1 if any.
 
   tools/untested_functions.py [ROOT]
+  tools/untested_functions.py --cases [ROOT]
 
 Public are the free functions of the headers that dtensor/dtensor.h includes
 (and nn/nn.h, which is a list of headers too), and those that the lists in
-dtensor/ops/functions/ declare. A call is NAME( in a test, or an entry of
-tests/conformance/calls*.cc, which the checked-in cases run.
+dtensor/ops/functions/ declare. A call is NAME( or CALL(NAME) in a test, or an
+entry of tests/conformance/calls*.cc, which the checked-in cases run.
+
+With --cases, the functions of dtensor/ops/ that no case in
+tests/conformance/data compares with torch's numbers, and the entries that no
+case calls. A function has a case when calls*.cc names it, or when it is one of
+the lists of dtensor/ops/functions/ and a case is of that name. WITHOUT_CASES
+names the functions that torch does not have or has no case of, and the test
+that checks each.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -19,6 +28,35 @@ NOT_FUNCTIONS = {"static_assert", "alignas", "decltype", "requires", "defined"}
 INTERNAL = re.compile(
     r"(_ops?|^contract|^begin_move|^edge_to|^record_event|^spend_budget|"
     r"^alias|^redistribute)$")
+# Why there is no case, the test that checks the values, and the functions.
+WITHOUT_CASES = [
+    ("torch has no cases of these forms; compared with plain expressions",
+     "tests/ops/pointwise_test.cc",
+     "add_scalar binary bitwise_left_shift bitwise_right_shift clamp "
+     "div_scalar mul_scalar pow_scalar swiglu"),
+    ("torch's cases have tensors as bounds; compared with plain expressions",
+     "tests/issues/torch_rules_test.cc", "clamp_max clamp_min"),
+    ("torch has no such function; compared with a sum and a norm",
+     "tests/ops/norm_test.cc",
+     "add_layer_norm add_rms_norm layer_norm_through rms_norm_through"),
+    ("torch has no such function; compared with a plain loop",
+     "tests/ops/attention_test.cc", "rotary"),
+    ("torch has no such function; compared with a plain loop",
+     "tests/ops/experts_test.cc", "experts data_decide_bytes"),
+    ("matmul() by another algorithm; compared with it",
+     "tests/ops/summa_test.cc", "summa summa_panels"),
+    ("it chooses how attention() is computed",
+     "tests/ops/context_parallel_test.cc", "context_bytes name parse_context"),
+    ("random numbers are the library's own",
+     "tests/ops/random_test.cc",
+     "dropout manual_seed randint randn random_state set_random_state uniform"),
+    ("there is nothing to compute",
+     "tests/ops/random_test.cc", "ones zeros"),
+    ("reshape() without communication; refuses some layouts of every case",
+     "tests/ops/view_test.cc", "view"),
+    ("every case with gradients calls it", "tests/ops/grad_test.cc", "grad"),
+    ("it computes nothing itself", "tests/ops/recompute_test.cc", "checkpoint"),
+]
 
 
 def public_headers(root):
@@ -86,36 +124,97 @@ def functions(root):
             if not INTERNAL.search(name):
                 names.setdefault(name, header)
     for header in sorted((root / "dtensor/ops/functions").glob("*.h")):
-        for name in re.findall(r"^\s*[FP]\(\w+, (\w+)\)", header.read_text(),
-                               re.M):
+        for name in re.findall(r"^\s*DT_FUNCTION(?:_P)?\(\w+, (\w+)\)",
+                               header.read_text(), re.M):
             names.setdefault(name, str(header.relative_to(root)))
     return names
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    tests, calls = "", ""
-    for path in sorted((root / "tests").rglob("*")):
-        if path.suffix not in (".cc", ".h"):
-            continue
-        text = re.sub(r"//[^\n]*", "", path.read_text())
-        if path.parent.name == "conformance":
-            if path.name.startswith("calls"):
-                calls += text
-        else:
-            tests += text
-    missing = []
-    names = functions(root)
+def without_comments(path):
+    return re.sub(r"//[^\n]*", "", path.read_text())
+
+
+def called(name, text):
+    return re.search(
+        r"(?:(?<![\w.:>])|\b(?:dtensor|nn)::)%s(?:<[^<>()]*>)?\(|"
+        r"\bCALL(?:_P)?\(%s[,)]" % (name, name), text)
+
+
+class Cases:
+    """The checked-in cases, and the entries of calls*.cc that they call."""
+
+    def __init__(self, root):
+        folder = root / "tests/conformance"
+        lines = (folder / "data/cases.jsonl").read_text().splitlines()
+        self.ops = {c["op"] for c in map(json.loads, lines) if "outputs" in c}
+        calls = "".join(map(without_comments, sorted(folder.glob("calls*.cc"))))
+        calls = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", calls, flags=re.M)
+        self.entries = set(re.findall(r't\["([^"]+)"\]\s*=', calls))
+        self.calls = re.sub(r'"[^"\n]*"', '""', calls)
+
+    def call(self, name, header):
+        if re.search(r"(?<![\w.:>])%s\(|<(?:dtensor::)?%s[>,]|, %s>"
+                     % (name, name, name), self.calls):
+            return True
+        listed = {module + name for module in ("", "nn.functional.", "special.")
+                  if header.startswith("dtensor/ops/functions/")}
+        return bool(listed & self.ops - self.entries)
+
+
+def untested(root, names):
+    """Of `names`, those that no test calls, each as a sentence."""
+    cases = Cases(root)
+    tests = "".join(without_comments(path)
+                    for path in sorted((root / "tests").rglob("*"))
+                    if path.suffix in (".cc", ".h")
+                    and path.parent.name != "conformance")
+    return [f"no test calls {header}: {name}"
+            for name, header in sorted(names.items())
+            if not called(name, tests) and not cases.call(name, header)]
+
+
+def without_cases(root, names):
+    """What is wrong with the conformance cases of `names`, in sentences."""
+    cases = Cases(root)
+    wrong = [f"no case is of the entry {entry}"
+             for entry in sorted(cases.entries - cases.ops)]
+    excused = {name: test for _, test, list_ in WITHOUT_CASES
+               for name in list_.split()}
     for name, header in sorted(names.items()):
-        called = re.search(
-            r"(?:(?<![\w.:>])|\b(?:dtensor|nn)::)%s(?:<[^<>()]*>)?\(" % name, tests)
-        mapped = re.search(r"(?:(?<![\w.:>])|\bdtensor::)%s[>(,]" % name, calls)
-        if not called and not mapped:
-            missing.append(f"{header}: {name}")
-    for line in missing:
-        print(f"no test calls {line}")
-    print(f"{len(names)} public functions, {len(missing)} without a test")
-    return 1 if missing or not names else 0
+        has, test = cases.call(name, header), excused.pop(name, None)
+        if not has and not test:
+            wrong.append(f"no case calls {header}: {name}; write its entry in "
+                         "tests/conformance/calls*.cc, and choose a case with "
+                         "tools/choose_cases.py")
+        elif has and test:
+            wrong.append(f"{header}: {name} has a case; take it out of "
+                         "WITHOUT_CASES")
+        elif test and not called(name, without_comments(root / test)):
+            wrong.append(f"{test} does not call {name}, which has no case")
+    return wrong + [f"WITHOUT_CASES names {name}, which is no function"
+                    for name in excused]
+
+
+def main():
+    arguments = sys.argv[1:]
+    cases = arguments[:1] == ["--cases"]
+    rest = arguments[1:] if cases else arguments
+    if len(rest) > 1 or any(a.startswith("-") for a in rest):
+        print(__doc__, end="")
+        return 0 if rest[:1] in (["-h"], ["--help"]) else 2
+    root = pathlib.Path(rest[0] if rest else ".")
+    names = functions(root)
+    if cases:
+        names = {name: header for name, header in names.items()
+                 if header.startswith("dtensor/ops/")}
+        wrong = without_cases(root, names)
+    else:
+        wrong = untested(root, names)
+    for line in wrong:
+        print(line)
+    print(f"{len(names)} public functions, {len(wrong)} "
+          f"{'complaints' if cases else 'without a test'}")
+    return 1 if wrong or not names else 0
 
 
 if __name__ == "__main__":
