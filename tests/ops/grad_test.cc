@@ -163,6 +163,35 @@ TEST(Grad, InBucketsAndAddedUp) {
   });
 }
 
+// What has arrived joins the sums before the next bucket leaves, so that few
+// gradients are held beside the sums.
+TEST(Grad, WhatArrivesIsAddedBeforeTheNextIsSent) {
+  const Mesh m = Mesh::parse("dp=2");
+  const int64_t block = 64 * 64 * 8;
+  run(2, [&](Runtime& rt) {
+    const DistTensor x = randn({6, 64}, m, "S0", kF64, {1, 1});
+    std::vector<DistTensor> w, sums;
+    for (uint64_t i = 0; i < 8; ++i)
+      w.push_back(
+          randn({64, 64}, m, "R", kF64, {2, i}).as_parameter(Keep::kMove));
+    const auto loss = [&] {
+      DistTensor y = x;
+      for (const DistTensor& t : w) y = tanh(matmul(y, t));
+      return sum(y);
+    };
+    sums = grad(loss(), w, {.bucket_bytes = 1});
+    Allocator& allocator = *rt.context().allocator;
+    const auto held = [&] {
+      return allocator.stats().of(MemoryKind::kGradients);
+    };
+    allocator.reset_peak();
+    const int64_t before = held().current_bytes;
+    EXPECT_EQ(before, 8 * block);
+    sums = grad(loss(), w, {.bucket_bytes = 1, .add_arrived = std::move(sums)});
+    EXPECT_LE(held().peak_bytes - before, 5 * block);
+  });
+}
+
 TEST(Grad, AReleasedGraphIsGone) {
   const Mesh m = Mesh::parse("a=2");
   run(2, [&](Runtime& rt) {

@@ -34,6 +34,28 @@ TEST(TopK, ValuesAndIndicesInEveryLayout) {
     });
 }
 
+// A rank that holds several ranges of a row, as of a fused weight.
+TEST(TopK, OfSeveralRanges) {
+  std::vector<double> row;
+  for (int i = 0; i < 14; ++i) row.push_back(i * 5 % 14);  // 0, 5, 10, 1, ...
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    Layout l;
+    const Split halves = Split::over({0});
+    l.dims = {Dim(1),
+              Dim::concat({Dim(4, halves), Dim(4, halves), Dim(6, halves)})};
+    const DistTensor x = put({{1, 14}, row}, mesh).redistribute(mesh, l);
+    EXPECT_EQ(x.region()[1].size(), 3u);
+    const TopK best = topk(x, 14);
+    for (int i = 0; i < 14; ++i) {
+      EXPECT_EQ(best.values.full().at(i), 13 - i);
+      EXPECT_EQ(best.indices.full().at(i), (13 - i) * 3 % 14);
+    }
+    const TopK two = topk(x, 2, -1, false);
+    EXPECT_EQ(array_of(two.values.full()).v, (std::vector<double>{0, 1}));
+    EXPECT_EQ(two.indices.full().to_integers(), (std::vector<int64_t>{0, 3}));
+  });
+}
+
 TEST(TopK, OfEqualElementsTheFirst) {
   on_mesh("a=3", [](const Mesh& mesh) {
     for (const char* layout : {"R", "S0"}) {

@@ -452,6 +452,10 @@ TEST(Rule, GradientOfAContraction) {
   EXPECT_EQ(Rule("mk,kn->mn").gradient(1).to_string(),
             "mk,mn->kn | linear 0; linear 1");
   EXPECT_EQ(Rule("mn->m").gradient(0).to_string(), "m->mn | linear 0");
+  // It has notes of its own, and none of the rule's.
+  EXPECT_EQ(
+      Rule("mk,kn->mn | linear 0; linear 1; up 0").gradient(0).to_string(),
+      "mn,kn->mk | linear 0; linear 1");
   EXPECT_NE(error_of([] { Rule("m->m,m").gradient(0); }), "no error");
 }
 

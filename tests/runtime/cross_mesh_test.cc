@@ -82,6 +82,29 @@ TEST(CrossMesh, EveryLayoutToEveryOther) {
   });
 }
 
+// Behind a split segment stands one that every rank has whole: several ranks
+// have the same indices, and several copies of each are asked.
+TEST(CrossMesh, SegmentsThatSeveralRanksHave) {
+  const Mesh from = Mesh::parse("a=2,b=2");
+  run(7, [&](Runtime&) {
+    for (const int64_t split : {1, 4, 7})
+      for (const int64_t whole : {1, 3, 6})
+        for (const Mesh& to :
+             {Mesh({{"x", 3}}, {4, 5, 6}), Mesh({{"x", 4}}, {3, 4, 0, 6}),
+              Mesh({{"x", 1}}, {5}), Mesh({{"x", 7}})})
+          for (const char* text : {"R", "S0"}) {
+            SCOPED_TRACE(std::to_string(split) + "|" + std::to_string(whole) +
+                         " to " + to.to_string() + " " + text);
+            Layout l;
+            l.dims = {Dim::concat({Dim(split, Split::over({0})), Dim(whole)})};
+            const DistTensor x =
+                DistTensor::from_global(counting({split + whole}), from, {});
+            const DistTensor y = x.redistribute(from, l).redistribute(to, text);
+            if (y.here()) expect_counting(y);
+          }
+  });
+}
+
 // What is counted in the copying loops is what was planned, and that the least
 // that will do: what a rank has it does not ask for.
 TEST(CrossMesh, MovesWhatIsMissingAndNoMore) {

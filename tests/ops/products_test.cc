@@ -1,0 +1,39 @@
+// Products of matrices and vectors beside torch's cases (tests/conformance).
+#include "dtensor/ops/products.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/ops/contraction.h"
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+// A dimension of size 1 meets any other, which is summed up, as in torch.
+TEST(Tensordot, ADimensionOfSizeOne) {
+  const Array a{{2, 3}, {1, 2, 3, 4, 5, 6}}, b{{1, 2}, {10, 100}};
+  for (const char* layout : {"R", "S0", "S1", "P"})
+    on_mesh("a=3", [&](const Mesh& mesh) {
+      const DistTensor x =
+          put(a, mesh).redistribute(layout).detach().set_requires_grad();
+      const DistTensor y =
+          put(b, mesh).redistribute(layout).detach().set_requires_grad();
+      // x's rows sum up to 6 and 15.
+      const DistTensor right =
+          tensordot(x, y, std::vector<int>{1}, std::vector<int>{0});
+      EXPECT_EQ(array_of(right.full()).v, (Values{60, 600, 150, 1500}))
+          << layout;
+      const DistTensor left =
+          tensordot(y, x, std::vector<int>{0}, std::vector<int>{1});
+      EXPECT_EQ(array_of(left.full()).v, (Values{60, 150, 600, 1500}))
+          << layout;
+      const auto g = grad(sum(right), {x, y});
+      EXPECT_EQ(array_of(g[0].full()).v, Values(6, 110)) << layout;
+      EXPECT_EQ(array_of(g[1].full()).v, (Values{21, 21})) << layout;
+    });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
