@@ -1653,6 +1653,67 @@ BUGS = [
          'about(ctx.about, &about_);',
          'about(ctx.about, MUT(463) ? nullptr : &about_);'),
     ], ['ranks_reduce_different_values_test']),
+    Bug(470, 'tensordot: no size but 1 meets a dimension of size 1', [
+        ('dtensor/ops/products.cc',
+         'if (b.size(e) == 1 && a.size(d) != 1)',
+         'if (b.size(e) == 1 && (a.size(d) != 1) != MUT(470))'),
+    ], ['products_test']),
+    Bug(471, 'topk: the third range of a rank is read where the second ends', [
+        ('dtensor/ops/topk.cc',
+         'from += range.size();',
+         'from = (MUT(471) ? 0 : from) + range.size();'),
+    ], ['topk_test']),
+    Bug(472, 'schedules: a list that several pieces need is moved away', [
+        ('dtensor/placement/sources.cc',
+         'dim.disjoint = false;',
+         'dim.disjoint = MUT(472);'),
+    ], ['cross_mesh_test']),
+    Bug(473, 'grad: what arrived is added when all has been sent', [
+        ('dtensor/ops/grad.cc',
+         'sources_.clear();\n    arrived();',
+         'sources_.clear();\n    if (!MUT(473)) arrived();'),
+    ], ['grad_test']),
+    Bug(474, 'safetensors: another rank than 0 removes the file', [
+        ('dtensor/runtime/io/safetensors_writer.cc',
+         '!finished_ && rank_ == 0)',
+         '!finished_ && (rank_ == 0) != MUT(474))'),
+    ], ['safetensors_test']),
+    Bug(475, 'files: the end after an interrupted read is an interruption', [
+        ('dtensor/runtime/io/file.cc',
+         'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
+         '    if (n < 0 && errno == EINTR) continue;',
+         'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
+         '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
+    ], ['file_test']),
+    Bug(476, 'program: one of srun\'s two variables is taken for both', [
+        ('dtensor/runtime/program.cc',
+         'if (!tasks || !task) return',
+         'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
+    ], ['tcp_train_test']),
+    Bug(477, 'flight: every rank that fails writes again', [
+        ('dtensor/runtime/runtime.cc',
+         'if (options.flight.empty() || wrote_flights.test_and_set()) return;',
+         'if (MUT(477) ? options.flight.empty() && wrote_flights.test_and_set()\n'
+         '                 : options.flight.empty() ||\n'
+         '                       wrote_flights.test_and_set())\n'
+         '      return;'),
+    ], ['flight_test']),
+    Bug(478, 'flight: bytes that are no UTF-8 are an error', [
+        ('dtensor/runtime/flight.cc',
+         'Json::error_handler_t::replace) +',
+         'MUT(478) ? Json::error_handler_t::strict\n'
+         '                                     : Json::error_handler_t::replace) +'),
+    ], ['flight_test']),
+    Bug(479, 'rules: a gradient keeps the notes of the rule', [
+        ('dtensor/placement/rule.cc',
+         'r.notes_.clear();',
+         'if (!MUT(479)) r.notes_.clear();'),
+    ], ['rule_test']),
+    Bug(480, 'graph: a capture that failed is not dropped', [
+        ('dtensor/runtime/graph.cc',
+         'if (leads()) device.drop_capture',
+         'if (leads() != MUT(480)) device.drop_capture'),
+    ], ['graph_test']),
 ]
 
 # Numbers of bugs that were taken out, and why:

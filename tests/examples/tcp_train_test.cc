@@ -287,8 +287,8 @@ TEST(TcpProgram, SrunAloneIsNoJob) {
   const Ran second = run_program("01_mesh", "--mesh dp=2", two + "1");
   EXPECT_EQ(second.code, 2);
   EXPECT_EQ(second.err, "");
-  for (const char* fine :
-       {"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"})
+  for (const char* fine : {"SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0",
+                           "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=1"})
     EXPECT_EQ(run_program("01_mesh", "--mesh dp=2", fine).code, 0) << fine;
   for (const char* flags : {"--backend threads", "--dry-run"})
     EXPECT_EQ(

@@ -261,6 +261,22 @@ TEST(Graph, AStepThatFailsOnOneRank) {
             "[test] no more");
 }
 
+// The leader's stream computes again after a step that failed.
+TEST(Graph, AStepThatFailedIsOver) {
+  EXPECT_EQ(error_of("dp=1", true,
+                     [](const Mesh& mesh) {
+                       DistTensor x = ones({4}, mesh);
+                       EXPECT_THROW(Graph([] { fail("test", "no more"); }),
+                                    Error);
+                       EXPECT_EQ(x.full().at(0), 1);
+                       DistTensor y;
+                       Graph graph([&] { y = mul(x, 2.0); });
+                       graph.replay();
+                       EXPECT_EQ(y.full().at(0), 2);
+                     }),
+            "");
+}
+
 // A bad target of a replay is told when it is read, and only then.
 TEST(Graph, ChecksAreMadeOfEachReplay) {
   std::string told;

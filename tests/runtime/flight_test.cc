@@ -254,6 +254,55 @@ TEST(Flight, IsWrittenWhenARunFails) {
             3);
 }
 
+// The first rank that fails writes for all, and the next one does not write
+// again; the run does, when all have come back.
+TEST(Flight, IsWrittenByTheFirstThatFails) {
+  RunOptions options;
+  options.world = 3;
+  options.flight = fresh_folder("first");
+  const auto there = [&] {
+    return std::filesystem::exists(options.flight + "/rank-2.json");
+  };
+  const auto wait = [](int ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  };
+  std::atomic<bool> removed{false}, again{false};
+  const std::string error = error_of([&] {
+    run(options, [&](Runtime& rt) {
+      if (rt.rank() == 0) fail("test", "rank 0 has enough");
+      if (rt.rank() == 1) {
+        while (!there()) wait(1);
+        for (int64_t r = 0; r < 3; ++r)
+          std::filesystem::remove(options.flight + "/rank-" +
+                                  std::to_string(r) + ".json");
+        removed = true;
+        fail("test", "rank 1 too");
+      }
+      while (!removed) wait(1);
+      for (int i = 0; i < 300 && !again; ++i) {
+        again = there();
+        wait(1);
+      }
+    });
+  });
+  EXPECT_NE(error.find("rank 0 has enough"), std::string::npos) << error;
+  EXPECT_FALSE(again);
+  EXPECT_TRUE(there());
+}
+
+// One value a line; bytes that are no UTF-8 do not spoil the file.
+TEST(Flight, IsReadByPeople) {
+  RunOptions options;
+  options.flight = fresh_folder("people");
+  error_of([&] { run(options, [](Runtime&) { fail("test", "a \xff b"); }); });
+  EXPECT_EQ(file_of(options.flight, 0)["error"], "[test] a \uFFFD b");
+  std::ifstream in(options.flight + "/rank-0.json");
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(text.find("{\n \"format\": \"dtensor flight recorder\",\n"), 0u)
+      << text;
+  EXPECT_TRUE(text.ends_with("}\n")) << text;
+}
+
 TEST(Flight, IsNotWrittenWhenARunDoesNot) {
   RunOptions options;
   options.world = 2;

@@ -193,6 +193,15 @@ TEST_F(Safetensors, MisuseIsRefusedAndLeavesNothing) {
                Error);
 }
 
+// Rank 0 removes its file where no other rank is there to do it.
+TEST_F(Safetensors, AWriterThatIsGivenUpLeavesNothing) {
+  on("a=1", [&](const Mesh& m) {
+    SafetensorsWriter w(m, path_, {{"t", DType::kF32, {4}}});
+    EXPECT_TRUE(fs::exists(path_ + ".tmp"));
+  });
+  EXPECT_FALSE(fs::exists(path_ + ".tmp"));
+}
+
 TEST_F(Safetensors, BadFilesAreRefused) {
   const auto file = [&](const std::string& header, size_t data,
                         int64_t length = -1) {
