@@ -244,6 +244,8 @@ class Worker final : public RankContext::Memory {
   };
   // Nodes go from one list to the other: the thread itself allocates nothing.
   using Queue = std::list<Task>;
+  // Each holds a few KB, and the parts that it reads.
+  static constexpr size_t kMostAhead = 256;
 
  public:
   explicit Worker(RankContext& rank) {
@@ -270,7 +272,8 @@ class Worker final : public RankContext::Memory {
     Queue one;
     one.push_back({move, move->progress()});
     {
-      std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      if (queue_.size() >= kMostAhead) wait_for_room(lock);
       queue_.splice(queue_.end(), one);
       set_idle(1, false);
     }
@@ -289,6 +292,14 @@ class Worker final : public RankContext::Memory {
  private:
   void set_idle(int lane, bool idle) {
     context_.backend->set_idle(context_.world_rank, lane, idle);
+  }
+  void wait_for_room(std::unique_lock<std::mutex>& lock) {
+    RankContext& rank = RankContext::current();
+    const Exposed waiting(rank);
+    const TraceSpan span(rank, "wait to begin redistribute_async");
+    wants_room_ = true;
+    set_idle(0, true);
+    room_.wait(lock, [&] { return !wants_room_; });
   }
   void stop() {
     if (!thread_.joinable()) return;
@@ -317,6 +328,11 @@ class Worker final : public RankContext::Memory {
         more_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
         if (queue_.empty()) break;
         one.splice(one.end(), queue_, queue_.begin());
+        if (wants_room_) {
+          set_idle(0, false);
+          wants_room_ = false;
+          room_.notify_one();
+        }
       }
       if (one.front().moves->carry_out(context_)) {
         one.front().moves = nullptr;  // who waits for the results has them
@@ -333,9 +349,11 @@ class Worker final : public RankContext::Memory {
 
   RankContext context_;
   std::mutex mutex_;
-  std::condition_variable more_;
+  std::condition_variable more_, room_;
   Queue queue_;
   bool stopping_ = false;
+  bool wants_room_ =
+      false;  // the rank's thread waits until the queue is shorter
   Queue failed_;
   Queue reading_;  // was carried out, and the device may still read for it
   std::thread thread_;

@@ -3,7 +3,9 @@
 // The thread starts with the first of them and ends with run(). It has a
 // context of its own, whose groups are not those of the rank's thread, so that
 // the collectives of the two never mix; what it carries out belongs to it until
-// it is done, so that nobody has to wait to drop a tensor.
+// it is done, so that nobody has to wait to drop a tensor. What a rank drops is
+// carried out too, since others may use their results. So that this does not
+// pile up, a rank that is 256 moves ahead waits before it begins one more.
 #pragma once
 #include <memory>
 #include <span>
