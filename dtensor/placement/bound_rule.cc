@@ -133,14 +133,26 @@ Layout BoundRule::layout_of(const Rule::Term& t, const Assignment& a,
   return l;
 }
 
+bool BoundRule::combines(size_t factor) const {
+  const auto& outputs = rule_.outputs();
+  return rule_.factors()[factor].inside ||
+         std::any_of(outputs.begin(), outputs.end(), [&](const Rule::Term& t) {
+           return !contains(t, static_cast<int>(factor));
+         });
+}
+
+bool BoundRule::combines() const {
+  for (size_t f = 0; f < sizes_.size(); ++f)
+    if (combines(f)) return true;
+  return false;
+}
+
 Dim BoundRule::legal(int factor, Dim d, const Mesh& mesh) const {
   if (d.kind() == Dim::Kind::kLeaf) return d;
   const auto f = static_cast<size_t>(factor);
-  const Factor& x = rule_.factors()[f];
-  if (x.one_range) return balanced(d.size(), d.axes());
-  bool combined = x.inside;
-  for (const Rule::Term& t : rule_.outputs()) combined |= !contains(t, factor);
-  return combined ? partitioned(d, mesh) : d;
+  if (rule_.factors()[f].one_range) return balanced(d.size(), d.axes());
+  const bool own = combines(f) || (combines() && !copies_lie_alike(d, mesh));
+  return own ? partitioned(d, mesh) : d;
 }
 
 Assignment BoundRule::legal(Assignment a, const Mesh& mesh) const {

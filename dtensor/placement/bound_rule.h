@@ -47,7 +47,9 @@ class BoundRule {
 
   // The nearest assignment that the operator can compute: where an output lacks
   // a factor (whose parts are then combined), or "~" combines its parts, every
-  // index of it in one part; where it has "^", one range for every rank.
+  // index of it in one part; where it has "^", one range for every rank. A rule
+  // that combines parts of one factor has every index of the others in one part
+  // too, unless all its copies lie alike: they would round differently.
   Assignment legal(Assignment, const Mesh&) const;
   Dim legal(int factor, Dim, const Mesh&) const;  // of one factor
   // The layouts of inputs and outputs under an assignment that is legal.
@@ -67,6 +69,9 @@ class BoundRule {
  private:
   Shape shape_of(const Rule::Term&) const;
   Layout layout_of(const Rule::Term&, const Assignment&, const Mesh&) const;
+  // Are the parts of this factor combined? Of any one?
+  bool combines(size_t factor) const;
+  bool combines() const;
   Rule rule_;
   std::vector<int64_t> sizes_;
 };

@@ -83,6 +83,39 @@ Dim partitioned(const Dim& d, const Mesh& mesh) {
   return partitioned_tree(d, mesh).canonical(mesh);
 }
 
+bool copies_lie_alike(const Dim& d, const Mesh& mesh) {
+  if (d.kind() == Dim::Kind::kLeaf) return true;
+  // A range of indices, its place in a rank's part, and the part's size.
+  struct Piece {
+    int64_t lo, hi, at, size;
+  };
+  std::vector<Piece> pieces;
+  IntervalList held;
+  for (int64_t r : mesh.group(d.axes(), mesh.coordinate(0))) {
+    const Coord at = mesh.coordinate(r);
+    held.clear();
+    d.intervals(mesh, at, held);
+    const int64_t size = d.local_size(mesh, at);
+    int64_t place = 0;
+    for (const Interval& i : held) {
+      pieces.push_back({i.lo, i.hi, place, size});
+      place += i.size();
+    }
+  }
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& x, const Piece& y) { return x.lo < y.lo; });
+  // Pieces that overlap lie alike. Of those so far, one that reaches the next
+  // piece overlaps the one that reaches furthest, so that the latter decides.
+  const Piece* last = nullptr;
+  for (const Piece& p : pieces) {
+    if (last && p.lo < last->hi &&
+        (p.size != last->size || p.at - p.lo != last->at - last->lo))
+      return false;
+    if (!last || p.hi > last->hi) last = &p;
+  }
+  return true;
+}
+
 std::optional<Dim> every(const Dim& d, const Mesh& mesh, int64_t step) {
   if (step == 1) return d;
   if (d.size() == 0) return Dim(0);

@@ -1,6 +1,7 @@
 // What is made of a Dim besides Dim's own members: the same dimension split
 // evenly, over fewer axes, or so that every index has one owner, every step-th
-// index of it, and who is the first that has an index.
+// index of it, and who is the first that has an index; and whether copies lie
+// alike.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,11 @@ Dim restricted(const Dim&, const Mesh&, AxisMask axes);
 // lacks an axis of another one is split over it too. No rank has more than it
 // had, so that getting there sends nothing. Canonical.
 Dim partitioned(const Dim&, const Mesh&);
+
+// Whether all ranks that hold an index have it at the same place of parts of
+// the same size. Kernels that sum round by the size of a part and by the place
+// in it, so that copies that lie otherwise come out with other bits.
+bool copies_lie_alike(const Dim&, const Mesh&);
 
 // The Dim of the indices 0, step, 2 step, ...: every rank keeps what it had of
 // them. nullopt when they fall unevenly on the parts of a product, which would

@@ -180,6 +180,27 @@ TEST(Dims, PartitionedHasOneOwner) {
   EXPECT_GT(shared, 100);
 }
 
+TEST(Dims, CopiesLieAlikeAtOnePlaceOfPartsOfOneSize) {
+  int64_t alike = 0, not_alike = 0;
+  for_random([&](const Dim& d, const Mesh& mesh, Trees&) {
+    const auto has = held(d, mesh);
+    bool want = true;
+    for (const auto& x : has)
+      for (const auto& y : has)
+        for (size_t at = 0; at < x.size(); ++at) {
+          const auto copy = std::find(y.begin(), y.end(), x[at]);
+          want &=
+              copy == y.end() || (x.size() == y.size() &&
+                                  copy - y.begin() == static_cast<int64_t>(at));
+        }
+    ASSERT_EQ(copies_lie_alike(d, mesh), want);
+    EXPECT_TRUE(copies_lie_alike(partitioned(d, mesh), mesh));
+    if (d.kind() != Dim::Kind::kLeaf) ++(want ? alike : not_alike);
+  });
+  EXPECT_GT(alike, 100);
+  EXPECT_GT(not_alike, 100);
+}
+
 TEST(Dims, EveryKeepsItsOwners) {
   int64_t said = 0, not_said = 0;
   for_random([&](const Dim& d, const Mesh& mesh, Trees& trees) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/placement/bound_rule.h"
+#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "tests/placement/strategies.h"
 #include "tests/testing.h"
@@ -625,6 +626,13 @@ TEST(BoundRule, TreesHaveOneOwnerWherePartsAreCombined) {
   EXPECT_EQ(legal("m~n->mn", shared), owned);
   EXPECT_EQ(legal("mn->n", owned), owned);
   EXPECT_EQ(legal("m^n->mn", owned), Dim(6, Split::over({0})));
+  // Beside parts that are combined, copies that lie alike are computed twice;
+  // those that do not have one owner.
+  EXPECT_EQ(legal("mn->m", shared), shared);
+  const Dim uneven = Dim::concat({Dim(1, Split::over({0})), Dim(5)});
+  EXPECT_EQ(legal("mn->mn", uneven), uneven);
+  EXPECT_EQ(legal("mn->m", uneven), partitioned(uneven, mesh));
+  EXPECT_EQ(legal("mn~->mn", uneven), partitioned(uneven, mesh));
   // The sum of a tree over its axes.
   BoundRule sum(Rule("mn->n"), {{6, 3}}, "test");
   Assignment a = sum.legal({{shared, Dim(3)}, {}}, mesh);
