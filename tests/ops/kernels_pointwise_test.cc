@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string_view>
 
@@ -271,24 +272,38 @@ TEST(UnaryTest, Integers) {
   }
 }
 
+bool same_bits(const Array& a, const Array& b) {
+  return std::memcmp(a.data(), b.data(),
+                     static_cast<size_t>(a.size() * size_of(a.type()))) == 0;
+}
+
+// Every value and derivative of a row, and of each of its elements alone.
 TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
-  for (int f = 0; f < fn::kNumUnary; ++f) {
-    const fn::Function& facts = fn::unary_function(f);
-    if (facts.gives_bool || !fn::takes_floats(facts.takes)) continue;
-    const Parameters d(facts);
-    const int64_t n = 67;
-    const Array x =
-        Array::random(DType::kF32, n, facts.domain[0].lo, facts.domain[0].hi);
-    Array y(DType::kF32, n);
-    Pointwise p;
-    p.shape = {n};
-    p.strides[0] = {1};
-    p.in[0] = x.data();
-    p.out = y.data();
-    under_test().unary({}, f, 0, DType::kF32, d.p, p);
-    for (int64_t i = 0; i < n; ++i)
-      EXPECT_EQ(y[i], apply(f, 0, DType::kF32, x[i], d.p)) << facts.name;
-  }
+  constexpr int64_t n = 67;
+  for (DType t : kFloats)
+    for (int f = 0; f < fn::kNumUnary; ++f)
+      for (int order = 0; order <= 2; ++order) {
+        const fn::Function& facts = fn::unary_function(f);
+        if (facts.gives_bool || !reference::has_value(facts, t)) continue;
+        if (order > 0 && !has_slope(facts)) continue;
+        const Parameters d(facts);
+        Array x = Array::random(t, n, facts.domain[0].lo, facts.domain[0].hi);
+        Array dy = Array::random(t, n, -2, 2, 5);
+        Array row(t, n), alone(t, n);
+        const auto compute = [&](int64_t from, int64_t size, Array& y) {
+          Pointwise p;
+          p.shape = {size};
+          p.strides[0] = p.strides[1] = {1};
+          p.in[0] = x.at(from);
+          p.in[1] = dy.at(from);
+          p.out = y.at(from);
+          under_test().unary({}, f, order, t, d.p, p);
+        };
+        compute(0, n, row);
+        for (int64_t i = 0; i < n; ++i) compute(i, 1, alone);
+        EXPECT_TRUE(same_bits(row, alone))
+            << facts.name << " " << order << " of " << name(t);
+      }
 }
 
 TEST(UnaryTest, InPlace) {
@@ -392,6 +407,40 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
       EXPECT_TRUE(near(y, want, fn::order_of(by) == 1 ? 1e-7 : 1e-4))
           << facts.name << " by " << k;
     }
+}
+
+TEST(BinaryTest, ValuesDoNotDependOnTheirPosition) {
+  constexpr int64_t n = 67;
+  for (DType t : kFloats)
+    for (int f = 0; f < fn::kNumBinary; ++f)
+      for (int k = 0; k < fn::kNumBy; ++k) {
+        const fn::Function& facts = fn::binary_function(f);
+        if (facts.gives_bool || !reference::has_value(facts, t)) continue;
+        if (k > 0 && !has_slope(facts)) continue;
+        const Parameters d(facts);
+        const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
+        Array a = Array::random(t, n, da.lo, da.hi);
+        Array b = Array::random(t, n, db.lo, db.hi, 3);
+        Array dy = Array::random(t, n, -2, 2, 5);
+        Array row(t, n), alone(t, n), second_row(t, n), second_alone(t, n);
+        const auto compute = [&](int64_t from, int64_t size, Array& y,
+                                 Array& second) {
+          Pointwise p;
+          p.shape = {size};
+          p.strides[0] = p.strides[1] = p.strides[2] = {1};
+          p.in[0] = a.at(from);
+          p.in[1] = b.at(from);
+          p.in[2] = dy.at(from);
+          p.out = y.at(from);
+          p.second = second.at(from);
+          under_test().binary({}, f, static_cast<fn::By>(k), t, d.p, p);
+        };
+        compute(0, n, row, second_row);
+        for (int64_t i = 0; i < n; ++i) compute(i, 1, alone, second_alone);
+        EXPECT_TRUE(same_bits(row, alone) &&
+                    same_bits(second_row, second_alone))
+            << facts.name << " by " << k << " of " << name(t);
+      }
 }
 
 // Both derivatives at once are those by one and by the other, in every layout

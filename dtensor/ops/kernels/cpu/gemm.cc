@@ -74,10 +74,10 @@ void tiny(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
       for (int64_t p = 0; p < k; ++p) {
         const V x = load(bp + p * bs + j);
         const T* q = ap + p * a.col;
-        r0 = r0 + V(typename V::R{} + q[0]) * x;
-        r1 = r1 + V(typename V::R{} + q[a.row]) * x;
-        r2 = r2 + V(typename V::R{} + q[2 * a.row]) * x;
-        r3 = r3 + V(typename V::R{} + q[3 * a.row]) * x;
+        r0 = fma(V(typename V::R{} + q[0]), x, r0);
+        r1 = fma(V(typename V::R{} + q[a.row]), x, r1);
+        r2 = fma(V(typename V::R{} + q[2 * a.row]), x, r2);
+        r3 = fma(V(typename V::R{} + q[3 * a.row]), x, r3);
       }
       finish(i, j, r0);
       finish(i + 1, j, r1);
@@ -87,8 +87,8 @@ void tiny(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
     for (; i < m; ++i) {
       V r(0);
       for (int64_t p = 0; p < k; ++p)
-        r = r + V(typename V::R{} + a.p[i * a.row + p * a.col]) *
-                    load(bp + p * bs + j);
+        r = fma(V(typename V::R{} + a.p[i * a.row + p * a.col]),
+                load(bp + p * bs + j), r);
       finish(i, j, r);
     }
   }

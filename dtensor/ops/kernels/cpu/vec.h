@@ -74,8 +74,9 @@ template <class T>
 inline Vec<T> operator-(Vec<T> a) {
   return -a.v;
 }
-// a * b + c. For sums of two products: which of them the compiler fuses depends
-// on what stands around it, and so would the bits.
+// a * b + c, rounded once where the CPU can. The compiler fuses nothing by
+// itself (-ffp-contract=off): what it would fuse depends on what stands around
+// it, so that a row's last register would round otherwise than the others.
 template <class T>
 inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #if defined(__FMA__) && defined(__AVX512F__)

@@ -12,17 +12,18 @@ namespace dtensor::kernels::cpu {
 
 // exp(x) = 2^n exp(r), |r| <= ln(2) / 2, after Cephes; within 2 ulp.
 inline F32v exp_reduced(F32v x, I32v* n) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: rounds to an integer
-  const F32v z = x * 1.44269504088896341f + magic;
-  *n = (I32v)z - 0x4b400000;
-  const F32v k = z - magic;
-  const F32v r = (x - k * 0.693359375f) - k * -2.12194440e-4f;
-  F32v p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  return (p * r) * r + r + 1.0f;
+  using V = Vec<float>;
+  const V magic(12582912.0);  // 1.5 * 2^23: rounds to an integer
+  const V z = fma(V(x), V(1.44269504088896341), magic);
+  *n = (I32v)z.v - 0x4b400000;
+  const V k = z - magic;
+  const V r = fma(k, V(2.12194440e-4), fma(k, V(-0.693359375), V(x)));
+  V p = fma(r, V(1.9875691500e-4), V(1.3981999507e-3));
+  p = fma(p, r, V(8.3334519073e-3));
+  p = fma(p, r, V(4.1665795894e-2));
+  p = fma(p, r, V(1.6666665459e-1));
+  p = fma(p, r, V(5.0000001201e-1));
+  return (fma(p * r, r, r) + V(1)).v;
 }
 inline Vec<float> exp(Vec<float> x) {
   F32v c = x.v;
