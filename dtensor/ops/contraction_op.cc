@@ -80,8 +80,10 @@ std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
       const DType t = promote(operands[0].dtype(), operands[1].dtype());
       for (DistTensor& x : operands) x = cast(x, t);
     }
-    grads[i] =
-        apply1(*g->op, {operands, grads.size()}, g->attrs, &g->assignment);
+    // The cotangent knows better where to sum what was repeated: the forward
+    // pass repeats it on every rank, wherever the copies are used.
+    grads[i] = apply1(*g->op, {operands, grads.size()}, g->attrs,
+                      only_in_output_.empty() ? &g->assignment : nullptr);
   }
   return grads;
 }
