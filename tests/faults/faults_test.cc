@@ -40,8 +40,6 @@ struct Fault {
   std::string others, odd;
   double within;  // seconds, from the fault on
   int64_t odd_rank = 1;
-  // Of what some rank says: the sentence is another's, perhaps.
-  std::vector<std::string> said = {};
 };
 void PrintTo(const Fault& f, std::ostream* out) { *out << f.name; }
 
@@ -228,21 +226,11 @@ const Fault kFaults[] = {
      2},
 };
 
-// What is otherwise where ranks are processes: who waits in a circle is told by
-// the deadline, and who does not come in time is ended by a signal.
+// Where ranks are processes, one that does not come in time is ended by a
+// signal.
 Fault where_it_runs(Fault f) {
-  if (!ranks_are_processes()) return f;
-  if (f.name == "6: groups in a circle") {
-    f.flags += " --timeout 1";
-    f.says = {"waited for 1 s in barrier #1 for circle of ranks ",
-              "and these did not come: rank "};
-    // When the first deadline comes; later that one waits no longer.
-    f.said = {"(it waits in barrier #1 for circle of ranks "};
-    f.others = f.odd = "threw [barrier] rank ";
-    f.within = 2;
-  } else if (f.name == "7: a rank that does not come") {
+  if (ranks_are_processes() && f.name == "7: a rank that does not come")
     f.odd = "threw [run] interrupted by SIGTERM";
-  }
   return f;
 }
 
@@ -255,8 +243,6 @@ TEST_P(FaultsTest, EndsAsItShould) {
   for (const std::string& text : fault.says)
     EXPECT_NE(run.sentence.find(text), std::string::npos) << text << "\n"
                                                           << run.all;
-  for (const std::string& text : fault.said)
-    EXPECT_NE(run.all.find(text), std::string::npos) << text << "\n" << run.all;
   // One sentence, once.
   EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'),
             fault.code != 0 || fault.flags == "--case straggler")

@@ -10,6 +10,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dtensor/runtime/comm/agreement.h"
@@ -130,27 +131,87 @@ TEST_P(MessagePassing, ARankThatLeavesIsNamed) {
       << e;
 }
 
-// Ranks that wait in a circle find out when they have waited long enough.
+void barrier_of(Runtime& rt, const std::vector<int64_t>& ranks) {
+  rt.context().communicator(ranks).barrier({StepKind::kBarrier, "test"});
+}
+
+// Ranks that wait for each other hear it without a deadline.
 TEST_P(MessagePassing, ACircleIsFound) {
-  RunOptions options;
-  options.world = 3;
-  options.timeout = std::chrono::milliseconds(200);
-  options.backend = GetParam().make;
-  const std::string e = testing::error_of([&] {
-    run(options, [](Runtime& rt) {
-      RankContext& ctx = rt.context();
-      const int64_t me = rt.rank(), next = (me + 1) % 3;
-      ctx.communicator({std::min(me, next), std::max(me, next)})
-          .barrier({StepKind::kBarrier, "test"});
-    });
+  const std::string e = error_of(3, [](Runtime& rt) {
+    const int64_t me = rt.rank(), next = (me + 1) % 3;
+    barrier_of(rt, {std::min(me, next), std::max(me, next)});
   });
-  EXPECT_NE(e.find("waited for 0.2 s in barrier #1 for test of ranks"),
-            std::string::npos)
-      << e;
-  // And where the others are.
-  EXPECT_NE(e.rfind("barrier #1 for test of ranks"),
-            e.find("barrier #1 for test of ranks"))
-      << e;
+  EXPECT_EQ(e,
+            "[barrier] every rank waits for another one: rank 0 in barrier #1 "
+            "for test of ranks 0,1; rank 1 in barrier #1 for test of ranks "
+            "1,2; rank 2 in barrier #1 for test of ranks 0,2; let all ranks "
+            "run the same operators in the same order");
+}
+
+// The others compute, or wait for one of the circle.
+TEST_P(MessagePassing, ACircleOfSomeRanksIsFound) {
+  std::atomic<bool> over = false;
+  const std::string e = error_of(6, [&](Runtime& rt) {
+    const int64_t me = rt.rank();
+    barrier_of(rt, {0, 1, 2, 3, 4, 5});
+    if (me == 0) {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    try {
+      if (me == 1) barrier_of(rt, {1, 2});
+      if (me == 2) barrier_of(rt, {2, 3});
+      if (me >= 4) barrier_of(rt, {4, 5});
+      if (me == 3 || me == 5) barrier_of(rt, {1, 3, 5});
+      if (me == 4) barrier_of(rt, {2, 4});
+    } catch (...) {
+      over = true;
+      throw;
+    }
+  });
+  EXPECT_EQ(e,
+            "[barrier] ranks 1,2,3 wait for each other: rank 1 in barrier #1 "
+            "for test of ranks 1,2; rank 2 in barrier #1 for test of ranks "
+            "2,3; rank 3 in barrier #1 for test of ranks 1,3,5; let all ranks "
+            "run the same operators in the same order");
+}
+
+// Rank 1 waits for its move, whose peer waits for rank 1.
+TEST_P(MessagePassing, ACircleThroughAMoveIsFound) {
+  const std::string e = error_of(3, [](Runtime& rt) {
+    const Mesh mesh({{"a", 2}}, {1, 2});
+    if (rt.rank() == 0) return;
+    const DistTensor x = DistTensor::from_global(numbers({6, 6}), mesh, "S0");
+    if (rt.rank() == 1)
+      x.redistribute_async("S1").local();
+    else
+      barrier_of(rt, {1, 2});
+  });
+  EXPECT_EQ(e,
+            "[all-to-all] ranks 1,2 wait for each other: rank 1 for its "
+            "redistribute_async; rank 1's redistribute_async in all-to-all #1 "
+            "for redistribute of ranks 1,2; rank 2 in barrier #1 for test of "
+            "ranks 1,2; let all ranks run the same operators in the same "
+            "order");
+}
+
+// Each is late in turn, for longer than a search takes: others wait for it, in
+// both of their groups and for their moves.
+TEST_P(MessagePassing, LateRanksAreNoCircle) {
+  run_messages(6, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"a", 3}, {"b", 2}});
+    const std::vector<int64_t> row = {rt.rank() / 2 * 2, rt.rank() / 2 * 2 + 1};
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 6}), mesh, "S0,S1");
+    for (int64_t late = 0; late < 6; ++late) {
+      const DistTensor y = x.redistribute_async("S1,R");
+      if (rt.rank() == late)
+        std::this_thread::sleep_for(std::chrono::milliseconds(330));
+      for (int i = 0; i < 20; ++i) barrier_of(rt, row);
+      barrier_of(rt, {0, 1, 2, 3, 4, 5});
+      expect_numbers(y);
+    }
+  });
 }
 
 TEST_P(MessagePassing, DisagreementsAreThoseOfThreadRanks) {

@@ -60,7 +60,7 @@ TEST(LastCallTest, IsNeverOfTwoCalls) {
 TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   ThreadHub hub(2);
   Group& group = hub.group({0, 1});
-  for (int64_t rank : {0, 1}) hub.note(rank, group, kBarrier, 1);
+  for (size_t m : {0, 1}) hub.note(group, m, kBarrier, 1);
   std::thread other([&] { hub.meet(group, 0, kBarrier); });
   hub.meet(group, 1, kBarrier);
   other.join();
@@ -71,8 +71,8 @@ TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   // While both wait in rounds that nobody completes: here, two groups.
   ThreadHub stuck(2);
   Group &a = stuck.group({0, 1}), &b = stuck.group({1, 0});
-  stuck.note(0, a, kBarrier, 1);
-  stuck.note(1, b, kBarrier, 1);
+  stuck.note(a, 0, kBarrier, 1);
+  stuck.note(b, 0, kBarrier, 1);
   stuck.late(a, a.barrier.round(), 0);
   EXPECT_FALSE(a.barrier.broken());
   stuck.late(b, b.barrier.round(), 1);

@@ -58,6 +58,11 @@ std::string not_all_came(std::string_view call,
                          std::span<const Missing>,
                          std::chrono::milliseconds timeout);
 
+// What all ranks of a run are told when these wait for each other, or all of
+// them (no ranks): `where`, "rank 0 in barrier #1 of ranks 0,1; rank 1 in ...".
+std::string wait_for_each_other(std::span<const int64_t> ranks,
+                                std::string_view where);
+
 // Member m's fingerprint is not member 0's.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,
                            uint64_t sequence, size_t m, Statement first,

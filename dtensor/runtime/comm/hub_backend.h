@@ -35,15 +35,21 @@ class HubBackend : public HostBackend {
   Group& group_elsewhere(const std::vector<int64_t>& ranks, int lane) {
     return hub(lane).group(ranks);
   }
-  void note(int64_t rank, int lane, const Group& group, const Call& call,
+  void note(int lane, const Group& group, size_t member, const Call& call,
             uint64_t sequence) {
-    hub(lane).note(rank, group, call, sequence);
+    hub(lane).note(group, member, call, sequence);
   }
   // See ThreadHub::waited_for().
   Waited& waited(int64_t rank, int lane) { return hub(lane).waited_for(rank); }
   LastCall::Value last_call(int64_t rank, int lane) {
     return hub(lane).last(rank);
   }
+  // See ThreadHub.
+  bool has_come(const std::vector<int64_t>& group, int64_t rank, int lane,
+                uint64_t sequence) {
+    return hub(lane).has_come(group, rank, sequence);
+  }
+  bool is_idle(int64_t rank, int lane) { return hub(lane).is_idle(rank); }
 
  protected:
   // One member's place in a group.

@@ -8,7 +8,7 @@ namespace dtensor {
 
 Slot& Meeting::own(uint64_t sequence) {
   if (!group_.barrier.broken())
-    return group_.slots[2 * static_cast<size_t>(rank_) + sequence % 2];
+    return group_.slot(static_cast<size_t>(rank_), sequence);
   // A broken group is never used again: others may still read the slot.
   if (!scratch_) scratch_ = std::make_unique<Slot>();
   return *scratch_;
@@ -29,7 +29,7 @@ void Meeting::open(const Collective& c) {
     mine.collective = &c;
   }
   const int64_t me = group_.ranks[static_cast<size_t>(rank_)];
-  hub_.note(me, group_, *c.call, c.sequence);
+  hub_.note(group_, static_cast<size_t>(rank_), *c.call, c.sequence);
   hub_.meet(group_, me, *c.call);
   const int size = static_cast<int>(group_.ranks.size());
   for (int m = 1; m < size; ++m) {

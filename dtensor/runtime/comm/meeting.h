@@ -4,6 +4,7 @@
 // A collective is open from the moment when all have come until all have closed
 // it. In between, others may read this member's memory, so nothing may leave.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -25,6 +26,9 @@ struct alignas(64) Slot {
   static constexpr int kEvents = 2;
 
   uint64_t fingerprint;
+  // The last collective that the member has come to, of those that use this
+  // slot: for others, at any time.
+  std::atomic<uint64_t> sequence = 0;
   const Collective* collective;
   const Device* device = nullptr;  // the member's
   // Few bytes travel here, and need no closing.
@@ -39,6 +43,15 @@ struct Group {
       : ranks(std::move(world_ranks)),
         barrier(static_cast<int>(ranks.size()), spin),
         slots(std::make_unique<Slot[]>(2 * ranks.size())) {}
+
+  Slot& slot(size_t member, uint64_t sequence) const {
+    return slots[2 * member + sequence % 2];
+  }
+  // Whether the member has come to that collective. By any thread.
+  bool has_come(size_t member, uint64_t sequence) const {
+    return slot(member, sequence).sequence.load(std::memory_order_acquire) >=
+           sequence;
+  }
 
   const std::vector<int64_t> ranks;
   Barrier barrier;
@@ -87,7 +100,7 @@ class Meeting {
 
  private:
   Slot& slot(int m) const {
-    return group_.slots[2 * static_cast<size_t>(m) + sequence_ % 2];
+    return group_.slot(static_cast<size_t>(m), sequence_);
   }
 
   static Waited& waited_for(ThreadHub&, const Group&, int index);

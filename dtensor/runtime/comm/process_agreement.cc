@@ -144,7 +144,7 @@ void ProcessCommunicator::keep_shown() {
 
 void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
                                int64_t bytes) {
-  run_.enter(world(rank()), lane_, local_, c);
+  run_.enter(rank(), lane_, local_, c);
   staging_.reset();
   is_council_ = true;
   mine().shows = {static_cast<const char*>(mine_shows),

@@ -63,7 +63,7 @@ LocalGroup::Seat& ProcessCommunicator::seat(int m) {
 }
 
 void ProcessCommunicator::agree(const Collective& c) {
-  run_.enter(world(rank()), lane_, local_, c);
+  run_.enter(rank(), lane_, local_, c);
   DT_CHECK(device().kind() == Device::Kind::kCpu ||
                (c.transfers.empty() && c.buffers.empty()),
            name(c.call->kind),

@@ -54,9 +54,13 @@ ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
            (world + wire_->processes() - 1) / wire_->processes());
   listener_ = std::thread([this] {
     std::unique_lock lock(mutex_);
-    while (!stopping_) {
+    for (Clock::time_point sought; !stopping_;) {
       lock.unlock();
       listen();
+      if (Clock::now() - sought > Barrier::kLate) {
+        seek_circles();
+        sought = Clock::now();
+      }
       lock.lock();
       changed_.wait_for(lock, kListen, [&] { return stopping_; });
     }
@@ -94,10 +98,12 @@ LocalGroup& ProcessRun::local(const std::vector<int64_t>& ranks, int lane) {
   return *made;
 }
 
-void ProcessRun::enter(int64_t rank, int lane, const LocalGroup& group,
+void ProcessRun::enter(int member, int lane, const LocalGroup& group,
                        const Collective& c) {
-  threads_->note(rank, lane, group.whole, *c.call, c.sequence);
-  if (lanes_[static_cast<size_t>(lane)].failed) released(rank, lane);
+  const auto m = static_cast<size_t>(member);
+  threads_->note(lane, group.whole, m, *c.call, c.sequence);
+  if (lanes_[static_cast<size_t>(lane)].failed)
+    released(group.whole.ranks[m], lane);
 }
 
 ProcessRun::Where ProcessRun::where(int64_t rank, int lane) {
@@ -426,6 +432,8 @@ void ProcessRun::hear(const Wire::Told& told) {
     w.op = rest();
     std::lock_guard lock(mutex_);
     whereabouts_[rank] = std::move(w);
+  } else if (what == "circle") {
+    hear_search(rest());
   } else if (what == "ended" || what == "verdict") {
     std::optional<Backend::Failure> failure;
     int64_t rank = 0;

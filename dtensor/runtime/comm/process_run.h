@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/runtime/comm/agreement.h"
@@ -46,9 +47,9 @@ class ProcessRun {
   // The members here of the group of these ranks; the same one for all of them.
   LocalGroup& local(const std::vector<int64_t>& ranks, int lane);
 
-  // A rank begins a collective: remembered for errors. Throws why there will be
-  // none.
-  void enter(int64_t rank, int lane, const LocalGroup&, const Collective&);
+  // A member of the group comes to a collective: remembered for errors. Throws
+  // why there will be none.
+  void enter(int member, int lane, const LocalGroup&, const Collective&);
   // Waits until all that is on its way has come; throws why it will not: an
   // awaited rank is gone, or has not come in time.
   void wait(Transit&, int64_t rank, int lane);
@@ -78,9 +79,28 @@ class ProcessRun {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A rank's thread of a lane.
+  // A rank and a lane: one of its two threads.
+  using Thread = std::pair<int64_t, int>;
   struct Place {
     std::atomic<bool> waits = false;
+    // Guarded by listening_: the last call when circles were sought last, and
+    // the last search of each thread that came through here.
+    LastCall::Value last = {};
+    std::map<Thread, uint64_t> searches = {};
+  };
+  // A search for a circle of threads that wait for each other, which the first
+  // of them began, and whom it has found so far.
+  struct Search {
+    Thread first;
+    uint64_t number = 0;  // of those that `first` has begun
+    std::vector<int64_t> ranks = {};
+    std::string where = {};
+  };
+  // The collective that the last of them waits in.
+  struct Awaited {
+    std::vector<int64_t> group;
+    int lane = 0;
+    uint64_t sequence = 0;
   };
   struct Gone {
     std::array<std::atomic<bool>, Backend::kLanes> lanes = {};
@@ -115,6 +135,11 @@ class ProcessRun {
   void fail_lane(int64_t who, int lane, std::string why, bool of_all) noexcept;
   void mark_gone(int64_t rank, int lane) noexcept;
   void fail_all(int64_t rank, const std::string& text) noexcept;
+  // process_circle.cc
+  void seek_circles();
+  void hear_search(const std::string& text);
+  void follow(Thread, const Awaited*, Search);
+  void found(const Search&);
   void decide();
   [[noreturn]] void end_job(const std::string& why) noexcept;
 
@@ -144,6 +169,7 @@ class ProcessRun {
   int lost_ = -1;  // a process that has ended before the run
   bool decided_ = false;
   std::optional<Backend::Failure> verdict_;
+  uint64_t searches_ = 0;  // guarded by listening_
   bool stopping_ = false;
   std::thread listener_;
 };

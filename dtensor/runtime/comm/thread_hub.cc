@@ -28,10 +28,24 @@ Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
   return *groups_.emplace(world_ranks, std::move(made)).first->second;
 }
 
-void ThreadHub::note(int64_t rank, const Group& group, const Call& call,
+// (In this order: whoever reads a call as the last one sees that the rank has
+// come to it.)
+void ThreadHub::note(const Group& group, size_t member, const Call& call,
                      uint64_t sequence) {
-  ranks_[static_cast<size_t>(rank)].last.set(group, call.kind, sequence,
-                                             call.op);
+  group.slot(member, sequence)
+      .sequence.store(sequence, std::memory_order_release);
+  ranks_[static_cast<size_t>(group.ranks[member])].last.set(group, call.kind,
+                                                            sequence, call.op);
+}
+
+bool ThreadHub::has_come(const std::vector<int64_t>& group, int64_t rank,
+                         uint64_t sequence) {
+  std::lock_guard lock(mutex_);
+  const auto it = groups_.find(group);
+  if (it == groups_.end()) return false;
+  const auto at = std::find(group.begin(), group.end(), rank);
+  return it->second->has_come(static_cast<size_t>(at - group.begin()),
+                              sequence);
 }
 
 // Empty when there was none.
@@ -130,10 +144,7 @@ void ThreadHub::look(const Group& group, uint32_t round, int64_t rank) {
     const std::string more = companion_->who_waits_where();
     if (!more.empty()) text = second_ ? more + "; " + text : text + "; " + more;
   }
-  fail_both(rank, fmt::format("[{}] every rank waits for another one: {}; let "
-                              "all ranks run the same operators in the same "
-                              "order",
-                              where, text));
+  fail_both(rank, fmt::format("[{}] {}", where, wait_for_each_other({}, text)));
 }
 
 void ThreadHub::fail_both(int64_t rank, const std::string& text) {
@@ -216,6 +227,11 @@ void ThreadHub::set_companion(ThreadHub& other) {
 void ThreadHub::set_idle(int64_t rank, bool idle) noexcept {
   std::lock_guard lock(mutex_);
   ranks_[static_cast<size_t>(rank)].idle = idle;
+}
+
+bool ThreadHub::is_idle(int64_t rank) {
+  std::lock_guard lock(mutex_);
+  return of(rank).idle;
 }
 
 void ThreadHub::released(const Group& group, int64_t rank, const Call& call) {

@@ -34,9 +34,13 @@ class ThreadHub {
   // The group of these ranks in this order; the same one for all of them.
   Group& group(const std::vector<int64_t>& world_ranks);
 
-  // Remembers the call for errors. By the rank's own thread only.
-  void note(int64_t rank, const Group&, const Call&, uint64_t sequence);
+  // Remembers for errors that the member has come to the call. By its own
+  // thread only.
+  void note(const Group&, size_t member, const Call&, uint64_t sequence);
   LastCall::Value last(int64_t rank) const { return of(rank).last.get(); }
+  // Whether the rank, one of the group's, has come to that collective.
+  bool has_come(const std::vector<int64_t>& group, int64_t rank,
+                uint64_t sequence);
 
   // Called by a rank that is done. Those that wait for it, or will, are
   // released with a PeerLeft; with failed() all that wait for anybody are, with
@@ -51,6 +55,7 @@ class ThreadHub {
   // it can end, so that a circle of waiting is told from one that is about to
   // open.
   void set_idle(int64_t rank, bool) noexcept;
+  bool is_idle(int64_t rank);
 
   // How long others slept in rounds that this rank completed. By the rank's own
   // thread, or when it has ended.
