@@ -318,6 +318,31 @@ TEST(KilledTest, IsNamedByThoseThatAreDone) {
   }
 }
 
+// mpirun ends the others as soon as one is killed, by SIGTERM and a second
+// later for good: by then the first one that is left has said whose death it
+// was.
+TEST(KilledTest, IsNamedBeforeTheLauncherEndsTheOthers) {
+  const char* backend = std::getenv("FAULTS_BACKEND");
+  if (!backend || std::string(backend) != "mpi")
+    GTEST_SKIP() << "only mpirun ends the other processes";
+  for (const std::string others : {"compute", "sleep"})
+    for (const int64_t odd : {0, 2}) {
+      const std::string rank = std::to_string(odd);
+      const FaultyRun run = run_faulty(
+          "--case dies-while-others-" + others + " --odd " + rank, 4);
+      EXPECT_NE(run.code, 0) << run.all;
+      EXPECT_EQ(run.sentence.find("faulty: [run] rank " + rank +
+                                  " failed: its process has ended in the "
+                                  "middle of the run (it was killed, or "
+                                  "crashed)"),
+                0u)
+          << others << "\n"
+          << run.all;
+      EXPECT_EQ(std::count(run.sentence.begin(), run.sentence.end(), '\n'), 1)
+          << run.all;
+    }
+}
+
 // A connection breaks between two processes that live on: every rank hears of
 // it at once, and nobody says that a process is dead.
 TEST(CutTest, IsToldAsWhatItIs) {

@@ -241,11 +241,24 @@ void memory(Runtime& rt) {
   rows(rt.mesh()).full();
 }
 
+void compute_on(Runtime& rt) {
+  DistTensor x = rows(rt.mesh());
+  for (;;) x = add(x, x);
+}
+
 void compute(Runtime& rt, bool waits) {
   fault_now(rt);
   if (waits && !odd(rt)) barrier(everybody(rt), "wait");
-  DistTensor x = rows(rt.mesh());
-  for (;;) x = add(x, x);
+  compute_on(rt);
+}
+
+// While nobody waits for it, or looks whether there was a signal.
+void dies(Runtime& rt, bool others_compute) {
+  fault_now(rt);
+  sleep(0.3);
+  if (odd(rt)) raise(SIGKILL);
+  if (others_compute) compute_on(rt);
+  sleep(30);
 }
 
 // Shuts the connection to process 0, which has listened at MASTER_PORT.
@@ -333,6 +346,8 @@ const std::map<std::string, std::function<void(Runtime&)>>& cases() {
          sleep(0.3);  // the others are done
          raise(SIGKILL);
        }},
+      {"dies-while-others-compute", [](Runtime& rt) { dies(rt, true); }},
+      {"dies-while-others-sleep", [](Runtime& rt) { dies(rt, false); }},
       {"cut",
        [](Runtime& rt) {
          fault_now(rt);

@@ -30,6 +30,8 @@ constexpr auto kStraggles = 20ms;
 // rank of the run has failed, and a process for others' ranks to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
 constexpr auto kMostBetweenLooks = 300ms;
+// The most by which a signal is seen ahead of the death that caused it.
+constexpr auto kSignals = 200ms;
 // How long the others may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
 
@@ -57,6 +59,7 @@ ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
     for (Clock::time_point sought; !stopping_;) {
       lock.unlock();
       listen();
+      end_as_told();
       if (Clock::now() - sought > Barrier::kLate) {
         seek_circles();
         sought = Clock::now();
@@ -369,6 +372,9 @@ void ProcessRun::lose(int process) {
     std::lock_guard lock(mutex_);
     if (ended_.contains(process) || lost_ == process) return;
     lost_ = process;
+    const Lane& l = lanes_[0];
+    lost_first_ = (!l.failed || (!l.of_all && process_of(l.who) == process)) &&
+                  Clock::now() - kSignals < asked_;
     const int64_t who = std::min(first, world_ - 1);
     ended_[process] = {
         who, true,
@@ -487,7 +493,6 @@ std::optional<Backend::Failure> ProcessRun::conclude(
   for (;;) {
     listen();
     if (wire_->process() == 0) decide();
-    std::string why;
     {
       std::lock_guard lock(mutex_);
       if (decided_) return verdict_;
@@ -499,22 +504,35 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       const bool late =
           failed && !told &&
           Clock::now() - *failed > kEnd + wire_->process() * 2 * kEnd;
-      // When the first process was killed nobody decides: the next one speaks,
-      // unless it was told to end itself.
-      const bool next =
-          lost_ == 0 && wire_->process() == 1 && failed && !(here && here->own);
-      if (late || next) {
-        const Lane& l = lanes_[lanes_[0].failed ? 0 : 1];
-        why = l.of_all ? l.why
-                       : fmt::format("[run] rank {} failed: {}", l.who, l.why);
-        if (here) why = here->text;
-      }
+      // When the first process was killed nobody decides: the next one speaks.
+      const bool next = lost_ == 0 && wire_->process() == 1 && failed &&
+                        (lost_first_ || !(here && here->own));
+      if (late || next)
+        end_job(here && !(interrupted() && next) ? here->text : why());
     }
-    if (!why.empty()) end_job(why);
     std::this_thread::sleep_for(200us);
   }
 }
 
+// A launcher that has seen a process die tells the others to end, and a second
+// later ends them itself, though their ranks may not have looked.
+void ProcessRun::end_as_told() {
+  std::lock_guard lock(mutex_);
+  if (!interrupted()) return;
+  asked_ = std::min(asked_, Clock::now());
+  const bool speaks = wire_->process() == (lost_ == 0 ? 1 : 0);
+  if (lost_first_ && speaks && !decided_ &&
+      Clock::now() - lanes_[0].since > kGrace)
+    end_job(why());
+}
+
+std::string ProcessRun::why() const {
+  const Lane& l = lanes_[lanes_[0].failed ? 0 : 1];
+  return l.of_all ? l.why
+                  : fmt::format("[run] rank {} failed: {}", l.who, l.why);
+}
+
+// (With the mutex held, so that nobody says anything else.)
 void ProcessRun::end_job(const std::string& why) noexcept {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",

@@ -141,6 +141,8 @@ class ProcessRun {
   void follow(Thread, const Awaited*, Search);
   void found(const Search&);
   void decide();
+  void end_as_told();
+  std::string why() const;  // of the lane that failed; the mutex is held
   [[noreturn]] void end_job(const std::string& why) noexcept;
 
   const int64_t world_, ranks_per_process_;
@@ -167,6 +169,10 @@ class ProcessRun {
   // Of process 0: how each one's ranks ended.
   std::map<int, std::optional<Backend::Failure>> ended_;
   int lost_ = -1;  // a process that has ended before the run
+  // It has ended before anything else failed, and before signals told all to.
+  bool lost_first_ = false;
+  // When a signal was seen that tells this process to end.
+  Clock::time_point asked_ = Clock::time_point::max();
   bool decided_ = false;
   std::optional<Backend::Failure> verdict_;
   uint64_t searches_ = 0;  // guarded by listening_
