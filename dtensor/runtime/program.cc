@@ -18,6 +18,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/all_gather_bytes.h"
 #include "dtensor/runtime/comm/backend.h"
+#include "dtensor/runtime/comm/crowd.h"
 #include "dtensor/runtime/comm/job.h"
 #include "dtensor/runtime/comm/local_process.h"
 #include "dtensor/runtime/comm/mpi.h"
@@ -95,6 +96,7 @@ struct Program::State {
   // Of how many processes this one is which; and has it reached the others?
   int64_t process = 0, processes = 1;
   ProcessJob* job = nullptr;
+  Crowd crowd;         // of a job
   bool alone = false;  // the first one has not heard of what is wrong
   std::string flight, trace_path, cost;
   DeviceChoice device;
@@ -217,6 +219,7 @@ struct Program::State {
       throw;
     }
     processes = job->processes();
+    crowd = most_crowded(job, ranks_per_process);
     if (job->process() > 0 && process == 0) silence();
     process = job->process();
   }
@@ -329,7 +332,10 @@ struct Program::State {
   void report(const RunReport& r) {
     const std::string text = straggler_text(r);
     if (text.empty() || process > 0) return;
-    fmt::print(stderr, "{}: {}\n", name, text);
+    const std::string shared =
+        crowd_text(job ? crowd : most_crowded(nullptr, mesh.num_ranks()));
+    fmt::print(stderr, "{}: {}\n", name, shared.empty() ? text : shared);
+    if (!shared.empty()) return;
     for (size_t i = 0; i < r.waited_for.size(); ++i)
       if (r.waited_for[i] > 1)
         stragglers.push_back({{"rank", i},

@@ -56,8 +56,9 @@
 // stop a run: with a sentence and 130 or 143, when what is being saved is
 // complete or removed. A second one ends the program at once. A rank that was
 // waited for longer than a second in all is named on standard error when the
-// run is over, and in the result of --json, as "stragglers". Of several
-// processes the first one speaks for all, and all exit with the same code.
+// run is over, and in the result of --json, as "stragglers"; where ranks share
+// cores, a sentence says so instead (comm/crowd.h). Of several processes the
+// first one speaks for all, and all exit with the same code.
 #pragma once
 #include <cstdint>
 #include <functional>
