@@ -1,7 +1,11 @@
 // What explain says of operators and models.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 #include "tests/examples/running.h"
 #include "tests/examples/xml.h"
@@ -148,6 +152,45 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
     EXPECT_EQ(json["collectives"], dry["collectives"]) << args;
     EXPECT_EQ(json["peak_bytes"], dry["peak_bytes"]) << args;
   }
+}
+
+// "22,805,048" as the README has it, in MB with one decimal: "22.8", and "0".
+std::string in_mb(std::string bytes) {
+  std::erase(bytes, ',');
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", std::stod(bytes) / 1e6);
+  return bytes == "0" ? bytes : text;
+}
+
+// The README's command for the table, and its rows.
+TEST(Explain, PrintsTheTableOfTheReadme) {
+  const std::string readme = read_file("README.md"),
+                    begin = "bazel run -c opt //:explain -- ";
+  const size_t at = readme.find(begin + "--model gpt --mesh 8 --batch 64");
+  ASSERT_NE(at, readme.npos);
+  const size_t end = readme.find(" --svg", at);
+  std::string flags = readme.substr(at + begin.size(), end - at - begin.size());
+  std::erase(flags, '\\');
+  std::replace(flags.begin(), flags.end(), '\n', ' ');
+  const Ran r = run_program("explain", flags);
+  ASSERT_EQ(r.code, 0) << r.err;
+  std::istringstream lines(r.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string strategy, mesh;
+    words >> strategy >> mesh;
+    if (readme.find("\n| `" + strategy + "` | ", end) == readme.npos) continue;
+    std::string row = "\n| `" + strategy + "` |";
+    for (int column = 0; column < 6; ++column) {
+      std::string bytes;
+      words >> bytes;
+      row += " " + in_mb(bytes) + " |";
+    }
+    EXPECT_NE(readme.find(row + "\n", end), readme.npos) << row;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 4) << flags << "\n" << r.out;
 }
 
 // The papers' table for a model of one's own: what it says is what the dry run
