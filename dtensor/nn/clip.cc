@@ -22,13 +22,13 @@ bool has_part(const Mesh& mesh) {
 }
 
 // Of numbers, from the left.
-Tensor sum_of(const std::vector<Tensor>& numbers) {
-  const Tensor sum = Tensor::empty({}, DType::kF64);
+Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers) {
+  const Tensor result = Tensor::empty({}, DType::kF64);
   std::vector<Operand> operands;
   for (const Tensor& t : numbers) operands.push_back({t.data(), {}});
-  sum.device().reduce(sum.stream(), ReduceOp::kSum, DType::kF64, {},
-                      sum.mutable_data(), {}, operands, 1);
-  return sum;
+  result.device().reduce(result.stream(), op, DType::kF64, {},
+                         result.mutable_data(), {}, operands, 1);
+  return result;
 }
 
 // The sum over the gradients on one mesh, on its ranks.
@@ -72,7 +72,7 @@ class Sums {
           redistribute_local(sum, Spec::get(mesh_, {}, layout, DType::kF64),
                              Spec::replicated(mesh_, {}, DType::kF64)));
     }
-    return sum_of(parts);
+    return reduced(ReduceOp::kSum, parts);
   }
 
  private:
@@ -111,7 +111,8 @@ bool some_rank_lacks(const std::vector<Sums>& sums,
 
 }  // namespace
 
-GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm) {
+GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
+                   double grad_scale) {
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "clip");
   const Scoped<std::string_view> op(context.op, "grad_norm");
@@ -146,7 +147,11 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm) {
   }
   const GradNorm result{Tensor::empty({}, DType::kF64),
                         Tensor::empty({}, DType::kF64)};
-  const Tensor sum = sum_of(totals);
+  Tensor sum = reduced(ReduceOp::kSum, totals);
+  if (grad_scale != 1)
+    sum =
+        reduced(ReduceOp::kProd,
+                {sum, Tensor::full({}, DType::kF64, grad_scale * grad_scale)});
   kernels_of(*context.device)
       .clip(context.stream, sum.ptr<double>(), max_norm,
             result.norm.mutable_ptr<double>(),

@@ -8,7 +8,9 @@ namespace dtensor::nn {
 
 // Numbers of the device, f64 without dimensions, that nobody waits for.
 struct GradNorm {
-  Tensor norm;  // the 2-norm of all gradients together
+  // The 2-norm of all gradients together. NaN or infinite when a gradient is;
+  // infinite, too, when the square of one is (beyond 1.8e19 in f32 and bf16).
+  Tensor norm;
   Tensor clip;  // what brings them down to max_norm: see clip_scale()
 };
 
@@ -22,7 +24,11 @@ struct GradNorm {
 // some of their ranks, each asks its ranks first whether one of them lacks a
 // total, and the host waits.) Throws Error for a partial gradient, whose parts
 // do not say its norm.
-GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0);
+//
+// Both numbers are those of the gradients times grad_scale, as
+// UpdateOptions::grad_scale multiplies them. REQUIRES: grad_scale > 0.
+GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0,
+                   double grad_scale = 1);
 // The norm as a number of the host, which waits for it; 0 on a rank of none and
 // in a dry run.
 double global_norm(const std::vector<DistTensor>& grads);

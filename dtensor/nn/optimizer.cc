@@ -163,11 +163,12 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   const Scoped<std::string> phase(context.phase, "update");
   const TraceSpan span(context, "update");
   end_gather_step(context);
-  const Tensor rates =
-      context.capture ? rates_of_replays(options.lr) : Tensor();
-  if (!rates.defined()) ++steps_;
+  const Tensor rates = context.capture && !options.skip
+                           ? rates_of_replays(options.lr)
+                           : Tensor();
+  if (!rates.defined() && !options.skip) ++steps_;
   Batches batches(*this, options);
-  for (size_t i = 0; i < grads.size(); ++i) {
+  for (size_t i = 0; i < grads.size() && !options.skip; ++i) {
     Slot& slot = slots_[i];
     if (!rates.defined()) ++slot.step;
     const Tensor p = updated_part(parameters_[i]);

@@ -24,10 +24,13 @@ namespace dtensor::nn {
 struct UpdateOptions {
   double lr = 1e-3;
   // Every gradient is multiplied by it: by 1 / s where grad() was given a
-  // cotangent of s. f16 loses gradients below 6e-8 on their way back, and s =
-  // 1024, say, keeps them; nothing here chooses it.
+  // cotangent of s. f16 loses gradients below 6e-8 on their way back; s keeps
+  // them (grad_scaler.h chooses it).
   double grad_scale = 1;
   Tensor clip = {};  // and by this number of the device, if any (clip.h)
+  // No parameter and no state changes and no step counts. What updates send is
+  // sent all the same, so that a step's messages do not depend on its data.
+  bool skip = false;
 };
 
 // "NAME.exp_avg" for the parameter NAME, say.

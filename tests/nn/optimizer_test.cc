@@ -115,6 +115,28 @@ TEST(Optimizer, AdamWIsTorchs) {
           });
 }
 
+TEST(Optimizer, SkippedUpdatesChangeNothing) {
+  on_mesh<int>("tp=3", [](const Mesh& m) {
+    const Problem p = problem(m, DType::kF16);
+    AdamW adamw(p.parameters);
+    adamw.step(p.grads[0], {});
+    const auto all = [&] {
+      std::vector<Values> now;
+      for (const DistTensor& x : p.parameters) now.push_back(values(x));
+      for (const OptimizerState& s : adamw.state())
+        now.push_back(values(s.value));
+      return now;
+    };
+    const std::vector<Values> before = all();
+    adamw.step(p.grads[1], {.skip = true});
+    EXPECT_EQ(all(), before);
+    EXPECT_EQ(adamw.steps(), 1);
+    adamw.step(p.grads[1], {});
+    EXPECT_NE(all(), before);
+    return 0;
+  });
+}
+
 TEST(Optimizer, SgdIsTorchs) {
   for (DType t : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
     for (double momentum : {0.0, 0.9})
