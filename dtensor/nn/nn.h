@@ -10,6 +10,7 @@
 #include "dtensor/nn/experts.h"
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/gpt.h"
+#include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/init.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/linear.h"
