@@ -52,6 +52,8 @@ struct Report {
   int64_t begin = 0;  // the first step
   std::vector<double> losses, norms, seconds;
   std::vector<double> exposed;           // seconds of each step's communication
+  int64_t skipped = 0;                   // steps whose gradients overflowed
+  double loss_scale = 1;                 // after the last step
   std::vector<ParameterRow> parameters;  // rank 0's
   BubbleReport bubble;
   std::vector<CommEvent> events;  // of the first step, of all ranks
@@ -143,12 +145,17 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     else if (!result.replayed)
       check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
-    // Nothing is saved of a step that went wrong.
-    DT_CHECK(
-        std::isfinite(result.loss) && std::isfinite(result.grad_norm), "train",
-        "step {} has loss {} and gradient norm {}; a smaller --lr or --clip "
-        "may help",
-        i, result.loss, result.grad_norm);
+    // Nothing is saved of a step that went wrong. (A scale this small does not
+    // make gradients overflow: they are not finite by themselves.)
+    constexpr double kLeastScale = 1e-4;
+    const double scale = trainer.scaler().get_scale();
+    DT_CHECK(std::isfinite(result.loss) &&
+                 (std::isfinite(result.grad_norm) ||
+                  (result.skipped && scale >= kLeastScale)),
+             "train",
+             "step {} has loss {}, gradient norm {} and loss scale {}; a "
+             "smaller --lr or --clip may help",
+             i, result.loss, result.grad_norm, scale);
     context.record = false;
     if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
       trainer.check_copies();
@@ -159,6 +166,8 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (!speaks) continue;
     report.losses.push_back(result.loss);
     report.norms.push_back(result.grad_norm);
+    report.skipped += result.skipped;
+    report.loss_scale = scale;
     report.seconds.push_back(took.count());
     report.exposed.push_back(waited);
     progress.show(i + 1, fmt::format("loss {:.4f}  {:.0f} tokens/s",
@@ -220,6 +229,8 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
   Json json = {{"losses", report.losses},
                {"grad_norms", report.norms},
                {"first_step", report.begin},
+               {"loss_scale", report.loss_scale},
+               {"skipped_steps", report.skipped},
                {"strategy", flags.train.strategy(mesh)},
                {"memory", std::move(memory)},
                {"parameters", std::move(parameters)},
@@ -322,6 +333,11 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "a step takes {:.1f} ms, {:.1f} of which in communication that nothing "
       "hides\n",
       1e3 * typical(report.seconds), 1e3 * typical(report.exposed));
+  if (flags.train.loss_scale > 0)
+    fmt::print(
+        "the loss scale is {}; {} of {} steps were skipped because their "
+        "gradients overflowed\n",
+        report.loss_scale, report.skipped, std::ssize(report.losses));
   if (program.mesh().has_axis("pp"))
     fmt::print("{}\n", bubble_text(report.bubble));
   if (eval)

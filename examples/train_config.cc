@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dtensor/nn/grad_scaler.h"
 #include "dtensor/placement/error.h"
 #include "report/schedule_file.h"
 
@@ -84,6 +85,10 @@ void add_train_flags(Program& program, TrainConfig& c) {
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
               {"f32", "f64", "bf16", "f16"});
+  program.add("--loss-scale", &c.loss_scale,
+              "what the loss is multiplied by at first: steps whose gradients "
+              "overflow are skipped and halve it, 0: nothing (default: 65536 "
+              "in f16, else 0; with --resume: as it was saved)");
   program.add("--layout", &c.layouts,
               "PATTERN=PLACEMENTS of parameters, such as '*.c_fc.weight=R,S1'; "
               "may be repeated");
@@ -132,6 +137,9 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
 
 void TrainConfig::validate(const Mesh& mesh) {
   model.dtype = parse_dtype(dtype);
+  if (loss_scale == -1)
+    loss_scale =
+        model.dtype == DType::kF16 ? nn::GradScalerOptions().init_scale : 0;
   const bool mixtral = model.name == "mixtral";
   DT_CHECK(mixtral || router_loss < 0, "--router-loss",
            "it is for mixtral, and this is a {}; leave it out", model.name);
@@ -140,6 +148,10 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(!mixtral || !cuda_graph, "--cuda-graph",
            "a mixtral's ranks exchange as many tokens as the data say, and a "
            "graph replays one exchange; leave it out");
+  DT_CHECK(loss_scale == 0 || !cuda_graph, "--cuda-graph",
+           "the loss scale of {} changes, and a graph replays one; leave it "
+           "out, or write --dtype bf16 or --loss-scale 0",
+           loss_scale);
   const int64_t most = lr_steps ? lr_steps : steps;
   DT_CHECK(warmup <= most, "--warmup", "{} steps of {}; write at most {}",
            warmup, most, most);

@@ -40,10 +40,13 @@ struct TrainConfig {
   int64_t context_memory = 0;      // bytes that "auto" may hold; 0: any
   double router_loss = -1;         // of mixtral; -1: 0.001
   std::string wire;  // the type that gradients are sent in; "": theirs
+  // What the loss is multiplied by at first (nn::GradScaler); 0: nothing scales
+  // it; -1: 65536 in f16, else 0.
+  double loss_scale = -1;
 
   // Throws Error unless the model can be made and trained on the mesh; fills
-  // model.dtype. With an axis pp it reads the schedule, once and for all: the
-  // file may be gone when the training ends.
+  // model.dtype and loss_scale. With an axis pp it reads the schedule, once and
+  // for all: the file may be gone when the training ends.
   void validate(const Mesh&);
   // The layouts asked for, then tensor parallelism over tp; ZeRO, and how
   // sequences are split, on top.

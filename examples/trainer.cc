@@ -1,6 +1,7 @@
 #include "examples/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -51,6 +52,12 @@ int64_t lr_steps(const TrainConfig& config) {
 
 constexpr const char* kLrSteps = "learning rate steps";
 
+nn::GradScalerOptions scaler_options(const TrainConfig& config) {
+  nn::GradScalerOptions options{.enabled = config.loss_scale > 0};
+  if (options.enabled) options.init_scale = config.loss_scale;
+  return options;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
@@ -60,6 +67,7 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
                             static_cast<uint64_t>(config.seed))),
       optimizer_(nn::decay_matrices(model_->named_parameters()),
                  {.weight_decay = config.weight_decay}),
+      scaler_(scaler_options(config)),
       schedule_{config.lr, lr_steps(config), config.warmup},
       first_mesh_(mesh),
       last_mesh_(mesh),
@@ -136,7 +144,8 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
     const bool last = m + 1 == n;
     // Of the mean over all windows.
     GradOptions options{.keep_partial = !last,
-                        .cotangent = full({}, share, mesh_, {}, part.dtype()),
+                        .cotangent = full({}, share * scaler_.get_scale(),
+                                          mesh_, {}, part.dtype()),
                         .release_graph = true,
                         .bucket_bytes = config_.zero == 1 ? 0 : bucket_bytes_,
                         .add_to = std::move(sum)};
@@ -152,17 +161,18 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
 std::vector<DistTensor> Trainer::pipeline_gradients(
     const MicroBatches& micro_batches, DistTensor& loss) {
   std::vector<DistTensor> inputs;
-  std::vector<double> shares;
+  std::vector<double> shares, scaled;
   targets_.clear();
   for (int64_t m = 0; m < micros_; ++m) {
     Windows windows = micro_batches(m);
     inputs.push_back(std::move(windows.inputs));
     targets_.push_back(std::move(windows.targets));
     shares.push_back(windows.share);
+    scaled.push_back(windows.share * scaler_.get_scale());
   }
   // A rank that holds its part of the gradients alone sends each micro-batch's.
   nn::PipelineResult result =
-      pipeline_->run(inputs, shares,
+      pipeline_->run(inputs, scaled,
                      {.wire_dtype = wire(),
                       .bucket_bytes = config_.zero < 2 ? 0 : bucket_bytes_});
   const NoGrad no_grad;
@@ -183,8 +193,10 @@ Tensor Trainer::run(const MicroBatches& micro_batches, double lr) {
   const std::vector<DistTensor> grads =
       pipeline_ ? pipeline_gradients(micro_batches, loss)
                 : gradients(micro_batches, loss);
-  const nn::GradNorm norm = nn::grad_norm(grads, config_.clip);
-  optimizer_.step(grads, {.lr = lr, .clip = norm.clip});
+  const nn::GradNorm norm =
+      nn::grad_norm(grads, config_.clip, 1 / scaler_.get_scale());
+  scaler_.step(optimizer_, grads, {.lr = lr, .clip = norm.clip}, norm);
+  scaler_.update();
   const Scoped<std::string> phase(RankContext::current().phase, "report");
   const Tensor report = Tensor::empty({2}, DType::kF64);
   report.slice(0, 0, 1).copy_from(
@@ -232,13 +244,15 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   // The host waits for the device once in a step: here.
   const Scoped<std::string> phase(context.phase, "report");
   const std::vector<double> values = read_checked(context, mesh_, report);
-  return {values[0], values[1], replays};
+  return {values[0], values[1], replays,
+          scaler_.is_enabled() && !std::isfinite(values[1])};
 }
 
 void Trainer::save(const std::string& dir, int64_t i, const TextData& text,
                    int64_t keep) const {
   CheckpointValues values = data_values(config_, text);
   values[kLrSteps] = lr_steps(config_);
+  values.merge(scaler_.state());
   nn::save_checkpoint(dir, *model_, optimizer_,
                       {.step = i,
                        .data_position = i * config_.batch,
@@ -247,7 +261,10 @@ void Trainer::save(const std::string& dir, int64_t i, const TextData& text,
 }
 
 int64_t Trainer::load(const std::string& checkpoint) {
-  return nn::load_checkpoint(checkpoint, *model_, optimizer_).step;
+  const nn::TrainingState at =
+      nn::load_checkpoint(checkpoint, *model_, optimizer_);
+  scaler_.load_state(at.values);
+  return at.step;
 }
 
 void Trainer::check_copies() const {
@@ -292,6 +309,12 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
            "{} has {} steps of {}; there is nothing left to do: write a larger "
            "--steps",
            checkpoint, saved.step, config.steps);
+  for (const auto& [name, value] :
+       nn::GradScaler(scaler_options(config)).state())
+    DT_CHECK(saved.values.contains(name), "--resume",
+             "{} was saved without a loss scale; write --loss-scale 0 to go on "
+             "without one",
+             checkpoint);
   if (config.lr_steps) return;
   const auto found = saved.values.find(kLrSteps);
   const auto* before = found == saved.values.end()

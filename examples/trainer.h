@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/nn/checkpoint.h"
+#include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/pipeline_model.h"
@@ -26,6 +27,8 @@ struct StepResult {
   double loss;       // before the update
   double grad_norm;  // global, before clipping
   bool replayed;     // of a graph: nothing of it was counted
+  // By the loss's scaler: no parameter changed, and grad_norm is not finite.
+  bool skipped;
 };
 
 // A model and its optimizer on this rank. Every rank makes one.
@@ -40,6 +43,7 @@ class Trainer {
   // The mean cross-entropy of the text, in windows of seq. Collective.
   double evaluate(const TextData& text) const;
   const nn::LanguageModel& model() const { return *model_; }
+  const nn::GradScaler& scaler() const { return scaler_; }
   // What this rank's stages did in the last step; empty without a pipeline.
   const std::vector<TimedTask>& tasks() const { return tasks_; }
   // Its parameters and optimizer, which goes on with step i, as DIR/step-i, in
@@ -76,6 +80,7 @@ class Trainer {
   Mesh mesh_;
   std::unique_ptr<nn::LanguageModel> model_;
   nn::AdamW optimizer_;
+  nn::GradScaler scaler_;
   nn::CosineSchedule schedule_;
   int64_t bucket_bytes_;
   // Where a micro-batch's inputs and targets go.

@@ -58,6 +58,8 @@ std::vector<Case> train_cases() {
       {"--device cuda --mesh dp=1000", "cuda"},
       {"--ranks-per-gpu 2", "it is for --device cuda"},
       {"--cuda-graph", "it is for --device cuda, and this is --device cpu"},
+      {"--dtype f16 --cuda-graph", "the loss scale of 65536 changes"},
+      {"--loss-scale -1", "-1 is too small"},
       {"--device cuda --ranks-per-gpu 0", "0 is too small"},
       {"--tf32", "it is for --device cuda"},
       {"--tune-gemm", "it is for --device cuda"},

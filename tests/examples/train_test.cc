@@ -76,6 +76,38 @@ TEST(Train, OtherTypesRun) {
     const Json json = Json::parse(r.out);
     expect_counted(json, dtype);
     EXPECT_NEAR(json["losses"][0].get<double>(), std::log(256), 1);
+    const bool scaled = dtype == std::string("f16");
+    EXPECT_EQ(json["loss_scale"], scaled ? 65536 : 1) << dtype;
+    EXPECT_EQ(json["skipped_steps"], 0) << dtype;
+  }
+}
+
+// All ranks skip a step in which one of them has a gradient that overflows,
+// whoever holds it; what they send stays what was predicted.
+TEST(Train, F16SkipsStepsThatOverflow) {
+  for (const std::string mesh :
+       {"--mesh dp=1", "--mesh dp=2,tp=2 --zero 2 --accumulate 2",
+        "--mesh dp=4 --zero 3", "--mesh pp=2,dp=2 --zero 1",
+        "--mesh pp=2,tp=2 --grad-wire f16"}) {
+    const Ran r = run_program(
+        "train",
+        "--layers 2 --hidden 12 --heads 3 --seq 10 --batch 4 --steps 20 "
+        "--sample 0 --json - --dtype f16 --loss-scale 1e9 --check-replicas 1 " +
+            mesh);
+    ASSERT_EQ(r.code, 0) << mesh << r.err;
+    const Json json = Json::parse(r.out);
+    expect_counted(json, mesh);
+    const int64_t skipped = json["skipped_steps"];
+    EXPECT_GT(skipped, 4) << mesh;
+    EXPECT_LT(skipped, 20) << mesh;
+    // 1e9 as f32, halved each time.
+    EXPECT_EQ(json["loss_scale"], std::ldexp(1e9f, static_cast<int>(-skipped)));
+    const auto& norms = json["grad_norms"];
+    EXPECT_EQ(std::count_if(norms.begin(), norms.end(),
+                            [](const Json& n) { return n.is_null(); }),
+              skipped)
+        << norms;
+    EXPECT_LT(json["losses"][19], json["losses"][0]) << mesh;
   }
 }
 
@@ -111,8 +143,9 @@ TEST(Train, HasTheFieldsOfTheResult) {
   EXPECT_EQ(names,
             (std::vector<std::string>{
                 "collectives", "eval_loss", "exposed_communication_seconds",
-                "first_step", "grad_norms", "losses", "memory", "parameters",
-                "sample", "strategy", "tokens_per_second"}));
+                "first_step", "grad_norms", "loss_scale", "losses", "memory",
+                "parameters", "sample", "skipped_steps", "strategy",
+                "tokens_per_second"}));
   EXPECT_TRUE(json["eval_loss"].is_null());
   EXPECT_GT(json["tokens_per_second"].get<double>(), 0);
 }
