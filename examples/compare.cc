@@ -76,7 +76,7 @@ Words parse_words(std::string_view text) {
   return words;
 }
 
-Mesh mesh_of(const Words& words, std::string_view text, int64_t ranks) {
+Mesh mesh_of(const Words& words, int64_t ranks) {
   std::vector<MeshAxis> axes;
   int64_t dp = ranks;
   for (const char* name : {"pp", "ep", "cp", "tp"}) {
@@ -84,8 +84,8 @@ Mesh mesh_of(const Words& words, std::string_view text, int64_t ranks) {
     if (found == words.end()) continue;
     const int64_t size = found->second.value_or(ranks);
     DT_CHECK(dp % size == 0, "--compare",
-             "'{}' wants groups of {} of {} ranks; write a divisor of {}", text,
-             size, dp, dp);
+             "it wants groups of {} of {} ranks; write a divisor of {}", size,
+             dp, dp);
     dp /= size;
     if (size > 1) axes.push_back({name, size});
   }
@@ -119,13 +119,14 @@ TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
   return base;
 }
 
-// fn(), whose errors say of which strategy they are.
+// fn(), whose errors are why the strategy does not fit.
 template <class Fn>
-void naming(const Strategy& s, Fn&& fn) {
+void trying(Strategy& s, Fn&& fn) {
+  if (!s.refused.empty()) return;
   try {
     fn();
   } catch (const Error& e) {
-    fail("--compare", "'{}': {}", s.name, e.what());
+    s.refused = e.what();
   }
 }
 
@@ -135,7 +136,8 @@ void check_flags_of_axes(std::string_view text, const TrainConfig& base,
   const auto check = [&](bool given, const char* axis, const char* flag) {
     DT_CHECK(!given || std::any_of(all.begin(), all.end(),
                                    [&](const Strategy& s) {
-                                     return s.mesh.has_axis(axis);
+                                     return s.mesh == Mesh() ||
+                                            s.mesh.has_axis(axis);
                                    }),
              flag,
              "no strategy of '{}' has an axis {}; write {}=2 or the like in "
@@ -158,9 +160,12 @@ std::vector<Strategy> parse_strategies(std::string_view text,
   std::vector<Strategy> all;
   for (const std::string_view one : split(text, ',')) {
     const Words words = parse_words(one);
-    const Mesh mesh = mesh_of(words, one, ranks);
-    Strategy s{std::string(one), mesh, config_of(base, words, mesh)};
-    naming(s, [&] { s.config.validate(s.mesh); });
+    Strategy s{std::string(one), {}, base};
+    trying(s, [&] {
+      s.mesh = mesh_of(words, ranks);
+      s.config = config_of(base, words, s.mesh);
+      s.config.validate(s.mesh);
+    });
     all.push_back(std::move(s));
   }
   check_flags_of_axes(text, base, all);
@@ -172,33 +177,47 @@ std::vector<Compared> compare(
     const std::function<CostTable(const Mesh&)>& cost_of) {
   std::vector<Compared> all;
   for (const Strategy& s : strategies) {
+    Compared& c = all.emplace_back(Compared{s, {}});
     RunOptions options;
-    options.world = s.mesh.num_ranks();
-    options.mesh = s.mesh.to_string();
-    options.cost = cost_of(s.mesh);
-    Compared c{s, {}};
     std::map<int64_t, int64_t> work;  // by rank: one at each place along pp
-    naming(s, [&] {
+    trying(c.strategy, [&] {
+      options.world = s.mesh.num_ranks();
+      options.mesh = s.mesh.to_string();
+      options.cost = cost_of(s.mesh);
       c.prediction = predict(s.config, options, [&](const OpCall& call) {
         work[RankContext::current().world_rank] += call.decision.work_ps;
       });
       if (s.mesh.has_axis("pp"))
         c.bubble = bubble_report(s.config, s.mesh).simulated;
     });
+    if (!c.strategy.refused.empty()) continue;
     for (const auto& [rank, ps] : work) c.work_ps = std::max(c.work_ps, ps);
     c.bytes = most_received(c.prediction.events);
     c.communication_ps = communication_ps(c.prediction.events, options.cost);
-    all.push_back(std::move(c));
   }
+  const bool none = std::all_of(all.begin(), all.end(), [](const Compared& c) {
+    return !c.strategy.refused.empty();
+  });
+  DT_CHECK(!none, "--compare", "'{}': {}", all[0].strategy.name,
+           all[0].strategy.refused);
   return all;
 }
 
 std::string compare_table(const std::vector<Compared>& all) {
-  TextTable table(
-      "llrrrrrrrrrr",
-      {"strategy", "mesh", "bytes received", "parameters", "gradients", "state",
-       "activations", "gathered", "peak", "work ms", "sending ms", "bubble"});
+  const std::vector<std::string> titles = {
+      "strategy",  "mesh",    "bytes received", "parameters",
+      "gradients", "state",   "activations",    "gathered",
+      "peak",      "work ms", "sending ms",     "bubble",
+      ""};
+  TextTable table("llrrrrrrrrrrl", titles);
   for (const Compared& c : all) {
+    if (!c.strategy.refused.empty()) {
+      std::vector<std::string> row(titles.size());
+      row.front() = c.strategy.name;
+      row.back() = c.strategy.refused;
+      table.add(std::move(row));
+      continue;
+    }
     const MemoryUse& m = c.prediction.memory;
     const auto kind = [&](MemoryKind k) {
       return grouped(m.kinds[static_cast<size_t>(k)]);
@@ -212,22 +231,28 @@ std::string compare_table(const std::vector<Compared>& all) {
          fmt::format("{:.2f}", static_cast<double>(c.communication_ps) / 1e9),
          c.strategy.mesh.has_axis("pp")
              ? fmt::format("{:.1f} %", 100 * c.bubble)
-             : "none"});
+             : "none",
+         ""});
   }
   return table.to_string();
 }
 
 nlohmann::ordered_json compare_json(const std::vector<Compared>& all) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Compared& c : all)
-    list.push_back(
-        {{"strategy", c.strategy.name},
-         {"mesh", c.strategy.mesh.to_string()},
-         {"bytes", c.bytes},
-         {"memory", memory_json(c.prediction.memory, nullptr)},
-         {"work_us", static_cast<double>(c.work_ps) / 1e6},
-         {"bubble", c.bubble},
-         {"communication_us", static_cast<double>(c.communication_ps) / 1e6}});
+  for (const Compared& c : all) {
+    nlohmann::ordered_json& row = list.emplace_back();
+    row["strategy"] = c.strategy.name;
+    if (!c.strategy.refused.empty()) {
+      row["refused"] = c.strategy.refused;
+      continue;
+    }
+    row["mesh"] = c.strategy.mesh.to_string();
+    row["bytes"] = c.bytes;
+    row["memory"] = memory_json(c.prediction.memory, nullptr);
+    row["work_us"] = static_cast<double>(c.work_ps) / 1e6;
+    row["bubble"] = c.bubble;
+    row["communication_us"] = static_cast<double>(c.communication_ps) / 1e6;
+  }
   return {{"strategies", std::move(list)}};
 }
 

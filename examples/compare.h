@@ -17,6 +17,8 @@ struct Strategy {
   std::string name;  // as it was asked for
   Mesh mesh;
   TrainConfig config;
+  // Why the model does not train like this on these ranks; "" if it does.
+  std::string refused = {};
 };
 
 // Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
@@ -26,7 +28,7 @@ struct Strategy {
 // split the batch. `base` says the rest; what it says of pp, tp or cp alone
 // (schedule, micro-batches, chunks; sequence parallelism; context) is for the
 // strategies with that axis, and one has to have it. Throws Error that names
-// the strategy, and the word or the ranks that do not fit.
+// the strategy and the word that is none.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 
@@ -39,7 +41,9 @@ struct Compared {
   int64_t communication_ps = 0;  // as if nothing hid it
   double bubble = 0;             // of a pipeline, simulated: see bubble.h
 };
-// From a dry run of a step of each, under the prices that `cost_of` gives.
+// From a dry run of a step of each, under the prices that `cost_of` gives. A
+// strategy that does not fit has no more than `refused`; throws Error when none
+// of them fits.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
     const std::function<CostTable(const Mesh&)>& cost_of);

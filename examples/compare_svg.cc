@@ -56,6 +56,12 @@ std::string compare_svg(const std::vector<Compared>& all) {
   for (const Compared& c : all) {
     svg.text_within(kLabel - 12, kMargin, y + 13, 14, c.strategy.name,
                     R"(font-weight="bold")");
+    if (!c.strategy.refused.empty()) {
+      svg.text_within(width - memory_x - kMargin, memory_x, y + 20, 12,
+                      c.strategy.refused);
+      y += kRow;
+      continue;
+    }
     svg.text_within(kLabel - 12, kMargin, y + 28, 12,
                     c.strategy.mesh.to_string(), R"(fill="#68727f")");
     x = memory_x;

@@ -304,6 +304,36 @@ TEST(Explain, SaysTheBubbleOfEachStrategy) {
   EXPECT_NE(r.out.find(percent), r.out.npos) << r.out;
 }
 
+// A strategy that does not fit has a row that says why.
+TEST(Explain, ShowsTheStrategiesThatFit) {
+  const std::string svg = temporary("fit.svg");
+  const std::string flags =
+      std::string(kSmall) + "--compare dp,sp,tp=3,pp=4+tp=2,tp --svg " + svg;
+  const Json rows = explain(flags)["strategies"];
+  ASSERT_EQ(rows.size(), 5u);
+  const std::string why[] = {
+      "",
+      "[--sequence-parallel] mesh dp=4 has no axis tp to split sequences over; "
+      "write --mesh tp=2 or the like, or leave it out",
+      "[--compare] it wants groups of 3 of 4 ranks; write a divisor of 4",
+      "[--compare] it wants groups of 2 of 1 ranks; write a divisor of 1", ""};
+  const Ran r = run_program("explain", flags);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::string picture = read_file(svg);
+  EXPECT_EQ(xml_error(picture), "");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].value("refused", ""), why[i]);
+    EXPECT_EQ(rows[i].contains("bytes"), why[i].empty());
+    if (why[i].empty()) continue;
+    EXPECT_NE(r.out.find("  " + why[i] + "\n"), r.out.npos) << r.out;
+    EXPECT_NE(picture.find(rows[i]["strategy"].get<std::string>()),
+              picture.npos);
+  }
+  // Alone, they show what they show beside the others.
+  EXPECT_EQ(rows[4],
+            explain(std::string(kSmall) + "--compare tp")["strategies"][0]);
+}
+
 TEST(Explain, SaysWhichStrategyIsWrong) {
   const auto error = [](const std::string& flags) {
     const Ran r = run_program("explain", kSmall + flags);
@@ -316,11 +346,11 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
   EXPECT_EQ(error("--compare zero1+zero3"),
             "explain: [--compare] 'zero3' of 'zero1+zero3' comes after "
             "'zero1'; write one of them\n");
-  EXPECT_EQ(error("--compare dp,sp"),
+  EXPECT_EQ(error("--compare sp"),
             "explain: [--compare] 'sp': [--sequence-parallel] mesh dp=4 has no "
             "axis tp to split sequences over; write --mesh tp=2 or the like, "
             "or leave it out\n");
-  EXPECT_EQ(error("--compare dp,pp=2,pp=4 --batch 3 --micro-batches 4"),
+  EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
             "explain: [--compare] 'pp=2': [--micro-batches] 4 micro-batches of "
             "3 windows; write at most 3, or a larger --batch\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),

@@ -374,7 +374,7 @@ TEST(PipelineProgram, CompareKnowsThem) {
   EXPECT_LT(parameters(2), 0.75 * parameters(1));
   const Ran bad = run_program("explain", sizes + "pp=3");
   EXPECT_EQ(bad.code, 2);
-  EXPECT_NE(bad.err.find("'pp=3' wants groups of 3 of 4 ranks"),
+  EXPECT_NE(bad.err.find("'pp=3': [--compare] it wants groups of 3 of 4 ranks"),
             std::string::npos)
       << bad.err;
 }
