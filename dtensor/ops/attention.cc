@@ -71,7 +71,8 @@ std::vector<Sample> attention_samples(bool backward) {
     if (x.documents)
       for (const int64_t n : {x.s, x.t})
         s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
-    s.attrs = AttentionArgs{x.causal, 0.7, x.ring, x.documents};
+    // The default, which explain shows, and another one.
+    s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents};
     list.push_back(s);
   }
   return list;
@@ -195,7 +196,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
 std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
-  const double scale = c.attrs.as<AttentionArgs>().scale;
+  const double scale = c.attrs.as<AttentionArgs>().scale_of(qs[3]);
   const Shape split_heads{qs[0], qs[1], ks[2], qs[2] / ks[2], qs[3]};
   auto wide = [&](const DistTensor& x) {
     return x.dtype() == stat ? x : cast(x, stat);
@@ -430,10 +431,10 @@ int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& options,
                      const DistTensor& mask) {
+  const DistTensor given[] = {q, k, v};
+  check_defined("attention", given);
   DT_CHECK(options.memory_bytes >= 0, "attention",
            "memory_bytes is {}; write 0 (any) or more", options.memory_bytes);
-  double scale = options.scale;
-  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   std::vector<DistTensor> in{q, k, v};
   if (mask.defined()) in.push_back(mask);
   const DistTensor& ids = options.documents;
@@ -442,7 +443,8 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
     in.insert(in.end(), {ids, ids});
   }
   const Context how = context_of(q, k, v, options);
-  const AttentionArgs args{options.causal, scale, how.ring, ids.defined()};
+  const AttentionArgs args{options.causal, options.scale, how.ring,
+                           ids.defined()};
   if (!how.heads[0]) return apply(attention_op(), in, args)[0];
   RankContext& ctx = RankContext::current();
   DT_CHECK(!ctx.explicit_only, "attention",

@@ -285,7 +285,7 @@ kernels::Attention AttentionCall::call(size_t query, const Block& block,
   set_strides(k, a.k_strides);
   set_strides(v, a.v_strides);
   a.kv_head = kv_head_.data();
-  a.scale = args_.scale;
+  a.scale = args_.scale_of(a.d);
   a.causal = args_.causal;
   a.query_offset = queries.lo - keys.lo;
   if (mask_.defined()) set_mask(a, query, keys);

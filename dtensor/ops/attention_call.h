@@ -2,7 +2,9 @@
 // which keys, the ring that brings the keys of other ranks, and the merging of
 // what is computed of one block after the other. Private to dtensor/ops.
 #pragma once
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -17,9 +19,13 @@ struct AttentionArgs {
   static constexpr Fields kFields = {"causal", value("scale"), "ring",
                                      "documents"};
   bool causal;
-  double scale;
+  double scale;    // 0: see scale_of()
   bool ring;       // keys may stay split along the sequence
   bool documents;  // what follows the other inputs are ids, not a mask
+  // For queries of d numbers: 1 / sqrt(d) unless there is another.
+  double scale_of(int64_t d) const {
+    return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d));
+  }
 };
 
 // The rule for q, k, v and, of the gradient, out, lse, dout; and a mask or the

@@ -130,6 +130,7 @@ class Cumsum : public Op {
             {{{{2, 5, 3}}}, CumsumArgs{1, false}, true}};
   }
   bool saves_inputs() const override { return false; }
+  OpWork work() const override { return {1, {'n', "", 1}}; }
 
   void compute(Compute& c) const override {
     const int64_t dim = c.attrs.as<CumsumArgs>().dim;

@@ -64,17 +64,20 @@ int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
   double elements = 1;
   for (size_t f = 0; f < factors.size(); ++f) {
     const int at = static_cast<int>(f);
-    if (factors[f].letter == e.over) axes = a.dims[f].axes();
-    if (e.of.find(factors[f].letter) != e.of.npos)
+    const bool over = factors[f].letter == e.over;
+    if (over) axes = a.dims[f].axes();
+    if (e.of.empty() ? !over : e.of.find(factors[f].letter) != e.of.npos)
       elements *=
           static_cast<double>(rule.size(at)) * rule.share(at, a.dims[f], mesh);
   }
   if (!axes || elements == 0) return 0;
   const auto ranks = static_cast<double>(mesh.size_of(axes));
-  const double bytes =
-      std::min(elements * (ranks - 1) / ranks *
-                   static_cast<double>(size_of(inputs[0].spec->dtype())),
-               1e18);
+  const double from_others = elements * (ranks - 1);
+  const double bytes = std::min(
+      e.of.empty() ? from_others * 8
+                   : from_others / ranks *
+                         static_cast<double>(size_of(inputs[0].spec->dtype())),
+      1e18);
   const int64_t once = cost.collective_ps(StepKind::kAllToAll, axes,
                                           static_cast<int64_t>(bytes));
   return saturated_ps(static_cast<double>(once) * e.times);

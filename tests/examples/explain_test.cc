@@ -388,6 +388,36 @@ TEST(Explain, KnowsOtherOperators) {
   EXPECT_TRUE(add["collectives"].empty()) << add;
 }
 
+// The sums that ranks send each other inside the operator have their price.
+TEST(Explain, PricesWhatCumsumSends) {
+  const std::string file =
+      write_file("cumsum_cost.json",
+                 R"({"alpha_us": 50, "axes": {"tp": {"gbytes_per_s": 1}}})");
+  const Json json = explain(
+      "--op cumsum --mesh tp=4 --in 64x1024:S1 --args dim=1 --cost " + file);
+  // Of 64 rows the sums of three ranks.
+  EXPECT_EQ(bytes(json["collectives"]), 64 * 3 * 8);
+  int chosen = 0;
+  for (const Json& a : json["assignments"]) {
+    if (!a["chosen"]) continue;
+    ++chosen;
+    EXPECT_NEAR(a["comm_us"].get<double>(), 50 + 64 * 3 * 8 / 1e3, 1e-9);
+  }
+  EXPECT_EQ(chosen, 1);
+}
+
+// 0 is 1 / sqrt(d).
+TEST(Explain, AttentionHasItsDefaultScale) {
+  for (const char* inputs : {"", " --in 8x8", " --in 2x8 --in 2x8"}) {
+    const std::string args =
+        "--op attention --mesh tp=2 --in 2x8x4x16:S2 --in 2x8x4x16:S2 "
+        "--in 2x8x4x16:S2";
+    const Ran r = run_program("explain", args + inputs);
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_NE(r.out.find("scale=0,"), r.out.npos) << r.out;
+  }
+}
+
 TEST(Explain, TakesPricesFromAFile) {
   const std::string file = write_file(
       "cost.json", R"({"alpha_us": 50, "axes": {"tp": {"gbytes_per_s": 1}}})");

@@ -484,6 +484,17 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   }
 }
 
+// A sum of each row from every other rank: less than the rows themselves.
+TEST(Choose, SumsOfRowsHaveAPrice) {
+  Case c("mn~->mn^", "tp=4", {"6x64:S1"});
+  EXPECT_EQ(c.choose().comm_ps, 0);
+  c.work.exchange = {'n', "", 1};
+  EXPECT_EQ(c.text(c.choose()), "n: tp");
+  EXPECT_EQ(c.choose().comm_ps,
+            c.planner.cost().collective_ps(StepKind::kAllToAll, 1, 6 * 3 * 8));
+  expect_same(c.choose(), brute_force(c, false)[0]);
+}
+
 // choose() and all_choices() against the full product: many rules, layouts,
 // meshes of one to four axes, and prices.
 // Of a dimension that is two factors either may be split: where it lies, one of
