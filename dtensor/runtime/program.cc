@@ -32,6 +32,7 @@
 #include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/flight_signal.h"
 #include "dtensor/runtime/interrupt.h"
+#include "dtensor/runtime/json_text.h"
 #include "dtensor/runtime/text_table.h"
 #include "dtensor/runtime/trace.h"
 #include "dtensor/version.h"
@@ -632,9 +633,7 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;
   if (state_->trace) whole["waiting"] = state_->trace->waiting_json();
-  const std::string text =
-      whole.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-      '\n';
+  const std::string text = json_text(whole);
   if (state_->json_fd >= 0)
     return write_all(state_->json_fd, text, "standard output");
   write_text_file("--json", state_->json_path, text);
