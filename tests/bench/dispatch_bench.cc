@@ -181,5 +181,3 @@ BENCHMARK(ColdMatmul)->Iterations(kCold);
 
 }  // namespace
 }  // namespace dtensor
-
-BENCHMARK_MAIN();

@@ -39,5 +39,3 @@ BENCHMARK(SteadyClock);
 
 }  // namespace
 }  // namespace dtensor
-
-BENCHMARK_MAIN();
