@@ -11,17 +11,16 @@
 namespace dtensor {
 namespace {
 
-// Operands of one type.
 DistTensor product(const Op& op, std::span<const DistTensor> operands,
                    const Attrs& attrs = {}) {
-  if (operands.size() == 2 && operands[0].dtype() != operands[1].dtype()) {
+  if (operands.size() == 2) {
     const DType a = operands[0].dtype(), b = operands[1].dtype();
     DT_CHECK(is_float(a) == is_float(b), op.name(),
              "the operands are {} and {}; cast the one of integers to {}",
              name(a), name(b), name(is_float(a) ? a : b));
-    const DType t = promote(a, b);
-    const DistTensor both[] = {cast(operands[0], t), cast(operands[1], t)};
-    return apply1(op, both, attrs);
+    DT_CHECK(a == b, op.name(),
+             "the operands are {} and {}; cast them to one type, {} say",
+             name(a), name(b), name(promote(a, b)));
   }
   return apply1(op, operands, attrs);
 }

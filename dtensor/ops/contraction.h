@@ -13,7 +13,7 @@ namespace dtensor {
 
 // NumPy's matmul: a matrix is the last two dimensions, which others broadcast
 // in front of; a vector is a row on the left and a column on the right. As in
-// einsum(), floats do not meet integers; two types of floats meet at promote().
+// einsum(), both operands have one type; see cast().
 DistTensor matmul(const DistTensor&, const DistTensor&);
 DistTensor bmm(const DistTensor&, const DistTensor&);
 // "bshd,bthd->bhst"; spaces are ignored; an index twice in one operand is its
