@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
@@ -14,8 +15,10 @@
 namespace dtensor {
 namespace {
 
-std::vector<DistTensor> each(const std::vector<DistTensor>& list,
+std::vector<DistTensor> each(std::string_view op,
+                             const std::vector<DistTensor>& list,
                              DistTensor (*f)(const DistTensor&)) {
+  check_defined(op, list);
   std::vector<DistTensor> out;
   for (const DistTensor& x : list) out.push_back(f(x));
   return out;
@@ -24,6 +27,7 @@ std::vector<DistTensor> each(const std::vector<DistTensor>& list,
 }  // namespace
 
 DistTensor flatten(const DistTensor& x, int start, int end) {
+  check_defined("flatten", {&x, 1});
   if (x.ndim() == 0) return reshape(x, {1});
   const int lo = normalize_dim(start, x.ndim(), "flatten"),
             hi = normalize_dim(end, x.ndim(), "flatten");
@@ -43,6 +47,7 @@ DistTensor flatten(const DistTensor& x, int start, int end) {
 }
 
 DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
+  check_defined("unflatten", {&x, 1});
   const int at = normalize_dim(dim, x.ndim(), "unflatten");
   int64_t known = 1;
   for (int64_t n : sizes) known *= n == -1 ? 1 : n;
@@ -65,6 +70,7 @@ DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
 
 DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
                    const std::vector<int>& to) {
+  check_defined("movedim", {&x, 1});
   DT_CHECK(from.size() == to.size(), "movedim",
            "{} dimensions do not go to {} places", from.size(), to.size());
   const auto n = static_cast<size_t>(x.ndim());
@@ -90,6 +96,7 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
 }
 
 DistTensor transpose(const DistTensor& x) {
+  check_defined("transpose", {&x, 1});
   DT_CHECK(x.ndim() <= 2, "transpose",
            "{} has more than two dimensions; write permute",
            x.spec()->to_string());
@@ -97,16 +104,20 @@ DistTensor transpose(const DistTensor& x) {
 }
 
 DistTensor atleast_1d(const DistTensor& x) {
+  check_defined("atleast_1d", {&x, 1});
   return x.ndim() >= 1 ? alias(x) : reshape(x, {1});
 }
 DistTensor atleast_2d(const DistTensor& x) {
+  check_defined("atleast_2d", {&x, 1});
   return x.ndim() >= 2 ? alias(x) : unsqueeze(atleast_1d(x), 0);
 }
 DistTensor atleast_3d(const DistTensor& x) {
+  check_defined("atleast_3d", {&x, 1});
   return x.ndim() >= 3 ? alias(x) : unsqueeze(atleast_2d(x), 2);
 }
 
 std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
+  check_defined("unbind", {&x, 1});
   const int d = normalize_dim(dim, x.ndim(), "unbind");
   std::vector<DistTensor> list;
   for (int64_t i = 0; i < x.size(d); ++i) list.push_back(select(x, d, i));
@@ -115,6 +126,7 @@ std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
 
 std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
                                      int dim) {
+  check_defined("tensor_split", {&x, 1});
   DT_CHECK(sections >= 1, "tensor_split", "{} sections; write at least 1",
            sections);
   const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
@@ -127,6 +139,7 @@ std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
 std::vector<DistTensor> tensor_split(const DistTensor& x,
                                      const std::vector<int64_t>& indices,
                                      int dim) {
+  check_defined("tensor_split", {&x, 1});
   std::vector<DistTensor> list;
   int64_t lo = 0;
   const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
@@ -139,16 +152,17 @@ std::vector<DistTensor> tensor_split(const DistTensor& x,
 }
 
 DistTensor vstack(const std::vector<DistTensor>& list) {
-  return cat(each(list, atleast_2d), 0);
+  return cat(each("vstack", list, atleast_2d), 0);
 }
 DistTensor hstack(const std::vector<DistTensor>& list) {
-  const auto thick = each(list, atleast_1d);
+  const auto thick = each("hstack", list, atleast_1d);
   return cat(thick, !thick.empty() && thick[0].ndim() == 1 ? 0 : 1);
 }
 DistTensor dstack(const std::vector<DistTensor>& list) {
-  return cat(each(list, atleast_3d), 2);
+  return cat(each("dstack", list, atleast_3d), 2);
 }
 DistTensor column_stack(const std::vector<DistTensor>& list) {
+  check_defined("column_stack", list);
   std::vector<DistTensor> columns;
   for (const DistTensor& x : list)
     columns.push_back(x.ndim() >= 2 ? x : reshape(x, {numel(x.shape()), 1}));
@@ -156,6 +170,7 @@ DistTensor column_stack(const std::vector<DistTensor>& list) {
 }
 
 std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
+  check_defined("broadcast_tensors", list);
   Shape shape;
   for (const DistTensor& x : list)
     shape = broadcast_shapes(shape, x.shape(), "broadcast_tensors");
@@ -165,6 +180,7 @@ std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
 }
 
 std::vector<DistTensor> meshgrid(const std::vector<DistTensor>& list, bool xy) {
+  check_defined("meshgrid", list);
   const bool swap = xy && list.size() >= 2;
   const auto n = static_cast<int>(list.size());
   Shape all = Shape::filled(n, 1);
@@ -185,6 +201,7 @@ std::vector<DistTensor> meshgrid(const std::vector<DistTensor>& list, bool xy) {
 }
 
 DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
+  check_defined("repeat", {&x, 1});
   const auto n = static_cast<int>(times.size());
   DT_CHECK(n >= x.ndim(), "repeat",
            "{} numbers for {}; write one for each "
@@ -209,6 +226,7 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
 }
 
 DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
+  check_defined("tile", {&x, 1});
   std::vector<int64_t> all(times);
   while (static_cast<int>(all.size()) < x.ndim()) all.insert(all.begin(), 1);
   return repeat(x, all);
@@ -216,6 +234,7 @@ DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
 
 DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims) {
+  check_defined("roll", {&x, 1});
   DT_CHECK(shifts.size() == dims.size(), "roll", "{} shifts for {} dimensions",
            shifts.size(), dims.size());
   DistTensor y = alias(x);
@@ -231,6 +250,7 @@ DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
 
 DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
                double value) {
+  check_defined("pad", {&x, 1});
   DT_CHECK(
       widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
       "pad",

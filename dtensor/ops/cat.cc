@@ -123,6 +123,7 @@ const Cat& cat_op() {
 std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
+  check_defined("cat", all);
   DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
   // An empty vector adds nothing, whatever the others' dimensions. One of
   // floats stays, so that the result depends on it: whether it wants a gradient
@@ -155,6 +156,7 @@ DistTensor cat(const std::vector<DistTensor>& all, int dim) {
 }
 
 DistTensor stack(const std::vector<DistTensor>& pieces, int dim) {
+  check_defined("stack", pieces);
   DT_CHECK(!pieces.empty(), "stack", "there is nothing to put together");
   int d = normalize_dim(dim, pieces[0].ndim() + 1, "stack");
   std::vector<DistTensor> thick;

@@ -108,6 +108,8 @@ DistTensor matmul(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor bmm(const DistTensor& a, const DistTensor& b) {
+  const DistTensor given[] = {a, b};
+  check_defined("bmm", given);
   DT_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0), "bmm",
            "shapes {} and {} must be [b, m, k] and [b, k, n]",
            to_string(a.shape()), to_string(b.shape()));
@@ -147,6 +149,7 @@ DistTensor einsum(std::string_view text,
 }
 
 DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  check_defined("sum", {&x, 1});
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum(cast(x, DType::kI64), std::move(dims), keepdim);
   std::string in = letters(x.ndim()), out;
@@ -168,6 +171,7 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  check_defined("mean", {&x, 1});
   DT_CHECK(is_float(x.dtype()), "mean", "{} has no mean; cast it to f32 first",
            x.spec()->to_string());
   double n = 1;
@@ -180,6 +184,7 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor expand(const DistTensor& x, const Shape& wanted) {
+  check_defined("expand", {&x, 1});
   Shape shape = wanted;
   int extra = shape.size() - x.ndim();
   DT_CHECK(extra >= 0, "expand", "shape {} has fewer dimensions than {}",
@@ -206,6 +211,7 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
 }
 
 DistTensor sum_to(const DistTensor& x, const Shape& shape) {
+  check_defined("sum_to", {&x, 1});
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return sum_to(cast(x, DType::kI64), shape);
   if (x.shape() == shape) return x;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
@@ -27,6 +28,7 @@ DistTensor number(double value, const DistTensor& like) {
 
 DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
                     bool lower) {
+  check_defined(op, {&x, 1});
   DT_CHECK(x.ndim() >= 2, op, "{} is no matrix", x.spec()->to_string());
   const DistTensor at = offsets(x.size(-2), x.size(-1), x.mesh(), &x.layout());
   const DistTensor bound = number(static_cast<double>(diagonal), at);
@@ -36,6 +38,7 @@ DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
 }  // namespace
 
 DistTensor full_like(const DistTensor& x, double value) {
+  check_defined("full_like", {&x, 1});
   Layout l = x.layout();
   l.partials.clear();
   return full(x.shape(), value, x.mesh(), l, x.dtype());
@@ -81,6 +84,7 @@ DistTensor triu(const DistTensor& x, int64_t diagonal) {
 }
 
 DistTensor trace(const DistTensor& x) {
+  check_defined("trace", {&x, 1});
   DT_CHECK(x.ndim() == 2, "trace", "{} is no matrix", x.spec()->to_string());
   const DistTensor at = offsets(x.size(0), x.size(1), x.mesh(), &x.layout());
   return sum(where(eq(at, number(0, at)), x, number(0, x)));
@@ -88,6 +92,8 @@ DistTensor trace(const DistTensor& x) {
 
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value) {
+  const DistTensor given[] = {x, mask, value};
+  check_defined("masked_fill", given);
   DT_CHECK(mask.dtype() == DType::kBool, "masked_fill", "the mask is {}",
            mask.spec()->to_string());
   DT_CHECK(value.ndim() == 0, "masked_fill", "the value is {}, not a scalar",
@@ -96,10 +102,12 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
 }
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        double value) {
+  check_defined("masked_fill", {&x, 1});
   return masked_fill(x, mask, number(value, x));
 }
 
 DistTensor one_hot(const DistTensor& indices, int64_t classes) {
+  check_defined("one_hot", {&indices, 1});
   DT_CHECK(classes >= 1, "one_hot", "{} classes", classes);
   return cast(eq(unsqueeze(indices, -1),
                  arange(classes, indices.mesh(), {}, indices.dtype())),

@@ -1,6 +1,7 @@
 #include "dtensor/ops/losses.h"
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/statistics.h"
@@ -72,6 +73,8 @@ DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
 
 DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
                     const DistTensor& weight, int64_t ignore_index) {
+  const DistTensor given[] = {x, targets};
+  check_defined("nll_loss", given);
   DT_CHECK(x.ndim() >= 1 && targets.ndim() == x.ndim() - 1, "nll_loss",
            "targets {} do not fit {}", targets.spec()->to_string(),
            x.spec()->to_string());
@@ -95,6 +98,8 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
 
 DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
                              double eps) {
+  const DistTensor given[] = {x, y};
+  check_defined("cosine_similarity", given);
   // A repeated row counts as often in its length as in the product.
   const Shape shape =
       broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");

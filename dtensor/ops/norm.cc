@@ -310,8 +310,9 @@ Normed normed(bool layer, Of of, const std::vector<DistTensor>& in,
 
 // The norm would reduce them one by one.
 bool both_partial(const DistTensor& a, const DistTensor& b) {
-  return a.spec()->partial_axes() && b.spec()->partial_axes() &&
-         a.shape() == b.shape() && a.dtype() == b.dtype();
+  return a.defined() && b.defined() && a.spec()->partial_axes() &&
+         b.spec()->partial_axes() && a.shape() == b.shape() &&
+         a.dtype() == b.dtype();
 }
 
 // w, or what stands for it when it is not given.

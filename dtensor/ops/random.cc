@@ -304,6 +304,7 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
 }
 
 DistTensor dropout(const DistTensor& x, double p, Generator g) {
+  check_defined("dropout", {&x, 1});
   DT_CHECK(p >= 0 && p <= 1, "dropout",
            "a probability of {}; write one in [0, 1]", p);
   if (p == 0) return alias(x);

@@ -80,6 +80,7 @@ const Extremum& extremum_op(bool max) {
 DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
                     bool keepdim) {
   const Op& op = extremum_op(max);
+  check_defined(op.name(), {&x, 1});
   ExtremumArgs args;
   Shape kept = x.shape();
   std::vector<int> times(static_cast<size_t>(x.ndim()), dims.empty());
@@ -199,6 +200,7 @@ DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor cumsum(const DistTensor& x, int dim) {
+  check_defined("cumsum", {&x, 1});
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return cumsum(cast(x, DType::kI64), dim);
   // A number is a row of one, as in torch.

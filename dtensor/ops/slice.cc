@@ -228,6 +228,7 @@ std::vector<const Op*> slice_ops() { return {&slice_op(), &pad_op()}; }
 
 DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {
+  check_defined("slice", {&x, 1});
   int d = normalize_dim(dim, x.ndim(), "slice");
   DT_CHECK(step >= 1, "slice", "a step of {}; it is at least 1", step);
   int64_t n = x.size(d);
@@ -239,6 +240,7 @@ DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
 }
 
 DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
+  check_defined("narrow", {&x, 1});
   int d = normalize_dim(dim, x.ndim(), "narrow");
   int64_t n = x.size(d), lo = start < 0 ? start + n : start;
   DT_CHECK(lo >= 0 && length >= 0 && lo <= n && length <= n - lo, "narrow",
@@ -248,6 +250,7 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
 }
 
 DistTensor select(const DistTensor& x, int dim, int64_t index) {
+  check_defined("select", {&x, 1});
   int d = normalize_dim(dim, x.ndim(), "select");
   int64_t n = x.size(d), i = index < 0 ? index + n : index;
   DT_CHECK(i >= 0 && i < n, "select",
@@ -258,6 +261,7 @@ DistTensor select(const DistTensor& x, int dim, int64_t index) {
 
 std::vector<DistTensor> split(const DistTensor& x,
                               const std::vector<int64_t>& sizes, int dim) {
+  check_defined("split", {&x, 1});
   int d = normalize_dim(dim, x.ndim(), "split");
   int64_t total = 0;
   for (int64_t s : sizes) {
@@ -277,6 +281,7 @@ std::vector<DistTensor> split(const DistTensor& x,
 }
 
 std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
+  check_defined("split", {&x, 1});
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "split"));
   DT_CHECK(size > 0 || (size == 0 && n == 0), "split",
            "pieces of size {} of dimension {} of {}; write at least 1", size,
@@ -288,6 +293,7 @@ std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
 }
 
 std::vector<DistTensor> chunk(const DistTensor& x, int64_t chunks, int dim) {
+  check_defined("chunk", {&x, 1});
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "chunk"));
   DT_CHECK(chunks >= 1, "chunk", "{} chunks; write at least 1", chunks);
   if (n == 0)

@@ -161,6 +161,7 @@ const Op& forward_op(bool log) {
 
 DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
   const Op& op = forward_op(log);
+  check_defined(op.name(), {&x, 1});
   // A number is a row of one, as in torch.
   if (x.ndim() == 0 && (dim == 0 || dim == -1))
     return reshape(run_softmax(reshape(x, {1}), 0, log), {});

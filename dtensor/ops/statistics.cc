@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
@@ -54,6 +55,7 @@ DistTensor kept(const DistTensor& x, const std::vector<int>& dims, bool keepdim,
 }  // namespace
 
 DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  check_defined("any", {&x, 1});
   dims = known(x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) return cast(sum(is, dims, keepdim), DType::kBool);
@@ -61,6 +63,7 @@ DistTensor any(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
+  check_defined("all", {&x, 1});
   dims = known(x, std::move(dims));
   const DistTensor is = cast(x, DType::kBool);
   if (empty_rows(x, dims)) {
@@ -70,11 +73,13 @@ DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor count_nonzero(const DistTensor& x, std::vector<int> dims) {
+  check_defined("count_nonzero", {&x, 1});
   return sum(cast(x, DType::kBool), known(x, std::move(dims)));
 }
 
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
                                           std::vector<int> dims, bool keepdim) {
+  check_defined("aminmax", {&x, 1});
   dims = known(x, std::move(dims));
   return {amin(x, dims, keepdim), amax(x, dims, keepdim)};
 }
@@ -82,6 +87,7 @@ std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,
 std::pair<DistTensor, DistTensor> var_mean(const DistTensor& x,
                                            std::vector<int> dims,
                                            double correction, bool keepdim) {
+  check_defined("var", {&x, 1});
   DT_CHECK(is_float(x.dtype()), "var", "{} has no variance; cast it to f32",
            x.spec()->to_string());
   dims = known(x, std::move(dims));
@@ -111,6 +117,7 @@ std::pair<DistTensor, DistTensor> std_mean(const DistTensor& x,
 
 DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
                      bool keepdim) {
+  check_defined("logsumexp", {&in, 1});
   const DistTensor x = floating(in);
   dims = known(x, std::move(dims));
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
@@ -124,6 +131,7 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
 
 DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
                        bool keepdim) {
+  check_defined("vector_norm", {&x, 1});
   DT_CHECK(is_float(x.dtype()), "vector_norm", "{} has no norm; cast it to f32",
            x.spec()->to_string());
   dims = known(x, std::move(dims));

@@ -286,6 +286,7 @@ const Op& take_op() {
 }  // namespace
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
+  check_defined("topk", {&x, 1});
   // A number is a row of one, as in torch.
   if (x.ndim() == 0 && (dim == 0 || dim == -1)) {
     const TopK row = topk(reshape(x, {1}), k, 0, largest);

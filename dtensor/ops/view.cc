@@ -251,6 +251,7 @@ std::vector<const Op*> view_ops() {
 
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);
+  check_defined(op.name(), {&x, 1});
   Shape s = resolve_shape(x, shape, op.name());
   return s == x.shape() ? alias(x) : apply1(op, {&x, 1}, ViewArgs{s});
 }
@@ -264,6 +265,7 @@ DistTensor reshape(const DistTensor& x, const Shape& shape) {
 }
 
 DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
+  check_defined("permute", {&x, 1});
   DT_CHECK(static_cast<int>(order.size()) == x.ndim(), "permute",
            "an order of {} dimensions does not fit {}", order.size(),
            x.spec()->to_string());
@@ -281,6 +283,7 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
 }
 
 DistTensor transpose(const DistTensor& x, int a, int b) {
+  check_defined("transpose", {&x, 1});
   // A number has a dimension 0, as in torch.
   const auto is_first = [](int d) { return d == 0 || d == -1; };
   if (x.ndim() == 0 && is_first(a) && is_first(b)) return alias(x);
@@ -293,6 +296,7 @@ DistTensor transpose(const DistTensor& x, int a, int b) {
 }
 
 DistTensor squeeze(const DistTensor& x, const std::vector<int>& dims) {
+  check_defined("squeeze", {&x, 1});
   std::vector<bool> named(static_cast<size_t>(x.ndim()), false);
   for (int d : dims)
     if (x.ndim() > 0 || (d != 0 && d != -1))
@@ -309,12 +313,14 @@ DistTensor squeeze(const DistTensor& x, int dim) {
 }
 
 DistTensor squeeze(const DistTensor& x) {
+  check_defined("squeeze", {&x, 1});
   std::vector<int> all;
   for (int d = 0; d < x.ndim(); ++d) all.push_back(d);
   return squeeze(x, all);
 }
 
 DistTensor unsqueeze(const DistTensor& x, int dim) {
+  check_defined("unsqueeze", {&x, 1});
   Shape s = x.shape();
   s.insert(normalize_dim(dim, x.ndim() + 1, "unsqueeze"), 1);
   return view(x, s);

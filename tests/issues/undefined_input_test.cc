@@ -2,13 +2,11 @@
 // the input, and norms do without their weights, as torch's do.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
-#include "dtensor/ops/contraction.h"
-#include "dtensor/ops/norm.h"
-#include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/dtensor.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -43,6 +41,122 @@ TEST(UndefinedInput, NamesTheOperatorAndTheInput) {
               sentence("cast", 0, 1));
     EXPECT_EQ(error_of([&] { add_rms_norm(x, x, none); }),
               sentence("add_rms_norm", 2, 3));
+  });
+}
+
+// Those that look at the shape, the type or the mesh of an input before an
+// operator gets it.
+TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
+  struct Call {
+    const char* op;
+    int input, of;
+    std::function<void()> run;
+  };
+  run(2, [](Runtime& rt) {
+    const DistTensor x = full({2, 2}, 1, rt.mesh()), none,
+                     v = full({2}, 1, rt.mesh()),
+                     cube = full({2, 2, 2}, 1, rt.mesh());
+    const std::vector<DistTensor> one = {x, none};
+    const std::vector<Call> calls = {
+        {"flatten", 0, 1, [&] { flatten(none); }},
+        {"unflatten", 0, 1,
+         [&] {
+           unflatten(none, 0, {2, 1});
+         }},
+        {"movedim", 0, 1, [&] { movedim(none, {0}, {1}); }},
+        {"transpose", 0, 1, [&] { transpose(none); }},
+        {"transpose", 0, 1, [&] { transpose(none, 0, 1); }},
+        {"permute", 0, 1,
+         [&] {
+           permute(none, {1, 0});
+         }},
+        {"atleast_1d", 0, 1, [&] { atleast_1d(none); }},
+        {"atleast_2d", 0, 1, [&] { atleast_2d(none); }},
+        {"atleast_3d", 0, 1, [&] { atleast_3d(none); }},
+        {"unbind", 0, 1, [&] { unbind(none, 0); }},
+        {"tensor_split", 0, 1, [&] { tensor_split(none, 2, 0); }},
+        {"tensor_split", 0, 1,
+         [&] { tensor_split(none, std::vector<int64_t>{1}, 0); }},
+        {"vstack", 1, 2, [&] { vstack(one); }},
+        {"hstack", 1, 2, [&] { hstack(one); }},
+        {"dstack", 1, 2, [&] { dstack(one); }},
+        {"column_stack", 1, 2, [&] { column_stack(one); }},
+        {"broadcast_tensors", 1, 2, [&] { broadcast_tensors(one); }},
+        {"meshgrid", 0, 1, [&] { meshgrid({none}); }},
+        {"cat", 1, 2, [&] { cat(one); }},
+        {"stack", 1, 2, [&] { stack(one); }},
+        {"repeat", 0, 1, [&] { repeat(none, {2}); }},
+        {"tile", 0, 1, [&] { tile(none, {2}); }},
+        {"roll", 0, 1, [&] { roll(none, {1}, {0}); }},
+        {"pad", 0, 1,
+         [&] {
+           pad(none, {1, 1});
+         }},
+        {"slice", 0, 1, [&] { slice(none, 0, 0, 1); }},
+        {"narrow", 0, 1, [&] { narrow(none, 0, 0, 1); }},
+        {"select", 0, 1, [&] { select(none, 0, 0); }},
+        {"split", 0, 1, [&] { split(none, 1); }},
+        {"split", 0, 1, [&] { split(none, std::vector<int64_t>{2}); }},
+        {"chunk", 0, 1, [&] { chunk(none, 2); }},
+        {"view", 0, 1, [&] { view(none, {2}); }},
+        {"reshape", 0, 1, [&] { reshape(none, {2}); }},
+        {"squeeze", 0, 1, [&] { squeeze(none); }},
+        {"squeeze", 0, 1, [&] { squeeze(none, 0); }},
+        {"unsqueeze", 0, 1, [&] { unsqueeze(none, 0); }},
+        {"softmax", 0, 1, [&] { softmax(none, 0); }},
+        {"log_softmax", 0, 1, [&] { log_softmax(none, 0); }},
+        {"topk", 0, 1, [&] { topk(none, 1); }},
+        {"amax", 0, 1, [&] { amax(none); }},
+        {"amin", 0, 1, [&] { amin(none); }},
+        {"cumsum", 0, 1, [&] { cumsum(none, 0); }},
+        {"sum", 0, 1, [&] { sum(none); }},
+        {"mean", 0, 1, [&] { mean(none); }},
+        {"expand", 0, 1, [&] { expand(none, {2}); }},
+        {"sum_to", 0, 1, [&] { sum_to(none, {2}); }},
+        {"bmm", 1, 2, [&] { bmm(cube, none); }},
+        {"any", 0, 1, [&] { any(none); }},
+        {"all", 0, 1, [&] { all(none); }},
+        {"count_nonzero", 0, 1, [&] { count_nonzero(none); }},
+        {"aminmax", 0, 1, [&] { aminmax(none); }},
+        {"var", 0, 1, [&] { var(none); }},
+        {"logsumexp", 0, 1, [&] { logsumexp(none); }},
+        {"vector_norm", 0, 1, [&] { vector_norm(none); }},
+        {"dot", 1, 2, [&] { dot(v, none); }},
+        {"mv", 0, 2, [&] { mv(none, v); }},
+        {"outer", 1, 2, [&] { outer(v, none); }},
+        {"inner", 0, 2, [&] { inner(none, v); }},
+        {"tensordot", 1, 2, [&] { tensordot(x, none, 1); }},
+        {"tensordot", 0, 2,
+         [&] { tensordot(none, x, std::vector<int>{0}, std::vector<int>{0}); }},
+        {"kron", 1, 2, [&] { kron(x, none); }},
+        {"addmm", 0, 3, [&] { addmm(none, x, x); }},
+        {"addmv", 0, 3, [&] { addmv(none, x, v); }},
+        {"addr", 0, 3, [&] { addr(none, v, v); }},
+        {"baddbmm", 0, 3, [&] { baddbmm(none, cube, cube); }},
+        {"addbmm", 0, 3, [&] { addbmm(none, cube, cube); }},
+        {"bilinear", 2, 3, [&] { bilinear(x, x, none); }},
+        {"nll_loss", 1, 2, [&] { nll_loss(x, none); }},
+        {"cosine_similarity", 0, 2, [&] { cosine_similarity(none, x); }},
+        {"full_like", 0, 1, [&] { full_like(none, 1); }},
+        {"tril", 0, 1, [&] { tril(none); }},
+        {"triu", 0, 1, [&] { triu(none); }},
+        {"trace", 0, 1, [&] { trace(none); }},
+        {"masked_fill", 1, 3, [&] { masked_fill(x, none, v); }},
+        {"masked_fill", 0, 1, [&] { masked_fill(none, gt(x, 0), 1.0); }},
+        {"one_hot", 0, 1, [&] { one_hot(none, 2); }},
+        {"layer_norm", 0, 3, [&] { layer_norm(none); }},
+        {"rms_norm", 0, 2, [&] { rms_norm(none); }},
+        {"add_layer_norm", 1, 4, [&] { add_layer_norm(x, none, v, v); }},
+        {"add_rms_norm", 0, 3, [&] { add_rms_norm(none, x, v); }},
+        {"dropout", 0, 1, [&] { dropout(none, 0.5); }},
+        {"attention", 1, 3, [&] { attention(x, none, x); }},
+        {"linear", 1, 2, [&] { linear(x, none); }},
+        {"summa", 1, 2, [&] { summa(x, none); }},
+        {"embedding", 0, 2, [&] { embedding(none, x); }},
+        {"cross_entropy", 0, 2, [&] { cross_entropy(none, x); }},
+        {"rotary", 0, 1, [&] { rotary(none); }}};
+    for (const Call& c : calls)
+      EXPECT_EQ(error_of(c.run), sentence(c.op, c.input, c.of)) << c.op;
   });
 }
 
