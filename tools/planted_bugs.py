@@ -14,6 +14,8 @@ class Bug:
     what: str
     edits: list
     tests: list = field(default_factory=list)
+    # Of its one edit, if that replaces a whole line; 0: the text says where.
+    line: int = 0
 
 
 BUGS = [
