@@ -11,20 +11,29 @@ a test that is missing.
     tools/plant.py --only 17,40-60     some
     tools/plant.py --list              their numbers and what they break
     tools/plant.py --check             are all edits still possible?
+    tools/plant.py --random 300        300 edits that nobody chose
+
+With --random a bug is an edit of one line, drawn from the library and report/,
+or from --folder; random_bugs.py says which. The same seed draws the same bugs
+from the same tree. An edit that does not compile is dropped and counted.
 
 To look at one bug, build with --tree DIR and run a test of DIR/bazel-bin with
 DTENSOR_PLANTED=NUMBER.
 
-Takes half an hour on two cores, most of it to build. The last line is "N of M
-bugs noticed"; the exit status is 0 when --share percent of them are, 1 when
-fewer are or an edit is not possible any more, 2 on bad input.
+Builds as on a machine without nvcc. Takes half an hour on two cores, most of it
+to build; with --random longer, for a bug that no test notices takes --seconds.
+The last line is "N of M bugs noticed"; the exit status is 0 when --share percent
+of them are, 1 when fewer are or an edit is not possible any more, 2 on bad
+input.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,11 +43,15 @@ import time
 from xml.etree import ElementTree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import random_bugs  # noqa: E402
 from planted_bugs import BUGS  # noqa: E402
 
 VARIABLE = "DTENSOR_PLANTED"
 # In a folder that this script made, and may overwrite: how long its tests take.
 MARK = ".planted"
+# Bytes of memory, and of a file, that a test may have.
+MOST = 8 << 30
+BAZEL_BUILD = ["--noshow_progress", "--repo_env=CUDA_HOME=no"]
 # Read once: the edits stand in inner loops too.
 SWITCH = f"""
 #ifndef DTENSOR_PLANTED_SWITCH
@@ -60,26 +73,32 @@ def repository():
         ["git", "-C", here, "rev-parse", "--show-toplevel"], text=True).strip()
 
 
-def numbers(text):
-    chosen = set()
+def ranges(text):
+    chosen = []
     for part in text.split(","):
         low, _, high = part.partition("-")
         try:
-            chosen |= set(range(int(low), int(high or low) + 1))
+            chosen.append((int(low), int(high or low)))
         except ValueError:
             raise argparse.ArgumentTypeError(
                 f"'{part}' is no number and no range; write --only 3,10-20")
-    unknown = chosen - {bug.number for bug in BUGS}
-    if "-" not in text and unknown:
-        raise argparse.ArgumentTypeError(
-            f"there is no bug {sorted(unknown)[0]}; --list shows them")
     return chosen
 
 
-def edited(root):
+def selected(bugs, only, parser):
+    for low, high in only:
+        if not any(low <= b.number <= high for b in bugs):
+            parser.error(f"--only: there is no bug {low}"
+                         f"{f' to {high}' if high != low else ''}; --list shows "
+                         "them")
+    return [b for b in bugs
+            if any(low <= b.number <= high for low, high in only)]
+
+
+def edited(root, bugs):
     """The files with all edits in them, and why bugs cannot be planted."""
     texts, impossible = {}, {}
-    for bug in BUGS:
+    for bug in bugs:
         own = {}
         for file, old, new in bug.edits:
             path = os.path.join(root, file)
@@ -87,8 +106,13 @@ def edited(root):
             if text is None and os.path.exists(path):
                 with open(path) as f:
                     text = f.read()
+            lines = (text or "").split("\n")
+            if bug.line and lines[bug.line - 1:bug.line] == [old]:
+                lines[bug.line - 1] = new
+                own[file] = "\n".join(lines)
+                continue
             found = (text or "").count(old)
-            if found != 1:
+            if bug.line or found != 1:
                 impossible[bug.number] = f"{file}: {found} places say {old!r}"
                 break
             own[file] = text.replace(old, new)
@@ -98,11 +122,11 @@ def edited(root):
 
 
 def with_switch(text):
+    """The text with the switch; its lines keep their numbers."""
     at = text.find("#pragma once")
-    if at < 0:
-        return SWITCH.lstrip("\n") + text
-    at = text.index("\n", at) + 1
-    return text[:at] + SWITCH + text[at:]
+    at = text.index("\n", at) + 1 if at >= 0 else 0
+    line = text.count("\n", 0, at) + 1
+    return f"{text[:at]}{SWITCH}#line {line}\n{text[at:]}"
 
 
 def copy_tree(root, to):
@@ -142,10 +166,46 @@ def copy_tree(root, to):
                 os.remove(path)
 
 
+def culprits(output, bugs):
+    """The bugs whose edits do not compile, by what the build printed."""
+    of_file = collections.defaultdict(list)
+    for bug in bugs:
+        for file in {file for file, _, _ in bug.edits}:
+            of_file[file].append(bug)
+    found = set()
+    for file in set(re.findall(r"Compiling (\S+) failed", output)):
+        def at(what):
+            lines = set(map(int, re.findall(
+                rf"\b{re.escape(file)}:(\d+):(?:\d+:)?{what}", output)))
+            return [b for b in of_file[file] if b.line in lines]
+        # Of a template that an edit breaks, the error lies elsewhere.
+        found |= {b.number for b in at(" error:") or at("") or of_file[file]}
+    return found
+
+
+def build(tree):
+    """Builds the tests; what that printed if it failed, otherwise ""."""
+    # All by a pattern, which leaves out those that need what is not here.
+    process = subprocess.Popen(
+        ["bazel", "build", *BAZEL_BUILD, "--keep_going", "--build_tests_only",
+         "//tests/..."], cwd=tree, stderr=subprocess.PIPE, text=True)
+    output = list(process.stderr)
+    return "".join(output) if process.wait() else ""
+
+
 def how_to_run(rule):
-    """The arguments and the environment of a cc_test."""
+    """The arguments and the environment of a test."""
+    package = rule.get("name").removeprefix("//").split(":")[0]
+
+    def path(match):
+        repository, at, name = match.groups()
+        if repository:
+            return f"external/{repository}/{name}"
+        return os.path.join(package if at is None else at[2:], name)
+
     def expanded(text):
-        return re.sub(r"\$\(rootpath @(\w+)//:([^)]*)\)", r"external/\1/\2", text)
+        return re.sub(r"\$\((?:rootpath|location) (?:@(\w+)(?=//))?(//[^:)]*)?:?"
+                      r"([^)]*)\)", path, text)
 
     arguments = [expanded(x.get("value"))
                  for x in rule.findall("list[@name='args']/string")]
@@ -173,17 +233,12 @@ class Tests:
 
     def __init__(self, tree):
         self.tree = tree
+        # A script that names a program of the tree runs that.
         rules = ElementTree.fromstring(subprocess.check_output(
-            ["bazel", "query", "--noshow_progress", "--output=xml",
-             "kind('cc_test rule', //tests/...) except attr(tags, manual, //tests/...)"],
-            cwd=tree))
-        # All by a pattern, which leaves out those that need what is not here:
-        # CUDA's headers, say.
-        built = subprocess.run(
-            ["bazel", "build", "--noshow_progress", "--build_tests_only",
-             "//tests/..."], cwd=tree)
-        if built.returncode:
-            sys.exit("plant.py: the tree with the bugs in it does not build")
+            ["bazel", "query", *BAZEL_BUILD, "--output=xml",
+             "(kind('cc_test rule', //tests/...) union attr(args, "
+             "'location|rootpath', kind('sh_test rule', //tests/...))) "
+             "except attr(tags, manual, //tests/...)"], cwd=tree))
         self.how = {rule.get("name"): how_to_run(rule)
                     for rule in rules.iter("rule")}
         self.labels = [x for x in self.how if os.path.exists(self.binary(x))]
@@ -194,10 +249,17 @@ class Tests:
         return os.path.join(self.tree, "bazel-bin",
                             label.removeprefix("//").replace(":", "/"))
 
-    def run(self, label, bug=0, limit=600):
+    def runfiles(self, label):
+        return os.path.join(self.binary(label) + ".runfiles", "dtensor")
+
+    def built_at(self, label):
+        files = [self.binary(label), *(os.path.join(self.runfiles(label), x)
+                                       for x in self.how[label][0])]
+        return max(os.path.getmtime(f) for f in files if os.path.exists(f))
+
+    def run(self, label, bug, limit):
         """ "passed", "failed" (a crash too) or "hangs"."""
-        binary = self.binary(label)
-        folder = os.path.join(binary + ".runfiles", "dtensor")
+        binary, folder = self.binary(label), self.runfiles(label)
         with tempfile.TemporaryDirectory() as scratch:
             arguments, own = self.how[label]
             environment = dict(os.environ, TEST_TMPDIR=scratch,
@@ -211,6 +273,9 @@ class Tests:
                 start_new_session=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
+                # A bug may allocate and write without an end.
+                for kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+                    resource.prlimit(process.pid, kind, (MOST, MOST))
                 return "passed" if process.wait(limit) == 0 else "failed"
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -219,18 +284,21 @@ class Tests:
             finally:
                 end_what_is_left(scratch)
 
-    def keep_sound(self, pool):
-        """Runs all without a bug, and leaves out those that fail."""
+    def keep_sound(self, pool, bugs, seconds):
+        """Runs all without a bug, and leaves out those that fail, or that take
+        longer than `seconds` and are not expected to notice a bug."""
+        expected = {test for bug in bugs for test in bug.tests}
         mark = os.path.join(self.tree, MARK)
         with open(mark) as f:
             known = json.load(f)
 
         def timed(label):
-            what = [os.path.getmtime(self.binary(label)), *self.how[label]]
+            limit = 600 if label.rpartition(":")[2] in expected else seconds
+            what = [self.built_at(label), limit, *self.how[label]]
             if label in known and known[label][0] == what:
                 return
             begin = time.monotonic()
-            outcome = self.run(label)
+            outcome = self.run(label, 0, limit)
             known[label] = what, outcome, time.monotonic() - begin
 
         for i, _ in enumerate(pool.map(timed, self.labels)):
@@ -262,15 +330,19 @@ class Tests:
         return None, time.monotonic() - begin
 
     def order(self, bug):
-        """Those expected to fall, then the quick ones; near ones a bit earlier."""
-        layer = bug.edits[0][0].removeprefix("dtensor/").split("/")[0]
+        """Those expected to fall, those of the file's name, then the quick ones;
+        near ones a bit earlier."""
+        file = bug.edits[0][0].removeprefix("dtensor/")
+        layer = file.split("/")[0]
+        stem = os.path.splitext(os.path.basename(file))[0]
 
         def rank(label):
             name = label.rpartition(":")[2]
             package = label.removeprefix("//tests/").split(":")[0]
             near = package.split("/")[0] in (layer, "issues")
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
-            return hint, self.seconds[label] * (1 if near else 5)
+            of_file = near and name in (f"{stem}_test", f"{stem}s_test")
+            return hint, not of_file, self.seconds[label] * (1 if near else 5)
 
         return sorted(self.labels, key=rank)
 
@@ -278,7 +350,13 @@ class Tests:
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=numbers, metavar="LIST",
+    parser.add_argument("--random", type=int, metavar="N",
+                        help="plants N edits that nobody chose")
+    parser.add_argument("--seed", type=int, default=0,
+                        help="of --random (default: %(default)s)")
+    parser.add_argument("--folder", metavar="DIR",
+                        help="with --random: edits files below this folder only")
+    parser.add_argument("--only", type=ranges, metavar="LIST",
                         help="these bugs: numbers and ranges")
     parser.add_argument("--list", action="store_true",
                         help="prints the bugs and stops")
@@ -296,18 +374,26 @@ def main():
     parser.add_argument("--share", type=float, default=95, metavar="PERCENT",
                         help="of noticed bugs for exit status 0 "
                         "(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="writes the outcomes")
+    parser.add_argument("--json", metavar="FILE",
+                        help="writes the outcomes, after each bug")
     options = parser.parse_args()
     if options.jobs < 1:
         parser.error(f"--jobs {options.jobs}: at least 1")
+    if options.random is None and (options.seed or options.folder):
+        parser.error("--seed and --folder draw bugs; write --random N, too")
 
-    bugs = [b for b in BUGS if not options.only or b.number in options.only]
+    root = repository()
+    planted = BUGS
+    if options.random is not None:
+        planted = drawn(root, options, parser)
+    bugs = planted
+    if options.only:
+        bugs = selected(planted, options.only, parser)
     if options.list:
         for bug in bugs:
             print(f"{bug.number:4} {bug.edits[0][0]}: {bug.what}")
         return 0
-    root = repository()
-    texts, impossible = edited(root)
+    _, impossible = edited(root, planted)
     stale = [b for b in bugs if b.number in impossible]
     for bug in stale:
         print(f"plant.py: bug {bug.number} ({bug.what}) cannot be planted: "
@@ -318,36 +404,98 @@ def main():
 
     tree = options.tree or tempfile.mkdtemp(prefix="dtensor-planted-")
     try:
-        outcomes = run(root, tree, texts, bugs, options)
+        outcomes = run(root, tree, planted, bugs, options)
     finally:
         if not options.tree:
             subprocess.run(["bazel", "clean", "--expunge"], cwd=tree, check=False)
             shutil.rmtree(tree, ignore_errors=True)
-    if options.json:
-        with open(options.json, "w") as f:
-            json.dump(outcomes, f, indent=1)
-    missed = [o for o in outcomes if not o["noticed_by"]]
+    if options.random is not None:
+        print_folders(outcomes)
+    ran = [o for o in outcomes if o["outcome"] != "dropped"]
+    missed = [o for o in ran if o["outcome"] == "not noticed"]
     for o in missed:
-        print(f"not noticed: {o['number']} {o['what']}")
-    noticed = len(outcomes) - len(missed)
-    print(f"{noticed} of {len(outcomes)} bugs noticed")
-    return 0 if noticed * 100 >= options.share * len(outcomes) else 1
+        print(f"not noticed: {o['number']} {o['file']}: {o['what']}")
+    noticed = len(ran) - len(missed)
+    print(f"{noticed} of {len(ran)} bugs noticed")
+    return 0 if noticed * 100 >= options.share * len(ran) else 1
 
 
-def run(root, tree, texts, bugs, options):
+def drawn(root, options, parser):
+    files = subprocess.check_output(
+        ["git", "-C", root, "ls-files", "-z"], text=True).split("\0")
+    bugs = random_bugs.draw(
+        random_bugs.sources(root, files, options.folder or ""), options.random,
+        options.seed)
+    if options.random < 1 or len(bugs) < options.random:
+        parser.error(f"--random {options.random}: from 1 to as many bugs as the "
+                     f"sources take, here {len(bugs)}")
+    return bugs
+
+
+def print_folders(outcomes):
+    table = collections.defaultdict(collections.Counter)
+    for o in outcomes:
+        for row in (os.path.dirname(o["file"]), "all"):
+            table[row][o["outcome"]] += 1
+    columns = "noticed", "not noticed", "dropped"
+    width = max(map(len, table))
+    print(" " * width, *columns, sep="  ")
+    for row in sorted(table, key=lambda row: (row == "all", row)):
+        print(row.ljust(width),
+              *(str(table[row][c]).rjust(len(c)) for c in columns), sep="  ")
+
+
+def write_edits(root, tree, bugs):
     copy_tree(root, tree)
-    for file, text in texts.items():
+    for file, text in edited(root, bugs)[0].items():
         with open(os.path.join(tree, file), "w") as f:
             f.write(with_switch(text))
-    tests = Tests(tree)
+
+
+def plant(root, tree, bugs):
+    """Builds the tree with the bugs in it; those that compile."""
+    while True:
+        print(f"plant.py: builds {len(bugs)} bugs", flush=True)
+        write_edits(root, tree, bugs)
+        output = build(tree)
+        if not output:
+            return bugs
+        bad = culprits(output, bugs)
+        if not bad or any(not b.line for b in bugs if b.number in bad):
+            sys.exit(f"{output}plant.py: the tree with the bugs in it does not "
+                     "build")
+        print(f"plant.py: {len(bad)} edits do not compile", flush=True)
+        bugs = [b for b in bugs if b.number not in bad]
+
+
+def run(root, tree, planted, bugs, options):
     outcomes = []
+
+    def record(bug, outcome, **more):
+        outcomes.append({"number": bug.number, "what": bug.what,
+                         "file": bug.edits[0][0], "outcome": outcome, **more})
+        if bug.line:
+            outcomes[-1].update(line=bug.line, kind=bug.kind,
+                                original=bug.original, edited=bug.edited)
+        if options.json:
+            with open(options.json + ".new", "w") as f:
+                json.dump(outcomes, f, indent=1)
+            os.replace(options.json + ".new", options.json)
+
+    compiled = plant(root, tree, planted)
+    for bug in bugs:
+        if bug not in compiled:
+            record(bug, "dropped", noticed_by=None)
+    bugs = [b for b in bugs if b in compiled]
+    tests = Tests(tree)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        tests.keep_sound(pool)
+        tests.keep_sound(pool, bugs, options.seconds)
         found = pool.map(lambda b: tests.notice(b, options.seconds), bugs)
-        for bug, (fell, took) in zip(bugs, found):
-            outcomes.append({"number": bug.number, "what": bug.what,
-                             "noticed_by": fell, "seconds": round(took)})
-            print(f"[{len(outcomes)}/{len(bugs)}] {bug.number} {bug.what}: "
+        for i, (bug, (fell, took)) in enumerate(zip(bugs, found), 1):
+            record(bug, "noticed" if fell else "not noticed", noticed_by=fell,
+                   seconds=round(took))
+            print(f"[{i}/{len(bugs)}] {bug.number} {bug.edits[0][0]}: "
+                  f"{bug.what}: "
                   f"{fell or 'NOT NOTICED'} ({took:.0f} s)", flush=True)
     return outcomes
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Tests tools/random_bugs.py."""
+"""Tests tools/random_bugs.py, and how tools/plant.py plants what it draws."""
 
 import os
 import sys
 import unittest
+from xml.etree import ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.getcwd(), "tools"))
+import plant  # noqa: E402
 import random_bugs  # noqa: E402
+
+ALL = "dtensor/a.cc"
 
 
 def edits_of(statement, kind=None):
@@ -185,6 +189,66 @@ class Draw(unittest.TestCase):
         self.assertEqual(sorted(random_bugs.sources(scratch, files,
                                                     "dtensor/ops/")),
                          ["dtensor/ops/a.cc"])
+
+    def test_planted_by_line(self):
+        """Lines that are the same are told apart, and keep their numbers."""
+        same = {ALL: "void f() {\n" + "  g(0);\n" * 9 + "}\n"}
+        scratch = os.environ["TEST_TMPDIR"]
+        os.makedirs(os.path.join(scratch, "dtensor"), exist_ok=True)
+        with open(os.path.join(scratch, ALL), "w") as f:
+            f.write(same[ALL])
+        bugs = random_bugs.draw(same, 2, 3)
+        texts, impossible = plant.edited(scratch, bugs)
+        self.assertEqual(impossible, {})
+        lines = texts[ALL].split("\n")
+        self.assertEqual([i + 1 for i, x in enumerate(lines) if "MUT" in x],
+                         sorted(b.line for b in bugs))
+        after = plant.with_switch(texts[ALL]).split("#line 1\n")[1]
+        self.assertEqual(after, texts[ALL])
+
+
+class Built(unittest.TestCase):
+    def test_culprits(self):
+        bugs = [random_bugs.Drawn(k, "", [(file, "", "")], line=line)
+                for k, file, line in ((1, "dtensor/a.cc", 5),
+                                      (2, "dtensor/a.cc", 50),
+                                      (3, "dtensor/b.cc", 5),
+                                      (4, "dtensor/c.cc", 5),
+                                      (5, "dtensor/c.cc", 6),
+                                      (6, "dtensor/d.cc", 5),
+                                      (7, "dtensor/b.cc", 6))]
+        self.assertEqual(plant.culprits(
+            "ERROR: x/BUILD:1:1: Compiling dtensor/a.cc failed: (Exit 1)\n"
+            "dtensor/a.cc:5:9: warning: too long\n"
+            "dtensor/a.cc:50:9: error: no match for operator-\n"
+            "ERROR: x/BUILD:1:1: Compiling dtensor/b.cc failed: (Exit 1)\n"
+            "dtensor/b.cc:5:12:   required from here\n"
+            "dtensor/b.h:3:2: error: no member\n"
+            "ERROR: x/BUILD:1:1: Compiling dtensor/c.cc failed: (Exit 1)\n"
+            "dtensor/c.cc:80:1: error: not a constant\n"
+            "dtensor/d.cc:5:9: warning: too long\n", bugs), {2, 3, 4, 5})
+
+    def test_how_to_run(self):
+        rule = ElementTree.fromstring(
+            '<rule name="//tests/x:y_test"><list name="args">'
+            '<string value="$(location :near)"/>'
+            '<string value="$(rootpath far.py)"/>'
+            '<string value="--a=$(rootpath //b/c:d)"/>'
+            '<string value="$(rootpath @repo//:e)"/></list></rule>')
+        self.assertEqual(plant.how_to_run(rule)[0], [
+            "tests/x/near", "tests/x/far.py", "--a=b/c/d", "external/repo/e"])
+
+    def test_order(self):
+        tests = plant.Tests.__new__(plant.Tests)
+        tests.labels = ["//tests/nn:split_test", "//tests/placement:split_test",
+                        "//tests/placement:quick_test", "//tests/ops:long_test",
+                        "//tests/placement:expected_test"]
+        tests.seconds = dict(zip(tests.labels, (1, 9, 1, 1, 99)))
+        bug = random_bugs.Drawn(1, "", [("dtensor/placement/split.cc", "", "")],
+                                ["expected_test"], line=1)
+        self.assertEqual([x.removeprefix("//tests/") for x in tests.order(bug)], [
+            "placement:expected_test", "placement:split_test",
+            "placement:quick_test", "nn:split_test", "ops:long_test"])
 
 
 if __name__ == "__main__":
