@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,17 +13,19 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime/io/safetensors.h"
 #include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
 
 namespace fs = std::filesystem;
+using dtensor::testing::error_of;
 using Values = std::vector<double>;
 
-class Pretrained : public testing::Test {
+class Pretrained : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = fs::path(testing::TempDir()) /
+    dir_ = fs::path(::testing::TempDir()) /
            ("pretrained_" + std::to_string(::getpid()));
     fs::create_directories(dir_);
   }
@@ -190,6 +193,60 @@ TEST_F(Pretrained, ConfigsComeBack) {
           << e.what();
     }
   }
+}
+
+// A member that says that the model computes something else, or that nobody
+// knows; not one that changes no number, or that says what is meant without it.
+TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
+  const std::string path = (dir_ / "other").string();
+  const auto error_with = [&](const char* model, const char* member,
+                              const char* value) {
+    auto json = nlohmann::json::parse(config_text(tiny(model)));
+    json[member] = nlohmann::json::parse(value);
+    std::ofstream(path) << json.dump();
+    return error_of([&] { read_config(path); });
+  };
+  const struct {
+    const char *model, *member, *value;
+  } refused[] = {
+      {"gpt", "activation_function", "\"relu\""},
+      {"gpt", "scale_attn_weights", "false"},
+      {"gpt", "scale_attn_by_inverse_layer_idx", "true"},
+      {"gpt", "reorder_and_upcast_attn", "1"},
+      {"gpt", "add_cross_attention", "true"},
+      {"gpt", "tie_word_embeddings", "false"},
+      {"gpt", "n_inner", "1.5"},
+      {"llama", "head_dim", "5"},
+      {"llama", "hidden_act", "\"gelu\""},
+      {"llama", "attention_bias", "true"},
+      {"llama", "mlp_bias", "true"},
+      {"llama", "tie_word_embeddings", "true"},
+      {"llama", "rope_scaling", "{\"factor\":2.0}"},
+      {"llama", "rope_parameters", "{\"rope_type\":\"yarn\"}"},
+      {"llama", "rope_parameters", "{\"partial_rotary_factor\":0.5}"},
+      {"llama", "sliding_window", "4"},
+      {"mixtral", "router_jitter_noise", "0.1"},
+  };
+  for (const auto& [model, member, value] : refused)
+    EXPECT_NE(error_with(model, member, value)
+                  .find(std::string("says \"") + member + "\": " + value +
+                        ", and this library's model has "),
+              std::string::npos)
+        << error_with(model, member, value);
+  EXPECT_NE(error_with("gpt", "n_embd_of_old", "24")
+                .find("says \"n_embd_of_old\": 24, which this library does not "
+                      "know; "),
+            std::string::npos);
+  for (const auto& [model, member, value] :
+       {std::array{"gpt", "attn_pdrop", "0.5"},
+        std::array{"gpt", "reorder_and_upcast_attn", "true"},
+        std::array{"gpt", "n_inner", "null"},
+        std::array{"llama", "head_dim", "null"},
+        std::array{"llama", "sliding_window", "5"},
+        std::array{"mixtral", "pad_token_id", "3"}})
+    EXPECT_EQ(error_with(model, member, value), "no error");
+  EXPECT_EQ(error_with("gpt", "n_inner", "null"), "no error");
+  EXPECT_EQ(read_config(path).ffn_size(), 96);
 }
 
 // transformers names the types of its own.
