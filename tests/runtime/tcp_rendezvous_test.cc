@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -382,6 +383,21 @@ TEST(TcpRendezvous, ThePortIsTaken) {
              "[tcp] RANK 0 cannot listen at " + at(port).to_string() +
                  ": the port is taken; set another MASTER_PORT for all "
                  "processes, or write --rendezvous PATH");
+}
+
+// The system keeps an ended connection of this port for a minute.
+TEST(TcpRendezvous, ThePortOfTheLastRunIsNotTaken) {
+  Socket listener = listen_at(at(0)), here;
+  const SocketAddress place = local_address(listener);
+  const auto end = Clock::now() + 5s;
+  Socket there = connect_to(place, end);
+  while (!here && Clock::now() < end) here = accept_from(listener);
+  ASSERT_TRUE(here);
+  here.close();  // first: the end that closes first keeps it
+  ASSERT_TRUE(hangs_up(there, 5s));
+  there.close();
+  listener.close();
+  EXPECT_TRUE(listen_at(place)) << std::strerror(errno);
 }
 
 TEST(TcpRendezvous, AnAddressOfAnotherMachine) {
