@@ -1,0 +1,147 @@
+// What functions that are made of several operators refuse, and in which words.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "dtensor/ops/arrange.h"
+#include "dtensor/ops/cat.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/losses.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/products.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/statistics.h"
+#include "dtensor/runtime/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+TEST(ComposedErrors, SayWhatToWrite) {
+  run(2, [](Runtime& rt) {
+    const auto zeros = [&](Shape s, DType t = DType::kF32) {
+      return full(s, 0, rt.mesh(), {}, t);
+    };
+    const DistTensor x = zeros({2, 3}), v = zeros({3}), one = zeros({}),
+                     ids = zeros({2}, DType::kI64), cube = zeros({2, 3, 4});
+    const Reduction mean = Reduction::kMean;
+    const struct {
+      std::function<void()> call;
+      const char *begin, *end = "";  // of its sentence
+    } refused[] = {
+        {[&] { huber_loss(x, x, mean, 0); },
+         "[huber_loss] a delta of 0; write one above 0"},
+        {[&] { huber_loss(x, x, mean, -1); },
+         "[huber_loss] a delta of -1; write one above 0"},
+        {[&] { smooth_l1_loss(x, x, mean, -1); },
+         "[smooth_l1_loss] a beta of -1; write 0 or more"},
+        {[&] { nll_loss(x, x); }, "[nll_loss] targets f32[",
+         "do not fit f32[2, 3](R)"},
+        {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
+         "do not fit f32[](R)"},
+        {[&] { var(ids); }, "[var] i64[", "has no variance; cast it to f32"},
+        {[&] { vector_norm(ids); }, "[vector_norm] i64[",
+         "has no norm; cast it to f32"},
+        {[&] { flatten(cube, 2, 1); },
+         "[flatten] dimension 2 comes after 1 in f32["},
+        {[&] {
+           unflatten(x, 1, {2, 2});
+         },
+         "[unflatten] dimension 1 of f32[", "is not [2, 2]"},
+        {[&] {
+           movedim(cube, {0, 1}, {0});
+         },
+         "[movedim] 2 dimensions do not go to 1 places"},
+        {[&] {
+           movedim(cube, {0, 0}, {0, 1});
+         },
+         "[movedim] dimension 0 is moved twice"},
+        {[&] {
+           movedim(cube, {0, 1}, {2, -1});
+         },
+         "[movedim] two dimensions go to place -1"},
+        {[&] { transpose(cube); }, "[transpose] f32[",
+         "has more than two dimensions; write permute"},
+        {[&] { tensor_split(x, 0); },
+         "[tensor_split] 0 sections; write at least 1"},
+        {[&] {
+           meshgrid({v, x});
+         },
+         "[meshgrid] f32[", "is no vector"},
+        {[&] { repeat(x, {2}); }, "[repeat] 1 numbers for f32[",
+         "write one for each dimension"},
+        {[&] {
+           repeat(x, {2, -1});
+         },
+         "[repeat] -1 times"},
+        {[&] {
+           roll(x, {1, 1}, {0});
+         },
+         "[roll] 2 shifts for 1 dimensions"},
+        {[&] { pad(x, {1}); }, "[pad] 1 widths for f32[", "the last one first"},
+        {[&] {
+           pad(v, {1, 1, 1, 1});
+         },
+         "[pad] 4 widths for f32[", "the last one first"},
+        {[&] {
+           pad(v, {-2, -2});
+         },
+         "[pad] -2 and -2 cut more than dimension 0 of f32["},
+        {[&] { mv(x, one); }, "[mv] f32[", "has to have 1 dimensions"},
+        {[&] { mv(v, v); }, "[mv] f32[", "has to have 2 dimensions"},
+        {[&] { dot(v, x); }, "[dot] f32[", "has to have 1 dimensions"},
+        {[&] { dot(v, zeros({2})); }, "[dot] f32[", "have different sizes"},
+        {[&] {
+           addmm(zeros({5}), x, zeros({3, 4}));
+         },
+         "[addmm] f32[", "does not broadcast to the product's [2, 4]"},
+        {[&] {
+           tensordot(x, v, {0, 1}, {0});
+         },
+         "[tensordot] 2 dimensions of f32["},
+        {[&] { tensordot(x, v, {0}, {0}); }, "[tensordot] dimension 0 of f32["},
+        {[&] { tensordot(x, v, 2); }, "[tensordot] f32[",
+         "have no 2 dimensions in common"},
+        {[&] { tensordot(x, v, -1); }, "[tensordot] f32[",
+         "have no -1 dimensions in common"},
+        {[&] { multi_dot({x}); }, "[multi_dot] 1 matrices; write at least 2"},
+        {[&] { cat({}); }, "[cat] there is nothing to put together"},
+        {[&] {
+           cat({x, v});
+         },
+         "[cat] f32[", "may differ in dimension 0 alone"},
+        {[&] {
+           cat({x, zeros({2, 2})});
+         },
+         "[cat] f32[", "may differ in dimension 0 alone"},
+        {[&] {
+           cat({x, zeros({2, 3}, DType::kF64)});
+         },
+         "[cat] f32[", "have two types; cast them to one"},
+        {[&] { stack({}); }, "[stack] there is nothing to put together"},
+        {[&] {
+           stack({x, zeros({3, 2})});
+         },
+         "[stack] f32[", "expand or slice one of them"},
+        {[&] { tril(v); }, "[tril] f32[", "is no matrix"},
+        {[&] { trace(v); }, "[trace] f32[", "is no matrix"},
+        {[&] { arange(0, 4, 0, rt.mesh()); },
+         "[arange] from 0 to 4 in steps of 0"},
+        {[&] { arange(0, 4, -1, rt.mesh()); },
+         "[arange] steps of -1 do not lead from 0 to 4"},
+        {[&] { masked_fill(x, x, 1); }, "[masked_fill] the mask is f32["},
+        {[&] { masked_fill(x, gt(x, 0), v); },
+         "[masked_fill] the value is f32[", "not a scalar"},
+        {[&] { one_hot(ids, 0); }, "[one_hot] 0 classes"},
+    };
+    for (const auto& [call, begin, end] : refused) {
+      const std::string said = testing::error_of(call);
+      EXPECT_TRUE(said.starts_with(begin) && said.ends_with(end))
+          << said << "\nwanted: " << begin << " ... " << end;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
