@@ -66,6 +66,8 @@ TEST(RegionTest, ListsIndexByIndex) {
       (in_b.contains(i) ? both : rest).push_back(i);
     EXPECT_EQ(indices_of(intersect(a, b), n), both);
     EXPECT_EQ(indices_of(subtract(a, b), n), rest);
+    for (const IntervalList& made : {intersect(a, b), subtract(a, b)})
+      for (const Interval& r : made) EXPECT_GT(r.size(), 0);
     EXPECT_EQ(overlap(a, b), static_cast<int64_t>(both.size()));
     IntervalList turned = b;
     std::shuffle(turned.begin(), turned.end(), rng);
