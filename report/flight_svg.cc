@@ -79,7 +79,7 @@ std::string flight_svg(const FlightReport& report, int64_t most) {
         fault ? fmt::format(R"(fill="{}" font-weight="bold")", kRed) : "");
     x += kColumn;
   }
-  x = kMargin + kLabel;
+  x = kMargin;
   y += 14;
   for (const auto& [look, what] :
        {std::pair(fmt::format(R"(fill="{}")", kSame), "the same call"),

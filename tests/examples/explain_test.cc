@@ -235,7 +235,7 @@ TEST(Explain, ComparesStrategies) {
   EXPECT_LT(held(6, "activations"), held(4, "activations"));
   EXPECT_EQ(held(7, "parameters"), psi);
   const std::string picture = read_file(svg);
-  EXPECT_EQ(xml_error(picture), "");
+  EXPECT_EQ(picture_error(picture), "");
   for (const char* text : {"zero3", "dp=2,tp=2", "activations", "gathered"})
     EXPECT_NE(picture.find(text), picture.npos) << text;
 }

@@ -111,7 +111,7 @@ TEST(FlightProgram, DrawsIt) {
   EXPECT_EQ(run_program(kFaulty, "--fault absent --flight " + dir).code, 1);
   EXPECT_EQ(lined_up(dir, "--svg " + svg).code, 0);
   const std::string picture = read_file(svg);
-  EXPECT_EQ(xml_error(picture), "");
+  EXPECT_EQ(picture_error(picture), "");
   // Three calls of four ranks, one of three, and one that never came.
   EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
   EXPECT_EQ(occurrences(picture, "rank 2 never came to all-reduce #4"), 1);

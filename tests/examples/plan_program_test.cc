@@ -24,7 +24,7 @@ std::string picture(const std::string& args) {
   const Ran r = run_program("plan", args + " --svg " + file);
   EXPECT_EQ(r.code, 0) << args << "\n" << r.err;
   const std::string text = read_file(file);
-  EXPECT_EQ(xml_error(text), "") << args;
+  EXPECT_EQ(picture_error(text), "") << args;
   return text;
 }
 
@@ -184,6 +184,7 @@ TEST(PlanProgram, SixteenThousandRanks) {
 TEST(PlanPicture, ShowsEveryRank) {
   const std::string svg =
       picture("--mesh 4x4 --shape 64,100 --from S0,S1 --to S1,S0");
+  EXPECT_EQ(occurrences(svg, ">f32[64, 100]: "), 1) << "no heading";
   // Once in each tensor, and at a row and a column of who sends whom; 0 also
   // where the tensors' sides begin.
   for (int rank = 0; rank < 16; ++rank) {
@@ -253,7 +254,7 @@ TEST(PlanPicture, GoesWhereTheCallerIs) {
       "plan", "--mesh 2 --shape 8 --from S0 --to R --svg relative.svg",
       "BUILD_WORKING_DIRECTORY=" + folder);
   EXPECT_EQ(r.code, 0) << r.err;
-  EXPECT_EQ(xml_error(read_file(temporary("relative.svg"))), "");
+  EXPECT_EQ(picture_error(read_file(temporary("relative.svg"))), "");
 }
 
 }  // namespace

@@ -70,7 +70,9 @@ TEST(PlanSchedule, PicturesAreWellFormed) {
     EXPECT_EQ(run_program("plan", "--schedule " + args + " --svg " + file).code,
               0);
     const std::string svg = read_file(file);
-    EXPECT_EQ(xml_error(svg), "") << args;
+    EXPECT_EQ(picture_error(svg), "") << args;
+    // Drawn, and told to who cannot see.
+    EXPECT_EQ(occurrences(svg, " micro-batches, bubble "), 2);
     EXPECT_NE(svg.find("the forward of micro-batch 0 at stage 0"),
               std::string::npos);
   }

@@ -1,8 +1,10 @@
 #include "tests/examples/xml.h"
 
 #include <cctype>
+#include <cstdio>
 #include <cstring>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace dtensor::testing {
@@ -107,9 +109,77 @@ class Reader {
   std::vector<std::string> open_;
 };
 
+struct Text {
+  std::string text;
+  double left, top, right, bottom;
+};
+
+// The value of an attribute of the element that begins at `at`.
+std::string attribute(const std::string& svg, size_t at, const char* name) {
+  const size_t end = svg.find('>', at);
+  const std::string start = std::string(" ") + name + "=\"";
+  const size_t found = svg.find(start, at);
+  if (found > end) return "";
+  const size_t begin = found + start.size();
+  return svg.substr(begin, svg.find('"', begin) - begin);
+}
+
+double number(const std::string& svg, size_t at, const char* name) {
+  const std::string text = attribute(svg, at, name);
+  return text.empty() ? 0 : std::stod(text);
+}
+
+// Its letters take no more than this, whatever the font.
+Text text_at(const std::string& svg, size_t at) {
+  const size_t begin = svg.find('>', at) + 1;
+  Text t{svg.substr(begin, svg.find('<', begin) - begin), 0, 0, 0, 0};
+  double letters = 0;
+  bool entity = false;
+  for (const char c : t.text) {
+    if (c == '&') entity = true;
+    letters += !entity && (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    if (c == ';') entity = false;
+  }
+  const double size = number(svg, at, "font-size"), width = size / 2 * letters;
+  const std::string anchor = attribute(svg, at, "text-anchor");
+  const double before = anchor == "end"      ? width
+                        : anchor == "middle" ? width / 2
+                                             : 0;
+  double x = number(svg, at, "x"), y = number(svg, at, "y");
+  if (const std::string up = attribute(svg, at, "transform"); !up.empty()) {
+    std::sscanf(up.c_str(), "translate(%lf %lf)", &x, &y);
+    t.left = x - size * 0.7, t.right = x;
+    t.top = y + before - width, t.bottom = y + before;
+  } else {
+    t.left = x - before, t.right = x - before + width;
+    t.top = y - size * 0.7, t.bottom = y;
+  }
+  return t;
+}
+
 }  // namespace
 
 std::string xml_error(const std::string& text) { return Reader(text).error(); }
+
+std::string picture_error(const std::string& svg) {
+  if (const std::string error = xml_error(svg); !error.empty()) return error;
+  const size_t root = svg.find("<svg ");
+  const double width = number(svg, root, "width"),
+               height = number(svg, root, "height");
+  std::vector<Text> texts;
+  for (size_t at = svg.find("<text "); at != svg.npos;
+       at = svg.find("<text ", at + 1)) {
+    const Text t = text_at(svg, at);
+    if (t.left < 0 || t.top < 0 || t.right > width || t.bottom > height)
+      return "'" + t.text + "' lies outside";
+    for (const Text& o : texts)
+      if (t.left < o.right && o.left < t.right && t.top < o.bottom &&
+          o.top < t.bottom)
+        return "'" + t.text + "' lies on '" + o.text + "'";
+    texts.push_back(t);
+  }
+  return texts.empty() ? "no text" : "";
+}
 
 int occurrences(const std::string& text, const std::string& part) {
   int n = 0;

@@ -7,6 +7,10 @@ namespace dtensor::testing {
 // "" when it is well-formed, else what is wrong and where.
 std::string xml_error(const std::string& text);
 
+// "" when an SVG file is well-formed, and its texts lie within it and on no
+// other text; else what is wrong.
+std::string picture_error(const std::string& svg);
+
 // How often `part` occurs.
 int occurrences(const std::string& text, const std::string& part);
 
