@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/runtime/device/out_of_memory.h"
 #include "dtensor/runtime/device/reserve.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -302,8 +303,9 @@ class CachingAllocator final
                               int64_t cached) const {
     std::string device;
     if (const auto m = device_.memory(); m.total > 0)
-      device = fmt::format(" and {} of {} free on the device",
-                           m.free + (reserve_ ? reserve_->free() : 0), m.total);
+      device = fmt::format(", and {} of {} are free on the device",
+                           amount(m.free + (reserve_ ? reserve_->free() : 0)),
+                           amount(m.total));
     std::vector<std::pair<int64_t, std::string_view>> largest;
     for (const auto& [name, most] : stats_.largest_by_tag)
       largest.push_back({most, name});
@@ -314,12 +316,11 @@ class CachingAllocator final
     for (const auto& [most, name] : largest)
       tags += fmt::format("{} {} for '{}'",
                           tags.empty() ? "; the largest requests before:" : ",",
-                          most, name);
-    fail("allocate",
-         "the system has no {} bytes for '{}', with {} bytes in use by this "
-         "rank, {} that it had cached{}{}; split the tensor over more ranks, "
-         "or free what is not needed",
-         bytes, tag, stats_.current_bytes, cached, device, tags);
+                          amount(most), name);
+    out_of_memory(bytes, tag,
+                  fmt::format("{} are in use and {} were cached{}{}",
+                              amount(stats_.current_bytes), amount(cached),
+                              device, tags));
   }
 
   Stats::Kind& of(MemoryKind k) { return stats_.kinds[static_cast<size_t>(k)]; }

@@ -27,6 +27,7 @@
 #include "dtensor/runtime/comm_table.h"
 #include "dtensor/runtime/cost_file.h"
 #include "dtensor/runtime/device/cuda.h"
+#include "dtensor/runtime/device/out_of_memory.h"
 #include "dtensor/runtime/device/reserve.h"
 #include "dtensor/runtime/device_choice.h"
 #include "dtensor/runtime/flight.h"
@@ -519,7 +520,7 @@ JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
     fn();
     return {};
   } catch (const std::bad_alloc&) {
-    return {code, "the system has no more memory; try a smaller size"};
+    return {code, out_of_memory_text()};
   } catch (const std::exception& e) {
     return {code, one_line(e.what())};
   }
@@ -542,6 +543,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   State& s = *state_;
   // A file that grows too large is an error of write(), as a full disk is.
   std::signal(SIGXFSZ, SIG_IGN);
+  const MemoryReserve reserve;
   FlightSignal signal;  // ahead of any other thread
   bool runs = true;
   JobVerdict fared = s.attempt(2, [&] {

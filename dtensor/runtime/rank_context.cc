@@ -22,7 +22,7 @@ RankContext* RankContext::current_or_null() { return current_context; }
 
 void RankContext::set_current(RankContext* c) {
   current_context = c;
-  keep_running_op(c ? &c->op : nullptr);
+  keep_running_op(c ? &c->op : nullptr, c ? c->world_rank : -1);
 }
 
 std::string RankContext::about_text() const {

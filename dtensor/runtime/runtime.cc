@@ -15,6 +15,7 @@
 #include "dtensor/runtime/comm/mpi.h"
 #include "dtensor/runtime/comm/null.h"
 #include "dtensor/runtime/comm/tcp.h"
+#include "dtensor/runtime/device/out_of_memory.h"
 #include "dtensor/runtime/flight.h"
 #include "dtensor/runtime/interrupt.h"
 #include "dtensor/runtime/trace.h"
@@ -105,6 +106,8 @@ std::exception_ptr explained(int64_t rank) noexcept {
       throw;
     } catch (const Error&) {
       throw;
+    } catch (const std::bad_alloc&) {
+      throw Error(out_of_memory_text());
     } catch (const std::exception& e) {
       throw Error(fmt::format("[run] rank {} threw: {}", rank, e.what()));
     } catch (...) {

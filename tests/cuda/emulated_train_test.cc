@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Wrong{"no_memory", "--mesh dp=2 --hidden 440",
               "CUDA_EMULATION_MEMORY=16777216", 1,
-              "[allocate] the system has no "},
+              " cannot be allocated: "},
         Wrong{"no_gpu", "--mesh dp=2", gpus(0), 2,
               "there is no CUDA device here: cudaErrorNoDevice"},
         Wrong{"no_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=0", 2,

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
+
+#include "dtensor/runtime/device/out_of_memory.h"
 
 namespace dtensor {
 
@@ -14,7 +15,8 @@ class Staging {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // `bytes` bytes, aligned; they stay until reset(). Throws std::bad_alloc.
+  // `bytes` bytes, aligned; they stay until reset(). Throws Error when there is
+  // no more memory.
   void* take(int64_t bytes) {
     const size_t n = padded(bytes);
     if (blocks_.empty() || used_ + n > blocks_.back().size) {
@@ -49,7 +51,7 @@ class Staging {
   }
   void add(size_t bytes) {
     void* data = std::aligned_alloc(kAlignment, bytes);
-    if (!data) throw std::bad_alloc();
+    if (!data) out_of_memory(static_cast<int64_t>(bytes), "messages");
     blocks_.push_back(
         {std::unique_ptr<char, Free>(static_cast<char*>(data)), bytes});
   }

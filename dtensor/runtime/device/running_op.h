@@ -1,15 +1,17 @@
-// For a device that reports errors of work that it was given earlier: whose
-// work that was.
+// Whose work it is that a device or an allocation fails at.
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 namespace dtensor {
 
 // The operator that the calling thread runs ("matmul"); "" when there is none.
 std::string_view running_op();
+// The rank that it plays; -1 when it plays none.
+int64_t running_rank();
 
-// Where the calling thread keeps that name from now on (null: nowhere). It is
-// read there, so that running an operator costs nothing.
-void keep_running_op(const std::string_view* name);
+// Where the calling thread keeps that name from now on (null: nowhere), and its
+// rank. The name is read there, so that running an operator costs nothing.
+void keep_running_op(const std::string_view* name, int64_t rank = -1);
 
 }  // namespace dtensor

@@ -270,11 +270,12 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
     // Blocks are of classes: 320 << 10 for the largest.
     EXPECT_STREQ(
         e.what(),
-        "[allocate] the system has no 819200 bytes for 'softmax', with 307520 "
-        "bytes in use by this rank, 106496 that it had cached and 614080 of "
-        "1048576 free on the device; the largest requests before: 307200 for "
-        "'matmul', 102400 for 'gather', 256 for 'add'; split the tensor over "
-        "more ranks, or free what is not needed");
+        "[allocate] 800.0 KiB for 'softmax' of rank 0 cannot be allocated: "
+        "300.3 KiB are in use and 104.0 KiB were cached, and 599.7 KiB of 1.0 "
+        "MiB are free on the device; the largest requests before: 300.0 KiB "
+        "for 'matmul', 100.0 KiB for 'gather', 256 bytes for 'add'; use a "
+        "smaller batch (--batch of //:train), split what is stored over more "
+        "ranks (--mesh, --zero), or recompute activations (--recompute)");
   }
   // What was cached has gone back.
   little->synchronize(s);

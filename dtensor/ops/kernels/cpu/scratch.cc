@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstdlib>
-#include <new>
 
 #include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/runtime/device/out_of_memory.h"
 
 namespace dtensor::kernels::cpu {
 namespace {
@@ -24,7 +24,7 @@ void* scratch_bytes(ScratchSlot slot, int64_t bytes) {
     std::free(b.data);
     b.data = std::aligned_alloc(64, static_cast<size_t>(size));
     b.size = b.data ? size : 0;
-    if (!b.data) throw std::bad_alloc();
+    if (!b.data) out_of_memory(size, "");
   }
   return b.data;
 }

@@ -1,0 +1,122 @@
+// A program without memory said neither how much it was nor what to try, or
+// ended in std::terminate: the destructor of a JSON value allocates.
+#include "dtensor/runtime/device/out_of_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "dtensor/dtensor.h"
+#include "dtensor/runtime/program.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+struct Ended {
+  int code;  // 128 + n for signal n
+  std::string text;
+};
+
+// A program of this body in a process that may use so much more memory.
+Ended run_limited(int64_t more, const std::function<void(Program&)>& body) {
+  int ends[2];
+  if (pipe(ends) != 0) return {-1, "no pipe"};
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    long pages = 0;
+    std::FILE* f = std::fopen("/proc/self/statm", "r");
+    if (!f || std::fscanf(f, "%ld", &pages) != 1) _exit(99);
+    std::fclose(f);
+    const auto limit =
+        static_cast<rlim_t>(int64_t{pages} * sysconf(_SC_PAGESIZE) + more);
+    const rlimit both{limit, limit};
+    setrlimit(RLIMIT_AS, &both);
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    Program program({.mesh = "a=2"});
+    std::string name = "program";
+    char* argv[] = {name.data(), nullptr};
+    const int code = program.main(1, argv, nullptr, [&] { body(program); });
+    std::fflush(stderr);
+    _exit(code);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof(buffer))) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+          text};
+}
+
+class OutOfMemory : public ::testing::Test {
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a sanitizer's own memory is beyond any limit";
+#endif
+  }
+};
+
+void expect_sentence(const Ended& e, const std::string& begins) {
+  EXPECT_EQ(e.code, 1) << e.text;
+  EXPECT_NE(e.text.find(": " + begins), std::string::npos) << e.text;
+  EXPECT_NE(e.text.find("; use a smaller batch"), std::string::npos) << e.text;
+}
+
+TEST_F(OutOfMemory, TensorsOfARank) {
+  const Ended e = run_limited(600 * kMiB, [](Program& program) {
+    run(program.run_options(), [](Runtime& rt) {
+      std::vector<DistTensor> all;
+      for (;;) all.push_back(zeros({1 << 24}, rt.mesh(), "S0"));
+    });
+  });
+  expect_sentence(e, "[allocate] 32.0 MiB for ");
+  EXPECT_NE(e.text.find(" of rank "), std::string::npos) << e.text;
+}
+
+TEST_F(OutOfMemory, OtherMemoryOfARank) {
+  const Ended e = run_limited(600 * kMiB, [](Program& program) {
+    run(program.run_options(), [](Runtime& rt) {
+      std::vector<std::string> all;
+      while (rt.rank() == 1) all.push_back(std::string(1 << 20, 'x'));
+    });
+  });
+  expect_sentence(e, "[allocate] there is no more memory for rank 1: ");
+}
+
+TEST_F(OutOfMemory, WhileJsonIsBuilt) {
+  for (const int64_t more : {80, 100, 130}) {
+    const Ended e = run_limited(more * kMiB, [](Program&) {
+      auto list = nlohmann::ordered_json::array();
+      for (int64_t i = 0;; ++i)
+        list.push_back({{"step", i}, {"losses", {1.0, 2.0}}});
+    });
+    expect_sentence(e, "[allocate] there is no more memory: ");
+  }
+}
+
+TEST(Amount, IsInTheLargestUnit) {
+  EXPECT_EQ(amount(0), "0 bytes");
+  EXPECT_EQ(amount(1023), "1023 bytes");
+  EXPECT_EQ(amount(1024), "1.0 KiB");
+  EXPECT_EQ(amount((1 << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(amount(int64_t{3435973837}), "3.2 GiB");
+  EXPECT_EQ(amount(int64_t{1} << 60), "1048576.0 TiB");
+}
+
+}  // namespace
+}  // namespace dtensor
