@@ -103,7 +103,7 @@ std::string amount(int64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   double n = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // What rounds to 1024.0 is 1.0 of the next unit.
+  // An amount that rounds to 1024.0 is 1.0 of the next unit.
   for (; n >= 1023.95 && unit + 1 < std::size(kUnits); ++unit) n /= 1024;
   return fmt::format("{:.1f} {}", n, kUnits[unit]);
 }
