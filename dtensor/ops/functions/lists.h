@@ -33,7 +33,7 @@ namespace dtensor::fn {
 template <class... F>
 struct FunctionList {
   static constexpr int size = sizeof...(F);
-  static constexpr Function all[] = {facts<F>()...};
+  static constexpr Function all[size] = {facts<F>()...};
 };
 
 namespace internal {

@@ -102,23 +102,28 @@ void binary_items(const double* p, int64_t n, const void* const* in,
   }
 }
 
+// (Not lambdas in the functions below, which clang 14 does not call for a
+// constant.)
+template <class F, class T, int k>
+constexpr Loop unary_of() {
+  if constexpr (has_kernel<F, T, k>()) return &unary_items<F, T, k>;
+  return nullptr;
+}
+template <class F, class T, fn::By by>
+constexpr Loop binary_of() {
+  if constexpr (has_kernel<F, T, fn::order_of(by)>())
+    return &binary_items<F, T, by>;
+  return nullptr;
+}
+
 template <class T, int k, class... F>
 Loop find_unary(fn::FunctionList<F...>, int index) {
-  constexpr auto loop = []<class G>() -> Loop {
-    if constexpr (has_kernel<G, T, k>()) return &unary_items<G, T, k>;
-    return nullptr;
-  };
-  static constexpr Loop loops[] = {loop.template operator()<F>()...};
+  static constexpr Loop loops[] = {unary_of<F, T, k>()...};
   return loops[index];
 }
 template <class T, fn::By by, class... F>
 Loop find_binary(fn::FunctionList<F...>, int index) {
-  constexpr auto loop = []<class G>() -> Loop {
-    if constexpr (has_kernel<G, T, fn::order_of(by)>())
-      return &binary_items<G, T, by>;
-    return nullptr;
-  };
-  static constexpr Loop loops[] = {loop.template operator()<F>()...};
+  static constexpr Loop loops[] = {binary_of<F, T, by>()...};
   return loops[index];
 }
 

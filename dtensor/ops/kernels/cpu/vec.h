@@ -241,8 +241,8 @@ inline void store_n(f16* p, Vec<float> a, int64_t m) {
 }
 #else
 template <class S>
-inline Vec<compute_t<S>> load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
-  using V = Vec<compute_t<S>>;
+inline Vec<compute_t<S> > load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
+  using V = Vec<compute_t<S> >;
   S t[V::n] = {};
   for (int64_t i = 0; i < m; ++i) t[i] = p[i];
   V r = load(t);
@@ -250,23 +250,32 @@ inline Vec<compute_t<S>> load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
   return r;
 }
 template <class S>
-inline void store_n(S* p, Vec<compute_t<S>> a, int64_t m) {
-  S t[Vec<compute_t<S>>::n];
+inline void store_n(S* p, Vec<compute_t<S> > a, int64_t m) {
+  S t[Vec<compute_t<S> >::n];
   store(t, a);
   for (int64_t i = 0; i < m; ++i) p[i] = t[i];
 }
 #endif
 
 // --- Horizontal, in a fixed order -------------------------------------------
+// The elements from w on, and behind them those before.
+template <class T>
+inline Vec<T> rotated(Vec<T> a, int w) {
+#ifdef __clang__  // which has no __builtin_shuffle
+  Vec<T> b;
+  for (int i = 0; i < Vec<T>::n; ++i) b.v[i] = a.v[(i + w) % Vec<T>::n];
+  return b;
+#else
+  typename Raw<T>::mask index;
+  for (int64_t i = 0; i < Vec<T>::n; ++i)
+    index[i] = static_cast<std::remove_reference_t<decltype(index[0])> >(i);
+  return __builtin_shuffle(a.v, index + w);
+#endif
+}
 template <class T, class Op>
 inline T fold(Vec<T> a, Op op) {
-  using M = typename Raw<T>::mask;
-  M index;
-  for (int64_t i = 0; i < Vec<T>::n; ++i)
-    index[i] = static_cast<std::remove_reference_t<decltype(index[0])>>(i);
 #pragma GCC unroll 4
-  for (int w = Vec<T>::n / 2; w > 0; w /= 2)
-    a = op(a, Vec<T>(__builtin_shuffle(a.v, index + w)));
+  for (int w = Vec<T>::n / 2; w > 0; w /= 2) a = op(a, rotated(a, w));
   return a.v[0];
 }
 template <class T>
