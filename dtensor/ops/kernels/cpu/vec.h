@@ -241,8 +241,8 @@ inline void store_n(f16* p, Vec<float> a, int64_t m) {
 }
 #else
 template <class S>
-inline Vec<compute_t<S> > load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
-  using V = Vec<compute_t<S> >;
+inline Vec<compute_t<S>> load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
+  using V = Vec<compute_t<S>>;
   S t[V::n] = {};
   for (int64_t i = 0; i < m; ++i) t[i] = p[i];
   V r = load(t);
@@ -250,15 +250,15 @@ inline Vec<compute_t<S> > load_n(const S* p, int64_t m, compute_t<S> rest = 0) {
   return r;
 }
 template <class S>
-inline void store_n(S* p, Vec<compute_t<S> > a, int64_t m) {
-  S t[Vec<compute_t<S> >::n];
+inline void store_n(S* p, Vec<compute_t<S>> a, int64_t m) {
+  S t[Vec<compute_t<S>>::n];
   store(t, a);
   for (int64_t i = 0; i < m; ++i) p[i] = t[i];
 }
 #endif
 
 // --- Horizontal, in a fixed order -------------------------------------------
-// The elements from w on, and behind them those before.
+// The elements from w on, followed by those before it.
 template <class T>
 inline Vec<T> rotated(Vec<T> a, int w) {
 #ifdef __clang__  // which has no __builtin_shuffle
@@ -267,8 +267,8 @@ inline Vec<T> rotated(Vec<T> a, int w) {
   return b;
 #else
   typename Raw<T>::mask index;
-  for (int64_t i = 0; i < Vec<T>::n; ++i)
-    index[i] = static_cast<std::remove_reference_t<decltype(index[0])> >(i);
+  using Index = std::remove_reference_t<decltype(index[0])>;
+  for (int64_t i = 0; i < Vec<T>::n; ++i) index[i] = static_cast<Index>(i);
   return __builtin_shuffle(a.v, index + w);
 #endif
 }
