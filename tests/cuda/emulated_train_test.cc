@@ -119,8 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, EmulatedTrainFails,
     ::testing::Values(
         Wrong{"no_memory", "--mesh dp=2 --hidden 440",
-              "CUDA_EMULATION_MEMORY=16777216", 1,
-              " cannot be allocated: "},
+              "CUDA_EMULATION_MEMORY=16777216", 1, " cannot be allocated: "},
         Wrong{"no_gpu", "--mesh dp=2", gpus(0), 2,
               "there is no CUDA device here: cudaErrorNoDevice"},
         Wrong{"no_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=0", 2,
