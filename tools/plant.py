@@ -178,7 +178,7 @@ def culprits(output, bugs):
             lines = set(map(int, re.findall(
                 rf"\b{re.escape(file)}:(\d+):(?:\d+:)?{what}", output)))
             return [b for b in of_file[file] if b.line in lines]
-        # Of a template that an edit breaks, the error lies elsewhere.
+        # The error of a template that an edit breaks lies elsewhere.
         found |= {b.number for b in at(" error:") or at("") or of_file[file]}
     return found
 

@@ -14,7 +14,7 @@ class Bug:
     what: str
     edits: list
     tests: list = field(default_factory=list)
-    # Of its one edit, if that replaces a whole line; 0: the text says where.
+    # The line of its one edit if that replaces a whole line, else 0.
     line: int = 0
 
 

@@ -137,7 +137,7 @@ def statement_lines(text):
     for number, (line, mask) in enumerate(
             zip(text.split("\n"), masked(text).split("\n")), 1):
         mask = mask.rstrip()
-        # What is not indented is no statement: clang-format's namespaces.
+        # clang-format does not indent namespaces: other lines are no statements.
         if (before[-1:] in list(";{}:") and mask[-1:] in (";", "{")
                 and line.startswith("  ") and not _LEFT_ALONE.match(mask)):
             closed = collapsed(mask.strip().removeprefix("} ").removesuffix("{"))
@@ -219,7 +219,7 @@ def draw(texts, count, seed):
         if taken[file] == PER_FILE:
             continue
         taken[file] += 1
-        # Of a kind first: there are more operators than anything else.
+        # The kind first: there are more operators than anything else.
         kind = chance.choice(sorted({e[0] for e in possible}))
         edit = chance.choice([e for e in possible if e[0] == kind])
         k = len(bugs) + 1

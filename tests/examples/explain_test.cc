@@ -395,7 +395,7 @@ TEST(Explain, PricesWhatCumsumSends) {
                  R"({"alpha_us": 50, "axes": {"tp": {"gbytes_per_s": 1}}})");
   const Json json = explain(
       "--op cumsum --mesh tp=4 --in 64x1024:S1 --args dim=1 --cost " + file);
-  // Of 64 rows the sums of three ranks.
+  // The sums of 64 rows, of three ranks.
   EXPECT_EQ(bytes(json["collectives"]), 64 * 3 * 8);
   int chosen = 0;
   for (const Json& a : json["assignments"]) {

@@ -227,8 +227,8 @@ const Fault kFaults[] = {
      2},
 };
 
-// Where ranks are processes, one that does not come in time is ended by a
-// signal.
+// A rank that does not come in time is ended by a signal if ranks are
+// processes.
 Fault where_it_runs(Fault f) {
   if (ranks_are_processes() && f.name == "7: a rank that does not come")
     f.odd = "threw [run] interrupted by SIGTERM";
@@ -305,7 +305,7 @@ TEST(StragglerTest, IsNamedInTheEnd) {
   EXPECT_NE(out.find("\"rank\": 1"), out.npos) << out;
 }
 
-// Who waits for a core looks like a straggler, too.
+// A rank that waits for a core looks like a straggler, too.
 TEST(StragglerTest, IsNotNamedWhereRanksShareCores) {
   const OnCores one(1);
   Child child(faulty("--case straggler --odd 2 --json", 3));

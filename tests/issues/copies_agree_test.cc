@@ -12,11 +12,11 @@ namespace dtensor {
 namespace {
 
 using Values = std::vector<DistTensor>;
-// What an operator, and then its gradient, make of [40,64] x and y in a layout.
+// The results of an operator on [40,64] x and y in a layout.
 using Program = std::function<Values(const DistTensor& x, const DistTensor& y)>;
 
-// Layouts of [40,64] in which some elements are held by several ranks, who hold
-// parts of different sizes or have the element at different places.
+// Layouts of [40,64] in which several ranks hold some of the elements, in parts
+// of different sizes or at different places.
 struct Where {
   const char *mesh, *layout;
 };

@@ -44,7 +44,7 @@ TEST(UndefinedInput, NamesTheOperatorAndTheInput) {
   });
 }
 
-// Those that look at the shape, the type or the mesh of an input before an
+// Functions that look at the shape, the type or the mesh of an input before an
 // operator gets it.
 TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
   struct Call {

@@ -59,7 +59,7 @@ TEST(Clip, NumbersOfTheDevice) {
         const GradNorm on_device = grad_norm(grads, most);
         EXPECT_EQ(on_device.norm.item(), norm);
         EXPECT_EQ(on_device.clip.item(), clip_scale(norm, most));
-        // Of gradients that are divided by 4 later.
+        // The norm of gradients that are divided by 4 later.
         const GradNorm scaled = grad_norm(grads, most, 0.25);
         EXPECT_EQ(scaled.norm.item(), norm / 4);
         EXPECT_EQ(scaled.clip.item(), clip_scale(norm / 4, most));

@@ -19,17 +19,17 @@ namespace {
 
 constexpr int64_t kSize = 7, kSteps = 15;
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// Where a step's gradient is not finite: in one element, of one rank's part.
+// Steps whose gradient is not finite in one element, of one rank's part.
 const std::map<int64_t, std::pair<int64_t, float>> kBad = {
     {1, {5, kInf}},
     {2, {0, std::numeric_limits<float>::quiet_NaN()}},
     {7, {6, -kInf}},
     {13, {3, kInf}}};
 
-// What PyTorch 2.15 computes on one CPU of SGD(lr=0.1, momentum=0.9) from w[j]
-// = 0.1 (j + 1) under GradScaler("cpu", init_scale=16, growth_interval=3), of
-// the gradients below: the scale after each update(), and w in the end, which
-// is (j + 1) times its first element; with clip_grad_norm_(0.5), too.
+// PyTorch 2.15's numbers on one CPU: SGD(lr=0.1, momentum=0.9) from w[j] = 0.1
+// (j + 1) under GradScaler("cpu", init_scale=16, growth_interval=3), with the
+// gradients below. The scale after each update(), and w in the end, which is
+// (j + 1) times its first element; with clip_grad_norm_(0.5), too.
 const std::vector<double> kScales = {16, 8, 4, 4, 4, 8, 8, 4,
                                      4,  4, 8, 8, 8, 4, 4};
 constexpr double kLast = -0.9748697876930237, kLastClipped = -0.10386357456;
@@ -147,7 +147,7 @@ TEST(GradScaler, KeepsSmallGradientsOfF16) {
   });
 }
 
-// What a step sends does not depend on whether it is skipped.
+// A step that is skipped sends what other steps send.
 TEST(GradScaler, SkippedUpdatesSendWhatOthersDo) {
   on_mesh<int>("dp=3", [](const Mesh& m) {
     const Placements split = {{"dp", Shard(0)}};

@@ -1,4 +1,4 @@
-// What functions that are made of several operators refuse, and in which words.
+// Functions made of several operators refuse bad input, in their own words.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -163,8 +163,8 @@ TEST(Grad, InBucketsAndAddedUp) {
   });
 }
 
-// What has arrived joins the sums before the next bucket leaves, so that few
-// gradients are held beside the sums.
+// Gradients that have arrived join the sums before the next bucket leaves, so
+// that few are held beside the sums.
 TEST(Grad, WhatArrivesIsAddedBeforeTheNextIsSent) {
   const Mesh m = Mesh::parse("dp=2");
   const int64_t block = 64 * 64 * 8;

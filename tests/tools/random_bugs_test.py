@@ -53,7 +53,7 @@ class Edits(unittest.TestCase):
         self.check("for (int i = a; i < n; ++i) {", "operator", (
             "for (int i = a; MUT(7) ? bool(i <= n) : bool(i < n); ++i) {",
             "for (int i = a; i <= n; ++i) {"))
-        # What is declared in a condition is used behind it.
+        # A variable declared in a condition is used behind it.
         self.check("if (auto* p = f(x)) g(p);", "negated")
         self.check("for (int i : list) n = i;", "negated")
 

@@ -58,8 +58,9 @@ std::string not_all_came(std::string_view call,
                          std::span<const Missing>,
                          std::chrono::milliseconds timeout);
 
-// What all ranks of a run are told when these wait for each other, or all of
-// them (no ranks): `where`, "rank 0 in barrier #1 of ranks 0,1; rank 1 in ...".
+// The sentence for all ranks of a run when these ranks, or all (none given),
+// wait for each other. `where`: "rank 0 in barrier #1 of ranks 0,1; rank 1 in
+// ...".
 std::string wait_for_each_other(std::span<const int64_t> ranks,
                                 std::string_view where);
 

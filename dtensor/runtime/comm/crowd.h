@@ -12,10 +12,10 @@ struct Crowd {
   int64_t ranks = 0, cores = 0;
 };
 
-// That of the machine with the fewest cores for each rank, where this process
-// has so many ranks. Called by all processes of the job, as
-// ProcessJob::gather() is; only the first one's result counts. Without a job
-// this process is the only one.
+// The crowd of the machine that has the fewest cores for each rank; `ranks` are
+// this process's. Collective over the processes of the job, like
+// ProcessJob::gather(); only the first one's result counts. Without a job this
+// process is the only one.
 Crowd most_crowded(ProcessJob*, int64_t ranks);
 
 // "4 ranks share 2 cores, so ...": why nobody can say which rank was waited

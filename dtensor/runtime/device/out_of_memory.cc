@@ -65,7 +65,7 @@ void release(std::atomic<void*>& reserve) {
   if (void* p = reserve.exchange(nullptr)) munmap(p, kReserve);
 }
 
-// What operator new calls before it tries again.
+// operator new calls this before it tries again.
 void give_reserve() {
   if (void* p = reserves[0].exchange(nullptr)) {
     munmap(p, kReserve);
@@ -77,7 +77,7 @@ void give_reserve() {
 
 std::terminate_handler others_end = nullptr;
 
-// Where a destructor fails after all, nothing can be caught any more.
+// Called when a destructor fails after all: nothing can be caught any more.
 void end() {
   if (const std::exception_ptr error = std::current_exception()) try {
       std::rethrow_exception(error);

@@ -21,9 +21,9 @@ std::string out_of_memory_text();
 
 // While it lives, a failing operator new gets more memory once, and once more
 // after it has failed: for the error's text, and for destructors, which may not
-// fail (that of a JSON value allocates). It takes addresses, and no memory.
-// Where a destructor fails after all, the process writes the sentence and ends
-// with exit code 1. One at a time.
+// fail (that of a JSON value allocates). It takes addresses, and no memory. If
+// a destructor fails after all, the process writes the sentence and ends with
+// exit code 1. One at a time.
 class MemoryReserve {
  public:
   MemoryReserve();
