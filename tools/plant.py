@@ -39,6 +39,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from xml.etree import ElementTree
 
@@ -51,6 +52,8 @@ VARIABLE = "DTENSOR_PLANTED"
 MARK = ".planted"
 # Bytes of memory, and of a file, that a test may have.
 MOST = 8 << 30
+# Seconds, by a test's size.
+GUESSES = {"small": 1, "medium": 5, "large": 60, "enormous": 600}
 BAZEL_BUILD = ["--noshow_progress", "--repo_env=CUDA_HOME=no"]
 # Read once: the edits stand in inner loops too.
 SWITCH = f"""
@@ -216,6 +219,11 @@ def how_to_run(rule):
     return arguments, environment
 
 
+def size_of(rule):
+    size = rule.find("string[@name='size']")
+    return size.get("value") if size is not None else "medium"
+
+
 def end_what_is_left(scratch):
     """Ends what a test left behind, in sessions of their own too."""
     mark = f"TEST_TMPDIR={scratch}".encode()
@@ -241,7 +249,15 @@ class Tests:
              "except attr(tags, manual, //tests/...)"], cwd=tree))
         self.how = {rule.get("name"): how_to_run(rule)
                     for rule in rules.iter("rule")}
+        # What a test takes, a guess until it has run.
+        self.seconds = {rule.get("name"): GUESSES[size_of(rule)]
+                        for rule in rules.iter("rule")}
         self.labels = [x for x in self.how if os.path.exists(self.binary(x))]
+        self.locks = {label: threading.Lock() for label in self.labels}
+        self.mark_lock = threading.Lock()
+        self.sound = {}
+        with open(os.path.join(tree, MARK)) as f:
+            self.known = json.load(f)
         # The tests need its memory more.
         subprocess.run(["bazel", "shutdown"], cwd=tree, check=True)
 
@@ -284,50 +300,44 @@ class Tests:
             finally:
                 end_what_is_left(scratch)
 
-    def keep_sound(self, pool, bugs, seconds):
-        """Runs all without a bug, and leaves out those that fail, or that take
-        longer than `seconds` and are not expected to notice a bug."""
-        expected = {test for bug in bugs for test in bug.tests}
-        mark = os.path.join(self.tree, MARK)
-        with open(mark) as f:
-            known = json.load(f)
-
-        def timed(label):
-            limit = 600 if label.rpartition(":")[2] in expected else seconds
+    def is_sound(self, label, limit):
+        """Does it pass without a bug, within so long? Runs it once."""
+        with self.locks[label]:
+            if label in self.sound:
+                return self.sound[label]
             what = [self.built_at(label), limit, *self.how[label]]
-            if label in known and known[label][0] == what:
-                return
-            begin = time.monotonic()
-            outcome = self.run(label, 0, limit)
-            known[label] = what, outcome, time.monotonic() - begin
-
-        for i, _ in enumerate(pool.map(timed, self.labels)):
-            if sys.stderr.isatty():
-                print(f"\rwithout a bug: {i + 1} of {len(self.labels)} tests",
-                      end="", file=sys.stderr)
-        with open(mark, "w") as f:
-            json.dump(known, f)
-        self.seconds = {}
-        for label in self.labels:
-            _, outcome, self.seconds[label] = known[label]
-            if outcome != "passed":
+            if label not in self.known or self.known[label][0] != what:
+                begin = time.monotonic()
+                outcome = self.run(label, 0, limit)
+                mark = os.path.join(self.tree, MARK)
+                with self.mark_lock:
+                    self.known[label] = what, outcome, time.monotonic() - begin
+                    with open(mark + ".new", "w") as f:
+                        json.dump(self.known, f)
+                    os.replace(mark + ".new", mark)
+            _, outcome, self.seconds[label] = self.known[label]
+            self.sound[label] = outcome == "passed"
+            if not self.sound[label]:
                 print(f"plant.py: {label} {outcome} without any bug; left out",
                       file=sys.stderr)
-        self.labels = [x for x in self.labels if known[x][1] == "passed"]
+            return self.sound[label]
 
     def notice(self, bug, seconds):
         """The first test that falls, and how; and how long that took."""
-        begin = time.monotonic()
+        took = 0
         for label in self.order(bug):
             expected = label.rpartition(":")[2] in bug.tests
-            end = time.monotonic() - begin + self.seconds[label]
-            if end > seconds and not expected:
+            if took + self.seconds[label] > seconds and not expected:
                 continue
+            if not self.is_sound(label, 600 if expected else seconds):
+                continue
+            begin = time.monotonic()
             # A bug may make a test hang.
             outcome = self.run(label, bug.number, 30 + 5 * self.seconds[label])
+            took += time.monotonic() - begin
             if outcome != "passed":
-                return f"{label} {outcome}", time.monotonic() - begin
-        return None, time.monotonic() - begin
+                return f"{label} {outcome}", took
+        return None, took
 
     def order(self, bug):
         """Those expected to fall, those of the file's name, then the quick ones;
@@ -489,7 +499,6 @@ def run(root, tree, planted, bugs, options):
     bugs = [b for b in bugs if b in compiled]
     tests = Tests(tree)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        tests.keep_sound(pool, bugs, options.seconds)
         found = pool.map(lambda b: tests.notice(b, options.seconds), bugs)
         for i, (bug, (fell, took)) in enumerate(zip(bugs, found), 1):
             record(bug, "noticed" if fell else "not noticed", noticed_by=fell,
