@@ -50,7 +50,7 @@ from planted_bugs import BUGS  # noqa: E402
 VARIABLE = "DTENSOR_PLANTED"
 # In a folder that this script made, and may overwrite: how long its tests take.
 MARK = ".planted"
-# Bytes of memory, and of a file, that a test may have.
+# Bytes of memory of its own, and of a file, that a process of a test may have.
 MOST = 8 << 30
 # Seconds, by a test's size.
 GUESSES = {"small": 1, "medium": 5, "large": 60, "enormous": 600}
@@ -290,7 +290,7 @@ class Tests:
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
                 # A bug may allocate and write without an end.
-                for kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+                for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
                     resource.prlimit(process.pid, kind, (MOST, MOST))
                 return "passed" if process.wait(limit) == 0 else "failed"
             except subprocess.TimeoutExpired:
@@ -341,10 +341,12 @@ class Tests:
 
     def order(self, bug):
         """Those expected to fall, those of the file's name, then the quick ones;
-        near ones a bit earlier."""
+        near ones a bit earlier, and those that are named after the file's
+        folders."""
         file = bug.edits[0][0].removeprefix("dtensor/")
         layer = file.split("/")[0]
         stem = os.path.splitext(os.path.basename(file))[0]
+        words = set(re.split(r"\W|_", file))
 
         def rank(label):
             name = label.rpartition(":")[2]
@@ -352,7 +354,9 @@ class Tests:
             near = package.split("/")[0] in (layer, "issues")
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
             of_file = near and name in (f"{stem}_test", f"{stem}s_test")
-            return hint, not of_file, self.seconds[label] * (1 if near else 5)
+            shared = len(words & set(name.split("_")))
+            return (hint, not of_file,
+                    self.seconds[label] * (1 if near else 5) / 4**shared)
 
         return sorted(self.labels, key=rank)
 
@@ -499,14 +503,15 @@ def run(root, tree, planted, bugs, options):
     bugs = [b for b in bugs if b in compiled]
     tests = Tests(tree)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        found = pool.map(lambda b: tests.notice(b, options.seconds), bugs)
-        for i, (bug, (fell, took)) in enumerate(zip(bugs, found), 1):
+        bug_of = {pool.submit(tests.notice, b, options.seconds): b for b in bugs}
+        for i, done in enumerate(concurrent.futures.as_completed(bug_of), 1):
+            bug, (fell, took) = bug_of[done], done.result()
             record(bug, "noticed" if fell else "not noticed", noticed_by=fell,
                    seconds=round(took))
             print(f"[{i}/{len(bugs)}] {bug.number} {bug.edits[0][0]}: "
                   f"{bug.what}: "
                   f"{fell or 'NOT NOTICED'} ({took:.0f} s)", flush=True)
-    return outcomes
+    return sorted(outcomes, key=lambda o: o["number"])
 
 
 if __name__ == "__main__":

@@ -240,15 +240,23 @@ class Built(unittest.TestCase):
 
     def test_order(self):
         tests = plant.Tests.__new__(plant.Tests)
-        tests.labels = ["//tests/nn:split_test", "//tests/placement:split_test",
-                        "//tests/placement:quick_test", "//tests/ops:long_test",
-                        "//tests/placement:expected_test"]
-        tests.seconds = dict(zip(tests.labels, (1, 9, 1, 1, 99)))
-        bug = random_bugs.Drawn(1, "", [("dtensor/placement/split.cc", "", "")],
-                                ["expected_test"], line=1)
-        self.assertEqual([x.removeprefix("//tests/") for x in tests.order(bug)], [
+        seconds = {"nn:split_test": 1, "placement:split_test": 9,
+                   "placement:quick_test": 1, "ops:long_test": 1,
+                   "ops:kernels_gemm_portable_test": 20,
+                   "placement:expected_test": 99}
+        tests.seconds = {"//tests/" + x: s for x, s in seconds.items()}
+        tests.labels = list(tests.seconds)
+
+        def order(file):
+            bug = random_bugs.Drawn(1, "", [(file, "", "")], ["expected_test"])
+            return [x.removeprefix("//tests/") for x in tests.order(bug)]
+
+        self.assertEqual(order("dtensor/placement/split.cc"), [
             "placement:expected_test", "placement:split_test",
-            "placement:quick_test", "nn:split_test", "ops:long_test"])
+            "placement:quick_test", "nn:split_test", "ops:long_test",
+            "ops:kernels_gemm_portable_test"])
+        self.assertEqual(order("dtensor/ops/kernels/portable/gemm.cc")[:2], [
+            "placement:expected_test", "ops:kernels_gemm_portable_test"])
 
 
 if __name__ == "__main__":
