@@ -54,7 +54,6 @@ class TcpTransit final : public Transit {
     mesh_.give_up(batch_);
     receipts_.clear();
     most_.clear();
-    seen_left_ = 0;
   }
 
  private:
