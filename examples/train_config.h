@@ -40,8 +40,8 @@ struct TrainConfig {
   int64_t context_memory = 0;      // bytes that "auto" may hold; 0: any
   double router_loss = -1;         // of mixtral; -1: 0.001
   std::string wire;  // the type that gradients are sent in; "": theirs
-  // The first factor of the loss (nn::GradScaler). 0: the loss is not scaled. -1:
-  // 65536 in f16, else 0.
+  // The first factor of the loss (nn::GradScaler). 0: the loss is not scaled;
+  // -1: 65536 in f16, else 0.
   double loss_scale = -1;
 
   // Throws Error unless the model can be made and trained on the mesh; fills

@@ -1,5 +1,5 @@
-// Times values of few bytes beside their collective: an all-reduce of one, alone
-// and behind an operator, and the operator alone.
+// Times values of few bytes beside their collective: an all-reduce of one,
+// alone and behind an operator, and the operator alone.
 //
 //   bazel run //tests/bench:small_bench -- --backend threads --mesh ranks=2
 //
