@@ -222,6 +222,24 @@ TEST(Experts, ACallKeepsItsOwn) {
   });
 }
 
+// The decision on a call stays, and with it nothing that the call has made.
+TEST(Experts, WhatACallKeptIsFreedWithIt) {
+  const Sizes n{7, 3, 2, 5, 4};
+  on_mesh("ep=2", [&](const Mesh& mesh) {
+    std::vector<DistTensor> x;
+    for (const Array& a : problem(n).inputs) x.push_back(put(a, mesh, "S0"));
+    x[0].set_requires_grad();
+    const auto bytes = [] {
+      return RankContext::current().allocator->stats().current_bytes;
+    };
+    const int64_t before = bytes();
+    DistTensor y = experts(x[0], x[1], x[2], x[3], x[4], x[5]);
+    EXPECT_GT(bytes(), before);
+    y = DistTensor();
+    EXPECT_EQ(bytes(), before);
+  });
+}
+
 TEST(Experts, BadInput) {
   const auto call = [](const Shape& x, const Shape& ids, DType type) {
     return error_of(2, [&](const Mesh& m) {
