@@ -469,6 +469,11 @@ TEST(Choose, WhatAnOperatorSendsHasAPrice) {
   EXPECT_EQ(c.text(c.choose()), "t: ep; e: ep");
   EXPECT_EQ(c.choose().comm_ps, 2 * c.planner.cost().collective_ps(
                                         StepKind::kAllToAll, 1, 2 * 8 * 4));
+  // Nothing travels where every rank has the whole of the other factor.
+  Case whole("th!,e~fh->th | link t e", "ep=2", {"8x8:S0", "2x3x8:R!"});
+  whole.work.exchange = {'e', "th", 2};
+  EXPECT_EQ(whole.text(whole.choose()), "t: ep");
+  EXPECT_EQ(whole.choose().comm_ps, 0);
   // Where both are whole, or nothing stays, it may be dearer than a gather.
   for (const auto& [ps, chosen] :
        {std::pair{1e-3, "t: ep; e: ep"}, std::pair{1e6, "t: ep"}}) {
