@@ -222,14 +222,12 @@ void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
                      const Attrs& attrs, std::span<const Tensor> kept,
                      Outputs& outputs) {
   Compute c(op, attrs, d, ctx);
-  bool all = true;
   for (size_t o = 0; o < kept.size(); ++o) {
     const bool missing = d.here && !(op.outputs_to_keep() >> o & 1);
     c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
                             : kept[o]);
-    all &= !missing;
   }
-  if (!all) op.restore(c);
+  if (d.here) op.restore(c);
   for (size_t o = 0; o < kept.size(); ++o)
     outputs.push_back(output_of(op, ctx, d, o, std::move(c.out[o])));
 }
