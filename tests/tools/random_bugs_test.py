@@ -252,8 +252,8 @@ class Built(unittest.TestCase):
             return [x.removeprefix("//tests/") for x in tests.order(bug)]
 
         self.assertEqual(order("dtensor/placement/split.cc"), [
-            "placement:expected_test", "placement:split_test",
-            "placement:quick_test", "nn:split_test", "ops:long_test",
+            "placement:expected_test", "nn:split_test",
+            "placement:split_test", "placement:quick_test", "ops:long_test",
             "ops:kernels_gemm_portable_test"])
         self.assertEqual(order("dtensor/ops/kernels/portable/gemm.cc")[:2], [
             "placement:expected_test", "ops:kernels_gemm_portable_test"])
