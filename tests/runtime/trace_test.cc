@@ -242,6 +242,25 @@ TEST(Trace, ShowsWhoWasWaitedFor) {
   EXPECT_EQ(json[0]["collectives"], 3);
 }
 
+// The first twelve rows, the others in one, and all.
+TEST(Trace, TheTableSumsAllRows) {
+  constexpr int kOps = 15;
+  std::vector<std::string> ops;
+  for (int i = 0; i < kOps; ++i) ops.push_back("op" + std::to_string(i));
+  const Traced t(2, [&](Runtime& rt) {
+    Communicator& both = rt.context().communicator({0, 1});
+    for (const std::string& op : ops) both.barrier({StepKind::kBarrier, op});
+  });
+  const std::string table = t.trace->waiting_table();
+  const auto collectives = [&](const std::string& row) {
+    const size_t at = table.find(row);
+    return at == table.npos ? -1 : std::atoi(&table[at + row.size()]);
+  };
+  EXPECT_EQ(t.trace->waiting().size(), size_t{kOps});
+  EXPECT_EQ(collectives("(3 others)"), 2 * 3) << table;
+  EXPECT_EQ(collectives("total"), 2 * kOps) << table;
+}
+
 TEST(Trace, KeepsTheFirstEvents) {
   constexpr int64_t kMost = 1024, kEach = 2000;
   const Traced t(
