@@ -110,7 +110,7 @@ TEST(Calibrate, TableFileAndPlanAgree) {
 
 TEST(Calibrate, DrawsWhatItMeasured) {
   const Calibrated c = calibrate("2");
-  EXPECT_EQ(picture_error(c.svg), "");
+  EXPECT_EQ(xml_error(c.svg), "");
   int points = 0, series = 0;
   for (const Json& f : c.json["fits"]) {
     points += static_cast<int>(f["points"].size());
