@@ -143,7 +143,7 @@ want no-sanitizer 0 '^0 passed, 0 failed, 12 skipped' run --only '*check*'
 
 # What there is no time for is skipped, and what a run has found is there when
 # it is ended.
-want within 1 '^mixed_test +skipped +0.0  no time left of 1 s$' \
+want within 1 '^mixed_test +skipped +0\.[0-9]  no time left of 1 s$' \
   run --within 1 --only late_test --only mixed_test
 want within-late 0 '^late_test +failed .*  ran for over 1 s$' cat gpu_logs/table.txt
 run --only good_test --only late_test >/dev/null 2>&1 &

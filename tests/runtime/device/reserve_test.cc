@@ -193,8 +193,8 @@ TEST_F(ReserveTest, AllocatorsTakeFromItFirst) {
   EXPECT_TRUE(reserve_->has(last));
   // There is one eighth left of the one, and nothing of the other.
   EXPECT_NE(error_of([&] { a->allocate(kBytes / 4, two_, "t"); })
-                .find("with 1966080 bytes in use by this rank, 0 that it had "
-                      "cached and 131072 of 2097152 free on the device"),
+                .find("1.9 MiB are in use and 0 bytes were cached, and 128.0 "
+                      "KiB of 2.0 MiB are free on the device"),
             std::string::npos)
       << error_of([&] { a->allocate(kBytes / 4, two_, "t"); });
   a->release(state, kBytes / 2, one_, K::kState);
