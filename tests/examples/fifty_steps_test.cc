@@ -57,7 +57,8 @@ TEST_P(FiftySteps, InF32) {
 
 TEST_P(FiftySteps, HalvesStayNearF32) {
   const Json one = train(GetParam(), "f32", "dp=1");
-  for (const char* dtype : {"bf16", "f16"})
+  // With this scale no gradient of f16 overflows, so that no step is skipped.
+  for (const char* dtype : {"bf16", "f16 --loss-scale 1024"})
     for (const char* mesh : {"dp=1", "dp=2,tp=2", "tp=3"})
       EXPECT_LE(worst(train(GetParam(), dtype, mesh)["losses"], one["losses"]),
                 0.02)
