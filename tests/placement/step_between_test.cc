@@ -64,6 +64,18 @@ TEST(StepBetween, IsCalledWhatItIs) {
   }
 }
 
+// A search looks at some of many ranks; here a rank that it leaves out lacks an
+// element.
+TEST(StepBetween, IsNoSliceWhereOneRankOfManyLacks) {
+  std::string listed = "S0@0|2|3";  // the second boundary one earlier
+  for (int i = 3; i <= 65; ++i) listed += "|" + std::to_string(2 * i);
+  Direct d("65", {130}, "S0", listed.c_str());
+  ASSERT_TRUE(d.there);
+  const StepKind kind = d.step.kind;
+  EXPECT_EQ(d.steps->received(d.s, d.t, d.step, false), 1);
+  EXPECT_EQ(name(d.step.kind), name(kind));
+}
+
 TEST(StepBetween, PartialsAreCombinedInTheirOrder) {
   // The innermost first; the outer one alone cannot be.
   EXPECT_TRUE(Direct("2x2", {8, 8}, "P(max),P", "P(max),R").there);
