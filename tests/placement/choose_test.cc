@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/placement/axis_choices.h"
+#include "dtensor/placement/candidates.h"
 #include "dtensor/placement/error.h"
 #include "tests/placement/enumerate.h"
 #include "tests/testing.h"
@@ -599,6 +600,22 @@ TEST(Choose, TiesGoToFewerStepsThenToTheFirst) {
   // Either operand may pass: the first note.
   Case e(kMul, "2", {"64:P", "64:P"}, free);
   EXPECT_EQ(e.text(e.choose()), "P(sum) over a0 in 0");
+}
+
+TEST(Choose, TiesOfCandidatesGoToFewerSteps) {
+  CostTable free;
+  free.axes = {{0, 0}};
+  free.ps_per_flop = free.ps_per_local_byte = 0;
+  Planner planner(free);
+  const Mesh mesh = Mesh::parse("2");
+  const OpInput split[] = {input(mesh, "64:S0")};
+  const Spec *here = split[0].spec, *whole = input(mesh, "64:R").spec;
+  const Candidate moves{{whole}, {whole}}, stays{{here}, {here}};
+  for (const auto& list : {std::vector{moves, stays}, {stays, moves}}) {
+    const Choice c = choose(list, split, {}, planner, "test");
+    EXPECT_EQ(c.out[0], here);
+    EXPECT_EQ(c.steps, 0);
+  }
 }
 
 TEST(Enumerate, EveryChoiceOnEveryAxis) {
