@@ -31,6 +31,16 @@ TEST(Prices, NothingIsBelowTheLeast) {
   EXPECT_EQ(p.least(10, 6, p.of_axis(1)), 5 + 6 * 11 + 4 * 3);
 }
 
+// Nothing crosses an axis of one rank, whatever its price.
+TEST(Prices, AnAxisOfOneRankIsNoBound) {
+  CostTable table;
+  table.axes = {{{7, 3}}, {{1, 1}}};
+  Prices p(table, Mesh::parse("4x1"), 1);
+  EXPECT_EQ(p.least_alpha(), 7);
+  EXPECT_EQ(p.least(10), 7 + 30);
+  EXPECT_FALSE(p.differ());
+}
+
 TEST(Prices, Saturate) {
   EXPECT_EQ(saturated_ps(2.6), 3);
   EXPECT_EQ(saturated_ps(1e30), kMostPs);
