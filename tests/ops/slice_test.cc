@@ -9,6 +9,7 @@
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/runtime/scopes.h"
 #include "tests/ops/parts_testing.h"
 
@@ -149,6 +150,21 @@ TEST(Slice, UnevenColumnsRoundTrip) {
 }
 
 // Indexing a dimension that is split (oneflow#7020), and one that is not.
+// Two ranges that lie apart in the tensor may touch in a rank's memory; a slice
+// of both is a view.
+TEST(Slice, OfNeighboursInMemoryIsAView) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = Mesh::parse("x=2");
+    Layout zig = Layout::replicated({8, 3});
+    zig.dims[0] = zigzag(8, mesh, 0);  // rank 0 has 0, 1, 6, 7
+    const DistTensor x = put(counted({8, 3}, 0), mesh, zig.to_string(mesh));
+    const DistTensor y = slice(x, 0, 1, 8);
+    const Tensor mine = rt.rank() == 0 ? x.local().slice(0, 1, 4) : x.local();
+    EXPECT_EQ(y.local().shape(), mine.shape());
+    EXPECT_EQ(y.local().data(), mine.data());
+  });
+}
+
 TEST(Slice, SelectKeepsItsOwner) {
   for (const char* text : kMeshes)
     on_mesh(text, [](const Mesh& mesh) {
