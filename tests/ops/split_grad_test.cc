@@ -190,6 +190,19 @@ TEST(SplitGrad, ThroughACheckpoint) {
   });
 }
 
+// A gradient has no graph, even where the cotangent has one.
+TEST(SplitGrad, RecordsNothing) {
+  run(2, [](Runtime&) {
+    const Mesh m = Mesh::parse("a=2");
+    const DistTensor x = randn({4}, m, "S0", kF64, {6, 0}).set_requires_grad();
+    const DistTensor w = randn({4}, m, "R", kF64, {6, 1}).set_requires_grad();
+    const DistTensor c = randn({4}, m, "R", kF64, {6, 2}).set_requires_grad();
+    SplitGrad split(x + w, c, {x}, {w});
+    EXPECT_EQ(split.now()[0].layout().to_string(m), "S0");
+    EXPECT_FALSE(split.now()[0].requires_grad());
+  });
+}
+
 TEST(SplitGrad, Refuses) {
   run(1, [&](Runtime&) {
     const Layer layer(Mesh::parse("dp=1,tp=1"));
