@@ -237,6 +237,18 @@ TEST(AttentionTest, AlignedHeadsSendNothing) {
   });
 }
 
+// Every rank has all the keys and values that its queries need.
+TEST(AttentionTest, QueriesSplitAloneSendNothing) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    const DistTensor q = put(values({2, 8, 4, 2}, 1), mesh, "S1"),
+                     k = put(values({2, 8, 4, 2}, 2), mesh, "R");
+    rt.context().record = true;
+    EXPECT_EQ(attention(q, k, k).spec(), q.spec());
+    EXPECT_TRUE(rt.context().events.empty());
+  });
+}
+
 TEST(AttentionTest, Errors) {
   auto with = [](const Shape& q, const Shape& k, const Shape& mask) {
     return error_of(2, [=](const Mesh& m) {
