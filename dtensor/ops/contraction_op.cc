@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "dtensor/ops/local_product.h"
-#include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 
@@ -76,10 +75,6 @@ std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
     DistTensor operands[2];
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
-    if (grads.size() == 2 && operands[0].dtype() != operands[1].dtype()) {
-      const DType t = promote(operands[0].dtype(), operands[1].dtype());
-      for (DistTensor& x : operands) x = cast(x, t);
-    }
     // The cotangent knows better where to sum what was repeated: the forward
     // pass repeats it on every rank, wherever the copies are used.
     grads[i] = apply1(*g->op, {operands, grads.size()}, g->attrs,
