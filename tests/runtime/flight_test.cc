@@ -176,6 +176,7 @@ TEST(Flight, HasEveryCollectiveOfARun) {
   options.world = 4;
   const std::string folder = fresh_folder("every");
   std::vector<std::set<int64_t>> numbers(4);
+  const int64_t begin = FlightRing::now();
   run(options, [&](Runtime& rt) {
     RankContext& ctx = rt.context();
     const Mesh mesh = rt.mesh({{"dp", 2}, {"tp", 2}});
@@ -196,6 +197,7 @@ TEST(Flight, HasEveryCollectiveOfARun) {
     Call call{StepKind::kBarrier, "end"};
     ctx.communicator(mesh, mesh.all_axes()).barrier(call);
   });
+  const int64_t took = FlightRing::now() - begin;
   const Json mine = file_of(folder, 3);
   EXPECT_EQ(mine["rank"], 3);
   EXPECT_EQ(mine["world"], 4);
@@ -207,15 +209,18 @@ TEST(Flight, HasEveryCollectiveOfARun) {
   // (One move came after the events were counted.)
   EXPECT_EQ(own["collectives"].size() + other["collectives"].size(),
             numbers[3].size() + 1);
-  for (const Json& lane : {own, other})
+  for (const Json& lane : {own, other}) {
+    EXPECT_LE(lane["now_ns"], mine["written_ns"]);
     for (const Json& c : lane["collectives"]) {
       EXPECT_EQ(c["state"], "ended");
-      EXPECT_LE(c["begun_ns"], mine["written_ns"]);
+      EXPECT_LE(c["begun_ns"], lane["now_ns"]);
+      EXPECT_GE(c["begun_ns"], lane["now_ns"].get<int64_t>() - took);
       const auto ranks = lane["groups"]
                              .at(c["group"].get<size_t>())
                              .get<std::vector<int64_t>>();
       EXPECT_EQ(std::count(ranks.begin(), ranks.end(), 3), 1);
     }
+  }
 }
 
 TEST(Flight, IsWrittenWhenARunFails) {
