@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <sstream>
@@ -230,6 +231,29 @@ TEST(Checkpoint, RanksShareTheWork) {
       expect_is(saved.read(s.name, mesh, layout), s, layout, 1);
     }
   });
+}
+
+// The ranks take tensors of one size in the order in which they are given.
+TEST(Checkpoint, EqualTensorsKeepTheirOrder) {
+  const Folder dir("order");
+  const Mesh mesh = Mesh::parse("dp=3");
+  run(3, [&](Runtime&) {
+    std::vector<NamedTensor> tensors;
+    for (int value : {7, 8, 9})
+      tensors.push_back(
+          {fmt::format("t{}", value),
+           DistTensor::from_global(Tensor::full({4}, DType::kF32, value), mesh,
+                                   "R")});
+    save_checkpoint(dir.path(), 1, tensors, {});
+  });
+  for (int r = 0; r < 3; ++r) {
+    const std::string bytes =
+        text_of(dir / fmt::format("step-00000001/rank-{:05}.bin", r));
+    ASSERT_EQ(bytes.size(), 4 * sizeof(float));
+    float first = 0;
+    std::memcpy(&first, bytes.data(), sizeof(first));
+    EXPECT_EQ(first, 7 + r);
+  }
 }
 
 // Boxes are cut at 4 MiB, contiguous and not.
