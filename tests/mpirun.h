@@ -101,7 +101,8 @@ inline std::string mpirun(int64_t processes,
 
 // A test program some of whose tests, those that begin with "Mpi/", are run by
 // the processes of a job, and the others by one process: its main(), and what
-// those others call to have that job run so many ranks in each process.
+// those others call to have that job run so many ranks in each process: of one,
+// which is what a run has by itself, nothing is said.
 inline int main_with_mpi_tests(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (std::string& filter = ::testing::GTEST_FLAG(filter); started_by_mpi())
@@ -119,10 +120,10 @@ inline void run_mpi_tests(int64_t processes, int64_t ranks,
   const std::string command =
       mpirun(processes) +
       "env -u XML_OUTPUT_FILE -u TEST_PREMATURE_EXIT_FILE "
-      "-u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX "
-      "DTENSOR_RANKS_PER_PROCESS=" +
-      std::to_string(ranks) + " " + environment + " " + self + " >" +
-      temporary_output() + " 2>&1";
+      "-u TEST_TOTAL_SHARDS -u TEST_SHARD_INDEX " +
+      (ranks == 1 ? "-u DTENSOR_RANKS_PER_PROCESS "
+                  : "DTENSOR_RANKS_PER_PROCESS=" + std::to_string(ranks)) +
+      " " + environment + " " + self + " >" + temporary_output() + " 2>&1";
   const int status = std::system(command.c_str());
   std::ifstream file(temporary_output());
   const std::string text(std::istreambuf_iterator<char>(file), {});
