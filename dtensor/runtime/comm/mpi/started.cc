@@ -34,7 +34,6 @@ bool launched_by_mpi() {
 }
 
 int64_t process_by_environment() {
-  if (!started_by_mpi()) return 0;
   const int64_t process =
       first_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"});
   return process < 0 ? 0 : process;
