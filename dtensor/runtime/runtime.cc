@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -303,18 +304,16 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
   std::vector<std::thread> threads;
   threads.reserve(outcomes.size());
-  std::exception_ptr no_thread;
   for (int64_t rank = begin; rank < end; ++rank) {
     try {
-      threads.emplace_back([&, rank, slot = rank - begin] {
-        outcomes[static_cast<size_t>(slot)] = run_rank(shared, rank, fn);
+      threads.emplace_back([&, rank, slot = threads.size()] {
+        outcomes[slot] = run_rank(shared, rank, fn);
       });
     } catch (...) {
-      no_thread = no_thread_for(rank, options.world);
-      for (int64_t r = rank; r < end; ++r) {
-        tell(shared, r, no_thread);
-        outcomes[static_cast<size_t>(r - begin)] = {no_thread, true};
-      }
+      const std::exception_ptr no_thread = no_thread_for(rank, options.world);
+      for (int64_t r = rank; r < end; ++r) tell(shared, r, no_thread);
+      std::fill(outcomes.begin() + std::ssize(threads), outcomes.end(),
+                Outcome{no_thread, true});
       break;
     }
   }

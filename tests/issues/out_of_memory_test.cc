@@ -98,6 +98,23 @@ TEST_F(OutOfMemory, OtherMemoryOfARank) {
   expect_sentence(e, "[allocate] there is no more memory for rank 1: ");
 }
 
+// Each has a stack of its own, and the ranks that run hear of it.
+TEST_F(OutOfMemory, ThreadsOfRanks) {
+  const Ended e = run_limited(100 * kMiB, [](Program&) {
+    run(1000, [](Runtime& rt) {
+      zeros({8}, rt.mesh(), "S0").redistribute("R").local();
+    });
+  });
+  EXPECT_EQ(e.code, 1) << e.text;
+  EXPECT_NE(e.text.find(": [run] the system starts no thread for rank "),
+            std::string::npos)
+      << e.text;
+  EXPECT_NE(e.text.find(" of 1000: Resource temporarily unavailable; run fewer "
+                        "ranks\n"),
+            std::string::npos)
+      << e.text;
+}
+
 TEST_F(OutOfMemory, WhileJsonIsBuilt) {
   for (const int64_t more : {80, 100, 130}) {
     const Ended e = run_limited(more * kMiB, [](Program&) {
