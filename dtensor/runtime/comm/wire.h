@@ -73,8 +73,8 @@ class Wire {
   // The run went well everywhere: nothing is on its way. Called by all
   // processes together.
   virtual void close() = 0;
-  // Ends all processes of the job, this one with `code`, when some of them
-  // do not answer any more.
+  // Ends the other processes of the job with `code`, when some of them do not
+  // answer any more. The caller then ends this one, if it still runs.
   virtual void abort(int code) noexcept = 0;
 };
 

@@ -214,10 +214,7 @@ class MpiWire final : public Wire {
   std::optional<Told> told() override { return job().told(run_); }
   int lost() override { return job().rings().lost(); }
   void close() override { job().run_went_well(); }
-  void abort(int code) noexcept override {
-    MPI_Abort(MPI_COMM_WORLD, code);
-    std::_Exit(code);
-  }
+  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
 
  private:
   static MpiJob& job() { return MpiJob::get(); }
