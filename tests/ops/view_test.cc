@@ -237,6 +237,7 @@ TEST(View, SqueezeByTheGlobalSize) {
     DistTensor row = put(counted({1, 3}), mesh, "S1");
     NoComm none;
     EXPECT_EQ(squeeze(row, -2).layout().to_string(mesh), "S0");
+    EXPECT_EQ(squeeze(row).shape(), Shape{3});
     EXPECT_EQ(unsqueeze(x, -1).layout().to_string(mesh), "S0");
     EXPECT_EQ(unsqueeze(x, 0).layout().to_string(mesh), "S1");
     // A row that the second rank alone has stays there.
