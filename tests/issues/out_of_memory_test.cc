@@ -3,6 +3,8 @@
 #include "dtensor/runtime/device/out_of_memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,13 +100,22 @@ TEST_F(OutOfMemory, OtherMemoryOfARank) {
   expect_sentence(e, "[allocate] there is no more memory for rank 1: ");
 }
 
-// Each has a stack of its own, and the ranks that run hear of it.
+// Each has a stack of its own, and the ranks that run hear of it. Stacks are
+// large and there is one heap, so that the fourth stack does not fit while the
+// ranks that run have enough memory.
 TEST_F(OutOfMemory, ThreadsOfRanks) {
-  const Ended e = run_limited(100 * kMiB, [](Program&) {
-    run(1000, [](Runtime& rt) {
-      zeros({8}, rt.mesh(), "S0").redistribute("R").local();
-    });
-  });
+  constexpr int64_t kStack = 128 * kMiB;
+  const Ended e =
+      run_limited(3 * kStack + 64 * kMiB + 100 * kMiB, [](Program&) {
+        mallopt(M_ARENA_MAX, 1);
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstacksize(&attributes, kStack);
+        pthread_setattr_default_np(&attributes);
+        run(1000, [](Runtime& rt) {
+          zeros({8}, rt.mesh(), "S0").redistribute("R").local();
+        });
+      });
   EXPECT_EQ(e.code, 1) << e.text;
   EXPECT_NE(e.text.find(": [run] the system starts no thread for rank "),
             std::string::npos)
