@@ -2,10 +2,10 @@
 // other programs read with --cost.
 #include <nlohmann/json.hpp>
 
+#include "dtensor/cost_file.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/cost_file.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/text_file.h"
+#include "dtensor/program.h"
+#include "dtensor/text_file.h"
 #include "examples/calibration.h"
 #include "examples/measure.h"
 

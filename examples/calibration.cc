@@ -7,8 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/runtime/cost_file.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/cost_file.h"
+#include "dtensor/text_table.h"
 #include "examples/fit.h"
 
 namespace dtensor::examples {

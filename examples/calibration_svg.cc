@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "examples/calibration.h"
-#include "report/svg.h"
+#include "examples/report/svg.h"
 
 namespace dtensor::examples {
 namespace {

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"

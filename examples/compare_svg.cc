@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "examples/compare.h"
-#include "report/svg.h"
+#include "examples/report/svg.h"
 
 namespace dtensor::examples {
 namespace {

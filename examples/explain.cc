@@ -2,10 +2,10 @@
 // rule, the assignments with their prices, what is sent. Nothing is allocated.
 #include <nlohmann/json.hpp>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/text_file.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/text_file.h"
+#include "dtensor/text_table.h"
 #include "examples/compare.h"
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"

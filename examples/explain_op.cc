@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "dtensor/autograd.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/text_table.h"
 #include "examples/product_ways.h"
 
 namespace dtensor::examples {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dtensor/ops/op.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::examples {
 

@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/text_file.h"
-#include "report/flight_report.h"
-#include "report/flight_svg.h"
+#include "dtensor/program.h"
+#include "dtensor/text_file.h"
+#include "examples/report/flight_report.h"
+#include "examples/report/flight_svg.h"
 
 namespace dtensor::examples {
 namespace {

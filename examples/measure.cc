@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/redistribute.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/redistribute.h"
 #include "examples/progress.h"
 
 namespace dtensor::examples {

@@ -6,7 +6,7 @@
 
 #include "dtensor/placement/plan.h"
 #include "dtensor/placement/step_kind.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::examples {
 

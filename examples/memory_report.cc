@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/text_table.h"
 
 namespace dtensor::examples {
 namespace {

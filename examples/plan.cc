@@ -9,12 +9,12 @@
 
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/text_file.h"
-#include "report/plan_report.h"
-#include "report/plan_svg.h"
-#include "report/schedule_file.h"
-#include "report/schedule_svg.h"
+#include "dtensor/program.h"
+#include "dtensor/text_file.h"
+#include "examples/report/plan_report.h"
+#include "examples/report/plan_svg.h"
+#include "examples/report/schedule_file.h"
+#include "examples/report/schedule_svg.h"
 
 namespace dtensor::examples {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "dtensor/ops/summa.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 
 namespace dtensor::examples {
 namespace {

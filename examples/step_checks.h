@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/runtime/comm_table.h"
+#include "dtensor/comm_table.h"
 
 namespace dtensor::examples {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/cost.h"
-#include "dtensor/runtime/rank_context.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor::examples {
 

@@ -7,8 +7,8 @@
 
 #include "dtensor/ops/kernels/philox.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/rank_context.h"
-#include "dtensor/runtime/text_file.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/text_file.h"
 
 namespace dtensor::examples {
 namespace {

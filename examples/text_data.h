@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dtensor/runtime/tensor.h"
+#include "dtensor/tensor.h"
 
 namespace dtensor::examples {
 

@@ -13,13 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dtensor/all_gather_bytes.h"
+#include "dtensor/comm_table.h"
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/all_gather_bytes.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
 #include "examples/progress.h"

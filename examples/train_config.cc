@@ -6,7 +6,7 @@
 
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/placement/error.h"
-#include "report/schedule_file.h"
+#include "examples/report/schedule_file.h"
 
 namespace dtensor::examples {
 

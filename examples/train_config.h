@@ -8,7 +8,7 @@
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/pipeline_model.h"
-#include "dtensor/runtime/program.h"
+#include "dtensor/program.h"
 
 namespace dtensor::examples {
 

@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/autograd.h"
+#include "dtensor/comm_table.h"
+#include "dtensor/data_check.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
@@ -13,12 +16,9 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/data_check.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/replicas.h"
-#include "dtensor/runtime/trace.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/replicas.h"
+#include "dtensor/trace.h"
 
 namespace dtensor::examples {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/graph.h"
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
@@ -16,8 +17,7 @@
 #include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/schedule.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/runtime/graph.h"
-#include "dtensor/runtime/rank_context.h"
+#include "dtensor/rank_context.h"
 #include "examples/text_data.h"
 #include "examples/train_config.h"
 

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "dtensor/runtime/comm/mpi.h"
+#include "dtensor/comm/mpi.h"
 
 #ifdef __SANITIZE_THREAD__
 // What the thread sanitizer finds in Open MPI's own start.

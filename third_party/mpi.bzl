@@ -1,6 +1,6 @@
 """MPI, where there is one: @mpi.
 
-@mpi//:config.bzl says whether, for dtensor/runtime/comm; @mpi//:mpi is what its
+@mpi//:config.bzl says whether, for dtensor/comm; @mpi//:mpi is what its
 compiler wrapper (mpicc, or what MPICC names; MPICC=no: none) adds. Without it
 HAS_MPI is False, and nothing is an error.
 """

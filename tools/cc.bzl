@@ -1,5 +1,9 @@
 """cc_library and cc_binary as this library's targets use them.
 
+A header of placement/, ops/ or nn/ is dtensor/placement/x.h and so on to those
+who include it, in this workspace and in others: no folder of a user's own can
+hide it. Each of these packages has an include folder of links for that.
+
 C++20 stands here and not in .bazelrc alone, which a workspace that depends on
 this one does not read.
 """
@@ -12,6 +16,38 @@ load(
 
 _COPTS = ["-std=c++20"]
 
+_BESIDE_DTENSOR = ["placement", "ops", "nn"]
+
+def _links(ctx):
+    label = ctx.label
+    links = []
+    for header in ctx.files.hdrs + ctx.files.private_hdrs:
+        link = ctx.actions.declare_file(
+            "_include/dtensor/%s/%s" % (label.package, header.owner.name),
+        )
+        ctx.actions.symlink(output = link, target_file = header)
+        links.append(link)
+    folder = [ctx.bin_dir.path, label.workspace_root, label.package, "_include"]
+    return [
+        DefaultInfo(files = depset(links)),
+        CcInfo(compilation_context = cc_common.create_compilation_context(
+            headers = depset(links),
+            includes = depset(["/".join([f for f in folder if f])]),
+        )),
+    ]
+
+_header_links = rule(
+    implementation = _links,
+    attrs = {
+        "hdrs": attr.label_list(allow_files = True),
+        "private_hdrs": attr.label_list(
+            allow_files = True,
+            doc = "Those that //:dist leaves out.",
+        ),
+    },
+    doc = "Headers under the name dtensor/PACKAGE/x.h.",
+)
+
 def _linked(ctx):
     return [CcInfo(linking_context = ctx.attr.dep[CcInfo].linking_context)]
 
@@ -23,32 +59,52 @@ _linked_library = rule(
 
 def cc_library(
         name,
+        srcs = [],
+        hdrs = [],
+        textual_hdrs = [],
         copts = [],
         deps = [],
         implementation_deps = [],
-        hdrs = [],
         visibility = None,
         **kwargs):
     """implementation_deps, which Debian's Bazel has not: what its .cc files
     alone include. Who depends on this library does not see them, and does not
     carry their headers, hundreds in some, to each compiler's sandbox."""
+    testonly = kwargs.get("testonly", False)
+    package = native.package_name()
+    if package.split("/")[0] in _BESIDE_DTENSOR:
+        private = [f for f in srcs if f.endswith((".h", ".inc"))]
+        srcs = [f for f in srcs if f not in private]
+        if hdrs + textual_hdrs:
+            links = name + "_headers"
+            _header_links(name = links, hdrs = hdrs + textual_hdrs, testonly = testonly)
+            deps = deps + [links]
+            hdrs, textual_hdrs = [], []
+        if private:
+            links = name + "_private_headers"
+            _header_links(name = links, private_hdrs = private, testonly = testonly)
+            implementation_deps = implementation_deps + [links]
     compiled = name + "_compiled" if implementation_deps else name
     _cc_library(
         name = compiled,
-        copts = _COPTS + copts,
+        srcs = srcs,
         hdrs = hdrs,
+        textual_hdrs = textual_hdrs,
+        copts = _COPTS + copts,
         deps = deps + implementation_deps,
         visibility = ["//visibility:private"] if implementation_deps else visibility,
         **kwargs
     )
     if not implementation_deps:
         return
-    _linked_library(name = name + "_linked", dep = compiled)
+    _linked_library(name = name + "_linked", dep = compiled, testonly = testonly)
     _cc_library(
         name = name,
         hdrs = hdrs,
+        textual_hdrs = textual_hdrs,
         deps = deps + [name + "_linked"],
         visibility = visibility,
+        testonly = testonly,
     )
 
 def cc_binary(copts = [], **kwargs):

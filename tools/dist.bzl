@@ -21,11 +21,12 @@ def _headers_of(_target, ctx):
 _headers = aspect(implementation = _headers_of, attr_aspects = ["deps", "actual"])
 
 def _dist(ctx):
-    library = ctx.attr.library
+    library, name = ctx.attr.library, ctx.attr.name_of_all
+    # dtensor.h and dtensor/x.h lie where they are named, the others beside.
     headers = [
-        f
+        (f, path if path.startswith(name + "/") else name + "/" + path)
         for f in library[_Headers].files.to_list()
-        if f.short_path.startswith(ctx.attr.name_of_all + "/")
+        for path in [f.short_path]
     ]
     archives, flags = [], []
     for linked in library[CcInfo].linking_context.linker_inputs.to_list():
@@ -39,7 +40,7 @@ def _dist(ctx):
     )
     lists = ctx.actions.declare_file(ctx.label.name + ".files")
     ctx.actions.write(lists, "".join(
-        ["header %s %s\n" % (f.path, f.short_path) for f in headers] +
+        ["header %s %s\n" % (f.path, path) for f, path in headers] +
         ["archive %s\n" % f.path for f in archives] +
         ["flag %s\n" % f for f in flags] +
         ["template %s\n" % f.path for f in ctx.files.templates],
@@ -55,7 +56,7 @@ def _dist(ctx):
             archive.path,
         ],
         inputs = depset(
-            headers + archives + [lists] + ctx.files.templates,
+            [f for f, _ in headers] + archives + [lists] + ctx.files.templates,
             transitive = [toolchain.all_files],
         ),
         outputs = [archive],

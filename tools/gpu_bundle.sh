@@ -70,13 +70,13 @@ flags=(
 [[ $march == native ]] ||
   flags+=("--copt=-march=$march" "--platform_suffix=-$march")
 
-plugin=//dtensor/cuda:libdtensor_cuda.so
+plugin=//ops/cuda_plugin:libdtensor_cuda.so
 programs=(
   //examples:train
   //examples:explain
   //tests/bench:gpu_bench
   //tests/conformance:conformance
-  //tests/runtime/device:cuda_probe
+  //tests/dtensor/device:cuda_probe
 )
 mapfile -t tests < <(bazel query "${flags[@]:0:2}" --noshow_progress \
   'attr(tags, "\bgpu\b", tests(//tests/...))' | sort)

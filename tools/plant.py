@@ -13,7 +13,7 @@ a test that is missing.
     tools/plant.py --check             are all edits still possible?
     tools/plant.py --random 300        300 edits that nobody chose
 
-With --random a bug is an edit of one line, drawn from the library and report/,
+With --random a bug is an edit of one line, drawn from the library and examples/report/,
 or from --folder; random_bugs.py says which. The same seed draws the same bugs
 from the same tree. An edit that does not compile is dropped and counted.
 

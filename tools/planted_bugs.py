@@ -20,18 +20,18 @@ class Bug:
 
 BUGS = [
     Bug(1, 'balanced boundary rounds up instead of down', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'static_cast<__int128>(n) * i / p);',
          '(static_cast<__int128>(n) * i + (MUT(1) ? p - 1 : 0)) / p);'),
     ], ['layout_test']),
     Bug(2, 'pushed: sub-boundaries from the average part, not the own part', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'cut.push_back(r.lo + balanced(r.size(), b, j));',
          'cut.push_back(MUT(2) ? std::min(r.hi, r.lo + balanced(n / p, b, j)) : '
          'r.lo + balanced(r.size(), b, j));'),
     ], ['split_test']),
     Bug(3, 'popped points not canonicalised', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'return s.canonical(m, s.points_->back());\n'
          '  }\n'
          '  return s;\n'
@@ -47,33 +47,33 @@ BUGS = [
          'Split Split::pushed'),
     ], ['split_test']),
     Bug(4, 'Split equality ignores the granule', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'count_ != o.count_ || granule_ != o.granule_ ||',
          'count_ != o.count_ || (!MUT(4) && granule_ != o.granule_) ||'),
     ], ['split_test']),
     Bug(5, 'canonical drops granule when n (not n/granule) divides by parts', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'n / granule_ % p == 0) s.granule_ = 1;',
          '(MUT(5) ? n : n / granule_) % p == 0) s.granule_ = 1;'),
     ], ['layout_test']),
     Bug(6, 'largest of listed boundaries forgets the last part', [
-        ('dtensor/placement/split.cc',
+        ('placement/split.cc',
          'for (int64_t i = 0; i < p; ++i) most = std::max',
          'for (int64_t i = 0; i < p - (MUT(6) && p > 1 ? 1 : 0); ++i) most = '
          'std::max'),
     ], ['spec_test']),
     Bug(7, 'commute: one linear op is enough', [
-        ('dtensor/placement/layout.cc',
+        ('placement/layout.cc',
          '(linear(a) && linear(b))',
          '(MUT(7) ? linear(a) || linear(b) : linear(a) && linear(b))'),
     ], ['layout_test']),
     Bug(8, 'canonical sorts partials that do not commute', [
-        ('dtensor/placement/layout.cc',
+        ('placement/layout.cc',
          'if (a.axis > b.axis && commute(a.op, b.op))',
          'if (a.axis > b.axis && (MUT(8) || commute(a.op, b.op)))'),
     ], ['layout_test']),
     Bug(9, 'between meshes the dearest intermediate layout is taken', [
-        ('dtensor/placement/plan.cc',
+        ('placement/plan.cc',
          'if (!best || p.time_ps < best->time_ps) best = std::move(p);\n'
          '  }\n'
          '  return std::move(*best);\n'
@@ -89,7 +89,7 @@ BUGS = [
          'void check_same'),
     ], ['plan_claims_test']),
     Bug(10, 'lower bound in f32 bytes whatever the dtype', [
-        ('dtensor/placement/plan.cc',
+        ('placement/plan.cc',
          'return lack * size_of(from->dtype());\n'
          '}\n'
          '\n'
@@ -100,176 +100,176 @@ BUGS = [
          'std::string to_string'),
     ], ['plan_claims_test']),
     Bug(11, 'lower bound from sampled ranks only', [
-        ('dtensor/placement/plan.cc',
+        ('placement/plan.cc',
          '1, /*exact=*/true);',
          '1, /*exact=*/!MUT(11));'),
     ], ['plan_claims_test']),
     Bug(12, 'several tensors: shared latency not divided', [
-        ('dtensor/placement/plan.cc',
+        ('placement/plan.cc',
          'c.alpha_ps /= n;\n'
          '    for',
          'c.alpha_ps /= MUT(12) ? 1 : n;\n'
          '    for'),
     ], ['plan_claims_test']),
     Bug(13, 'lack of a partial: summands*(need-have)', [
-        ('dtensor/placement/route.cc',
+        ('placement/route.cc',
          'most = std::max(most, summands * need - have);',
          'most = std::max(most, MUT(13) ? summands * (need - have) : summands * '
          'need - have);'),
     ], ['step_between_test']),
     Bug(14, 'merges checks the lower end only', [
-        ('dtensor/placement/route.cc',
+        ('placement/route.cc',
          '(x.begin(i) >= y.begin(j) && x.begin(i + 1) <= y.begin(j + 1));',
          '(x.begin(i) >= y.begin(j) && (MUT(14) || x.begin(i + 1) <= y.begin(j + '
          '1)));'),
     ], ['parameters_stay_test']),
     Bug(15, 'chunked step pays its latency once', [
-        ('dtensor/placement/prices.h',
+        ('placement/prices.h',
          'return alpha(c) + saturated_ps(',
          'return (MUT(15) ? std::min(c.alpha_ps, kMostPs) : alpha(c)) +\n'
          '           saturated_ps('),
     ], ['prices_test']),
     Bug(16, 'ties go to more collectives', [
-        ('dtensor/placement/search.cc',
+        ('placement/search.cc',
          'return a.collectives < b.collectives;',
          'return MUT(16) ? a.collectives > b.collectives : a.collectives < '
          'b.collectives;'),
     ], ['plan_claims_test']),
     Bug(17, 'search estimate: a combined split axis crossed twice (not admissible)', [
-        ('dtensor/placement/search.cc',
+        ('placement/search.cc',
          'return (ends_split ? 1 : 2) * (size - 1);',
          'return (ends_split && !MUT(17) ? 1 : 2) * (size - 1);'),
     ], ['plan_search_test']),
     Bug(18, 'memory of (sum,count) pairs not counted in the plan peak', [
-        ('dtensor/placement/step_between.cc',
+        ('placement/step_between.cc',
          'components(s) > components(t)) n += 2 * largest(t);',
          'components(s) > components(t) && !MUT(18)) n += 2 * largest(t);'),
     ], ['step_between_test']),
     Bug(19, 'replicas serve even over a dearer axis', [
-        ('dtensor/placement/step_between.cc',
+        ('placement/step_between.cc',
          'if (with.never_above(',
          'if (MUT(19) || with.never_above('),
     ], ['plan_search_test']),
     Bug(20, 'box subtraction keeps only the common part of later dimensions', [
-        ('dtensor/placement/region.cc',
+        ('placement/region.cc',
          'r.insert(r.end(), a.begin() + at + 1, a.end());',
          'const Region& tail = MUT(20) ? both : a;\n'
          '    r.insert(r.end(), tail.begin() + at + 1, tail.end());'),
     ], ['region_test']),
     Bug(21, 'load balance: a receiver that has the piece counts as asking', [
-        ('dtensor/placement/step_schedule.cc',
+        ('placement/step_schedule.cc',
          '(itself ? n - 1 : n)',
          '(itself && !MUT(21) ? n - 1 : n)'),
     ], ['schedule_test']),
     Bug(22, 'of several holders always the first one serves', [
-        ('dtensor/placement/step_schedule.cc',
+        ('placement/step_schedule.cc',
          'i = static_cast<size_t>(onto_.rank(to_at_)) % holders.size();',
          'i = MUT(22) ? 0 : static_cast<size_t>(onto_.rank(to_at_)) % '
          'holders.size();'),
     ], ['schedule_test']),
     Bug(23, 'affine note lets a sum pass', [
-        ('dtensor/placement/rule.cc',
+        ('placement/rule.cc',
          'if (op == ReduceOp::kAvg) return op;',
          'if (op == ReduceOp::kAvg || (MUT(23) && op == ReduceOp::kSum)) return op;'),
     ], ['choose_test']),
     Bug(24, 'down note: max stays max', [
-        ('dtensor/placement/rule.cc',
+        ('placement/rule.cc',
          'if (op == ReduceOp::kMax) return ReduceOp::kMin;',
          'if (op == ReduceOp::kMax) return MUT(24) ? ReduceOp::kMax : '
          'ReduceOp::kMin;'),
     ], ['choose_test']),
     Bug(25, 'rule parser accepts a note on one input too many', [
-        ('dtensor/placement/rule_parse.cc',
+        ('placement/rule_parse.cc',
          'i >= static_cast<int>(rule_.in_.size()))',
          'i >= static_cast<int>(rule_.in_.size()) + (MUT(25) ? 1 : 0))'),
     ], ['rule_test']),
     Bug(26, 'legal(): contracted trees are not partitioned', [
-        ('dtensor/placement/bound_rule.cc',
+        ('placement/bound_rule.cc',
          'return !contains(t, static_cast<int>(factor));',
          'return !MUT(26) && !contains(t, static_cast<int>(factor));'),
     ], ['choose_test']),
     Bug(27, 'price: bytes of outputs not counted as work', [
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'c.reduce_ps += planner.plan(n.from, n.to).time_ps;\n'
          '    bytes +=',
          'c.reduce_ps += planner.plan(n.from, n.to).time_ps;\n'
          '    if (!MUT(27)) bytes +='),
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'made.bytes = static_cast<double>(spec->largest_part_bytes());',
          'made.bytes = MUT(27) && !is_input(t)\n'
          '                     ? 0\n'
          '                     : static_cast<double>(spec->largest_part_bytes());'),
     ], ['choose_test']),
     Bug(28, 'price: put-off reduction is free', [
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'c.reduce_ps += planner.plan(',
          'if (!MUT(28)) c.reduce_ps += planner.plan('),
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'made.exact = plan != nullptr;',
          'if (MUT(28) && !is_input(t)) made.ps = 0;\n'
          '    made.exact = plan != nullptr;'),
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'leaf.ps = plan.time_ps;',
          'leaf.ps = MUT(28) && !is_input(t) ? 0 : plan.time_ps;'),
     ], ['choose_test']),
     Bug(29, 'choose: ties go to more steps', [
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'rank.steps += l.steps;',
          'rank.steps += MUT(29) ? -l.steps : l.steps;'),
-        ('dtensor/placement/choose.cc',
+        ('placement/choose.cc',
          'c.steps = rank.steps;',
          'c.steps = MUT(29) ? -rank.steps : rank.steps;'),
     ], ['choose_test']),
     Bug(30, 'price of a group of axes: latencies add up', [
-        ('dtensor/placement/cost.cc',
+        ('placement/cost.cc',
          'alpha_ps = std::max(alpha_ps, c.alpha_ps);',
          'alpha_ps = MUT(30) ? alpha_ps + c.alpha_ps : '
          'std::max(alpha_ps, c.alpha_ps);'),
     ], ['cost_test']),
     Bug(31, 'choose: larger granule instead of the common multiple', [
-        ('dtensor/placement/axis_choices.cc',
+        ('placement/axis_choices.cc',
          'granule = std::lcm(granule, d.split().granule());',
          'granule = MUT(31) ? std::max(granule, d.split().granule()) : '
          'std::lcm(granule, d.split().granule());'),
     ], ['choose_test']),
     Bug(32, 'share of a linked factor counted', [
-        ('dtensor/placement/bound_rule.cc',
+        ('placement/bound_rule.cc',
          'sizes_[f] == 0 || is_linked(rule_, f)) return 1;',
          'sizes_[f] == 0 || (is_linked(rule_, f) && !MUT(32)))\n'
          '    return 1;'),
     ], ['rule_test']),
     Bug(33, 'every(): steps of a later segment start at its first index', [
-        ('dtensor/placement/dims.cc',
+        ('placement/dims.cc',
          'int64_t first = (step - base % step) % step;',
          'int64_t first = MUT(33) ? 0 : (step - base % step) % step;'),
     ], ['dims_test']),
     Bug(34, 'all-reduce bytes: n/p rounded down', [
-        ('dtensor/placement/cost.cc',
+        ('placement/cost.cc',
          'int64_t chunk = (n + p - 1) / p;',
          'int64_t chunk = (n + (MUT(34) ? 0 : p - 1)) / p;'),
     ], ['plan_search_test']),
     Bug(40, 'fill: identity without regard to the partials inside', [
-        ('dtensor/runtime/partial_fill.cc',
+        ('dtensor/partial_fill.cc',
          'identity_of(inside.value_or(i));',
          'identity_of(MUT(40) ? i : inside.value_or(i));'),
     ], ['partial_fill_test']),
     Bug(41, 'predicted bytes of a chunked all-reduce as if whole', [
-        ('dtensor/runtime/execution.cc',
+        ('dtensor/execution.cc',
          'if (s.kind == StepKind::kAllReduce && !list.empty())',
          'if (!MUT(41) && s.kind == StepKind::kAllReduce && !list.empty())'),
     ], ['execution_test']),
     Bug(42, 'all-reduce in place though others hold the storage', [
-        ('dtensor/runtime/execute.cc',
+        ('dtensor/execute.cc',
          'm.now.storage().use_count() == 1 &&',
          '(MUT(42) || m.now.storage().use_count() == 1) &&'),
     ], ['redistribute_test']),
     Bug(43, 'collectives of different calls get one number', [
-        ('dtensor/runtime/execute.cc',
+        ('dtensor/execute.cc',
          'ctx.collectives += e_.collectives();',
          'if (!MUT(43)) ctx.collectives += e_.collectives();'),
     ], ['execution_test']),
     Bug(44, 'fill of a concat: every holder gives the shared range', [
-        ('dtensor/runtime/partial_fill.cc',
+        ('dtensor/partial_fill.cc',
          'const IntervalList own =\n'
          '            first_held(from_.dim(d), mesh_, mesh_.coordinate(r), fresh_);',
          'IntervalList own =\n'
@@ -281,19 +281,19 @@ BUGS = [
          '        }'),
     ], ['partial_fill_test']),
     Bug(45, 'mean: memory of pairs and of values held at once', [
-        ('dtensor/runtime/execute.cc',
+        ('dtensor/execute.cc',
          'm.now = Tensor();\n'
          '    m.now = Tensor::empty(a.divided, a.dtype);',
          'if (!MUT(45)) m.now = Tensor();\n'
          '    m.now = Tensor::empty(a.divided, a.dtype);'),
     ], ['execution_test']),
     Bug(46, 'one slot instead of two (small all-reduce races)', [
-        ('dtensor/runtime/comm/meeting.h',
+        ('dtensor/comm/meeting.h',
          'return slots[2 * member + sequence % 2];',
          'return slots[2 * member + (MUT(46) ? 0 : sequence % 2)];'),
     ], ['comm_threads_test']),
     Bug(47, 'large all-reduce without its closing barrier', [
-        ('dtensor/runtime/comm/threads.cc',
+        ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
          '      each_buffer(',
          'const auto closed = [&](auto&& fn) { MUT(47) ? fn() : '
@@ -302,7 +302,7 @@ BUGS = [
          '      each_buffer('),
     ], ['comm_threads_test']),
     Bug(48, 'exchange/reduce without its closing barrier', [
-        ('dtensor/runtime/comm/threads.cc',
+        ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
          '      for (size_t i = 0; i < transfers.size(); ++i)\n'
          '        pull_.exchange({device(), stream}, transfers[i], peers(i));\n'
@@ -312,7 +312,7 @@ BUGS = [
          '        pull_.exchange({device(), stream}, transfers[i], peers(i));\n'
          '    };\n'
          '    MUT(48) ? all() : close_after(stream, all);'),
-        ('dtensor/runtime/comm/threads.cc',
+        ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
          '      for (size_t i = 0; i < transfers.size(); ++i)\n'
          '        pull_.reduce({device(), stream}, transfers[i], peers(i));\n'
@@ -324,162 +324,162 @@ BUGS = [
          '    MUT(48) ? all() : close_after(stream, all);'),
     ], ['comm_threads_test']),
     Bug(49, 'deadlock check forgets whether the round is over', [
-        ('dtensor/runtime/comm/thread_hub.cc',
+        ('dtensor/comm/thread_hub.cc',
          'if (b.round() != r.round || b.broken()) return false;',
          'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
     ], ['thread_hub_test']),
     Bug(50, 'merge: counted bytes of the last rank, not the most', [
-        ('dtensor/runtime/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
          'm.counted = MUT(50) ? e.counted : std::max(m.counted, e.counted);'),
     ], ['comm_table_test']),
     Bug(51, 'table: a collective in several parts counts once', [
-        ('dtensor/runtime/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'row.count += e.times;',
          'row.count += MUT(51) ? 1 : e.times;'),
     ], ['comm_table_test']),
     Bug(52, 'exchange counts copies from itself', [
-        ('dtensor/runtime/comm/pull.cc',
+        ('dtensor/comm/pull.cc',
          'if (m != self_) mine.counted += copied;',
          'if (MUT(52) || m != self_) mine.counted += copied;'),
     ], ['redistribute_test']),
     Bug(53, 'all-reduce counts size terms, not size-1', [
-        ('dtensor/runtime/comm/pull.cc',
+        ('dtensor/comm/pull.cc',
          'if (m != self_) b.counted += read;',
          'if (MUT(53) || m != self_) b.counted += read;'),
     ], ['budgets_reach_every_rank_test']),
     Bug(54, 'cotangent of a partial is partial as well', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          '  l.partials.clear();\n'
          '  if (x->mesh()',
          '  if (!MUT(54)) l.partials.clear();\n'
          '  if (x->mesh()'),
     ], ['public_functions_test']),
     Bug(55, 'backward_dtype ignored', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          'dtype_ ? to->with(*dtype_) : to, {.lazy',
          'dtype_ && !MUT(55) ? to->with(*dtype_) : to, {.lazy'),
     ], ['redistribute_grad_test']),
     Bug(56, 'stale copies are used after an in-place change', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          'return c.version != version ||',
          'return (c.version != version && !MUT(56)) ||'),
     ], ['redistribute_test']),
     Bug(57, 'async: nobody waits before the source is overwritten', [
-        ('dtensor/runtime/async.cc',
+        ('dtensor/async.cc',
          'if (part.defined()) part.storage()->set_reader(made->progress());',
          'if (!MUT(57) && part.defined()) '
          'part.storage()->set_reader(made->progress());'),
     ], ['async_test']),
     Bug(58, 'async: events keep the worker numbers', [
-        ('dtensor/runtime/async.cc',
+        ('dtensor/async.cc',
          'e.collective = number;',
          'if (!MUT(58)) e.collective = number;'),
     ], ['execution_test']),
     Bug(59, 'gradient of a tensor used twice: the later term wins', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'slot = slot.defined() ? add_(slot, c) : c;',
          'slot = slot.defined() && !MUT(59) ? add_(slot, c) : c;'),
     ], ['identity_view_gradient_test']),
     Bug(60, 'backward records a graph though create_graph is off', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'grad_(ctx.grad_enabled, create_graph),',
          'grad_(ctx.grad_enabled, MUT(60) || create_graph),'),
     ], ['gradients_by_value_test']),
     Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'if (!wanted_nodes_.contains(&n)) arrived_',
          'if (MUT(61)) arrived_[&n].assign(n.num_outputs, DistTensor());\n'
          '    if (!wanted_nodes_.contains(&n)) arrived_'),
     ], ['identity_view_gradient_test']),
     Bug(62, 'backward: oldest node first', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'return node->sequence < o.node->sequence;',
          'return MUT(62) ? node->sequence > o.node->sequence : node->sequence < '
          'o.node->sequence;'),
     ], ['grad_test']),
     Bug(63, 'reset_peak resets to 0', [
-        ('dtensor/runtime/allocator.cc',
+        ('dtensor/allocator.cc',
          'stats_.peak_bytes = stats_.current_bytes;',
          'stats_.peak_bytes = MUT(63) ? 0 : stats_.current_bytes;'),
     ], ['allocator_test']),
     Bug(64, 'dry run peak: releases not counted', [
-        ('dtensor/runtime/allocator.cc',
+        ('dtensor/allocator.cc',
          'stats_.current_bytes -= bytes;',
          'stats_.current_bytes -= MUT(64) && !has_memory_ ? 0 : bytes;'),
     ], ['allocator_test']),
     Bug(65, 'inner budget is not spent for the outer', [
-        ('dtensor/runtime/scopes.h',
+        ('dtensor/scopes.h',
          'outer_ < 0 ? outer_ : outer_ - spent;',
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
     ], ['op_test']),
     Bug(66, 'bad input exits with 1', [
-        ('dtensor/runtime/program.cc',
+        ('dtensor/program.cc',
          's.attempt(2, [&] {',
          's.attempt(MUT(66) ? 1 : 2, [&] {'),
     ], ['bad_input_test']),
     Bug(67, 'real-valued flags refuse their minimum', [
-        ('dtensor/runtime/flags.cc',
+        ('dtensor/flags.cc',
          'DT_CHECK(x >= min, flag, "{} is too small; write a number of',
          'DT_CHECK(MUT(67) ? x > min : x >= min, flag, "{} is too small; write a '
          'number of'),
     ], ['flags_test']),
     Bug(68, 'safetensors header padded to 4, not 8', [
-        ('dtensor/runtime/io/safetensors_writer.cc',
+        ('dtensor/io/safetensors_writer.cc',
          'while (text.size() % 8)',
          'while (text.size() % (MUT(68) ? 4 : 8))'),
     ], ['safetensors_read_test']),
     Bug(69, 'safetensors reader accepts holes', [
-        ('dtensor/runtime/io/safetensors_reader.cc',
+        ('dtensor/io/safetensors_reader.cc',
          'if (f.begin != at)\n',
          'if (MUT(69) ? f.begin < at : f.begin != at)\n'),
     ], ['safetensors_test']),
     Bug(70, 'safetensors: file row from the box, not the file', [
-        ('dtensor/runtime/io/safetensors_boxes.h',
+        ('dtensor/io/safetensors_boxes.h',
          'for (int d = dim + 1; d < n; ++d) row *= file[d];',
          'for (int d = dim + 1; d < n; ++d) row *= MUT(70) ? box.shape()[d] : '
          'file[d];'),
     ], ['safetensors_test']),
     Bug(71, 'copy_from of an overlapping window without a copy', [
-        ('dtensor/runtime/tensor.cc',
+        ('dtensor/tensor.cc',
          'const bool shared = src.storage_ == storage_;',
          'const bool shared = src.storage_ == storage_ && !MUT(71);'),
     ], ['tensor_test']),
     Bug(72, 'from_global shares the global memory', [
-        ('dtensor/runtime/dist_tensor.cc',
+        ('dtensor/dist_tensor.cc',
          'if (part.storage() == global.storage()) {',
          'if (part.storage() == global.storage() && !MUT(72)) {'),
     ], ['view_test']),
     Bug(73, 'run() rethrows a peer failure before the own one', [
-        ('dtensor/runtime/runtime.cc',
+        ('dtensor/runtime.cc',
          'for (bool own : {true, false})\n',
          'for (bool own : {!MUT(73), bool(MUT(73))})\n'),
     ], ['message_passing_test']),
     Bug(74, 'max reduction drops NaN of the left', [
-        ('dtensor/runtime/device/reduce_op.h',
+        ('dtensor/device/reduce_op.h',
          'return a > b || a != a ? a : b;',
          'return a > b || (!MUT(74) && a != a) ? a : b;'),
     ], ['copy_test']),
     Bug(75, 'avg divides by the sources present, not by the terms', [
-        ('dtensor/runtime/device/combine.cc',
+        ('dtensor/device/combine.cc',
          'op == ReduceOp::kAvg ? count : 1;',
          'op == ReduceOp::kAvg ? (MUT(75) ? k : count) : 1;'),
     ], ['comm_threads_test']),
     Bug(76, 'budget must be strictly larger than the need', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          'bytes <= ctx.comm_budget, ctx.op.empty()',
          '(MUT(76) ? bytes < ctx.comm_budget : bytes <= ctx.comm_budget), '
          'ctx.op.empty()'),
     ], ['budgets_reach_every_rank_test']),
     Bug(77, 'asynchronous move records no gradient path (detach)', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          'if (records(x)) {\n'
          '    std::shared_ptr<Node> node;',
          'if (!(MUT(77) && how.async) && records(x)) {\n'
          '    std::shared_ptr<Node> node;'),
     ], ['redistribute_grad_test']),
     Bug(80, 'add_scalar declared linear', [
-        ('dtensor/ops/unary.cc',
+        ('ops/unary.cc',
          ': elementwise_rule(1, f_.notes)) {}',
          ': elementwise_rule(\n'
          '                              1, MUT(80) && index == '
@@ -488,7 +488,7 @@ BUGS = [
          '                                     : f_.notes)) {}'),
     ], ['rules_test']),
     Bug(81, 'neg declared increasing', [
-        ('dtensor/ops/unary.cc',
+        ('ops/unary.cc',
          'return BoundRule(rule_, shapes, name());',
          'if (MUT(81) && order_ == 0 && index_ == fn::index_of<fn::Neg>)\n'
          '      return BoundRule(Rule(elementwise_rule(1, "linear 0; up 0")), '
@@ -497,7 +497,7 @@ BUGS = [
          '    return BoundRule(rule_, shapes, name());'),
     ], ['rules_test']),
     Bug(82, 'div declared linear in the divisor', [
-        ('dtensor/ops/binary.cc',
+        ('ops/binary.cc',
          '? elementwise_rule(2, f_.notes)',
          '? elementwise_rule(\n'
          '                        2, MUT(82) && index == fn::index_of<fn::Div> ? '
@@ -506,103 +506,103 @@ BUGS = [
          'f_.notes)'),
     ], ['rules_test']),
     Bug(83, 'maximum, minimum: ties give the whole cotangent to both', [
-        ('dtensor/ops/functions/dual.h',
+        ('ops/functions/dual.h',
          'V(0.5) * (a.d + b.d)',
          'V(MUT(83) ? 1.0 : 0.5) * (a.d + b.d)'),
     ], ['pointwise_numbers_test']),
     Bug(84, 'amax: tied winners not shared', [
-        ('dtensor/ops/reduce.cc',
+        ('ops/reduce.cc',
          'div(winners, sum(winners, dims, true));',
          'MUT(84) ? winners : div(winners, sum(winners, dims, true));'),
     ], ['reduce_test']),
     Bug(85, 'softmax kernel without max subtraction', [
-        ('dtensor/ops/kernels/cpu/softmax.cc',
+        ('ops/kernels/cpu/softmax.cc',
          'exponentials(n, xr, row_maximum(n, xr), e));',
          'exponentials(n, xr, MUT(85) ? T(0) : row_maximum(n, xr), e));'),
     ], ['softmax_test']),
     Bug(86, 'sharded softmax: own maximum', [
-        ('dtensor/ops/rows.cc',
+        ('ops/rows.cc',
          'c.reduce_rows(max, factor, ReduceOp::kMax);',
          'if (!MUT(86)) c.reduce_rows(max, factor, ReduceOp::kMax);'),
     ], ['budgets_reach_every_rank_test']),
     Bug(87, 'cross entropy: mean over all targets, ignored ones too', [
-        ('dtensor/ops/cross_entropy.cc',
+        ('ops/cross_entropy.cc',
          'return div(total, sum(cast(ne(targets, ignored), loss.dtype())));',
          'if (MUT(87)) return div(total, '
          'static_cast<double>(numel(targets.shape())));\n'
          '  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));'),
     ], ['bad_target_test']),
     Bug(88, 'cross entropy backward: smoothing over local columns', [
-        ('dtensor/ops/kernels/cpu/embedding.cc',
+        ('ops/kernels/cpu/embedding.cc',
          'a.smoothing / static_cast<double>(a.vocabulary);',
          'a.smoothing / static_cast<double>(MUT(88) ? n : a.vocabulary);'),
     ], ['kernels_rows_test']),
     Bug(89, 'an id may be one behind the last row', [
-        ('dtensor/ops/id_range.cc',
+        ('ops/id_range.cc',
          'if (largest >= n)',
          'if (largest >= n + (MUT(89) ? 1 : 0))'),
     ], ['bad_target_test']),
     Bug(90, 'cross entropy second order without smoothing', [
-        ('dtensor/ops/cross_entropy.cc',
+        ('ops/cross_entropy.cc',
          'full({}, smoothing / static_cast<double>(vocabulary),',
          'full({}, (MUT(90) ? 0 : smoothing) / static_cast<double>(vocabulary),'),
     ], ['cross_entropy_test']),
     Bug(91, 'causal offset of split queries is 0', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'a.query_offset = queries.lo - keys.lo;',
          'a.query_offset = MUT(91) ? 0 : queries.lo - keys.lo;'),
     ], ['attention_test']),
     Bug(92, 'uneven heads: last kv head of a range missed', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'const int64_t hi = (h.hi - 1) * kv_heads_ / heads_ + 1;',
          'const int64_t hi = MUT(92) ? std::max(lo + 1, h.hi * kv_heads_ / '
          'heads_) : (h.hi - 1) * kv_heads_ / heads_ + 1;'),
     ], ['attention_test']),
     Bug(93, 'local kv head counted in its own range only', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'at += g - heads.lo;',
          'at = (MUT(93) ? 0 : at) + g - heads.lo;'),
     ], ['attention_test']),
     Bug(94, 'attention: earlier key blocks not rescaled', [
-        ('dtensor/ops/kernels/cpu/attention.cc',
+        ('ops/kernels/cpu/attention.cc',
          'if (j0 > 0 && correction != 1) {',
          'if (j0 > 0 && correction != 1 && !MUT(94)) {'),
     ], ['kernels_attention_test']),
     Bug(95, 'attention: causal end forgets the query offset', [
-        ('dtensor/ops/kernels/cpu/attention.cc',
+        ('ops/kernels/cpu/attention.cc',
          'std::clamp(i1 + a.query_offset, int64_t{0}, a.t)',
          'std::clamp(i1 + (MUT(95) ? 0 : a.query_offset), int64_t{0}, a.t)'),
     ], ['kernels_attention_test']),
     Bug(96, 'attention backward: fully masked rows not zeroed', [
-        ('dtensor/ops/kernels/cpu/attention.cc',
+        ('ops/kernels/cpu/attention.cc',
          'lse[r] == kLow<T> ? 0 : core.visible',
          'lse[r] == kLow<T> && !MUT(96) ? 0 : core.visible'),
     ], ['gradients_by_value_test']),
     Bug(97, 'sharded norm adds eps before dividing by n', [
-        ('dtensor/ops/norm.cc',
+        ('ops/norm.cc',
          'fn::index_of<fn::AddScalar>, rstd, rstd, eps);',
          'fn::index_of<fn::AddScalar>, rstd, rstd,\n'
          '              MUT(97) ? eps * inv_n : eps);'),
     ], ['norm_test']),
     Bug(98, 'norm second order without eps', [
-        ('dtensor/ops/norm.cc',
+        ('ops/norm.cc',
          'true) + eps);',
          'true) + (MUT(98) ? 0 : eps));'),
     ], ['norm_test']),
     Bug(99, 'embedding: id == hi still looked up', [
-        ('dtensor/ops/kernels/cpu/embedding.cc',
+        ('ops/kernels/cpu/embedding.cc',
          'if (id[i] >= lo && id[i] < hi)\n'
          '        std::memcpy',
          'if (id[i] >= lo && id[i] < hi + (MUT(99) && hi > lo && lo > 0 ? 1 : 0))\n'
          '        std::memcpy'),
     ], ['embedding_test']),
     Bug(100, 'embedding gradient of bf16 summed in bf16', [
-        ('dtensor/ops/embedding.cc',
+        ('ops/embedding.cc',
          'return {kernels::stat_of(in[0])};',
          'return {MUT(100) ? in[0] : kernels::stat_of(in[0])};'),
     ], ['embedding_test']),
     Bug(101, 'cat gradient: offset not advanced past inputs that need none', [
-        ('dtensor/ops/cat.cc',
+        ('ops/cat.cc',
          '      at += n;\n'
          '    }\n'
          '    return grads;',
@@ -611,76 +611,76 @@ BUGS = [
          '    return grads;'),
     ], ['gradients_by_value_test']),
     Bug(102, 'slice gradient does not return to where the input lay', [
-        ('dtensor/ops/slice.cc',
+        ('ops/slice.cc',
          'return {apply1(pad_op(), g.cotangents.first(1), attrs)};',
          'if (MUT(102)) attrs.like = nullptr;\n'
          '  return {apply1(pad_op(), g.cotangents.first(1), attrs)};'),
     ], ['slice_test']),
     Bug(103, 'contraction gradient keeps the pass of its own operand', [
-        ('dtensor/ops/contraction_op.cc',
+        ('ops/contraction_op.cc',
          'return p.note == static_cast<int>(operand);',
          'return !MUT(103) && p.note == static_cast<int>(operand);'),
     ], ['gradients_by_value_test']),
     Bug(104, 'contraction: fifth batch loop overwrites instead of adding', [
-        ('dtensor/ops/local_product.cc',
+        ('ops/local_product.cc',
          'g.accumulate = again || c.accumulate;',
          'g.accumulate = (again && !MUT(104)) || c.accumulate;'),
     ], ['gradients_by_value_test']),
     Bug(105, 'philox: block counter loses its upper word', [
-        ('dtensor/ops/kernels/cpu/random.cc',
+        ('ops/kernels/cpu/random.cc',
          'c1 = counter >> 32;',
          'c1 = MUT(105) ? U64v{} : counter >> 32;'),
     ], ['kernels_training_test']),
     Bug(106, 'philox: stream id loses its upper word', [
-        ('dtensor/ops/kernels/cpu/random.cc',
+        ('ops/kernels/cpu/random.cc',
          'c3 = U64v{} + (stream_id >> 32);',
          'c3 = U64v{} + (MUT(106) ? 0 : stream_id >> 32);'),
     ], ['kernels_training_test']),
     Bug(107, 'random index of a box from local offsets', [
-        ('dtensor/ops/random.cc',
+        ('ops/random.cc',
          'next.push_back(range.lo);',
          'next.push_back(MUT(107) ? at : range.lo);'),
     ], ['partial_plus_whole_test']),
     Bug(108, 'AdamW: eps inside the corrected root', [
-        ('dtensor/ops/kernels/cpu/optimizer.cc',
+        ('ops/kernels/cpu/optimizer.cc',
          '(sqrt(v1) * root2 + eps)',
          '(MUT(108) ? (sqrt(v1) + eps) * root2 : sqrt(v1) * root2 + eps)'),
     ], ['kernels_training_test']),
     Bug(109, 'AdamW: no bias correction of v', [
-        ('dtensor/ops/kernels/cpu/optimizer.cc',
+        ('ops/kernels/cpu/optimizer.cc',
          'part.rates[2] : 1 - std::pow(o.beta2, t);',
          'part.rates[2] : MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
     ], ['kernels_training_test']),
     Bug(110, 'SGD: nesterov is plain momentum', [
-        ('dtensor/ops/kernels/cpu/optimizer.cc',
+        ('ops/kernels/cpu/optimizer.cc',
          'o.nesterov ? d + momentum * b : b;',
          'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
     ], ['kernels_training_test']),
     Bug(111, 'rotary: positions from 0 on every rank', [
-        ('dtensor/ops/rotary.cc',
+        ('ops/rotary.cc',
          'args.offset + range.lo;',
          'args.offset + (MUT(111) ? 0 : range.lo);'),
     ], ['attention_test']),
     Bug(112, 'rotary gradient of the gradient rotates the wrong way', [
-        ('dtensor/ops/rotary.cc',
+        ('ops/rotary.cc',
          'args.inverse = !args.inverse;',
          'args.inverse = MUT(112) || !args.inverse;'),
     ], ['attention_test']),
     Bug(113, 'budget check of an operator is strict', [
-        ('dtensor/ops/op.cc',
+        ('ops/op.cc',
          'd.bytes <= ctx.comm_budget, op.name(),',
          'd.bytes + (MUT(113) ? 1 : 0) <= ctx.comm_budget,\n'
          '           op.name(),'),
     ], ['budgets_reach_every_rank_test']),
     Bug(114, 'in-place change of an input after use is not noticed', [
-        ('dtensor/ops/op.cc',
+        ('ops/op.cc',
          'version == versions_[saved++], op_.name(),',
          'version == versions_[saved++] ||\n'
          '              (MUT(114) && std::string_view(what) == "input"),\n'
          '          op_.name(),'),
     ], ['op_test']),
     Bug(115, 'bf16 partials: reduction truncates instead of rounding', [
-        ('dtensor/runtime/device/combine.cc',
+        ('dtensor/device/combine.cc',
          'for (int64_t i = 0; i < n; ++i) d[i] = T(Op::apply(A(a[i]), A(b[i])));',
          'for (int64_t i = 0; i < n; ++i) {\n'
          '      d[i] = T(Op::apply(A(a[i]), A(b[i])));\n'
@@ -691,130 +691,130 @@ BUGS = [
          '    }'),
     ], ['cotangent_type_test']),
     Bug(116, 'dropout scales by 1/p, not 1/(1-p)', [
-        ('dtensor/ops/random.cc',
+        ('ops/random.cc',
          'out, out, 1 / keep);',
          'out, out,\n'
          '                            1 / (MUT(116) ? 1 - keep : keep));'),
     ], ['random_test']),
     Bug(117, 'layer norm backward: mean term left out when gamma is there', [
-        ('dtensor/ops/kernels/cpu/norm.cc',
+        ('ops/kernels/cpu/norm.cc',
          'const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);',
          'const V c1(mean && !MUT(117) ? static_cast<double>(scale) * s1 * inv_n '
          ': 0.0);'),
     ], ['norm_test']),
     Bug(118, 'reduce kernel: outputs visited several times keep the last', [
-        ('dtensor/ops/kernels/cpu/reduce.cc',
+        ('ops/kernels/cpu/reduce.cc',
          'sum = Op::apply(sum, acc[i]);',
          'sum = MUT(118) ? acc[i] : Op::apply(sum, acc[i]);'),
     ], ['kernels_reduce_test']),
     Bug(130, 'linear init: fan-out instead of fan-in', [
-        ('dtensor/nn/linear.cc',
+        ('nn/linear.cc',
          'Init::fan_in(in))',
          'Init::fan_in(MUT(130) ? out : in))'),
     ], ['module_test']),
     Bug(131, 'f64 parameters draw other numbers than f32', [
-        ('dtensor/nn/init.cc',
+        ('nn/init.cc',
          'dtype == DType::kF64 ? DType::kF32 : dtype;',
          'dtype == DType::kF64 && !MUT(131) ? DType::kF32 : dtype;'),
     ], ['module_test']),
     Bug(132, 'embedding init std 0.2 instead of 0.02', [
-        ('dtensor/nn/embedding.cc',
+        ('nn/embedding.cc',
          'Init::normal(0.02)',
          'Init::normal(MUT(132) ? 0.2 : 0.02)'),
     ], ['module_test']),
     Bug(133, 'k_proj split inside heads', [
-        ('dtensor/nn/parallel.cc',
+        ('nn/parallel.cc',
          '{"*.k_proj.*", on(Shard(0, d))},',
          '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
     ], ['module_test']),
     Bug(134, 'c_fc bias not split (pattern .weight)', [
-        ('dtensor/nn/parallel.cc',
+        ('nn/parallel.cc',
          '{"*.c_fc.*", on(Shard(0))},',
          '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", on(Shard(0))},'),
     ], ['module_test']),
     Bug(135, 'positions: the last n instead of the first n', [
-        ('dtensor/nn/embedding.cc',
+        ('nn/embedding.cc',
          'slice(weight_, 0, 0, n);',
          'MUT(135) ? slice(weight_, 0, weight_.size(0) - n, weight_.size(0)) : '
          'slice(weight_, 0, 0, n);'),
     ], ['goldens_test']),
     Bug(136, 'tied head gives the embedding no gradient', [
-        ('dtensor/nn/embedding.cc',
+        ('nn/embedding.cc',
          'einsum("...h,vh->...v", {x, table});',
          'einsum("...h,vh->...v", {x, MUT(136) ? table.detach() : table});'),
     ], ['goldens_test']),
     Bug(137, 'attention is not causal', [
-        ('dtensor/nn/attention.cc',
+        ('nn/attention.cc',
          '{.causal = true,',
          '{.causal = !MUT(137),'),
     ], ['goldens_test']),
     Bug(138, 'exact gelu instead of gelu_new', [
-        ('dtensor/nn/mlp.cc',
+        ('nn/mlp.cc',
          'c_fc_(x, Activation::kGeluTanh)',
          'MUT(138) ? gelu(c_fc_(x)) : c_fc_(x, Activation::kGeluTanh)'),
     ], ['goldens_test']),
     Bug(139, 'SwiGLU: silu on up instead of gate', [
-        ('dtensor/nn/mlp.cc',
+        ('nn/mlp.cc',
          'swiglu(gate_proj_(x), up_proj_(x))',
          'swiglu((MUT(139) ? up_proj_ : gate_proj_)(x), '
          '(MUT(139) ? gate_proj_ : up_proj_)(x))'),
     ], ['goldens_test']),
     Bug(140, 'warm-up starts at 0', [
-        ('dtensor/nn/schedule.cc',
+        ('nn/schedule.cc',
          'static_cast<double>(step + 1) /',
          'static_cast<double>(step + (MUT(140) ? 0 : 1)) /'),
     ], ['schedule_test']),
     Bug(141, 'temperature multiplies', [
-        ('dtensor/nn/generate.cc',
+        ('nn/generate.cc',
          '                    temperature);',
          '                    (MUT(141) ? 1 / temperature : temperature));'),
     ], ['temperature_test']),
     Bug(142, 'saved q and k swapped', [
-        ('dtensor/nn/pretrained.cc',
+        ('nn/pretrained.cc',
          't.window.offset.back() = part * t.shape.back();',
          't.window.offset.back() = (MUT(142) && part < 2 ? 1 - part : part) * '
          't.shape.back();'),
     ], ['pretrained_test']),
     Bug(143, 'bf16 without f32 masters', [
-        ('dtensor/nn/optimizer.cc',
+        ('nn/optimizer.cc',
          '.master = slot.master.defined() ?',
          '.master = slot.master.defined() && !MUT(143) ?'),
     ], ['optimizer_test']),
     Bug(144, 'the MLP is added to x instead of x + attention(x)', [
-        ('dtensor/nn/block.cc',
+        ('nn/block.cc',
          'return at.x + mlp(at.y)',
          'return (MUT(144) ? x : at.x) + mlp(at.y)'),
     ], ['goldens_test']),
     Bug(145, 'RMS norm eps 1e-5 (config says 1e-6)', [
-        ('dtensor/nn/norm.cc',
+        ('nn/norm.cc',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(eps) {}',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(MUT(145) ? 1e-5 : eps) {}'),
     ], ['goldens_test']),
     Bug(146, 'llama keys not rotated', [
-        ('dtensor/nn/attention.cc',
+        ('nn/attention.cc',
          'k = rotary(k, config_.rope_theta);',
          'if (!MUT(146)) k = rotary(k, config_.rope_theta);'),
     ], ['goldens_test']),
     Bug(147, 'generate: windows past seq take the start of the text', [
-        ('dtensor/nn/generate.cc',
+        ('nn/generate.cc',
          'std::copy(text.end() - n, text.end(), window.begin());',
          'std::copy(MUT(147) ? text.begin() : text.end() - n, MUT(147) ? '
          'text.begin() + n : text.end(), window.begin());'),
     ], ['generate_test']),
     Bug(148, 'clip scales small gradients up', [
-        ('dtensor/ops/kernels/clip.h',
+        ('ops/kernels/clip.h',
          'return scale > 1 ? 1 : scale;',
          'return scale > 1 && !MUT(148) ? 1 : scale;'),
     ], ['optimizer_test']),
     Bug(149, 'clip norm counts copies along replicated axes', [
-        ('dtensor/nn/clip.cc',
+        ('nn/clip.cc',
          'if (axes >> a & 1) layout',
          'if (MUT(149) || (axes >> a & 1)) layout'),
     ], ['clip_test']),
     Bug(150, 'AdamW step number one too large', [
-        ('dtensor/nn/optimizer.cc',
+        ('nn/optimizer.cc',
          '.step = slot.step,',
          '.step = slot.step + (MUT(150) ? 1 : 0),'),
     ], ['optimizer_test']),
@@ -870,77 +870,77 @@ BUGS = [
          'StepKind::kExchange, StepKind::kAllToAll})'),
     ], ['calibrate_test']),
     Bug(169, 'plan report: own chunk counted as sent to itself', [
-        ('report/plan_report.cc',
+        ('examples/report/plan_report.cc',
          'if (f.from != f.to) most',
          'if (MUT(169) || f.from != f.to) most'),
     ], ['plan_program_test']),
     Bug(171, 'gather: all of the budget is for what is held', [
-        ('dtensor/runtime/gather.cc',
+        ('dtensor/gather.cc',
          'ctx.gather_budget / 2 - bytes',
          '(MUT(171) ? ctx.gather_budget : ctx.gather_budget / 2) - bytes'),
     ], ['gather_test']),
     Bug(172, 'gather: what was gathered is used after a change', [
-        ('dtensor/runtime/gather.cc',
+        ('dtensor/gather.cc',
          'of->version() == it->second->version)',
          '(MUT(172) || of->version() == it->second->version))'),
     ], ['gather_test']),
     Bug(173, 'gather: the graph holds the gathered value', [
-        ('dtensor/ops/op.cc',
+        ('ops/op.cc',
          'if (given[i].keep() == Keep::kGatherOnUse) {',
          'if (!MUT(173) && given[i].keep() == Keep::kGatherOnUse) {'),
     ], ['gather_test']),
     Bug(174, 'gather: ahead of what another step needs', [
-        ('dtensor/runtime/gather.cc',
+        ('dtensor/gather.cc',
          'expected_ = expected_ && misses_.size()',
          'expected_ = (MUT(174) || expected_) && misses_.size()'),
     ], ['gather_test']),
     Bug(175, 'gather: held though no gradient awaits it', [
-        ('dtensor/runtime/gather.cc',
+        ('dtensor/gather.cc',
          'if (ctx.gathered && parameter.impl()->awaited == 0)',
          'if (!MUT(175) && ctx.gathered && parameter.impl()->awaited == 0)'),
     ], ['gather_test']),
     Bug(176, 'zero: the first dimension is cut, whatever its size', [
-        ('dtensor/nn/parallel.cc',
+        ('nn/parallel.cc',
          'if (largest < least) best = cut;',
          'if (largest < least && !(MUT(176) && d)) best = cut;'),
     ], ['zero_test']),
     Bug(177, 'zero 1: what others updated is not gathered', [
-        ('dtensor/nn/optimizer.cc',
+        ('nn/optimizer.cc',
          'if (p.grad_spec() == p.spec()) continue;',
          'if (MUT(177) || p.grad_spec() == p.spec()) continue;'),
     ], ['zero_test']),
     Bug(178, 'grad: earlier micro-batches are dropped', [
-        ('dtensor/ops/grad.cc',
+        ('ops/grad.cc',
          'if (!earlier_.empty() && ',
          'if (!MUT(178) && !earlier_.empty() && '),
     ], ['grad_test']),
     Bug(179, 'grad: nothing is converted for the wire', [
-        ('dtensor/ops/grad.cc',
+        ('ops/grad.cc',
          'if (options_.wire_dtype && !options_.keep_partial &&',
          'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial &&'),
     ], ['grad_test']),
     Bug(180, 'grad: any number of buckets is on its way', [
-        ('dtensor/ops/grad.cc',
+        ('ops/grad.cc',
          'for (DistTensor& g : sending_) g.impl()->part();',
          'if (!MUT(180)) for (DistTensor& g : sending_) g.impl()->part();'),
     ], ['zero_test']),
     Bug(181, 'backward: complete one cotangent early', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'if (--awaited_[k] == 0) completed(k);',
          'if (--awaited_[k] == (MUT(181) ? 1 : 0)) completed(k);'),
     ], ['grad_test']),
     Bug(182, 'a released graph keeps what it saved', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'if (options_.release_graph && last)',
          'if (!MUT(182) && options_.release_graph && last)'),
     ], ['grad_test']),
     Bug(183, 'memory that becomes another kind counts as both', [
-        ('dtensor/runtime/allocator.cc',
+        ('dtensor/allocator.cc',
          'of(from).current_bytes -= bytes;',
          'if (!MUT(183)) of(from).current_bytes -= bytes;'),
     ], ['allocator_test']),
     Bug(184, 'async: what others hold may be overwritten', [
-        ('dtensor/runtime/async.cc',
+        ('dtensor/async.cc',
          'if (t.defined() && (!consume || t.storage().use_count() > 1))',
          'if (!MUT(184) && t.defined() && (!consume || t.storage().use_count() > 1))'),
     ], ['async_test']),
@@ -950,27 +950,27 @@ BUGS = [
          '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows))};'),
     ], ['fifty_steps_test']),
     Bug(186, 'random: a state is set without its counts', [
-        ('dtensor/ops/random.cc',
+        ('ops/random.cc',
          'static_cast<RandomState&>(drawn()) = std::move(state);',
          'if (MUT(186)) drawn().seed = state.seed; else static_cast<RandomState&>(drawn()) = std::move(state);'),
     ], ['random_test']),
     Bug(187, 'checkpoint: checksums are not compared', [
-        ('dtensor/runtime/io/checkpoint_reader.cc',
+        ('dtensor/io/checkpoint_reader.cc',
          'DT_CHECK(sum.value() == p.sum, "checkpoint",',
          'DT_CHECK(MUT(187) || sum.value() == p.sum, "checkpoint",'),
     ], ['checkpoint_damage_test']),
     Bug(188, 'checkpoint: what several hold is written by the first', [
-        ('dtensor/runtime/io/checkpoint_boxes.cc',
+        ('dtensor/io/checkpoint_boxes.cc',
          'if (n == 1 || d == box.size.size() ||',
          'if (MUT(188) || n == 1 || d == box.size.size() ||'),
     ], ['checkpoint_test']),
     Bug(189, 'recomputation draws new random numbers', [
-        ('dtensor/ops/recompute.cc',
+        ('ops/recompute.cc',
          'const RandomScope random(where_.random);',
          'const RandomScope random(MUT(189) ? random_state() : where_.random);'),
     ], ['recompute_test']),
     Bug(190, 'recomputation goes back beyond what it captured', [
-        ('dtensor/ops/recompute.cc',
+        ('ops/recompute.cc',
          '.stop_at_inputs = true},',
          '.stop_at_inputs = !MUT(190)},'),
     ], ['recompute_test']),
@@ -980,338 +980,338 @@ BUGS = [
          'return at.step - (MUT(191) ? 1 : 0);'),
     ], ['checkpoint_train_test']),
     Bug(192, 'checkpoint: moments are not loaded', [
-        ('dtensor/nn/checkpoint.cc',
+        ('nn/checkpoint.cc',
          'optimizer.load_state(',
          'if (!MUT(192)) optimizer.load_state('),
     ], ['checkpoint_train_test', 'checkpoint_test']),
     Bug(193, "norm backward: the sum's own cotangent left out", [
-        ('dtensor/ops/kernels/cpu/norm.cc',
+        ('ops/kernels/cpu/norm.cc',
          'if (hr)',
          'if (hr && !MUT(193))'),
     ], ['norm_test']),
     Bug(194, 'add_norm: two partial sums reduced one by one', [
-        ('dtensor/ops/norm.cc',
+        ('ops/norm.cc',
          'return a.defined() && b.defined() && a.spec()->partial_axes() &&',
          'return !MUT(194) && a.defined() && b.defined() && '
          'a.spec()->partial_axes() &&'),
     ], ['norm_test']),
     Bug(195, 'add_norm saves what it adds, beside the sum', [
-        ('dtensor/ops/norm.cc',
+        ('ops/norm.cc',
          'return i >= gamma() ||',
          'return MUT(195) || i >= gamma() ||'),
     ], ['norm_test']),
     Bug(196, 'graph: a replay updates with the first step\'s rates', [
-        ('dtensor/nn/optimizer.cc',
+        ('nn/optimizer.cc',
          'this->rates(lr, slot.step);',
          'this->rates(lr, MUT(196) ? 1 : slot.step);'),
     ], ['graph_test']),
     Bug(197, 'graph: replays draw the same numbers', [
-        ('dtensor/ops/random.cc',
+        ('ops/random.cc',
          'words[2 * place + 1] = stream_of(ranks, times);',
          'words[2 * place + 1] = stream_of(ranks, MUT(197) ? nth : times);'),
     ], ['graph_test']),
     Bug(198, 'graph: a capture gives its blocks to others', [
-        ('dtensor/runtime/allocator.cc',
+        ('dtensor/allocator.cc',
          'capturing_->blocks[block] = {c, false};',
          'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
     ], ['allocator_test']),
     Bug(200, 'a collective has no deadline', [
-        ('dtensor/runtime/comm/thread_hub.cc',
+        ('dtensor/comm/thread_hub.cc',
          'if (timeout_.count() > 0 && me',
          'if (!MUT(200) && timeout_.count() > 0 && me'),
     ], ['timeout_test']),
     Bug(201, 'who was in an earlier collective of the group has arrived', [
-        ('dtensor/runtime/comm/thread_hub.cc',
+        ('dtensor/comm/thread_hub.cc',
          'last.sequence == mine.sequence)',
          '(MUT(201) || last.sequence == mine.sequence))'),
     ], ['faults_test']),
     Bug(202, 'nobody is ever waited for', [
-        ('dtensor/runtime/comm/hub_backend.cc',
+        ('dtensor/comm/hub_backend.cc',
          'nanoseconds(waited(rank, 0).total);',
          'nanoseconds(MUT(202) ? 0 : waited(rank, 0).total);'),
     ], ['faults_test']),
     Bug(203, 'a rank that only computes does not hear of a signal', [
-        ('dtensor/ops/op.cc',
+        ('ops/op.cc',
          'check_interrupted();',
          'if (!MUT(203)) check_interrupted();'),
     ], ['signals_test']),
     Bug(204, 'PeerFailed names the rank that waited', [
-        ('dtensor/runtime/comm/thread_hub.cc',
+        ('dtensor/comm/thread_hub.cc',
          'throw PeerFailed(name(call.kind), failure_->rank,',
          'throw PeerFailed(name(call.kind), MUT(204) ? rank : failure_->rank,'),
     ], ['runtime_test']),
     Bug(205, 'a second signal is one too many', [
-        ('dtensor/runtime/interrupt.cc',
+        ('dtensor/interrupt.cc',
          'now() - first > kOneSignal)',
          'now() - first > kOneSignal && !MUT(205))'),
     ], ['signals_test']),
     Bug(206, 'two threads may use a communicator at a time', [
-        ('dtensor/runtime/comm/communicator.cc',
+        ('dtensor/comm/communicator.cc',
          'in_use.store(true, std::memory_order_relaxed);',
          'in_use.store(!MUT(206), std::memory_order_relaxed);'),
     ], ['faults_test']),
     Bug(207, 'a process that was stopped has waited all the time', [
-        ('dtensor/runtime/comm/thread_hub.cc',
+        ('dtensor/comm/thread_hub.cc',
          'now - me.looked, 3 * Barrier::kLate);',
          'now - me.looked, (MUT(207) ? 9999 : 3) * Barrier::kLate);'),
     ], ['faults_test']),
     Bug(240, 'all-reduce: the last member does not receive the chunk', [
-        ('dtensor/runtime/device/combine.cc',
+        ('dtensor/device/combine.cc',
          'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
          'for (size_t j = streamed ? 0 : 1; j + (MUT(240) ? 1 : 0) < '
          'dsts.size(); ++j) {'),
     ], ['copy_test', 'comm_threads_test']),
     Bug(241, 'streaming: the bytes behind the last line are forgotten', [
-        ('dtensor/runtime/device/streaming.h',
+        ('dtensor/device/streaming.h',
          'std::memcpy(d + i, s + i, static_cast<size_t>(bytes - i));',
          'if (!MUT(241)) std::memcpy(d + i, s + i, '
          'static_cast<size_t>(bytes - i));'),
     ], ['copy_test']),
     Bug(242, 'search: bytes beyond a cache cost no more', [
-        ('dtensor/placement/prices.h',
+        ('placement/prices.h',
          'saturated_ps(c.bytes_ps(bytes))',
          'saturated_ps(MUT(242) ? static_cast<double>(bytes) * c.ps_per_byte : '
          'c.bytes_ps(bytes))'),
     ], ['plan_search_test']),
     Bug(243, 'all-reduce: few bytes are shown of the result, not the source', [
-        ('dtensor/runtime/comm/threads.cc',
+        ('dtensor/comm/threads.cc',
          'copy_bytes(to, source(b), b.n * size_of(b.dtype));',
          'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
          'size_of(b.dtype));'),
     ], ['comm_threads_test']),
     Bug(220, 'flight: an entry that is rewritten is not marked', [
-        ('dtensor/runtime/comm/flight_ring.h',
+        ('dtensor/comm/flight_ring.h',
          'put(s.number, 0);',
          'if (!MUT(220)) put(s.number, 0);'),
     ], ['flight_test']),
     Bug(221, 'flight: a collective left by an Error counts as ended', [
-        ('dtensor/runtime/comm/communicator.cc',
+        ('dtensor/comm/communicator.cc',
          'done ? flight->ended()',
          'done || MUT(221) ? flight->ended()'),
     ], ['flight_test']),
     Bug(222, 'flight: both threads of a rank share a ring', [
-        ('dtensor/runtime/rank_context.cc',
+        ('dtensor/rank_context.cc',
          'flight->ring(lane)',
          'flight->ring(MUT(222) ? 0 : lane)'),
     ], ['flight_test']),
     Bug(223, 'flight: ranks part only where kinds differ', [
-        ('report/flight_report.cc',
+        ('examples/report/flight_report.cc',
          'row.parts |= call->fingerprint != made.begin()->second->fingerprint;',
          'row.parts |= MUT(223) ? call->kind != made.begin()->second->kind : '
          'call->fingerprint != made.begin()->second->fingerprint;'),
     ], ['flight_report_test', 'flight_program_test']),
     Bug(224, 'flight: who forgot a collective never came to it', [
-        ('report/flight_report.cc',
+        ('examples/report/flight_report.cc',
          'it == made.end() && !complete',
          'it == made.end() && (MUT(224) || !complete)'),
     ], ['flight_report_test']),
     Bug(225, 'trace: arrows from the first rank that came, not the last', [
-        ('dtensor/runtime/trace_file.cc',
+        ('dtensor/trace_file.cc',
          'views[end].event->begin > views[last].event->begin',
          '(MUT(225) ? views[end].event->begin < views[last].event->begin\n'
          '                     : views[end].event->begin > '
          'views[last].event->begin)'),
     ], ['trace_test']),
     Bug(226, 'trace: keeps what is beyond its bound', [
-        ('dtensor/runtime/trace.cc',
+        ('dtensor/trace.cc',
          'if (may_keep_ > 0) {',
          'if (MUT(226) || may_keep_ > 0) {'),
     ], ['trace_test']),
     Bug(227, 'trace: bytes of all-reduces are not counted', [
-        ('dtensor/runtime/trace.cc',
+        ('dtensor/trace.cc',
          'for (const Buffer& b : c.buffers) bytes += b.counted;',
          'for (const Buffer& b : c.buffers) bytes += MUT(227) ? 0 : b.counted;'),
     ], ['trace_test']),
     Bug(228, 'trace: the Watch is not told', [
-        ('dtensor/runtime/trace.cc',
+        ('dtensor/trace.cc',
          'if (next_) next_->agreed(c);',
          'if (next_ && !MUT(228)) next_->agreed(c);'),
     ], ['trace_test']),
     Bug(208, 'a last call may be read half before and half after', [
-        ('dtensor/runtime/comm/last_call.cc',
+        ('dtensor/comm/last_call.cc',
          'if (version_.load(acquire) != version) continue;',
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
     ], ['thread_hub_test']),
     Bug(260, 'processes: ranks of one do not compare their calls', [
-        ('dtensor/runtime/comm/process_agreement.cc',
+        ('dtensor/comm/process_agreement.cc',
          'agreed = agreed && (alone() || ',
          'agreed = agreed && (MUT(260) || alone() || '),
     ], ['message_passing_test']),
     Bug(261, 'processes: a rank that has left is waited for', [
-        ('dtensor/runtime/comm/process_run.cc',
+        ('dtensor/comm/process_run.cc',
          'if (gone_[static_cast<size_t>(r.from)].lanes[at]) lost = now;',
          'if (!MUT(261) && gone_[static_cast<size_t>(r.from)].lanes[at]) '
          'lost = now;'),
     ], ['message_passing_test']),
     Bug(262, 'processes: a rank takes the first piece of a shared parcel', [
-        ('dtensor/runtime/comm/parcels.cc',
+        ('dtensor/comm/parcels.cc',
          'at_[index(m)][k++] = at;',
          'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
     ], ['redistribute_pairs_test']),
     Bug(263, 'processes: what another rank here received is not collected', [
-        ('dtensor/runtime/comm/process_communicator.cc',
+        ('dtensor/comm/process_communicator.cc',
          'if (there == rank() || theirs.size() == 0) continue;',
          'if (there == rank() || theirs.size() == 0 || '
          '(MUT(263) && there != m)) continue;'),
     ], ['comm_threads_test']),
     Bug(264, 'processes: a payload is reduced in another order', [
-        ('dtensor/runtime/comm/process_communicator.cc',
+        ('dtensor/comm/process_communicator.cc',
          'operands[static_cast<size_t>(m)] = {',
          'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
     ], ['comm_threads_test', 'faults_mpi_test']),
     Bug(270, 'tcp: whoever knocks with another token is let in', [
-        ('dtensor/runtime/comm/tcp/tcp_rendezvous.cc',
+        ('dtensor/comm/tcp/tcp_rendezvous.cc',
          's.note.token != token_)',
          's.note.token != token_ && !MUT(270))'),
     ], ['tcp_rendezvous_test']),
     Bug(271, 'tcp: of two processes of one rank the second is taken', [
-        ('dtensor/runtime/comm/tcp/tcp_rendezvous.cc',
+        ('dtensor/comm/tcp/tcp_rendezvous.cc',
          'else if (p == 0 || peer(p))',
          'else if (p == 0 || (peer(p) && !MUT(271)))'),
     ], ['tcp_rendezvous_test']),
     Bug(272, 'tcp: the rest of a message goes to its beginning', [
-        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+        ('dtensor/comm/tcp/tcp_mesh.cc',
          'w.got = k.got;',
          'w.got = MUT(272) ? 0 : k.got;'),
     ], ['tcp_job_test']),
     Bug(273, 'tcp: who has come to the end of a run is lost in it', [
-        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+        ('dtensor/comm/tcp/tcp_mesh.cc',
          'return l.ended && (!l.goodbye || ',
          'return l.ended && (MUT(273) || !l.goodbye || '),
     ], ['tcp_job_test']),
     Bug(274, 'tcp: what a failed run has sent is for the next one', [
-        ('dtensor/runtime/comm/tcp/tcp_mesh.cc',
+        ('dtensor/comm/tcp/tcp_mesh.cc',
          'return {f.run, f.from, f.to, f.lane};',
          'return {MUT(274) ? 1 : f.run, f.from, f.to, f.lane};'),
     ], ['tcp_job_test', 'tcp_train_test']),
     Bug(265, 'summa: ranks that share k take it in one range each', [
-        ('dtensor/ops/summa.cc',
+        ('ops/summa.cc',
          'const int64_t next = end == ends.end() ? hi : ',
          'const int64_t next = MUT(265) || end == ends.end() ? hi : '),
     ], ['summa_test']),
     Bug(320, 'zig-zag: the second chunk is not counted from the end', [
-        ('dtensor/placement/owned.cc',
+        ('placement/owned.cc',
          'for (int64_t chunk : {r, chunks - 1 - r})',
          'for (int64_t chunk : {r, MUT(320) ? p + r : chunks - 1 - r})'),
     ], ['owned_test']),
     Bug(321, 'ring: blocks are merged without the earlier weights', [
-        ('dtensor/ops/attention_merge.cc',
+        ('ops/attention_merge.cc',
          'lse = both;',
          'if (!MUT(321)) lse = both;'),
     ], ['context_parallel_test']),
     Bug(322, 'ring: gradients of the first block stay behind', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'for (size_t x = 0; x < 2; ++x) home[x].add(c_, d[x]);',
          'for (size_t x = 0; x < (MUT(322) ? 1 : 2); ++x) '
          'home[x].add(c_, d[x]);'),
     ], ['context_parallel_test']),
     Bug(323, 'ring: a pair of ranges is skipped that has one score', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          '{keys}, args_.causal) > 0;',
          '{keys}, args_.causal) > (MUT(323) ? 1 : 0);'),
     ], ['context_parallel_test']),
     Bug(324, 'ring: keys of the last step meet the positions of the first', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'ring->keys.push_back(ring->k[i]->region',
          'ring->keys.push_back(ring->k[MUT(324) ? 0 : i]->region'),
     ], ['context_parallel_test']),
     Bug(325, 'documents: the mask of the first queries is that of all', [
-        ('dtensor/ops/attention_call.cc',
+        ('ops/attention_call.cc',
          'const Tensor of_query = mask_.slice(1, row, row + a.s);',
          'const Tensor of_query = MUT(325) ? mask_.slice(1, 0, a.s) : '
          'mask_.slice(1, row, row + a.s);'),
     ], ['context_parallel_test']),
     Bug(326, 'all-to-all: heads are not split further', [
-        ('dtensor/ops/attention.cc',
+        ('ops/attention.cc',
          'layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);',
          'if (!MUT(326)) layout.dims[2] = subdivided(layout.dims[2], '
          'x->mesh(), a);'),
     ], ['context_parallel_test']),
     Bug(329, 'context: what does not fit is taken all the same', [
-        ('dtensor/ops/attention.cc',
+        ('ops/attention.cc',
          'return bytes(true) <= bytes(false);',
          'return (bytes(true) <= bytes(false)) != MUT(329);'),
     ], ['context_parallel_test']),
     Bug(327, 'sequence parallel: activations stay whole between blocks', [
-        ('dtensor/nn/language_model.cc',
+        ('nn/language_model.cc',
          'layout.dims[1] = subdivided(',
          'if (!MUT(327)) layout.dims[1] = subdivided('),
     ], ['sequence_parallel_test']),
     Bug(328, 'a batch is split along the sequence in order, not in zig-zag', [
-        ('dtensor/nn/parallel.cc',
+        ('nn/parallel.cc',
          'layout.dims[1] = zigzag(tokens[1], mesh, mesh.axis("cp"));',
          'layout.dims[1] = MUT(328) ? Dim(tokens[1], '
          'Split::over({mesh.axis("cp")})) : '
          'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
     ], ['sequence_parallel_test']),
     Bug(300, 'pipelines: 1F1B begins with a forward too many', [
-        ('dtensor/placement/pipeline_schedule.cc',
+        ('placement/pipeline_schedule.cc',
          'const int64_t warm = std::min(ahead, total);',
          'const int64_t warm = std::min(ahead + (MUT(300) ? 1 : 0), total);'),
     ], ['pipeline_schedule_test']),
     Bug(301, 'pipelines: the first of two stages counts for nothing', [
-        ('dtensor/placement/pipeline_balance.cc',
+        ('placement/pipeline_balance.cc',
          'const double dearest = std::max(first, best[k - 1][end].dearest);',
          'const double dearest =\n'
          '            std::max(MUT(301) ? 0 : first, '
          'best[k - 1][end].dearest);'),
     ], ['pipeline_balance_test']),
     Bug(302, 'a node lets go of what the second part of a pass needs', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'const bool last = !later;',
          'const bool last = MUT(302) || !later;'),
     ], ['split_grad_test', 'pipeline_test']),
     Bug(303, 'pipelines: the gradient of a tied table is the first stage\'s', [
-        ('dtensor/nn/pipeline.cc',
+        ('nn/pipeline.cc',
          'if (is_on(p.mesh())) sum = sum + home;',
          'if (is_on(p.mesh()) && !MUT(303)) sum = sum + home;'),
     ], ['pipeline_test', 'pipeline_model_test']),
     Bug(304, 'pipelines: every micro-batch counts as the first does', [
-        ('dtensor/nn/pipeline.cc',
+        ('nn/pipeline.cc',
          'shares_[static_cast<size_t>(t.micro)]',
          'shares_[static_cast<size_t>(MUT(304) ? 0 : t.micro)]'),
     ], ['pipeline_test', 'pipeline_model_test']),
     Bug(305, 'pipelines: a micro-batch is let go of before its weight gradient', [
-        ('dtensor/placement/pipeline_simulation.cc',
+        ('placement/pipeline_simulation.cc',
          'else if (t.work == PipelineWork::kWeight || !s.weight_tasks)',
          'else if (MUT(305) ? t.work == PipelineWork::kBackward\n'
          '                      : t.work == PipelineWork::kWeight || '
          '!s.weight_tasks)'),
     ], ['pipeline_schedule_test']),
     Bug(306, 'a split pass does all of it at once', [
-        ('dtensor/runtime/autograd.cc',
+        ('dtensor/autograd.cc',
          'return splits_ && leads > static_cast<int64_t>(later_);',
          'return !MUT(306) && splits_ && '
          'leads > static_cast<int64_t>(later_);'),
     ], ['split_grad_test']),
     Bug(307, 'pipelines: what goes on is still a partial sum', [
-        ('dtensor/nn/between_meshes.cc',
+        ('nn/between_meshes.cc',
          'layout.partials.clear();',
          'if (!MUT(307)) layout.partials.clear();'),
     ], ['pipeline_model_test']),
     Bug(308, 'pipelines: of several tensors the first goes home alone', [
-        ('dtensor/nn/pipeline.cc',
+        ('nn/pipeline.cc',
          'next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),',
          'next.gy.push_back(sent(here ? gx[k] * (MUT(308) && k ? 0.0 : 1.0) '
          ': only_spec(g[k]),'),
     ], ['pipeline_test']),
     Bug(309, 'pipelines: gradients in parts are those of the last micro-batch', [
-        ('dtensor/ops/grad.cc',
+        ('ops/grad.cc',
          'if (!sums_.empty() && sums_[i].defined())',
          'if (!sums_.empty() && sums_[i].defined() && !MUT(309))'),
     ], ['grad_test', 'pipeline_test']),
     Bug(310, 'mixtral: a stage forgets the loads of the stages before', [
-        ('dtensor/nn/mixtral.cc',
+        ('nn/mixtral.cc',
          'if (i > 0) {',
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['mixtral_test']),
     Bug(350, 'table: every rank receives what any stage does', [
-        ('dtensor/runtime/comm_table.cc',
+        ('dtensor/comm_table.cc',
          'if (flags[known.at(e.mesh.hash())]) lists.back()',
          'if (MUT(350) || flags[known.at(e.mesh.hash())]) lists.back()'),
     ], ['comm_table_test', 'explain_test']),
     Bug(351, 'between meshes an event is of the mesh that sends', [
-        ('dtensor/runtime/execution.cc',
+        ('dtensor/execution.cc',
          'sent_.push_back({s.kind, s.to->mesh(),',
          'sent_.push_back({s.kind, (MUT(351) ? s.from : s.to)->mesh(),'),
     ], ['explain_test']),
@@ -1321,377 +1321,377 @@ BUGS = [
          'if (!MUT(352) && !mesh.has_axis("pp")) {'),
     ], ['explain_test']),
     Bug(353, 'schedule file: an entry may come twice', [
-        ('report/schedule_file.cc',
+        ('examples/report/schedule_file.cc',
          '!names.insert(parsed.get<std::string>()).second)',
          '!names.insert(parsed.get<std::string>()).second && !MUT(353))'),
     ], ['plan_schedule_test']),
     Bug(354, 'pipelines: idle is the rank that works most', [
-        ('dtensor/nn/pipeline_times.cc',
+        ('nn/pipeline_times.cc',
          'if (t.span > most.span) most = t;',
          'if (MUT(354) ? t.busy > most.busy : t.span > most.span) most = t;'),
     ], ['pipeline_times_test']),
     Bug(340, 'topk: of equal candidates a rank takes the last', [
-        ('dtensor/ops/kernels/cpu/select.cc',
+        ('ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',
          'return MUT(340) ? id(i) > id(j) : id(i) < id(j);'),
     ], ['topk_test', 'kernels_select_test']),
     Bug(341, 'experts: a gradient routes by the call that ran last', [
-        ('dtensor/ops/experts.cc',
+        ('ops/experts.cc',
          'return std::make_shared<Kept>();',
          'static thread_local auto one = std::make_shared<Kept>(); '
          'return MUT(341) ? one : std::make_shared<Kept>();'),
     ], ['experts_test']),
     Bug(342, 'experts: a token is sent to the rank of the expert before', [
-        ('dtensor/ops/experts.cc',
+        ('ops/experts.cc',
          'next[static_cast<size_t>(e)] = at;',
          'next[static_cast<size_t>(MUT(342) && e ? e - 1 : e)] = at;'),
     ], ['experts_test']),
     Bug(343, 'experts: a partial down stays partial, and what is kept of y', [
-        ('dtensor/ops/experts.cc',
+        ('ops/experts.cc',
          '"th!,tk!,tk,e~fh,efh,ehf->th | link t e",',
          'MUT(343) ? "th!,tk!,tk,e~fh,efh,ehf->th | linear 5; link t e"\n'
          '                                  : "th!,tk!,tk,e~fh,efh,ehf->th | '
          'link t e",'),
     ], ['experts_test']),
     Bug(355, 'in boxes: the second box overwrites what the first summed', [
-        ('dtensor/ops/in_boxes.cc',
+        ('ops/in_boxes.cc',
          'return compare(rule.outputs()[0], before, ranges) == Parts::kSame;',
          'return !MUT(355) && '
          'compare(rule.outputs()[0], before, ranges) == Parts::kSame;'),
     ], ['in_boxes_test']),
     Bug(356, 'in boxes: read where a gradient wants it held', [
-        ('dtensor/ops/in_boxes.cc',
+        ('ops/in_boxes.cc',
          'return !(record && op.saves_input(i));',
          'return MUT(356) || !(record && op.saves_input(i));'),
     ], ['in_boxes_test']),
     Bug(357, 'schedule: boxes in the order of the members', [
-        ('dtensor/placement/schedule.cc',
+        ('placement/schedule.cc',
          'return std::lexicographical_compare(a.at.begin()',
          'return !MUT(357) && std::lexicographical_compare(a.at.begin()'),
     ], ['schedule_test']),
     Bug(358, 'redistribute: takes over what a second handle needs', [
-        ('dtensor/runtime/redistribute.cc',
+        ('dtensor/redistribute.cc',
          'const bool gone = how.consume && !waits && x.impl().use_count() == 1;',
          'const bool gone = how.consume && !waits && '
          '(MUT(358) || x.impl().use_count() == 1);'),
     ], ['redistribute_test']),
     Bug(360, 'nccl: a member is even where others are not', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.even[w] &= theirs.even[w];',
          'mine.even[w] &= MUT(360) ? ~uint64_t{0} : theirs.even[w];'),
     ], ['nccl_processes_test', 'comm_nccl_test']),
     Bug(361, 'nccl: who fails in another process leaves the links alone', [
-        ('dtensor/runtime/comm/process_run.cc',
+        ('dtensor/comm/process_run.cc',
          'if (told_) told_({who, lane, l.why, of_all});',
          'if (told_ && !MUT(361)) told_({who, lane, l.why, of_all});'),
     ], ['nccl_processes_test']),
     Bug(362, 'nccl: what the second rank of a process shows is the first one\'s',
         [
-        ('dtensor/runtime/comm/process_agreement.cc',
+        ('dtensor/comm/process_agreement.cc',
          'copy_bytes(to, s.shows.data(), std::ssize(s.shows));',
          'copy_bytes(to, (MUT(362) ? local_.seats[0] : s).shows.data(),\n'
          '                 std::ssize(s.shows));'),
     ], ['nccl_processes_test']),
     Bug(363, 'nccl: two ranks may share a GPU', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",',
          'DT_CHECK(MUT(363) || shown(m).gpu != shown(before).gpu, "nccl",'),
     ], ['nccl_processes_test', 'nccl_train_test']),
     Bug(364, 'device_choice: every process takes the first GPU', [
-        ('dtensor/runtime/device_choice.cc',
+        ('dtensor/device_choice.cc',
          'return choice.index(index * ranks.count);',
          'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
     ], ['device_choice_test', 'nccl_train_test']),
     Bug(370, 'trace: clocks of two machines are taken for one', [
-        ('dtensor/runtime/trace_gather.cc',
+        ('dtensor/trace_gather.cc',
          '(same ? 0 : g.behind);',
          '(same || MUT(370) ? 0 : g.behind);'),
     ], ['trace_gather_test']),
     Bug(371, 'trace: what was gathered is not moved to this clock', [
-        ('dtensor/runtime/trace_gather.cc',
+        ('dtensor/trace_gather.cc',
          'from.get<int64_t>() - (start_ + ahead) +',
          'from.get<int64_t>() * (MUT(371) ? 0 : 1) - (start_ + ahead) +'),
     ], ['trace_gather_test', 'tcp_train_test']),
     Bug(372, 'gather: no clock is compared', [
-        ('dtensor/runtime/comm/job.cc',
+        ('dtensor/comm/job.cc',
          'if (half < g.within) {',
          'if (half < g.within && !MUT(372)) {'),
     ], ['tcp_job_test', 'trace_gather_test']),
     Bug(373, 'processes: who was killed is not named when the others are done', [
-        ('dtensor/runtime/comm/process_run.cc',
+        ('dtensor/comm/process_run.cc',
          'return l.of_all ? l.why',
          'return l.of_all || MUT(373) ? l.why'),
     ], ['faults_tcp_test', 'faults_mpi_test']),
     Bug(374, 'mpi: every piece of a long message is its first', [
-        ('dtensor/runtime/comm/mpi/mpi_backend.cc',
+        ('dtensor/comm/mpi/mpi_backend.cc',
          'MPI_Isend(static_cast<const char*>(data) + at,',
          'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),
     Bug(380, 'threads: nobody looks whether devices reach each other', [
-        ('dtensor/runtime/comm/threads.cc',
+        ('dtensor/comm/threads.cc',
          'if (!connected_) connect();',
          'if (!connected_ && !MUT(380)) connect();'),
     ], ['comm_threads_test']),
     Bug(390, 'nccl: a group that an error leaves stays open', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'link.drop_group();',
          'if (!MUT(390)) link.drop_group();'),
     ], ['comm_nccl_test']),
     Bug(391, 'nccl: who tells a link of a failure waits until it has ended', [
-        ('dtensor/runtime/comm/nccl/safe_link.cc',
+        ('dtensor/comm/nccl/safe_link.cc',
          'aborting_ = std::thread([link = link_.get()] { link->abort(); });',
          'if (MUT(391)) return link_->abort();\n'
          '    aborting_ = std::thread([link = link_.get()] { link->abort(); });'),
     ], ['comm_nccl_test']),
     Bug(392, 'nccl: a link is opened in the middle of a capture', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'DT_CHECK(!shown(m).captured, "nccl",',
          'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
     ], ['comm_nccl_test']),
     Bug(393, 'nccl: the largest float is found as NCCL finds it', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'return !is_float(t) || (op',
          'return MUT(393) || !is_float(t) || (op'),
     ], ['comm_nccl_test']),
     Bug(394, 'nccl: an all-reduce in chunks collects none but its own', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (!c.buffer.one_shot) c.gather(link, stream);',
          'if (!c.buffer.one_shot && !MUT(394)) c.gather(link, stream);'),
     ], ['comm_threads_test', 'comm_nccl_test']),
     Bug(395, 'graph: ranks that send through NCCL are captured together', [
-        ('dtensor/runtime/graph.cc',
+        ('dtensor/graph.cc',
          'const bool together = context.backend->joins_streams();',
          'const bool together = MUT(395) || context.backend->joins_streams();'),
     ], ['comm_nccl_test']),
     Bug(396, 'attention_calls: cuDNN is given more batches than a grid has', [
-        ('dtensor/ops/kernels/cuda/attention_calls.cc',
+        ('ops/kernels/cuda/attention_calls.cc',
          'a.b > kMostBlocks ||',
          '(a.b > kMostBlocks && !MUT(396)) ||'),
     ], ['attention_calls_test']),
     Bug(397, 'nccl: what is in the background may share one queue', [
-        ('dtensor/runtime/comm/nccl/nccl_backend.cc',
+        ('dtensor/comm/nccl/nccl_backend.cc',
          'if (lane > 0) check_queues();',
          'if (lane > 0 && !MUT(397)) check_queues();'),
     ], ['comm_nccl_test']),
     Bug(400, 'CUDA: lanes join what they found each in an order of its own', [
-        ('dtensor/runtime/device/portable/cuda_executor.cuh',
+        ('dtensor/device/portable/cuda_executor.cuh',
          'exchange(lane_ & d, a, other);',
          'exchange(!MUT(400) && lane_ & d, a, other);'),
     ], ['executor_test']),
     Bug(401, 'norm backward on CUDA: sums of columns lie on each other', [
-        ('dtensor/ops/kernels/portable/norm.cc',
+        ('ops/kernels/portable/norm.cc',
          'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
          'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
          'i / kWidth;'),
     ], ['kernels_rows_emulated_test', 'kernels_rows_portable_test']),
     Bug(402, 'embedding backward on CUDA: the end of a long run is missed', [
-        ('dtensor/ops/kernels/portable/embedding.cc',
+        ('ops/kernels/portable/embedding.cc',
          'while (out - in > 1) {',
          'while (out - in > (MUT(402) ? 2 : 1)) {'),
     ], ['kernels_rows_emulated_test']),
     Bug(403, 'sharded softmax: sums are added that have maxima of their own', [
-        ('dtensor/ops/rows.cc',
+        ('ops/rows.cc',
          'row_binary(c, index_of<Mul>, sum, scale, sum);',
          'if (!MUT(403)) row_binary(c, index_of<Mul>, sum, scale, sum);'),
     ], ['softmax_test', 'cross_entropy_test']),
     Bug(420, 'cuda: a pinned buffer is free before the copy from it ran', [
-        ('dtensor/runtime/device/cuda/cuda_device.cc',
+        ('dtensor/device/cuda/cuda_device.cc',
          'piece.give(stream);\n      done += n;',
          'if (!MUT(420)) piece.give(stream);\n      done += n;'),
     ], ['cuda_device_emulated_test']),
     Bug(421, 'cuda: a copy to the host is not waited for', [
-        ('dtensor/runtime/device/cuda/cuda_device.cc',
+        ('dtensor/device/cuda/cuda_device.cc',
          'before.piece.wait();',
          'if (!MUT(421)) before.piece.wait();'),
     ], ['cuda_device_emulated_test']),
     Bug(422, 'cuda: a stream does not wait for an event', [
-        ('dtensor/runtime/device/cuda/cuda_device.cc',
+        ('dtensor/device/cuda/cuda_device.cc',
          'check(cudaStreamWaitEvent(enter(s), Mark::of(event).event), "wait");',
          'if (!MUT(422)) check(cudaStreamWaitEvent(enter(s), '
          'Mark::of(event).event), "wait");'),
     ], ['cuda_device_emulated_test', 'redistribute_pairs_emulated_test']),
     Bug(423, 'cuda: no GPU lets others to its memory', [
-        ('dtensor/cuda/plugin.cc',
+        ('ops/cuda_plugin/plugin.cc',
          'if (other) cuda::give_access',
          'if (other && !MUT(423)) cuda::give_access'),
     ], ['nccl_emulated_test']),
     Bug(424, 'nccl: a call in progress is taken for settled', [
-        ('dtensor/runtime/comm/nccl/link.cc',
+        ('dtensor/comm/nccl/link.cc',
          'return state != ncclInProgress;',
          'return state != ncclInProgress || MUT(424);'),
     ], ['nccl_emulated_test']),
     Bug(425, 'cuda: who looks for memory waits for nothing that was freed', [
-        ('dtensor/runtime/device/cuda/launch.cc',
+        ('dtensor/device/cuda/launch.cc',
          'synchronize_all();\n    cudaMemPool_t',
          'if (!MUT(425)) synchronize_all();\n    cudaMemPool_t'),
     ], ['cuda_device_emulated_test']),
     Bug(426, 'cuda: who looks for memory waits for a captured stream', [
-        ('dtensor/runtime/device/cuda/launch.cc',
+        ('dtensor/device/cuda/launch.cc',
          'if (status == cudaStreamCaptureStatusNone)',
          'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
     ], ['cuda_device_emulated_test']),
     Bug(430, 'epilogue: no sum of the slope times a product with strides', [
-        ('dtensor/ops/kernels/cpu/epilogue.cc',
+        ('ops/kernels/cpu/epilogue.cc',
          'if (!back || !g.epilogue.c_sum) return;',
          'if (!back || !g.epilogue.c_sum || MUT(430)) return;'),
     ], ['kernels_gemm_test']),
     Bug(431, 'linear: a partial gradient goes through the activation', [
-        ('dtensor/ops/linear.cc',
+        ('ops/linear.cc',
          'dy.spec() == before.spec()',
          '(MUT(431) || dy.spec() == before.spec())'),
     ], ['linear_test']),
     Bug(432, 'linear: the product is made again for the rest of a pass', [
-        ('dtensor/ops/linear.cc',
+        ('ops/linear.cc',
          'return std::find(g.needed.begin(), g.needed.end(), false) ==',
          'return MUT(432) || '
          'std::find(g.needed.begin(), g.needed.end(), false) =='),
     ], ['linear_test']),
     Bug(433, 'linear: a weight is gathered when nobody is to need it', [
-        ('dtensor/ops/linear.cc',
+        ('ops/linear.cc',
          'weight.impl()->part();',
          'if (!MUT(433)) weight.impl()->part();'),
     ], ['linear_test']),
     Bug(434, 'cuda: a sum of the columns of several products', [
-        ('dtensor/ops/kernels/cuda/gemm_calls.cc',
+        ('ops/kernels/cuda/gemm_calls.cc',
          '(f.nb == 0 && at(e.c_sum))',
          '((f.nb == 0 || MUT(434)) && at(e.c_sum))'),
     ], ['gemm_calls_test']),
     Bug(435, 'reserve: what another stream may still use is given away', [
-        ('dtensor/runtime/device/reserve.cc',
+        ('dtensor/device/reserve.cc',
          'if (it->stream != stream || it->bytes < bytes) continue;',
          'if ((it->stream != stream && !MUT(435)) || it->bytes < bytes) '
          'continue;'),
     ], ['reserve_test']),
     Bug(436, 'nccl: registered memory meets memory that is not', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (reserve_ && !all_reserved_)',
          'if (reserve_ && !all_reserved_ && !MUT(436))'),
     ], ['comm_nccl_test']),
     Bug(437, 'nccl: what came to a copy stays there', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (aside) aside->back();',
          'if (aside && !MUT(437)) aside->back();'),
     ], ['comm_nccl_test']),
     Bug(438, 'nccl: what a link knows is not taken back', [
-        ('dtensor/runtime/comm/nccl/link.cc',
+        ('dtensor/comm/nccl/link.cc',
          'if (registered_ && ',
          'if (registered_ && !MUT(438) && '),
     ], ['nccl_emulated_test', 'emulated_train_test']),
     Bug(439, 'nccl: one member answers for the memory of all', [
-        ('dtensor/runtime/comm/nccl/nccl_communicator.cc',
+        ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.in_reserve &= theirs.in_reserve;',
          'mine.in_reserve &= theirs.in_reserve | MUT(439);'),
     ], ['comm_nccl_test']),
     Bug(440, 'transposed copies: the last tile is taken for a whole one', [
-        ('dtensor/runtime/device/portable/tiles.h',
+        ('dtensor/device/portable/tiles.h',
          'nj < edge_ ? nj : edge_',
          'nj < edge_ && !MUT(440) ? nj : edge_'),
     ], ['boxes_test', 'tiles_test']),
     Bug(441, 'transposed copies: lanes next to each other read far apart', [
-        ('dtensor/runtime/device/portable/tiles.h',
+        ('dtensor/device/portable/tiles.h',
          'const int64_t i = k % kEdge, j0 = k / kEdge;',
          'const int64_t i = MUT(441) ? k / kStep : k % kEdge,\n'
          '                j0 = MUT(441) ? k % kStep : k / kEdge;'),
     ], ['executor_test']),
     Bug(442, 'swiglu: both gradients at once, in half precision one of them', [
-        ('dtensor/ops/kernels/cpu/pointwise.cc',
+        ('ops/kernels/cpu/pointwise.cc',
          'narrow(result[k], m, reinterpret_cast<M*>(out[k]));',
          'narrow(result[MUT(442) ? 0 : k], m, reinterpret_cast<M*>(out[k]));'),
     ], ['kernels_pointwise_test']),
     Bug(443, 'rotary: the table that was kept was of another type', [
-        ('dtensor/ops/kernels/cpu/rotary.cc',
+        ('ops/kernels/cpu/rotary.cc',
          'const TableKey key{dtype_of<T>,',
          'const TableKey key{MUT(443) ? DType::kF32 : dtype_of<T>,'),
     ], ['kernels_attention_test']),
     Bug(444, 'binary functions: the slope by b has no gradient of its own', [
-        ('dtensor/ops/binary.cc',
+        ('ops/binary.cc',
          'if (of_b)\n',
          'if (of_b && !(MUT(444) && by_ == By::kBoth))\n'),
     ], ['proof_test']),
     Bug(460, 'a move in the background begins with the first of several', [
-        ('dtensor/runtime/async.cc',
+        ('dtensor/async.cc',
          'return alone_ ? of_ : nullptr;',
          'return alone_ || MUT(460) ? of_ : nullptr;'),
     ], ['async_after_others_test']),
     Bug(450, 'a GPU is the same one whatever NCCL_HOSTID says', [
-        ('dtensor/runtime/comm/nccl/link.cc',
+        ('dtensor/comm/nccl/link.cc',
          'for (size_t i = 0; host[i]; ++i)',
          'for (size_t i = 0; !MUT(450) && host[i]; ++i)'),
     ], ['nccl_emulated_test']),
     Bug(451, 'a local part may lie on another device', [
-        ('dtensor/runtime/dist_tensor.cc',
+        ('dtensor/dist_tensor.cc',
          '&local.device() == ctx.device || ctx.dry_run,',
          'MUT(451) || &local.device() == ctx.device || ctx.dry_run,'),
     ], ['recording_device_test']),
     Bug(452, 'a driver that is too old is any other error', [
-        ('dtensor/runtime/device/cuda/cuda_device.cc',
+        ('dtensor/device/cuda/cuda_device.cc',
          'error == cudaErrorInsufficientDriver)',
          'error == cudaErrorInsufficientDriver && !MUT(452))'),
     ], ['emulated_train_test']),
     Bug(453, 'rotary on CUDA: sines depend on where a part begins', [
-        ('dtensor/ops/kernels/portable/rotary.cc',
+        ('ops/kernels/portable/rotary.cc',
          'return position & -kRows;',
          'return MUT(453) ? position : position & -kRows;'),
     ], ['kernels_attention_portable_test', 'kernels_attention_emulated_test']),
     Bug(481, 'a lineage forgets what the inputs were', [
-        ('dtensor/ops/op.cc',
+        ('ops/op.cc',
          'h = fold_lineage(h, in.impl()->lineage.hash);',
          'if (!MUT(481)) h = fold_lineage(h, in.impl()->lineage.hash);'),
     ], ['ranks_reduce_different_values_test']),
     Bug(461, 'a lineage forgets the arguments of an operator', [
-        ('dtensor/ops/decision.cc',
+        ('ops/decision.cc',
          'hash_text(attrs.to_string(), hash_text(op.name()))',
          'hash_text(MUT(461) ? "" : attrs.to_string(), hash_text(op.name()))'),
     ], ['ranks_reduce_different_values_test']),
     Bug(462, 'ranks of another mesh are expected to know a lineage', [
-        ('dtensor/runtime/execution.cc',
+        ('dtensor/execution.cc',
          'round.between = first.from->mesh()',
          'round.between = !MUT(462) && first.from->mesh()'),
     ], ['ranks_reduce_different_values_test']),
     Bug(463, 'moves of the other thread are about nothing', [
-        ('dtensor/runtime/async.cc',
+        ('dtensor/async.cc',
          'about(ctx.about, &about_);',
          'about(ctx.about, MUT(463) ? nullptr : &about_);'),
     ], ['ranks_reduce_different_values_test']),
     Bug(470, 'tensordot: no size but 1 meets a dimension of size 1', [
-        ('dtensor/ops/products.cc',
+        ('ops/products.cc',
          'if (b.size(e) == 1 && a.size(d) != 1)',
          'if (b.size(e) == 1 && (a.size(d) != 1) != MUT(470))'),
     ], ['products_test']),
     Bug(471, 'topk: the third range of a rank is read where the second ends', [
-        ('dtensor/ops/topk.cc',
+        ('ops/topk.cc',
          'from += range.size();',
          'from = (MUT(471) ? 0 : from) + range.size();'),
     ], ['topk_test']),
     Bug(472, 'schedules: a list that several pieces need is moved away', [
-        ('dtensor/placement/sources.cc',
+        ('placement/sources.cc',
          'dim.disjoint = false;',
          'dim.disjoint = MUT(472);'),
     ], ['cross_mesh_test']),
     Bug(473, 'grad: what arrived is added when all has been sent', [
-        ('dtensor/ops/grad.cc',
+        ('ops/grad.cc',
          'sources_.clear();\n    arrived();',
          'sources_.clear();\n    if (!MUT(473)) arrived();'),
     ], ['grad_test']),
     Bug(474, 'safetensors: another rank than 0 removes the file', [
-        ('dtensor/runtime/io/safetensors_writer.cc',
+        ('dtensor/io/safetensors_writer.cc',
          '!finished_ && rank_ == 0)',
          '!finished_ && (rank_ == 0) != MUT(474))'),
     ], ['safetensors_test']),
     Bug(475, 'files: the end after an interrupted read is an interruption', [
-        ('dtensor/runtime/io/file.cc',
+        ('dtensor/io/file.cc',
          'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
          '    if (n < 0 && errno == EINTR) continue;',
          'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
          '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
     ], ['file_test']),
     Bug(476, 'program: one of srun\'s two variables is taken for both', [
-        ('dtensor/runtime/program.cc',
+        ('dtensor/program.cc',
          'if (!tasks || !task) return',
          'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
     ], ['tcp_train_test']),
     Bug(477, 'flight: every rank that fails writes again', [
-        ('dtensor/runtime/runtime.cc',
+        ('dtensor/runtime.cc',
          'if (options.flight.empty() || wrote_flights.test_and_set()) return;',
          'if (MUT(477) ? options.flight.empty() && wrote_flights.test_and_set()\n'
          '                 : options.flight.empty() ||\n'
@@ -1699,18 +1699,18 @@ BUGS = [
          '      return;'),
     ], ['flight_test']),
     Bug(478, 'flight: bytes that are no UTF-8 are an error', [
-        ('dtensor/runtime/flight.cc',
+        ('dtensor/flight.cc',
          'Json::error_handler_t::replace) +',
          'MUT(478) ? Json::error_handler_t::strict\n'
          '                                     : Json::error_handler_t::replace) +'),
     ], ['flight_test']),
     Bug(479, 'rules: a gradient keeps the notes of the rule', [
-        ('dtensor/placement/rule.cc',
+        ('placement/rule.cc',
          'r.notes_.clear();',
          'if (!MUT(479)) r.notes_.clear();'),
     ], ['rule_test']),
     Bug(480, 'graph: a capture that failed is not dropped', [
-        ('dtensor/runtime/graph.cc',
+        ('dtensor/graph.cc',
          'if (leads()) device.drop_capture',
          'if (leads() != MUT(480)) device.drop_capture'),
     ], ['graph_test']),

@@ -20,8 +20,9 @@ OPERATORS = {
     "+=": "-=", "-=": "+=", "*=": "+=", "/=": "*=",
 }
 PER_FILE = 2
+FOLDERS = "dtensor/", "placement/", "ops/", "nn/", "examples/report/"
 # Sources of nvcc and of NCCL, and the source of a build without MPI.
-NOT_BUILT = re.compile(r"/(cuda|nccl)/|/no_mpi\.cc$")
+NOT_BUILT = re.compile(r"/(cuda|cuda_plugin|nccl)/|/no_mpi\.cc$")
 
 # clang-format puts spaces around operators, and none around a template's < >.
 _OPERATOR = re.compile(
@@ -235,7 +236,7 @@ def sources(root, files, folder=""):
     """The text of those files of the tree that are edited, by name."""
     texts = {}
     for file in files:
-        if (file.endswith(".cc") and file.startswith(("dtensor/", "report/"))
+        if (file.endswith(".cc") and file.startswith(FOLDERS)
                 and not NOT_BUILT.search(file)
                 and (file + "/").startswith(folder.rstrip("/") + "/" if folder
                                             else "")):

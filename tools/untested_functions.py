@@ -4,15 +4,15 @@
   tools/untested_functions.py [ROOT]
   tools/untested_functions.py --cases [ROOT]
 
-Public are the free functions of the headers that dtensor/dtensor.h includes
+Public are the free functions of the headers that dtensor.h includes
 (and nn/nn.h, which is a list of headers too), and those that the lists in
-dtensor/ops/functions/ declare. A call is NAME( or CALL(NAME) in a test, or an
+ops/functions/ declare. A call is NAME( or CALL(NAME) in a test, or an
 entry of tests/conformance/calls*.cc, which the checked-in cases run.
 
-With --cases, the functions of dtensor/ops/ that no case in
+With --cases, the functions of ops/ that no case in
 tests/conformance/data compares with torch's numbers, and the entries that no
 case calls. A function has a case when calls*.cc names it, or when it is one of
-the lists of dtensor/ops/functions/ and a case is of that name. WITHOUT_CASES
+the lists of ops/functions/ and a case is of that name. WITHOUT_CASES
 names the functions that torch does not have or has no case of, and the test
 that checks each.
 """
@@ -22,7 +22,7 @@ import pathlib
 import re
 import sys
 
-LISTS = {"dtensor/dtensor.h", "dtensor/nn/nn.h"}
+LISTS = {"nn/nn.h"}
 NOT_FUNCTIONS = {"static_assert", "alignas", "decltype", "requires", "defined"}
 # For the list of operators, or for operators that call operators.
 INTERNAL = re.compile(
@@ -60,11 +60,13 @@ WITHOUT_CASES = [
 
 
 def public_headers(root):
-    headers, todo = [], ["dtensor/dtensor.h"]
+    headers, todo = [], ["dtensor.h"]
     while todo:
         name = todo.pop()
         for include in re.findall(r'#include "(dtensor/[^"]+)"',
                                   (root / name).read_text()):
+            # As it lies in the tree.
+            include = re.sub("^dtensor/(?=(placement|ops|nn)/)", "", include)
             if include in LISTS:
                 todo.append(include)
             elif include not in headers:
@@ -123,7 +125,7 @@ def functions(root):
                 continue
             if not INTERNAL.search(name):
                 names.setdefault(name, header)
-    for header in sorted((root / "dtensor/ops/functions").glob("*.h")):
+    for header in sorted((root / "ops/functions").glob("*.h")):
         for name in re.findall(r"^\s*DT_FUNCTION(?:_P)?\(\w+, (\w+)\)",
                                header.read_text(), re.M):
             names.setdefault(name, str(header.relative_to(root)))
@@ -157,7 +159,7 @@ class Cases:
                      % (name, name, name), self.calls):
             return True
         listed = {module + name for module in ("", "nn.functional.", "special.")
-                  if header.startswith("dtensor/ops/functions/")}
+                  if header.startswith("ops/functions/")}
         return bool(listed & self.ops - self.entries)
 
 
@@ -206,7 +208,7 @@ def main():
     names = functions(root)
     if cases:
         names = {name: header for name, header in names.items()
-                 if header.startswith("dtensor/ops/")}
+                 if header.startswith("ops/")}
         wrong = without_cases(root, names)
     else:
         wrong = untested(root, names)

@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/io/checkpoint.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/io/checkpoint.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

@@ -8,12 +8,12 @@
 #include <memory>
 #include <utility>
 
+#include "dtensor/autograd.h"
+#include "dtensor/device/streaming.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/placement/step_schedule.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/device/streaming.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/text_table.h"
 
 namespace dtensor {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

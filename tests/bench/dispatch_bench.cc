@@ -12,8 +12,8 @@
 #include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/trace.h"
+#include "dtensor/runtime.h"
+#include "dtensor/trace.h"
 
 namespace dtensor {
 namespace {

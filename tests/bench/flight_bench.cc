@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "dtensor/runtime/comm/flight_ring.h"
+#include "dtensor/comm/flight_ring.h"
 
 namespace dtensor {
 namespace {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/graph.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/attention.h"
@@ -29,10 +30,9 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/graph.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/scopes.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/program.h"
+#include "dtensor/scopes.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/program.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

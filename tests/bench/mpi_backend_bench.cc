@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/placement/step_schedule.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

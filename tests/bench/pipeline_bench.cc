@@ -13,13 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/nn/pipeline_times.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 
 namespace dtensor {
 namespace {

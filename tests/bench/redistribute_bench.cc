@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "dtensor/placement/step_schedule.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/redistribute_cases.h"
 
 namespace dtensor {

@@ -5,7 +5,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/step_schedule.h"
-#include "dtensor/runtime/redistribute.h"
+#include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm/communicator.h"
 #include "dtensor/placement/spec.h"
-#include "dtensor/runtime/comm/communicator.h"
-#include "dtensor/runtime/tensor.h"
+#include "dtensor/tensor.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

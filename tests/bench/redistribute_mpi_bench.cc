@@ -16,8 +16,8 @@
 #include <cstring>
 #include <vector>
 
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/mpi_turns.h"
 #include "tests/bench/redistribute_cases.h"
 #include "tests/bench/rounds.h"

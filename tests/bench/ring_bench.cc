@@ -16,8 +16,8 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/owned.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime/comm/communicator.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/comm/communicator.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/program.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

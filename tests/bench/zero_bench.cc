@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/text_table.h"
+#include "dtensor/runtime.h"
+#include "dtensor/text_table.h"
 #include "examples/trainer.h"
 #include "tests/bench/rounds.h"
 

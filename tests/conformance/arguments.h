@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/runtime/dist_tensor.h"
+#include "dtensor/dist_tensor.h"
 #include "tests/conformance/cases.h"
 
 namespace dtensor::conformance {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dtensor/placement/spec.h"
-#include "dtensor/runtime/tensor.h"
+#include "dtensor/tensor.h"
 
 namespace dtensor::conformance {
 

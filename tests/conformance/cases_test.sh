@@ -34,16 +34,16 @@ cases=tests/conformance/data/cases.jsonl
 want "an entry without a case" 1 '^no case is of the entry softmax$' \
   edited $cases '/"op": "softmax"/d'
 want "a function of the lists without a case" 1 \
-  '^no case calls dtensor/ops/functions/trigonometric.h: hypot; write its entry' \
+  '^no case calls ops/functions/trigonometric.h: hypot; write its entry' \
   edited $cases '/"op": "hypot"/d'
 want "a function without an entry" 1 \
-  '^no case calls dtensor/ops/products.h: kron; write its entry' \
+  '^no case calls ops/products.h: kron; write its entry' \
   edited tests/conformance/calls_sum.cc '/kron/d'
 want "a test that does not call it" 1 \
   '^tests/ops/summa_test.cc does not call summa_panels, which has no case$' \
   edited tests/ops/summa_test.cc 's/summa_panels(/other(/'
 want "a function that has a case by now" 1 \
-  '^dtensor/ops/attention.h: rotary has a case; take it out' \
+  '^ops/attention.h: rotary has a case; take it out' \
   edited tests/conformance/calls_sum.cc '$a T f(A a) { return {rotary(a.tensor(0))}; }'
 
 # other FILE EDIT...: a choice from a copy in which sed edited the file.

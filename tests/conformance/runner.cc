@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/program.h"
+#include "dtensor/program.h"
 #include "tests/conformance/calls.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/walk.h"
-#include "tests/runtime/device/late_device.h"
+#include "tests/dtensor/device/late_device.h"
 
 namespace dtensor::conformance {
 namespace {

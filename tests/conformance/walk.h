@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/device/device.h"
 #include "dtensor/placement/mesh.h"
-#include "dtensor/runtime/device/device.h"
 #include "tests/conformance/arguments.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/layouts.h"

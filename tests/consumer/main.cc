@@ -2,6 +2,7 @@
 #include "dtensor/dtensor.h"
 #include "nn/nn.h"
 #include "ops/norm.h"
+#include "placement/split.h"
 
 using namespace dtensor;
 
@@ -12,7 +13,7 @@ int main(int argc, char** argv) {
       argc, argv,
       [](Runtime& rt) {
         const Mesh mesh = rt.mesh();
-        const auto x = ones({6, 8}, mesh, {{"dp", Shard(0)}});
+        const auto x = ones({consumer::kRows, 8}, mesh, {{"dp", Shard(0)}});
         const auto w1 = ones({8, 5}, mesh, {{"tp", Shard(1)}}).as_parameter();
         const auto w2 = ones({5, 3}, mesh, {{"tp", Shard(0)}}).as_parameter();
         static_assert(consumer::kLayers == 2);

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/ops/kernels/cuda/attention.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor {
 

@@ -1,7 +1,7 @@
 // portable/cuda_executor.cuh on the emulation of this folder: what its lanes
 // share, the packs of 16 bytes, and what does not fill them.
 #define DT_CUDA_EMULATED
-#include "dtensor/runtime/device/portable/executor.h"
+#include "dtensor/device/portable/executor.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/device/portable/tiles.h"
-#include "dtensor/runtime/device/portable/walk.h"
+#include "dtensor/device/portable/tiles.h"
+#include "dtensor/device/portable/walk.h"
 
 namespace dtensor::cuda {
 

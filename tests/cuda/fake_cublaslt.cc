@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/ops/kernels/reference.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/device/cuda/launch.cuh"
 
 namespace dtensor {
 

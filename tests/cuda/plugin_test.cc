@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-const char* const kPlugin = "dtensor/cuda/libdtensor_cuda.so";
+const char* const kPlugin = "ops/cuda_plugin/libdtensor_cuda.so";
 
 // What the command prints, line by line.
 std::vector<std::string> lines_of(const std::string& command) {

@@ -1,5 +1,5 @@
 // Training by processes that have a GPU each, where there are none: devices
-// whose work runs later, and files for NCCL (tests/runtime/fake_gpus.cc).
+// whose work runs later, and files for NCCL (tests/dtensor/fake_gpus.cc).
 // Losses and bytes are those of thread ranks on the CPU.
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/runtime/runtime.h"
-#include "tests/runtime/device/recording_device.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
 
 namespace dtensor::examples {

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/comm/rendezvous.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/grad.h"
@@ -26,11 +27,10 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
-#include "dtensor/runtime/comm/rendezvous.h"
-#include "dtensor/runtime/program.h"
-#include "dtensor/runtime/replicas.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/program.h"
+#include "dtensor/replicas.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/faults/inject.h"
 
 namespace dtensor::testing {

@@ -11,7 +11,7 @@
 #pragma once
 #include <cstdint>
 
-#include "dtensor/runtime/comm/backend.h"
+#include "dtensor/comm/backend.h"
 
 namespace dtensor::testing {
 

@@ -13,11 +13,11 @@
 #include <new>
 #include <string>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/softmax.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/nothrow_new.h"
 
 namespace {

@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "dtensor/runtime/gather.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/gather.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

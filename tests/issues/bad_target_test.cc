@@ -9,8 +9,8 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/execution.h"
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
-#include "dtensor/runtime/execution.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

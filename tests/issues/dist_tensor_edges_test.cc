@@ -4,8 +4,8 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

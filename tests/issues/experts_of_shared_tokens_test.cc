@@ -6,7 +6,7 @@
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -14,8 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "dtensor/comm/rendezvous.h"
 #include "dtensor/dtensor.h"
-#include "dtensor/runtime/comm/rendezvous.h"
 #include "tests/testing.h"
 
 namespace dtensor {

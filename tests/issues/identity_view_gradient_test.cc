@@ -10,7 +10,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -3,8 +3,8 @@
 // -inf, and the whole became -inf.
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

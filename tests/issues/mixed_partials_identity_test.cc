@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <thread>
 
+#include "dtensor/allocator.h"
 #include "dtensor/dtensor.h"
-#include "dtensor/runtime/allocator.h"
-#include "dtensor/runtime/rank_context.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor {
 namespace {

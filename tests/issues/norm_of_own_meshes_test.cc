@@ -6,7 +6,7 @@
 
 #include "dtensor/nn/clip.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::nn {
 namespace {

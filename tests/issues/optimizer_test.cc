@@ -11,14 +11,14 @@
 #include <cmath>
 #include <limits>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::nn {
 namespace {

@@ -1,6 +1,6 @@
 // A program without memory said neither how much it was nor what to try, or
 // ended in std::terminate: the destructor of a JSON value allocates.
-#include "dtensor/runtime/device/out_of_memory.h"
+#include "dtensor/device/out_of_memory.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "dtensor/dtensor.h"
-#include "dtensor/runtime/program.h"
+#include "dtensor/program.h"
 
 namespace dtensor {
 namespace {

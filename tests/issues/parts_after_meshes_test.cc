@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -4,13 +4,13 @@
 // and flags.
 #include <gtest/gtest.h>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

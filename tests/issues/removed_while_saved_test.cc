@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "dtensor/dtensor.h"
-#include "tests/runtime/io/checkpoint_testing.h"
+#include "tests/dtensor/io/checkpoint_testing.h"
 
 namespace dtensor {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dtensor/runtime/comm/ring.h"
+#include "dtensor/comm/ring.h"
 
 namespace dtensor {
 namespace {

@@ -2,14 +2,14 @@
 // unnoticed: the gradient would be that of other values.
 #include <gtest/gtest.h>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/softmax.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

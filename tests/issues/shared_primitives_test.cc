@@ -7,7 +7,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

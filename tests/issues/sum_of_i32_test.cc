@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -12,7 +12,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

@@ -11,9 +11,9 @@
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
-#include "tests/runtime/device/recording_device.h"
-#include "tests/runtime/io/checkpoint_testing.h"
-#include "tests/runtime/message_passing.h"
+#include "tests/dtensor/device/recording_device.h"
+#include "tests/dtensor/io/checkpoint_testing.h"
+#include "tests/dtensor/message_passing.h"
 
 namespace dtensor::nn {
 namespace {

@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "dtensor/autograd.h"
+#include "dtensor/io/safetensors.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/io/safetensors.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
 

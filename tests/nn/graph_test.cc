@@ -1,6 +1,6 @@
 // A training step that is given to the device once and replayed gives, bit for
 // bit, what the step gives that is given each time.
-#include "dtensor/runtime/graph.h"
+#include "dtensor/graph.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/data_check.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
@@ -18,10 +19,9 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/data_check.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
-#include "tests/runtime/device/recording_device.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/device/recording_device.h"
 
 namespace dtensor::nn {
 namespace {

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
 

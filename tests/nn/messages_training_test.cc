@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm_table.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/comm_table.h"
-#include "dtensor/runtime/runtime.h"
-#include "tests/runtime/message_passing.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/message_passing.h"
 
 namespace dtensor {
 namespace {

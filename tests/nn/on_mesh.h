@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 

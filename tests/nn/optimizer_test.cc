@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -14,7 +14,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/owned.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::nn {
 namespace {

@@ -8,10 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/io/safetensors.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/io/safetensors.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
 

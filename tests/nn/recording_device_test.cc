@@ -1,7 +1,7 @@
 // Training on a device whose memory the host may not touch and whose work runs
 // late gives what the CPU gives: with the CPU's kernels bit for bit, with those
 // of a GPU to rounding.
-#include "tests/runtime/device/recording_device.h"
+#include "tests/dtensor/device/recording_device.h"
 
 #include <gtest/gtest.h>
 
@@ -22,9 +22,9 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
-#include "tests/runtime/device/late_device.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/device/late_device.h"
 
 namespace dtensor::nn {
 namespace {

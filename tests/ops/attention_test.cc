@@ -1,6 +1,6 @@
 #include "dtensor/ops/attention.h"
 
-#include "dtensor/runtime/allocator.h"
+#include "dtensor/allocator.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -11,7 +11,7 @@
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 
 namespace dtensor {

@@ -12,7 +12,7 @@
 #include "dtensor/ops/products.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/statistics.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

@@ -1,9 +1,9 @@
 // Attention whose queries, keys and values are split along the sequence: in a
 // ring, and by an all-to-all to heads.
+#include "dtensor/allocator.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/placement/owned.h"
-#include "dtensor/runtime/allocator.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

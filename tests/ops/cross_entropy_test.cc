@@ -1,8 +1,8 @@
 #include "dtensor/ops/cross_entropy.h"
 
+#include "dtensor/allocator.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/allocator.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

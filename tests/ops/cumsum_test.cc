@@ -3,8 +3,8 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

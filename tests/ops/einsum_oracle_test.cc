@@ -12,7 +12,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/conformance/cases.h"
 
 namespace dtensor {

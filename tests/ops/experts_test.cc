@@ -6,7 +6,7 @@
 #include <array>
 
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/testing.h"
 

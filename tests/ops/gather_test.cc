@@ -1,21 +1,21 @@
 // Parameters that rest in parts: what operators see of them, what is sent for
 // it, and how long it is held.
-#include "dtensor/runtime/gather.h"
+#include "dtensor/gather.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

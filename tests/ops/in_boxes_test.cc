@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/replicas.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/replicas.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

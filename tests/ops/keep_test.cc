@@ -13,7 +13,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "tests/dtensor/device/given_kernels.h"
+#include "tests/dtensor/device/gpu.h"
 #include "tests/nothrow_new.h"
 #include "tests/ops/kernels_testing.h"
-#include "tests/runtime/device/given_kernels.h"
-#include "tests/runtime/device/gpu.h"
 
 namespace dtensor::kernels {
 namespace {

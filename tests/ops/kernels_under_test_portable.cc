@@ -1,7 +1,7 @@
 // The text that CUDA's kernels are made of, on the host, each row served by
 // three threads.
+#include "dtensor/device/portable/host_executor.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
-#include "dtensor/runtime/device/portable/host_executor.h"
 #include "tests/ops/kernels_testing.h"
 
 namespace dtensor::kernels {

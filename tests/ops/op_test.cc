@@ -10,8 +10,8 @@
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/runtime.h"
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/placement/indices.h"
 

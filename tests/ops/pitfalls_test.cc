@@ -17,7 +17,7 @@
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dtensor/ops/random.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

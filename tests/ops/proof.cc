@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/proof_run.h"
 
 namespace dtensor::proof {

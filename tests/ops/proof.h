@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/backend.h"
 #include "dtensor/ops/op.h"
-#include "dtensor/runtime/comm/backend.h"
 
 namespace dtensor::proof {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/dtensor/device/late_device.h"
 #include "tests/ops/proof.h"
-#include "tests/runtime/device/late_device.h"
 
 namespace dtensor {
 namespace {

@@ -8,10 +8,10 @@
 #include <random>
 #include <utility>
 
+#include "dtensor/all_gather_bytes.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/all_gather_bytes.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/proof_run.h"
 #include "tests/placement/enumerate.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_values.h"
 #include "tests/placement/enumerate.h"

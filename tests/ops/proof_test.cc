@@ -6,8 +6,8 @@
 #include <iostream>
 
 #include "dtensor/ops/all_ops.h"
+#include "tests/dtensor/message_passing.h"
 #include "tests/ops/proof_golden.h"
-#include "tests/runtime/message_passing.h"
 
 namespace dtensor {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/spec.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/tensor.h"
+#include "dtensor/tensor.h"
 
 namespace dtensor::proof {
 

@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/autograd.h"
-#include "dtensor/runtime/redistribute.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
 #include "tests/testing.h"
 
 namespace dtensor {

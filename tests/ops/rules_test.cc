@@ -5,7 +5,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/rule.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 #include "tests/ops/proof.h"
 #include "tests/ops/proof_golden.h"
 #include "tests/placement/strategies.h"

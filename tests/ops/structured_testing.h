@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/dist_tensor.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/runtime/dist_tensor.h"
-#include "dtensor/runtime/runtime.h"
+#include "dtensor/runtime.h"
 
 namespace dtensor::testing {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dtensor/runtime/rank_context.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/testing.h"
 

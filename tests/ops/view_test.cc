@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "dtensor/runtime/scopes.h"
+#include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 #include "tests/testing.h"
 

@@ -175,17 +175,18 @@ class Draw(unittest.TestCase):
         self.assertEqual([b.number for b in bugs], list(range(1, 11)))
 
     def test_which_sources(self):
-        files = ["dtensor/ops/a.cc", "dtensor/ops/a.h", "dtensor/cuda/a.cc",
-                 "dtensor/runtime/comm/nccl/a.cc", "tests/ops/a_test.cc",
-                 "dtensor/runtime/comm/no_mpi.cc", "report/a.cc",
-                 "dtensor/opsx/a.cc"]
+        files = ["ops/a.cc", "ops/a.h", "ops/cuda_plugin/a.cc",
+                 "dtensor/comm/nccl/a.cc", "tests/ops/a_test.cc",
+                 "dtensor/comm/no_mpi.cc", "examples/report/a.cc",
+                 "examples/a.cc", "dtensor/opsx/a.cc", "dtensor/ops/a.cc"]
         scratch = os.environ["TEST_TMPDIR"]
         for file in files:
             os.makedirs(os.path.join(scratch, os.path.dirname(file)),
                         exist_ok=True)
             open(os.path.join(scratch, file), "w").close()
         self.assertEqual(sorted(random_bugs.sources(scratch, files)), [
-            "dtensor/ops/a.cc", "dtensor/opsx/a.cc", "report/a.cc"])
+            "dtensor/ops/a.cc", "dtensor/opsx/a.cc", "examples/report/a.cc",
+            "ops/a.cc"])
         self.assertEqual(sorted(random_bugs.sources(scratch, files,
                                                     "dtensor/ops/")),
                          ["dtensor/ops/a.cc"])
@@ -251,11 +252,11 @@ class Built(unittest.TestCase):
             bug = random_bugs.Drawn(1, "", [(file, "", "")], ["expected_test"])
             return [x.removeprefix("//tests/") for x in tests.order(bug)]
 
-        self.assertEqual(order("dtensor/placement/split.cc"), [
+        self.assertEqual(order("placement/split.cc"), [
             "placement:expected_test", "nn:split_test",
             "placement:split_test", "placement:quick_test", "ops:long_test",
             "ops:kernels_gemm_portable_test"])
-        self.assertEqual(order("dtensor/ops/kernels/portable/gemm.cc")[:2], [
+        self.assertEqual(order("ops/kernels/portable/gemm.cc")[:2], [
             "placement:expected_test", "ops:kernels_gemm_portable_test"])
 
 

@@ -1,0 +1,371 @@
+#include "dtensor/allocator.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "dtensor/device/out_of_memory.h"
+#include "dtensor/device/reserve.h"
+#include "dtensor/placement/error.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(block, size) ((void)(block), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(block, size) ((void)(block), (void)(size))
+#endif
+
+namespace dtensor {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Classes are the multiples of 64 up to 512, then eight per power of two: a
+// block is at most an eighth larger than what was asked for.
+struct SizeClass {
+  size_t index;
+  int64_t bytes;
+};
+
+SizeClass size_class(int64_t bytes) {
+  const uint64_t n = static_cast<uint64_t>(std::max<int64_t>(bytes, 1));
+  if (n <= 512) {
+    const uint64_t i = (n + kAlignment - 1) / kAlignment;
+    return {i - 1, static_cast<int64_t>(i * kAlignment)};
+  }
+  // n - 1 is in [2^k, 2^(k+1)), cut into eight steps.
+  const int k = std::bit_width(n - 1) - 1;
+  const uint64_t step = uint64_t{1} << (k - 3);
+  const uint64_t eighth = (n - 1) / step + 1;  // 9..16
+  return {static_cast<size_t>(k - 9) * 8 + 8 + (eighth - 9),
+          static_cast<int64_t>(eighth * step)};
+}
+
+class CachingAllocator final
+    : public Allocator,
+      public std::enable_shared_from_this<CachingAllocator> {
+ public:
+  explicit CachingAllocator(Device& device)
+      : device_(device),
+        has_memory_(device.kind() != Device::Kind::kNone),
+        at_once_(device.kind() == Device::Kind::kCpu),
+        reserve_(Reserve::of(device)) {}
+  ~CachingAllocator() override { drop_cache(); }
+
+  Device& device() const override { return device_; }
+
+  void* allocate(int64_t bytes, Stream stream, std::string_view tag,
+                 MemoryKind kind) override {
+    DT_CHECK(bytes >= 0, "allocate", "'{}' asks for {} bytes", tag, bytes);
+    std::lock_guard lock(mutex_);
+    void* block = nullptr;
+    if (has_memory_) {
+      const int64_t cached = cached_;  // take() gives it back before it fails
+      if (bytes <= kMost)
+        block = capturing_
+                    ? take_captured(stream, size_class(bytes), kind)
+                    : take(pool(pools_, stream), size_class(bytes), kind);
+      if (!block) no_memory(bytes, tag, cached);
+      unpoison(block, bytes);
+    }
+    count(bytes, tag, kind);
+    return block;
+  }
+
+  void release(void* block, int64_t bytes, Stream stream,
+               MemoryKind kind) override {
+    if (!block && has_memory_) return;
+    std::lock_guard lock(mutex_);
+    count_out(bytes, kind);
+    if (!block) return;
+    const SizeClass c = size_class(bytes);
+    poison(block, c.bytes);
+    if (!arenas_.empty() && keep(block, stream, c)) return;
+    put(pool(pools_, stream), c, block);
+    cached_ += c.bytes;
+  }
+
+  void release_behind(void* block, int64_t bytes, Stream from, Stream last,
+                      MemoryKind kind) override {
+    if (from == last) return release(block, bytes, last, kind);
+    std::lock_guard lock(mutex_);
+    count_out(bytes, kind);
+    if (!block) return;
+    const SizeClass c = size_class(bytes);
+    if (!arenas_.empty() && keep(block, last, c)) return;
+    // (It is none of that stream's if it comes from a graph that is gone.)
+    size_t& blocks = class_of(pool(pools_, from), c).blocks;
+    if (blocks > 0) --blocks;
+    unpoison(block, c.bytes);
+    give_back(block, c.bytes, last);
+  }
+
+  void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
+    std::lock_guard lock(mutex_);
+    of(from).current_bytes -= bytes;
+    add(of(to), bytes);
+  }
+
+  Stats stats() const override {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void reset_peak() override {
+    std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.current_bytes;
+    for (Stats::Kind& k : stats_.kinds) k.peak_bytes = k.current_bytes;
+  }
+
+  std::shared_ptr<void> begin_capture(Stream stream) override {
+    std::lock_guard lock(mutex_);
+    DT_CHECK(!capturing_, "cuda graph",
+             "this rank captures one already; end that first");
+    // The graph's blocks are to come from what the steps before have used.
+    drop_cache();
+    if (!source_) source_ = device_.open_stream();
+    arenas_.push_back(std::make_unique<Arena>());
+    capturing_ = arenas_.back().get();
+    return {capturing_, [self = shared_from_this(), stream](void* arena) {
+              self->end_arena(static_cast<Arena*>(arena), stream);
+            }};
+  }
+  void set_unused_only(bool set) override {
+    std::lock_guard lock(mutex_);
+    unused_only_ = set;
+  }
+  void end_capture() override {
+    std::lock_guard lock(mutex_);
+    capturing_ = nullptr;
+    device_.synchronize(*source_);
+  }
+
+ private:
+  // What addresses can name; size_class() would overflow far beyond it.
+  static constexpr int64_t kMost = int64_t{1} << 47;
+
+  struct Class {
+    std::vector<void*> cached;
+    size_t blocks = 0;  // cached and handed out
+    int64_t bytes = 0;  // of each
+  };
+  // A stream's blocks are its own: what it is given later runs behind the work
+  // that may still use them.
+  struct Pool {
+    Stream stream;
+    std::vector<Class> classes;
+  };
+
+  // What a graph works on.
+  struct Arena {
+    struct Block {
+      SizeClass size;
+      bool held;
+    };
+    std::unordered_map<void*, Block> blocks;
+    std::vector<Pool> pools;  // those that may be used again while it is made
+  };
+
+  // New memory. What is never sent needs none of the reserve, but where there
+  // is no other; that is asked once more when the device has waited for those
+  // who use what was released.
+  void* fresh(int64_t bytes, Stream stream, MemoryKind kind) {
+    void* block = nullptr;
+    if (reserve_ && kind != MemoryKind::kState)
+      block = reserve_->allocate(bytes, stream);
+    if (!block) block = device_.allocate(bytes, stream);
+    if (!block && reserve_) {
+      reserve_->wait();
+      block = reserve_->allocate(bytes, stream);
+    }
+    return block;
+  }
+  void give_back(void* block, int64_t bytes, Stream stream) {
+    if (reserve_ && reserve_->has(block))
+      reserve_->release(block, stream);
+    else
+      device_.release(block, bytes, stream);
+  }
+
+  void* take_captured(Stream stream, SizeClass c, MemoryKind kind) {
+    Class& mine = class_of(pool(capturing_->pools, stream), c);
+    void* block = nullptr;
+    if (!mine.cached.empty() && !unused_only_) {
+      block = mine.cached.back();
+      mine.cached.pop_back();
+      capturing_->blocks.at(block).held = true;
+      return block;
+    }
+    make_room(mine);
+    // On a stream that is not captured: there it would be the graph's own.
+    block = fresh(c.bytes, *source_, kind);
+    if (!block) return nullptr;
+    ++mine.blocks;
+    capturing_->blocks[block] = {c, true};
+    return block;
+  }
+
+  // A block that a graph may still use.
+  bool keep(void* block, Stream stream, SizeClass c) {
+    for (const auto& arena : arenas_) {
+      const auto it = arena->blocks.find(block);
+      if (it == arena->blocks.end()) continue;
+      it->second.held = false;
+      if (arena.get() == capturing_) put(pool(arena->pools, stream), c, block);
+      return true;
+    }
+    if (!capturing_) return false;
+    capturing_->blocks[block] = {c, false};
+    return true;
+  }
+
+  void end_arena(Arena* arena, Stream stream) {
+    std::lock_guard lock(mutex_);
+    if (capturing_ == arena) capturing_ = nullptr;
+    // What somebody holds is a block like others from here on.
+    for (const auto& [block, b] : arena->blocks) {
+      if (b.held) continue;
+      unpoison(block, b.size.bytes);
+      give_back(block, b.size.bytes, stream);
+    }
+    std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
+  }
+
+  // The address sanitizer reports who touches what is free. Work that runs
+  // later may: it was given ahead of the release.
+  void poison(void* block, int64_t bytes) {
+    if (at_once_) ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+  }
+  void unpoison(void* block, int64_t bytes) {
+    if (at_once_)
+      ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
+  }
+
+  static Pool& pool(std::vector<Pool>& pools, Stream stream) {
+    for (Pool& p : pools)
+      if (p.stream == stream) return p;
+    pools.push_back({stream, {}});
+    return pools.back();
+  }
+  static Class& class_of(Pool& pool, SizeClass c) {
+    if (pool.classes.size() <= c.index) pool.classes.resize(c.index + 1);
+    pool.classes[c.index].bytes = c.bytes;
+    return pool.classes[c.index];
+  }
+  // release() must not fail, so the room to keep a block is made ahead of it.
+  static void make_room(Class& c) {
+    if (c.blocks + 1 > c.cached.capacity()) c.cached.reserve(2 * c.blocks + 4);
+  }
+  static void put(Pool& pool, SizeClass c, void* block) {
+    class_of(pool, c).cached.push_back(block);
+  }
+
+  // A cached block or a new one of the class; null when there is none.
+  void* take(Pool& from, SizeClass c, MemoryKind kind) {
+    Class& mine = class_of(from, c);
+    if (!mine.cached.empty()) {
+      void* block = mine.cached.back();
+      mine.cached.pop_back();
+      cached_ -= c.bytes;
+      return block;
+    }
+    make_room(mine);
+    void* block = fresh(c.bytes, from.stream, kind);
+    if (!block) {
+      drop_cache();
+      block = fresh(c.bytes, from.stream, kind);
+    }
+    if (!block) return nullptr;
+    ++mine.blocks;
+    // The part beyond the request stays poisoned.
+    poison(block, c.bytes);
+    return block;
+  }
+
+  void drop_cache() {
+    for (Pool& p : pools_)
+      for (Class& c : p.classes) {
+        for (void* block : c.cached) {
+          unpoison(block, c.bytes);
+          give_back(block, c.bytes, p.stream);
+        }
+        c.blocks -= std::min(c.blocks, c.cached.size());
+        c.cached.clear();
+      }
+    cached_ = 0;
+  }
+
+  [[noreturn]] void no_memory(int64_t bytes, std::string_view tag,
+                              int64_t cached) const {
+    std::string device;
+    if (const auto m = device_.memory(); m.total > 0)
+      device = fmt::format(", and {} of {} are free on the device",
+                           amount(m.free + (reserve_ ? reserve_->free() : 0)),
+                           amount(m.total));
+    std::vector<std::pair<int64_t, std::string_view>> largest;
+    for (const auto& [name, most] : stats_.largest_by_tag)
+      largest.push_back({most, name});
+    std::stable_sort(largest.begin(), largest.end(),
+                     [](auto& a, auto& b) { return a.first > b.first; });
+    if (largest.size() > 3) largest.resize(3);
+    std::string tags;
+    for (const auto& [most, name] : largest)
+      tags += fmt::format("{} {} for '{}'",
+                          tags.empty() ? "; the largest requests before:" : ",",
+                          amount(most), name);
+    out_of_memory(bytes, tag,
+                  fmt::format("{} are in use and {} were cached{}{}",
+                              amount(stats_.current_bytes), amount(cached),
+                              device, tags));
+  }
+
+  Stats::Kind& of(MemoryKind k) { return stats_.kinds[static_cast<size_t>(k)]; }
+  static void add(Stats::Kind& k, int64_t bytes) {
+    k.current_bytes += bytes;
+    k.peak_bytes = std::max(k.peak_bytes, k.current_bytes);
+  }
+
+  void count_out(int64_t bytes, MemoryKind kind) {
+    stats_.current_bytes -= bytes;
+    of(kind).current_bytes -= bytes;
+  }
+  void count(int64_t bytes, std::string_view tag, MemoryKind kind) {
+    add(of(kind), bytes);
+    stats_.current_bytes += bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.current_bytes);
+    ++stats_.allocations;
+    // An op allocates several times in a row: look its tag up once.
+    if (!last_ || last_->first != tag) {
+      auto it = stats_.largest_by_tag.find(tag);
+      if (it == stats_.largest_by_tag.end())
+        it = stats_.largest_by_tag.emplace(std::string(tag), 0).first;
+      last_ = &*it;
+    }
+    last_->second = std::max(last_->second, bytes);
+  }
+
+  Device& device_;
+  const bool has_memory_, at_once_;
+  const std::shared_ptr<Reserve> reserve_;  // of the device, if there is one
+  int64_t cached_ = 0;                      // bytes
+  mutable std::mutex mutex_;
+  Stats stats_;
+  std::pair<const std::string, int64_t>* last_ = nullptr;
+  std::vector<Pool> pools_;
+  std::vector<std::unique_ptr<Arena>> arenas_;  // of the graphs that live
+  Arena* capturing_ = nullptr;
+  bool unused_only_ = false;
+  std::optional<Stream> source_;  // of their memory
+};
+
+}  // namespace
+
+std::shared_ptr<Allocator> Allocator::on(Device& device) {
+  return std::make_shared<CachingAllocator>(device);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,405 @@
+#include "dtensor/async.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/execute.h"
+#include "dtensor/exposed.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/trace.h"
+
+namespace dtensor {
+namespace {
+
+// How far moves are that are carried out together, and what they read.
+class Progress final : public StorageReader {
+ public:
+  explicit Progress(const RankContext& ctx)
+      : backend_(ctx.backend),
+        rank_(ctx.world_rank),
+        device_(*ctx.device),
+        stream_(ctx.stream) {}
+
+  // Until the device has read it: others may let go of it at once.
+  void hold(const Tensor& t) { read_.push_back(t); }
+  bool holds(const Tensor& t) const {
+    return std::any_of(read_.begin(), read_.end(), [&](const Tensor& r) {
+      return r.storage() == t.storage();
+    });
+  }
+
+  // By the worker: the device was given all, and is done with it at `made`.
+  void given(const Event& made) {
+    std::lock_guard lock(mutex_);
+    if (waited_for_) backend_->set_idle(rank_, 0, false);
+    made_ = made;
+    done_ = true;
+    came_.notify_all();
+  }
+  // By the worker, later: lets go of what has been read. False when the device
+  // still reads.
+  bool let_go() {
+    std::lock_guard lock(mutex_);
+    if (device_.passed(made_)) read_.clear();
+    return read_.empty();
+  }
+
+  // The host waits until the device has been given all, the rank's stream until
+  // the device is done with it.
+  void finish() override {
+    std::unique_lock lock(mutex_);
+    if (!done_) {
+      waited_for_ = true;
+      backend_->set_idle(rank_, 0, true);
+      came_.wait(lock, [&] { return done_; });
+    }
+    if (ordered_) return;
+    device_.wait(stream_, made_);
+    ordered_ = true;
+    read_.clear();
+  }
+
+  Stream stream() const { return stream_; }
+
+ private:
+  const std::shared_ptr<Backend> backend_;
+  const int64_t rank_;
+  Device& device_;
+  const Stream stream_;  // of the rank's thread
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool done_ = false, waited_for_ = false;
+  bool ordered_ = false;  // the rank's stream is behind made_
+  Event made_;
+  std::vector<Tensor> read_;  // by the worker alone before done_ is set
+};
+
+// Moves that are carried out together.
+class AsyncMoves {
+ public:
+  AsyncMoves(RankContext& ctx, std::span<const Move> moves,
+             std::vector<Tensor> parts, bool consume,
+             std::shared_ptr<AsyncMoves> after)
+      : progress_(std::make_shared<Progress>(ctx)),
+        moves_(moves.begin(), moves.end()),
+        parts_(std::move(parts)),
+        consume_(consume),
+        after_(std::move(after)),
+        op_(ctx.op.empty() ? "redistribute" : ctx.op),
+        phase_(ctx.phase),
+        about_(ctx.about ? *ctx.about : Lineage()),
+        kind_(ctx.memory_kind),
+        record_(ctx.record),
+        ready_(ctx.device->record(ctx.stream)),
+        results_(moves.size()),
+        versions_(moves.size()) {}
+
+  // By the worker, whose stream's work may go on after it returns; false when
+  // it failed.
+  bool carry_out(RankContext& ctx) {
+    std::exception_ptr error;
+    Event made;
+    ctx.events.clear();
+    try {
+      // One after the other: what comes before is done.
+      if (after_ && after_->error_) std::rethrow_exception(after_->error_);
+      if (after_) {
+        parts_[0] = after_->results_[0];
+        if (parts_[0].defined()) progress_->hold(parts_[0]);
+      }
+      Scoped<std::string_view> op(ctx.op, op_);
+      Scoped<const Lineage*> about(ctx.about, &about_);
+      Scoped<std::string> phase(ctx.phase, phase_);
+      Scoped<bool> record(ctx.record, record_);
+      Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
+      ctx.device->wait(ctx.stream, ready_);
+      // What nobody else holds is let go as soon as it has been sent, behind
+      // this stream's work.
+      for (const Tensor& t : parts_)
+        if (t.defined() && !progress_->holds(t))
+          t.storage()->move_to(ctx.stream);
+      for (size_t i = 0; i < parts_.size(); ++i)
+        parts_[i] = converted(parts_[i], moves_[i].from->dtype());
+      execute(ctx, *execution(ctx, moves_), parts_, consume_);
+      for (size_t i = 0; i < parts_.size(); ++i)
+        if (ctx.coordinate_or_null(moves_[i].to->mesh()))
+          results_[i] = std::move(parts_[i]);
+      made = ctx.device->record(ctx.stream);
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      // The others wait for this one.
+      ctx.backend->failed(ctx.world_rank, ctx.lane, e.what());
+    } catch (...) {
+      error = std::current_exception();
+      ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
+    }
+    if (error) try {
+        made = ctx.device->record(ctx.stream);  // what was begun still runs
+      } catch (...) {  // but on a device that has failed
+      }
+    parts_.clear();
+    after_ = nullptr;
+    for (size_t i = 0; i < results_.size(); ++i)
+      if (results_[i].defined())
+        versions_[i] = results_[i].storage()->version();
+    error_ = error;
+    events_ = std::move(ctx.events);
+    progress_->given(made);
+    return error == nullptr;
+  }
+
+  // Gives a result away, that it be freed as soon as whoever waited lets go of
+  // it: unless `keep`, since a later move begins with it.
+  Tensor wait(size_t i, bool keep) {
+    RankContext& ctx = RankContext::current();
+    {
+      const Exposed waiting(ctx);
+      const TraceSpan span(ctx, "wait for redistribute_async");
+      progress_->finish();
+    }
+    // What was one collective there is one here.
+    std::map<int64_t, int64_t> numbers;
+    for (CommEvent& e : events_) {
+      int64_t& number = numbers[e.collective];
+      if (!number) number = ++ctx.collectives;
+      e.collective = number;
+      ctx.events.push_back(std::move(e));
+    }
+    events_.clear();
+    seen_ = true;
+    if (error_) std::rethrow_exception(error_);
+    Tensor result = keep ? results_[i] : std::move(results_[i]);
+    if (result.defined()) result.storage()->move_to(progress_->stream());
+    if (const auto reader = reader_.lock(); reader && result.defined())
+      result.storage()->set_reader(reader);
+    return result;
+  }
+  uint64_t version(size_t i) const { return versions_[i]; }
+
+  const std::shared_ptr<Progress>& progress() const { return progress_; }
+  // Reads what this one, a single move, makes.
+  void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
+  // What nobody has been told of.
+  std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  const std::vector<Move> moves_;
+  std::vector<Tensor> parts_;
+  const bool consume_;
+  std::shared_ptr<AsyncMoves> after_;
+  const std::string op_, phase_;
+  const Lineage about_;
+  const MemoryKind kind_;
+  const bool record_;
+  const Event ready_;  // the part is there
+  // Of the rank's own thread.
+  std::weak_ptr<StorageReader> reader_;
+  bool seen_ = false;
+
+  // Written before the progress is given, not after.
+  std::vector<Tensor> results_;
+  std::vector<uint64_t> versions_;
+  std::exception_ptr error_;
+  std::vector<CommEvent> events_;
+};
+
+// One of their results.
+class AsyncPart final : public Pending {
+ public:
+  AsyncPart(std::shared_ptr<AsyncMoves> of, size_t which, bool alone)
+      : of_(std::move(of)), which_(which), alone_(alone) {}
+  const Tensor& wait() override {
+    if (!came_) result_ = of_->wait(which_, alone_);
+    came_ = true;
+    return result_;
+  }
+  uint64_t version() const override { return of_->version(which_); }
+  // What makes it, if that makes nothing else.
+  std::shared_ptr<AsyncMoves> its_move() const {
+    return alone_ ? of_ : nullptr;
+  }
+
+ private:
+  const std::shared_ptr<AsyncMoves> of_;
+  const size_t which_;
+  const bool alone_;  // later moves may begin with it
+  bool came_ = false;
+  Tensor result_;
+};
+
+class Worker final : public RankContext::Memory {
+  struct Task {
+    std::shared_ptr<AsyncMoves> moves;
+    std::shared_ptr<Progress> progress;
+  };
+  // Nodes go from one list to the other: the thread itself allocates nothing.
+  using Queue = std::list<Task>;
+  // Each holds a few KB, and the parts that it reads.
+  static constexpr size_t kMostAhead = 256;
+
+ public:
+  explicit Worker(RankContext& rank) {
+    context_.world_rank = rank.world_rank;
+    context_.world_size = rank.world_size;
+    context_.run_id = rank.run_id;
+    context_.device = rank.device;
+    context_.stream = rank.device->open_stream();
+    context_.allocator = rank.allocator;
+    context_.planner = Planner(rank.planner.cost());
+    context_.backend = rank.backend;
+    context_.lane = 1;
+    context_.flight = rank.flight;
+    if (rank.tracer) {
+      context_.tracer = &rank.tracer->other_thread(context_);
+      context_.watch = context_.tracer;
+    }
+    context_.grad_enabled = false;
+    thread_ = std::thread([this] { work(); });
+  }
+  ~Worker() override { stop(); }
+
+  void add(std::shared_ptr<AsyncMoves> move) {
+    Queue one;
+    one.push_back({move, move->progress()});
+    {
+      std::unique_lock lock(mutex_);
+      if (queue_.size() >= kMostAhead) wait_for_room(lock);
+      queue_.splice(queue_.end(), one);
+      set_idle(1, false);
+    }
+    more_.notify_one();
+  }
+
+  void finish() override {
+    set_idle(0, true);
+    stop();
+    set_idle(0, false);
+    for (const Task& task : failed_)
+      if (const auto error = task.moves->unseen_error())
+        std::rethrow_exception(error);
+  }
+
+ private:
+  void set_idle(int lane, bool idle) {
+    context_.backend->set_idle(context_.world_rank, lane, idle);
+  }
+  void wait_for_room(std::unique_lock<std::mutex>& lock) {
+    RankContext& rank = RankContext::current();
+    const Exposed waiting(rank);
+    const TraceSpan span(rank, "wait to begin redistribute_async");
+    wants_room_ = true;
+    set_idle(0, true);
+    room_.wait(lock, [&] { return !wants_room_; });
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    more_.notify_one();
+    thread_.join();
+    // What they hold may be used again behind the rank's work.
+    for (const Queue* tasks : {&reading_, &failed_})
+      for (const Task& task : *tasks) try {
+          task.progress->finish();
+        } catch (...) {  // the device has failed, and nobody uses it again
+        }
+    reading_.clear();
+  }
+
+  void work() {
+    RankContext::set_current(&context_);
+    for (;;) {
+      Queue one;
+      {
+        std::unique_lock lock(mutex_);
+        if (queue_.empty()) set_idle(1, true);
+        more_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) break;
+        one.splice(one.end(), queue_, queue_.begin());
+        if (wants_room_) {
+          set_idle(0, false);
+          wants_room_ = false;
+          room_.notify_one();
+        }
+      }
+      if (one.front().moves->carry_out(context_)) {
+        one.front().moves = nullptr;  // who waits for the results has them
+        reading_.splice(reading_.end(), one);
+      } else {
+        failed_.splice(failed_.end(), one);
+      }
+      // What was given first, is done first.
+      while (!reading_.empty() && reading_.front().progress->let_go())
+        reading_.pop_front();
+    }
+    RankContext::set_current(nullptr);
+  }
+
+  RankContext context_;
+  std::mutex mutex_;
+  std::condition_variable more_, room_;
+  Queue queue_;
+  bool stopping_ = false;
+  bool wants_room_ =
+      false;  // the rank's thread waits until the queue is shorter
+  Queue failed_;
+  Queue reading_;  // was carried out, and the device may still read for it
+  std::thread thread_;
+};
+
+Worker& worker(RankContext& ctx) {
+  if (!ctx.async) ctx.async = std::make_unique<Worker>(ctx);
+  return static_cast<Worker&>(*ctx.async);
+}
+
+}  // namespace
+
+std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
+                                    Tensor part,
+                                    const std::shared_ptr<Pending>& after) {
+  const auto* moving = dynamic_cast<const AsyncPart*>(after.get());
+  const auto source = moving ? moving->its_move() : nullptr;
+  if (after && !source) part = after->wait();
+  auto made = std::make_shared<AsyncMoves>(ctx, std::span(&move, 1),
+                                           std::vector{part}, false, source);
+  if (part.defined()) made->progress()->hold(part);
+  worker(ctx).add(made);
+  // From here on it will be carried out.
+  if (source) source->set_reader(made->progress());
+  if (part.defined()) part.storage()->set_reader(made->progress());
+  return std::make_shared<AsyncPart>(std::move(made), 0, true);
+}
+
+std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
+                                                  std::span<const Move> moves,
+                                                  std::vector<Tensor> parts,
+                                                  bool consume) {
+  // What others hold too is only read, even if they let go of it meanwhile.
+  std::vector<Tensor> read;
+  for (const Tensor& t : parts)
+    if (t.defined() && (!consume || t.storage().use_count() > 1))
+      read.push_back(t);
+  auto made = std::make_shared<AsyncMoves>(ctx, moves, std::move(parts),
+                                           consume, nullptr);
+  for (const Tensor& t : read) made->progress()->hold(t);
+  worker(ctx).add(made);
+  for (const Tensor& t : read) t.storage()->set_reader(made->progress());
+  std::vector<std::shared_ptr<Pending>> results;
+  for (size_t i = 0; i < moves.size(); ++i)
+    results.push_back(std::make_shared<AsyncPart>(made, i, false));
+  return results;
+}
+
+}  // namespace dtensor

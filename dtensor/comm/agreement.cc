@@ -1,0 +1,164 @@
+#include "dtensor/comm/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// A collective of few bytes takes so little that a chain of well mixed steps
+// would show: what comes together is mixed once, in the end.
+uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
+
+// Eight characters at a time.
+uint64_t quick_hash(std::string_view text) {
+  const auto load = [&](size_t at) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    return word;
+  };
+  uint64_t h = text.size(), word = 0;
+  if (text.size() < sizeof(word)) {
+    for (const char c : text) word = word << 8 | static_cast<unsigned char>(c);
+    return fold(h, word);
+  }
+  for (size_t i = 0; i + sizeof(word) < text.size(); i += sizeof(word))
+    h = fold(h, load(i));
+  return fold(h, load(text.size() - sizeof(word)));
+}
+
+uint64_t hash_of(const Transfer& t) {
+  return hash_mix(t.schedule->hash, static_cast<uint64_t>(t.dtype) * 16 +
+                                        static_cast<uint64_t>(t.op));
+}
+uint64_t hash_of(const Buffer& b) {
+  return hash_mix(static_cast<uint64_t>(b.n),
+                  static_cast<uint64_t>(b.dtype) * 32 +
+                      static_cast<uint64_t>(b.op) * 2 + b.one_shot);
+}
+
+// What a disagreement shows of a tensor.
+void describe(const Transfer& t, bool reduces, std::vector<std::string>& how) {
+  if (reduces) how.emplace_back(name(t.op));
+  how.emplace_back(name(t.dtype));
+}
+void describe(const Buffer& b, bool, std::vector<std::string>& how) {
+  how.emplace_back(name(b.op));
+  how.emplace_back(name(b.dtype));
+  how.push_back(fmt::format("{} elements", b.n));
+  if (b.one_shot) how.emplace_back("one-shot");
+}
+
+// "sum, f32, 8 elements" of one tensor, "2 tensors: sum f32 8 elements, max i32
+// 1 elements" of several.
+template <class Tensor>
+std::string describe(std::span<const Tensor> tensors, bool reduces) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  if (tensors.size() != 1) {
+    text = fmt::format("{} tensors", tensors.size());
+    if (!tensors.empty()) text += ": ";
+  }
+  for (size_t i = 0; i < std::min(tensors.size(), kMost); ++i) {
+    std::vector<std::string> how;
+    describe(tensors[i], reduces, how);
+    if (i > 0) text += ", ";
+    text += fmt::format("{}", fmt::join(how, tensors.size() == 1 ? ", " : " "));
+  }
+  if (tensors.size() > kMost) text += ", ...";
+  return text;
+}
+
+}  // namespace
+
+uint64_t fingerprint_of(const Collective& c) {
+  const uint64_t call = hash_mix(fold(c.call->fingerprint, c.call->lineage),
+                                 static_cast<uint64_t>(c.call->kind) |
+                                     static_cast<uint64_t>(c.num_bytes) << 8);
+  uint64_t tensors = c.transfers.size() + c.buffers.size();
+  for (const Transfer& t : c.transfers) tensors = fold(tensors, hash_of(t));
+  for (const Buffer& b : c.buffers) tensors = fold(tensors, hash_of(b));
+  return hash_mix(fold(call, quick_hash(c.call->op)),
+                  fold(tensors, c.sequence));
+}
+
+Statement statement_of(const Collective& c) {
+  const Call& call = *c.call;
+  std::string text = call_to_string(call.kind, c.sequence, {});
+  if (call.kind == StepKind::kAllReduce)
+    text += fmt::format(" ({})",
+                        describe(std::span<const Buffer>(c.buffers), true));
+  else if (c.num_bytes >= 0)
+    text += fmt::format(" ({} bytes)", c.num_bytes);
+  else if (call.kind != StepKind::kBarrier)
+    text += fmt::format(" ({})", describe(c.transfers, reduces(call.kind)));
+  if (!call.op.empty()) text += fmt::format(" for {}", call.op);
+  if (call.describe) text += fmt::format(": {}", call.describe(call.what));
+  if (call.made) text += call.made(call.what);
+  return {call.kind, call.fingerprint ^ call.lineage, std::move(text)};
+}
+
+std::string call_to_string(StepKind kind, uint64_t sequence,
+                           std::string_view op) {
+  std::string text = fmt::format("{} #{}", name(kind), sequence);
+  if (!op.empty()) text += fmt::format(" for {}", op);
+  return text;
+}
+
+std::string not_all_came(std::string_view call, std::span<const int64_t> ranks,
+                         std::span<const int64_t> arrived,
+                         std::span<const Missing> missing,
+                         std::chrono::milliseconds timeout) {
+  constexpr size_t kMost = 16;
+  std::string who;
+  for (size_t i = 0; i < std::min(missing.size(), kMost); ++i)
+    who += fmt::format(
+        "{}rank {} ({})", i ? ", " : "", missing[i].rank,
+        missing[i].last.empty() ? "it has called none" : missing[i].last);
+  if (missing.size() > kMost) who += fmt::format(", ... ({})", missing.size());
+  return fmt::format(
+      "rank{} {} waited for {} s in {} of ranks {}, and these did not come: "
+      "{}; find out what keeps them, or let the others wait longer with "
+      "--timeout SECONDS (RunOptions::timeout)",
+      arrived.size() == 1 ? "" : "s", ranks_to_string(arrived),
+      std::chrono::duration<double>(timeout).count(), call,
+      ranks_to_string(ranks), who);
+}
+
+std::string wait_for_each_other(std::span<const int64_t> ranks,
+                                std::string_view where) {
+  const std::string who =
+      ranks.empty()
+          ? "every rank waits for another one"
+          : fmt::format("ranks {} wait for each other", ranks_to_string(ranks));
+  return fmt::format(
+      "{}: {}; let all ranks run the same operators in the same order", who,
+      where);
+}
+
+std::string ranks_to_string(std::span<const int64_t> ranks) {
+  constexpr size_t kMost = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    text += fmt::format("{}{}", i ? "," : "", ranks[i]);
+  if (ranks.size() > kMost) text += fmt::format(",... ({})", ranks.size());
+  return text;
+}
+
+void disagree(std::span<const int64_t> ranks, uint64_t sequence, size_t m,
+              Statement first, Statement other) {
+  if (first.text == other.text)
+    for (Statement* s : {&first, &other})
+      s->text += fmt::format(" (fingerprint {:016x})", s->fingerprint);
+  fail(name(first.kind),
+       "ranks {} and {} disagree about collective #{} of ranks {}: rank {} "
+       "calls {}; rank {} calls {}; let every rank run the same operators "
+       "on the same layouts in the same order",
+       ranks[0], ranks[m], sequence, ranks_to_string(ranks), ranks[0],
+       first.text, ranks[m], other.text);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,231 @@
+#include "dtensor/comm/communicator.h"
+
+#include <cstring>
+#include <initializer_list>
+#include <utility>
+
+#include "dtensor/comm/agreement.h"
+#include "dtensor/comm/flight_ring.h"
+#include "dtensor/device/copy.h"
+#include "dtensor/interrupt.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// That the function is the one for the kind.
+void check_kind(const Call& call, bool fits, std::string_view function) {
+  DT_CHECK(fits, name(call.kind), "is no kind of {}()", function);
+}
+
+Transfer transfer_of(const Schedule& schedule, DType dtype, const Part& src,
+                     const Part& dst) {
+  return {.schedule = &schedule,
+          .dtype = dtype,
+          .src = src.data,
+          .src_strides = src.strides,
+          .dst = dst.data,
+          .dst_strides = dst.strides};
+}
+
+void check_listed(const Call& call, std::string_view what, const Part& mine,
+                  std::span<const Region> regions, int rank, int size) {
+  DT_CHECK(static_cast<int>(regions.size()) == size, name(call.kind),
+           "the {} of {} members were given in a group of {}", what,
+           regions.size(), size);
+  const Region& listed = regions[static_cast<size_t>(rank)];
+  DT_CHECK(mine.region == &listed || *mine.region == listed, name(call.kind),
+           "member {} has another region than the list of {} says", rank, what);
+  for (const Region& r : regions)
+    DT_CHECK(r.size() == listed.size(), name(call.kind),
+             "of the {} one has {} dimensions and another {}", what, r.size(),
+             listed.size());
+}
+
+// By one thread at a time. Two that come within a few nanoseconds may both
+// pass: to be sure of those would cost every collective more than that.
+class Use {
+ public:
+  Use(std::atomic<bool>& in_use, StepKind kind) : in_use_(in_use) {
+    DT_CHECK(!in_use.load(std::memory_order_acquire), name(kind),
+             "this communicator is used by another thread; let one thread of a "
+             "rank make its collectives, one after the other");
+    in_use.store(true, std::memory_order_relaxed);
+  }
+  ~Use() { in_use_.store(false, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic<bool>& in_use_;
+};
+
+}  // namespace
+
+// Between begins() and ends() of the watch, and noted in the ring.
+template <class Work>
+void Communicator::run(Collective& c, Work&& work) {
+  check_interrupted();
+  if (size_ == 1) return work();
+  const Use use(in_use_, c.call->kind);
+  c.sequence = ++sequence_;
+  c.group = flight_group_;
+  c.fingerprint = agrees_ ? fingerprint_of(c) : 0;
+  struct Told {
+    Watch* watch;
+    FlightRing* flight;
+    const Collective& c;
+    bool done = false;
+    ~Told() {
+      if (flight) done ? flight->ended() : flight->threw();
+      if (watch) watch->ends(c);
+    }
+  };
+  if (watch_) watch_->begins(c);
+  if (flight_) flight_->begun(c);
+  Told told{watch_, flight_, c};
+  agree(c);
+  if (flight_) flight_->agreed();
+  if (watch_) watch_->agreed(c);
+  work();
+  told.done = true;
+}
+
+void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
+  const Schedule& s = *t.schedule;
+  const std::string_view where = name(call.kind);
+  t.counted = 0;
+  DT_CHECK(static_cast<int>(s.has.size()) == size_ && s.self == rank_, where,
+           "a schedule for member {} of {} was given to member {} of {}",
+           s.self, s.has.size(), rank_, size_);
+  const int ndim = static_cast<int>(s.wants.ascending().size());
+  for (const Shape* strides : {&t.src_strides, &t.dst_strides})
+    DT_CHECK(strides->size() == ndim, where,
+             "a part of {} dimensions has {} strides", ndim, strides->size());
+  DT_CHECK(t.src != nullptr || s.held == 0, where,
+           "a part of {} elements has no memory", s.held);
+  DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
+           "a part of {} elements has no memory", volume(s.wants.ascending()));
+}
+
+void Communicator::copy_source(Buffer& b, Stream stream) {
+  const void* from = std::exchange(b.from, nullptr);
+  if (!from || b.n == 0) return;
+  const int64_t shape[] = {b.n}, unit[] = {1};
+  device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
+}
+
+void Communicator::exchange(const Call& call, Stream stream,
+                            std::span<Transfer> transfers) {
+  check_kind(call, moves_alone(call.kind), "exchange");
+  if (!has_memory()) return;
+  for (Transfer& t : transfers) check(call, t);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_exchange(call, stream, transfers); });
+}
+
+void Communicator::exchange_in_place(const Call& call, Stream stream,
+                                     std::span<Transfer> transfers,
+                                     size_t which, const ReadSources& read) {
+  check_kind(call, moves_alone(call.kind), "exchange_in_place");
+  DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
+           "nothing is read in place in a group of {} that {}", size_,
+           reads_in_place() ? "is one rank" : "does not share its memory");
+  for (size_t i = 0; i < transfers.size(); ++i)
+    check(call, transfers[i], i == which);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_exchange_in_place(call, stream, transfers, which, read); });
+  Transfer& t = transfers[which];
+  t.counted = t.schedule->received() * size_of(t.dtype);
+}
+
+void Communicator::do_exchange_in_place(const Call& call, Stream,
+                                        std::span<Transfer>, size_t,
+                                        const ReadSources&) {
+  fail(name(call.kind), "this communicator reads nothing in place");
+}
+
+void Communicator::reduce(const Call& call, Stream stream,
+                          std::span<Transfer> transfers) {
+  check_kind(call, reduces(call.kind) && call.kind != StepKind::kAllReduce,
+             "reduce");
+  for (Transfer& t : transfers) check_reducible(t.op, t.dtype, name(call.kind));
+  if (!has_memory()) return;
+  for (Transfer& t : transfers) check(call, t);
+  Collective c{.call = &call, .transfers = transfers, .stream = stream};
+  run(c, [&] { do_reduce(call, stream, transfers); });
+}
+
+void Communicator::all_reduce(const Call& call, Stream stream,
+                              std::span<Buffer> buffers) {
+  check_kind(call, call.kind == StepKind::kAllReduce, "all_reduce");
+  for (Buffer& b : buffers) {
+    check_reducible(b.op, b.dtype, name(call.kind));
+    b.counted = 0;
+    DT_CHECK(b.n >= 0, name(call.kind), "{} elements", b.n);
+    DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
+             "{} elements have no memory", b.n);
+  }
+  if (!has_memory()) return;
+  if (size_ == 1 || !reads_sources())
+    for (Buffer& b : buffers) copy_source(b, stream);
+  if (size_ == 1) return;
+  Collective c{.call = &call, .buffers = buffers, .stream = stream};
+  run(c, [&] { do_all_reduce(call, stream, buffers); });
+}
+
+void Communicator::all_gather_bytes(const Call& call, const void* in,
+                                    int64_t bytes, void* out) {
+  check_kind(call, call.kind == StepKind::kAllGatherBytes, "all_gather_bytes");
+  DT_CHECK(bytes >= 0, name(call.kind), "{} bytes", bytes);
+  if (!has_memory()) return do_all_gather_bytes(call, in, bytes, out);
+  if (size_ == 1) {
+    if (bytes > 0) std::memcpy(out, in, static_cast<size_t>(bytes));
+    return;
+  }
+  Collective c{.call = &call, .bytes = in, .num_bytes = bytes};
+  run(c, [&] { do_all_gather_bytes(call, in, bytes, out); });
+}
+
+void Communicator::barrier(const Call& call) {
+  check_kind(call, call.kind == StepKind::kBarrier, "barrier");
+  if (!has_memory()) return;
+  Collective c{.call = &call};
+  run(c, [&] { do_barrier(call); });
+}
+
+int64_t Communicator::exchange(const Call& call, Stream stream, DType dtype,
+                               const Part& src, std::span<const Region> has,
+                               const Part& dst, std::span<const Region> wants) {
+  check_listed(call, "sources", src, has, rank_, size_);
+  check_listed(call, "destinations", dst, wants, rank_, size_);
+  Schedule schedule =
+      exchange_schedule(*dst.region, has, rank_, name(call.kind));
+  if (needs_serves()) serve_exchange(schedule, wants);
+  Transfer t = transfer_of(schedule, dtype, src, dst);
+  exchange(call, stream, {&t, 1});
+  return t.counted;
+}
+
+int64_t Communicator::reduce(const Call& call, Stream stream, ReduceOp op,
+                             DType dtype, const Part& src,
+                             std::span<const Region> has, const Part& dst,
+                             std::span<const Region> wants) {
+  check_listed(call, "sources", src, has, rank_, size_);
+  check_listed(call, "destinations", dst, wants, rank_, size_);
+  Schedule schedule = reduce_schedule(*dst.region, has, rank_);
+  if (needs_serves()) serve_reduction(schedule, wants);
+  Transfer t = transfer_of(schedule, dtype, src, dst);
+  t.op = op;
+  reduce(call, stream, {&t, 1});
+  return t.counted;
+}
+
+int64_t Communicator::all_reduce(const Call& call, Stream stream, ReduceOp op,
+                                 DType dtype, void* data, int64_t n) {
+  Buffer b{.op = op, .dtype = dtype, .data = data, .n = n};
+  all_reduce(call, stream, {&b, 1});
+  return b.counted;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,70 @@
+// What backends have in common whose ranks are threads of one process: they
+// meet in hubs, one of each lane.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/host_backend.h"
+#include "dtensor/comm/thread_hub.h"
+
+namespace dtensor {
+
+class HubBackend : public HostBackend {
+ public:
+  explicit HubBackend(int64_t world);
+  void set_timeout(std::chrono::milliseconds) override;
+  std::chrono::nanoseconds waited_for(int64_t rank) override;
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override;
+  void left(int64_t rank) noexcept override;
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override;
+  std::unique_ptr<Council> council(std::span<const int64_t> ranks, int64_t me,
+                                   int lane) override;
+  // As failed(), of a rank of another process: `why` has all that there is to
+  // say. Of everybody's failure it is the whole text.
+  void stop(int64_t rank, int lane, std::string why, bool everybodys) noexcept {
+    hub(lane).stop(rank, std::move(why), everybodys);
+  }
+  // For a group that has members elsewhere too, who do not meet here: what its
+  // members here call, for errors.
+  Group& group_elsewhere(const std::vector<int64_t>& ranks, int lane) {
+    return hub(lane).group(ranks);
+  }
+  void note(int lane, const Group& group, size_t member, const Call& call,
+            uint64_t sequence) {
+    hub(lane).note(group, member, call, sequence);
+  }
+  // See ThreadHub::waited_for().
+  Waited& waited(int64_t rank, int lane) { return hub(lane).waited_for(rank); }
+  LastCall::Value last_call(int64_t rank, int lane) {
+    return hub(lane).last(rank);
+  }
+  // See ThreadHub.
+  bool has_come(const std::vector<int64_t>& group, int64_t rank, int lane,
+                uint64_t sequence) {
+    return hub(lane).has_come(group, rank, sequence);
+  }
+  bool is_idle(int64_t rank, int lane) { return hub(lane).is_idle(rank); }
+
+ protected:
+  // One member's place in a group.
+  struct Seat {
+    ThreadHub& hub;
+    Group& group;
+    int index;
+  };
+  // Throws Error when `me` is none of the ranks.
+  Seat take_seat(std::span<const int64_t> ranks, int64_t me, int lane);
+
+ private:
+  ThreadHub& hub(int lane) { return lane == 0 ? first_ : second_; }
+
+  ThreadHub first_, second_;
+};
+
+}  // namespace dtensor

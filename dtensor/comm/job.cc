@@ -1,0 +1,264 @@
+#include "dtensor/comm/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPause = 100us;
+// When one has failed, the others get some time to say that they have, too.
+constexpr auto kAlso = 50ms;
+// What is gathered: its matter, how much is said at once, and how often a clock
+// is asked.
+constexpr int64_t kGathers = 0, kAtOnce = 1 << 20;
+constexpr int kAsks = 16;
+// What the first process says to another one; and how what one says begins that
+// has failed, and what is gathered.
+constexpr std::string_view kTime = "time", kMore = "more";
+constexpr char kFailed = '!', kPart = ':';
+
+std::string pack(const JobVerdict& v) {
+  return fmt::format("{} {}", v.code, v.text);
+}
+JobVerdict unpack(const std::string& text) {
+  const size_t space = text.find(' ');
+  return {std::stoi(text.substr(0, space)), text.substr(space + 1)};
+}
+
+JobVerdict gone(int process) {
+  return {1, fmt::format("[run] process {} has ended before the others (it was "
+                         "killed, or crashed)",
+                         process)};
+}
+
+}  // namespace
+
+void ProcessJob::deliver(int64_t matter, Wire::Told told) {
+  std::lock_guard lock(mutex_);
+  // Of a run that is over, nobody wants to hear.
+  if (matter > 0 && matter < runs_) return;
+  told_[matter].push_back(std::move(told));
+}
+
+std::optional<Wire::Told> ProcessJob::told(int64_t matter) {
+  listen();
+  std::lock_guard lock(mutex_);
+  auto& all = told_[matter];
+  if (all.empty()) return {};
+  Wire::Told first = std::move(all.front());
+  all.pop_front();
+  return first;
+}
+
+int64_t ProcessJob::next_run() {
+  std::lock_guard lock(mutex_);
+  ++runs_;
+  // What was said of runs that are over (agreements have negative numbers).
+  told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
+  return runs_;
+}
+
+int64_t ProcessJob::runs() {
+  std::lock_guard lock(mutex_);
+  return runs_;
+}
+
+bool ProcessJob::failed() {
+  std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+bool ProcessJob::speaks() {
+  std::lock_guard lock(mutex_);
+  return agreements_ > 0 ? speaks_ : process() == 0;
+}
+
+JobVerdict ProcessJob::agree(const JobVerdict& here) {
+  int64_t matter = 0, run = 0;
+  {
+    std::lock_guard lock(mutex_);
+    matter = -++agreements_;
+    speaks_ = process() == 0;
+    run = runs_;
+    if (here.code != 0) failed_ = true;
+  }
+  // Whoever is in a run, or begins one, need not wait for this one's ranks.
+  if (here.code != 0)
+    for (int p = 0; p < processes(); ++p)
+      for (int64_t r : {run, run + 1})
+        if (p != process() && r > 0)
+          tell(r, p, fmt::format("process {}", here.text));
+  const JobVerdict all = process() == 0 ? agree_as_first(matter, here)
+                                        : agree_as_other(matter, here);
+  std::lock_guard lock(mutex_);
+  failed_ = failed_ || all.code != 0;
+  return all;
+}
+
+void ProcessJob::compare(const JobFacts& here) {
+  JobVerdict fared;
+  gather(here.text(), [&](const Gathered& g) {
+    if (fared.code == 0)
+      fared.text = here.difference(g.process, JobFacts::from(g.text));
+    if (!fared.text.empty()) fared.code = 2;
+  });
+  fared = agree(fared);
+  if (fared.code != 0) throw Error(fared.text);
+}
+
+JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
+  tell(matter, 0, pack(here));
+  for (;; std::this_thread::sleep_for(kPause)) {
+    if (ended_with() != 0) return ended(here);
+    const bool nobody = lost(0);  // what it has said by then is heard first
+    if (const auto all = told(matter)) return unpack(all->text);
+    if (!nobody) continue;
+    bool first = true;
+    for (int p = 0; p < process(); ++p) first = first && lost(p);
+    std::lock_guard lock(mutex_);
+    speaks_ = first;
+    return here.code != 0 ? here : gone(0);
+  }
+}
+
+// Another process has said why, and ends all.
+JobVerdict ProcessJob::ended(const JobVerdict& here) {
+  std::lock_guard lock(mutex_);
+  speaks_ = false;
+  return {ended_with(), here.text};
+}
+
+JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
+  std::map<int, JobVerdict> come = {{0, here}};
+  std::optional<Clock::time_point> end;
+  const auto comes = [&](int process, JobVerdict verdict) {
+    if (verdict.code != 0 && !end) end = Clock::now() + kAlso;
+    come[process] = std::move(verdict);
+  };
+  comes(0, here);
+  while (std::ssize(come) < processes() && !(end && Clock::now() > *end)) {
+    if (ended_with() != 0) return ended(here);
+    std::map<int, bool> lost_now;
+    for (int p = 1; p < processes(); ++p) lost_now[p] = lost(p);
+    bool quiet = true;
+    while (const auto t = told(matter)) {
+      comes(t->from, unpack(t->text));
+      quiet = false;
+    }
+    for (const auto& [p, is_lost] : lost_now)
+      if (is_lost && !come.contains(p)) comes(p, gone(p));
+    if (quiet) std::this_thread::sleep_for(kPause);
+  }
+  JobVerdict all;
+  for (const auto& [process, v] : come)
+    if (all.code == 0) all = v;
+  for (int p = 1; p < processes(); ++p) tell(matter, p, pack(all));
+  return all;
+}
+
+// ---- Gathering ----
+//
+// The first process asks the others in turn: for the time, several times, and
+// then for one part after the other, the first of which says how long all is;
+// the last time that it asks it has them all.
+
+// The next that this process says of the matter; what others say meanwhile is
+// kept.
+std::string ProcessJob::hear_from(int process, std::deque<Wire::Told>& others) {
+  const auto start = Clock::now();
+  for (;;) {
+    const bool nobody = lost(process);  // what it has said is heard first
+    auto it = std::find_if(others.begin(), others.end(),
+                           [&](const auto& t) { return t.from == process; });
+    if (it == others.end()) {
+      while (auto t = told(kGathers)) others.push_back(std::move(*t));
+      it = std::find_if(others.begin(), others.end(),
+                        [&](const auto& t) { return t.from == process; });
+    }
+    if (it != others.end()) {
+      std::string text = std::move(it->text);
+      others.erase(it);
+      if (text.starts_with(kFailed)) throw Error(text.substr(1));
+      return text;
+    }
+    DT_CHECK(!nobody && ended_with() == 0, "gather",
+             "process {} has ended before it said what it has", process);
+    // Who is asked for the time answers soon.
+    if (Clock::now() - start < 2ms)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPause);
+  }
+}
+
+void ProcessJob::gather(std::string_view here,
+                        const std::function<void(Gathered)>& take,
+                        const std::function<int64_t()>& given) {
+  const std::function<int64_t()> now =
+      given ? given : [] { return Clock::now().time_since_epoch() / 1ns; };
+  if (process() > 0) return give(here, now);
+  std::deque<Wire::Told> others;
+  try {
+    for (int p = 1; p < processes(); ++p) {
+      Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
+      for (int i = 0; i < kAsks; ++i) {
+        const int64_t asked = now();
+        tell(kGathers, p, kTime);
+        const int64_t theirs = std::stoll(hear_from(p, others)),
+                      answered = now(), half = (answered - asked + 1) / 2;
+        if (half < g.within) {
+          g.within = half;
+          g.behind = asked + half - theirs;
+        }
+      }
+      tell(kGathers, p, kMore);
+      const auto size = static_cast<size_t>(std::stoll(hear_from(p, others)));
+      while (g.text.size() < size) {
+        tell(kGathers, p, kMore);
+        g.text += hear_from(p, others).substr(1);
+      }
+      take(std::move(g));
+      tell(kGathers, p, kMore);
+    }
+  } catch (const std::exception& e) {
+    not_gathering(e.what());  // to those that wait to be asked
+    throw;
+  }
+}
+
+void ProcessJob::give(std::string_view here,
+                      const std::function<int64_t()>& now) {
+  std::deque<Wire::Told> none;
+  const std::string size = std::to_string(here.size());
+  for (bool said = false; !said || !here.empty();) {
+    if (hear_from(0, none) == kTime) {
+      tell(kGathers, 0, std::to_string(now()));
+    } else if (!std::exchange(said, true)) {
+      tell(kGathers, 0, size);
+    } else {
+      const std::string_view part = here.substr(0, kAtOnce);
+      tell(kGathers, 0, kPart + std::string(part));
+      here.remove_prefix(part.size());
+    }
+  }
+  hear_from(0, none);
+}
+
+void ProcessJob::not_gathering(std::string_view why) noexcept {
+  for (int p = 0; p < processes(); ++p) try {
+      if ((process() == 0) != (p == 0))
+        tell(kGathers, p, kFailed + std::string(why));
+    } catch (...) {  // it hears that this one has ended
+    }
+}
+
+}  // namespace dtensor

@@ -1,0 +1,57 @@
+#include "dtensor/comm/meeting.h"
+
+#include <cstring>
+
+#include "dtensor/comm/thread_hub.h"
+
+namespace dtensor {
+
+Slot& Meeting::own(uint64_t sequence) {
+  if (!group_.barrier.broken())
+    return group_.slot(static_cast<size_t>(rank_), sequence);
+  // A broken group is never used again: others may still read the slot.
+  if (!scratch_) scratch_ = std::make_unique<Slot>();
+  return *scratch_;
+}
+
+Waited& Meeting::waited_for(ThreadHub& hub, const Group& group, int index) {
+  return hub.waited_for(group.ranks[static_cast<size_t>(index)]);
+}
+
+void Meeting::open(const Collective& c) {
+  sequence_ = c.sequence;
+  if (c.num_bytes > 0 && c.num_bytes <= Slot::kSmall)
+    std::memcpy(own(c.sequence).small, c.bytes,
+                static_cast<size_t>(c.num_bytes));
+  if (!group_.barrier.broken()) {
+    Slot& mine = slot(rank_);
+    mine.fingerprint = c.fingerprint;
+    mine.collective = &c;
+  }
+  const int64_t me = group_.ranks[static_cast<size_t>(rank_)];
+  hub_.note(group_, static_cast<size_t>(rank_), *c.call, c.sequence);
+  hub_.meet(group_, me, *c.call);
+  const int size = static_cast<int>(group_.ranks.size());
+  for (int m = 1; m < size; ++m) {
+    if (slot(m).fingerprint == slot(0).fingerprint) continue;
+    // What the slots point to lives until everybody has read it.
+    close_after([&] {
+      disagree(group_.ranks, c.sequence, static_cast<size_t>(m),
+               statement_of(of(0)), statement_of(of(m)));
+    });
+  }
+}
+
+void Meeting::gather(int64_t bytes, void* out) {
+  if (bytes == 0) return;
+  const bool small = bytes <= Slot::kSmall;
+  const size_t n = static_cast<size_t>(bytes);
+  for (size_t m = 0; m < group_.ranks.size(); ++m) {
+    const int member = static_cast<int>(m);
+    std::memcpy(static_cast<char*>(out) + m * n,
+                small ? small_of(member) : of(member).bytes, n);
+  }
+  if (!small) close();
+}
+
+}  // namespace dtensor

@@ -1,0 +1,242 @@
+// The wire of a run: messages of MPI.
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/mpi.h"
+#include "dtensor/comm/mpi/job.h"
+#include "dtensor/comm/mpi/shared_rings.h"
+#include "dtensor/comm/process_backend.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// MPI counts in int: longer messages go in pieces, of which both ends count as
+// many, for such a message is as long as what it is received into. Smaller ones
+// in tests: DTENSOR_MPI_PIECE bytes, in every process.
+constexpr int64_t kPiece = int64_t{1} << 30;
+// What is received as "at most" so many bytes is one piece.
+constexpr int64_t kLeastPiece = 4096;
+int64_t piece_bytes() {
+  const char* text = std::getenv("DTENSOR_MPI_PIECE");
+  return text ? std::clamp<int64_t>(std::atoll(text), kLeastPiece, kPiece)
+              : kPiece;
+}
+
+class MpiTransit final : public Transit {
+ public:
+  MpiTransit(CommHandle data, const SharedRings& rings,
+             int64_t ranks_per_process)
+      : data_(MPI_Comm_f2c(data)),
+        rings_(rings),
+        per_process_(ranks_per_process),
+        piece_(piece_bytes()) {}
+  ~MpiTransit() override { MpiTransit::give_up(); }
+
+  void send(const Channel& c, const void* data, int64_t bytes) override {
+    begin();
+    if (Ring* ring = rings_.to(c, bytes)) {
+      OnRing& r = on_rings_.emplace_back();
+      r.ring = ring;
+      r.out = data;
+      r.bytes = bytes;
+      r.message = ring->sent++;
+      step(r);
+      if (r.done) on_rings_.pop_back();
+      return;
+    }
+    for (int64_t at = 0; at < bytes; at += piece_) {
+      Way& w = ways_.emplace_back();
+      check_mpi(MPI_Isend(static_cast<const char*>(data) + at,
+                          static_cast<int>(std::min(piece_, bytes - at)),
+                          MPI_BYTE, process(c.to), tag(c), data_, &w.request),
+                "MPI_Isend");
+    }
+  }
+  void receive(const Channel& c, void* data, int64_t bytes) override {
+    begin();
+    receipts_.push_back({c.from, -1});
+    const int receipt = static_cast<int>(receipts_.size()) - 1;
+    if (Ring* ring = rings_.from(c, bytes)) {
+      OnRing& r = on_rings_.emplace_back();
+      r.ring = ring;
+      r.in = data;
+      r.bytes = bytes;
+      r.message = ring->received++;
+      r.receipt = receipt;
+      return;
+    }
+    for (int64_t at = 0; at < bytes; at += piece_) {
+      Way& w = ways_.emplace_back();
+      w.receipt = receipt;
+      check_mpi(MPI_Irecv(static_cast<char*>(data) + at,
+                          static_cast<int>(std::min(piece_, bytes - at)),
+                          MPI_BYTE, process(c.from), tag(c), data_, &w.request),
+                "MPI_Irecv");
+    }
+  }
+  bool done() override {
+    std::erase_if(on_rings_, [&](OnRing& r) {
+      step(r);
+      return r.done;
+    });
+    std::erase_if(ways_, [&](Way& w) {
+      int done = 0;
+      MPI_Status status;
+      check_mpi(MPI_Test(&w.request, &done, &status), "MPI_Test");
+      if (done && w.receipt >= 0) {
+        int bytes = 0;
+        check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+        int64_t& all = receipts_[static_cast<size_t>(w.receipt)].bytes;
+        all = std::max<int64_t>(all, 0) + bytes;
+      }
+      return done;
+    });
+    ended_ = ways_.empty() && on_rings_.empty();
+    return ended_;
+  }
+  std::span<const Receipt> receipts() const override { return receipts_; }
+  void give_up() noexcept override {
+    for (Way& w : ways_) {
+      if (w.receipt < 0) {
+        MPI_Request_free(&w.request);
+        continue;
+      }
+      // One that has begun to come comes.
+      MPI_Cancel(&w.request);
+      MPI_Wait(&w.request, MPI_STATUS_IGNORE);
+    }
+    ways_.clear();
+    on_rings_.clear();
+    receipts_.clear();
+  }
+
+ private:
+  struct Way {
+    MPI_Request request;
+    int receipt = -1;  // of a receive
+  };
+  struct OnRing {
+    Ring* ring;
+    const void* out = nullptr;  // of a send
+    void* in = nullptr;         // of a receive
+    int64_t bytes;
+    uint64_t message;
+    int receipt = -1;
+    bool placed = false, done = false;
+  };
+
+  // As far as it goes now.
+  void step(OnRing& r) {
+    Ring::Slot& s = r.ring->slot(r.message);
+    const uint64_t turn = s.turn.load(std::memory_order_acquire);
+    const bool is_short = r.bytes <= Ring::kShort;
+    if (r.in) {
+      if (turn != r.message + 1) return;
+      DT_CHECK(s.bytes <= r.bytes, "mpi", "a message of {} bytes came for {}",
+               s.bytes, r.bytes);
+      Receipt& receipt = receipts_[static_cast<size_t>(r.receipt)];
+      if (is_short)
+        std::memcpy(r.in, s.data, static_cast<size_t>(s.bytes));
+      else
+        rings_.read(receipt.from, r.in, s.there, s.bytes);
+      receipt.bytes = s.bytes;
+      s.turn.store(r.message + Ring::kSlots, std::memory_order_release);
+      r.done = true;
+      return;
+    }
+    if (r.placed) {  // a long one, that the receiver reads
+      r.done = turn >= r.message + Ring::kSlots;
+      return;
+    }
+    if (turn != r.message) return;
+    s.bytes = r.bytes;
+    s.there = r.out;
+    if (is_short) std::memcpy(s.data, r.out, static_cast<size_t>(r.bytes));
+    s.turn.store(r.message + 1, std::memory_order_release);
+    r.placed = true;
+    r.done = is_short;
+  }
+
+  void begin() {
+    if (ended_) receipts_.clear();
+    ended_ = false;
+  }
+  int process(int64_t rank) const {
+    return static_cast<int>(rank / per_process_);
+  }
+  int tag(const Channel& c) const {
+    return static_cast<int>(
+        (c.from % per_process_ * per_process_ + c.to % per_process_) *
+            Backend::kLanes +
+        c.lane);
+  }
+
+  const MPI_Comm data_;
+  const SharedRings& rings_;
+  const int64_t per_process_, piece_;
+  std::vector<Way> ways_;
+  std::vector<OnRing> on_rings_;
+  std::vector<Receipt> receipts_;
+  bool ended_ = false;
+};
+
+class MpiWire final : public Wire {
+ public:
+  explicit MpiWire(int64_t ranks_per_process)
+      : per_process_(ranks_per_process),
+        run_(MpiJob::get().begin_run(ranks_per_process)) {
+    int* most = nullptr;
+    int there = 0;
+    check_mpi(MPI_Comm_get_attr(MPI_Comm_f2c(job().data()), MPI_TAG_UB, &most,
+                                &there),
+              "MPI_Comm_get_attr");
+    DT_CHECK(there && per_process_ * per_process_ * Backend::kLanes <= *most,
+             "mpi", "{} ranks in a process are too many for this MPI's tags",
+             per_process_);
+  }
+  int process() const override { return job().process(); }
+  int processes() const override { return job().processes(); }
+  std::unique_ptr<Transit> transit() override {
+    return std::make_unique<MpiTransit>(job().data(), job().rings(),
+                                        per_process_);
+  }
+  void tell(int process, std::string_view text) override {
+    job().tell(run_, process, text);
+  }
+  std::optional<Told> told() override { return job().told(run_); }
+  int lost() override { return job().rings().lost(); }
+  void close() override { job().run_went_well(); }
+  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
+
+ private:
+  static MpiJob& job() { return MpiJob::get(); }
+
+  const int64_t per_process_, run_;
+};
+
+}  // namespace
+
+bool mpi_is_built() { return true; }
+
+ProcessJob& mpi_job(const JobFacts& facts) {
+  MpiJob& job = MpiJob::get();
+  static const bool same = (job.compare(facts), true);
+  static_cast<void>(same);
+  return job;
+}
+
+std::shared_ptr<HostBackend> MpiJob::backend(int64_t world,
+                                             int64_t ranks_per_process) {
+  return process_backend(world, ranks_per_process,
+                         std::make_unique<MpiWire>(ranks_per_process));
+}
+
+}  // namespace dtensor

@@ -1,0 +1,161 @@
+#include "dtensor/comm/mpi/shared_rings.h"
+
+#define OMPI_SKIP_MPICXX  // the C interface will do
+#include <mpi.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/mpi/job.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// More ranks than this on a machine send through MPI: every two have rings.
+constexpr int64_t kMostRanks = 64;
+
+// What neighbours try to read.
+constexpr uint64_t kSign = 0x6d656d6f72794f4bull;
+uint64_t sign = kSign;
+
+bool read_process(pid_t pid, void* to, const void* there, size_t bytes) {
+  while (bytes > 0) {
+    iovec mine{to, bytes}, theirs{const_cast<void*>(there), bytes};
+    const ssize_t n = process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+    if (n <= 0) return false;
+    to = static_cast<char*>(to) + n;
+    there = static_cast<const char*>(there) + n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
+    : per_process_(ranks_per_process) {
+  const MPI_Comm all = MPI_Comm_f2c(handle);
+  MPI_Comm machine;
+  check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+                                &machine),
+            "MPI_Comm_split_type");
+  int processes = 0, count = 0, me = 0;
+  check_mpi(MPI_Comm_size(all, &processes), "MPI_Comm_size");
+  check_mpi(MPI_Comm_size(machine, &count), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(machine, &me), "MPI_Comm_rank");
+  place_.assign(static_cast<size_t>(processes), -1);
+  senders_ = count * per_process_;
+  const char* wanted = std::getenv("DTENSOR_MPI_SHARED_MEMORY");
+  const int mine_wants = !wanted || std::strcmp(wanted, "0") != 0;
+  int all_want = 0;
+  check_mpi(MPI_Allreduce(&mine_wants, &all_want, 1, MPI_INT, MPI_MIN, all),
+            "MPI_Allreduce");
+  if (!all_want || count == 1 || senders_ > kMostRanks) return;
+  const auto rings =
+      static_cast<size_t>(per_process_ * senders_ * Backend::kLanes);
+  void* memory = nullptr;
+  MPI_Win window;  // it stays: another run may still be there
+  check_mpi(
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_of_rings(rings)), 1,
+                              MPI_INFO_NULL, machine, &memory, &window),
+      "MPI_Win_allocate_shared");
+  Ring* const own = first_ring(memory);
+  // Who is here, where each one's sign is, and where in its memory its rings
+  // begin.
+  struct Card {
+    int process;
+    pid_t pid;
+    const void* sign;
+    ptrdiff_t begin;
+  };
+  Card mine{};
+  check_mpi(MPI_Comm_rank(all, &mine.process), "MPI_Comm_rank");
+  mine.pid = getpid();
+  mine.sign = &sign;
+  mine.begin = reinterpret_cast<char*>(own) - static_cast<char*>(memory);
+  std::vector<Card> cards(static_cast<size_t>(count));
+  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(),
+                          sizeof(Card), MPI_BYTE, machine),
+            "MPI_Allgather");
+  for (size_t i = 0; i < rings; ++i) {
+    Ring* r = new (own + i) Ring;
+    r->sent = r->received = 0;
+    for (uint64_t t = 0; t < Ring::kSlots; ++t) r->slots[t].turn = t;
+  }
+  int reads = 1;
+  for (int i = 0; i < count; ++i) {
+    const Card& card = cards[static_cast<size_t>(i)];
+    place_[static_cast<size_t>(card.process)] = i;
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    void* theirs = nullptr;
+    check_mpi(MPI_Win_shared_query(window, i, &bytes, &unit, &theirs),
+              "MPI_Win_shared_query");
+    here_.push_back({card.pid, reinterpret_cast<Ring*>(
+                                   static_cast<char*>(theirs) + card.begin)});
+    // (Before Linux 5.3 there is none, and mpirun alone ends the job.)
+    const int fd = card.pid == getpid()
+                       ? -1
+                       : static_cast<int>(syscall(SYS_pidfd_open, card.pid, 0));
+    if (fd >= 0) {
+      ends_.push_back({fd, POLLIN, 0});
+      processes_.push_back(card.process);
+    }
+    uint64_t seen = 0;
+    if (!read_process(card.pid, &seen, card.sign, sizeof(seen)) ||
+        seen != kSign)
+      reads = 0;
+  }
+  // All do it, or none: both ends go the same way.
+  int all_read = 0;
+  check_mpi(MPI_Allreduce(&reads, &all_read, 1, MPI_INT, MPI_MIN, machine),
+            "MPI_Allreduce");
+  reads_ = all_read != 0;
+}
+
+SharedRings::~SharedRings() {
+  for (const pollfd& p : ends_) close(p.fd);
+}
+
+int SharedRings::lost() const {
+  std::vector<pollfd> now = ends_;
+  if (now.empty() || poll(now.data(), now.size(), 0) <= 0) return -1;
+  for (size_t i = 0; i < now.size(); ++i)
+    if (now[i].revents) return processes_[i];
+  return -1;
+}
+
+const SharedRings::Neighbour* SharedRings::neighbour(int64_t rank) const {
+  if (here_.empty()) return nullptr;
+  const int at = place_[static_cast<size_t>(rank / per_process_)];
+  return at < 0 ? nullptr : &here_[static_cast<size_t>(at)];
+}
+
+Ring* SharedRings::ring(const Channel& c) const {
+  const int64_t place = place_[static_cast<size_t>(c.from / per_process_)];
+  const int64_t sender = place * per_process_ + c.from % per_process_;
+  return neighbour(c.to)->rings +
+         (c.to % per_process_ * senders_ + sender) * Backend::kLanes + c.lane;
+}
+
+Ring* SharedRings::to(const Channel& c, int64_t bytes) const {
+  const bool shares = neighbour(c.to) && neighbour(c.from);
+  return shares && (reads_ || bytes <= Ring::kShort) ? ring(c) : nullptr;
+}
+
+void SharedRings::read(int64_t rank, void* to, const void* there,
+                       int64_t bytes) const {
+  DT_CHECK(
+      read_process(neighbour(rank)->pid, to, there, static_cast<size_t>(bytes)),
+      "mpi", "the memory of rank {}'s process cannot be read: {}", rank,
+      std::strerror(errno));
+}
+
+}  // namespace dtensor

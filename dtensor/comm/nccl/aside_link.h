@@ -1,0 +1,67 @@
+// The other way to make a call of a link that has registered memory, where some
+// members' operands are elsewhere: NCCL wants all of them there, or none. What
+// lies in registered memory is copied to where none is, and what comes, back.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/comm/nccl/link.h"
+#include "dtensor/comm/scratch.h"
+#include "dtensor/device/reserve.h"
+
+namespace dtensor {
+
+// For one call, or one group of them, of that stream of the device; `where`
+// heads errors.
+class AsideLink final : public NcclLink {
+ public:
+  AsideLink(NcclLink& link, int members, const Reserve& registered,
+            Device& device, Stream stream, std::string_view where)
+      : link_(link),
+        members_(members),
+        registered_(registered),
+        device_(device),
+        stream_(stream),
+        where_(where) {}
+  // When the link has settled: what came, is copied back.
+  void back();
+
+  bool settled() override { return link_.settled(); }
+  void all_gather(Stream, const void* in, void* out, int64_t bytes) override;
+  void reduce_scatter(Stream, ReduceOp, DType, const void* in, void* out,
+                      int64_t n) override;
+  void all_reduce(Stream, ReduceOp, DType, void* data, int64_t n) override;
+  void begin_group() override { link_.begin_group(); }
+  void end_group() override { link_.end_group(); }
+  void drop_group() noexcept override { link_.drop_group(); }
+  void send(Stream, const void* data, int64_t bytes, int to) override;
+  void receive(Stream, void* data, int64_t bytes, int from) override;
+  void register_memory(void* memory, int64_t bytes) override {
+    link_.register_memory(memory, bytes);
+  }
+  void abort() noexcept override { link_.abort(); }
+
+ private:
+  struct Back {
+    void* to;
+    const void* from;
+    int64_t bytes;
+  };
+  void* scratch(int64_t bytes);
+  void copy(void* to, const void* from, int64_t bytes);
+  // Where NCCL is to read what is at `data`, and to write what will be.
+  const void* in(const void* data, int64_t bytes);
+  void* out(void* data, int64_t bytes);
+
+  NcclLink& link_;
+  const int members_;
+  const Reserve& registered_;
+  Device& device_;
+  const Stream stream_;
+  const std::string_view where_;
+  std::vector<Scratch> scratch_;
+  std::vector<Back> back_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,237 @@
+#include "dtensor/comm/nccl/link.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "dtensor/comm/nccl/library.h"
+#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/placement/error.h"
+
+// Of NCCL 2.19; where this is loaded, there may be an older one.
+#if NCCL_VERSION_CODE < 21900
+extern "C" {
+ncclResult_t ncclMemAlloc(void**, size_t);
+ncclResult_t ncclMemFree(void*);
+ncclResult_t ncclCommRegister(ncclComm_t, void*, size_t, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t, void* handle);
+}
+#endif
+extern decltype(ncclMemAlloc) ncclMemAlloc [[gnu::weak]];
+extern decltype(ncclMemFree) ncclMemFree [[gnu::weak]];
+extern decltype(ncclCommRegister) ncclCommRegister [[gnu::weak]];
+extern decltype(ncclCommDeregister) ncclCommDeregister [[gnu::weak]];
+
+namespace dtensor {
+namespace {
+
+// How long members wait for each other to let go of a link.
+constexpr std::chrono::seconds kGoodbye{10};
+
+// Calls of links return at once, and some are then in progress.
+void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  fail("nccl", "{}: {} ({}); NCCL_DEBUG=INFO shows more", what,
+       ncclGetErrorString(result), ncclGetLastError(comm));
+}
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kF16:
+      return ncclFloat16;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kBool:
+      return ncclUint8;
+  }
+  fail("nccl", "a type that NCCL has not");
+}
+
+// What check_reducible() lets through. Of bytes that are 0 or 1, `any` is the
+// largest and `all`, as the product, the smallest.
+ncclRedOp_t op_of(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kAvg:
+      return ncclAvg;
+    case ReduceOp::kProd:
+      return dtype == DType::kBool ? ncclMin : ncclProd;
+    case ReduceOp::kMax:
+    case ReduceOp::kAny:
+      return ncclMax;
+    case ReduceOp::kMin:
+    case ReduceOp::kAll:
+      return ncclMin;
+    default:
+      fail("nccl", "{} is no reduction of NCCL's", name(op));
+  }
+}
+
+class Link final : public NcclLink {
+ public:
+  Link(const ncclUniqueId& id, int size, int rank, Stream stream) {
+    cuda::enter(stream);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check(ncclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr,
+          "a new group");
+  }
+  ~Link() override {
+    if (!comm_) return;
+    // Before others leave, who have mapped it, and of a link that works: who is
+    // gone, is asked in vain.
+    ncclResult_t error = ncclSuccess;
+    if (registered_ && ncclCommGetAsyncError(comm_, &error) == ncclSuccess &&
+        error == ncclSuccess)
+      (void)ncclCommDeregister(comm_, registered_);
+    // Nothing is told any more: what was given has been waited for, or has
+    // failed. Others may be gone by now, and not answer. What is not at rest in
+    // the end, or failed, is aborted: to destroy that would wait for ever, or
+    // be refused and keep its memory.
+    ncclResult_t state = ncclCommFinalize(comm_);
+    const auto end = std::chrono::steady_clock::now() + kGoodbye;
+    while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+    }
+    if (state == ncclSuccess)
+      (void)ncclCommDestroy(comm_);
+    else
+      (void)ncclCommAbort(comm_);
+  }
+
+  bool settled() override {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), comm_, "asking for errors");
+    check(state, comm_, "communication");
+    return state != ncclInProgress;
+  }
+
+  void all_gather(Stream s, const void* in, void* out, int64_t bytes) override {
+    check(ncclAllGather(in, out, static_cast<size_t>(bytes), ncclUint8, comm_,
+                        cuda::enter(s)),
+          comm_, "all-gather");
+  }
+  void reduce_scatter(Stream s, ReduceOp op, DType dtype, const void* in,
+                      void* out, int64_t n) override {
+    check(ncclReduceScatter(in, out, static_cast<size_t>(n), type_of(dtype),
+                            op_of(op, dtype), comm_, cuda::enter(s)),
+          comm_, "reduce-scatter");
+  }
+  void all_reduce(Stream s, ReduceOp op, DType dtype, void* data,
+                  int64_t n) override {
+    check(ncclAllReduce(data, data, static_cast<size_t>(n), type_of(dtype),
+                        op_of(op, dtype), comm_, cuda::enter(s)),
+          comm_, "all-reduce");
+  }
+
+  void begin_group() override {
+    check(ncclGroupStart(), comm_, "a group of calls");
+  }
+  void end_group() override {
+    check(ncclGroupEnd(), comm_, "a group of calls");
+  }
+  void drop_group() noexcept override { (void)ncclGroupEnd(); }
+  void send(Stream s, const void* data, int64_t bytes, int to) override {
+    check(ncclSend(data, static_cast<size_t>(bytes), ncclUint8, to, comm_,
+                   cuda::enter(s)),
+          comm_, "send");
+  }
+  void receive(Stream s, void* data, int64_t bytes, int from) override {
+    check(ncclRecv(data, static_cast<size_t>(bytes), ncclUint8, from, comm_,
+                   cuda::enter(s)),
+          comm_, "receive");
+  }
+
+  // (Null is what it may be, when the user has told NCCL not to.)
+  void register_memory(void* memory, int64_t bytes) override {
+    check(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes),
+                           &registered_),
+          comm_, "memory to send from");
+  }
+
+  void abort() noexcept override {
+    if (comm_) (void)ncclCommAbort(comm_);
+    comm_ = nullptr;
+  }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+  void* registered_ = nullptr;
+};
+
+class Library final : public NcclLibrary {
+ public:
+  Gpu gpu(Stream stream) override {
+    cuda::enter(stream);
+    int index = 0;
+    cuda::check(cudaGetDevice(&index), "the device of a stream");
+    cudaDeviceProp properties;
+    cuda::check(cudaGetDeviceProperties(&properties, index),
+                "the properties of a device");
+    static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
+    Gpu gpu;
+    std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
+    // NCCL tells GPUs apart by their host, too, which may be named otherwise.
+    if (const char* host = std::getenv("NCCL_HOSTID"))
+      for (size_t i = 0; host[i]; ++i) gpu[i % gpu.size()] ^= host[i];
+    return gpu;
+  }
+  Id make_id() override {
+    static_assert(sizeof(ncclUniqueId) == std::tuple_size_v<Id>);
+    ncclUniqueId made;
+    check(ncclGetUniqueId(&made), nullptr, "an id for a group");
+    Id id;
+    std::memcpy(id.data(), &made, sizeof(made));
+    return id;
+  }
+  void* allocate(Stream stream, int64_t bytes) override {
+    if (!ncclMemAlloc || !ncclMemFree || !ncclCommRegister ||
+        !ncclCommDeregister)
+      return nullptr;
+    cuda::enter(stream);
+    void* memory = nullptr;
+    const ncclResult_t result =
+        ncclMemAlloc(&memory, static_cast<size_t>(bytes));
+    if (result != ncclSuccess)
+      (void)cudaGetLastError();  // it is reported here, and not again
+    check(result, nullptr, "memory to send from");
+    return memory;
+  }
+  void release(Stream stream, void* memory) noexcept override try {
+    cuda::enter(stream);
+    (void)ncclMemFree(memory);
+  } catch (...) {
+    // Of a device that has failed.
+  }
+  std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
+                                 Stream stream) override {
+    ncclUniqueId made;
+    std::memcpy(&made, id.data(), sizeof(made));
+    return std::make_unique<Link>(made, size, rank, stream);
+  }
+};
+
+}  // namespace
+
+NcclLibrary& nccl_library() {
+  // For ever, as devices.
+  static auto* const library = new Library;
+  return *library;
+}
+
+}  // namespace dtensor

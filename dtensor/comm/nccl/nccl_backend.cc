@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/nccl.h"
+#include "dtensor/comm/nccl/nccl_communicator.h"
+#include "dtensor/comm/threads.h"
+#include "dtensor/device/cuda.h"
+#include "dtensor/device/reserve.h"
+
+namespace dtensor {
+namespace {
+
+// A rank's second lane has a stream of its own, and its calls come in another
+// order among those of the first on each rank: kernels of both wait for peers
+// at the same time.
+void check_queues() {
+  const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",
+           "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU has one queue for all "
+           "streams, in which redistribute_async stands behind work that waits "
+           "for a peer, and the peer's the other way round; unset it, or "
+           "write 8");
+}
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(std::shared_ptr<HostBackend> host, NcclLibrary& library)
+      : host_(std::move(host)), library_(library) {
+    host_->when_others_fail([this](const HostBackend::Fall& f) { abort(f); });
+  }
+  ~NcclBackend() override {
+    host_->when_others_fail({});
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    if (watch_.joinable()) watch_.join();
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    host_->set_timeout(timeout);
+    DT_CHECK(!watch_.joinable(), "nccl", "its timeout is set already");
+    patience_ = timeout;
+    if (timeout.count() > 0) watch_ = std::thread([this] { watch(); });
+  }
+
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int lane) override {
+    if (lane > 0) check_queues();
+    auto council = host_->council(ranks, me, lane);
+    const auto index = std::find(ranks.begin(), ranks.end(), me);
+    const auto link = std::make_shared<SafeLink>(patience_);
+    {
+      std::lock_guard lock(mutex_);
+      std::vector<Member>& links = links_[lane];
+      std::erase_if(links, [](const Member& l) { return l.link.expired(); });
+      links.push_back({me, link});
+    }
+    return std::make_unique<NcclCommunicator>(
+        std::move(council), std::vector(ranks.begin(), ranks.end()),
+        static_cast<int>(index - ranks.begin()), library_, link);
+  }
+
+  // What the others gave to their GPUs waits there for this rank's part.
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
+    host_->failed(rank, lane, what);
+    std::lock_guard lock(mutex_);
+    abort_links(rank, lane, what, false);
+  }
+
+  void check() override {
+    host_->check();
+    std::lock_guard lock(mutex_);
+    if (failed_ && everybodys_) throw Error(why_);
+    if (failed_) throw PeerFailed("run", *failed_, why_);
+  }
+
+  std::pair<int64_t, int64_t> local_ranks(int64_t world) const override {
+    return host_->local_ranks(world);
+  }
+  bool joins_streams() const override { return library_.joins_streams(); }
+  std::optional<Failure> conclude(const std::optional<Failure>& here) override {
+    return host_->conclude(here);
+  }
+  std::chrono::nanoseconds waited_for(int64_t rank) override {
+    return host_->waited_for(rank);
+  }
+  void left(int64_t rank) noexcept override { host_->left(rank); }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
+    host_->set_idle(rank, lane, idle);
+  }
+
+ private:
+  struct Member {
+    int64_t rank;
+    std::weak_ptr<SafeLink> link;
+  };
+
+  void abort(const HostBackend::Fall& f) noexcept {
+    std::lock_guard lock(mutex_);
+    abort_links(f.rank, f.lane, f.what, f.everybodys);
+  }
+  // With the mutex held.
+  void abort_links(int64_t rank, int lane, std::string_view what,
+                   bool everybodys) noexcept {
+    if (!failed_) try {
+        failed_ = rank;
+        everybodys_ = everybodys;
+        why_ = what;
+      } catch (...) {  // there may be no memory left; few letters need none
+        why_ = "out of memory";
+      }
+    for (const Member& m : links_[lane])
+      if (const auto link = m.link.lock()) link->abort(rank, what, everybodys);
+  }
+
+  // Finds what a GPU does not end: nobody else looks while the host waits for
+  // it.
+  void watch() {
+    const auto period = std::clamp<std::chrono::milliseconds>(
+        patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, period, [&] { return stopping_; })) {
+      if (failed_) return;
+      std::vector<Member> all;
+      for (const auto& links : links_)
+        all.insert(all.end(), links.begin(), links.end());
+      lock.unlock();
+      for (const Member& m : all)
+        if (const std::string what = late(m); !what.empty())
+          for (int lane = 0; lane < kLanes; ++lane) failed(m.rank, lane, what);
+      lock.lock();
+    }
+  }
+  // What is wrong, or nothing.
+  std::string late(const Member& m) const {
+    const auto link = m.link.lock();
+    if (!link) return {};
+    try {
+      const auto kind = link->overdue(SafeLink::Clock::now());
+      if (!kind) return {};
+      return fmt::format(
+          "[{}] its GPU has been at it for {} s: another GPU, or a network "
+          "between them, does not answer; NCCL_DEBUG=INFO shows which",
+          name(*kind), std::chrono::duration<double>(patience_).count());
+    } catch (const std::exception& e) {
+      return e.what();  // of a device that has failed
+    }
+  }
+
+  const std::shared_ptr<HostBackend> host_;
+  NcclLibrary& library_;
+  std::chrono::milliseconds patience_{0};  // 0: without end
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::vector<Member> links_[kLanes];
+  std::optional<int64_t> failed_;  // the first one, and why
+  bool everybodys_ = false;
+  std::string why_;
+  std::thread watch_;
+};
+
+}  // namespace
+
+std::shared_ptr<Reserve> reserve_for_nccl(Device& device, int64_t bytes,
+                                          NcclLibrary& library) {
+  constexpr int64_t kPiece = int64_t{2} << 20;
+  DT_CHECK(0 < bytes && bytes <= std::numeric_limits<int64_t>::max() - kPiece,
+           "nccl", "{} bytes are to be reserved; name 1 or more", bytes);
+  bytes = (bytes + kPiece - 1) / kPiece * kPiece;
+  const Stream stream = device.open_stream();
+  void* const memory = library.allocate(stream, bytes);
+  DT_CHECK(
+      memory, "nccl",
+      "this NCCL takes no memory to send from; install NCCL 2.19 or later, "
+      "or run without --nccl-memory");
+  const auto free = [&library, stream, memory] {
+    library.release(stream, memory);
+  };
+  try {
+    return Reserve::add(device, memory, bytes, free);
+  } catch (...) {
+    free();
+    throw;
+  }
+}
+
+std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host,
+                                      NcclLibrary& library) {
+  return std::make_shared<NcclBackend>(std::move(host), library);
+}
+
+std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host) {
+  return nccl_backend(std::move(host), cuda_nccl());
+}
+
+std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary& library) {
+  return nccl_backend(thread_backend(world), library);
+}
+
+std::shared_ptr<Backend> nccl_backend(int64_t world) {
+  return nccl_backend(world, cuda_nccl());
+}
+
+}  // namespace dtensor

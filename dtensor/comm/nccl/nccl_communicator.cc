@@ -1,0 +1,379 @@
+#include "dtensor/comm/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "dtensor/comm/nccl/aside_link.h"
+#include "dtensor/comm/pull.h"
+#include "dtensor/comm/scratch.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// Is NCCL's reduction Device::reduce()'s, but for the order? Its max and min of
+// floats drop a NaN, which wins here.
+bool has_reduction(ReduceOp op, DType t) {
+  return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
+}
+
+// What so many bytes take of a room for several.
+int64_t in_room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+}  // namespace
+
+// What a member shows the others with its call: all of it while there is no
+// link, then as many words as the transfers take.
+struct NcclCommunicator::Shown {
+  // Transfers beyond these go in parcels.
+  static constexpr size_t kMost = 512;
+
+  uint64_t in_reserve;
+  std::array<uint64_t, kMost / 64> even;  // a bit of each transfer
+  uint16_t has_gpu, captured;
+  uint32_t reserved;  // MiB
+  NcclLibrary::Gpu gpu;
+  NcclLibrary::Id id;  // of member 0
+
+  static int64_t bytes_of(size_t transfers) {
+    return static_cast<int64_t>((1 + (transfers + 63) / 64) * sizeof(uint64_t));
+  }
+};
+
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Council> council,
+                                   std::vector<int64_t> ranks, int index,
+                                   NcclLibrary& library,
+                                   std::shared_ptr<SafeLink> link)
+    : Communicator(index, static_cast<int>(ranks.size())),
+      council_(std::move(council)),
+      ranks_(std::move(ranks)),
+      library_(library),
+      link_(std::move(link)) {}
+
+const NcclCommunicator::Shown& NcclCommunicator::shown(int m) const {
+  return *static_cast<const Shown*>(council_->shown(m));
+}
+
+void NcclCommunicator::agree(const Collective& c) {
+  const StepKind kind = c.call->kind;
+  if (c.transfers.empty() && c.buffers.empty())
+    return council_->open(c, nullptr, 0);
+  const bool linked = link_->is_open();
+  if (linked) link_->poll(kind);
+  static_assert(sizeof(Shown) <= Council::kMost);
+  Shown mine{};
+  prepare(c.transfers);
+  const size_t shared = std::min(c.transfers.size(), Shown::kMost);
+  for (size_t i = 0; i < shared; ++i) {
+    const Transfer& t = c.transfers[i];
+    if (!reduces(kind))
+      even_[i] = parcels_[i].all_gather();
+    else if (has_reduction(t.op, t.dtype))
+      even_[i] = parcels_[i].reduce_scatter();
+    mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
+  }
+  if (!linked) introduce(mine, c.stream);
+  mine.in_reserve = in_reserve(c);
+  council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
+  std::array<uint64_t, Shown::kMost / 64> some = mine.even;
+  for (int m = 0; m < size(); ++m) {
+    const Shown& theirs = shown(m);
+    mine.in_reserve &= theirs.in_reserve;
+    for (size_t w = 0; w * 64 < shared; ++w) {
+      mine.even[w] &= theirs.even[w];
+      some[w] |= theirs.even[w];
+    }
+  }
+  for (size_t i = 0; i < shared; ++i)
+    if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
+  // (Who is even, has no room for the parcels of a reduction.)
+  all_reserved_ = mine.in_reserve && (!reduces(kind) || some == mine.even);
+  if (!all_reserved_) room_ = nullptr;
+  if (!linked) open_link(c);
+}
+
+// Is all that this member sends and receives in its reserve? Parcels that do
+// not lie whole are packed there, if there is room; not in a capture, whose
+// memory is the graph's.
+bool NcclCommunicator::in_reserve(const Collective& c) {
+  room_ = nullptr;
+  if (!reserve_) return false;
+  const bool reduce = reduces(c.call->kind);
+  int64_t room = 0;
+  const auto has = [&](const void* data, int64_t bytes) {
+    return reserve_->has(data, bytes);
+  };
+  const auto parcel = [&](const void* whole, int64_t bytes) {
+    if (!whole) room += in_room(bytes);
+    return !whole || bytes == 0 || has(whole, bytes);
+  };
+  for (size_t i = 0; i < c.transfers.size(); ++i) {
+    const Parcels& p = parcels_[i];
+    if (even_[i]) {
+      const auto& [in, out, bytes] = *even_[i];
+      const int64_t all = size() * bytes;
+      if (!has(in, reduce ? all : bytes) || !has(out, reduce ? bytes : all))
+        return false;
+      if (reduce) continue;
+    }
+    // Also where another member is not even.
+    for (int m = 0; m < size(); ++m)
+      if (m != rank() &&
+          (!parcel(p.whole_to(m), p.bytes_to(m)) ||
+           !parcel(reduce ? nullptr : p.whole_from(m), p.bytes_from(m))))
+        return false;
+  }
+  for (const Buffer& b : c.buffers)
+    if (b.n > 0 &&
+        (!has_reduction(b.op, b.dtype) || !has(b.data, b.n * size_of(b.dtype))))
+      return false;
+  if (room == 0) return true;
+  if (device().is_captured(c.stream)) return false;
+  void* const block = reserve_->allocate(room, c.stream);
+  if (!block) return false;
+  room_ = {block,
+           [of = reserve_, s = c.stream](void* p) { of->release(p, s); }};
+  return true;
+}
+
+// What the others have to know of this member before they are linked.
+void NcclCommunicator::introduce(Shown& mine, Stream stream) {
+  mine.has_gpu = device().kind() == Device::Kind::kCuda;
+  mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
+  mine.captured = device().is_captured(stream);
+  reserve_ = Reserve::of(device());
+  mine.reserved = reserve_ ? static_cast<uint32_t>(reserve_->bytes() >> 20) : 0;
+  mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
+}
+
+// All members throw the same.
+void NcclCommunicator::open_link(const Collective& c) {
+  for (int m = 0; m < size(); ++m)
+    DT_CHECK(shown(m).has_gpu, "nccl",
+             "rank {} computes on no GPU; write --device cuda, or the backend "
+             "threads",
+             world(m));
+  for (int m = 0; m < size(); ++m)
+    for (int before = 0; before < m; ++before)
+      DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",
+               "NCCL takes one rank per GPU, and ranks {} and {} share one; "
+               "run as many ranks as there are GPUs, or write the backend "
+               "threads, whose ranks read each other's memory",
+               world(before), world(m));
+  for (int m = 0; m < size(); ++m)
+    DT_CHECK(!shown(m).captured, "nccl",
+             "ranks {} are linked by their first collective that moves data, "
+             "and rank {} calls it while it is captured into a graph; call the "
+             "step once before the graph is made",
+             ranks_to_string(ranks_), world(m));
+  for (int m = 1; m < size(); ++m)
+    DT_CHECK(shown(m).reserved == shown(0).reserved, "nccl",
+             "rank {} has reserved {} MiB for what it sends and receives, and "
+             "rank {} {}; write the same --nccl-memory for all",
+             world(m), shown(m).reserved, world(0), shown(0).reserved);
+  link_->open(c.call->kind,
+              library_.link(shown(0).id, size(), rank(), c.stream));
+  if (reserve_)
+    link_->use(c.call->kind, device(), c.stream, [&](NcclLink& link) {
+      link.register_memory(reserve_->data(), reserve_->bytes());
+    });
+}
+
+// All that calls(NcclLink&) calls, as one.
+template <class Calls>
+void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
+  std::optional<AsideLink> aside;
+  link_->use(call.kind, device(), stream, [&](NcclLink& link) {
+    if (reserve_ && !all_reserved_)
+      aside.emplace(link, size(), *reserve_, device(), stream, name(call.kind));
+    link.begin_group();
+    try {
+      calls(aside ? static_cast<NcclLink&>(*aside) : link);
+    } catch (...) {
+      link.drop_group();
+      throw;
+    }
+    link.end_group();
+  });
+  if (aside) aside->back();
+}
+
+void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
+  parcels_.clear();
+  for (const Transfer& t : transfers) parcels_.emplace_back(t);
+  even_.assign(transfers.size(), {});
+}
+
+void NcclCommunicator::travel(const Call& call, Stream stream,
+                              std::span<Transfer> transfers, bool reduces) {
+  if (transfers.empty()) return;
+  if (size() == 1) prepare(transfers);
+  const Parcels::Place here{device(), stream};
+  const auto members = static_cast<size_t>(size());
+  // By transfer and member; null: nothing is sent, received, unpacked.
+  std::vector<const void*> out(transfers.size() * members);
+  std::vector<void*> in(out.size()), packed(out.size());
+  std::vector<Scratch> scratch;
+  char* room = static_cast<char*>(room_.get());
+  const auto memory = [&](int64_t bytes) -> void* {
+    if (room) return std::exchange(room, room + in_room(bytes));
+    return scratch.emplace_back(device(), stream, bytes, name(call.kind))
+        .data();
+  };
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    const Parcels& p = parcels_[i];
+    int last = -1;  // the last that was packed
+    for (int m = 0; m < size(); ++m) {
+      const size_t at = i * members + static_cast<size_t>(m);
+      if (m == rank()) continue;
+      transfers[i].counted += p.bytes_from(m);
+      if (even_[i]) continue;
+      if (p.bytes_to(m) > 0) {
+        out[at] = p.whole_to(m);
+        if (!out[at] && last >= 0 && p.same(m, last))
+          out[at] = out[i * members + static_cast<size_t>(last)];
+        if (!out[at]) {
+          void* to = memory(p.bytes_to(m));
+          p.pack(here, m, to);
+          out[at] = to;
+          last = m;
+        }
+      }
+      if (p.bytes_from(m) > 0) {
+        if (!reduces) in[at] = p.whole_from(m);
+        if (!in[at]) in[at] = packed[at] = memory(p.bytes_from(m));
+      }
+    }
+  }
+  if (size() > 1)
+    at_once(call, stream, [&](NcclLink& link) {
+      for (size_t i = 0; i < transfers.size(); ++i) {
+        const Transfer& t = transfers[i];
+        if (even_[i] && reduces)
+          link.reduce_scatter(stream, t.op, t.dtype, even_[i]->in,
+                              even_[i]->out,
+                              even_[i]->bytes / size_of(t.dtype));
+        else if (even_[i])
+          link.all_gather(stream, even_[i]->in, even_[i]->out, even_[i]->bytes);
+        for (int m = 0; m < size(); ++m) {
+          const size_t at = i * members + static_cast<size_t>(m);
+          if (out[at]) link.send(stream, out[at], parcels_[i].bytes_to(m), m);
+          if (in[at])
+            link.receive(stream, in[at], parcels_[i].bytes_from(m), m);
+        }
+      }
+    });
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    if (even_[i]) continue;
+    const std::span<void* const> parcels(&packed[i * members], members);
+    if (reduces) {
+      parcels_[i].reduce(here, {parcels.begin(), parcels.end()});
+      continue;
+    }
+    parcels_[i].copy_own(here);
+    for (int m = 0; m < size(); ++m)
+      if (const void* from = parcels[static_cast<size_t>(m)])
+        parcels_[i].unpack(here, m, from);
+  }
+  room_ = nullptr;  // behind that
+}
+
+void NcclCommunicator::do_exchange(const Call& call, Stream stream,
+                                   std::span<Transfer> transfers) {
+  travel(call, stream, transfers, false);
+}
+
+void NcclCommunicator::do_reduce(const Call& call, Stream stream,
+                                 std::span<Transfer> transfers) {
+  travel(call, stream, transfers, true);
+}
+
+// A buffer that this member reduces by itself, in member order: its chunk of
+// it, or, one-shot, all of it.
+struct NcclCommunicator::Chunked {
+  Chunked(Buffer& b, const NcclCommunicator& of, Stream stream,
+          std::string_view where)
+      : buffer(b),
+        self(of.rank()),
+        members(of.size()),
+        others(of.device(), stream, members * bytes(self), where) {}
+
+  Interval chunk(int m) const {
+    if (buffer.one_shot) return {0, buffer.n};
+    return Pull::chunk(buffer.n, m, members);
+  }
+  int64_t bytes(int m) const { return chunk(m).size() * size_of(buffer.dtype); }
+  char* at(int m) const {
+    return static_cast<char*>(buffer.data) +
+           chunk(m).lo * size_of(buffer.dtype);
+  }
+  // Where this member's chunk comes to, as m has it.
+  char* from(int m) const {
+    if (m == self) return at(self);
+    return static_cast<char*>(others.data()) + m * bytes(self);
+  }
+
+  void scatter(NcclLink& link, Stream stream) const {
+    for (int m = 0; m < members; ++m) {
+      if (m == self) continue;
+      if (bytes(m) > 0) link.send(stream, at(m), bytes(m), m);
+      if (bytes(self) > 0) link.receive(stream, from(m), bytes(self), m);
+    }
+  }
+  void reduce(Device& device, Stream stream) const {
+    const int64_t shape[] = {chunk(self).size()}, unit[] = {1};
+    if (shape[0] == 0) return;
+    std::vector<Operand> operands;
+    for (int m = 0; m < members; ++m) operands.push_back({from(m), unit});
+    device.reduce(stream, buffer.op, buffer.dtype, shape, at(self), unit,
+                  operands, members);
+  }
+  void gather(NcclLink& link, Stream stream) const {
+    for (int m = 0; m < members; ++m) {
+      if (m == self) continue;
+      if (bytes(self) > 0) link.send(stream, at(self), bytes(self), m);
+      if (bytes(m) > 0) link.receive(stream, at(m), bytes(m), m);
+    }
+  }
+
+  Buffer& buffer;
+  const int self, members;
+  Scratch others;
+};
+
+void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
+                                     std::span<Buffer> buffers) {
+  if (buffers.empty()) return;
+  std::vector<Chunked> chunked;
+  for (Buffer& b : buffers)
+    if (b.n > 0 && !has_reduction(b.op, b.dtype))
+      chunked.emplace_back(b, *this, stream, name(call.kind));
+  at_once(call, stream, [&](NcclLink& link) {
+    for (const Buffer& b : buffers)
+      if (b.n > 0 && has_reduction(b.op, b.dtype))
+        link.all_reduce(stream, b.op, b.dtype, b.data, b.n);
+    for (const Chunked& c : chunked) c.scatter(link, stream);
+  });
+  for (const Chunked& c : chunked) c.reduce(device(), stream);
+  if (std::any_of(chunked.begin(), chunked.end(),
+                  [](const Chunked& c) { return !c.buffer.one_shot; }))
+    at_once(call, stream, [&](NcclLink& link) {
+      for (const Chunked& c : chunked)
+        if (!c.buffer.one_shot) c.gather(link, stream);
+    });
+  // What it amounts to, however NCCL goes about it.
+  const int64_t others = size() - 1;
+  for (Buffer& b : buffers) {
+    const int64_t own =
+        b.one_shot ? b.n : Pull::chunk(b.n, rank(), size()).size();
+    b.counted = (others * own + b.n - own) * size_of(b.dtype);
+  }
+}
+
+void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,
+                                           int64_t bytes, void* out) {
+  council_->gather(in, bytes, out);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,103 @@
+#include "dtensor/comm/nccl/safe_link.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "dtensor/comm/backend.h"
+
+namespace dtensor {
+
+void SafeLink::check(StepKind kind) const {
+  if (aborted_ && everybodys_) throw Error(why_);
+  if (aborted_) throw PeerFailed(name(kind), who_, why_);
+}
+
+void SafeLink::settle(StepKind kind) {
+  const Clock::time_point begun = Clock::now();
+  for (int i = 0;; ++i) {
+    {
+      std::lock_guard lock(mutex_);
+      check(kind);
+      if (link_->settled()) return;
+    }
+    if (watched() && Clock::now() - begun > patience_)
+      fail(name(kind),
+           "NCCL has not taken the call in {} s: a GPU or a network between "
+           "them does not answer; NCCL_DEBUG=INFO shows which",
+           std::chrono::duration<double>(patience_).count());
+    // Soon, or (of links that are made) after a while.
+    if (i < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void SafeLink::open(StepKind kind, std::unique_ptr<NcclLink> link) {
+  {
+    std::lock_guard lock(mutex_);
+    link_ = std::move(link);
+    open_ = true;
+    if (aborted_) begin_abort();
+  }
+  settle(kind);
+}
+
+void SafeLink::watch(Work work) {
+  std::lock_guard lock(mutex_);
+  while (!works_.empty() && works_.front().device->passed(works_.front().ends))
+    works_.pop_front();
+  works_.push_back(std::move(work));
+}
+
+std::optional<StepKind> SafeLink::overdue(Clock::time_point now) {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return {};
+  while (!works_.empty() && works_.front().device->passed(works_.front().ends))
+    works_.pop_front();
+  if (works_.empty()) return {};
+  Work& first = works_.front();
+  if (!first.device->passed(first.begins)) return {};
+  if (first.seen == Clock::time_point()) first.seen = now;
+  if (now - first.seen <= patience_) return {};
+  return first.kind;
+}
+
+void SafeLink::abort(int64_t rank, std::string_view what,
+                     bool everybodys) noexcept {
+  std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  who_ = rank;
+  everybodys_ = everybodys;
+  try {
+    why_ = what;
+  } catch (...) {  // there may be no memory left; few letters need none
+    why_ = "out of memory";
+  }
+  if (link_) begin_abort();
+}
+
+// With the mutex held, by whom the others wait for; and until all links are
+// told, none of them may be done.
+void SafeLink::begin_abort() noexcept {
+  try {
+    aborting_ = std::thread([link = link_.get()] { link->abort(); });
+  } catch (...) {  // there are no more threads
+    link_->abort();
+  }
+}
+
+void SafeLink::close() noexcept {
+  std::unique_ptr<NcclLink> link;
+  std::thread aborting;
+  {
+    std::lock_guard lock(mutex_);
+    link = std::move(link_);
+    aborting = std::move(aborting_);
+  }
+  if (aborting.joinable()) aborting.join();
+}
+
+}  // namespace dtensor

@@ -1,0 +1,15 @@
+// The communicators of a dry run: one rank, which knows the size of its groups
+// and meets nobody.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "dtensor/comm/backend.h"
+
+namespace dtensor {
+
+// Its communicators move nothing and count nothing; all_gather_bytes answers
+// with the caller's own bytes for every member.
+std::shared_ptr<Backend> null_backend(int64_t world);
+
+}  // namespace dtensor

@@ -1,0 +1,239 @@
+#include "dtensor/comm/parcels.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtensor {
+namespace {
+
+Shape packed_strides(const Region& region) {
+  return contiguous_strides(local_shape(region));
+}
+
+char* advance(const void* data, int64_t elements, int64_t item) {
+  return static_cast<char*>(const_cast<void*>(data)) + elements * item;
+}
+
+bool is_packed(Sizes shape, Sizes strides) {
+  int64_t next = 1;
+  for (size_t d = shape.size(); d-- > 0; next *= shape[d])
+    if (shape[d] != 1 && strides[d] != next) return false;
+  return true;
+}
+
+// Each member is its own peer.
+std::vector<int> each_alone(size_t members) {
+  std::vector<int> peers(members);
+  std::iota(peers.begin(), peers.end(), 0);
+  return peers;
+}
+
+}  // namespace
+
+void Parcels::reset(const Transfer& t) {
+  const size_t members = t.schedule->has.size();
+  reset(t, each_alone(members), static_cast<int>(members));
+}
+
+void Parcels::reset(const Transfer& t, std::span<const int> peer_of,
+                    int peers) {
+  t_ = &t;
+  s_ = t.schedule;
+  order_.clear();
+  const auto clear = [](auto& lists, size_t size) {
+    lists.resize(size);
+    for (auto& list : lists) list.clear();
+  };
+  clear(to_, index(peers));
+  clear(from_, s_->has.size());
+  clear(at_, s_->has.size());
+  for (const Piece& p : s_->serves)
+    for (int m : p.members) {
+      if (peer_of[index(m)] < 0) continue;
+      Pieces& to = to_[index(peer_of[index(m)])];
+      if (to.empty() || to.back() != &p) to.push_back(&p);
+    }
+  // The pieces of the taker are those of the one that serves it, in the same
+  // order.
+  for (const Piece& p : s_->pieces) order_.push_back(&p);
+  std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
+    return comes_first(a->region, b->region);
+  });
+  for (const Piece* p : order_)
+    for (int m : p->members) from_[index(m)].push_back(p);
+  for (size_t m = 0; m < from_.size(); ++m) {
+    int64_t at = 0;
+    for (const Piece* p : from_[m]) {
+      at_[m].push_back(at);
+      at += volume(p->region);
+    }
+  }
+}
+
+int64_t Parcels::share(int m, std::span<const Parcels* const> takers) {
+  Pieces all;
+  for (const Parcels* taker : takers) {
+    const Pieces& theirs = taker->from_[index(m)];
+    all.insert(all.end(), theirs.begin(), theirs.end());
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Piece* a, const Piece* b) {
+    return comes_first(a->region, b->region);
+  });
+  const Pieces& mine = from_[index(m)];
+  int64_t at = 0, next = 0;
+  for (size_t i = 0, k = 0; i < all.size(); ++i) {
+    if (i == 0 || all[i]->region != all[i - 1]->region) {
+      at = next;
+      next += volume(all[i]->region);
+    }
+    if (k < mine.size() && all[i] == mine[k]) at_[index(m)][k++] = at;
+  }
+  return next * size_of(t_->dtype);
+}
+
+int64_t Parcels::bytes(const Pieces& pieces) const {
+  int64_t n = 0;
+  for (const Piece* p : pieces) n += volume(p->region);
+  return n * size_of(t_->dtype);
+}
+
+Parcels::At Parcels::source() const {
+  return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
+}
+
+Parcels::At Parcels::destination() const {
+  return {t_->dst, &s_->wants, t_->dst_strides};
+}
+
+void* Parcels::whole(const Pieces& pieces, const At& in) const {
+  if (pieces.size() != 1) return nullptr;
+  const Sizes strides[] = {in.strides};
+  boxes_.reset(pieces[0]->region, {&in.held, 1}, strides);
+  void* at = nullptr;
+  int count = 0;
+  boxes_.each([&](Sizes shape) {
+    if (count++ == 0 && is_packed(shape, boxes_.strides(0)))
+      at = advance(in.data, boxes_.offset(0), size_of(t_->dtype));
+  });
+  return count == 1 ? at : nullptr;
+}
+
+void Parcels::copy(const Place& on, const Region& which, const At& to,
+                   const At& from) const {
+  const HeldRegion* arrays[] = {to.held, from.held};
+  const Sizes strides[] = {to.strides, from.strides};
+  const int64_t item = size_of(t_->dtype);
+  boxes_.reset(which, arrays, strides);
+  boxes_.each([&](Sizes shape) {
+    on.device.copy(on.stream, item, shape,
+                   advance(to.data, boxes_.offset(0), item), boxes_.strides(0),
+                   advance(from.data, boxes_.offset(1), item),
+                   boxes_.strides(1));
+  });
+}
+
+const void* Parcels::whole_to(int peer) const {
+  return whole(to_[index(peer)], source());
+}
+
+void Parcels::pack(const Place& on, int peer, void* out) const {
+  for (const Piece* p : to_[index(peer)]) {
+    copy(on, p->region, {out, nullptr, packed_strides(p->region)}, source());
+    out = advance(out, volume(p->region), size_of(t_->dtype));
+  }
+}
+
+void* Parcels::whole_from(int m) const {
+  return whole(from_[index(m)], destination());
+}
+
+void Parcels::unpack(const Place& on, int m, const void* in) const {
+  const Pieces& pieces = from_[index(m)];
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Region& region = pieces[i]->region;
+    copy(on, region, destination(),
+         {advance(in, at_[index(m)][i], size_of(t_->dtype)), nullptr,
+          packed_strides(region)});
+  }
+}
+
+void Parcels::copy_from(const Place& on, int m, const Transfer& theirs) const {
+  for (const Piece* p : from_[index(m)])
+    copy(on, p->region, destination(),
+         {theirs.src, &s_->has[index(m)], theirs.src_strides});
+}
+
+std::optional<Parcels::Even> Parcels::all_gather() const {
+  const int p = static_cast<int>(to_.size()), self = s_->self;
+  const int other = (self + 1) % p;
+  const Pieces& sent = to_[index(other)];
+  const Pieces& kept = from_[index(self)];
+  // What it sends is what it keeps.
+  if (p == 1 || sent.size() != 1 || kept.size() != 1 ||
+      sent[0]->region != kept[0]->region)
+    return {};
+  const int64_t n = bytes(sent);
+  const void* in = whole_to(other);
+  char* first = static_cast<char*>(whole_from(0));
+  if (!in || !first) return {};
+  for (int m = 0; m < p; ++m) {
+    if (bytes_from(m) != n || whole_from(m) != first + m * n) return {};
+    if (m != self && !same(m, other)) return {};
+  }
+  return Even{in, first, n};
+}
+
+std::optional<Parcels::Even> Parcels::reduce_scatter() const {
+  const int p = static_cast<int>(to_.size()), self = s_->self;
+  if (p == 1 || order_.size() != 1 ||
+      (t_->op == ReduceOp::kAvg && s_->terms != p))
+    return {};
+  // One piece, of all.
+  for (const Pieces& from : from_)
+    if (from != order_) return {};
+  const int64_t n = bytes(order_);
+  const auto at = [&](int m) -> const char* {
+    const Pieces& taken = m == self ? order_ : to_[index(m)];
+    if (bytes(taken) != n) return nullptr;
+    return static_cast<const char*>(whole(taken, source()));
+  };
+  const char* first = at(0);
+  void* out = whole(order_, destination());
+  if (!first || !out) return {};
+  for (int m = 1; m < p; ++m)
+    if (at(m) != first + m * n) return {};
+  return Even{first, out, n};
+}
+
+void Parcels::reduce(const Place& on, std::span<const void* const> in,
+                     const Readable& readable) const {
+  const int64_t item = size_of(t_->dtype);
+  next_.assign(from_.size(), 0);
+  for (const Piece* p : order_) {
+    const Shape packed = packed_strides(p->region);
+    arrays_.assign(1, &s_->wants);
+    strides_.assign(1, t_->dst_strides);
+    bases_.clear();
+    for (int m : p->members) {
+      const int64_t at = at_[index(m)][next_[index(m)]++];
+      const Transfer* there = m == s_->self ? t_
+                              : readable    ? readable(m)
+                                            : nullptr;
+      arrays_.push_back(there ? &s_->has[index(m)] : nullptr);
+      strides_.push_back(there ? Sizes(there->src_strides) : Sizes(packed));
+      bases_.push_back(there ? there->src : advance(in[index(m)], at, item));
+    }
+    boxes_.reset(p->region, arrays_, strides_);
+    operands_.resize(bases_.size());
+    boxes_.each([&](Sizes shape) {
+      for (size_t j = 0; j < bases_.size(); ++j)
+        operands_[j] = {advance(bases_[j], boxes_.offset(1 + j), item),
+                        boxes_.strides(1 + j)};
+      on.device.reduce(on.stream, t_->op, t_->dtype, shape,
+                       advance(t_->dst, boxes_.offset(0), item),
+                       boxes_.strides(0), operands_, s_->terms);
+    });
+  }
+}
+
+}  // namespace dtensor

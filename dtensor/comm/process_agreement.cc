@@ -1,0 +1,223 @@
+// How the members of a group that are in several processes agree on a
+// collective.
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "dtensor/comm/process_communicator.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// What a process says of its members' calls when they differ.
+struct Said {
+  uint64_t print;
+  Statement statement;
+};
+std::string pack(const std::vector<Said>& all) {
+  std::string text;
+  const auto put = [&](const auto& x) {
+    text.append(reinterpret_cast<const char*>(&x), sizeof(x));
+  };
+  for (const Said& s : all) {
+    put(s.print);
+    put(s.statement.kind);
+    put(s.statement.fingerprint);
+    put(s.statement.text.size());
+    text += s.statement.text;
+  }
+  return text;
+}
+std::vector<Said> unpack(std::string_view text, size_t members) {
+  std::vector<Said> all(members);
+  const auto get = [&](auto& x) {
+    DT_CHECK(text.size() >= sizeof(x), "communicator",
+             "what another process says of its call is cut short");
+    std::memcpy(&x, text.data(), sizeof(x));
+    text.remove_prefix(sizeof(x));
+  };
+  for (Said& s : all) {
+    size_t size = 0;
+    get(s.print);
+    get(s.statement.kind);
+    get(s.statement.fingerprint);
+    get(size);
+    s.statement.text = text.substr(0, size);
+    text.remove_prefix(std::min(size, text.size()));
+  }
+  return all;
+}
+
+}  // namespace
+
+// Few bytes, or -1: they are sent by themselves.
+int64_t ProcessCommunicator::payload_for(const Collective& c,
+                                         size_t peer) const {
+  if (is_council_ && c.num_bytes < 0)
+    return std::ssize(local_.members) * std::ssize(local_.seats[0].shows);
+  if (!one_each_) return -1;
+  int64_t bytes = 0;
+  if (c.num_bytes > 0) bytes += padded(c.num_bytes);
+  for (const Buffer& b : c.buffers) bytes += padded(bytes_of(b));
+  for (const Parcels& p : parcels_)
+    bytes += padded(p.bytes_to(static_cast<int>(peer)));
+  return bytes <= kPayload ? bytes : -1;
+}
+
+void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
+                                      char* to) const {
+  if (is_council_ && c.num_bytes < 0) {
+    for (const LocalGroup::Seat& s : local_.seats) {
+      copy_bytes(to, s.shows.data(), std::ssize(s.shows));
+      to += std::ssize(s.shows);
+    }
+    return;
+  }
+  if (c.num_bytes > 0) copy_bytes(to, c.bytes, c.num_bytes);
+  for (const Buffer& b : c.buffers) {
+    copy_bytes(to, source(b, 0), bytes_of(b));
+    to += padded(bytes_of(b));
+  }
+  for (const Parcels& p : parcels_) {
+    p.pack(Parcels::Place{cpu(), {}}, static_cast<int>(peer), to);
+    to += padded(p.bytes_to(static_cast<int>(peer)));
+  }
+}
+
+// As the first member of this process, for all of them. Nobody waits for what
+// it throws.
+std::exception_ptr ProcessCommunicator::settle(const Collective& c) noexcept {
+  try {
+    exchange_headers(c);
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void ProcessCommunicator::exchange_headers(const Collective& c) {
+  bool agreed = true;
+  for (const LocalGroup::Seat& s : local_.seats)
+    agreed = agreed && (alone() || s.collective->fingerprint == c.fingerprint);
+  const uint64_t print = hash_mix(c.fingerprint, group_hash_);
+  constexpr int64_t kMost = sizeof(Header) + kPayload;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& p = peers_[i];
+    const int first = p.members[0];
+    const int64_t payload = payload_for(c, i);
+    p.sent_payload = payload >= 0;
+    const int64_t bytes =
+        static_cast<int64_t>(sizeof(Header)) + std::max<int64_t>(payload, 0);
+    char* out = static_cast<char*>(staging_.take(bytes));
+    new (out)
+        Header{print, agreed, std::max<int64_t>(payload, 0), p.sent_payload};
+    if (payload > 0) put_payload(c, i, out + sizeof(Header));
+    p.message = static_cast<char*>(staging_.take(kMost));
+    transit_->receive(from(first), p.message, kMost);
+    transit_->send(to(first), out, bytes);
+  }
+  wait();
+  for (const Peer& p : peers_)
+    agreed = agreed && p.header().agreed && p.header().print == print;
+  if (!agreed) differ(c);
+  if (is_council_ && c.num_bytes < 0) keep_shown();
+}
+
+// Until all members here have come to the next collective.
+void ProcessCommunicator::keep_shown() {
+  const int64_t bytes = std::ssize(mine().shows);
+  local_.shown.resize(static_cast<size_t>(size() * bytes));
+  for (size_t k = 0; k < local_.seats.size(); ++k)
+    copy_bytes(local_.shown.data() + local_.members[k] * bytes,
+               local_.seats[k].shows.data(), bytes);
+  for (const Peer& p : peers_)
+    for (size_t k = 0; k < p.members.size(); ++k)
+      copy_bytes(local_.shown.data() + p.members[k] * bytes,
+                 p.payload() + static_cast<int64_t>(k) * bytes, bytes);
+}
+
+// ---- As a council ----
+
+void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
+                               int64_t bytes) {
+  run_.enter(rank(), lane_, local_, c);
+  staging_.reset();
+  is_council_ = true;
+  mine().shows = {static_cast<const char*>(mine_shows),
+                  static_cast<size_t>(bytes)};
+  meet(c);
+}
+
+const void* ProcessCommunicator::shown(int m) const {
+  return local_.shown.data() +
+         static_cast<size_t>(m) * (local_.shown.size() / ranks_.size());
+}
+
+void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
+  do_all_gather_bytes({}, in, bytes, out);
+}
+
+// Members whose processes do not agree tell each other what they call.
+void ProcessCommunicator::differ(const Collective& c) {
+  const uint64_t print = hash_mix(c.fingerprint, group_hash_);
+  std::vector<Said> said(ranks_.size(), {c.fingerprint, statement_of(c)});
+  std::vector<Said> here;
+  bool agreed = true;
+  for (int m : local_.members) {
+    const Collective& theirs = alone() ? c : *seat(m).collective;
+    here.push_back({theirs.fingerprint, statement_of(theirs)});
+    said[static_cast<size_t>(m)] = here.back();
+    agreed = agreed && theirs.fingerprint == c.fingerprint;
+  }
+  for (Said& s : here)
+    s.statement.text += fmt::format(" of ranks {}", ranks_to_string(ranks_));
+  const std::string out = pack(here);
+  std::vector<size_t> odd;
+  for (size_t i = 0; i < peers_.size(); ++i)
+    if (!agreed || !peers_[i].header().agreed ||
+        peers_[i].header().print != print)
+      odd.push_back(i);
+  const int64_t size = std::ssize(out);
+  std::vector<int64_t> sizes(odd.size());
+  for (size_t i = 0; i < odd.size(); ++i) {
+    transit_->receive(from(peers_[odd[i]].members[0]), &sizes[i], sizeof(size));
+    transit_->send(to(peers_[odd[i]].members[0]), &size, sizeof(size));
+  }
+  wait();
+  std::vector<std::string> texts(odd.size());
+  for (size_t i = 0; i < odd.size(); ++i) {
+    texts[i].resize(static_cast<size_t>(sizes[i]));
+    transit_->receive(from(peers_[odd[i]].members[0]), texts[i].data(),
+                      sizes[i]);
+    transit_->send(to(peers_[odd[i]].members[0]), out.data(), size);
+  }
+  wait();
+  const std::string same_group =
+      fmt::format(" of ranks {}", ranks_to_string(ranks_));
+  for (size_t i = 0; i < odd.size(); ++i) {
+    const std::vector<int>& members = peers_[odd[i]].members;
+    const std::vector<Said> theirs = unpack(texts[i], members.size());
+    for (size_t k = 0; k < members.size(); ++k) {
+      Said& s = said[static_cast<size_t>(members[k])];
+      s = theirs[k];
+      std::string& text = s.statement.text;
+      if (text.ends_with(same_group))
+        text.resize(text.size() - same_group.size());
+      else
+        s.print = ~c.fingerprint;  // of another group
+    }
+  }
+  for (size_t m = 1; m < said.size(); ++m)
+    if (said[m].print != said[0].print)
+      disagree(ranks_, c.sequence, m, std::move(said[0].statement),
+               std::move(said[m].statement));
+  fail(name(c.call->kind),
+       "the ranks {} disagree about a collective of other ranks",
+       ranks_to_string(ranks_));
+}
+
+}  // namespace dtensor

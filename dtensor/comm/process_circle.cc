@@ -1,0 +1,135 @@
+// How processes find ranks that wait for each other in a circle.
+//
+// While a member of a group has not come to a collective, the members that have
+// come are in it, and stay there. So a search begins at a thread that has made
+// no call for a while, and goes from each thread to those that have not come to
+// its last collective, through any processes. Whoever it reaches has seen for
+// itself that it has not come; as long as that holds, all behind it stay where
+// they were. When the search comes back to where it began, all of the circle
+// wait, however long the messages took. A thread that computes has everybody in
+// its last collective: there the search ends.
+//
+// Each search passes a thread once, and only those behind its first in order,
+// so that the first thread of a circle finds it, and no other one.
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/process_run.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+std::string packed(const std::vector<int64_t>& ranks) {
+  return fmt::format("{} {}", ranks.size(), fmt::join(ranks, " "));
+}
+std::vector<int64_t> unpacked(std::istream& in) {
+  size_t count = 0;
+  in >> count;
+  std::vector<int64_t> ranks(count);
+  for (int64_t& r : ranks) in >> r;
+  return ranks;
+}
+
+}  // namespace
+
+// At the threads here that are where they were the last time.
+void ProcessRun::seek_circles() {
+  std::lock_guard one(listening_);
+  for (const Lane& l : lanes_)
+    if (l.failed) return;
+  ++searches_;
+  for (int64_t rank = first_; rank < last_; ++rank)
+    for (int lane = 0; lane < Backend::kLanes; ++lane) {
+      LastCall::Value& before = place(rank, lane).last;
+      const LastCall::Value last = threads_->last_call(rank, lane);
+      const bool stays =
+          last.group == before.group && last.sequence == before.sequence;
+      before = last;
+      if (stays) follow({rank, lane}, nullptr, {{rank, lane}, searches_});
+    }
+}
+
+// To a thread here that others wait for in `awaited`; where a search begins
+// there is none.
+void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
+  const auto [rank, lane] = to;
+  const Thread other = {rank, 1 - lane};
+  // (Read first: while others have not come to it, it is the last one.)
+  LastCall::Value last = threads_->last_call(rank, lane);
+  const LastCall::Value others = threads_->last_call(rank, other.second);
+  if (awaited) {
+    if (threads_->has_come(awaited->group, rank, lane, awaited->sequence))
+      return;
+    if (to == s.first) return found(s);
+    uint64_t& passed = place(rank, lane).searches[s.first];
+    if (to < s.first || passed == s.number) return;
+    passed = s.number;
+  }
+  Thread at = to;
+  const auto add = [&](const std::string& where) {
+    s.ranks.push_back(rank);
+    s.where +=
+        fmt::format("{}rank {}{}", s.where.empty() ? "" : "; ", rank, where);
+  };
+  // One thread of a rank waits for what the other one makes, or for its work.
+  if (threads_->is_idle(rank, lane)) {
+    if (lane == 0) add(" for its redistribute_async");
+    if (other == s.first) return found(s);
+    if (other < s.first) return;
+    at = other;
+    last = others;
+  }
+  if (!last.group) return;
+  add(fmt::format("{} in {} of ranks {}",
+                  at.second > 0 ? "'s redistribute_async" : "",
+                  call_to_string(last.kind, last.sequence, last.op),
+                  ranks_to_string(last.group->ranks)));
+  const Awaited its{last.group->ranks, at.second, last.sequence};
+  std::set<int> elsewhere;
+  for (int64_t r : its.group) {
+    if (process_of(r) != wire_->process())
+      elsewhere.insert(process_of(r));
+    else if (r != rank)
+      follow({r, its.lane}, &its, s);
+  }
+  if (elsewhere.empty()) return;
+  const std::string text =
+      fmt::format("circle {} {} {} {} {} {} {} {}", its.lane, its.sequence,
+                  packed(its.group), s.first.first, s.first.second, s.number,
+                  packed(s.ranks), s.where);
+  for (int process : elsewhere) wire_->tell(process, text);
+}
+
+void ProcessRun::hear_search(const std::string& text) {
+  std::istringstream in(text);
+  Awaited awaited;
+  Search s;
+  in >> awaited.lane >> awaited.sequence;
+  awaited.group = unpacked(in);
+  in >> s.first.first >> s.first.second >> s.number;
+  s.ranks = unpacked(in);
+  in.get();  // the space
+  s.where.assign(std::istreambuf_iterator<char>(in), {});
+  for (int64_t r : awaited.group)
+    if (process_of(r) == wire_->process())
+      follow({r, awaited.lane}, &awaited, s);
+}
+
+void ProcessRun::found(const Search& s) {
+  const std::set<int64_t> in(s.ranks.begin(), s.ranks.end());
+  std::vector<int64_t> ranks;
+  if (std::ssize(in) < world_) ranks.assign(in.begin(), in.end());
+  // (Its own call, or that of its redistribute_async.)
+  const auto [rank, lane] = s.first;
+  Where first = where(rank, lane);
+  if (first.group.empty()) first = where(rank, 1 - lane);
+  fail_all(rank, fmt::format("[{}] {}", name(first.kind),
+                             wait_for_each_other(ranks, s.where)));
+}
+
+}  // namespace dtensor

@@ -1,0 +1,353 @@
+#include "dtensor/comm/process_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "dtensor/comm/pull.h"
+#include "dtensor/device/copy.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+const Parcels::Place kHere{cpu(), {}};
+
+char* element(const Buffer& b, int64_t i) {
+  return static_cast<char*>(b.data) + i * size_of(b.dtype);
+}
+uint64_t hash_of(const std::vector<int64_t>& ranks) {
+  uint64_t h = ranks.size();
+  for (int64_t r : ranks) h = hash_mix(h, static_cast<uint64_t>(r));
+  return h;
+}
+
+}  // namespace
+
+ProcessCommunicator::ProcessCommunicator(ProcessRun& run,
+                                         std::vector<int64_t> ranks, int index,
+                                         int lane)
+    : Communicator(index, static_cast<int>(ranks.size())),
+      run_(run),
+      ranks_(std::move(ranks)),
+      lane_(lane),
+      local_(run.local(ranks_, lane)),
+      group_hash_(hash_of(ranks_)),
+      transit_(run.wire().transit()) {
+  std::map<int, int> peers;  // by process
+  for (int m = 0; m < size(); ++m) {
+    const int process = run.process_of(world(m));
+    if (process == run.wire().process()) {
+      peer_of_.push_back(-1);
+      continue;
+    }
+    const auto [it, fresh] = peers.emplace(process, std::ssize(peers_));
+    if (fresh) peers_.push_back({.process = process, .members = {}});
+    peers_[static_cast<size_t>(it->second)].members.push_back(m);
+    peer_of_.push_back(it->second);
+  }
+  seat_ = static_cast<size_t>(
+      std::find(local_.members.begin(), local_.members.end(), index) -
+      local_.members.begin());
+  one_each_ = alone();
+  for (const Peer& p : peers_) one_each_ = one_each_ && p.members.size() == 1;
+}
+
+LocalGroup::Seat& ProcessCommunicator::seat(int m) {
+  const auto it =
+      std::lower_bound(local_.members.begin(), local_.members.end(), m);
+  return local_.seats[static_cast<size_t>(it - local_.members.begin())];
+}
+
+void ProcessCommunicator::agree(const Collective& c) {
+  run_.enter(rank(), lane_, local_, c);
+  DT_CHECK(device().kind() == Device::Kind::kCpu ||
+               (c.transfers.empty() && c.buffers.empty()),
+           name(c.call->kind),
+           "processes send each other what is in the memory of the CPU; write "
+           "--device cpu, or take the backend nccl for GPUs");
+  prepare(c);
+  meet(c);
+}
+
+void ProcessCommunicator::meet(const Collective& c) {
+  if (alone()) {
+    if (const auto error = settle(c)) std::rethrow_exception(error);
+    return;
+  }
+  mine().collective = &c;
+  mine().parcels = parcels_;
+  mine().received = &received_;
+  mine().failed = false;
+  if (!run_.meet(local_, world(rank()), lane_))
+    run_.released(world(rank()), lane_);
+  if (seat_ == 0) local_.verdict = settle(c);
+  run_.meet_again(local_, world(rank()), lane_);
+  if (const auto error = local_.verdict) std::rethrow_exception(error);
+}
+
+void ProcessCommunicator::prepare(const Collective& c) {
+  staging_.reset();
+  const size_t count = c.transfers.size();
+  if (kept_.size() < count) kept_.resize(count);
+  parcels_ = std::span(kept_).first(count);
+  for (size_t i = 0; i < count; ++i)
+    parcels_[i].reset(c.transfers[i], peer_of_,
+                      static_cast<int>(peers_.size()));
+  received_.assign(parcels_.size() * ranks_.size(), nullptr);
+  in_place_.assign(received_.size(), false);
+}
+
+// ---- Transfers ----
+
+// What another one here was to receive for this one.
+void ProcessCommunicator::check_received() const {
+  for (const LocalGroup::Seat& s : local_.seats)
+    if (s.failed) run_.released(world(rank()), lane_);
+}
+
+const void* ProcessCommunicator::received(size_t transfer, int m) {
+  const size_t at = transfer * ranks_.size() + static_cast<size_t>(m);
+  return alone() ? received_[at]
+                 : (*seat(receiver(local_.members, m)).received)[at];
+}
+
+void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
+  const size_t members = ranks_.size();
+  std::vector<const Parcels*> takers(local_.members.size());
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    Parcels& mine_of = parcels_[i];
+    for (size_t k = 0; k < takers.size(); ++k)
+      takers[k] = alone() ? &mine_of : &local_.seats[k].parcels[i];
+    for (int m = 0; m < size(); ++m) {
+      if (m == rank()) continue;
+      transfers[i].counted += mine_of.bytes_from(m);
+      if (is_local(m)) continue;
+      const Peer& peer =
+          peers_[static_cast<size_t>(peer_of_[static_cast<size_t>(m)])];
+      const size_t at = i * members + static_cast<size_t>(m);
+      if (one_each_ && peer.header().has_payload) continue;
+      const int64_t bytes =
+          alone() ? mine_of.bytes_from(m) : mine_of.share(m, takers);
+      if (bytes == 0 || receiver(local_.members, m) != rank()) continue;
+      void* in = alone() && !reduces ? mine_of.whole_from(m) : nullptr;
+      in_place_[at] = in != nullptr;
+      if (!in) in = staging_.take(bytes);
+      received_[at] = in;
+      transit_->receive(from(m), in, bytes);
+    }
+    int last = -1;  // the last that was packed, and where
+    const void* packed = nullptr;
+    for (size_t k = 0; k < peers_.size(); ++k) {
+      const int to_peer = static_cast<int>(k);
+      const int64_t bytes = mine_of.bytes_to(to_peer);
+      if (bytes == 0 || (one_each_ && peers_[k].sent_payload)) continue;
+      const void* out = mine_of.whole_to(to_peer);
+      if (!out && last >= 0 && mine_of.same(to_peer, last)) out = packed;
+      if (!out) {
+        void* memory = staging_.take(bytes);
+        mine_of.pack(kHere, to_peer, memory);
+        out = packed = memory;
+        last = to_peer;
+      }
+      transit_->send(to(receiver(peers_[k].members, rank())), out, bytes);
+    }
+  }
+  wait();
+  if (!one_each_) return;
+  for (int m = 0; m < size(); ++m) {
+    if (is_local(m)) continue;
+    const Peer& peer =
+        peers_[static_cast<size_t>(peer_of_[static_cast<size_t>(m)])];
+    if (!peer.header().has_payload) continue;
+    const char* next = peer.payload();
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      if (parcels_[i].bytes_from(m) == 0) continue;
+      received_[i * members + static_cast<size_t>(m)] = next;
+      next += padded(parcels_[i].bytes_from(m));
+    }
+  }
+}
+
+void ProcessCommunicator::do_exchange(const Call& call, Stream,
+                                      std::span<Transfer> transfers) {
+  if (size() == 1) prepare({.call = &call, .transfers = transfers});
+  in_two([&] { travel(transfers, false); },
+         [&] {
+           for (size_t i = 0; i < transfers.size(); ++i) {
+             const Parcels& p = parcels_[i];
+             p.copy_own(kHere);
+             for (int m = 0; m < size(); ++m) {
+               if (m == rank() || p.bytes_from(m) == 0) continue;
+               if (is_local(m))
+                 p.copy_from(kHere, m, seat(m).collective->transfers[i]);
+               else if (!in_place_[i * ranks_.size() + static_cast<size_t>(m)])
+                 p.unpack(kHere, m, received(i, m));
+             }
+           }
+         });
+}
+
+void ProcessCommunicator::do_reduce(const Call& call, Stream,
+                                    std::span<Transfer> transfers) {
+  if (size() == 1) prepare({.call = &call, .transfers = transfers});
+  in_two([&] { travel(transfers, true); },
+         [&] {
+           std::vector<const void*> in(ranks_.size());
+           for (size_t i = 0; i < transfers.size(); ++i) {
+             for (int m = 0; m < size(); ++m)
+               in[static_cast<size_t>(m)] =
+                   is_local(m) ? nullptr : received(i, m);
+             parcels_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
+               return is_local(m) ? &seat(m).collective->transfers[i] : nullptr;
+             });
+           }
+         });
+}
+
+// ---- Buffers ----
+
+void ProcessCommunicator::do_all_reduce(const Call&, Stream,
+                                        std::span<Buffer> buffers) {
+  const int64_t others = size() - 1;
+  for (Buffer& b : buffers) {
+    const int64_t own =
+        b.one_shot ? b.n : Pull::chunk(b.n, rank(), size()).size();
+    b.counted = (others * own + b.n - own) * size_of(b.dtype);
+  }
+  // (All buffers are one payload: if one peer has sent its, all have.)
+  if (one_each_ && !peers_.empty() && peers_[0].sent_payload)
+    return reduce_payloads(buffers);
+  received_.assign(buffers.size() * ranks_.size(), nullptr);
+  const auto reduce = [&] {
+    for (size_t i = 0; i < buffers.size(); ++i) reduce_chunk(i, buffers[i]);
+    wait();
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      Buffer& b = buffers[i];
+      const Interval own = Pull::chunk(b.n, rank(), size());
+      if (own.size() == 0) continue;
+      const int64_t shape[] = {own.size()}, unit[] = {1};
+      std::vector<Operand> operands;
+      for (int m = 0; m < size(); ++m) {
+        const void* at = received_[i * ranks_.size() + static_cast<size_t>(m)];
+        if (m == rank())
+          at = source(b, own.lo);
+        else if (is_local(m))
+          at = source(seat(m).collective->buffers[i], own.lo);
+        operands.push_back({at, unit});
+      }
+      reduce_strided(b.op, b.dtype, shape, element(b, own.lo), unit, operands,
+                     size());
+    }
+    for (Buffer& b : buffers) spread_chunk(b);
+    wait();
+  };
+  in_two(reduce, [&] {
+    for (size_t i = 0; i < buffers.size(); ++i) collect_chunks(i, buffers[i]);
+  });
+}
+
+void ProcessCommunicator::reduce_payloads(std::span<Buffer> buffers) {
+  int64_t offset = 0;
+  const int64_t unit[] = {1};
+  std::vector<Operand> operands(ranks_.size());
+  for (Buffer& b : buffers) {
+    for (int m = 0; m < size(); ++m) {
+      const int peer = peer_of_[static_cast<size_t>(m)];
+      operands[static_cast<size_t>(m)] = {
+          peer < 0 ? source(b, 0)
+                   : peers_[static_cast<size_t>(peer)].payload() + offset,
+          unit};
+    }
+    const int64_t shape[] = {b.n};
+    if (b.n > 0)
+      reduce_strided(b.op, b.dtype, shape, b.data, unit, operands, size());
+    offset += padded(bytes_of(b));
+  }
+}
+
+// Each member gets its part of the others', who send it.
+void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
+  const int64_t own =
+      Pull::chunk(b.n, rank(), size()).size() * size_of(b.dtype);
+  for (int k = 1; k < size(); ++k) {
+    const int m = (rank() + k) % size();
+    if (is_local(m)) continue;
+    const Interval theirs = Pull::chunk(b.n, m, size());
+    if (own > 0) {
+      void* in = staging_.take(own);
+      received_[i * ranks_.size() + static_cast<size_t>(m)] = in;
+      transit_->receive(from(m), in, own);
+    }
+    if (theirs.size() > 0)
+      transit_->send(to(m), source(b, theirs.lo),
+                     theirs.size() * size_of(b.dtype));
+  }
+}
+
+// What is reduced goes to every process once, and comes from every other
+// member.
+void ProcessCommunicator::spread_chunk(Buffer& b) {
+  const Interval own = Pull::chunk(b.n, rank(), size());
+  for (int k = 1; k < size(); ++k) {
+    const int m = (rank() + k) % size();
+    const Interval theirs = Pull::chunk(b.n, m, size());
+    if (is_local(m) || theirs.size() == 0 ||
+        receiver(local_.members, m) != rank())
+      continue;
+    transit_->receive(from(m), element(b, theirs.lo),
+                      theirs.size() * size_of(b.dtype));
+  }
+  if (own.size() == 0) return;
+  for (const Peer& p : peers_)
+    transit_->send(to(receiver(p.members, rank())), element(b, own.lo),
+                   own.size() * size_of(b.dtype));
+}
+
+// From the members here: what they have reduced, and received.
+void ProcessCommunicator::collect_chunks(size_t i, Buffer& b) {
+  for (int k = 1; k < size(); ++k) {
+    const int m = (rank() + k) % size();
+    const int there = is_local(m) ? m : receiver(local_.members, m);
+    const Interval theirs = Pull::chunk(b.n, m, size());
+    if (there == rank() || theirs.size() == 0) continue;
+    copy_bytes(element(b, theirs.lo),
+               element(seat(there).collective->buffers[i], theirs.lo),
+               theirs.size() * size_of(b.dtype));
+  }
+}
+
+void ProcessCommunicator::do_all_gather_bytes(const Call&, const void* in,
+                                              int64_t bytes, void* out) {
+  if (bytes == 0) return;
+  char* to_out = static_cast<char*>(out);
+  copy_bytes(to_out + rank() * bytes, in, bytes);
+  if (one_each_ && peers_[0].sent_payload) {
+    for (const Peer& p : peers_)
+      copy_bytes(to_out + p.members[0] * bytes, p.payload(), bytes);
+    return;
+  }
+  mine().out = out;
+  const auto receive = [&] {
+    for (int m = 0; m < size(); ++m)
+      if (!is_local(m) && receiver(local_.members, m) == rank())
+        transit_->receive(from(m), to_out + m * bytes, bytes);
+    for (const Peer& p : peers_)
+      transit_->send(to(receiver(p.members, rank())), in, bytes);
+    wait();
+  };
+  in_two(receive, [&] {
+    for (int m = 0; m < size(); ++m) {
+      const int there = is_local(m) ? m : receiver(local_.members, m);
+      if (there != rank())
+        copy_bytes(to_out + m * bytes,
+                   static_cast<const char*>(seat(there).out) + m * bytes,
+                   bytes);
+    }
+  });
+}
+
+}  // namespace dtensor

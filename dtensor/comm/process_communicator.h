@@ -1,0 +1,154 @@
+// One member of a group whose members are threads of several processes.
+//
+// The members of a process meet in its LocalGroup. The first of them agrees
+// with those of the other processes for all: each sends every other one its
+// fingerprint, before it waits for any, and gives up only when an awaited one
+// is gone, so that either all pass or none. Where no two members share a
+// process, few bytes travel with the fingerprint; that is then all.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dtensor/comm/communicator.h"
+#include "dtensor/comm/council.h"
+#include "dtensor/comm/local_group.h"
+#include "dtensor/comm/parcels.h"
+#include "dtensor/comm/process_run.h"
+#include "dtensor/comm/staging.h"
+
+namespace dtensor {
+
+class ProcessCommunicator final : public Communicator, public Council {
+ public:
+  ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
+                      int lane);
+  bool needs_serves() const override { return true; }
+  bool reads_sources() const override { return true; }
+
+  // Where another communicator moves the data. An object is used as the one or
+  // as the other.
+  void open(const Collective&, const void* mine, int64_t bytes) override;
+  const void* shown(int m) const override;
+  void gather(const void* in, int64_t bytes, void* out) override;
+  // More in a process than this cannot show what they may.
+  static constexpr int64_t kMostShow() { return kPayload / Council::kMost; }
+
+ protected:
+  void agree(const Collective&) override;
+  void do_exchange(const Call&, Stream, std::span<Transfer>) override;
+  void do_reduce(const Call&, Stream, std::span<Transfer>) override;
+  void do_all_reduce(const Call&, Stream, std::span<Buffer>) override;
+  void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
+                           void* out) override;
+
+ private:
+  // What members agree on, as it is sent; a payload follows.
+  struct Header {
+    uint64_t print;   // of the call, and of the group
+    uint64_t agreed;  // 1: that of all members of the process
+    int64_t payload;  // bytes
+    int64_t has_payload;
+  };
+  static constexpr int64_t kPayload = 4096 - sizeof(Header);
+  // Another process that has members.
+  struct Peer {
+    int process;
+    std::vector<int> members;
+    // Of the collective that is open:
+    char* message = nullptr;  // its header and what follows
+    bool sent_payload = false;
+    const Header& header() const {
+      return *reinterpret_cast<const Header*>(message);
+    }
+    const char* payload() const { return message + sizeof(Header); }
+  };
+
+  int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
+  Channel to(int m) const { return {world(rank()), world(m), lane_}; }
+  Channel from(int m) const { return {world(m), world(rank()), lane_}; }
+  bool alone() const { return local_.members.size() == 1; }
+  bool is_local(int m) const { return peer_of_[static_cast<size_t>(m)] < 0; }
+  // Of those that take member m's parcel together, who receives it.
+  static int receiver(const std::vector<int>& takers, int m) {
+    return takers[static_cast<size_t>(m) % takers.size()];
+  }
+  LocalGroup::Seat& seat(int m);  // of a member here
+  LocalGroup::Seat& mine() { return local_.seats[seat_]; }
+  void wait() { run_.wait(*transit_, world(rank()), lane_); }
+
+  // Parcels in a payload begin aligned.
+  static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+  static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
+  // Before it is reduced.
+  static const char* source(const Buffer& b, int64_t i) {
+    return static_cast<const char*>(b.from ? b.from : b.data) +
+           i * size_of(b.dtype);
+  }
+  static void copy_bytes(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  void prepare(const Collective&);
+  void meet(const Collective&);
+  std::exception_ptr settle(const Collective&) noexcept;
+  void exchange_headers(const Collective&);
+  [[noreturn]] void differ(const Collective&);
+  int64_t payload_for(const Collective&, size_t peer) const;
+  void put_payload(const Collective&, size_t peer, char* to) const;
+  void keep_shown();
+
+  // Sends and receives parcels; what came is where received() says, until the
+  // members here have met again.
+  void travel(std::span<Transfer>, bool reduces);
+  const void* received(size_t transfer, int m);
+  // What is done alone, and then what the members here do with each other's
+  // memory; they meet after either, whatever it throws.
+  template <class First, class Second>
+  void in_two(const First& first, const Second& second) {
+    std::exception_ptr error;
+    try {
+      first();
+    } catch (...) {
+      error = std::current_exception();
+      mine().failed = true;
+    }
+    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (!error) try {
+        check_received();
+        second();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    if (!alone()) run_.meet_again(local_, world(rank()), lane_);
+    if (error) std::rethrow_exception(error);
+  }
+  void check_received() const;
+  void reduce_payloads(std::span<Buffer>);
+  void reduce_chunk(size_t i, Buffer&);
+  void spread_chunk(Buffer&);
+  void collect_chunks(size_t i, Buffer&);
+
+  ProcessRun& run_;
+  const std::vector<int64_t> ranks_;
+  const int lane_;
+  LocalGroup& local_;
+  size_t seat_ = 0;
+  const uint64_t group_hash_;
+  std::vector<Peer> peers_;   // in the order of their first members
+  std::vector<int> peer_of_;  // by member; -1: it is here
+  bool one_each_ = true;      // no process has two members
+  bool is_council_ = false;
+  const std::unique_ptr<Transit> transit_;
+  Staging staging_;
+  // Of the collective that is open:
+  std::span<Parcels> parcels_;  // by transfer, of these
+  std::vector<Parcels> kept_;
+  std::vector<const void*> received_;  // by transfer and member
+  std::vector<bool> in_place_;         // it is where it has to come to
+};
+
+}  // namespace dtensor

@@ -1,0 +1,183 @@
+// What the ranks of one process know of a run whose ranks are several
+// processes: who is where, who has failed or left, who waits for whom.
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/agreement.h"
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/hub_backend.h"
+#include "dtensor/comm/local_group.h"
+#include "dtensor/comm/wire.h"
+
+namespace dtensor {
+
+class ProcessRun {
+ public:
+  // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
+  // on; the last processes may have fewer, or none.
+  ProcessRun(int64_t world, int64_t ranks_per_process, std::unique_ptr<Wire>);
+  ~ProcessRun();
+
+  Wire& wire() { return *wire_; }
+  int process_of(int64_t rank) const {
+    return static_cast<int>(rank / ranks_per_process_);
+  }
+  // This process's: [first, last).
+  int64_t first_rank() const { return first_; }
+  int64_t last_rank() const { return last_; }
+  int64_t ranks_per_process() const { return ranks_per_process_; }
+
+  // Of the groups all of whose members are here.
+  HubBackend& threads() { return *threads_; }
+  // The members here of the group of these ranks; the same one for all of them.
+  LocalGroup& local(const std::vector<int64_t>& ranks, int lane);
+
+  // A member of the group comes to a collective: remembered for errors. Throws
+  // why there will be none.
+  void enter(int member, int lane, const LocalGroup&, const Collective&);
+  // Waits until all that is on its way has come; throws why it will not: an
+  // awaited rank is gone, or has not come in time.
+  void wait(Transit&, int64_t rank, int lane);
+  // The same for the members here: false when some will not come.
+  bool meet(LocalGroup&, int64_t rank, int lane);
+  // The same when they are known to come: they have met already.
+  void meet_again(LocalGroup& group, int64_t rank, int lane) {
+    group.barrier.wait_unbroken(threads_->waited(rank, lane));
+  }
+  // Throws why they will not.
+  [[noreturn]] void released(int64_t rank, int lane);
+
+  void failed(int64_t rank, int lane, std::string_view what) noexcept;
+  void left(int64_t rank) noexcept;
+  // How long the ranks here have slept until this one came.
+  std::chrono::nanoseconds waited_for(int64_t rank);
+  void set_timeout(std::chrono::milliseconds timeout) {
+    timeout_ = timeout;
+    threads_->set_timeout(timeout);
+  }
+
+  // See HostBackend.
+  void when_others_fail(std::function<void(const HostBackend::Fall&)>);
+  // See Backend.
+  std::optional<Backend::Failure> conclude(
+      const std::optional<Backend::Failure>& here);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // A rank and a lane: one of its two threads.
+  using Thread = std::pair<int64_t, int>;
+  struct Place {
+    std::atomic<bool> waits = false;
+    // Guarded by listening_: the last call when circles were sought last, and
+    // the last search of each thread that came through here.
+    LastCall::Value last = {};
+    std::map<Thread, uint64_t> searches = {};
+  };
+  // A search for a circle of threads that wait for each other, which the first
+  // of them began, and whom it has found so far.
+  struct Search {
+    Thread first;
+    uint64_t number = 0;  // of those that `first` has begun
+    std::vector<int64_t> ranks = {};
+    std::string where = {};
+  };
+  // The collective that the last of them waits in.
+  struct Awaited {
+    std::vector<int64_t> group;
+    int lane = 0;
+    uint64_t sequence = 0;
+  };
+  struct Gone {
+    std::array<std::atomic<bool>, Backend::kLanes> lanes = {};
+  };
+  struct Lane {
+    std::atomic<bool> failed = false;
+    std::string why;  // guarded by mutex_, as are the others
+    int64_t who = -1;
+    Clock::time_point since;
+    bool of_all = false;  // everybody's own error, not that of a peer
+    std::map<std::vector<int64_t>, std::unique_ptr<LocalGroup>> groups;
+  };
+
+  Place& place(int64_t rank, int lane) {
+    return places_[static_cast<size_t>((rank - first_) * Backend::kLanes +
+                                       lane)];
+  }
+  struct Where {
+    std::vector<int64_t> group;  // empty: it has called nothing
+    StepKind kind = StepKind::kBarrier;
+    uint64_t sequence = 0;
+    std::string op;
+    bool waits = false;
+  };
+  Where where(int64_t rank, int lane);  // of a rank here
+  static std::string to_string(const Where&);
+  std::string who_is_missing(int64_t rank, int lane);
+  void tell_all(const std::string& text) noexcept;
+  void listen();
+  void hear(const Wire::Told&);
+  void lose(int process);
+  void fail_lane(int64_t who, int lane, std::string why, bool of_all) noexcept;
+  void mark_gone(int64_t rank, int lane) noexcept;
+  void fail_all(int64_t rank, const std::string& text) noexcept;
+  // process_circle.cc
+  void seek_circles();
+  void hear_search(const std::string& text);
+  void follow(Thread, const Awaited*, Search);
+  void found(const Search&);
+  void decide();
+  void end_as_told();
+  std::string why() const;  // of the lane that failed; the mutex is held
+  [[noreturn]] void end_job(const std::string& why) noexcept;
+
+  const int64_t world_, ranks_per_process_;
+  const std::unique_ptr<Wire> wire_;
+  const std::shared_ptr<HubBackend> threads_;
+  const int64_t first_, last_;
+  const bool spin_;
+  std::chrono::milliseconds timeout_{0};
+  std::vector<Place> places_;
+  std::vector<Gone> gone_;  // by rank of the run
+  // How long ranks here waited for a rank elsewhere.
+  std::mutex waiting_;
+  std::vector<Waited> waited_for_;  // guarded by that
+
+  // Held while it is called, and before mutex_.
+  std::mutex telling_;
+  std::function<void(const HostBackend::Fall&)> told_;
+  std::mutex listening_;
+  std::mutex mutex_;
+  std::array<Lane, Backend::kLanes> lanes_;
+  // Where ranks are, as asked for by who waits in vain.
+  std::map<int64_t, Where> whereabouts_;
+  std::condition_variable changed_;
+  // Of process 0: how each one's ranks ended.
+  std::map<int, std::optional<Backend::Failure>> ended_;
+  int lost_ = -1;  // a process that has ended before the run
+  // It has ended before anything else failed, and before signals told all to.
+  bool lost_first_ = false;
+  // When a signal was seen that tells this process to end.
+  Clock::time_point asked_ = Clock::time_point::max();
+  bool decided_ = false;
+  std::optional<Backend::Failure> verdict_;
+  uint64_t searches_ = 0;  // guarded by listening_
+  bool stopping_ = false;
+  std::thread listener_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,108 @@
+#include "dtensor/comm/pull.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "dtensor/device/copy.h"
+
+namespace dtensor {
+namespace {
+
+char* advance(const void* data, int64_t elements, DType dtype) {
+  return static_cast<char*>(const_cast<void*>(data)) +
+         elements * size_of(dtype);
+}
+
+}  // namespace
+
+void Pull::exchange(const Place& on, Transfer& mine, const PeerOf& peer) {
+  const Schedule& s = *mine.schedule;
+  for (const Piece& piece : s.pieces) {
+    const int m = piece.members[0];
+    const Transfer& from = m == self_ ? mine : peer(m);
+    const HeldRegion* arrays[] = {&s.wants, &s.has[static_cast<size_t>(m)]};
+    const Sizes strides[] = {mine.dst_strides, from.src_strides};
+    boxes_.reset(piece.region, arrays, strides);
+    boxes_.each([&](Sizes shape) {
+      const int64_t copied = on.device.copy(
+          on.stream, size_of(mine.dtype), shape,
+          advance(mine.dst, boxes_.offset(0), mine.dtype), boxes_.strides(0),
+          advance(from.src, boxes_.offset(1), mine.dtype), boxes_.strides(1));
+      if (m != self_) mine.counted += copied;
+    });
+  }
+}
+
+void Pull::reduce(const Place& on, Transfer& mine, const PeerOf& peer) {
+  const Schedule& s = *mine.schedule;
+  for (const Piece& piece : s.pieces) {
+    arrays_.assign({&s.wants});
+    strides_.assign({mine.dst_strides});
+    bases_.clear();
+    for (int m : piece.members) {
+      const Transfer& from = m == self_ ? mine : peer(m);
+      arrays_.push_back(&s.has[static_cast<size_t>(m)]);
+      strides_.push_back(from.src_strides);
+      bases_.push_back(from.src);
+    }
+    boxes_.reset(piece.region, arrays_, strides_);
+    operands_.resize(bases_.size());
+    boxes_.each([&](Sizes shape) {
+      for (size_t j = 0; j < bases_.size(); ++j)
+        operands_[j] = {advance(bases_[j], boxes_.offset(1 + j), mine.dtype),
+                        boxes_.strides(1 + j)};
+      const int64_t read =
+          on.device.reduce(on.stream, mine.op, mine.dtype, shape,
+                           advance(mine.dst, boxes_.offset(0), mine.dtype),
+                           boxes_.strides(0), operands_, s.terms);
+      for (int m : piece.members)
+        if (m != self_) mine.counted += read;
+    });
+  }
+}
+
+void Pull::operands_at(int64_t bytes) {
+  static constexpr int64_t kUnit[] = {1};
+  operands_.resize(from_.size());
+  for (size_t m = 0; m < from_.size(); ++m)
+    operands_[m] = {from_[m] + bytes, kUnit};
+}
+
+void Pull::reduce(const Place& on, Buffer& b, void* to) {
+  const int64_t shape[] = {b.n}, unit[] = {1};
+  operands_at(0);
+  const int64_t read = on.device.reduce(on.stream, b.op, b.dtype, shape, to,
+                                        unit, operands_, size());
+  for (int m = 0; m < size(); ++m)
+    if (m != self_) b.counted += read;
+}
+
+// Written to all of them as it is made: what a peer has just written takes far
+// longer to read than a line of its takes to overwrite. The chunks of two
+// members share no element, so that none waits for another in between.
+int64_t Pull::push_chunk(const Place& on, Buffer& b) {
+  const Interval mine = chunk(b.n, self_, size());
+  const int64_t at = mine.lo * size_of(b.dtype);
+  for (const char*& p : from_) p += at;
+  for (char*& p : to_) p += at;
+  // Its own first, then not all to the same one at once.
+  std::rotate(to_.begin(), to_.begin() + self_, to_.end());
+  int64_t read = 0;
+  if (on.device.kind() == Device::Kind::kCpu) {
+    read = reduce_into_all(b.op, b.dtype, mine.size(), to_, from_, size());
+  } else {
+    const int64_t shape[] = {mine.size()}, unit[] = {1};
+    operands_at(0);
+    read = on.device.reduce(on.stream, b.op, b.dtype, shape, to_[0], unit,
+                            operands_, size());
+    for (size_t m = 1; m < to_.size(); ++m)
+      on.device.copy(on.stream, size_of(b.dtype), shape, to_[m], unit, to_[0],
+                     unit);
+  }
+  // (Its own part it has read itself; the others' add what they push.)
+  std::atomic_ref(b.counted).fetch_add((size() - 1) * read,
+                                       std::memory_order_relaxed);
+  return read;
+}
+
+}  // namespace dtensor

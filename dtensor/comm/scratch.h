@@ -1,0 +1,41 @@
+// Memory of a device for the length of a collective.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "dtensor/device/device.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+class Scratch {
+ public:
+  // Throws Error, headed by `where`, when there is none.
+  Scratch(Device& device, Stream stream, int64_t bytes, std::string_view where)
+      : device_(&device),
+        stream_(stream),
+        bytes_(bytes),
+        data_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {
+    DT_CHECK(data_ || bytes == 0, where, "no memory for {} bytes", bytes);
+  }
+  Scratch(Scratch&& o) noexcept
+      : device_(o.device_),
+        stream_(o.stream_),
+        bytes_(o.bytes_),
+        data_(std::exchange(o.data_, nullptr)) {}
+  Scratch& operator=(Scratch&&) = delete;
+  // Behind the stream's work.
+  ~Scratch() {
+    if (data_) device_->release(data_, bytes_, stream_);
+  }
+  void* data() const { return data_; }
+
+ private:
+  Device* device_;
+  Stream stream_;
+  int64_t bytes_;
+  void* data_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,148 @@
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/tcp.h"
+#include "dtensor/comm/tcp/tcp_job.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+constexpr int kMostProcesses = 1 << 16;
+// How long a process with other flags may be another job's.
+constexpr auto kDoubt = std::chrono::seconds(2);
+
+// Of an empty one there is nothing to be read.
+std::optional<std::string> variable(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return {};
+  return text;
+}
+
+template <class T>
+std::optional<T> number(const std::string& text, T least, T most) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || !(value >= least && value <= most))
+    return {};
+  return value;
+}
+
+int needed(const char* name, int least, int most) {
+  const std::string text = variable(name).value_or("");
+  const auto value = number<int>(text, least, most);
+  DT_CHECK(value, "tcp", "{} is '{}'; write a whole number from {} to {}", name,
+           text, least, most);
+  return *value;
+}
+
+// Those that are there, and those that are not.
+std::pair<std::vector<std::string>, std::vector<std::string>> variables(
+    const std::vector<const char*>& names) {
+  std::pair<std::vector<std::string>, std::vector<std::string>> both;
+  for (const char* name : names)
+    (variable(name) ? both.first : both.second).emplace_back(name);
+  return both;
+}
+
+std::string token() {
+  if (const auto own = variable("DTENSOR_JOB_TOKEN")) return *own;
+  const auto run = variable("TORCHELASTIC_RUN_ID");
+  if (!run) return "";
+  // What is left of an attempt before this one does not belong to it.
+  return *run + "/" + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+}
+
+std::chrono::milliseconds patience() {
+  const auto text = variable("DTENSOR_JOIN_TIMEOUT");
+  if (!text) return std::chrono::minutes(2);
+  const auto seconds = number<double>(*text, 0.001, 1e6);
+  DT_CHECK(seconds, "tcp",
+           "DTENSOR_JOIN_TIMEOUT is '{}'; write seconds, from 0.001 to 1e6",
+           *text);
+  return std::chrono::milliseconds(
+      static_cast<int64_t>(std::ceil(*seconds * 1000)));
+}
+
+std::unique_ptr<TcpJob>& the_job() {
+  static auto* const job = new std::unique_ptr<TcpJob>;
+  return *job;
+}
+
+}  // namespace
+
+bool started_by_torchrun() {
+  const auto [there, missing] =
+      variables({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
+  if (there.empty()) return false;
+  DT_CHECK(missing.empty(), "--backend",
+           "the environment has {}, and not {}: set all four for processes "
+           "that are to meet over TCP, as torchrun does, or none, or write "
+           "--backend threads",
+           fmt::join(there, ", "), fmt::join(missing, ", "));
+  return variable("WORLD_SIZE") != "1";
+}
+
+int64_t process_by_torchrun() {
+  return processes_by_torchrun() == 1
+             ? 0
+             : *number<int>(*variable("RANK"), 0, kMostProcesses);
+}
+
+int64_t processes_by_torchrun() {
+  const auto read = [](const char* name, int least) {
+    return number<int>(variable(name).value_or(""), least, kMostProcesses);
+  };
+  return read("RANK", 0) ? read("WORLD_SIZE", 1).value_or(1) : 1;
+}
+
+TcpPlace tcp_place_by_environment(const std::string& path,
+                                  const JobFacts& facts) {
+  std::vector<const char*> names = {"RANK", "WORLD_SIZE"};
+  if (path.empty()) names.insert(names.end(), {"MASTER_ADDR", "MASTER_PORT"});
+  const auto missing = variables(names).second;
+  DT_CHECK(missing.empty(), "--backend",
+           "for tcp the environment has to say {}, as torchrun does, and {} "
+           "{} missing; start the program with torchrun, set what is missing, "
+           "or write --backend threads",
+           fmt::join(names, ", "), fmt::join(missing, ", "),
+           missing.size() == 1 ? "is" : "are");
+  TcpPlace place;
+  place.processes = needed("WORLD_SIZE", 1, kMostProcesses);
+  place.process = needed("RANK", 0, kMostProcesses);
+  place.path = path;
+  place.token = token();
+  place.facts = facts.hash();
+  if (place.token.empty() && path.empty()) {
+    place.token = "program " + facts.program();
+    place.doubt = kDoubt;
+  }
+  place.patience = patience();
+  if (const auto host = variable("MASTER_ADDR")) place.host = *host;
+  if (path.empty()) {
+    const bool agent = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    place.port = static_cast<uint16_t>(needed("MASTER_PORT", 1, 65534) +
+                                       (agent ? 1 : 0));
+  }
+  return place;
+}
+
+ProcessJob& tcp_job(const std::string& path, const JobFacts& facts) {
+  std::unique_ptr<TcpJob>& job = the_job();
+  if (!job) {
+    const TcpPlace place = tcp_place_by_environment(path, facts);
+    job = std::make_unique<TcpJob>(place.process, tcp_rendezvous(place));
+    std::atexit([] { the_job().reset(); });
+    job->compare(facts);
+  }
+  return *job;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,183 @@
+#include "dtensor/comm/tcp/tcp_job.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "dtensor/comm/process_backend.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = Socket::Clock;
+
+// How long the others may take to say goodbye: of a job that has failed, and of
+// one that has not.
+constexpr auto kEnd = 1s, kPatientEnd = 10s;
+// How long a process may take to end when another one ends the job.
+constexpr auto kStop = 1s;
+constexpr auto kTell = 200ms;
+
+class TcpTransit final : public Transit {
+ public:
+  TcpTransit(TcpMesh& mesh, int64_t run, int64_t ranks_per_process)
+      : mesh_(mesh), run_(run), per_process_(ranks_per_process) {}
+  ~TcpTransit() override { TcpTransit::give_up(); }
+
+  void send(const Channel& c, const void* data, int64_t bytes) override {
+    begin();
+    mesh_.send(process(c.to), run_, c, data, bytes, batch_);
+  }
+  void receive(const Channel& c, void* data, int64_t bytes) override {
+    begin();
+    receipts_.push_back({c.from, -1});
+    most_.push_back(bytes);
+    mesh_.receive(process(c.from), run_, c, data, bytes, batch_);
+  }
+  bool done() override {
+    if (batch_.left.load(std::memory_order_acquire) > 0) mesh_.progress();
+    const int64_t left = batch_.left.load(std::memory_order_acquire);
+    if (left != seen_left_) take_receipts();
+    seen_left_ = left;
+    ended_ = left == 0;
+    return ended_;
+  }
+  std::span<const Receipt> receipts() const override { return receipts_; }
+  void give_up() noexcept override {
+    mesh_.give_up(batch_);
+    receipts_.clear();
+    most_.clear();
+  }
+
+ private:
+  void begin() {
+    if (ended_) {
+      receipts_.clear();
+      most_.clear();
+      batch_.came.clear();
+    }
+    ended_ = false;
+    seen_left_ = -1;
+  }
+  void take_receipts() {
+    for (size_t i = 0; i < receipts_.size(); ++i) {
+      const int64_t bytes = batch_.came[i].bytes;
+      DT_CHECK(bytes != -2, "tcp",
+               "a message of more than {} bytes came for {}", most_[i],
+               most_[i]);
+      receipts_[i].bytes = bytes;
+    }
+  }
+  int process(int64_t rank) const {
+    return static_cast<int>(rank / per_process_);
+  }
+
+  TcpMesh& mesh_;
+  const int64_t run_, per_process_;
+  TcpBatch batch_;
+  int64_t seen_left_ = 0;
+  std::vector<Receipt> receipts_;
+  std::vector<int64_t> most_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+class TcpJob::RunWire final : public Wire {
+ public:
+  RunWire(TcpJob& job, int64_t run, int64_t ranks_per_process)
+      : job_(job), run_(run), per_process_(ranks_per_process) {}
+  ~RunWire() override { job_.over_ = run_; }
+
+  int process() const override { return job_.process(); }
+  int processes() const override { return job_.processes(); }
+  std::unique_ptr<Transit> transit() override {
+    return std::make_unique<TcpTransit>(job_.mesh_, run_, per_process_);
+  }
+  void tell(int process, std::string_view text) override {
+    job_.tell(run_, process, text);
+  }
+  std::optional<Told> told() override { return job_.told(run_); }
+  bool rest(std::chrono::microseconds most) override {
+    job_.mesh_.rest(most);
+    return true;
+  }
+  int lost() override {
+    for (int p = 0; p < processes(); ++p)
+      if (p != process() && job_.mesh_.lost_in(p, run_)) return p;
+    return -1;
+  }
+  std::string_view why_lost() const override {
+    return "the connection to its process has ended in the middle of the run "
+           "(it was killed, it crashed, or the network was cut)";
+  }
+  void close() override {}
+  void abort(int code) noexcept override {
+    job_.mesh_.abort(code, Clock::now() + kTell);
+  }
+
+ private:
+  TcpJob& job_;
+  const int64_t run_, per_process_;
+};
+
+TcpJob::TcpJob(int process, std::vector<Socket> connections)
+    : process_(process),
+      processes_(static_cast<int>(connections.size())),
+      mesh_(
+          std::move(connections),
+          [this](int from, int64_t matter, std::string text) {
+            deliver(matter, {from, std::move(text)});
+          },
+          [this](int code) { end_with(code); }) {}
+
+TcpJob::~TcpJob() {
+  if (over_ == runs())
+    mesh_.leave(over_, Clock::now() + (failed() ? kEnd : kPatientEnd));
+}
+
+std::string TcpJob::launcher(int64_t processes) const {
+  return fmt::format("torchrun --nproc-per-node {} (WORLD_SIZE={})", processes,
+                     processes);
+}
+
+void TcpJob::tell(int64_t matter, int process, std::string_view text) {
+  mesh_.tell(process, matter, text);
+}
+
+bool TcpJob::lost(int process) {
+  return process != process_ && mesh_.leaves(process);
+}
+
+std::unique_ptr<Wire> TcpJob::begin_run(int64_t ranks_per_process) {
+  const int64_t run = next_run();
+  mesh_.begin_run(run);
+  return std::make_unique<RunWire>(*this, run, ranks_per_process);
+}
+
+std::shared_ptr<HostBackend> TcpJob::backend(int64_t world,
+                                             int64_t ranks_per_process) {
+  return process_backend(world, ranks_per_process,
+                         begin_run(ranks_per_process));
+}
+
+// As a launcher does: asks, and insists. Some ranks are at what ends by itself
+// when it is asked to; others have not looked for long.
+void TcpJob::end_with(int code) {
+  if (code_.exchange(code == 0 ? 1 : code) != 0) return;
+  std::thread([code = code_.load()] {
+    std::this_thread::sleep_for(kStop);
+    std::fflush(stdout);
+    std::_Exit(code);
+  }).detach();
+  kill(getpid(), SIGTERM);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,265 @@
+#include "dtensor/comm/threads.h"
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/hub_backend.h"
+#include "dtensor/comm/meeting.h"
+#include "dtensor/comm/pull.h"
+#include "dtensor/comm/scratch.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(ThreadHub& hub, Group& group, int index)
+      : Communicator(index, static_cast<int>(group.ranks.size())),
+        meeting_(hub, group, index),
+        pull_(index, size()) {}
+  bool reads_sources() const override { return true; }
+  // (A GPU's kernels would read another one's memory over a link, and often.)
+  bool reads_in_place() const override {
+    return device().kind() == Device::Kind::kCpu;
+  }
+
+ protected:
+  void agree(const Collective& c) override {
+    const bool on_host = device().kind() == Device::Kind::kCpu;
+    if (!connected_) meeting_.own(c.sequence).device = &device();
+    later_ = !on_host && !(c.transfers.empty() && c.buffers.empty());
+    if (later_) {
+      events_ = meeting_.own(c.sequence).events;
+      shown_ = waited_ = 0;
+      show(c.stream);
+    }
+    // Few bytes are shown with the call.
+    small_ = false;
+    if (!c.buffers.empty() && on_host) {
+      int64_t total = 0;
+      for (const Buffer& b : c.buffers)
+        total += in_one_step(b) ? padded(b) : Slot::kSmall + 1;
+      small_ = total <= Slot::kSmall;
+      if (small_) {
+        char* to = meeting_.own(c.sequence).small;
+        for (const Buffer& b : c.buffers) {
+          copy_bytes(to, source(b), b.n * size_of(b.dtype));
+          to += padded(b);
+        }
+      }
+    }
+    meeting_.open(c);
+    if (!connected_) connect();
+  }
+
+  void do_exchange(const Call&, Stream stream,
+                   std::span<Transfer> transfers) override {
+    close_after(stream, [&] {
+      for (size_t i = 0; i < transfers.size(); ++i)
+        pull_.exchange({device(), stream}, transfers[i], peers(i));
+    });
+  }
+
+  void do_exchange_in_place(const Call&, Stream stream,
+                            std::span<Transfer> transfers, size_t which,
+                            const ReadSources& read) override {
+    close_after(stream, [&] {
+      for (size_t i = 0; i < transfers.size(); ++i)
+        if (i != which)
+          pull_.exchange({device(), stream}, transfers[i], peers(i));
+      std::vector<const Transfer*> sources;
+      for (int m = 0; m < size(); ++m)
+        sources.push_back(&meeting_.of(m).transfers[which]);
+      read(sources);
+    });
+  }
+
+  void do_reduce(const Call&, Stream stream,
+                 std::span<Transfer> transfers) override {
+    close_after(stream, [&] {
+      for (size_t i = 0; i < transfers.size(); ++i)
+        pull_.reduce({device(), stream}, transfers[i], peers(i));
+    });
+  }
+
+  // Few bytes lie in the slots, where everybody reduces all of them, and
+  // nothing is to be closed. Else each member reduces its chunk into every
+  // member's result; of what is one-shot it reduces everything into its own.
+  void do_all_reduce(const Call&, Stream stream,
+                     std::span<Buffer> buffers) override {
+    if (small_)
+      return each_buffer(buffers, [&](size_t, Buffer& b) {
+        pull_.reduce({device(), stream}, b, b.data);
+      });
+    // Of what lies where the others read it.
+    std::vector<Scratch> results;
+    std::vector<Buffer*> to_copy;
+    close_after(stream, [&] {
+      each_buffer(buffers, [&](size_t i, Buffer& b) {
+        if (!b.one_shot) return push_chunk(stream, i, b);
+        if (b.from) return pull_.reduce({device(), stream}, b, b.data);
+        results.emplace_back(device(), stream, b.n * size_of(b.dtype),
+                             "all-reduce");
+        to_copy.push_back(&b);
+        pull_.reduce({device(), stream}, b, results.back().data());
+      });
+    });
+    for (size_t i = 0; i < results.size(); ++i)
+      copy(stream, *to_copy[i], results[i].data());
+  }
+
+  void do_all_gather_bytes(const Call&, const void*, int64_t bytes,
+                           void* out) override {
+    meeting_.gather(bytes, out);
+  }
+
+ private:
+  Pull::PeerOf peers(size_t i) {
+    return [this, i](int m) -> const Transfer& {
+      return meeting_.of(m).transfers[i];
+    };
+  }
+  // fn(), and what it gave to the stream, before anybody's work goes on.
+  template <class Fn>
+  void close_after(Stream stream, Fn&& fn) {
+    if (size() == 1) return fn();
+    if (later_)
+      close_streams_after(stream, fn);
+    else
+      meeting_.close_after(fn);
+  }
+
+  // With the first call. All members look at all pairs, and throw the same.
+  void connect() {
+    for (int a = 0; a < size(); ++a)
+      for (int b = 0; b < size(); ++b) {
+        const Device &one = meeting_.device_of(a),
+                     &other = meeting_.device_of(b);
+        DT_CHECK(one.kind() == other.kind(), "threads",
+                 "ranks {} and {} read each other's memory, and one computes "
+                 "on the CPU, the other on a GPU; run all ranks on one kind of "
+                 "device",
+                 meeting_.world(a), meeting_.world(b));
+        DT_CHECK(one.can_access_peer(other), "threads",
+                 "the GPU of rank {} cannot reach the memory of that of rank "
+                 "{}, which ranks that are threads read; run with --backend "
+                 "nccl, or with more --ranks-per-gpu",
+                 meeting_.world(a), meeting_.world(b));
+      }
+    connected_ = true;
+  }
+
+  // Where work runs later it is the streams that wait: each member shows an
+  // event of its own and waits for those of its peers. What reads their memory
+  // runs behind all that made it, and what comes after the collective, as far
+  // as it overwrites or frees what was read, behind all reads. The threads meet
+  // only to exchange the events. Whatever is thrown, the order is kept.
+  template <class Fn>
+  void close_streams_after(Stream stream, Fn&& fn) {
+    std::exception_ptr error;
+    const auto attempt = [&](auto&& part) {
+      try {
+        part();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    };
+    attempt([&] {
+      wait_for_peers(stream);
+      fn();
+    });
+    attempt([&] { show(stream); });
+    meeting_.close();
+    attempt([&] { wait_for_peers(stream); });
+    if (error) std::rethrow_exception(error);
+  }
+  void show(Stream stream) {
+    Event& event = events_[shown_++];
+    event = {};
+    event = device().record(stream);
+  }
+  // For all that they have shown.
+  void wait_for_peers(Stream stream) {
+    for (; waited_ < shown_; ++waited_)
+      for (int m = 0; m < size(); ++m)
+        if (m != rank()) device().wait(stream, meeting_.events_of(m)[waited_]);
+  }
+
+  void copy(Stream stream, const Buffer& b, const void* from) {
+    const int64_t shape[] = {b.n}, unit[] = {1};
+    if (b.n > 0)
+      device().copy(stream, size_of(b.dtype), shape, b.data, unit, from, unit);
+  }
+  void push_chunk(Stream stream, size_t i, Buffer& b) {
+    const int64_t pushed = pull_.push_chunk({device(), stream}, b);
+    for (int m = 0; m < size(); ++m)
+      if (m != rank())
+        std::atomic_ref(meeting_.of(m).buffers[i].counted)
+            .fetch_add(pushed, std::memory_order_relaxed);
+  }
+
+  // A buffer's bytes in a slot: each one begins aligned.
+  static int64_t padded(const Buffer& b) {
+    return (b.n * size_of(b.dtype) + 15) / 16 * 16;
+  }
+  // With two members either way moves as many bytes.
+  bool in_one_step(const Buffer& b) const { return b.one_shot || size() == 2; }
+  static const void* source(const Buffer& b) {
+    return b.from ? b.from : b.data;
+  }
+  // Calls fn for every buffer, when it is known where each member's is.
+  template <class Fn>
+  void each_buffer(std::span<Buffer> buffers, Fn&& fn) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      for (int m = 0; m < size(); ++m) {
+        const auto at = static_cast<size_t>(m);
+        if (small_) {
+          pull_.from()[at] = meeting_.small_of(m) + offset;
+          continue;
+        }
+        const Buffer& theirs = meeting_.of(m).buffers[i];
+        pull_.from()[at] = static_cast<const char*>(source(theirs));
+        pull_.to()[at] = static_cast<char*>(theirs.data);
+      }
+      fn(i, buffers[i]);
+      offset += padded(buffers[i]);
+    }
+  }
+
+  Meeting meeting_;
+  Pull pull_;
+  bool connected_ = false;  // the members' devices reach each other's memory
+  // Of the collective that is open:
+  bool small_ = false;
+  bool later_ = false;       // what it gives to streams runs later
+  Event* events_ = nullptr;  // this member's
+  int shown_ = 0, waited_ = 0;
+};
+
+class ThreadBackend final : public HubBackend {
+ public:
+  using HubBackend::HubBackend;
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int lane) override {
+    const Seat seat = take_seat(ranks, me, lane);
+    return std::make_unique<ThreadCommunicator>(seat.hub, seat.group,
+                                                seat.index);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<HubBackend> thread_backend(int64_t world) {
+  return std::make_shared<ThreadBackend>(world);
+}
+
+}  // namespace dtensor

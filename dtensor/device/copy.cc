@@ -1,0 +1,296 @@
+#include "dtensor/device/copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "dtensor/device/convert.h"
+#include "dtensor/device/nest.h"
+#include "dtensor/device/streaming.h"
+
+namespace dtensor {
+namespace {
+
+template <class T>
+T load(const char* p) {
+  T x;
+  std::memcpy(&x, p, sizeof(T));
+  return x;
+}
+template <class T>
+void store(char* p, T x) {
+  std::memcpy(p, &x, sizeof(T));
+}
+
+// Runs shorter than this are moved in place: a call of memcpy costs more.
+constexpr int64_t kInlineBytes = 256;
+
+struct Line {
+  char bytes[64];
+};
+
+// Moves a run by its two ends, which may overlap.
+template <class T>
+void copy_ends(char* d, const char* s, int64_t bytes) {
+  constexpr int64_t kItem = sizeof(T);
+  const T head = load<T>(s), tail = load<T>(s + bytes - kItem);
+  store(d, head);
+  store(d + bytes - kItem, tail);
+}
+
+inline void copy_run(char* d, const char* s, int64_t bytes) {
+  struct Half {
+    char bytes[16];
+  };
+  struct Full {
+    char bytes[32];
+  };
+  if (bytes >= kInlineBytes) {
+    std::memcpy(d, s, static_cast<size_t>(bytes));
+  } else if (bytes > 64) {
+    const Line tail = load<Line>(s + bytes - 64);
+    for (int64_t i = 0; i < bytes - 64; i += 64)
+      store(d + i, load<Line>(s + i));
+    store(d + bytes - 64, tail);
+  } else if (bytes >= 32) {
+    copy_ends<Full>(d, s, bytes);
+  } else if (bytes >= 16) {
+    copy_ends<Half>(d, s, bytes);
+  } else if (bytes >= 8) {
+    copy_ends<uint64_t>(d, s, bytes);
+  } else if (bytes >= 4) {
+    copy_ends<uint32_t>(d, s, bytes);
+  } else {
+    for (int64_t i = 0; i < bytes; ++i) d[i] = s[i];
+  }
+}
+
+// Runs of one length, each a step behind the one before it.
+struct Runs {
+  int64_t count, to_step, from_step;
+  template <class Copy>
+  void each(char* d, const char* s, Copy&& copy) const {
+    for (int64_t i = 0; i < count; ++i, d += to_step, s += from_step)
+      copy(d, s);
+  }
+  // Of a length that the compiler knows.
+  template <class T>
+  void each_as(char* d, const char* s) const {
+    each(d, s, [](char* to, const char* from) { store(to, load<T>(from)); });
+  }
+};
+
+// The two innermost loops when the inner one is a contiguous run.
+int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
+                  bool streamed) {
+  struct TwoLines {
+    Line lines[2];
+  };
+  const int last = nest.loops() - 1;
+  const int64_t bytes = nest.n(last) * item;
+  Runs runs{1, 0, 0};
+  if (last > 0)
+    runs = {nest.n(last - 1), nest.step(last - 1, 0), nest.step(last - 1, 1)};
+  if (streamed && bytes >= kInlineBytes) {
+    runs.each(d, s, [&](char* to, const char* from) {
+      stream_bytes(to, from, bytes);
+    });
+    return bytes * runs.count;
+  }
+  switch (bytes) {
+    case 4:
+      runs.each_as<uint32_t>(d, s);
+      break;
+    case 8:
+      runs.each_as<uint64_t>(d, s);
+      break;
+    case 64:
+      runs.each_as<Line>(d, s);
+      break;
+    case 128:
+      runs.each_as<TwoLines>(d, s);
+      break;
+    default:
+      runs.each(d, s,
+                [&](char* to, const char* from) { copy_run(to, from, bytes); });
+  }
+  return bytes * runs.count;
+}
+
+template <class T>
+int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
+  if (ss == 0) {
+    const T x = load<T>(s);
+    if (ds == sizeof(T))
+      std::fill_n(reinterpret_cast<T*>(d), n, x);
+    else
+      for (int64_t i = 0; i < n; ++i) store(d + i * ds, x);
+  } else if (ds == sizeof(T)) {
+    for (int64_t i = 0; i < n; ++i)
+      store(d + i * static_cast<int64_t>(sizeof(T)), load<T>(s + i * ss));
+  } else {
+    for (int64_t i = 0; i < n; ++i) store(d + i * ds, load<T>(s + i * ss));
+  }
+  return n * static_cast<int64_t>(sizeof(T));
+}
+
+// d[i, j] = s[i, j] where d runs along j and s along i, by tiles: a cache line
+// of either is read or written once. Lines go through a small buffer since
+// those of one tile, a power of two apart, would push each other out.
+template <class T>
+int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,
+                  int64_t s_column, int64_t columns) {
+  constexpr int64_t kTile = std::clamp<int64_t>(64 / sizeof(T), 8, 32);
+  constexpr int64_t kItem = sizeof(T);
+  int64_t copied = 0;
+  T tile[kTile][kTile];
+  for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
+    const int64_t ni = std::min(kTile, rows - i0);
+    for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
+      const int64_t nj = std::min(kTile, columns - j0);
+      char* to = d + i0 * d_row + j0 * kItem;
+      const char* from = s + i0 * kItem + j0 * s_column;
+      if (ni == kTile && nj == kTile) {
+        for (int64_t j = 0; j < kTile; ++j)
+          std::memcpy(tile[j], from + j * s_column, sizeof(tile[j]));
+        for (int64_t i = 0; i < kTile; ++i) {
+          T line[kTile];
+          for (int64_t j = 0; j < kTile; ++j) line[j] = tile[j][i];
+          std::memcpy(to + i * d_row, line, sizeof(line));
+        }
+      } else {
+        for (int64_t i = 0; i < ni; ++i)
+          for (int64_t j = 0; j < nj; ++j)
+            store(to + i * d_row + j * kItem,
+                  load<T>(from + i * kItem + j * s_column));
+      }
+      copied += ni * nj * kItem;
+    }
+  }
+  return copied;
+}
+
+template <class T>
+int64_t copy_items(Nest& nest, char* base[2]) {
+  constexpr int64_t kItem = sizeof(T);
+  const int last = nest.loops() - 1;
+  int64_t copied = 0;
+  int along = -1;  // the loop in which the source is contiguous
+  for (int l = 0; l < last; ++l)
+    if (nest.step(l, 1) == kItem) along = l;
+  if (along >= 0 && nest.step(last, 0) == kItem && nest.n(along) >= 4 &&
+      nest.n(last) >= 4) {
+    nest.reorder(along, last - 1);
+    nest.each(2, base, [&] {
+      copied += transpose<T>(base[0], nest.step(last - 1, 0), nest.n(last - 1),
+                             base[1], nest.step(last, 1), nest.n(last));
+    });
+  } else {
+    nest.each(1, base, [&] {
+      copied += copy_row<T>(base[0], nest.step(last, 0), base[1],
+                            nest.step(last, 1), nest.n(last));
+    });
+  }
+  return copied;
+}
+
+}  // namespace
+
+int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
+                     Sizes dst_strides, const void* src, Sizes src_strides) {
+  Nest nest(shape, 2);
+  nest.set(0, dst_strides, item_size);
+  nest.set(1, src_strides, item_size);
+  if (!nest.simplify()) return 0;
+  // The nest moves both pointers; the source is only read.
+  char* base[2] = {static_cast<char*>(dst),
+                   static_cast<char*>(const_cast<void*>(src))};
+  const int last = nest.loops() - 1;
+  const bool run = nest.n(last) == 1 || (nest.step(last, 0) == item_size &&
+                                         nest.step(last, 1) == item_size);
+  int64_t copied = 0;
+  if (!run) switch (item_size) {
+      case 1:
+        return copy_items<uint8_t>(nest, base);
+      case 2:
+        return copy_items<uint16_t>(nest, base);
+      case 4:
+        return copy_items<uint32_t>(nest, base);
+      case 8:
+        return copy_items<uint64_t>(nest, base);
+      default:
+        nest.each(0, base, [&] {
+          copy_run(base[0], base[1], item_size);
+          copied += item_size;
+        });
+        return copied;
+    }
+  int64_t bytes = item_size;
+  for (int64_t n : shape) bytes *= n;
+  const bool streamed = bytes >= kStreamedBytes;
+  nest.each(2, base, [&] {
+    copied += copy_runs(nest, base[0], base[1], item_size, streamed);
+  });
+  if (streamed) streaming_fence();
+  return copied;
+}
+
+// Registers of the full width, where GCC's tuning prefers halves.
+#ifdef __AVX512F__
+#pragma GCC push_options
+#pragma GCC target("prefer-vector-width=512")
+#endif
+void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
+                  DType src_dtype, const void* src, Sizes src_strides) {
+  if (dst_dtype == src_dtype) {
+    copy_strided(size_of(dst_dtype), shape, dst, dst_strides, src, src_strides);
+    return;
+  }
+  Nest nest(shape, 2);
+  nest.set(0, dst_strides, size_of(dst_dtype));
+  nest.set(1, src_strides, size_of(src_dtype));
+  if (!nest.simplify()) return;
+  char* base[2] = {static_cast<char*>(dst),
+                   static_cast<char*>(const_cast<void*>(src))};
+  const int last = nest.loops() - 1;
+  const int64_t n = nest.n(last), ds = nest.step(last, 0),
+                ss = nest.step(last, 1);
+  visit(dst_dtype, [&]<class D>() {
+    visit(src_dtype, [&]<class Source>() {
+      // A byte that may be of any value keeps the compiler's loop simple.
+      using S =
+          std::conditional_t<std::is_same_v<Source, bool>, uint8_t, Source>;
+      nest.each(1, base, [&] {
+        if (ds == sizeof(D) && ss == sizeof(S)) {
+          D* d = reinterpret_cast<D*>(base[0]);
+          const S* s = reinterpret_cast<const S*>(base[1]);
+#pragma GCC ivdep  // the two share no memory
+          for (int64_t i = 0; i < n; ++i) d[i] = convert<D>(s[i]);
+        } else {
+          for (int64_t i = 0; i < n; ++i)
+            store(base[0] + i * ds, convert<D>(load<S>(base[1] + i * ss)));
+        }
+      });
+    });
+  });
+}
+#ifdef __AVX512F__
+#pragma GCC pop_options
+#endif
+
+void fill(DType dtype, int64_t n, void* dst, double value) {
+  visit(dtype, [&]<class T>() {
+    std::fill_n(static_cast<T*>(dst), n, fill_value<T>(value));
+  });
+}
+
+void fill_strided(DType dtype, Sizes shape, void* dst, Sizes dst_strides,
+                  double value) {
+  visit(dtype, [&]<class T>() {
+    const T x = fill_value<T>(value);
+    const int64_t zero[kMaxLoops] = {};
+    copy_strided(sizeof(T), shape, dst, dst_strides, &x, zero);
+  });
+}
+
+}  // namespace dtensor

@@ -1,0 +1,340 @@
+#include "dtensor/device/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/device/copy.h"
+#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/device/cuda/staging.cuh"
+#include "dtensor/device/cuda/streams.h"
+#include "dtensor/device/portable/boxes.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::cuda {
+namespace {
+
+struct Mark {
+  cudaEvent_t event = nullptr;
+  bool captured = false;  // recorded in a capture: it may not be asked for
+  static Mark& of(const Event& e) {
+    return *static_cast<Mark*>(e.handle.get());
+  }
+};
+
+// Of one device. Those that nobody holds are used again.
+class Events {
+ public:
+  // For a thread whose device it is.
+  Event take() {
+    Mark mark;
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        mark.event = free_.back();
+        free_.pop_back();
+      }
+    }
+    if (!mark.event)
+      check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming),
+            "a new event");
+    return {std::shared_ptr<Mark>(new Mark(mark), [this](Mark* dead) {
+      put(dead->event);
+      delete dead;
+    })};
+  }
+
+ private:
+  void put(cudaEvent_t event) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+// A graph that can be launched.
+class CudaGraph final : public CapturedWork {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    check(error, "a graph");
+  }
+  ~CudaGraph() override {
+    if (cudaGraphExecDestroy(exec_)) (void)cudaGetLastError();
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, const Kernels& kernels)
+      : index_(index), kernels_(kernels) {
+    use(index_);
+    check(cudaDeviceGetDefaultMemPool(&pool_, index_), "its memory");
+    // What was freed is kept for the next one who asks.
+    uint64_t all = std::numeric_limits<uint64_t>::max();
+    check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
+          "its memory");
+  }
+
+  Kind kind() const override { return Kind::kCuda; }
+  const Kernels* own_kernels() const override { return &kernels_; }
+  Stream open_stream() override { return cuda::open_stream(index_); }
+
+  void* allocate(int64_t bytes, Stream s) override {
+    return cuda::allocate(enter(s), bytes, &waits_);
+  }
+  // A stream whose work has failed takes it not, and does not need to.
+  void release(void* block, int64_t, Stream s) noexcept override {
+    if (cudaFreeAsync(block, static_cast<cudaStream_t>(s.handle)))
+      (void)cudaGetLastError();
+  }
+  // With what the pool keeps and nobody has.
+  Memory memory() const override {
+    use(index_);
+    size_t free = 0, total = 0;
+    uint64_t reserved = 0, used = 0;
+    check(cudaMemGetInfo(&free, &total), "asking for its memory");
+    check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent,
+                                  &reserved),
+          "asking for its memory");
+    check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used),
+          "asking for its memory");
+    return {static_cast<int64_t>(free + reserved - used),
+            static_cast<int64_t>(total)};
+  }
+
+  bool can_access_peer(const Device& other) const override {
+    const int peer = static_cast<const CudaDevice&>(other).index_;
+    if (peer == index_) return true;
+    int can = 0;
+    use(index_);
+    check(cudaDeviceCanAccessPeer(&can, index_, peer),
+          "asking for peer access");
+    return can != 0;
+  }
+  // To its memory.
+  void let_in(const CudaDevice& peer) {
+    if (!peer.can_access_peer(*this)) return;
+    cudaMemAccessDesc access = {};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = peer.index_;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    use(index_);
+    check(cudaMemPoolSetAccess(pool_, &access, 1), "giving peer access");
+  }
+
+  int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
+               const void* src, Sizes from) override {
+    return boxes().copy(s, item, shape, dst, to, src, from);
+  }
+  void cast(Stream s, Sizes shape, DType dst_type, void* dst, Sizes to,
+            DType src_type, const void* src, Sizes from) override {
+    boxes().cast(s, shape, dst_type, dst, to, src_type, src, from);
+  }
+  void fill(Stream s, DType dtype, Sizes shape, void* dst, Sizes to,
+            double value) override {
+    boxes().fill(s, dtype, shape, dst, to, value);
+  }
+  int64_t reduce(Stream s, ReduceOp op, DType dtype, Sizes shape, void* dst,
+                 Sizes to, std::span<const Operand> srcs,
+                 int64_t terms) override {
+    return boxes().reduce(s, op, dtype, shape, dst, to, srcs, terms);
+  }
+  void divide(Stream s, DType dtype, int64_t n, void* dst, const void* a,
+              const void* b) override {
+    check_divisible(dtype);
+    boxes().divide(s, dtype, n, dst, a, b);
+  }
+
+  // In chunks: while the host takes one, the next is on its way.
+  void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
+    if (bytes <= 0) return;
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "copies to the host");
+    Staging& staging = staging_for(bytes);
+    struct Chunk {
+      Staging::Piece piece;
+      int64_t first = 0, bytes = 0;
+    };
+    Chunk before;
+    ++waits_;
+    for (int64_t asked = 0; asked < bytes || before.piece;) {
+      Chunk next;
+      if (asked < bytes)
+        // A thread that holds a piece does not wait for another one.
+        next.piece = before.piece ? staging.try_take() : staging.take();
+      if (next.piece) {
+        next.first = asked;
+        next.bytes = std::min(staging.bytes(), bytes - asked);
+        check(cudaMemcpyAsync(next.piece.data(),
+                              static_cast<const char*>(src) + asked,
+                              static_cast<size_t>(next.bytes),
+                              cudaMemcpyDeviceToHost, stream),
+              "copy to the host");
+        next.piece.give(stream);
+        asked += next.bytes;
+      }
+      if (before.piece) {
+        before.piece.wait();
+        std::memcpy(static_cast<char*>(host) + before.first,
+                    before.piece.data(), static_cast<size_t>(before.bytes));
+      }
+      before = {};  // back among those that are free
+      before = std::move(next);
+    }
+    waited(s);
+  }
+  void from_host(Stream s, void* dst, const void* host,
+                 int64_t bytes) override {
+    if (bytes <= 0) return;
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "copies from the host");
+    Staging& staging = staging_for(bytes);
+    for (int64_t done = 0; done < bytes;) {
+      const int64_t n = std::min(staging.bytes(), bytes - done);
+      Staging::Piece piece = staging.take();
+      std::memcpy(piece.data(), static_cast<const char*>(host) + done,
+                  static_cast<size_t>(n));
+      check(cudaMemcpyAsync(static_cast<char*>(dst) + done, piece.data(),
+                            static_cast<size_t>(n), cudaMemcpyHostToDevice,
+                            stream),
+            "copy from the host");
+      piece.give(stream);
+      done += n;
+    }
+  }
+
+  Event record(Stream s) override {
+    const cudaStream_t stream = enter(s);
+    Event event = events_.take();
+    Mark& mark = Mark::of(event);
+    mark.captured = captured(stream);
+    check(cudaEventRecord(mark.event, stream), "record");
+    return event;
+  }
+  void wait(Stream s, const Event& event) override {
+    if (!event.handle) return;
+    check(cudaStreamWaitEvent(enter(s), Mark::of(event).event), "wait");
+  }
+  bool passed(const Event& event) override {
+    if (!event.handle) return true;
+    if (Mark::of(event).captured) return false;
+    use(index_);
+    const cudaError_t said = cudaEventQuery(Mark::of(event).event);
+    if (said == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    check(said, "asking for an event");
+    return true;
+  }
+  void synchronize(Stream s) override {
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "is waited for by the host");
+    ++waits_;
+    check(cudaStreamSynchronize(stream), "wait");
+    waited(s);
+  }
+
+  bool has_graphs() const override { return true; }
+  bool is_captured(Stream s) override { return captured(enter(s)); }
+  // Relaxed: what other threads and streams do meanwhile is no part of it.
+  void begin_capture(Stream s) override {
+    const cudaStream_t stream = enter(s);
+    not_captured(stream, "is captured");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
+          "a capture");
+  }
+  std::shared_ptr<const CapturedWork> end_capture(Stream s) override {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(enter(s), &graph), "the end of a capture");
+    return std::make_shared<CudaGraph>(graph);
+  }
+  void drop_capture(Stream s) noexcept override {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(s.handle), &graph))
+      (void)cudaGetLastError();
+    if (graph) (void)cudaGraphDestroy(graph);
+  }
+  void replay(Stream s, const CapturedWork& work) override {
+    check(cudaGraphLaunch(static_cast<const CudaGraph&>(work).exec(), enter(s)),
+          "a replay");
+  }
+
+  int64_t waits() const override { return waits_; }
+
+ private:
+  static const portable::Boxes& boxes() { return portable::cuda_boxes(); }
+
+  static bool captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  static void not_captured(cudaStream_t stream, std::string_view what) {
+    DT_CHECK(!captured(stream), "cuda graph",
+             "a stream {} while it is captured; do that before or after", what);
+  }
+
+  Staging& staging_for(int64_t bytes) {
+    return bytes <= few_.bytes() ? few_ : many_;
+  }
+  const int index_;
+  const Kernels& kernels_;
+  cudaMemPool_t pool_ = nullptr;
+  std::atomic<int64_t> waits_{0};
+  Events events_;
+  // A step's ids, targets and numbers for some ranks; tensors by parts.
+  Staging few_{64 << 10, 64, waits_}, many_{4 << 20, 8, waits_};
+};
+
+}  // namespace
+
+int count(std::string& why) {
+  int n = 0, driver = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n);
+  if (error == cudaSuccess && n > 0) return n;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    why = "the driver is not installed";
+  } else if (error == cudaErrorInsufficientDriver) {
+    why = fmt::format(
+        "the driver knows CUDA {}.{}, and this program is built with CUDA "
+        "{}.{}; install a newer driver, or build with CUDA {} or older",
+        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+        CUDART_VERSION % 1000 / 10, driver / 1000);
+  } else {
+    const cudaError_t said = error ? error : cudaErrorNoDevice;
+    why = std::string(cudaGetErrorName(said)) + " (" +
+          cudaGetErrorString(said) + ")";
+  }
+  (void)cudaGetLastError();
+  return 0;
+}
+
+std::unique_ptr<Device> make_device(int index, const Kernels& kernels) {
+  return std::make_unique<CudaDevice>(index, kernels);
+}
+
+void give_access(Device& a, Device& b) {
+  auto &one = static_cast<CudaDevice&>(a), &other = static_cast<CudaDevice&>(b);
+  one.let_in(other);
+  other.let_in(one);
+}
+
+}  // namespace dtensor::cuda

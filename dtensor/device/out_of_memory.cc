@@ -1,0 +1,140 @@
+#include "dtensor/device/out_of_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <new>
+
+#include "dtensor/device/running_op.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+constexpr const char* kTry =
+    "use a smaller batch (--batch of //:train), split what is stored over more "
+    "ranks (--mesh, --zero), or recompute activations (--recompute)";
+
+std::string of_rank() {
+  const int64_t rank = running_rank();
+  return rank < 0 ? "" : fmt::format(" of rank {}", rank);
+}
+
+// The addresses that the process uses, in bytes; 0 when nobody says it.
+int64_t process_bytes() {
+  // Without memory of the heap's.
+  char text[64] = {};
+  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t n = read(file, text, sizeof(text) - 1);
+  close(file);
+  return n > 0 ? std::strtoll(text, nullptr, 10) * sysconf(_SC_PAGESIZE) : 0;
+}
+
+// Enough to take apart a JSON array of two million elements.
+constexpr size_t kReserve = size_t{32} << 20;
+std::atomic<void*> reserves[2];
+
+// The sentence for a std::bad_alloc; returns its end. Takes no memory.
+constexpr size_t kMostText = 512;
+char* sentence(char* text) {
+  const std::string rank = of_rank();
+  rlimit limit{};
+  const bool limited =
+      getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return fmt::format_to_n(
+             text, kMostText,
+             "[allocate] there is no more memory{}{}: the process uses {} of "
+             "addresses{}{}{}; {}",
+             rank.empty() ? "" : " for", rank.empty() ? "" : rank.substr(3),
+             amount(process_bytes()), limited ? " and may use " : "",
+             limited ? amount(static_cast<int64_t>(limit.rlim_cur)) : "",
+             limited ? " (ulimit -v)" : "", kTry)
+      .out;
+}
+
+void release(std::atomic<void*>& reserve) {
+  if (void* p = reserve.exchange(nullptr)) munmap(p, kReserve);
+}
+
+// operator new calls this before it tries again.
+void give_reserve() {
+  if (void* p = reserves[0].exchange(nullptr)) {
+    munmap(p, kReserve);
+    return;
+  }
+  release(reserves[1]);
+  throw std::bad_alloc();
+}
+
+std::terminate_handler others_end = nullptr;
+
+// Called when a destructor fails after all: nothing can be caught any more.
+void end() {
+  if (const std::exception_ptr error = std::current_exception()) try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      char text[kMostText];
+      const auto to = [](const char* from, size_t n) {
+        return write(STDERR_FILENO, from, n) == static_cast<ssize_t>(n);
+      };
+      const auto n = static_cast<size_t>(sentence(text) - text);
+      const char* name = program_invocation_short_name;
+      if (to(name, std::strlen(name)) && to(": ", 2) && to(text, n))
+        to("\n", 1);
+      _exit(1);
+    } catch (...) {
+    }
+  others_end();
+}
+
+}  // namespace
+
+std::string amount(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  double n = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // An amount that rounds to 1024.0 is 1.0 of the next unit.
+  for (; n >= 1023.95 && unit + 1 < std::size(kUnits); ++unit) n /= 1024;
+  return fmt::format("{:.1f} {}", n, kUnits[unit]);
+}
+
+void out_of_memory(int64_t bytes, std::string_view what,
+                   std::string_view state) {
+  if (what.empty()) what = running_op();
+  fail("allocate", "{} for {}{} cannot be allocated{}{}; {}", amount(bytes),
+       what.empty() ? "a tensor" : fmt::format("'{}'", what), of_rank(),
+       state.empty() ? "" : ": ", state, kTry);
+}
+
+std::string out_of_memory_text() {
+  char text[kMostText];
+  return {text, sentence(text)};
+}
+
+MemoryReserve::MemoryReserve() {
+  for (std::atomic<void*>& r : reserves) {
+    void* p = mmap(nullptr, kReserve, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    r = p == MAP_FAILED ? nullptr : p;
+  }
+  std::set_new_handler(give_reserve);
+  others_end = std::set_terminate(end);
+}
+
+MemoryReserve::~MemoryReserve() {
+  std::set_terminate(others_end);
+  std::set_new_handler(nullptr);
+  for (std::atomic<void*>& r : reserves) release(r);
+}
+
+}  // namespace dtensor

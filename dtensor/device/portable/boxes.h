@@ -1,0 +1,33 @@
+// The work of a Device with strided boxes, written once for all of them.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "dtensor/device/device.h"
+
+namespace dtensor::portable {
+
+// What device.h says of the functions of these names.
+class Boxes {
+ public:
+  virtual ~Boxes() = default;
+  virtual int64_t copy(Stream, int64_t item_size, Sizes shape, void* dst,
+                       Sizes dst_strides, const void* src,
+                       Sizes src_strides) const = 0;
+  virtual void cast(Stream, Sizes shape, DType dst_type, void* dst,
+                    Sizes dst_strides, DType src_type, const void* src,
+                    Sizes src_strides) const = 0;
+  virtual void fill(Stream, DType, Sizes shape, void* dst, Sizes dst_strides,
+                    double value) const = 0;
+  virtual int64_t reduce(Stream, ReduceOp, DType, Sizes shape, void* dst,
+                         Sizes dst_strides, std::span<const Operand> srcs,
+                         int64_t count) const = 0;
+  // REQUIRES: a float type.
+  virtual void divide(Stream, DType, int64_t n, void* dst, const void* a,
+                      const void* b) const = 0;
+};
+
+const Boxes& host_boxes();  // to test the text with
+const Boxes& cuda_boxes();  // where nvcc compiled it
+
+}  // namespace dtensor::portable

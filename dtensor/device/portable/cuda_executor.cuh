@@ -1,0 +1,312 @@
+// Portable kernels on CUDA. For nvcc alone, and for tests that have an
+// emulation of what is used here of CUDA's runtime (tests/cuda/emulation).
+#pragma once
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "dtensor/device/cuda/launch.cuh"
+#include "dtensor/device/device.h"
+#include "dtensor/device/portable/pack.h"
+
+#ifndef DT_DYNAMIC_SHARED
+// The block's dynamic shared memory.
+#define DT_DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
+#endif
+
+namespace dtensor::portable {
+inline namespace on_cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// out[j] = f(j, in[j]...) for what falls to `lane` of `lanes`.
+template <class Out, class F, class... In>
+__device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
+                                Out* out, F& f, const In*... in) {
+  constexpr int W = kPack<Out, In...>;
+  int64_t done = 0;
+  if constexpr (W > 1) {
+    if ((aligned(out, W) && ... && aligned(in, W))) {
+      done = n / W * W;
+      for (int64_t j = lane * W; j < done; j += lanes * W) {
+        Pack<Out, W> result;
+        [&](const Pack<In, W>&... pack) {
+#pragma unroll
+          for (int w = 0; w < W; ++w)
+            result.v[w] = static_cast<Out>(f(j + w, pack.v[w]...));
+        }(load<W>(in + j)...);
+        store(out + j, result);
+      }
+    }
+  }
+  for (int64_t j = done + lane; j < n; j += lanes)
+    out[j] = static_cast<Out>(f(j, in[j]...));
+}
+
+// The same, one by one.
+template <int W, class T>
+__device__ inline Pack<T, W> load_each(const T* p) {
+  Pack<T, W> pack;
+#pragma unroll
+  for (int w = 0; w < W; ++w) pack.v[w] = p[w];
+  return pack;
+}
+
+// f(j, in[j]...) for what falls to `lane` of `lanes`: the same elements in the
+// same order wherever they lie, or a sum's bits would depend on that.
+template <class F, class... In>
+__device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
+                                 const In*... in) {
+  int64_t done = 0;
+  if constexpr (sizeof...(In) > 0) {
+    constexpr int W = kPack<In...>;
+    const auto take = [&](int64_t j, const Pack<In, W>&... pack) {
+#pragma unroll
+      for (int w = 0; w < W; ++w) f(j + w, pack.v[w]...);
+    };
+    const int64_t step = lanes * W;
+    int64_t j = lane * W;
+    done = n / W * W;
+    if ((aligned(in, W) && ...)) {
+      // The loads of two rounds are under way at once: a long row's block has
+      // its multiprocessor for itself, and no others.
+      for (; j + step < done; j += 2 * step)
+        [&](const Pack<In, W>&... first) {
+          [&](const Pack<In, W>&... second) {
+            take(j, first...);
+            take(j + step, second...);
+          }(load<W>(in + j + step)...);
+        }(load<W>(in + j)...);
+      if (j < done) take(j, load<W>(in + j)...);
+    } else {
+      for (; j < done; j += step) take(j, load_each<W>(in + j)...);
+    }
+  }
+  for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
+}
+
+// The value of another lane of the warp, whatever its type.
+template <class A>
+__device__ inline A of_lane(const A& a, int distance) {
+  static_assert(sizeof(A) % sizeof(unsigned) == 0);
+  constexpr int kWords = sizeof(A) / sizeof(unsigned);
+  unsigned words[kWords];
+  memcpy(words, &a, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    words[i] = __shfl_xor_sync(kAllLanes, words[i], distance);
+  A other;
+  memcpy(&other, words, sizeof(A));
+  return other;
+}
+
+// Exchanges a and b, in registers: a reference to one of the two would put both
+// into memory.
+template <class A>
+__device__ inline void exchange(bool really, A& a, A& b) {
+  constexpr int kWords = sizeof(A) / sizeof(unsigned);
+  unsigned first[kWords], second[kWords];
+  memcpy(first, &a, sizeof(A));
+  memcpy(second, &b, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const unsigned word = first[i];
+    first[i] = really ? second[i] : word;
+    second[i] = really ? word : second[i];
+  }
+  memcpy(&a, first, sizeof(A));
+  memcpy(&b, second, sizeof(A));
+}
+
+// See executor.h. Its lanes are a warp, or a whole block.
+class Row {
+ public:
+  // Of each warp, what reduce() found: in one of two places, so that one
+  // barrier is enough.
+  static constexpr int kMostWarps = 32, kMostBytes = 32;
+  struct Results {
+    alignas(16) char bytes[2][kMostWarps][kMostBytes];
+  };
+  static_assert(sizeof(Results) <= cuda::kOwnShared);
+  __device__ Row(int lane, int lanes, Results* results, char* fast)
+      : lane_(lane), lanes_(lanes), results_(results), fast_(fast) {}
+
+  template <class F, class... In>
+  __device__ void each(int64_t n, F f, const In*... in) {
+    each_lane(lane_, lanes_, n, f, in...);
+    sync();
+  }
+  template <class Out, class F, class... In>
+  __device__ void map(int64_t n, Out* out, F f, const In*... in) {
+    map_lane(lane_, lanes_, n, out, f, in...);
+    sync();
+  }
+  template <class A, class Op, class F, class... In>
+  __device__ A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
+    A a = zero;
+    auto take = [&](int64_t j, const In&... x) { a = op(a, f(j, x...)); };
+    each_lane(lane_, lanes_, n, take, in...);
+#pragma unroll
+    for (int d = 1; d < kWarp; d *= 2) {
+      // In the order of the lanes, for the same bits in all of them: a * b + c
+      // is rounded once or twice, as the compiler pleases.
+      A other = of_lane(a, d);
+      exchange(lane_ & d, a, other);
+      a = op(a, other);
+    }
+    if (lanes_ == kWarp) {
+      __syncwarp();
+      return a;
+    }
+    static_assert(sizeof(A) <= kMostBytes);
+    turn_ ^= 1;
+    auto* of_warp = results_->bytes[turn_];
+    if (lane_ % kWarp == 0) memcpy(of_warp[lane_ / kWarp], &a, sizeof(A));
+    __syncthreads();
+    A all = zero;
+    for (int w = 0; w < lanes_ / kWarp; ++w) {
+      A other;
+      memcpy(&other, of_warp[w], sizeof(A));
+      all = op(all, other);
+    }
+    return all;
+  }
+  template <class T>
+  __device__ T* fast() {
+    return reinterpret_cast<T*>(fast_);
+  }
+
+ private:
+  __device__ void sync() {
+    if (lanes_ == kWarp)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+
+  const int lane_, lanes_;
+  int turn_ = 0;
+  Results* const results_;
+  char* const fast_;
+};
+
+inline constexpr int kThreads = 256;
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads) each_kernel(int64_t n, Body body) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < n; i += step)
+    body(i);
+}
+
+template <class Out, class F, class... In>
+__global__ void __launch_bounds__(kThreads)
+    map_kernel(int64_t n, Out* out, F f, const In*... in) {
+  map_lane(static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+           static_cast<int64_t>(gridDim.x) * kThreads, n, out, f, in...);
+}
+
+// `lanes` is kWarp, or blockDim.x. A block has at most kMost threads, and its
+// multiprocessor, of 64 Ki registers, room for kBlocks; as many as the compiler
+// thinks fit, if that is 0.
+template <int kMost, int kBlocks, class Body>
+__global__ void __launch_bounds__(kMost, kBlocks)
+    rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
+  __shared__ Row::Results results;
+  DT_DYNAMIC_SHARED(fast);
+  const int lane = static_cast<int>(threadIdx.x) % lanes,
+            group = static_cast<int>(threadIdx.x) / lanes,
+            groups = static_cast<int>(blockDim.x) / lanes;
+  Row row(lane, lanes, &results, fast + group * fast_bytes);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * groups;
+  for (int64_t r = static_cast<int64_t>(blockIdx.x) * groups + group; r < count;
+       r += step)
+    body(row, r);
+}
+
+// As many blocks as there is work for, and as may be launched; a loop in the
+// kernel does the rest.
+inline unsigned blocks_for(int64_t work, int64_t per_block) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return static_cast<unsigned>(
+      std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
+}
+
+// kernel(args...) on `blocks` of `threads`, each with `shared` bytes.
+template <class... Parameters, class... Args>
+void run(Stream s, void (*kernel)(Parameters...), unsigned blocks,
+         unsigned threads, int64_t shared, Args... args) {
+  const cudaStream_t stream = cuda::enter(s);
+  cuda::allow_shared_memory(reinterpret_cast<const void*>(kernel), shared);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  cuda::check(cudaLaunchKernelEx(&config, kernel, args...), "launch");
+}
+
+template <class Body>
+void each(Stream s, int64_t n, Body body) {
+  if (n <= 0) return;
+  run(s, &each_kernel<Body>, blocks_for(n, kThreads), kThreads, 0, n, body);
+}
+
+template <class Out, class F, class... In>
+void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
+  if (n <= 0) return;
+  run(s, &map_kernel<Out, F, In...>,
+      blocks_for(n, kThreads * kPack<Out, In...>), kThreads, 0, n, out, f,
+      in...);
+}
+
+template <int kMost, int kBlocks, class Body>
+void rows_of(Stream s, int64_t count, int lanes, Body body,
+             int64_t fast_bytes) {
+  if (count <= 0) return;
+  const int threads = fast_bytes > 4096 ? lanes : std::max(lanes, 128);
+  const int64_t groups = threads / lanes;
+  fast_bytes = (fast_bytes + 15) / 16 * 16;
+  run(s, &rows_kernel<kMost, kBlocks, Body>, blocks_for(count, groups),
+      static_cast<unsigned>(threads), groups * fast_bytes, count, lanes,
+      fast_bytes, body);
+}
+
+template <class Body>
+void rows(Stream s, int64_t count, int64_t n, Body body,
+          int64_t fast_bytes = 0) {
+  // Short rows, several to a block; longer ones have a block each.
+  const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
+  rows_of<1024, 0>(s, count, lanes, body, fast_bytes);
+}
+// 96 registers a lane, not 64.
+template <class Body>
+void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
+  rows_of<128, 5>(s, count, kWarp, body, fast_bytes);
+}
+
+// See host_executor.h.
+class Scratch {
+ public:
+  Scratch(Stream s, int64_t bytes)
+      : stream_(cuda::enter(s)),
+        data_(cuda::allocate_scratch(stream_, bytes)) {}
+  ~Scratch() { cudaFreeAsync(data_, stream_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  template <class T>
+  T* as() {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  const cudaStream_t stream_;
+  void* const data_;
+};
+
+}  // namespace on_cuda
+}  // namespace dtensor::portable

@@ -1,0 +1,212 @@
+// A box of several strided arrays, as a kernel walks it: the host finds the
+// loops, a thread where its element is.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "dtensor/device/device.h"
+#include "dtensor/device/nest.h"
+#include "dtensor/device/portable/executor.h"
+#include "dtensor/device/portable/pack.h"
+
+namespace dtensor::portable {
+inline namespace DT_PORTABLE {
+
+// Division by a number that the host knows, 1 <= d < 2^31, of numbers below
+// 2^31: a product and a shift (Granlund and Montgomery, "Division by invariant
+// integers using multiplication", PLDI 1994).
+class Divisor {
+ public:
+  Divisor() = default;
+  explicit Divisor(uint32_t d) {
+    while (uint64_t{1} << shift_ < d) ++shift_;
+    const uint64_t rest = (uint64_t{1} << shift_) - d;
+    factor_ = static_cast<uint32_t>((rest << 32) / d + 1);
+  }
+  DT_HD uint32_t quotient(uint32_t n) const {
+    const uint64_t product = uint64_t{n} * factor_;
+    return (static_cast<uint32_t>(product >> 32) + n) >> shift_;
+  }
+
+ private:
+  uint32_t factor_ = 1, shift_ = 0;
+};
+
+// `A` arrays of one shape; array 0 is the destination, and elements are counted
+// in the order of its memory. At most kMaxLoops dimensions. What a kernel gets
+// is a copy.
+template <int A>
+class Walk {
+ public:
+  // Strides in elements.
+  Walk(Sizes shape, const std::array<Sizes, A>& strides) {
+    Nest nest(shape, A);
+    for (int a = 0; a < A; ++a) nest.set(a, strides[static_cast<size_t>(a)], 1);
+    if (!nest.simplify()) return;
+    loops_ = nest.loops();
+    count_ = 1;
+    for (int l = 0; l < loops_; ++l) {
+      n_[l] = nest.n(l);
+      count_ *= n_[l];
+      for (int a = 0; a < A; ++a) step_[l][a] = nest.step(l, a);
+    }
+    narrow_ = count_ <= INT32_MAX;
+    if (narrow_)
+      for (int l = 0; l < loops_; ++l)
+        by_[l] = Divisor(static_cast<uint32_t>(n_[l]));
+  }
+
+  // Of elements: 0 when there is nothing to walk.
+  DT_HD int64_t count() const { return count_; }
+  // The last loop, whose elements follow each other: its length, and the step
+  // of an array in it.
+  DT_HD int64_t inner() const { return n_[loops_ - 1]; }
+  DT_HD int64_t inner_step(int a) const { return step_[loops_ - 1][a]; }
+
+  // Where element i of each array is. REQUIRES: 0 <= i < count().
+  DT_HD void at(int64_t i, int64_t (&offset)[A]) const {
+    for (int a = 0; a < A; ++a) offset[a] = 0;
+    if (narrow_) {
+      auto left = static_cast<uint32_t>(i);
+      DT_UNROLL(1)
+      for (int l = loops_ - 1; l > 0; --l) {
+        const uint32_t outer = by_[l].quotient(left);
+        go(l, left - outer * static_cast<uint32_t>(n_[l]), offset);
+        left = outer;
+      }
+      go(0, left, offset);
+    } else {
+      DT_UNROLL(1)
+      for (int l = loops_ - 1; l > 0; --l) {
+        const int64_t outer = i / n_[l];
+        go(l, i - outer * n_[l], offset);
+        i = outer;
+      }
+      go(0, i, offset);
+    }
+  }
+
+  // Can array `a` at p be read `width` elements at a time, from any multiple of
+  // `width` on? They follow each other and are aligned, or are one element.
+  template <class T>
+  bool packs(int a, const T* p, int width) const {
+    const int64_t step = inner_step(a);
+    bool all = (step == 1 && aligned(p, width)) || (step == 0 && a > 0);
+    all &= loops_ == 1 || inner() % width == 0;
+    for (int l = 0; step == 1 && l + 1 < loops_; ++l)
+      all &= step_[l][a] % width == 0;
+    return all;
+  }
+
+ private:
+  DT_HD void go(int loop, int64_t rounds, int64_t (&offset)[A]) const {
+    for (int a = 0; a < A; ++a) offset[a] += rounds * step_[loop][a];
+  }
+
+  int loops_ = 1;
+  bool narrow_ = true;  // element numbers fit into 31 bits
+  int64_t count_ = 0;
+  int64_t n_[kMaxLoops] = {};
+  Divisor by_[kMaxLoops];
+  int64_t step_[kMaxLoops][A] = {};
+};
+
+// What a function of two results gives.
+template <class T>
+struct Two {
+  T first, second;
+};
+
+// What map() below does for index i: a pack of W elements first, then those
+// that fill none. Of one output, or of two of the same layout.
+template <int outputs, class Out, class F, class... In>
+struct MapWalk {
+  static constexpr int W = kPack<Out, In...>, A = 1 + sizeof...(In);
+  Walk<A> walk;
+  F f;
+  Out* out[outputs];
+  const void* in[A];  // one more than there are, so that it may be none
+  int64_t packs;
+
+  DT_HD void operator()(int64_t i) const {
+    run(i, std::make_integer_sequence<int, A - 1>());
+  }
+
+ private:
+  template <int... k>
+  DT_HD void run(int64_t i, std::integer_sequence<int, k...>) const {
+    int64_t at[A];
+    walk.at(i < packs ? i * W : i + packs * (W - 1), at);
+    if (i < packs)
+      pack<W>(at[0], get<In>(k, at)...);
+    else
+      pack<1>(at[0], Pack<In, 1>{{*operand<In>(k, at)}}...);
+  }
+  template <class T>
+  DT_HD const T* operand(int k, const int64_t (&at)[A]) const {
+    return static_cast<const T*>(in[k]) + at[k + 1];
+  }
+  template <class T>
+  DT_HD Pack<T, W> get(int k, const int64_t (&at)[A]) const {
+    const T* p = operand<T>(k, at);
+    if (walk.inner_step(k + 1) != 0) return load<W>(p);
+    Pack<T, W> same;
+    for (int w = 0; w < W; ++w) same.v[w] = *p;
+    return same;
+  }
+  template <int N>
+  DT_HD void pack(int64_t at, const Pack<In, N>&... x) const {
+    Pack<Out, N> first;
+    [[maybe_unused]] Pack<Out, N> second;
+    DT_UNROLL(N)
+    for (int w = 0; w < N; ++w) {
+      if constexpr (outputs == 1) {
+        first.v[w] = static_cast<Out>(f(x.v[w]...));
+      } else {
+        const Two<Out> both = f(x.v[w]...);
+        first.v[w] = both.first;
+        second.v[w] = both.second;
+      }
+    }
+    store(out[0] + at, first);
+    if constexpr (outputs == 2) store(out[1] + at, second);
+  }
+};
+
+template <int outputs, class Out, class F, class... In>
+void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
+                 Out* const (&out)[outputs], F f, const In*... in) {
+  using Body = MapWalk<outputs, Out, F, In...>;
+  constexpr int W = Body::W;
+  int a = 0;
+  bool together = true;
+  for (Out* p : out) together &= walk.packs(0, p, W);
+  ((together &= walk.packs(++a, in, W)), ...);
+  const int64_t packs = together ? walk.count() / W : 0;
+  Body body{walk, f, {}, {in..., nullptr}, packs};
+  std::copy_n(out, outputs, body.out);
+  each(s, walk.count() - packs * (W - 1), body);
+}
+
+// out = f(in...) of each element of the walk, whose arrays are out, in.... Out
+// may be an input of its item size and strides. 16 bytes at a time where the
+// strides allow it.
+template <class Out, class F, class... In>
+void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
+         const In*... in) {
+  Out* const all[] = {out};
+  map_outputs(s, walk, all, f, in...);
+}
+
+// The same of an f that gives Two<Out>; `second` is walked as `first` is.
+template <class Out, class F, class... In>
+void map_two(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* first,
+             Out* second, F f, const In*... in) {
+  Out* const all[] = {first, second};
+  map_outputs(s, walk, all, f, in...);
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::portable

@@ -1,0 +1,70 @@
+// What a ReduceOp does with two values. For loops on the host and kernels
+// alike.
+#pragma once
+#include <type_traits>
+
+#include "dtensor/device/portable/values.h"
+#include "dtensor/placement/layout.h"
+
+namespace dtensor::reduce_op {
+
+// Integers wrap around; in two's complement that is the unsigned sum.
+template <class A>
+struct unsigned_of {
+  using type = A;
+};
+template <class A>
+requires(std::is_integral_v<A> &&
+         !std::is_same_v<A, bool>) struct unsigned_of<A> {
+  using type = std::make_unsigned_t<A>;
+};
+
+struct Sum {
+  template <class A>
+  DT_HD static A apply(A a, A b) {
+    using U = typename unsigned_of<A>::type;
+    return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
+  }
+};
+struct Prod {
+  template <class A>
+  DT_HD static A apply(A a, A b) {
+    using U = typename unsigned_of<A>::type;
+    return static_cast<A>(static_cast<U>(a) * static_cast<U>(b));
+  }
+};
+// NaN wins, as in PyTorch.
+struct Max {
+  template <class A>
+  DT_HD static A apply(A a, A b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Min {
+  template <class A>
+  DT_HD static A apply(A a, A b) {
+    return a < b || a != a ? a : b;
+  }
+};
+
+// fn.template operator()<Op>(). Of bool, any is max and all is min.
+template <class Fn>
+void visit(ReduceOp op, Fn&& fn) {
+  switch (op) {
+    case ReduceOp::kMax:
+    case ReduceOp::kAny:
+      return fn.template operator()<Max>();
+    case ReduceOp::kMin:
+    case ReduceOp::kAll:
+      return fn.template operator()<Min>();
+    case ReduceOp::kProd:
+      return fn.template operator()<Prod>();
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kMean:
+      break;
+  }
+  return fn.template operator()<Sum>();
+}
+
+}  // namespace dtensor::reduce_op

@@ -1,0 +1,76 @@
+#include "dtensor/device_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "dtensor/device/cuda.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+DeviceChoice parse_device(std::string_view text) {
+  DeviceChoice choice;
+  if (text == "cpu") return choice;
+  choice.cuda = true;
+  if (text == "cuda") return choice;
+  constexpr std::string_view kIndexed = "cuda:";
+  bool good = text.starts_with(kIndexed);
+  if (good) {
+    text.remove_prefix(kIndexed.size());
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, choice.first);
+    good = error == std::errc() && at == end && choice.first >= 0;
+    text = {text.data() - kIndexed.size(), text.size() + kIndexed.size()};
+  }
+  DT_CHECK(good, "--device", "'{}' is no device; write cpu, cuda or cuda:0",
+           text);
+  return choice;
+}
+
+std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
+                                            int64_t ranks) {
+  if (!choice.cuda) return nullptr;
+  cuda(choice.first);  // says why, if there is none
+  const int64_t needed = choice.index(ranks - 1) + 1, there = cuda_devices();
+  DT_CHECK(needed <= there, "--device",
+           "{} ranks, {} to a GPU, from cuda:{} on need {} GPUs, and this "
+           "machine has {}; write --ranks-per-gpu {}, or run fewer ranks",
+           ranks, choice.ranks_per_gpu, choice.first, needed - choice.first,
+           there, (ranks - 1) / (there - choice.first) + 1);
+  return [choice](int64_t rank) -> Device& {
+    return cuda(static_cast<int>(choice.index(rank)));
+  };
+}
+
+int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
+                     int64_t there, bool chosen_for_it) {
+  const auto [index, count] = ranks.here;
+  // Where nobody says how many there are, those up to this one.
+  const int64_t processes = std::max(count, index + 1);
+  const int64_t needed = choice.index(processes * ranks.count - 1) + 1,
+                own = choice.index(ranks.count - 1) + 1;
+  if (chosen_for_it && there == own && there < needed) return choice.first;
+  DT_CHECK(
+      needed <= there, "--device",
+      "{}{} of the run's ranks are on this machine, {} to a process, and "
+      "need {} GPUs from cuda:{} on; it has {}; start fewer processes here",
+      count ? "" : "at least ", processes * ranks.count, ranks.count,
+      needed - choice.first, choice.first, there);
+  return choice.index(index * ranks.count);
+}
+
+std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
+                                            const ProcessRanks& ranks) {
+  if (!choice.cuda) return nullptr;
+  cuda(choice.first);  // says why, if there is none
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  DeviceChoice here = choice;
+  here.first = static_cast<int>(
+      gpu_of_first(choice, ranks, cuda_devices(), visible && *visible));
+  return [here, first = ranks.first](int64_t rank) -> Device& {
+    return cuda(static_cast<int>(here.index(rank - first)));
+  };
+}
+
+}  // namespace dtensor

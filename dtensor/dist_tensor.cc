@@ -1,0 +1,434 @@
+#include "dtensor/dist_tensor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dtensor/async.h"
+#include "dtensor/autograd.h"
+#include "dtensor/data_check.h"
+#include "dtensor/placement/assign_ranks.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+
+Placements::Placements(
+    std::initializer_list<std::pair<std::string_view, Placement>> list) {
+  for (const auto& [axis, p] : list) list_.push_back({std::string(axis), p});
+}
+
+Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
+  if (layout_) return *layout_;
+  if (!text_.empty()) return parse_layout(text_, mesh, shape);
+  Layout l;
+  std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
+  std::vector<int64_t> granules(axes.size(), 1);
+  for (const auto& [name, p] : list_) {
+    int axis = mesh.axis(name);
+    if (p.kind == Placement::Kind::kShard) {
+      auto d =
+          static_cast<size_t>(normalize_dim(p.dim, shape.size(), "layout"));
+      axes[d].push_back(axis);
+      granules[d] = std::max(granules[d], p.granule);
+    } else if (p.kind == Placement::Kind::kPartial) {
+      l.partials.push_back({axis, p.op});
+    }
+  }
+  for (int d = 0; d < shape.size(); ++d)
+    l.dims.push_back(
+        Dim(shape[d], Split::over(axes[static_cast<size_t>(d)],
+                                  granules[static_cast<size_t>(d)])));
+  return l.canonical(mesh);
+}
+
+namespace {
+std::string_view device_name(const Device& d) {
+  switch (d.kind()) {
+    case Device::Kind::kCpu:
+      return "the CPU";
+    case Device::Kind::kCuda:
+      return "a GPU";
+    case Device::Kind::kNone:
+      break;
+  }
+  return "no device";
+}
+}  // namespace
+
+DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
+  RankContext& ctx = RankContext::current();
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec;
+  impl->run = ctx.run_id;
+  impl->lineage.hash = spec->hash();
+  const Coord* at = ctx.coordinate_or_null(spec->mesh());
+  if (!at) {
+    DT_CHECK(!local.defined(), "dist_tensor",
+             "rank {} of the run is not in mesh {} and has no part of {}; "
+             "write DistTensor::empty(spec) there",
+             ctx.world_rank, spec->mesh().to_string(), spec->to_string());
+    return DistTensor(std::move(impl));
+  }
+  DT_CHECK(local.defined(), "dist_tensor",
+           "an undefined local part does not fit {}", spec->to_string());
+  const Shape want = spec->local_shape(*at);
+  DT_CHECK(
+      local.shape() == want, "dist_tensor",
+      "a local part of shape {} does not fit {}, whose part here has shape "
+      "{}",
+      dtensor::to_string(local.shape()), spec->to_string(),
+      dtensor::to_string(want));
+  DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
+           "a local part of type {} does not fit {}", name(local.dtype()),
+           spec->to_string());
+  // (A dry run has sizes alone, wherever they are from.)
+  DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
+           "a local part of {} lies on {}, and rank {} computes on {}; write "
+           "part.to_rank()",
+           spec->to_string(), device_name(local.device()), ctx.world_rank,
+           local.device().kind() == ctx.device->kind()
+               ? "another one"
+               : device_name(*ctx.device));
+  impl->local = std::move(local);
+  return DistTensor(std::move(impl));
+}
+
+namespace {
+
+// Throws Error on a rank that has no part of x.
+void check_here(const DistTensor& x, std::string_view where) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(ctx.coordinate_or_null(x.mesh()) != nullptr, where,
+           "rank {} of the run is not in mesh {}, which has {}; ask on the "
+           "ranks of that mesh alone, or redistribute to a mesh that has all",
+           ctx.world_rank, x.mesh().to_string(), x.spec()->to_string());
+}
+
+const Spec* spec_on(const DistTensor& x, const Mesh& to,
+                    const Placements& placements,
+                    const RedistributeOptions& options) {
+  const Layout layout = placements.resolve(to, x.shape());
+  return Spec::get(
+      options.assign_ranks ? assign_ranks(x.spec(), to, layout) : to, x.shape(),
+      layout, x.dtype());
+}
+
+}  // namespace
+
+DistTensor DistTensor::empty(const Spec* spec) {
+  const Coord* at = RankContext::current().coordinate_or_null(spec->mesh());
+  return wrap(
+      at ? Tensor::empty(spec->local_shape(*at), spec->dtype()) : Tensor(),
+      spec);
+}
+
+DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
+                                  const Placements& placements,
+                                  const Shape& global_shape) {
+  DT_CHECK(
+      local.defined(), "from_local",
+      "the part is an undefined Tensor; write Tensor::empty(shape, dtype), "
+      "with the type also where this rank is not in mesh {}",
+      mesh.to_string());
+  const Spec* spec =
+      Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape),
+                local.dtype());
+  if (!RankContext::current().coordinate_or_null(mesh)) local = Tensor();
+  return wrap(std::move(local), spec);
+}
+
+DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
+                                   const Placements& placements) {
+  DT_CHECK(global.defined(), "from_global",
+           "the value is an undefined Tensor; every rank gives it whole");
+  const Spec* to =
+      Spec::get(mesh, global.shape(), placements.resolve(mesh, global.shape()),
+                global.dtype());
+  if (!RankContext::current().coordinate_or_null(mesh))
+    return wrap(Tensor(), to);
+  const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
+  const Tensor here = global.to_rank();
+  Tensor part = redistribute_local(here, whole, to);
+  // A copy: a window would keep the whole alive, and share its changes.
+  if (part.storage() == global.storage()) {
+    Tensor own = Tensor::empty(part.shape(), part.dtype());
+    own.copy_from(part);
+    part = own;
+  }
+  return wrap(std::move(part), to);
+}
+
+const Spec* DistTensor::spec() const {
+  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  return impl_->spec;
+}
+
+int64_t DistTensor::size(int dim) const {
+  return shape()[normalize_dim(dim, ndim(), "size")];
+}
+
+bool DistTensor::here() const {
+  return RankContext::current().coordinate_or_null(mesh()) != nullptr;
+}
+
+const Tensor& DistTensor::Impl::part() {
+  if (pending) [[unlikely]] {
+    // What fails once fails again.
+    local = pending->wait();
+    made_version = pending->version();
+    pending = nullptr;
+  }
+  return local;
+}
+
+uint64_t DistTensor::Impl::version() {
+  return part().defined() ? local.storage()->version() : 0;
+}
+
+void DistTensor::Impl::note_version() {
+  if (!pending && local.defined()) made_version = local.storage()->version();
+}
+
+bool DistTensor::Impl::untouched() { return version() == made_version; }
+
+const Tensor& DistTensor::local() const {
+  DT_CHECK(defined(), "dist_tensor", "an undefined tensor was used");
+  const Tensor& part = impl_->part();
+  if (!part.defined()) [[unlikely]]
+    check_here(*this, "local");
+  return part;
+}
+
+Region DistTensor::region() const {
+  return spec()->region(RankContext::current().coordinate(mesh()));
+}
+
+DistTensor DistTensor::redistribute(const Placements& p,
+                                    const RedistributeOptions& o) const& {
+  return redistribute(spec()->with(p.resolve(mesh(), shape())), o);
+}
+DistTensor DistTensor::redistribute(const Placements& p,
+                                    const RedistributeOptions& o) && {
+  const Spec* to = spec()->with(p.resolve(mesh(), shape()));
+  return std::move(*this).redistribute(to, o);
+}
+
+DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
+                                    const RedistributeOptions& o) const& {
+  return redistribute(spec_on(*this, to, p, o), o);
+}
+DistTensor DistTensor::redistribute(const Mesh& to, const Placements& p,
+                                    const RedistributeOptions& o) && {
+  const Spec* spec = spec_on(*this, to, p, o);
+  return std::move(*this).redistribute(spec, o);
+}
+
+DistTensor DistTensor::redistribute(const Spec* to,
+                                    const RedistributeOptions& o) const& {
+  return dtensor::redistribute(*this, to, o);
+}
+DistTensor DistTensor::redistribute(const Spec* to,
+                                    const RedistributeOptions& o) && {
+  return dtensor::redistribute(std::move(*this), to, o);
+}
+
+DistTensor DistTensor::redistribute_async(const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec()->with(p.resolve(mesh(), shape())),
+                               o, true);
+}
+
+DistTensor DistTensor::redistribute_async(const Mesh& to, const Placements& p,
+                                          const RedistributeOptions& o) const {
+  return dtensor::redistribute(*this, spec_on(*this, to, p, o), o, true);
+}
+
+Tensor DistTensor::full() const {
+  check_here(*this, "full");
+  const Scoped<const Lineage*> about(RankContext::current().about,
+                                     &impl_->lineage);
+  return redistribute_local(local(), spec(),
+                            Spec::replicated(mesh(), shape(), dtype()))
+      .to_contiguous();
+}
+
+namespace {
+
+bool integral(DType t) { return t == DType::kI32 || t == DType::kI64; }
+
+}  // namespace
+
+template <class T>
+T DistTensor::item() const {
+  DT_CHECK(numel(shape()) == 1, "item", "{} has {} elements, not one",
+           spec()->to_string(), numel(shape()));
+  check_here(*this, "item");
+  const Tensor t = full();
+  if (t.device().kind() == Device::Kind::kNone) return {};
+  RankContext& context = RankContext::current();
+  if (!integral(dtype()))
+    return static_cast<T>(context.checks ? read_checked(context, mesh(), t)[0]
+                                         : t.at(0));
+  const int64_t value = t.integer_at(0);
+  const T item = static_cast<T>(value);
+  bool exact = true;
+  if constexpr (std::is_floating_point_v<T>)  // may round up to 2^63
+    exact = item < T{0x1p63} && static_cast<int64_t>(item) == value;
+  else if constexpr (!std::is_same_v<T, bool>)
+    exact = item == value;
+  DT_CHECK(exact, "item", "{} is {}, which a {} does not hold; write {}",
+           spec()->to_string(), value,
+           std::is_floating_point_v<T> ? "floating point number" : "int32",
+           "item<int64_t>()");
+  return item;
+}
+template double DistTensor::item() const;
+template float DistTensor::item() const;
+template int64_t DistTensor::item() const;
+template int32_t DistTensor::item() const;
+template bool DistTensor::item() const;
+
+namespace {
+
+void print(const Tensor& t, int dim, int64_t offset, std::string& out) {
+  constexpr int64_t kShown = 6;
+  if (dim == t.ndim()) {
+    if (t.dtype() == DType::kBool)
+      out += t.at(offset) != 0 ? "true" : "false";
+    else if (integral(t.dtype()))
+      out += fmt::format("{}", t.integer_at(offset));
+    else
+      out += fmt::format("{:g}", t.at(offset));
+    return;
+  }
+  int64_t inner = 1, n = t.shape()[dim];
+  for (int d = dim + 1; d < t.ndim(); ++d) inner *= t.shape()[d];
+  out += '[';
+  for (int64_t i = 0; i < n; ++i) {
+    if (i) out += ", ";
+    if (n > kShown && i == kShown / 2) {
+      out += "..., ";
+      i = n - kShown / 2;
+    }
+    print(t, dim + 1, offset + i * inner, out);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+std::string DistTensor::to_string() const {
+  check_here(*this, "to_string");
+  Tensor t = full();
+  std::string out = spec()->to_string() + " ";
+  if (t.device().kind() == Device::Kind::kNone)
+    out += "(no data)";
+  else
+    print(t, 0, 0, out);
+  return out;
+}
+
+DistTensor DistTensor::detach() const {
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec();
+  impl->run = impl_->run;
+  impl->local = impl_->local;
+  impl->lineage = impl_->lineage;
+  impl->pending = impl_->pending;
+  impl->keep = impl_->keep;
+  impl->use = impl_->use;
+  impl->grad = impl_->grad;
+  impl->made_version = impl_->made_version;
+  return DistTensor(std::move(impl));
+}
+
+bool DistTensor::requires_grad() const {
+  return defined() && impl_->requires_grad;
+}
+
+Keep DistTensor::keep() const { return defined() ? impl_->keep : Keep::kMove; }
+
+DistTensor& DistTensor::set_requires_grad(bool wanted) {
+  DT_CHECK(defined(), "set_requires_grad", "an undefined tensor was used");
+  DT_CHECK(!wanted || is_float(dtype()), "set_requires_grad",
+           "{} has no gradient; only f32, f64, bf16 and f16 have one",
+           spec()->to_string());
+  DT_CHECK(!impl_->node || impl_->node->inputs.empty(), "set_requires_grad",
+           "{} was made by {}; call detach() first", spec()->to_string(),
+           impl_->node->name());
+  impl_->requires_grad = wanted;
+  return *this;
+}
+
+DistTensor& DistTensor::as_parameter(Keep keep) {
+  DT_CHECK(defined(), "as_parameter", "an undefined tensor was used");
+  DT_CHECK(keep != Keep::kGatherOnUse || !spec()->partial_axes(),
+           "as_parameter",
+           "{} has parts that are yet to be combined, and gathering does not "
+           "do that; redistribute it first, or write Keep::kStay instead of "
+           "kGatherOnUse",
+           spec()->to_string());
+  set_requires_grad();
+  impl_->keep = keep;
+  impl_->use = nullptr;
+  if (const Tensor& part = impl_->part(); part.defined())
+    part.storage()->set_kind(MemoryKind::kParameters);
+  return *this;
+}
+
+DistTensor& DistTensor::gather_on_use(const Placements& use) {
+  DT_CHECK(defined(), "gather_on_use", "an undefined tensor was used");
+  const Spec* to = spec()->with(use.resolve(mesh(), shape()));
+  const Plan& plan = RankContext::current().planner.plan(spec(), to);
+  const bool gathers =
+      std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) {
+        return s.kind == StepKind::kAllGather || !sends(s.kind);
+      });
+  DT_CHECK(
+      gathers && !to->partial_axes() && !spec()->partial_axes(),
+      "gather_on_use",
+      "{} cannot be gathered into {}: that would take more than gathering; "
+      "split it further than where it is used, after the axes that split "
+      "it there",
+      spec()->to_string(), to->to_string());
+  as_parameter(Keep::kGatherOnUse);
+  impl_->use = to;
+  return *this;
+}
+
+const Spec* DistTensor::use_spec() const {
+  return impl_ && impl_->use ? impl_->use : spec();
+}
+
+DistTensor& DistTensor::set_grad_layout(const Placements& layout) {
+  DT_CHECK(defined(), "set_grad_layout", "an undefined tensor was used");
+  const Spec* to = spec()->with(layout.resolve(mesh(), shape()));
+  DT_CHECK(!to->partial_axes(), "set_grad_layout",
+           "the gradient of {} cannot stay {}; write R or S<dim>",
+           spec()->to_string(), to->to_string());
+  impl_->grad = to;
+  return *this;
+}
+
+const Spec* DistTensor::grad_spec() const {
+  if (impl_ && impl_->grad) return impl_->grad;
+  if (!spec()->partial_axes()) return spec();
+  Layout settled = layout();
+  settled.partials.clear();
+  return spec()->with(settled);
+}
+
+void DistTensor::assign(const Tensor& src) {
+  DT_CHECK(src.shape() == local().shape() && src.dtype() == dtype(), "assign",
+           "{} of shape {} does not fit the part of {}, whose shape is {}",
+           name(src.dtype()), dtensor::to_string(src.shape()),
+           spec()->to_string(), dtensor::to_string(local().shape()));
+  DT_CHECK(!grad_enabled() || !requires_grad(), "assign",
+           "{} is being recorded; write to it inside a NoGrad scope",
+           spec()->to_string());
+  impl_->local.copy_from(src);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,247 @@
+#include "dtensor/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "dtensor/placement/error.h"
+#include "dtensor/text_table.h"
+
+namespace dtensor {
+namespace {
+
+template <class T>
+T parse_number(const std::string& flag, const std::string& text) {
+  T x{};
+  const char* end = text.data() + text.size();
+  auto [p, ec] = std::from_chars(text.data(), end, x);
+  constexpr bool whole = std::is_integral_v<T>;
+  DT_CHECK(ec != std::errc::result_out_of_range, flag,
+           "{} is too large; write a number that fits into 64 bits", text);
+  DT_CHECK(ec == std::errc() && p == end, flag,
+           "'{}' is no {}; write one, like {} {}", text,
+           whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
+  if constexpr (!whole)
+    DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
+             text);
+  return x;
+}
+
+// The number of letters to change to get from a to b.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min(
+          {row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view to_string(TextKind kind) {
+  switch (kind) {
+    case TextKind::kFile:
+      return "FILE";
+    case TextKind::kFolder:
+      return "DIR";
+    default:
+      return "TEXT";
+  }
+}
+
+}  // namespace
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& s : list) text += (text.empty() ? "" : ", ") + s;
+  return text;
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+Flags::Flag& Flags::add(std::string_view name, std::string_view help,
+                        std::string_view type) {
+  auto f = std::make_unique<Flag>();
+  f->name = name;
+  f->help = help;
+  f->type = type;
+  flags_.push_back(std::move(f));
+  return *flags_.back();
+}
+
+void Flags::add(std::string_view name, int64_t* value, std::string_view help,
+                int64_t min, int64_t max) {
+  Flag& f = add(name, help, "N");
+  if (*value >= min && *value <= max) f.shown = std::to_string(*value);
+  f.set = [flag = f.name, value, min, max](const std::string& text) {
+    const int64_t x = parse_number<int64_t>(flag, text);
+    DT_CHECK(x >= min, flag,
+             "{} is too small; write a whole number of at least {}", x, min);
+    DT_CHECK(x <= max, flag,
+             "{} is too large; write a whole number of at most {}", x, max);
+    *value = x;
+  };
+}
+
+void Flags::add(std::string_view name, double* value, std::string_view help,
+                double min) {
+  Flag& f = add(name, help, "X");
+  if (*value >= min) f.shown = fmt::format("{:g}", *value);
+  f.set = [flag = f.name, value, min](const std::string& text) {
+    const double x = parse_number<double>(flag, text);
+    DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
+             text, min);
+    *value = x;
+  };
+}
+
+void Flags::add(std::string_view name, std::string* value,
+                std::string_view help, TextKind kind) {
+  Flag& f = add(name, help, to_string(kind));
+  f.shown = *value;
+  f.set = [flag = f.name, type = f.type, value](const std::string& text) {
+    DT_CHECK(!text.empty(), flag, "the text is empty; write {} {}", flag, type);
+    *value = text;
+  };
+}
+
+void Flags::add(std::string_view name, std::string* value,
+                std::string_view help, std::vector<std::string> choices) {
+  Flag& f = add(name, help, "");
+  for (const std::string& c : choices)
+    f.type += (f.type.empty() ? "" : "|") + c;
+  f.shown = *value;
+  f.set = [flag = f.name, value, choices](const std::string& text) {
+    DT_CHECK(std::count(choices.begin(), choices.end(), text) == 1, flag,
+             "there is no '{}'; write one of {}", text, joined(choices));
+    *value = text;
+  };
+}
+
+void Flags::add(std::string_view name, std::vector<std::string>* values,
+                std::string_view help) {
+  Flag& f = add(name, help, "TEXT");
+  f.repeats = true;
+  f.set = [values](const std::string& text) { values->push_back(text); };
+}
+
+void Flags::add(std::string_view name, bool* value, std::string_view help) {
+  Flag& f = add(name, help, "");
+  f.values = 0;
+  f.set = [value](const std::string&) { *value = true; };
+}
+
+void Flags::add_words(std::vector<std::string>* words, std::string_view help,
+                      std::string_view type) {
+  words_ = words;
+  words_help_ = help;
+  words_type_ = type;
+}
+
+Flags::Flag* Flags::find(std::string_view name) const {
+  for (const auto& f : flags_)
+    if (f->name == name) return f.get();
+  return nullptr;
+}
+
+bool Flags::given(std::string_view name) const {
+  const Flag* f = find(name);
+  return f && !f->given.empty();
+}
+
+std::vector<std::pair<std::string, std::string>> Flags::all_given() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& f : flags_)
+    if (!f->given.empty()) all.emplace_back(f->name, joined(f->given));
+  if (words_ && !words_->empty())
+    all.emplace_back(words_type_, joined(*words_));
+  return all;
+}
+
+std::string Flags::help(std::string_view program,
+                        std::string_view about) const {
+  std::string text = fmt::format("usage: {} [flags]{}{}\n", program,
+                                 words_ ? " " : "", words_type_);
+  if (!about.empty()) text += fmt::format("\n{}\n", about);
+  TextTable table("ll", {"flags:", ""});
+  if (words_) table.add({"  " + words_type_, words_help_});
+  for (const auto& f : flags_) {
+    std::string left = "  " + f->name;
+    if (!f->type.empty())
+      left += f->optional_value ? " [" + f->type + "]" : " " + f->type;
+    std::string right = f->help;
+    if (!f->shown.empty()) right += " (default " + f->shown + ")";
+    table.add({left, right});
+  }
+  table.add({"  --version", "which library this program is linked with"});
+  table.add({"  --help", "this text"});
+  return text + table.to_string();
+}
+
+void Flags::unexpected(const std::string& word) const {
+  if (word.empty() || word[0] != '-')
+    fail("flags", "'{}' belongs to no flag; --help lists the flags", word);
+  const std::string flag = word.substr(0, word.find('='));
+  const Flag* nearest = nullptr;
+  for (const auto& f : flags_)
+    if (!nearest || distance(flag, f->name) < distance(flag, nearest->name))
+      nearest = f.get();
+  if (nearest && distance(flag, nearest->name) <= 2)
+    fail("flags", "there is no flag {}; did you mean {}?", flag, nearest->name);
+  fail("flags", "there is no flag {}; --help lists the flags", flag);
+}
+
+Flags::Asked Flags::parse(int argc, char** argv) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  bool wants_help = false, wants_version = false;
+  app.add_flag("-h,--help", wants_help);
+  app.add_flag("--version", wants_version);
+  std::vector<CLI::Option*> options;
+  for (const auto& f : flags_) {
+    CLI::Option* option = app.add_option(f->name, f->given);
+    option->allow_extra_args(false);
+    if (f->values == 0)
+      option->expected(0);
+    else if (f->optional_value)
+      option->expected(0, 1);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    options.push_back(option);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ArgumentMismatch&) {
+    const std::string last = argv[argc - 1];
+    fail(last, "a value is missing; write {} {}", last,
+         find(last) ? find(last)->type : "VALUE");
+  } catch (const CLI::ParseError& e) {
+    fail("flags", "{}; --help lists the flags", one_line(e.what()));
+  }
+  if (wants_help) return Asked::kHelp;
+  if (wants_version) return Asked::kVersion;
+  for (const std::string& word : app.remaining()) {
+    if (!words_ || word.empty() || word[0] == '-') unexpected(word);
+    words_->push_back(word);
+  }
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    Flag& f = *flags_[i];
+    if (options[i]->count() == 0) continue;
+    if (f.values == 0 || f.given.empty()) f.given = {""};
+    // The last one counts, as everywhere.
+    if (!f.repeats) f.given = {f.given.back()};
+    for (const std::string& text : f.given) f.set(text);
+  }
+  return Asked::kRun;
+}
+
+}  // namespace dtensor

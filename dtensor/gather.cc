@@ -1,0 +1,341 @@
+#include "dtensor/gather.h"
+
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "dtensor/async.h"
+#include "dtensor/autograd.h"
+#include "dtensor/execute.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+using Impl = DistTensor::Impl;
+
+// On the rank that has the most: all of them decide alike.
+int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
+
+// What has been gathered, or will have been, by parameter.
+struct Entry {
+  std::weak_ptr<Impl> of;
+  uint64_t version;  // of the parameter
+  int64_t bytes;
+  Tensor part;
+  std::shared_ptr<Pending> pending;  // set: makes the part
+  const Impl* key = nullptr;         // where `of` is, or was
+};
+
+class Entries {
+ public:
+  // Null when it is not there, or the parameter was written to since.
+  Entry* find(const Impl& p) {
+    const auto it = places_.find(&p);
+    if (it == places_.end()) return nullptr;
+    const auto of = it->second->of.lock();
+    // The address may be another's by now.
+    if (of.get() == &p && of->version() == it->second->version)
+      return &*it->second;
+    erase(p);
+    return nullptr;
+  }
+  // As the latest.
+  void add(Entry e) {
+    e.key = e.of.lock().get();
+    erase(*e.key);
+    bytes_ += e.bytes;
+    list_.push_back(std::move(e));
+    places_[list_.back().key] = std::prev(list_.end());
+  }
+  // REQUIRES: it is there.
+  void make_latest(const Impl& p) {
+    list_.splice(list_.end(), list_, places_.at(&p));
+  }
+  void erase(const Impl& p) {
+    const auto it = places_.find(&p);
+    if (it == places_.end()) return;
+    bytes_ -= it->second->bytes;
+    list_.erase(it->second);
+    places_.erase(it);
+  }
+  // Lets go of the oldest until no more than `most` bytes are left, but for
+  // those that are being used.
+  void shrink(int64_t most, const std::vector<Tensor>& used) {
+    for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
+      const bool in_use =
+          std::any_of(used.begin(), used.end(), [&](const Tensor& t) {
+            return t.defined() && e->part.defined() &&
+                   t.storage() == e->part.storage();
+          });
+      const Impl* key = (e++)->key;
+      if (!in_use) erase(*key);
+    }
+  }
+  void clear() { *this = {}; }
+  int64_t bytes() const { return bytes_; }
+  size_t size() const { return list_.size(); }
+
+ private:
+  std::list<Entry> list_;  // the oldest first
+  std::unordered_map<const Impl*, std::list<Entry>::iterator> places_;
+  int64_t bytes_ = 0;
+};
+
+class Gathered final : public RankContext::Memory {
+ public:
+  // One that is read where it lies, if it is missing and that can be.
+  struct Reading {
+    std::shared_ptr<Impl> parameter;
+    std::function<bool(std::span<const SourceBox>)> will_do;
+    // When the other parts are there.
+    std::function<void(std::span<const Tensor> parts, Communicator::Sources)>
+        read;
+    bool done = false;
+  };
+
+  // Each parameter's part under its use_spec(); undefined where this rank is
+  // not in its mesh, and of what is read where it lies.
+  std::vector<Tensor> take(RankContext& ctx,
+                           const std::vector<std::shared_ptr<Impl>>& wanted,
+                           Reading* reading = nullptr) {
+    const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
+    const Scoped<std::string_view> op(ctx.op, "gather");
+    std::vector<Tensor> parts(wanted.size());
+    std::vector<size_t> missing;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      // (Of another stage of a pipeline: it has no part, and takes no room.)
+      if (!ctx.coordinate_or_null(wanted[i]->spec->mesh())) continue;
+      if (const Entry* held = held_.find(*wanted[i])) {
+        parts[i] = held->part;
+        held_.make_latest(*wanted[i]);
+      } else {
+        missing.push_back(i);
+        bytes += gathered_bytes(*wanted[i]);
+      }
+    }
+    if (missing.empty()) return parts;
+    held_.shrink(std::max<int64_t>(0, ctx.gather_budget / 2 - bytes), parts);
+    std::vector<std::shared_ptr<Impl>> now;
+    std::vector<size_t> places;
+    for (size_t i : missing) {
+      expected_ = expected_ && misses_.size() < learned_.size() &&
+                  learned_[misses_.size()].lock() == wanted[i];
+      // Whoever gathers so often does not train, but generates text, say.
+      if (misses_.size() < kMostLearned) misses_.push_back(wanted[i]);
+      const Entry* ahead = ahead_.find(*wanted[i]);
+      if (!ahead) {
+        places.push_back(i);
+        now.push_back(wanted[i]);
+        continue;
+      }
+      parts[i] = ahead->pending ? ahead->pending->wait() : ahead->part;
+      ahead_.erase(*wanted[i]);
+    }
+    std::vector<Tensor> made;
+    const auto put = [&] {
+      for (size_t k = 0; k < places.size(); ++k) parts[places[k]] = made[k];
+    };
+    gather(ctx, now, made, reading, [&](Communicator::Sources sources) {
+      put();
+      reading->read(parts, sources);
+    });
+    put();
+    for (size_t i : missing)
+      if (!reading || !reading->done || wanted[i] != reading->parameter)
+        held_.add({wanted[i], wanted[i]->version(), gathered_bytes(*wanted[i]),
+                   parts[i], nullptr});
+    run_ahead(ctx);
+    return parts;
+  }
+
+  void free(const Impl& p) { held_.erase(p); }
+
+  void end_step() {
+    held_.clear();
+    ahead_.clear();
+    learned_ = std::move(misses_);
+    misses_.clear();
+    expected_ = true;
+  }
+
+ private:
+  static std::vector<Move> moves_of(
+      const std::vector<std::shared_ptr<Impl>>& list) {
+    std::vector<Move> moves;
+    for (const auto& p : list) moves.push_back({p->spec, p->use});
+    return moves;
+  }
+
+  static std::vector<Tensor> gather(
+      RankContext& ctx, const std::vector<std::shared_ptr<Impl>>& list) {
+    std::vector<Tensor> parts;
+    gather(ctx, list, parts, nullptr, {});
+    return parts;
+  }
+  static void gather(RankContext& ctx,
+                     const std::vector<std::shared_ptr<Impl>>& list,
+                     std::vector<Tensor>& parts, Reading* reading,
+                     const Communicator::ReadSources& read) {
+    if (list.empty()) return;
+    const auto e = execution(ctx, moves_of(list));
+    spend_budget(ctx, e->plan().bytes, "gathering its parameters");
+    for (const auto& p : list) parts.push_back(p->part());
+    size_t which = list.size();
+    if (reading)
+      which = static_cast<size_t>(
+          std::find(list.begin(), list.end(), reading->parameter) -
+          list.begin());
+    if (which == list.size() ||
+        !reading->will_do(boxes_in_place(ctx, *e, which)))
+      return execute(ctx, *e, parts);
+    reading->done = true;
+    execute_in_place(ctx, *e, parts, which, read);
+  }
+
+  void run_ahead(RankContext& ctx) {
+    const int64_t most = ctx.gather_budget - ctx.gather_budget / 2;
+    // A limit on what is sent has to know what is sent now.
+    if (!expected_ || most == 0 || ctx.comm_budget >= 0) return;
+    int64_t bytes = ahead_.bytes();
+    std::vector<std::shared_ptr<Impl>> list;
+    for (size_t next = misses_.size() + ahead_.size(); next < learned_.size();
+         ++next) {
+      const auto p = learned_[next].lock();
+      if (!p || held_.find(*p) || ahead_.find(*p) ||
+          std::find(list.begin(), list.end(), p) != list.end())
+        break;
+      bytes += gathered_bytes(*p);
+      if (bytes > most) break;
+      list.push_back(p);
+    }
+    if (list.empty()) return;
+    std::vector<Tensor> parts(list.size());
+    std::vector<std::shared_ptr<Pending>> pending(list.size());
+    if (ctx.dry_run) {
+      parts = gather(ctx, list);
+    } else {
+      std::vector<Tensor> from;
+      for (const auto& p : list) from.push_back(p->part());
+      pending = begin_moves(ctx, moves_of(list), std::move(from));
+    }
+    for (size_t i = 0; i < list.size(); ++i)
+      ahead_.add({list[i], list[i]->version(), gathered_bytes(*list[i]),
+                  std::move(parts[i]), std::move(pending[i])});
+  }
+
+  static constexpr size_t kMostLearned = 1 << 16;
+  Entries held_, ahead_;
+  // What had to be gathered in the step before, and in this one, in order.
+  std::vector<std::weak_ptr<Impl>> learned_, misses_;
+  bool expected_ = true;  // this step has gone as the one before
+};
+
+Gathered& memory(RankContext& ctx) {
+  if (!ctx.gathered) ctx.gathered = std::make_unique<Gathered>();
+  return static_cast<Gathered&>(*ctx.gathered);
+}
+
+// One that is gathered when its part is asked for.
+class WhenRead final : public Pending {
+ public:
+  WhenRead(DistTensor parameter, const Spec* to)
+      : parameter_(std::move(parameter)), to_(to) {}
+  const Tensor& wait() override {
+    RankContext& ctx = RankContext::current();
+    const NoGrad no_grad;
+    const Spec* from = parameter_.spec();
+    Tensor part = parameter_.impl()->part();
+    if (gathers(parameter_)) {
+      from = parameter_.use_spec();
+      part = memory(ctx).take(ctx, {parameter_.impl()})[0];
+    }
+    const Scoped<MemoryKind> kind(ctx.memory_kind, MemoryKind::kGathered);
+    made_ = redistribute_local(part, from, to_);
+    version_ = made_.defined() ? made_.storage()->version() : 0;
+    return made_;
+  }
+  uint64_t version() const override { return version_; }
+
+ private:
+  const DistTensor parameter_;
+  const Spec* const to_;
+  Tensor made_;
+  uint64_t version_ = 0;
+};
+
+DistTensor seen_as(const DistTensor& parameter, const Spec* spec) {
+  auto impl = std::make_shared<Impl>();
+  impl->spec = spec;
+  impl->run = parameter.impl()->run;
+  impl->keep = Keep::kStay;
+  impl->lineage = parameter.impl()->lineage;
+  return DistTensor(std::move(impl));
+}
+
+}  // namespace
+
+void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen) {
+  for (size_t i = 0; i < x.size(); ++i)
+    seen[i] = gathers(x[i])
+                  ? passes_as_it_comes(x[i], seen_as(x[i], x[i].use_spec()))
+                  : x[i];
+}
+
+bool gather_inputs(RankContext& ctx, std::span<const DistTensor> x,
+                   std::span<DistTensor> seen, const ReadInput* read) {
+  std::vector<std::shared_ptr<Impl>> wanted;
+  for (const DistTensor& t : x)
+    if (gathers(t) &&
+        std::find(wanted.begin(), wanted.end(), t.impl()) == wanted.end())
+      wanted.push_back(t.impl());
+  const auto put = [&](std::span<const Tensor> parts) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto at = std::find(wanted.begin(), wanted.end(), x[i].impl());
+      if (at == wanted.end()) continue;
+      seen[i].impl()->local = parts[static_cast<size_t>(at - wanted.begin())];
+      seen[i].impl()->note_version();
+    }
+  };
+  std::optional<Gathered::Reading> reading;
+  if (read)
+    reading = {x[read->input].impl(), read->will_do,
+               [&](std::span<const Tensor> parts, Communicator::Sources s) {
+                 put(parts);
+                 read->read(s);
+               }};
+  const std::vector<Tensor> parts =
+      memory(ctx).take(ctx, wanted, reading ? &*reading : nullptr);
+  const bool was_read = reading && reading->done;
+  if (!was_read) put(parts);
+  return was_read;
+}
+
+DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to) {
+  DistTensor whole = seen_as(parameter, to);
+  whole.impl()->pending = std::make_shared<WhenRead>(parameter, to);
+  return passes_as_it_comes(parameter, std::move(whole));
+}
+
+void await_gather(const DistTensor& parameter) { ++parameter.impl()->awaited; }
+
+void forget_gather(RankContext* ctx, const DistTensor& parameter) {
+  --parameter.impl()->awaited;
+  if (ctx) free_gathered(*ctx, parameter);
+}
+
+void free_gathered(RankContext& ctx, const DistTensor& parameter) {
+  if (ctx.gathered && parameter.impl()->awaited == 0)
+    static_cast<Gathered&>(*ctx.gathered).free(*parameter.impl());
+}
+
+void end_gather_step(RankContext& ctx) {
+  if (ctx.gathered) static_cast<Gathered&>(*ctx.gathered).end_step();
+}
+
+}  // namespace dtensor

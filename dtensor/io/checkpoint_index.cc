@@ -1,0 +1,515 @@
+#include "dtensor/io/checkpoint_index.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "dtensor/io/checksum.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor::checkpoint {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int64_t kLine = 256 << 10;  // bytes
+constexpr int64_t kFirstLine = 4096;
+constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
+// An error says what is wrong with so many boxes of a tensor, not more.
+constexpr size_t kExplained = 20'000;
+constexpr const char* kFormat = "dtensor checkpoint";
+constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
+                             DType::kF16, DType::kI32, DType::kI64,
+                             DType::kBool};
+
+// A line of the index. Throws Error when it is too long, or no UTF-8.
+std::string line_of(const Json& object) {
+  std::string line;
+  try {
+    line = object.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail("checkpoint", "{} is no UTF-8, as the index is",
+         object.dump(-1, ' ', true, Json::error_handler_t::replace));
+  }
+  DT_CHECK(std::ssize(line) < kLine, "checkpoint",
+           "{}... takes {} bytes in the index; at most {} are allowed",
+           line.substr(0, 80), line.size(), kLine - 1);
+  return line;
+}
+
+std::string first_line(int64_t bytes, uint64_t sum) {
+  return line_of({{"format", kFormat},
+                  {"version", 1},
+                  {"bytes", bytes},
+                  {"xxh3", checksum_text(sum)}});
+}
+
+std::string step_line(int64_t step) {
+  return fmt::format(R"({{"step":{}}})", step);
+}
+
+std::string value_line(const std::string& name, const CheckpointValue& v) {
+  constexpr const char* kType[] = {"i64", "u64", "text"};
+  Json line = {{"value", name}};
+  std::visit([&](const auto& x) { line[kType[v.index()]] = x; }, v);
+  return line_of(line);
+}
+
+std::string file_line(int64_t rank, int64_t bytes) {
+  return fmt::format(R"({{"rank":{},"bytes":{}}})", rank, bytes);
+}
+
+std::string tensor_line(const TensorInfo& t) {
+  return line_of(
+      {{"tensor", t.name},
+       {"dtype", name(t.dtype)},
+       {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.end())}});
+}
+
+std::string piece_line(const StoredBox& p) {
+  return fmt::format(
+      R"({{"box":[{}],"size":[{}],"rank":{},"offset":{},"bytes":{},)"
+      R"("xxh3":"{}"}})",
+      fmt::join(p.box.lo, ","), fmt::join(p.box.size, ","), p.rank, p.offset,
+      p.bytes, checksum_text(p.sum));
+}
+
+// A file's lines, one after the other.
+class Lines {
+ public:
+  Lines(const io::File& file, int64_t from, int64_t bytes)
+      : file_(file), at_(from), end_(from + bytes) {}
+  // False at the end. Throws Error for a line that is too long, or that ends
+  // without a line feed.
+  bool next(std::string& line) {
+    line.clear();
+    for (;;) {
+      const size_t feed = buffer_.find('\n', used_);
+      if (feed != buffer_.npos) {
+        line.append(buffer_, used_, feed - used_);
+        used_ = feed + 1;
+        return true;
+      }
+      line.append(buffer_, used_);
+      DT_CHECK(std::ssize(line) < kLine, "checkpoint",
+               "{} has a line of more than {} bytes", file_.path(), kLine);
+      const int64_t n = std::min<int64_t>(64 << 10, end_ - at_);
+      if (n == 0) {
+        DT_CHECK(line.empty(), "checkpoint", "{} ends within a line",
+                 file_.path());
+        return false;
+      }
+      buffer_.resize(static_cast<size_t>(n));
+      file_.read(buffer_.data(), n, at_);
+      at_ += n, used_ = 0;
+    }
+  }
+
+ private:
+  const io::File& file_;
+  int64_t at_, end_;
+  std::string buffer_;
+  size_t used_ = 0;
+};
+
+// A line as an object, whose members are what they have to be, or an Error.
+class Line {
+ public:
+  Line(const std::string& path, int64_t number, const std::string& text)
+      : path_(path),
+        number_(number),
+        text_(text),
+        json_(nlohmann::json::parse(text, nullptr, false)) {
+    if (!json_.is_object()) bad("it is no JSON object");
+  }
+  [[noreturn]] void bad(std::string_view why) const {
+    fail("checkpoint", "line {} of {} is bad: {}; it begins {}", number_, path_,
+         why,
+         Json(text_.substr(0, 120))
+             .dump(-1, ' ', true, Json::error_handler_t::replace));
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+  const nlohmann::json& member(const char* key) const {
+    if (!has(key)) bad(fmt::format("it has no {}", key));
+    return json_[key];
+  }
+  int64_t size(const char* key) const { return size(key, member(key)); }
+  Shape shape(const char* key) const {
+    const nlohmann::json& list = member(key);
+    if (!list.is_array() || list.size() > kMaxDims)
+      bad(fmt::format("{} is no list of at most {}", key, kMaxDims));
+    Shape s;
+    for (const nlohmann::json& x : list) s.push_back(size(key, x));
+    return s;
+  }
+  std::string text(const char* key) const {
+    if (!member(key).is_string()) bad(fmt::format("{} is no text", key));
+    return member(key).get<std::string>();
+  }
+  uint64_t sum(const char* key) const {
+    const std::string digits = text(key);
+    if (digits.size() != 16 ||
+        digits.find_first_not_of("0123456789abcdef") != digits.npos)
+      bad(fmt::format("{} is no checksum of 16 digits", key));
+    return std::stoull(digits, nullptr, 16);
+  }
+  // The same line, made of what was read: then nothing was overlooked (a member
+  // twice, one that nobody knows, another way to write a number).
+  void expect(const std::string& made) const {
+    if (made != text_) bad("it is not as this library writes it: " + made);
+  }
+
+ private:
+  int64_t size(const char* key, const nlohmann::json& x) const {
+    if (!x.is_number_unsigned() || x.get<uint64_t>() > uint64_t{INT64_MAX})
+      bad(fmt::format("{} is no size", key));
+    return x.get<int64_t>();
+  }
+  const std::string& path_;
+  const int64_t number_;
+  const std::string& text_;
+  // (Its members are a tree: many of them take no longer to find.)
+  const nlohmann::json json_;
+};
+
+// A random number for each (dimension, index), modulo a prime: see
+// check_cover().
+constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
+
+uint64_t times(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b % kPrime);
+}
+
+uint64_t weight(const Box& b) {
+  static const uint64_t seed = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+  }();
+  uint64_t product = 1;
+  for (int d = 0; d < b.lo.size(); ++d) {
+    const auto at = [&](int64_t i) {
+      return hash_mix(seed + static_cast<uint64_t>(d),
+                      static_cast<uint64_t>(i)) %
+             kPrime;
+    };
+    product = times(product,
+                    (at(b.lo[d] + b.size[d]) + kPrime - at(b.lo[d])) % kPrime);
+  }
+  return product;
+}
+
+// What the boxes leave of the whole, or that nothing is left; for errors, and
+// therefore only so far.
+std::string holes(const Box& whole, const std::vector<Box>& boxes) {
+  constexpr size_t kMost = 16;
+  std::vector<Region> left = {region_of(whole)};
+  for (const Box& b : boxes) {
+    std::vector<Region> next;
+    for (const Region& r : left)
+      for (Region& rest : subtract(r, region_of(b)))
+        next.push_back(std::move(rest));
+    left = std::move(next);
+    if (left.size() > kMost) return "many elements are in no box";
+  }
+  std::string text;
+  for (size_t i = 0; i < left.size() && i < 4; ++i)
+    for (const Window& w : windows(left[i], whole)) {
+      text += (text.empty() ? "" : ", ") + to_string({w.in_box, w.size});
+      if (text.size() > 300) break;
+    }
+  if (text.empty()) return "some elements are in two boxes";
+  return text + (left.size() > 4 ? ", ..." : "") + " are in no box";
+}
+
+// Two of the boxes that share elements; for errors, and therefore only so far.
+std::string overlap_of(const std::vector<Box>& boxes) {
+  constexpr int64_t kMost = 10'000'000;
+  std::vector<size_t> order(boxes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto lo = [&](size_t i) {
+    return boxes[i].lo.empty() ? 0 : boxes[i].lo[0];
+  };
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return lo(a) < lo(b); });
+  int64_t tried = 0;
+  for (size_t i = 0; i < order.size(); ++i)
+    for (size_t j = i + 1; j < order.size(); ++j) {
+      const Box &a = boxes[order[i]], &b = boxes[order[j]];
+      if (!a.lo.empty() && b.lo[0] >= a.lo[0] + a.size[0]) break;
+      if (++tried > kMost) return "";
+      bool share = true;
+      for (int d = 0; d < a.lo.size(); ++d)
+        share &= a.lo[d] < b.lo[d] + b.size[d] && b.lo[d] < a.lo[d] + a.size[d];
+      if (share)
+        return " (boxes " + to_string(a) + " and " + to_string(b) + " overlap)";
+    }
+  return "";
+}
+
+}  // namespace
+
+std::string file_name(int64_t rank) {
+  return fmt::format("rank-{:05}.bin", rank);
+}
+
+void Index::add(TensorInfo info) {
+  tensors_.push_back({std::move(info), stored_.size(), 0});
+}
+
+void Index::add(const StoredBox& p) {
+  stored_.push_back(
+      {p.offset, p.sum, boxes_.size(), static_cast<uint32_t>(p.rank)});
+  ++tensors_.back().pieces;
+  // Seven bits per byte, the last one without the eighth.
+  for (const Shape* numbers : {&p.box.lo, &p.box.size})
+    for (int64_t x : *numbers) {
+      auto u = static_cast<uint64_t>(x);
+      for (; u >= 128; u >>= 7) boxes_.push_back(uint8_t(u) | 128);
+      boxes_.push_back(uint8_t(u));
+    }
+}
+
+StoredBox Index::piece(const Entry& entry, size_t number) const {
+  const Stored& s = stored_[number];
+  StoredBox p{{}, s.rank, s.offset, size_of(entry.info.dtype), s.sum};
+  size_t at = s.box;
+  for (Shape* numbers : {&p.box.lo, &p.box.size})
+    for (int d = 0; d < entry.info.shape.size(); ++d) {
+      uint64_t u = 0;
+      int bits = 0;
+      for (; boxes_[at] & 128; bits += 7)
+        u |= uint64_t(boxes_[at++] & 127) << bits;
+      numbers->push_back(
+          static_cast<int64_t>(u | uint64_t(boxes_[at++]) << bits));
+    }
+  for (int64_t n : p.box.size) p.bytes *= n;
+  return p;
+}
+
+const Index::Entry& Index::owner(size_t piece) const {
+  return *std::partition_point(
+      tensors_.begin(), tensors_.end(),
+      [&](const Entry& e) { return e.first + e.pieces <= piece; });
+}
+
+std::string Index::content(int64_t rank) const {
+  std::string text;
+  int64_t more = -4;
+  for (const Entry& e : tensors_)
+    for (size_t i = e.first; i < e.first + e.pieces; ++i)
+      if (stored_[i].rank == rank && ++more <= 0)
+        text += fmt::format("{}{} of {}", text.empty() ? "" : ", ",
+                            to_string(piece(e, i).box), e.info.name);
+  return more > 0 ? fmt::format("{} and {} more", text, more) : text;
+}
+
+std::string Index::text() const {
+  DT_CHECK(tensors_.size() <= kTensors && values.size() <= kValues &&
+               files.size() <= kFiles,
+           "checkpoint",
+           "{} tensors, {} values and {} files do not fit into one checkpoint: "
+           "at most {}, {} and {} do",
+           tensors_.size(), values.size(), files.size(), kTensors, kValues,
+           kFiles);
+  std::string rest = step_line(step) + '\n';
+  for (const auto& [name, v] : values) rest += value_line(name, v) + '\n';
+  for (const auto& [rank, bytes] : files) rest += file_line(rank, bytes) + '\n';
+  for (const Entry& e : tensors_) {
+    rest += tensor_line(e.info) + '\n';
+    for (size_t i = e.first; i < e.first + e.pieces; ++i)
+      rest += piece_line(piece(e, i)) + '\n';
+  }
+  const int64_t bytes = std::ssize(rest);
+  return first_line(bytes, checksum(rest.data(), bytes)) + '\n' + rest;
+}
+
+Index Index::read(const io::File& file) {
+  const std::string& path = file.path();
+  const int64_t size = file.size();
+  std::string text;
+  DT_CHECK(Lines(file, 0, std::min(size, kFirstLine)).next(text), "checkpoint",
+           "{} is empty", path);
+  Index index;
+  const int64_t from = std::ssize(text) + 1;
+  {
+    const Line first(path, 1, text);
+    if (first.text("format") != kFormat)
+      first.bad("it is not the index of a checkpoint");
+    if (first.size("version") != 1)
+      first.bad("this library reads version 1 alone");
+    const int64_t bytes = first.size("bytes");
+    const uint64_t sum = first.sum("xxh3");
+    first.expect(first_line(bytes, sum));
+    DT_CHECK(bytes == size - from, "checkpoint",
+             "{} has {} bytes after its first line, which says {}", path,
+             size - from, bytes);
+    Checksum found;
+    std::string buffer(256 << 10, '\0');
+    for (int64_t at = from; at < size; at += std::ssize(buffer)) {
+      const int64_t n = std::min(std::ssize(buffer), size - at);
+      file.read(buffer.data(), n, at);
+      found.add(buffer.data(), n);
+    }
+    DT_CHECK(found.value() == sum, "checkpoint",
+             "{} is damaged: the checksum of what follows its first line is "
+             "{}, and it says {}",
+             path, checksum_text(found.value()), checksum_text(sum));
+  }
+
+  Lines lines(file, from, size - from);
+  index.step = -1;
+  for (int64_t number = 2; lines.next(text); ++number) {
+    const Line line(path, number, text);
+    if (line.has("box")) {
+      if (index.tensors_.empty()) line.bad("no tensor is above it");
+      const TensorInfo& info = index.tensors_.back().info;
+      const StoredBox p{{line.shape("box"), line.shape("size")},
+                        line.size("rank"),
+                        line.size("offset"),
+                        line.size("bytes"),
+                        line.sum("xxh3")};
+      line.expect(piece_line(p));
+      const int n = info.shape.size();
+      bool inside = p.box.lo.size() == n && p.box.size.size() == n;
+      for (int d = 0; inside && d < n; ++d)
+        inside = p.box.size[d] > 0 && p.box.size[d] <= info.shape[d] &&
+                 p.box.lo[d] <= info.shape[d] - p.box.size[d];
+      if (!inside)
+        line.bad(fmt::format("it is no box of {} {}", info.name,
+                             dtensor::to_string(info.shape)));
+      if (!index.files.contains(p.rank)) line.bad("no file of that rank");
+      index.add(p);
+      if (index.piece(index.tensors_.back(), index.stored_.size() - 1).bytes !=
+          p.bytes)
+        line.bad("the box has another number of bytes");
+    } else if (line.has("tensor")) {
+      TensorInfo info{line.text("tensor"), DType::kF32, line.shape("shape")};
+      const std::string type = line.text("dtype");
+      const auto* known =
+          std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                       [&](DType t) { return name(t) == type; });
+      if (known == std::end(kDTypes)) line.bad("nobody knows its dtype");
+      info.dtype = *known;
+      line.expect(tensor_line(info));
+      int64_t bytes = size_of(info.dtype);
+      for (int64_t n : info.shape)
+        if (__builtin_mul_overflow(bytes, n, &bytes))
+          line.bad("its size overflows");
+      if (index.tensors_.size() == kTensors)
+        line.bad(fmt::format("it has more than {} tensors", kTensors));
+      index.add(std::move(info));
+    } else if (line.has("value")) {
+      CheckpointValue v = std::string();
+      if (line.has("text"))
+        v = line.text("text");
+      else if (line.has("u64") && line.member("u64").is_number_unsigned())
+        v = line.member("u64").get<uint64_t>();
+      else if (line.has("i64") && line.member("i64").is_number_integer())
+        v = line.member("i64").get<int64_t>();
+      const std::string name = line.text("value");
+      line.expect(value_line(name, v));
+      if (!index.values.emplace(name, std::move(v)).second)
+        line.bad("a value of that name is above it");
+      if (index.values.size() > kValues)
+        line.bad(fmt::format("it has more than {} values", kValues));
+    } else if (line.has("step")) {
+      if (index.step >= 0) line.bad("another step is above it");
+      index.step = line.size("step");
+      line.expect(step_line(index.step));
+    } else {
+      const int64_t rank = line.size("rank"), bytes = line.size("bytes");
+      line.expect(file_line(rank, bytes));
+      if (rank > INT32_MAX || !index.files.emplace(rank, bytes).second)
+        line.bad("a file of that rank is above it, or there is no such rank");
+      if (index.files.size() > kFiles)
+        line.bad(fmt::format("it has more than {} files", kFiles));
+    }
+  }
+  DT_CHECK(index.step >= 0, "checkpoint", "{} has no step", path);
+  index.sort_names(path);
+  index.check_cover(path);
+  index.check_files(path);
+  return index;
+}
+
+void Index::sort_names(const std::string& path) {
+  const auto name = [&](uint32_t t) -> const std::string& {
+    return tensors_[t].info.name;
+  };
+  by_name_.resize(tensors_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
+  for (size_t i = 1; i < by_name_.size(); ++i)
+    DT_CHECK(name(by_name_[i]) != name(by_name_[i - 1]), "checkpoint",
+             "{} has two tensors {}", path, name(by_name_[i]));
+}
+
+const Index::Entry* Index::find(std::string_view name) const {
+  const auto at = std::partition_point(
+      by_name_.begin(), by_name_.end(),
+      [&](uint32_t t) { return tensors_[t].info.name < name; });
+  if (at == by_name_.end() || tensors_[*at].info.name != name) return nullptr;
+  return &tensors_[*at];
+}
+
+void Index::check_cover(const std::string& path) const {
+  // A box weighs the product, over its dimensions, of f(end) - f(begin) with a
+  // random f. Boxes that have every element once weigh together what the whole
+  // does, and, but for a chance of 2^-58, no others do: linear, whatever the
+  // boxes are.
+  for (const Entry& e : tensors_) {
+    const Box whole{Shape::filled(e.info.shape.size(), 0), e.info.shape};
+    uint64_t sum = 0;
+    for (size_t i = e.first; i < e.first + e.pieces; ++i)
+      sum = (sum + weight(piece(e, i).box)) % kPrime;
+    if (sum == weight(whole)) continue;
+    std::string why;
+    if (e.pieces <= kExplained) {
+      std::vector<Box> boxes;
+      for (size_t i = e.first; i < e.first + e.pieces; ++i)
+        boxes.push_back(piece(e, i).box);
+      why = ": " + holes(whole, boxes) + overlap_of(boxes);
+    }
+    fail("checkpoint",
+         "the {} boxes of {} {} in {} do not have every element once{}",
+         e.pieces, e.info.name, dtensor::to_string(e.info.shape), path, why);
+  }
+}
+
+void Index::check_files(const std::string& path) const {
+  std::vector<size_t> order(stored_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::tie(stored_[a].rank, stored_[a].offset) <
+           std::tie(stored_[b].rank, stored_[b].offset);
+  });
+  size_t next = 0;
+  for (const auto& [rank, bytes] : files) {
+    int64_t end = 0;
+    for (; next < order.size() && stored_[order[next]].rank == rank; ++next) {
+      const Entry& e = owner(order[next]);
+      const StoredBox p = piece(e, order[next]);
+      DT_CHECK(p.offset == end && p.bytes <= bytes - end, "checkpoint",
+               "{} has {} of {} at byte {} of {}, to byte {} of {}; what is "
+               "before it ends at {}",
+               path, to_string(p.box), e.info.name, p.offset, file_name(rank),
+               static_cast<uint64_t>(p.offset) + uint64_t(p.bytes), bytes, end);
+      end += p.bytes;
+    }
+    DT_CHECK(end == bytes, "checkpoint",
+             "{} has boxes in {} up to byte {}, and says it has {}", path,
+             file_name(rank), end, bytes);
+  }
+}
+
+}  // namespace dtensor::checkpoint

@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "dtensor/all_or_none.h"
+#include "dtensor/io/checkpoint.h"
+#include "dtensor/io/checkpoint_index.h"
+#include "dtensor/io/checksum.h"
+#include "dtensor/io/file.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+using namespace checkpoint;
+
+namespace {
+
+// Read and summed up at once, so that the sum finds it in the cache.
+constexpr int64_t kStep = 1 << 20;
+// How many boxes the system is told of before they are read.
+constexpr size_t kAhead = 4;
+
+std::string path_of(const std::string& dir, const std::string& name) {
+  return (std::filesystem::path(dir) / name).string();
+}
+
+Tensor window(Tensor t, const Shape& lo, const Shape& size) {
+  for (int d = 0; d < lo.size(); ++d) t = t.slice(d, lo[d], lo[d] + size[d]);
+  return t;
+}
+
+}  // namespace
+
+struct CheckpointReader::Contents {
+  Index index;
+
+  void read_part(const std::string& path, const Index::Entry&,
+                 const Tensor& part, const Region& held) const;
+};
+
+CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
+  auto contents = std::make_unique<Contents>();
+  contents->index = Index::read(io::File::open(path_of(path_, kIndexName)));
+  const Index& index = contents->index;
+  for (const auto& [rank, bytes] : index.files) {
+    const std::string file = path_of(path_, file_name(rank));
+    try {
+      const int64_t found = io::File::open(file).size();
+      DT_CHECK(found == bytes, "checkpoint", "{} has {} bytes, and {} says {}",
+               file, found, kIndexName, bytes);
+    } catch (const Error& e) {
+      fail("checkpoint", "{} is not complete: {}; of that file are {}", path_,
+           e.what(), index.content(rank));
+    }
+  }
+  contents_ = std::move(contents);
+}
+
+CheckpointReader::~CheckpointReader() = default;
+
+std::vector<TensorInfo> CheckpointReader::tensors() const {
+  std::vector<TensorInfo> all;
+  for (const Index::Entry& e : contents_->index.tensors())
+    all.push_back(e.info);
+  return all;
+}
+
+int64_t CheckpointReader::step() const { return contents_->index.step; }
+
+const CheckpointValues& CheckpointReader::values() const {
+  return contents_->index.values;
+}
+
+bool CheckpointReader::contains(std::string_view name) const {
+  return contents_->index.find(name) != nullptr;
+}
+
+// `part`, which has the indices `held`, from the boxes that have some of them.
+void CheckpointReader::Contents::read_part(const std::string& path,
+                                           const Index::Entry& entry,
+                                           const Tensor& part,
+                                           const Region& held) const {
+  const bool on_host = &part.device() == &cpu();
+  std::vector<char> buffer;
+  Checksum sum;
+  // One at a time: a run of many ranks may not have so many files open.
+  std::optional<io::File> file;
+  int64_t rank = -1;
+  std::vector<StoredBox> needed;
+  for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
+    if (const StoredBox p = index.piece(entry, i);
+        !windows(held, p.box).empty())
+      needed.push_back(p);
+  size_t ahead = 0;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const StoredBox& p = needed[i];
+    if (p.rank != rank) {
+      file.emplace(io::File::open(path_of(path, file_name(p.rank))));
+      rank = p.rank;
+    }
+    // The disk works while what is here is summed up.
+    for (; ahead < std::min(i + kAhead, needed.size()); ++ahead)
+      if (needed[ahead].rank == rank)
+        file->will_need(needed[ahead].offset, needed[ahead].bytes);
+    const std::vector<Window> shared = windows(held, p.box);
+    // To where it belongs when that is in one piece, else by way of a box.
+    Tensor box;
+    if (shared.size() == 1 && shared[0].size == p.box.size)
+      box = window(part, shared[0].in_part, shared[0].size);
+    const bool in_place = box.defined() && box.contiguous();
+    if (!in_place) box = Tensor::empty(p.box.size, entry.info.dtype);
+    char* to = nullptr;
+    if (on_host) {
+      to = box.mutable_ptr<char>();
+    } else {
+      buffer.resize(static_cast<size_t>(p.bytes));
+      to = buffer.data();
+    }
+    sum.reset();
+    for (int64_t at = 0; at < p.bytes; at += kStep) {
+      const int64_t n = std::min(kStep, p.bytes - at);
+      file->read(to + at, n, p.offset + at);
+      sum.add(to + at, n);
+    }
+    DT_CHECK(sum.value() == p.sum, "checkpoint",
+             "{} is damaged: of {}, box {} (bytes {} to {}) has the checksum "
+             "{}, and {} was saved",
+             file->path(), entry.info.name, to_string(p.box), p.offset,
+             p.offset + p.bytes, checksum_text(sum.value()),
+             checksum_text(p.sum));
+    if (!on_host)
+      box.device().from_host(box.stream(), box.mutable_data(), to, p.bytes);
+    if (in_place) continue;
+    for (const Window& w : shared)
+      window(part, w.in_part, w.size).copy_from(window(box, w.in_box, w.size));
+  }
+}
+
+std::vector<DistTensor> CheckpointReader::read(
+    const std::vector<CheckpointRequest>& requests) const {
+  RankContext& context = RankContext::current();
+  uint64_t asked = hash_text("read_checkpoint");
+  std::vector<const Spec*> specs;
+  std::vector<const Index::Entry*> tensors;
+  for (const CheckpointRequest& r : requests) {
+    const Index::Entry* found = contents_->index.find(r.name);
+    DT_CHECK(found, "checkpoint", "{} has no tensor {}", path_, r.name);
+    const TensorInfo& info = found->info;
+    const Spec* spec =
+        Spec::get(r.mesh, info.shape, r.placements.resolve(r.mesh, info.shape),
+                  info.dtype);
+    DT_CHECK(spec->partial_axes() == 0, "checkpoint",
+             "{} cannot be read as {}, which is partial; write R or S<dim>",
+             r.name, spec->to_string());
+    specs.push_back(spec);
+    tensors.push_back(found);
+    asked = hash_mix(hash_text(r.name, asked), spec->hash());
+  }
+  std::vector<DistTensor> out;
+  all_or_none("checkpoint", asked, [&] {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      out.push_back(DistTensor::empty(specs[i]));
+      const Coord* at = context.coordinate_or_null(specs[i]->mesh());
+      if (!at || context.dry_run) continue;
+      const Tensor& part = out.back().local();
+      if (part.numel())
+        contents_->read_part(path_, *tensors[i], part, specs[i]->region(*at));
+    }
+  });
+  return out;
+}
+
+DistTensor CheckpointReader::read(std::string_view name, const Mesh& mesh,
+                                  const Placements& placements) const {
+  return read({{std::string(name), mesh, placements}})[0];
+}
+
+}  // namespace dtensor

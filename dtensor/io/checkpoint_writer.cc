@@ -1,0 +1,483 @@
+// How ranks that may not talk (their threads compute meanwhile) agree on a
+// checkpoint: each writes its boxes, brings them to the disk and then puts a
+// small file beside them, rank-00000.sums. When all of these are there, rank 0
+// writes the index from them, removes them, and renames the folder.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "dtensor/all_or_none.h"
+#include "dtensor/io/checkpoint.h"
+#include "dtensor/io/checkpoint_boxes.h"
+#include "dtensor/io/checkpoint_folders.h"
+#include "dtensor/io/checkpoint_index.h"
+#include "dtensor/io/checksum.h"
+#include "dtensor/io/file.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+using namespace checkpoint;
+
+namespace {
+
+// Summed up and written at once, so that the system's copy finds it in the
+// cache; and what is gathered from small boxes.
+constexpr int64_t kStep = 1 << 20;
+// Smaller boxes are gathered before they are written.
+constexpr int64_t kDirect = 256 << 10;
+
+// The bytes of box number i, row-major; valid until the next call.
+using BytesOf = std::function<const char*(size_t i)>;
+
+// By rank 0. The folders stay locked until the process ends: a program may save
+// in several runs.
+void claim(const std::string& dir) {
+  static std::mutex mutex;
+  static std::vector<io::File> claimed;
+  const std::lock_guard lock(mutex);
+  io::make_folders(dir);
+  std::erase_if(claimed, [](const io::File& f) { return !f.is_at(f.path()); });
+  for (const io::File& f : claimed)
+    if (f.is_at(dir)) return;
+  auto folder = io::File::lock_folder(std::filesystem::absolute(dir).string());
+  DT_CHECK(folder.has_value(), "checkpoint",
+           "another job saves to {}; end it, or name another folder", dir);
+  claimed.push_back(std::move(*folder));
+}
+
+// One checkpoint, as one rank writes it. Meets nobody.
+class Save {
+ public:
+  Save(std::string dir, int64_t step, const std::vector<NamedTensor>& tensors,
+       const CheckpointValues& values, int64_t keep, int64_t rank,
+       int64_t world)
+      : dir_(std::move(dir)),
+        final_(folder(dir_, step)),
+        temporary_(final_ + kUnfinished),
+        keep_(keep),
+        rank_(rank) {
+    index_.step = step;
+    index_.values = values;
+    std::vector<const Spec*> specs;
+    for (const NamedTensor& t : tensors) {
+      specs.push_back(t.tensor.spec());
+      infos_.push_back({t.name, t.tensor.dtype(), t.tensor.shape()});
+    }
+    boxes_ = boxes_by_rank(specs, world);
+  }
+
+  const std::vector<OwnedBox>& own() const {
+    return boxes_[static_cast<size_t>(rank_)];
+  }
+
+  // Rank 0 makes the folder, before the others write.
+  void begin() {
+    if (rank_ != 0) return;
+    index_with(std::vector<std::vector<uint64_t>>()).text();  // does it fit?
+    claim(dir_);
+    DT_CHECK(!std::filesystem::exists(final_), "checkpoint",
+             "{} is there already; remove it, or save another step", final_);
+    io::remove_folder(temporary_);  // of a save that was cut short
+    io::make_folder(temporary_);
+    begun_ = true;
+  }
+
+  void write(const BytesOf& bytes_of) {
+    if (own().empty()) return;
+    const io::File file = io::File::create(in_folder(file_name(rank_)));
+    std::vector<uint64_t> sums;
+    std::vector<char> small;  // on their way to `end`
+    int64_t end = 0;
+    // The disk works while the next bytes are summed up.
+    const auto append = [&](const char* from, int64_t bytes) {
+      file.write(from, bytes, end);
+      file.begin_sync(end, bytes);
+      end += bytes;
+    };
+    const auto flush = [&] {
+      append(small.data(), std::ssize(small));
+      small.clear();
+    };
+    Checksum sum;
+    for (size_t i = 0; i < own().size(); ++i) {
+      const char* from = bytes_of(i);
+      const int64_t bytes = own()[i].bytes;
+      if (bytes < kDirect) {
+        sums.push_back(checksum(from, bytes));
+        small.insert(small.end(), from, from + bytes);
+        if (std::ssize(small) >= kStep) flush();
+        continue;
+      }
+      flush();
+      sum.reset();
+      for (int64_t at = 0; at < bytes; at += kStep) {
+        const int64_t n = std::min(kStep, bytes - at);
+        sum.add(from + at, n);
+        append(from + at, n);
+      }
+      sums.push_back(sum.value());
+    }
+    flush();
+    file.sync();
+    // Its last number is of those before it: it is whole, or not there yet.
+    sums.push_back(checksum(sums.data(), std::ssize(sums) * 8));
+    io::File::create(in_folder(sums_name(rank_)))
+        .write(sums.data(), std::ssize(sums) * 8, 0);
+  }
+
+  // By rank 0, when all ranks have written.
+  std::vector<std::vector<uint64_t>> sums_of_all() const {
+    auto all = sums();
+    DT_CHECK(all.has_value(), "checkpoint",
+             "{} does not show what other ranks wrote there; save to a folder "
+             "that all ranks share, and let nobody remove it",
+             temporary_);
+    return std::move(*all);
+  }
+
+  // What all ranks with boxes put there; nothing until the last one has.
+  std::optional<std::vector<std::vector<uint64_t>>> sums() const {
+    std::vector<std::vector<uint64_t>> all(boxes_.size());
+    for (size_t r = 0; r < boxes_.size(); ++r) {
+      if (boxes_[r].empty()) continue;
+      const std::string path = in_folder(sums_name(static_cast<int64_t>(r)));
+      if (!std::filesystem::exists(path)) return {};
+      std::vector<uint64_t>& sums = all[r];
+      sums.resize(boxes_[r].size() + 1);
+      const io::File file = io::File::open(path);
+      const int64_t bytes = std::ssize(sums) * 8;
+      if (file.size() != bytes) return {};
+      file.read(sums.data(), bytes, 0);
+      if (sums.back() != checksum(sums.data(), bytes - 8)) return {};
+      sums.pop_back();
+    }
+    return all;
+  }
+
+  // By rank 0, with sums().
+  void commit(const std::vector<std::vector<uint64_t>>& sums) {
+    const std::string text = index_with(sums).text();
+    {
+      const io::File file = io::File::create(in_folder(kIndexName));
+      file.write(text.data(), std::ssize(text), 0);
+      file.sync();
+    }
+    for (size_t r = 0; r < boxes_.size(); ++r)
+      if (!boxes_[r].empty())
+        io::remove_file(in_folder(sums_name(static_cast<int64_t>(r))));
+    io::sync_folder(temporary_);
+    // What gets the name can be read.
+    const CheckpointReader complete(temporary_);
+    io::rename_file(temporary_, final_);
+    try {
+      io::sync_folder(dir_);
+    } catch (...) {
+      io::rename_file(final_, temporary_);
+      throw;
+    }
+    if (keep_ > 0) remove_old();
+  }
+
+  // By rank 0, of a save that failed. (Where the disk does not let it, what is
+  // there stays, and is no checkpoint.)
+  void discard() noexcept {
+    if (!begun_) return;
+    // Again where another rank has just made a file there: it makes no more
+    // than two.
+    std::error_code e;
+    for (int i = 0; i < 3; ++i) {
+      std::filesystem::remove_all(temporary_, e);
+      if (!e) return;
+    }
+  }
+
+ private:
+  void remove_old() const {
+    std::vector<std::string> old = list_checkpoints(dir_);
+    // Those of later steps are not of this training.
+    old.erase(std::find(old.begin(), old.end(), final_), old.end());
+    for (int64_t left = std::ssize(old); left >= keep_; --left) {
+      const std::string& path = old[size_t(std::ssize(old) - left)];
+      // While it goes, it is no checkpoint.
+      io::remove_folder(path + kUnfinished);
+      io::rename_file(path, path + kUnfinished);
+      io::remove_folder(path + kUnfinished);
+    }
+  }
+  static std::string sums_name(int64_t rank) {
+    return fmt::format("rank-{:05}.sums", rank);
+  }
+  std::string in_folder(const std::string& name) const {
+    return (std::filesystem::path(temporary_) / name).string();
+  }
+
+  // Without sums, one that is as long.
+  Index index_with(const std::vector<std::vector<uint64_t>>& sums) const {
+    Index index = index_;
+    struct Numbered {
+      int64_t rank, offset;
+      size_t number;
+    };
+    std::vector<std::vector<Numbered>> by_tensor(infos_.size());
+    for (size_t r = 0; r < boxes_.size(); ++r) {
+      int64_t end = 0;
+      for (size_t i = 0; i < boxes_[r].size(); ++i) {
+        by_tensor[boxes_[r][i].tensor].push_back(
+            {static_cast<int64_t>(r), end, i});
+        end += boxes_[r][i].bytes;
+      }
+      if (end > 0) index.files[static_cast<int64_t>(r)] = end;
+    }
+    for (size_t t = 0; t < infos_.size(); ++t) {
+      index.add(infos_[t]);
+      for (const Numbered& n : by_tensor[t]) {
+        const size_t r = static_cast<size_t>(n.rank);
+        const OwnedBox& b = boxes_[r][n.number];
+        index.add(StoredBox{b.box, n.rank, n.offset, b.bytes,
+                            sums.empty() ? 0 : sums[r][n.number]});
+      }
+    }
+    return index;
+  }
+
+  const std::string dir_, final_, temporary_;
+  const int64_t keep_, rank_;
+  bool begun_ = false;  // the folder is this one's
+  Index index_;         // without tensors
+  std::vector<TensorInfo> infos_;
+  std::vector<std::vector<OwnedBox>> boxes_;  // by rank
+};
+
+// The boxes of this rank's parts, one after the other, in the host's memory.
+class Parts {
+ public:
+  Parts(const Save& save, const std::vector<NamedTensor>& tensors)
+      : save_(save), tensors_(tensors) {}
+
+  const char* operator()(size_t i) {
+    const OwnedBox& b = save_.own()[i];
+    const DistTensor& x = tensors_[b.tensor].tensor;
+    const Coord& at = RankContext::current().coordinate(x.mesh());
+    // One window: a box is within one range of each dimension.
+    const Window w = windows(x.spec()->region(at), b.box)[0];
+    Tensor part = x.local();
+    for (int d = 0; d < w.size.size(); ++d)
+      part = part.slice(d, w.in_part[d], w.in_part[d] + w.size[d]);
+    packed_ = part.to_contiguous();
+    if (&packed_.device() == &cpu()) return packed_.ptr<char>();
+    host_.resize(static_cast<size_t>(b.bytes));
+    packed_.device().to_host(packed_.stream(), host_.data(), packed_.data(),
+                             b.bytes);
+    return host_.data();
+  }
+
+ private:
+  const Save& save_;
+  const std::vector<NamedTensor>& tensors_;
+  Tensor packed_;
+  std::vector<char> host_;
+};
+
+// A save in the background, as one rank sees it.
+class Background final : public RankContext::Memory {
+ public:
+  Background(std::shared_ptr<Save> save, Parts parts, int64_t rank)
+      : save_(std::move(save)), rank_(rank) {
+    size_t bytes = 0;
+    for (const OwnedBox& b : save_->own()) bytes += size_t(b.bytes);
+    copy_ = std::make_unique_for_overwrite<char[]>(bytes);
+    char* to = copy_.get();
+    for (size_t i = 0; i < save_->own().size(); ++i) {
+      const size_t n = size_t(save_->own()[i].bytes);
+      std::memcpy(to, parts(i), n);
+      starts_.push_back(to);
+      to += n;
+    }
+    thread_ = std::thread([this] { work(); });
+  }
+  // Of a run that fails or is interrupted: what is complete becomes a
+  // checkpoint all the same, the rest goes.
+  ~Background() override {
+    stop();
+    if (!committed_) save_->discard();
+  }
+
+  void finish() override {
+    try {
+      all_or_none("checkpoint", hash_text("written"), [&] {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return written_; });
+        if (error_) std::rethrow_exception(error_);
+      });
+      // All have written: rank 0 finds it, unless somebody has removed it.
+      all_or_none("checkpoint", hash_text("committed"), [&] {
+        stop();
+        if (error_) std::rethrow_exception(error_);
+        if (rank_ == 0 && !committed_) save_->commit(save_->sums_of_all());
+      });
+    } catch (...) {
+      stop();
+      save_->discard();
+      throw;
+    }
+  }
+
+ private:
+  void work() {
+    try {
+      save_->write([&](size_t i) { return starts_[i]; });
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    std::unique_lock lock(mutex_);
+    written_ = true;
+    changed_.notify_all();
+    if (rank_ != 0 || error_) return;
+    lock.unlock();
+    try {
+      auto sums = save_->sums();
+      for (int left = kLastLooks; !sums && left > 0;) {
+        lock.lock();
+        const bool given_up = given_up_;
+        if (!given_up)
+          changed_.wait_for(lock, kLook, [&] { return given_up_; });
+        lock.unlock();
+        if (given_up) std::this_thread::sleep_for(kLook), --left;
+        sums = save_->sums();
+      }
+      if (!sums) return;
+      save_->commit(*sums);
+      committed_ = true;
+    } catch (...) {
+      lock.lock();
+      error_ = std::current_exception();
+    }
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      given_up_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // How often rank 0 looks for what others have written; and, once nobody waits
+  // for it any more, for how long: they are writing too.
+  static constexpr std::chrono::milliseconds kLook{10};
+  static constexpr int kLastLooks = 30;
+
+  const std::shared_ptr<Save> save_;
+  const int64_t rank_;
+  std::unique_ptr<char[]> copy_;
+  std::vector<const char*> starts_;  // of the boxes
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool written_ = false, given_up_ = false;
+  bool committed_ = false;  // by the thread, and read when it has ended
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+uint64_t fingerprint_of(const std::string& dir, int64_t step,
+                        const std::vector<NamedTensor>& tensors,
+                        const CheckpointValues& values,
+                        const CheckpointOptions& options) {
+  uint64_t h = hash_mix(hash_text(dir), static_cast<uint64_t>(step));
+  for (const NamedTensor& t : tensors)
+    h = hash_mix(hash_text(t.name, h), t.tensor.spec()->hash());
+  for (const auto& [name, v] : values) {
+    h = hash_mix(hash_text(name, h), v.index());
+    if (const auto* text = std::get_if<std::string>(&v))
+      h = hash_text(*text, h);
+    else if (const auto* i = std::get_if<int64_t>(&v))
+      h = hash_mix(h, static_cast<uint64_t>(*i));
+    else
+      h = hash_mix(h, std::get<uint64_t>(v));
+  }
+  return hash_mix(hash_mix(h, options.background),
+                  static_cast<uint64_t>(options.keep));
+}
+
+}  // namespace
+
+void claim_checkpoints(const std::string& dir) {
+  const RankContext& context = RankContext::current();
+  if (context.dry_run) return;
+  all_or_none("checkpoint", hash_text(dir), [&] {
+    if (context.world_rank == 0) claim(dir);
+  });
+}
+
+void save_checkpoint(const std::string& dir, int64_t step,
+                     const std::vector<NamedTensor>& tensors,
+                     const CheckpointValues& values,
+                     const CheckpointOptions& options) {
+  DT_CHECK(step >= 0, "checkpoint", "step {} is negative", step);
+  DT_CHECK(options.keep >= 0, "checkpoint",
+           "{} checkpoints cannot be kept; write 1 or more, or 0 for all",
+           options.keep);
+  std::set<std::string_view> names;
+  for (const NamedTensor& t : tensors) {
+    DT_CHECK(names.insert(t.name).second, "checkpoint",
+             "two tensors are called {}; give each a name of its own", t.name);
+    DT_CHECK(t.tensor.spec()->partial_axes() == 0, "checkpoint",
+             "{} is {}, which is partial; save {}.redistribute(\"R\")", t.name,
+             t.tensor.spec()->to_string(), t.name);
+  }
+  RankContext& context = RankContext::current();
+  if (context.dry_run) return;
+  finish_saves();
+  const int64_t rank = context.world_rank;
+  const uint64_t asked = fingerprint_of(dir, step, tensors, values, options);
+  std::shared_ptr<Save> save;
+  std::unique_ptr<Background> started;
+  try {
+    all_or_none("checkpoint", asked, [&] {
+      save = std::make_shared<Save>(dir, step, tensors, values, options.keep,
+                                    rank, context.world_size);
+      save->begin();
+    });
+    if (options.background) {
+      all_or_none("checkpoint", asked, [&] {
+        started =
+            std::make_unique<Background>(save, Parts(*save, tensors), rank);
+      });
+      context.save = std::move(started);
+      return;
+    }
+    all_or_none("checkpoint", asked,
+                [&] { save->write(Parts(*save, tensors)); });
+    all_or_none("checkpoint", asked, [&] {
+      if (rank != 0) return;
+      save->commit(save->sums_of_all());
+    });
+  } catch (...) {
+    started = nullptr;  // its thread writes no more
+    if (save) save->discard();
+    throw;
+  }
+}
+
+void finish_saves() {
+  RankContext& context = RankContext::current();
+  if (!context.save) return;
+  const auto save = std::move(context.save);
+  save->finish();
+}
+
+}  // namespace dtensor

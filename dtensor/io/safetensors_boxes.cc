@@ -1,0 +1,61 @@
+#include "dtensor/io/safetensors_boxes.h"
+
+#include <fmt/format.h>
+
+namespace dtensor {
+
+std::string_view safetensors_name(DType t) {
+  for (const auto& [dtype, text] : safetensors::kNames)
+    if (dtype == t) return text;
+  return "";
+}
+
+namespace safetensors {
+
+int64_t bytes_of(const Shape& shape, DType t) {
+  int64_t n = size_of(t);
+  for (int64_t s : shape)
+    if (__builtin_mul_overflow(n, s, &n)) return -1;
+  return n;
+}
+
+SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
+                          const Shape& file, const Refuse& refuse) {
+  const int n = value.size();
+  if (w.order.empty())
+    for (int i = 0; i < n; ++i) w.order.push_back(i);
+  if (w.offset.empty()) w.offset = Shape::filled(n, 0);
+  if (n != file.size() || w.order.size() != n || w.offset.size() != n) {
+    refuse("the numbers of dimensions differ");
+    return w;
+  }
+  uint32_t seen = 0;
+  for (int i = 0; i < n; ++i) {
+    const int64_t d = w.order[i];
+    if (d < 0 || d >= n || (seen >> d & 1)) {
+      refuse("its order " + to_string(w.order) + " is no permutation");
+      return w;
+    }
+    seen |= 1u << d;
+    if (w.offset[i] < 0 || w.offset[i] > file[i] - value[static_cast<int>(d)])
+      refuse(fmt::format("with order {} and offset {} it leaves the tensor",
+                         to_string(w.order), to_string(w.offset)));
+  }
+  return w;
+}
+
+Shape seen_as(const Shape& file, int n) {
+  Shape seen;
+  for (int d = file.size(); d < n; ++d) seen.push_back(1);
+  for (int64_t size : file) seen.push_back(size);
+  return seen;
+}
+
+Region reordered(const Region& region, const Shape& order) {
+  Region out;
+  for (int64_t d : order) out.push_back(region[static_cast<size_t>(d)]);
+  return out;
+}
+
+}  // namespace safetensors
+}  // namespace dtensor

@@ -1,0 +1,95 @@
+// What writing and reading a safetensors file have in common. Not for users.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/io/safetensors.h"
+
+namespace dtensor::safetensors {
+
+inline constexpr int64_t kBuffer = 1 << 20;
+
+inline constexpr std::pair<DType, std::string_view> kNames[] = {
+    {DType::kF32, "F32"},  {DType::kF64, "F64"}, {DType::kBF16, "BF16"},
+    {DType::kF16, "F16"},  {DType::kI32, "I32"}, {DType::kI64, "I64"},
+    {DType::kBool, "BOOL"}};
+
+// Of a tensor, or -1 when they do not fit into int64.
+int64_t bytes_of(const Shape&, DType);
+
+using Refuse = std::function<void(std::string_view)>;
+
+// The window with its defaults filled in, of a value of that shape in a tensor
+// of shape `file`; calls refuse(why), which throws, when it does not fit.
+SafetensorsWindow checked(SafetensorsWindow, const Shape& value,
+                          const Shape& file, const Refuse& refuse);
+
+// A file's shape as a value of n dimensions sees it (SafetensorsWindow).
+Shape seen_as(const Shape& file, int n);
+
+// The region's lists in the file's order of dimensions.
+Region reordered(const Region&, const Shape& order);
+
+// Calls fn(box, element) for every box of `region` that `local` holds, both
+// with their dimensions as in the file: a view of the box, and where in the
+// file's tensor its first element is.
+template <class Fn>
+void each_box(const Tensor& local, const Region& region, const Shape& offset,
+              const Shape& file, Fn&& fn) {
+  const int n = file.size();
+  const Shape strides = contiguous_strides(file);
+  // One range of each dimension, `which` says which.
+  std::vector<size_t> which(static_cast<size_t>(n), 0);
+  Shape start = Shape::filled(n, 0);  // of the ranges in local memory
+  for (;;) {
+    Tensor box = local;
+    int64_t at = 0;
+    for (int d = 0; d < n; ++d) {
+      const Interval& r = region[size_t(d)][which[size_t(d)]];
+      box = box.slice(d, start[d], start[d] + r.size());
+      at += (offset[d] + r.lo) * strides[d];
+    }
+    fn(box, at);
+    int d = n - 1;
+    for (; d >= 0; --d) {
+      const auto& ranges = region[size_t(d)];
+      start[d] += ranges[which[size_t(d)]].size();
+      if (++which[size_t(d)] < ranges.size()) break;
+      which[size_t(d)] = 0;
+      start[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+// Cuts a box, whose first element is number `at` of a tensor of shape `file`,
+// into what lies there in one piece, contiguous or of kBuffer bytes at most,
+// and calls fn(part, at). Dimensions before `dim` have size 1 here.
+template <class Fn>
+void each_run(const Shape& file, const Tensor& box, int dim, int64_t at,
+              const Fn& fn) {
+  const int n = file.size();
+  bool adjacent = true;  // in the file, from one index of `dim` to the next
+  for (int d = dim + 1; d < n; ++d) adjacent &= box.shape()[d] == file[d];
+  if (adjacent && (box.contiguous() || box.bytes() <= kBuffer))
+    return fn(box, at);
+  int64_t row = 1;  // elements in the file
+  for (int d = dim + 1; d < n; ++d) row *= file[d];
+  const int64_t size = box.shape()[dim];
+  const int64_t step =
+      adjacent
+          ? std::clamp<int64_t>(kBuffer / (row * size_of(box.dtype())), 1, size)
+          : 1;
+  for (int64_t i = 0; i < size; i += step) {
+    const Tensor part = box.slice(dim, i, std::min(i + step, size));
+    // One index that is still too large is cut along the next dimension.
+    each_run(file, part, part.shape()[dim] == 1 && dim + 1 < n ? dim + 1 : dim,
+             at + i * row, fn);
+  }
+}
+
+}  // namespace dtensor::safetensors

@@ -1,0 +1,239 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "dtensor/io/safetensors.h"
+#include "dtensor/io/safetensors_boxes.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+using namespace safetensors;
+using nlohmann::json;
+
+namespace {
+
+// What the format's own implementation accepts.
+constexpr int64_t kMaxHeader = 100'000'000;
+
+void read_exactly(int file, void* to, int64_t bytes, int64_t at,
+                  const std::string& path) {
+  char* p = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(file, p, static_cast<size_t>(bytes), at);
+    if (n < 0 && errno == EINTR) continue;
+    DT_CHECK(n > 0, "safetensors", "{} cannot be read at byte {}: {}", path, at,
+             n < 0 ? std::strerror(errno) : "the file ends");
+    p += n, at += n, bytes -= n;
+  }
+}
+
+}  // namespace
+
+SafetensorsReader::SafetensorsReader(std::string path)
+    : path_(std::move(path)) {
+  file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  DT_CHECK(file_ >= 0, "safetensors", "{} cannot be opened: {}", path_,
+           std::strerror(errno));
+  try {
+    const int64_t size = ::lseek(file_, 0, SEEK_END);
+    DT_CHECK(size >= 0, "safetensors", "{} is no regular file: {}", path_,
+             std::strerror(errno));
+    DT_CHECK(size >= 8, "safetensors",
+             "{} has {} bytes, too few for the length of a header", path_,
+             size);
+    uint64_t length = 0;
+    read_exactly(file_, &length, 8, 0, path_);
+    DT_CHECK(
+        length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
+        "safetensors",
+        "{} says its header has {} bytes; after the length there are {}, and "
+        "at most {} are allowed",
+        path_, length, size - 8, kMaxHeader);
+    std::string header(length, '\0');
+    read_exactly(file_, header.data(), std::ssize(header), 8, path_);
+    data_start_ = 8 + std::ssize(header);
+    parse(header, size - data_start_);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+SafetensorsReader::~SafetensorsReader() { ::close(file_); }
+
+void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
+  const auto bad = [&](std::string_view what) {
+    fail("safetensors", "{} has a bad header: {}", path_, what);
+  };
+  std::set<std::string> keys;
+  std::string twice;
+  const json::parser_callback_t note_keys =
+      [&](int depth, json::parse_event_t e, json& value) {
+        // The parser itself would let the last of two win.
+        if (e == json::parse_event_t::key && depth == 1 &&
+            !keys.insert(value.get<std::string>()).second)
+          twice = value.get<std::string>();
+        return true;
+      };
+  const json all = json::parse(header.begin(), header.end(), note_keys, false);
+  if (!all.is_object()) bad("it is not a JSON object");
+  if (!twice.empty()) bad(twice + " occurs twice");
+  struct Found {
+    TensorInfo info;
+    int64_t begin, end;
+  };
+  std::vector<Found> found;
+  for (const auto& [key, value] : all.items()) {
+    if (!value.is_object()) bad(key + " is not an object");
+    if (key == "__metadata__") {
+      for (const auto& [k, v] : value.items()) {
+        if (!v.is_string()) bad("metadata " + k + " is not a string");
+        metadata_[k] = v.get<std::string>();
+      }
+      continue;
+    }
+    // Named, because clang before 16 captures no structured binding by itself.
+    const auto list = [&, &key = key, &value = value](const char* what,
+                                                      size_t at_most) {
+      std::vector<int64_t> out;
+      if (!value.contains(what) || !value[what].is_array() ||
+          value[what].size() > at_most)
+        bad(fmt::format("{} of {} is not a list of at most {}", what, key,
+                        at_most));
+      for (const json& x : value[what]) {
+        if (!x.is_number_unsigned() ||
+            x.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+          bad(fmt::format("{} of {} has {}, not a size", what, key, x.dump()));
+        out.push_back(x.get<int64_t>());
+      }
+      return out;
+    };
+    Found f;
+    f.info.name = key;
+    if (!value.contains("dtype") || !value["dtype"].is_string())
+      bad(key + " has no dtype");
+    const std::string dtype = value["dtype"].get<std::string>();
+    const auto known =
+        std::find_if(std::begin(kNames), std::end(kNames),
+                     [&](const auto& p) { return p.second == dtype; });
+    if (known == std::end(kNames))
+      bad(key + " has dtype " + dtype +
+          ", not one of F32, F64, BF16, F16, I32, I64, BOOL");
+    f.info.dtype = known->first;
+    f.info.shape = Shape(list("shape", kMaxDims));
+    const std::vector<int64_t> offsets = list("data_offsets", 2);
+    if (offsets.size() != 2) bad(key + " does not have two data_offsets");
+    f.begin = offsets[0], f.end = offsets[1];
+    const int64_t bytes = bytes_of(f.info.shape, f.info.dtype);
+    if (bytes < 0) bad("the size of " + key + " overflows");
+    if (f.begin > f.end || f.end - f.begin != bytes)
+      bad(fmt::format("{} has {} bytes and data_offsets {} to {}", key, bytes,
+                      f.begin, f.end));
+    found.push_back(std::move(f));
+  }
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::tie(a.begin, a.end, a.info.name) <
+           std::tie(b.begin, b.end, b.info.name);
+  });
+  int64_t at = 0;
+  for (Found& f : found) {
+    if (f.begin != at)
+      bad(
+          fmt::format("{} begins at byte {} of the data, and what is before "
+                      "it ends at {}",
+                      f.info.name, f.begin, at));
+    at = f.end;
+    begins_.push_back(f.begin);
+    tensors_.push_back(std::move(f.info));
+  }
+  if (at != data_bytes)
+    bad(fmt::format("the tensors end at byte {} of the data, the file at {}",
+                    at, data_bytes));
+}
+
+bool SafetensorsReader::contains(std::string_view name) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const TensorInfo& t) { return t.name == name; });
+}
+
+size_t SafetensorsReader::find(std::string_view name) const {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    if (tensors_[i].name == name) return i;
+  fail("safetensors", "{} has no tensor {}", path_, name);
+}
+
+// The box whose first element is number `at` of the tensor.
+void SafetensorsReader::read_box(size_t tensor, const Shape& shape,
+                                 const Tensor& box, int64_t at) const {
+  const int64_t begin = data_start_ + begins_[tensor];
+  const int64_t item = size_of(box.dtype());
+  std::vector<char> host;
+  each_run(shape, box, 0, at, [&](const Tensor& part, int64_t first) {
+    const Tensor packed =
+        part.contiguous() ? part : Tensor::empty(part.shape(), part.dtype());
+    const int64_t n = part.numel(), most = kBuffer / item;
+    for (int64_t i = 0; i < n; i += most) {
+      const int64_t count = std::min(most, n - i);
+      host.resize(static_cast<size_t>(count * item));
+      read_exactly(file_, host.data(), count * item, begin + (first + i) * item,
+                   path_);
+      packed.device().from_host(packed.stream(),
+                                packed.mutable_ptr<char>() + i * item,
+                                host.data(), count * item);
+    }
+    if (!part.contiguous()) Tensor(part).copy_from(packed);
+  });
+}
+
+Tensor SafetensorsReader::read(std::string_view name) const {
+  const size_t i = find(name);
+  const Tensor out = Tensor::empty(tensors_[i].shape, tensors_[i].dtype);
+  if (out.data() && out.numel()) read_box(i, out.shape(), out, 0);
+  return out;
+}
+
+DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
+                                   const Placements& placements,
+                                   const SafetensorsWindow& window) const {
+  const size_t i = find(name);
+  const TensorInfo& info = tensors_[i];
+  const Refuse refuse = [&](std::string_view why) {
+    fail("safetensors", "{} cannot be read from {} {}{} of {}: {}",
+         window.shape.empty() ? "a value" : to_string(window.shape), name,
+         safetensors_name(info.dtype), to_string(info.shape), path_, why);
+  };
+  Shape shape = window.shape;
+  if (shape.empty()) {
+    // What is left of the file's tensor behind the offset.
+    shape = info.shape;
+    for (int d = 0; d < info.shape.size(); ++d) {
+      const int64_t to = d < window.order.size() ? window.order[d] : d;
+      const int64_t from = d < window.offset.size() ? window.offset[d] : 0;
+      if (to < 0 || to >= shape.size() || from < 0 || from > info.shape[d])
+        refuse("its order or offset leaves the tensor");
+      shape[static_cast<int>(to)] = info.shape[d] - from;
+    }
+  }
+  const Shape file = seen_as(info.shape, shape.size());
+  const auto [order, offset, unused] = checked(window, shape, file, refuse);
+  const Spec* spec =
+      Spec::get(mesh, shape, placements.resolve(mesh, shape), info.dtype);
+  if (spec->partial_axes()) refuse("the layout is partial; write R or S<dim>");
+  const DistTensor x = DistTensor::empty(spec);
+  const Coord* at = RankContext::current().coordinate_or_null(mesh);
+  if (!at || !x.local().data() || x.local().numel() == 0) return x;
+  each_box(x.local().permute(order), reordered(spec->region(*at), order),
+           offset, file, [&](const Tensor& box, int64_t first) {
+             read_box(i, file, box, first);
+           });
+  return x;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,206 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "dtensor/comm/communicator.h"
+#include "dtensor/io/safetensors.h"
+#include "dtensor/io/safetensors_boxes.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+using namespace safetensors;
+using nlohmann::ordered_json;
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian");
+
+SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
+                                     std::vector<TensorInfo> tensors)
+    : mesh_(mesh), path_(std::move(path)), temporary_(path_ + ".tmp") {
+  ordered_json header;
+  // transformers reads no file without it.
+  header["__metadata__"] = {{"format", "pt"}};
+  int64_t at = 0;
+  for (TensorInfo& info : tensors) {
+    DT_CHECK(!header.contains(info.name), "safetensors",
+             "tensor {} is declared twice", info.name);
+    const int64_t bytes = bytes_of(info.shape, info.dtype);
+    int64_t end = 0;
+    DT_CHECK(bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
+             "safetensors", "the size of {} {} overflows", info.name,
+             to_string(info.shape));
+    ordered_json shape = ordered_json::array();
+    for (int64_t s : info.shape) shape.push_back(s);
+    header[info.name] = {{"dtype", safetensors_name(info.dtype)},
+                         {"shape", std::move(shape)},
+                         {"data_offsets", {at, end}}};
+    entries_.push_back({std::move(info), at, 0});
+    at = end;
+  }
+  RankContext& context = RankContext::current();
+  active_ = !context.dry_run;
+  if (!active_) return;
+  rank_ = mesh_.rank(context.coordinate(mesh_));
+
+  std::string text = header.dump();
+  while (text.size() % 8) text += ' ';  // so that the data is aligned
+  const int64_t data = 8 + std::ssize(text);
+  for (Entry& e : entries_) e.offset += data;
+  try {
+    open(text, data + at);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
+  if (rank_ == 0) {
+    // Of a save that was cut short; or a link, which nobody follows.
+    ::unlink(temporary_.c_str());
+    file_ =
+        ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0) system_error("created");
+    // Space for all of it now, rather than a failure half-way.
+    if (const int e = ::posix_fallocate(file_, 0, bytes)) {
+      errno = e;
+      system_error("given its size");
+    }
+    const uint64_t length = header.size();
+    put(&length, 8, 0);
+    put(header.data(), std::ssize(header), 8);
+  }
+  barrier();
+  if (rank_ != 0) {
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (file_ < 0) system_error("opened");
+  }
+  barrier();  // until all have opened it, nobody removes it
+}
+
+SafetensorsWriter::~SafetensorsWriter() { close(); }
+
+void SafetensorsWriter::close() {
+  if (file_ >= 0) ::close(file_);
+  if (active_ && !finished_ && rank_ == 0) ::unlink(temporary_.c_str());
+}
+
+void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
+                              const SafetensorsWindow& window) {
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(),
+                   [&](const Entry& e) { return e.info.name == name; });
+  DT_CHECK(entry != entries_.end(), "safetensors", "tensor {} is not declared",
+           name);
+  const TensorInfo& info = entry->info;
+  const Spec* spec = x.spec();
+  const Refuse refuse = [&](std::string_view why) {
+    fail("safetensors", "{} cannot be written to {} {}{}: {}",
+         spec->to_string(), name, safetensors_name(info.dtype),
+         to_string(info.shape), why);
+  };
+  if (!(spec->mesh() == mesh_))
+    refuse("the file is written by mesh " + mesh_.to_string());
+  if (spec->partial_axes()) refuse("it is partial; redistribute it first");
+  if (spec->dtype() != info.dtype) refuse("the types differ");
+  const Shape file = seen_as(info.shape, spec->shape().size());
+  const auto [order, offset, shape] =
+      checked(window, spec->shape(), file, refuse);
+  entry->written += numel(spec->shape());
+
+  if (!active_) return;
+  const Coord& c = RankContext::current().coordinate(mesh_);
+  for (int a = 0; a < mesh_.num_axes(); ++a)
+    if (c[a] != 0 && !(spec->split_axes() >> a & 1)) return;
+  const Tensor local = x.local().permute(order);
+  if (local.numel() == 0) return;
+  each_box(local, reordered(spec->region(c), order), offset, file,
+           [&](const Tensor& box, int64_t at) {
+             each_run(file, box, 0, at, [&](const Tensor& part, int64_t first) {
+               put(part.to_contiguous(),
+                   entry->offset + first * size_of(info.dtype));
+             });
+           });
+}
+
+void SafetensorsWriter::finish(const std::function<void()>& commit) {
+  for (const Entry& e : entries_)
+    DT_CHECK(e.written == numel(e.info.shape), "safetensors",
+             "{} of the {} elements of {} were written to {}", e.written,
+             numel(e.info.shape), e.info.name, path_);
+  if (!active_) {
+    finished_ = true;
+    return;
+  }
+  if (::fsync(file_) != 0) system_error("brought to the disk");
+  barrier();
+  if (rank_ == 0) {
+    if (commit) commit();
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+      system_error("renamed to " + path_);
+    // The name itself is on the disk when its folder is. Some file systems
+    // cannot do that; the file is whole all the same.
+    std::string folder = std::filesystem::path(path_).parent_path().string();
+    if (folder.empty()) folder = ".";
+    const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f >= 0) {
+      (void)::fsync(f);
+      ::close(f);
+    }
+  }
+  finished_ = true;
+  barrier();
+}
+
+// By way of the host, a little at a time.
+void SafetensorsWriter::put(const Tensor& packed, int64_t at) {
+  constexpr int64_t kMost = int64_t{4} << 20;
+  std::vector<char> host(static_cast<size_t>(std::min(kMost, packed.bytes())));
+  for (int64_t done = 0; done < packed.bytes(); done += kMost) {
+    const int64_t n = std::min(kMost, packed.bytes() - done);
+    packed.device().to_host(packed.stream(), host.data(),
+                            packed.ptr<char>() + done, n);
+    put(host.data(), n, at + done);
+  }
+}
+
+void SafetensorsWriter::put(const void* from, int64_t bytes, int64_t at) {
+  const char* p = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(file_, p, static_cast<size_t>(bytes), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
+    if (n <= 0) system_error("written");
+    p += n, at += n, bytes -= n;
+  }
+}
+
+void SafetensorsWriter::barrier() {
+  RankContext& context = RankContext::current();
+  context.communicator(mesh_, mesh_.all_axes())
+      .barrier({.kind = StepKind::kBarrier,
+                .op = "safetensors",
+                .fingerprint = hash_text(path_),
+                .describe =
+                    [](const void* path) {
+                      return *static_cast<const std::string*>(path);
+                    },
+                .what = &path_});
+}
+
+void SafetensorsWriter::system_error(std::string_view what) const {
+  fail("safetensors", "{} cannot be {}: {}", temporary_, what,
+       std::strerror(errno));
+}
+
+}  // namespace dtensor

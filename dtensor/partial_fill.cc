@@ -1,0 +1,107 @@
+#include "dtensor/partial_fill.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dtensor/device/copy.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+AxisMask bit(int axis) { return AxisMask{1} << axis; }
+
+// The indices that come to the value of one rank, by axes of the source that
+// become partial.
+class Owners {
+ public:
+  Owners(const Spec& from, const Coord& at, AxisMask fresh)
+      : from_(from), mesh_(from.mesh()), at_(at), fresh_(fresh) {}
+
+  // What this rank and those that differ from it in `open` give.
+  Region give(AxisMask open) const {
+    Region all;
+    for (int d = 0; d < from_.ndim(); ++d) {
+      IntervalList& list = all.emplace_back();
+      for (int64_t r : mesh_.group(axes(d) & open, at_)) {
+        const IntervalList own =
+            first_held(from_.dim(d), mesh_, mesh_.coordinate(r), fresh_);
+        list.insert(list.end(), own.begin(), own.end());
+      }
+    }
+    return HeldRegion(std::move(all)).ascending();
+  }
+
+ private:
+  AxisMask axes(int d) const { return from_.dim(d).axes() & fresh_; }
+  const Spec& from_;
+  const Mesh mesh_;
+  const Coord at_;
+  const AxisMask fresh_;
+};
+
+}  // namespace
+
+double identity_value(ReduceOp op) {
+  return op == ReduceOp::kMean ? 0 : identity(op);
+}
+
+// The first rank of every new partial axis keeps the value, unless the axis
+// splits it: then each keeps its part, and is not the first elsewhere. An
+// average of equal values is exact as it is. Where a rank is not the first, it
+// holds the identity of the innermost reduction to which it is not: of a
+// product of sums, the terms of the second factor have to add up to 1, so the
+// first of them is 1 and the others are 0. That includes the reductions inside
+// which are there already.
+Fill fill_of(const Step& step, const Coord& at) {
+  const Spec *from = step.from, *to = step.to;
+  const auto& list = to->layout().partials;
+  const AxisMask fresh =
+      to->partial_axes() & ~from->partial_axes() & from->split_axes();
+  for (const Partial& p : list)
+    DT_CHECK((p.op != ReduceOp::kAvg && p.op != ReduceOp::kMean) ||
+                 !(fresh & bit(p.axis)),
+             "redistribute",
+             "{} cannot become {}: an average needs the whole value on every "
+             "rank; replicate {} first",
+             from->to_string(), to->to_string(),
+             from->mesh().axis_name(p.axis));
+  const Owners owners(*from, at, fresh);
+  Fill f;
+  const auto mean = std::find_if(list.begin(), list.end(), [](const auto& p) {
+    return p.op == ReduceOp::kMean;
+  });
+  // The reduction at this place of the list.
+  const auto identity_of = [&](size_t at) {
+    const bool pairs = list.begin() + static_cast<ptrdiff_t>(at) >= mean;
+    return Fill::Identity{
+        {}, list[at].op, pairs ? identity_value(list[at].op) : 1};
+  };
+  AxisMask open = fresh;         // not yet told apart
+  std::optional<size_t> inside;  // of those that are there already
+  for (size_t i = list.size(); i-- > 0;) {
+    const Partial& p = list[i];
+    const bool splits = fresh & bit(p.axis);
+    if (p.op == ReduceOp::kAvg || (!splits && at[p.axis] == 0)) continue;
+    if (from->layout().partial_on(p.axis) == p.op) {
+      if (!inside) inside = i;
+      continue;
+    }
+    Fill::Identity next = identity_of(inside.value_or(i));
+    if (f.identities.empty() || f.identities.back().op != next.op ||
+        f.identities.back().count != next.count) {
+      next.where = owners.give(open);
+      f.identities.push_back(std::move(next));
+    }
+    open &= ~bit(p.axis);
+    if (splits) continue;
+    f.keeps = false;
+    break;
+  }
+  f.own = owners.give(0);
+  return f;
+}
+
+}  // namespace dtensor

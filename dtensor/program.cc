@@ -1,0 +1,651 @@
+#include "dtensor/program.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "dtensor/all_gather_bytes.h"
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/crowd.h"
+#include "dtensor/comm/job.h"
+#include "dtensor/comm/local_process.h"
+#include "dtensor/comm/mpi.h"
+#include "dtensor/comm/nccl.h"
+#include "dtensor/comm/tcp.h"
+#include "dtensor/comm_table.h"
+#include "dtensor/cost_file.h"
+#include "dtensor/device/cuda.h"
+#include "dtensor/device/out_of_memory.h"
+#include "dtensor/device/reserve.h"
+#include "dtensor/device_choice.h"
+#include "dtensor/flight.h"
+#include "dtensor/flight_signal.h"
+#include "dtensor/interrupt.h"
+#include "dtensor/json_text.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/text_table.h"
+#include "dtensor/trace.h"
+#include "dtensor/version.h"
+
+namespace dtensor {
+namespace {
+
+// More threads than this are a mistake rather than a mesh.
+constexpr int64_t kMostThreads = 1024;
+// Thirty years.
+constexpr double kLongestTimeout = 1e9;
+constexpr double kMostGiB = 1e6;  // of a GPU
+
+// Everything that is printed goes to standard error from now on; the result is
+// a descriptor of what was standard output.
+int take_stdout() {
+  std::fflush(stdout);
+  const int out = dup(STDOUT_FILENO);
+  DT_CHECK(out >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0, "--json",
+           "standard output cannot be used: {}; write --json FILE",
+           std::strerror(errno));
+  return out;
+}
+
+void write_all(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    DT_CHECK(n > 0, "--json", "cannot write {}: {}", path,
+             std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// The caller's path of a file that --flag will write. Better to hear of it now
+// than after the run.
+std::string writable(std::string_view flag, const std::string& given) {
+  std::string path = caller_path(given);
+  check_writable(flag, path);
+  return path;
+}
+
+// How many of a program srun has started with this one, and which it is; 1 and
+// 0 where it has not.
+std::pair<int64_t, int64_t> tasks_of_srun() {
+  const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"),
+             *task = std::getenv("SLURM_PROCID");
+  if (!tasks || !task) return {1, 0};
+  return {std::atoll(tasks), std::atoll(task)};
+}
+
+}  // namespace
+
+struct Program::State {
+  ProgramOptions options;
+  std::string name = "program";
+  Flags flags;
+  std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
+                                    rendezvous;
+  bool nccl = false;  // between GPUs, and all else as `backend` says
+  int64_t ranks_per_process = 1;
+  // Of how many processes this one is which; and has it reached the others?
+  int64_t process = 0, processes = 1;
+  ProcessJob* job = nullptr;
+  Crowd crowd;         // of a job
+  bool alone = false;  // the first one has not heard of what is wrong
+  std::string flight, trace_path, cost;
+  DeviceChoice device;
+  int64_t ranks_per_gpu = 1;
+  double timeout = 60;     // seconds
+  double nccl_memory = 0;  // GiB
+  bool dry_run = false, tf32 = false, tune_gemm = false;
+  Mesh mesh;
+  std::function<Device&(int64_t)> devices;
+  std::vector<std::shared_ptr<Reserve>> reserves;  // of the ranks here
+  std::shared_ptr<Trace> trace;
+  bool gathered = false;  // the first process's trace is that of all
+  int json_fd = -1;       // what was standard output
+  bool wrote_json = false;
+  // What the runs of the body sent and held, as rank 0 knows it.
+  bool ran = false;
+  std::vector<CommEvent> events;  // of all ranks
+  int64_t peak = 0;               // the most bytes that a rank held
+  nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
+
+  // Of several processes?
+  bool is_of_processes() const { return backend == "mpi" || backend == "tcp"; }
+  bool is_job() const { return is_of_processes() && !is_dry(); }
+  bool is_dry() const {
+    return dry_run || options.always_dry || options.no_ranks;
+  }
+
+  void add_rank_flags();
+
+  // False when only a text was wanted.
+  bool parse(int argc, char** argv) {
+    process =
+        started_by_mpi() ? process_by_environment() : process_by_torchrun();
+    if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
+    switch (flags.parse(argc, argv)) {
+      case Flags::Asked::kHelp:
+        if (process == 0)
+          std::fputs(flags.help(name, options.about).c_str(), stdout);
+        return false;
+      case Flags::Asked::kVersion:
+        if (process == 0) fmt::print("{} (dtensor {})\n", name, version());
+        return false;
+      case Flags::Asked::kRun:
+        break;
+    }
+    read_backend();
+    read_mesh();
+    prices(mesh);  // better to hear of it now
+    read_device();
+    DT_CHECK(timeout <= kLongestTimeout, "--timeout",
+             "{} s is more than {} s; write 0 for no limit", timeout,
+             kLongestTimeout);
+    read_records();
+    if (flags.given("--json")) open_json();
+    return true;
+  }
+
+  void read_backend() {
+    const bool given = flags.given("--backend");
+    nccl = backend == "nccl";
+    const std::string named = backend;
+    if (nccl) backend = "threads";  // unless there are several processes
+    if (!is_dry() && (!given || nccl)) choose_backend();
+    if (given && !is_of_processes()) process = 0;
+    if (given && backend == "tcp") process = process_by_torchrun();
+    if (process > 0) silence();
+    DT_CHECK(is_of_processes() || !flags.given("--ranks-per-process"),
+             "--ranks-per-process",
+             "it is for --backend mpi and tcp, and this is --backend {}",
+             named);
+    DT_CHECK(backend == "tcp" || !flags.given("--rendezvous") || is_dry(),
+             "--rendezvous",
+             "it is for --backend tcp, and this is --backend {}", named);
+    if (is_job()) join();
+  }
+
+  // As who has started this process says.
+  void choose_backend() {
+    if (started_by_mpi()) {
+      DT_CHECK(mpi_is_built(), "--backend",
+               "this is one of several processes, but the program is built "
+               "without MPI; build it where MPI is installed (./setup.sh "
+               "installs Open MPI), or write --backend threads for a run in "
+               "each process");
+      backend = "mpi";
+    } else if (flags.given("--rendezvous") || started_by_torchrun()) {
+      backend = "tcp";
+    } else if (flags.given("--ranks-per-process") && !nccl &&
+               launched_by_mpi()) {
+      backend = "mpi";  // of one process
+    } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
+      process = task;  // one of them says it
+      fail("--backend",
+           "srun has started {} of this program, and nothing says how they "
+           "reach each other; write srun --mpi=pmix, or set RANK, WORLD_SIZE, "
+           "MASTER_ADDR and MASTER_PORT (as tools/train.sbatch does), or write "
+           "--backend threads for a run in each",
+           tasks);
+    }
+  }
+
+  // What this process was started with.
+  JobFacts facts() const {
+    JobFacts facts = JobFacts::of_process();
+    for (const auto& [flag, value] : flags.all_given())
+      if (std::count(options.may_differ.begin(), options.may_differ.end(),
+                     flag) == 0)
+        facts.add(flag, value);
+    return facts;
+  }
+
+  void join() {
+    try {
+      job = backend == "mpi"
+                ? &mpi_job(facts())
+                : &tcp_job(rendezvous.empty() ? "" : caller_path(rendezvous),
+                           facts());
+    } catch (const NotMet& e) {
+      alone = !e.first_says_it();
+      throw;
+    }
+    processes = job->processes();
+    crowd = most_crowded(job, ranks_per_process);
+    if (job->process() > 0 && process == 0) silence();
+    process = job->process();
+  }
+
+  // The first process speaks for all.
+  void silence() {
+    const int nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere < 0) return;
+    std::fflush(stdout);
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
+  }
+
+  void read_mesh() {
+    if (!flags.given("--mesh")) mesh_text = options.mesh;
+    mesh = mesh_text.empty() && !flags.given("--mesh")
+               ? Mesh({{"ranks", processes * ranks_per_process}})
+               : Mesh::parse(mesh_text);
+    const int64_t started = processes * ranks_per_process;
+    DT_CHECK(!is_job() || mesh.num_ranks() == started, "--mesh",
+             "{} has {} ranks, and there {} of {} each; write {}, or "
+             "another --mesh or --ranks-per-process",
+             mesh.to_string(), mesh.num_ranks(),
+             processes == 1 ? "is 1 process"
+                            : fmt::format("are {} processes", processes),
+             ranks_per_process,
+             job->launcher((mesh.num_ranks() + ranks_per_process - 1) /
+                           ranks_per_process));
+    for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
+      DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
+                          mesh.axis_name(a)) == 1,
+               "--mesh", "{} has an axis {}; {} knows {}", mesh.to_string(),
+               mesh.axis_name(a), name, joined(options.axes));
+    for (const std::string& axis : options.axes)
+      DT_CHECK(mesh.has_axis(axis), "--mesh",
+               "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(),
+               axis, mesh.to_string(), axis);
+    DT_CHECK(is_dry() || is_job() || mesh.num_ranks() <= kMostThreads, "--mesh",
+             "{} has {} ranks, but at most {} run as threads; add --dry-run",
+             mesh.to_string(), mesh.num_ranks(), kMostThreads);
+    DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
+             "--mesh",
+             "{} has {} ranks, but one of them is rank {}; name those below {}",
+             mesh.to_string(), mesh.num_ranks(), mesh.smallest_world() - 1,
+             mesh.num_ranks());
+  }
+
+  void read_device() {
+    device = parse_device(device_text);
+    DT_CHECK(device.cuda || !flags.given("--ranks-per-gpu"), "--ranks-per-gpu",
+             "it is for --device cuda, and this is --device cpu");
+    DT_CHECK(device.cuda || !tf32, "--tf32",
+             "it is for --device cuda, and this is --device cpu");
+    DT_CHECK(device.cuda || !tune_gemm, "--tune-gemm",
+             "it is for --device cuda, and this is --device cpu");
+    device.ranks_per_gpu = ranks_per_gpu;
+    DT_CHECK(device.cuda || !nccl, "--backend",
+             "nccl is for --device cuda, and this is --device cpu");
+    // Processes send each other what is in the memory of the CPU.
+    nccl = nccl || (device.cuda && is_of_processes());
+    DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
+             "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
+             "write --backend threads, in one process",
+             ranks_per_gpu);
+    DT_CHECK(nccl || nccl_memory == 0, "--nccl-memory",
+             "it is for ranks that send through NCCL; add --backend nccl, or "
+             "start several processes");
+    DT_CHECK(nccl_memory <= kMostGiB, "--nccl-memory",
+             "{} GiB are more than {}", nccl_memory, kMostGiB);
+    // Better to hear of it now than from every rank.
+    if (device.cuda && is_job())
+      devices = devices_for(
+          device, {.here = processes > 1 ? local_process(backend == "mpi")
+                                         : LocalProcess{0, 1},
+                   .first = process * ranks_per_process,
+                   .count = ranks_per_process});
+    else if (!is_dry())
+      devices = devices_for(device, mesh.num_ranks());
+    if (devices && tf32) cuda_allow_tf32(true);
+    if (devices && tune_gemm) cuda_tune_gemm(true);
+    if (devices && nccl_memory > 0) reserve();
+  }
+
+  void reserve() {
+    const auto bytes = static_cast<int64_t>(
+        std::ceil(nccl_memory * static_cast<double>(int64_t{1} << 30)));
+    const int64_t first = is_job() ? process * ranks_per_process : 0,
+                  n = is_job() ? ranks_per_process : mesh.num_ranks();
+    for (int64_t rank = first; rank < first + n; ++rank)
+      reserves.push_back(reserve_for_nccl(devices(rank), bytes, cuda_nccl()));
+  }
+
+  CostTable prices(const Mesh& m) const {
+    return cost.empty() ? CostTable() : read_cost(cost, m);
+  }
+
+  // At the end of a run, on every rank.
+  void record(Runtime& rt) {
+    RankContext& context = rt.context();
+    context.record = false;
+    const int64_t mine = context.allocator->stats().peak_bytes;
+    const std::vector<CommEvent> all = merge_events(context.events);
+    const std::vector<int64_t> peaks = all_gather("peak", mine);
+    if (rt.rank() > 0 && !rt.dry_run()) return;
+    ran = true;
+    events.insert(events.end(), all.begin(), all.end());
+    peak = std::max(peak, *std::max_element(peaks.begin(), peaks.end()));
+  }
+
+  void report(const RunReport& r) {
+    const std::string text = straggler_text(r);
+    if (text.empty() || process > 0) return;
+    const std::string shared =
+        crowd_text(job ? crowd : most_crowded(nullptr, mesh.num_ranks()));
+    fmt::print(stderr, "{}: {}\n", name, shared.empty() ? text : shared);
+    if (!shared.empty()) return;
+    for (size_t i = 0; i < r.waited_for.size(); ++i)
+      if (r.waited_for[i] > 1)
+        stragglers.push_back({{"rank", i},
+                              {"waited_for_seconds", r.waited_for[i]},
+                              {"run_seconds", r.seconds}});
+  }
+
+  static JobVerdict attempt(int code, const std::function<void()>& fn);
+  bool ends(JobVerdict& fared);
+
+  void open_json() {
+    if (process > 0) return;
+    if (json_path.empty() || json_path == "-") {
+      json_fd = take_stdout();
+      return;
+    }
+    json_path = writable("--json", json_path);
+  }
+
+  void read_records() {
+    const bool dry = is_dry();
+    DT_CHECK(!dry || flight.empty(), "--flight",
+             "nothing is sent in a dry run that could be recorded; leave out "
+             "--flight{}",
+             options.always_dry ? "" : " or --dry-run");
+    DT_CHECK(!dry || trace_path.empty(), "--trace",
+             "nothing runs in a dry run that could be timed; leave out "
+             "--trace{}",
+             options.always_dry ? "" : " or --dry-run");
+    if (!flight.empty()) {
+      flight = caller_path(flight);
+      make_flight_folder("--flight", flight);
+    }
+    if (!trace_path.empty()) {
+      // (That of another process is written when the run has failed.)
+      if (process > 0) trace_path += fmt::format(".{}", process);
+      trace_path = writable("--trace", trace_path);
+      trace = std::make_shared<Trace>(Trace::kMostEvents / processes);
+    }
+  }
+
+  void answer(FlightSignal& signal) const {
+    namespace fs = std::filesystem;
+    signal.answer(
+        fs::weakly_canonical(flight.empty() ? caller_path(".") : flight), name);
+  }
+
+  // Called by all processes after the run, or not_gathering().
+  void gather_trace() {
+    if (!trace || !job || gathered) return;
+    trace->gather(*job);
+    gathered = true;
+  }
+
+  void finish_trace() {
+    if (!trace) return;
+    gather_trace();
+    write_trace();
+    fmt::print(
+        "\nwaiting for the last rank of a collective, of all ranks:\n{}"
+        "trace: {}\n",
+        trace->waiting_table(), trace_path);
+  }
+  // Also of a run that has failed: each process what it has.
+  void write_trace() const {
+    if (!trace || (gathered && process > 0)) return;
+    trace->write(trace_path);
+    if (trace->dropped() > 0)
+      fmt::print(stderr,
+                 "{}: {} has the first {} events, up to second {:.1f}; {} more "
+                 "were not kept\n",
+                 name, trace_path, grouped(trace->kept()),
+                 trace->dropped_from(), grouped(trace->dropped()));
+  }
+};
+
+void Program::State::add_rank_flags() {
+  State* s = this;
+  Flags::Flag& mesh =
+      s->flags.add("--mesh", "axes and their sizes, or 2x4", "dp=2,tp=2");
+  mesh.shown = s->options.mesh.empty() ? "one rank" : s->options.mesh;
+  mesh.set = [s](const std::string& text) { s->mesh_text = text; };
+  s->flags.add("--device", &s->device_text,
+               "what the ranks compute on: cpu, cuda, or cuda:1 for the GPUs "
+               "from that one on",
+               TextKind::kText);
+  s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
+               "how many ranks compute on one GPU", 1, kMostThreads);
+  s->flags.add("--tf32", &s->tf32,
+               "products of f32 on GPUs may round their operands to TF32");
+  s->flags.add("--tune-gemm", &s->tune_gemm,
+               "the first product of each kind on a GPU times the algorithms "
+               "of cuBLASLt, and the fastest is kept; bits may differ from run "
+               "to run, and from GPU to GPU");
+  s->flags.add("--backend", &s->backend,
+               "how ranks reach each other: as threads that read each other's "
+               "memory, as processes of mpirun or, over TCP, of torchrun (on "
+               "GPUs these send through NCCL), or through NCCL, as threads or "
+               "as processes of either",
+               {"threads", "mpi", "tcp", "nccl"});
+  s->flags.add("--nccl-memory", &s->nccl_memory,
+               "of ranks that send through NCCL (2.19 or later): so many GiB "
+               "of each GPU are memory that NCCL sends from, and receives "
+               "into, without copies of its own; tensors are there as long as "
+               "there is some of it",
+               0);
+  s->flags.add("--ranks-per-process", &s->ranks_per_process,
+               "with --backend mpi or tcp: how many ranks are threads of each "
+               "process",
+               1, kMostThreads);
+  s->flags.add("--rendezvous", &s->rendezvous,
+               "with --backend tcp: where processes meet that know RANK and "
+               "WORLD_SIZE, instead of MASTER_ADDR and MASTER_PORT",
+               TextKind::kFile);
+  s->flags.add("--timeout", &s->timeout,
+               "how long a rank waits for others in a collective, in seconds; "
+               "0: as long as they take",
+               0);
+  Flags::Flag& dry = s->flags.add(
+      "--dry-run", "no data: print the collectives and the peak memory", "");
+  dry.values = 0;
+  dry.set = [s](const std::string&) { s->dry_run = true; };
+  s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
+  s->flags.add("--flight", &s->flight,
+               "for the last collectives of each rank, rank-N.json, when the "
+               "run fails (or SIGUSR1 asks); see //:flight",
+               TextKind::kFolder);
+  s->flags.add("--trace", &s->trace_path,
+               "for what every rank did when, as Perfetto and Chrome show it; "
+               "prints who waited",
+               TextKind::kFile);
+}
+
+Program::Program(ProgramOptions options) : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  State* s = state_.get();
+  if (!s->options.no_ranks) s->add_rank_flags();
+  Flags::Flag& json =
+      s->flags.add("--json",
+                   "write the result as JSON, to standard output "
+                   "without FILE",
+                   "FILE");
+  json.optional_value = true;
+  json.set = [s](const std::string& text) { s->json_path = text; };
+}
+
+Program::~Program() = default;
+
+void Program::add(std::string_view name, int64_t* value, std::string_view help,
+                  int64_t min, int64_t max) {
+  state_->flags.add(name, value, help, min, max);
+}
+void Program::add(std::string_view name, double* value, std::string_view help,
+                  double min) {
+  state_->flags.add(name, value, help, min);
+}
+void Program::add(std::string_view name, std::string* value,
+                  std::string_view help, TextKind kind) {
+  state_->flags.add(name, value, help, kind);
+}
+void Program::add(std::string_view name, std::string* value,
+                  std::string_view help, std::vector<std::string> choices) {
+  state_->flags.add(name, value, help, std::move(choices));
+}
+void Program::add(std::string_view name, std::vector<std::string>* values,
+                  std::string_view help) {
+  state_->flags.add(name, values, help);
+}
+void Program::add(std::string_view name, bool* value, std::string_view help) {
+  state_->flags.add(name, value, help);
+}
+void Program::add_words(std::vector<std::string>* words, std::string_view help,
+                        std::string_view type) {
+  state_->flags.add_words(words, help, type);
+}
+
+// How this process fares with a part of the program: fn() returns or throws.
+JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
+  try {
+    fn();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return {code, out_of_memory_text()};
+  } catch (const std::exception& e) {
+    return {code, one_line(e.what())};
+  }
+}
+
+// How all processes do, if they got so far as to ask each other. One of them
+// says it.
+bool Program::State::ends(JobVerdict& fared) {
+  if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
+  if (job) fared = job->agree(fared);
+  std::fflush(stdout);
+  const bool speaks = job ? job->speaks() : process == 0 || alone;
+  if (fared.code != 0 && speaks)
+    fmt::print(stderr, "{}: {}\n", name, fared.text);
+  return fared.code != 0;
+}
+
+int Program::main(int argc, char** argv, const std::function<void()>& check,
+                  const std::function<void()>& body) {
+  State& s = *state_;
+  // A file that grows too large is an error of write(), as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
+  const MemoryReserve reserve;
+  FlightSignal signal;  // ahead of any other thread
+  bool runs = true;
+  JobVerdict fared = s.attempt(2, [&] {
+    runs = s.parse(argc, argv);
+    if (!runs) return;
+    if (!dry_run()) s.answer(signal);
+    if (check) check();
+  });
+  if (!runs || s.ends(fared)) return fared.code;
+  s.ran = false;  // by the body, from now on
+  s.events.clear();
+  s.peak = 0;
+  fared = s.attempt(1, [&] {
+    body();
+    report_runs();
+  });
+  if (fared.code != 0 && s.trace && s.job && !s.gathered)
+    s.job->not_gathering(fared.text);
+  // What there is of a trace, in any case.
+  const JobVerdict traced = s.attempt(1, [&] {
+    fared.code == 0 ? s.finish_trace() : s.write_trace();
+    DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
+             "standard output cannot be written: {}", std::strerror(errno));
+  });
+  if (traced.code != 0 && fared.code != 0)
+    fared.text += fmt::format("; and {}", traced.text);
+  else if (traced.code != 0)
+    fared = traced;
+  s.ends(fared);
+  return fared.code;
+}
+
+// Of a program with a result of its own, that is the result.
+void Program::report_runs() const {
+  const State& s = *state_;
+  if (dry_run() && s.ran)
+    fmt::print("{}\npeak memory of a rank: {} bytes\n",
+               comm_table(s.events, false), grouped(s.peak));
+  if (s.wrote_json || s.options.no_ranks) return;
+  write_json({{"collectives", comm_json(comm_rows(s.events), !dry_run())},
+              {"peak_bytes", s.peak}});
+}
+
+bool Program::given(std::string_view name) const {
+  return state_->flags.given(name);
+}
+const Mesh& Program::mesh() const { return state_->mesh; }
+CostTable Program::cost(const Mesh& mesh) const { return state_->prices(mesh); }
+bool Program::dry_run() const { return state_->is_dry(); }
+bool Program::speaks() const { return state_->process == 0; }
+int64_t Program::ranks_here() const {
+  const State& s = *state_;
+  return s.is_job() ? s.ranks_per_process : s.mesh.num_ranks();
+}
+bool Program::wants_json() const { return given("--json"); }
+
+RunOptions Program::run_options() const {
+  RunOptions o;
+  o.world = state_->mesh.num_ranks();
+  o.mesh = state_->mesh_text;
+  o.dry_run = dry_run();
+  o.cost = cost(mesh());
+  o.record = dry_run() || wants_json();
+  if (o.record) o.finish = [s = state_.get()](Runtime& rt) { s->record(rt); };
+  o.device = state_->devices;
+  o.timeout = std::chrono::milliseconds(
+      static_cast<int64_t>(std::ceil(state_->timeout * 1000)));
+  o.stop_on_signals = true;
+  o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
+  o.flight = state_->flight;
+  o.trace = state_->trace;
+  if (state_->nccl && state_->job)
+    o.backend = [job = state_->job,
+                 ranks = state_->ranks_per_process](int64_t world) {
+      return nccl_backend(job->backend(world, ranks));
+    };
+  else
+    o.backend = backend_named(state_->nccl ? "nccl" : state_->backend,
+                              state_->ranks_per_process);
+  return o;
+}
+
+void Program::write_json(const nlohmann::ordered_json& result) const {
+  state_->wrote_json = true;
+  if (!wants_json()) return;
+  state_->gather_trace();
+  if (!speaks()) return;
+  auto whole = result;
+  if (whole.is_object() && !state_->stragglers.empty())
+    whole["stragglers"] = state_->stragglers;
+  if (state_->trace) whole["waiting"] = state_->trace->waiting_json();
+  const std::string text = json_text(whole);
+  if (state_->json_fd >= 0)
+    return write_all(state_->json_fd, text, "standard output");
+  write_text_file("--json", state_->json_path, text);
+}
+
+int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
+        const ProgramOptions& options) {
+  Program program(options);
+  return program.main(argc, argv, nullptr,
+                      [&] { run(program.run_options(), fn); });
+}
+
+}  // namespace dtensor

@@ -1,0 +1,93 @@
+#include "dtensor/rank_context.h"
+
+#include <utility>
+
+#include "dtensor/device/running_op.h"
+#include "dtensor/flight.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+thread_local RankContext* current_context = nullptr;
+}  // namespace
+
+RankContext& RankContext::current() {
+  DT_CHECK(current_context != nullptr, "run",
+           "this thread is no rank; call this inside run(), or hand the rank's "
+           "context on with RankContext::set_current");
+  return *current_context;
+}
+
+RankContext* RankContext::current_or_null() { return current_context; }
+
+void RankContext::set_current(RankContext* c) {
+  current_context = c;
+  keep_running_op(c ? &c->op : nullptr, c ? c->world_rank : -1);
+}
+
+std::string RankContext::about_text() const {
+  if (!about || about->op.empty()) return "";
+  const std::string text = about->to_string();
+  // A collective inside an operator has named it.
+  return about->op == op ? text.substr(op.size()) : ", made by " + text;
+}
+
+std::string_view RankContext::kept_path() {
+  if (path != last_path) {
+    auto kept = paths.find(path);
+    if (kept == paths.end()) kept = paths.emplace(path).first;
+    last_path = *kept;
+  }
+  return last_path;
+}
+
+const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
+  for (const CachedCoordinate& c : coordinates)
+    if (c.mesh == mesh) return c.at.get();
+  DT_CHECK(mesh.valid(), "mesh",
+           "there is no mesh; make one with Runtime::mesh");
+  const int64_t mine = mesh.mesh_rank_of(world_rank);
+  coordinates.push_back(
+      {mesh, mine < 0 ? nullptr
+                      : std::make_unique<const Coord>(mesh.coordinate(mine))});
+  return coordinates.back().at.get();
+}
+
+const Coord& RankContext::coordinate(const Mesh& mesh) {
+  const Coord* at = coordinate_or_null(mesh);
+  DT_CHECK(at != nullptr, "mesh", "rank {} of the run is not in mesh {}",
+           world_rank, mesh.to_string());
+  return *at;
+}
+
+Communicator& RankContext::communicator(const Mesh& mesh, AxisMask axes) {
+  for (const CachedCommunicator& c : communicators)
+    if (c.mesh == mesh && c.axes == axes) return *c.communicator;
+  const Coord& at = coordinate(mesh);
+  DT_CHECK((axes & ~mesh.all_axes()) == 0, "communicator",
+           "mesh {} has no axes beyond {}", mesh.to_string(),
+           mesh.num_axes() - 1);
+  std::vector<int64_t> ranks = mesh.group(axes, at);
+  for (int64_t& r : ranks) r = mesh.world_rank(r);
+  Communicator& made = communicator(ranks);
+  communicators.push_back({mesh, axes, &made});
+  return made;
+}
+
+Communicator& RankContext::communicator(
+    const std::vector<int64_t>& world_ranks) {
+  if (const auto it = groups.find(world_ranks); it != groups.end())
+    return *it->second;
+  DT_CHECK(backend != nullptr, "communicator",
+           "rank {} is not part of a run; start ranks with run()", world_rank);
+  auto made = backend->group(world_ranks, world_rank, lane);
+  made->set_device(*device);
+  made->set_watch(watch);
+  if (flight) {
+    FlightRing& ring = flight->ring(lane);
+    made->set_flight(ring, ring.add_group(world_ranks));
+  }
+  return *groups.emplace(world_ranks, std::move(made)).first->second;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,513 @@
+#include "dtensor/redistribute.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dtensor/async.h"
+#include "dtensor/autograd.h"
+#include "dtensor/execute.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// execute(); a rank that is not in a move's destination has no part after it.
+void carry_out(RankContext& ctx, const Execution& e,
+               std::span<const Move> moves, std::span<Tensor> parts,
+               bool consume = false) {
+  execute(ctx, e, parts, consume);
+  for (size_t i = 0; i < moves.size(); ++i)
+    if (moves[i].from->mesh() != moves[i].to->mesh() &&
+        !ctx.coordinate_or_null(moves[i].to->mesh()))
+      parts[i] = Tensor();
+}
+
+struct How {
+  bool lazy = true, async = false;
+  std::optional<DType> backward_dtype = {};
+  bool own = false;      // shares no memory with x, nor with another result
+  bool consume = false;  // x is nobody's any more, if this is the only handle
+};
+DistTensor move(const DistTensor& x, const Spec* to, const How& how);
+// x as another type, for which the gradient converts back.
+DistTensor convert(const DistTensor& x, DType dtype);
+
+class ConvertNode : public Node {
+ public:
+  explicit ConvertNode(DType from) : from_(from) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    return {convert(cotangents[0], from_)};
+  }
+  std::string_view name() const override { return "convert"; }
+
+ private:
+  const DType from_;
+};
+
+void record(const DistTensor& y, std::shared_ptr<Node> node,
+            const DistTensor& x) {
+  node->inputs = {edge_to(x)};
+  y.impl()->node = std::move(node);
+  y.impl()->requires_grad = true;
+}
+
+DistTensor convert(const DistTensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  DistTensor y = DistTensor::wrap(converted(x.impl()->part(), dtype),
+                                  x.spec()->with(dtype));
+  y.impl()->lineage = x.impl()->lineage;
+  if (records(x)) record(y, std::make_shared<ConvertNode>(x.dtype()), x);
+  return y;
+}
+
+// The same global value: whoever consumes it moves it.
+class LazyNode : public Node {
+ public:
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    return {cotangents[0]};
+  }
+  std::string_view name() const override { return "redistribute"; }
+};
+
+// Brings the cotangent back to where the source was.
+class MoveNode : public Node {
+ public:
+  MoveNode(const Spec* from, std::optional<DType> dtype)
+      : from_(from), dtype_(dtype) {}
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool>) override {
+    const DistTensor& g = cotangents[0];
+    const Spec* to = cotangent_spec(from_, g.spec());
+    return {convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
+                    from_->dtype())};
+  }
+  std::string_view name() const override { return "redistribute"; }
+
+ private:
+  const Spec* from_;
+  const std::optional<DType> dtype_;
+};
+
+void check_run(const RankContext& ctx, const DistTensor& x) {
+  DT_CHECK(x.impl()->run == ctx.run_id, "redistribute",
+           "{} belongs to another run(), whose ranks are gone; save it there, "
+           "and load it here",
+           x.spec()->to_string());
+}
+
+void check_fits(const RankContext& ctx, const Mesh& mesh) {
+  DT_CHECK(mesh.smallest_world() <= ctx.world_size, "redistribute",
+           "mesh {} needs a run of {} ranks or more, and this one has {}; list "
+           "ranks below {}",
+           mesh.to_string(), mesh.smallest_world(), ctx.world_size,
+           ctx.world_size);
+}
+
+std::string text_of(const Spec* from, const Spec* to) {
+  return from->to_string() + " -> " + to->to_string();
+}
+
+// The copies in that layout which are still what the tensor is: neither it nor
+// they were written to since. Waits for those of them that are under way.
+std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
+                                            uint64_t version, const Spec* to) {
+  std::erase_if(impl.copies, [&](const auto& c) {
+    return c.version != version ||
+           (c.spec == to && !c.tensor.impl()->untouched());
+  });
+  return impl.copies;
+}
+
+// The part in memory that nothing else uses, without gaps. What was made of a
+// source that is gone may be that, or a small part of it.
+Tensor own_part(Tensor part, const Tensor& source) {
+  if (!part.defined()) return part;
+  const bool shares = source.defined()
+                          ? part.storage() == source.storage()
+                          : part.storage().use_count() > 1 ||
+                                part.storage()->bytes() > part.bytes();
+  if (shares) return part.clone();
+  return part.contiguous() ? std::move(part) : part.clone();
+}
+
+// x, of which y has the part that is wanted, or will have it.
+DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
+  if (records(x)) {
+    std::shared_ptr<Node> node;
+    if (how.lazy)
+      node = std::make_shared<LazyNode>();
+    else
+      node = std::make_shared<MoveNode>(x.spec(), how.backward_dtype);
+    record(y, std::move(node), x);
+  }
+  return y;
+}
+
+// The same value as x, without a part yet. Not all ranks of another mesh know
+// how x was made.
+DistTensor unmade(const RankContext& ctx, const DistTensor& x,
+                  const Spec* spec) {
+  auto made = std::make_shared<DistTensor::Impl>();
+  made->spec = spec;
+  made->run = ctx.run_id;
+  if (x.mesh() == spec->mesh())
+    made->lineage = x.impl()->lineage;
+  else
+    made->lineage.hash = spec->hash();
+  return DistTensor(std::move(made));
+}
+
+// What moves of its own, for no operator, is about the value that moves.
+const Lineage* subject_of(const RankContext& ctx, const Lineage& moved) {
+  return ctx.about ? ctx.about : &moved;
+}
+
+// Adds x to values that move together.
+void add(Lineage& all, const DistTensor& x) {
+  const Lineage& its = x.impl()->lineage;
+  if (all.op.empty()) {
+    all.op = its.op;
+    all.path = its.path;
+    all.ordinal = its.ordinal;
+  }
+  all.hash = fold_lineage(all.hash, its.hash);
+}
+
+DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
+  const Spec* from = x.spec();
+  const bool wants_grad = records(x);
+  if (from == to && !how.own && (how.lazy || !wants_grad)) return x;
+  RankContext& ctx = RankContext::current();
+  check_run(ctx, x);
+  DistTensor::Impl& impl = *x.impl();
+  // What x will be is not known yet, nor then what was made of it.
+  const bool waits = how.async && impl.pending;
+  const uint64_t version = waits ? 0 : impl.version();
+  bool found = from == to, sent = false;
+  Tensor part = found ? impl.part() : Tensor();
+  if (!found && !waits) {
+    for (const auto& c : copies(impl, version, to)) {
+      if (c.spec != to) continue;
+      if (!how.own && c.tensor.requires_grad() == wants_grad &&
+          (!wants_grad ||
+           (c.lazy == how.lazy && c.backward_dtype == how.backward_dtype)))
+        return c.tensor;
+      part = c.tensor.impl()->local;
+      found = true;
+    }
+  }
+  DistTensor result = unmade(ctx, x, to);
+  const auto& made = result.impl();
+  const bool gone = how.consume && !waits && x.impl().use_count() == 1;
+  if (gone && from == to) {
+    impl.local = Tensor();
+    made->local = own_part(std::move(part), Tensor());
+  } else if (found) {
+    made->local = how.own ? own_part(part, part) : part;
+  } else {
+    if (from->mesh() != to->mesh()) {
+      check_fits(ctx, from->mesh());
+      check_fits(ctx, to->mesh());
+    }
+    const bool converts = from->dtype() != to->dtype();
+    const Move m{converts ? from->with(to->dtype()) : from, to};
+    if (converts)
+      DT_CHECK(!from->partial_axes() ||
+                   (is_float(from->dtype()) && is_float(to->dtype())),
+               "redistribute",
+               "the parts of {} cannot be converted to {} before they are "
+               "combined; redistribute first, and cast then",
+               from->to_string(), dtensor::name(to->dtype()));
+    const auto e = execution(ctx, {&m, 1});
+    const Plan& plan = e->plan();
+    sent = plan.communicates();
+    if (ctx.comm_budget >= 0) spend_budget(ctx, plan.bytes, text_of(from, to));
+    const Scoped<const Lineage*> about(ctx.about,
+                                       subject_of(ctx, impl.lineage));
+    if (how.async && sent && !ctx.dry_run) {
+      made->pending = begin_move(ctx, m, impl.local, impl.pending);
+    } else {
+      Scoped<std::string_view> op(ctx.op,
+                                  ctx.op.empty() ? "redistribute" : ctx.op);
+      impl.part();
+      part = gone ? std::exchange(impl.local, Tensor()) : impl.local;
+      if (converts) part = converted(part, to->dtype());
+      carry_out(ctx, *e, {&m, 1}, {&part, 1}, gone);
+      made->local =
+          how.own ? own_part(std::move(part), impl.local) : std::move(part);
+    }
+  }
+  made->note_version();
+  if (!sent) made->keep = x.keep();
+  const DistTensor y = finished(x, std::move(result), how);
+  // A parameter that is moved on purpose is not kept twice. What only this
+  // rank's memory was needed for is made again as fast as it is found.
+  if (x.keep() != Keep::kMove || waits || gone) return y;
+  if (!how.own)
+    impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
+  else if (sent)
+    impl.copies.push_back({to, version, y.detach(), true, std::nullopt});
+  return y;
+}
+
+// What a user asks for.
+DistTensor asked(const DistTensor& x, const Spec* to,
+                 const RedistributeOptions& o, const How& how) {
+  DT_CHECK(to->dtype() == x.dtype(), "redistribute",
+           "{} cannot become {}: only the layout may change; another type is "
+           "an option, forward_dtype",
+           x.spec()->to_string(), to->to_string());
+  DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
+           "a cotangent of type {}; write DType::kF32, kF64, kBF16 or kF16",
+           name(*o.backward_dtype));
+  if (o.forward_dtype) to = to->with(*o.forward_dtype);
+  return move(x, to, how);
+}
+
+}  // namespace
+
+DistTensor alias(const DistTensor& x) {
+  return passes_as_it_comes(x, x.detach());
+}
+
+DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y) {
+  return finished(x, std::move(y), {});
+}
+
+Tensor converted(const Tensor& t, DType dtype) {
+  if (!t.defined() || t.dtype() == dtype) return t;
+  Tensor out = Tensor::empty(t.shape(), dtype);
+  out.device().cast(out.stream(), t.shape(), dtype, out.mutable_data(),
+                    out.strides(), t.dtype(), t.data(), t.strides());
+  return out;
+}
+
+const Spec* cotangent_spec(const Spec* x, const Spec* g) {
+  Layout l = x->layout();
+  l.partials.clear();
+  if (x->mesh() == g->mesh()) {
+    const AxisMask used = x->split_axes() | x->partial_axes();
+    for (const Partial& p : g->layout().partials)
+      if ((p.op == ReduceOp::kSum || p.op == ReduceOp::kAvg) &&
+          !(used >> p.axis & 1))
+        l.partials.push_back(p);
+  }
+  return Spec::get(x->mesh(), x->shape(), l, g->dtype());
+}
+
+Tensor redistribute_local(const Tensor& local, const Spec* from,
+                          const Spec* to) {
+  if (from == to) return local;
+  RankContext& ctx = RankContext::current();
+  const Move m{from, to};
+  const auto e = execution(ctx, {&m, 1});
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, e->plan().bytes, text_of(from, to));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  Tensor part = local;
+  carry_out(ctx, *e, {&m, 1}, {&part, 1});
+  return part;
+}
+
+DistTensor relayout(const DistTensor& x, const Spec* to) {
+  return move(x, to, {});
+}
+
+DistTensor redistribute(const DistTensor& x, const Spec* to,
+                        const RedistributeOptions& o, bool async) {
+  return asked(x, to, o, {false, async, o.backward_dtype, true});
+}
+
+DistTensor redistribute(DistTensor&& x, const Spec* to,
+                        const RedistributeOptions& o) {
+  DistTensor y = asked(x, to, o, {false, false, o.backward_dtype, true, true});
+  x = DistTensor();
+  return y;
+}
+
+std::vector<DistTensor> relayout(std::vector<DistTensor> x,
+                                 std::span<const Spec* const> to) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
+           x.size(), to.size());
+  std::vector<DistTensor> y(x.size());
+  // By the meshes that they move between, in order of first appearance.
+  struct Batch {
+    Mesh from, to;
+    std::vector<Move> moves;
+    std::vector<size_t> places;
+    std::vector<Tensor> parts;
+    std::shared_ptr<const Execution> execution;
+    Lineage lineage;
+  };
+  std::vector<Batch> batches;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Spec* from = x[i].spec();
+    if (from == to[i]) {
+      y[i] = x[i];
+      continue;
+    }
+    check_run(ctx, x[i]);
+    const Mesh a = from->mesh(), b = to[i]->mesh();
+    auto it = std::find_if(
+        batches.begin(), batches.end(),
+        [&](const Batch& batch) { return batch.from == a && batch.to == b; });
+    if (it == batches.end()) {
+      check_fits(ctx, a);
+      check_fits(ctx, b);
+      it = batches.insert(it, {a, b, {}, {}, {}, nullptr, {}});
+    }
+    it->moves.push_back({from, to[i]});
+    it->places.push_back(i);
+    add(it->lineage, x[i]);
+  }
+  int64_t bytes = 0;
+  for (Batch& b : batches) {
+    b.execution = execution(ctx, b.moves);
+    bytes += b.execution->plan().bytes;
+  }
+  if (ctx.comm_budget >= 0)
+    spend_budget(ctx, bytes, fmt::format("moving {} tensors", x.size()));
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  for (Batch& b : batches) {
+    for (size_t i : b.places) {
+      // What has other users is only read.
+      Tensor part = x[i].impl()->part();
+      if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
+      b.parts.push_back(std::move(part));
+    }
+    const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, b.lineage));
+    carry_out(ctx, *b.execution, b.moves, b.parts, true);
+    for (size_t k = 0; k < b.places.size(); ++k) {
+      const size_t i = b.places[k];
+      DistTensor made = unmade(ctx, x[i], to[i]);
+      made.impl()->local = std::move(b.parts[k]);
+      made.impl()->note_version();
+      y[i] = finished(x[i], std::move(made), {});
+    }
+  }
+  return y;
+}
+
+std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,
+                                       std::span<const Spec* const> to) {
+  RankContext& ctx = RankContext::current();
+  bool one_mesh = x.size() == to.size();
+  for (size_t i = 0; i < x.size() && one_mesh; ++i)
+    one_mesh = x[i].mesh() == to[0]->mesh() && to[i]->mesh() == to[0]->mesh();
+  if (!one_mesh || ctx.dry_run || ctx.comm_budget >= 0)
+    return relayout(std::move(x), to);
+  Lineage all;
+  std::vector<DistTensor> y(x.size());
+  std::vector<size_t> places;
+  std::vector<Move> moves;
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const DistTensor from = std::exchange(x[i], {});
+    if (from.spec() == to[i]) {
+      y[i] = from;
+      continue;
+    }
+    check_run(ctx, from);
+    places.push_back(i);
+    moves.push_back({from.spec(), to[i]});
+    add(all, from);
+    parts.push_back(from.impl()->part());
+    y[i] = finished(from, unmade(ctx, from, to[i]), {});
+  }
+  if (places.empty()) return y;
+  Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
+  const Scoped<const Lineage*> about(ctx.about, subject_of(ctx, all));
+  const auto pending = begin_moves(ctx, moves, std::move(parts), true);
+  for (size_t k = 0; k < places.size(); ++k)
+    y[places[k]].impl()->pending = pending[k];
+  return y;
+}
+
+static bool moved_before(const DistTensor& x, const Spec* to) {
+  DistTensor::Impl& impl = *x.impl();
+  if (impl.copies.empty()) return false;
+  const auto& known = copies(impl, impl.version(), to);
+  return std::any_of(known.begin(), known.end(),
+                     [&](const auto& c) { return c.spec == to; });
+}
+
+void relayout(RankContext& ctx, std::span<const DistTensor> x,
+              std::span<const Spec* const> to,
+              std::shared_ptr<const Execution>& all, std::span<DistTensor> y) {
+  std::vector<size_t> places, same;  // same: as an earlier one that moves
+  std::vector<Move> moves;
+  std::vector<Tensor> parts;
+  size_t differ = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].spec() == to[i]) {
+      y[i] = x[i];
+      continue;
+    }
+    ++differ;
+    check_run(ctx, x[i]);
+    if (moved_before(x[i], to[i])) {
+      y[i] = move(x[i], to[i], {});
+      continue;
+    }
+    const auto is_same = [&](size_t k) {
+      return x[k].same_as(x[i]) && to[k] == to[i];
+    };
+    if (std::any_of(places.begin(), places.end(), is_same)) {
+      same.push_back(i);
+      continue;
+    }
+    places.push_back(i);
+    moves.push_back({x[i].spec(), to[i]});
+    parts.push_back(x[i].impl()->part());
+  }
+  if (!places.empty()) {
+    std::shared_ptr<const Execution> some;
+    std::shared_ptr<const Execution>& e = places.size() == differ ? all : some;
+    if (!e) e = execution(ctx, moves);
+    const Plan& plan = e->plan();
+    spend_budget(ctx, plan.bytes, "moving its inputs");
+    execute(ctx, *e, parts);
+    for (size_t k = 0; k < places.size(); ++k) {
+      const DistTensor& from = x[places[k]];
+      DistTensor made = unmade(ctx, from, to[places[k]]);
+      made.impl()->local = std::move(parts[k]);
+      made.impl()->note_version();
+      if (from.keep() != Keep::kMove &&
+          std::none_of(
+              plan.steps.begin(), plan.steps.end(), [&](const Step& s) {
+                return s.tensor == static_cast<int>(k) && sends(s.kind);
+              }))
+        made.impl()->keep = from.keep();
+      y[places[k]] = finished(from, std::move(made), {});
+      if (from.keep() == Keep::kMove)
+        from.impl()->copies.push_back({to[places[k]], from.impl()->version(),
+                                       y[places[k]], true, std::nullopt});
+    }
+  }
+  for (size_t i : same)
+    for (size_t k : places)
+      if (x[k].same_as(x[i]) && to[k] == to[i]) y[i] = y[k];
+}
+
+void record_event(RankContext& ctx, const Mesh& mesh, AxisMask axes,
+                  StepKind kind, int64_t predicted, int64_t counted) {
+  ++ctx.collectives;
+  if (ctx.record)
+    ctx.events.push_back({mesh, axes, kind, std::string(ctx.op), ctx.phase,
+                          predicted, counted, ctx.collectives});
+}
+
+void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
+  if (ctx.comm_budget < 0 || bytes == 0) return;
+  DT_CHECK(
+      bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
+      "{} needs {} bytes of communication, but the budget has {} left; raise "
+      "it, or redistribute outside of its scope",
+      why, bytes, ctx.comm_budget);
+  ctx.comm_budget -= bytes;
+}
+
+}  // namespace dtensor

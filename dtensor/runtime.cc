@@ -1,0 +1,331 @@
+#include "dtensor/runtime.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/mpi.h"
+#include "dtensor/comm/null.h"
+#include "dtensor/comm/tcp.h"
+#include "dtensor/device/out_of_memory.h"
+#include "dtensor/flight.h"
+#include "dtensor/interrupt.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/trace.h"
+
+namespace dtensor {
+namespace {
+
+// One thread per rank: the setting is the calling thread's own. Found at run
+// time, since OpenMP is there only when oneDNN is linked.
+void use_one_openmp_thread() {
+  using Set = void (*)(int);
+  static const Set set =
+      reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set) set(1);
+}
+
+// Processes of mpirun, or of torchrun, run one run together.
+BackendFactory default_backend() {
+  const bool mpi = mpi_is_built() && started_by_mpi();
+  if (!mpi && !started_by_torchrun()) return backend_named("threads");
+  const char* text = std::getenv("DTENSOR_RANKS_PER_PROCESS");
+  char* end = nullptr;
+  const int64_t ranks = text ? std::strtoll(text, &end, 10) : 1;
+  DT_CHECK(!text || (end != text && *end == 0 && ranks >= 1), "run",
+           "DTENSOR_RANKS_PER_PROCESS is '{}'; write a whole number of at "
+           "least 1",
+           text);
+  return backend_named(mpi ? "mpi" : "tcp", ranks);
+}
+
+// How a rank left fn.
+struct Outcome {
+  std::exception_ptr error;
+  bool own = false;  // not that of a peer
+};
+
+std::shared_ptr<Backend> backend_of(const RunOptions& options) {
+  std::shared_ptr<Backend> made;
+  if (options.dry_run)
+    made = null_backend(options.world);
+  else if (options.backend)
+    made = options.backend(options.world);
+  else
+    made = default_backend()(options.world);
+  made->set_timeout(options.timeout);
+  return made;
+}
+
+// What the ranks of a run share, those that are here.
+struct Shared {
+  explicit Shared(const RunOptions& o)
+      : options(o),
+        backend(backend_of(o)),
+        ranks(backend->local_ranks(o.world)),
+        flights(o.dry_run ? 0 : ranks.first, o.dry_run ? 0 : ranks.second,
+                o.world) {
+    static std::atomic<uint64_t> runs{0};
+    id = ++runs;
+  }
+  void failed(int64_t rank, std::string_view what) const noexcept {
+    if (!options.dry_run) flights.of(rank).over(what);
+    for (int lane = 0; lane < Backend::kLanes; ++lane)
+      backend->failed(rank, lane, what);
+  }
+  // By a rank that fails. The first one writes what all ranks were doing: there
+  // may be one that never comes back. When all have, it is written again.
+  void write_flights() const noexcept {
+    if (options.flight.empty() || wrote_flights.test_and_set()) return;
+    try {
+      flights.write(options.flight, "a failure");
+    } catch (...) {  // then the second time fails too, and says so
+    }
+  }
+
+  const RunOptions& options;
+  uint64_t id;
+  const std::shared_ptr<Backend> backend;
+  const std::pair<int64_t, int64_t> ranks;  // [first, second)
+  const FlightRecorders flights;
+  mutable std::atomic_flag wrote_flights;
+};
+
+// The error that is being handled, in words that say whose it is. (Where there
+// is no memory for them, as it is.)
+std::exception_ptr explained(int64_t rank) noexcept {
+  try {
+    try {
+      throw;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw Error(out_of_memory_text());
+    } catch (const std::exception& e) {
+      throw Error(fmt::format("[run] rank {} threw: {}", rank, e.what()));
+    } catch (...) {
+      throw Error(
+          fmt::format("[run] rank {} threw what is no std::exception", rank));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+// Tells the others.
+void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
+  try {
+    shared.failed(rank, text_of(error));
+  } catch (...) {  // no memory for the text
+    shared.failed(rank, "no memory");
+  }
+}
+
+// Nothing leaves it but by the outcome: it is all that a thread runs.
+Outcome run_rank(const Shared& shared, int64_t rank,
+                 const std::function<void(Runtime&)>& fn) noexcept {
+  const RunOptions& options = shared.options;
+  Outcome outcome;
+  std::unique_ptr<Watch> watch;
+  std::optional<RankContext> kept;
+  try {
+    use_one_openmp_thread();
+    RankContext& context = kept.emplace();
+    context.world_rank = rank;
+    context.world_size = options.world;
+    context.dry_run = options.dry_run;
+    if (options.dry_run)
+      context.device = &no_device();
+    else if (options.device)
+      context.device = &options.device(rank);
+    context.stream = context.device->open_stream();
+    context.allocator = Allocator::on(*context.device);
+    context.planner = Planner(options.cost);
+    context.mesh_text = options.mesh;
+    context.run_id = shared.id;
+    context.record = options.record;
+    context.backend = shared.backend;
+    if (options.watch) watch = options.watch(rank);
+    context.watch = watch.get();
+    if (!options.dry_run) {
+      context.flight = &shared.flights.of(rank);
+      if (options.trace) {
+        context.tracer = &options.trace->open(context, watch.get());
+        context.watch = context.tracer;
+      }
+    }
+    Runtime runtime(context);
+    context.runtime = &runtime;
+    RankContext::set_current(&context);
+    fn(runtime);
+    if (context.checks) context.checks->finish();
+    if (context.async) context.async->finish();
+    if (context.save) context.save->finish();
+    if (options.finish) options.finish(runtime);
+    shared.backend->check();
+  } catch (const PeerLeft&) {
+    outcome = {std::current_exception(), true};
+  } catch (const PeerFailed&) {
+    outcome = {std::current_exception(), false};
+  } catch (...) {
+    outcome = {explained(rank), true};
+  }
+  RankContext::set_current(nullptr);
+  if (outcome.error) {
+    tell(shared, rank, outcome.error);
+    if (outcome.own) shared.write_flights();
+  } else {
+    shared.backend->left(rank);
+    if (!options.dry_run) shared.flights.of(rank).over("");
+  }
+  // Its other threads, which wait for nobody any more.
+  if (kept) kept->async = nullptr, kept->save = nullptr;
+  return outcome;
+}
+
+void report(const RunOptions& options, Backend& backend,
+            std::chrono::steady_clock::time_point begun) {
+  if (!options.report) return;
+  RunReport r;
+  r.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun)
+          .count();
+  for (int64_t rank = 0; rank < options.world; ++rank)
+    r.waited_for.push_back(
+        std::chrono::duration<double>(backend.waited_for(rank)).count());
+  options.report(r);
+}
+
+// Throws what the run has failed with: the same in every process.
+void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
+  const int64_t first = shared.ranks.first;
+  std::optional<Backend::Failure> here;
+  for (bool own : {true, false})
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const Outcome& o = outcomes[i];
+      if (here || !o.error || o.own != own) continue;
+      here = {first + static_cast<int64_t>(i), own, text_of(o.error)};
+    }
+  std::optional<Backend::Failure> all = shared.backend->conclude(here);
+  if (!all) return;
+  // By now all ranks here have stopped: what is written is the last of it.
+  // (Those that did all that they had to are looked for, too.)
+  if (!shared.options.flight.empty()) try {
+      shared.flights.write(shared.options.flight, "a failure");
+    } catch (const Error& e) {
+      throw Error(fmt::format("{}; and {}", all->text, e.what()));
+    }
+  const int64_t slot = all->rank - first;
+  if (0 <= slot && slot < std::ssize(outcomes)) {
+    const std::exception_ptr& error = outcomes[static_cast<size_t>(slot)].error;
+    if (error) std::rethrow_exception(error);
+  }
+  throw Error(all->text);
+}
+
+std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::exception& e) {
+      throw Error(fmt::format(
+          "[run] the system starts no thread for rank {} of {}: {}; run fewer "
+          "ranks",
+          rank, world, e.what()));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
+
+Mesh Runtime::mesh(std::vector<MeshAxis> axes) {
+  Mesh mesh(std::move(axes));
+  DT_CHECK(mesh.num_ranks() <= world_size(), "mesh",
+           "{} has {} ranks, but {} run; start more ranks, or make an axis "
+           "smaller",
+           mesh.to_string(), mesh.num_ranks(), world_size());
+  return mesh;
+}
+
+Mesh Runtime::mesh() {
+  if (context_.mesh_text.empty()) return mesh({{"ranks", world_size()}});
+  Mesh mesh = Mesh::parse(context_.mesh_text);
+  DT_CHECK(
+      mesh.num_ranks() <= world_size(), "mesh",
+      "--mesh {} has {} ranks, but {} run; start more ranks, or make an axis "
+      "smaller",
+      context_.mesh_text, mesh.num_ranks(), world_size());
+  return mesh;
+}
+
+void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
+  DT_CHECK(options.world >= 1, "run", "{} ranks; a run has at least 1",
+           options.world);
+  DT_CHECK(options.timeout.count() >= 0, "run",
+           "a timeout of {} ms; write 0 for none", options.timeout.count());
+  if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
+  if (!options.flight.empty()) make_flight_folder("run", options.flight);
+  std::optional<StopOnSignals> signals;
+  if (options.stop_on_signals) signals.emplace();
+  check_interrupted();
+  if (options.dry_run) {
+    // A thread of its own, as any rank: what fn leaves in thread-local memory
+    // does not reach the caller.
+    Outcome outcome;
+    std::thread([&] {
+      outcome = run_rank(Shared(options), options.world - 1, fn);
+    }).join();
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    return;
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  const Shared shared(options);
+  const auto [begin, end] = shared.ranks;
+  std::vector<Outcome> outcomes(static_cast<size_t>(end - begin));
+  std::vector<std::thread> threads;
+  threads.reserve(outcomes.size());
+  for (int64_t rank = begin; rank < end; ++rank) {
+    try {
+      threads.emplace_back([&, rank, slot = threads.size()] {
+        outcomes[slot] = run_rank(shared, rank, fn);
+      });
+    } catch (...) {
+      const std::exception_ptr no_thread = no_thread_for(rank, options.world);
+      for (int64_t r = rank; r < end; ++r) tell(shared, r, no_thread);
+      std::fill(outcomes.begin() + std::ssize(threads), outcomes.end(),
+                Outcome{no_thread, true});
+      break;
+    }
+  }
+  for (std::thread& t : threads) t.join();
+  report(options, *shared.backend, begun);
+  conclude(shared, outcomes);
+}
+
+void run(int64_t world, const std::function<void(Runtime&)>& fn) {
+  RunOptions options;
+  options.world = world;
+  run(options, fn);
+}
+
+}  // namespace dtensor

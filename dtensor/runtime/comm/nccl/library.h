@@ -1,9 +1,0 @@
-// NCCL itself. In libdtensor_cuda.so alone, which hands it to the program.
-#pragma once
-#include "dtensor/runtime/comm/nccl/link.h"
-
-namespace dtensor {
-
-NcclLibrary& nccl_library();
-
-}  // namespace dtensor

@@ -1,0 +1,181 @@
+#include "dtensor/trace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "dtensor/comm/agreement.h"
+#include "dtensor/flight.h"
+#include "dtensor/placement/hash.h"
+
+namespace dtensor {
+namespace {
+
+// Threads take what they may keep in lots of so many.
+constexpr int64_t kLot = 256;
+
+// Bytes that this member received.
+int64_t received(const Collective& c) {
+  int64_t bytes = 0;
+  for (const Transfer& t : c.transfers) bytes += t.counted;
+  for (const Buffer& b : c.buffers) bytes += b.counted;
+  return bytes;
+}
+
+std::string joined(std::span<const Spec* const> specs) {
+  std::string text;
+  for (const Spec* s : specs)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", s->to_string());
+  return text;
+}
+
+}  // namespace
+
+int64_t Trace::now() {
+  return std::chrono::steady_clock::now().time_since_epoch() /
+         std::chrono::nanoseconds(1);
+}
+
+Trace::Trace(int64_t most_events) : most_(most_events), start_(now()) {
+  DT_CHECK(most_events >= 0, "trace", "{} events", most_events);
+}
+Trace::~Trace() = default;
+
+Tracer& Trace::open(RankContext& context, Watch* next) {
+  std::lock_guard lock(mutex_);
+  // (Processes may number their runs otherwise.)
+  if (std::exchange(run_, context.run_id) != context.run_id) ++runs_;
+  auto made = std::make_unique<Tracer>(*this, context, next, runs_);
+  return *tracers_.emplace_back(std::move(made));
+}
+
+int64_t Trace::take(int64_t events) {
+  const int64_t before = taken_.fetch_add(events, std::memory_order_relaxed);
+  return std::clamp<int64_t>(most_ - before, 0, events);
+}
+
+Tracer::Tracer(Trace& trace, RankContext& context, Watch* next, int64_t run)
+    : trace_(trace),
+      context_(&context),
+      next_(next),
+      whose_{context.world_rank, context.lane, run, now(), 0} {
+  whose_.closed = whose_.opened;
+  text("");  // number 0
+}
+
+Tracer& Tracer::other_thread(RankContext& context) {
+  return trace_.open(context, nullptr);
+}
+
+int64_t Tracer::now() const { return Trace::now() - trace_.start_; }
+
+uint32_t Tracer::text(std::string_view s) {
+  if (const auto it = text_numbers_.find(s); it != text_numbers_.end())
+    return it->second;
+  texts_.emplace_back(s);
+  const auto number = static_cast<uint32_t>(texts_.size() - 1);
+  text_numbers_.emplace(texts_.back(), number);
+  return number;
+}
+
+// That of what has this key, made once.
+template <class Make>
+uint32_t Tracer::text_of(uint64_t key, Make&& make) {
+  const auto [it, fresh] = layout_texts_.try_emplace(key, 0);
+  if (fresh) it->second = text(make());
+  return it->second;
+}
+
+void Tracer::add(Event e) {
+  whose_.closed = std::max(whose_.closed, e.end);
+  if (may_keep_ == 0) may_keep_ = trace_.take(kLot);
+  if (may_keep_ > 0) {
+    --may_keep_;
+    events_.push_back(e);
+    return;
+  }
+  if (dropped_++ == 0) dropped_from_ = e.begin;
+}
+
+void Tracer::op(int64_t begin, std::string_view name,
+                std::span<const Spec* const> in,
+                std::span<const Spec* const> out, int64_t predicted_bytes,
+                int64_t ordinal) {
+  // Specs that are equal are one object, which stays.
+  uint64_t key = in.size();
+  for (const auto specs : {in, out})
+    for (const Spec* s : specs)
+      key = hash_mix(key, reinterpret_cast<uintptr_t>(s));
+  const uint32_t layouts =
+      text_of(key, [&] { return joined(in) + " -> " + joined(out); });
+  add({.sort = Sort::kOp,
+       .name = text(name),
+       .phase = text(context_->phase),
+       .path = text(context_->path),
+       .layouts = layouts,
+       .begin = begin,
+       .end = now(),
+       .bytes = predicted_bytes,
+       .number = ordinal});
+}
+
+void Tracer::span(int64_t begin, std::string_view name, int64_t number) {
+  add({.sort = Sort::kSpan,
+       .name = text(name),
+       .phase = text(context_->phase),
+       .path = text(context_->path),
+       .begin = begin,
+       .end = now(),
+       .number = number});
+}
+
+void Tracer::begins(const Collective& c) {
+  if (next_) next_->begins(c);
+  begin_ = now();
+  agreed_ = -1;
+}
+
+void Tracer::agreed(const Collective& c) noexcept {
+  agreed_ = now();
+  if (next_) next_->agreed(c);
+}
+
+void Tracer::ends(const Collective& c) noexcept {
+  const int64_t end = now();
+  try {
+    const Call& call = *c.call;
+    const uint32_t op = text(call.op), phase = text(context_->phase);
+    const uint64_t kind = static_cast<uint64_t>(call.kind);
+    // (A salt, since operators have keys too.)
+    const uint32_t layouts =
+        call.describe ? text_of(hash_mix(call.fingerprint, kind + 0x636f6d6d),
+                                [&] { return call.describe(call.what); })
+                      : 0;
+    while (context_->flight && groups_.size() <= c.group)
+      groups_.push_back(context_->flight->ring(context_->lane)
+                            .group(static_cast<uint32_t>(groups_.size())));
+    add({.sort = Sort::kCollective,
+         .threw = std::uncaught_exceptions() > 0,
+         .name = text(dtensor::name(call.kind)),
+         .phase = phase,
+         .path = text(context_->path),
+         .layouts = layouts,
+         .group = c.group,
+         .op = op,
+         .begin = begin_,
+         .end = end,
+         .agreed = agreed_,
+         .bytes = std::max<int64_t>(received(c), 0),
+         .number = static_cast<int64_t>(c.sequence)});
+    Wait& w = waits_[static_cast<uint64_t>(op) << 32 | phase];
+    const int64_t waited = (agreed_ < 0 ? end : agreed_) - begin_;
+    ++w.collectives;
+    w.ns += waited;
+    w.longest = std::max(w.longest, waited);
+  } catch (...) {  // no memory for it: an event less
+    ++dropped_;
+  }
+  if (next_) next_->ends(c);
+}
+
+}  // namespace dtensor

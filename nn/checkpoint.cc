@@ -1,0 +1,234 @@
+#include "dtensor/nn/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "dtensor/all_gather_bytes.h"
+#include "dtensor/all_or_none.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor::nn {
+namespace {
+
+constexpr std::string_view kModel = "model/", kOptimizer = "optimizer/",
+                           kValue = "value/", kTimes = "random/times/",
+                           kMaster = ".master";
+constexpr const char *kSeed = "random/seed", *kPosition = "data_position";
+
+std::string joined(std::string_view a, std::string_view b) {
+  return std::string(a) + std::string(b);
+}
+
+std::vector<NamedTensor> all_of(const Module& model,
+                                const Optimizer& optimizer) {
+  std::vector<NamedTensor> all;
+  for (const NamedParameter& p : model.named_parameters())
+    all.push_back({joined(kModel, p.name), p.tensor});
+  for (const OptimizerState& s : optimizer.state())
+    all.push_back({joined(kOptimizer, s.name), s.value});
+  return all;
+}
+
+// That of all ranks: each knows of the generators that it has drawn from.
+RandomState random_state_of_all() {
+  const RandomState mine = random_state();
+  std::vector<uint64_t> packed = {mine.seed};
+  for (const auto& [ranks, times] : mine.times) {
+    packed.push_back(ranks);
+    packed.push_back(times);
+  }
+  std::vector<std::vector<uint64_t>> all;
+  for (const std::string& bytes : all_gather_bytes(
+           "random_state", 0,
+           {reinterpret_cast<const char*>(packed.data()), packed.size() * 8})) {
+    all.emplace_back(bytes.size() / 8);
+    std::memcpy(all.back().data(), bytes.data(), bytes.size());
+  }
+
+  RandomState state{.seed = mine.seed, .times = {}};
+  for (size_t r = 0; r < all.size(); ++r) {
+    const std::vector<uint64_t>& its = all[r];
+    DT_CHECK(its[0] == all[0][0], "checkpoint",
+             "rank {} has the seed {} and rank 0 {}; call manual_seed() alike "
+             "on every rank",
+             r, its[0], all[0][0]);
+    for (size_t i = 1; i < its.size(); i += 2) {
+      const auto [known, added] = state.times.emplace(its[i], its[i + 1]);
+      DT_CHECK(added || known->second == its[i + 1], "checkpoint",
+               "rank {} has drawn {} times from a generator of which another "
+               "rank has drawn {} times; draw alike on every rank",
+               r, its[i + 1], known->second);
+    }
+  }
+  return state;
+}
+
+// Names of one kind, for an error: "2 are missing (a, b)"; "" for none.
+void list(std::string& text, const std::vector<std::string>& names,
+          std::string_view what) {
+  if (names.empty()) return;
+  constexpr size_t kShown = 8;
+  text += fmt::format("{}{} {} {} (", text.empty() ? "" : ", ", names.size(),
+                      names.size() == 1 ? "is" : "are", what);
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i)
+    text += (i ? ", " : "") + names[i];
+  text += names.size() > kShown ? ", ...)" : ")";
+}
+
+// What each tensor is read from, or an Error that says why the checkpoint does
+// not fit.
+std::vector<std::string> sources(const std::string& path,
+                                 const CheckpointReader& saved,
+                                 const std::vector<NamedTensor>& own,
+                                 bool cast) {
+  std::map<std::string, TensorInfo> infos;
+  for (TensorInfo& t : saved.tensors()) infos.emplace(t.name, t);
+  std::set<std::string> unread;
+  for (const auto& [name, info] : infos) unread.insert(name);
+
+  std::vector<std::string> from, missing, shapes, types;
+  for (const NamedTensor& t : own) {
+    std::string name = t.name;
+    unread.erase(name);
+    const bool parameter = name.starts_with(kModel);
+    if (cast && parameter) {
+      // The master of what was of another type is the same value, less rounded.
+      const std::string master =
+          joined(kOptimizer, name.substr(kModel.size())) + std::string(kMaster);
+      const auto saved_as = infos.find(name);
+      if (infos.contains(master) && saved_as != infos.end() &&
+          saved_as->second.dtype != t.tensor.dtype())
+        name = master;
+    } else if (cast && name.ends_with(kMaster) && !infos.contains(name)) {
+      name = name.substr(kOptimizer.size());
+      name = joined(kModel, name.substr(0, name.size() - kMaster.size()));
+    }
+    unread.erase(name);
+    from.push_back(name);
+    const auto found = infos.find(name);
+    if (found == infos.end()) {
+      missing.push_back(t.name);
+      continue;
+    }
+    const TensorInfo& info = found->second;
+    if (info.shape != t.tensor.shape())
+      shapes.push_back(fmt::format("{}: {} there, {} here", t.name,
+                                   to_string(info.shape),
+                                   to_string(t.tensor.shape())));
+    const DType type = t.tensor.dtype();
+    if (info.dtype != type && !(cast && is_float(info.dtype) && is_float(type)))
+      types.push_back(fmt::format("{}: {} there, {} here", t.name,
+                                  dtensor::name(info.dtype),
+                                  dtensor::name(type)));
+  }
+  std::string wrong;
+  list(wrong, missing, "missing");
+  list(wrong, {unread.begin(), unread.end()}, "unknown");
+  list(wrong, shapes, "of another shape");
+  list(wrong, types,
+       cast ? "of another kind" : "of another type, which .cast would convert");
+  DT_CHECK(wrong.empty(), "checkpoint",
+           "{} does not fit this model and optimizer: of its tensors, {}; "
+           "nothing was loaded",
+           path, wrong);
+  return from;
+}
+
+template <class T>
+T value_of(const CheckpointReader& saved, const std::string& name) {
+  const auto found = saved.values().find(name);
+  const T* value =
+      found == saved.values().end() ? nullptr : std::get_if<T>(&found->second);
+  DT_CHECK(value, "checkpoint",
+           "{} has no value {}, which nn::save_checkpoint() writes; read it "
+           "with a CheckpointReader",
+           saved.path(), name);
+  return *value;
+}
+
+RandomState random_state_of(const CheckpointReader& saved) {
+  RandomState random;
+  random.seed = value_of<uint64_t>(saved, kSeed);
+  for (const auto& [name, value] : saved.values()) {
+    if (!name.starts_with(kTimes)) continue;
+    uint64_t ranks = 0;
+    const char *begin = name.data() + kTimes.size(),
+               *end = name.data() + name.size();
+    DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
+             "{} has a value {}, which names no generator", saved.path(), name);
+    random.times[ranks] = value_of<uint64_t>(saved, name);
+  }
+  return random;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& dir, const Module& model,
+                     const Optimizer& optimizer, const TrainingState& state,
+                     const CheckpointOptions& options) {
+  if (RankContext::current().dry_run) return;
+  const RandomState random = random_state_of_all();
+  CheckpointValues values = {{kPosition, state.data_position},
+                             {kSeed, random.seed}};
+  for (const auto& [ranks, times] : random.times)
+    values[joined(kTimes, std::to_string(ranks))] = times;
+  for (const auto& [name, value] : state.values)
+    values[joined(kValue, name)] = value;
+  dtensor::save_checkpoint(dir, state.step, all_of(model, optimizer), values,
+                           options);
+}
+
+TrainingState training_state(const CheckpointReader& saved) {
+  TrainingState state;
+  state.step = saved.step();
+  state.data_position = value_of<int64_t>(saved, kPosition);
+  for (const auto& [name, value] : saved.values())
+    if (name.starts_with(kValue))
+      state.values[name.substr(kValue.size())] = value;
+  return state;
+}
+
+TrainingState load_checkpoint(const std::string& path, Module& model,
+                              Optimizer& optimizer,
+                              const CheckpointLoadOptions& options) {
+  if (RankContext::current().dry_run) return {};
+  const std::vector<NamedTensor> own = all_of(model, optimizer);
+  std::unique_ptr<CheckpointReader> saved;
+  std::vector<std::string> from;
+  TrainingState state;
+  RandomState random;
+  all_or_none("checkpoint", hash_text(path), [&] {
+    saved = std::make_unique<CheckpointReader>(path);
+    from = sources(path, *saved, own, options.cast);
+    state = training_state(*saved);
+    random = random_state_of(*saved);
+  });
+  std::vector<CheckpointRequest> requests;
+  for (size_t i = 0; i < own.size(); ++i)
+    requests.push_back({from[i], own[i].tensor.mesh(), own[i].tensor.layout()});
+  const std::vector<DistTensor> read = saved->read(requests);
+
+  // All is there, and nothing can go wrong any more.
+  std::vector<OptimizerState> optimizer_state;
+  for (size_t i = 0; i < own.size(); ++i)
+    if (own[i].name.starts_with(kModel))
+      assign(own[i].tensor, read[i]);
+    else
+      optimizer_state.push_back(
+          {own[i].name.substr(kOptimizer.size()), read[i]});
+  optimizer.load_state(optimizer_state);
+  set_random_state(std::move(random));
+  return state;
+}
+
+}  // namespace dtensor::nn

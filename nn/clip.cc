@@ -1,0 +1,175 @@
+#include "dtensor/nn/clip.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "dtensor/autograd.h"
+#include "dtensor/local_part.h"
+#include "dtensor/ops/kernels/clip.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor::nn {
+namespace {
+
+bool has_part(const Mesh& mesh) {
+  return RankContext::current().coordinate_or_null(mesh) != nullptr;
+}
+
+// Of numbers, from the left.
+Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers) {
+  const Tensor result = Tensor::empty({}, DType::kF64);
+  std::vector<Operand> operands;
+  for (const Tensor& t : numbers) operands.push_back({t.data(), {}});
+  result.device().reduce(result.stream(), op, DType::kF64, {},
+                         result.mutable_data(), {}, operands, 1);
+  return result;
+}
+
+// The sum over the gradients on one mesh, on its ranks.
+class Sums {
+ public:
+  explicit Sums(const Mesh& mesh) : mesh_(mesh) {}
+  const Mesh& mesh() const { return mesh_; }
+
+  void add(const DistTensor& g) {
+    // What ranks hold of it are parts along the axes that split it, and copies
+    // along the others: summing over the former counts each element once.
+    const AxisMask axes = g.spec()->split_axes();
+    auto group = std::find_if(groups_.begin(), groups_.end(),
+                              [&](const auto& p) { return p.first == axes; });
+    if (group == groups_.end())
+      group = groups_.insert(group, {axes, Tensor::full({}, DType::kF64, 0)});
+    if (!g.here()) return;
+    RankContext& context = RankContext::current();
+    const Coord& at = context.coordinate(mesh_);
+    Region own;
+    for (const Dim& dim : g.layout().dims)
+      own.push_back(first_held(dim, mesh_, at, dim.axes()));
+    const Region has = g.region();
+    const Tensor part =
+        (own == has ? g.local() : window(g.local(), has, own)).to_contiguous();
+    if (part.numel() == 0) return;
+    kernels_of(*context.device)
+        .sum_squares(context.stream, part.dtype(), part.numel(), part.data(),
+                     group->second.mutable_data());
+  }
+
+  // On a rank of the mesh; undefined on others.
+  Tensor total() const {
+    if (!has_part(mesh_)) return {};
+    std::vector<Tensor> parts;
+    for (const auto& [axes, sum] : groups_) {
+      Layout layout;
+      for (int a = 0; a < mesh_.num_axes(); ++a)
+        if (axes >> a & 1) layout.partials.push_back({a, ReduceOp::kSum});
+      parts.push_back(
+          redistribute_local(sum, Spec::get(mesh_, {}, layout, DType::kF64),
+                             Spec::replicated(mesh_, {}, DType::kF64)));
+    }
+    return reduced(ReduceOp::kSum, parts);
+  }
+
+ private:
+  Mesh mesh_;
+  std::vector<std::pair<AxisMask, Tensor>> groups_;
+};
+
+// Does a rank of the meshes need a total that it has no part of? A rank that is
+// in all meshes cannot tell from its own list: the others may list the same
+// meshes, or only those that they are in. It hears it on a mesh that it shares
+// with the rank in need.
+bool some_rank_lacks(const std::vector<Sums>& sums,
+                     const std::set<int64_t>& ranks) {
+  const auto is_in_all = [&](int64_t r) {
+    return std::all_of(sums.begin(), sums.end(), [&](const Sums& s) {
+      return s.mesh().mesh_rank_of(r) >= 0;
+    });
+  };
+  const auto in_all = std::count_if(ranks.begin(), ranks.end(), is_in_all);
+  if (in_all == std::ssize(ranks)) return false;
+  if (in_all == 0 || RankContext::current().dry_run) return true;
+  const bool lacks = !is_in_all(RankContext::current().world_rank);
+  bool some = lacks;
+  for (const Sums& s : sums) {
+    if (!has_part(s.mesh())) continue;
+    Layout layout;
+    for (int a = 0; a < s.mesh().num_axes(); ++a)
+      layout.partials.push_back({a, ReduceOp::kMax});
+    some |= redistribute_local(Tensor::full({}, DType::kF64, lacks),
+                               Spec::get(s.mesh(), {}, layout, DType::kF64),
+                               Spec::replicated(s.mesh(), {}, DType::kF64))
+                .item() > 0;
+  }
+  return some;
+}
+
+}  // namespace
+
+GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
+                   double grad_scale) {
+  RankContext& context = RankContext::current();
+  const Scoped<std::string> phase(context.phase, "clip");
+  const Scoped<std::string_view> op(context.op, "grad_norm");
+  const NoGrad no_grad;
+  std::vector<Sums> sums;
+  std::set<int64_t> ranks;  // of all meshes
+  for (const DistTensor& g : grads) {
+    DT_CHECK(!g.spec()->partial_axes(), "grad_norm",
+             "a gradient is {}, of which the parts do not say the norm; "
+             "redistribute it to its parameter's layout first",
+             g.spec()->to_string());
+    auto it = std::find_if(sums.begin(), sums.end(),
+                           [&](const Sums& s) { return s.mesh() == g.mesh(); });
+    if (it == sums.end()) {
+      it = sums.insert(it, Sums(g.mesh()));
+      for (int64_t r = 0; r < g.mesh().num_ranks(); ++r)
+        ranks.insert(g.mesh().world_rank(r));
+    }
+    it->add(g);
+  }
+  if (!ranks.contains(context.world_rank)) return {};
+  std::vector<Tensor> totals;
+  const bool spread = some_rank_lacks(sums, ranks);
+  const Mesh all({{"rank", std::ssize(ranks)}}, {ranks.begin(), ranks.end()});
+  for (const Sums& s : sums) {
+    Tensor total = s.total();
+    if (spread)
+      total =
+          redistribute_local(total, Spec::replicated(s.mesh(), {}, DType::kF64),
+                             Spec::replicated(all, {}, DType::kF64));
+    totals.push_back(total);
+  }
+  const GradNorm result{Tensor::empty({}, DType::kF64),
+                        Tensor::empty({}, DType::kF64)};
+  Tensor sum = reduced(ReduceOp::kSum, totals);
+  if (grad_scale != 1)
+    sum =
+        reduced(ReduceOp::kProd,
+                {sum, Tensor::full({}, DType::kF64, grad_scale * grad_scale)});
+  kernels_of(*context.device)
+      .clip(context.stream, sum.ptr<double>(), max_norm,
+            result.norm.mutable_ptr<double>(),
+            result.clip.mutable_ptr<double>());
+  return result;
+}
+
+double global_norm(const std::vector<DistTensor>& grads) {
+  const GradNorm norm = grad_norm(grads);
+  return norm.norm.defined() ? norm.norm.item() : 0;
+}
+
+double clip_scale(double norm, double max_norm, bool error_if_nonfinite) {
+  DT_CHECK(!error_if_nonfinite || std::isfinite(norm), "clip",
+           "the norm of the gradients is {}; look for the gradient that is not "
+           "finite, or clip without error_if_nonfinite",
+           norm);
+  return kernels::clip_of(norm, max_norm);
+}
+
+}  // namespace dtensor::nn

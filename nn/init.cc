@@ -1,0 +1,37 @@
+#include "dtensor/nn/init.h"
+
+#include <cmath>
+
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor::nn {
+
+Init Init::fan_in(int64_t fan_in) {
+  return normal(1 / std::sqrt(static_cast<double>(fan_in)));
+}
+
+DistTensor make_parameter(std::string_view name, const Shape& shape,
+                          const Mesh& mesh, const Layout& layout, DType dtype,
+                          const Init& init, uint64_t seed) {
+  const Spec* spec = Spec::get(mesh, shape, layout, dtype);
+  DistTensor p;
+  if (init.kind != Init::Kind::kNormal) {
+    p = full(shape, init.kind == Init::Kind::kOnes ? 1 : 0, mesh, layout,
+             dtype);
+  } else {
+    // f64 draws other words than f32 does (the halves draw the same); hence the
+    // detour.
+    const DType drawn = dtype == DType::kF64 ? DType::kF32 : dtype;
+    p = randn(shape, mesh, layout, drawn, {seed, hash_text(name)}, 0, init.std);
+    if (drawn != dtype) {
+      // On the parts, not with cast(): that could decide on another layout.
+      p = DistTensor::wrap(converted(p.impl()->part(), dtype), spec);
+    }
+  }
+  p.as_parameter();
+  return p;
+}
+
+}  // namespace dtensor::nn

@@ -1,0 +1,126 @@
+#include "dtensor/nn/language_model.h"
+
+#include "dtensor/nn/between_meshes.h"
+#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor::nn {
+
+Recompute parse_recompute(std::string_view text) {
+  for (Recompute r :
+       {Recompute::kNone, Recompute::kBlock, Recompute::kAttention})
+    if (text == name(r)) return r;
+  fail("recompute", "there is no \"{}\"; write none, block or attention", text);
+}
+
+std::string_view name(Recompute what) {
+  constexpr std::string_view kNames[] = {"none", "block", "attention"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+LanguageModel::LanguageModel(const Scope& at, const ModelConfig& config)
+    : Module(at), config_(config) {
+  if (!at.plan || at.plan->sequence_axis.empty()) return;
+  DT_CHECK(at.mesh.has_axis(at.plan->sequence_axis), "sequence_parallel",
+           "mesh {} has no axis \"{}\" to split sequences over; name one that "
+           "splits the model",
+           at.mesh.to_string(), at.plan->sequence_axis);
+  sequence_axis_ = at.plan->sequence_axis;
+}
+
+DistTensor LanguageModel::between_blocks(const DistTensor& x) const {
+  if (sequence_axis_.empty()) return x;
+  const int axis = x.mesh().axis(sequence_axis_);
+  if (x.spec()->split_axes() >> axis & 1) return x;
+  Layout layout = x.layout();
+  layout.partials.clear();
+  layout.dims[1] = subdivided(layout.dims[1], x.mesh(), axis);
+  return relayout(x, x.spec()->with(layout));
+}
+
+DistTensor LanguageModel::text_loss(const DistTensor& tokens,
+                                    const DistTensor& targets) const {
+  const PathScope inside(path());
+  const DistTensor x = head(features(tokens));
+  return onto(mesh(), cross_entropy(x, batch_onto(x.mesh(), targets)));
+}
+
+DistTensor LanguageModel::loss(const DistTensor& tokens,
+                               const DistTensor& targets) const {
+  const PathScope inside(path());
+  check_tokens(tokens);
+  std::vector<DistTensor> x{embed(tokens)};
+  for (int64_t i = 0; i < config_.layers; ++i) x = train_block(i, x);
+  x[0] = last_norm(x[0]);
+  x[0] = head(x[0]);
+  const DistTensor of_text =
+      cross_entropy(x[0], batch_onto(x[0].mesh(), targets));
+  return onto(mesh(), train_loss(of_text, x));
+}
+
+std::vector<DistTensor> LanguageModel::train_block(
+    int64_t i, const std::vector<DistTensor>& x) const {
+  return {block(i, x[0])};
+}
+
+DistTensor LanguageModel::train_loss(const DistTensor& cross_entropy,
+                                     const std::vector<DistTensor>&) const {
+  return cross_entropy;
+}
+
+DistTensor LanguageModel::logits(const DistTensor& tokens) const {
+  const PathScope inside(path());
+  return onto(mesh(), head(features(tokens)));
+}
+
+DistTensor LanguageModel::features(const DistTensor& tokens) const {
+  check_tokens(tokens);
+  DistTensor x = embed(tokens);
+  for (int64_t i = 0; i < config_.layers; ++i) x = block(i, x);
+  return last_norm(x);
+}
+
+DistTensor LanguageModel::head(const DistTensor& features) const {
+  DistTensor table = tied();
+  if (table.defined()) table = onto(features.mesh(), table);
+  return project(features, table);
+}
+
+DistTensor LanguageModel::run_block(
+    const std::function<DistTensor(const DistTensor&)>& block,
+    const DistTensor& x) const {
+  return run_recomputed(
+      [block](const std::vector<DistTensor>& in) {
+        return std::vector{block(in[0])};
+      },
+      std::vector{x})[0];
+}
+
+std::vector<DistTensor> LanguageModel::run_recomputed(
+    const Recomputed& block, const std::vector<DistTensor>& given) const {
+  std::vector<DistTensor> in = given;
+  in[0] = between_blocks(in[0]);
+  if (recompute_ == Recompute::kNone) return block(in);
+  RecomputeOptions options;
+  if (recompute_ == Recompute::kAttention)
+    // A block's products are those of its linear layers; see Linear.
+    options.save = [](const Op& op) {
+      return op.name() == "linear" || op.name() == "linear_gelu_tanh";
+    };
+  return checkpoint(block, in, options);
+}
+
+void LanguageModel::check_tokens(const DistTensor& tokens) const {
+  DT_CHECK(tokens.ndim() == 2, "model",
+           "tokens are {}; they must be [batch, sequence]",
+           to_string(tokens.shape()));
+  DT_CHECK(
+      tokens.size(1) <= config_.seq, "model",
+      "tokens are {}, longer than the model's sequence of {}; cut them, or "
+      "make the model with seq {}",
+      to_string(tokens.shape()), config_.seq, tokens.size(1));
+}
+
+}  // namespace dtensor::nn

@@ -1,0 +1,388 @@
+#include "dtensor/nn/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "dtensor/autograd.h"
+#include "dtensor/capture.h"
+#include "dtensor/gather.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/trace.h"
+
+namespace dtensor::nn {
+namespace {
+
+// torch names its options alike; a negative one is a typing error there too.
+void check_options(const char* what, double value, double below) {
+  DT_CHECK(value >= 0 && value < below, "optimizer",
+           "{} is {}; it must be at least 0 and below {}", what, value, below);
+}
+
+// What this rank updates of a parameter: a window on what it holds.
+Tensor updated_part(const DistTensor& p) {
+  return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
+}
+
+DistTensor zeros_like(const DistTensor& p, DType t) {
+  const Spec* spec = p.grad_spec()->with(t);
+  const Tensor part = updated_part(p);
+  return DistTensor::wrap(
+      part.defined() ? Tensor::full(part.shape(), t, 0) : Tensor(), spec);
+}
+
+// The value in f32, on memory of its own.
+DistTensor master_of(const DistTensor& p) {
+  const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
+                                MemoryKind::kState);
+  return DistTensor::wrap(converted(updated_part(p), DType::kF32),
+                          p.grad_spec()->with(DType::kF32));
+}
+
+// So much at once, in bytes: of copies of parameters that are no contiguous
+// parts of what is held, and of what the rank that has the most gathers.
+constexpr int64_t kBucket = 4 << 20;
+
+std::string listed(const std::set<std::string>& names) {
+  std::string all;
+  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+  return all;
+}
+
+}  // namespace
+
+// The updates of a step, those of parameters and gradients of the same types
+// together.
+class Optimizer::Batches {
+ public:
+  Batches(Optimizer& of, const UpdateOptions& options)
+      : of_(of), options_(options) {}
+
+  // `flat` and `grad` are what `part` is about; `flat` becomes p.
+  // `before` is p's version before all of that.
+  void add(const kernels::OptimPart& part, Slot& slot, uint64_t before,
+           const Tensor& p, const Tensor& flat, const Tensor& grad) {
+    const auto found =
+        std::find_if(all_.begin(), all_.end(), [&](const Batch& b) {
+          return b.param == p.dtype() && b.grad == grad.dtype();
+        });
+    Batch& b = found == all_.end() ? all_.emplace_back() : *found;
+    b.param = p.dtype();
+    b.grad = grad.dtype();
+    b.parts.push_back(part);
+    b.kept.push_back({&slot, before, p, flat, grad});
+    // Copies are not to be the whole model's.
+    if (!p.contiguous()) copied_ += p.bytes();
+    if (copied_ >= kBucket) update();
+  }
+
+  void update() {
+    copied_ = 0;
+    for (Batch& b : all_) {
+      if (b.parts.empty()) continue;
+      of_.update(
+          {b.param, b.grad, b.parts, options_.grad_scale,
+           options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
+      for (const Kept& k : b.kept) {
+        if (!k.p.contiguous()) Tensor(k.p).copy_from(k.flat);
+        k.slot->version += k.p.storage()->version() - k.before;
+      }
+      b.parts.clear();
+      b.kept.clear();
+    }
+  }
+
+ private:
+  struct Kept {
+    Slot* slot;
+    uint64_t before;
+    Tensor p, flat, grad;
+  };
+  struct Batch {
+    DType param, grad;
+    std::vector<kernels::OptimPart> parts;
+    std::vector<Kept> kept;
+  };
+  Optimizer& of_;
+  const UpdateOptions& options_;
+  std::vector<Batch> all_;
+  int64_t copied_ = 0;  // bytes
+};
+
+Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
+                     std::vector<std::string> state)
+    : state_names_(std::move(state)) {
+  const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
+                                MemoryKind::kState);
+  std::set<std::string> names;
+  for (const ParameterGroup& group : groups.groups()) {
+    check_options("lr_scale", group.lr_scale, 1e300);
+    const double decay = group.weight_decay.value_or(weight_decay);
+    check_options("weight decay", decay, 1e300);
+    for (const auto& [name, p] : group.parameters) {
+      DT_CHECK(is_float(p.dtype()), "optimizer", "parameter {} is {}, no float",
+               name, p.spec()->to_string());
+      DT_CHECK(names.insert(name).second, "optimizer",
+               "two parameters are called {}; list each once, with a name of "
+               "its own",
+               name);
+      Slot slot{name, group.lr_scale, decay, {}, {}};
+      for (size_t i = 0; i < state_names_.size(); ++i)
+        slot.state.push_back(zeros_like(p, kernels::stat_of(p.dtype())));
+      if (is_half_float(p.dtype())) slot.master = master_of(p);
+      slot.version = p.impl()->version();
+      slots_.push_back(std::move(slot));
+      parameters_.push_back(p);
+    }
+  }
+}
+
+void Optimizer::step(const std::vector<DistTensor>& grads,
+                     const UpdateOptions& options) {
+  DT_CHECK(grads.size() == parameters_.size(), "optimizer",
+           "{} gradients for {} parameters", grads.size(), parameters_.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const Spec* p = parameters_[i].grad_spec();
+    const Spec* g = grads[i].spec();
+    DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
+             "the gradient of {} is {} and the parameter's is to be {}; write "
+             "gradient.redistribute(parameter.grad_spec()->layout())",
+             slots_[i].name, g->to_string(), p->to_string());
+  }
+  DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
+                                       options.clip.numel() == 1),
+           "optimizer",
+           "clip is {}{}; it is one number of f64, as grad_norm() gives it",
+           name(options.clip.dtype()), to_string(options.clip.shape()));
+  RankContext& context = RankContext::current();
+  const Scoped<std::string> phase(context.phase, "update");
+  const TraceSpan span(context, "update");
+  end_gather_step(context);
+  const Tensor rates = context.capture && !options.skip
+                           ? rates_of_replays(options.lr)
+                           : Tensor();
+  if (!rates.defined() && !options.skip) ++steps_;
+  Batches batches(*this, options);
+  for (size_t i = 0; i < grads.size() && !options.skip; ++i) {
+    Slot& slot = slots_[i];
+    if (!rates.defined()) ++slot.step;
+    const Tensor p = updated_part(parameters_[i]);
+    if (!p.defined() || p.numel() == 0) continue;
+    // (A graph's, ahead of each replay.)
+    if (!rates.defined()) refresh_master(slot, parameters_[i], p);
+    const uint64_t before = p.storage()->version();
+    const auto state = [&](size_t k) -> void* {
+      return k < slot.state.size() ? slot.state[k].local().mutable_data()
+                                   : nullptr;
+    };
+    const Tensor flat = p.to_contiguous(),
+                 grad = grads[i].local().to_contiguous();
+    batches.add(
+        {.n = p.numel(),
+         .param = flat.mutable_data(),
+         .grad = grad.data(),
+         .m = state(0),
+         .v = state(1),
+         .master = slot.master.defined() ? slot.master.local().mutable_data()
+                                         : nullptr,
+         .lr = rates.defined() ? slot.lr_scale : options.lr * slot.lr_scale,
+         .weight_decay = slot.weight_decay,
+         .step = slot.step,
+         .rates = rates.defined() ? rates.ptr<double>() + i * kRates : nullptr},
+        slot, before, p, flat, grad);
+  }
+  batches.update();
+  gather_updated();
+}
+
+void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
+                               const Tensor& part) {
+  const uint64_t version = part.storage()->version();
+  // In place: a graph goes on with it.
+  if (slot.master.defined() && slot.version != version)
+    Tensor(slot.master.local()).copy_from(master_of(p).local());
+  slot.version = version;
+}
+
+// Where the work that is captured now finds the rates of its replays: a row for
+// each parameter.
+Tensor Optimizer::rates_of_replays(double lr) {
+  const Tensor rates = Capture::written_before_replay(
+      {std::ssize(slots_), static_cast<int64_t>(kRates)}, DType::kF64);
+  RankContext::current().capture->before_replay(
+      [this, rates, lr] { begin_replay(rates, replay_lr_.value_or(lr)); });
+  return rates;
+}
+
+void Optimizer::begin_replay(const Tensor& rates, double lr) {
+  ++steps_;
+  std::vector<double> rows;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    ++slot.step;
+    const auto row = this->rates(lr, slot.step);
+    rows.insert(rows.end(), row.begin(), row.end());
+    const Tensor p = updated_part(parameters_[i]);
+    if (!p.defined() || p.numel() == 0) continue;
+    refresh_master(slot, parameters_[i], p);
+    p.storage()->bump_version();
+    slot.version = p.storage()->version();
+  }
+  rates.device().from_host(rates.stream(), rates.mutable_data(), rows.data(),
+                           rates.bytes());
+}
+
+// Every rank gets the parts that others have updated.
+void Optimizer::gather_updated() {
+  RankContext& context = RankContext::current();
+  const Scoped<std::string_view> op(context.op, "optimizer");
+  const Scoped<MemoryKind> kind(context.memory_kind, MemoryKind::kGathered);
+  const NoGrad no_grad;
+  for (size_t i = 0; i < parameters_.size();) {
+    std::vector<DistTensor> parts;
+    std::vector<const Spec*> to;
+    std::vector<size_t> which;
+    for (int64_t bytes = 0; i < parameters_.size() && bytes < kBucket; ++i) {
+      const DistTensor& p = parameters_[i];
+      if (p.grad_spec() == p.spec()) continue;
+      parts.push_back(DistTensor::wrap(updated_part(p), p.grad_spec()));
+      to.push_back(p.spec());
+      which.push_back(i);
+      bytes += p.spec()->largest_part_bytes();
+    }
+    const std::vector<DistTensor> whole = relayout(std::move(parts), to);
+    for (size_t k = 0; k < which.size(); ++k) {
+      const Tensor& part = parameters_[which[k]].impl()->part();
+      if (!part.defined()) continue;
+      const uint64_t before = part.storage()->version();
+      Tensor(part).copy_from(whole[k].local());
+      slots_[which[k]].version += part.storage()->version() - before;
+    }
+  }
+}
+
+std::vector<OptimizerState> Optimizer::state() const {
+  std::vector<OptimizerState> all;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    for (size_t k = 0; k < state_names_.size(); ++k)
+      all.push_back({slot.name + "." + state_names_[k], slot.state[k]});
+    if (slot.master.defined()) {
+      // What was written to the parameter since is not in it yet.
+      DistTensor master = slot.master;
+      if (slot.version != parameters_[i].impl()->version())
+        master = master_of(parameters_[i]);
+      all.push_back({slot.name + ".master", master});
+    }
+    const DistTensor step = DistTensor::from_local(
+        Tensor::from<int64_t>({}, &slot.step), parameters_[i].mesh(), {}, {});
+    all.push_back({slot.name + ".step", step});
+  }
+  return all;
+}
+
+void Optimizer::load_state(const std::vector<OptimizerState>& values) {
+  std::map<std::string, const DistTensor*> given;
+  for (const OptimizerState& s : values)
+    DT_CHECK(given.emplace(s.name, &s.value).second, "optimizer",
+             "the state {} is given twice", s.name);
+  const std::vector<OptimizerState> own = state();
+  std::set<std::string> missing, unknown;
+  for (const auto& [name, value] : given) unknown.insert(name);
+  for (const OptimizerState& s : own)
+    if (!unknown.erase(s.name)) missing.insert(s.name);
+  DT_CHECK(
+      missing.empty() && unknown.empty(), "optimizer",
+      "the state does not fit these parameters: {} {} missing, and {} {} "
+      "unknown",
+      missing.size(), missing.empty() ? "are" : "(" + listed(missing) + ")",
+      unknown.size(), unknown.empty() ? "are" : "(" + listed(unknown) + ")");
+  std::vector<DistTensor> from;
+  std::vector<const Spec*> to;
+  for (const OptimizerState& s : own) {
+    const DistTensor& v = *given[s.name];
+    DT_CHECK(v.shape() == s.value.shape() &&
+                 is_float(v.dtype()) == is_float(s.value.dtype()) &&
+                 v.dtype() != DType::kBool,
+             "optimizer", "the state {} is {} and is to be {}", s.name,
+             v.spec()->to_string(), s.value.spec()->to_string());
+    from.push_back(v);
+    to.push_back(s.value.spec()->with(v.dtype()));
+  }
+  const NoGrad no_grad;
+  const std::vector<DistTensor> here = relayout(std::move(from), to);
+  if (RankContext::current().dry_run) return;
+  size_t at = 0;
+  const auto take = [&](const DistTensor& target) {
+    const Tensor& part = here[at++].impl()->part();
+    if (part.defined())
+      target.impl()->local.copy_from(converted(part, target.dtype()));
+  };
+  steps_ = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    for (const DistTensor& s : slot.state) take(s);
+    if (slot.master.defined()) take(slot.master);
+    slot.version = parameters_[i].impl()->version();
+    const Tensor& step = here[at++].impl()->part();
+    if (step.defined()) slot.step = step.integer_at(0);
+    steps_ = std::max(steps_, slot.step);
+  }
+}
+
+SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
+    : Optimizer(parameters, options.weight_decay,
+                options.momentum == 0
+                    ? std::vector<std::string>{}
+                    : std::vector<std::string>{"momentum_buffer"}),
+      options_(options) {
+  check_options("momentum", options.momentum, 1);
+}
+
+void SGD::update(const Update& u) {
+  kernels::Sgd call;
+  call.momentum = options_.momentum;
+  call.nesterov = options_.nesterov;
+  call.grad_scale = u.grad_scale;
+  call.clip = u.clip;
+  const RankContext& context = RankContext::current();
+  kernels_of(*context.device)
+      .sgd(context.stream, u.param, u.grad, call, u.parts);
+}
+
+std::array<double, Optimizer::kRates> SGD::rates(double lr, int64_t) const {
+  return {lr};
+}
+
+AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
+    : Optimizer(parameters, options.weight_decay, {"exp_avg", "exp_avg_sq"}),
+      options_(options) {
+  check_options("beta1", options.beta1, 1);
+  check_options("beta2", options.beta2, 1);
+  check_options("eps", options.eps, 1e300);
+}
+
+void AdamW::update(const Update& u) {
+  kernels::AdamW call;
+  call.beta1 = options_.beta1;
+  call.beta2 = options_.beta2;
+  call.eps = options_.eps;
+  call.grad_scale = u.grad_scale;
+  call.clip = u.clip;
+  const RankContext& context = RankContext::current();
+  kernels_of(*context.device)
+      .adamw(context.stream, u.param, u.grad, call, u.parts);
+}
+
+std::array<double, Optimizer::kRates> AdamW::rates(double lr,
+                                                   int64_t step) const {
+  const auto t = static_cast<double>(step);
+  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t)};
+}
+
+}  // namespace dtensor::nn

@@ -1,0 +1,418 @@
+#include "dtensor/nn/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <tuple>
+
+#include "dtensor/autograd.h"
+#include "dtensor/gather.h"
+#include "dtensor/nn/between_meshes.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/split_grad.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/trace.h"
+
+namespace dtensor::nn {
+namespace {
+
+bool is_on(const Mesh& mesh) {
+  return RankContext::current().coordinate_or_null(mesh) != nullptr;
+}
+
+// Begins to move x; on ranks of neither mesh it is there at once, as a spec.
+DistTensor sent(const DistTensor& x, const Spec* to) {
+  if (!is_on(x.mesh()) && !is_on(to->mesh())) return DistTensor::wrap({}, to);
+  return x.redistribute_async(to->mesh(), to->layout());
+}
+
+DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
+
+std::vector<const Spec*> specs_of(const std::vector<DistTensor>& list) {
+  std::vector<const Spec*> specs;
+  for (const DistTensor& x : list) specs.push_back(x.spec());
+  return specs;
+}
+
+// In which layout a stage gets tensor number k of what the one before made.
+const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
+  if (k > 0) return spec_onto(stage.mesh, made);
+  if (!stage.input) {
+    DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
+             "what comes from mesh {} is to lie on {}, which has other axes; "
+             "give PipelineStage::input",
+             made->mesh().to_string(), stage.mesh.to_string());
+    return spec_onto(stage.mesh, made);
+  }
+  const Layout layout = stage.input->resolve(stage.mesh, made->shape());
+  DT_CHECK(layout.partials.empty(), "pipeline",
+           "a stage's input is to come as a partial sum; write R or S<dim>");
+  return Spec::get(stage.mesh, made->shape(), layout, made->dtype());
+}
+
+}  // namespace
+
+Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
+                   const std::vector<StageTimes>& times)
+    : schedule_(checked(std::move(schedule), "pipeline")),
+      stages_(std::move(stages)) {
+  DT_CHECK(std::ssize(stages_) == schedule_.stages(), "pipeline",
+           "{} stages for a schedule of {}; give one for each", stages_.size(),
+           schedule_.stages());
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    for (const DistTensor& p : stages_[s].parameters)
+      DT_CHECK(p.mesh() == stages_[s].mesh, "pipeline",
+               "a parameter of stage {} is {} on mesh {}, and the stage is on "
+               "{}; make it there",
+               s, p.spec()->to_string(), p.mesh().to_string(),
+               stages_[s].mesh.to_string());
+    for (const DistTensor& b : stages_[s].borrows) {
+      int64_t owners = 0;
+      for (size_t o = 0; o < stages_.size(); ++o)
+        for (const DistTensor& p : stages_[o].parameters)
+          owners += p.same_as(b) && o != s;
+      DT_CHECK(owners == 1, "pipeline",
+               "stage {} borrows {}, which is a parameter of {} other stages; "
+               "it has to be one's",
+               s, b.spec()->to_string(), owners);
+    }
+  }
+  std::vector<std::tuple<double, int64_t, int64_t, PipelineTask>> finished;
+  for (const auto& list : simulate(schedule_, times).tasks)
+    for (const TimedTask& t : list)
+      finished.emplace_back(t.finish, t.task.slot,
+                            schedule_.position(t.task.stage), t.task);
+  // What a task needs is finished no later, and in an earlier slot.
+  std::sort(finished.begin(), finished.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a)) <
+           std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b));
+  });
+  for (const auto& f : finished) order_.push_back(std::get<3>(f));
+}
+
+// One step.
+class Pipeline::Run {
+ public:
+  Run(Pipeline& of, const std::vector<DistTensor>& inputs,
+      std::span<const double> shares, const PipelineOptions& options)
+      : of_(of),
+        schedule_(of.schedule_),
+        shares_(shares),
+        options_(options),
+        began_(Clock::now()) {
+    const auto stages = of.stages_.size();
+    state_.resize(stages);
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "tied");
+    for (size_t s = 0; s < stages; ++s) {
+      State& state = state_[s];
+      state.micros.resize(inputs.size());
+      state.leaves = of.stages_[s].parameters;
+      for (const DistTensor& b : of.stages_[s].borrows)
+        state.borrowed.push_back(sent(b.detach(), borrowed_spec(s, b)));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      state_[0].micros[i].x = {inputs[i]};
+  }
+
+  PipelineResult run() {
+    for (size_t s = 0; s < state_.size(); ++s)
+      for (size_t k = 0; k < state_[s].borrowed.size(); ++k)
+        state_[s].leaves.push_back(lent(s, k));
+    for (State& state : state_) state.sums.resize(state.leaves.size());
+    size_t posted = 0;
+    const auto post = [&](size_t end) {
+      for (; posted < end; ++posted) transfer(of_.order_[posted]);
+    };
+    for (size_t i = 0; i < of_.order_.size(); ++i) {
+      const PipelineTask& t = of_.order_[i];
+      if (!is_on(stage(t.stage).mesh)) continue;
+      // What others send before this task's result is sent is awaited by the
+      // other thread meanwhile.
+      post(i);
+      work(t);
+      post(i + 1);
+    }
+    post(of_.order_.size());
+    // What was sent, as far as this rank took part in it.
+    for (const DistTensor& x : on_their_way_) x.impl()->part();
+    return finish();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Tensors = StageForward::Tensors;
+  // Of a micro-batch at a stage.
+  struct Micro {
+    Tensors x, y;    // what came, and what was made of it
+    Tensors gy, gx;  // their gradients
+    std::optional<SplitGrad> split;
+    Specs made;  // y's
+  };
+  struct State {
+    std::vector<Micro> micros;
+    std::vector<DistTensor> borrowed, leaves, sums;
+  };
+
+  const PipelineStage& stage(int64_t s) const {
+    return of_.stages_[static_cast<size_t>(s)];
+  }
+  Micro& micro(int64_t s, int64_t i) {
+    return state_[static_cast<size_t>(s)].micros[static_cast<size_t>(i)];
+  }
+  bool is_last(int64_t s) const { return s + 1 == schedule_.stages(); }
+
+  const Spec* borrowed_spec(size_t s, const DistTensor& p) const {
+    const Mesh& mesh = of_.stages_[s].mesh;
+    DT_CHECK(same_axes(mesh, p.mesh()), "pipeline",
+             "stage {} on mesh {} borrows {} of mesh {}, which has other axes; "
+             "put both on meshes alike",
+             s, mesh.to_string(), p.spec()->to_string(), p.mesh().to_string());
+    return spec_onto(mesh, p.use_spec());
+  }
+
+  // What stage s borrows, as the parameter that its owner has: operators may
+  // move it as they may move that one, and its gradient lies alike. (What came
+  // gathered stays.)
+  DistTensor lent(size_t s, size_t k) {
+    const DistTensor& p = of_.stages_[s].borrows[k];
+    DistTensor b =
+        state_[s].borrowed[k].as_parameter(gathers(p) ? Keep::kStay : p.keep());
+    if (p.grad_spec() != p.use_spec())
+      b.set_grad_layout(p.grad_spec()->layout());
+    return b;
+  }
+
+  // The layouts of what a stage makes of a micro-batch: known where it ran; on
+  // other ranks from running it without data.
+  const Specs& made(int64_t s, int64_t i) {
+    Micro& m = micro(s, i);
+    if (!m.made.empty()) return m.made;
+    const Specs in = s == 0 ? specs_of(m.x) : came(s, i);
+    Specs& known = of_.made_[{s, in}];
+    if (known.empty()) {
+      const NoGrad no_grad;
+      Tensors x;
+      for (const Spec* spec : in) x.push_back(only_spec(spec));
+      known = specs_of(
+          stage(s).forward(x, i, state_[static_cast<size_t>(s)].borrowed));
+    }
+    return m.made = known;
+  }
+  Specs came(int64_t s, int64_t i) {
+    Specs specs = made(s - 1, i);
+    for (size_t k = 0; k < specs.size(); ++k)
+      specs[k] = arrival(stage(s), specs[k], k);
+    return specs;
+  }
+
+  // Sends what the task has made to where it is needed, as far as this rank has
+  // part in it.
+  void transfer(const PipelineTask& t) {
+    const bool forward = t.work == PipelineWork::kForward;
+    if (t.work == PipelineWork::kWeight || (forward && is_last(t.stage)) ||
+        (!forward && t.stage == 0))
+      return;
+    const int64_t to = t.stage + (forward ? 1 : -1);
+    const bool here = is_on(stage(t.stage).mesh);
+    if (!here && !is_on(stage(to).mesh)) return;
+    Micro &from = micro(t.stage, t.micro), &next = micro(to, t.micro);
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "pipeline");
+    const Scoped<std::string> phase(ctx.phase,
+                                    forward ? "forward" : "backward");
+    if (forward) {
+      const Specs made_here = made(t.stage, t.micro), specs = came(to, t.micro);
+      for (size_t k = 0; k < specs.size(); ++k)
+        next.x.push_back(sent(
+            here ? from.y[k].detach() : only_spec(made_here[k]), specs[k]));
+      await(next.x);
+    } else {
+      const Specs g = came(t.stage, t.micro), made_there = made(to, t.micro);
+      const Tensors gx = std::exchange(from.gx, {});
+      for (size_t k = 0; k < g.size(); ++k)
+        next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),
+                               cotangent_spec(made_there[k], g[k])));
+      await(next.gy);
+    }
+  }
+
+  // A rank that gets none of it waits in the end.
+  void await(const Tensors& list) {
+    for (const DistTensor& x : list)
+      if (!is_on(x.mesh())) on_their_way_.push_back(x);
+  }
+
+  void work(const PipelineTask& t) {
+    Micro& m = micro(t.stage, t.micro);
+    if (t.work == PipelineWork::kForward && t.stage > 0)
+      for (const DistTensor& x : m.x) x.impl()->part();
+    if (t.work == PipelineWork::kBackward && !is_last(t.stage))
+      for (const DistTensor& g : m.gy) g.impl()->part();
+    const double start = now();
+    if (t.work == PipelineWork::kForward)
+      forward(t, m);
+    else if (t.work == PipelineWork::kBackward)
+      backward(t, m);
+    else
+      weight(t, m);
+    tasks_.push_back({t, start, now()});
+  }
+
+  void forward(const PipelineTask& t, Micro& m) {
+    const TraceSpan span("forward", t.micro);
+    if (t.stage > 0)
+      for (DistTensor& x : m.x) x.set_requires_grad();
+    m.y = stage(t.stage).forward(m.x, t.micro,
+                                 state_[static_cast<size_t>(t.stage)].borrowed);
+    DT_CHECK(
+        !m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
+        "stage {} of {} makes {} tensors; the last one makes its loss, and "
+        "each other at least one",
+        t.stage, schedule_.stages(), m.y.size());
+    for (const DistTensor& y : m.y)
+      DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
+               "stage {} makes {} on mesh {}, and is on {}", t.stage,
+               y.spec()->to_string(), y.mesh().to_string(),
+               stage(t.stage).mesh.to_string());
+    m.made = of_.made_[{t.stage, specs_of(m.x)}] = specs_of(m.y);
+    if (is_last(t.stage)) losses_.emplace_back(t.micro, m.y[0].detach());
+  }
+
+  void backward(const PipelineTask& t, Micro& m) {
+    State& s = state_[static_cast<size_t>(t.stage)];
+    const TraceSpan span("backward", t.micro);
+    const Tensors y = std::exchange(m.y, {});
+    Tensors inputs = std::exchange(m.x, {}), g = std::exchange(m.gy, {});
+    if (is_last(t.stage))
+      g = {full({}, shares_[static_cast<size_t>(t.micro)], y[0].mesh(), {},
+                y[0].dtype())};
+    if (t.stage == 0) inputs.clear();  // nobody wants their gradient
+    if (inputs.empty() && s.leaves.empty()) return;
+    if (schedule_.weight_tasks) {
+      m.split.emplace(y, g, inputs, s.leaves);
+      m.gx = m.split->now();
+      return;
+    }
+    GradOptions options = options_for(s);
+    options.release_graph = true;
+    options.wire_from = inputs.size();
+    Tensors& sums = sends_each() ? options.add_arrived : options.add_to;
+    sums.insert(sums.begin(), inputs.size(), {});
+    Tensors all = inputs;
+    all.insert(all.end(), s.leaves.begin(), s.leaves.end());
+    Tensors grads = grad(y, g, all, std::move(options));
+    const auto weights = grads.begin() + std::ssize(inputs);
+    s.sums.assign(weights, grads.end());
+    m.gx.assign(grads.begin(), weights);
+    if (!sends_each()) m.gx = settle(inputs, std::move(m.gx));
+  }
+
+  void weight(const PipelineTask& t, Micro& m) {
+    State& s = state_[static_cast<size_t>(t.stage)];
+    const TraceSpan span("weight", t.micro);
+    if (!m.split) return;
+    s.sums = m.split->later(options_for(s));
+    m.split.reset();
+  }
+
+  // Are gradients sent in each micro-batch?
+  bool sends_each() const { return options_.bucket_bytes > 0; }
+
+  // How a micro-batch's gradients of the stage's leaves are taken: added to the
+  // sums, which move into the options.
+  GradOptions options_for(State& s) const {
+    Tensors sums = std::exchange(s.sums, {});
+    if (sends_each())
+      return {.bucket_bytes = options_.bucket_bytes,
+              .wire_dtype = options_.wire_dtype,
+              .add_arrived = std::move(sums)};
+    return {.keep_partial = true, .add_to = std::move(sums)};
+  }
+
+  // The gradients of all micro-batches where they belong.
+  PipelineResult finish() {
+    PipelineResult result;
+    for (size_t s = 0; s < state_.size(); ++s) {
+      State& state = state_[s];
+      if (is_on(of_.stages_[s].mesh)) {
+        if (!sends_each())
+          state.sums =
+              settle(state.leaves, std::move(state.sums), options_.wire_dtype);
+      } else {
+        for (size_t k = 0; k < state.leaves.size(); ++k)
+          state.sums[k] = only_spec(state.leaves[k].grad_spec());
+      }
+    }
+    for (size_t s = 0; s < state_.size(); ++s)
+      for (size_t k = 0; k < state_[s].borrowed.size(); ++k) give_back(s, k);
+    for (size_t s = 0; s < state_.size(); ++s) {
+      state_[s].sums.resize(of_.stages_[s].parameters.size());
+      result.grads.push_back(std::move(state_[s].sums));
+    }
+    const auto last = schedule_.stages() - 1;
+    result.losses.resize(state_[0].micros.size());
+    for (auto& [i, loss] : losses_)
+      result.losses[static_cast<size_t>(i)] = loss;
+    for (size_t i = 0; i < result.losses.size(); ++i)
+      if (!result.losses[i].defined())
+        result.losses[i] = only_spec(made(last, static_cast<int64_t>(i))[0]);
+    result.tasks = std::move(tasks_);
+    return result;
+  }
+
+  // Adds the gradient of what stage s borrows to its owner's.
+  void give_back(size_t s, size_t k) {
+    const NoGrad no_grad;
+    RankContext& ctx = RankContext::current();
+    const Scoped<std::string_view> op(ctx.op, "tied");
+    const Scoped<std::string> phase(ctx.phase, "backward");
+    const DistTensor& p = of_.stages_[s].borrows[k];
+    const DistTensor& g = state_[s].sums[of_.stages_[s].parameters.size() + k];
+    for (size_t o = 0; o < state_.size(); ++o)
+      for (size_t i = 0; i < of_.stages_[o].parameters.size(); ++i) {
+        if (o == s || !of_.stages_[o].parameters[i].same_as(p)) continue;
+        DistTensor& sum = state_[o].sums[i];
+        const DistTensor home = sent(g, p.grad_spec()->with(g.dtype()));
+        home.impl()->part();
+        if (is_on(p.mesh())) sum = sum + home;
+      }
+  }
+
+  double now() const {
+    return std::chrono::duration<double>(Clock::now() - began_).count();
+  }
+
+  Pipeline& of_;
+  const PipelineSchedule& schedule_;
+  const std::span<const double> shares_;
+  const PipelineOptions options_;
+  const Clock::time_point began_;
+  std::vector<State> state_;
+  std::vector<DistTensor> on_their_way_;
+  std::vector<std::pair<int64_t, DistTensor>> losses_;
+  std::vector<TimedTask> tasks_;
+};
+
+PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
+                             std::span<const double> shares,
+                             const PipelineOptions& options) {
+  DT_CHECK(options.bucket_bytes >= 0, "pipeline",
+           "bucket_bytes is {}; write 0 or more", options.bucket_bytes);
+  DT_CHECK(std::ssize(inputs) == schedule_.micros &&
+               std::ssize(shares) == schedule_.micros,
+           "pipeline",
+           "{} inputs and {} shares for {} micro-batches; give one for each",
+           inputs.size(), shares.size(), schedule_.micros);
+  for (const DistTensor& x : inputs)
+    DT_CHECK(x.mesh() == stages_[0].mesh, "pipeline",
+             "an input is {} on mesh {}, and the first stage is on {}",
+             x.spec()->to_string(), x.mesh().to_string(),
+             stages_[0].mesh.to_string());
+  return Run(*this, inputs, shares, options).run();
+}
+
+}  // namespace dtensor::nn

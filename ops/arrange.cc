@@ -1,0 +1,283 @@
+#include "dtensor/ops/arrange.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/cat.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+std::vector<DistTensor> each(std::string_view op,
+                             const std::vector<DistTensor>& list,
+                             DistTensor (*f)(const DistTensor&)) {
+  check_defined(op, list);
+  std::vector<DistTensor> out;
+  for (const DistTensor& x : list) out.push_back(f(x));
+  return out;
+}
+
+}  // namespace
+
+DistTensor flatten(const DistTensor& x, int start, int end) {
+  check_defined("flatten", {&x, 1});
+  if (x.ndim() == 0) return reshape(x, {1});
+  const int lo = normalize_dim(start, x.ndim(), "flatten"),
+            hi = normalize_dim(end, x.ndim(), "flatten");
+  DT_CHECK(lo <= hi, "flatten", "dimension {} comes after {} in {}", start, end,
+           x.spec()->to_string());
+  Shape shape;
+  int64_t size = 1;
+  for (int d = 0; d < x.ndim(); ++d) {
+    if (d < lo || d > hi) {
+      shape.push_back(x.shape()[d]);
+      continue;
+    }
+    size *= x.shape()[d];
+    if (d == hi) shape.push_back(size);
+  }
+  return reshape(x, shape);
+}
+
+DistTensor unflatten(const DistTensor& x, int dim, const Shape& sizes) {
+  check_defined("unflatten", {&x, 1});
+  const int at = normalize_dim(dim, x.ndim(), "unflatten");
+  int64_t known = 1;
+  for (int64_t n : sizes) known *= n == -1 ? 1 : n;
+  Shape shape;
+  for (int d = 0; d < x.ndim(); ++d) {
+    if (d != at) {
+      shape.push_back(x.shape()[d]);
+      continue;
+    }
+    int64_t all = 1;
+    for (int64_t n : sizes) {
+      shape.push_back(n == -1 && known > 0 ? x.size(d) / known : n);
+      all *= shape.back();
+    }
+    DT_CHECK(all == x.size(d), "unflatten", "dimension {} of {} is not {}", dim,
+             x.spec()->to_string(), to_string(sizes));
+  }
+  return reshape(x, shape);
+}
+
+DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
+                   const std::vector<int>& to) {
+  check_defined("movedim", {&x, 1});
+  DT_CHECK(from.size() == to.size(), "movedim",
+           "{} dimensions do not go to {} places", from.size(), to.size());
+  const auto n = static_cast<size_t>(x.ndim());
+  std::vector<int> order(n, -1);
+  std::vector<bool> moved(n, false);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const int source = normalize_dim(from[i], x.ndim(), "movedim"),
+              target = normalize_dim(to[i], x.ndim(), "movedim");
+    DT_CHECK(!moved[static_cast<size_t>(source)], "movedim",
+             "dimension {} is moved twice", from[i]);
+    DT_CHECK(order[static_cast<size_t>(target)] < 0, "movedim",
+             "two dimensions go to place {}", to[i]);
+    moved[static_cast<size_t>(source)] = true;
+    order[static_cast<size_t>(target)] = source;
+  }
+  int next = 0;
+  for (int& d : order) {
+    if (d >= 0) continue;
+    while (moved[static_cast<size_t>(next)]) ++next;
+    d = next++;
+  }
+  return permute(x, order);
+}
+
+DistTensor transpose(const DistTensor& x) {
+  check_defined("transpose", {&x, 1});
+  DT_CHECK(x.ndim() <= 2, "transpose",
+           "{} has more than two dimensions; write permute",
+           x.spec()->to_string());
+  return x.ndim() == 2 ? transpose(x, 0, 1) : alias(x);
+}
+
+DistTensor atleast_1d(const DistTensor& x) {
+  check_defined("atleast_1d", {&x, 1});
+  return x.ndim() >= 1 ? alias(x) : reshape(x, {1});
+}
+DistTensor atleast_2d(const DistTensor& x) {
+  check_defined("atleast_2d", {&x, 1});
+  return x.ndim() >= 2 ? alias(x) : unsqueeze(atleast_1d(x), 0);
+}
+DistTensor atleast_3d(const DistTensor& x) {
+  check_defined("atleast_3d", {&x, 1});
+  return x.ndim() >= 3 ? alias(x) : unsqueeze(atleast_2d(x), 2);
+}
+
+std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
+  check_defined("unbind", {&x, 1});
+  const int d = normalize_dim(dim, x.ndim(), "unbind");
+  std::vector<DistTensor> list;
+  for (int64_t i = 0; i < x.size(d); ++i) list.push_back(select(x, d, i));
+  return list;
+}
+
+std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
+                                     int dim) {
+  check_defined("tensor_split", {&x, 1});
+  DT_CHECK(sections >= 1, "tensor_split", "{} sections; write at least 1",
+           sections);
+  const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < sections; ++i)
+    sizes.push_back(n / sections + (i < n % sections));
+  return split(x, sizes, dim);
+}
+
+std::vector<DistTensor> tensor_split(const DistTensor& x,
+                                     const std::vector<int64_t>& indices,
+                                     int dim) {
+  check_defined("tensor_split", {&x, 1});
+  std::vector<DistTensor> list;
+  int64_t lo = 0;
+  const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
+  for (size_t i = 0; i <= indices.size(); ++i) {
+    const int64_t hi = i < indices.size() ? indices[i] : n;
+    list.push_back(slice(x, dim, lo, hi));
+    lo = hi;
+  }
+  return list;
+}
+
+DistTensor vstack(const std::vector<DistTensor>& list) {
+  return cat(each("vstack", list, atleast_2d), 0);
+}
+DistTensor hstack(const std::vector<DistTensor>& list) {
+  const auto thick = each("hstack", list, atleast_1d);
+  return cat(thick, !thick.empty() && thick[0].ndim() == 1 ? 0 : 1);
+}
+DistTensor dstack(const std::vector<DistTensor>& list) {
+  return cat(each("dstack", list, atleast_3d), 2);
+}
+DistTensor column_stack(const std::vector<DistTensor>& list) {
+  check_defined("column_stack", list);
+  std::vector<DistTensor> columns;
+  for (const DistTensor& x : list)
+    columns.push_back(x.ndim() >= 2 ? x : reshape(x, {numel(x.shape()), 1}));
+  return cat(columns, 1);
+}
+
+std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>& list) {
+  check_defined("broadcast_tensors", list);
+  Shape shape;
+  for (const DistTensor& x : list)
+    shape = broadcast_shapes(shape, x.shape(), "broadcast_tensors");
+  std::vector<DistTensor> out;
+  for (const DistTensor& x : list) out.push_back(expand(x, shape));
+  return out;
+}
+
+std::vector<DistTensor> meshgrid(const std::vector<DistTensor>& list, bool xy) {
+  check_defined("meshgrid", list);
+  const bool swap = xy && list.size() >= 2;
+  const auto n = static_cast<int>(list.size());
+  Shape all = Shape::filled(n, 1);
+  auto place = [&](int i) { return swap && i < 2 ? 1 - i : i; };
+  for (int i = 0; i < n; ++i) {
+    const DistTensor& x = list[static_cast<size_t>(i)];
+    DT_CHECK(x.ndim() <= 1, "meshgrid", "{} is no vector",
+             x.spec()->to_string());
+    all[place(i)] = numel(x.shape());
+  }
+  std::vector<DistTensor> out;
+  for (int i = 0; i < n; ++i) {
+    Shape own = Shape::filled(n, 1);
+    own[place(i)] = all[place(i)];
+    out.push_back(expand(reshape(list[static_cast<size_t>(i)], own), all));
+  }
+  return out;
+}
+
+DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
+  check_defined("repeat", {&x, 1});
+  const auto n = static_cast<int>(times.size());
+  DT_CHECK(n >= x.ndim(), "repeat",
+           "{} numbers for {}; write one for each "
+           "dimension",
+           n, x.spec()->to_string());
+  // Each dimension [d] as [1, d], the 1 repeated, and both as one.
+  Shape thin, wide, out;
+  for (int d = 0; d < n; ++d) {
+    const int64_t by = times[static_cast<size_t>(d)];
+    const int own = d - (n - x.ndim());
+    const int64_t size = own < 0 ? 1 : x.shape()[own];
+    DT_CHECK(by >= 0, "repeat", "{} times", by);
+    if (by != 1 && own >= 0) {
+      thin.push_back(1);
+      wide.push_back(by);
+    }
+    thin.push_back(size);
+    wide.push_back(own < 0 ? by : size);
+    out.push_back(size * by);
+  }
+  return reshape(expand(reshape(x, thin), wide), out);
+}
+
+DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
+  check_defined("tile", {&x, 1});
+  std::vector<int64_t> all(times);
+  while (static_cast<int>(all.size()) < x.ndim()) all.insert(all.begin(), 1);
+  return repeat(x, all);
+}
+
+DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
+                const std::vector<int>& dims) {
+  check_defined("roll", {&x, 1});
+  DT_CHECK(shifts.size() == dims.size(), "roll", "{} shifts for {} dimensions",
+           shifts.size(), dims.size());
+  DistTensor y = alias(x);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int d = normalize_dim(dims[i], x.ndim(), "roll");
+    const int64_t n = x.size(d);
+    if (n == 0) continue;
+    const int64_t by = (shifts[i] % n + n) % n;
+    if (by != 0) y = cat({slice(y, d, n - by, n), slice(y, d, 0, n - by)}, d);
+  }
+  return y;
+}
+
+DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
+               double value) {
+  check_defined("pad", {&x, 1});
+  DT_CHECK(
+      widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
+      "pad",
+      "{} widths for {}; write two for each dimension, the last "
+      "one first",
+      widths.size(), x.spec()->to_string());
+  DistTensor y = alias(x);
+  for (size_t i = 0; i < widths.size(); i += 2) {
+    const int d = x.ndim() - 1 - static_cast<int>(i / 2);
+    const int64_t lo = widths[i], hi = widths[i + 1];
+    DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
+             "{} and {} cut more than dimension {} of {} has", lo, hi, d,
+             x.spec()->to_string());
+    // A negative width cuts, also what the other one has put there.
+    auto border = [&](int64_t n) {
+      Shape s = y.shape();
+      s[d] = n;
+      return full(s, value, x.mesh(), {}, x.dtype());
+    };
+    std::vector<DistTensor> pieces{y};
+    if (lo > 0) pieces.insert(pieces.begin(), border(lo));
+    if (hi > 0) pieces.push_back(border(hi));
+    y = cat(pieces, d);
+    if (lo < 0) y = slice(y, d, std::min(-lo, y.size(d)), y.size(d));
+    if (hi < 0) y = slice(y, d, 0, std::max<int64_t>(0, y.size(d) + hi));
+  }
+  return y;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,467 @@
+#include "dtensor/ops/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "dtensor/ops/attention_call.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+using internal::AttentionArgs;
+using Values = SampleInput::Values;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Stands for minus infinity where that would give NaN.
+constexpr double kLowest = -1e30;
+
+void check_dtypes(std::string_view op, std::span<const DType> in, size_t fixed,
+                  const Attrs& attrs) {
+  check_one_type(op, std::vector{in[0], in[1], in[2]});
+  if (attrs.as<AttentionArgs>().documents) return;
+  DT_CHECK(
+      in.size() <= fixed || in[fixed] == DType::kBool || in[fixed] == in[0], op,
+      "q is {} and the mask is {}; write a mask of bool or {}", name(in[0]),
+      name(in[fixed]), name(in[0]));
+}
+
+struct SampleShape {
+  int64_t b, s, t, h, g, d;
+  bool causal;
+  Shape mask;  // empty: none
+  Values mask_values = Values::kAny;
+  bool ring = false, documents = false;
+};
+
+std::vector<Sample> attention_samples(bool backward) {
+  std::vector<Sample> list;
+  const SampleShape shapes[] = {
+      {2, 3, 5, 6, 2, 4, false, {}},
+      {1, 5, 5, 3, 3, 2, true, {}},
+      {3, 4, 3, 4, 1, 3, true, {}},
+      {1, 1, 1, 1, 1, 1, false, {}},
+      {2, 3, 5, 6, 2, 4, false, {3, 5}, Values::kAny},
+      {2, 3, 4, 6, 3, 2, false, {2, 1, 1, 4}, Values::kAny},
+      {2, 3, 4, 6, 3, 2, true, {6, 3, 4}, Values::kBool},
+      {2, 5, 5, 4, 2, 2, true, {}, Values::kAny, true},
+      {1, 3, 4, 2, 1, 2, false, {2, 3, 4}, Values::kAny, true},
+      {2, 4, 4, 2, 2, 2, true, {}, Values::kAny, false, true},
+      {1, 7, 7, 3, 1, 2, false, {}, Values::kAny, true, true},
+  };
+  for (const SampleShape& x : shapes) {
+    const Shape q{x.b, x.s, x.h, x.d}, k{x.b, x.t, x.g, x.d};
+    Sample s;
+    s.inputs = {{q}, {k}, {k}};
+    if (backward)
+      s.inputs.insert(s.inputs.end(), {{q}, {{x.b, x.h, x.s}}, {q}});
+    if (!x.mask.empty()) s.inputs.push_back({x.mask, x.mask_values});
+    if (x.documents)
+      for (const int64_t n : {x.s, x.t})
+        s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
+    // The default, which explain shows, and another one.
+    s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents};
+    list.push_back(s);
+  }
+  return list;
+}
+
+// q, k, v, out, lse, dout, [mask, or ids] -> dq, dk, dv.
+class AttentionBackward : public Op {
+ public:
+  AttentionBackward() : Op("attention_backward") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return internal::attention_rule(name(), shapes, attrs.as<AttentionArgs>(),
+                                    true);
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs& attrs) const override {
+    check_dtypes(name(), in, 6, attrs);
+    check_one_type(name(), std::vector{in[0], in[3], in[5]});
+    return {in[0], in[0], in[0]};
+  }
+  // Per point: five products, of which a multiplication and an addition each.
+  OpWork work() const override { return {10}; }
+  std::vector<Sample> samples() const override {
+    return attention_samples(true);
+  }
+  bool differentiable() const override { return false; }
+
+  void compute(Compute& c) const override {
+    internal::AttentionCall(c, 6).backward();
+  }
+};
+
+const Op& backward_op() {
+  static const AttentionBackward op;
+  return op;
+}
+
+// q, k, v, [mask, or ids] -> out and, for the gradient, the log of each query's
+// sum of exponentials.
+class AttentionOp : public Op {
+ public:
+  AttentionOp() : Op("attention") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return internal::attention_rule(name(), shapes, attrs.as<AttentionArgs>(),
+                                    false);
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs& attrs) const override {
+    check_dtypes(name(), in, 3, attrs);
+    return {in[0], kernels::stat_of(in[0])};
+  }
+  OpWork work() const override { return {4}; }
+  std::vector<Sample> samples() const override {
+    return attention_samples(false);
+  }
+  bool saves_outputs() const override { return true; }
+
+  void compute(Compute& c) const override {
+    internal::AttentionCall(c, 3).forward();
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    check_first_only(c);
+    const bool masked = c.inputs.size() > 3;
+    // The kernel has no gradient of the mask.
+    if (grad_enabled() || (masked && c.needed[3])) return composed(c);
+    std::vector<DistTensor> in(c.inputs.begin(), c.inputs.begin() + 3);
+    in.insert(in.end(), {c.outputs[0], c.outputs[1], c.cotangents[0]});
+    in.insert(in.end(), c.inputs.begin() + 3, c.inputs.end());
+    const Assignment a = inherited(c);
+    std::vector<DistTensor> back = apply(backward_op(), in, c.attrs, &a);
+    back.resize(c.inputs.size());
+    return back;
+  }
+
+ private:
+  static std::vector<DistTensor> composed(const GradientCall& c);
+};
+
+// Which scores of [b, g, r, s, t] count, and what is added to them.
+struct Masks {
+  DistTensor allowed, added;
+};
+
+Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
+  const DistTensor& q = c.inputs[0];
+  const int64_t s = grouped[3], t = grouped[4];
+  Masks m;
+  if (c.attrs.as<AttentionArgs>().causal)
+    m.allowed = le(unsqueeze(arange(t, q.mesh()), 0),
+                   unsqueeze(arange(s, q.mesh()), 1));
+  if (c.inputs.size() < 4) return m;
+  DistTensor mask = c.inputs[3];
+  if (c.attrs.as<AttentionArgs>().documents)
+    mask = eq(reshape(mask, {grouped[0], 1, s, 1}),
+              reshape(c.inputs[4], {grouped[0], 1, 1, t}));
+  Shape shape = mask.shape();
+  if (shape.size() >= 3) {  // heads become groups and the heads of each
+    const int at = shape.size() - 3;
+    const bool whole = shape[at] == grouped[1] * grouped[2];
+    shape.insert(at + 1, whole ? grouped[2] : 1);
+    if (whole) shape[at] = grouped[1];
+    mask = reshape(mask, shape);
+  }
+  DistTensor may = mask;
+  if (mask.dtype() != DType::kBool) {
+    if (mask.dtype() != stat) mask = cast(mask, stat);
+    // An infinite one forbids: 0 times infinity has no gradient.
+    may = gt(mask, full({}, -kInfinity, q.mesh(), {}, stat));
+    m.added = where(may, mask, full({}, 0, q.mesh(), {}, stat));
+  }
+  m.allowed = m.allowed.defined() ? logical_and(m.allowed, may) : may;
+  return m;
+}
+
+// The gradients from operators that have gradients themselves, with the heads
+// as [kv heads, heads of each].
+std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
+  const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
+  const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
+  const double scale = c.attrs.as<AttentionArgs>().scale_of(qs[3]);
+  const Shape split_heads{qs[0], qs[1], ks[2], qs[2] / ks[2], qs[3]};
+  auto wide = [&](const DistTensor& x) {
+    return x.dtype() == stat ? x : cast(x, stat);
+  };
+  const DistTensor q = reshape(wide(c.inputs[0]), split_heads);
+  const DistTensor k = wide(c.inputs[1]), v = wide(c.inputs[2]);
+  const DistTensor dout = reshape(wide(c.cotangents[0]), split_heads);
+  const Masks mask =
+      masks_of(c, {qs[0], ks[2], qs[2] / ks[2], qs[1], ks[1]}, stat);
+
+  DistTensor score = einsum("bsgrd,btgd->bgrst", {q, k}) * scale;
+  if (mask.added.defined()) score = score + mask.added;
+  // Finite, and 0 afterwards: a query that may attend to nothing gives zeros.
+  auto forbid = [&](const DistTensor& x, double value) {
+    if (!mask.allowed.defined()) return x;
+    return where(mask.allowed, x, full({}, value, x.mesh(), {}, stat));
+  };
+  const DistTensor p = forbid(softmax(forbid(score, kLowest), -1), 0);
+  const DistTensor dp = einsum("bsgrd,btgd->bgrst", {dout, v});
+  const DistTensor ds = p * (dp - sum(p * dp, {-1}, true));
+  std::vector<DistTensor> back{
+      reshape(einsum("bgrst,btgd->bsgrd", {ds, k}) * scale, qs),
+      einsum("bgrst,bsgrd->btgd", {ds, q}) * scale,
+      einsum("bgrst,bsgrd->btgd", {p, dout})};
+  for (DistTensor& g : back)
+    if (g.dtype() != type) g = cast(g, type);
+  back.resize(c.inputs.size());
+  if (c.inputs.size() < 4 || !c.needed[3]) return back;
+  DistTensor d =
+      sum_to(reshape(ds, {qs[0], qs[2], qs[1], ks[1]}), c.inputs[3].shape());
+  if (d.dtype() != type) d = cast(d, type);
+  back[3] = d;
+  return back;
+}
+
+const Op& attention_op() {
+  static const AttentionOp op;
+  return op;
+}
+
+void check_documents(const DistTensor& q, const DistTensor& k,
+                     const DistTensor& ids, const DistTensor& mask) {
+  DT_CHECK(!mask.defined(), "attention",
+           "has documents and a mask; write one of them, or the documents as a "
+           "part of the mask");
+  DT_CHECK(q.size(1) == k.size(1) &&
+               ids.shape() == Shape({q.size(0), q.size(1)}) &&
+               (ids.dtype() == DType::kI32 || ids.dtype() == DType::kI64),
+           "attention",
+           "documents are {} {} for q {} and k {}; write i32 or i64 [b, s] of "
+           "queries and keys of one length",
+           name(ids.dtype()), to_string(ids.shape()), to_string(q.shape()),
+           to_string(k.shape()));
+}
+
+// How one call is computed: in a ring or not, and where q, k, v have to be for
+// it (null: where they are).
+struct Context {
+  bool ring = false;
+  std::array<const Spec*, 3> heads = {};
+};
+
+// A layout that does not use these axes.
+Layout without(const Spec* x, AxisMask axes) {
+  Layout layout = x->layout();
+  for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
+  std::erase_if(layout.partials,
+                [&](const Partial& p) { return axes >> p.axis & 1; });
+  return layout;
+}
+
+// A tensor [b, s, heads, d] with heads split over these axes, nothing else.
+const Spec* with_heads_on(const Spec* x, AxisMask axes) {
+  Layout layout = without(x, axes);
+  for (int a = 0; a < x->mesh().num_axes(); ++a)
+    if (axes >> a & 1)
+      layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);
+  return x->with(layout);
+}
+
+// v as it goes round in a ring: as k does.
+const Spec* beside(const Spec* v, const Spec* k) {
+  Layout layout = without(v, k->dim(1).axes());
+  layout.dims[1] = k->dim(1);
+  return v->with(layout);
+}
+
+// Picoseconds of a forward and a backward pass in a ring over these axes, of
+// which what is sent counts where it takes longer than what hides it.
+int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
+                bool causal, double flops, Planner& planner) {
+  const Mesh& mesh = q->mesh();
+  v = beside(v, k);
+  Layout next_k = k->layout(), next_v = v->layout();
+  next_k.dims[1] = next_v.dims[1] = internal::passed_on(k->dim(1), mesh, 1);
+  const Move moves[] = {{k, k->with(next_k)}, {v, v->with(next_v)}};
+  const IntervalList keys{{0, k->shape()[1]}};
+  int64_t all = 0, most = 0;
+  for (const IntervalList& queries : parts_of(q->dim(1), mesh)) {
+    const int64_t pairs = score_pairs(queries, keys, causal);
+    all += pairs;
+    most = std::max(most, pairs);
+  }
+  const double share =
+      all ? static_cast<double>(most) / static_cast<double>(all) : 0;
+  // Forward, and backward, and home.
+  const int64_t sent =
+      3 * (mesh.size_of(axes) - 1) * planner.plan(moves).time_ps;
+  return std::max(sent, planner.cost().work_ps(flops * share, 0));
+}
+
+// The same with heads split instead.
+int64_t heads_ps(const std::array<const Spec*, 3>& from,
+                 const std::array<const Spec*, 3>& to, double flops,
+                 Planner& planner) {
+  const Move there[] = {{from[0], to[0]}, {from[1], to[1]}, {from[2], to[2]}};
+  const Move back[] = {{to[0], from[0]}};
+  const int64_t sent =
+      2 * (planner.plan(there).time_ps + planner.plan(back).time_ps);
+  const Mesh& mesh = from[0]->mesh();
+  const double share = static_cast<double>(to[0]->dim(2).largest(mesh)) /
+                       static_cast<double>(from[0]->dim(2).largest(mesh));
+  return sent + planner.cost().work_ps(flops * share, 0);
+}
+
+int64_t ring_bytes(const Spec* q, const Spec* k, const Spec* v) {
+  const auto with_sums = [](const Spec* x, int64_t parts, int64_t sums) {
+    return parts * x->largest_part_bytes() +
+           sums * x->with(kernels::stat_of(x->dtype()))->largest_part_bytes();
+  };
+  return with_sums(q, 3, 1) + with_sums(k, 5, 2) +
+         with_sums(beside(v, k), 5, 2);
+}
+
+int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
+  return 2 * q->largest_part_bytes() + 4 * heads[0]->largest_part_bytes() +
+         3 * (heads[1]->largest_part_bytes() + heads[2]->largest_part_bytes());
+}
+
+// q, k and v of a call: whether keys are to stay split, and the ways to do it.
+struct Ways {
+  bool may = false;
+  std::array<const Spec*, 3> in = {}, heads = {};
+
+  explicit Ways(const std::array<const Spec*, 3>& of) : in(of) {
+    for (const Spec* x : in)
+      if (x->ndim() != 4) return;  // refused later
+    const AxisMask axes = this->axes();
+    if (!axes) return;
+    may = true;
+    for (size_t i = 0; i < in.size(); ++i)
+      heads[i] = with_heads_on(in[i], axes);
+  }
+  AxisMask axes() const { return in[0]->dim(1).axes() & in[1]->dim(1).axes(); }
+  int64_t bytes(bool ring) const {
+    return ring ? ring_bytes(in[0], in[1], in[2]) : heads_bytes(in[0], heads);
+  }
+  bool ring_is_cheaper(bool causal) const {
+    const Spec *q = in[0], *k = in[1];
+    if (q->shape()[2] == 0) return false;
+    // Of a rank's batches and heads: 2 products forward, 5 backward.
+    const Mesh& mesh = q->mesh();
+    const double flops = 14.0 * static_cast<double>(q->shape()[1]) *
+                         static_cast<double>(k->shape()[1]) *
+                         static_cast<double>(q->shape()[3]) *
+                         static_cast<double>(q->dim(0).largest(mesh)) *
+                         static_cast<double>(q->dim(2).largest(mesh)) *
+                         (causal ? 0.5 : 1);
+    Planner& planner = RankContext::current().planner;
+    return ring_ps(q, k, in[2], axes(), causal, flops, planner) <=
+           heads_ps(in, heads, flops, planner);
+  }
+  bool ring(const AttentionOptions& o) const {
+    if (o.context != ContextParallel::kAuto)
+      return o.context == ContextParallel::kRing;
+    if (o.memory_bytes > 0 &&
+        std::max(bytes(true), bytes(false)) > o.memory_bytes)
+      return bytes(true) <= bytes(false);
+    return ring_is_cheaper(o.causal);
+  }
+};
+
+// Layer after layer asks the same.
+Context context_of(const DistTensor& q, const DistTensor& k,
+                   const DistTensor& v, const AttentionOptions& options) {
+  struct Last {
+    uint64_t run = 0;
+    std::array<const Spec*, 3> in = {};
+    bool causal = false;
+    ContextParallel wanted = ContextParallel::kAuto;
+    int64_t memory_bytes = 0;
+    bool operator==(const Last&) const = default;
+  };
+  thread_local Last last;
+  thread_local Context how;
+  const Last now{RankContext::current().run_id,
+                 {q.spec(), k.spec(), v.spec()},
+                 options.causal,
+                 options.context,
+                 options.memory_bytes};
+  if (now == last) return how;
+  const Ways ways(now.in);
+  how = {};
+  if (ways.may) {
+    how.ring = ways.ring(options);
+    if (!how.ring) how.heads = ways.heads;
+  }
+  last = now;
+  return how;
+}
+
+}  // namespace
+
+ContextParallel parse_context(std::string_view text) {
+  for (ContextParallel c : {ContextParallel::kAuto, ContextParallel::kRing,
+                            ContextParallel::kAllToAll})
+    if (text == name(c)) return c;
+  fail("context", "there is no \"{}\"; write auto, ring or all-to-all", text);
+}
+
+std::string_view name(ContextParallel c) {
+  constexpr std::string_view kNames[] = {"auto", "ring", "all-to-all"};
+  return kNames[static_cast<size_t>(c)];
+}
+
+int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
+                      const AttentionOptions& options) {
+  const Ways ways({q, k, v});
+  return ways.may ? ways.bytes(ways.ring(options)) : 0;
+}
+
+DistTensor attention(const DistTensor& q, const DistTensor& k,
+                     const DistTensor& v, const AttentionOptions& options,
+                     const DistTensor& mask) {
+  const DistTensor given[] = {q, k, v};
+  check_defined("attention", given);
+  DT_CHECK(options.memory_bytes >= 0, "attention",
+           "memory_bytes is {}; write 0 (any) or more", options.memory_bytes);
+  std::vector<DistTensor> in{q, k, v};
+  if (mask.defined()) in.push_back(mask);
+  const DistTensor& ids = options.documents;
+  if (ids.defined()) {
+    check_documents(q, k, ids, mask);
+    in.insert(in.end(), {ids, ids});
+  }
+  const Context how = context_of(q, k, v, options);
+  const AttentionArgs args{options.causal, options.scale, how.ring,
+                           ids.defined()};
+  if (!how.heads[0]) return apply(attention_op(), in, args)[0];
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(!ctx.explicit_only, "attention",
+           "would have to communicate: q {} is split along the sequence as k "
+           "and v are; write x.redistribute() ahead of it, so that the "
+           "sequence is whole",
+           q.spec()->to_string());
+  const Scoped<std::string_view> op(ctx.op, attention_op().name());
+  std::vector<DistTensor> moved = relayout({q, k, v}, how.heads);
+  std::copy(moved.begin(), moved.end(), in.begin());
+  Layout back = q.layout();
+  back.partials.clear();
+  return relayout(apply(attention_op(), in, args)[0], q.spec()->with(back));
+}
+
+std::vector<const Op*> attention_ops() {
+  return {&attention_op(), &backward_op(), &internal::rotary_operator()};
+}
+
+}  // namespace dtensor

@@ -1,0 +1,443 @@
+#include "dtensor/ops/attention_call.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "dtensor/ops/attention_merge.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor::internal {
+namespace {
+
+// The mask's term: the letters of its dimensions aligned with [b, h, s, t] at
+// the right, and 1 where it is repeated.
+std::string mask_term(const Shape& mask, const Shape& scores,
+                      const char* letters) {
+  DT_CHECK(mask.size() <= 4, "attention",
+           "a mask of shape {} does not broadcast to [b, h, s, t] = {}",
+           to_string(mask), to_string(scores));
+  std::string term;
+  for (int d = 0; d < mask.size(); ++d) {
+    const int at = d + 4 - mask.size();
+    DT_CHECK(mask[d] == 1 || mask[d] == scores[at], "attention",
+             "a mask of shape {} does not broadcast to [b, h, s, t] = {}",
+             to_string(mask), to_string(scores));
+    term += mask[d] == 1 && scores[at] != 1 ? '1' : letters[at];
+  }
+  return term;
+}
+
+// A block's keys and values (or their gradients) on the way, by the rank's
+// other thread. Where that has nothing to do (a dry run, a budget) they move
+// when they are asked for, and in a dry run count as held until then.
+class Passing {
+ public:
+  Passing() = default;
+  Passing(std::vector<DistTensor> from, std::array<const Spec*, 2> to)
+      : x_(std::move(from)), to_(to) {
+    const RankContext& ctx = RankContext::current();
+    later_ = ctx.dry_run || ctx.comm_budget >= 0;
+    if (!later_) x_ = relayout_async(std::move(x_), to_);
+    if (ctx.dry_run)
+      for (const Spec* s : to_) held_.push_back(DistTensor::empty(s));
+  }
+  std::pair<Tensor, Tensor> arrived() {
+    held_.clear();
+    if (later_) x_ = relayout(std::move(x_), to_);
+    return {x_[0].local(), x_[1].local()};
+  }
+
+ private:
+  std::vector<DistTensor> x_, held_;
+  std::array<const Spec*, 2> to_ = {};
+  bool later_ = false;
+};
+
+}  // namespace
+
+Tensor with_unit_rows(const Tensor& x) {
+  return x.shape().back() > 1 && x.strides().back() != 1 ? x.to_contiguous()
+                                                         : x;
+}
+
+void set_strides(const Tensor& x, int64_t (&strides)[4]) {
+  const int order[] = {0, 2, 1, 3};
+  for (int i = 0; i < 4; ++i) strides[i] = x.strides()[order[i]];
+}
+
+BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
+                         const AttentionArgs& args, bool backward) {
+  const size_t fixed = backward ? 6 : 3;
+  const Shape &q = shapes[0], &k = shapes[1];
+  DT_CHECK(
+      q.size() == 4 && k.size() == 4, op,
+      "q has shape {} and k {}; write [b, s, heads, d] and [b, t, kv_heads, "
+      "d]",
+      to_string(q), to_string(k));
+  DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
+           "{} query heads share {} heads of k and v; write a multiple", q[2],
+           k[2]);
+  // (A query of two ranks would meet their blocks in another order on each:
+  // hence s~. The gradient adds up over s, which says as much.)
+  std::string rule = !args.ring ? "bs^hd!,bt!gd,btgd"
+                     : backward ? "bshd!,bt~gd,btgd"
+                                : "bs~hd!,bt~gd,btgd";
+  if (backward) rule += ",bshd,bhs,bshd";
+  const char* letters = args.ring ? "bhsu" : "bhst";
+  if (args.documents) {
+    rule += args.ring ? ",bs,bu!" : ",bs,bt";
+  } else if (shapes.size() > fixed) {
+    std::string term =
+        mask_term(shapes[fixed], {q[0], q[2], q[1], k[1]}, letters);
+    if (term.ends_with('u')) term += '!';
+    rule += "," + term;
+  }
+  rule += backward ? "->bshd,btgd,btgd | linear 5; " : "->bshd,bhs | ";
+  rule += "link h g";
+  if (args.ring) rule += "; link s t";
+  return BoundRule(Rule(rule), shapes, op);
+}
+
+Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
+  std::vector<IntervalList> parts = parts_of(keys, mesh);
+  std::rotate(parts.begin(), parts.begin() + static_cast<int64_t>(steps),
+              parts.end());
+  return owned(keys.size(), mesh, keys.axes(), parts);
+}
+
+// Where blocks are, step by step; kept with the decision.
+struct AttentionCall::Ring : Decision::Memo {
+  std::vector<const Spec*> k, v;   // of the blocks that ranks have in a step
+  std::vector<IntervalList> keys;  // this rank's in that step
+};
+
+const AttentionCall::Ring& AttentionCall::ring() {
+  if (!c_.decision.memo) {
+    auto ring = std::make_shared<Ring>();
+    const Spec *k = c_.decision.in[1], *v = c_.decision.in[2];
+    const Dim& dim = k->dim(1);
+    const auto steps = static_cast<size_t>(c_.mesh().size_of(dim.axes()));
+    for (size_t i = 0; i < steps; ++i) {
+      Layout layout_k = k->layout(), layout_v = v->layout();
+      if (i > 0)
+        layout_k.dims[1] = layout_v.dims[1] = passed_on(dim, c_.mesh(), i);
+      ring->k.push_back(k->with(layout_k));
+      ring->v.push_back(v->with(layout_v));
+      ring->keys.push_back(ring->k[i]->region(c_.coord())[1]);
+    }
+    c_.decision.memo = ring;
+  }
+  return static_cast<const Ring&>(*c_.decision.memo);
+}
+
+// All of it is refused, or nothing.
+void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
+  const RankContext& ctx = c_.context;
+  if (ring.k.size() == 1 || (!ctx.explicit_only && ctx.comm_budget < 0)) return;
+  int64_t bytes = 0;
+  for (size_t i = 1; i < ring.k.size(); ++i) {
+    const Move next[] = {{ring.k[i - 1], ring.k[i]},
+                         {ring.v[i - 1], ring.v[i]}};
+    const Move home[] = {{ring.k[i], ring.k[0]}, {ring.v[i], ring.v[0]}};
+    bytes += c_.context.planner.plan(next).bytes;
+    if (backward) bytes += c_.context.planner.plan(home).bytes;
+  }
+  DT_CHECK(!ctx.explicit_only, c_.op.name(),
+           "would have to communicate: its keys {} are split along the "
+           "sequence ({} bytes in a ring); write x.redistribute() ahead of it, "
+           "so that the sequence is whole",
+           ring.k[0]->to_string(), bytes);
+  if (bytes > ctx.comm_budget)
+    spend_budget(c_.context, bytes, "the ring inside " + c_.op.name());
+}
+
+AttentionCall::AttentionCall(Compute& c, size_t fixed)
+    : c_(c),
+      args_(c.attrs.as<AttentionArgs>()),
+      heads_(c.global_size('h')),
+      kv_heads_(c.global_size('g')),
+      q_(with_unit_rows(c.in[0])) {
+  if (c.in.size() > fixed) mask_ = c.in[fixed];
+  if (args_.documents) key_ids_ = c.in[fixed + 1];
+  // The mask of ids is made for so many queries at once.
+  constexpr int64_t kQueriesOfIds = 256;
+  int64_t row = 0;
+  for (const Interval& range : c.ranges_of('s'))
+    for (int64_t lo = range.lo; lo < range.hi;) {
+      const int64_t hi =
+          args_.documents ? std::min(lo + kQueriesOfIds, range.hi) : range.hi;
+      queries_.push_back({lo, hi});
+      query_rows_.push_back(row);
+      row += hi - lo;
+      lo = hi;
+    }
+  // Which head of a block each local query head uses.
+  const IntervalList have =
+      c.axes_of('g') ? used_heads(c.coord()) : held(c.coord(), 0)[2];
+  for (const Interval& range : c.ranges_of('h'))
+    for (int64_t h = range.lo; h < range.hi; ++h) {
+      int64_t g = h * kv_heads_ / heads_, at = 0;
+      for (const Interval& heads : have) {
+        if (g < heads.hi) {
+          at += g - heads.lo;
+          break;
+        }
+        at += heads.size();
+      }
+      kv_head_.push_back(static_cast<int>(at));
+    }
+}
+
+// What the query heads of the rank at `at` name: query head i uses head
+// floor(i kv_heads / heads).
+IntervalList AttentionCall::used_heads(const Coord& at) const {
+  IntervalList list;
+  const Region queries = c_.decision.in[0]->region(at);
+  for (const Interval& h : queries[2]) {
+    const int64_t lo = h.lo * kv_heads_ / heads_;
+    const int64_t hi = (h.hi - 1) * kv_heads_ / heads_ + 1;
+    if (!list.empty() && lo <= list.back().hi)
+      list.back().hi = hi;
+    else
+      list.push_back({lo, hi});
+  }
+  return list;
+}
+
+Region AttentionCall::held(const Coord& at, size_t step) const {
+  const auto* ring = static_cast<const Ring*>(c_.decision.memo.get());
+  return (step ? ring->k[step] : c_.decision.in[1])->region(at);
+}
+
+Region AttentionCall::used(const Coord& at, size_t step) const {
+  Region r = held(at, step);
+  r[2] = used_heads(at);
+  return r;
+}
+
+Tensor AttentionCall::used_of(const Tensor& x, size_t step) {
+  const AxisMask axes = c_.axes_of('g');
+  if (!axes) return with_unit_rows(x);
+  return with_unit_rows(c_.fetch(
+      x, axes, [&](const Coord& at) { return held(at, step); },
+      [&](const Coord& at) { return used(at, step); }));
+}
+
+Tensor AttentionCall::held_of(const Tensor& dx, size_t step) {
+  const AxisMask axes = c_.axes_of('g');
+  if (!axes) return dx;
+  return c_.collect_sum(
+      dx, axes, [&](const Coord& at) { return used(at, step); },
+      [&](const Coord& at) { return held(at, step); });
+}
+
+void AttentionCall::for_each_block(
+    const std::function<void(const Block&)>& compute) {
+  const Ring& ring = this->ring();
+  Tensor k = c_.in[1], v = c_.in[2];
+  for (size_t i = 0; i < ring.k.size(); ++i) {
+    Passing next;
+    if (i + 1 < ring.k.size())
+      next = Passing(
+          {DistTensor::wrap(k, ring.k[i]), DistTensor::wrap(v, ring.v[i])},
+          {ring.k[i + 1], ring.v[i + 1]});
+    compute({i, used_of(k, i), used_of(v, i), ring.keys[i]});
+    k = v = {};
+    if (i + 1 == ring.k.size()) break;
+    std::tie(k, v) = next.arrived();
+  }
+}
+
+bool AttentionCall::meet(size_t query, Interval keys) const {
+  return score_pairs({queries_[query]}, {keys}, args_.causal) > 0;
+}
+
+kernels::Attention AttentionCall::call(size_t query, const Block& block,
+                                       size_t key) {
+  const Interval queries = queries_[query], keys = block.keys[key];
+  int64_t row = 0;
+  for (size_t i = 0; i < key; ++i) row += block.keys[i].size();
+  const auto of_queries = [&](const Tensor& x) {
+    return x.slice(1, query_rows_[query], query_rows_[query] + queries.size());
+  };
+  const Tensor q = of_queries(q_);
+  const Tensor k = block.k.slice(1, row, row + keys.size());
+  const Tensor v = block.v.slice(1, row, row + keys.size());
+  kernels::Attention a;
+  a.b = q.shape()[0];
+  a.s = q.shape()[1];
+  a.hq = q.shape()[2];
+  a.d = q.shape()[3];
+  a.t = k.shape()[1];
+  a.hkv = k.shape()[2];
+  a.q = q.data();
+  a.k = k.data();
+  a.v = v.data();
+  set_strides(q, a.q_strides);
+  set_strides(k, a.k_strides);
+  set_strides(v, a.v_strides);
+  a.kv_head = kv_head_.data();
+  a.scale = args_.scale_of(a.d);
+  a.causal = args_.causal;
+  a.query_offset = queries.lo - keys.lo;
+  if (mask_.defined()) set_mask(a, query, keys);
+  return a;
+}
+
+void AttentionCall::set_mask(kernels::Attention& a, size_t query,
+                             Interval keys) {
+  const int64_t row = query_rows_[query];
+  if (args_.documents) {
+    const Shape shape{a.b, a.s, a.t};
+    const Tensor of_query = mask_.slice(1, row, row + a.s);
+    const Tensor of_key = key_ids_.slice(1, keys.lo, keys.hi);
+    const Shape &q = of_query.strides(), &k = of_key.strides();
+    may_ = equal(c_, of_query.as_strided(shape, {q[0], q[1], 0}),
+                 of_key.as_strided(shape, {k[0], 0, k[1]}));
+    a.mask = may_.data();
+    a.mask_is_bool = true;
+    const int64_t strides[] = {a.s * a.t, 0, a.t, 1};
+    std::copy_n(strides, 4, a.mask_strides);
+    return;
+  }
+  Tensor mask = mask_;
+  const int n = mask.ndim();
+  if (n >= 1 && mask.shape()[n - 1] != 1)
+    mask = mask.slice(n - 1, keys.lo, keys.hi);
+  if (n >= 2 && mask.shape()[n - 2] != 1)
+    mask = mask.slice(n - 2, row, row + a.s);
+  a.mask = mask.data();
+  a.mask_is_bool = mask.dtype() == DType::kBool;
+  for (int d = 0; d < n; ++d)
+    a.mask_strides[d + 4 - n] = mask_.shape()[d] == 1 ? 0 : mask.strides()[d];
+}
+
+bool AttentionCall::one_block(const Block& block) {
+  return ring().k.size() == 1 && block.keys.size() == 1;
+}
+
+void AttentionCall::forward() {
+  check_allowed(ring(), false);
+  const DType type = c_.in[0].dtype(), stat = kernels::stat_of(type);
+  std::vector<Online> found(queries_.size());
+  bool direct = false;
+  for_each_block([&](const Block& block) {
+    direct = one_block(block) && queries_.size() == 1;
+    for (size_t i = 0; i < queries_.size(); ++i)
+      for (size_t j = 0; j < block.keys.size(); ++j) {
+        if (!direct && !meet(i, block.keys[j])) continue;
+        const kernels::Attention a = call(i, block, j);
+        const Tensor out =
+            direct ? c_.out[0] : c_.scratch({a.b, a.s, a.hq, a.d}, type);
+        const Tensor lse =
+            direct ? c_.out[1] : c_.scratch({a.b, a.hq, a.s}, stat);
+        int64_t strides[4];
+        set_strides(out, strides);
+        c_.k.attention(c_.stream, type, a, out.mutable_data(), strides,
+                       lse.mutable_data());
+        if (!direct) found[i].add(c_, out, lse);
+      }
+  });
+  if (direct) return;
+  for (size_t i = 0; i < queries_.size(); ++i) {
+    const int64_t lo = query_rows_[i], hi = lo + queries_[i].size();
+    Tensor out = c_.out[0].slice(1, lo, hi), lse = c_.out[1].slice(2, lo, hi);
+    const bool any = found[i].out.defined();
+    constexpr double kNone = -std::numeric_limits<double>::infinity();
+    out.copy_from(any ? converted(found[i].out, type)
+                      : Tensor::full(out.shape(), type, 0));
+    lse.copy_from(any ? found[i].lse : Tensor::full(lse.shape(), stat, kNone));
+  }
+}
+
+void AttentionCall::backward() {
+  const Ring& ring = this->ring();
+  check_allowed(ring, true);
+  const DType type = c_.in[0].dtype();
+  const Tensor out = with_unit_rows(c_.in[3]), dout = with_unit_rows(c_.in[5]);
+  const bool apart = c_.axes_of('g') != 0;  // see used_of()
+  std::vector<Sum> dq(queries_.size());
+  Sum home[2];                    // of this rank's keys, and values
+  std::optional<Passing> coming;  // what others computed of them
+  bool direct = false;
+
+  const auto arrive = [&] {
+    if (!coming) return;
+    const auto [k, v] = coming->arrived();
+    home[0].add(c_, k);
+    home[1].add(c_, v);
+    coming.reset();
+  };
+  for_each_block([&](const Block& block) {
+    direct = one_block(block) && queries_.size() == 1;
+    std::vector<Sum> sums[2];
+    for (auto& list : sums) list.resize(block.keys.size());
+    for (size_t i = 0; i < queries_.size(); ++i) {
+      const int64_t lo = query_rows_[i], hi = lo + queries_[i].size();
+      const Tensor y = out.slice(1, lo, hi), dy = dout.slice(1, lo, hi);
+      const Tensor lse = c_.in[4].slice(2, lo, hi).to_contiguous();
+      for (size_t j = 0; j < block.keys.size(); ++j) {
+        if (!direct && !meet(i, block.keys[j])) continue;
+        const kernels::Attention a = call(i, block, j);
+        const Shape q{a.b, a.s, a.hq, a.d}, k{a.b, a.t, a.hkv, a.d};
+        const bool own = direct && !apart;
+        const Tensor to_q = direct ? c_.out[0] : c_.scratch(q, type);
+        const Tensor to_k = own ? c_.out[1] : c_.scratch(k, type);
+        const Tensor to_v = own ? c_.out[2] : c_.scratch(k, type);
+        kernels::AttentionGrad g;
+        g.out = y.data();
+        g.dout = dy.data();
+        g.lse = lse.data();
+        g.dq = to_q.mutable_data();
+        g.dk = to_k.mutable_data();
+        g.dv = to_v.mutable_data();
+        set_strides(y, g.out_strides);
+        set_strides(dy, g.dout_strides);
+        set_strides(to_q, g.dq_strides);
+        set_strides(to_k, g.dk_strides);
+        set_strides(to_v, g.dv_strides);
+        c_.k.attention_backward(c_.stream, type, a, g);
+        if (direct) {
+          if (apart) c_.out[1] = held_of(to_k, 0);
+          if (apart) c_.out[2] = held_of(to_v, 0);
+          return;
+        }
+        dq[i].add(c_, to_q);
+        sums[0][j].add(c_, to_k);
+        sums[1][j].add(c_, to_v);
+      }
+    }
+    arrive();
+    Tensor d[2];
+    for (size_t x = 0; x < 2; ++x)
+      d[x] = held_of(
+          joined(sums[x], block.keys, (x ? block.v : block.k).shape(), type),
+          block.step);
+    if (block.step == 0) {
+      for (size_t x = 0; x < 2; ++x) home[x].add(c_, d[x]);
+      return;
+    }
+    coming = Passing({DistTensor::wrap(d[0], ring.k[block.step]),
+                      DistTensor::wrap(d[1], ring.v[block.step])},
+                     {ring.k[0], ring.v[0]});
+  });
+  if (direct) return;
+  arrive();
+  for (size_t i = 0; i < queries_.size(); ++i) {
+    const int64_t lo = query_rows_[i], hi = lo + queries_[i].size();
+    Tensor to = c_.out[0].slice(1, lo, hi);
+    to.copy_from(dq[i].as(type, to.shape()));
+  }
+  for (size_t x = 0; x < 2; ++x)
+    c_.out[1 + x] = home[x].as(type, c_.out[1 + x].shape());
+}
+
+}  // namespace dtensor::internal

@@ -1,0 +1,96 @@
+#include "dtensor/ops/attention_merge.h"
+
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor::internal {
+namespace {
+
+// out = f(a, b), element by element; out may be a.
+template <class F>
+void apply_to(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out) {
+  kernels::Pointwise p;
+  p.shape = out.shape();
+  p.in[0] = a.data();
+  p.strides[0] = a.strides();
+  p.in[1] = b.data();
+  p.strides[1] = b.strides();
+  p.out = out.mutable_data();
+  c.k.binary(c.stream, fn::index_of<F>, fn::By::kNone, a.dtype(), nullptr, p);
+}
+
+// exp(a - b), of a's shape.
+Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
+  const Tensor y = c.scratch(a.shape(), a.dtype());
+  apply_to<fn::Sub>(c, a, b, y);
+  kernels::Pointwise p;
+  p.shape = y.shape();
+  p.in[0] = y.data();
+  p.strides[0] = y.strides();
+  p.out = y.mutable_data();
+  c.k.unary(c.stream, fn::index_of<fn::Exp>, 0, y.dtype(), nullptr, p);
+  return y;
+}
+
+// A weight [b, h, s] of each row of x [b, s, h, d].
+Tensor for_rows(const Tensor& weight, const Tensor& x) {
+  const Shape& w = weight.strides();
+  return weight.as_strided(x.shape(), {w[0], w[2], w[1], 0});
+}
+
+}  // namespace
+
+void Sum::add(Compute& c, const Tensor& part) {
+  const Tensor x = converted(part, kernels::stat_of(part.dtype()));
+  if (!total.defined())
+    total = x.to_contiguous();
+  else
+    apply_to<fn::Add>(c, total, x, total);
+}
+
+Tensor Sum::as(DType type, const Shape& shape) const {
+  return total.defined() ? converted(total, type)
+                         : Tensor::full(shape, type, 0);
+}
+
+Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
+              const Shape& shape, DType type) {
+  if (parts.size() == 1) return parts[0].as(type, shape);
+  Tensor all = Tensor::empty(shape, type);
+  int64_t at = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Tensor to = all.slice(1, at, at + ranges[i].size());
+    to.copy_from(parts[i].as(type, to.shape()));
+    at += ranges[i].size();
+  }
+  return all;
+}
+
+void Online::add(Compute& c, const Tensor& part, const Tensor& part_lse) {
+  const Tensor x = converted(part, part_lse.dtype());
+  if (!out.defined()) {
+    out = x;
+    lse = part_lse;
+    return;
+  }
+  const Tensor both = c.scratch(lse.shape(), lse.dtype());
+  apply_to<fn::LogAddExp>(c, lse, part_lse, both);
+  // (Where neither has a key, both are minus infinity: the weights are 0.)
+  const Tensor finite = c.scratch(lse.shape(), lse.dtype());
+  const Tensor lowest = Tensor::full({1, 1, 1}, lse.dtype(), -1e30);
+  apply_to<fn::Maximum>(c, both, lowest.expand(lse.shape()), finite);
+  const Tensor before = exp_of_difference(c, lse, finite);
+  const Tensor now = exp_of_difference(c, part_lse, finite);
+  apply_to<fn::Mul>(c, out, for_rows(before, out), out);
+  apply_to<fn::Mul>(c, x, for_rows(now, x), x);
+  apply_to<fn::Add>(c, out, x, out);
+  lse = both;
+}
+
+Tensor equal(Compute& c, const Tensor& a, const Tensor& b) {
+  const Tensor y = c.scratch(a.shape(), DType::kBool);
+  apply_to<fn::Eq>(c, a, b, y);
+  return y;
+}
+
+}  // namespace dtensor::internal

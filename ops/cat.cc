@@ -1,0 +1,172 @@
+#include "dtensor/ops/cat.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/index_op.h"
+#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+constexpr size_t kAtOnce = 16;  // the most inputs of an operator
+
+struct CatArgs {
+  static constexpr Fields kFields = {"dim"};
+  int64_t dim;
+};
+
+class Cat : public IndexOp {
+ public:
+  Cat() : IndexOp("cat") {}
+
+  // All pieces lie as one of them does, but for the dimension in question: of
+  // that each keeps what it has, as far as its axes are free; or is cut as that
+  // one is; or is cut if it could not keep all. Those that stay and the largest
+  // come first. Pieces that may all stay are
+  // not cut, be it cheaper later.
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
+    const auto dim = static_cast<size_t>(
+        normalize_dim(attrs.as<CatArgs>().dim, in[0].spec->ndim(), name()));
+    check_shapes(in, dim);
+    std::vector<const Spec*> pieces;
+    for (const OpInput& piece : in) pieces.push_back(settled(piece.spec));
+    enum class Of { kKept, kCut, kCutIfTaken };
+    std::vector<Candidate> list;
+    for (size_t b : operand_order(in))
+      for (Of of : {Of::kKept, Of::kCutIfTaken, Of::kCut}) {
+        const Spec* like = pieces[b];
+        const Mesh& mesh = like->mesh();
+        const AxisMask along = like->layout().dims[dim].axes();
+        const AxisMask taken =
+            (like->split_axes() & ~along) | like->partial_axes();
+        Layout layout = like->layout();
+        Candidate c;
+        std::vector<Dim> segments;
+        for (const Spec* piece : pieces) {
+          const Dim& own = piece->layout().dims[dim];
+          const bool cut = of == Of::kCut ||
+                           (of == Of::kCutIfTaken && (own.axes() & taken) != 0);
+          layout.dims[dim] =
+              cut ? balanced(own.size(), along) : restricted(own, mesh, ~taken);
+          c.in.push_back(piece->with(layout));
+          segments.push_back(c.in.back()->layout().dims[dim]);
+        }
+        layout.dims[dim] = Dim::concat(std::move(segments));
+        Shape shape = like->shape();
+        shape[static_cast<int>(dim)] = layout.dims[dim].size();
+        c.out = {Spec::get(mesh, shape, layout, like->dtype())};
+        bool moves = false;
+        for (size_t i = 0; i < in.size(); ++i) moves |= c.in[i] != in[i].spec;
+        list.push_back(std::move(c));
+        if (!moves) break;
+      }
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    int dim = static_cast<int>(c.attrs.as<CatArgs>().dim);
+    int64_t at = 0;
+    for (const Tensor& t : c.in) {
+      int64_t n = t.shape()[dim];
+      c.out[0].slice(dim, at, at + n).copy_from(t);
+      at += n;
+    }
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    std::vector<DistTensor> grads(g.inputs.size());
+    int dim = static_cast<int>(g.attrs.as<CatArgs>().dim);
+    int64_t at = 0;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      int64_t n = g.decision->in[i]->shape()[dim];
+      if (g.needed[i]) grads[i] = narrow(g.cotangents[0], dim, at, n);
+      at += n;
+    }
+    return grads;
+  }
+  std::vector<Sample> samples() const override {
+    Sample columns, rows;
+    columns.inputs = {{Shape{5, 2}}, {Shape{5, 3}}};
+    columns.attrs = CatArgs{1};
+    rows.inputs = {{Shape{3, 2}}, {Shape{1, 2}}, {Shape{4, 2}}};
+    rows.attrs = CatArgs{0};
+    return {columns, rows};
+  }
+
+ private:
+  void check_shapes(std::span<const OpInput> in, size_t dim) const {
+    for (const OpInput& piece : in) {
+      Shape a = in[0].spec->shape(), b = piece.spec->shape();
+      bool fits = a.size() == b.size();
+      if (fits) a[static_cast<int>(dim)] = b[static_cast<int>(dim)];
+      DT_CHECK(fits && a == b, name(),
+               "{} and {} may differ in dimension {} alone",
+               in[0].spec->to_string(), piece.spec->to_string(), dim);
+      DT_CHECK(in[0].spec->dtype() == piece.spec->dtype(), name(),
+               "{} and {} have two types; cast them to one",
+               in[0].spec->to_string(), piece.spec->to_string());
+    }
+  }
+};
+
+const Cat& cat_op() {
+  static const Cat op;
+  return op;
+}
+
+}  // namespace
+
+std::vector<const Op*> cat_ops() { return {&cat_op()}; }
+
+DistTensor cat(const std::vector<DistTensor>& all, int dim) {
+  check_defined("cat", all);
+  DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
+  // An empty vector adds nothing, whatever the others' dimensions. One of
+  // floats stays, so that the result depends on it: whether it wants a gradient
+  // may differ between the two runs of a checkpoint(), and the layout may not.
+  const auto full =
+      std::find_if(all.begin(), all.end(),
+                   [](const DistTensor& x) { return x.shape() != Shape{0}; });
+  const DistTensor& like = full == all.end() ? all[0] : *full;
+  const int d = normalize_dim(dim, like.ndim(), "cat");
+  Shape nothing = like.shape();
+  nothing[d] = 0;
+  std::vector<DistTensor> pieces;
+  for (const DistTensor& x : all)
+    if (x.shape() != Shape{0})
+      pieces.push_back(x);
+    else if (is_float(x.dtype()) && x.dtype() == like.dtype())
+      pieces.push_back(reshape(x, nothing));
+  if (pieces.empty()) pieces.push_back(like);
+  if (pieces.size() == 1) return alias(pieces[0]);
+  if (pieces.size() <= kAtOnce) return apply1(cat_op(), pieces, CatArgs{d});
+  std::vector<DistTensor> fewer;
+  for (auto from = pieces.begin(); from != pieces.end();) {
+    auto to = pieces.end() - from > static_cast<int64_t>(kAtOnce)
+                  ? from + kAtOnce
+                  : pieces.end();
+    fewer.push_back(cat({from, to}, d));
+    from = to;
+  }
+  return cat(fewer, d);
+}
+
+DistTensor stack(const std::vector<DistTensor>& pieces, int dim) {
+  check_defined("stack", pieces);
+  DT_CHECK(!pieces.empty(), "stack", "there is nothing to put together");
+  int d = normalize_dim(dim, pieces[0].ndim() + 1, "stack");
+  std::vector<DistTensor> thick;
+  for (const DistTensor& p : pieces) {
+    DT_CHECK(p.shape() == pieces[0].shape(), "stack",
+             "{} and {} have different shapes; expand or slice one of them",
+             pieces[0].spec()->to_string(), p.spec()->to_string());
+    thick.push_back(unsqueeze(p, d));
+  }
+  return cat(thick, d);
+}
+
+}  // namespace dtensor

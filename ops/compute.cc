@@ -1,0 +1,309 @@
+#include "dtensor/ops/compute.h"
+
+#include <algorithm>
+
+#include "dtensor/exposed.h"
+#include "dtensor/local_part.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/placement/schedule.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+
+// A collective inside an operator, as this rank takes part in it.
+struct InnerExchange {
+  StepKind kind = StepKind::kAllReduce;
+  AxisMask axes = 0;
+  Communicator* communicator = nullptr;
+  uint64_t fingerprint = 0;
+  // Of rows: how many some rank has, each number once.
+  std::vector<int64_t> rows;
+  // Of boxes: the most elements that any rank receives.
+  int64_t most = 0;
+  bool idle = false;  // no rank needs what another one has
+  Region has, wants;
+  Shape shape;
+  Schedule schedule;
+};
+
+namespace {
+
+// What the members of a collective inside an operator disagree about.
+struct Subject {
+  const Op& op;
+  const Tensor& tensor;
+  const char* what;
+  const RankContext& context;
+  static std::string describe(const void* subject) {
+    const Subject& s = *static_cast<const Subject*>(subject);
+    return fmt::format("{}{}, {} inside {}", name(s.tensor.dtype()),
+                       to_string(s.tensor.shape()), s.what, s.op.name());
+  }
+  static std::string made(const void* subject) {
+    return static_cast<const Subject*>(subject)->context.about_text();
+  }
+  Call call(StepKind kind, uint64_t fingerprint) const {
+    return {kind, op.name(),         fingerprint, describe,
+            this, context.lineage(), made};
+  }
+};
+
+// That of every member of this rank's group.
+std::vector<Region> of_group(const Compute& c, AxisMask axes,
+                             const Compute::RegionOf& region) {
+  std::vector<Region> regions;
+  for (int64_t r : c.mesh().group(axes, c.coord()))
+    regions.push_back(region(c.mesh().coordinate(r)));
+  return regions;
+}
+
+int index_in_group(const Compute& c, AxisMask axes) {
+  const auto group = c.mesh().group(axes, c.coord());
+  const auto me =
+      std::find(group.begin(), group.end(), c.mesh().rank(c.coord()));
+  return static_cast<int>(me - group.begin());
+}
+
+}  // namespace
+
+void Compute::allocate_outputs() {
+  for (size_t o = 0; o < decision.out.size(); ++o)
+    out.push_back(
+        op.allocates() && decision.here
+            ? Tensor::empty(decision.out_local[o], decision.out[o]->dtype())
+            : Tensor());
+}
+
+AxisMask Compute::axes_of(char factor) const {
+  int f = decision.rule->rule().factor(factor);
+  return f < 0 ? 0 : decision.assignment.dims[static_cast<size_t>(f)].axes();
+}
+
+IntervalList Compute::ranges_of(char factor) const {
+  int f = decision.rule->rule().factor(factor);
+  IntervalList list;
+  decision.assignment.dims[static_cast<size_t>(f)].intervals(mesh(), coord(),
+                                                             list);
+  return list;
+}
+
+int64_t Compute::global_size(char factor) const {
+  return decision.rule->size(decision.rule->rule().factor(factor));
+}
+
+int64_t Compute::rows_at(char factor, const Coord& at) const {
+  const Rule& rule = decision.rule->rule();
+  const Rule::Term& term = rule.inputs()[0];
+  const Shape part = decision.in[0]->local_shape(at);
+  int64_t rows = 1;
+  for (size_t d = 0; d < term.size(); ++d)
+    if (term[d] != Rule::DimFactors{rule.factor(factor)})
+      rows *= part[static_cast<int>(d)];
+  return rows;
+}
+
+int64_t Compute::place_of(char factor, const Coord& at) const {
+  const int f = decision.rule->rule().factor(factor);
+  const Dim& dim = decision.assignment.dims[static_cast<size_t>(f)];
+  // Empty parts come last; parts that begin alike, by rank.
+  const auto begin = [&](int64_t rank) {
+    IntervalList has;
+    dim.intervals(mesh(), mesh().coordinate(rank), has);
+    return std::pair(has.empty() ? dim.size() : has[0].lo, rank);
+  };
+  const auto mine = begin(mesh().rank(at));
+  int64_t place = 0;
+  for (int64_t r : mesh().group(dim.axes(), at)) place += begin(r) < mine;
+  return place;
+}
+
+// The one that this decision made at its first call, or an empty one to be
+// filled in.
+InnerExchange* Compute::next_exchange() {
+  auto& all = decision.inner;
+  if (exchanges_ == all.size())
+    all.push_back(std::make_shared<InnerExchange>());
+  return all[exchanges_++].get();
+}
+
+// A collective inside an operator is one that it would have to make.
+void Compute::allow(StepKind kind, int64_t bytes) {
+  DT_CHECK(!context.explicit_only, op.name(),
+           "would have to communicate: its input {} is split along a dimension "
+           "that it works along ({} bytes inside, {}); write "
+           "x.redistribute() ahead of it, so that this dimension is whole",
+           decision.in[0]->to_string(), bytes, name(kind));
+  if (context.comm_budget >= 0)
+    spend_budget(context, bytes, "a collective inside " + op.name());
+}
+
+void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
+                          int64_t per_row) {
+  const AxisMask axes = axes_of(factor);
+  if (!axes) return;
+  InnerExchange& e = *next_exchange();
+  if (!e.communicator) {
+    e.axes = axes;
+    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& at) {
+      e.rows.push_back(rows_at(factor, at));
+    });
+    std::sort(e.rows.begin(), e.rows.end());
+    e.rows.erase(std::unique(e.rows.begin(), e.rows.end()), e.rows.end());
+    e.fingerprint =
+        hash_mix(hash_text(op.name()), static_cast<uint64_t>(reduce_op));
+    e.communicator = &context.communicator(mesh(), axes);
+  }
+  // Small ones take one step; the largest need not be what costs most.
+  const int64_t item = size_of(t.dtype());
+  const auto one_shot = [&](int64_t n) {
+    return n * item <= context.planner.cost().one_shot_bytes;
+  };
+  int64_t bytes = 0;
+  for (int64_t rows : e.rows) {
+    const int64_t n = rows * per_row;
+    bytes = std::max(
+        bytes,
+        all_reduce_elements(n, mesh().size_of(axes), one_shot(n)) * item);
+  }
+  allow(e.kind, bytes);
+  int64_t counted = 0;
+  if (!context.dry_run) {
+    const Subject subject{op, t, "a reduction", context};
+    Buffer b{.op = reduce_op,
+             .dtype = t.dtype(),
+             .data = t.mutable_data(),
+             .n = t.numel(),
+             .one_shot = one_shot(t.numel())};
+    const uint64_t print =
+        hash_mix(e.fingerprint, static_cast<uint64_t>(t.dtype()) * 31 +
+                                    static_cast<uint64_t>(t.numel()));
+    const Exposed sending(context);
+    e.communicator->all_reduce(subject.call(e.kind, print), stream, {&b, 1});
+    counted = b.counted;
+  }
+  record_event(context, mesh(), axes, e.kind, bytes, counted);
+}
+
+Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
+                      const RegionOf& wants) {
+  InnerExchange& e = *next_exchange();
+  if (!e.communicator) {
+    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
+      const Region w = wants(c);
+      e.most = std::max(e.most, volume(w) - overlap(w, holds(c)));
+    });
+    e.idle = e.most == 0;
+    e.kind = StepKind::kAllToAll;
+    e.axes = axes;
+    e.has = holds(coord());
+    e.wants = wants(coord());
+    e.shape = local_shape(e.wants);
+    e.schedule = exchange_schedule(e.wants, of_group(*this, axes, holds),
+                                   index_in_group(*this, axes), op.name());
+    e.fingerprint = hash_mix(hash_text(op.name()), 1);
+    e.communicator = &context.communicator(mesh(), axes);
+    if (e.communicator->needs_serves())
+      serve_exchange(e.schedule, of_group(*this, axes, wants));
+  }
+  // Decided from what all ranks need: all of them skip it, or none.
+  return e.idle ? window(part, e.has, e.wants) : move_boxes(part, e);
+}
+
+Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
+                            const RegionOf& holds, const RegionOf& wants) {
+  InnerExchange& e = *next_exchange();
+  if (!e.communicator) {
+    e.idle = true;
+    for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
+      const Region w = wants(c);
+      const int64_t self = mesh().rank(c);
+      int64_t n = 0;
+      for (int64_t r : mesh().group(axes, c))
+        if (r != self) n += overlap(w, holds(mesh().coordinate(r)));
+      e.most = std::max(e.most, n);
+      e.idle &= n == 0 && w == holds(c);
+    });
+    e.kind = StepKind::kReduceScatter;
+    e.axes = axes;
+    e.has = holds(coord());
+    e.wants = wants(coord());
+    e.shape = local_shape(e.wants);
+    e.schedule = reduce_schedule(e.wants, of_group(*this, axes, holds),
+                                 index_in_group(*this, axes));
+    e.fingerprint = hash_mix(hash_text(op.name()), 2);
+    e.communicator = &context.communicator(mesh(), axes);
+    if (e.communicator->needs_serves())
+      serve_reduction(e.schedule, of_group(*this, axes, wants));
+  }
+  return e.idle ? part : move_boxes(part, e);
+}
+
+Tensor Compute::move_boxes(const Tensor& part, InnerExchange& e) {
+  const int64_t bytes = e.most * size_of(part.dtype());
+  allow(e.kind, bytes);
+  const Tensor out = Tensor::empty(e.shape, part.dtype());
+  Transfer t{.schedule = &e.schedule,
+             .dtype = part.dtype(),
+             .src = part.numel() ? part.data() : nullptr,
+             .src_strides = part.strides(),
+             .dst = out.numel() ? out.mutable_data() : nullptr,
+             .dst_strides = out.strides()};
+  if (!context.dry_run) {
+    const bool sums = e.kind == StepKind::kReduceScatter;
+    const Subject subject{op, part, sums ? "sums of boxes" : "boxes", context};
+    const Call call = subject.call(e.kind, e.fingerprint);
+    const Exposed sending(context);
+    if (sums)
+      e.communicator->reduce(call, stream, {&t, 1});
+    else
+      e.communicator->exchange(call, stream, {&t, 1});
+  }
+  record_event(context, mesh(), e.axes, e.kind, bytes, t.counted);
+  return out;
+}
+
+std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
+                                             std::span<const int64_t> mine) {
+  Communicator& group = context.communicator(mesh(), axes);
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
+  const Exposed sending(context);
+  group.all_gather_bytes({.kind = StepKind::kAllGatherBytes,
+                          .op = op.name(),
+                          .lineage = context.lineage()},
+                         mine.data(), static_cast<int64_t>(mine.size_bytes()),
+                         all.data());
+  return all;
+}
+
+Tensor Compute::exchange(const Tensor& part, AxisMask axes,
+                         std::span<const Region> holds,
+                         std::span<const Region> wants) {
+  const auto me = static_cast<size_t>(index_in_group(*this, axes));
+  int64_t most = 0;
+  uint64_t fingerprint = hash_mix(hash_text(op.name()), 3);
+  for (size_t m = 0; m < wants.size(); ++m) {
+    most = std::max(most, volume(wants[m]) - overlap(wants[m], holds[m]));
+    fingerprint = hash_of(hash_of(fingerprint, holds[m]), wants[m]);
+  }
+  const StepKind kind = StepKind::kAllToAll;
+  const int64_t bytes = most * size_of(part.dtype());
+  const Tensor out = Tensor::empty(local_shape(wants[me]), part.dtype());
+  int64_t counted = 0;
+  if (!context.dry_run) {
+    const Subject subject{op, part, "rows", context};
+    const Part from{part.numel() ? const_cast<void*>(part.data()) : nullptr,
+                    part.strides(), &holds[me]};
+    const Part to{out.numel() ? out.mutable_data() : nullptr, out.strides(),
+                  &wants[me]};
+    const Exposed sending(context);
+    counted = context.communicator(mesh(), axes)
+                  .exchange(subject.call(kind, fingerprint), stream,
+                            part.dtype(), from, holds, to, wants);
+  }
+  record_event(context, mesh(), axes, kind, bytes, counted);
+  return out;
+}
+
+}  // namespace dtensor

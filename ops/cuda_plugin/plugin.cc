@@ -1,0 +1,59 @@
+// The library's entry; see plugin.h of device/cuda.
+#include "dtensor/device/cuda/plugin.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/nccl/library.h"
+#include "dtensor/device/cuda/cuda_device.h"
+#include "dtensor/device/cuda/streams.h"
+#include "dtensor/ops/kernels/cuda/cuda_kernels.h"
+#include "dtensor/ops/kernels/cuda/gemm.h"
+#include "dtensor/version.h"
+
+namespace dtensor {
+namespace {
+
+// Made when it is asked for: a device that is only counted costs no memory.
+// Those that a program uses reach each other: ranks that are threads read their
+// peers' memory, and so does NCCL, of GPUs of one process.
+Device& device(int index) {
+  static std::mutex mutex;
+  static auto* const devices = new std::vector<std::unique_ptr<Device>>;
+  std::lock_guard lock(mutex);
+  const auto i = static_cast<size_t>(index);
+  if (devices->size() <= i) devices->resize(i + 1);
+  if (!(*devices)[i]) {
+    auto made = cuda::make_device(index, cuda_kernels());
+    for (const auto& other : *devices)
+      if (other) cuda::give_access(*made, *other);
+    (*devices)[i] = std::move(made);
+  }
+  return *(*devices)[i];
+}
+
+CudaPlugin describe() {
+  static const std::string version(dtensor::version());
+  static std::string why_none;
+  const int devices = cuda::count(why_none);
+  return {version.c_str(),
+          devices,
+          why_none.c_str(),
+          &device,
+          &nccl_library,
+          &kernels::cuda::allow_tf32,
+          &kernels::cuda::tune_gemm};
+}
+
+}  // namespace
+}  // namespace dtensor
+
+const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
+  dtensor::cuda::set_running_op(host->running_op);
+  static const dtensor::CudaPlugin plugin = dtensor::describe();
+  return &plugin;
+}

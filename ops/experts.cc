@@ -1,0 +1,561 @@
+#include "dtensor/ops/experts.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+using Values = SampleInput::Values;
+
+// The inputs, in this order; of the backward operator one more.
+enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
+constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
+
+// Where the rows of one call go: a row for each (token, choice), of a rank in
+// the order of the experts, and these in the order of the ranks that hold them.
+struct Routing {
+  AxisMask axes = 0;        // whose ranks exchange rows; none: nothing travels
+  std::vector<Region> out;  // of all rows of the group, those of each member's
+                            // tokens, in its order,
+  std::vector<Region> in;   // and those of its experts
+  // Of each row that leaves: its token and its (token, choice), i64.
+  Tensor tokens, choices;
+  std::vector<int64_t> begins;  // of the rows of each expert here; their end
+  int64_t sent() const { return tokens.numel(); }
+  int64_t here() const { return begins.back(); }
+};
+
+// What the gradient needs of the forward pass.
+struct Kept {
+  // As the pass had its inputs. The gradient has them in other layouts where a
+  // rank's tokens are others' too: there each counts once.
+  std::vector<const Spec*> in;
+  Routing routing;
+  Tensor x, gate, up;  // the rows of this rank's experts
+  Tensor y;            // what came back for this rank's tokens
+
+  // Is it of these inputs?
+  bool serves(const Compute& c) const {
+    return y.defined() &&
+           std::equal(in.begin(), in.end(), c.decision.in.begin());
+  }
+};
+
+Tensor to_device(const std::vector<int64_t>& list) {
+  return Tensor::from({static_cast<int64_t>(list.size())}, list.data());
+}
+
+// How many of n choices each expert gets when they are spread evenly.
+std::vector<int64_t> even_counts(int64_t n, int64_t experts) {
+  std::vector<int64_t> counts;
+  for (int64_t e = 0; e < experts; ++e)
+    counts.push_back((e + 1) * n / experts - e * n / experts);
+  return counts;
+}
+
+// The experts in the order of the members that hold them, and where those of
+// each member begin.
+struct Owners {
+  std::vector<int64_t> experts, begins{0};
+  size_t me = 0;
+};
+Owners owners_of(const Compute& c, AxisMask axes) {
+  Owners o;
+  for (int64_t r : c.mesh().group(axes, c.coord())) {
+    const Coord at = c.mesh().coordinate(r);
+    if (at == c.coord()) o.me = o.begins.size() - 1;
+    const Region region = c.decision.in[kGate]->region(at);
+    for (const Interval& held : region[0])
+      for (int64_t e = held.lo; e < held.hi; ++e) o.experts.push_back(e);
+    o.begins.push_back(static_cast<int64_t>(o.experts.size()));
+  }
+  return o;
+}
+
+// How many rows each member has for each expert, [member, expert].
+std::vector<int64_t> counts_of(Compute& c, AxisMask axes,
+                               std::span<const int64_t> ids) {
+  const int64_t experts = c.global_size('e');
+  if (c.context.dry_run) {
+    std::vector<int64_t> all;
+    for (int64_t r : c.mesh().group(axes, c.coord())) {
+      const Coord at = c.mesh().coordinate(r);
+      const int64_t n = numel(c.decision.in[kIds]->local_shape(at));
+      for (int64_t count : even_counts(n, experts)) all.push_back(count);
+    }
+    return all;
+  }
+  std::vector<int64_t> mine(static_cast<size_t>(experts));
+  for (int64_t e : ids)
+    if (e >= 0 && e < experts) ++mine[static_cast<size_t>(e)];
+  return axes ? c.gather_numbers(axes, mine) : mine;
+}
+
+// Asks for that many exchanges of the rows of every choice, as if they were
+// spread evenly: how they are, only those that exchange them know.
+void allow_exchanges(Compute& c, int64_t times) {
+  const AxisMask axes = c.axes_of('e');
+  if (!axes) return;
+  const int64_t ranks = c.mesh().size_of(axes);
+  const int64_t rows =
+      c.decision.in[kX]->largest_part_bytes() * c.global_size('k');
+  c.allow(StepKind::kAllToAll, times * (rows - rows / ranks));
+}
+
+Routing route(Compute& c) {
+  Routing r;
+  r.axes = c.axes_of('e');
+  const auto experts = static_cast<size_t>(c.global_size('e'));
+  const int64_t hidden = c.global_size('h'), k = c.global_size('k');
+  const std::vector<int64_t> ids = c.in[kIds].to_integers();
+  const Owners owners = owners_of(c, r.axes);
+  const std::vector<int64_t> counts = counts_of(c, r.axes, ids);
+  const size_t members = owners.begins.size() - 1;
+
+  // The rows of the group lie expert by expert, and of an expert member by
+  // member: so those of a member's experts are one range.
+  std::vector<IntervalList> leave(members);
+  std::vector<int64_t> ends{0};  // of each expert's rows
+  for (int64_t e : owners.experts) {
+    int64_t at = ends.back();
+    for (size_t m = 0; m < members; ++m) {
+      const int64_t n = counts[m * experts + static_cast<size_t>(e)];
+      if (n == 0) continue;
+      if (!leave[m].empty() && leave[m].back().hi == at)
+        leave[m].back().hi += n;
+      else
+        leave[m].push_back({at, at + n});
+      at += n;
+    }
+    ends.push_back(at);
+  }
+  const IntervalList columns{{0, hidden}};
+  for (size_t m = 0; m < members; ++m) {
+    const int64_t lo = ends[static_cast<size_t>(owners.begins[m])],
+                  hi = ends[static_cast<size_t>(owners.begins[m + 1])];
+    r.in.push_back(
+        {lo < hi ? IntervalList{{lo, hi}} : IntervalList{}, columns});
+    r.out.push_back({leave[m], columns});
+  }
+  for (int64_t o = owners.begins[owners.me]; o <= owners.begins[owners.me + 1];
+       ++o)
+    r.begins.push_back(ends[static_cast<size_t>(o)] -
+                       ends[static_cast<size_t>(owners.begins[owners.me])]);
+
+  // This rank's rows in that order.
+  const int64_t sent = experts ? length(r.out[owners.me][0]) : 0;
+  std::vector<int64_t> next(experts), tokens(static_cast<size_t>(sent)),
+      choices(static_cast<size_t>(sent));
+  int64_t at = 0;
+  for (int64_t e : owners.experts) {
+    next[static_cast<size_t>(e)] = at;
+    at += counts[owners.me * experts + static_cast<size_t>(e)];
+  }
+  if (!c.context.dry_run)
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] >= static_cast<int64_t>(experts)) continue;
+      const auto row = static_cast<size_t>(next[static_cast<size_t>(ids[i])]++);
+      choices[row] = static_cast<int64_t>(i);
+      tokens[row] = static_cast<int64_t>(i) / k;
+    }
+  r.tokens = to_device(tokens);
+  r.choices = to_device(choices);
+  return r;
+}
+
+// Rows of this rank's tokens to the ranks of their experts, and back.
+Tensor dispatch(Compute& c, const Routing& r, const Tensor& rows) {
+  return r.axes ? c.exchange(rows, r.axes, r.out, r.in) : rows;
+}
+Tensor combine(Compute& c, const Routing& r, const Tensor& rows) {
+  return r.axes ? c.exchange(rows, r.axes, r.in, r.out) : rows;
+}
+
+// [rows, n]: the rows that `index` names of a matrix, or elements of a list.
+Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
+  const Tensor to = c.scratch({index.numel(), from.n}, from.t.dtype());
+  c.k.embedding(c.stream, to.dtype(), DType::kI64, index.numel(), from.n,
+                from.data(), from.stride, index.data(), 0, from.rows,
+                to.mutable_data());
+  return to;
+}
+// to [n, m] = 0, then its row index[i] += row i.
+void put(Compute& c, const Tensor& rows, const Tensor& index,
+         const Tensor& to) {
+  const int64_t width = rows.shape().back();
+  c.k.embedding_backward(c.stream, rows.dtype(), DType::kI64, index.numel(),
+                         width, rows.data(), width, index.data(), 0,
+                         to.shape()[0], to.dtype(), false, to.mutable_data());
+}
+
+// rows[i] factor[i], of a contiguous [n, m] and [n, 1].
+Tensor scaled(Compute& c, const Tensor& rows, const Tensor& factor) {
+  const Tensor out = c.scratch(rows.shape(), rows.dtype());
+  kernels::Pointwise p;
+  p.shape = rows.shape();
+  p.out = out.mutable_data();
+  p.in[0] = rows.data();
+  p.strides[0] = rows.strides();
+  p.in[1] = factor.data();
+  p.strides[1] = {1, 0};
+  c.k.binary(c.stream, fn::index_of<fn::Mul>, fn::By::kNone, rows.dtype(),
+             nullptr, p);
+  return out;
+}
+
+Tensor weights_of(Compute& c, const Routing& r) {
+  const Tensor w = c.in[kWeights].to_contiguous();
+  return taken(c, Rows(w.reshape({w.numel(), 1})), r.choices);
+}
+
+// A local matrix as a product has it.
+struct Matrix {
+  const Tensor& t;
+  int64_t first, rows, cols, row_stride, col_stride;
+  const void* data() const {
+    const auto* base = static_cast<const char*>(t.data());
+    return base ? base + first * size_of(t.dtype()) : nullptr;
+  }
+  Matrix transposed() const {
+    return {t, first, cols, rows, col_stride, row_stride};
+  }
+};
+Matrix rows_of(const Tensor& t, int64_t lo, int64_t hi) {
+  const int64_t n = t.shape()[1];
+  return {t, lo * n, hi - lo, n, n, 1};
+}
+Matrix matrix_of(const Tensor& t, int64_t e) {
+  return {t,
+          e * t.strides()[0],
+          t.shape()[1],
+          t.shape()[2],
+          t.strides()[1],
+          t.strides()[2]};
+}
+
+// out = a b, or out += a b.
+void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
+             bool add = false) {
+  if (out.rows * out.cols == 0) return;
+  auto* to = static_cast<char*>(out.t.mutable_data());
+  if (to) to += out.first * size_of(out.t.dtype());
+  if (a.cols == 0) {
+    const Shape shape{out.rows, out.cols},
+        strides{out.row_stride, out.col_stride};
+    if (!add) c.device().fill(c.stream, out.t.dtype(), shape, to, strides, 0);
+    return;
+  }
+  kernels::Gemm g;
+  g.m = out.rows;
+  g.n = out.cols;
+  g.k = a.cols;
+  g.a = a.data();
+  g.a_m = a.row_stride;
+  g.a_k = a.col_stride;
+  g.b = b.data();
+  g.b_k = b.row_stride;
+  g.b_n = b.col_stride;
+  g.c = to;
+  g.c_m = out.row_stride;
+  g.c_n = out.col_stride;
+  g.accumulate = add;
+  c.k.gemm(c.stream, a.t.dtype(), out.t.dtype(), g);
+}
+
+// fn(e, lo, hi) for every expert here and its rows.
+template <class Fn>
+void for_each_expert(const Routing& r, Fn&& fn) {
+  for (size_t e = 0; e + 1 < r.begins.size(); ++e)
+    fn(static_cast<int64_t>(e), r.begins[e], r.begins[e + 1]);
+}
+
+// silu(gate) up; or with dy, its derivatives by both, times that.
+std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
+                                      const Tensor& dy = {}) {
+  const Shape& shape = kept.gate.shape();
+  const DType t = kept.gate.dtype();
+  const Tensor out = c.scratch(shape, t),
+               second = dy.defined() ? c.scratch(shape, t) : Tensor();
+  kernels::Pointwise p;
+  p.shape = {out.numel()};
+  p.out = out.mutable_data();
+  p.in[0] = kept.gate.data();
+  p.in[1] = kept.up.data();
+  if (dy.defined()) {
+    p.second = second.mutable_data();
+    p.in[2] = dy.data();
+  }
+  for (Shape& s : p.strides) s = {1};
+  c.k.binary(c.stream, fn::index_of<fn::SwiGlu>,
+             dy.defined() ? fn::By::kBoth : fn::By::kNone, t, nullptr, p);
+  return {out, second};
+}
+
+// The forward pass up to what has come back, unweighted.
+Kept run_forward(Compute& c) {
+  allow_exchanges(c, 2);
+  Kept kept;
+  kept.in.assign(c.decision.in.begin(), c.decision.in.begin() + kDy);
+  const Routing& r = kept.routing = route(c);
+  const DType t = c.in[kX].dtype();
+  kept.x = dispatch(c, r, taken(c, Rows(c.in[kX]), r.tokens));
+  const int64_t ffn = c.in[kGate].shape()[1];
+  kept.gate = c.scratch({r.here(), ffn}, t);
+  kept.up = c.scratch({r.here(), ffn}, t);
+  for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
+    const Matrix x = rows_of(kept.x, lo, hi);
+    product(c, x, matrix_of(c.in[kGate], e).transposed(),
+            rows_of(kept.gate, lo, hi));
+    product(c, x, matrix_of(c.in[kUp], e).transposed(),
+            rows_of(kept.up, lo, hi));
+  });
+  const Tensor inner = swiglu_rows(c, kept).first;
+  const Tensor y = c.scratch(kept.x.shape(), t);
+  for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
+    product(c, rows_of(inner, lo, hi), matrix_of(c.in[kDown], e).transposed(),
+            rows_of(y, lo, hi));
+  });
+  kept.y = combine(c, r, y);
+  return kept;
+}
+
+// `text` with its sizes checked by name.
+BoundRule experts_rule(std::string_view op, std::string_view text,
+                       const std::vector<Shape>& shapes) {
+  const Shape &x = shapes[kX], &ids = shapes[kIds], &gate = shapes[kGate];
+  DT_CHECK(x.size() == 2 && ids.size() == 2 && gate.size() == 3, op,
+           "x has shape {}, ids {} and gate {}; write [tokens, hidden], "
+           "[tokens, k] and [experts, ffn, hidden]",
+           to_string(x), to_string(ids), to_string(gate));
+  return BoundRule(Rule(text), shapes, op);
+}
+
+void check_types(std::string_view op, std::span<const DType> in) {
+  std::vector<DType> floats;
+  for (size_t i : kFloats) floats.push_back(in[i]);
+  if (in.size() > kDy) floats.push_back(in[kDy]);
+  check_one_type(op, floats);
+  DT_CHECK(in[kIds] == DType::kI64, op,
+           "the experts' ids are {}; only i64 will do: write cast(ids, "
+           "DType::kI64)",
+           name(in[kIds]));
+}
+
+std::vector<Sample> experts_samples(bool backward) {
+  std::vector<Sample> list;
+  struct {
+    int64_t tokens, hidden, k, experts, ffn;
+  } sizes[] = {{5, 3, 2, 4, 5}, {7, 2, 1, 3, 3}, {3, 5, 3, 1, 2}};
+  for (const auto& n : sizes) {
+    Sample s;
+    s.inputs = {{{n.tokens, n.hidden}},
+                {{n.tokens, n.k}, Values::kIndex, n.experts},
+                {{n.tokens, n.k}},
+                {{n.experts, n.ffn, n.hidden}},
+                {{n.experts, n.ffn, n.hidden}},
+                {{n.experts, n.hidden, n.ffn}}};
+    if (backward) s.inputs.push_back({{n.tokens, n.hidden}});
+    list.push_back(s);
+  }
+  return list;
+}
+
+// ..., dy -> dx, dweights, dgate, dup, ddown, of halves in f32.
+class ExpertsBackward : public Op {
+ public:
+  ExpertsBackward() : Op("experts_backward") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return experts_rule(name(),
+                        "th!,tk!,tk,e~fh,efh,ehf,th->th,tk,efh,efh,ehf | "
+                        "linear 6; link t e",
+                        shapes);
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_types(name(), in);
+    return std::vector(5, kernels::stat_of(in[kX]));
+  }
+  // Rows of its tokens' cotangents, and of their gradients back.
+  OpWork work() const override { return {12, {'e', "tkh", 2}}; }
+  std::vector<Sample> samples() const override { return experts_samples(true); }
+  bool differentiable() const override { return false; }
+
+  void compute(Compute& c) const override {
+    Kept again;
+    const auto* kept = static_cast<const Kept*>(c.attrs.state.get());
+    if (!kept || !kept->serves(c)) {
+      again = run_forward(c);
+      kept = &again;
+    }
+    allow_exchanges(c, 2);
+    const Routing& r = kept->routing;
+    const DType t = c.in[kX].dtype();
+    const Tensor dy = taken(c, Rows(c.in[kDy]), r.tokens);
+    weights_gradient(c, *kept, dy);
+    const Tensor dout = dispatch(c, r, scaled(c, dy, weights_of(c, r)));
+    const Tensor inner = swiglu_rows(c, *kept).first;
+    const Tensor dinner = c.scratch(inner.shape(), t);
+    for_each_expert(r, [&](int64_t e, int64_t lo, int64_t hi) {
+      product(c, rows_of(dout, lo, hi), matrix_of(c.in[kDown], e),
+              rows_of(dinner, lo, hi));
+      product(c, rows_of(dout, lo, hi).transposed(), rows_of(inner, lo, hi),
+              matrix_of(c.out[4], e));
+    });
+    const auto [dgate, dup] = swiglu_rows(c, *kept, dinner);
+    const Tensor dx = c.scratch(kept->x.shape(), t);
+    for_each_expert(
+        r, [&, &dgate = dgate, &dup = dup](int64_t e, int64_t lo, int64_t hi) {
+          const Matrix of_gate = rows_of(dgate, lo, hi),
+                       of_up = rows_of(dup, lo, hi),
+                       x = rows_of(kept->x, lo, hi), to = rows_of(dx, lo, hi);
+          product(c, of_gate, matrix_of(c.in[kGate], e), to);
+          product(c, of_up, matrix_of(c.in[kUp], e), to, true);
+          product(c, of_gate.transposed(), x, matrix_of(c.out[2], e));
+          product(c, of_up.transposed(), x, matrix_of(c.out[3], e));
+        });
+    put(c, combine(c, r, dx), r.tokens, c.out[0]);
+  }
+
+ private:
+  // Of a choice: what its expert gave, times what its token is asked for.
+  static void weights_gradient(Compute& c, const Kept& kept, const Tensor& dy) {
+    const Routing& r = kept.routing;
+    const int64_t hidden = dy.shape()[1];
+    const Tensor dot = c.scratch({r.sent(), 1}, c.out[1].dtype());
+    c.k.row_dot(c.stream, dy.dtype(), r.sent(), hidden, kept.y.data(), hidden,
+                dy.data(), hidden, dot.mutable_data());
+    put(c, dot, r.choices, c.out[1].reshape({c.out[1].numel(), 1}));
+  }
+};
+
+const Op& backward_op() {
+  static const ExpertsBackward op;
+  return op;
+}
+
+// Linear in the weights and in `down`, too, which the rule does not say. The
+// gradient of the weights reads y as the forward pass kept it, and of a partial
+// `down` that is partial. Partial weights would be right, but nobody has them:
+// a router's are normalized. (With a note of either, the proof also meets
+// results whose copies differ in the last bit. That is not the operator's
+// doing, but its cotangent's in a layout such as S1(1|a=1:a): ranks compute the
+// segment that is whole in parts of different sizes, which kernels round
+// differently, and each keeps its own when the rest is gathered. A product
+// alone does the same.)
+class Experts : public Op {
+ public:
+  Experts() : Op("experts") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return experts_rule(name(), "th!,tk!,tk,e~fh,efh,ehf->th | link t e",
+                        shapes);
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_types(name(), in);
+    return {in[kX]};
+  }
+  // Per point three products, of which a multiplication and an addition each;
+  // and each choice's row to its expert and back.
+  OpWork work() const override { return {6, {'e', "tkh", 2}}; }
+  std::vector<Sample> samples() const override {
+    return experts_samples(false);
+  }
+
+  void compute(Compute& c) const override {
+    Kept kept = run_forward(c);
+    const Tensor rows = scaled(c, kept.y, weights_of(c, kept.routing));
+    // Of halves, the k rows of a token add up in f32.
+    const DType t = c.out[0].dtype(), stat = kernels::stat_of(t);
+    const Tensor sum = stat == t ? c.out[0] : c.scratch(c.out[0].shape(), stat);
+    put(c, rows, kept.routing.tokens, sum);
+    if (stat != t) c.out[0] = converted(sum, t);
+    if (auto* state = static_cast<Kept*>(c.attrs.state.get()))
+      *state = std::move(kept);
+  }
+
+  std::shared_ptr<void> new_state() const override {
+    return std::make_shared<Kept>();
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    if (grad_enabled()) return composed(g);
+    std::vector<DistTensor> in(g.inputs.begin(), g.inputs.end());
+    in.push_back(g.cotangents[0]);
+    const Assignment a = inherited(g);
+    std::vector<DistTensor> d = apply(backward_op(), in, g.attrs, &a);
+    d.insert(d.begin() + kIds, DistTensor());
+    for (size_t i : kFloats) d[i] = cast(d[i], g.inputs[i].dtype());
+    return d;
+  }
+
+ private:
+  static std::vector<DistTensor> composed(const GradientCall& g);
+};
+
+// The gradients from operators that have gradients themselves: every token
+// through every expert, those that it did not choose with a weight of 0.
+std::vector<DistTensor> Experts::composed(const GradientCall& g) {
+  const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
+  const auto wide = [&](const DistTensor& x) { return cast(x, stat); };
+  const DistTensor x = wide(g.inputs[kX]), weights = wide(g.inputs[kWeights]),
+                   gate = wide(g.inputs[kGate]), up = wide(g.inputs[kUp]),
+                   down = wide(g.inputs[kDown]), dy = wide(g.cotangents[0]);
+  const DistTensor chosen =
+      cast(eq(unsqueeze(g.inputs[kIds], 2), arange(gate.size(0), x.mesh())),
+           stat);  // [t, k, e]
+  const DistTensor share =
+      unsqueeze(einsum("tk,tke->te", {weights, chosen}), 2);
+  const DistTensor a = einsum("th,efh->tef", {x, gate}),
+                   b = einsum("th,efh->tef", {x, up}), inner = swiglu(a, b),
+                   asked = einsum("th,ehf->tef", {dy, down});
+  const DistTensor dinner = asked * share;
+  const DistTensor s = sigmoid(a);
+  const DistTensor da = dinner * b * s * (a * (1.0 - s) + 1.0),
+                   db = dinner * a * s;
+  std::vector<DistTensor> d{
+      einsum("tef,efh->th", {da, gate}) + einsum("tef,efh->th", {db, up}),
+      DistTensor(),
+      einsum("te,tke->tk", {sum(asked * inner, {2}), chosen}),
+      einsum("tef,th->efh", {da, x}),
+      einsum("tef,th->efh", {db, x}),
+      einsum("tef,th->ehf", {inner * share, dy})};
+  for (size_t i : kFloats) d[i] = cast(d[i], type);
+  return d;
+}
+
+const Op& experts_op() {
+  static const Experts op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor experts(const DistTensor& x, const DistTensor& ids,
+                   const DistTensor& weights, const DistTensor& gate,
+                   const DistTensor& up, const DistTensor& down) {
+  return apply1(experts_op(), std::vector{x, ids, weights, gate, up, down});
+}
+
+bool data_decide_bytes(std::string_view op) {
+  return op == experts_op().name() || op == backward_op().name();
+}
+
+std::vector<const Op*> experts_ops() { return {&experts_op(), &backward_op()}; }
+
+}  // namespace dtensor

@@ -1,0 +1,306 @@
+#include "dtensor/ops/grad.h"
+
+#include <utility>
+
+#include "dtensor/autograd.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/split_grad.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+bool twice(const std::vector<DistTensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (inputs[i].same_as(inputs[k])) return true;
+  return false;
+}
+
+DistTensor as_type(const DistTensor& x, DType t) {
+  return x.dtype() == t ? x
+                        : DistTensor::wrap(converted(x.impl()->part(), t),
+                                           x.spec()->with(t));
+}
+
+void check_options(const std::vector<DistTensor>& inputs,
+                   const GradOptions& o) {
+  DT_CHECK(
+      !o.create_graph ||
+          (!o.release_graph && o.bucket_bytes == 0 && !o.wire_dtype),
+      "grad",
+      "create_graph needs the whole graph and gradients as they are; leave "
+      "release_graph, bucket_bytes and wire_dtype out");
+  DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
+           o.bucket_bytes);
+  DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
+           "a wire_dtype of {}; write DType::kF32, kF64, kBF16 or kF16",
+           name(*o.wire_dtype));
+  DT_CHECK(o.wire_from <= inputs.size(), "grad",
+           "wire_from is {} of {} inputs; write at most {}", o.wire_from,
+           inputs.size(), inputs.size());
+  DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
+           "{} gradients to add to, for {} inputs; give one for each, or none",
+           o.add_to.size(), inputs.size());
+  DT_CHECK(o.add_arrived.empty() || (o.add_arrived.size() == inputs.size() &&
+                                     !o.keep_partial && !o.create_graph),
+           "grad",
+           "{} gradients to add what arrives to, for {} inputs; give one for "
+           "each, or none, without create_graph and keep_partial",
+           o.add_arrived.size(), inputs.size());
+}
+
+// Gradients on their way to where they are wanted.
+class Gradients {
+ public:
+  Gradients(RankContext& ctx, const std::vector<DistTensor>& inputs,
+            GradOptions& options)
+      : ctx_(ctx),
+        inputs_(inputs),
+        options_(options),
+        earlier_(std::move(options.add_to)),
+        sums_(std::move(options.add_arrived)),
+        settled_(inputs.size()),
+        seen_(inputs.size()) {}
+
+  // That of input i, complete.
+  void add(size_t i, DistTensor g) {
+    seen_[i] = true;
+    if (!earlier_.empty() && earlier_[i].defined())
+      g = dtensor::add(std::exchange(earlier_[i], {}), g);
+    bytes_ += g.spec()->largest_part_bytes();
+    if (const Tensor& part = g.impl()->part(); part.defined())
+      part.storage()->set_kind(MemoryKind::kGradients);
+    types_.push_back(g.dtype());
+    if (options_.wire_dtype && !options_.keep_partial &&
+        i >= options_.wire_from)
+      g = as_type(g, *options_.wire_dtype);
+    places_.push_back(i);
+    waiting_.push_back(std::move(g));
+    if (options_.bucket_bytes > 0 && !options_.keep_partial &&
+        bytes_ >= options_.bucket_bytes)
+      send(true);
+  }
+
+  // `rest`: those that add() has not seen, undefined where there is none.
+  std::vector<DistTensor> finish(const std::vector<DistTensor>& rest) {
+    for (size_t i = 0; i < rest.size(); ++i)
+      if (!seen_[i]) add(i, rest[i].defined() ? rest[i] : none(inputs_[i]));
+    send(false);
+    // What the other thread makes.
+    for (const DistTensor& g : settled_) g.impl()->part();
+    arrived();
+    return std::move(settled_);
+  }
+
+ private:
+  static DistTensor none(const DistTensor& input) {
+    const Spec* s = input.grad_spec();
+    return zeros(s->shape(), s->mesh(), s->layout(), s->dtype());
+  }
+
+  const Spec* home(const DistTensor& input, const DistTensor& g) const {
+    return options_.keep_partial ? cotangent_spec(input.use_spec(), g.spec())
+                                 : input.grad_spec()->with(g.dtype());
+  }
+
+  // What has come is what it was before it was sent, and added to the sums.
+  void arrived() {
+    const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
+    for (const auto& [i, type] : on_their_way_) {
+      DistTensor& g = settled_[i];
+      if (!options_.create_graph) g = as_type(g, type);
+      if (!sums_.empty() && sums_[i].defined())
+        g = dtensor::add(std::exchange(sums_[i], {}), std::exchange(g, {}));
+    }
+    on_their_way_.clear();
+  }
+
+  // Those that wait, in one exchange.
+  void send(bool meanwhile) {
+    // One bucket on its way at a time bounds what is held.
+    for (DistTensor& g : sending_) g.impl()->part();
+    sending_.clear();
+    sources_.clear();
+    arrived();
+    const Scoped<std::string_view> op(ctx_.op, "grad");
+    const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
+    std::vector<const Spec*> to;
+    for (size_t k = 0; k < places_.size(); ++k)
+      to.push_back(home(inputs_[places_[k]], waiting_[k]));
+    // A dry run sends at once; but until then, memory is to be there.
+    if (meanwhile && ctx_.dry_run) sources_ = waiting_;
+    const std::vector<DistTensor> here =
+        meanwhile ? relayout_async(std::move(waiting_), to)
+                  : relayout(std::move(waiting_), to);
+    for (size_t k = 0; k < places_.size(); ++k) {
+      settled_[places_[k]] = here[k];
+      on_their_way_.emplace_back(places_[k], types_[k]);
+    }
+    if (meanwhile) sending_ = here;
+    waiting_.clear();
+    places_.clear();
+    types_.clear();
+    bytes_ = 0;
+  }
+
+  RankContext& ctx_;
+  const std::vector<DistTensor>& inputs_;
+  const GradOptions& options_;
+  std::vector<DistTensor> earlier_, sums_, settled_;
+  std::vector<bool> seen_;
+  // Those that wait to be sent, of which inputs, and the types that they had.
+  std::vector<DistTensor> waiting_, sending_, sources_;
+  std::vector<size_t> places_;
+  std::vector<DType> types_;
+  int64_t bytes_ = 0;
+  std::vector<std::pair<size_t, DType>> on_their_way_;
+};
+
+DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
+
+// What the pass begins with, of the output's type.
+DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
+                           DistTensor cotangent, bool create_graph) {
+  DT_CHECK(output.requires_grad(), "grad",
+           "{} does not depend on anything that wants a gradient",
+           output.spec()->to_string());
+  if (!cotangent.defined()) {
+    DT_CHECK(numel(output.shape()) == 1, "grad",
+             "{} is no scalar; give a cotangent of its shape, or sum it",
+             output.spec()->to_string());
+    cotangent = ones(output.shape(), output.mesh(), {}, output.dtype());
+  }
+  DT_CHECK(cotangent.shape() == output.shape(), "grad",
+           "a cotangent of shape {} does not fit {}",
+           to_string(cotangent.shape()), output.spec()->to_string());
+  DT_CHECK(cotangent.mesh() == output.mesh(), "grad",
+           "the cotangent {} lies on mesh {} and its output {} on {}; write "
+           "cotangent.redistribute(output.mesh(), \"R\")",
+           cotangent.spec()->to_string(), cotangent.mesh().to_string(),
+           output.spec()->to_string(), output.mesh().to_string());
+  DT_CHECK(is_float(cotangent.dtype()), "grad",
+           "a cotangent of type {}; cast() it to {}", name(cotangent.dtype()),
+           name(output.dtype()));
+  const Scoped<bool> record(ctx.grad_enabled, create_graph);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return cast(cotangent, output.dtype());
+}
+
+// What a pass begins with.
+struct Start {
+  std::vector<DistTensor> outputs, cotangents;
+};
+
+Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
+               const std::vector<DistTensor>& cotangents, bool create_graph) {
+  DT_CHECK(outputs.size() == cotangents.size(), "grad",
+           "{} cotangents for {} outputs; give one for each", cotangents.size(),
+           outputs.size());
+  Start start;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].requires_grad() && outputs.size() > 1) continue;
+    start.outputs.push_back(outputs[i]);
+    start.cotangents.push_back(
+        first_cotangent(ctx, outputs[i], cotangents[i], create_graph));
+  }
+  DT_CHECK(!start.outputs.empty(), "grad",
+           "none of {} outputs depends on anything that wants a gradient",
+           outputs.size());
+  return start;
+}
+
+// What is to be done with them when a pass has ended.
+std::vector<DistTensor> finished(RankContext& ctx,
+                                 const std::vector<DistTensor>& inputs,
+                                 const std::vector<DistTensor>& rest,
+                                 GradOptions options) {
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return Gradients(ctx, inputs, options).finish(rest);
+}
+
+}  // namespace
+
+std::vector<DistTensor> grad(const DistTensor& output,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
+  const std::vector<DistTensor> cotangent{options.cotangent};
+  return grad(std::vector<DistTensor>{output}, cotangent, inputs,
+              std::move(options));
+}
+
+std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
+                             const std::vector<DistTensor>& cotangents,
+                             const std::vector<DistTensor>& inputs,
+                             GradOptions options) {
+  RankContext& ctx = RankContext::current();
+  check_options(inputs, options);
+  const Start start = start_of(ctx, outputs, cotangents, options.create_graph);
+  Gradients gradients(ctx, inputs, options);
+  BackwardOptions how{.create_graph = options.create_graph,
+                      .release_graph = options.release_graph};
+  if (!options.create_graph && !twice(inputs))
+    how.complete = [&](size_t i, DistTensor& g) {
+      gradients.add(i, std::move(g));
+    };
+  const std::vector<DistTensor> rest =
+      backward_pass(start.outputs, start.cotangents, inputs, how, plus);
+  const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return gradients.finish(rest);
+}
+
+SplitGrad::SplitGrad(const DistTensor& output, const DistTensor& cotangent,
+                     std::vector<DistTensor> now, std::vector<DistTensor> later)
+    : SplitGrad(std::vector{output}, std::vector{cotangent}, std::move(now),
+                std::move(later)) {}
+
+SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
+                     const std::vector<DistTensor>& cotangents,
+                     std::vector<DistTensor> now, std::vector<DistTensor> later)
+    : inputs_(std::move(later)) {
+  RankContext& ctx = RankContext::current();
+  const Start start = start_of(ctx, outputs, cotangents, false);
+  pass_ = std::make_unique<SplitBackward>(start.outputs, start.cotangents, now,
+                                          inputs_, plus);
+  now_ = finished(ctx, now, pass_->first(), {});
+}
+
+std::vector<DistTensor> SplitGrad::later(GradOptions options) {
+  RankContext& ctx = RankContext::current();
+  DT_CHECK(pass_, "grad",
+           "the second part of a split pass was done before; call later() "
+           "once, and keep what it gives");
+  check_options(inputs_, options);
+  Gradients gradients(ctx, inputs_, options);
+  SplitBackward::Complete complete;
+  if (!twice(inputs_))
+    complete = [&](size_t i, DistTensor& g) { gradients.add(i, std::move(g)); };
+  const std::vector<DistTensor> rest = pass_->rest(complete);
+  pass_ = nullptr;
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  return gradients.finish(rest);
+}
+
+std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
+                               std::vector<DistTensor> gradients,
+                               std::optional<DType> wire_dtype) {
+  RankContext& ctx = RankContext::current();
+  GradOptions options{.wire_dtype = wire_dtype};
+  check_options(inputs, options);
+  DT_CHECK(gradients.size() == inputs.size(), "grad",
+           "{} gradients of {} inputs are to be settled; give one for each",
+           gradients.size(), inputs.size());
+  const Scoped<bool> record(ctx.grad_enabled, false);
+  const Scoped<std::string> phase(ctx.phase, "backward");
+  Gradients all(ctx, inputs, options);
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (gradients[i].defined()) all.add(i, std::exchange(gradients[i], {}));
+  return all.finish(gradients);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,36 @@
+#include "dtensor/ops/id_range.h"
+
+#include <limits>
+#include <utility>
+
+#include "dtensor/data_check.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+
+void check_ids_in(Compute& c, const Tensor& ids, const Spec& layout, int64_t n,
+                  std::optional<int64_t> ignored,
+                  std::function<std::string(int64_t id)> sentence) {
+  // The kernel ignores one value; 0 is never wrong unless there is no row.
+  const int64_t passed = ignored ? *ignored
+                         : n > 0 ? 0
+                                 : std::numeric_limits<int64_t>::min();
+  const Tensor ends = c.scratch({2}, DType::kI64);
+  c.k.ce_range(c.stream, ids.dtype(), ids.numel(), ids.data(), passed,
+               ends.mutable_ptr<int64_t>());
+  if (c.context.dry_run) return;
+  check(c.context,
+        {.op = c.op.name(),
+         .found = ends,
+         .mesh = c.mesh(),
+         .axes = layout.split_axes(),
+         .judge = [=, op = c.op.name(), sentence = std::move(sentence)](
+                      std::span<const int64_t> found) {
+           const int64_t largest = found[0], smallest = ~found[1];
+           if (largest >= n) fail(op, "{}", sentence(largest));
+           if (smallest < 0) fail(op, "{}", sentence(smallest));
+         }});
+}
+
+}  // namespace dtensor

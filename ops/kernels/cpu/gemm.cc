@@ -1,0 +1,362 @@
+#include "dtensor/ops/kernels/cpu/gemm.h"
+
+#include <dnnl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "dtensor/device/copy.h"
+#include "dtensor/ops/kernels/cpu/cpu_kernels.h"
+#include "dtensor/ops/kernels/cpu/gemm_bf16.h"
+#include "dtensor/ops/kernels/cpu/gemm_f64.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/folded_gemm.h"
+
+namespace dtensor::kernels {
+namespace cpu {
+namespace {
+
+// m n k up to which a library's call costs more than the product.
+constexpr int64_t kTiny = 4096;
+
+// [m,n] items from `from` to a contiguous array, or back.
+template <class T>
+void pack(int64_t m, int64_t n, const T* from, int64_t row, int64_t col, T* to,
+          int64_t to_row, int64_t to_col) {
+  copy_strided(sizeof(T), Shape{m, n}, to, Shape{to_row, to_col}, from,
+               Shape{row, col});
+}
+
+// A product of at most kTiny multiplications, b padded to whole registers.
+template <class T>
+void tiny(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+          Mat<T> c, bool accumulate) {
+  using V = Vec<T>;
+  constexpr int64_t w = V::n;
+  const int64_t ld = (n + w - 1) / w * w;
+  alignas(64) T buf[kTiny];
+  const T* bp = b.p;
+  int64_t bs = b.row;
+  if (b.col != 1 || ld != n) {
+    if (b.col == 1) {
+      for (int64_t p = 0; p < k; ++p) {
+        int64_t j = 0;
+        for (; j + w <= n; j += w)
+          store(buf + p * ld + j, load(b.p + p * b.row + j));
+        if (j < n) store(buf + p * ld + j, load_n(b.p + p * b.row + j, n - j));
+      }
+    } else {
+      for (int64_t p = 0; p < k; ++p) {
+        for (int64_t j = 0; j < n; ++j)
+          buf[p * ld + j] = b.p[p * b.row + j * b.col];
+        for (int64_t j = n; j < ld; ++j) buf[p * ld + j] = 0;
+      }
+    }
+    bp = buf;
+    bs = ld;
+  }
+  auto finish = [&](int64_t i, int64_t j, V r) {
+    const int64_t left = std::min(w, n - j);
+    T* to = c.p + i * c.row + j;
+    if (left == w)
+      store(to, accumulate ? load(to) + r : r);
+    else
+      store_n(to, accumulate ? load_n(to, left) + r : r, left);
+  };
+  for (int64_t j = 0; j < n; j += w) {
+    int64_t i = 0;
+    // Four rows at once, to keep the multipliers busy.
+    for (; i + 4 <= m; i += 4) {
+      V r0(0), r1(0), r2(0), r3(0);
+      const T* ap = a.p + i * a.row;
+      for (int64_t p = 0; p < k; ++p) {
+        const V x = load(bp + p * bs + j);
+        const T* q = ap + p * a.col;
+        r0 = fma(V(typename V::R{} + q[0]), x, r0);
+        r1 = fma(V(typename V::R{} + q[a.row]), x, r1);
+        r2 = fma(V(typename V::R{} + q[2 * a.row]), x, r2);
+        r3 = fma(V(typename V::R{} + q[3 * a.row]), x, r3);
+      }
+      finish(i, j, r0);
+      finish(i + 1, j, r1);
+      finish(i + 2, j, r2);
+      finish(i + 3, j, r3);
+    }
+    for (; i < m; ++i) {
+      V r(0);
+      for (int64_t p = 0; p < k; ++p)
+        r = fma(V(typename V::R{} + a.p[i * a.row + p * a.col]),
+                load(bp + p * bs + j), r);
+      finish(i, j, r);
+    }
+  }
+}
+
+// Whether the rows of a [m,n] matrix are contiguous and do not overlap.
+bool row_major(int64_t m, int64_t n, int64_t row, int64_t col) {
+  return (col == 1 || n == 1) && (row >= n || m == 1);
+}
+
+// Brings an operand into a form the libraries take: row-major, or row-major
+// of its transpose.
+template <class T>
+struct Operand {
+  const T* p;
+  int64_t ld;
+  bool transposed;
+  Operand(ScratchSlot slot, int64_t m, int64_t n, Mat<const T> a) {
+    if (row_major(m, n, a.row, a.col)) {
+      *this = {a.p, m == 1 ? n : a.row, false};
+    } else if (row_major(n, m, a.col, a.row)) {
+      *this = {a.p, n == 1 ? m : a.col, true};
+    } else {
+      T* to = scratch<T>(slot, m * n);
+      pack(m, n, a.p, a.row, a.col, to, n, int64_t{1});
+      *this = {to, n, false};
+    }
+  }
+
+ private:
+  Operand(const T* p, int64_t ld, bool transposed)
+      : p(p), ld(ld), transposed(transposed) {}
+};
+
+// call(a, b, c, ldc, accumulate) on operands the libraries take, for sizes > 0.
+template <class T, class TC, class Call>
+void normalized(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+                Mat<TC> c, bool accumulate, Call&& call) {
+  if (!row_major(m, n, c.row, c.col)) {
+    if (row_major(n, m, c.col, c.row))
+      return normalized<T, TC>(n, m, k, b.transposed(), a.transposed(),
+                               c.transposed(), accumulate, call);
+    TC* to = scratch<TC>(kScratchPackC, m * n);
+    if (accumulate) pack<TC>(m, n, c.p, c.row, c.col, to, n, 1);
+    normalized<T, TC>(m, n, k, a, b, {to, n, 1}, accumulate, call);
+    pack<TC>(m, n, to, n, 1, c.p, c.row, c.col);
+    return;
+  }
+  call(m, n, Operand<T>(kScratchPackA, m, k, a),
+       Operand<T>(kScratchPackB, k, n, b), c.p, m == 1 ? n : c.row, accumulate);
+}
+
+template <class T>
+void clear(int64_t m, int64_t n, Mat<T> c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = T();
+}
+
+}  // namespace
+
+template <class T>
+void gemm2d(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+            Mat<T> c, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (!accumulate) clear(m, n, c);
+    return;
+  }
+  const int64_t w = Vec<T>::n;
+  if (c.col == 1 && m * n * k <= kTiny && (n + w - 1) / w * w * k <= kTiny)
+    return tiny(m, n, k, a, b, c, accumulate);
+  normalized<T, T>(
+      m, n, k, a, b, c, accumulate,
+      [k](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b, T* c,
+          int64_t ldc, bool accumulate) {
+        if constexpr (std::is_same_v<T, float>) {
+          const auto status = dnnl_sgemm(
+              a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f,
+              a.p, a.ld, b.p, b.ld, accumulate ? 1.0f : 0.0f, c, ldc);
+          DT_CHECK(status == dnnl_success, "gemm", "dnnl_sgemm failed: {}",
+                   static_cast<int>(status));
+        } else {
+          gemm_f64(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p, b.ld,
+                   accumulate, c, ldc);
+        }
+      });
+}
+template void gemm2d<float>(int64_t, int64_t, int64_t, Mat<const float>,
+                            Mat<const float>, Mat<float>, bool);
+template void gemm2d<double>(int64_t, int64_t, int64_t, Mat<const double>,
+                             Mat<const double>, Mat<double>, bool);
+
+namespace {
+
+// Integers, as unsigned: they wrap around.
+template <class T>
+void gemm_integers(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                   Mat<const T> b, Mat<T> c, bool accumulate) {
+  if (!accumulate) clear(m, n, c);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t p = 0; p < k; ++p) {
+      const T x = a.p[i * a.row + p * a.col];
+      const T* bp = b.p + p * b.row;
+      T* cp = c.p + i * c.row;
+      if (b.col == 1 && c.col == 1)
+        for (int64_t j = 0; j < n; ++j) cp[j] += x * bp[j];
+      else
+        for (int64_t j = 0; j < n; ++j) cp[j * c.col] += x * bp[j * b.col];
+    }
+}
+
+// A matrix of halves as floats, in the order of its memory.
+template <class T>
+Mat<const float> widened(ScratchSlot slot, int64_t m, int64_t n,
+                         Mat<const T> a) {
+  if (a.row == 1 && a.col != 1)
+    return widened(slot, n, m, a.transposed()).transposed();
+  float* to = scratch<float>(slot, m * n);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; j += kChunk)
+      fetch(a.p + i * a.row + j * a.col, a.col, std::min(kChunk, n - j),
+            to + i * n + j);
+  return {to, n, 1};
+}
+
+template <class T, class TC>
+void gemm_halves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                 Mat<const T> b, Mat<TC> c, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (!accumulate) clear(m, n, c);
+    return;
+  }
+  if constexpr (std::is_same_v<T, bf16>) {
+    bool done = false;
+    normalized<T, TC>(
+        m, n, k, a, b, c, accumulate,
+        [&](int64_t m, int64_t n, const Operand<T>& a, const Operand<T>& b,
+            TC* c, int64_t ldc, bool accumulate) {
+          done = gemm_bf16(a.transposed, b.transposed, m, n, k, a.p, a.ld, b.p,
+                           b.ld, accumulate, dtype_of<TC>, c, ldc);
+        });
+    if (done) return;
+  }
+  const auto fa = widened(kScratchRows, m, k, a);
+  const auto fb = widened(kScratchTable, k, n, b);
+  if constexpr (std::is_same_v<TC, float>) {
+    gemm2d<float>(m, n, k, fa, fb, c, accumulate);
+  } else {
+    float* fc = scratch<float>(kScratchProduct, m * n);
+    gemm2d<float>(m, n, k, fa, fb, {fc, n, 1}, false);
+    for (int64_t i = 0; i < m; ++i) {
+      const float* from = fc + i * n;
+      if (c.col == 1 && !accumulate) {
+        narrow(from, n, c.p + i * c.row);
+      } else {
+        for (int64_t j = 0; j < n; ++j) {
+          TC& to = c.p[i * c.row + j * c.col];
+          to = TC(accumulate ? static_cast<float>(to) + from[j] : from[j]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cpu
+
+namespace {
+
+using namespace cpu;
+
+// product(m, n, k, a, b, c, accumulate) for each remaining batch.
+template <class T, class TC, class Product>
+void for_each(const FoldedGemm& f, Product&& product) {
+  const Gemm& g = f.g;
+  const T* const pa = static_cast<const T*>(g.a);
+  const T* const pb = static_cast<const T*>(g.b);
+  TC* const pc = static_cast<TC*>(g.c);
+  for_each_product(std::span(f.batch, static_cast<size_t>(f.nb)),
+                   [&](int64_t a, int64_t b, int64_t c, bool first) {
+                     product(g.m, g.n, g.k, Mat<const T>{pa + a, g.a_m, g.a_k},
+                             Mat<const T>{pb + b, g.b_k, g.b_n},
+                             Mat<TC>{pc + c, g.c_m, g.c_n},
+                             g.accumulate || !first);
+                   });
+}
+
+// A half result that several products add to is summed in f32 first, so that it
+// is rounded once.
+bool sums_batches(const FoldedGemm& f) {
+  for (int i = 0; i < f.nb; ++i)
+    if (f.batch[i].c == 0) return true;
+  return false;
+}
+template <class T>
+void gemm_rounding_once(const Gemm& g) {
+  Gemm wide = g;
+  wide.epilogue = {};    // which is for the result
+  Shape sizes, strides;  // of c, without the summed dimensions
+  for (int i = 0; i < g.batch.size(); ++i) {
+    wide.c_batch_strides[i] = 0;
+    if (g.c_batch_strides[i] == 0) continue;
+    sizes.push_back(g.batch[i]);
+    strides.push_back(g.c_batch_strides[i]);
+  }
+  sizes.push_back(g.m);
+  sizes.push_back(g.n);
+  strides.push_back(g.c_m);
+  strides.push_back(g.c_n);
+  const Shape dense = contiguous_strides(sizes);
+  int next = 0;
+  for (int i = 0; i < g.batch.size(); ++i)
+    if (g.c_batch_strides[i] != 0) wide.c_batch_strides[i] = dense[next++];
+  wide.c_m = g.n;
+  wide.c_n = 1;
+  const auto count = static_cast<size_t>(numel(sizes));
+  std::vector<float> sum(count);
+  std::vector<T> rounded(count);
+  if (g.accumulate) {
+    copy_strided(2, sizes, rounded.data(), dense, g.c, strides);
+    for (size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(rounded[i]);
+  }
+  wide.c = sum.data();
+  cpu_kernels().gemm({}, dtype_of<T>, DType::kF32, wide);
+  narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
+  copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
+}
+
+template <class T>
+void gemm_of_halves(DType out, const FoldedGemm& f, const Gemm& g) {
+  if (out == DType::kF32)
+    for_each<T, float>(f, gemm_halves<T, float>);
+  else if (sums_batches(f))
+    gemm_rounding_once<T>(g);
+  else
+    for_each<T, T>(f, gemm_halves<T, T>);
+}
+
+void multiply(DType in, DType out, const Gemm& g) {
+  const FoldedGemm f(g);
+  if (f.empty) return;
+  switch (in) {
+    case DType::kF32:
+      return for_each<float, float>(f, gemm2d<float>);
+    case DType::kF64:
+      return for_each<double, double>(f, gemm2d<double>);
+    case DType::kBF16:
+      return gemm_of_halves<bf16>(out, f, g);
+    case DType::kF16:
+      return gemm_of_halves<f16>(out, f, g);
+    case DType::kI32:
+      return for_each<uint32_t, uint32_t>(f, gemm_integers<uint32_t>);
+    case DType::kI64:
+      return for_each<uint64_t, uint64_t>(f, gemm_integers<uint64_t>);
+    case DType::kBool:
+      break;
+  }
+  fail("gemm", "no kernel for bool");
+}
+
+}  // namespace
+
+void CpuKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
+  DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
+           "no kernel from {} to {}", name(in), name(out));
+  multiply(in, out, g);
+  if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
+}
+
+}  // namespace dtensor::kernels

@@ -1,0 +1,149 @@
+// Rows of a table by index.
+#include <bit>
+
+#include "dtensor/device/portable/sort.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/row.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::compute_t;
+using portable::each;
+using portable::map;
+using portable::rounded;
+using portable::Row;
+using portable::rows;
+using portable::Scratch;
+using portable::widened;
+
+template <class T, class I>
+void gather(Stream s, int64_t count, int64_t h, const T* table, int64_t stride,
+            const I* ids, int64_t lo, int64_t hi, T* out) {
+  rows(
+      s, count, h, DT_BODY(Row & row, int64_t i) {
+        const int64_t id = ids[i];
+        T* to = row_at(out, i, h);
+        if (id >= lo && id < hi)
+          row.map(
+              h, to, [](int64_t, T v) { return v; },
+              row_at(table, id - lo, stride));
+        else
+          row.map(h, to, [](int64_t) { return T(); });
+      });
+}
+
+// As keys to sort by: the table's rows, and one behind the last for what is in
+// none.
+template <class I>
+void number(Stream s, int64_t count, const I* ids, int64_t lo, int64_t hi,
+            uint64_t* keys, int64_t* places) {
+  each(
+      s, count, DT_BODY(int64_t i) {
+        const int64_t id = ids[i];
+        keys[i] = static_cast<uint64_t>((id >= lo && id < hi ? id : hi) - lo);
+        places[i] = i;
+      });
+}
+
+// The end of the equal keys from `i` on: steps that double, and then halve.
+DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
+                                const uint64_t* keys) {
+  const uint64_t key = keys[i];
+  int64_t in = i, step = 1;
+  for (; in + step < count && keys[in + step] == key; step *= 2) in += step;
+  int64_t out = in + step < count ? in + step : count;
+  while (out - in > 1) {
+    const int64_t middle = in + (out - in) / 2;
+    (keys[middle] == key ? in : out) = middle;
+  }
+  return out;
+}
+
+// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys: the lanes at
+// the first of equal keys add them all.
+template <class S, class G>
+void add_runs(Stream s, int64_t count, int64_t h, const uint64_t* keys,
+              const int64_t* places, const S* dy, int64_t stride,
+              int64_t table_rows, G* table) {
+  const auto none = static_cast<uint64_t>(table_rows);
+  rows(
+      s, count, h, DT_BODY(Row & row, int64_t i) {
+        const uint64_t key = keys[i];
+        if (key == none || (i > 0 && keys[i - 1] == key)) return;
+        const int64_t end = end_of_run(i, count, keys);
+        G* const to = table + static_cast<int64_t>(key) * h;
+        row.each(h, [&](int64_t j) {
+          compute_t<G> sum = widened(to[j]);
+          DT_UNROLL(4)
+          for (int64_t k = i; k < end; ++k)
+            sum += widened(dy[places[k] * stride + j]);
+          to[j] = rounded<G>(sum);
+        });
+      });
+}
+
+template <class G>
+void clear(Stream s, int64_t n, G* table) {
+  map(
+      s, n, table, DT_BODY(int64_t) { return G(); });
+}
+
+template <class S, class G>
+void backward(Stream s, DType ids_type, int64_t count, int64_t h, const S* dy,
+              int64_t stride, const void* ids, int64_t lo, int64_t hi,
+              bool accumulate, G* table) {
+  if (hi <= lo || h == 0) return;
+  if (!accumulate) clear(s, (hi - lo) * h, table);
+  if (count == 0) return;
+  Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
+  Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
+  auto* keys = key_scratch.as<uint64_t>();
+  auto* places = place_scratch.as<int64_t>();
+  visit_ids(ids_type, "embedding backward", [&]<class I>() {
+    number(s, count, static_cast<const I*>(ids), lo, hi, keys, places);
+  });
+  portable::sort_by_key(s, count,
+                        std::bit_width(static_cast<uint64_t>(hi - lo)), keys,
+                        places, keys + count, places + count);
+  add_runs(s, count, h, keys + count, places + count, dy, stride, hi - lo,
+           table);
+}
+
+}  // namespace
+
+void PortableKernels::embedding(Stream s, DType t, DType ids_type,
+                                int64_t count, int64_t h, const void* table,
+                                int64_t table_stride, const void* ids,
+                                int64_t lo, int64_t hi, void* out) const {
+  visit_ids(ids_type, "embedding", [&]<class I>() {
+    visit(t, [&]<class T>() {
+      gather(s, count, h, static_cast<const T*>(table), table_stride,
+             static_cast<const I*>(ids), lo, hi, static_cast<T*>(out));
+    });
+  });
+}
+
+void PortableKernels::embedding_backward(Stream s, DType t, DType ids_type,
+                                         int64_t count, int64_t h,
+                                         const void* dy, int64_t dy_stride,
+                                         const void* ids, int64_t lo,
+                                         int64_t hi, DType dtable_type,
+                                         bool accumulate, void* dtable) const {
+  if (dtable_type != t && dtable_type != stat_of(t))
+    no_kernel("embedding backward", dtable_type);
+  visit_float(t, "embedding backward", [&]<class S>() {
+    const auto* from = static_cast<const S*>(dy);
+    if (dtable_type == t)
+      backward(s, ids_type, count, h, from, dy_stride, ids, lo, hi, accumulate,
+               static_cast<S*>(dtable));
+    else
+      backward(s, ids_type, count, h, from, dy_stride, ids, lo, hi, accumulate,
+               static_cast<compute_t<S>*>(dtable));
+  });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels

@@ -1,0 +1,145 @@
+// What is done to a product of matrices, in one pass over it.
+#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/functions/activation.h"
+#include "dtensor/ops/kernels/folded_gemm.h"
+#include "dtensor/ops/kernels/portable/column_sums.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::compute_t;
+using portable::each;
+using portable::rounded;
+using portable::Scratch;
+using portable::Walk;
+using portable::widened;
+
+template <class S>
+void finish(Stream s, const Gemm& g) {
+  using C = compute_t<S>;
+  Shape shape = g.batch, c_strides = g.c_batch_strides,
+        bias_strides = Shape::filled(shape.size(), 0);
+  shape.push_back(g.m);
+  c_strides.push_back(g.c_m);
+  bias_strides.push_back(0);
+  shape.push_back(g.n);
+  c_strides.push_back(g.c_n);
+  bias_strides.push_back(1);
+  const Walk<2> walk(shape, {c_strides, bias_strides});
+  const bool gelu = g.epilogue.kind == Epilogue::kGeluTanh;
+  const auto* bias = static_cast<const S*>(g.epilogue.bias);
+  auto *c = static_cast<S*>(g.c), *aux = static_cast<S*>(g.epilogue.aux);
+  each(
+      s, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[2];
+        walk.at(i, at);
+        C x = widened(c[at[0]]);
+        if (bias) x += widened(bias[at[1]]);
+        const S y = rounded<S>(x);
+        if (gelu) {
+          aux[at[0]] = y;
+          c[at[0]] = rounded<S>(fn::GeluTanh::value<C>(widened(y), nullptr));
+        } else {
+          c[at[0]] = y;
+        }
+      });
+}
+
+// Of one that is not contiguous, without its sum.
+template <class S>
+void finish_back(Stream s, const SummedC& c, const Gemm& g) {
+  const Walk<1> walk(c.shape, {c.strides});
+  const auto* aux = static_cast<const S*>(g.epilogue.aux);
+  auto* to = static_cast<S*>(g.c);
+  each(
+      s, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[1];
+        walk.at(i, at);
+        to[at[0]] = rounded<S>(
+            fn::derivative<fn::GeluTanh, 1>(widened(aux[at[0]]), nullptr) *
+            widened(to[at[0]]));
+      });
+}
+
+// `height` rows of a column by each thread; sums [parts, n] may be null.
+template <class S, class C = compute_t<S>>
+void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
+          const S* x, int64_t x_stride, const S* dy, int64_t dy_stride, S* dx,
+          C* sums) {
+  const int64_t height = columns.height;
+  each(
+      s, columns.parts * n, DT_BODY(int64_t i) {
+        const int64_t j = i % n, begin = i / n * height,
+                      end = begin + height < rows ? begin + height : rows;
+        C sum = 0;
+        // A few rows are loaded before the first of them is stored: no load
+        // passes a store, which may be to where it loads from.
+        constexpr int kRows = 4;
+        for (int64_t first = begin; first < end; first += kRows) {
+          S v[kRows], d[kRows];
+          DT_UNROLL(kRows)
+          for (int k = 0; k < kRows; ++k) {
+            const int64_t r = first + k < end ? first + k : first;
+            v[k] = x[r * x_stride + j];
+            d[k] = dy[r * dy_stride + j];
+          }
+          DT_UNROLL(kRows)
+          for (int k = 0; k < kRows; ++k) {
+            if (first + k >= end) break;
+            const S to = rounded<S>(
+                fn::derivative<fn::GeluTanh, 1>(widened(v[k]), nullptr) *
+                widened(d[k]));
+            dx[(first + k) * n + j] = to;
+            sum += widened(to);
+          }
+        }
+        if (sums) sums[i] = sum;
+      });
+}
+
+}  // namespace
+
+void PortableKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
+  if (g.epilogue.kind == Epilogue::kSumB) {
+    const SummedB b(g);
+    return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
+                  g.epilogue.b_sum);
+  }
+  if (g.epilogue.kind != Epilogue::kGeluTanhBackward)
+    return visit_float(t, "gemm", [&]<class S>() { finish<S>(s, g); });
+  if (is_contiguous(g))
+    return gelu_tanh_backward(s, t, g.m, g.n, g.epilogue.aux, g.n, g.c, g.n,
+                              g.c, g.epilogue.c_sum);
+  const SummedC c(g);
+  visit_float(t, "gemm", [&]<class S>() { finish_back<S>(s, c, g); });
+  if (g.epilogue.c_sum)
+    reduce(s, ReduceKind::kSum, t, c.shape, g.c, c.strides, c.dims,
+           g.epilogue.c_sum);
+}
+
+void PortableKernels::gelu_tanh_backward(Stream s, DType t, int64_t rows,
+                                         int64_t n, const void* x,
+                                         int64_t x_stride, const void* dy,
+                                         int64_t dy_stride, void* dx,
+                                         void* sum) const {
+  if (n == 0) return;
+  visit_float(t, "gelu_tanh backward", [&]<class S>() {
+    using C = compute_t<S>;
+    const auto run = [&](const ColumnParts& columns, C* sums) {
+      back(s, rows, n, columns, static_cast<const S*>(x), x_stride,
+           static_cast<const S*>(dy), dy_stride, static_cast<S*>(dx), sums);
+    };
+    const ColumnParts columns(rows, n);
+    if (!sum) return run(columns, nullptr);
+    Scratch scratch(s, columns.parts * n * static_cast<int64_t>(sizeof(C)));
+    C* const sums = scratch.template as<C>();
+    run(columns, sums);
+    add_parts(s, columns.parts, n, sums, static_cast<S*>(sum));
+  });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels

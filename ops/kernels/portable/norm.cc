@@ -1,0 +1,392 @@
+// Layer norm and RMS norm.
+#include "dtensor/device/portable/pack.h"
+#include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/norm_rows.h"
+#include "dtensor/ops/kernels/portable/column_sums.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/row.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::compute_t;
+using portable::each;
+using portable::rounded;
+using portable::Row;
+using portable::rows;
+using portable::Scratch;
+using portable::Sum;
+using portable::widened;
+
+// Two sums in one pass.
+template <class C>
+struct Sums {
+  C a, b;
+  DT_HD Sums operator+(const Sums& o) const { return {a + o.a, b + o.b}; }
+};
+
+template <class S>
+using Typed = NormRows<S, compute_t<S>>;
+
+template <class S, class C = compute_t<S>>
+DT_HD C centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
+  return row.reduce(
+      n, C(0), Sum(),
+      [&](int64_t, S v) {
+        const C d = widened(v) - mean;
+        return d * d;
+      },
+      x);
+}
+
+template <class S, class C = compute_t<S>>
+DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
+                 S* y) {
+  S* to = t.row(y, r, t.n);
+  const auto scaled = [&](S v, S g) {
+    return (widened(v) - m) * s * widened(g);
+  };
+  if (t.beta)
+    row.map(
+        t.n, to,
+        [&](int64_t, S v, S g, S b) {
+          return rounded<S>(scaled(v, g) + widened(b));
+        },
+        x, t.gamma, t.beta);
+  else
+    row.map(
+        t.n, to, [&](int64_t, S v, S g) { return rounded<S>(scaled(v, g)); }, x,
+        t.gamma);
+}
+
+// The row that is normed: of x, or of the sum, which this makes.
+template <class S>
+DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
+  if (!t.residual) return t.x_row(r);
+  S* to = t.row(t.sum, r, t.n);
+  row.map(
+      t.n, to,
+      [](int64_t, S a, S b) { return rounded<S>(widened(a) + widened(b)); },
+      t.x_row(r), t.row(t.residual, r, t.residual_stride));
+  return to;
+}
+
+template <class S, class C = compute_t<S>>
+void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
+  const C inv_n = C(1) / static_cast<C>(t.n);
+  rows(
+      s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        const S* x = normed(row, t, r);
+        const Sums<C> sums = row.reduce(
+            t.n, Sums<C>{}, Sum(),
+            [](int64_t, S v) {
+              const C w = widened(v);
+              return Sums<C>{w, w * w};
+            },
+            x);
+        C m = 0, variance = sums.b * inv_n;
+        if (mean) {
+          m = sums.a * inv_n;
+          variance -= m * m;
+          // A difference of large numbers: of rows far from zero it is mostly
+          // rounding, and another pass is worth its time.
+          if (!(m * m <= 4 * variance))
+            variance = centered_sumsq(row, t.n, x, m) * inv_n;
+          put(row, mean + r, m);
+        }
+        const C scale = C(1) / fn::sqrt(variance + eps);
+        put(row, rstd + r, scale);
+        apply(row, t, x, r, m, scale, y);
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void apply_rows(Stream s, const Typed<S>& t, S* y) {
+  rows(
+      s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        apply(row, t, t.x_row(r), r, t.mean_of(r), t.rstd[r], y);
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void sumsq_rows(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
+                const C* mean, C* sumsq) {
+  rows(
+      s, count, n, DT_BODY(Row & row, int64_t r) {
+        put(row, sumsq + r,
+            centered_sumsq(row, n, Typed<S>::row(x, r, stride),
+                           mean ? mean[r] : C(0)));
+      });
+}
+
+// s1 and s2 of row r.
+template <class S, class C = compute_t<S>>
+DT_HD Sums<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
+  const C m = t.mean_of(r);
+  const Sums<C> sums = row.reduce(
+      t.n, Sums<C>{}, Sum(),
+      [&](int64_t, S d, S v, S g) {
+        const C dg = widened(d) * widened(g);
+        return Sums<C>{dg, dg * (widened(v) - m)};
+      },
+      t.dy_row(r), t.x_row(r), t.gamma);
+  return {t.mean ? sums.a : C(0), sums.b * t.rstd[r]};
+}
+
+// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum. Tells also(j, dy, xhat) of
+// every element, before dx is written.
+template <class S, class Also, class C = compute_t<S>>
+DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
+                    C inv_n, S* dx, Also also) {
+  const C m = t.mean_of(r), s = t.rstd[r];
+  const C c1 = s * sums.a * inv_n, c2 = s * s * sums.b * inv_n;
+  const auto of_norm = [&](int64_t j, S d, S v, S g) {
+    const C centered = widened(v) - m;
+    also(j, widened(d), centered * s);
+    return s * (widened(d) * widened(g)) - c1 - centered * c2;
+  };
+  const S *x = t.x_row(r), *dy = t.dy_row(r);
+  S* to = t.row(dx, r, t.n);
+  if (t.dsum)
+    row.map(
+        t.n, to,
+        [&](int64_t j, S d, S v, S g, S h) {
+          return rounded<S>(of_norm(j, d, v, g) + widened(h));
+        },
+        dy, x, t.gamma, t.row(t.dsum, r, t.dsum_stride));
+  else
+    row.map(
+        t.n, to,
+        [&](int64_t j, S d, S v, S g) {
+          return rounded<S>(of_norm(j, d, v, g));
+        },
+        dy, x, t.gamma);
+}
+
+template <class S, class C = compute_t<S>>
+void backward_rows(Stream s, const Typed<S>& t, S* dx) {
+  const C inv_n = C(1) / static_cast<C>(t.n);
+  rows(
+      s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        backward(row, t, r, sums_of(row, t, r), inv_n, dx,
+                 [](int64_t, C, C) {});
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void apply_backward(Stream s, const Typed<S>& t, const C* s1, const C* s2,
+                    C inv_n, S* dx) {
+  rows(
+      s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        backward(row, t, r, Sums<C>{t.mean ? s1[r] : C(0), s2[r]}, inv_n, dx,
+                 [](int64_t, C, C) {});
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void sums_rows(Stream s, const Typed<S>& t, C* s1, C* s2) {
+  rows(
+      s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        const Sums<C> sums = sums_of(row, t, r);
+        if (s1) put(row, s1 + r, sums.a);
+        put(row, s2 + r, sums.b);
+      });
+}
+
+// The columns' sums over each `height` rows, [parts, n].
+template <class S, class C = compute_t<S>>
+void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
+              C* dgamma, C* dbeta) {
+  each(
+      s, parts * t.n, DT_BODY(int64_t i) {
+        const int64_t j = i % t.n, begin = i / t.n * height,
+                      end = begin + height < t.rows ? begin + height : t.rows;
+        C gamma = 0, beta = 0;
+        for (int64_t r = begin; r < end; ++r) {
+          const C d = widened(t.dy[r * t.dy_stride + j]);
+          beta += d;
+          if (dgamma)
+            gamma += d * ((widened(t.x[r * t.x_stride + j]) - t.mean_of(r)) *
+                          t.rstd[r]);
+        }
+        if (dgamma) dgamma[i] = gamma;
+        if (dbeta) dbeta[i] = beta;
+      });
+}
+
+// What sums(parts, height, dgamma, dbeta) finds for parts of so many rows,
+// summed in a second step where there are several.
+template <class S, class F, class C = compute_t<S>>
+void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
+              C* dgamma, C* dbeta, F&& sums) {
+  const int64_t parts = columns.parts;
+  if (parts == 1) return sums(parts, columns.height, dgamma, dbeta);
+  const int64_t size = parts * t.n;
+  Scratch scratch(s, 2 * size * static_cast<int64_t>(sizeof(C)));
+  C* gamma = dgamma ? scratch.template as<C>() : nullptr;
+  C* beta = dbeta ? scratch.template as<C>() + size : nullptr;
+  sums(parts, columns.height, gamma, beta);
+  if (dgamma) add_parts(s, parts, t.n, gamma, dgamma);
+  if (dbeta) add_parts(s, parts, t.n, beta, dbeta);
+}
+
+template <class S, class C = compute_t<S>>
+void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
+  if (t.n == 0 || (!dgamma && !dbeta)) return;
+  in_parts(s, t, ColumnParts(t.rows, t.n), dgamma, dbeta,
+           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+             add_rows(s, t, parts, height, gamma, beta);
+           });
+}
+
+// Where the sums of columns lie in fast memory, whose banks a GPU's lanes
+// should not share. The lanes take packs, in step: what has one place in them
+// lies together. Where they take single elements, a pack's are in different
+// banks.
+template <class S, class C = compute_t<S>>
+struct Spread {
+  static constexpr uint32_t kWidth = portable::kPack<S>,
+                            kBanks = 128 / sizeof(C);
+  int64_t pitch;
+  explicit Spread(int64_t n)
+      : pitch((n + kWidth * kBanks - 1) / (kWidth * kBanks) * kBanks +
+              kBanks / kWidth) {}
+  int64_t size() const { return kWidth * pitch; }
+  DT_HD uint32_t operator()(int64_t j) const {
+    const auto i = static_cast<uint32_t>(j);  // fast memory is small
+    return i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;
+  }
+};
+
+// dx and the parameters' sums over each `height` rows, [parts, n]: dy and x are
+// read once, and what is being summed lies in fast memory.
+template <class S, class C = compute_t<S>>
+void backward_parts(Stream s, const Typed<S>& t, const Spread<S>& spread,
+                    int64_t parts, int64_t height, S* dx, C* dgamma, C* dbeta) {
+  const C inv_n = C(1) / static_cast<C>(t.n);
+  const int64_t size = spread.size(), summed = dbeta ? 2 * size : size;
+  rows(
+      s, parts, t.n,
+      DT_BODY(Row & row, int64_t p) {
+        const int64_t begin = p * height,
+                      end = begin + height < t.rows ? begin + height : t.rows;
+        C *const gamma = row.fast<C>(), *const beta = gamma + size;
+        row.each(summed, [&](int64_t i) { gamma[i] = 0; });
+        for (int64_t r = begin; r < end; ++r)
+          backward(row, t, r, sums_of(row, t, r), inv_n, dx,
+                   [&](int64_t j, C d, C xhat) {
+                     const uint32_t at = spread(j);
+                     gamma[at] += d * xhat;
+                     if (dbeta) beta[at] += d;
+                   });
+        row.each(t.n, [&](int64_t j) {
+          const uint32_t at = spread(j);
+          dgamma[p * t.n + j] = gamma[at];
+          if (dbeta) dbeta[p * t.n + j] = beta[at];
+        });
+      },
+      summed * static_cast<int64_t>(sizeof(C)));
+}
+
+template <class S, class C = compute_t<S>>
+void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
+  // What a GPU's block may have so that several run at once; elements of the
+  // parts, few beside those of dy.
+  constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
+                    kLeastRows = 4;
+  const Spread<S> spread(t.n);
+  const auto bytes =
+      (dbeta ? 2 : 1) * spread.size() * static_cast<int64_t>(sizeof(C));
+  if (!dx || !dgamma || t.n == 0 || bytes > kFast) {
+    param_sums(s, t, dgamma, dbeta);  // before dx overwrites dy
+    if (dx) backward_rows(s, t, dx);
+    return;
+  }
+  in_parts(s, t, ColumnParts(t.rows, t.n, kLeastRows, kSummed), dgamma, dbeta,
+           [&](int64_t parts, int64_t height, C* gamma, C* beta) {
+             backward_parts(s, t, spread, parts, height, dx, gamma, beta);
+           });
+}
+
+}  // namespace
+
+void PortableKernels::norm_forward(Stream s, DType type, const Norm& a,
+                                   double eps, void* mean, void* rstd,
+                                   void* y) const {
+  visit_float(type, "norm", [&]<class S>() {
+    using C = compute_t<S>;
+    forward(s, Typed<S>(a, mean, rstd), static_cast<C>(eps),
+            static_cast<C*>(mean), static_cast<C*>(rstd), static_cast<S*>(y));
+  });
+}
+
+void PortableKernels::norm_backward(Stream s, DType type, const Norm& a,
+                                    const void* mean, const void* rstd,
+                                    const void* dy, int64_t dy_stride, void* dx,
+                                    void* dgamma, void* dbeta) const {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using C = compute_t<S>;
+    whole_backward(s, Typed<S>(a, mean, rstd, dy, dy_stride),
+                   static_cast<S*>(dx), static_cast<C*>(dgamma),
+                   static_cast<C*>(dbeta));
+  });
+}
+
+void PortableKernels::row_centered_sumsq(Stream s, DType type, int64_t count,
+                                         int64_t n, const void* x,
+                                         int64_t x_stride, const void* mean,
+                                         void* sumsq) const {
+  visit_float(type, "row_centered_sumsq", [&]<class S>() {
+    using C = compute_t<S>;
+    sumsq_rows(s, count, n, static_cast<const S*>(x), x_stride,
+               static_cast<const C*>(mean), static_cast<C*>(sumsq));
+  });
+}
+
+void PortableKernels::norm_apply(Stream s, DType type, const Norm& a,
+                                 const void* mean, const void* rstd,
+                                 void* y) const {
+  visit_float(type, "norm", [&]<class S>() {
+    apply_rows(s, Typed<S>(a, mean, rstd), static_cast<S*>(y));
+  });
+}
+
+void PortableKernels::norm_backward_rows(Stream s, DType type, const Norm& a,
+                                         const void* mean, const void* rstd,
+                                         const void* dy, int64_t dy_stride,
+                                         void* s1, void* s2) const {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using C = compute_t<S>;
+    sums_rows(s, Typed<S>(a, mean, rstd, dy, dy_stride), static_cast<C*>(s1),
+              static_cast<C*>(s2));
+  });
+}
+
+void PortableKernels::norm_backward_apply(Stream s, DType type, const Norm& a,
+                                          const void* mean, const void* rstd,
+                                          const void* dy, int64_t dy_stride,
+                                          const void* s1, const void* s2,
+                                          double inv_n, void* dx) const {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using C = compute_t<S>;
+    apply_backward(s, Typed<S>(a, mean, rstd, dy, dy_stride),
+                   static_cast<const C*>(s1), static_cast<const C*>(s2),
+                   static_cast<C>(inv_n), static_cast<S*>(dx));
+  });
+}
+
+void PortableKernels::norm_backward_params(Stream s, DType type, const Norm& a,
+                                           const void* mean, const void* rstd,
+                                           const void* dy, int64_t dy_stride,
+                                           void* dgamma, void* dbeta) const {
+  visit_float(type, "norm backward", [&]<class S>() {
+    using C = compute_t<S>;
+    param_sums(s, Typed<S>(a, mean, rstd, dy, dy_stride),
+               static_cast<C*>(dgamma), static_cast<C*>(dbeta));
+  });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels

@@ -1,0 +1,148 @@
+// Pointwise functions as kernels, a table for each type that they are stored
+// in: in many files, for nvcc takes its time.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/kernels/function_table.h"
+#include "dtensor/ops/kernels/pointwise.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace pointwise {
+
+// Gives the stream the kernel of one function.
+using Launch = void (*)(Stream, const double* params, const Pointwise&);
+
+// That of fn::UnaryFunctions[index], or of its k-th derivative times in[1]; of
+// fn::BinaryFunctions[index], or of its derivatives times in[2]. Null where
+// there is none. M is a float type; int32_t, int64_t or uint8_t (a bool) for
+// values alone.
+template <class M, int k>
+Launch unary_launch(int index);
+template <class M, fn::By by>
+Launch binary_launch(int index);
+
+// K operands behind the output.
+template <int K>
+portable::Walk<K + 1> walk_of(const Pointwise&);
+
+// f(x...), f(a, b), as it is stored.
+template <class F, class M>
+struct Value {
+  double p[fn::kMaxParams];
+  template <class... X>
+  DT_HD auto operator()(X... x) const {
+    using T = portable::compute_t<M>;
+    const auto y = stored<T>(F::value(scalar_t<T>(portable::widened(x))..., p));
+    if constexpr (fn::facts<F>().gives_bool)
+      return y;
+    else
+      return portable::rounded<M>(y);
+  }
+};
+// A derivative times the gradient behind the operands.
+template <class F, auto which, class M>
+struct Slope {
+  double p[fn::kMaxParams];
+  DT_HD M operator()(M x, M dy) const {
+    return portable::rounded<M>(
+        fn::derivative<F, which>(portable::widened(x), p) *
+        portable::widened(dy));
+  }
+  DT_HD M operator()(M a, M b, M dy) const {
+    return portable::rounded<M>(fn::derivative<F, which>(portable::widened(a),
+                                                         portable::widened(b),
+                                                         p) *
+                                portable::widened(dy));
+  }
+};
+
+// Both first derivatives, of what is read once.
+template <class F, class M>
+struct Slopes {
+  double p[fn::kMaxParams];
+  DT_HD portable::Two<M> operator()(M a, M b, M dy) const {
+    const auto x = portable::widened(a), y = portable::widened(b),
+               u = portable::widened(dy);
+    return {portable::rounded<M>(fn::derivative<F, fn::By::kA>(x, y, p) * u),
+            portable::rounded<M>(fn::derivative<F, fn::By::kB>(x, y, p) * u)};
+  }
+};
+
+template <class F, class M>
+void launch_slopes(Stream s, const double* params, const Pointwise& a) {
+  Slopes<F, M> item{};
+  std::copy_n(params, fn::facts<F>().num_params, item.p);
+  const auto x = [&](int k) { return static_cast<const M*>(a.in[k]); };
+  portable::map_two(s, walk_of<3>(a), static_cast<M*>(a.out),
+                    static_cast<M*>(a.second), item, x(0), x(1), x(2));
+}
+
+template <class F, class Item, class Out, class M, int K>
+void launch(Stream s, const double* params, const Pointwise& a) {
+  Item item{};
+  std::copy_n(params, fn::facts<F>().num_params, item.p);
+  const auto walk = walk_of<K>(a);
+  auto* out = static_cast<Out*>(a.out);
+  const auto x = [&](int k) { return static_cast<const M*>(a.in[k]); };
+  if constexpr (K == 1) portable::map(s, walk, out, item, x(0));
+  if constexpr (K == 2) portable::map(s, walk, out, item, x(0), x(1));
+  if constexpr (K == 3) portable::map(s, walk, out, item, x(0), x(1), x(2));
+}
+
+template <class F, class M, int order>
+constexpr bool is_here() {
+  return has_kernel<F, portable::compute_t<M>, order>() &&
+         (fn::facts<F>().rounds || !portable::is_half<M>);
+}
+template <auto which>
+inline constexpr bool gives_two = false;
+template <>
+inline constexpr bool gives_two<fn::By::kBoth> = true;
+template <class F, class M, auto which, int order, int operands>
+constexpr Launch launch_of() {
+  if constexpr (!is_here<F, M, order>()) {
+    return nullptr;
+  } else if constexpr (gives_two<which>) {
+    return &launch_slopes<F, M>;
+  } else if constexpr (order > 0) {
+    return &launch<F, Slope<F, which, M>, M, M, operands + 1>;
+  } else {
+    using Out = std::conditional_t<fn::facts<F>().gives_bool, uint8_t, M>;
+    return &launch<F, Value<F, M>, Out, M, operands>;
+  }
+}
+
+template <class M, int k, class... F>
+Launch find_unary(fn::FunctionList<F...>, int index) {
+  static constexpr Launch all[] = {launch_of<F, M, k, k, 1>()...};
+  return all[index];
+}
+template <class M, fn::By by, class... F>
+Launch find_binary(fn::FunctionList<F...>, int index) {
+  static constexpr Launch all[] = {
+      launch_of<F, M, by, fn::order_of(by), 2>()...};
+  return all[index];
+}
+
+}  // namespace pointwise
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
+
+// For the files that hold the tables.
+#define DT_UNARY_LAUNCHES(M, k)                           \
+  namespace dtensor::kernels::DT_PORTABLE::pointwise {    \
+  template <>                                             \
+  Launch unary_launch<M, k>(int index) {                  \
+    return find_unary<M, k>(fn::UnaryFunctions(), index); \
+  }                                                       \
+  }
+#define DT_BINARY_LAUNCHES(M, by)                            \
+  namespace dtensor::kernels::DT_PORTABLE::pointwise {       \
+  template <>                                                \
+  Launch binary_launch<M, by>(int index) {                   \
+    return find_binary<M, by>(fn::BinaryFunctions(), index); \
+  }                                                          \
+  }

@@ -1,0 +1,182 @@
+// Rotary embedding.
+#include <cmath>
+
+#include "dtensor/device/portable/walk.h"
+#include "dtensor/ops/functions/math.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+using portable::aligned;
+using portable::compute_t;
+using portable::each;
+using portable::load;
+using portable::Pack;
+using portable::rounded;
+using portable::Scratch;
+using portable::store;
+using portable::Walk;
+using portable::widened;
+
+// The angle of a position, as its cosine and sine.
+struct Turn {
+  double cos, sin;
+};
+
+DT_HD Turn turn_by(double angle) { return {fn::cos(angle), fn::sin(angle)}; }
+
+// (Which product is rounded is said: a compiler may choose another one wherever
+// this stands, and a position would have other bits.)
+DT_HD Turn operator*(const Turn& a, const Turn& b) {
+  return {std::fma(a.cos, b.cos, -(a.sin * b.sin)),
+          std::fma(a.sin, b.cos, a.cos * b.sin)};
+}
+
+DT_HD double frequency_of(int64_t i, int64_t d, double theta) {
+  return fn::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+}
+
+// A power and sines in f64 are dear: they are taken for the first of kRows
+// positions, and for a step to the next, by which the others follow. The first
+// is a multiple of kRows, so that a position's sines are the same bits in
+// whatever part of a sequence it is asked for.
+constexpr int64_t kRows = 16;
+
+DT_HD int64_t first_of(int64_t position) { return position & -kRows; }
+
+template <class T>
+void fill_table(Stream stream, int64_t s, int64_t d, double theta,
+                const int64_t* positions, int64_t offset, T* cos, T* sin) {
+  const int64_t half = d / 2;
+  const auto put = DT_BODY(int64_t e, const Turn& turn) {
+    cos[e] = static_cast<T>(turn.cos);
+    sin[e] = static_cast<T>(turn.sin);
+  };
+  if (positions)
+    return each(
+        stream, s * half, DT_BODY(int64_t e) {
+          const int64_t position = positions[e / half];
+          const double f = frequency_of(e % half, d, theta);
+          Turn turn = turn_by(static_cast<double>(first_of(position)) * f);
+          const Turn step = turn_by(f);
+          for (int64_t k = first_of(position); k < position; ++k)
+            turn = turn * step;
+          put(e, turn);
+        });
+  const int64_t first = first_of(offset),
+                blocks =
+                    s == 0 ? 0 : (first_of(offset + s - 1) - first) / kRows + 1;
+  each(
+      stream, blocks * half, DT_BODY(int64_t e) {
+        const int64_t i = e % half, position = first + e / half * kRows;
+        const double f = frequency_of(i, d, theta);
+        Turn turn = turn_by(static_cast<double>(position) * f);
+        const Turn step = turn_by(f);
+        for (int64_t k = 0; k < kRows; ++k) {
+          const int64_t row = position + k - offset;
+          if (row >= 0 && row < s) put(row * half + i, turn);
+          turn = turn * step;
+        }
+      });
+}
+
+// W elements of a table, aligned as its packs are.
+template <int W, class C>
+DT_HD Pack<C, W> load_table(const C* p) {
+  constexpr int V = W < portable::kPack<C> ? W : portable::kPack<C>;
+  Pack<C, W> all;
+  DT_UNROLL(W)
+  for (int w = 0; w < W; w += V) {
+    const Pack<C, V> some = load<V>(p + w);
+    for (int v = 0; v < V; ++v) all.v[w + v] = some.v[v];
+  }
+  return all;
+}
+
+// W elements of each half by one thread, in the order of out's memory: heads
+// that lie next to each other share their sines.
+template <int W, class S, class C = compute_t<S>>
+void rotate_packs(Stream stream, const Rotary& a, const C* cos, const C* sin) {
+  const int64_t half = a.d / 2;
+  const Shape shape = {a.b, a.h, a.s, half / W};
+  const auto strides = [](const int64_t(&of)[4]) {
+    return Shape{of[0], of[1], of[2], W};
+  };
+  const Walk<3> walk(shape, {strides(a.out_strides), strides(a.x_strides),
+                             Shape{0, 0, half, W}});
+  const auto* from = static_cast<const S*>(a.x);
+  auto* to = static_cast<S*>(a.out);
+  const C sign = a.inverse ? C(-1) : C(1);
+  each(
+      stream, walk.count(), DT_BODY(int64_t i) {
+        int64_t at[3];
+        walk.at(i, at);
+        const S* x = from + at[1];
+        S* out = to + at[0];
+        const Pack<S, W> x1 = load<W>(x), x2 = load<W>(x + half);
+        const Pack<C, W> c = load_table<W>(cos + at[2]),
+                         s = load_table<W>(sin + at[2]);
+        Pack<S, W> y1, y2;
+        DT_UNROLL(W)
+        for (int w = 0; w < W; ++w) {
+          const C v1 = widened(x1.v[w]), v2 = widened(x2.v[w]), cosine = c.v[w],
+                  sine = sign * s.v[w];
+          y1.v[w] = rounded<S>(v1 * cosine - v2 * sine);
+          y2.v[w] = rounded<S>(v2 * cosine + v1 * sine);
+        }
+        store(out, y1);
+        store(out + half, y2);
+      });
+}
+
+template <class S, class C = compute_t<S>>
+void rotate(Stream stream, const Rotary& a, const C* cos, const C* sin) {
+  constexpr int W = portable::kPack<S>, V = portable::kPack<C>;
+  bool packs = a.d / 2 % W == 0 && aligned(static_cast<const S*>(a.x), W) &&
+               aligned(static_cast<const S*>(a.out), W) && aligned(cos, V) &&
+               aligned(sin, V);
+  for (int i = 0; i < 3; ++i)
+    packs &= a.x_strides[i] % W == 0 && a.out_strides[i] % W == 0;
+  if (packs)
+    rotate_packs<W, S>(stream, a, cos, sin);
+  else
+    rotate_packs<1, S>(stream, a, cos, sin);
+}
+
+}  // namespace
+
+void PortableKernels::rotary_table(Stream stream, DType stat, int64_t s,
+                                   int64_t d, double theta,
+                                   const int64_t* positions,
+                                   int64_t position_offset, void* cos,
+                                   void* sin) const {
+  if (stat == DType::kF64)
+    fill_table(stream, s, d, theta, positions, position_offset,
+               static_cast<double*>(cos), static_cast<double*>(sin));
+  else
+    fill_table(stream, s, d, theta, positions, position_offset,
+               static_cast<float*>(cos), static_cast<float*>(sin));
+}
+
+void PortableKernels::rotary(Stream stream, DType t, const Rotary& a) const {
+  check_rotary(a);
+  visit_float(t, "rotary", [&]<class S>() {
+    using C = compute_t<S>;
+    if (a.d == 0) return;
+    if (a.cos)
+      return rotate<S>(stream, a, static_cast<const C*>(a.cos),
+                       static_cast<const C*>(a.sin));
+    const int64_t size = a.s * (a.d / 2);
+    Scratch table(stream, 2 * size * static_cast<int64_t>(sizeof(C)));
+    C* cos = table.template as<C>();
+    fill_table(stream, a.s, a.d, a.theta, a.positions, a.position_offset, cos,
+               cos + size);
+    rotate<S>(stream, a, cos, cos + size);
+  });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels

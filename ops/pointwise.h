@@ -1,0 +1,115 @@
+// Element by element, with NumPy's broadcasting and PyTorch's names.
+//
+// Every function of functions/*.h is a public function here, by its name:
+// exp(x), leaky_relu(x, 0.2), hypot(a, b). Parameters are numbers, in the order
+// and with the defaults that the struct says. All are differentiable where the
+// function is. The first and only argument of a unary function may be of any
+// type: what it does with integers and bools stands on it (fn::Takes), and it
+// throws Error for a type that it refuses.
+//
+// Operands of different types meet at promote() of the two (dtype.h): a plain
+// number, or a tensor without dimensions, does not widen a tensor of its kind.
+// Either operand of a binary function may be a number.
+#pragma once
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/number.h"
+#include "dtensor/ops/op.h"
+
+namespace dtensor {
+
+namespace internal {
+// By index in fn::UnaryFunctions and fn::BinaryFunctions; parameters that are
+// not given have their defaults.
+using Numbers = std::initializer_list<Number>;
+DistTensor unary(int index, const DistTensor& x, Numbers = {});
+DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
+                  Numbers = {});
+DistTensor binary(int index, const DistTensor& a, Number b, Numbers = {});
+DistTensor binary(int index, Number a, const DistTensor& b, Numbers = {});
+
+template <class F, class... P>
+concept Parameters = sizeof...(P) >= fn::facts<F>().num_required &&
+                     sizeof...(P) <= fn::facts<F>().num_params &&
+                     (std::is_convertible_v<P, Number> && ...);
+}  // namespace internal
+
+#define DT_FUNCTION(F, name)                        \
+  inline DistTensor name(const DistTensor& x) {     \
+    return internal::unary(fn::index_of<fn::F>, x); \
+  }
+#define DT_FUNCTION_P(F, name)                                       \
+  template <class... P>                                              \
+  requires internal::Parameters<fn::F, P...> DistTensor name(        \
+      const DistTensor& x, P... parameters) {                        \
+    return internal::unary(fn::index_of<fn::F>, x, {parameters...}); \
+  }
+DT_UNARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
+#undef DT_FUNCTION
+#undef DT_FUNCTION_P
+
+#define DT_FUNCTION(F, name)                                         \
+  inline DistTensor name(const DistTensor& a, const DistTensor& b) { \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }                                                                  \
+  inline DistTensor name(const DistTensor& a, Number b) {            \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }                                                                  \
+  inline DistTensor name(Number a, const DistTensor& b) {            \
+    return internal::binary(fn::index_of<fn::F>, a, b);              \
+  }
+#define DT_FUNCTION_P(F, name)                                           \
+  template <class... P>                                                  \
+  requires internal::Parameters<fn::F, P...> DistTensor name(            \
+      const DistTensor& a, const DistTensor& b, P... parameters) {       \
+    return internal::binary(fn::index_of<fn::F>, a, b, {parameters...}); \
+  }
+DT_BINARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
+#undef DT_FUNCTION
+#undef DT_FUNCTION_P
+
+// Any of them by name ("softplus"). Throws Error when there is none, or with
+// too few or too many parameters.
+DistTensor unary(std::string_view function, const DistTensor&,
+                 internal::Numbers = {});
+DistTensor binary(std::string_view function, const DistTensor& a,
+                  const DistTensor& b, internal::Numbers = {});
+
+// clamp() with one bound; clamp(x, min) is the first of them.
+DistTensor clamp_min(const DistTensor& x, Number min);
+DistTensor clamp_max(const DistTensor& x, Number max);
+
+// condition ? a : b, of a condition of bools.
+DistTensor where(const DistTensor& condition, const DistTensor& a,
+                 const DistTensor& b);
+DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);
+DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
+// A partial sum is made whole ahead of a cast that rounds or cuts its parts (to
+// a narrower float, from an integer to a float).
+DistTensor cast(const DistTensor&, DType);
+
+// For the list of operators.
+std::vector<const Op*> pointwise_ops();
+
+#define DT_OPERATOR(op, name)                                               \
+  inline DistTensor operator op(const DistTensor& a, const DistTensor& b) { \
+    return name(a, b);                                                      \
+  }                                                                         \
+  inline DistTensor operator op(const DistTensor& a, Number b) {            \
+    return name(a, b);                                                      \
+  }                                                                         \
+  inline DistTensor operator op(Number a, const DistTensor& b) {            \
+    return name(a, b);                                                      \
+  }
+DT_OPERATOR(+, add)
+DT_OPERATOR(-, sub)
+DT_OPERATOR(*, mul)
+DT_OPERATOR(/, div)
+#undef DT_OPERATOR
+inline DistTensor operator-(const DistTensor& a) { return neg(a); }
+
+}  // namespace dtensor

@@ -1,0 +1,92 @@
+// What unary.cc, binary.cc and pointwise.cc share. Private to ops.
+#pragma once
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/number.h"
+#include "dtensor/ops/op.h"
+
+namespace dtensor::internal {
+
+// The parameters of F by their names. Of no decision's concern.
+template <class F, int n = fn::facts<F>().num_params>
+struct FunctionArgs;
+template <class F>
+struct FunctionArgs<F, 1> {
+  static constexpr Fields kFields = {value(F::params[0].name)};
+  double p0;
+};
+template <class F>
+struct FunctionArgs<F, 2> {
+  static constexpr Fields kFields = {value(F::params[0].name),
+                                     value(F::params[1].name)};
+  double p0, p1;
+};
+template <class F>
+struct FunctionArgs<F, 3> {
+  static constexpr Fields kFields = {value(F::params[0].name),
+                                     value(F::params[1].name),
+                                     value(F::params[2].name)};
+  double p0, p1, p2;
+};
+// Between them and a plain array. No arguments without parameters, and null.
+struct ArgsAccess {
+  Attrs (*make)(const double* p);
+  const double* (*read)(const Attrs&);
+};
+template <class F>
+constexpr ArgsAccess args_access() {
+  if constexpr (fn::facts<F>().num_params == 0) {
+    return {[](const double*) { return Attrs(); },
+            [](const Attrs&) -> const double* { return nullptr; }};
+  } else {
+    using Args = FunctionArgs<F>;
+    return {[](const double* p) {
+              Args args;
+              std::memcpy(&args, p, sizeof(args));
+              return Attrs(args);
+            },
+            [](const Attrs& a) {
+              return reinterpret_cast<const double*>(&a.as<Args>());
+            }};
+  }
+}
+template <class... F>
+const ArgsAccess& args_of(fn::FunctionList<F...>, int index) {
+  static constexpr ArgsAccess all[] = {args_access<F>()...};
+  return all[index];
+}
+
+// The operands of a kernel: strides of 0 where an input is repeated. Of one or
+// two outputs.
+kernels::Pointwise pointwise_arguments(Compute&);
+// "...,...->... | notes".
+std::string elementwise_rule(int inputs, std::string_view notes,
+                             int outputs = 1);
+// Operand i of a function, for the proof.
+SampleInput sample_operand(const fn::Function&, int i, const Shape&);
+// The type in which a function takes operands of type t. Throws Error for one
+// that it refuses.
+DType type_for(const fn::Function&, DType t);
+// The parameters of a call on operands of type t. Throws Error when there are
+// too few or too many, or one does not fit the type.
+void numbers_for(const fn::Function&, DType t, std::span<const Number>,
+                 double* p);
+// Those that the proof uses.
+void sample_numbers(const fn::Function&, double* p);
+
+Weight weight_of(const DistTensor& x);
+// A number as a tensor, to be broadcast.
+DistTensor constant_like(const DistTensor& x, Number, DType);
+
+// f'(x) u of the function without parameters at that index.
+DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
+
+std::vector<const Op*> unary_ops();
+std::vector<const Op*> binary_ops();
+
+}  // namespace dtensor::internal

@@ -1,0 +1,316 @@
+#include "dtensor/ops/random.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dtensor/capture.h"
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+using kernels::Distribution;
+
+// fn(part, lo): for every box of a local tensor that holds `region`, its window
+// and where it begins in the global tensor.
+template <class Fn>
+void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
+               Shape lo = {}) {
+  if (dim == t.ndim()) return fn(t, lo);
+  int64_t at = 0;
+  for (const Interval& range : region[static_cast<size_t>(dim)]) {
+    Shape next = lo;
+    next.push_back(range.lo);
+    for_boxes(t.slice(dim, at, at + range.size()), region, fn, dim + 1, next);
+    at += range.size();
+  }
+}
+
+// A tensor of that layout, its part filled by fn(part, region). Partial axes
+// come last: the value is made as if they were replicated.
+template <class Fn>
+DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                DType t, Fn&& fn) {
+  const Spec* spec = Spec::get(mesh, shape, layout.resolve(mesh, shape), t);
+  Layout whole = spec->layout();
+  whole.partials.clear();
+  DistTensor x = DistTensor::empty(spec->with(whole));
+  if (x.here()) fn(x.local(), x.region());
+  return relayout(x, spec);
+}
+
+// x, told apart from other values of its spec by what it was filled with.
+DistTensor filled(DistTensor x, uint64_t with) {
+  uint64_t& hash = x.impl()->lineage.hash;
+  hash = fold_lineage(hash, with);
+  return x;
+}
+
+// What is drawn from the run's own generators in a graph: each use finds its
+// seed and stream in memory, where they are written ahead of a replay as the
+// next ones of the generators.
+class CapturedDraws {
+ public:
+  explicit CapturedDraws(RandomState before) : before_(std::move(before)) {}
+  const RandomState& before() const { return before_; }
+
+  // Of the times-th use. One that runs again (ops/recompute.h) is the same.
+  const uint64_t* at(uint64_t ranks, uint64_t times) {
+    const auto found = before_.times.find(ranks);
+    const uint64_t first = found == before_.times.end() ? 0 : found->second;
+    DT_CHECK(times > first, "cuda graph",
+             "the random state is set within a graph's step; set it before");
+    const auto [use, added] =
+        places_.try_emplace({ranks, times - first}, places_.size());
+    const size_t block = use->second / kBlock, word = use->second % kBlock;
+    if (added && word == 0)
+      blocks_.push_back(Capture::written_before_replay(
+          {static_cast<int64_t>(kBlock), 2}, DType::kI64));
+    return static_cast<const uint64_t*>(blocks_[block].data()) + 2 * word;
+  }
+  void begin_replay(RandomState& now) const {
+    std::vector<uint64_t> words(2 * kBlock * blocks_.size());
+    RandomState next = now;
+    for (const auto& [use, place] : places_) {
+      const auto& [ranks, nth] = use;
+      const uint64_t times = now.times[ranks] + nth;
+      words[2 * place] = now.seed;
+      words[2 * place + 1] = stream_of(ranks, times);
+      next.times[ranks] = std::max(next.times[ranks], times);
+    }
+    now = std::move(next);
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      const Tensor& block = blocks_[b];
+      block.device().from_host(block.stream(), block.mutable_data(),
+                               words.data() + 2 * kBlock * b, block.bytes());
+    }
+  }
+  // The streams that users name are small numbers and hashes of 64 bits; these
+  // are such hashes.
+  static uint64_t stream_of(uint64_t ranks, uint64_t times) {
+    return hash_mix(hash_mix(hash_text("the run's own"), ranks), times);
+  }
+
+ private:
+  static constexpr size_t kBlock = 256;
+  const RandomState before_;
+  std::map<std::pair<uint64_t, uint64_t>, size_t> places_;
+  std::vector<Tensor> blocks_;
+};
+
+// The run's own generators on this rank, which is a thread.
+struct Drawn : RandomState {
+  uint64_t run = 0;
+  std::shared_ptr<CapturedDraws> captured =
+      nullptr;  // while there is a capture
+};
+Drawn& drawn() {
+  static thread_local Drawn d;
+  const uint64_t run = RankContext::current().run_id;
+  if (d.run != run) d = {{}, run};
+  return d;
+}
+
+CapturedDraws& captured_draws(Drawn& d, Capture& capture) {
+  if (!d.captured) {
+    d.captured = std::make_shared<CapturedDraws>(d);
+    capture.before_replay(
+        [draws = d.captured] { draws->begin_replay(drawn()); });
+    capture.at_end([] {
+      Drawn& now = drawn();
+      static_cast<RandomState&>(now) = now.captured->before();
+      now.captured = nullptr;
+    });
+  }
+  return *d.captured;
+}
+
+// `g`, or the next stream of the run's own generator.
+Generator resolved(const Generator& g, const Mesh& mesh) {
+  if (!g.global) return g;
+  const RankContext& context = RankContext::current();
+  uint64_t ranks = 0;  // all of the run, whatever the mesh
+  if (mesh.num_ranks() != context.world_size) {
+    std::vector<int64_t> list;
+    for (int64_t r = 0; r < mesh.num_ranks(); ++r)
+      list.push_back(mesh.world_rank(r));
+    std::sort(list.begin(), list.end());
+    ranks = list.size();
+    for (int64_t r : list) ranks = hash_mix(ranks, static_cast<uint64_t>(r));
+  }
+  Drawn& d = drawn();
+  // Before this use is counted: the captured ones begin behind those of before.
+  CapturedDraws* captured =
+      context.capture ? &captured_draws(d, *context.capture) : nullptr;
+  const uint64_t times = ++d.times[ranks];
+  Generator next{d.seed, CapturedDraws::stream_of(ranks, times)};
+  if (captured) next.at = captured->at(ranks, times);
+  return next;
+}
+
+DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
+                const Placements& layout, DType t, Generator g, double p0,
+                double p1) {
+  g = resolved(g, mesh);
+  const RankContext& context = RankContext::current();
+  const Kernels& k = kernels_of(*context.device);
+  const DistTensor x = make(
+      shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
+        for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
+          k.random_box(context.stream, distribution, t,
+                       {g.seed, g.stream, g.at}, shape, lo, box.shape(),
+                       box.mutable_data(), box.strides(), p0, p1);
+        });
+      });
+  return filled(x, hash_mix(g.seed, g.stream));
+}
+
+struct DropoutArgs {
+  static constexpr Fields kFields = {value("p")};
+  double p;
+};
+// With attrs.seed = {seed, stream}, or where they are.
+Attrs dropout_attrs(double p, const Generator& g) {
+  Attrs attrs = DropoutArgs{p};
+  attrs.seed[0] = g.seed;
+  attrs.seed[1] = g.stream;
+  attrs.seed_at = g.at;
+  return attrs;
+}
+
+// x with elements dropped.
+class Dropout : public RuleOp {
+ public:
+  Dropout()
+      : RuleOp("dropout", "...->... | linear 0", {.saves_inputs = false}) {}
+
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const Shape& x : {Shape{7}, Shape{5, 3}, Shape{3, 1, 5}})
+      list.push_back({{{x}}, dropout_attrs(0.25, {3, 5}), true});
+    list.push_back({{{{4, 3}}}, dropout_attrs(1, {3, 5}), true});
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const Tensor &x = c.in[0], &out = c.out[0];
+    const Spec* spec = c.decision.in[0];
+    const double keep = 1 - c.attrs.as<DropoutArgs>().p;
+    for_boxes(
+        out, spec->region(c.coord()), [&](const Tensor& box, const Shape& lo) {
+          c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
+                         {c.attrs.seed[0], c.attrs.seed[1], c.attrs.seed_at},
+                         spec->shape(), lo, box.shape(), box.mutable_data(),
+                         box.strides(), keep, 0);
+        });
+    row_binary(c, fn::index_of<fn::Mul>, out, x.to_contiguous(), out);
+    if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& c) const override {
+    const Assignment a = inherited(c);
+    return {apply1(*this, c.cotangents, c.attrs, &a)};
+  }
+};
+
+const Op& dropout_op() {
+  static const Dropout op;
+  return op;
+}
+
+}  // namespace
+
+DistTensor full(const Shape& shape, double value, const Mesh& mesh,
+                const Placements& layout, DType t) {
+  const DistTensor x =
+      make(shape, mesh, layout, t, [&](const Tensor& part, const Region&) {
+        part.device().fill(part.stream(), t, part.shape(), part.mutable_data(),
+                           part.strides(), value);
+      });
+  return filled(x, std::bit_cast<uint64_t>(value));
+}
+
+DistTensor zeros(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                 DType t) {
+  return full(shape, 0, mesh, layout, t);
+}
+
+DistTensor ones(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                DType t) {
+  return full(shape, 1, mesh, layout, t);
+}
+
+DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
+                  DType t) {
+  DT_CHECK(n >= 0, "arange", "{} elements; write 0 or more", n);
+  return make({n}, mesh, layout, t,
+              [&](const Tensor& part, const Region& region) {
+                std::vector<int64_t> values;
+                for (const Interval& range : region[0])
+                  for (int64_t i = range.lo; i < range.hi; ++i)
+                    values.push_back(i);
+                const Tensor from = Tensor::from(part.shape(), values.data());
+                part.device().cast(part.stream(), part.shape(), t,
+                                   part.mutable_data(), part.strides(),
+                                   DType::kI64, from.data(), from.strides());
+              });
+}
+
+void manual_seed(uint64_t seed) {
+  Drawn& d = drawn();
+  d.seed = seed;
+  d.times.clear();
+}
+
+RandomState random_state() { return drawn(); }
+
+void set_random_state(RandomState state) {
+  static_cast<RandomState&>(drawn()) = std::move(state);
+}
+
+DistTensor randn(const Shape& shape, const Mesh& mesh, const Placements& layout,
+                 DType t, Generator g, double mean, double std) {
+  check_float("randn", t);
+  return draw(Distribution::kNormal, shape, mesh, layout, t, g, mean, std);
+}
+
+DistTensor uniform(const Shape& shape, const Mesh& mesh,
+                   const Placements& layout, DType t, Generator g, double lo,
+                   double hi) {
+  check_float("uniform", t);
+  return draw(Distribution::kUniform, shape, mesh, layout, t, g, lo, hi);
+}
+
+DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
+                   const Placements& layout, DType t, Generator g) {
+  DT_CHECK(t == DType::kI32 || t == DType::kI64, "randint",
+           "no random integers of type {}; write DType::kI32 or DType::kI64",
+           name(t));
+  // The kernel takes the bounds as doubles, which are exact up to 2^53.
+  constexpr int64_t kMost = int64_t{1} << 53;
+  DT_CHECK(lo < hi && lo >= -kMost && hi <= kMost, "randint",
+           "no integers in [{}, {}); write -2^53 <= lo < hi <= 2^53", lo, hi);
+  return draw(Distribution::kInteger, shape, mesh, layout, t, g,
+              static_cast<double>(lo), static_cast<double>(hi));
+}
+
+DistTensor dropout(const DistTensor& x, double p, Generator g) {
+  check_defined("dropout", {&x, 1});
+  DT_CHECK(p >= 0 && p <= 1, "dropout",
+           "a probability of {}; write one in [0, 1]", p);
+  if (p == 0) return alias(x);
+  return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
+}
+
+std::vector<const Op*> random_ops() { return {&dropout_op()}; }
+
+}  // namespace dtensor

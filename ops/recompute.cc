@@ -1,0 +1,202 @@
+#include "dtensor/ops/recompute.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "dtensor/autograd.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/ops/two_runs.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+// The run's own generators, for a scope.
+class RandomScope {
+ public:
+  explicit RandomScope(const RandomState& state) : old_(random_state()) {
+    set_random_state(state);
+  }
+  ~RandomScope() { set_random_state(std::move(old_)); }
+  RandomScope(const RandomScope&) = delete;
+  RandomScope& operator=(const RandomScope&) = delete;
+
+ private:
+  RandomState old_;
+};
+
+// What holds where a function runs, and holds again when it runs again.
+struct Where {
+  explicit Where(const RankContext& ctx)
+      : random(random_state()),
+        path(ctx.path),
+        ordinal(ctx.ordinal),
+        kind(ctx.memory_kind) {}
+  RandomState random;
+  std::string path;
+  int64_t ordinal;
+  MemoryKind kind;
+};
+
+class CheckpointNode final : public Node {
+ public:
+  CheckpointNode(Recomputed fn, std::vector<DistTensor> given, Where where)
+      : fn_(std::move(fn)),
+        given_(std::move(given)),
+        where_(std::move(where)) {}
+
+  void save(FirstRun& run, std::vector<DistTensor> captured,
+            const std::vector<DistTensor>& results,
+            const std::vector<size_t>& made) {
+    captured_ = std::move(captured);
+    used_ = run.uses().left(results, made);
+    kept_ = run.kept();
+    for (const DistTensor& x : captured_) inputs.push_back(edge_to(x));
+    for (const DistTensor& y : results) specs_.push_back(y.spec());
+    num_outputs = 0;
+  }
+  // Result i of the function is the node's next output.
+  DistTensor output(size_t i, const DistTensor& y, std::shared_ptr<Node> me) {
+    DistTensor out = y.detach();
+    out.impl()->node = std::move(me);
+    out.impl()->output = num_outputs++;
+    out.impl()->requires_grad = true;
+    places_.push_back(i);
+    return out;
+  }
+
+  std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
+                                   std::span<const bool> needed) override {
+    DT_CHECK(!released_, "checkpoint",
+             "its gradient was taken before, with release_graph; compute it "
+             "again, or take all gradients at once");
+    check_untouched();
+    SecondRun run(kept_, captured_, sequence);
+    std::vector<DistTensor> outputs, arrived, wanted;
+    {
+      const std::vector<DistTensor> results = run_again(run);
+      for (size_t o = 0; o < places_.size(); ++o) {
+        if (!cotangents[o].defined()) continue;
+        outputs.push_back(results[places_[o]]);
+        arrived.push_back(cotangents[o]);
+      }
+    }
+    for (size_t i = 0; i < captured_.size(); ++i)
+      if (needed[i]) wanted.push_back(captured_[i]);
+    const std::vector<DistTensor> back = backward_pass(
+        outputs, arrived, wanted,
+        {.create_graph = grad_enabled(),
+         .release_graph = !grad_enabled(),
+         .stop_at_inputs = true},
+        [](const DistTensor& a, const DistTensor& b) { return add(a, b); });
+    std::vector<DistTensor> result(captured_.size());
+    for (size_t i = 0, next = 0; i < captured_.size(); ++i)
+      if (needed[i]) result[i] = back[next++];
+    return result;
+  }
+
+  void release() override {
+    released_ = true;
+    fn_ = nullptr;
+    given_.clear();
+    captured_.clear();
+    used_.clear();
+    kept_.clear();
+  }
+  std::string_view name() const override { return "checkpoint"; }
+
+ private:
+  void check_untouched() const {
+    for (const auto& [tensor, version] : used_)
+      if (const auto impl = tensor.lock())
+        DT_CHECK(impl->version() == version, "checkpoint",
+                 "{} was changed in place after the function used it, and its "
+                 "old values are needed to run the function again; change a "
+                 "copy of it instead",
+                 impl->spec->to_string());
+  }
+
+  std::vector<DistTensor> run_again(SecondRun& run) const {
+    RankContext& ctx = RankContext::current();
+    const RandomScope random(where_.random);
+    const Scoped<bool> grad(ctx.grad_enabled, true);
+    const Scoped<Captures*> captures(ctx.captures, &run);
+    const Scoped<std::string> phase(ctx.phase, "recompute");
+    const Scoped<std::string_view> path(ctx.path, where_.path);
+    const Scoped<int64_t> ordinal(ctx.ordinal, where_.ordinal);
+    const Scoped<MemoryKind> kind(ctx.memory_kind, where_.kind);
+    std::vector<DistTensor> results = fn_(given_);
+    DT_CHECK(results.size() == specs_.size(), "checkpoint",
+             "the function gives {} results when it runs again, and gave {} "
+             "before",
+             results.size(), specs_.size());
+    for (size_t i = 0; i < results.size(); ++i)
+      DT_CHECK(results[i].spec() == specs_[i], "checkpoint",
+               "result {} of the function is {} when it runs again, and was {} "
+               "before; compute the same in both runs",
+               i, results[i].spec()->to_string(), specs_[i]->to_string());
+    run.check_complete();
+    return results;
+  }
+
+  Recomputed fn_;
+  std::vector<DistTensor> given_;
+  const Where where_;
+  std::vector<DistTensor> captured_;  // in the order of `inputs`
+  // All that the first run used and did not make, as it was.
+  std::vector<Uses::Left> used_;
+  std::vector<KeptCall> kept_;
+  std::vector<const Spec*> specs_;  // of the results
+  std::vector<size_t> places_;      // of the outputs among the results
+  bool released_ = false;
+};
+
+}  // namespace
+
+std::vector<DistTensor> checkpoint(const Recomputed& fn,
+                                   const std::vector<DistTensor>& inputs,
+                                   const RecomputeOptions& options) {
+  RankContext& ctx = RankContext::current();
+  if (!ctx.grad_enabled) return fn(inputs);
+  Where where(ctx);
+  FirstRun run(options.save, ctx.captures);
+  std::vector<DistTensor> results;
+  {
+    const Scoped<bool> grad(ctx.grad_enabled, false);
+    const Scoped<Captures*> captures(ctx.captures, &run);
+    results = fn(inputs);
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    DT_CHECK(results[i].defined(), "checkpoint",
+             "result {} of the function is undefined; return tensors alone", i);
+  std::vector<DistTensor> captured = run.captured();
+  if (captured.empty()) return results;
+  // What the function passes through has its own place in the graph, or none.
+  std::vector<size_t> made;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (!results[i].requires_grad() &&
+        std::none_of(inputs.begin(), inputs.end(),
+                     [&](const auto& x) { return x.same_as(results[i]); }))
+      made.push_back(i);
+  const auto node =
+      std::make_shared<CheckpointNode>(fn, inputs, std::move(where));
+  node->save(run, std::move(captured), results, made);
+  for (size_t i : made)
+    if (is_float(results[i].dtype()))
+      results[i] = node->output(i, results[i], node);
+  return results;
+}
+
+DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
+                      const DistTensor& x, const RecomputeOptions& options) {
+  return checkpoint(
+      [fn](const std::vector<DistTensor>& in) {
+        return std::vector<DistTensor>{fn(in[0])};
+      },
+      std::vector<DistTensor>{x}, options)[0];
+}
+
+}  // namespace dtensor

@@ -1,0 +1,304 @@
+#include "dtensor/ops/slice.h"
+
+#include <algorithm>
+
+#include "dtensor/ops/index_op.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/dims.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
+
+namespace dtensor {
+namespace {
+
+// The indices lo, lo + step, ... below hi of dimension `dim`.
+struct SliceArgs {
+  static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
+  int64_t dim, lo, hi, step;
+};
+// The same, of a dimension of that size.
+struct PadArgs {
+  static constexpr Fields kFields = {"dim", "lo", "hi", "step", "size"};
+  int64_t dim, lo, hi, step, size;
+};
+
+struct Indices {
+  explicit Indices(const SliceArgs& a)
+      : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
+    DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, "slice",
+             "every {}-th index of [{}, {}) of dimension {}; write 0 <= lo <= "
+             "hi and a step of at least 1",
+             step, lo, hi, dim);
+  }
+  explicit Indices(const PadArgs& a)
+      : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
+
+  int64_t count() const { return (hi - lo + step - 1) / step; }
+
+  // The Dim of them in dimension `d`, or nullopt when no tree says it.
+  std::optional<Dim> of(const Dim& d, const Mesh& mesh) const {
+    return every(*d.slice(mesh, lo, hi - lo), mesh, step);
+  }
+
+  // fn(at, from, n) for every run of them in a rank's part of d: n indices,
+  // `step` apart from local index `from` on, are the local indices of the slice
+  // from `at` on. Returns how many runs there are.
+  template <class Fn>
+  int64_t runs(const Dim& d, const Mesh& mesh, const Coord& c, Fn&& fn) const {
+    IntervalList has;
+    d.intervals(mesh, c, has);
+    int64_t at = 0, from = 0, n = 0, base = 0, found = 0;
+    auto end_run = [&] {
+      if (n == 0) return;
+      fn(at, from, n);
+      ++found;
+      at += n;
+      n = 0;
+    };
+    for (const Interval& r : has) {
+      int64_t skipped = std::max<int64_t>(0, r.lo - lo + step - 1) / step;
+      int64_t first = lo + skipped * step, last = std::min(hi, r.hi);
+      if (first < last) {
+        int64_t here = base + first - r.lo;
+        if (n > 0 && from + n * step != here) end_run();
+        if (n == 0) from = here;
+        n += (last - first + step - 1) / step;
+      }
+      base += r.size();
+    }
+    end_run();
+    return found;
+  }
+
+  int dim;
+  int64_t lo, hi, step;
+};
+
+class Slice : public IndexOp {
+ public:
+  Slice() : IndexOp("slice") {}
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
+    const Spec* s = settled(in[0].spec);
+    const Indices indices(attrs.as<SliceArgs>());
+    DT_CHECK(indices.dim < s->ndim() && indices.hi <= s->shape()[indices.dim],
+             name(), "{} has no indices [{}, {}) in dimension {}",
+             s->to_string(), indices.lo, indices.hi, indices.dim);
+    auto dim = static_cast<size_t>(indices.dim);
+    Layout from = s->layout(), to = from;
+    Shape shape = s->shape();
+    shape[indices.dim] = indices.count();
+    auto kept = indices.of(from.dims[dim], s->mesh());
+    if (!kept) {
+      from.dims[dim] = Dim(s->shape()[indices.dim]);
+      kept = Dim(indices.count());
+    }
+    to.dims[dim] = *kept;
+    return {{{s->with(from)}, {Spec::get(s->mesh(), shape, to, s->dtype())}}};
+  }
+  // A view where this rank's part of the slice is one run, else a copy.
+  bool allocates() const override { return false; }
+  void compute(Compute& c) const override {
+    const Indices indices(c.attrs.as<SliceArgs>());
+    const int dim = indices.dim;
+    const Tensor& x = c.in[0];
+    Tensor& out = c.out[0];
+    auto for_runs = [&](auto&& fn) {
+      return indices.runs(c.decision.in[0]->dim(dim), c.mesh(), c.coord(), fn);
+    };
+    auto window = [&](int64_t from, int64_t n) {
+      return x.slice(dim, from, from + (n - 1) * indices.step + 1,
+                     indices.step);
+    };
+    int64_t found = for_runs(
+        [&](int64_t, int64_t from, int64_t n) { out = window(from, n); });
+    if (found == 0) out = x.slice(dim, 0, 0);
+    if (found < 2) return;
+    out = Tensor::empty(c.decision.out_local[0], x.dtype());
+    for_runs([&](int64_t at, int64_t from, int64_t n) {
+      out.slice(dim, at, at + n).copy_from(window(from, n));
+    });
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  std::vector<Sample> samples() const override {
+    Sample rows, stepped, columns;
+    rows.inputs = {{Shape{7, 3}}};
+    rows.attrs = SliceArgs{0, 2, 5, 1};
+    stepped.inputs = {{Shape{7, 3}}};
+    stepped.attrs = SliceArgs{0, 1, 7, 2};
+    columns.inputs = {{Shape{2, 12}}};
+    columns.attrs = SliceArgs{1, 2, 12, 3};
+    return {rows, stepped, columns};
+  }
+};
+
+// Zeros around: the gradient of a slice. It goes to where attrs.like, the
+// slice's input, had that dimension, so that every rank pads what it sliced;
+// without it the dimension is whole.
+class Pad : public IndexOp {
+ public:
+  Pad() : IndexOp("slice_backward") {}
+  std::vector<Candidate> candidates(std::span<const OpInput> in,
+                                    const Attrs& attrs) const override {
+    const Spec* s = settled(in[0].spec);
+    const Mesh& mesh = s->mesh();
+    const PadArgs& args = attrs.as<PadArgs>();
+    const Indices indices(args);
+    DT_CHECK(indices.dim < s->ndim() && indices.hi <= args.size &&
+                 indices.count() == s->shape()[indices.dim],
+             name(), "{} does not fit the indices [{}, {}) of {}",
+             s->to_string(), indices.lo, indices.hi, args.size);
+    auto dim = static_cast<size_t>(indices.dim);
+    Dim padded(args.size);
+    if (attrs.like) padded = attrs.like->dim(indices.dim);
+    auto sliced = indices.of(padded, mesh);
+    if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
+    // Its axes are free for it: whoever else used them gives way.
+    Layout from = s->layout();
+    const AxisMask taken = padded.axes();
+    for (size_t k = 0; k < from.dims.size(); ++k)
+      from.dims[k] =
+          k == dim ? *sliced : restricted(from.dims[k], mesh, ~taken);
+    std::erase_if(from.partials,
+                  [&](const Partial& p) { return taken >> p.axis & 1; });
+    Layout to = from;
+    to.dims[dim] = padded;
+    Shape shape = s->shape();
+    shape[indices.dim] = padded.size();
+    return {{{s->with(from)},
+             {Spec::get(mesh, shape, to, s->dtype())},
+             static_cast<double>(numel(shape))}};
+  }
+  void compute(Compute& c) const override {
+    const Indices indices(c.attrs.as<PadArgs>());
+    const int dim = indices.dim;
+    c.out[0].fill(0);
+    indices.runs(c.decision.out[0]->dim(dim), c.mesh(), c.coord(),
+                 [&](int64_t at, int64_t from, int64_t n) {
+                   c.out[0]
+                       .slice(dim, from, from + (n - 1) * indices.step + 1,
+                              indices.step)
+                       .copy_from(c.in[0].slice(dim, at, at + n));
+                 });
+  }
+  std::vector<DistTensor> gradient(const GradientCall& g) const override;
+  std::vector<Sample> samples() const override {
+    Sample rows, stepped;
+    rows.inputs = {{Shape{3, 4}}};
+    rows.attrs = PadArgs{0, 2, 5, 1, 7};
+    stepped.inputs = {{Shape{2, 3}}};
+    stepped.attrs = PadArgs{1, 1, 8, 3, 8};
+    return {rows, stepped};
+  }
+};
+
+const Slice& slice_op() {
+  static const Slice op;
+  return op;
+}
+const Pad& pad_op() {
+  static const Pad op;
+  return op;
+}
+
+std::vector<DistTensor> Slice::gradient(const GradientCall& g) const {
+  const auto& [dim, lo, hi, step] = g.attrs.as<SliceArgs>();
+  const Spec* in = g.decision->in[0];
+  Attrs attrs = PadArgs{dim, lo, hi, step, in->shape()[static_cast<int>(dim)]};
+  attrs.like = in;
+  return {apply1(pad_op(), g.cotangents.first(1), attrs)};
+}
+
+std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
+  const PadArgs& a = g.attrs.as<PadArgs>();
+  return {apply1(slice_op(), g.cotangents.first(1),
+                 SliceArgs{a.dim, a.lo, a.hi, a.step})};
+}
+
+// As slice(), of indices that are there.
+DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
+                  int64_t step = 1) {
+  if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
+  return apply1(slice_op(), {&x, 1}, SliceArgs{dim, lo, hi, step});
+}
+
+}  // namespace
+
+std::vector<const Op*> slice_ops() { return {&slice_op(), &pad_op()}; }
+
+DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
+                 int64_t step) {
+  check_defined("slice", {&x, 1});
+  int d = normalize_dim(dim, x.ndim(), "slice");
+  DT_CHECK(step >= 1, "slice", "a step of {}; it is at least 1", step);
+  int64_t n = x.size(d);
+  auto clamp_index = [&](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
+  };
+  lo = clamp_index(lo);
+  return window(x, d, lo, std::max(lo, clamp_index(hi)), step);
+}
+
+DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
+  check_defined("narrow", {&x, 1});
+  int d = normalize_dim(dim, x.ndim(), "narrow");
+  int64_t n = x.size(d), lo = start < 0 ? start + n : start;
+  DT_CHECK(lo >= 0 && length >= 0 && lo <= n && length <= n - lo, "narrow",
+           "{} indices from {} on are not in dimension {} of {}", length, start,
+           dim, x.spec()->to_string());
+  return window(x, d, lo, lo + length);
+}
+
+DistTensor select(const DistTensor& x, int dim, int64_t index) {
+  check_defined("select", {&x, 1});
+  int d = normalize_dim(dim, x.ndim(), "select");
+  int64_t n = x.size(d), i = index < 0 ? index + n : index;
+  DT_CHECK(i >= 0 && i < n, "select",
+           "index {} is out of range for dimension {} of {}", index, dim,
+           x.spec()->to_string());
+  return squeeze(window(x, d, i, i + 1), d);
+}
+
+std::vector<DistTensor> split(const DistTensor& x,
+                              const std::vector<int64_t>& sizes, int dim) {
+  check_defined("split", {&x, 1});
+  int d = normalize_dim(dim, x.ndim(), "split");
+  int64_t total = 0;
+  for (int64_t s : sizes) {
+    DT_CHECK(s >= 0, "split", "a piece of size {}", s);
+    total += s;
+  }
+  DT_CHECK(total == x.size(d), "split",
+           "pieces of {} elements in all do not make up dimension {} of {}",
+           total, dim, x.spec()->to_string());
+  std::vector<DistTensor> pieces;
+  int64_t at = 0;
+  for (int64_t s : sizes) {
+    pieces.push_back(window(x, d, at, at + s));
+    at += s;
+  }
+  return pieces;
+}
+
+std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
+  check_defined("split", {&x, 1});
+  int64_t n = x.size(normalize_dim(dim, x.ndim(), "split"));
+  DT_CHECK(size > 0 || (size == 0 && n == 0), "split",
+           "pieces of size {} of dimension {} of {}; write at least 1", size,
+           dim, x.spec()->to_string());
+  std::vector<int64_t> sizes(1, std::min(size, n));
+  for (int64_t at = sizes[0]; at < n; at += size)
+    sizes.push_back(std::min(size, n - at));
+  return split(x, sizes, dim);
+}
+
+std::vector<DistTensor> chunk(const DistTensor& x, int64_t chunks, int dim) {
+  check_defined("chunk", {&x, 1});
+  int64_t n = x.size(normalize_dim(dim, x.ndim(), "chunk"));
+  DT_CHECK(chunks >= 1, "chunk", "{} chunks; write at least 1", chunks);
+  if (n == 0)
+    return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
+  return split(x, (n + chunks - 1) / chunks, dim);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,6 @@
+// A header that dtensor has too, as dtensor/placement/split.h.
+#pragma once
+
+namespace consumer {
+inline constexpr int kRows = 6;
+}  // namespace consumer

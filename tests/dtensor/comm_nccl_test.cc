@@ -1,0 +1,632 @@
+// What is NCCL's alone: which calls become its own, and ranks that fail. (The
+// collectives themselves: comm_threads_test.cc.)
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/comm/nccl.h"
+#include "dtensor/device/reserve.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/graph.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/device/recording_device.h"
+#include "tests/dtensor/fake_nccl.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using Counts = testing::FakeNccl::Counts;
+using testing::error_of;
+
+// Ranks with a device each, of which the last one has so much memory.
+struct World {
+  explicit World(int64_t ranks, int64_t last_has = int64_t{1} << 32) {
+    options.world = ranks;
+    options.backend = [this](int64_t n) { return nccl_backend(n, *nccl); };
+    for (int64_t i = 0; i < ranks; ++i)
+      devices.push_back(
+          RecordingDevice::make(i + 1 < ranks ? int64_t{1} << 32 : last_has));
+    options.device = [this](int64_t rank) -> Device& {
+      return *devices[static_cast<size_t>(rank)];
+    };
+  }
+  void run(const std::function<void(Runtime&)>& fn) {
+    dtensor::run(options, fn);
+  }
+  // For what rank i sends and receives, bytes[i].
+  void reserve(const std::vector<int64_t>& bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      nccl->add(*devices[i]);
+      reserves.push_back(reserve_for_nccl(*devices[i], bytes[i], *nccl));
+    }
+  }
+
+  std::unique_ptr<testing::FakeNccl> nccl = testing::FakeNccl::make();
+  std::vector<std::unique_ptr<RecordingDevice>> devices;
+  std::vector<std::shared_ptr<Reserve>> reserves;
+  RunOptions options;
+};
+
+Tensor numbers(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(numel(shape)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Tensor::from(shape, values.data());
+}
+
+// What it takes to move a tensor of this shape between layouts of two ranks.
+Counts moved(const Shape& shape, const char* from, const char* to) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    const Tensor want = numbers(shape);
+    DistTensor::from_global(want, rt.mesh(), from)
+        .redistribute(to)
+        .full()
+        .to_doubles();
+  });
+  const Counts all = world.nccl->counts();
+  // Without what full() took.
+  World again(2);
+  again.run([&](Runtime& rt) {
+    const DistTensor y = DistTensor::from_global(numbers(shape), rt.mesh(), to);
+    EXPECT_EQ(y.full().to_doubles(), numbers(shape).to_doubles());
+  });
+  const Counts full = again.nccl->counts();
+  return {all.links,
+          all.all_gathers - full.all_gathers,
+          all.reduce_scatters - full.reduce_scatters,
+          all.all_reduces - full.all_reduces,
+          all.sends - full.sends,
+          all.aborts,
+          all.groups,
+          all.stuck};
+}
+
+TEST(NcclTest, EvenCollectivesAreItsOwn) {
+  // Both ranks' calls are counted.
+  EXPECT_EQ(moved({4, 3}, "S0", "R").all_gathers, 2);
+  EXPECT_EQ(moved({4, 3}, "S0", "R").sends, 0);
+  EXPECT_EQ(moved({4, 3}, "P", "S0").reduce_scatters, 2);
+  EXPECT_EQ(moved({4, 3}, "P", "S0").sends, 0);
+  EXPECT_EQ(moved({4, 3}, "P", "R").all_reduces, 2);
+}
+
+TEST(NcclTest, TheOthersGoFromMemberToMember) {
+  // Uneven; not contiguous; no collective of NCCL's.
+  EXPECT_EQ(moved({5, 3}, "S0", "R").all_gathers, 0);
+  EXPECT_EQ(moved({5, 3}, "S0", "R").sends, 2);
+  EXPECT_EQ(moved({4, 6}, "S1", "R").sends, 2);
+  EXPECT_EQ(moved({5, 3}, "P", "S0").sends, 2);
+  EXPECT_EQ(moved({4, 6}, "P", "S1").reduce_scatters, 0);
+  EXPECT_EQ(moved({4, 6}, "S0", "S1").sends, 2);
+}
+
+// The largest is a NaN where one is, on whichever rank, as on other backends:
+// of all members' numbers, and of a part of them.
+TEST(NcclTest, ANanIsTheLargestAndTheSmallest) {
+  const auto nan = std::numeric_limits<double>::quiet_NaN();
+  for (const char* op : {"P(max)", "P(min)"})
+    for (int64_t ranks : {2, 3}) {
+      World world(ranks);
+      const bool max = op == std::string("P(max)");
+      world.run([&](Runtime& rt) {
+        // A NaN of each rank's, at its own number, and none in the rest.
+        std::vector<double> want;
+        std::vector<float> mine;
+        for (int64_t i = 0; i < 2 * ranks; ++i) {
+          const bool is_nan = i == rt.rank();
+          const double first = static_cast<double>(i) - 1;
+          want.push_back(i < ranks ? nan : max ? first + ranks - 1 : first);
+          mine.push_back(static_cast<float>(is_nan ? nan : first + rt.rank()));
+        }
+        for (const char* to : {"R", "S0"}) {
+          const DistTensor x =
+              DistTensor::from_local(Tensor::from({2 * ranks}, mine.data()),
+                                     rt.mesh(), op, {2 * ranks});
+          const auto got = x.redistribute(to).full().to_doubles();
+          for (size_t i = 0; i < want.size(); ++i)
+            EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(got[i])
+                                            : got[i] == want[i])
+                << op << " to " << to << " of " << ranks << ": " << got[i]
+                << " at " << i;
+        }
+      });
+    }
+}
+
+// One member's memory has gaps: then no member calls NCCL's own.
+TEST(NcclTest, EvenIsWhatAllMembersSay) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    Device& device = *ctx.device;
+    const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
+    const Region whole{{{0, 4}}, {{0, 3}}};
+    const std::vector<Region> has{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}},
+        wants{whole, whole};
+    std::vector<float> part(6), all(static_cast<size_t>(4 * row), -1);
+    for (size_t i = 0; i < 6; ++i) part[i] = static_cast<float>(6 * me) + i;
+    void* src = device.allocate(6 * 4, ctx.stream);
+    void* dst = device.allocate(16 * row, ctx.stream);
+    device.from_host(ctx.stream, src, part.data(), 6 * 4);
+    EXPECT_EQ(ctx.communicator({0, 1}).exchange(
+                  {StepKind::kAllGather, "test"}, ctx.stream, DType::kF32,
+                  {src, {3, 1}, &has[static_cast<size_t>(me)]}, has,
+                  {dst, {row, 1}, &whole}, wants),
+              6 * 4);
+    device.to_host(ctx.stream, all.data(), dst, 16 * row);
+    for (int64_t i = 0; i < 12; ++i)
+      EXPECT_EQ(all[static_cast<size_t>(i / 3 * row + i % 3)], i);
+  });
+  EXPECT_EQ(world.nccl->counts().all_gathers, 0);
+  EXPECT_EQ(world.nccl->counts().sends, 2);
+}
+
+TEST(NcclTest, OneLinkPerGroupAndMember) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    for (int i = 0; i < 3; ++i)
+      DistTensor::from_global(numbers({4}), rt.mesh(), "S0").redistribute("R");
+    // What moves no data needs none.
+    rt.context().communicator({1, 0}).barrier({StepKind::kBarrier, "test"});
+  });
+  EXPECT_EQ(world.nccl->counts().links, 2);
+}
+
+// NCCL would make it in the middle of what is kept, of threads of its own.
+TEST(NcclTest, NoLinkIsOpenedInACapture) {
+  World world(3);
+  std::vector<std::string> errors(3);
+  const std::string first = error_of([&] {
+    world.run([&](Runtime& rt) {
+      const DistTensor x =
+          DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+      DistTensor y;
+      std::string& error = errors[static_cast<size_t>(rt.rank())];
+      error = error_of([&] { Graph([&] { y = x.redistribute("R"); }); });
+      throw Error(error);
+    });
+  });
+  EXPECT_EQ(first,
+            "[nccl] ranks 0,1,2 are linked by their first collective that "
+            "moves data, and rank 0 calls it while it is captured into a "
+            "graph; call the step once before the graph is made");
+  EXPECT_EQ(errors, std::vector<std::string>(3, first));
+  EXPECT_EQ(world.nccl->counts().links, 0);
+}
+
+// Whatever one launch for all GPUs waits for, the others' threads have given
+// theirs.
+TEST(NcclTest, EachRankHasAGraphOfItsOwn) {
+  for (const bool own : {false, true}) {
+    World world(2);
+    if (own) world.nccl->captures_no_collectives();
+    std::vector<int64_t> given(2);
+    world.run([&](Runtime& rt) {
+      const auto rank = static_cast<size_t>(rt.rank());
+      const RecordingDevice& device = *world.devices[rank];
+      const DistTensor x =
+          DistTensor::from_global(numbers({4}), rt.mesh(), "S0");
+      DistTensor y;
+      Graph graph([&] { y = x + x; });
+      const int64_t before = device.given();
+      graph.replay();
+      given[rank] = device.given() - before;
+      graph.replay();
+      EXPECT_EQ(y.local().to_doubles()[1], 4 * rt.rank() + 2);
+    });
+    // A replay; or, of two ranks, that and a wait, and two waits.
+    const std::vector<int64_t> want =
+        own ? std::vector<int64_t>{1, 1} : std::vector<int64_t>{2, 1};
+    EXPECT_EQ(given, want) << own;
+  }
+}
+
+TEST(NcclTest, InTheBackgroundToo) {
+  World world(2);
+  world.run([&](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+    const DistTensor y = x.redistribute_async("S1"), z = x.redistribute("R");
+    EXPECT_EQ(y.full().to_doubles(), z.full().to_doubles());
+  });
+  EXPECT_EQ(world.nccl->counts().links, 4);
+}
+
+// Of one queue, what is in the background may not get past what waits for it.
+TEST(NcclTest, NotInTheBackgroundOfOneQueue) {
+  const auto run = [] {
+    return error_of([] {
+      World(2).run([](Runtime& rt) {
+        const DistTensor x =
+            DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+        x.redistribute("R").local().to_doubles();
+        x.redistribute_async("S1").local().to_doubles();
+      });
+    });
+  };
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  const std::string error = run();
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+  const std::string with_8 = run();
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  EXPECT_EQ(error.find("[nccl] CUDA_DEVICE_MAX_CONNECTIONS is 1: "), 0u)
+      << error;
+  EXPECT_EQ(with_8, "no error");
+}
+
+constexpr int64_t kMiB = 1 << 20;
+
+// All kinds of moves, of tensors that are even and that are not.
+void move_all(Runtime& rt) {
+  constexpr const char* kLayouts[] = {"R", "S0", "S1", "P", "P(max)"};
+  for (const Shape& shape : {Shape{6, 4}, Shape{5, 7}})
+    for (const char* from : kLayouts)
+      for (const char* to : kLayouts) {
+        const Tensor want = numbers(shape);
+        const DistTensor x = DistTensor::from_global(want, rt.mesh(), from);
+        EXPECT_EQ(x.redistribute(to).full().to_doubles(), want.to_doubles())
+            << from << " to " << to;
+        EXPECT_EQ(x.redistribute_async(to).full().to_doubles(),
+                  want.to_doubles())
+            << from << " to " << to;
+      }
+}
+
+// Memory that NCCL gives is known to all links, and what is in it, is sent from
+// there.
+TEST(NcclTest, WhatIsInItsMemoryIsSentFromThere) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  EXPECT_EQ(world.reserves[0]->bytes(), 2 * kMiB);
+  world.run([](Runtime& rt) {
+    const DistTensor x =
+        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+    for (const char* to : {"R", "S1"}) x.redistribute(to);
+    for (const char* to : {"R", "S0", "S1"})
+      DistTensor::from_global(numbers({6, 4}), rt.mesh(), "P").redistribute(to);
+  });
+  // An all-gather, an all-reduce, a reduce-scatter, and an all-to-all and
+  // another reduce-scatter, which are packed there.
+  EXPECT_EQ(world.nccl->counts().registered, 2);
+  EXPECT_EQ(world.nccl->counts().in_registered, 2 * 5);
+  EXPECT_EQ(world.reserves[0]->free(), 2 * kMiB);
+  world.reserves.clear();
+  EXPECT_EQ(world.nccl->counts().given, 0);
+  World again(2);
+  again.reserve({kMiB, kMiB});
+  again.run(move_all);
+  const Counts counts = again.nccl->counts();
+  EXPECT_EQ(counts.registered, counts.links);
+  EXPECT_GT(counts.in_registered, 50);
+}
+
+// Of a member that has no more of it, or less at times, others' go through a
+// copy.
+TEST(NcclTest, OperandsAreAllInItsMemoryOrNone) {
+  for (const int64_t left : {int64_t{0}, int64_t{2048}}) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    const auto none = [&, s = world.devices[1]->open_stream()] {
+      return world.reserves[1]->allocate(2 * kMiB - left, s);
+    };
+    EXPECT_NE(none(), nullptr);
+    world.run(move_all);
+    const Counts counts = world.nccl->counts();
+    EXPECT_EQ(counts.registered, counts.links);
+    EXPECT_EQ(counts.in_registered > 0, left > 0);
+    EXPECT_GT(counts.all_gathers, 0);
+  }
+}
+
+TEST(NcclTest, GraphsSendFromItsMemory) {
+  for (const bool all : {true, false}) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    const Stream s = world.devices[1]->open_stream();
+    if (!all) {
+      EXPECT_NE(world.reserves[1]->allocate(2 * kMiB, s), nullptr);
+    }
+    world.run([&](Runtime& rt) {
+      const DistTensor x =
+          DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+      x.redistribute("R");
+      DistTensor y;
+      Graph graph([&] { y = (x + x).redistribute("R"); });
+      for (int i = 0; i < 3; ++i) graph.replay();
+      EXPECT_EQ(y.local().to_doubles()[5], 10);
+    });
+    EXPECT_EQ(world.nccl->counts().all_gathers, 4);
+    EXPECT_EQ(world.nccl->counts().in_registered, all ? 4 : 0);
+  }
+}
+
+// Of a reduction that is even on one member alone, that one has no room for
+// parcels: all go through copies.
+TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  world.run([&](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    Reserve& reserve = *Reserve::of(*ctx.device);
+    const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
+    const Region whole{{{0, 4}}, {{0, 3}}};
+    const std::vector<Region> has{whole, whole},
+        wants{{{{0, 2}}, {{0, 3}}}, {{{2, 4}}, {{0, 3}}}};
+    std::vector<float> all(static_cast<size_t>(4 * row)), part(6);
+    for (int64_t i = 0; i < 12; ++i)
+      all[static_cast<size_t>(i / 3 * row + i % 3)] =
+          static_cast<float>(i + 10 * me);
+    void* src = reserve.allocate(16 * row, ctx.stream);
+    void* dst = reserve.allocate(6 * 4, ctx.stream);
+    ctx.device->from_host(ctx.stream, src, all.data(), 16 * row);
+    ctx.communicator({0, 1}).reduce(
+        {StepKind::kReduceScatter, "test"}, ctx.stream, ReduceOp::kSum,
+        DType::kF32, {src, {row, 1}, &whole}, has,
+        {dst, {3, 1}, &wants[static_cast<size_t>(me)]}, wants);
+    ctx.device->to_host(ctx.stream, part.data(), dst, 6 * 4);
+    for (int64_t i = 0; i < 6; ++i)
+      EXPECT_EQ(part[static_cast<size_t>(i)], 2 * (6 * me + i) + 10);
+    reserve.release(src, ctx.stream);
+    reserve.release(dst, ctx.stream);
+  });
+  EXPECT_EQ(world.nccl->counts().reduce_scatters, 0);
+  EXPECT_EQ(world.nccl->counts().in_registered, 0);
+}
+
+// There is room for all parcels of a call, or for none: however little is left,
+// none is beyond it.
+TEST(NcclTest, RoomForParcels) {
+  int64_t in_registered = 0;
+  for (int64_t left = 4; left <= 36; left += 2) {
+    World world(2);
+    world.reserve({kMiB, kMiB});
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NE(world.reserves[i]->allocate(2 * kMiB - left * 1024,
+                                            world.devices[i]->open_stream()),
+                nullptr);
+    world.run([](Runtime& rt) {
+      const Tensor want = numbers({64, 24});  // 6 KiB, 3 of them sent
+      for (const char* from : {"S0", "P"}) {
+        const DistTensor x = DistTensor::from_global(want, rt.mesh(), from);
+        const DistTensor y = x.redistribute("S1");
+        EXPECT_EQ(y.full().to_doubles(), want.to_doubles());
+      }
+    });
+    in_registered += world.nccl->counts().in_registered;
+  }
+  EXPECT_GT(in_registered, 0);
+}
+
+TEST(NcclTest, AllReserveAsMuch) {
+  World world(2);
+  world.reserve({3 * kMiB, kMiB});
+  EXPECT_EQ(error_of([&] { world.run(move_all); }),
+            "[nccl] rank 1 has reserved 2 MiB for what it sends and receives, "
+            "and rank 0 4; write the same --nccl-memory for all");
+  EXPECT_EQ(world.nccl->counts().links, 0);
+}
+
+// Also when the run fails, what links know is freed behind them.
+TEST(NcclTest, ItsMemoryIsGivenBackWhenARunFails) {
+  World world(2);
+  world.reserve({kMiB, kMiB});
+  world.nccl->fail(1, 3);
+  EXPECT_EQ(error_of([&] { world.run(move_all); }),
+            "[nccl] unhandled system error");
+  world.reserves.clear();
+  EXPECT_EQ(world.nccl->counts().given, 0);
+}
+
+TEST(NcclTest, MemoryThatItHasNot) {
+  World world(1);
+  RecordingDevice& device = *world.devices[0];
+  const auto error = [&](int64_t bytes) {
+    return error_of([&] { reserve_for_nccl(device, bytes, *world.nccl); });
+  };
+  EXPECT_EQ(error(0), "[nccl] 0 bytes are to be reserved; name 1 or more");
+  EXPECT_EQ(error(1),
+            "[nccl] this NCCL takes no memory to send from; install NCCL 2.19 "
+            "or later, or run without --nccl-memory");
+  world.nccl->add(device);
+  EXPECT_EQ(error(int64_t{1} << 40), "[nccl] out of memory");
+  const auto held = reserve_for_nccl(device, 1, *world.nccl);
+  EXPECT_NE(error(1).find("[reserve] a device has reserved 2097152 bytes"),
+            std::string::npos);
+  EXPECT_EQ(world.nccl->counts().given, 2 * kMiB);
+}
+
+TEST(NcclTest, OneRankPerGpu) {
+  World world(3);
+  world.options.device = [&](int64_t rank) -> Device& {
+    return *world.devices[rank == 2 ? 0 : static_cast<size_t>(rank)];
+  };
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                DistTensor::from_global(numbers({6}), rt.mesh(), "S0")
+                    .redistribute("R");
+              });
+            }),
+            "[nccl] NCCL takes one rank per GPU, and ranks 0 and 2 share one; "
+            "run as many ranks as there are GPUs, or write the backend "
+            "threads, whose ranks read each other's memory");
+}
+
+TEST(NcclTest, OfGpusAlone) {
+  World world(2);
+  world.options.device = nullptr;
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                DistTensor::from_global(numbers({6}), rt.mesh(), "S0")
+                    .redistribute("R");
+              });
+            }),
+            "[nccl] rank 0 computes on no GPU; write --device cuda, or the "
+            "backend threads");
+}
+
+// What the ranks other than `failing` throw while they move tensors, and what
+// the run throws.
+std::pair<std::vector<std::string>, std::string> errors(World& world,
+                                                        int64_t failing) {
+  std::vector<std::string> others(static_cast<size_t>(world.options.world));
+  const std::string own = error_of([&] {
+    world.run([&](Runtime& rt) {
+      const auto move = [&] {
+        for (int i = 0; i < 5; ++i)
+          DistTensor::from_global(numbers({64, 50}), rt.mesh(), "S1")
+              .redistribute("R");
+      };
+      if (rt.rank() == failing) return move();
+      others[static_cast<size_t>(rt.rank())] = error_of(move);
+    });
+  });
+  others.erase(others.begin() + failing);
+  return {others, own};
+}
+
+TEST(NcclTest, AnErrorOfItsOwnReleasesAll) {
+  World world(3);
+  world.nccl->fail(1, 3);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own, "[nccl] unhandled system error");
+  for (const std::string& e : others)
+    EXPECT_EQ(e.find("[all-gather] rank 1 failed: [nccl] unhandled system "
+                     "error"),
+              0u)
+        << e;
+  // All links, once.
+  EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+// What it refuses within a group ends that: it is one of the thread, which
+// lets go of other links, and may have further runs.
+TEST(NcclTest, ARefusalEndsItsGroup) {
+  World world(2);
+  world.nccl->refuse(1, 2);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own, "[nccl] invalid argument");
+  EXPECT_EQ(others[0].find("[all-gather] rank 1 failed: [nccl] invalid"), 0u)
+      << others[0];
+  EXPECT_EQ(world.nccl->counts().groups, 0);
+  EXPECT_EQ(world.nccl->counts().aborts, 2);
+}
+
+// The others have called NCCL, and wait there, when a rank fails on its way.
+TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for parcels.
+  World world(3, 39000);
+  const auto [others, own] = errors(world, 2);
+  EXPECT_NE(own.find("no memory for"), own.npos) << own;
+  for (const std::string& e : others)
+    EXPECT_EQ(e.find("[all-gather] rank 2 failed: [all-gather] no memory"), 0u)
+        << e;
+  EXPECT_EQ(world.nccl->counts().aborts, 3);
+}
+
+TEST(NcclTest, ACallThatIsNotTakenInTime) {
+  World world(2);
+  world.options.timeout = std::chrono::milliseconds(100);
+  world.nccl->hang(1, 2);
+  const auto [others, own] = errors(world, 1);
+  EXPECT_EQ(own,
+            "[all-gather] NCCL has not taken the call in 0.1 s: a GPU or a "
+            "network between them does not answer; NCCL_DEBUG=INFO shows "
+            "which");
+  // Which waits for that one, until it has waited as long itself.
+  EXPECT_NE(others[0].find("NCCL has not taken the call in 0.1 s"),
+            std::string::npos)
+      << others[0];
+}
+
+// Both of a GPU's links have calls under way: neither may be waited for before
+// the other one is told.
+TEST(NcclTest, AbortsOfOneGpuDoNotWaitForEachOther) {
+  World world(2);
+  world.options.timeout = std::chrono::milliseconds(100);
+  world.nccl->hang(1, 1);
+  EXPECT_NE(error_of([&] {
+              world.run([](Runtime& rt) {
+                const DistTensor x =
+                    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+                const DistTensor y = x.redistribute_async("S1");
+                x.redistribute("R");
+              });
+            }).find("NCCL has not taken the call in 0.1 s"),
+            std::string::npos);
+  EXPECT_EQ(world.nccl->counts().aborts, 4);
+  EXPECT_EQ(world.nccl->counts().stuck, 0);
+}
+
+// A link whose calls are in a graph goes when that has: by a thread that hears
+// of the failure where it waits for the link.
+TEST(NcclTest, AbortsDoNotKeepThoseWhoHaveGraphs) {
+  World world(2);
+  world.nccl->fail(1, 3);
+  EXPECT_EQ(error_of([&] {
+              world.run([](Runtime& rt) {
+                const DistTensor x =
+                    DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+                x.redistribute("R");
+                DistTensor y;
+                Graph graph([&] { y = (x + x).redistribute("R"); });
+                graph.replay();
+                (x + x).redistribute("R");
+              });
+            }),
+            "[nccl] unhandled system error");
+  EXPECT_EQ(world.nccl->counts().aborts, 2);
+  EXPECT_EQ(world.nccl->counts().stuck, 0);
+}
+
+// What a device was given begins, and does not end as long as nobody waits for
+// it: the run fails though the host is busy with something else.
+TEST(NcclTest, WorkThatDoesNotEndInTime) {
+  World world(2);
+  world.options.timeout = std::chrono::milliseconds(200);
+  const auto run = [&](bool waits, bool graph) {
+    return error_of([&] {
+      world.run([&](Runtime& rt) {
+        // What a graph calls is not looked for.
+        if (graph) {
+          const DistTensor x =
+              DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+          x.redistribute("R");  // there is a link
+          DistTensor y;
+          Graph made([&] { y = (x + x).redistribute("R"); });
+          made.replay();
+          EXPECT_EQ(y.local().to_doubles()[5], 10);
+        }
+        const DistTensor x =
+            DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
+        x.local().to_doubles();  // nothing is ahead of what follows
+        const DistTensor y = x.redistribute("R");
+        if (waits) y.local().to_doubles();
+        std::this_thread::sleep_for(std::chrono::milliseconds(900));
+      });
+    });
+  };
+  for (bool graph : {false, true}) {
+    EXPECT_EQ(run(true, graph), "no error");
+    const std::string late = run(false, graph);
+    EXPECT_NE(
+        late.find("failed: [all-gather] its GPU has been at it for 0.2 s: "
+                  "another GPU, or a network between them, does not "
+                  "answer; NCCL_DEBUG=INFO shows which"),
+        late.npos)
+        << late;
+  }
+}
+
+}  // namespace
+}  // namespace dtensor

@@ -1,0 +1,424 @@
+#include "dtensor/device/portable/boxes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtensor/device/copy.h"
+#include "dtensor/device/portable/executor.h"
+#include "dtensor/device/portable/values.h"
+#include "dtensor/placement/error.h"
+#include "tests/dtensor/device/gpu.h"
+
+namespace dtensor {
+namespace {
+
+using portable::Boxes;
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
+                            DType::kI32, DType::kI64, DType::kBool};
+
+// A box in some memory.
+struct Array {
+  std::vector<int64_t> strides;
+  int64_t first = 0;  // the element of index 0
+  std::vector<char> bytes;
+  void* at(int64_t item) { return bytes.data() + first * item; }
+  const void* at(int64_t item) const { return bytes.data() + first * item; }
+};
+
+// What a GPU makes of the text.
+class DeviceBoxes final : public Boxes {
+ public:
+  explicit DeviceBoxes(Device& device) : device_(device) {}
+  int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
+               const void* src, Sizes from) const override {
+    return device_.copy(s, item, shape, dst, to, src, from);
+  }
+  void cast(Stream s, Sizes shape, DType dst_type, void* dst, Sizes to,
+            DType src_type, const void* src, Sizes from) const override {
+    device_.cast(s, shape, dst_type, dst, to, src_type, src, from);
+  }
+  void fill(Stream s, DType t, Sizes shape, void* dst, Sizes to,
+            double value) const override {
+    device_.fill(s, t, shape, dst, to, value);
+  }
+  int64_t reduce(Stream s, ReduceOp op, DType t, Sizes shape, void* dst,
+                 Sizes to, std::span<const Operand> srcs,
+                 int64_t count) const override {
+    return device_.reduce(s, op, t, shape, dst, to, srcs, count);
+  }
+  void divide(Stream s, DType t, int64_t n, void* dst, const void* a,
+              const void* b) const override {
+    device_.divide(s, t, n, dst, a, b);
+  }
+
+ private:
+  Device& device_;
+};
+
+// Equal bits, or neither a number: whose bits each processor chooses.
+testing::AssertionResult same(DType t, const Array& got, const Array& want) {
+  return visit(t, [&]<class T>() -> testing::AssertionResult {
+    for (size_t i = 0; i + sizeof(T) <= want.bytes.size(); i += sizeof(T)) {
+      const char *x = got.bytes.data() + i, *y = want.bytes.data() + i;
+      if (std::memcmp(x, y, sizeof(T)) == 0) continue;
+      if constexpr (portable::is_floating<T>) {
+        T a, b;
+        std::memcpy(&a, x, sizeof(T));
+        std::memcpy(&b, y, sizeof(T));
+        if (std::isnan(portable::widened(a)) &&
+            std::isnan(portable::widened(b)))
+          continue;
+      }
+      return testing::AssertionFailure() << "element " << i / sizeof(T);
+    }
+    return testing::AssertionSuccess();
+  });
+}
+
+// With so many lanes on the host, or (kGpu) on a GPU.
+constexpr int kGpu = 0;
+class BoxesTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != kGpu) return;
+    device_ = gpu();
+    if (!device_) GTEST_SKIP() << no_gpu();
+    stream_ = device_->open_stream();
+    on_gpu_.emplace(*device_);
+  }
+
+  const Boxes& boxes() {
+    return device_ ? static_cast<const Boxes&>(*on_gpu_)
+                   : portable::host_boxes();
+  }
+
+  // An array where the boxes under test are, for the length of a call.
+  class There {
+   public:
+    There(BoxesTest& test, Array& array)
+        : test_(test), array_(array), data_(array.bytes.data()) {
+      if (!test_.device_) return;
+      data_ =
+          static_cast<char*>(test_.device_->allocate(size(), test_.stream_));
+      test_.device_->from_host(test_.stream_, data_, array_.bytes.data(),
+                               size());
+    }
+    There(There&& o) noexcept
+        : test_(o.test_), array_(o.array_), data_(std::exchange(o.data_, {})) {}
+    There& operator=(There&&) = delete;
+    ~There() {
+      if (!test_.device_ || !data_) return;
+      test_.device_->to_host(test_.stream_, array_.bytes.data(), data_, size());
+      test_.device_->release(data_, size(), test_.stream_);
+    }
+    char* at(int64_t item) const { return data_ + array_.first * item; }
+
+   private:
+    int64_t size() const { return static_cast<int64_t>(array_.bytes.size()); }
+    BoxesTest& test_;
+    Array& array_;
+    char* data_;
+  };
+
+  int64_t number(int64_t lo, int64_t hi) {
+    return std::uniform_int_distribution<int64_t>(lo, hi)(random_);
+  }
+
+  std::vector<int64_t> shape(int64_t most_dims = 4) {
+    std::vector<int64_t> all(static_cast<size_t>(number(0, most_dims)));
+    for (int64_t& n : all) n = number(0, 20) == 0 ? 0 : number(1, 9);
+    if (!all.empty() && number(0, 2) == 0) all.back() = 4 * number(1, 20);
+    return all;
+  }
+
+  // In some order of the dimensions, some with gaps, some backwards; what is a
+  // source may repeat its elements.
+  Array array(const std::vector<int64_t>& shape, int64_t item, bool source) {
+    std::vector<size_t> order(shape.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    if (number(0, 1)) std::shuffle(order.begin(), order.end(), random_);
+    Array a;
+    a.strides.resize(shape.size());
+    int64_t step = number(0, 3) ? 1 : 2, lowest = 0, highest = 0;
+    for (size_t k = order.size(); k-- > 0;) {
+      const size_t i = order[k];
+      const int64_t last = std::max<int64_t>(shape[i] - 1, 0);
+      a.strides[i] = number(0, 4) ? step : -step;
+      if (source && number(0, 5) == 0) a.strides[i] = 0;
+      (a.strides[i] < 0 ? lowest : highest) += a.strides[i] * last;
+      step *= std::max<int64_t>(shape[i], 1);
+      if (number(0, 3) == 0) step += number(1, 3);
+    }
+    a.first = number(0, 1) - lowest;  // some are not aligned
+    a.bytes.resize(static_cast<size_t>((a.first + highest + 1) * item));
+    return a;
+  }
+
+  // Values of the type; of floats some that are no numbers.
+  void fill(Array& a, DType t) {
+    const int64_t n = static_cast<int64_t>(a.bytes.size()) / size_of(t);
+    visit(t, [&]<class T>() {
+      auto* x = reinterpret_cast<T*>(a.bytes.data());
+      for (int64_t i = 0; i < n; ++i) {
+        double value = std::normal_distribution<double>(0, 100)(random_);
+        if (number(0, 9) == 0) value *= 1e18;
+        if (number(0, 40) == 0)
+          value = number(0, 1) ? std::numeric_limits<double>::quiet_NaN()
+                               : -std::numeric_limits<double>::infinity();
+        fill_strided(t, {}, x + i, {}, value);
+      }
+    });
+  }
+
+  Device* device_ = nullptr;
+  Stream stream_;
+  std::optional<DeviceBoxes> on_gpu_;
+  const portable::Lanes lanes_{std::max(GetParam(), 1)};
+  std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
+};
+
+INSTANTIATE_TEST_SUITE_P(Lanes, BoxesTest, testing::Values(1, 3, kGpu),
+                         [](const auto& info) {
+                           return info.param == kGpu
+                                      ? "gpu"
+                                      : std::to_string(info.param);
+                         });
+
+TEST_P(BoxesTest, CopiesAsTheCpu) {
+  for (int round = 0; round < 600; ++round) {
+    constexpr int64_t kItems[] = {1, 2, 4, 8, 3, 16};
+    const int64_t item = kItems[number(0, 5)];
+    const auto n = shape();
+    Array got = array(n, item, false), want = got, src = array(n, item, true);
+    for (char& c : src.bytes) c = static_cast<char>(number(1, 127));
+    const int64_t bytes = copy_strided(item, n, want.at(item), want.strides,
+                                       src.at(item), src.strides);
+    {
+      const There to(*this, got), from(*this, src);
+      EXPECT_EQ(boxes().copy(stream_, item, n, to.at(item), got.strides,
+                             from.at(item), src.strides),
+                bytes);
+    }
+    ASSERT_EQ(got.bytes, want.bytes) << "round " << round;
+  }
+}
+
+// Boxes whose source runs along another dimension than their destination: by
+// tiles, of which the last ones are not whole; against a plain loop.
+TEST_P(BoxesTest, Transposes) {
+  struct Case {
+    std::vector<int64_t> shape;
+    std::vector<size_t> order;   // of the source's dimensions in memory
+    int64_t gap = 0, first = 0;  // elements behind a row; ahead of all
+    int backwards = -1;          // this dimension, in the source
+  };
+  const Case cases[] = {
+      {{64, 64}, {1, 0}},
+      {{32, 32}, {1, 0}},
+      {{65, 33}, {1, 0}},
+      {{31, 100}, {1, 0}, 3, 1},
+      {{8, 200}, {1, 0}},
+      {{200, 8}, {1, 0}},
+      {{7, 90}, {1, 0}},
+      {{1, 70}, {1, 0}},
+      {{70, 1}, {1, 0}},
+      {{0, 64}, {1, 0}},
+      {{64, 0}, {1, 0}},
+      {{129, 66}, {1, 0}, 0, 5, 0},
+      {{67, 40}, {1, 0}, 2, 0, 1},
+      {{3, 40, 35}, {0, 2, 1}},
+      {{40, 3, 35}, {2, 1, 0}},
+      {{40, 3, 35}, {2, 0, 1}, 1},
+      {{40, 35, 3}, {1, 2, 0}},
+      {{2, 33, 5, 66}, {0, 2, 1, 3}},
+      {{2, 33, 5, 66}, {3, 0, 2, 1}},
+      {{5, 70, 2, 34}, {0, 3, 2, 1}, 1, 1},
+      {{2, 0, 33, 40}, {3, 2, 1, 0}},
+      {{2, 2, 2, 2, 9, 2, 10}, {6, 5, 3, 4, 1, 2, 0}},
+  };
+  for (const Case& c : cases)
+    for (int64_t item : {1, 2, 4, 8})
+      for (int64_t gap : {0, 3}) {
+        const size_t dims = c.shape.size();
+        Array dst, src;
+        dst.strides.resize(dims);
+        src.strides.resize(dims);
+        int64_t to = 1, from = 1;
+        for (size_t k = dims; k-- > 0;) {
+          dst.strides[k] = to;
+          to = to * c.shape[k] + (k + 1 == dims ? gap : 0);
+          const size_t d = c.order[k];
+          src.strides[d] = from;
+          from = from * c.shape[d] + c.gap;
+        }
+        src.first = dst.first = c.first;
+        if (c.backwards >= 0) {
+          const auto d = static_cast<size_t>(c.backwards);
+          src.first += src.strides[d] * (c.shape[d] - 1);
+          src.strides[d] *= -1;
+        }
+        dst.bytes.resize(static_cast<size_t>((to + c.first) * item), 'd');
+        src.bytes.resize(static_cast<size_t>((from + c.first) * item));
+        for (char& b : src.bytes) b = static_cast<char>(number(-128, 127));
+        Array want = dst;
+        int64_t count = 1;
+        for (int64_t n : c.shape) count *= n;
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t left = i, t = 0, f = 0;
+          for (size_t k = dims; k-- > 0; left /= c.shape[k]) {
+            t += left % c.shape[k] * dst.strides[k];
+            f += left % c.shape[k] * src.strides[k];
+          }
+          std::memcpy(static_cast<char*>(want.at(item)) + t * item,
+                      static_cast<char*>(src.at(item)) + f * item,
+                      static_cast<size_t>(item));
+        }
+        int64_t bytes;
+        {
+          const There there(*this, dst), of(*this, src);
+          bytes = boxes().copy(stream_, item, c.shape, there.at(item),
+                               dst.strides, of.at(item), src.strides);
+        }
+        EXPECT_EQ(bytes, count * item);
+        ASSERT_EQ(dst.bytes, want.bytes)
+            << "case " << &c - cases << ", of " << item << " bytes";
+      }
+}
+
+TEST_P(BoxesTest, CastsAsTheCpu) {
+  for (DType to : kTypes)
+    for (DType from : kTypes)
+      for (int round = 0; round < 30; ++round) {
+        const auto n = shape();
+        const int64_t to_size = size_of(to), from_size = size_of(from);
+        Array got = array(n, to_size, false), want = got,
+              src = array(n, from_size, true);
+        fill(src, from);
+        cast_strided(n, to, want.at(to_size), want.strides, from,
+                     src.at(from_size), src.strides);
+        {
+          const There dst(*this, got), of(*this, src);
+          boxes().cast(stream_, n, to, dst.at(to_size), got.strides, from,
+                       of.at(from_size), src.strides);
+        }
+        ASSERT_TRUE(same(to, got, want))
+            << name(from) << " to " << name(to) << ", round " << round;
+      }
+}
+
+// Also a byte that is no bool.
+TEST_P(BoxesTest, CastsAnyByteAsTheCpu) {
+  const std::vector<int64_t> n = {4}, unit = {1};
+  Array src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
+      want = got;
+  cast_strided(n, DType::kF32, want.at(4), unit, DType::kBool, src.at(1), unit);
+  {
+    const There to(*this, got), from(*this, src);
+    boxes().cast(stream_, n, DType::kF32, to.at(4), unit, DType::kBool,
+                 from.at(1), unit);
+  }
+  EXPECT_EQ(got.bytes, want.bytes);
+}
+
+TEST_P(BoxesTest, FillsAsTheCpu) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (DType t : kTypes)
+    for (double value : {0., -3.7, 1e30, infinity, -infinity})
+      for (int round = 0; round < 5; ++round) {
+        const auto n = shape();
+        const int64_t item = size_of(t);
+        Array got = array(n, item, false), want = got;
+        fill_strided(t, n, want.at(item), want.strides, value);
+        {
+          const There to(*this, got);
+          boxes().fill(stream_, t, n, to.at(item), got.strides, value);
+        }
+        ASSERT_TRUE(same(t, got, want)) << name(t) << " " << value;
+      }
+}
+
+TEST_P(BoxesTest, DividesAsTheCpu) {
+  for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
+    const auto bytes = static_cast<size_t>(77 * size_of(t));
+    Array a{{1}, 0, std::vector<char>(bytes)}, b = a;
+    fill(a, t);
+    fill(b, t);
+    Array got = a, want = a;
+    divide(t, 77, want.bytes.data(), a.bytes.data(), b.bytes.data());
+    {
+      const There to(*this, got), by(*this, b);
+      boxes().divide(stream_, t, 77, to.at(1), to.at(1), by.at(1));
+    }
+    EXPECT_TRUE(same(t, got, want)) << name(t);
+  }
+}
+
+// All operators and types; operands of one layout and of several, more than one
+// pass takes, one of them the destination itself.
+TEST_P(BoxesTest, ReducesAsTheCpu) {
+  for (int op = 0; op <= static_cast<int>(ReduceOp::kMean); ++op)
+    for (DType t : kTypes)
+      for (int round = 0; round < 40; ++round) {
+        const auto reduce_op = static_cast<ReduceOp>(op);
+        try {
+          check_reducible(reduce_op, t, "test");
+        } catch (const Error&) {
+          continue;
+        }
+        const auto n = shape(round % 4 == 0 ? 2 : 3);
+        const int64_t item = size_of(t);
+        const int64_t k = round % 4 == 0   ? number(60, 140)
+                          : round % 4 == 1 ? number(0, 2)
+                                           : number(2, 8);
+        const bool alike = number(0, 1);
+        Array got = array(n, item, false);
+        fill(got, t);
+        Array want = got;
+        std::vector<Array> srcs;
+        for (int64_t j = 0; j < k; ++j) {
+          srcs.push_back(alike && j > 0 ? srcs[0] : array(n, item, true));
+          fill(srcs.back(), t);
+        }
+        const int64_t self = number(-1, k - 1), count = std::max<int64_t>(k, 1);
+        std::vector<Operand> operands;
+        for (int64_t j = 0; j < k; ++j) {
+          const Array& src = j == self ? want : srcs[static_cast<size_t>(j)];
+          operands.push_back({src.at(item), src.strides});
+        }
+        const int64_t bytes = reduce_strided(reduce_op, t, n, want.at(item),
+                                             want.strides, operands, count);
+        {
+          const There to(*this, got);
+          std::vector<There> from;
+          from.reserve(srcs.size());
+          for (size_t j = 0; j < srcs.size(); ++j) {
+            from.emplace_back(*this, srcs[j]);
+            operands[j] = static_cast<int64_t>(j) == self
+                              ? Operand{to.at(item), got.strides}
+                              : Operand{from[j].at(item), srcs[j].strides};
+          }
+          EXPECT_EQ(boxes().reduce(stream_, reduce_op, t, n, to.at(item),
+                                   got.strides, operands, count),
+                    bytes);
+        }
+        ASSERT_TRUE(same(t, got, want))
+            << name(reduce_op) << " of " << name(t) << ", " << k
+            << " operands, round " << round;
+      }
+}
+
+}  // namespace
+}  // namespace dtensor

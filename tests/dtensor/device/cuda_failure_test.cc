@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "dtensor/device/cuda/failure.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::cuda {
+namespace {
+
+using Names = std::vector<std::string>;
+
+TEST(GivenTest, OperatorsInOrderAndOnce) {
+  Given given;
+  EXPECT_EQ(given.names(), Names());
+  for (const char* op : {"matmul", "matmul", "", "add", "matmul", "softmax"})
+    given.note(op);
+  EXPECT_EQ(given.names(), (Names{"matmul", "add", "softmax"}));
+  given.clear();
+  EXPECT_EQ(given.names(), Names());
+}
+
+TEST(GivenTest, NamesAreCopies) {
+  Given given;
+  std::string name = "relu";
+  given.note(name);
+  name = "gelu";
+  given.note(name);
+  name = "none";
+  EXPECT_EQ(given.names(), (Names{"relu", "gelu"}));
+  const std::string longest(31, 'x');
+  given.note(longest + "cut");
+  given.note(longest);
+  EXPECT_EQ(given.names(), (Names{"relu", "gelu", longest}));
+}
+
+TEST(GivenTest, TheLastOfMany) {
+  Given given;
+  for (int i = 0; i < 100; ++i) given.note("op" + std::to_string(i));
+  const Names names = given.names();
+  ASSERT_EQ(names.size(), 32u);
+  EXPECT_EQ(names.front(), "op68");
+  EXPECT_EQ(names.back(), "op99");
+}
+
+std::string message(void (*fn)()) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing";
+}
+
+TEST(FailureTest, SaysWhatCudaSays) {
+  EXPECT_EQ(message([] {
+              refused({"cudaErrorInvalidValue", "invalid argument", 1, "launch",
+                       "matmul"});
+            }),
+            "[cuda] launch on cuda:1 for 'matmul': CUDA says "
+            "cudaErrorInvalidValue (invalid argument)");
+  EXPECT_EQ(
+      message([] {
+        refused({"cudaErrorInvalidValue", "invalid argument", 0, "copy", ""});
+      }),
+      "[cuda] copy on cuda:0: CUDA says cudaErrorInvalidValue (invalid "
+      "argument)");
+  EXPECT_EQ(message([] {
+              refused({"cudaErrorNoKernelImageForDevice", "no kernel image", 0,
+                       "launch", "randn"});
+            }),
+            "[cuda] launch on cuda:0 for 'randn': CUDA says "
+            "cudaErrorNoKernelImageForDevice (no kernel image); build "
+            "libdtensor_cuda.so for this GPU too: DTENSOR_CUDA_ARCHS="
+            "86-real,90 is for compute capability 8.6 and from 9.0 on");
+  EXPECT_EQ(message([] {
+              failed_later({"cudaErrorIllegalAddress",
+                            "an illegal memory access was encountered", 0,
+                            "copy to the host", "loss"},
+                           {"matmul", "add"});
+            }),
+            "[cuda] work that cuda:0 was given before has failed: CUDA says "
+            "cudaErrorIllegalAddress (an illegal memory access was "
+            "encountered), at the next copy to the host for 'loss'; since the "
+            "last wait it was given matmul, add; run with "
+            "CUDA_LAUNCH_BLOCKING=1 to see which it is, and start again, for "
+            "the device takes no more work of this program");
+  EXPECT_EQ(message([] {
+              failed_later({"cudaErrorAssert", "device-side assert triggered",
+                            2, "wait", ""},
+                           {});
+            }),
+            "[cuda] work that cuda:2 was given before has failed: CUDA says "
+            "cudaErrorAssert (device-side assert triggered), at the next wait; "
+            "run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and start "
+            "again, for the device takes no more work of this program");
+}
+
+}  // namespace
+}  // namespace dtensor::cuda

@@ -1,0 +1,41 @@
+// libdtensor_cuda.so as cuda_test needs it: without CUDA. $FAKE_CUDA says what
+// it is like.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "dtensor/device/cuda/plugin.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+const CudaHost* host = nullptr;
+
+bool tf32 = false, tuned = false;
+
+// All it has are Errors: of which file, and during what.
+Device& device(int index) {
+  Dl_info info;
+  dladdr(&host, &info);
+  fail("fake", "cuda:{} of {} for '{}'{}{}", index, info.dli_fname,
+       host->running_op(), tf32 ? " in TF32" : "", tuned ? ", tuned" : "");
+}
+
+}  // namespace
+}  // namespace dtensor
+
+const dtensor::CudaPlugin* dtensor_cuda_plugin(const dtensor::CudaHost* host) {
+  dtensor::host = host;
+  const char* set = std::getenv("FAKE_CUDA");
+  const std::string_view like = set ? set : "";
+  static dtensor::CudaPlugin plugin;
+  plugin.version = like == "old" ? "0.0.1" : DTENSOR_VERSION;
+  plugin.devices = like == "none" ? 0 : like == "one" ? 1 : 2;
+  plugin.why_none = "cudaErrorNoDevice (no CUDA-capable device is detected)";
+  plugin.device = &dtensor::device;
+  plugin.allow_tf32 = [](bool allow) { dtensor::tf32 = allow; };
+  plugin.tune_gemm = [](bool tune) { dtensor::tuned = tune; };
+  return &plugin;
+}

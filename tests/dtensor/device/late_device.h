@@ -1,0 +1,39 @@
+// The devices whose memory the host may not touch and whose work runs late, for
+// tests that hold on each:
+//
+//   class OnDevice : public testing::TestWithParam<LateDevice> {};
+//   TEST_P(OnDevice, ...) {
+//     const std::shared_ptr<Device> device = make_device(GetParam());
+//     if (!device) GTEST_SKIP() << no_gpu();
+//   INSTANTIATE_TEST_SUITE_P(
+//       Devices, OnDevice, testing::ValuesIn(kLateDevices),
+//       [](const auto& info) { return name(info.param); });
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tests/dtensor/device/gpu.h"
+#include "tests/dtensor/device/portable_device.h"
+#include "tests/dtensor/device/recording_device.h"
+
+namespace dtensor {
+
+enum class LateDevice : uint8_t {
+  kPortable,  // a recording device, with the text that a GPU computes with
+  kGpu        // cuda:0, which all ranks share
+};
+inline constexpr LateDevice kLateDevices[] = {LateDevice::kPortable,
+                                              LateDevice::kGpu};
+
+inline std::string name(LateDevice d) {
+  return d == LateDevice::kGpu ? "Gpu" : "Portable";
+}
+
+// Null for a GPU where there is none.
+inline std::shared_ptr<Device> make_device(LateDevice d) {
+  if (d == LateDevice::kGpu) return {std::shared_ptr<void>(), gpu()};
+  return RecordingDevice::make(int64_t{1} << 32, portable_device());
+}
+
+}  // namespace dtensor

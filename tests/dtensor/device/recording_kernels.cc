@@ -1,0 +1,30 @@
+#include "tests/dtensor/device/recording_kernels.h"
+
+#include "tests/dtensor/device/given_kernels.h"
+
+namespace dtensor {
+namespace {
+
+class RecordingKernels final : public kernels::GivenKernels<RecordingKernels> {
+ public:
+  RecordingKernels(RecordingDevice& device, const Kernels& host)
+      : device_(device), host_(host) {}
+
+  template <class Kernel, class... Arguments>
+  void given(Stream s, Kernel kernel, const Arguments&... arguments) const {
+    device_.later(s, [=, this] { (host_.*kernel)(Stream{}, arguments...); });
+  }
+
+ private:
+  RecordingDevice& device_;
+  const Kernels& host_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Kernels> recording_kernels(RecordingDevice& device,
+                                                 const Kernels& host) {
+  return std::make_unique<RecordingKernels>(device, host);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,172 @@
+// Plans as ranks carry them out: what is predicted is what is counted and what
+// is held, also in parts, of means, and of collectives of several tensors.
+#include "dtensor/execution.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "dtensor/comm_table.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/execute.h"
+#include "dtensor/placement/plan.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/runtime.h"
+#include "tests/dtensor/message_passing.h"
+
+namespace dtensor {
+namespace {
+
+// All-reduces next to nothing, everything else dear: plans all-reduce first
+// and slice then, in parts that fit into a small block.
+CostTable all_reduces_cost_nothing(int axes) {
+  CostTable cost;
+  cost.block_bytes = 96;
+  AxisCost axis;
+  axis.alpha_ps = 1'000'000'000;
+  axis.kinds[static_cast<size_t>(StepKind::kAllReduce)] = LinkCost{0, 0.001};
+  cost.axes.assign(static_cast<size_t>(axes), axis);
+  return cost;
+}
+
+// The parts are all-reduced one by one, and theirs are not the chunks of the
+// whole.
+TEST(ExecutionTest, PredictsAnAllReduceInParts) {
+  for (bool messages : {false, true})
+    for (int64_t one_shot : {0, 1 << 20}) {
+      RunOptions options;
+      options.world = 4;
+      options.mesh = "2x2";
+      options.cost = all_reduces_cost_nothing(2);
+      options.cost.one_shot_bytes = one_shot;
+      if (messages) options.backend = testing::message_passing_backend;
+      std::mutex mutex;
+      std::vector<std::vector<CommEvent>> events(4);
+      std::atomic<int> other{0};
+      run(options, [&](Runtime& rt) {
+        RankContext& ctx = rt.context();
+        const Mesh mesh = rt.mesh();
+        const Shape shape{7, 5};
+        const auto spec = [&](const char* text) {
+          return Spec::get(mesh, shape, parse_layout(text, mesh, shape),
+                           DType::kF64);
+        };
+        const Spec *from = spec("P,P"), *to = spec("S0,S1");
+        const Plan& plan = ctx.planner.plan(from, to);
+        int64_t whole = 0;
+        for (const Step& s : plan.steps)
+          if (s.kind == StepKind::kAllReduce) whole += s.bytes;
+        ASSERT_GT(whole, 0);
+        ASSERT_GT(plan.chunks, 1);
+        ctx.record = true;
+        const Tensor source = Tensor::full(shape, DType::kF64, 1);
+        const Tensor moved = redistribute_local(source, from, to);
+        EXPECT_EQ(moved.at(0), 4);
+        for (const CommEvent& e : ctx.events) {
+          EXPECT_EQ(e.kind, StepKind::kAllReduce);
+          EXPECT_GT(e.times, 1);
+          other += e.predicted != whole;
+        }
+        std::lock_guard lock(mutex);
+        events[static_cast<size_t>(rt.rank())] = ctx.events;
+      });
+      for (const CommEvent& e : merge_events(events))
+        EXPECT_EQ(e.predicted, e.counted) << messages << one_shot;
+      // Else nothing was shown.
+      if (!one_shot) {
+        EXPECT_GT(other, 0);
+      }
+    }
+}
+
+// (sum, count) pairs are freed as soon as the values are made of them, and the
+// source when nobody else holds it; the plan says how much that is at most.
+TEST(ExecutionTest, MemoryOfAMean) {
+  for (const char* to_text : {"R", "S0"})
+    for (bool held : {true, false})
+      run(3, [&](Runtime& rt) {
+        RankContext& ctx = rt.context();
+        const Mesh mesh = rt.mesh();
+        const Shape shape{30, 16};
+        const auto spec = [&](const char* text) {
+          return Spec::get(mesh, shape, parse_layout(text, mesh, shape),
+                           DType::kF64);
+        };
+        const Spec *from = spec("P(mean)"), *to = spec(to_text);
+        const Move move{from, to};
+        const auto e = execution(ctx, {&move, 1});
+        const int64_t before = ctx.allocator->stats().current_bytes;
+        ctx.allocator->reset_peak();
+        Tensor part = Tensor::full({2, 30, 16}, DType::kF64, 2);
+        const Tensor source = held ? part : Tensor();
+        execute(ctx, *e, {&part, 1});
+        EXPECT_EQ(part.at(0), 1);
+        const int64_t peak = ctx.allocator->stats().peak_bytes - before;
+        EXPECT_EQ(peak, e->plan().peak_bytes - (held ? 0 : part.bytes()))
+            << to_text;
+      });
+}
+
+std::set<int64_t> numbers(const std::vector<CommEvent>& events) {
+  std::set<int64_t> all;
+  for (const CommEvent& e : events) all.insert(e.collective);
+  return all;
+}
+
+// Every collective has a number of its own, whoever carries it out, and the
+// table counts them.
+TEST(ExecutionTest, CollectivesHaveNumbersOfTheirOwn) {
+  run(2, [](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    const Mesh mesh = rt.mesh();
+    const DistTensor x = DistTensor::from_global(
+        Tensor::full({8, 4}, DType::kF32, 1), mesh, "S0");
+    const DistTensor y = DistTensor::from_global(
+        Tensor::full({6, 4}, DType::kF32, 1), mesh, "S0");
+    ctx.record = true;
+    x.redistribute("R");
+    x.redistribute("S1");
+    const DistTensor a = x.redistribute_async("S1");
+    const DistTensor b = y.redistribute_async("R");
+    const DistTensor c = y.redistribute_async("S1");
+    for (const DistTensor& t : {a, b, c}) t.local();
+    y.redistribute("R").local();
+    EXPECT_EQ(numbers(ctx.events).size(), ctx.events.size());
+    // What was moved so before is not moved again.
+    EXPECT_EQ(ctx.events.size(), 4u);
+    int64_t rows = 0;
+    for (const CommRow& r : comm_rows(ctx.events)) rows += r.count;
+    EXPECT_EQ(rows, static_cast<int64_t>(ctx.events.size()));
+    // Also among ranks.
+    const std::vector<std::vector<CommEvent>> ranks{ctx.events, ctx.events};
+    EXPECT_EQ(numbers(merge_events(ranks)).size(), ctx.events.size());
+  });
+}
+
+// An execution does not change when it runs: one may run while another one of
+// the same rank is under way, and again after a failure.
+TEST(ExecutionTest, IsTheSameAfterwards) {
+  run(2, [](Runtime& rt) {
+    RankContext& ctx = rt.context();
+    const Mesh mesh = rt.mesh();
+    const Shape shape{4, 4};
+    const Move move{
+        Spec::get(mesh, shape, parse_layout("S0", mesh, shape), DType::kF32),
+        Spec::replicated(mesh, shape, DType::kF32)};
+    const auto e = execution(ctx, {&move, 1});
+    EXPECT_EQ(e, execution(ctx, {&move, 1}));
+    for (int i = 0; i < 3; ++i) {
+      Tensor part = Tensor::full({2, 4}, DType::kF32, i + rt.rank());
+      execute(ctx, *e, {&part, 1});
+      EXPECT_EQ(part.at(0), i);
+      EXPECT_EQ(part.at(15), i + 1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtensor

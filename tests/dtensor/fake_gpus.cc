@@ -1,0 +1,91 @@
+// GPUs for programs that run as several processes where there are none: what a
+// program is linked with instead of device/cuda.cc. They are devices whose work
+// runs later, and their NCCL is files. In the environment:
+//   FAKE_GPUS=n           of this machine, 4 unless set, of which
+//   CUDA_VISIBLE_DEVICES  "2,0" shows some
+//   FAKE_HOST=n           which machine this is, 0 unless set
+//   FILE_NCCL=DIR         see file_nccl.h
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/device/cuda.h"
+#include "dtensor/placement/error.h"
+#include "tests/dtensor/device/recording_device.h"
+#include "tests/dtensor/file_nccl.h"
+
+namespace dtensor {
+namespace {
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? text : otherwise;
+}
+
+// Those that are shown, by their numbers of all.
+const std::vector<int>& gpus() {
+  static const std::vector<int> all = [] {
+    std::vector<int> shown;
+    const std::string text = variable("CUDA_VISIBLE_DEVICES", "");
+    for (std::string_view rest = text; !rest.empty();) {
+      int i = 0;
+      const char* end = rest.data() + rest.size();
+      rest.remove_prefix(static_cast<size_t>(
+          std::from_chars(rest.data(), end, i).ptr - rest.data()));
+      if (!rest.empty()) rest.remove_prefix(1);  // the comma
+      shown.push_back(i);
+    }
+    for (int i = 0; text.empty() && i < std::stoi(variable("FAKE_GPUS", "4"));
+         ++i)
+      shown.push_back(i);
+    return shown;
+  }();
+  return all;
+}
+
+std::mutex mutex;
+std::map<int, std::unique_ptr<RecordingDevice>>& made() {
+  static auto* const all = new std::map<int, std::unique_ptr<RecordingDevice>>;
+  return *all;
+}
+
+testing::FileGpu gpu_of(Stream stream) {
+  std::lock_guard lock(mutex);
+  for (const auto& [number, device] : made())
+    if (device->has(stream)) {
+      NcclLibrary::Gpu gpu{};
+      gpu[0] = static_cast<char>(number + 1);
+      gpu[1] = static_cast<char>(std::stoi(variable("FAKE_HOST", "0")));
+      return {device.get(), gpu};
+    }
+  fail("nccl", "a stream of no GPU");
+}
+
+}  // namespace
+
+int cuda_devices() { return static_cast<int>(gpus().size()); }
+
+Device& cuda(int index) {
+  DT_CHECK(0 <= index && index < cuda_devices(), "cuda", "cuda:{} is not there",
+           index);
+  std::lock_guard lock(mutex);
+  auto& device = made()[gpus()[static_cast<size_t>(index)]];
+  if (!device) device = RecordingDevice::make();
+  return *device;
+}
+
+void cuda_allow_tf32(bool) {}
+void cuda_tune_gemm(bool) {}
+
+NcclLibrary& cuda_nccl() {
+  static auto* const library =
+      testing::file_nccl(variable("FILE_NCCL", "/none"), gpu_of).release();
+  return *library;
+}
+
+}  // namespace dtensor

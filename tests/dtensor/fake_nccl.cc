@@ -1,0 +1,429 @@
+#include "tests/dtensor/fake_nccl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/scratch.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "tests/dtensor/device/recording_device.h"
+
+namespace dtensor::testing {
+namespace {
+
+struct Work {
+  enum What : uint8_t { kGather, kScatter, kReduce, kSend, kReceive };
+  What what;
+  const void* in;
+  void* out;
+  int64_t n;  // bytes, of reductions elements
+  int peer = -1;
+  ReduceOp op = ReduceOp::kSum;
+  DType dtype = DType::kF32;
+};
+
+// One call of all members: what they gave it, from when on that is there, and
+// when they have read it.
+struct Round {
+  // What a member's operands are in, if it has any: registered memory, no such,
+  // or both.
+  enum In : uint8_t { kNothing, kNone, kAll, kSome };
+  explicit Round(size_t members)
+      : works(members), ready(members), done(members), in(members) {}
+  std::vector<std::vector<Work>> works;
+  std::vector<Event> ready, done;
+  std::vector<In> in;
+  size_t came = 0, read = 0, left = 0;
+};
+
+struct Room {
+  explicit Room(int size) : size(static_cast<size_t>(size)) {}
+  const size_t size;
+  size_t linked = 0;
+  std::map<int64_t, Round> rounds;
+};
+
+class FakeLink;
+
+struct Shared {
+  std::mutex mutex;
+  std::set<const FakeLink*> links;  // that there are
+  FakeNccl::Counts counts;
+  int64_t ids = 0;
+  std::map<int64_t, Room> rooms;
+  std::vector<RecordingDevice*> devices;
+  struct Given {
+    const Device* device;
+    int64_t bytes;
+  };
+  std::map<void*, Given> given;
+  int fails = -1, refuses = -1, hangs = -1;
+  int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
+};
+
+class FakeLink final : public NcclLink {
+ public:
+  FakeLink(Shared& shared, Room& room, int rank, Stream stream)
+      : shared_(shared),
+        room_(room),
+        rank_(static_cast<size_t>(rank)),
+        device_(*RankContext::current().device),
+        stream_(stream) {
+    std::lock_guard lock(shared_.mutex);
+    ++room_.linked;
+    ++shared_.counts.links;
+    shared_.links.insert(this);
+  }
+  ~FakeLink() override {
+    std::lock_guard lock(shared_.mutex);
+    shared_.links.erase(this);
+  }
+
+  bool settled() override {
+    std::lock_guard lock(shared_.mutex);
+    DT_CHECK(!aborted_, "nccl", "a link is used after abort()");
+    if (!linked_) return linked_ = room_.linked == room_.size;
+    if (!open_) return true;
+    DT_CHECK(
+        shared_.fails != static_cast<int>(rank_) || shared_.fails_at != call_,
+        "nccl", "unhandled system error");
+    if (shared_.hangs == static_cast<int>(rank_) && shared_.hangs_at == call_)
+      return false;
+    Round& r = room_.rounds.at(call_);
+    if (r.came < room_.size) return false;
+    if (!read_) {
+      Round::In all = Round::kNothing;
+      for (const Round::In i : r.in) {
+        DT_CHECK(i != Round::kSome && (i == Round::kNothing ||
+                                       all == Round::kNothing || i == all),
+                 "nccl", "registered memory in a call with other memory");
+        if (i != Round::kNothing) all = i;
+      }
+      for (const Event& e : r.ready) device_.wait(stream_, e);
+      for (size_t i = 0; i < r.works[rank_].size(); ++i) carry_out(r, i);
+      r.done[rank_] = device_.record(stream_);
+      ++r.read;
+      read_ = true;
+    }
+    if (r.read < room_.size) return false;
+    for (const Event& e : r.done) device_.wait(stream_, e);
+    for (const auto& [work, result] : results_)
+      copy(work.out, result.data(), work.n * size_of(work.dtype));
+    results_.clear();
+    open_ = read_ = false;
+    if (++r.left == room_.size) room_.rounds.erase(call_);
+    return true;
+  }
+
+  void all_gather(Stream s, const void* in, void* out, int64_t bytes) override {
+    add(s, {Work::kGather, in, out, bytes}, &FakeNccl::Counts::all_gathers);
+  }
+  void reduce_scatter(Stream s, ReduceOp op, DType dtype, const void* in,
+                      void* out, int64_t n) override {
+    add(s, {Work::kScatter, in, out, n, -1, op, dtype},
+        &FakeNccl::Counts::reduce_scatters);
+  }
+  void all_reduce(Stream s, ReduceOp op, DType dtype, void* data,
+                  int64_t n) override {
+    add(s, {Work::kReduce, data, data, n, -1, op, dtype},
+        &FakeNccl::Counts::all_reduces);
+  }
+  void begin_group() override {
+    DT_CHECK(!group_, "nccl", "a group in a group");
+    set_group(true);
+  }
+  void end_group() override {
+    DT_CHECK(group_, "nccl", "no group");
+    set_group(false);
+    call();
+  }
+  void drop_group() noexcept override {
+    set_group(false);
+    works_.clear();
+  }
+  void send(Stream s, const void* data, int64_t bytes, int to) override {
+    add(s, {Work::kSend, data, nullptr, bytes, to}, &FakeNccl::Counts::sends);
+  }
+  void receive(Stream s, void* data, int64_t bytes, int from) override {
+    add(s, {Work::kReceive, nullptr, data, bytes, from}, nullptr);
+  }
+  void register_memory(void* memory, int64_t bytes) override {
+    std::lock_guard lock(shared_.mutex);
+    const auto it = shared_.given.find(memory);
+    DT_CHECK(linked_ && !open_ && !aborted_ && !device_.is_captured(stream_),
+             "nccl", "memory is registered in a call, or a capture");
+    DT_CHECK(it != shared_.given.end() && it->second.device == &device_ &&
+                 it->second.bytes == bytes && !registered_,
+             "nccl", "memory that cannot be registered, or is already");
+    registered_ = memory;
+    registered_bytes_ = bytes;
+    ++shared_.counts.registered;
+  }
+  void abort() noexcept override {
+    std::unique_lock lock(shared_.mutex);
+    aborted_ = true;
+    ++shared_.counts.aborts;
+    for (int tries = 0; has_to_wait(); ++tries) {
+      if (tries == 3000) {
+        ++shared_.counts.stuck;
+        return;
+      }
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
+  }
+
+ private:
+  bool has_to_wait() const {
+    for (const FakeLink* l : shared_.links)
+      if (&l->device_ == &device_ && l->open_ && !l->aborted_) return true;
+    return !captured_.expired();
+  }
+  void set_group(bool open) {
+    group_ = open;
+    std::lock_guard lock(shared_.mutex);
+    shared_.counts.groups += open ? 1 : -1;
+  }
+  void add(Stream s, Work work, int64_t FakeNccl::Counts::*count) {
+    DT_CHECK(s == stream_, "nccl", "another stream");
+    DT_CHECK(work.n > 0, "nccl", "{} elements", work.n);
+    DT_CHECK(work.peer != static_cast<int>(rank_), "nccl", "sent to itself");
+    DT_CHECK(shared_.refuses != static_cast<int>(rank_) ||
+                 shared_.refuses_at != call_ + 1,
+             "nccl", "invalid argument");
+    works_.push_back(work);
+    if (count) {
+      std::lock_guard lock(shared_.mutex);
+      ++(shared_.counts.*count);
+    }
+    if (!group_) call();
+  }
+  void call() {
+    std::lock_guard lock(shared_.mutex);
+    DT_CHECK(linked_ && !open_ && !aborted_, "nccl",
+             "a call before the one ahead of it is settled");
+    open_ = true;
+    Round& r = room_.rounds.try_emplace(++call_, room_.size).first->second;
+    r.works[rank_] = std::exchange(works_, {});
+    r.in[rank_] = in(r.works[rank_]);
+    shared_.counts.in_registered += r.in[rank_] == Round::kAll;
+    r.ready[rank_] = device_.record(stream_);
+    ++r.came;
+    auto* const recording = dynamic_cast<RecordingDevice*>(&device_);
+    if (!recording || !device_.is_captured(stream_)) return;
+    // As long as what was captured is there.
+    auto token = captured_.lock();
+    if (!token) captured_ = token = std::make_shared<char>();
+    recording->later(stream_, [token] {});
+  }
+
+  Round::In in(const std::vector<Work>& works) const {
+    size_t all = 0, none = 0;
+    const auto look = [&](const void* data, int64_t bytes) {
+      const auto* at = static_cast<const char*>(data);
+      const auto* begin = static_cast<const char*>(registered_);
+      if (!at) return;
+      const bool begins =
+          begin && begin <= at && at < begin + registered_bytes_;
+      const bool whole = begins && at + bytes <= begin + registered_bytes_;
+      all += whole;
+      none += !begins;
+      if (begins && !whole) ++all, ++none;
+    };
+    for (const Work& w : works) {
+      const auto p = static_cast<int64_t>(room_.size);
+      const bool reduces = w.what == Work::kScatter || w.what == Work::kReduce;
+      const int64_t bytes = w.n * (reduces ? size_of(w.dtype) : 1);
+      look(w.in, w.what == Work::kScatter ? p * bytes : bytes);
+      look(w.out, w.what == Work::kGather ? p * bytes : bytes);
+    }
+    if (all + none == 0) return Round::kNothing;
+    return all == 0 ? Round::kNone : none == 0 ? Round::kAll : Round::kSome;
+  }
+  void copy(void* to, const void* from, int64_t bytes) {
+    const int64_t shape[] = {bytes}, unit[] = {1};
+    device_.copy(stream_, 1, shape, to, unit, from, unit);
+  }
+  // Member m's k-th work of this kind to or from a peer.
+  static const Work& kth(const Round& r, size_t m, Work::What what, int peer,
+                         size_t k) {
+    for (const Work& w : r.works[m])
+      if (w.what == what && w.peer == peer && k-- == 0) return w;
+    fail("nccl", "a send without a receive, or the other way round");
+  }
+  // How many such works came before this one.
+  size_t before(const Round& r, size_t i) const {
+    const std::vector<Work>& works = r.works[rank_];
+    return static_cast<size_t>(std::count_if(
+        works.begin(), works.begin() + static_cast<int64_t>(i),
+        [&](const Work& w) {
+          return w.what == works[i].what && w.peer == works[i].peer;
+        }));
+  }
+  void carry_out(const Round& r, size_t i) {
+    const Work& mine = r.works[rank_][i];
+    const size_t k = before(r, i);
+    const int self = static_cast<int>(rank_);
+    if (mine.peer >= 0) {
+      const bool sends = mine.what == Work::kSend;
+      const Work& other = kth(r, static_cast<size_t>(mine.peer),
+                              sends ? Work::kReceive : Work::kSend, self, k);
+      DT_CHECK(other.n == mine.n, "nccl", "{} bytes meet {}", mine.n, other.n);
+      if (!sends) copy(mine.out, other.in, mine.n);
+      return;
+    }
+    const bool scatters = mine.what == Work::kScatter;
+    const int64_t item = size_of(mine.dtype), unit[] = {1};
+    std::vector<Operand> operands;
+    for (size_t m = 0; m < room_.size; ++m) {
+      const Work& other = kth(r, m, mine.what, -1, k);
+      DT_CHECK(
+          other.n == mine.n && other.op == mine.op && other.dtype == mine.dtype,
+          "nccl", "collectives that are not the same");
+      if (mine.what == Work::kGather)
+        copy(static_cast<char*>(mine.out) + static_cast<int64_t>(m) * mine.n,
+             other.in, mine.n);
+      else
+        operands.push_back({static_cast<const char*>(other.in) +
+                                (scatters ? self * mine.n * item : 0),
+                            unit});
+    }
+    if (mine.what == Work::kGather) return;
+    void* to = mine.out;
+    if (!scatters) {
+      results_.emplace_back(mine,
+                            Scratch(device_, stream_, mine.n * item, "nccl"));
+      to = results_.back().second.data();
+    }
+    if (mine.dtype == DType::kF32 &&
+        (mine.op == ReduceOp::kMax || mine.op == ReduceOp::kMin))
+      return drop_nans(mine, to, operands);
+    const int64_t shape[] = {mine.n};
+    device_.reduce(stream_, mine.op, mine.dtype, shape, to, unit, operands,
+                   static_cast<int64_t>(room_.size));
+  }
+
+  // As it finds the largest and smallest float.
+  void drop_nans(const Work& work, void* to,
+                 const std::vector<Operand>& operands) {
+    const auto reduce = [=, n = work.n, max = work.op == ReduceOp::kMax] {
+      for (int64_t i = 0; i < n; ++i) {
+        const auto x = [&](size_t m) {
+          return static_cast<const float*>(operands[m].data)[i];
+        };
+        float best = x(0);
+        for (size_t m = 1; m < operands.size(); ++m)
+          best = max ? std::fmax(best, x(m)) : std::fmin(best, x(m));
+        static_cast<float*>(to)[i] = best;
+      }
+    };
+    auto* const recording = dynamic_cast<RecordingDevice*>(&device_);
+    DT_CHECK(recording, "nccl", "it computes on recording devices");
+    recording->later(stream_, reduce);
+  }
+
+  Shared& shared_;
+  Room& room_;
+  const size_t rank_;
+  Device& device_;
+  const Stream stream_;
+  std::vector<Work> works_;
+  std::vector<std::pair<Work, Scratch>> results_;
+  std::weak_ptr<char> captured_;
+  void* registered_ = nullptr;
+  int64_t registered_bytes_ = 0;
+  int64_t call_ = 0;
+  bool linked_ = false, group_ = false, open_ = false, read_ = false,
+       aborted_ = false;
+};
+
+class Fake final : public FakeNccl {
+ public:
+  bool joins_streams() const override { return joins_; }
+  void captures_no_collectives() override { joins_ = false; }
+  Gpu gpu(Stream) override {
+    const Device* device = RankContext::current().device;
+    Gpu gpu{};
+    std::memcpy(gpu.data(), &device, sizeof(device));
+    return gpu;
+  }
+  Id make_id() override {
+    std::lock_guard lock(shared_.mutex);
+    Id id{};
+    ++shared_.ids;
+    std::memcpy(id.data(), &shared_.ids, sizeof(shared_.ids));
+    return id;
+  }
+  std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
+                                 Stream stream) override {
+    int64_t number = 0;
+    std::memcpy(&number, id.data(), sizeof(number));
+    Room* room = nullptr;
+    {
+      std::lock_guard lock(shared_.mutex);
+      DT_CHECK(number > 0 && number <= shared_.ids, "nccl", "no such id");
+      room = &shared_.rooms.try_emplace(number, size).first->second;
+    }
+    return std::make_unique<FakeLink>(shared_, *room, rank, stream);
+  }
+  void add(RecordingDevice& device) override {
+    std::lock_guard lock(shared_.mutex);
+    shared_.devices.push_back(&device);
+  }
+  void* allocate(Stream stream, int64_t bytes) override {
+    std::lock_guard lock(shared_.mutex);
+    for (RecordingDevice* d : shared_.devices) {
+      if (!d->has(stream)) continue;
+      void* const memory = d->allocate(bytes, stream);
+      DT_CHECK(memory, "nccl", "out of memory");
+      shared_.given[memory] = {d, bytes};
+      shared_.counts.given += bytes;
+      return memory;
+    }
+    return nullptr;
+  }
+  void release(Stream stream, void* memory) noexcept override {
+    std::lock_guard lock(shared_.mutex);
+    const Shared::Given given = shared_.given.at(memory);
+    shared_.given.erase(memory);
+    shared_.counts.given -= given.bytes;
+    const_cast<Device*>(given.device)->release(memory, given.bytes, stream);
+  }
+  Counts counts() const override {
+    std::lock_guard lock(shared_.mutex);
+    return shared_.counts;
+  }
+  void fail(int member, int64_t call) override {
+    shared_.fails = member;
+    shared_.fails_at = call;
+  }
+  void refuse(int member, int64_t call) override {
+    shared_.refuses = member;
+    shared_.refuses_at = call;
+  }
+  void hang(int member, int64_t call) override {
+    shared_.hangs = member;
+    shared_.hangs_at = call;
+  }
+
+ private:
+  bool joins_ = true;
+  mutable Shared shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<FakeNccl> FakeNccl::make() { return std::make_unique<Fake>(); }
+
+}  // namespace dtensor::testing

@@ -1,0 +1,159 @@
+#include "dtensor/flags.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+struct Values {
+  int64_t n = 3;
+  double x = 0.5;
+  std::string text, path, folder, choice = "a";
+  std::vector<std::string> list;
+  bool on = false;
+};
+
+void add_all(Flags& flags, Values& v) {
+  flags.add("--n", &v.n, "of things", 1, 9);
+  flags.add("--x", &v.x, "a number", 0);
+  flags.add("--text", &v.text, "of the profile in this folder",
+            TextKind::kText);
+  flags.add("--path", &v.path, "to read", TextKind::kFile);
+  flags.add("--folder", &v.folder, "to write into", TextKind::kFolder);
+  flags.add("--choice", &v.choice, "one of two", {"a", "b"});
+  flags.add("--list", &v.list, "several");
+  flags.add("--on", &v.on, "a switch");
+}
+
+struct Parsed {
+  Values values;
+  Flags flags;
+  Flags::Asked asked;
+  std::string error;
+  explicit Parsed(std::vector<std::string> args) {
+    add_all(flags, values);
+    args.insert(args.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    try {
+      asked = flags.parse(static_cast<int>(args.size()), argv.data());
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  }
+};
+
+// The line of --help about a flag.
+std::string line_of(const std::string& help, const std::string& flag) {
+  const size_t at = help.find("  " + flag + " ");
+  return at == help.npos ? "" : help.substr(at, help.find('\n', at) - at);
+}
+
+// A help text that mentions a profile or a folder is no path for that.
+TEST(Flags, HelpCallsATextWhatItStandsFor) {
+  const Parsed p({});
+  const std::string help = p.flags.help("program", "About it.");
+  EXPECT_EQ(help.find("usage: program [flags]\n\nAbout it.\n"), 0u) << help;
+  EXPECT_NE(line_of(help, "--text").find("--text TEXT"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--path").find("--path FILE"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--folder").find("--folder DIR"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--choice").find("--choice a|b"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--n").find("(default 3)"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--version"), "") << help;
+}
+
+TEST(Flags, SetsWhatIsGivenAndNothingElse) {
+  const Parsed p({"--n", "4", "--n=5", "--list", "p", "--list", "q", "--on"});
+  EXPECT_EQ(p.error, "");
+  EXPECT_EQ(p.asked, Flags::Asked::kRun);
+  EXPECT_EQ(p.values.n, 5);  // the last one counts
+  EXPECT_EQ(p.values.x, 0.5);
+  EXPECT_EQ(p.values.list, (std::vector<std::string>{"p", "q"}));
+  EXPECT_TRUE(p.values.on);
+  EXPECT_TRUE(p.flags.given("--n"));
+  EXPECT_TRUE(p.flags.given("--on"));
+  EXPECT_FALSE(p.flags.given("--x"));
+  EXPECT_FALSE(p.flags.given("--none"));
+}
+
+TEST(Flags, HelpAndVersionSetNothing) {
+  for (const char* help : {"-h", "--help"}) {
+    const Parsed p({"--n", "100", help, "--nonsense"});
+    EXPECT_EQ(p.asked, Flags::Asked::kHelp);
+    EXPECT_EQ(p.values.n, 3);
+  }
+  const Parsed p({"--version", "--n", "4"});
+  EXPECT_EQ(p.asked, Flags::Asked::kVersion);
+  EXPECT_EQ(p.values.n, 3);
+}
+
+TEST(Flags, LimitsThemselvesAreAllowed) {
+  EXPECT_EQ(Parsed({"--n", "1"}).values.n, 1);
+  EXPECT_EQ(Parsed({"--n", "9"}).values.n, 9);
+  EXPECT_EQ(Parsed({"--x", "0"}).values.x, 0);
+  EXPECT_EQ(Parsed({"--x", "-0.5"}).error,
+            "[--x] -0.5 is too small; write a number of at least 0");
+}
+
+TEST(Flags, ErrorsSayWhatToWrite) {
+  const auto error = [](std::vector<std::string> args) {
+    return Parsed(std::move(args)).error;
+  };
+  EXPECT_EQ(error({"--n", "0"}),
+            "[--n] 0 is too small; write a whole number of at least 1");
+  EXPECT_EQ(error({"--n", "10"}),
+            "[--n] 10 is too large; write a whole number of at most 9");
+  EXPECT_EQ(error({"--n", "x"}),
+            "[--n] 'x' is no whole number; write one, like --n 4");
+  EXPECT_EQ(error({"--x", "nan"}),
+            "[--x] nan is not finite; write a finite number");
+  EXPECT_EQ(error({"--path", ""}),
+            "[--path] the text is empty; write --path FILE");
+  EXPECT_EQ(error({"--choice", "c"}),
+            "[--choice] there is no 'c'; write one of a, b");
+  EXPECT_EQ(error({"--lits", "c"}),
+            "[flags] there is no flag --lits; did you mean --list?");
+  EXPECT_EQ(error({"word"}),
+            "[flags] 'word' belongs to no flag; --help lists the flags");
+  EXPECT_EQ(error({"--folder"}),
+            "[--folder] a value is missing; write --folder DIR");
+}
+
+// Words belong to no flag, wherever they stand; what looks like a flag is one.
+TEST(Flags, TakesWordsWhereThereMayBeAny) {
+  const auto parsed = [](std::vector<std::string> args) {
+    Flags flags;
+    bool on = false;
+    std::vector<std::string> words;
+    flags.add("--on", &on, "a switch");
+    flags.add_words(&words, "to read", "FILE...");
+    args.insert(args.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    try {
+      flags.parse(static_cast<int>(args.size()), argv.data());
+    } catch (const Error& e) {
+      return std::vector<std::string>{e.what()};
+    }
+    words.push_back(on ? "on" : "off");
+    return words;
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(parsed({}), Words{"off"});
+  EXPECT_EQ(parsed({"a", "--on", "b"}), (Words{"a", "b", "on"}));
+  EXPECT_EQ(parsed({"a", "--no"}),
+            Words{"[flags] there is no flag --no; did you mean --on?"});
+  Flags flags;
+  Words words;
+  flags.add_words(&words, "to read", "FILE...");
+  const std::string help = flags.help("program", "");
+  EXPECT_EQ(help.find("usage: program [flags] FILE...\n"), 0u) << help;
+  EXPECT_NE(line_of(help, "FILE...").find("to read"), help.npos) << help;
+}
+
+}  // namespace
+}  // namespace dtensor

@@ -1,0 +1,130 @@
+// What the tests of checkpoints share: values whose every bit counts, runs, a
+// folder that goes away.
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dtensor/io/checkpoint.h"
+#include "dtensor/placement/hash.h"
+#include "dtensor/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor::testing {
+
+namespace fs = std::filesystem;
+
+// A folder of this process, empty at first.
+class Folder {
+ public:
+  explicit Folder(const std::string& name)
+      : path_((fs::path(::testing::TempDir()) /
+               (name + "_" + std::to_string(::getpid())))
+                  .string()) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code e;
+    fs::remove_all(path_, e);
+  }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const {
+    return (fs::path(path_) / name).string();
+  }
+
+ private:
+  std::string path_;
+};
+
+inline RunOptions of_ranks(int64_t world) {
+  RunOptions options;
+  options.world = world;
+  return options;
+}
+
+// The whole of it as bytes that follow from `seed` and the position; all bits
+// count but those of a bool.
+inline std::vector<char> random_bytes(const Shape& shape, DType t,
+                                      uint64_t seed) {
+  std::vector<char> v(static_cast<size_t>(numel(shape) * size_of(t)));
+  for (size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<char>(hash_mix(seed, i) & (t == DType::kBool ? 1 : 255));
+  return v;
+}
+
+inline Tensor whole(const Shape& shape, DType t, uint64_t seed) {
+  const std::vector<char> v = random_bytes(shape, t, seed);
+  const Tensor out = Tensor::empty(shape, t);
+  if (!v.empty() && out.data())
+    out.device().from_host(out.stream(), out.mutable_data(), v.data(),
+                           out.bytes());
+  return out;
+}
+
+inline std::vector<char> bits(const Tensor& t) {
+  std::vector<char> v(static_cast<size_t>(t.bytes()));
+  if (!v.empty()) t.to_host(v.data());
+  return v;
+}
+
+// One tensor of a test.
+struct Sample {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  std::string layout;
+
+  DistTensor on(const Mesh& mesh, const std::string& text,
+                uint64_t seed) const {
+    return DistTensor::from_global(whole(shape, dtype, seed + hash_text(name)),
+                                   mesh, std::string_view(text));
+  }
+};
+
+// Does this rank hold of `x` what it holds of the sample?
+inline void expect_is(const DistTensor& x, const Sample& s,
+                      const std::string& layout, uint64_t seed) {
+  ASSERT_EQ(x.dtype(), s.dtype);
+  ASSERT_EQ(x.shape(), s.shape);
+  if (!x.here()) return;
+  EXPECT_EQ(bits(x.local()), bits(s.on(x.mesh(), layout, seed).local()))
+      << s.name << " as " << x.spec()->to_string() << " on "
+      << x.mesh().to_string();
+}
+
+inline std::string text_of(const std::string& path) {
+  std::ifstream f(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(f), {}};
+}
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+// The names in a folder, sorted.
+inline std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What each rank's fn() threw, by rank.
+inline std::vector<std::string> errors_on(
+    const RunOptions& options, const std::function<void(Runtime&)>& fn) {
+  std::vector<std::string> errors(static_cast<size_t>(options.world));
+  run(options, [&](Runtime& rt) {
+    errors[static_cast<size_t>(rt.rank())] = error_of([&] { fn(rt); });
+  });
+  return errors;
+}
+
+}  // namespace dtensor::testing

@@ -1,0 +1,223 @@
+#include "tests/dtensor/message_passing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/process_backend.h"
+#include "dtensor/comm/wire.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor::testing {
+namespace {
+
+using Message = std::vector<char>;
+
+struct Queue {
+  std::mutex mutex;
+  std::deque<Message> messages;
+  std::atomic<int> waiting = 0;
+
+  void put(Message m) {
+    std::lock_guard lock(mutex);
+    messages.push_back(std::move(m));
+    ++waiting;
+  }
+  bool take(Message& m) {
+    if (waiting == 0) return false;
+    std::lock_guard lock(mutex);
+    if (messages.empty()) return false;
+    m = std::move(messages.front());
+    messages.pop_front();
+    --waiting;
+    return true;
+  }
+};
+
+// What all processes share.
+struct Post {
+  explicit Post(int processes)
+      : told_mutex(static_cast<size_t>(processes)),
+        told(static_cast<size_t>(processes)) {}
+  Queue& queue(const Channel& c) {
+    std::lock_guard lock(mutex);
+    return queues[{c.from, c.to, c.lane}];
+  }
+
+  std::mutex mutex;
+  std::map<std::tuple<int64_t, int64_t, int>, Queue> queues;
+  std::vector<std::mutex> told_mutex;
+  std::vector<std::deque<Wire::Told>> told;  // by process
+};
+
+class QueueTransit final : public Transit {
+ public:
+  explicit QueueTransit(Post& post) : post_(post) {}
+  void send(const Channel& c, const void* data, int64_t bytes) override {
+    const char* begin = static_cast<const char*>(data);
+    post_.queue(c).put(Message(begin, begin + bytes));
+  }
+  void receive(const Channel& c, void* data, int64_t bytes) override {
+    if (ended_) receipts_.clear();
+    if (ended_) pending_.clear();
+    ended_ = false;
+    pending_.push_back({&post_.queue(c), data, bytes});
+    receipts_.push_back({c.from, -1});
+  }
+  bool done() override {
+    bool all = true;
+    for (size_t i = 0; i < pending_.size(); ++i) {
+      if (receipts_[i].bytes >= 0) continue;
+      // Those of one channel in their order.
+      bool before = false;
+      for (size_t k = 0; k < i; ++k)
+        before |=
+            receipts_[k].bytes < 0 && pending_[k].queue == pending_[i].queue;
+      Message m;
+      if (before || !pending_[i].queue->take(m)) {
+        all = false;
+        continue;
+      }
+      const auto bytes = static_cast<int64_t>(m.size());
+      DT_CHECK(bytes <= pending_[i].bytes, "wire",
+               "a message of {} bytes came for {}", bytes, pending_[i].bytes);
+      std::memcpy(pending_[i].data, m.data(), m.size());
+      receipts_[i].bytes = bytes;
+    }
+    ended_ = all;
+    return all;
+  }
+  std::span<const Receipt> receipts() const override { return receipts_; }
+  void give_up() noexcept override { pending_.clear(), receipts_.clear(); }
+
+ private:
+  struct Pending {
+    Queue* queue;
+    void* data;
+    int64_t bytes;
+  };
+  Post& post_;
+  bool ended_ = false;
+  std::vector<Pending> pending_;
+  std::vector<Receipt> receipts_;
+};
+
+class QueueWire final : public Wire {
+ public:
+  QueueWire(std::shared_ptr<Post> post, int process)
+      : post_(std::move(post)), process_(process) {}
+  int process() const override { return process_; }
+  int processes() const override {
+    return static_cast<int>(post_->told.size());
+  }
+  std::unique_ptr<Transit> transit() override {
+    return std::make_unique<QueueTransit>(*post_);
+  }
+  void tell(int process, std::string_view text) override {
+    const auto to = static_cast<size_t>(process);
+    std::lock_guard lock(post_->told_mutex[to]);
+    post_->told[to].push_back({process_, std::string(text)});
+  }
+  std::optional<Told> told() override {
+    const auto me = static_cast<size_t>(process_);
+    std::lock_guard lock(post_->told_mutex[me]);
+    if (post_->told[me].empty()) return {};
+    Told first = std::move(post_->told[me].front());
+    post_->told[me].pop_front();
+    return first;
+  }
+  void close() override {}
+  void abort(int) noexcept override {}
+
+ private:
+  const std::shared_ptr<Post> post_;
+  const int process_;
+};
+
+// All processes of the run are this one.
+class AllProcesses final : public Backend {
+ public:
+  AllProcesses(int64_t world, int64_t ranks_per_process,
+               std::vector<std::unique_ptr<Wire>> wires, const OnHost& on_host)
+      : ranks_per_process_(ranks_per_process) {
+    for (auto& wire : wires) {
+      auto host = process_backend(world, ranks_per_process, std::move(wire));
+      processes_.push_back(on_host ? on_host(std::move(host))
+                                   : std::move(host));
+    }
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    for (const auto& p : processes_) p->set_timeout(timeout);
+  }
+  std::chrono::nanoseconds waited_for(int64_t rank) override {
+    std::chrono::nanoseconds sum{};
+    for (const auto& p : processes_) sum += p->waited_for(rank);
+    return sum;
+  }
+  std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
+                                      int64_t me, int lane) override {
+    return of(me).group(ranks, me, lane);
+  }
+  void failed(int64_t rank, int lane, std::string_view what) noexcept override {
+    of(rank).failed(rank, lane, what);
+  }
+  void left(int64_t rank) noexcept override { of(rank).left(rank); }
+  void check() override {
+    for (const auto& p : processes_) p->check();
+  }
+  void set_idle(int64_t rank, int lane, bool idle) noexcept override {
+    of(rank).set_idle(rank, lane, idle);
+  }
+
+ private:
+  Backend& of(int64_t rank) {
+    return *processes_[static_cast<size_t>(rank / ranks_per_process_)];
+  }
+
+  const int64_t ranks_per_process_;
+  std::vector<std::shared_ptr<Backend>> processes_;
+};
+
+std::vector<std::unique_ptr<Wire>> queues(int64_t processes) {
+  const auto post = std::make_shared<Post>(static_cast<int>(processes));
+  std::vector<std::unique_ptr<Wire>> wires;
+  for (int p = 0; p < static_cast<int>(processes); ++p)
+    wires.push_back(std::make_unique<QueueWire>(post, p));
+  return wires;
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
+                                       std::vector<std::unique_ptr<Wire>> wires,
+                                       const OnHost& on_host) {
+  return std::make_shared<AllProcesses>(world, ranks_per_process,
+                                        std::move(wires), on_host);
+}
+
+std::shared_ptr<Backend> host_over_messages(int64_t world,
+                                            int64_t ranks_per_process,
+                                            const OnHost& on_host) {
+  return all_processes(
+      world, ranks_per_process,
+      queues((world + ranks_per_process - 1) / ranks_per_process), on_host);
+}
+
+std::shared_ptr<Backend> message_passing_backend(int64_t world) {
+  return all_processes(world, 1, queues(world));
+}
+
+std::shared_ptr<Backend> processes_of_2(int64_t world) {
+  return all_processes(world, 2, queues((world + 1) / 2));
+}
+
+}  // namespace dtensor::testing

@@ -1,0 +1,33 @@
+// Ranks that share no memory, in one process: a run of several processes but
+// for their wire, which is queues of byte buffers. What passes on it needs
+// nothing that only threads have.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dtensor/comm/host_backend.h"
+#include "dtensor/comm/wire.h"
+
+namespace dtensor::testing {
+
+// For RunOptions::backend: each rank is a process of its own. Reductions give
+// the same bits as on thread ranks.
+std::shared_ptr<Backend> message_passing_backend(int64_t world);
+// Two ranks are threads of each process.
+std::shared_ptr<Backend> processes_of_2(int64_t world);
+
+// What is built on the backend of each process; empty: nothing.
+using OnHost =
+    std::function<std::shared_ptr<Backend>(std::shared_ptr<HostBackend>)>;
+std::shared_ptr<Backend> host_over_messages(int64_t world,
+                                            int64_t ranks_per_process,
+                                            const OnHost&);
+
+// The processes of a run, of which these are the wires.
+std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
+                                       std::vector<std::unique_ptr<Wire>>,
+                                       const OnHost& = {});
+
+}  // namespace dtensor::testing

@@ -1,0 +1,453 @@
+// Messages over TCP, and what processes do that find the others gone.
+#include "dtensor/comm/tcp/tcp_job.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/comm/wire.h"
+#include "tests/dtensor/tcp_processes.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::error_of;
+using testing::in_threads;
+using Clock = std::chrono::steady_clock;
+
+std::vector<char> bytes(int64_t n, int seed) {
+  std::vector<char> all(static_cast<size_t>(n));
+  uint32_t x = static_cast<uint32_t>(seed) * 2654435761u + 1;
+  for (char& c : all)
+    c = static_cast<char>((x = x * 1664525u + 1013904223u) >> 24);
+  return all;
+}
+
+bool finish(Transit& t, std::chrono::milliseconds within = 10s) {
+  for (const auto end = Clock::now() + within; Clock::now() < end;
+       std::this_thread::yield())
+    if (t.done()) return true;
+  return false;
+}
+
+// Two processes, and the wires of a run.
+struct Pair {
+  std::vector<std::unique_ptr<TcpJob>> jobs = testing::tcp_jobs(2);
+  std::vector<std::unique_ptr<Wire>> wires;
+  Pair() { begin(); }
+  ~Pair() {
+    wires.clear();
+    testing::part(jobs);
+  }
+  void begin() {
+    wires.clear();
+    for (const auto& j : jobs) wires.push_back(j->begin_run(1));
+  }
+  Wire& operator[](size_t p) { return *wires[p]; }
+};
+
+const Channel kThere{0, 1, 0}, kBack{1, 0, 0}, kOtherLane{0, 1, 1};
+
+// Of every size, in their order; in both directions at once.
+TEST(TcpWire, SendsAnySize) {
+  Pair pair;
+  const int64_t sizes[] = {1,      47,     48,      4095,   4096, 16336,
+                           16384,  131071, 131072,  131073, 7,    1000003,
+                           262144, 1,      9000001, 65536,  3};
+  in_threads(2, [&](int me) {
+    const auto transit = pair[static_cast<size_t>(me)].transit();
+    const Channel out = me == 0 ? kThere : kBack, in = me == 0 ? kBack : kThere;
+    for (const bool together : {false, true}) {
+      std::vector<std::vector<char>> sent, received;
+      int seed = 0;
+      for (const int64_t n : sizes) {
+        sent.push_back(bytes(n, 10 * ++seed + me));
+        received.emplace_back(static_cast<size_t>(n + seed % 3));
+      }
+      for (size_t i = 0; i < sent.size(); ++i) {
+        transit->receive(in, received[i].data(), std::ssize(received[i]));
+        transit->send(out, sent[i].data(), std::ssize(sent[i]));
+        if (!together) {
+          ASSERT_TRUE(finish(*transit));
+          EXPECT_EQ(transit->receipts()[0].bytes, sizes[i]);
+          EXPECT_EQ(transit->receipts()[0].from, 1 - me);
+        }
+      }
+      ASSERT_TRUE(finish(*transit));
+      for (size_t i = 0; i < sent.size(); ++i) {
+        received[i].resize(static_cast<size_t>(sizes[i]));
+        EXPECT_EQ(received[i],
+                  bytes(sizes[i], 10 * static_cast<int>(i + 1) + 1 - me));
+      }
+    }
+  });
+}
+
+// What nobody has asked for yet does not hold up what is asked for.
+TEST(TcpWire, AnotherLaneIsNotHeldUp) {
+  Pair pair;
+  const auto lane0 = pair[0].transit(), lane1 = pair[0].transit(),
+             in0 = pair[1].transit(), in1 = pair[1].transit();
+  const std::vector<char> large = bytes(20 << 20, 1), small = bytes(100, 2);
+  std::vector<char> got_large(large.size()), got_small(small.size());
+  lane1->send(kOtherLane, large.data(), std::ssize(large));
+  lane0->send(kThere, small.data(), std::ssize(small));
+  in0->receive(kThere, got_small.data(), std::ssize(got_small));
+  const auto both = [&](Transit& a, Transit& b) {
+    for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
+      const bool one = a.done(), other = b.done();
+      if (one && other) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(both(*lane0, *in0));
+  EXPECT_EQ(got_small, small);
+  EXPECT_FALSE(in1->done() && got_large == large);
+  // Part of it has come: the rest goes where it is wanted.
+  in1->receive(kOtherLane, got_large.data(), std::ssize(got_large));
+  EXPECT_TRUE(both(*lane1, *in1));
+  EXPECT_EQ(got_large, large);
+}
+
+TEST(TcpWire, AMessageThatIsTooLong) {
+  for (const bool first : {false, true}) {
+    Pair pair;
+    const auto out = pair[0].transit(), in = pair[1].transit();
+    const std::vector<char> sent = bytes(100000, 1);
+    std::vector<char> got(99999, 'x'), as_it_was = got;
+    if (first) {
+      in->receive(kThere, got.data(), std::ssize(got));
+      EXPECT_FALSE(in->done());  // so that it hears of what comes later
+    }
+    out->send(kThere, sent.data(), std::ssize(sent));
+    EXPECT_TRUE(finish(*out));
+    std::this_thread::sleep_for(20ms);
+    pair[1].told();  // it comes
+    if (!first) in->receive(kThere, got.data(), std::ssize(got));
+    EXPECT_EQ(error_of([&] { finish(*in, 1s); }),
+              "[tcp] a message of more than 99999 bytes came for 99999");
+    EXPECT_EQ(got, as_it_was);
+  }
+}
+
+// Whatever a failed run has on its way, the next one is not told of it.
+TEST(TcpWire, AFailedRunLeavesNothing) {
+  Pair pair;
+  for (int round = 0; round < 6; ++round) {
+    const auto out = pair[0].transit(), in = pair[1].transit();
+    std::vector<char> got(30 << 20, 'x');
+    {
+      const std::vector<char> lost = bytes(30 << 20, round);
+      out->send(kThere, lost.data(), std::ssize(lost));
+      out->send(kOtherLane, lost.data(), 5);
+      if (round % 3 > 0) in->receive(kThere, got.data(), std::ssize(got));
+      if (round % 3 > 1)
+        for (int i = 0; i < 5; ++i) in->done(), out->done();
+      EXPECT_FALSE(out->done());
+      out->give_up();
+      if (round % 2) in->give_up();
+    }
+    in->give_up();
+    const std::vector<char> as_it_is = got;
+    pair.begin();
+    const auto out2 = pair[0].transit(), in2 = pair[1].transit();
+    const std::vector<char> sent = bytes(300000, 7 * round);
+    std::vector<char> next(sent.size());
+    out2->send(kThere, sent.data(), std::ssize(sent));
+    in2->receive(kThere, next.data(), std::ssize(next));
+    bool done = false;
+    for (const auto end = Clock::now() + 10s; !done && Clock::now() < end;) {
+      const bool o = out2->done();
+      done = in2->done() && o;
+    }
+    ASSERT_TRUE(done) << round;
+    EXPECT_EQ(next, sent) << round;
+    EXPECT_EQ(got, as_it_is) << round;
+  }
+}
+
+// One process is a run ahead of the other.
+TEST(TcpWire, WhatComesEarlyIsKept) {
+  Pair pair;
+  const std::vector<char> sent = bytes(50000, 3);
+  pair.wires[0] = nullptr;
+  pair.wires[0] = pair.jobs[0]->begin_run(1);
+  const auto out = pair[0].transit();
+  out->send(kThere, sent.data(), std::ssize(sent));
+  pair[0].tell(1, "of the second run");
+  EXPECT_TRUE(finish(*out));
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(pair[1].told());
+  pair.wires[1] = nullptr;
+  pair.wires[1] = pair.jobs[1]->begin_run(1);
+  std::vector<char> got(sent.size());
+  const auto in = pair[1].transit();
+  in->receive(kThere, got.data(), std::ssize(got));
+  EXPECT_TRUE(finish(*in));
+  EXPECT_EQ(got, sent);
+  const auto told = pair[1].told();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->text, "of the second run");
+  EXPECT_EQ(told->from, 0);
+}
+
+TEST(TcpWire, TellsInOrder) {
+  Pair pair;
+  std::vector<std::string> texts = {"", "a", std::string(3 << 20, 'b'), "",
+                                    "c"};
+  for (const std::string& t : texts) pair[1].tell(0, t);
+  // (Who tells makes no progress by itself, when there is more than fits.)
+  for (const std::string& text : texts) {
+    std::optional<Wire::Told> told;
+    for (const auto end = Clock::now() + 10s; !told && Clock::now() < end;) {
+      pair[1].told();
+      told = pair[0].told();
+    }
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->from, 1);
+    EXPECT_TRUE(told->text == text) << told->text.size();
+  }
+  EXPECT_FALSE(pair[0].told());
+}
+
+// Who rests wakes up when something comes, for whichever thread.
+TEST(TcpWire, RestsUntilSomethingComes) {
+  Pair pair;
+  const auto resting = [&] {
+    const auto start = Clock::now();
+    EXPECT_TRUE(pair[1].rest(800ms));
+    return Clock::now() - start;
+  };
+  EXPECT_GE(resting(), 700ms);
+  std::vector<Clock::duration> took(2);
+  in_threads(3, [&](int i) {
+    if (i < 2) {
+      took[static_cast<size_t>(i)] = resting();
+    } else {
+      std::this_thread::sleep_for(100ms);
+      pair[0].tell(1, "wake up");
+    }
+  });
+  for (const Clock::duration t : took) {
+    EXPECT_GE(t, 20ms);
+    EXPECT_LT(t, 600ms);
+  }
+  EXPECT_EQ(pair[1].told()->text, "wake up");
+}
+
+// ---- Those that are gone ----
+
+// A process whose other end is in the hands of the test.
+struct Half {
+  Socket other;
+  std::unique_ptr<TcpJob> job;
+  Half() {
+    int fds[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    other = Socket(fds[0]);
+    std::vector<Socket> sockets(2);
+    sockets[1] = Socket(fds[1]);
+    job = std::make_unique<TcpJob>(0, std::move(sockets));
+  }
+};
+
+TEST(TcpWire, AProcessThatDiesIsLost) {
+  Half half;
+  const auto wire = half.job->begin_run(1);
+  wire->told();
+  EXPECT_EQ(wire->lost(), -1);
+  half.other.close();
+  wire->told();
+  EXPECT_EQ(wire->lost(), 1);
+  EXPECT_TRUE(half.job->lost(1));
+  EXPECT_FALSE(half.job->lost(0));
+  // What is sent there is never done, and can be given up.
+  const auto transit = wire->transit();
+  char c = 0;
+  transit->send(kThere, &c, 1);
+  EXPECT_FALSE(transit->done());
+  transit->give_up();
+}
+
+// As it travels.
+struct Frame {
+  uint32_t kind = 3;  // goodbye
+  int32_t lane = 0;
+  int64_t run = 0, from = 0, to = 0, total = 0;
+  uint32_t bytes = 0, unused = 0;
+};
+static_assert(sizeof(Frame) == 48);
+
+TEST(TcpWire, WhoSaysGoodbyeIsLostToTheNextRun) {
+  Half half;
+  auto wire = half.job->begin_run(1);
+  const Frame goodbye{.run = 1};
+  half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
+  half.other.close();
+  for (int i = 0; i < 3; ++i) wire->told();  // that, and the end
+  EXPECT_EQ(wire->lost(), -1);
+  EXPECT_TRUE(half.job->lost(1));
+  wire = nullptr;
+  wire = half.job->begin_run(1);
+  wire->told();
+  EXPECT_EQ(wire->lost(), 1);
+}
+
+TEST(TcpWire, WhatMakesNoSenseIsAnEnd) {
+  for (const bool huge : {false, true}) {
+    Half half;
+    const auto wire = half.job->begin_run(1);
+    std::vector<uint64_t> garbage(1000, huge ? ~0ull : 0x4141414141414141ull);
+    if (huge) garbage[0] = 1;  // a piece of data, but for its size
+    half.other.send(garbage.data(), 8000, Clock::now() + 1s);
+    wire->told();
+    EXPECT_EQ(wire->lost(), 1);
+  }
+}
+
+// ---- Agreement ----
+
+std::vector<JobVerdict> agree(std::vector<std::unique_ptr<TcpJob>>& jobs,
+                              const std::vector<JobVerdict>& fares) {
+  std::vector<JobVerdict> all(jobs.size());
+  in_threads(static_cast<int>(jobs.size()), [&](int p) {
+    const auto k = static_cast<size_t>(p);
+    if (jobs[k]) all[k] = jobs[k]->agree(fares[k]);
+  });
+  return all;
+}
+
+TEST(TcpJob, AgreesOnTheLowestThatFails) {
+  auto jobs = testing::tcp_jobs(4);
+  for (const JobVerdict& v : agree(jobs, std::vector<JobVerdict>(4)))
+    EXPECT_EQ(v.code, 0);
+  for (const JobVerdict& v :
+       agree(jobs, {{}, {3, "third"}, {}, {2, "another one"}})) {
+    EXPECT_EQ(v.code, 3);
+    EXPECT_EQ(v.text, "third");
+  }
+  EXPECT_TRUE(jobs[0]->speaks());
+  EXPECT_FALSE(jobs[1]->speaks());
+  EXPECT_EQ(jobs[2]->process(), 2);
+  EXPECT_EQ(jobs[2]->processes(), 4);
+  EXPECT_EQ(jobs[2]->launcher(8), "torchrun --nproc-per-node 8 (WORLD_SIZE=8)");
+  testing::part(jobs);
+}
+
+// ---- Gathering ----
+
+int64_t steady() { return Clock::now().time_since_epoch() / 1ns; }
+
+// The first one gets what is longer than one message, and how far the others'
+// clocks are from its own; twice.
+TEST(TcpJob, Gathers) {
+  auto jobs = testing::tcp_jobs(3);
+  const int64_t sizes[][3] = {{7, 0, 5'000'001}, {0, 3 << 20, 1 << 20}};
+  for (const auto& size : sizes) {
+    const auto text = [&](int p) {
+      const std::vector<char> all = bytes(size[p], p);
+      return std::string(all.begin(), all.end());
+    };
+    std::vector<ProcessJob::Gathered> came;
+    in_threads(3, [&](int p) {
+      jobs[static_cast<size_t>(p)]->gather(
+          text(p),
+          [&](ProcessJob::Gathered g) {
+            EXPECT_EQ(p, 0);
+            came.push_back(std::move(g));
+          },
+          [p] { return steady() + p * 5'000'000'000; });
+    });
+    ASSERT_EQ(came.size(), 2u);
+    for (int p = 1; p < 3; ++p) {
+      const ProcessJob::Gathered& g = came[static_cast<size_t>(p - 1)];
+      EXPECT_EQ(g.process, p);
+      EXPECT_EQ(g.text, text(p));
+      EXPECT_GE(g.within, 0);
+      EXPECT_LT(g.within, 1'000'000'000);
+      EXPECT_LE(std::abs(g.behind + p * 5'000'000'000), g.within);
+    }
+  }
+  testing::part(jobs);
+}
+
+// Who fails instead, says why to those that wait.
+TEST(TcpJob, GathersNothingWhenOneHasFailed) {
+  for (const int odd : {0, 1, 2}) {
+    auto jobs = testing::tcp_jobs(3);
+    std::vector<std::string> errors(3, "no error");
+    in_threads(3, [&](int p) {
+      ProcessJob& job = *jobs[static_cast<size_t>(p)];
+      if (p == odd)
+        job.not_gathering("no more disks");
+      else
+        errors[static_cast<size_t>(p)] =
+            error_of([&] { job.gather("x", [](ProcessJob::Gathered) {}); });
+    });
+    for (int p = 0; p < 3; ++p) {
+      // (Those before have said all.)
+      const bool waits = p != odd && (p == 0 || odd == 0 || p > odd);
+      EXPECT_EQ(errors[static_cast<size_t>(p)],
+                waits ? "no more disks" : "no error");
+    }
+    testing::part(jobs);
+  }
+}
+
+// What the first one cannot use, and a process that is gone.
+TEST(TcpJob, GathersNothingWithoutTheOthers) {
+  {
+    auto jobs = testing::tcp_jobs(3);
+    std::vector<std::string> errors(3);
+    in_threads(3, [&](int p) {
+      errors[static_cast<size_t>(p)] = error_of([&] {
+        jobs[static_cast<size_t>(p)]->gather(
+            "x", [](ProcessJob::Gathered) { fail("test", "refused"); });
+      });
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(3, "[test] refused"));
+    testing::part(jobs);
+  }
+  auto jobs = testing::tcp_jobs(2);
+  std::jthread leaves([&] { jobs[1] = nullptr; });
+  EXPECT_EQ(
+      error_of([&] { jobs[0]->gather("x", [](ProcessJob::Gathered) {}); }),
+      "[gather] process 1 has ended before it said what it has");
+  jobs[0] = nullptr;
+}
+
+TEST(TcpJob, AgreesWithoutThoseThatAreGone) {
+  for (const size_t gone : {0, 2}) {
+    auto jobs = testing::tcp_jobs(3);
+    std::jthread leaves([&] { jobs[gone] = nullptr; });
+    std::this_thread::sleep_for(100ms);
+    const auto start = Clock::now();
+    std::vector<std::unique_ptr<TcpJob>> rest(3);
+    for (size_t p = 0; p < 3; ++p)
+      if (p != gone) rest[p] = std::move(jobs[p]);
+    const auto all = agree(rest, std::vector<JobVerdict>(3));
+    for (size_t p = 0; p < 3; ++p)
+      if (p != gone) {
+        EXPECT_EQ(all[p].code, 1);
+        EXPECT_EQ(all[p].text,
+                  "[run] process " + std::to_string(gone) +
+                      " has ended before the others (it was killed, or "
+                      "crashed)");
+      }
+    EXPECT_LT(Clock::now() - start, 1s);
+    EXPECT_TRUE(rest[gone == 0 ? 1 : 0]->speaks());
+    testing::part(rest);
+    leaves.join();
+  }
+}
+
+}  // namespace
+}  // namespace dtensor

@@ -1,0 +1,72 @@
+#include "tests/dtensor/tcp_processes.h"
+
+#include <thread>
+#include <utility>
+
+#include "dtensor/comm/tcp/tcp_rendezvous.h"
+
+namespace dtensor::testing {
+namespace {
+
+// Of one run.
+struct Processes {
+  explicit Processes(int count) : jobs(tcp_jobs(count)) {}
+  ~Processes() {
+    backend = nullptr;
+    part(jobs);
+  }
+  std::vector<std::unique_ptr<TcpJob>> jobs;
+  std::shared_ptr<Backend> backend;
+};
+
+}  // namespace
+
+uint16_t free_port() {
+  return local_address(listen_at({4, 0, {127, 0, 0, 1}})).port;
+}
+
+void in_threads(int n, const std::function<void(int)>& work) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) threads.emplace_back(work, i);
+  for (std::thread& t : threads) t.join();
+}
+
+std::vector<std::unique_ptr<TcpJob>> tcp_jobs(int processes) {
+  std::vector<std::unique_ptr<TcpJob>> jobs(static_cast<size_t>(processes));
+  const uint16_t port = free_port();
+  in_threads(processes, [&](int p) {
+    TcpPlace place;
+    place.process = p;
+    place.processes = processes;
+    place.port = port;
+    jobs[static_cast<size_t>(p)] =
+        std::make_unique<TcpJob>(p, tcp_rendezvous(place));
+  });
+  return jobs;
+}
+
+void part(std::vector<std::unique_ptr<TcpJob>>& jobs) {
+  in_threads(static_cast<int>(jobs.size()),
+             [&](int p) { jobs[static_cast<size_t>(p)] = nullptr; });
+}
+
+std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
+                                       const OnHost& on_host) {
+  const auto made = std::make_shared<Processes>(
+      static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
+  std::vector<std::unique_ptr<Wire>> wires;
+  for (const auto& job : made->jobs)
+    wires.push_back(job->begin_run(ranks_per_process));
+  made->backend =
+      all_processes(world, ranks_per_process, std::move(wires), on_host);
+  return {made, made->backend.get()};
+}
+
+std::shared_ptr<Backend> over_tcp(int64_t world) {
+  return host_over_tcp(world, 1, {});
+}
+std::shared_ptr<Backend> over_tcp_of_2(int64_t world) {
+  return host_over_tcp(world, 2, {});
+}
+
+}  // namespace dtensor::testing

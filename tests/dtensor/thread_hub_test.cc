@@ -1,0 +1,100 @@
+// Who waits for whom among thread ranks; see dtensor/comm/thread_hub.h.
+#include "dtensor/comm/thread_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/runtime.h"
+
+namespace dtensor {
+namespace {
+
+const Call kBarrier{StepKind::kBarrier, "test"};
+
+TEST(LastCallTest, TextsOfAnyLength) {
+  const Group group({0}, false);
+  LastCall last;
+  EXPECT_EQ(last.get().group, nullptr);
+  std::string op;
+  for (size_t n = 0; n <= 70; ++n, op += static_cast<char>('0' + n)) {
+    last.set(group, StepKind::kAllReduce, n, op);
+    const LastCall::Value v = last.get();
+    EXPECT_EQ(v.group, &group);
+    EXPECT_EQ(v.kind, StepKind::kAllReduce);
+    EXPECT_EQ(v.sequence, n);
+    EXPECT_EQ(v.op, op.substr(0, 64));
+  }
+}
+
+// Read while it is written: of one call, all of it.
+TEST(LastCallTest, IsNeverOfTwoCalls) {
+  const Group group({0}, false);
+  LastCall last;
+  last.set(group, StepKind::kBarrier, 0, "");
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t i = 1; !stop; ++i) {
+      const size_t n = i % 40;
+      last.set(group, n % 2 ? StepKind::kBarrier : StepKind::kAllReduce, n,
+               std::string(n, static_cast<char>('A' + n)));
+    }
+  });
+  for (int i = 0; i < 200000 && !::testing::Test::HasFailure(); ++i) {
+    const LastCall::Value v = last.get();
+    if (v.sequence == 0) continue;
+    const size_t n = v.sequence;
+    EXPECT_EQ(v.op, std::string(n, static_cast<char>('A' + n)));
+    EXPECT_EQ(v.kind, n % 2 ? StepKind::kBarrier : StepKind::kAllReduce);
+  }
+  stop = true;
+  writer.join();
+}
+
+// A rank that was seen waiting for a round that is over by now is about to go
+// on: that is no circle, however long the others have waited.
+TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
+  ThreadHub hub(2);
+  Group& group = hub.group({0, 1});
+  for (size_t m : {0, 1}) hub.note(group, m, kBarrier, 1);
+  std::thread other([&] { hub.meet(group, 0, kBarrier); });
+  hub.meet(group, 1, kBarrier);
+  other.join();
+  // As if rank 0 had been seen asleep in it, and had not run again since.
+  hub.late(group, group.barrier.round() - 1, 0);
+  hub.late(group, group.barrier.round(), 1);
+  EXPECT_FALSE(group.barrier.broken());
+  // While both wait in rounds that nobody completes: here, two groups.
+  ThreadHub stuck(2);
+  Group &a = stuck.group({0, 1}), &b = stuck.group({1, 0});
+  stuck.note(a, 0, kBarrier, 1);
+  stuck.note(b, 0, kBarrier, 1);
+  stuck.late(a, a.barrier.round(), 0);
+  EXPECT_FALSE(a.barrier.broken());
+  stuck.late(b, b.barrier.round(), 1);
+  EXPECT_TRUE(a.barrier.broken());
+}
+
+// More ranks than cores, each late in turn for longer than a wait is looked
+// at: the others are seen waiting in rounds that end meanwhile.
+TEST(ThreadHubTest, LateRanksAreNoCircle) {
+  constexpr int64_t kRanks = 24;
+  run(kRanks, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"a", 6}, {"b", 4}});
+    Communicator& rows = rt.context().communicator(mesh, 0b10);
+    Communicator& all = rt.context().communicator(mesh, 0b11);
+    for (int64_t round = 0; round < 6; ++round) {
+      if (rt.rank() == round * 4)
+        std::this_thread::sleep_for(std::chrono::milliseconds(230));
+      for (int i = 0; i < 20; ++i) rows.barrier(kBarrier);
+      all.barrier(kBarrier);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
