@@ -532,8 +532,8 @@ bool Program::State::ends(JobVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
   if (job) fared = job->agree(fared);
   std::fflush(stdout);
-  const bool speaks = job ? job->speaks() : process == 0 || alone;
-  if (fared.code != 0 && speaks)
+  const bool is_main = job ? job->is_main_process() : process == 0 || alone;
+  if (fared.code != 0 && is_main)
     fmt::print(stderr, "{}: {}\n", name, fared.text);
   return fared.code != 0;
 }
@@ -593,7 +593,7 @@ bool Program::given(std::string_view name) const {
 const Mesh& Program::mesh() const { return state_->mesh; }
 CostTable Program::cost(const Mesh& mesh) const { return state_->prices(mesh); }
 bool Program::dry_run() const { return state_->is_dry(); }
-bool Program::speaks() const { return state_->process == 0; }
+bool Program::is_main_process() const { return state_->process == 0; }
 int64_t Program::ranks_here() const {
   const State& s = *state_;
   return s.is_job() ? s.ranks_per_process : s.mesh.num_ranks();
@@ -630,7 +630,7 @@ void Program::write_json(const nlohmann::ordered_json& result) const {
   state_->wrote_json = true;
   if (!wants_json()) return;
   state_->gather_trace();
-  if (!speaks()) return;
+  if (!is_main_process()) return;
   auto whole = result;
   if (whole.is_object() && !state_->stragglers.empty())
     whole["stragglers"] = state_->stragglers;

@@ -141,7 +141,7 @@ class Program {
   bool wants_json() const;
   // Whether this process prints: of several the first one, which has rank 0.
   // What others print goes nowhere.
-  bool speaks() const;
+  bool is_main_process() const;
   // How many ranks run in this process.
   int64_t ranks_here() const;
   // What --cost says of that mesh; without it the default prices.

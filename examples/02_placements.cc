@@ -17,13 +17,13 @@ std::string ranges(const Region& region) {
 
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
-  const bool speaks = rt.rank() == 0;
+  const bool is_rank_0 = rt.rank() == 0;
   // 5 rows do not divide by 2: part i of p is [floor(5i/p), floor(5(i+1)/p)).
   const DistTensor whole = view(arange(10, mesh, {}, DType::kF32), {5, 2});
   for (const char* text : {"R,R", "S0,R", "S0,S1", "S0,S0"}) {
     const DistTensor x =
         whole.redistribute(text);  // only slices: sends nothing
-    if (speaks) {
+    if (is_rank_0) {
       fmt::print("{}\n", x.spec()->to_string());
       for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank)
         fmt::print("  rank {} holds{}\n", rank,
@@ -37,7 +37,7 @@ void example(Runtime& rt) {
   // A partial sum: every rank of a holds a term.
   const DistTensor rows = whole.redistribute("S0,R");
   const DistTensor columns_of_sums = sum(rows, {0});
-  if (speaks) {
+  if (is_rank_0) {
     fmt::print("sum over split rows: {}\n",
                columns_of_sums.spec()->to_string());
     for (const auto& [from, to] :
@@ -54,7 +54,7 @@ void example(Runtime& rt) {
   const Tensor sums = columns_of_sums.full();
   DT_CHECK(sums.at(0) == 20 && sums.at(1) == 25, "02_placements",
            "the sums are {} and {}, not 20 and 25", sums.at(0), sums.at(1));
-  if (speaks) fmt::print("its value: {} {}\n", sums.at(0), sums.at(1));
+  if (is_rank_0) fmt::print("its value: {} {}\n", sums.at(0), sums.at(1));
 }
 
 }  // namespace

@@ -40,11 +40,11 @@ void example(Runtime& rt) {
                    v = draw(3).set_requires_grad();
   RankContext& context = rt.context();
   context.record = true;
-  const bool speaks = rt.rank() == 0 || context.dry_run;
+  const bool is_rank_0 = rt.rank() == 0 || context.dry_run;
   size_t seen = 0;
   const double one = kTokens * kHeads * kHeadSize * sizeof(float),
                others = (p - 1) / p;
-  if (speaks)
+  if (is_rank_0)
     fmt::print("{:<20} {:>13} {:>9}\n", "bytes of a rank", "found", "formula");
   for (const auto how : {ContextParallel::kRing, ContextParallel::kAllToAll}) {
     const bool ring = how == ContextParallel::kRing;
@@ -55,7 +55,7 @@ void example(Runtime& rt) {
     // p-1 blocks of keys and values, and backward of their gradients too; or
     // all but 1/p of a rank's q, k, v and result, and of their gradients.
     const double once = others * (ring ? 2 * one : 4 * one / p);
-    if (!speaks) continue;
+    if (!is_rank_0) continue;
     row(name(how), "forward", forward, once);
     row(name(how), "backward", backward, ring ? 2 * once : once);
   }
@@ -64,7 +64,7 @@ void example(Runtime& rt) {
     const Dim dim = even ? order : Dim(kTokens, Split::over({0}));
     for (const IntervalList& queries : parts_of(dim, mesh))
       scores += fmt::format(" {}", score_pairs(queries, {{0, kTokens}}, true));
-    if (speaks)
+    if (is_rank_0)
       fmt::print("scores, {}:{}\n", even ? "zig-zag" : "in order", scores);
   }
 }

@@ -38,7 +38,7 @@ int calibrate_main(int argc, char** argv) {
   };
   return program.main(argc, argv, check, [&] {
     const std::vector<double> us = measure(list, program.run_options(), rounds);
-    if (!program.speaks()) return;  // nor has it rank 0's times
+    if (!program.is_main_process()) return;  // nor has it rank 0's times
     const Calibration result = calibrate(list, us);
     fmt::print("{}", to_text(result));
     if (!out.empty())

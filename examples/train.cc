@@ -106,7 +106,7 @@ int64_t step_tokens(const TrainConfig& c) { return c.batch * c.model.seq; }
 // The steps of one rank, with what rank 0 prints and keeps.
 void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
                  Trainer& trainer, Report& report) {
-  const bool speaks = rt.rank() == 0;
+  const bool is_rank_0 = rt.rank() == 0;
   const TrainConfig& config = flags.train;
   const auto tokens = static_cast<double>(step_tokens(config));
   Progress progress(config.steps);
@@ -117,16 +117,16 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
       flags.resume ? latest_checkpoint(folder) : std::nullopt;
   if (!folder.empty()) claim_checkpoints(folder);
   const int64_t begin = last ? trainer.load(*last) : 0;
-  if (speaks && flags.resume)
+  if (is_rank_0 && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)
                               : "no checkpoint yet: begins anew");
-  if (speaks && last && config.lr_steps && config.lr_steps != config.steps)
+  if (is_rank_0 && last && config.lr_steps && config.lr_steps != config.steps)
     fmt::print(
         "the learning rate falls over {} steps, as it was saved or --lr-steps "
         "says, and --steps is {}\n\n",
         config.lr_steps, config.steps);
   std::fflush(stdout);  // ahead of the progress, also through a pipe
-  if (speaks) report.begin = begin;
+  if (is_rank_0) report.begin = begin;
   RankContext& context = rt.context();
   std::vector<CommEvent> first;
   context.record = true;
@@ -163,7 +163,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (!folder.empty() && (ends || (i + 1) % flags.every == 0))
       trainer.save(folder, i + 1, text, flags.keep);
     context.record = true;
-    if (!speaks) continue;
+    if (!is_rank_0) continue;
     report.losses.push_back(result.loss);
     report.norms.push_back(result.grad_norm);
     report.skipped += result.skipped;
@@ -179,7 +179,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   const std::vector<MemoryUse> memory =
       all_gather("memory", memory_use(context.allocator->stats()));
   const nn::PipelineTimes times = bubble.longest();
-  if (!speaks) return;
+  if (!is_rank_0) return;
   if (rt.mesh().has_axis("pp"))
     report.bubble = bubble_report(config, rt.mesh(), times);
   report.events = std::move(events);
@@ -188,9 +188,9 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
 
 void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
                 const TextData* eval, Report& report) {
-  const bool speaks = rt.rank() == 0;
+  const bool is_rank_0 = rt.rank() == 0;
   Trainer trainer(flags.train, rt.mesh());
-  if (speaks) {
+  if (is_rank_0) {
     report.parameters = parameter_rows(trainer.model());
     fmt::print("{}\n", parameter_table(report.parameters));
     std::fflush(stdout);
@@ -209,7 +209,7 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
                            .seed = static_cast<uint64_t>(flags.train.seed)});
   if (!flags.save.empty())
     nn::save_pretrained(trainer.model(), caller_path(flags.save));
-  if (!speaks) return;
+  if (!is_rank_0) return;
   report.eval_loss = eval_loss;
   for (int64_t token : sample)
     report.sample += static_cast<char>(static_cast<unsigned char>(token));
@@ -275,7 +275,7 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
            "it, or name another folder",
            last.value_or(""));
   for (const std::string& left : unfinished_checkpoints(folder))
-    if (program.speaks())
+    if (program.is_main_process())
       fmt::print(stderr, "left over from a save that was cut short: {}\n",
                  left);
   if (last) check_goes_on(*last, flags.train, text);
@@ -316,7 +316,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   const RunOptions options = program.run_options();
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
-  if (!program.speaks()) return;
+  if (!program.is_main_process()) return;
 
   const std::vector<CommRow> predicted = comm_rows(prediction.events);
   const std::vector<CommRow> rows = comm_rows(report.events);

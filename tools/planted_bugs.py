@@ -288,7 +288,7 @@ BUGS = [
          '    m.now = Tensor::empty(a.divided, a.dtype);'),
     ], ['execution_test']),
     Bug(46, 'one slot instead of two (small all-reduce races)', [
-        ('dtensor/comm/meeting.h',
+        ('dtensor/comm/thread_rendezvous.h',
          'return slots[2 * member + sequence % 2];',
          'return slots[2 * member + (MUT(46) ? 0 : sequence % 2)];'),
     ], ['comm_threads_test']),
@@ -1144,7 +1144,7 @@ BUGS = [
          'lost = now;'),
     ], ['message_passing_test']),
     Bug(262, 'processes: a rank takes the first piece of a shared parcel', [
-        ('dtensor/comm/parcels.cc',
+        ('dtensor/comm/packed_messages.cc',
          'at_[index(m)][k++] = at;',
          'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
     ], ['redistribute_pairs_test']),

@@ -7,18 +7,18 @@
 #include <span>
 #include <string_view>
 
+#include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/backend.h"
-#include "dtensor/comm/council.h"
 
 namespace dtensor {
 
 class HostBackend : public Backend {
  public:
   // As group(), for an agreement alone.
-  virtual std::unique_ptr<Council> council(std::span<const int64_t> ranks,
-                                           int64_t me, int lane) = 0;
+  virtual std::unique_ptr<AgreementChannel> agreement_channel(
+      std::span<const int64_t> ranks, int64_t me, int lane) = 0;
 
-  struct Fall {
+  struct RemoteFailure {
     int64_t rank;
     int lane;
     std::string_view what;
@@ -28,7 +28,7 @@ class HostBackend : public Backend {
   // and failed() of this object was not called: it is one of another process.
   // (It may be called where failed() was.) When this returns, none of the
   // earlier is called any more.
-  virtual void when_others_fail(std::function<void(const Fall&)>) {}
+  virtual void when_others_fail(std::function<void(const RemoteFailure&)>) {}
 };
 
 }  // namespace dtensor

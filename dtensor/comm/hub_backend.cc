@@ -3,30 +3,30 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dtensor/comm/meeting.h"
+#include "dtensor/comm/thread_rendezvous.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
 
-class MeetingCouncil final : public Council {
+class ThreadAgreementChannel final : public AgreementChannel {
  public:
-  MeetingCouncil(ThreadHub& hub, Group& group, int index)
-      : meeting_(hub, group, index) {}
+  ThreadAgreementChannel(ThreadHub& hub, Group& group, int index)
+      : rendezvous_(hub, group, index) {}
   void open(const Collective& c, const void* mine, int64_t bytes) override {
     static_assert(kMost <= Slot::kSmall);
     if (bytes > 0)
-      std::memcpy(meeting_.own(c.sequence).small, mine,
+      std::memcpy(rendezvous_.own(c.sequence).small, mine,
                   static_cast<size_t>(bytes));
-    meeting_.open(c);
+    rendezvous_.open(c);
   }
-  const void* shown(int m) const override { return meeting_.small_of(m); }
+  const void* shown(int m) const override { return rendezvous_.small_of(m); }
   void gather(const void*, int64_t bytes, void* out) override {
-    meeting_.gather(bytes, out);
+    rendezvous_.gather(bytes, out);
   }
 
  private:
-  Meeting meeting_;
+  ThreadRendezvous rendezvous_;
 };
 
 }  // namespace
@@ -56,14 +56,15 @@ void HubBackend::set_idle(int64_t rank, int lane, bool idle) noexcept {
   hub(lane).set_idle(rank, idle);
 }
 
-std::unique_ptr<Council> HubBackend::council(std::span<const int64_t> ranks,
-                                             int64_t me, int lane) {
-  const Seat seat = take_seat(ranks, me, lane);
-  return std::make_unique<MeetingCouncil>(seat.hub, seat.group, seat.index);
+std::unique_ptr<AgreementChannel> HubBackend::agreement_channel(
+    std::span<const int64_t> ranks, int64_t me, int lane) {
+  const Membership place = join(ranks, me, lane);
+  return std::make_unique<ThreadAgreementChannel>(place.hub, place.group,
+                                                  place.index);
 }
 
-HubBackend::Seat HubBackend::take_seat(std::span<const int64_t> ranks,
-                                       int64_t me, int lane) {
+HubBackend::Membership HubBackend::join(std::span<const int64_t> ranks,
+                                        int64_t me, int lane) {
   const auto at = std::find(ranks.begin(), ranks.end(), me);
   DT_CHECK(at != ranks.end(), "communicator",
            "rank {} is not a member of the group that it asks for", me);

@@ -23,8 +23,8 @@ class HubBackend : public HostBackend {
   void failed(int64_t rank, int lane, std::string_view what) noexcept override;
   void left(int64_t rank) noexcept override;
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;
-  std::unique_ptr<Council> council(std::span<const int64_t> ranks, int64_t me,
-                                   int lane) override;
+  std::unique_ptr<AgreementChannel> agreement_channel(
+      std::span<const int64_t> ranks, int64_t me, int lane) override;
   // As failed(), of a rank of another process: `why` has all that there is to
   // say. Of everybody's failure it is the whole text.
   void stop(int64_t rank, int lane, std::string why, bool everybodys) noexcept {
@@ -53,13 +53,13 @@ class HubBackend : public HostBackend {
 
  protected:
   // One member's place in a group.
-  struct Seat {
+  struct Membership {
     ThreadHub& hub;
     Group& group;
     int index;
   };
   // Throws Error when `me` is none of the ranks.
-  Seat take_seat(std::span<const int64_t> ranks, int64_t me, int lane);
+  Membership join(std::span<const int64_t> ranks, int64_t me, int lane);
 
  private:
   ThreadHub& hub(int lane) { return lane == 0 ? first_ : second_; }

@@ -42,19 +42,19 @@ JobVerdict gone(int process) {
 
 }  // namespace
 
-void ProcessJob::deliver(int64_t matter, Wire::Told told) {
+void ProcessJob::deliver(int64_t matter, Transport::Told told) {
   std::lock_guard lock(mutex_);
   // Of a run that is over, nobody wants to hear.
   if (matter > 0 && matter < runs_) return;
   told_[matter].push_back(std::move(told));
 }
 
-std::optional<Wire::Told> ProcessJob::told(int64_t matter) {
+std::optional<Transport::Told> ProcessJob::told(int64_t matter) {
   listen();
   std::lock_guard lock(mutex_);
   auto& all = told_[matter];
   if (all.empty()) return {};
-  Wire::Told first = std::move(all.front());
+  Transport::Told first = std::move(all.front());
   all.pop_front();
   return first;
 }
@@ -77,9 +77,9 @@ bool ProcessJob::failed() {
   return failed_;
 }
 
-bool ProcessJob::speaks() {
+bool ProcessJob::is_main_process() {
   std::lock_guard lock(mutex_);
-  return agreements_ > 0 ? speaks_ : process() == 0;
+  return agreements_ > 0 ? is_main_ : process() == 0;
 }
 
 JobVerdict ProcessJob::agree(const JobVerdict& here) {
@@ -87,7 +87,7 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
   {
     std::lock_guard lock(mutex_);
     matter = -++agreements_;
-    speaks_ = process() == 0;
+    is_main_ = process() == 0;
     run = runs_;
     if (here.code != 0) failed_ = true;
   }
@@ -125,7 +125,7 @@ JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
     bool first = true;
     for (int p = 0; p < process(); ++p) first = first && lost(p);
     std::lock_guard lock(mutex_);
-    speaks_ = first;
+    is_main_ = first;
     return here.code != 0 ? here : gone(0);
   }
 }
@@ -133,7 +133,7 @@ JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
 // Another process has said why, and ends all.
 JobVerdict ProcessJob::ended(const JobVerdict& here) {
   std::lock_guard lock(mutex_);
-  speaks_ = false;
+  is_main_ = false;
   return {ended_with(), here.text};
 }
 
@@ -173,7 +173,8 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
 
 // The next that this process says of the matter; what others say meanwhile is
 // kept.
-std::string ProcessJob::hear_from(int process, std::deque<Wire::Told>& others) {
+std::string ProcessJob::hear_from(int process,
+                                  std::deque<Transport::Told>& others) {
   const auto start = Clock::now();
   for (;;) {
     const bool nobody = lost(process);  // what it has said is heard first
@@ -206,7 +207,7 @@ void ProcessJob::gather(std::string_view here,
   const std::function<int64_t()> now =
       given ? given : [] { return Clock::now().time_since_epoch() / 1ns; };
   if (process() > 0) return give(here, now);
-  std::deque<Wire::Told> others;
+  std::deque<Transport::Told> others;
   try {
     for (int p = 1; p < processes(); ++p) {
       Gathered g{p, "", 0, std::numeric_limits<int64_t>::max()};
@@ -237,7 +238,7 @@ void ProcessJob::gather(std::string_view here,
 
 void ProcessJob::give(std::string_view here,
                       const std::function<int64_t()>& now) {
-  std::deque<Wire::Told> none;
+  std::deque<Transport::Told> none;
   const std::string size = std::to_string(here.size());
   for (bool said = false; !said || !here.empty();) {
     if (hear_from(0, none) == kTime) {

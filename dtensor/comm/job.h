@@ -13,7 +13,7 @@
 
 #include "dtensor/comm/host_backend.h"
 #include "dtensor/comm/job_facts.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 
@@ -38,7 +38,7 @@ class ProcessJob {
   void compare(const JobFacts& here);
   // Whether this process is the one that says what was agreed upon: the first
   // one that was still there.
-  bool speaks();
+  bool is_main_process();
 
   // Gives the first process what each other one has: to `take`, one after the
   // other. Called by all processes equally often, while none is in a run. A
@@ -67,7 +67,7 @@ class ProcessJob {
   // Runs have the numbers 1, 2, ..., agreements -1, -2, ..., what is gathered
   // 0.
   virtual void tell(int64_t matter, int process, std::string_view text) = 0;
-  std::optional<Wire::Told> told(int64_t matter);
+  std::optional<Transport::Told> told(int64_t matter);
   // Has this process ended, or is it about to, as far as that can be seen from
   // here?
   virtual bool lost(int /*process*/) { return false; }
@@ -77,7 +77,7 @@ class ProcessJob {
  protected:
   // Delivers what has come.
   virtual void listen() = 0;
-  void deliver(int64_t matter, Wire::Told told);
+  void deliver(int64_t matter, Transport::Told told);
   // The number of the run that begins now, in this process.
   int64_t next_run();
   int64_t runs();
@@ -87,14 +87,14 @@ class ProcessJob {
   JobVerdict agree_as_first(int64_t matter, const JobVerdict& here);
   JobVerdict agree_as_other(int64_t matter, const JobVerdict& here);
   JobVerdict ended(const JobVerdict& here);
-  std::string hear_from(int process, std::deque<Wire::Told>& others);
+  std::string hear_from(int process, std::deque<Transport::Told>& others);
   void give(std::string_view here, const std::function<int64_t()>& now);
 
   std::mutex mutex_;
   int64_t runs_ = 0, agreements_ = 0;
   bool failed_ = false;
-  bool speaks_ = false;  // once there is an agreement
-  std::map<int64_t, std::deque<Wire::Told>> told_;  // by matter
+  bool is_main_ = false;  // once there is an agreement
+  std::map<int64_t, std::deque<Transport::Told>> told_;  // by matter
 };
 
 }  // namespace dtensor

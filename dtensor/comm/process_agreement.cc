@@ -57,21 +57,21 @@ std::vector<Said> unpack(std::string_view text, size_t members) {
 // Few bytes, or -1: they are sent by themselves.
 int64_t ProcessCommunicator::payload_for(const Collective& c,
                                          size_t peer) const {
-  if (is_council_ && c.num_bytes < 0)
-    return std::ssize(local_.members) * std::ssize(local_.seats[0].shows);
+  if (only_agrees_ && c.num_bytes < 0)
+    return std::ssize(local_.members) * std::ssize(local_.places[0].shows);
   if (!one_each_) return -1;
   int64_t bytes = 0;
   if (c.num_bytes > 0) bytes += padded(c.num_bytes);
   for (const Buffer& b : c.buffers) bytes += padded(bytes_of(b));
-  for (const Parcels& p : parcels_)
+  for (const PackedMessages& p : packed_)
     bytes += padded(p.bytes_to(static_cast<int>(peer)));
   return bytes <= kPayload ? bytes : -1;
 }
 
 void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
                                       char* to) const {
-  if (is_council_ && c.num_bytes < 0) {
-    for (const LocalGroup::Seat& s : local_.seats) {
+  if (only_agrees_ && c.num_bytes < 0) {
+    for (const LocalGroup::Membership& s : local_.places) {
       copy_bytes(to, s.shows.data(), std::ssize(s.shows));
       to += std::ssize(s.shows);
     }
@@ -82,8 +82,8 @@ void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
     copy_bytes(to, source(b, 0), bytes_of(b));
     to += padded(bytes_of(b));
   }
-  for (const Parcels& p : parcels_) {
-    p.pack(Parcels::Place{cpu(), {}}, static_cast<int>(peer), to);
+  for (const PackedMessages& p : packed_) {
+    p.pack(PackedMessages::Place{cpu(), {}}, static_cast<int>(peer), to);
     to += padded(p.bytes_to(static_cast<int>(peer)));
   }
 }
@@ -101,7 +101,7 @@ std::exception_ptr ProcessCommunicator::settle(const Collective& c) noexcept {
 
 void ProcessCommunicator::exchange_headers(const Collective& c) {
   bool agreed = true;
-  for (const LocalGroup::Seat& s : local_.seats)
+  for (const LocalGroup::Membership& s : local_.places)
     agreed = agreed && (alone() || s.collective->fingerprint == c.fingerprint);
   const uint64_t print = hash_mix(c.fingerprint, group_hash_);
   constexpr int64_t kMost = sizeof(Header) + kPayload;
@@ -117,36 +117,36 @@ void ProcessCommunicator::exchange_headers(const Collective& c) {
         Header{print, agreed, std::max<int64_t>(payload, 0), p.sent_payload};
     if (payload > 0) put_payload(c, i, out + sizeof(Header));
     p.message = static_cast<char*>(staging_.take(kMost));
-    transit_->receive(from(first), p.message, kMost);
-    transit_->send(to(first), out, bytes);
+    messages_->receive(from(first), p.message, kMost);
+    messages_->send(to(first), out, bytes);
   }
   wait();
   for (const Peer& p : peers_)
     agreed = agreed && p.header().agreed && p.header().print == print;
   if (!agreed) differ(c);
-  if (is_council_ && c.num_bytes < 0) keep_shown();
+  if (only_agrees_ && c.num_bytes < 0) keep_shown();
 }
 
 // Until all members here have come to the next collective.
 void ProcessCommunicator::keep_shown() {
   const int64_t bytes = std::ssize(mine().shows);
   local_.shown.resize(static_cast<size_t>(size() * bytes));
-  for (size_t k = 0; k < local_.seats.size(); ++k)
+  for (size_t k = 0; k < local_.places.size(); ++k)
     copy_bytes(local_.shown.data() + local_.members[k] * bytes,
-               local_.seats[k].shows.data(), bytes);
+               local_.places[k].shows.data(), bytes);
   for (const Peer& p : peers_)
     for (size_t k = 0; k < p.members.size(); ++k)
       copy_bytes(local_.shown.data() + p.members[k] * bytes,
                  p.payload() + static_cast<int64_t>(k) * bytes, bytes);
 }
 
-// ---- As a council ----
+// ---- As an agreement channel ----
 
 void ProcessCommunicator::open(const Collective& c, const void* mine_shows,
                                int64_t bytes) {
   run_.enter(rank(), lane_, local_, c);
   staging_.reset();
-  is_council_ = true;
+  only_agrees_ = true;
   mine().shows = {static_cast<const char*>(mine_shows),
                   static_cast<size_t>(bytes)};
   meet(c);
@@ -168,7 +168,7 @@ void ProcessCommunicator::differ(const Collective& c) {
   std::vector<Said> here;
   bool agreed = true;
   for (int m : local_.members) {
-    const Collective& theirs = alone() ? c : *seat(m).collective;
+    const Collective& theirs = alone() ? c : *place(m).collective;
     here.push_back({theirs.fingerprint, statement_of(theirs)});
     said[static_cast<size_t>(m)] = here.back();
     agreed = agreed && theirs.fingerprint == c.fingerprint;
@@ -184,16 +184,17 @@ void ProcessCommunicator::differ(const Collective& c) {
   const int64_t size = std::ssize(out);
   std::vector<int64_t> sizes(odd.size());
   for (size_t i = 0; i < odd.size(); ++i) {
-    transit_->receive(from(peers_[odd[i]].members[0]), &sizes[i], sizeof(size));
-    transit_->send(to(peers_[odd[i]].members[0]), &size, sizeof(size));
+    messages_->receive(from(peers_[odd[i]].members[0]), &sizes[i],
+                       sizeof(size));
+    messages_->send(to(peers_[odd[i]].members[0]), &size, sizeof(size));
   }
   wait();
   std::vector<std::string> texts(odd.size());
   for (size_t i = 0; i < odd.size(); ++i) {
     texts[i].resize(static_cast<size_t>(sizes[i]));
-    transit_->receive(from(peers_[odd[i]].members[0]), texts[i].data(),
-                      sizes[i]);
-    transit_->send(to(peers_[odd[i]].members[0]), out.data(), size);
+    messages_->receive(from(peers_[odd[i]].members[0]), texts[i].data(),
+                       sizes[i]);
+    messages_->send(to(peers_[odd[i]].members[0]), out.data(), size);
   }
   wait();
   const std::string same_group =

@@ -14,8 +14,8 @@ namespace {
 class ProcessBackend final : public HostBackend {
  public:
   ProcessBackend(int64_t world, int64_t ranks_per_process,
-                 std::unique_ptr<Wire> wire)
-      : run_(world, ranks_per_process, std::move(wire)) {}
+                 std::unique_ptr<Transport> transport)
+      : run_(world, ranks_per_process, std::move(transport)) {}
 
   void set_timeout(std::chrono::milliseconds timeout) override {
     run_.set_timeout(timeout);
@@ -26,9 +26,10 @@ class ProcessBackend final : public HostBackend {
       return run_.threads().group(ranks, me, lane);
     return member(ranks, me, lane);
   }
-  std::unique_ptr<Council> council(std::span<const int64_t> ranks, int64_t me,
-                                   int lane) override {
-    if (all_here(ranks)) return run_.threads().council(ranks, me, lane);
+  std::unique_ptr<AgreementChannel> agreement_channel(
+      std::span<const int64_t> ranks, int64_t me, int lane) override {
+    if (all_here(ranks))
+      return run_.threads().agreement_channel(ranks, me, lane);
     constexpr int64_t kMost = ProcessCommunicator::kMostShow();
     DT_CHECK(run_.ranks_per_process() <= kMost, "communicator",
              "{} ranks in each process, and at most {} can agree on what they "
@@ -36,7 +37,8 @@ class ProcessBackend final : public HostBackend {
              run_.ranks_per_process(), kMost, kMost);
     return member(ranks, me, lane);
   }
-  void when_others_fail(std::function<void(const Fall&)> told) override {
+  void when_others_fail(
+      std::function<void(const RemoteFailure&)> told) override {
     run_.when_others_fail(std::move(told));
   }
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
@@ -77,11 +79,11 @@ class ProcessBackend final : public HostBackend {
 
 }  // namespace
 
-std::shared_ptr<HostBackend> process_backend(int64_t world,
-                                             int64_t ranks_per_process,
-                                             std::unique_ptr<Wire> wire) {
+std::shared_ptr<HostBackend> process_backend(
+    int64_t world, int64_t ranks_per_process,
+    std::unique_ptr<Transport> transport) {
   return std::make_shared<ProcessBackend>(world, ranks_per_process,
-                                          std::move(wire));
+                                          std::move(transport));
 }
 
 }  // namespace dtensor

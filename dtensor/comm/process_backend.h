@@ -9,15 +9,15 @@
 #include <memory>
 
 #include "dtensor/comm/host_backend.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 
 // Called by all processes of the run. Ranks 0 .. ranks_per_process - 1 are
-// threads of the wire's process 0, and so on. Throws Error when the processes
-// have no place for so many ranks.
+// threads of the transport's process 0, and so on. Throws Error when the
+// processes have no place for so many ranks.
 std::shared_ptr<HostBackend> process_backend(int64_t world,
                                              int64_t ranks_per_process,
-                                             std::unique_ptr<Wire>);
+                                             std::unique_ptr<Transport>);
 
 }  // namespace dtensor

@@ -92,7 +92,7 @@ void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
   const Awaited its{last.group->ranks, at.second, last.sequence};
   std::set<int> elsewhere;
   for (int64_t r : its.group) {
-    if (process_of(r) != wire_->process())
+    if (process_of(r) != transport_->process())
       elsewhere.insert(process_of(r));
     else if (r != rank)
       follow({r, its.lane}, &its, s);
@@ -102,7 +102,7 @@ void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
       fmt::format("circle {} {} {} {} {} {} {} {}", its.lane, its.sequence,
                   packed(its.group), s.first.first, s.first.second, s.number,
                   packed(s.ranks), s.where);
-  for (int process : elsewhere) wire_->tell(process, text);
+  for (int process : elsewhere) transport_->tell(process, text);
 }
 
 void ProcessRun::hear_search(const std::string& text) {
@@ -116,7 +116,7 @@ void ProcessRun::hear_search(const std::string& text) {
   in.get();  // the space
   s.where.assign(std::istreambuf_iterator<char>(in), {});
   for (int64_t r : awaited.group)
-    if (process_of(r) == wire_->process())
+    if (process_of(r) == transport_->process())
       follow({r, awaited.lane}, &awaited, s);
 }
 

@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-const Parcels::Place kHere{cpu(), {}};
+const PackedMessages::Place kHere{cpu(), {}};
 
 char* element(const Buffer& b, int64_t i) {
   return static_cast<char*>(b.data) + i * size_of(b.dtype);
@@ -36,11 +36,11 @@ ProcessCommunicator::ProcessCommunicator(ProcessRun& run,
       lane_(lane),
       local_(run.local(ranks_, lane)),
       group_hash_(hash_of(ranks_)),
-      transit_(run.wire().transit()) {
+      messages_(run.transport().pending_messages()) {
   std::map<int, int> peers;  // by process
   for (int m = 0; m < size(); ++m) {
     const int process = run.process_of(world(m));
-    if (process == run.wire().process()) {
+    if (process == run.transport().process()) {
       peer_of_.push_back(-1);
       continue;
     }
@@ -49,17 +49,17 @@ ProcessCommunicator::ProcessCommunicator(ProcessRun& run,
     peers_[static_cast<size_t>(it->second)].members.push_back(m);
     peer_of_.push_back(it->second);
   }
-  seat_ = static_cast<size_t>(
+  place_ = static_cast<size_t>(
       std::find(local_.members.begin(), local_.members.end(), index) -
       local_.members.begin());
   one_each_ = alone();
   for (const Peer& p : peers_) one_each_ = one_each_ && p.members.size() == 1;
 }
 
-LocalGroup::Seat& ProcessCommunicator::seat(int m) {
+LocalGroup::Membership& ProcessCommunicator::place(int m) {
   const auto it =
       std::lower_bound(local_.members.begin(), local_.members.end(), m);
-  return local_.seats[static_cast<size_t>(it - local_.members.begin())];
+  return local_.places[static_cast<size_t>(it - local_.members.begin())];
 }
 
 void ProcessCommunicator::agree(const Collective& c) {
@@ -79,12 +79,12 @@ void ProcessCommunicator::meet(const Collective& c) {
     return;
   }
   mine().collective = &c;
-  mine().parcels = parcels_;
+  mine().packed = packed_;
   mine().received = &received_;
   mine().failed = false;
   if (!run_.meet(local_, world(rank()), lane_))
     run_.released(world(rank()), lane_);
-  if (seat_ == 0) local_.verdict = settle(c);
+  if (place_ == 0) local_.verdict = settle(c);
   run_.meet_again(local_, world(rank()), lane_);
   if (const auto error = local_.verdict) std::rethrow_exception(error);
 }
@@ -93,11 +93,10 @@ void ProcessCommunicator::prepare(const Collective& c) {
   staging_.reset();
   const size_t count = c.transfers.size();
   if (kept_.size() < count) kept_.resize(count);
-  parcels_ = std::span(kept_).first(count);
+  packed_ = std::span(kept_).first(count);
   for (size_t i = 0; i < count; ++i)
-    parcels_[i].reset(c.transfers[i], peer_of_,
-                      static_cast<int>(peers_.size()));
-  received_.assign(parcels_.size() * ranks_.size(), nullptr);
+    packed_[i].reset(c.transfers[i], peer_of_, static_cast<int>(peers_.size()));
+  received_.assign(packed_.size() * ranks_.size(), nullptr);
   in_place_.assign(received_.size(), false);
 }
 
@@ -105,23 +104,23 @@ void ProcessCommunicator::prepare(const Collective& c) {
 
 // What another one here was to receive for this one.
 void ProcessCommunicator::check_received() const {
-  for (const LocalGroup::Seat& s : local_.seats)
+  for (const LocalGroup::Membership& s : local_.places)
     if (s.failed) run_.released(world(rank()), lane_);
 }
 
 const void* ProcessCommunicator::received(size_t transfer, int m) {
   const size_t at = transfer * ranks_.size() + static_cast<size_t>(m);
   return alone() ? received_[at]
-                 : (*seat(receiver(local_.members, m)).received)[at];
+                 : (*place(receiver(local_.members, m)).received)[at];
 }
 
 void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
   const size_t members = ranks_.size();
-  std::vector<const Parcels*> takers(local_.members.size());
+  std::vector<const PackedMessages*> takers(local_.members.size());
   for (size_t i = 0; i < transfers.size(); ++i) {
-    Parcels& mine_of = parcels_[i];
+    PackedMessages& mine_of = packed_[i];
     for (size_t k = 0; k < takers.size(); ++k)
-      takers[k] = alone() ? &mine_of : &local_.seats[k].parcels[i];
+      takers[k] = alone() ? &mine_of : &local_.places[k].packed[i];
     for (int m = 0; m < size(); ++m) {
       if (m == rank()) continue;
       transfers[i].counted += mine_of.bytes_from(m);
@@ -137,7 +136,7 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
       in_place_[at] = in != nullptr;
       if (!in) in = staging_.take(bytes);
       received_[at] = in;
-      transit_->receive(from(m), in, bytes);
+      messages_->receive(from(m), in, bytes);
     }
     int last = -1;  // the last that was packed, and where
     const void* packed = nullptr;
@@ -153,7 +152,7 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
         out = packed = memory;
         last = to_peer;
       }
-      transit_->send(to(receiver(peers_[k].members, rank())), out, bytes);
+      messages_->send(to(receiver(peers_[k].members, rank())), out, bytes);
     }
   }
   wait();
@@ -165,9 +164,9 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
     if (!peer.header().has_payload) continue;
     const char* next = peer.payload();
     for (size_t i = 0; i < transfers.size(); ++i) {
-      if (parcels_[i].bytes_from(m) == 0) continue;
+      if (packed_[i].bytes_from(m) == 0) continue;
       received_[i * members + static_cast<size_t>(m)] = next;
-      next += padded(parcels_[i].bytes_from(m));
+      next += padded(packed_[i].bytes_from(m));
     }
   }
 }
@@ -178,12 +177,12 @@ void ProcessCommunicator::do_exchange(const Call& call, Stream,
   in_two([&] { travel(transfers, false); },
          [&] {
            for (size_t i = 0; i < transfers.size(); ++i) {
-             const Parcels& p = parcels_[i];
+             const PackedMessages& p = packed_[i];
              p.copy_own(kHere);
              for (int m = 0; m < size(); ++m) {
                if (m == rank() || p.bytes_from(m) == 0) continue;
                if (is_local(m))
-                 p.copy_from(kHere, m, seat(m).collective->transfers[i]);
+                 p.copy_from(kHere, m, place(m).collective->transfers[i]);
                else if (!in_place_[i * ranks_.size() + static_cast<size_t>(m)])
                  p.unpack(kHere, m, received(i, m));
              }
@@ -194,18 +193,18 @@ void ProcessCommunicator::do_exchange(const Call& call, Stream,
 void ProcessCommunicator::do_reduce(const Call& call, Stream,
                                     std::span<Transfer> transfers) {
   if (size() == 1) prepare({.call = &call, .transfers = transfers});
-  in_two([&] { travel(transfers, true); },
-         [&] {
-           std::vector<const void*> in(ranks_.size());
-           for (size_t i = 0; i < transfers.size(); ++i) {
-             for (int m = 0; m < size(); ++m)
-               in[static_cast<size_t>(m)] =
-                   is_local(m) ? nullptr : received(i, m);
-             parcels_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
-               return is_local(m) ? &seat(m).collective->transfers[i] : nullptr;
-             });
-           }
-         });
+  in_two(
+      [&] { travel(transfers, true); },
+      [&] {
+        std::vector<const void*> in(ranks_.size());
+        for (size_t i = 0; i < transfers.size(); ++i) {
+          for (int m = 0; m < size(); ++m)
+            in[static_cast<size_t>(m)] = is_local(m) ? nullptr : received(i, m);
+          packed_[i].reduce(kHere, in, [&](int m) -> const Transfer* {
+            return is_local(m) ? &place(m).collective->transfers[i] : nullptr;
+          });
+        }
+      });
 }
 
 // ---- Buffers ----
@@ -236,7 +235,7 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
         if (m == rank())
           at = source(b, own.lo);
         else if (is_local(m))
-          at = source(seat(m).collective->buffers[i], own.lo);
+          at = source(place(m).collective->buffers[i], own.lo);
         operands.push_back({at, unit});
       }
       reduce_strided(b.op, b.dtype, shape, element(b, own.lo), unit, operands,
@@ -280,11 +279,11 @@ void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
     if (own > 0) {
       void* in = staging_.take(own);
       received_[i * ranks_.size() + static_cast<size_t>(m)] = in;
-      transit_->receive(from(m), in, own);
+      messages_->receive(from(m), in, own);
     }
     if (theirs.size() > 0)
-      transit_->send(to(m), source(b, theirs.lo),
-                     theirs.size() * size_of(b.dtype));
+      messages_->send(to(m), source(b, theirs.lo),
+                      theirs.size() * size_of(b.dtype));
   }
 }
 
@@ -298,13 +297,13 @@ void ProcessCommunicator::spread_chunk(Buffer& b) {
     if (is_local(m) || theirs.size() == 0 ||
         receiver(local_.members, m) != rank())
       continue;
-    transit_->receive(from(m), element(b, theirs.lo),
-                      theirs.size() * size_of(b.dtype));
+    messages_->receive(from(m), element(b, theirs.lo),
+                       theirs.size() * size_of(b.dtype));
   }
   if (own.size() == 0) return;
   for (const Peer& p : peers_)
-    transit_->send(to(receiver(p.members, rank())), element(b, own.lo),
-                   own.size() * size_of(b.dtype));
+    messages_->send(to(receiver(p.members, rank())), element(b, own.lo),
+                    own.size() * size_of(b.dtype));
 }
 
 // From the members here: what they have reduced, and received.
@@ -315,7 +314,7 @@ void ProcessCommunicator::collect_chunks(size_t i, Buffer& b) {
     const Interval theirs = Pull::chunk(b.n, m, size());
     if (there == rank() || theirs.size() == 0) continue;
     copy_bytes(element(b, theirs.lo),
-               element(seat(there).collective->buffers[i], theirs.lo),
+               element(place(there).collective->buffers[i], theirs.lo),
                theirs.size() * size_of(b.dtype));
   }
 }
@@ -334,9 +333,9 @@ void ProcessCommunicator::do_all_gather_bytes(const Call&, const void* in,
   const auto receive = [&] {
     for (int m = 0; m < size(); ++m)
       if (!is_local(m) && receiver(local_.members, m) == rank())
-        transit_->receive(from(m), to_out + m * bytes, bytes);
+        messages_->receive(from(m), to_out + m * bytes, bytes);
     for (const Peer& p : peers_)
-      transit_->send(to(receiver(p.members, rank())), in, bytes);
+      messages_->send(to(receiver(p.members, rank())), in, bytes);
     wait();
   };
   in_two(receive, [&] {
@@ -344,7 +343,7 @@ void ProcessCommunicator::do_all_gather_bytes(const Call&, const void* in,
       const int there = is_local(m) ? m : receiver(local_.members, m);
       if (there != rank())
         copy_bytes(to_out + m * bytes,
-                   static_cast<const char*>(seat(there).out) + m * bytes,
+                   static_cast<const char*>(place(there).out) + m * bytes,
                    bytes);
     }
   });

@@ -13,16 +13,16 @@
 #include <span>
 #include <vector>
 
+#include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/communicator.h"
-#include "dtensor/comm/council.h"
 #include "dtensor/comm/local_group.h"
-#include "dtensor/comm/parcels.h"
+#include "dtensor/comm/packed_messages.h"
 #include "dtensor/comm/process_run.h"
 #include "dtensor/comm/staging.h"
 
 namespace dtensor {
 
-class ProcessCommunicator final : public Communicator, public Council {
+class ProcessCommunicator final : public Communicator, public AgreementChannel {
  public:
   ProcessCommunicator(ProcessRun&, std::vector<int64_t> ranks, int index,
                       int lane);
@@ -35,7 +35,9 @@ class ProcessCommunicator final : public Communicator, public Council {
   const void* shown(int m) const override;
   void gather(const void* in, int64_t bytes, void* out) override;
   // More in a process than this cannot show what they may.
-  static constexpr int64_t kMostShow() { return kPayload / Council::kMost; }
+  static constexpr int64_t kMostShow() {
+    return kPayload / AgreementChannel::kMost;
+  }
 
  protected:
   void agree(const Collective&) override;
@@ -72,15 +74,15 @@ class ProcessCommunicator final : public Communicator, public Council {
   Channel from(int m) const { return {world(m), world(rank()), lane_}; }
   bool alone() const { return local_.members.size() == 1; }
   bool is_local(int m) const { return peer_of_[static_cast<size_t>(m)] < 0; }
-  // Of those that take member m's parcel together, who receives it.
+  // Of those that take member m's message together, who receives it.
   static int receiver(const std::vector<int>& takers, int m) {
     return takers[static_cast<size_t>(m) % takers.size()];
   }
-  LocalGroup::Seat& seat(int m);  // of a member here
-  LocalGroup::Seat& mine() { return local_.seats[seat_]; }
-  void wait() { run_.wait(*transit_, world(rank()), lane_); }
+  LocalGroup::Membership& place(int m);  // of a member here
+  LocalGroup::Membership& mine() { return local_.places[place_]; }
+  void wait() { run_.wait(*messages_, world(rank()), lane_); }
 
-  // Parcels in a payload begin aligned.
+  // PackedMessages in a payload begin aligned.
   static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
   // Before it is reduced.
@@ -101,7 +103,7 @@ class ProcessCommunicator final : public Communicator, public Council {
   void put_payload(const Collective&, size_t peer, char* to) const;
   void keep_shown();
 
-  // Sends and receives parcels; what came is where received() says, until the
+  // Sends and receives packed messages; what came is where received() says, until the
   // members here have met again.
   void travel(std::span<Transfer>, bool reduces);
   const void* received(size_t transfer, int m);
@@ -136,17 +138,17 @@ class ProcessCommunicator final : public Communicator, public Council {
   const std::vector<int64_t> ranks_;
   const int lane_;
   LocalGroup& local_;
-  size_t seat_ = 0;
+  size_t place_ = 0;
   const uint64_t group_hash_;
   std::vector<Peer> peers_;   // in the order of their first members
   std::vector<int> peer_of_;  // by member; -1: it is here
   bool one_each_ = true;      // no process has two members
-  bool is_council_ = false;
-  const std::unique_ptr<Transit> transit_;
+  bool only_agrees_ = false;
+  const std::unique_ptr<PendingMessages> messages_;
   Staging staging_;
   // Of the collective that is open:
-  std::span<Parcels> parcels_;  // by transfer, of these
-  std::vector<Parcels> kept_;
+  std::span<PackedMessages> packed_;  // by transfer, of these
+  std::vector<PackedMessages> kept_;
   std::vector<const void*> received_;  // by transfer and member
   std::vector<bool> in_place_;         // it is where it has to come to
 };

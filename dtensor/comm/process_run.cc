@@ -38,22 +38,22 @@ constexpr auto kAnswer = 300ms;
 }  // namespace
 
 ProcessRun::ProcessRun(int64_t world, int64_t ranks_per_process,
-                       std::unique_ptr<Wire> wire)
+                       std::unique_ptr<Transport> transport)
     : world_(world),
       ranks_per_process_(ranks_per_process),
-      wire_(std::move(wire)),
+      transport_(std::move(transport)),
       threads_(thread_backend(world)),
-      first_(std::min(wire_->process() * ranks_per_process, world)),
+      first_(std::min(transport_->process() * ranks_per_process, world)),
       last_(std::min(first_ + ranks_per_process, world)),
       spin_(world <= static_cast<int64_t>(std::thread::hardware_concurrency())),
       places_(static_cast<size_t>((last_ - first_) * Backend::kLanes)),
       gone_(static_cast<size_t>(world)),
       waited_for_(static_cast<size_t>(world)) {
-  DT_CHECK(world <= wire_->processes() * ranks_per_process, "run",
+  DT_CHECK(world <= transport_->processes() * ranks_per_process, "run",
            "{} ranks do not fit into {} processes of {} each; start more "
            "processes, or write --ranks-per-process {}",
-           world, wire_->processes(), ranks_per_process,
-           (world + wire_->processes() - 1) / wire_->processes());
+           world, transport_->processes(), ranks_per_process,
+           (world + transport_->processes() - 1) / transport_->processes());
   listener_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     for (Clock::time_point sought; !stopping_;) {
@@ -77,7 +77,7 @@ ProcessRun::~ProcessRun() {
   }
   changed_.notify_all();
   listener_.join();
-  if (decided_ && !verdict_) wire_->close();
+  if (decided_ && !verdict_) transport_->close();
 }
 
 LocalGroup& ProcessRun::local(const std::vector<int64_t>& ranks, int lane) {
@@ -122,12 +122,12 @@ std::string ProcessRun::to_string(const Where& w) {
       call_to_string(w.kind, w.sequence, w.op), ranks_to_string(w.group));
 }
 
-void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
+void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
   constexpr int kQuick = 200, kLook = 64;
-  if (transit.done()) return;
-  const bool rests = !spin_ && wire_->rest(0us);
+  if (messages.done()) return;
+  const bool rests = !spin_ && transport_->rest(0us);
   for (int i = 0; i < kQuick && !rests; ++i)
-    if (transit.done()) return;
+    if (messages.done()) return;
   Place& p = place(rank, lane);
   struct Waits {
     std::atomic<bool>& flag;
@@ -141,7 +141,7 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
   std::optional<Clock::time_point> lost;
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
-    if (transit.done()) {
+    if (messages.done()) {
       const Clock::time_point end = Clock::now();
       if (awaited >= 0 && end - start > 2ms && lane == 0) {
         std::lock_guard lock(waiting_);
@@ -151,7 +151,7 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
       return;
     }
     if (rests)
-      wire_->rest(kRest);
+      transport_->rest(kRest);
     else if (!spin_)
       sched_yield();
     if (i % kLook && !rests) continue;
@@ -160,7 +160,7 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
     waited += std::min<Clock::duration>(now - looked, kMostBetweenLooks);
     looked = now;
     if (!lost) {
-      for (const Transit::Receipt& r : transit.receipts()) {
+      for (const PendingMessages::Receipt& r : messages.receipts()) {
         if (r.bytes >= 0) continue;
         awaited = r.from;
         if (gone_[static_cast<size_t>(r.from)].lanes[at]) lost = now;
@@ -170,23 +170,23 @@ void ProcessRun::wait(Transit& transit, int64_t rank, int lane) {
         if (now - lanes_[at].since > kGrace) lost = now;
       }
     } else if (now - *lost > kStraggles) {
-      transit.give_up();
+      messages.give_up();
       released(rank, lane);
     }
     if (interrupted()) {
-      transit.give_up();
+      messages.give_up();
       listen();  // mpirun ends the others when one is killed
       if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }
     if (timeout_.count() > 0 && waited >= timeout_) {
       const std::string text = who_is_missing(rank, lane);
-      if (transit.done()) return;
-      transit.give_up();
+      if (messages.done()) return;
+      messages.give_up();
       fail_all(rank, text);
       throw Error(text);
     }
-    if (now - start > 2ms && !wire_->rest(kRest))
+    if (now - start > 2ms && !transport_->rest(kRest))
       std::this_thread::sleep_for(50us);
     else if (now - start > 100us && !rests)
       sched_yield();
@@ -296,7 +296,7 @@ void ProcessRun::fail_lane(int64_t who, int lane, std::string why,
 }
 
 void ProcessRun::when_others_fail(
-    std::function<void(const HostBackend::Fall&)> told) {
+    std::function<void(const HostBackend::RemoteFailure&)> told) {
   std::lock_guard lock(telling_);
   told_ = std::move(told);
 }
@@ -351,8 +351,8 @@ void ProcessRun::left(int64_t rank) noexcept {
 }
 
 void ProcessRun::tell_all(const std::string& text) noexcept {
-  for (int p = 0; p < wire_->processes(); ++p) try {
-      if (p != wire_->process()) wire_->tell(p, text);
+  for (int p = 0; p < transport_->processes(); ++p) try {
+      if (p != transport_->process()) transport_->tell(p, text);
     } catch (...) {  // it is told nothing, and waits for its deadline
     }
 }
@@ -360,8 +360,8 @@ void ProcessRun::tell_all(const std::string& text) noexcept {
 void ProcessRun::listen() {
   // One at a time, so that nothing overtakes.
   std::lock_guard one(listening_);
-  while (std::optional<Wire::Told> told = wire_->told()) hear(*told);
-  if (const int p = wire_->lost(); p >= 0) lose(p);
+  while (std::optional<Transport::Told> told = transport_->told()) hear(*told);
+  if (const int p = transport_->lost(); p >= 0) lose(p);
 }
 
 // A process that was killed says nothing any more.
@@ -378,16 +378,16 @@ void ProcessRun::lose(int process) {
     const int64_t who = std::min(first, world_ - 1);
     ended_[process] = {
         who, true,
-        fmt::format("[run] rank {} failed: {}", who, wire_->why_lost())};
+        fmt::format("[run] rank {} failed: {}", who, transport_->why_lost())};
   }
   for (int64_t r = first; r < last; ++r)
     for (int lane = 0; lane < Backend::kLanes; ++lane) {
-      fail_lane(r, lane, std::string(wire_->why_lost()), false);
+      fail_lane(r, lane, std::string(transport_->why_lost()), false);
       mark_gone(r, lane);
     }
 }
 
-void ProcessRun::hear(const Wire::Told& told) {
+void ProcessRun::hear(const Transport::Told& told) {
   std::istringstream in(told.text);
   std::string what;
   in >> what;
@@ -421,8 +421,8 @@ void ProcessRun::hear(const Wire::Told& told) {
       std::string text = fmt::format("here {} {} {} {} {}", r, w.group.size(),
                                      fmt::join(w.group, " "), w.sequence,
                                      static_cast<int>(w.kind));
-      wire_->tell(told.from,
-                  fmt::format("{} {} {}", text, w.waits ? 1 : 0, w.op));
+      transport_->tell(told.from,
+                       fmt::format("{} {} {}", text, w.waits ? 1 : 0, w.op));
     }
   } else if (what == "here") {
     int64_t rank = 0;
@@ -451,7 +451,7 @@ void ProcessRun::hear(const Wire::Told& told) {
     } else if (!decided_) {
       // Process 1 hands on what process 0 has said: a process that has lost its
       // connection to that one may still be reached.
-      if (failure && wire_->process() == 1) tell_all(told.text);
+      if (failure && transport_->process() == 1) tell_all(told.text);
       verdict_ = std::move(failure);
       decided_ = true;
     }
@@ -464,7 +464,7 @@ void ProcessRun::decide() {
   std::optional<Backend::Failure> worst;
   {
     std::lock_guard lock(mutex_);
-    if (decided_ || std::ssize(ended_) < wire_->processes()) return;
+    if (decided_ || std::ssize(ended_) < transport_->processes()) return;
     for (const auto& [process, f] : ended_)
       if (f && (!worst || std::pair(!f->own, f->rank) <
                               std::pair(!worst->own, worst->rank)))
@@ -481,18 +481,18 @@ void ProcessRun::decide() {
 
 std::optional<Backend::Failure> ProcessRun::conclude(
     const std::optional<Backend::Failure>& here) {
-  if (wire_->process() == 0) {
+  if (transport_->process() == 0) {
     std::lock_guard lock(mutex_);
     ended_[0] = here;
   } else {
-    wire_->tell(0, here ? fmt::format("ended {} {} {}", here->rank,
-                                      here->own ? 1 : 0, here->text)
-                        : "ended");
+    transport_->tell(0, here ? fmt::format("ended {} {} {}", here->rank,
+                                           here->own ? 1 : 0, here->text)
+                             : "ended");
   }
   std::optional<Clock::time_point> failed;
   for (;;) {
     listen();
-    if (wire_->process() == 0) decide();
+    if (transport_->process() == 0) decide();
     {
       std::lock_guard lock(mutex_);
       if (decided_) return verdict_;
@@ -500,12 +500,12 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       for (const Lane& l : lanes_) any |= l.failed;
       if (any && !failed) failed = Clock::now();
       // (When the first one has said it, the others are told to end.)
-      const bool told = interrupted() && wire_->process() > 0;
+      const bool told = interrupted() && transport_->process() > 0;
       const bool late =
           failed && !told &&
-          Clock::now() - *failed > kEnd + wire_->process() * 2 * kEnd;
+          Clock::now() - *failed > kEnd + transport_->process() * 2 * kEnd;
       // When the first process was killed nobody decides: the next one speaks.
-      const bool next = lost_ == 0 && wire_->process() == 1 && failed &&
+      const bool next = lost_ == 0 && transport_->process() == 1 && failed &&
                         (lost_first_ || !(here && here->own));
       if (late || next)
         end_job(here && !(interrupted() && next) ? here->text : why());
@@ -520,8 +520,8 @@ void ProcessRun::end_as_told() {
   std::lock_guard lock(mutex_);
   if (!interrupted()) return;
   asked_ = std::min(asked_, Clock::now());
-  const bool speaks = wire_->process() == (lost_ == 0 ? 1 : 0);
-  if (lost_first_ && speaks && !decided_ &&
+  const bool decides = transport_->process() == (lost_ == 0 ? 1 : 0);
+  if (lost_first_ && decides && !decided_ &&
       Clock::now() - lanes_[0].since > kGrace)
     end_job(why());
 }
@@ -537,7 +537,7 @@ void ProcessRun::end_job(const std::string& why) noexcept {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",
                program_invocation_short_name, why.c_str());
-  wire_->abort(1);
+  transport_->abort(1);
   std::_Exit(1);
 }
 

@@ -22,7 +22,7 @@
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/hub_backend.h"
 #include "dtensor/comm/local_group.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 
@@ -30,10 +30,11 @@ class ProcessRun {
  public:
   // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
   // on; the last processes may have fewer, or none.
-  ProcessRun(int64_t world, int64_t ranks_per_process, std::unique_ptr<Wire>);
+  ProcessRun(int64_t world, int64_t ranks_per_process,
+             std::unique_ptr<Transport>);
   ~ProcessRun();
 
-  Wire& wire() { return *wire_; }
+  Transport& transport() { return *transport_; }
   int process_of(int64_t rank) const {
     return static_cast<int>(rank / ranks_per_process_);
   }
@@ -52,7 +53,7 @@ class ProcessRun {
   void enter(int member, int lane, const LocalGroup&, const Collective&);
   // Waits until all that is on its way has come; throws why it will not: an
   // awaited rank is gone, or has not come in time.
-  void wait(Transit&, int64_t rank, int lane);
+  void wait(PendingMessages&, int64_t rank, int lane);
   // The same for the members here: false when some will not come.
   bool meet(LocalGroup&, int64_t rank, int lane);
   // The same when they are known to come: they have met already.
@@ -72,7 +73,7 @@ class ProcessRun {
   }
 
   // See HostBackend.
-  void when_others_fail(std::function<void(const HostBackend::Fall&)>);
+  void when_others_fail(std::function<void(const HostBackend::RemoteFailure&)>);
   // See Backend.
   std::optional<Backend::Failure> conclude(
       const std::optional<Backend::Failure>& here);
@@ -130,7 +131,7 @@ class ProcessRun {
   std::string who_is_missing(int64_t rank, int lane);
   void tell_all(const std::string& text) noexcept;
   void listen();
-  void hear(const Wire::Told&);
+  void hear(const Transport::Told&);
   void lose(int process);
   void fail_lane(int64_t who, int lane, std::string why, bool of_all) noexcept;
   void mark_gone(int64_t rank, int lane) noexcept;
@@ -146,7 +147,7 @@ class ProcessRun {
   [[noreturn]] void end_job(const std::string& why) noexcept;
 
   const int64_t world_, ranks_per_process_;
-  const std::unique_ptr<Wire> wire_;
+  const std::unique_ptr<Transport> transport_;
   const std::shared_ptr<HubBackend> threads_;
   const int64_t first_, last_;
   const bool spin_;
@@ -159,7 +160,7 @@ class ProcessRun {
 
   // Held while it is called, and before mutex_.
   std::mutex telling_;
-  std::function<void(const HostBackend::Fall&)> told_;
+  std::function<void(const HostBackend::RemoteFailure&)> told_;
   std::mutex listening_;
   std::mutex mutex_;
   std::array<Lane, Backend::kLanes> lanes_;

@@ -73,9 +73,9 @@ std::optional<Coming> coming(const std::string& path) {
 }  // namespace
 
 // One call.
-class Rendezvous::Meeting {
+class Rendezvous::Exchange {
  public:
-  explicit Meeting(const Rendezvous& r)
+  explicit Exchange(const Rendezvous& r)
       : r_(r), number_(fresh_number()), end_(Clock::now() + r.patience_) {}
 
   // Rank 0 writes for the numbers that it sees, again when one is another, and
@@ -184,9 +184,9 @@ Rendezvous::Rendezvous(std::string path, int64_t rank, int64_t world,
 std::string Rendezvous::share(std::string_view bytes) {
   ++calls_;
   if (world_ == 1) return std::string(bytes);
-  Meeting meeting(*this);
-  if (rank_ > 0) return meeting.take();
-  meeting.give(bytes);
+  Exchange exchange(*this);
+  if (rank_ > 0) return exchange.take();
+  exchange.give(bytes);
   return std::string(bytes);
 }
 

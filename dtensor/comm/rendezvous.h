@@ -24,7 +24,7 @@ class Rendezvous {
   std::string share(std::string_view bytes);
 
  private:
-  class Meeting;
+  class Exchange;
 
   const std::string path_;
   const int64_t rank_, world_;

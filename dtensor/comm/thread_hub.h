@@ -12,7 +12,7 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/last_call.h"
-#include "dtensor/comm/meeting.h"
+#include "dtensor/comm/thread_rendezvous.h"
 
 namespace dtensor {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "dtensor/comm/hub_backend.h"
-#include "dtensor/comm/meeting.h"
 #include "dtensor/comm/pull.h"
 #include "dtensor/comm/scratch.h"
+#include "dtensor/comm/thread_rendezvous.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -23,7 +23,7 @@ class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(ThreadHub& hub, Group& group, int index)
       : Communicator(index, static_cast<int>(group.ranks.size())),
-        meeting_(hub, group, index),
+        rendezvous_(hub, group, index),
         pull_(index, size()) {}
   bool reads_sources() const override { return true; }
   // (A GPU's kernels would read another one's memory over a link, and often.)
@@ -34,10 +34,10 @@ class ThreadCommunicator final : public Communicator {
  protected:
   void agree(const Collective& c) override {
     const bool on_host = device().kind() == Device::Kind::kCpu;
-    if (!connected_) meeting_.own(c.sequence).device = &device();
+    if (!connected_) rendezvous_.own(c.sequence).device = &device();
     later_ = !on_host && !(c.transfers.empty() && c.buffers.empty());
     if (later_) {
-      events_ = meeting_.own(c.sequence).events;
+      events_ = rendezvous_.own(c.sequence).events;
       shown_ = waited_ = 0;
       show(c.stream);
     }
@@ -49,14 +49,14 @@ class ThreadCommunicator final : public Communicator {
         total += in_one_step(b) ? padded(b) : Slot::kSmall + 1;
       small_ = total <= Slot::kSmall;
       if (small_) {
-        char* to = meeting_.own(c.sequence).small;
+        char* to = rendezvous_.own(c.sequence).small;
         for (const Buffer& b : c.buffers) {
           copy_bytes(to, source(b), b.n * size_of(b.dtype));
           to += padded(b);
         }
       }
     }
-    meeting_.open(c);
+    rendezvous_.open(c);
     if (!connected_) connect();
   }
 
@@ -77,7 +77,7 @@ class ThreadCommunicator final : public Communicator {
           pull_.exchange({device(), stream}, transfers[i], peers(i));
       std::vector<const Transfer*> sources;
       for (int m = 0; m < size(); ++m)
-        sources.push_back(&meeting_.of(m).transfers[which]);
+        sources.push_back(&rendezvous_.of(m).transfers[which]);
       read(sources);
     });
   }
@@ -118,13 +118,13 @@ class ThreadCommunicator final : public Communicator {
 
   void do_all_gather_bytes(const Call&, const void*, int64_t bytes,
                            void* out) override {
-    meeting_.gather(bytes, out);
+    rendezvous_.gather(bytes, out);
   }
 
  private:
   Pull::PeerOf peers(size_t i) {
     return [this, i](int m) -> const Transfer& {
-      return meeting_.of(m).transfers[i];
+      return rendezvous_.of(m).transfers[i];
     };
   }
   // fn(), and what it gave to the stream, before anybody's work goes on.
@@ -134,25 +134,25 @@ class ThreadCommunicator final : public Communicator {
     if (later_)
       close_streams_after(stream, fn);
     else
-      meeting_.close_after(fn);
+      rendezvous_.close_after(fn);
   }
 
   // With the first call. All members look at all pairs, and throw the same.
   void connect() {
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < size(); ++b) {
-        const Device &one = meeting_.device_of(a),
-                     &other = meeting_.device_of(b);
+        const Device &one = rendezvous_.device_of(a),
+                     &other = rendezvous_.device_of(b);
         DT_CHECK(one.kind() == other.kind(), "threads",
                  "ranks {} and {} read each other's memory, and one computes "
                  "on the CPU, the other on a GPU; run all ranks on one kind of "
                  "device",
-                 meeting_.world(a), meeting_.world(b));
+                 rendezvous_.world(a), rendezvous_.world(b));
         DT_CHECK(one.can_access_peer(other), "threads",
                  "the GPU of rank {} cannot reach the memory of that of rank "
                  "{}, which ranks that are threads read; run with --backend "
                  "nccl, or with more --ranks-per-gpu",
-                 meeting_.world(a), meeting_.world(b));
+                 rendezvous_.world(a), rendezvous_.world(b));
       }
     connected_ = true;
   }
@@ -177,7 +177,7 @@ class ThreadCommunicator final : public Communicator {
       fn();
     });
     attempt([&] { show(stream); });
-    meeting_.close();
+    rendezvous_.close();
     attempt([&] { wait_for_peers(stream); });
     if (error) std::rethrow_exception(error);
   }
@@ -190,7 +190,8 @@ class ThreadCommunicator final : public Communicator {
   void wait_for_peers(Stream stream) {
     for (; waited_ < shown_; ++waited_)
       for (int m = 0; m < size(); ++m)
-        if (m != rank()) device().wait(stream, meeting_.events_of(m)[waited_]);
+        if (m != rank())
+          device().wait(stream, rendezvous_.events_of(m)[waited_]);
   }
 
   void copy(Stream stream, const Buffer& b, const void* from) {
@@ -202,7 +203,7 @@ class ThreadCommunicator final : public Communicator {
     const int64_t pushed = pull_.push_chunk({device(), stream}, b);
     for (int m = 0; m < size(); ++m)
       if (m != rank())
-        std::atomic_ref(meeting_.of(m).buffers[i].counted)
+        std::atomic_ref(rendezvous_.of(m).buffers[i].counted)
             .fetch_add(pushed, std::memory_order_relaxed);
   }
 
@@ -223,10 +224,10 @@ class ThreadCommunicator final : public Communicator {
       for (int m = 0; m < size(); ++m) {
         const auto at = static_cast<size_t>(m);
         if (small_) {
-          pull_.from()[at] = meeting_.small_of(m) + offset;
+          pull_.from()[at] = rendezvous_.small_of(m) + offset;
           continue;
         }
-        const Buffer& theirs = meeting_.of(m).buffers[i];
+        const Buffer& theirs = rendezvous_.of(m).buffers[i];
         pull_.from()[at] = static_cast<const char*>(source(theirs));
         pull_.to()[at] = static_cast<char*>(theirs.data);
       }
@@ -235,7 +236,7 @@ class ThreadCommunicator final : public Communicator {
     }
   }
 
-  Meeting meeting_;
+  ThreadRendezvous rendezvous_;
   Pull pull_;
   bool connected_ = false;  // the members' devices reach each other's memory
   // Of the collective that is open:
@@ -250,9 +251,9 @@ class ThreadBackend final : public HubBackend {
   using HubBackend::HubBackend;
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
-    const Seat seat = take_seat(ranks, me, lane);
-    return std::make_unique<ThreadCommunicator>(seat.hub, seat.group,
-                                                seat.index);
+    const Membership place = join(ranks, me, lane);
+    return std::make_unique<ThreadCommunicator>(place.hub, place.group,
+                                                place.index);
   }
 };
 

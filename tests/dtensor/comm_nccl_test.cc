@@ -352,7 +352,7 @@ TEST(NcclTest, GraphsSendFromItsMemory) {
 }
 
 // Of a reduction that is even on one member alone, that one has no room for
-// parcels: all go through copies.
+// packed: all go through copies.
 TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
   World world(2);
   world.reserve({kMiB, kMiB});
@@ -384,9 +384,9 @@ TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
   EXPECT_EQ(world.nccl->counts().in_registered, 0);
 }
 
-// There is room for all parcels of a call, or for none: however little is left,
+// There is room for all packed messages of a call, or for none: however little is left,
 // none is beyond it.
-TEST(NcclTest, RoomForParcels) {
+TEST(NcclTest, RoomForPackedMessages) {
   int64_t in_registered = 0;
   for (int64_t left = 4; left <= 36; left += 2) {
     World world(2);
@@ -524,7 +524,7 @@ TEST(NcclTest, ARefusalEndsItsGroup) {
 
 // The others have called NCCL, and wait there, when a rank fails on its way.
 TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
-  // Enough for the tensors (13 KB the whole, 4 KB the part), not for parcels.
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed messages.
   World world(3, 39000);
   const auto [others, own] = errors(world, 2);
   EXPECT_NE(own.find("no memory for"), own.npos) << own;

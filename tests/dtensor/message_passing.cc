@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "dtensor/comm/process_backend.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::testing {
@@ -56,12 +56,12 @@ struct Post {
   std::mutex mutex;
   std::map<std::tuple<int64_t, int64_t, int>, Queue> queues;
   std::vector<std::mutex> told_mutex;
-  std::vector<std::deque<Wire::Told>> told;  // by process
+  std::vector<std::deque<Transport::Told>> told;  // by process
 };
 
-class QueueTransit final : public Transit {
+class QueuePendingMessages final : public PendingMessages {
  public:
-  explicit QueueTransit(Post& post) : post_(post) {}
+  explicit QueuePendingMessages(Post& post) : post_(post) {}
   void send(const Channel& c, const void* data, int64_t bytes) override {
     const char* begin = static_cast<const char*>(data);
     post_.queue(c).put(Message(begin, begin + bytes));
@@ -88,7 +88,7 @@ class QueueTransit final : public Transit {
         continue;
       }
       const auto bytes = static_cast<int64_t>(m.size());
-      DT_CHECK(bytes <= pending_[i].bytes, "wire",
+      DT_CHECK(bytes <= pending_[i].bytes, "transport",
                "a message of {} bytes came for {}", bytes, pending_[i].bytes);
       std::memcpy(pending_[i].data, m.data(), m.size());
       receipts_[i].bytes = bytes;
@@ -111,16 +111,16 @@ class QueueTransit final : public Transit {
   std::vector<Receipt> receipts_;
 };
 
-class QueueWire final : public Wire {
+class QueueTransport final : public Transport {
  public:
-  QueueWire(std::shared_ptr<Post> post, int process)
+  QueueTransport(std::shared_ptr<Post> post, int process)
       : post_(std::move(post)), process_(process) {}
   int process() const override { return process_; }
   int processes() const override {
     return static_cast<int>(post_->told.size());
   }
-  std::unique_ptr<Transit> transit() override {
-    return std::make_unique<QueueTransit>(*post_);
+  std::unique_ptr<PendingMessages> pending_messages() override {
+    return std::make_unique<QueuePendingMessages>(*post_);
   }
   void tell(int process, std::string_view text) override {
     const auto to = static_cast<size_t>(process);
@@ -147,10 +147,12 @@ class QueueWire final : public Wire {
 class AllProcesses final : public Backend {
  public:
   AllProcesses(int64_t world, int64_t ranks_per_process,
-               std::vector<std::unique_ptr<Wire>> wires, const OnHost& on_host)
+               std::vector<std::unique_ptr<Transport>> transports,
+               const OnHost& on_host)
       : ranks_per_process_(ranks_per_process) {
-    for (auto& wire : wires) {
-      auto host = process_backend(world, ranks_per_process, std::move(wire));
+    for (auto& transport : transports) {
+      auto host =
+          process_backend(world, ranks_per_process, std::move(transport));
       processes_.push_back(on_host ? on_host(std::move(host))
                                    : std::move(host));
     }
@@ -187,21 +189,21 @@ class AllProcesses final : public Backend {
   std::vector<std::shared_ptr<Backend>> processes_;
 };
 
-std::vector<std::unique_ptr<Wire>> queues(int64_t processes) {
+std::vector<std::unique_ptr<Transport>> queues(int64_t processes) {
   const auto post = std::make_shared<Post>(static_cast<int>(processes));
-  std::vector<std::unique_ptr<Wire>> wires;
+  std::vector<std::unique_ptr<Transport>> transports;
   for (int p = 0; p < static_cast<int>(processes); ++p)
-    wires.push_back(std::make_unique<QueueWire>(post, p));
-  return wires;
+    transports.push_back(std::make_unique<QueueTransport>(post, p));
+  return transports;
 }
 
 }  // namespace
 
-std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
-                                       std::vector<std::unique_ptr<Wire>> wires,
-                                       const OnHost& on_host) {
+std::shared_ptr<Backend> all_processes(
+    int64_t world, int64_t ranks_per_process,
+    std::vector<std::unique_ptr<Transport>> transports, const OnHost& on_host) {
   return std::make_shared<AllProcesses>(world, ranks_per_process,
-                                        std::move(wires), on_host);
+                                        std::move(transports), on_host);
 }
 
 std::shared_ptr<Backend> host_over_messages(int64_t world,

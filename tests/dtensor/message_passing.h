@@ -1,5 +1,5 @@
 // Ranks that share no memory, in one process: a run of several processes but
-// for their wire, which is queues of byte buffers. What passes on it needs
+// for their transport, which is queues of byte buffers. What passes on it needs
 // nothing that only threads have.
 #pragma once
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dtensor/comm/host_backend.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor::testing {
 
@@ -25,9 +25,9 @@ std::shared_ptr<Backend> host_over_messages(int64_t world,
                                             int64_t ranks_per_process,
                                             const OnHost&);
 
-// The processes of a run, of which these are the wires.
+// The processes of a run, of which these are the transports.
 std::shared_ptr<Backend> all_processes(int64_t world, int64_t ranks_per_process,
-                                       std::vector<std::unique_ptr<Wire>>,
+                                       std::vector<std::unique_ptr<Transport>>,
                                        const OnHost& = {});
 
 }  // namespace dtensor::testing

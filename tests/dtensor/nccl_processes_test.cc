@@ -254,7 +254,7 @@ TEST_P(NcclProcesses, TakeAGpuEach) {
 
 // The others have called NCCL, and wait there, when a rank fails on its way.
 TEST_P(NcclProcesses, ARankThatFailsReleasesTheOthers) {
-  // Enough for the tensors (13 KB the whole, 4 KB the part), not for parcels.
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed messages.
   World world(GetParam(), 3, 39000);
   const auto all = world.thrown([](Runtime& rt) {
     for (int i = 0; i < 5; ++i)

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 #include "tests/dtensor/tcp_processes.h"
 #include "tests/testing.h"
 
@@ -31,39 +31,39 @@ std::vector<char> bytes(int64_t n, int seed) {
   return all;
 }
 
-bool finish(Transit& t, std::chrono::milliseconds within = 10s) {
+bool finish(PendingMessages& t, std::chrono::milliseconds within = 10s) {
   for (const auto end = Clock::now() + within; Clock::now() < end;
        std::this_thread::yield())
     if (t.done()) return true;
   return false;
 }
 
-// Two processes, and the wires of a run.
+// Two processes, and the transports of a run.
 struct Pair {
   std::vector<std::unique_ptr<TcpJob>> jobs = testing::tcp_jobs(2);
-  std::vector<std::unique_ptr<Wire>> wires;
+  std::vector<std::unique_ptr<Transport>> transports;
   Pair() { begin(); }
   ~Pair() {
-    wires.clear();
+    transports.clear();
     testing::part(jobs);
   }
   void begin() {
-    wires.clear();
-    for (const auto& j : jobs) wires.push_back(j->begin_run(1));
+    transports.clear();
+    for (const auto& j : jobs) transports.push_back(j->begin_run(1));
   }
-  Wire& operator[](size_t p) { return *wires[p]; }
+  Transport& operator[](size_t p) { return *transports[p]; }
 };
 
 const Channel kThere{0, 1, 0}, kBack{1, 0, 0}, kOtherLane{0, 1, 1};
 
 // Of every size, in their order; in both directions at once.
-TEST(TcpWire, SendsAnySize) {
+TEST(TcpTransport, SendsAnySize) {
   Pair pair;
   const int64_t sizes[] = {1,      47,     48,      4095,   4096, 16336,
                            16384,  131071, 131072,  131073, 7,    1000003,
                            262144, 1,      9000001, 65536,  3};
   in_threads(2, [&](int me) {
-    const auto transit = pair[static_cast<size_t>(me)].transit();
+    const auto messages = pair[static_cast<size_t>(me)].pending_messages();
     const Channel out = me == 0 ? kThere : kBack, in = me == 0 ? kBack : kThere;
     for (const bool together : {false, true}) {
       std::vector<std::vector<char>> sent, received;
@@ -73,15 +73,15 @@ TEST(TcpWire, SendsAnySize) {
         received.emplace_back(static_cast<size_t>(n + seed % 3));
       }
       for (size_t i = 0; i < sent.size(); ++i) {
-        transit->receive(in, received[i].data(), std::ssize(received[i]));
-        transit->send(out, sent[i].data(), std::ssize(sent[i]));
+        messages->receive(in, received[i].data(), std::ssize(received[i]));
+        messages->send(out, sent[i].data(), std::ssize(sent[i]));
         if (!together) {
-          ASSERT_TRUE(finish(*transit));
-          EXPECT_EQ(transit->receipts()[0].bytes, sizes[i]);
-          EXPECT_EQ(transit->receipts()[0].from, 1 - me);
+          ASSERT_TRUE(finish(*messages));
+          EXPECT_EQ(messages->receipts()[0].bytes, sizes[i]);
+          EXPECT_EQ(messages->receipts()[0].from, 1 - me);
         }
       }
-      ASSERT_TRUE(finish(*transit));
+      ASSERT_TRUE(finish(*messages));
       for (size_t i = 0; i < sent.size(); ++i) {
         received[i].resize(static_cast<size_t>(sizes[i]));
         EXPECT_EQ(received[i],
@@ -92,16 +92,17 @@ TEST(TcpWire, SendsAnySize) {
 }
 
 // What nobody has asked for yet does not hold up what is asked for.
-TEST(TcpWire, AnotherLaneIsNotHeldUp) {
+TEST(TcpTransport, AnotherLaneIsNotHeldUp) {
   Pair pair;
-  const auto lane0 = pair[0].transit(), lane1 = pair[0].transit(),
-             in0 = pair[1].transit(), in1 = pair[1].transit();
+  const auto lane0 = pair[0].pending_messages(),
+             lane1 = pair[0].pending_messages(),
+             in0 = pair[1].pending_messages(), in1 = pair[1].pending_messages();
   const std::vector<char> large = bytes(20 << 20, 1), small = bytes(100, 2);
   std::vector<char> got_large(large.size()), got_small(small.size());
   lane1->send(kOtherLane, large.data(), std::ssize(large));
   lane0->send(kThere, small.data(), std::ssize(small));
   in0->receive(kThere, got_small.data(), std::ssize(got_small));
-  const auto both = [&](Transit& a, Transit& b) {
+  const auto both = [&](PendingMessages& a, PendingMessages& b) {
     for (const auto end = Clock::now() + 10s; Clock::now() < end;) {
       const bool one = a.done(), other = b.done();
       if (one && other) return true;
@@ -117,10 +118,11 @@ TEST(TcpWire, AnotherLaneIsNotHeldUp) {
   EXPECT_EQ(got_large, large);
 }
 
-TEST(TcpWire, AMessageThatIsTooLong) {
+TEST(TcpTransport, AMessageThatIsTooLong) {
   for (const bool first : {false, true}) {
     Pair pair;
-    const auto out = pair[0].transit(), in = pair[1].transit();
+    const auto out = pair[0].pending_messages(),
+               in = pair[1].pending_messages();
     const std::vector<char> sent = bytes(100000, 1);
     std::vector<char> got(99999, 'x'), as_it_was = got;
     if (first) {
@@ -139,10 +141,11 @@ TEST(TcpWire, AMessageThatIsTooLong) {
 }
 
 // Whatever a failed run has on its way, the next one is not told of it.
-TEST(TcpWire, AFailedRunLeavesNothing) {
+TEST(TcpTransport, AFailedRunLeavesNothing) {
   Pair pair;
   for (int round = 0; round < 6; ++round) {
-    const auto out = pair[0].transit(), in = pair[1].transit();
+    const auto out = pair[0].pending_messages(),
+               in = pair[1].pending_messages();
     std::vector<char> got(30 << 20, 'x');
     {
       const std::vector<char> lost = bytes(30 << 20, round);
@@ -158,7 +161,8 @@ TEST(TcpWire, AFailedRunLeavesNothing) {
     in->give_up();
     const std::vector<char> as_it_is = got;
     pair.begin();
-    const auto out2 = pair[0].transit(), in2 = pair[1].transit();
+    const auto out2 = pair[0].pending_messages(),
+               in2 = pair[1].pending_messages();
     const std::vector<char> sent = bytes(300000, 7 * round);
     std::vector<char> next(sent.size());
     out2->send(kThere, sent.data(), std::ssize(sent));
@@ -175,21 +179,21 @@ TEST(TcpWire, AFailedRunLeavesNothing) {
 }
 
 // One process is a run ahead of the other.
-TEST(TcpWire, WhatComesEarlyIsKept) {
+TEST(TcpTransport, WhatComesEarlyIsKept) {
   Pair pair;
   const std::vector<char> sent = bytes(50000, 3);
-  pair.wires[0] = nullptr;
-  pair.wires[0] = pair.jobs[0]->begin_run(1);
-  const auto out = pair[0].transit();
+  pair.transports[0] = nullptr;
+  pair.transports[0] = pair.jobs[0]->begin_run(1);
+  const auto out = pair[0].pending_messages();
   out->send(kThere, sent.data(), std::ssize(sent));
   pair[0].tell(1, "of the second run");
   EXPECT_TRUE(finish(*out));
   std::this_thread::sleep_for(20ms);
   EXPECT_FALSE(pair[1].told());
-  pair.wires[1] = nullptr;
-  pair.wires[1] = pair.jobs[1]->begin_run(1);
+  pair.transports[1] = nullptr;
+  pair.transports[1] = pair.jobs[1]->begin_run(1);
   std::vector<char> got(sent.size());
-  const auto in = pair[1].transit();
+  const auto in = pair[1].pending_messages();
   in->receive(kThere, got.data(), std::ssize(got));
   EXPECT_TRUE(finish(*in));
   EXPECT_EQ(got, sent);
@@ -199,14 +203,14 @@ TEST(TcpWire, WhatComesEarlyIsKept) {
   EXPECT_EQ(told->from, 0);
 }
 
-TEST(TcpWire, TellsInOrder) {
+TEST(TcpTransport, TellsInOrder) {
   Pair pair;
   std::vector<std::string> texts = {"", "a", std::string(3 << 20, 'b'), "",
                                     "c"};
   for (const std::string& t : texts) pair[1].tell(0, t);
   // (Who tells makes no progress by itself, when there is more than fits.)
   for (const std::string& text : texts) {
-    std::optional<Wire::Told> told;
+    std::optional<Transport::Told> told;
     for (const auto end = Clock::now() + 10s; !told && Clock::now() < end;) {
       pair[1].told();
       told = pair[0].told();
@@ -219,7 +223,7 @@ TEST(TcpWire, TellsInOrder) {
 }
 
 // Who rests wakes up when something comes, for whichever thread.
-TEST(TcpWire, RestsUntilSomethingComes) {
+TEST(TcpTransport, RestsUntilSomethingComes) {
   Pair pair;
   const auto resting = [&] {
     const auto start = Clock::now();
@@ -259,22 +263,22 @@ struct Half {
   }
 };
 
-TEST(TcpWire, AProcessThatDiesIsLost) {
+TEST(TcpTransport, AProcessThatDiesIsLost) {
   Half half;
-  const auto wire = half.job->begin_run(1);
-  wire->told();
-  EXPECT_EQ(wire->lost(), -1);
+  const auto transport = half.job->begin_run(1);
+  transport->told();
+  EXPECT_EQ(transport->lost(), -1);
   half.other.close();
-  wire->told();
-  EXPECT_EQ(wire->lost(), 1);
+  transport->told();
+  EXPECT_EQ(transport->lost(), 1);
   EXPECT_TRUE(half.job->lost(1));
   EXPECT_FALSE(half.job->lost(0));
   // What is sent there is never done, and can be given up.
-  const auto transit = wire->transit();
+  const auto messages = transport->pending_messages();
   char c = 0;
-  transit->send(kThere, &c, 1);
-  EXPECT_FALSE(transit->done());
-  transit->give_up();
+  messages->send(kThere, &c, 1);
+  EXPECT_FALSE(messages->done());
+  messages->give_up();
 }
 
 // As it travels.
@@ -286,30 +290,30 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 48);
 
-TEST(TcpWire, WhoSaysGoodbyeIsLostToTheNextRun) {
+TEST(TcpTransport, WhoSaysGoodbyeIsLostToTheNextRun) {
   Half half;
-  auto wire = half.job->begin_run(1);
+  auto transport = half.job->begin_run(1);
   const Frame goodbye{.run = 1};
   half.other.send(&goodbye, sizeof(goodbye), Clock::now() + 1s);
   half.other.close();
-  for (int i = 0; i < 3; ++i) wire->told();  // that, and the end
-  EXPECT_EQ(wire->lost(), -1);
+  for (int i = 0; i < 3; ++i) transport->told();  // that, and the end
+  EXPECT_EQ(transport->lost(), -1);
   EXPECT_TRUE(half.job->lost(1));
-  wire = nullptr;
-  wire = half.job->begin_run(1);
-  wire->told();
-  EXPECT_EQ(wire->lost(), 1);
+  transport = nullptr;
+  transport = half.job->begin_run(1);
+  transport->told();
+  EXPECT_EQ(transport->lost(), 1);
 }
 
-TEST(TcpWire, WhatMakesNoSenseIsAnEnd) {
+TEST(TcpTransport, WhatMakesNoSenseIsAnEnd) {
   for (const bool huge : {false, true}) {
     Half half;
-    const auto wire = half.job->begin_run(1);
+    const auto transport = half.job->begin_run(1);
     std::vector<uint64_t> garbage(1000, huge ? ~0ull : 0x4141414141414141ull);
     if (huge) garbage[0] = 1;  // a piece of data, but for its size
     half.other.send(garbage.data(), 8000, Clock::now() + 1s);
-    wire->told();
-    EXPECT_EQ(wire->lost(), 1);
+    transport->told();
+    EXPECT_EQ(transport->lost(), 1);
   }
 }
 
@@ -334,8 +338,8 @@ TEST(TcpJob, AgreesOnTheLowestThatFails) {
     EXPECT_EQ(v.code, 3);
     EXPECT_EQ(v.text, "third");
   }
-  EXPECT_TRUE(jobs[0]->speaks());
-  EXPECT_FALSE(jobs[1]->speaks());
+  EXPECT_TRUE(jobs[0]->is_main_process());
+  EXPECT_FALSE(jobs[1]->is_main_process());
   EXPECT_EQ(jobs[2]->process(), 2);
   EXPECT_EQ(jobs[2]->processes(), 4);
   EXPECT_EQ(jobs[2]->launcher(8), "torchrun --nproc-per-node 8 (WORLD_SIZE=8)");
@@ -443,7 +447,7 @@ TEST(TcpJob, AgreesWithoutThoseThatAreGone) {
                       "crashed)");
       }
     EXPECT_LT(Clock::now() - start, 1s);
-    EXPECT_TRUE(rest[gone == 0 ? 1 : 0]->speaks());
+    EXPECT_TRUE(rest[gone == 0 ? 1 : 0]->is_main_process());
     testing::part(rest);
     leaves.join();
   }

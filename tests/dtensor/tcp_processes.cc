@@ -54,11 +54,11 @@ std::shared_ptr<Backend> host_over_tcp(int64_t world, int64_t ranks_per_process,
                                        const OnHost& on_host) {
   const auto made = std::make_shared<Processes>(
       static_cast<int>((world + ranks_per_process - 1) / ranks_per_process));
-  std::vector<std::unique_ptr<Wire>> wires;
+  std::vector<std::unique_ptr<Transport>> transports;
   for (const auto& job : made->jobs)
-    wires.push_back(job->begin_run(ranks_per_process));
+    transports.push_back(job->begin_run(ranks_per_process));
   made->backend =
-      all_processes(world, ranks_per_process, std::move(wires), on_host);
+      all_processes(world, ranks_per_process, std::move(transports), on_host);
   return {made, made->backend.get()};
 }
 

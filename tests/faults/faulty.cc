@@ -277,9 +277,9 @@ void cut_from_the_first() {
 void meet() {
   const std::string path = std::getenv("MEET"),
                     world = std::getenv("MEET_WORLD");
-  Rendezvous meeting(path, odd_rank, std::stoll(world),
-                     std::chrono::milliseconds(1500));
-  fmt::print("{}\n", meeting.share(odd_rank == 0 ? "rank 0's" : "mine"));
+  Rendezvous rendezvous(path, odd_rank, std::stoll(world),
+                        std::chrono::milliseconds(1500));
+  fmt::print("{}\n", rendezvous.share(odd_rank == 0 ? "rank 0's" : "mine"));
 }
 
 const std::map<std::string, std::function<void(Runtime&)>>& cases() {

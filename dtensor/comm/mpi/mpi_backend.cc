@@ -1,4 +1,4 @@
-// The wire of a run: messages of MPI.
+// The transport of a run: messages of MPI.
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
 
@@ -30,15 +30,15 @@ int64_t piece_bytes() {
               : kPiece;
 }
 
-class MpiTransit final : public Transit {
+class MpiPendingMessages final : public PendingMessages {
  public:
-  MpiTransit(CommHandle data, const SharedRings& rings,
-             int64_t ranks_per_process)
+  MpiPendingMessages(CommHandle data, const SharedRings& rings,
+                     int64_t ranks_per_process)
       : data_(MPI_Comm_f2c(data)),
         rings_(rings),
         per_process_(ranks_per_process),
         piece_(piece_bytes()) {}
-  ~MpiTransit() override { MpiTransit::give_up(); }
+  ~MpiPendingMessages() override { MpiPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
     begin();
@@ -188,9 +188,9 @@ class MpiTransit final : public Transit {
   bool ended_ = false;
 };
 
-class MpiWire final : public Wire {
+class MpiTransport final : public Transport {
  public:
-  explicit MpiWire(int64_t ranks_per_process)
+  explicit MpiTransport(int64_t ranks_per_process)
       : per_process_(ranks_per_process),
         run_(MpiJob::get().begin_run(ranks_per_process)) {
     int* most = nullptr;
@@ -204,9 +204,9 @@ class MpiWire final : public Wire {
   }
   int process() const override { return job().process(); }
   int processes() const override { return job().processes(); }
-  std::unique_ptr<Transit> transit() override {
-    return std::make_unique<MpiTransit>(job().data(), job().rings(),
-                                        per_process_);
+  std::unique_ptr<PendingMessages> pending_messages() override {
+    return std::make_unique<MpiPendingMessages>(job().data(), job().rings(),
+                                                per_process_);
   }
   void tell(int process, std::string_view text) override {
     job().tell(run_, process, text);
@@ -236,7 +236,7 @@ ProcessJob& mpi_job(const JobFacts& facts) {
 std::shared_ptr<HostBackend> MpiJob::backend(int64_t world,
                                              int64_t ranks_per_process) {
   return process_backend(world, ranks_per_process,
-                         std::make_unique<MpiWire>(ranks_per_process));
+                         std::make_unique<MpiTransport>(ranks_per_process));
 }
 
 }  // namespace dtensor

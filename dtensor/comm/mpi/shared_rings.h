@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dtensor/comm/ring.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 

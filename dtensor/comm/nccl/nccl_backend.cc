@@ -36,7 +36,8 @@ class NcclBackend final : public Backend {
  public:
   NcclBackend(std::shared_ptr<HostBackend> host, NcclLibrary& library)
       : host_(std::move(host)), library_(library) {
-    host_->when_others_fail([this](const HostBackend::Fall& f) { abort(f); });
+    host_->when_others_fail(
+        [this](const HostBackend::RemoteFailure& f) { abort(f); });
   }
   ~NcclBackend() override {
     host_->when_others_fail({});
@@ -58,7 +59,7 @@ class NcclBackend final : public Backend {
   std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                       int64_t me, int lane) override {
     if (lane > 0) check_queues();
-    auto council = host_->council(ranks, me, lane);
+    auto channel = host_->agreement_channel(ranks, me, lane);
     const auto index = std::find(ranks.begin(), ranks.end(), me);
     const auto link = std::make_shared<SafeLink>(patience_);
     {
@@ -68,7 +69,7 @@ class NcclBackend final : public Backend {
       links.push_back({me, link});
     }
     return std::make_unique<NcclCommunicator>(
-        std::move(council), std::vector(ranks.begin(), ranks.end()),
+        std::move(channel), std::vector(ranks.begin(), ranks.end()),
         static_cast<int>(index - ranks.begin()), library_, link);
   }
 
@@ -107,7 +108,7 @@ class NcclBackend final : public Backend {
     std::weak_ptr<SafeLink> link;
   };
 
-  void abort(const HostBackend::Fall& f) noexcept {
+  void abort(const HostBackend::RemoteFailure& f) noexcept {
     std::lock_guard lock(mutex_);
     abort_links(f.rank, f.lane, f.what, f.everybodys);
   }

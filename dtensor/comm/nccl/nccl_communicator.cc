@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "dtensor/comm/nccl/aside_link.h"
+#include "dtensor/comm/nccl/bounce_buffer_link.h"
 #include "dtensor/comm/pull.h"
 #include "dtensor/comm/scratch.h"
 #include "dtensor/placement/error.h"
@@ -26,7 +26,7 @@ int64_t in_room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
 // What a member shows the others with its call: all of it while there is no
 // link, then as many words as the transfers take.
 struct NcclCommunicator::Shown {
-  // Transfers beyond these go in parcels.
+  // Transfers beyond these go in packed messages.
   static constexpr size_t kMost = 512;
 
   uint64_t in_reserve;
@@ -41,41 +41,42 @@ struct NcclCommunicator::Shown {
   }
 };
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<Council> council,
+NcclCommunicator::NcclCommunicator(std::unique_ptr<AgreementChannel> channel,
                                    std::vector<int64_t> ranks, int index,
                                    NcclLibrary& library,
                                    std::shared_ptr<SafeLink> link)
     : Communicator(index, static_cast<int>(ranks.size())),
-      council_(std::move(council)),
+      agreement_channel_(std::move(channel)),
       ranks_(std::move(ranks)),
       library_(library),
       link_(std::move(link)) {}
 
 const NcclCommunicator::Shown& NcclCommunicator::shown(int m) const {
-  return *static_cast<const Shown*>(council_->shown(m));
+  return *static_cast<const Shown*>(agreement_channel_->shown(m));
 }
 
 void NcclCommunicator::agree(const Collective& c) {
   const StepKind kind = c.call->kind;
   if (c.transfers.empty() && c.buffers.empty())
-    return council_->open(c, nullptr, 0);
+    return agreement_channel_->open(c, nullptr, 0);
   const bool linked = link_->is_open();
   if (linked) link_->poll(kind);
-  static_assert(sizeof(Shown) <= Council::kMost);
+  static_assert(sizeof(Shown) <= AgreementChannel::kMost);
   Shown mine{};
   prepare(c.transfers);
   const size_t shared = std::min(c.transfers.size(), Shown::kMost);
   for (size_t i = 0; i < shared; ++i) {
     const Transfer& t = c.transfers[i];
     if (!reduces(kind))
-      even_[i] = parcels_[i].all_gather();
+      even_[i] = packed_[i].all_gather();
     else if (has_reduction(t.op, t.dtype))
-      even_[i] = parcels_[i].reduce_scatter();
+      even_[i] = packed_[i].reduce_scatter();
     mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
   if (!linked) introduce(mine, c.stream);
   mine.in_reserve = in_reserve(c);
-  council_->open(c, &mine, linked ? Shown::bytes_of(shared) : sizeof(Shown));
+  agreement_channel_->open(c, &mine,
+                           linked ? Shown::bytes_of(shared) : sizeof(Shown));
   std::array<uint64_t, Shown::kMost / 64> some = mine.even;
   for (int m = 0; m < size(); ++m) {
     const Shown& theirs = shown(m);
@@ -87,15 +88,15 @@ void NcclCommunicator::agree(const Collective& c) {
   }
   for (size_t i = 0; i < shared; ++i)
     if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
-  // (Who is even, has no room for the parcels of a reduction.)
+  // (Who is even, has no room for the packed messages of a reduction.)
   all_reserved_ = mine.in_reserve && (!reduces(kind) || some == mine.even);
   if (!all_reserved_) room_ = nullptr;
   if (!linked) open_link(c);
 }
 
-// Is all that this member sends and receives in its reserve? Parcels that do
-// not lie whole are packed there, if there is room; not in a capture, whose
-// memory is the graph's.
+// Is all that this member sends and receives in its reserve? PackedMessages
+// that do not lie whole are packed there, if there is room; not in a capture,
+// whose memory is the graph's.
 bool NcclCommunicator::in_reserve(const Collective& c) {
   room_ = nullptr;
   if (!reserve_) return false;
@@ -104,12 +105,12 @@ bool NcclCommunicator::in_reserve(const Collective& c) {
   const auto has = [&](const void* data, int64_t bytes) {
     return reserve_->has(data, bytes);
   };
-  const auto parcel = [&](const void* whole, int64_t bytes) {
+  const auto message = [&](const void* whole, int64_t bytes) {
     if (!whole) room += in_room(bytes);
     return !whole || bytes == 0 || has(whole, bytes);
   };
   for (size_t i = 0; i < c.transfers.size(); ++i) {
-    const Parcels& p = parcels_[i];
+    const PackedMessages& p = packed_[i];
     if (even_[i]) {
       const auto& [in, out, bytes] = *even_[i];
       const int64_t all = size() * bytes;
@@ -120,8 +121,8 @@ bool NcclCommunicator::in_reserve(const Collective& c) {
     // Also where another member is not even.
     for (int m = 0; m < size(); ++m)
       if (m != rank() &&
-          (!parcel(p.whole_to(m), p.bytes_to(m)) ||
-           !parcel(reduce ? nullptr : p.whole_from(m), p.bytes_from(m))))
+          (!message(p.whole_to(m), p.bytes_to(m)) ||
+           !message(reduce ? nullptr : p.whole_from(m), p.bytes_from(m))))
         return false;
   }
   for (const Buffer& b : c.buffers)
@@ -183,7 +184,7 @@ void NcclCommunicator::open_link(const Collective& c) {
 // All that calls(NcclLink&) calls, as one.
 template <class Calls>
 void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
-  std::optional<AsideLink> aside;
+  std::optional<BounceBufferLink> aside;
   link_->use(call.kind, device(), stream, [&](NcclLink& link) {
     if (reserve_ && !all_reserved_)
       aside.emplace(link, size(), *reserve_, device(), stream, name(call.kind));
@@ -200,8 +201,8 @@ void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
 }
 
 void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
-  parcels_.clear();
-  for (const Transfer& t : transfers) parcels_.emplace_back(t);
+  packed_.clear();
+  for (const Transfer& t : transfers) packed_.emplace_back(t);
   even_.assign(transfers.size(), {});
 }
 
@@ -209,7 +210,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
                               std::span<Transfer> transfers, bool reduces) {
   if (transfers.empty()) return;
   if (size() == 1) prepare(transfers);
-  const Parcels::Place here{device(), stream};
+  const PackedMessages::Place here{device(), stream};
   const auto members = static_cast<size_t>(size());
   // By transfer and member; null: nothing is sent, received, unpacked.
   std::vector<const void*> out(transfers.size() * members);
@@ -222,7 +223,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
         .data();
   };
   for (size_t i = 0; i < transfers.size(); ++i) {
-    const Parcels& p = parcels_[i];
+    const PackedMessages& p = packed_[i];
     int last = -1;  // the last that was packed
     for (int m = 0; m < size(); ++m) {
       const size_t at = i * members + static_cast<size_t>(m);
@@ -258,23 +259,22 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
           link.all_gather(stream, even_[i]->in, even_[i]->out, even_[i]->bytes);
         for (int m = 0; m < size(); ++m) {
           const size_t at = i * members + static_cast<size_t>(m);
-          if (out[at]) link.send(stream, out[at], parcels_[i].bytes_to(m), m);
-          if (in[at])
-            link.receive(stream, in[at], parcels_[i].bytes_from(m), m);
+          if (out[at]) link.send(stream, out[at], packed_[i].bytes_to(m), m);
+          if (in[at]) link.receive(stream, in[at], packed_[i].bytes_from(m), m);
         }
       }
     });
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (even_[i]) continue;
-    const std::span<void* const> parcels(&packed[i * members], members);
+    const std::span<void* const> parts(&packed[i * members], members);
     if (reduces) {
-      parcels_[i].reduce(here, {parcels.begin(), parcels.end()});
+      packed_[i].reduce(here, {parts.begin(), parts.end()});
       continue;
     }
-    parcels_[i].copy_own(here);
+    packed_[i].copy_own(here);
     for (int m = 0; m < size(); ++m)
-      if (const void* from = parcels[static_cast<size_t>(m)])
-        parcels_[i].unpack(here, m, from);
+      if (const void* from = parts[static_cast<size_t>(m)])
+        packed_[i].unpack(here, m, from);
   }
   room_ = nullptr;  // behind that
 }
@@ -373,7 +373,7 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
 
 void NcclCommunicator::do_all_gather_bytes(const Call&, const void* in,
                                            int64_t bytes, void* out) {
-  council_->gather(in, bytes, out);
+  agreement_channel_->gather(in, bytes, out);
 }
 
 }  // namespace dtensor

@@ -6,21 +6,22 @@
 #include <span>
 #include <vector>
 
+#include "dtensor/comm/agreement_channel.h"
 #include "dtensor/comm/communicator.h"
-#include "dtensor/comm/council.h"
 #include "dtensor/comm/nccl/safe_link.h"
-#include "dtensor/comm/parcels.h"
+#include "dtensor/comm/packed_messages.h"
 #include "dtensor/device/reserve.h"
 
 namespace dtensor {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // The council is that of these ranks, of which this is one. The link, which
+  // The channel is that of these ranks, of which this is one. The link, which
   // others may abort, is opened with the first collective that moves data, and
   // registers what the device has reserved by then.
-  NcclCommunicator(std::unique_ptr<Council>, std::vector<int64_t> ranks,
-                   int index, NcclLibrary&, std::shared_ptr<SafeLink>);
+  NcclCommunicator(std::unique_ptr<AgreementChannel>,
+                   std::vector<int64_t> ranks, int index, NcclLibrary&,
+                   std::shared_ptr<SafeLink>);
   ~NcclCommunicator() override { link_->close(); }
   bool needs_serves() const override { return true; }
 
@@ -46,15 +47,15 @@ class NcclCommunicator final : public Communicator {
   // All that the transfers send and receive, and what is done to that here.
   void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
 
-  const std::unique_ptr<Council> council_;
+  const std::unique_ptr<AgreementChannel> agreement_channel_;
   const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
   std::shared_ptr<Reserve> reserve_;  // that the link has registered
   const std::shared_ptr<SafeLink> link_;
   // Of the collective that is open: of each transfer, and where all members
-  // say that it is even (none: it goes in parcels).
-  std::vector<Parcels> parcels_;
-  std::vector<std::optional<Parcels::Even>> even_;
+  // say that it is even (none: it goes in packed messages).
+  std::vector<PackedMessages> packed_;
+  std::vector<std::optional<PackedMessages::Even>> even_;
   // All members' operands are in what they have reserved; then there is room
   // for what this one has to pack, and unpack, too.
   bool all_reserved_ = false;

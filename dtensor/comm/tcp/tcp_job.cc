@@ -25,11 +25,11 @@ constexpr auto kEnd = 1s, kPatientEnd = 10s;
 constexpr auto kStop = 1s;
 constexpr auto kTell = 200ms;
 
-class TcpTransit final : public Transit {
+class TcpPendingMessages final : public PendingMessages {
  public:
-  TcpTransit(TcpMesh& mesh, int64_t run, int64_t ranks_per_process)
+  TcpPendingMessages(TcpMesh& mesh, int64_t run, int64_t ranks_per_process)
       : mesh_(mesh), run_(run), per_process_(ranks_per_process) {}
-  ~TcpTransit() override { TcpTransit::give_up(); }
+  ~TcpPendingMessages() override { TcpPendingMessages::give_up(); }
 
   void send(const Channel& c, const void* data, int64_t bytes) override {
     begin();
@@ -90,16 +90,16 @@ class TcpTransit final : public Transit {
 
 }  // namespace
 
-class TcpJob::RunWire final : public Wire {
+class TcpJob::RunTransport final : public Transport {
  public:
-  RunWire(TcpJob& job, int64_t run, int64_t ranks_per_process)
+  RunTransport(TcpJob& job, int64_t run, int64_t ranks_per_process)
       : job_(job), run_(run), per_process_(ranks_per_process) {}
-  ~RunWire() override { job_.over_ = run_; }
+  ~RunTransport() override { job_.over_ = run_; }
 
   int process() const override { return job_.process(); }
   int processes() const override { return job_.processes(); }
-  std::unique_ptr<Transit> transit() override {
-    return std::make_unique<TcpTransit>(job_.mesh_, run_, per_process_);
+  std::unique_ptr<PendingMessages> pending_messages() override {
+    return std::make_unique<TcpPendingMessages>(job_.mesh_, run_, per_process_);
   }
   void tell(int process, std::string_view text) override {
     job_.tell(run_, process, text);
@@ -156,10 +156,10 @@ bool TcpJob::lost(int process) {
   return process != process_ && mesh_.leaves(process);
 }
 
-std::unique_ptr<Wire> TcpJob::begin_run(int64_t ranks_per_process) {
+std::unique_ptr<Transport> TcpJob::begin_run(int64_t ranks_per_process) {
   const int64_t run = next_run();
   mesh_.begin_run(run);
-  return std::make_unique<RunWire>(*this, run, ranks_per_process);
+  return std::make_unique<RunTransport>(*this, run, ranks_per_process);
 }
 
 std::shared_ptr<HostBackend> TcpJob::backend(int64_t world,

@@ -1,4 +1,4 @@
-// A job whose processes are connected over TCP, and the wires of its runs.
+// A job whose processes are connected over TCP, and the transports of its runs.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,11 +30,11 @@ class TcpJob final : public ProcessJob {
   bool lost(int process) override;
   int ended_with() override { return code_; }
 
-  // The wire of a run that begins now. The job outlives it.
-  std::unique_ptr<Wire> begin_run(int64_t ranks_per_process);
+  // The transport of a run that begins now. The job outlives it.
+  std::unique_ptr<Transport> begin_run(int64_t ranks_per_process);
 
  private:
-  class RunWire;
+  class RunTransport;
   void listen() override { mesh_.progress(); }
   void end_with(int code);
 

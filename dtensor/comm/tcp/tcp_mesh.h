@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "dtensor/comm/tcp/socket.h"
-#include "dtensor/comm/wire.h"
+#include "dtensor/comm/transport.h"
 
 namespace dtensor {
 

@@ -627,10 +627,10 @@ std::vector<Socket> meet_by_file(TcpPlace place) {
     card.address = local_address(listener);
     card.number = random_bits();
   }
-  Rendezvous meeting(place.path, place.process, place.processes,
-                     place.patience);
+  Rendezvous rendezvous(place.path, place.process, place.processes,
+                        place.patience);
   const std::string text =
-      meeting.share({reinterpret_cast<const char*>(&card), sizeof(card)});
+      rendezvous.share({reinterpret_cast<const char*>(&card), sizeof(card)});
   DT_CHECK(text.size() == sizeof(card), "tcp",
            "{} bytes came through {}, where {} are expected; name another file "
            "in --rendezvous",

@@ -58,9 +58,9 @@ struct Group {
   const std::unique_ptr<Slot[]> slots;  // two of each member
 };
 
-class Meeting {
+class ThreadRendezvous {
  public:
-  Meeting(ThreadHub& hub, Group& group, int index)
+  ThreadRendezvous(ThreadHub& hub, Group& group, int index)
       : hub_(hub),
         group_(group),
         rank_(index),

@@ -1,7 +1,7 @@
 // Messages between the processes of a run: what a ProcessBackend needs of MPI,
 // or of TCP, and no more.
 //
-// Every process has one Wire of a run, all of which are made together and
+// Every process has one Transport of a run, all of which are made together and
 // called by several threads at once.
 #pragma once
 #include <chrono>
@@ -22,11 +22,11 @@ struct Channel {
 };
 
 // What one thread has on its way. Kept from collective to collective.
-class Transit {
+class PendingMessages {
  public:
-  virtual ~Transit() = default;
+  virtual ~PendingMessages() = default;
   // Begins to send, or to receive at most so many bytes; 1 or more. The memory
-  // is the transit's until everything is done.
+  // belongs to this object until everything is done.
   virtual void send(const Channel&, const void* data, int64_t bytes) = 0;
   virtual void receive(const Channel&, void* data, int64_t bytes) = 0;
   // Whether all of that is done; never waits. What is begun after that is
@@ -42,12 +42,12 @@ class Transit {
   virtual void give_up() noexcept = 0;
 };
 
-class Wire {
+class Transport {
  public:
-  virtual ~Wire() = default;
+  virtual ~Transport() = default;
   virtual int process() const = 0;
   virtual int processes() const = 0;
-  virtual std::unique_ptr<Transit> transit() = 0;
+  virtual std::unique_ptr<PendingMessages> pending_messages() = 0;
 
   // Few words to another process, which never wait; and the next that came, in
   // the order in which each process sent them.

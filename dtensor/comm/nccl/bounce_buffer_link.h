@@ -14,10 +14,10 @@ namespace dtensor {
 
 // For one call, or one group of them, of that stream of the device; `where`
 // heads errors.
-class AsideLink final : public NcclLink {
+class BounceBufferLink final : public NcclLink {
  public:
-  AsideLink(NcclLink& link, int members, const Reserve& registered,
-            Device& device, Stream stream, std::string_view where)
+  BounceBufferLink(NcclLink& link, int members, const Reserve& registered,
+                   Device& device, Stream stream, std::string_view where)
       : link_(link),
         members_(members),
         registered_(registered),

@@ -1,4 +1,4 @@
-#include "dtensor/comm/meeting.h"
+#include "dtensor/comm/thread_rendezvous.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 
 namespace dtensor {
 
-Slot& Meeting::own(uint64_t sequence) {
+Slot& ThreadRendezvous::own(uint64_t sequence) {
   if (!group_.barrier.broken())
     return group_.slot(static_cast<size_t>(rank_), sequence);
   // A broken group is never used again: others may still read the slot.
@@ -14,11 +14,12 @@ Slot& Meeting::own(uint64_t sequence) {
   return *scratch_;
 }
 
-Waited& Meeting::waited_for(ThreadHub& hub, const Group& group, int index) {
+Waited& ThreadRendezvous::waited_for(ThreadHub& hub, const Group& group,
+                                     int index) {
   return hub.waited_for(group.ranks[static_cast<size_t>(index)]);
 }
 
-void Meeting::open(const Collective& c) {
+void ThreadRendezvous::open(const Collective& c) {
   sequence_ = c.sequence;
   if (c.num_bytes > 0 && c.num_bytes <= Slot::kSmall)
     std::memcpy(own(c.sequence).small, c.bytes,
@@ -42,7 +43,7 @@ void Meeting::open(const Collective& c) {
   }
 }
 
-void Meeting::gather(int64_t bytes, void* out) {
+void ThreadRendezvous::gather(int64_t bytes, void* out) {
   if (bytes == 0) return;
   const bool small = bytes <= Slot::kSmall;
   const size_t n = static_cast<size_t>(bytes);

@@ -1,7 +1,7 @@
 // What the members of a collective send each other of a transfer, where they
-// share no memory: from one to another a parcel, that is the pieces of its
+// share no memory: from one to another a message, that is the pieces of its
 // schedule one after the other, each packed in row-major order. Members that
-// share memory among themselves may take theirs from one parcel for all.
+// share memory among themselves may take theirs from one message for all.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,15 +18,15 @@ namespace dtensor {
 
 // Changed by one thread; share() of those of others reads it. What it is made
 // of may change, and it keeps its memory.
-class Parcels {
+class PackedMessages {
  public:
   // Whose work it is.
   struct Place {
     Device& device;
     Stream stream;
   };
-  Parcels() = default;
-  explicit Parcels(const Transfer& t) { reset(t); }
+  PackedMessages() = default;
+  explicit PackedMessages(const Transfer& t) { reset(t); }
   // The schedule says what it serves. The transfer outlives this, or the next
   // reset().
   void reset(const Transfer&);
@@ -37,22 +37,22 @@ class Parcels {
 
   // To a peer, which is a member where nothing else was said. 0: none is sent.
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
-  // Of member m's parcel, what this member takes.
+  // Of member m's message, what this member takes.
   int64_t bytes_from(int m) const { return bytes(from_[index(m)]); }
   // Whether two peers are sent the same.
   bool same(int peer, int other) const {
     return to_[index(peer)] == to_[index(other)];
   }
-  // Member m's parcel is for all of these: finds where in it this one's pieces
+  // Member m's message is for all of these: finds where in it this one's pieces
   // are. Returns its bytes.
-  int64_t share(int m, std::span<const Parcels* const> takers);
+  int64_t share(int m, std::span<const PackedMessages* const> takers);
 
-  // Where the parcel to a peer lies as it is to be sent; null: it has to be
+  // Where the message to a peer lies as it is to be sent; null: it has to be
   // packed.
   const void* whole_to(int peer) const;
   void pack(const Place&, int peer, void* out) const;
 
-  // Of an exchange: where the parcel of m, whole, has to come to; null: it has
+  // Of an exchange: where the message of m, whole, has to come to; null: it has
   // to be unpacked.
   void* whole_from(int m) const;
   void unpack(const Place&, int m, const void* in) const;
@@ -72,9 +72,9 @@ class Parcels {
   std::optional<Even> all_gather() const;
   std::optional<Even> reduce_scatter() const;
 
-  // Member m's side where its memory can be read, null where it sent a parcel.
+  // Member m's side where its memory can be read, null where it sent a message.
   using Readable = std::function<const Transfer*(int m)>;
-  // Of a reduction, in member order, from in[m], the parcel of m, or from m's
+  // Of a reduction, in member order, from in[m], the message of m, or from m's
   // memory; that of this member is always readable.
   void reduce(const Place&, std::span<const void* const> in,
               const Readable& = {}) const;
@@ -99,7 +99,7 @@ class Parcels {
   Pieces order_;              // all that is wanted, as it is sent
   std::vector<Pieces> to_;    // of each peer
   std::vector<Pieces> from_;  // of each member
-  // Where they begin in its parcel, in elements.
+  // Where they begin in its message, in elements.
   std::vector<std::vector<int64_t>> at_;
   // Of one call.
   mutable Boxes boxes_;

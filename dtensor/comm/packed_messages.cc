@@ -1,4 +1,4 @@
-#include "dtensor/comm/parcels.h"
+#include "dtensor/comm/packed_messages.h"
 
 #include <algorithm>
 #include <numeric>
@@ -30,13 +30,13 @@ std::vector<int> each_alone(size_t members) {
 
 }  // namespace
 
-void Parcels::reset(const Transfer& t) {
+void PackedMessages::reset(const Transfer& t) {
   const size_t members = t.schedule->has.size();
   reset(t, each_alone(members), static_cast<int>(members));
 }
 
-void Parcels::reset(const Transfer& t, std::span<const int> peer_of,
-                    int peers) {
+void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
+                           int peers) {
   t_ = &t;
   s_ = t.schedule;
   order_.clear();
@@ -70,9 +70,10 @@ void Parcels::reset(const Transfer& t, std::span<const int> peer_of,
   }
 }
 
-int64_t Parcels::share(int m, std::span<const Parcels* const> takers) {
+int64_t PackedMessages::share(int m,
+                              std::span<const PackedMessages* const> takers) {
   Pieces all;
-  for (const Parcels* taker : takers) {
+  for (const PackedMessages* taker : takers) {
     const Pieces& theirs = taker->from_[index(m)];
     all.insert(all.end(), theirs.begin(), theirs.end());
   }
@@ -91,21 +92,21 @@ int64_t Parcels::share(int m, std::span<const Parcels* const> takers) {
   return next * size_of(t_->dtype);
 }
 
-int64_t Parcels::bytes(const Pieces& pieces) const {
+int64_t PackedMessages::bytes(const Pieces& pieces) const {
   int64_t n = 0;
   for (const Piece* p : pieces) n += volume(p->region);
   return n * size_of(t_->dtype);
 }
 
-Parcels::At Parcels::source() const {
+PackedMessages::At PackedMessages::source() const {
   return {t_->src, &s_->has[index(s_->self)], t_->src_strides};
 }
 
-Parcels::At Parcels::destination() const {
+PackedMessages::At PackedMessages::destination() const {
   return {t_->dst, &s_->wants, t_->dst_strides};
 }
 
-void* Parcels::whole(const Pieces& pieces, const At& in) const {
+void* PackedMessages::whole(const Pieces& pieces, const At& in) const {
   if (pieces.size() != 1) return nullptr;
   const Sizes strides[] = {in.strides};
   boxes_.reset(pieces[0]->region, {&in.held, 1}, strides);
@@ -118,8 +119,8 @@ void* Parcels::whole(const Pieces& pieces, const At& in) const {
   return count == 1 ? at : nullptr;
 }
 
-void Parcels::copy(const Place& on, const Region& which, const At& to,
-                   const At& from) const {
+void PackedMessages::copy(const Place& on, const Region& which, const At& to,
+                          const At& from) const {
   const HeldRegion* arrays[] = {to.held, from.held};
   const Sizes strides[] = {to.strides, from.strides};
   const int64_t item = size_of(t_->dtype);
@@ -132,22 +133,22 @@ void Parcels::copy(const Place& on, const Region& which, const At& to,
   });
 }
 
-const void* Parcels::whole_to(int peer) const {
+const void* PackedMessages::whole_to(int peer) const {
   return whole(to_[index(peer)], source());
 }
 
-void Parcels::pack(const Place& on, int peer, void* out) const {
+void PackedMessages::pack(const Place& on, int peer, void* out) const {
   for (const Piece* p : to_[index(peer)]) {
     copy(on, p->region, {out, nullptr, packed_strides(p->region)}, source());
     out = advance(out, volume(p->region), size_of(t_->dtype));
   }
 }
 
-void* Parcels::whole_from(int m) const {
+void* PackedMessages::whole_from(int m) const {
   return whole(from_[index(m)], destination());
 }
 
-void Parcels::unpack(const Place& on, int m, const void* in) const {
+void PackedMessages::unpack(const Place& on, int m, const void* in) const {
   const Pieces& pieces = from_[index(m)];
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Region& region = pieces[i]->region;
@@ -157,13 +158,14 @@ void Parcels::unpack(const Place& on, int m, const void* in) const {
   }
 }
 
-void Parcels::copy_from(const Place& on, int m, const Transfer& theirs) const {
+void PackedMessages::copy_from(const Place& on, int m,
+                               const Transfer& theirs) const {
   for (const Piece* p : from_[index(m)])
     copy(on, p->region, destination(),
          {theirs.src, &s_->has[index(m)], theirs.src_strides});
 }
 
-std::optional<Parcels::Even> Parcels::all_gather() const {
+std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
   const int p = static_cast<int>(to_.size()), self = s_->self;
   const int other = (self + 1) % p;
   const Pieces& sent = to_[index(other)];
@@ -183,7 +185,7 @@ std::optional<Parcels::Even> Parcels::all_gather() const {
   return Even{in, first, n};
 }
 
-std::optional<Parcels::Even> Parcels::reduce_scatter() const {
+std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   const int p = static_cast<int>(to_.size()), self = s_->self;
   if (p == 1 || order_.size() != 1 ||
       (t_->op == ReduceOp::kAvg && s_->terms != p))
@@ -205,8 +207,8 @@ std::optional<Parcels::Even> Parcels::reduce_scatter() const {
   return Even{first, out, n};
 }
 
-void Parcels::reduce(const Place& on, std::span<const void* const> in,
-                     const Readable& readable) const {
+void PackedMessages::reduce(const Place& on, std::span<const void* const> in,
+                            const Readable& readable) const {
   const int64_t item = size_of(t_->dtype);
   next_.assign(from_.size(), 0);
   for (const Piece* p : order_) {

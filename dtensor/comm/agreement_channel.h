@@ -9,9 +9,9 @@
 namespace dtensor {
 
 // One member's. For one thread, as a communicator.
-class Council {
+class AgreementChannel {
  public:
-  virtual ~Council() = default;
+  virtual ~AgreementChannel() = default;
 
   // What a member may show with its call.
   static constexpr int64_t kMost = 224;
