@@ -9,11 +9,11 @@
 namespace dtensor {
 namespace {
 
-// A collective of few bytes takes so little that a chain of well mixed steps
-// would show: what comes together is mixed once, in the end.
+// A short collective takes so little time that several rounds of good mixing
+// would show. So values are folded cheaply and mixed once at the end.
 uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
 
-// Eight characters at a time.
+// Hashes eight characters at a time.
 uint64_t quick_hash(std::string_view text) {
   const auto load = [&](size_t at) {
     uint64_t word;
@@ -40,7 +40,7 @@ uint64_t hash_of(const Buffer& b) {
                       static_cast<uint64_t>(b.op) * 2 + b.one_shot);
 }
 
-// What a disagreement shows of a tensor.
+// How a tensor appears in the error of a disagreement.
 void describe(const Transfer& t, bool reduces, std::vector<std::string>& how) {
   if (reduces) how.emplace_back(name(t.op));
   how.emplace_back(name(t.dtype));
@@ -52,8 +52,8 @@ void describe(const Buffer& b, bool, std::vector<std::string>& how) {
   if (b.one_shot) how.emplace_back("one-shot");
 }
 
-// "sum, f32, 8 elements" of one tensor, "2 tensors: sum f32 8 elements, max i32
-// 1 elements" of several.
+// One tensor: "sum, f32, 8 elements". Several: "2 tensors: sum f32 8 elements,
+// max i32 1 elements".
 template <class Tensor>
 std::string describe(std::span<const Tensor> tensors, bool reduces) {
   constexpr size_t kMost = 8;

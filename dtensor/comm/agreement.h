@@ -1,5 +1,6 @@
-// What the members of a group have to agree on before anything is sent, and the
-// Error that all throw when they do not. Knows no backend.
+// The call that members of a group have to agree on before anything is sent,
+// and the Errors that all of them throw if they do not. Independent of the
+// backend.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -12,26 +13,26 @@
 
 namespace dtensor {
 
-// A call as one member makes it.
+// One call of a collective, as one member makes it.
 struct Collective {
   const Call* call;
-  uint64_t sequence = 0;     // of the group's collectives, from 1
-  uint64_t fingerprint = 0;  // of all of it: fingerprint_of()
-  // What the call is about; the others are empty.
+  uint64_t sequence = 0;     // within the group, from 1
+  uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
+  // The data; the fields that the kind does not use are empty.
   std::span<const Transfer> transfers = {};
   std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
-  int64_t num_bytes = -1;  // -1: no bytes
+  int64_t num_bytes = -1;  // -1: not a call that gathers bytes
   Stream stream = {};      // of transfers and buffers
-  uint32_t group = 0;      // of the flight ring that notes it, if one does
+  uint32_t group = 0;      // its number in the flight ring, if there is one
 };
 
-// So that a wrong fingerprint of the caller never makes a member read where
-// another one has nothing, the kind, the operator, the types, the sizes and who
-// holds what are part of it too.
+// Hashes the caller's fingerprint together with the kind, the operator, dtypes,
+// sizes and what each member holds. So even if a caller's fingerprint is wrong,
+// no member reads memory that another one does not have.
 uint64_t fingerprint_of(const Collective&);
 
-// What a member says of its call when fingerprints differ.
+// How a member describes its call when fingerprints differ.
 struct Statement {
   StepKind kind;
   uint64_t fingerprint;  // the caller's own
@@ -39,32 +40,32 @@ struct Statement {
 };
 Statement statement_of(const Collective&);
 
-// "0,1,5", of many the first ones.
+// "0,1,5"; a long list is cut, with its length at the end.
 std::string ranks_to_string(std::span<const int64_t> world_ranks);
 
-// "all-reduce #3 for add": a call, by its number in its group.
+// "all-reduce #3 for add": a call, with its number in its group.
 std::string call_to_string(StepKind, uint64_t sequence, std::string_view op);
 
 // A member that others wait for in vain.
 struct Missing {
   int64_t rank;      // of the run
-  std::string last;  // "its last collective was barrier #2", in words; or ""
+  std::string last;  // text such as "its last collective was barrier #2", or ""
 };
-// What all ranks of a run are told when a collective has waited for its members
-// for longer than the timeout: who of the group `arrived`, and who did not.
+// The error text for all ranks of a run when a collective has waited longer
+// than the timeout: which members of the group arrived, and which did not.
 std::string not_all_came(std::string_view call,
                          std::span<const int64_t> world_ranks,
                          std::span<const int64_t> arrived,
                          std::span<const Missing>,
                          std::chrono::milliseconds timeout);
 
-// The sentence for all ranks of a run when these ranks, or all (none given),
-// wait for each other. `where`: "rank 0 in barrier #1 of ranks 0,1; rank 1 in
-// ...".
+// The error text for all ranks of a run when these ranks wait for each other in
+// a circle; an empty list means all ranks. `where`: "rank 0 in barrier #1 of
+// ranks 0,1; rank 1 in ...".
 std::string wait_for_each_other(std::span<const int64_t> ranks,
                                 std::string_view where);
 
-// Member m's fingerprint is not member 0's.
+// Throws the Error for member m's fingerprint differing from member 0's.
 [[noreturn]] void disagree(std::span<const int64_t> world_ranks,
                            uint64_t sequence, size_t m, Statement first,
                            Statement other);

@@ -1,6 +1,6 @@
-// How the members of a group agree on collectives whose data takes a way of its
-// own (nccl.h): they are threads that meet, or processes that send each other
-// few bytes.
+// How the members of a group agree on collectives whose data another
+// communicator moves (nccl.h). The members are threads that share memory, or
+// processes that exchange short messages.
 #pragma once
 #include <cstdint>
 
@@ -8,20 +8,24 @@
 
 namespace dtensor {
 
-// One member's. For one thread, as a communicator.
+// One member's end of the channel. For one thread, like a communicator.
 class AgreementChannel {
  public:
   virtual ~AgreementChannel() = default;
 
-  // What a member may show with its call.
+  // The most bytes that a member may show with its call.
   static constexpr int64_t kMost = 224;
-  // Returns when all members have come with the same fingerprint; else all of
-  // them throw what disagree() throws, or that some will not come. With it each
-  // shows the others `bytes` bytes, all as many; 0 in an all_gather_bytes.
+  // Returns when all members have called this with the same fingerprint.
+  // Otherwise all members throw: the Error of disagree(), or one that says why
+  // some members will not come. Each member shows the others `bytes` bytes from
+  // `mine`; all members pass the same number, which is 0 for an
+  // all_gather_bytes.
   virtual void open(const Collective&, const void* mine, int64_t bytes) = 0;
-  // What member m has shown, for what is 8-byte aligned; until the next open().
+  // The bytes that member m has shown, 8-byte aligned; valid until the next
+  // open().
   virtual const void* shown(int m) const = 0;
-  // out[m] = member m's `bytes` bytes of the all_gather_bytes that is open.
+  // out[m] = the `bytes` bytes of member m, for the all_gather_bytes that is
+  // open.
   virtual void gather(const void* in, int64_t bytes, void* out) = 0;
 };
 

@@ -9,7 +9,8 @@ namespace dtensor {
 
 namespace {
 
-// Of ranks on GPUs, who agree as who has started this process says.
+// GPU ranks agree over MPI or TCP, depending on which launcher started this
+// process.
 std::shared_ptr<Backend> nccl_of(int64_t world, int64_t ranks_per_process) {
   if (mpi_is_built() && started_by_mpi())
     return nccl_backend(mpi_job().backend(world, ranks_per_process));

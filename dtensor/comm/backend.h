@@ -1,4 +1,4 @@
-// How the ranks of a run reach each other.
+// How the ranks of a run communicate.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,76 +16,79 @@
 
 namespace dtensor {
 
-// One per run where ranks are threads, one per process where they are not. All
-// members may be called by several ranks at once.
+// There is one backend per run if all ranks are threads of this process, and
+// one per process otherwise. Several ranks may call its members at once.
 class Backend {
  public:
-  // Each rank has two threads that communicate: its own (lane 0) and the one
-  // that carries out what need not be waited for (lane 1). Their collectives
-  // never mix.
+  // Each rank has two threads that communicate: its main thread (lane 0) and
+  // one that runs asynchronous redistributions (lane 1). Collectives of
+  // different lanes never mix.
   static constexpr int kLanes = 2;
   virtual ~Backend() = default;
 
-  // How long a rank may wait for others in a collective; then all ranks of the
-  // run throw the Error that not_all_came() (agreement.h) puts into words. 0:
-  // as long as they take. Called by run() before there are ranks; without it
-  // there is no such limit. Who has nobody to wait for takes no notice.
+  // How long a rank may wait for others in a collective. After that, all ranks
+  // of the run throw the Error of not_all_came() (agreement.h). 0, the default,
+  // means no limit. run() calls this before it starts the ranks. A backend
+  // whose ranks never wait ignores it.
   virtual void set_timeout(std::chrono::milliseconds) {}
 
-  // The ranks of the run that are threads of this process: [first, second).
-  // All of them, unless it says otherwise.
+  // The ranks of the run that are threads of this process: [first, second). By
+  // default all of them.
   virtual std::pair<int64_t, int64_t> local_ranks(int64_t world) const {
     return {0, world};
   }
-  // How a process's ranks have ended: the first one's failure, `own` when it is
-  // not that of a peer.
+  // How the ranks of a process ended, if one failed: its first failure. `own`
+  // is false if that rank only reports the failure of a peer.
   struct Failure {
     int64_t rank;
     bool own;
     std::string text;
   };
-  // Whether the streams of ranks of one process wait for each other's events in
-  // collectives, so that they are captured together.
+  // Whether the streams of ranks in one process wait for each other's events in
+  // collectives. Such streams must be captured into a graph together.
   virtual bool joins_streams() const { return true; }
-  // Called once by each process when its ranks are done: how all have ended.
-  // The same in every process.
+  // Each process calls this once, when its ranks have ended. Returns how all
+  // ranks of the run ended, the same in every process.
   virtual std::optional<Failure> conclude(const std::optional<Failure>& here) {
     return here;
   }
 
-  // The group of these ranks of the run in this order, as `me`, one of them,
-  // sees it. Collective only in that all members have to ask for it before it
-  // is used. To be used by one thread; the backend outlives it.
+  // The group of these ranks of the run, in this order, as seen by `me`, one of
+  // them. All members must create the group before any of them uses it, but the
+  // call itself does not wait. The communicator is for one thread, and the
+  // backend outlives it.
   virtual std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                               int64_t me, int lane) = 0;
 
-  // How long others were blocked in collectives of its own thread until this
-  // rank came, in all, as far as they slept. Asked when all have left.
+  // The total time for which other ranks slept in collectives of lane 0 until
+  // this rank came. Time spent polling is not included. Call it when all ranks
+  // have left.
   virtual std::chrono::nanoseconds waited_for(int64_t /*rank*/) { return {}; }
 
-  // Called when a rank's thread of this lane fails: all that wait in the lane,
-  // or will, are released with a PeerFailed that says `what`.
+  // Called when this rank's thread in `lane` fails. All ranks that wait in the
+  // lane, now or later, throw a PeerFailed that says `what`.
   virtual void failed(int64_t rank, int lane,
                       std::string_view what) noexcept = 0;
-  // Called when a rank is about to be done: throws what was found out about
-  // what it has been given, though no collective came after that.
+  // Called just before a rank finishes. Throws an error in work of this rank
+  // that no later collective has reported.
   virtual void check() {}
-  // Called when a rank is done: those that wait for it, or will, are released
-  // with a PeerLeft.
+  // Called when a rank has finished. Ranks that wait for it, now or later,
+  // throw a PeerLeft.
   virtual void left(int64_t rank) noexcept = 0;
 
-  // While set, the rank's thread of this lane waits for its other one, or for
-  // work: what finds that all ranks wait for each other has to know. Set before
-  // that begins and reset before it can end.
+  // While set, the rank's thread in this lane waits for the rank's other
+  // thread, or for work, so that deadlock detection can follow it. Set it
+  // before the wait begins and reset it before the wait can end.
   virtual void set_idle(int64_t /*rank*/, int /*lane*/, bool) noexcept {}
 };
 
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// The backends by name: "threads"; "tcp", and "mpi" in programs that are built
-// with it, both with so many ranks in each process; and "nccl", over that of
-// these that fits who has started this process, which looks for GPUs when it is
-// made. Throws Error for others.
+// Returns the backend of this name; throws Error for an unknown name.
+// "threads"; "tcp"; "mpi", only in programs built with MPI; and "nccl".
+// ranks_per_process is for tcp, mpi and nccl. "nccl" runs over MPI or TCP if
+// this process was started that way, else over threads, and looks for GPUs when
+// the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 

@@ -13,8 +13,8 @@
 namespace dtensor {
 namespace {
 
-// Longer than ranks that do the same work differ by, shorter than anybody
-// would miss the core.
+// Longer than the difference between ranks that do the same work, but so short
+// that the lost core time does not matter.
 constexpr std::chrono::microseconds kSpin{100};
 
 long futex(std::atomic<uint32_t>& word, int what, uint32_t value,
@@ -49,11 +49,12 @@ bool Barrier::spin(uint32_t mine, bool breakable) const {
     }
     return false;
   };
-  // Mostly the others are so near that to read the clock would be the wait.
+  // The others usually arrive so soon that reading the clock would take longer
+  // than the wait.
   for (int i = 0; i < 4; ++i)
     if (passed()) return true;
   for (const auto start = Clock::now(); Clock::now() - start < kSpin;) {
-    // The one that is waited for may be queued for this very core.
+    // The awaited thread may be queued for this very core.
     std::this_thread::yield();
     if (passed()) return true;
   }

@@ -1,9 +1,10 @@
-// A barrier of threads that can be broken.
+// A barrier for threads that can be broken.
 //
-// One 32-bit word holds the round, how many have come, and whether the barrier
-// is broken. A round is completed or found broken by one compare-and-swap, so
-// that either all members of a round pass or none: a rank that unwinds after a
-// failure never frees memory that another one, which passed, still reads.
+// One 32-bit word holds the round, the number of arrivals, and whether the
+// barrier is broken. One compare-and-swap completes a round or finds it broken,
+// so that either all members of a round pass or none does. Therefore a rank
+// that unwinds after a failure never frees memory that another rank, which
+// passed, still reads.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -12,8 +13,8 @@
 
 namespace dtensor {
 
-// For how long others have waited, in nanoseconds; what several wait at the
-// same time counts once.
+// The total time for which others have waited, in nanoseconds. Overlapping
+// waits count once.
 struct Waited {
   int64_t total = 0, until = 0;
   void add(int64_t from, int64_t to) {
@@ -24,7 +25,7 @@ struct Waited {
 
 class Barrier {
  public:
-  // With `spin` a waiting thread polls for a while before it sleeps; that pays
+  // With `spin`, a waiting thread polls for a while before it sleeps; that pays
   // only while every thread has a core of its own.
   Barrier(int members, bool spin)
       : members_(static_cast<uint32_t>(members)), spin_(spin) {}
@@ -33,22 +34,23 @@ class Barrier {
 
   static constexpr int kMaxMembers = (1 << 14) - 1;
 
-  // Waits for all members; false when the barrier is broken before they have
-  // come. While it sleeps, late(round()) is called every kLate.
+  // Waits for all members; returns false if the barrier is broken before they
+  // have arrived. While the thread sleeps, late(round()) is called every kLate.
   static constexpr std::chrono::milliseconds kLate{100};
-  // The member that completes a round in which others slept adds to its own
-  // waited_for the time since the first of them went to sleep.
+  // If others slept in a round, the member that completes it adds the time
+  // since the first of them went to sleep to its own waited_for.
   template <class Late>
   bool wait(Waited& waited_for, Late&& late) {
     return arrive(true, waited_for, late);
   }
-  // The same for members that are known to come, broken or not: those that
-  // passed wait() together.
+  // As wait(), but ignores break_up(). For members that have passed wait()
+  // together and so are certain to come.
   void wait_unbroken(Waited& waited_for) {
     arrive(false, waited_for, [](uint32_t) {});
   }
 
-  // From now on wait() is false for a round that is not complete.
+  // Makes wait() return false for the current round, unless it is complete, and
+  // for all later ones.
   void break_up();
   bool broken() const {
     return word_.load(std::memory_order_acquire) & kBroken;
@@ -70,8 +72,8 @@ class Barrier {
       const uint32_t come = word % kRound / kMember + 1;
       if (come == members_) {
         const uint32_t next = (word / kRound + 1) * kRound + (word & kBroken);
-        // (Ahead of the swap: behind it others may go to sleep in the next
-        // round, and what they sleep is that one's.)
+        // Read before the swap: after it, others may already go to sleep in the
+        // next round and store a new time.
         const int64_t since = asleep_since_.load(std::memory_order_relaxed);
         if (!swap(word, next)) continue;
         if (word & kSleeper) {
@@ -106,9 +108,9 @@ class Barrier {
     return word_.compare_exchange_weak(word, next, std::memory_order_acq_rel,
                                        std::memory_order_acquire);
   }
-  // True when the round is over, or broken.
+  // Polls for a while. True if the round has completed or was broken.
   bool spin(uint32_t mine, bool breakable) const;
-  // Until the word is another; false when nothing happened for a while.
+  // Sleeps until the word changes. False if kLate has passed without a wake-up.
   bool sleep(uint32_t word);
   void wake();
   static int64_t now() {
@@ -117,7 +119,8 @@ class Barrier {
   }
 
   alignas(64) std::atomic<uint32_t> word_{0};
-  std::atomic<int64_t> asleep_since_{0};  // the first sleeper of the round
+  std::atomic<int64_t> asleep_since_{0};  // when the first sleeper of the round
+                                          // went to sleep
   uint32_t members_;
   bool spin_;
 };

@@ -13,9 +13,9 @@
 namespace dtensor {
 namespace {
 
-// That the function is the one for the kind.
+// Throws unless the function implements this kind of collective.
 void check_kind(const Call& call, bool fits, std::string_view function) {
-  DT_CHECK(fits, name(call.kind), "is no kind of {}()", function);
+  DT_CHECK(fits, name(call.kind), "is not a kind of {}()", function);
 }
 
 Transfer transfer_of(const Schedule& schedule, DType dtype, const Part& src,
@@ -35,15 +35,18 @@ void check_listed(const Call& call, std::string_view what, const Part& mine,
            regions.size(), size);
   const Region& listed = regions[static_cast<size_t>(rank)];
   DT_CHECK(mine.region == &listed || *mine.region == listed, name(call.kind),
-           "member {} has another region than the list of {} says", rank, what);
+           "member {} holds another region than the list of {} says", rank,
+           what);
   for (const Region& r : regions)
-    DT_CHECK(r.size() == listed.size(), name(call.kind),
-             "of the {} one has {} dimensions and another {}", what, r.size(),
-             listed.size());
+    DT_CHECK(
+        r.size() == listed.size(), name(call.kind),
+        "the regions of the {} have different numbers of dimensions: {} and {}",
+        what, r.size(), listed.size());
 }
 
-// By one thread at a time. Two that come within a few nanoseconds may both
-// pass: to be sure of those would cost every collective more than that.
+// Checks that one thread at a time uses the communicator. Two threads that
+// enter within a few nanoseconds may both pass: excluding that would cost every
+// collective more than the check is worth.
 class Use {
  public:
   Use(std::atomic<bool>& in_use, StepKind kind) : in_use_(in_use) {
@@ -62,7 +65,8 @@ class Use {
 
 }  // namespace
 
-// Between begins() and ends() of the watch, and noted in the ring.
+// Runs `work` between Watch::begins() and Watch::ends(), and records it in the
+// flight ring.
 template <class Work>
 void Communicator::run(Collective& c, Work&& work) {
   check_interrupted();
@@ -129,7 +133,7 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
                                      size_t which, const ReadSources& read) {
   check_kind(call, moves_alone(call.kind), "exchange_in_place");
   DT_CHECK(reads_in_place() && size_ > 1, name(call.kind),
-           "nothing is read in place in a group of {} that {}", size_,
+           "sources cannot be read in place in a group of {} that {}", size_,
            reads_in_place() ? "is one rank" : "does not share its memory");
   for (size_t i = 0; i < transfers.size(); ++i)
     check(call, transfers[i], i == which);
@@ -142,7 +146,7 @@ void Communicator::exchange_in_place(const Call& call, Stream stream,
 void Communicator::do_exchange_in_place(const Call& call, Stream,
                                         std::span<Transfer>, size_t,
                                         const ReadSources&) {
-  fail(name(call.kind), "this communicator reads nothing in place");
+  fail(name(call.kind), "this communicator cannot read sources in place");
 }
 
 void Communicator::reduce(const Call& call, Stream stream,

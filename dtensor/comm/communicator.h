@@ -1,18 +1,20 @@
-// Collectives among the members of one group, as one of its members sees them.
+// Collectives among the members of one group, seen from one member.
 //
 // Every call is collective: all members make the same calls in the same order.
-// Each carries a fingerprint (see Call); when two members' differ, all of them
-// throw the same Error that shows both, before any output is touched. When a
-// member fails instead of coming, the others throw an Error that names it. A
-// communicator is for one thread at a time; another one's call throws Error.
+// Each call carries a fingerprint (see Call). When the fingerprints of two
+// members differ, all members throw the same Error, which shows both calls,
+// before any output is written. When a member fails instead of making the call,
+// the others throw an Error that names it. One thread at a time may use a
+// communicator; a call by a second thread throws Error.
 //
-// Data is described by Regions: each member's source holds some index ranges
-// of a global tensor, and the destination wants some. A backend that shares
-// memory copies the intersections straight from the peers' memory, strided;
-// one that does not packs them. Nothing is ever padded.
+// Data is described by Regions: each member's source holds some index ranges of
+// a global tensor, and its destination wants some. A backend with shared memory
+// copies the intersections straight from the peers' strided memory; the others
+// pack them into messages. Nothing is ever padded.
 //
-// The public calls check, agree with the other members and tell the Watch; what
-// a backend adds is protected. What takes a Stream is work of that stream.
+// The public calls check their arguments, agree with the other members and tell
+// the Watch; the protected functions are the backend's part. Calls that take a
+// Stream enqueue their work on that stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -32,26 +34,26 @@
 
 namespace dtensor {
 
-// What this member believes it is calling.
+// The call that this member makes, as it describes it to the others.
 struct Call {
-  StepKind kind;             // fits the member function, else Error
-  std::string_view op = {};  // for which operator: "matmul"
-  uint64_t fingerprint = 0;  // of the specs, reduce op, dtype; the sequence
+  StepKind kind;             // must fit the member function, else Error
+  std::string_view op = {};  // the operator that needs it: "matmul"
+  uint64_t fingerprint = 0;  // of the specs, reduce op and dtype; the sequence
                              // number within the group is added to it
-  // "f32[8](S0) -> f32[8](R)", for the error: describe(what), when there is
-  // one. Called only when something is wrong.
+  // If set, describe(what) returns the text for the error, such as "f32[8](S0)
+  // -> f32[8](R)". Called only when something is wrong.
   std::string (*describe)(const void*) = nullptr;
   const void* what = nullptr;
-  // How the value was made that the call is about (dtensor/lineage.h): a hash,
-  // which members compare as they compare the fingerprint, and the end of the
-  // sentence for the error, made(what), when there is one.
+  // A hash of how the value that is communicated was made (dtensor/lineage.h);
+  // members compare it together with the fingerprint. If set, made(what)
+  // returns the end of the error's sentence.
   uint64_t lineage = 0;
   std::string (*made)(const void*) = nullptr;
 };
 
-// Local memory that holds `region` of a global tensor, one stride (in
-// elements) per dimension; within a dimension the region's ranges lie one
-// after the other. data is null only when the region is empty.
+// Local memory that holds `region` of a global tensor, with one stride (in
+// elements) per dimension. Within a dimension, the ranges of the region follow
+// each other. data is null only if the region is empty.
 struct Part {
   void* data = nullptr;
   Shape strides;
@@ -59,9 +61,9 @@ struct Part {
 };
 
 // One tensor of a collective: where this member's source and destination lie.
-// Source and destination do not overlap. Strides in elements, one per
-// dimension of the schedule's regions; memory is null only when it has no
-// elements (of the destination: when the schedule has no pieces).
+// Source and destination do not overlap. Strides are in elements, one per
+// dimension of the schedule's regions. src is null only if this member holds no
+// elements, dst only if the schedule has no pieces.
 struct Transfer {
   const Schedule* schedule;
   DType dtype;
@@ -69,9 +71,8 @@ struct Transfer {
   Shape src_strides;
   void* dst;
   Shape dst_strides;
-  ReduceOp op = ReduceOp::kSum;  // of reduce() alone
-  int64_t counted =
-      0;  // set: bytes read from other members, as they are copied
+  ReduceOp op = ReduceOp::kSum;  // used by reduce() only
+  int64_t counted = 0;           // output: bytes read from other members
 };
 
 // One tensor of an all-reduce: n contiguous elements.
@@ -81,23 +82,24 @@ struct Buffer {
   void* data;
   int64_t n;
   bool one_shot = false;  // see all_reduce()
-  // This member's elements, elsewhere than in `data`; null: there.
+  // This member's input, if it is not in `data`; null: the input is in `data`.
   const void* from = nullptr;
-  int64_t counted = 0;  // set
+  int64_t counted = 0;  // output, in bytes
 };
 
 struct Collective;  // agreement.h
 class FlightRing;   // flight_ring.h
 
-// Told of every collective of more than one member, by the thread that makes
-// it: for records, clocks, deadlines.
+// Observes every collective of a group with more than one member, on the thread
+// that makes it: for records, clocks and deadlines.
 class Watch {
  public:
   virtual ~Watch() = default;
-  // Ahead of the agreement, and when it is over (also by an Error).
+  // Called before the agreement, and when the collective is over (also if it
+  // throws).
   virtual void begins(const Collective&) = 0;
   virtual void ends(const Collective&) noexcept = 0;
-  // In between, when all members have come.
+  // Called between them, when all members have agreed.
   virtual void agreed(const Collective&) noexcept {}
 };
 
@@ -109,43 +111,46 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // For every transfer: dst[i] = the source of the member that its schedule (an
-  // exchange_schedule()) names for i. What this rank has is copied locally.
-  // All members give as many transfers, of the same tensors in the same order.
-  // An all-gather, an all-to-all, a permute or an exchange.
+  // For every transfer: dst[i] = the source of the member that the schedule (an
+  // exchange_schedule()) names for index i. Elements that this rank holds
+  // itself are copied locally. All members pass the same number of transfers,
+  // of the same tensors in the same order. This is an all-gather, an
+  // all-to-all, a permute or an exchange, depending on the schedule.
   void exchange(const Call&, Stream, std::span<Transfer>);
-  // The same as the others see it, but transfers[which] has no destination:
-  // when the other transfers are done, read() is called with what each member
-  // gives for it, and reads their sources, which stay as they are until it
-  // returns. It makes no collective. REQUIRES: reads_in_place(), and several
-  // members.
+  // For the other members this is an exchange(), but transfers[which] has no
+  // destination here. When the other transfers are done, read() is called with
+  // every member's Transfer for it, by member; it reads their sources in place,
+  // which stay unchanged until it returns. read() must not call a collective.
+  // REQUIRES: reads_in_place() and size() > 1.
   using Sources = std::span<const Transfer* const>;  // by member
   using ReadSources = std::function<void(Sources)>;
   void exchange_in_place(const Call&, Stream, std::span<Transfer>, size_t which,
                          const ReadSources& read);
 
-  // For every transfer: dst[i] = the reduction over the members that hold i, in
-  // member order, of their sources; where nobody holds i: the identity. A
-  // reduce-scatter when all hold everything; the accumulating form of the box
-  // exchange when their regions overlap. kAvg divides the sum by the schedule's
-  // `terms`; halves are accumulated in f32 and rounded once. kMean is not for
-  // here.
+  // For every transfer: dst[i] = the reduction, in member order, of the sources
+  // of all members that hold index i; the identity if no member holds it. This
+  // is a reduce-scatter if every member holds everything, and an accumulating
+  // exchange if regions overlap. kAvg divides the sum by the schedule's
+  // `terms`. f16 and bf16 are accumulated in f32 and rounded once. Throws Error
+  // for kMean.
   void reduce(const Call&, Stream, std::span<Transfer>);
 
-  // Every buffer's reduction into `data`, the same bits on every member: of n
-  // elements member i reduces [floor(i*n/p), floor((i+1)*n/p)) in member order
-  // (kAvg divides by p), then everyone collects the rest: (p-1) * own + n - own
-  // elements. With `one_shot` each member reduces all of them: (p-1) * n, of
-  // one latency.
+  // Reduces every buffer into `data`, with the same bits on every member. With
+  // p members, member i reduces elements [floor(i*n/p), floor((i+1)*n/p)) in
+  // member order (kAvg divides by p), and every member then collects the other
+  // chunks: it reads (p-1) * own + n - own elements. With `one_shot`, each
+  // member reduces all elements itself: it reads (p-1) * n elements, but in one
+  // step of latency.
   void all_reduce(const Call&, Stream, std::span<Buffer>);
 
-  // out[m] = member m's `bytes` bytes; small host-side facts. Not counted.
+  // out[m] = the `bytes` bytes of member m, for small host-side facts. Not
+  // counted.
   void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
   void barrier(const Call&);
 
-  // The same for one tensor, with a schedule made on the spot: `has` and
-  // `wants` are what each member holds and will hold (has[rank()] is
-  // *src.region, wants[rank()] *dst.region). Returns the bytes read from other
+  // These three take one tensor and make its schedule. `has` and `wants` list
+  // what each member holds and will hold: has[rank()] is *src.region, and
+  // wants[rank()] is *dst.region. They return the bytes read from other
   // members.
   int64_t exchange(const Call&, Stream, DType, const Part& src,
                    std::span<const Region> has, const Part& dst,
@@ -156,18 +161,19 @@ class Communicator {
   int64_t all_reduce(const Call&, Stream, ReduceOp, DType, void* data,
                      int64_t n);
 
-  // Does a schedule for it have to say what this member serves?
+  // Whether schedules for this communicator need `serves` filled.
   virtual bool needs_serves() const { return false; }
-  // Does it read an all-reduce's elements where they lie? Else they are copied.
+  // Whether all_reduce() reads Buffer::from in place; else the input is copied
+  // to `data` first.
   virtual bool reads_sources() const { return false; }
-  // Can this member's kernels read the others' sources?
+  // Whether this member's kernels can read the other members' sources.
   virtual bool reads_in_place() const { return false; }
-  // Whose memory and streams the calls are about; at first the CPU's. And who
-  // is told. Both outlive the communicator.
+  // The device whose memory and streams the calls use (the CPU by default), and
+  // the observer. Both outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
   void set_watch(Watch* watch) { watch_ = watch; }
-  // Where its collectives are noted, as those of a group that the ring knows;
-  // it outlives the communicator.
+  // Records this communicator's collectives in `ring`, which knows the group by
+  // that number. The ring outlives the communicator.
   void set_flight(FlightRing& ring, uint32_t group) {
     flight_ = &ring;
     flight_group_ = group;
@@ -177,15 +183,17 @@ class Communicator {
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
   Device& device() const { return *device_; }
 
-  // False: nothing has memory, and nobody is met.
+  // False for a dry run: there is no memory to move, and no other member to
+  // wait for.
   virtual bool has_memory() const { return true; }
-  // Returns when all members have come with the same fingerprint; else all of
-  // them throw what disagree() throws, or that some will not come. Not called
-  // in a group of one.
+  // Returns when all members have made this call with the same fingerprint.
+  // Otherwise all members throw: the Error of disagree(), or one that says why
+  // some members will not come. Not called in a group of one.
   virtual void agree(const Collective&) = 0;
-  // The work itself, after the agreement. Nothing may be thrown before every
-  // member has done with this one's memory. (all_reduce and all_gather_bytes
-  // not in a group of one; all the counts are 0 at first.)
+  // The data movement, after the agreement. An implementation must not throw
+  // before every other member has finished reading this member's memory. All
+  // `counted` fields are 0 on entry. do_all_reduce() and do_all_gather_bytes()
+  // are not called in a group of one.
   virtual void do_exchange(const Call&, Stream, std::span<Transfer>) = 0;
   virtual void do_exchange_in_place(const Call&, Stream, std::span<Transfer>,
                                     size_t which, const ReadSources&);
@@ -193,7 +201,7 @@ class Communicator {
   virtual void do_all_reduce(const Call&, Stream, std::span<Buffer>) = 0;
   virtual void do_all_gather_bytes(const Call&, const void* in, int64_t bytes,
                                    void* out) = 0;
-  virtual void do_barrier(const Call&) {}  // to agree is to have met
+  virtual void do_barrier(const Call&) {}  // the agreement is the barrier
 
  private:
   template <class Work>
@@ -202,13 +210,14 @@ class Communicator {
   void copy_source(Buffer&, Stream);
 
   const int rank_, size_;
-  uint64_t sequence_ = 0;  // of the calls that were made
+  uint64_t sequence_ = 0;  // of the calls made so far
   std::atomic<bool> in_use_ = false;
   Device* device_ = &cpu();
   Watch* watch_ = nullptr;
   FlightRing* flight_ = nullptr;
   uint32_t flight_group_ = 0;
-  friend struct WithoutAgreement;  // what it costs: tests/bench/comm_cases.cc
+  friend struct WithoutAgreement;  // measures its cost:
+                                   // tests/bench/comm_cases.cc
   bool agrees_ = true;
 };
 

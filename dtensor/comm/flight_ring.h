@@ -1,15 +1,17 @@
-// The last collectives that one thread made, for whoever asks what it was doing
-// when something went wrong: always on, so an entry costs as little as can be.
+// The last collectives that one thread made, to show what it was doing when
+// something went wrong. The ring is always on, so an entry costs as little as
+// possible.
 //
-// Reading a precise clock takes longer than all the rest (23 ns for rdtsc on
-// the virtual machine that this was written on). The kernel's coarse one, which
-// moves every few milliseconds, is read once, when the collective begins: who
-// came late shows in these times side by side. When it was over is measured
-// only where that costs nothing beside the work, or when it was left by an
-// exception.
+// A precise clock would cost more than everything else in an entry (23 ns for
+// rdtsc on the virtual machine where this was written). Therefore begin times
+// come from the kernel's coarse clock, which advances every few milliseconds;
+// comparing them between ranks shows which rank was late. The end time is
+// recorded only where that costs nothing compared with the work, or when the
+// collective ends with an exception.
 //
-// The thread writes while others read: every word of a slot is atomic, and a
-// slot's number, 0 while it is rewritten, tells a reader that it saw one entry.
+// The thread writes while others read: every word of a slot is atomic. A slot's
+// number is 0 while the slot is rewritten, so that a reader can tell whether it
+// saw one whole entry.
 #pragma once
 #include <time.h>
 
@@ -26,39 +28,42 @@
 
 namespace dtensor {
 
-// What a reader gets. Times are those of std::chrono::steady_clock, in ns.
+// One entry of a snapshot. Times are those of std::chrono::steady_clock, in ns.
 struct FlightEntry {
-  uint64_t number;       // of the thread's collectives, from 1
+  uint64_t number;       // among the thread's collectives, from 1
   uint32_t group;        // an index of Snapshot::groups
-  uint64_t sequence;     // of the group's, from 1
+  uint64_t sequence;     // among the group's collectives, from 1
   uint64_t fingerprint;  // fingerprint_of()
   StepKind kind;
-  ReduceOp reduce_op;  // of the first tensor, where the kind reduces
-  DType dtype;         // of the first tensor, where there is one
+  ReduceOp reduce_op;  // of the first tensor, if the kind reduces
+  DType dtype;         // of the first tensor, if there is one
   uint32_t tensors;
-  int64_t bytes;   // of the buffers, or that this member shows the others
+  int64_t bytes;   // of the buffers, or that this member shows to others
   std::string op;  // its first FlightRing::kOpLetters letters
   int64_t begun;
-  bool agreed, ended, threw;  // ended: also by an exception, which threw says
-  int64_t over;               // when; 0: not measured
+  bool agreed, ended, threw;  // ended is also true after an exception, which
+                              // sets threw
+  int64_t over;               // end time; 0: not measured
 };
 
 class FlightRing {
  public:
   static constexpr size_t kEntries = 512;
   static constexpr size_t kOpLetters = 63;
-  // A collective of so many bytes takes so long that a clock is nothing.
+  // A collective of at least this size takes so long that reading the clock
+  // does not matter.
   static constexpr int64_t kTimedBytes = 64 << 10;
 
   FlightRing() = default;
   FlightRing(const FlightRing&) = delete;
   FlightRing& operator=(const FlightRing&) = delete;
 
-  // By the thread whose ring it is. A group, by its ranks of the run: its
-  // number. Before the first begun().
+  // By the ring's own thread. Adds a group, given by its ranks in the run, and
+  // returns its number. Needed before the first begun().
   uint32_t add_group(std::vector<int64_t> world_ranks);
-  std::vector<int64_t> group(uint32_t) const;  // of that number
-  // A collective begins; all have come; it is over, or left by an exception.
+  std::vector<int64_t> group(uint32_t) const;  // the ranks of group number i
+  // A collective begins; all members have agreed; it has ended, or ended with
+  // an exception. By the ring's own thread.
   void begun(const Collective&);
   void agreed() { now_->state.store(kAgreed, std::memory_order_release); }
   void ended() {
@@ -68,11 +73,11 @@ class FlightRing {
   }
   void threw() noexcept;
 
-  // By any thread, at any time: the entries that are there, oldest first.
+  // By any thread, at any time: the recorded entries, oldest first.
   struct Snapshot {
     std::vector<std::vector<int64_t>> groups;
     std::vector<FlightEntry> entries;
-    int64_t now;  // when they were read
+    int64_t now;  // when the entries were read
   };
   Snapshot snapshot() const;
 
@@ -91,25 +96,25 @@ class FlightRing {
   using Word = std::atomic<uint64_t>;
   struct alignas(64) Slot {
     Word number, begun, state, sequence, fingerprint, bytes;
-    Word what;   // kind, reduce op, dtype, a byte each
-    Word where;  // group, and how many tensors above that
+    Word what;   // kind, reduce op and dtype, one byte each
+    Word where;  // low half: group; high half: number of tensors
     Word op[(kOpLetters + 1) / 8];
   };
-  // False when the slot was rewritten meanwhile, or has none.
+  // False if the slot is empty or was rewritten meanwhile.
   static bool read(const Slot&, FlightEntry&);
 
-  mutable std::mutex mutex_;  // of groups_, and of slots_ being made
+  mutable std::mutex mutex_;  // guards groups_ and the creation of slots_
   std::vector<std::vector<int64_t>> groups_;
-  std::unique_ptr<Slot[]> slots_;  // with the first group
-  // Of the thread alone.
+  std::unique_ptr<Slot[]> slots_;  // made with the first group
+  // Used by the thread alone.
   uint64_t number_ = 0;
   Slot* now_ = nullptr;
   int64_t bytes_ = 0;
 };
 
 inline void FlightRing::begun(const Collective& c) {
-  // What a reader sees of a new entry, it sees after the 0: a release store
-  // each, which on x86 is a plain one.
+  // A reader must see the number 0 before it sees any word of a new entry, so
+  // every store is a release store; on x86 these are plain stores.
   const auto put = [](Word& word, uint64_t value) {
     word.store(value, std::memory_order_release);
   };
@@ -142,7 +147,7 @@ inline void FlightRing::begun(const Collective& c) {
     std::memcpy(&letters, op.data() + at, 8);
     put(s.op[at / 8], letters);
   }
-  uint64_t rest = 0;  // and the 0 behind the last letter
+  uint64_t rest = 0;  // the remaining letters, and the 0 that ends them
   for (size_t i = op.size(); i > at; --i)
     rest = rest << 8 | static_cast<unsigned char>(op[i - 1]);
   put(s.op[at / 8], rest);

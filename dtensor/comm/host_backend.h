@@ -1,5 +1,5 @@
-// Backends that another one can be built on, which sends the data itself: they
-// let its ranks agree, notice who fails, and keep the deadline.
+// Backends on which another backend, which moves the data itself, can be built.
+// They let its ranks agree, notice failures, and keep the deadline.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@ namespace dtensor {
 
 class HostBackend : public Backend {
  public:
-  // As group(), for an agreement alone.
+  // As group(), for agreement alone.
   virtual std::unique_ptr<AgreementChannel> agreement_channel(
       std::span<const int64_t> ranks, int64_t me, int lane) = 0;
 
@@ -22,12 +22,12 @@ class HostBackend : public Backend {
     int64_t rank;
     int lane;
     std::string_view what;
-    bool everybodys = false;  // all ranks throw these very words
+    bool everybodys = false;  // all ranks throw exactly this text
   };
-  // Called by some thread, once for a lane, when one of its ranks has failed
-  // and failed() of this object was not called: it is one of another process.
-  // (It may be called where failed() was.) When this returns, none of the
-  // earlier is called any more.
+  // Registers a function that some thread calls once per lane, when a rank has
+  // failed and failed() of this object was not called, because the rank is in
+  // another process. It may also be called after failed(). When this returns, a
+  // function registered earlier is no longer called.
   virtual void when_others_fail(std::function<void(const RemoteFailure&)>) {}
 };
 

@@ -1,5 +1,5 @@
-// What backends have in common whose ranks are threads of one process: they
-// meet in hubs, one of each lane.
+// The common part of backends whose ranks are threads of one process. Ranks
+// meet in hubs, one for each lane.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -25,13 +25,13 @@ class HubBackend : public HostBackend {
   void set_idle(int64_t rank, int lane, bool idle) noexcept override;
   std::unique_ptr<AgreementChannel> agreement_channel(
       std::span<const int64_t> ranks, int64_t me, int lane) override;
-  // As failed(), of a rank of another process: `why` has all that there is to
-  // say. Of everybody's failure it is the whole text.
+  // As failed(), for a rank of another process. `why` is the complete cause; if
+  // `everybodys`, it is the whole text of every rank's error.
   void stop(int64_t rank, int lane, std::string why, bool everybodys) noexcept {
     hub(lane).stop(rank, std::move(why), everybodys);
   }
-  // For a group that has members elsewhere too, who do not meet here: what its
-  // members here call, for errors.
+  // For a group with members in other processes, so that its members do not
+  // meet here: records the calls of its members here, for errors.
   Group& group_elsewhere(const std::vector<int64_t>& ranks, int lane) {
     return hub(lane).group(ranks);
   }
@@ -58,7 +58,7 @@ class HubBackend : public HostBackend {
     Group& group;
     int index;
   };
-  // Throws Error when `me` is none of the ranks.
+  // Throws Error if `me` is not one of the ranks.
   Membership join(std::span<const int64_t> ranks, int64_t me, int lane);
 
  private:

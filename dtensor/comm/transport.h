@@ -1,8 +1,8 @@
-// Messages between the processes of a run: what a ProcessBackend needs of MPI,
-// or of TCP, and no more.
+// Messages between the processes of a run: everything that a ProcessBackend
+// needs from MPI or TCP.
 //
-// Every process has one Transport of a run, all of which are made together and
-// called by several threads at once.
+// Every process of a run has one Transport. All processes create theirs
+// together; several threads may call it at once.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,31 +14,32 @@
 
 namespace dtensor {
 
-// From one rank's thread of a lane to another rank's: what is sent on a channel
-// is received in the order in which it was sent.
+// From one rank's thread in a lane to another rank's. A channel delivers
+// messages in the order in which they were sent.
 struct Channel {
   int64_t from, to;  // ranks of the run, in two processes
   int lane;
 };
 
-// What one thread has on its way. Kept from collective to collective.
+// The messages that one thread is sending and receiving. Reused from collective
+// to collective.
 class PendingMessages {
  public:
   virtual ~PendingMessages() = default;
-  // Begins to send, or to receive at most so many bytes; 1 or more. The memory
-  // belongs to this object until everything is done.
+  // Begin to send `bytes` bytes, or to receive at most `bytes` bytes; at least
+  // 1. The caller leaves the memory alone until done() returns true.
   virtual void send(const Channel&, const void* data, int64_t bytes) = 0;
   virtual void receive(const Channel&, void* data, int64_t bytes) = 0;
-  // Whether all of that is done; never waits. What is begun after that is
-  // another batch.
+  // Whether everything begun so far is done; never waits. Calls after that
+  // begin a new batch.
   virtual bool done() = 0;
-  // The batch's receives, in their order.
+  // The receives of this batch, in the order in which they were begun.
   struct Receipt {
-    int64_t from;   // the rank
-    int64_t bytes;  // -1: it has not come
+    int64_t from;   // the sending rank
+    int64_t bytes;  // -1: not received yet
   };
   virtual std::span<const Receipt> receipts() const = 0;
-  // Lets go of what has not come, and of what nobody took. The run has failed.
+  // Abandons all unfinished sends and receives, after the run has failed.
   virtual void give_up() noexcept = 0;
 };
 
@@ -49,8 +50,9 @@ class Transport {
   virtual int processes() const = 0;
   virtual std::unique_ptr<PendingMessages> pending_messages() = 0;
 
-  // Few words to another process, which never wait; and the next that came, in
-  // the order in which each process sent them.
+  // Short control messages. tell() sends one to another process and never
+  // waits; told() returns the next one received, if any. Messages from one
+  // process keep their order.
   struct Told {
     int from;
     std::string text;
@@ -58,23 +60,24 @@ class Transport {
   virtual void tell(int process, std::string_view text) = 0;
   virtual std::optional<Told> told() = 0;
 
-  // Sleeps until something comes, at most so long: for who waits where others
-  // need the processor. False: it cannot, and returns at once.
+  // Sleeps until something arrives, at most that long, for waiting
+  // threads that should leave the processor to others. Returns false at once if
+  // this transport cannot sleep.
   virtual bool rest(std::chrono::microseconds) { return false; }
 
-  // A process that has ended, as far as that can be seen from here; -1: none.
+  // A process that is known to have ended; -1: none.
   virtual int lost() { return -1; }
-  // The cause, as far as lost() can tell.
+  // The cause of that end, as far as lost() can tell.
   virtual std::string_view why_lost() const {
     return "its process has ended in the middle of the run (it was killed, or "
            "crashed)";
   }
 
-  // The run went well everywhere: nothing is on its way. Called by all
-  // processes together.
+  // Called by all processes together when the run has succeeded everywhere and
+  // no message is under way.
   virtual void close() = 0;
-  // Ends the other processes of the job with `code`, when some of them do not
-  // answer any more. The caller then ends this one, if it still runs.
+  // Ends the other processes of the job with `code`, when some of them no
+  // longer answer. The caller then ends its own process, if it still runs.
   virtual void abort(int code) noexcept = 0;
 };
 

@@ -911,12 +911,13 @@ TEST(ThreadsInPlaceTest, RefusedWhereNothingIsShared) {
   options.backend = testing::message_passing_backend;
   run(options, [&](Runtime& rt) {
     EXPECT_FALSE(world_of(rt).reads_in_place());
-    EXPECT_EQ(error_of([&] {
-                world_of(rt).exchange_in_place(call(StepKind::kAllGather),
-                                               stream(), {}, 0, {});
-              }),
-              "[all-gather] nothing is read in place in a group of 2 that does "
-              "not share its memory");
+    EXPECT_EQ(
+        error_of([&] {
+          world_of(rt).exchange_in_place(call(StepKind::kAllGather), stream(),
+                                         {}, 0, {});
+        }),
+        "[all-gather] sources cannot be read in place in a group of 2 that "
+        "does not share its memory");
   });
 }
 
