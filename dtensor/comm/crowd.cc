@@ -16,8 +16,8 @@ struct Machine {
   std::set<int> cores;
 };
 
-// "RANKS MACHINE CORE CORE ..." of this process. The cores are those that it
-// may run on: mpirun may have bound it to one.
+// "RANKS MACHINE CORE CORE ..." of this process. These are the cores that it
+// may run on, because mpirun may have bound it to one.
 std::string here(int64_t ranks) {
   std::string machine = "?";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;

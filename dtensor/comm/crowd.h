@@ -1,4 +1,4 @@
-// Whether the ranks of a job have a processor core each.
+// Whether every rank of a job has a processor core of its own.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace dtensor {
 
-// The ranks of one machine, and the cores that they may run on.
+// The ranks of one machine, and the number of cores that they may run on.
 struct Crowd {
   int64_t ranks = 0, cores = 0;
 };
 
-// The crowd of the machine that has the fewest cores for each rank; `ranks` are
-// this process's. Collective over the processes of the job, like
-// ProcessJob::gather(); only the first one's result counts. Without a job this
-// process is the only one.
+// The crowd of the machine with the fewest cores per rank; `ranks` is the
+// number of ranks in this process. Every process of the job has to call it, as
+// for ProcessJob::gather(). Only the first process's result covers all
+// machines. Without a job, this process is the only one.
 Crowd most_crowded(ProcessJob*, int64_t ranks);
 
-// "4 ranks share 2 cores, so ...": why nobody can say which rank was waited
-// for. "" where each rank has a core.
+// "4 ranks share 2 cores, so ...": why waiting times do not show which rank was
+// late. "" if every rank has a core.
 std::string crowd_text(const Crowd&);
 
 }  // namespace dtensor

@@ -15,14 +15,15 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 100us;
-// When one has failed, the others get some time to say that they have, too.
+// After one process has failed, the others get some time to report their own
+// failure.
 constexpr auto kAlso = 50ms;
-// What is gathered: its matter, how much is said at once, and how often a clock
-// is asked.
+// Gathering: its matter, the most bytes of one message, and how often a process
+// is asked for its clock.
 constexpr int64_t kGathers = 0, kAtOnce = 1 << 20;
 constexpr int kAsks = 16;
-// What the first process says to another one; and how what one says begins that
-// has failed, and what is gathered.
+// The two requests of process 0 to another one. Answers begin with kFailed if
+// the process has failed, and with kPart if they carry a part of the text.
 constexpr std::string_view kTime = "time", kMore = "more";
 constexpr char kFailed = '!', kPart = ':';
 
@@ -44,7 +45,7 @@ JobVerdict gone(int process) {
 
 void ProcessJob::deliver(int64_t matter, Transport::Told told) {
   std::lock_guard lock(mutex_);
-  // Of a run that is over, nobody wants to hear.
+  // Messages about a run that is over are dropped.
   if (matter > 0 && matter < runs_) return;
   told_[matter].push_back(std::move(told));
 }
@@ -62,7 +63,7 @@ std::optional<Transport::Told> ProcessJob::told(int64_t matter) {
 int64_t ProcessJob::next_run() {
   std::lock_guard lock(mutex_);
   ++runs_;
-  // What was said of runs that are over (agreements have negative numbers).
+  // Drops messages about runs that are over (agreements have negative numbers).
   told_.erase(told_.upper_bound(0), told_.lower_bound(runs_));
   return runs_;
 }
@@ -91,7 +92,8 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
     run = runs_;
     if (here.code != 0) failed_ = true;
   }
-  // Whoever is in a run, or begins one, need not wait for this one's ranks.
+  // Processes that are in a run, or begin one, need not wait for this one's
+  // ranks.
   if (here.code != 0)
     for (int p = 0; p < processes(); ++p)
       for (int64_t r : {run, run + 1})
@@ -119,7 +121,8 @@ JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
   tell(matter, 0, pack(here));
   for (;; std::this_thread::sleep_for(kPause)) {
     if (ended_with() != 0) return ended(here);
-    const bool nobody = lost(0);  // what it has said by then is heard first
+    const bool nobody = lost(0);  // asked first, so that its last messages are
+                                  // read below
     if (const auto all = told(matter)) return unpack(all->text);
     if (!nobody) continue;
     bool first = true;
@@ -130,7 +133,7 @@ JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
   }
 }
 
-// Another process has said why, and ends all.
+// Another process has printed the reason and ends all of them.
 JobVerdict ProcessJob::ended(const JobVerdict& here) {
   std::lock_guard lock(mutex_);
   is_main_ = false;
@@ -167,17 +170,17 @@ JobVerdict ProcessJob::agree_as_first(int64_t matter, const JobVerdict& here) {
 
 // ---- Gathering ----
 //
-// The first process asks the others in turn: for the time, several times, and
-// then for one part after the other, the first of which says how long all is;
-// the last time that it asks it has them all.
+// Process 0 asks the others one after the other: several times for the clock,
+// then for the text in parts. The first answer is the length of the whole text.
+// A last request tells the process that process 0 has everything.
 
-// The next that this process says of the matter; what others say meanwhile is
-// kept.
+// The next message of that process. Messages from others are kept in `others`.
 std::string ProcessJob::hear_from(int process,
                                   std::deque<Transport::Told>& others) {
   const auto start = Clock::now();
   for (;;) {
-    const bool nobody = lost(process);  // what it has said is heard first
+    const bool nobody = lost(process);  // asked first, so that its last
+                                        // messages are read below
     auto it = std::find_if(others.begin(), others.end(),
                            [&](const auto& t) { return t.from == process; });
     if (it == others.end()) {
@@ -193,7 +196,7 @@ std::string ProcessJob::hear_from(int process,
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
              "process {} has ended before it said what it has", process);
-    // Who is asked for the time answers soon.
+    // A request for the clock is answered soon.
     if (Clock::now() - start < 2ms)
       std::this_thread::yield();
     else
@@ -231,7 +234,7 @@ void ProcessJob::gather(std::string_view here,
       tell(kGathers, p, kMore);
     }
   } catch (const std::exception& e) {
-    not_gathering(e.what());  // to those that wait to be asked
+    not_gathering(e.what());  // for the processes that still wait to be asked
     throw;
   }
 }
@@ -258,7 +261,7 @@ void ProcessJob::not_gathering(std::string_view why) noexcept {
   for (int p = 0; p < processes(); ++p) try {
       if ((process() == 0) != (p == 0))
         tell(kGathers, p, kFailed + std::string(why));
-    } catch (...) {  // it hears that this one has ended
+    } catch (...) {  // it will notice that this process has ended
     }
 }
 

@@ -1,5 +1,5 @@
-// The job that this process is one of: processes that a launcher has started
-// together, and what a program asks of them, whatever carries their messages.
+// The job to which this process belongs: processes that a launcher started
+// together. This is the interface for programs, independent of the transport.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,7 +17,8 @@
 
 namespace dtensor {
 
-// How a process fares, or a job: 0 and no text, or an exit code and why.
+// How a process or a job fares: code 0 and no text, or an exit code and the
+// reason.
 struct JobVerdict {
   int code = 0;
   std::string text;
@@ -29,56 +30,55 @@ class ProcessJob {
   virtual int process() const = 0;
   virtual int processes() const = 0;
 
-  // Called by all processes equally often, with how each fares. Returns what
-  // the lowest one that fails has said, in every process, as soon as one fails
-  // or all have come.
+  // Called by all processes the same number of times, with how each fares.
+  // Returns, in every process, the verdict of the lowest process that failed,
+  // as soon as one fails or all have called.
   JobVerdict agree(const JobVerdict& here);
-  // Called by all processes, once, before anything else: throws the Error that
-  // names what differs, the same in every process.
+  // Called by all processes once, before anything else. Throws the same Error,
+  // which names what differs, in every process.
   void compare(const JobFacts& here);
-  // Whether this process is the one that says what was agreed upon: the first
-  // one that was still there.
+  // Whether this process prints what was agreed: process 0, or the lowest
+  // process that still runs if process 0 has ended.
   bool is_main_process();
 
-  // Gives the first process what each other one has: to `take`, one after the
-  // other. Called by all processes equally often, while none is in a run. A
-  // process that has failed instead calls not_gathering(), and those that wait
-  // for it throw Error that says why. `now` is a clock, in ns; the default is
-  // steady_clock.
+  // Gives process 0 the text of every other process: calls `take` there, once
+  // per process. Called by all processes the same number of times, while none
+  // is in a run. A process that has failed calls not_gathering() instead; the
+  // processes that wait for it then throw an Error with the reason. `now` is a
+  // clock in ns; by default steady_clock.
   struct Gathered {
     int process;
     std::string text;
-    // What the first process's clock showed less what this one's did, and by
-    // how much it may be another: half of the shortest of some round trips.
+    // In ns: process 0's clock minus this process's clock, and the largest
+    // error of that (half of the shortest of several round trips).
     int64_t behind, within;
   };
   void gather(std::string_view here, const std::function<void(Gathered)>& take,
               const std::function<int64_t()>& now = nullptr);
   void not_gathering(std::string_view why) noexcept;
 
-  // A run's, that all processes begin, with the same numbers.
+  // The backend of a run. All processes call it, with the same numbers.
   virtual std::shared_ptr<HostBackend> backend(int64_t world,
                                                int64_t ranks_per_process) = 0;
-  // What starts so many processes: "mpirun -n 4".
+  // The command that starts so many processes: "mpirun -n 4".
   virtual std::string launcher(int64_t processes) const = 0;
 
-  // Few words about one matter, that of a number, to another process; never
-  // waits. And the next about it that has come; each process's come in order.
-  // Runs have the numbers 1, 2, ..., agreements -1, -2, ..., what is gathered
-  // 0.
+  // Short control messages about a numbered matter. tell() sends one to another
+  // process and never waits; told() returns the next one received about that
+  // matter, if any. Messages from one process keep their order. Runs have the
+  // numbers 1, 2, ..., agreements -1, -2, ..., and gather() has 0.
   virtual void tell(int64_t matter, int process, std::string_view text) = 0;
   std::optional<Transport::Told> told(int64_t matter);
-  // Has this process ended, or is it about to, as far as that can be seen from
-  // here?
+  // Whether that process is known to have ended, or to be about to.
   virtual bool lost(int /*process*/) { return false; }
-  // With which code another process ends all of them; 0: none does.
+  // The exit code with which another process ends the whole job; 0: none does.
   virtual int ended_with() { return 0; }
 
  protected:
-  // Delivers what has come.
+  // Calls deliver() for the messages that have arrived.
   virtual void listen() = 0;
   void deliver(int64_t matter, Transport::Told told);
-  // The number of the run that begins now, in this process.
+  // Begins a run in this process and returns its number.
   int64_t next_run();
   int64_t runs();
   bool failed();
@@ -93,7 +93,7 @@ class ProcessJob {
   std::mutex mutex_;
   int64_t runs_ = 0, agreements_ = 0;
   bool failed_ = false;
-  bool is_main_ = false;  // once there is an agreement
+  bool is_main_ = false;  // set by each agreement
   std::map<int64_t, std::deque<Transport::Told>> told_;  // by matter
 };
 

@@ -12,8 +12,8 @@
 namespace dtensor {
 namespace {
 
-// What processes may be given differently: files that one process reads or
-// writes by itself, how they meet, and how long each one waits to.
+// Facts that may differ between processes: files that one process reads or
+// writes by itself, how the processes meet, and how long each waits for that.
 constexpr std::string_view kMayDiffer[] = {
     "--flight",          "--json",
     "--rendezvous",      "--svg",
@@ -103,7 +103,8 @@ std::string JobFacts::difference(int process, const JobFacts& theirs) const {
       names.size() > kMostNamed
           ? fmt::format(" ({} more differ)", names.size() - kMostNamed)
           : "";
-  // With several ranks in each process, a process is no rank.
+  // With several ranks in each process, the error counts processes instead of
+  // ranks.
   const char* what = find("--ranks-per-process") ? "process" : "rank";
   return fmt::format(
       "[{}] {} {} was started with {}, and {} 0 with {}{}; start all processes "

@@ -1,5 +1,5 @@
 // The facts on which the processes of a job have to agree before they compute
-// together: the program, the library's version, the flags, and the environment.
+// together: the program, the library's version, the flags and the environment.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,23 +11,24 @@ namespace dtensor {
 
 class JobFacts {
  public:
-  // The program's name, the library's version, and the variables DTENSOR_*.
+  // The program's name, the library's version, and the environment variables
+  // DTENSOR_*.
   static JobFacts of_process();
 
-  // Adds what this process was given as `name`, which is "--lr" or the like.
-  // Flags and variables that processes may be given differently (those that
-  // name a file that one process writes, say) are listed in job_facts.cc, and
-  // are left out.
+  // Adds the value that this process was given for `name`, which is "--lr" or
+  // the like. Flags and variables that may differ between processes, such as
+  // the name of a file that one process writes, are listed in job_facts.cc and
+  // are ignored.
   void add(std::string_view name, std::string_view value);
 
   const std::string& program() const { return all_.front().second; }
-  // As they travel; and the same in few bytes.
+  // A text form for messages, and a hash for comparison.
   std::string text() const;
   static JobFacts from(std::string_view text);
   uint64_t hash() const;
 
-  // The sentence that says how those of another process differ: "" where they
-  // are the same.
+  // The error text that says how the facts of another process differ; "" if
+  // they are equal.
   std::string difference(int process, const JobFacts& theirs) const;
 
  private:

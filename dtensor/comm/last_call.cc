@@ -7,9 +7,8 @@
 namespace dtensor {
 namespace {
 
-// The eight bytes at `at`; those of the end where there are fewer behind it,
-// since a copy of a size that the compiler does not know takes longer than all
-// the rest.
+// The eight bytes at `at`, or the last eight if fewer remain: a copy of a size
+// that the compiler does not know would take longer than everything else here.
 uint64_t word_at(const char* text, size_t at, size_t bytes) {
   uint64_t word = 0;
   if (bytes >= 8)
@@ -23,8 +22,8 @@ uint64_t word_at(const char* text, size_t at, size_t bytes) {
 
 }  // namespace
 
-// Every store releases what is before it and every load keeps what is after it
-// behind: so a value of a later call is never read under an old version.
+// The stores are releases and the loads are acquires, so that a reader never
+// sees a value of a later call under the old version.
 void LastCall::set(const Group& group, StepKind kind, uint64_t sequence,
                    std::string_view op) {
   constexpr auto release = std::memory_order_release;

@@ -1,5 +1,5 @@
-// The last collective that a thread called: written by it, ahead of every one,
-// and read by others while it goes on.
+// The last collective that a thread called. The thread writes it before each
+// collective; other threads may read it at any time.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,21 +15,21 @@ struct Group;
 class LastCall {
  public:
   struct Value {
-    const Group* group = nullptr;  // null: there was none
+    const Group* group = nullptr;  // null: no collective yet
     StepKind kind = StepKind::kBarrier;
     uint64_t sequence = 0;
-    std::string op;  // at most 64 bytes of it
+    std::string op;  // at most its first 64 bytes
   };
-  // By one thread.
+  // By the thread itself.
   void set(const Group&, StepKind, uint64_t sequence, std::string_view op);
-  // As of one call, by any thread.
+  // A consistent value, by any thread.
   Value get() const;
 
  private:
   static constexpr size_t kWords = 8;
 
-  // Odd while it is written: who reads, reads again then, or when it is another
-  // one after than before.
+  // Odd while a value is being written. A reader tries again if the version is
+  // odd, or changes while it reads.
   std::atomic<uint64_t> version_{0};
   std::atomic<const Group*> group_{nullptr};
   std::atomic<uint64_t> sequence_{0};

@@ -1,5 +1,5 @@
-// The members of a group that are threads of this process, where others are
-// not.
+// The members of a group that are threads of this process, when other members
+// are not.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -14,16 +14,18 @@
 namespace dtensor {
 
 struct LocalGroup {
-  // What a member shows the others here, from the rendezvous at the beginning
-  // of a collective until the one at its end.
+  // The data that a member shows the others of this process, from the
+  // rendezvous at the beginning of a collective to the one at its end.
   struct alignas(64) Membership {
     const Collective* collective = nullptr;
-    std::span<const PackedMessages> packed;  // of its transfers
-    void* out = nullptr;                     // of all_gather_bytes()
-    // What it has received for all of them, by transfer and member: packed.
+    std::span<const PackedMessages> packed;  // its transfers, packed
+    void* out = nullptr;                     // the output of all_gather_bytes()
+    // Packed messages that it received for all members here, by transfer and
+    // member.
     const std::vector<const void*>* received = nullptr;
-    bool failed = false;          // it has not received everything
-    std::span<const char> shows;  // with its call: see AgreementChannel
+    bool failed = false;          // it did not receive everything
+    std::span<const char> shows;  // bytes shown with its call: see
+                                  // AgreementChannel
   };
 
   LocalGroup(Group& whole_group, std::vector<int> member_indices, bool spin)
@@ -32,12 +34,13 @@ struct LocalGroup {
         barrier(static_cast<int>(members.size()), spin),
         places(members.size()) {}
 
-  Group& whole;                    // with the members elsewhere
+  Group& whole;                    // including the members elsewhere
   const std::vector<int> members;  // indices in the group, ascending
   Barrier barrier;
   std::vector<Membership> places;
-  std::exception_ptr verdict;  // of the first member, for all
-  std::vector<char> shown;     // by all members of the group, one after another
+  std::exception_ptr verdict;  // the first member's error, for all
+  std::vector<char> shown;     // the bytes shown by all members of the group,
+                               // in member order
 };
 
 }  // namespace dtensor

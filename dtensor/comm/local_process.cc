@@ -20,7 +20,8 @@ std::optional<int64_t> number(std::string_view text) {
   return value;
 }
 
-// Of Slurm's "4" or "4(x2)": as many on each machine. Of "4,2" nothing.
+// Slurm's "4" or "4(x2)" mean the same number on each machine. "4,2" does not,
+// and gives nothing.
 std::optional<int64_t> count_in(std::string_view text) {
   if (text.ends_with(")"))
     if (const size_t at = text.find("(x"); at != text.npos)
@@ -49,16 +50,16 @@ LocalProcess local_process(bool over_mpi) {
     if (!text || !*text) continue;
     const auto index = number(text);
     DT_CHECK(index, "--device",
-             "{} is '{}'; write which of the job's processes on this machine "
-             "this one is, from 0 on",
+             "{} is '{}'; write the number of this process among the job's "
+             "processes on this machine, counting from 0",
              s.index, text);
     const char* of = std::getenv(s.count);
     return {*index, of ? count_in(of).value_or(0) : 0};
   }
   fail("--device",
-       "nothing says which of the job's processes on this machine this one is, "
-       "and so which GPU it takes; set LOCAL_RANK, from 0 on, as torchrun "
-       "does");
+       "it is not known which of the job's processes on this machine this one "
+       "is, and so which GPU it takes; set LOCAL_RANK, counting from 0, as "
+       "torchrun does");
 }
 
 }  // namespace dtensor

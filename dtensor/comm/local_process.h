@@ -1,5 +1,5 @@
-// Which of the processes of a job on this machine this one is, by what its
-// starter says in the environment:
+// Which of the job's processes on this machine this one is, from the
+// environment variables that its launcher sets:
 //
 //   LOCAL_RANK, LOCAL_WORLD_SIZE                    torchrun's
 //   OMPI_COMM_WORLD_LOCAL_RANK, ..._LOCAL_SIZE      Open MPI's
@@ -12,12 +12,11 @@ namespace dtensor {
 
 struct LocalProcess {
   int64_t index = 0;
-  int64_t count = 0;  // 0: nobody says
+  int64_t count = 0;  // 0: unknown
 };
 
-// Of a job over MPI, where a process that torchrun has started counts last, or
-// over TCP, where it counts first. Throws the Error that says what to set where
-// nothing is said.
+// torchrun's variables are read last for a job over MPI, and first for one over
+// TCP. Throws an Error that says what to set if none of the variables is set.
 LocalProcess local_process(bool over_mpi);
 
 }  // namespace dtensor

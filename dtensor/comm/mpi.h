@@ -1,5 +1,5 @@
-// Ranks that are threads of the processes of an MPI job. no_mpi.cc is the twin
-// for programs that are built without.
+// Ranks that are threads of the processes of an MPI job. Programs that are
+// built without MPI link no_mpi.cc instead.
 #pragma once
 #include <cstdint>
 
@@ -9,18 +9,17 @@ namespace dtensor {
 
 bool mpi_is_built();
 
-// Whether mpirun, srun or the like has started this process as one of several,
-// and which one, by its environment (Open MPI's, PMI's, PMIx', Slurm's). 0
-// where nothing is said.
+// Whether the environment (Open MPI's, PMI's, PMIx's, Slurm's) says that
+// mpirun, srun or the like started this process as one of several.
 bool started_by_mpi();
-// The same where it may be the only one.
+// As started_by_mpi(), but also true if it is the only process.
 bool launched_by_mpi();
 int64_t process_by_environment();
 
-// MPI begins with the first call, which compares the facts of all processes,
-// and ends with the program; a program that has begun it itself ends it itself.
-// Throws Error when MPI cannot be used, or is not built, and when the facts
-// differ.
+// The first call initializes MPI and compares the facts of all processes; MPI
+// is finalized at the end of the program. A program that initialized MPI itself
+// also finalizes it. Throws Error if MPI is not built in or cannot be used, or
+// if the facts differ.
 ProcessJob& mpi_job(const JobFacts& = JobFacts::of_process());
 
 }  // namespace dtensor

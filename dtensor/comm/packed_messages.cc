@@ -21,7 +21,7 @@ bool is_packed(Sizes shape, Sizes strides) {
   return true;
 }
 
-// Each member is its own peer.
+// For one peer per member.
 std::vector<int> each_alone(size_t members) {
   std::vector<int> peers(members);
   std::iota(peers.begin(), peers.end(), 0);
@@ -53,8 +53,8 @@ void PackedMessages::reset(const Transfer& t, std::span<const int> peer_of,
       Pieces& to = to_[index(peer_of[index(m)])];
       if (to.empty() || to.back() != &p) to.push_back(&p);
     }
-  // The pieces of the taker are those of the one that serves it, in the same
-  // order.
+  // The pieces of a receiver are the same ones as those of its sender, in the
+  // same order.
   for (const Piece& p : s_->pieces) order_.push_back(&p);
   std::sort(order_.begin(), order_.end(), [](const Piece* a, const Piece* b) {
     return comes_first(a->region, b->region);
@@ -170,7 +170,7 @@ std::optional<PackedMessages::Even> PackedMessages::all_gather() const {
   const int other = (self + 1) % p;
   const Pieces& sent = to_[index(other)];
   const Pieces& kept = from_[index(self)];
-  // What it sends is what it keeps.
+  // It sends all that it keeps.
   if (p == 1 || sent.size() != 1 || kept.size() != 1 ||
       sent[0]->region != kept[0]->region)
     return {};
@@ -190,7 +190,7 @@ std::optional<PackedMessages::Even> PackedMessages::reduce_scatter() const {
   if (p == 1 || order_.size() != 1 ||
       (t_->op == ReduceOp::kAvg && s_->terms != p))
     return {};
-  // One piece, of all.
+  // One piece, held by all members.
   for (const Pieces& from : from_)
     if (from != order_) return {};
   const int64_t n = bytes(order_);

@@ -1,7 +1,7 @@
-// What the members of a collective send each other of a transfer, where they
-// share no memory: from one to another a message, that is the pieces of its
-// schedule one after the other, each packed in row-major order. Members that
-// share memory among themselves may take theirs from one message for all.
+// The messages for one transfer between members that do not share memory. A
+// message from one member to another holds the pieces of the schedule one after
+// the other, each packed in row-major order. Members that share memory may read
+// their parts from one message to all of them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,54 +16,56 @@
 
 namespace dtensor {
 
-// Changed by one thread; share() of those of others reads it. What it is made
-// of may change, and it keeps its memory.
+// One thread changes the object; share() of the other members' objects reads
+// it. Reusable for other transfers; it keeps its memory.
 class PackedMessages {
  public:
-  // Whose work it is.
+  // The device and stream for packing, unpacking and reducing.
   struct Place {
     Device& device;
     Stream stream;
   };
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
-  // The schedule says what it serves. The transfer outlives this, or the next
-  // reset().
+  // Prepares the messages of `t`, whose schedule must have `serves` filled. The
+  // transfer must outlive this object, or the next reset().
   void reset(const Transfer&);
-  // What is sent goes to `peers`, each of which stands for the members that
-  // peer_of names it for (-1: nothing is sent to that one): a piece that
-  // several of them take is sent once.
+  // Sends to `peers` peers instead, each standing for the members that peer_of
+  // maps to it; nothing is sent to a member with -1. A piece that several
+  // members of one peer want is sent to it once.
   void reset(const Transfer&, std::span<const int> peer_of, int peers);
 
-  // To a peer, which is a member where nothing else was said. 0: none is sent.
+  // The size of the message to a peer (a member, unless reset() was given
+  // peers). 0: no message is sent.
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
-  // Of member m's message, what this member takes.
+  // The bytes that this member takes from member m's message.
   int64_t bytes_from(int m) const { return bytes(from_[index(m)]); }
-  // Whether two peers are sent the same.
+  // Whether two peers are sent the same message.
   bool same(int peer, int other) const {
     return to_[index(peer)] == to_[index(other)];
   }
-  // Member m's message is for all of these: finds where in it this one's pieces
-  // are. Returns its bytes.
+  // For a message of member m that serves all `takers`: finds where in it the
+  // pieces of this member lie. Returns the size of the message in bytes.
   int64_t share(int m, std::span<const PackedMessages* const> takers);
 
-  // Where the message to a peer lies as it is to be sent; null: it has to be
-  // packed.
+  // The address of the message to a peer, if it already lies in the source as
+  // it is sent; null: it has to be packed.
   const void* whole_to(int peer) const;
   void pack(const Place&, int peer, void* out) const;
 
-  // Of an exchange: where the message of m, whole, has to come to; null: it has
-  // to be unpacked.
+  // For an exchange: where in the destination the message of member m can be
+  // received as it is; null: it has to be unpacked.
   void* whole_from(int m) const;
   void unpack(const Place&, int m, const void* in) const;
-  // What this member has itself.
+  // Copies what this member holds itself.
   void copy_own(const Place& on) const { copy_from(on, s_->self, *t_); }
-  // What member m has, whose memory can be read here.
+  // Copies what member m holds, whose memory can be read here.
   void copy_from(const Place&, int m, const Transfer& theirs) const;
 
-  // Where all members say so, it is one collective of `bytes` bytes each way:
-  // an all-gather of what is at `in`, or a reduce-scatter of as many at `in` as
-  // there are members, to `out`, all of it contiguous.
+  // Set if, as far as this member can tell, the whole collective is an even one
+  // of `bytes` bytes per member: an all-gather from `in` to `out`, or a
+  // reduce-scatter of one chunk per member at `in` to `out`, all contiguous.
+  // Only if every member has it set may they do it that way.
   struct Even {
     const void* in;
     void* out;
@@ -72,16 +74,18 @@ class PackedMessages {
   std::optional<Even> all_gather() const;
   std::optional<Even> reduce_scatter() const;
 
-  // Member m's side where its memory can be read, null where it sent a message.
+  // The Transfer of member m if its memory can be read here; null if it sent a
+  // message.
   using Readable = std::function<const Transfer*(int m)>;
-  // Of a reduction, in member order, from in[m], the message of m, or from m's
-  // memory; that of this member is always readable.
+  // For a reduction: reduces in member order. in[m] is the message of member m,
+  // which is ignored if the member's memory is readable; this member's own
+  // memory always is.
   void reduce(const Place&, std::span<const void* const> in,
               const Readable& = {}) const;
 
  private:
   using Pieces = std::vector<const Piece*>;
-  // Some indices of one memory; `held` null: it holds them alone.
+  // Indices of an array in memory; `held` null: the array holds nothing else.
   struct At {
     const void* data;
     const HeldRegion* held;
@@ -96,12 +100,13 @@ class PackedMessages {
 
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
-  Pieces order_;              // all that is wanted, as it is sent
-  std::vector<Pieces> to_;    // of each peer
-  std::vector<Pieces> from_;  // of each member
-  // Where they begin in its message, in elements.
+  Pieces order_;              // all pieces that this member wants, in message
+                              // order
+  std::vector<Pieces> to_;    // by peer: pieces sent to it
+  std::vector<Pieces> from_;  // by member: pieces taken from it
+  // By member: where the pieces of from_ begin in its message, in elements.
   std::vector<std::vector<int64_t>> at_;
-  // Of one call.
+  // Scratch memory of one call.
   mutable Boxes boxes_;
   mutable std::vector<size_t> next_;
   mutable std::vector<const HeldRegion*> arrays_;

@@ -1,4 +1,4 @@
-// The Error of a rank that waited for one that failed, or that is gone.
+// The Errors of a rank that waited for another rank that failed or has left.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace dtensor {
 
-// Thrown in ranks that waited for one that failed, or would have. Not a failure
-// of their own: run() reports the other.
+// Thrown in ranks that wait for a failed rank, or would have to. It is not a
+// failure of their own: run() reports the original one.
 class PeerFailed : public Error {
  public:
   // "[where] rank 3 failed: cause".
   PeerFailed(std::string_view where, int64_t rank, const std::string& cause);
-  // Which one, of the run.
+  // The rank of the run that failed.
   int64_t rank() const { return rank_; }
-  // What its own error says, and what it had called.
+  // The failed rank's own error, and its last call.
   const std::string& cause() const { return cause_; }
 
  protected:
@@ -28,8 +28,9 @@ class PeerFailed : public Error {
   std::string cause_;
 };
 
-// Thrown in ranks that wait for one that is through without an error. One of
-// the two has called what the other has not, so run() reports this too.
+// Thrown in ranks that wait for a rank that finished without an error. One of
+// the two made a call that the other did not make, so run() reports this error
+// too.
 class PeerLeft final : public PeerFailed {
  public:
   // "[where] rank 3 has left the program while rank 0 waits in `call`; ...".

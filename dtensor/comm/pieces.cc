@@ -51,8 +51,8 @@ void Boxes::add(int64_t length) {
     Run& run = runs_.back();
     int64_t* at = at_.data() + at_.size() - arrays;
     int64_t* step = step_.data() + step_.size() - arrays;
-    // Does it lie where the run's next range would: right behind the only one,
-    // or one step behind the last?
+    // Does the range lie where the run would continue: directly after the only
+    // range, or one step after the last?
     bool longer = run.count == 1;
     bool further = run.length == length;
     for (size_t a = 0; a < arrays; ++a) {

@@ -1,4 +1,4 @@
-// Where a piece of a schedule lies in local memory.
+// Where the pieces of a schedule lie in local memory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace dtensor {
 
-// A piece as boxes of several arrays, each of which holds it. Ranges that
-// follow each other at equal distances in all arrays are one box with one more
-// loop, so that a flattened split dimension is one box. One object may serve
-// many pieces, and keeps its memory.
+// Describes a piece as boxes in several arrays that each hold it. Ranges at
+// equal distances in all arrays become one box with an additional loop, so that
+// a split dimension that was flattened is one box. An object can be reused for
+// many pieces and keeps its memory.
 class Boxes {
  public:
   Boxes() = default;
@@ -20,12 +20,14 @@ class Boxes {
         std::span<const Sizes> strides) {
     reset(region, arrays, strides);
   }
-  // `arrays[a]` holds the region, with strides[a] (in elements); a null one
-  // holds nothing else, in the region's order.
+  // arrays[a] holds the region, with strides strides[a] in elements. A null
+  // entry stands for an array that holds exactly the region, in the region's
+  // order.
   void reset(const Region& region, std::span<const HeldRegion* const> arrays,
              std::span<const Sizes> strides);
 
-  // Calls fn(shape) per box; offset(a) and strides(a) then say where it is.
+  // Calls fn(shape) for every box; during the call, offset(a) and strides(a),
+  // in elements, say where the box lies in array a.
   template <class Fn>
   void each(Fn&& fn) {
     at_run_.assign(ends_.size(), 0);
@@ -44,25 +46,26 @@ class Boxes {
   }
 
  private:
-  // `count` ranges of `length`. The first one lies at at_[arrays * run + a] in
-  // array a, each further one a step behind the one before it.
+  // `count` ranges of `length` elements. In array a the first one lies at
+  // at_[arrays * run + a], and each further one lies one step after the
+  // previous one.
   struct Run {
     int64_t count, length;
   };
   size_t begin(size_t dim) const { return dim == 0 ? 0 : ends_[dim - 1]; }
-  // One more range of dimension ends_.size(), which lies at next_ in memory.
+  // Adds a range of dimension ends_.size(), which lies at next_ in memory.
   void add(int64_t length);
   void select();
 
   std::vector<Run> runs_;
   std::vector<int64_t> at_, step_;
-  std::vector<size_t> ends_;      // of each dimension's runs
+  std::vector<size_t> ends_;      // where the runs of each dimension end
   std::vector<int64_t> strides_;  // by array, then by dimension
-  // While runs are made: the range of each array, where it starts in memory,
-  // and where the next range lies.
+  // While runs are built: the current range of each array, where that range
+  // starts in memory, and where the next range of the piece lies.
   std::vector<size_t> range_;
   std::vector<int64_t> start_, next_;
-  // The box.
+  // The current box.
   std::vector<size_t> at_run_;
   std::vector<int64_t> shape_, offsets_, box_strides_;
 };
