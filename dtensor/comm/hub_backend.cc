@@ -67,7 +67,7 @@ HubBackend::Membership HubBackend::join(std::span<const int64_t> ranks,
                                         int64_t me, int lane) {
   const auto at = std::find(ranks.begin(), ranks.end(), me);
   DT_CHECK(at != ranks.end(), "communicator",
-           "rank {} is not a member of the group that it asks for", me);
+           "rank {} asks for a group of which it is not a member", me);
   ThreadHub& own = hub(lane);
   return {own, own.group({ranks.begin(), ranks.end()}),
           static_cast<int>(at - ranks.begin())};

@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// What a process says of its members' calls when they differ.
+// How a process describes a member's call when fingerprints differ.
 struct Said {
   uint64_t print;
   Statement statement;
@@ -36,7 +36,7 @@ std::vector<Said> unpack(std::string_view text, size_t members) {
   std::vector<Said> all(members);
   const auto get = [&](auto& x) {
     DT_CHECK(text.size() >= sizeof(x), "communicator",
-             "what another process says of its call is cut short");
+             "the description of another process's call is truncated");
     std::memcpy(&x, text.data(), sizeof(x));
     text.remove_prefix(sizeof(x));
   };
@@ -54,7 +54,7 @@ std::vector<Said> unpack(std::string_view text, size_t members) {
 
 }  // namespace
 
-// Few bytes, or -1: they are sent by themselves.
+// The bytes that fit into the payload, or -1 if the data is sent separately.
 int64_t ProcessCommunicator::payload_for(const Collective& c,
                                          size_t peer) const {
   if (only_agrees_ && c.num_bytes < 0)
@@ -88,8 +88,8 @@ void ProcessCommunicator::put_payload(const Collective& c, size_t peer,
   }
 }
 
-// As the first member of this process, for all of them. Nobody waits for what
-// it throws.
+// Called by the first member of this process for all of them. The error is
+// returned, because no other process waits for it.
 std::exception_ptr ProcessCommunicator::settle(const Collective& c) noexcept {
   try {
     exchange_headers(c);
@@ -127,7 +127,8 @@ void ProcessCommunicator::exchange_headers(const Collective& c) {
   if (only_agrees_ && c.num_bytes < 0) keep_shown();
 }
 
-// Until all members here have come to the next collective.
+// Keeps the shown bytes until all members here have come to the next
+// collective.
 void ProcessCommunicator::keep_shown() {
   const int64_t bytes = std::ssize(mine().shows);
   local_.shown.resize(static_cast<size_t>(size() * bytes));
@@ -161,7 +162,7 @@ void ProcessCommunicator::gather(const void* in, int64_t bytes, void* out) {
   do_all_gather_bytes({}, in, bytes, out);
 }
 
-// Members whose processes do not agree tell each other what they call.
+// The processes that disagree describe their members' calls to each other.
 void ProcessCommunicator::differ(const Collective& c) {
   const uint64_t print = hash_mix(c.fingerprint, group_hash_);
   std::vector<Said> said(ranks_.size(), {c.fingerprint, statement_of(c)});
@@ -209,7 +210,7 @@ void ProcessCommunicator::differ(const Collective& c) {
       if (text.ends_with(same_group))
         text.resize(text.size() - same_group.size());
       else
-        s.print = ~c.fingerprint;  // of another group
+        s.print = ~c.fingerprint;  // it is about another group
     }
   }
   for (size_t m = 1; m < said.size(); ++m)
@@ -217,7 +218,7 @@ void ProcessCommunicator::differ(const Collective& c) {
       disagree(ranks_, c.sequence, m, std::move(said[0].statement),
                std::move(said[m].statement));
   fail(name(c.call->kind),
-       "the ranks {} disagree about a collective of other ranks",
+       "ranks {} disagree about a collective of other ranks",
        ranks_to_string(ranks_));
 }
 

@@ -32,8 +32,8 @@ class ProcessBackend final : public HostBackend {
       return run_.threads().agreement_channel(ranks, me, lane);
     constexpr int64_t kMost = ProcessCommunicator::kMostShow();
     DT_CHECK(run_.ranks_per_process() <= kMost, "communicator",
-             "{} ranks in each process, and at most {} can agree on what they "
-             "send by another way; write --ranks-per-process {}, or less",
+             "each process has {} ranks, but at most {} can agree on what they "
+             "send through NCCL; write --ranks-per-process {} or less",
              run_.ranks_per_process(), kMost, kMost);
     return member(ranks, me, lane);
   }
@@ -68,7 +68,7 @@ class ProcessBackend final : public HostBackend {
                                               int64_t me, int lane) {
     const auto at = std::find(ranks.begin(), ranks.end(), me);
     DT_CHECK(at != ranks.end(), "communicator",
-             "rank {} is not a member of the group that it asks for", me);
+             "rank {} asks for a group of which it is not a member", me);
     return std::make_unique<ProcessCommunicator>(
         run_, std::vector(ranks.begin(), ranks.end()),
         static_cast<int>(at - ranks.begin()), lane);

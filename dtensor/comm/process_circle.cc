@@ -1,16 +1,17 @@
 // How processes find ranks that wait for each other in a circle.
 //
-// While a member of a group has not come to a collective, the members that have
-// come are in it, and stay there. So a search begins at a thread that has made
-// no call for a while, and goes from each thread to those that have not come to
-// its last collective, through any processes. Whoever it reaches has seen for
-// itself that it has not come; as long as that holds, all behind it stay where
-// they were. When the search comes back to where it began, all of the circle
-// wait, however long the messages took. A thread that computes has everybody in
-// its last collective: there the search ends.
+// As long as one member of a group has not come to a collective, the members
+// that have come stay in it. A search therefore begins at a thread that has
+// made no call for a while, and goes from each thread to the members that have
+// not come to that thread's last collective, across processes. Each thread that
+// it reaches is checked by its own process not to have come; while that holds,
+// all threads before it on the path stay where they were. If the search returns
+// to its first thread, all threads of the circle wait for each other, no matter
+// how long the messages took. The search ends at a thread that computes,
+// because every member has come to that thread's last collective.
 //
-// Each search passes a thread once, and only those behind its first in order,
-// so that the first thread of a circle finds it, and no other one.
+// A search passes each thread only once, and only threads ordered after its
+// first one, so that exactly one thread of a circle, the first, reports it.
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -37,7 +38,8 @@ std::vector<int64_t> unpacked(std::istream& in) {
 
 }  // namespace
 
-// At the threads here that are where they were the last time.
+// Begins a search at every thread here that has made no call since the previous
+// one.
 void ProcessRun::seek_circles() {
   std::lock_guard one(listening_);
   for (const Lane& l : lanes_)
@@ -54,12 +56,13 @@ void ProcessRun::seek_circles() {
     }
 }
 
-// To a thread here that others wait for in `awaited`; where a search begins
-// there is none.
+// Continues a search at a thread here that others await in `awaited`; null
+// where the search begins.
 void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
   const auto [rank, lane] = to;
   const Thread other = {rank, 1 - lane};
-  // (Read first: while others have not come to it, it is the last one.)
+  // Read first: as long as others have not come to it, it is still the last
+  // call.
   LastCall::Value last = threads_->last_call(rank, lane);
   const LastCall::Value others = threads_->last_call(rank, other.second);
   if (awaited) {
@@ -76,7 +79,8 @@ void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
     s.where +=
         fmt::format("{}rank {}{}", s.where.empty() ? "" : "; ", rank, where);
   };
-  // One thread of a rank waits for what the other one makes, or for its work.
+  // An idle thread of a rank waits for the rank's other thread, or for work
+  // from it.
   if (threads_->is_idle(rank, lane)) {
     if (lane == 0) add(" for its redistribute_async");
     if (other == s.first) return found(s);
@@ -124,7 +128,7 @@ void ProcessRun::found(const Search& s) {
   const std::set<int64_t> in(s.ranks.begin(), s.ranks.end());
   std::vector<int64_t> ranks;
   if (std::ssize(in) < world_) ranks.assign(in.begin(), in.end());
-  // (Its own call, or that of its redistribute_async.)
+  // The first thread's own call, or that of the rank's other thread.
   const auto [rank, lane] = s.first;
   Where first = where(rank, lane);
   if (first.group.empty()) first = where(rank, 1 - lane);

@@ -67,8 +67,8 @@ void ProcessCommunicator::agree(const Collective& c) {
   DT_CHECK(device().kind() == Device::Kind::kCpu ||
                (c.transfers.empty() && c.buffers.empty()),
            name(c.call->kind),
-           "processes send each other what is in the memory of the CPU; write "
-           "--device cpu, or take the backend nccl for GPUs");
+           "processes send only data in CPU memory; write --device cpu, or use "
+           "the backend nccl for GPUs");
   prepare(c);
   meet(c);
 }
@@ -102,7 +102,7 @@ void ProcessCommunicator::prepare(const Collective& c) {
 
 // ---- Transfers ----
 
-// What another one here was to receive for this one.
+// Throws if another member here failed to receive data for this one.
 void ProcessCommunicator::check_received() const {
   for (const LocalGroup::Membership& s : local_.places)
     if (s.failed) run_.released(world(rank()), lane_);
@@ -138,7 +138,7 @@ void ProcessCommunicator::travel(std::span<Transfer> transfers, bool reduces) {
       received_[at] = in;
       messages_->receive(from(m), in, bytes);
     }
-    int last = -1;  // the last that was packed, and where
+    int last = -1;  // the peer packed last, and its message
     const void* packed = nullptr;
     for (size_t k = 0; k < peers_.size(); ++k) {
       const int to_peer = static_cast<int>(k);
@@ -217,7 +217,8 @@ void ProcessCommunicator::do_all_reduce(const Call&, Stream,
         b.one_shot ? b.n : Pull::chunk(b.n, rank(), size()).size();
     b.counted = (others * own + b.n - own) * size_of(b.dtype);
   }
-  // (All buffers are one payload: if one peer has sent its, all have.)
+  // All buffers are one payload: if one peer was sent a payload, every peer
+  // was.
   if (one_each_ && !peers_.empty() && peers_[0].sent_payload)
     return reduce_payloads(buffers);
   received_.assign(buffers.size() * ranks_.size(), nullptr);
@@ -268,7 +269,8 @@ void ProcessCommunicator::reduce_payloads(std::span<Buffer> buffers) {
   }
 }
 
-// Each member gets its part of the others', who send it.
+// Sends every other member its chunk, and receives this member's chunk from
+// them.
 void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
   const int64_t own =
       Pull::chunk(b.n, rank(), size()).size() * size_of(b.dtype);
@@ -287,8 +289,8 @@ void ProcessCommunicator::reduce_chunk(size_t i, Buffer& b) {
   }
 }
 
-// What is reduced goes to every process once, and comes from every other
-// member.
+// The reduced chunk goes to every process once; the chunks of other members
+// arrive likewise.
 void ProcessCommunicator::spread_chunk(Buffer& b) {
   const Interval own = Pull::chunk(b.n, rank(), size());
   for (int k = 1; k < size(); ++k) {
@@ -306,7 +308,7 @@ void ProcessCommunicator::spread_chunk(Buffer& b) {
                     own.size() * size_of(b.dtype));
 }
 
-// From the members here: what they have reduced, and received.
+// Copies from the members here the chunks that they have reduced or received.
 void ProcessCommunicator::collect_chunks(size_t i, Buffer& b) {
   for (int k = 1; k < size(); ++k) {
     const int m = (rank() + k) % size();

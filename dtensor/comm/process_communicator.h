@@ -1,10 +1,11 @@
 // One member of a group whose members are threads of several processes.
 //
-// The members of a process meet in its LocalGroup. The first of them agrees
-// with those of the other processes for all: each sends every other one its
-// fingerprint, before it waits for any, and gives up only when an awaited one
-// is gone, so that either all pass or none. Where no two members share a
-// process, few bytes travel with the fingerprint; that is then all.
+// The members of one process meet in its LocalGroup, and the first of them
+// agrees with the other processes on behalf of all: it sends its fingerprint to
+// every other process before it waits for any, and gives up only if an awaited
+// process is gone, so that either all members pass or none. If no two members
+// share a process, short data travels with the fingerprint, and no other
+// message is needed.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -29,12 +30,12 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   bool needs_serves() const override { return true; }
   bool reads_sources() const override { return true; }
 
-  // Where another communicator moves the data. An object is used as the one or
-  // as the other.
+  // The interface for a communicator that moves the data itself. An object is
+  // used either as a channel or as a communicator.
   void open(const Collective&, const void* mine, int64_t bytes) override;
   const void* shown(int m) const override;
   void gather(const void* in, int64_t bytes, void* out) override;
-  // More in a process than this cannot show what they may.
+  // The most ranks per process that can all show AgreementChannel::kMost bytes.
   static constexpr int64_t kMostShow() {
     return kPayload / AgreementChannel::kMost;
   }
@@ -48,20 +49,20 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
                            void* out) override;
 
  private:
-  // What members agree on, as it is sent; a payload follows.
+  // The message by which processes agree; a payload may follow it.
   struct Header {
-    uint64_t print;   // of the call, and of the group
-    uint64_t agreed;  // 1: that of all members of the process
+    uint64_t print;   // hash of the call and the group
+    uint64_t agreed;  // 1: all members of the process make this call
     int64_t payload;  // bytes
     int64_t has_payload;
   };
   static constexpr int64_t kPayload = 4096 - sizeof(Header);
-  // Another process that has members.
+  // Another process with members.
   struct Peer {
     int process;
     std::vector<int> members;
-    // Of the collective that is open:
-    char* message = nullptr;  // its header and what follows
+    // The collective that is open:
+    char* message = nullptr;  // header and payload
     bool sent_payload = false;
     const Header& header() const {
       return *reinterpret_cast<const Header*>(message);
@@ -74,7 +75,8 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   Channel from(int m) const { return {world(m), world(rank()), lane_}; }
   bool alone() const { return local_.members.size() == 1; }
   bool is_local(int m) const { return peer_of_[static_cast<size_t>(m)] < 0; }
-  // Of those that take member m's message together, who receives it.
+  // Which of the members `takers`, all of one process, receives the message of
+  // member m for all of them.
   static int receiver(const std::vector<int>& takers, int m) {
     return takers[static_cast<size_t>(m) % takers.size()];
   }
@@ -82,10 +84,10 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   LocalGroup::Membership& mine() { return local_.places[place_]; }
   void wait() { run_.wait(*messages_, world(rank()), lane_); }
 
-  // PackedMessages in a payload begin aligned.
+  // Each part of a payload begins aligned.
   static int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static int64_t bytes_of(const Buffer& b) { return b.n * size_of(b.dtype); }
-  // Before it is reduced.
+  // The input, before it is reduced.
   static const char* source(const Buffer& b, int64_t i) {
     return static_cast<const char*>(b.from ? b.from : b.data) +
            i * size_of(b.dtype);
@@ -103,12 +105,13 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   void put_payload(const Collective&, size_t peer, char* to) const;
   void keep_shown();
 
-  // Sends and receives packed messages; what came is where received() says, until the
-  // members here have met again.
+  // Sends and receives packed messages. received() finds the received ones,
+  // until the members here have met again.
   void travel(std::span<Transfer>, bool reduces);
   const void* received(size_t transfer, int m);
-  // What is done alone, and then what the members here do with each other's
-  // memory; they meet after either, whatever it throws.
+  // Runs first(), which each member does by itself, and then second(), in which
+  // the members here read each other's memory. The members meet after each of
+  // them, even if it throws.
   template <class First, class Second>
   void in_two(const First& first, const Second& second) {
     std::exception_ptr error;
@@ -140,17 +143,18 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   LocalGroup& local_;
   size_t place_ = 0;
   const uint64_t group_hash_;
-  std::vector<Peer> peers_;   // in the order of their first members
-  std::vector<int> peer_of_;  // by member; -1: it is here
+  std::vector<Peer> peers_;   // ordered by first member
+  std::vector<int> peer_of_;  // by member: index in peers_; -1: it is in this
+                              // process
   bool one_each_ = true;      // no process has two members
   bool only_agrees_ = false;
   const std::unique_ptr<PendingMessages> messages_;
   Staging staging_;
-  // Of the collective that is open:
-  std::span<PackedMessages> packed_;  // by transfer, of these
+  // The collective that is open:
+  std::span<PackedMessages> packed_;  // one per transfer, in kept_
   std::vector<PackedMessages> kept_;
   std::vector<const void*> received_;  // by transfer and member
-  std::vector<bool> in_place_;         // it is where it has to come to
+  std::vector<bool> in_place_;         // received at its destination
 };
 
 }  // namespace dtensor

@@ -19,20 +19,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How often a process listens to the others while its ranks compute.
+// How often a process reads control messages while its ranks compute.
 constexpr auto kListen = 5ms;
-// How long who waits sleeps until it looks around, if nothing comes.
+// How long a waiting thread sleeps between checks if nothing arrives.
 constexpr auto kRest = 500us;
-// A message that was sent ahead of the news that its sender is gone may come
-// behind it.
+// A message may arrive after the news that its sender is gone.
 constexpr auto kStraggles = 20ms;
-// How long a rank that waits for nobody who is gone goes on waiting when some
-// rank of the run has failed, and a process for others' ranks to end.
+// When some rank has failed, a rank that waits for others goes on for kGrace; a
+// process waits about kEnd for the ranks of others to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
 constexpr auto kMostBetweenLooks = 300ms;
-// The most by which a signal is seen ahead of the death that caused it.
+// A signal may be seen at most this long before the death that caused it.
 constexpr auto kSignals = 200ms;
-// How long the others may take to say where their ranks are.
+// How long other processes may take to say where their ranks are.
 constexpr auto kAnswer = 300ms;
 
 }  // namespace
@@ -156,7 +155,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
       sched_yield();
     if (i % kLook && !rests) continue;
     const Clock::time_point now = Clock::now();
-    // While this process was stopped nobody has waited.
+    // Time in which this process was stopped does not count as waiting.
     waited += std::min<Clock::duration>(now - looked, kMostBetweenLooks);
     looked = now;
     if (!lost) {
@@ -175,7 +174,8 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
     }
     if (interrupted()) {
       messages.give_up();
-      listen();  // mpirun ends the others when one is killed
+      listen();  // mpirun ends the others when one process is killed; the news
+                 // says which
       if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }
@@ -202,7 +202,7 @@ bool ProcessRun::meet(LocalGroup& group, int64_t rank, int lane) {
       else if (timeout_.count() > 0 && Clock::now() - start >= timeout_)
         fail_all(rank, who_is_missing(rank, lane));
     } catch (...) {
-      // No memory for a text: it looks again.
+      // There is no memory for the text: the next check tries again.
     }
   });
 }
@@ -214,7 +214,8 @@ void ProcessRun::fail_all(int64_t rank, const std::string& text) noexcept {
   }
 }
 
-// Of the collective that `rank` waits in. Asks the other processes.
+// Describes the collective in which `rank` waits, with answers from the other
+// processes.
 std::string ProcessRun::who_is_missing(int64_t rank, int lane) {
   const Where me = where(rank, lane);
   {
@@ -290,7 +291,7 @@ void ProcessRun::fail_lane(int64_t who, int lane, std::string why,
     for (auto& [ranks, group] : l.groups) group->barrier.break_up();
     threads_->stop(who, lane, l.why, of_all);
   }
-  // (That of a lane stays as it is.)
+  // The text of a failed lane never changes, so no lock is needed.
   std::lock_guard lock(telling_);
   if (told_) told_({who, lane, l.why, of_all});
 }
@@ -318,11 +319,11 @@ void ProcessRun::failed(int64_t rank, int lane,
                   : fmt::format("{} (its last collective was {})", what,
                                 call_to_string(w.kind, w.sequence, w.op)),
               false);
-  } catch (...) {  // there may be no memory left; few letters need none
+  } catch (...) {  // there may be no memory left; a short text needs none
     fail_lane(rank, lane, "no memory", false);
   }
   mark_gone(rank, lane);
-  // The others hear whose failure it was at first.
+  // The other processes are told the first failure.
   std::string text;
   try {
     std::lock_guard lock(mutex_);
@@ -330,7 +331,7 @@ void ProcessRun::failed(int64_t rank, int lane,
     text = fmt::format("failed {} {} {} {} {}", rank, lane, l.who,
                        l.of_all ? 1 : 0, l.why);
   } catch (...) {
-    return;  // they find that it does not come
+    return;  // they notice that messages do not arrive
   }
   tell_all(text);
 }
@@ -346,7 +347,7 @@ void ProcessRun::left(int64_t rank) noexcept {
   threads_->left(rank);
   try {
     tell_all(fmt::format("left {}", rank));
-  } catch (...) {  // they find that it does not come
+  } catch (...) {  // they notice that messages do not arrive
   }
 }
 
@@ -358,13 +359,13 @@ void ProcessRun::tell_all(const std::string& text) noexcept {
 }
 
 void ProcessRun::listen() {
-  // One at a time, so that nothing overtakes.
+  // One thread at a time, so that messages keep their order.
   std::lock_guard one(listening_);
   while (std::optional<Transport::Told> told = transport_->told()) hear(*told);
   if (const int p = transport_->lost(); p >= 0) lose(p);
 }
 
-// A process that was killed says nothing any more.
+// A process that was killed does not report its failure itself.
 void ProcessRun::lose(int process) {
   const int64_t first = std::min(process * ranks_per_process_, world_);
   const int64_t last = std::min(first + ranks_per_process_, world_);
@@ -408,7 +409,7 @@ void ProcessRun::hear(const Transport::Told& told) {
     for (int lane = 0; lane < Backend::kLanes; ++lane) mark_gone(rank, lane);
     threads_->left(rank);
   } else if (what == "process") {
-    // All of its ranks are as good as gone.
+    // All of its ranks count as failed.
     const std::string why = rest();
     const int64_t who = std::min(told.from * ranks_per_process_, world_ - 1);
     for (int lane = 0; lane < Backend::kLanes; ++lane)
@@ -449,8 +450,8 @@ void ProcessRun::hear(const Transport::Told& told) {
     if (what == "ended") {
       ended_[told.from] = std::move(failure);
     } else if (!decided_) {
-      // Process 1 hands on what process 0 has said: a process that has lost its
-      // connection to that one may still be reached.
+      // Process 1 forwards the verdict of process 0, for processes that have
+      // lost their connection to process 0.
       if (failure && transport_->process() == 1) tell_all(told.text);
       verdict_ = std::move(failure);
       decided_ = true;
@@ -458,8 +459,8 @@ void ProcessRun::hear(const Transport::Told& told) {
   }
 }
 
-// Process 0, when all have ended: the failure of the lowest rank that failed by
-// itself, else of the lowest.
+// In process 0, when all have ended: the verdict is the failure of the lowest
+// rank that failed by itself, or else of the lowest rank that failed.
 void ProcessRun::decide() {
   std::optional<Backend::Failure> worst;
   {
@@ -469,7 +470,8 @@ void ProcessRun::decide() {
       if (f && (!worst || std::pair(!f->own, f->rank) <
                               std::pair(!worst->own, worst->rank)))
         worst = f;
-    // Who kills one, ends the others by a signal.
+    // A launcher that sees one process killed ends the others by a signal, so
+    // their failures are consequences.
     if (lost_ >= 0) worst = ended_[lost_];
     verdict_ = worst;
     decided_ = true;
@@ -499,12 +501,13 @@ std::optional<Backend::Failure> ProcessRun::conclude(
       bool any = here.has_value();
       for (const Lane& l : lanes_) any |= l.failed;
       if (any && !failed) failed = Clock::now();
-      // (When the first one has said it, the others are told to end.)
+      // If process 0 has reported the failure, a signal tells the others to
+      // end.
       const bool told = interrupted() && transport_->process() > 0;
       const bool late =
           failed && !told &&
           Clock::now() - *failed > kEnd + transport_->process() * 2 * kEnd;
-      // When the first process was killed nobody decides: the next one speaks.
+      // If process 0 was killed, nobody decides; process 1 reports instead.
       const bool next = lost_ == 0 && transport_->process() == 1 && failed &&
                         (lost_first_ || !(here && here->own));
       if (late || next)
@@ -514,8 +517,8 @@ std::optional<Backend::Failure> ProcessRun::conclude(
   }
 }
 
-// A launcher that has seen a process die tells the others to end, and a second
-// later ends them itself, though their ranks may not have looked.
+// When a launcher has seen a process die, it asks the others to end, and ends
+// them itself a second later, though their ranks may not have noticed yet.
 void ProcessRun::end_as_told() {
   std::lock_guard lock(mutex_);
   if (!interrupted()) return;
@@ -532,7 +535,7 @@ std::string ProcessRun::why() const {
                   : fmt::format("[run] rank {} failed: {}", l.who, l.why);
 }
 
-// (With the mutex held, so that nobody says anything else.)
+// Called with the mutex held, so that no other thread prints anything else.
 void ProcessRun::end_job(const std::string& why) noexcept {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s (some ranks do not answer; the job ends)\n",

@@ -1,5 +1,6 @@
-// What the ranks of one process know of a run whose ranks are several
-// processes: who is where, who has failed or left, who waits for whom.
+// The state of a run whose ranks are spread over several processes, as one
+// process knows it: where each rank is, which have failed or left, and which
+// wait for which.
 #pragma once
 #include <array>
 #include <atomic>
@@ -29,7 +30,7 @@ namespace dtensor {
 class ProcessRun {
  public:
   // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
-  // on; the last processes may have fewer, or none.
+  // on. The last processes may have fewer ranks, or none.
   ProcessRun(int64_t world, int64_t ranks_per_process,
              std::unique_ptr<Transport>);
   ~ProcessRun();
@@ -38,34 +39,35 @@ class ProcessRun {
   int process_of(int64_t rank) const {
     return static_cast<int>(rank / ranks_per_process_);
   }
-  // This process's: [first, last).
+  // The ranks of this process: [first, last).
   int64_t first_rank() const { return first_; }
   int64_t last_rank() const { return last_; }
   int64_t ranks_per_process() const { return ranks_per_process_; }
 
-  // Of the groups all of whose members are here.
+  // The backend for groups whose members are all in this process.
   HubBackend& threads() { return *threads_; }
-  // The members here of the group of these ranks; the same one for all of them.
+  // The members in this process of the group of these ranks; one object for all
+  // of them.
   LocalGroup& local(const std::vector<int64_t>& ranks, int lane);
 
-  // A member of the group comes to a collective: remembered for errors. Throws
-  // why there will be none.
+  // A member of the group begins a collective. Records it for errors. Throws
+  // the reason if the lane has failed.
   void enter(int member, int lane, const LocalGroup&, const Collective&);
-  // Waits until all that is on its way has come; throws why it will not: an
-  // awaited rank is gone, or has not come in time.
+  // Waits until all pending messages are done. Throws the reason if they never
+  // will be: an awaited rank is gone, or has not come in time.
   void wait(PendingMessages&, int64_t rank, int lane);
-  // The same for the members here: false when some will not come.
+  // Waits for the members in this process. False if some will not come.
   bool meet(LocalGroup&, int64_t rank, int lane);
-  // The same when they are known to come: they have met already.
+  // As meet(), for members that have met already and so are certain to come.
   void meet_again(LocalGroup& group, int64_t rank, int lane) {
     group.barrier.wait_unbroken(threads_->waited(rank, lane));
   }
-  // Throws why they will not.
+  // Throws the Error that says why the awaited ranks will not come.
   [[noreturn]] void released(int64_t rank, int lane);
 
   void failed(int64_t rank, int lane, std::string_view what) noexcept;
   void left(int64_t rank) noexcept;
-  // How long the ranks here have slept until this one came.
+  // The total time for which ranks of this process slept until that rank came.
   std::chrono::nanoseconds waited_for(int64_t rank);
   void set_timeout(std::chrono::milliseconds timeout) {
     timeout_ = timeout;
@@ -84,20 +86,21 @@ class ProcessRun {
   using Thread = std::pair<int64_t, int>;
   struct Place {
     std::atomic<bool> waits = false;
-    // Guarded by listening_: the last call when circles were sought last, and
-    // the last search of each thread that came through here.
+    // Guarded by listening_: the last call at the time of the previous search
+    // for circles; and, by the thread that began it, the number of the last
+    // search that passed through here.
     LastCall::Value last = {};
     std::map<Thread, uint64_t> searches = {};
   };
-  // A search for a circle of threads that wait for each other, which the first
-  // of them began, and whom it has found so far.
+  // A search for a circle of threads that wait for each other: the thread that
+  // began it, and the ranks on its path so far.
   struct Search {
     Thread first;
-    uint64_t number = 0;  // of those that `first` has begun
+    uint64_t number = 0;  // number among the searches of this process
     std::vector<int64_t> ranks = {};
     std::string where = {};
   };
-  // The collective that the last of them waits in.
+  // The collective in which the last thread of the path waits.
   struct Awaited {
     std::vector<int64_t> group;
     int lane = 0;
@@ -108,10 +111,10 @@ class ProcessRun {
   };
   struct Lane {
     std::atomic<bool> failed = false;
-    std::string why;  // guarded by mutex_, as are the others
+    std::string why;  // guarded by mutex_, like the rest
     int64_t who = -1;
     Clock::time_point since;
-    bool of_all = false;  // everybody's own error, not that of a peer
+    bool of_all = false;  // the error of all ranks, not that of a peer
     std::map<std::vector<int64_t>, std::unique_ptr<LocalGroup>> groups;
   };
 
@@ -120,13 +123,13 @@ class ProcessRun {
                                        lane)];
   }
   struct Where {
-    std::vector<int64_t> group;  // empty: it has called nothing
+    std::vector<int64_t> group;  // empty: no call yet
     StepKind kind = StepKind::kBarrier;
     uint64_t sequence = 0;
     std::string op;
     bool waits = false;
   };
-  Where where(int64_t rank, int lane);  // of a rank here
+  Where where(int64_t rank, int lane);  // of a rank of this process
   static std::string to_string(const Where&);
   std::string who_is_missing(int64_t rank, int lane);
   void tell_all(const std::string& text) noexcept;
@@ -143,7 +146,7 @@ class ProcessRun {
   void found(const Search&);
   void decide();
   void end_as_told();
-  std::string why() const;  // of the lane that failed; the mutex is held
+  std::string why() const;  // of the failed lane; needs mutex_
   [[noreturn]] void end_job(const std::string& why) noexcept;
 
   const int64_t world_, ranks_per_process_;
@@ -154,25 +157,26 @@ class ProcessRun {
   std::chrono::milliseconds timeout_{0};
   std::vector<Place> places_;
   std::vector<Gone> gone_;  // by rank of the run
-  // How long ranks here waited for a rank elsewhere.
+  // How long ranks here waited for ranks elsewhere, by rank of the run.
   std::mutex waiting_;
-  std::vector<Waited> waited_for_;  // guarded by that
+  std::vector<Waited> waited_for_;  // guarded by waiting_
 
-  // Held while it is called, and before mutex_.
+  // Held during the call of told_. Locked before mutex_.
   std::mutex telling_;
   std::function<void(const HostBackend::RemoteFailure&)> told_;
   std::mutex listening_;
   std::mutex mutex_;
   std::array<Lane, Backend::kLanes> lanes_;
-  // Where ranks are, as asked for by who waits in vain.
+  // Where ranks are, as answered to a rank that waits in vain.
   std::map<int64_t, Where> whereabouts_;
   std::condition_variable changed_;
-  // Of process 0: how each one's ranks ended.
+  // Process 0 only: how the ranks of each process ended.
   std::map<int, std::optional<Backend::Failure>> ended_;
-  int lost_ = -1;  // a process that has ended before the run
-  // It has ended before anything else failed, and before signals told all to.
+  int lost_ = -1;  // a process that ended before the run did
+  // It ended before anything else failed, and before a signal asked this
+  // process to end.
   bool lost_first_ = false;
-  // When a signal was seen that tells this process to end.
+  // When a signal that asks this process to end was first seen.
   Clock::time_point asked_ = Clock::time_point::max();
   bool decided_ = false;
   std::optional<Backend::Failure> verdict_;

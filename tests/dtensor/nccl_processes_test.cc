@@ -254,7 +254,8 @@ TEST_P(NcclProcesses, TakeAGpuEach) {
 
 // The others have called NCCL, and wait there, when a rank fails on its way.
 TEST_P(NcclProcesses, ARankThatFailsReleasesTheOthers) {
-  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed messages.
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed
+  // messages.
   World world(GetParam(), 3, 39000);
   const auto all = world.thrown([](Runtime& rt) {
     for (int i = 0; i < 5; ++i)
@@ -405,9 +406,9 @@ TEST(NcclProcess, HasSoManyRanks) {
         error_of([&] { world.run([](Runtime& rt) { gather(rt, {40}); }); });
     EXPECT_EQ(error, ranks == 18
                          ? "no error"
-                         : "[communicator] 19 ranks in each process, and at "
-                           "most 18 can agree on what they send by another "
-                           "way; write --ranks-per-process 18, or less");
+                         : "[communicator] each process has 19 ranks, but at "
+                           "most 18 can agree on what they send through NCCL; "
+                           "write --ranks-per-process 18 or less");
   }
 }
 
