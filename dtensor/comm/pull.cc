@@ -77,15 +77,17 @@ void Pull::reduce(const Place& on, Buffer& b, void* to) {
     if (m != self_) b.counted += read;
 }
 
-// Written to all of them as it is made: what a peer has just written takes far
-// longer to read than a line of its takes to overwrite. The chunks of two
-// members share no element, so that none waits for another in between.
+// Each member writes its chunk to all results as it computes it, because
+// reading data that a peer has just written takes far longer than overwriting
+// the peer's cache line. The chunks of different members do not overlap, so no
+// member waits for another in between.
 int64_t Pull::push_chunk(const Place& on, Buffer& b) {
   const Interval mine = chunk(b.n, self_, size());
   const int64_t at = mine.lo * size_of(b.dtype);
   for (const char*& p : from_) p += at;
   for (char*& p : to_) p += at;
-  // Its own first, then not all to the same one at once.
+  // Its own result first, and the others in an order that differs between
+  // members.
   std::rotate(to_.begin(), to_.begin() + self_, to_.end());
   int64_t read = 0;
   if (on.device.kind() == Device::Kind::kCpu) {
@@ -99,7 +101,7 @@ int64_t Pull::push_chunk(const Place& on, Buffer& b) {
       on.device.copy(on.stream, size_of(b.dtype), shape, to_[m], unit, to_[0],
                      unit);
   }
-  // (Its own part it has read itself; the others' add what they push.)
+  // A member adds what it reads itself; the others add what they push to it.
   std::atomic_ref(b.counted).fetch_add((size() - 1) * read,
                                        std::memory_order_relaxed);
   return read;

@@ -28,14 +28,14 @@ std::optional<std::string> read(const std::string& path) {
   const auto status = std::filesystem::status(path, ignored);
   if (!std::filesystem::exists(status)) return {};
   DT_CHECK(std::filesystem::is_regular_file(status), "rendezvous",
-           "{} is no regular file; name a path where nothing is", path);
+           "{} is not a regular file; name a path where nothing exists", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) return {};
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Nobody ever sees a part of it, and no other user any of it: who knows the
-// number may join.
+// Readers never see a part of the file, and other users cannot read it: a
+// process that knows the number may join.
 void write(const std::string& path, std::string_view text, int64_t number) {
   const std::string part = fmt::format("{}.{:x}.part", path, number);
   {
@@ -57,8 +57,8 @@ int64_t fresh_number() {
   return static_cast<int64_t>(bits >> 1);
 }
 
-// What a rank writes: that it comes, of how many, to which call, with which
-// number.
+// The contents of a rank's file: the number of ranks, the number of the call,
+// and the rank's random number.
 struct Coming {
   int64_t world = 0, call = 0, number = 0;
 };
@@ -72,14 +72,14 @@ std::optional<Coming> coming(const std::string& path) {
 
 }  // namespace
 
-// One call.
+// One call of share().
 class Rendezvous::Exchange {
  public:
   explicit Exchange(const Rendezvous& r)
       : r_(r), number_(fresh_number()), end_(Clock::now() + r.patience_) {}
 
-  // Rank 0 writes for the numbers that it sees, again when one is another, and
-  // is done when each of those that it has written for has taken its own away.
+  // Rank 0 writes for the numbers that it has seen, and again when one of them
+  // changes. It is done when every rank has removed its own file.
   void give(std::string_view bytes) {
     const auto world = static_cast<size_t>(r_.world_);
     std::vector<Coming> seen(world);
@@ -117,7 +117,8 @@ class Rendezvous::Exchange {
         remove(mine);
         return *bytes;
       }
-      // Its file stays: rank 0 does not take it for one that has the bytes.
+      // Its file stays, so that rank 0 does not believe that this rank has the
+      // bytes.
       if (Clock::now() <= end_) continue;
       fail("rendezvous",
            "rank {} of {} has waited {} for the others at {}; start them all, "
@@ -130,7 +131,7 @@ class Rendezvous::Exchange {
   std::string path_of(size_t m) const {
     return fmt::format("{}.{}", r_.path_, m);
   }
-  // Has rank m come, and not gone on yet?
+  // Set if rank m has arrived and does not have the bytes yet.
   std::optional<Coming> come(size_t m) const {
     const auto c = coming(path_of(m));
     return c && c->call == r_.calls_ ? c : std::nullopt;
@@ -160,7 +161,7 @@ class Rendezvous::Exchange {
       if (seen[m].world == r_.world_ && !come(m)) continue;
       who += fmt::format("{}rank {}", who.empty() ? "" : ", ", m);
       if (seen[m].world && seen[m].world != r_.world_)
-        who += fmt::format(" (one of {} came)", seen[m].world);
+        who += fmt::format(" (it came as one of {})", seen[m].world);
     }
     fail("rendezvous",
          "rank 0 of {} has waited {} at {} for {}; start them all, with the "

@@ -1,10 +1,11 @@
-// How processes that share nothing but a file system find each other: at a path
-// that all of them were given (--rendezvous PATH).
+// How processes that share only a file system find each other: at a path that
+// all of them were given (--rendezvous PATH).
 //
-// While they meet, there are PATH and, of each rank that has come, PATH.RANK;
-// when all have met, none of them. What an earlier run that failed has left
-// there does no harm: each rank brings a number that nobody else has, and takes
-// what rank 0 wrote for that number alone. Two runs at a time need two paths.
+// During the rendezvous, the file PATH and a file PATH.RANK for each rank that
+// has arrived exist; at its end all of them are removed. Files left by an
+// earlier run that failed do no harm: each rank writes a random number, and
+// accepts only data that rank 0 wrote for that number. Two runs at the same
+// time need two paths.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -18,9 +19,9 @@ class Rendezvous {
   Rendezvous(std::string path, int64_t rank, int64_t world,
              std::chrono::milliseconds patience = std::chrono::minutes(2));
 
-  // Rank 0's bytes, on every rank; rank 0 returns when all have them. Called by
-  // all ranks equally often. Throws the Error that says who has not come in
-  // time.
+  // Returns rank 0's bytes on every rank; rank 0 returns when all have them.
+  // All ranks call this the same number of times. Throws the Error that names
+  // the ranks that have not come in time.
   std::string share(std::string_view bytes);
 
  private:

@@ -1,5 +1,5 @@
-// What two processes of one machine send each other through, in memory that
-// they share.
+// The shared memory through which two processes of one machine exchange
+// messages.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -8,27 +8,28 @@
 
 namespace dtensor {
 
-// Messages of one channel, by one sender to one receiver. Message t lies in
-// slot t % kSlots, whose `turn` says what is next with it: t, it is free for
-// message t; t + 1, message t is there; t + kSlots, it was taken.
+// Messages of one channel, from one sender to one receiver. Message t lies in
+// slot t % kSlots, whose `turn` says what happens there next. t: the slot is
+// free for message t; t + 1: message t is there; t + kSlots: message t has been
+// read.
 struct Ring {
   static constexpr uint64_t kSlots = 8;
   static constexpr int64_t kShort = 4096;  // bytes
   struct Slot {
     alignas(64) std::atomic<uint64_t> turn;
     int64_t bytes;
-    const void* there;  // of a long one: where it is in the sender's memory
+    const void* there;  // of a long message: its address in the sender's memory
     alignas(64) char data[kShort];
   };
-  alignas(64) uint64_t sent;      // the sender's
-  alignas(64) uint64_t received;  // the receiver's
+  alignas(64) uint64_t sent;      // used by the sender
+  alignas(64) uint64_t received;  // used by the receiver
   Slot slots[kSlots];
 
   Slot& slot(uint64_t t) { return slots[t % kSlots]; }
 };
 
-// The bytes that so many rings take wherever memory begins, and where in them
-// the first one lies: what shares memory may begin it anywhere.
+// The bytes for so many rings in memory of any alignment, and the first ring in
+// that memory. Shared memory may begin anywhere.
 inline size_t bytes_of_rings(size_t rings) {
   return rings * sizeof(Ring) + alignof(Ring);
 }

@@ -11,7 +11,7 @@ namespace dtensor {
 
 class Scratch {
  public:
-  // Throws Error, headed by `where`, when there is none.
+  // Throws Error, headed by `where`, if the device has no memory left.
   Scratch(Device& device, Stream stream, int64_t bytes, std::string_view where)
       : device_(&device),
         stream_(stream),
@@ -25,7 +25,7 @@ class Scratch {
         bytes_(o.bytes_),
         data_(std::exchange(o.data_, nullptr)) {}
   Scratch& operator=(Scratch&&) = delete;
-  // Behind the stream's work.
+  // Releases the memory after the stream's work.
   ~Scratch() {
     if (data_) device_->release(data_, bytes_, stream_);
   }

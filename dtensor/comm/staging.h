@@ -1,5 +1,5 @@
-// Memory for messages, of one thread: given out in pieces, all of which come
-// back at once and are used again.
+// Memory of one thread for messages: handed out in pieces, which are all taken
+// back at once and reused.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@ class Staging {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // `bytes` bytes, aligned; they stay until reset(). Throws Error when there is
-  // no more memory.
+  // `bytes` bytes, aligned, valid until reset(). Throws Error if there is no
+  // memory left.
   void* take(int64_t bytes) {
     const size_t n = padded(bytes);
     if (blocks_.empty() || used_ + n > blocks_.back().size) {
@@ -26,7 +26,7 @@ class Staging {
     used_ += n;
     return blocks_.back().data.get() + used_ - n;
   }
-  // What was taken comes back. The next time as much fits into one block.
+  // Takes everything back. The same total then fits into one block.
   void reset() {
     if (blocks_.size() > 1) {
       size_t all = 0;
@@ -57,7 +57,7 @@ class Staging {
   }
 
   std::vector<Block> blocks_;
-  size_t used_ = 0;  // of the last one
+  size_t used_ = 0;  // in the last block
 };
 
 }  // namespace dtensor

@@ -28,8 +28,8 @@ Group& ThreadHub::group(const std::vector<int64_t>& world_ranks) {
   return *groups_.emplace(world_ranks, std::move(made)).first->second;
 }
 
-// (In this order: whoever reads a call as the last one sees that the rank has
-// come to it.)
+// In this order, so that a thread that reads a call as the last one also sees
+// that the rank has come to it.
 void ThreadHub::note(const Group& group, size_t member, const Call& call,
                      uint64_t sequence) {
   group.slot(member, sequence)
@@ -48,7 +48,7 @@ bool ThreadHub::has_come(const std::vector<int64_t>& group, int64_t rank,
                               sequence);
 }
 
-// Empty when there was none.
+// Empty if there was none.
 std::string ThreadHub::last_call(int64_t rank) const {
   const LastCall::Value last = of(rank).last.get();
   return last.group ? call_to_string(last.kind, last.sequence, last.op) : "";
@@ -73,7 +73,7 @@ void ThreadHub::failed(int64_t rank, std::string_view what) noexcept {
     text = fmt::format("{} ({})", what,
                        last.empty() ? "it had called no collective"
                                     : "its last collective was " + last);
-  } catch (...) {  // there may be no memory left; few letters need none
+  } catch (...) {  // there may be no memory left; a short text needs none
     text = "out of memory";
   }
   failure_ = Failure{rank, std::move(text)};
@@ -109,7 +109,7 @@ void ThreadHub::late(const Group& group, uint32_t round,
   try {
     look(group, round, rank);
   } catch (...) {
-    // No memory for a text: it looks again.
+    // There is no memory for the text: the next check tries again.
   }
 }
 
@@ -155,7 +155,7 @@ void ThreadHub::fail_both(int64_t rank, const std::string& text) {
   }
 }
 
-// Of the round that `rank` waits in.
+// Describes the round in which `rank` waits.
 std::string ThreadHub::who_is_missing(const Group& group, int64_t rank) const {
   const LastCall::Value mine = of(rank).last.get();
   std::vector<int64_t> arrived;
@@ -172,7 +172,8 @@ std::string ThreadHub::who_is_missing(const Group& group, int64_t rank) const {
   return not_all_came(call, group.ranks, arrived, missing, timeout_);
 }
 
-// A rank's second thread comes when its first one has sent it.
+// A rank's second thread comes once its first thread has given it work, so an
+// idle second thread is explained by the first.
 std::string ThreadHub::what_keeps(int64_t rank) const {
   const Rank& r = of(rank);
   const LastCall::Value last = r.last.get();
@@ -187,9 +188,10 @@ std::string ThreadHub::what_keeps(int64_t rank) const {
                      ranks_to_string(last.group->ranks));
 }
 
-// A round that is not complete completes only when one more rank comes. When
-// every rank that is still here waits in such a one, none will. (A round that
-// is over is seen as such: there is no other one without this member.)
+// An incomplete round completes only when one more rank comes, and that is
+// impossible if every remaining rank waits in an incomplete round. A rank whose
+// round is over is recognized by its round number, which cannot advance again
+// without that member.
 bool ThreadHub::all_wait() const {
   for (const Rank& r : ranks_) {
     if (r.gone || r.idle) continue;

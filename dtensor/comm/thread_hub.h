@@ -1,4 +1,5 @@
-// What the thread ranks of one run share: their groups, and who has failed.
+// The state that the thread ranks of one run share: their groups, which ranks
+// wait for which, and which have failed.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,60 +17,61 @@
 
 namespace dtensor {
 
-// Who waits for whom, and who is gone. A rank may have a second thread, which
-// communicates by itself: those of all ranks have a hub of their own, the other
-// one's companion.
+// A rank may have a second thread that communicates by itself. The second
+// threads of all ranks have a hub of their own, the companion of the first one.
 class ThreadHub {
  public:
   explicit ThreadHub(int64_t world);
-  // The hub of second threads, none of which has anything to do yet. It lives
-  // as long as this one. Before either is used.
+  // Sets the hub of the second threads, which are all idle at first. It lives
+  // as long as this one. Called before either is used.
   void set_companion(ThreadHub&);
-  // How long a rank may wait in a round before that is everybody's end; 0: for
-  // ever, as without it. Looked at every Barrier::kLate. Before it is used.
+  // How long a rank may wait in a round before all ranks fail; 0, the default,
+  // means no limit. Checked every Barrier::kLate. Called before the hub is
+  // used.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   ThreadHub(const ThreadHub&) = delete;
   ThreadHub& operator=(const ThreadHub&) = delete;
 
-  // The group of these ranks in this order; the same one for all of them.
+  // The group of these ranks in this order; one object for all of them.
   Group& group(const std::vector<int64_t>& world_ranks);
 
-  // Remembers for errors that the member has come to the call. By its own
-  // thread only.
+  // Records for errors that the member has come to the call. By the member's
+  // own thread only.
   void note(const Group&, size_t member, const Call&, uint64_t sequence);
   LastCall::Value last(int64_t rank) const { return of(rank).last.get(); }
-  // Whether the rank, one of the group's, has come to that collective.
+  // Whether the rank, a member of the group, has come to that collective.
   bool has_come(const std::vector<int64_t>& group, int64_t rank,
                 uint64_t sequence);
 
-  // Called by a rank that is done. Those that wait for it, or will, are
-  // released with a PeerLeft; with failed() all that wait for anybody are, with
-  // a PeerFailed.
+  // left(): the rank has finished. Ranks that wait for it, now or later, throw
+  // a PeerLeft. failed(): the rank has failed. All ranks that wait for any rank
+  // throw a PeerFailed.
   void left(int64_t rank) noexcept;
   void failed(int64_t rank, std::string_view what) noexcept;
-  // The same with these very words; `everybodys`: all throw them as they are.
+  // As failed(), with exactly this text; if `everybodys`, all ranks throw it as
+  // their own error.
   void stop(int64_t rank, std::string why, bool everybodys) noexcept;
 
-  // While set, the rank's thread waits for its thread in the companion: for the
-  // result of work, or for work. It is set before that begins and reset before
-  // it can end, so that a circle of waiting is told from one that is about to
-  // open.
+  // While set, the rank's thread waits for its thread in the companion: for a
+  // result, or for work. Set it before that wait begins and reset it before the
+  // wait can end, so that deadlock detection never counts a wait that is about
+  // to end.
   void set_idle(int64_t rank, bool) noexcept;
   bool is_idle(int64_t rank);
 
-  // How long others slept in rounds that this rank completed. By the rank's own
-  // thread, or when it has ended.
+  // The time for which others slept in rounds that this rank completed. By the
+  // rank's own thread, or after it has ended.
   Waited& waited_for(int64_t rank) {
     return ranks_[static_cast<size_t>(rank)].waited_for;
   }
 
-  // Waits until all members of the group have come, as `rank`. Throws the
+  // Waits, as `rank`, until all members of the group have come. Throws the
   // Error that says why they will not.
   void meet(Group&, int64_t rank, const Call&);
 
-  // Notes that `rank` waits in a round, for kLate already; when all do, or when
-  // it has waited for too long, that is the end of the run. (Called where a
-  // rank counts as come: it may not leave by an exception.)
+  // Notes that `rank` has waited in a round for at least kLate. If all ranks
+  // wait, or this one has waited too long, the run fails. It must not throw,
+  // because the caller counts as arrived in the barrier.
   void late(const Group&, uint32_t round, int64_t rank) noexcept;
 
  private:
@@ -83,8 +85,8 @@ class ThreadHub {
     bool idle = false;
     const Group* waits_in = nullptr;
     uint32_t round = 0;
-    // How long, and when it last looked: a process that is stopped for a while
-    // looks too seldom, and its ranks have not waited.
+    // How long it has waited, and when it last looked. A process that was
+    // stopped looks too rarely; that time does not count.
     Clock::duration waited;
     Clock::time_point looked;
   };
@@ -95,7 +97,7 @@ class ThreadHub {
   void look(const Group&, uint32_t round, int64_t rank);
   [[noreturn]] void released(const Group&, int64_t rank, const Call&);
   void fail_all() noexcept;
-  // With the mutexes of both held.
+  // With both mutexes held.
   void fail_both(int64_t rank, const std::string& text);
   bool all_wait() const;
   std::string who_waits_where() const;
@@ -105,11 +107,12 @@ class ThreadHub {
   const bool spin_;
   std::chrono::milliseconds timeout_{0};
   ThreadHub* companion_ = nullptr;
-  bool second_ = false;  // of second threads
+  bool second_ = false;  // the hub of second threads
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::map<std::vector<int64_t>, std::unique_ptr<Group>> groups_;
-  // The first failure: of a rank, or everybody's, who all throw this text.
+  // The first failure: of one rank, or of all ranks, which then all throw this
+  // text.
   struct Failure {
     int64_t rank;
     std::string what;

@@ -9,7 +9,7 @@ namespace dtensor {
 Slot& ThreadRendezvous::own(uint64_t sequence) {
   if (!group_.barrier.broken())
     return group_.slot(static_cast<size_t>(rank_), sequence);
-  // A broken group is never used again: others may still read the slot.
+  // Others may still read the slot. A broken group is never used again.
   if (!scratch_) scratch_ = std::make_unique<Slot>();
   return *scratch_;
 }
@@ -35,7 +35,7 @@ void ThreadRendezvous::open(const Collective& c) {
   const int size = static_cast<int>(group_.ranks.size());
   for (int m = 1; m < size; ++m) {
     if (slot(m).fingerprint == slot(0).fingerprint) continue;
-    // What the slots point to lives until everybody has read it.
+    // The data that the slots point to lives until every member has read it.
     close_after([&] {
       disagree(group_.ranks, c.sequence, static_cast<size_t>(m),
                statement_of(of(0)), statement_of(of(m)));

@@ -1,8 +1,9 @@
-// One member of a group whose members share memory: it shows the others what it
-// calls and where its data lies, and reads what they show.
+// One member of a group whose members share memory. It shows the others its
+// call and where its data lies, and reads what they show.
 //
-// A collective is open from the moment when all have come until all have closed
-// it. In between, others may read this member's memory, so nothing may leave.
+// A collective is open from the moment when all members have come until all
+// have closed it. In between, others may read this member's memory, so the
+// member must not leave.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,26 +19,27 @@ namespace dtensor {
 
 class ThreadHub;
 
-// What a member shows the others. It has two, used in turn: when it writes one
-// again, all members have met for the other, and so have done with this one.
+// The data that a member shows the others. A member has two slots and uses them
+// alternately. By the time it rewrites one, all members have met for the other,
+// and so have finished with this one.
 struct alignas(64) Slot {
   static constexpr int64_t kSmall = 1024;
-  // Before the peers' memory is read, and in the end.
+  // One before the peers' memory is read, and one at the end.
   static constexpr int kEvents = 2;
 
   uint64_t fingerprint;
-  // The last collective that the member has come to, of those that use this
-  // slot: for others, at any time.
+  // The number of the last collective that used this slot; any thread may read
+  // it at any time.
   std::atomic<uint64_t> sequence = 0;
   const Collective* collective;
   const Device* device = nullptr;  // the member's
-  // Few bytes travel here, and need no closing.
+  // Short data travels here, and needs no close().
   alignas(64) char small[kSmall];
-  // Of the member's stream, where work runs later.
+  // Events of the member's stream, for devices that run work asynchronously.
   Event events[kEvents];
 };
 
-// What the members share.
+// The state that the members share.
 struct Group {
   Group(std::vector<int64_t> world_ranks, bool spin)
       : ranks(std::move(world_ranks)),
@@ -47,7 +49,8 @@ struct Group {
   Slot& slot(size_t member, uint64_t sequence) const {
     return slots[2 * member + sequence % 2];
   }
-  // Whether the member has come to that collective. By any thread.
+  // Whether the member has come to that collective. May be called by any
+  // thread.
   bool has_come(size_t member, uint64_t sequence) const {
     return slot(member, sequence).sequence.load(std::memory_order_acquire) >=
            sequence;
@@ -66,26 +69,28 @@ class ThreadRendezvous {
         rank_(index),
         waited_for_(&waited_for(hub, group, index)) {}
 
-  // This member's slot of the next collective, the `sequence`-th: what it shows
-  // in it beside the call is put there before that is opened.
+  // This member's slot for collective number `sequence`, the next one. Fill in
+  // anything shown beside the call before open().
   Slot& own(uint64_t sequence);
-  // Waits for all, and compares. Throws what disagree() throws, or that some
-  // will not come. (Few bytes of the call are put into the slot as well.)
+  // Waits for all members and compares their calls. Throws what disagree()
+  // throws, or why some members will not come. Bytes of an all_gather_bytes
+  // that fit into the slot are copied into it.
   void open(const Collective&);
-  // Between open() and close(); the small bytes, the events and the device
-  // until the next open().
+  // Valid between open() and close(); the small bytes, the events and the
+  // device stay valid until the next open().
   const Collective& of(int m) const { return *slot(m).collective; }
   char* small_of(int m) const { return slot(m).small; }
   const Event* events_of(int m) const { return slot(m).events; }
   const Device& device_of(int m) const { return *slot(m).device; }
   int64_t world(int m) const { return group_.ranks[static_cast<size_t>(m)]; }
-  // out[m] = member m's `bytes` bytes of the call that is open, and closes it.
+  // out[m] = the `bytes` bytes of member m, for the call that is open. Closes
+  // the collective.
   void gather(int64_t bytes, void* out);
-  // Waits until all have come to the same point of the collective. They do:
-  // after open() nobody leaves.
+  // Waits until all members have come to this point of the collective. They all
+  // come, since no member leaves after open().
   void close() { group_.barrier.wait_unbroken(*waited_for_); }
 
-  // fn(), and whatever it throws, then close().
+  // Calls fn() and then close(), even if fn() throws.
   template <class Fn>
   void close_after(Fn&& fn) {
     std::exception_ptr error;

@@ -26,7 +26,8 @@ class ThreadCommunicator final : public Communicator {
         rendezvous_(hub, group, index),
         pull_(index, size()) {}
   bool reads_sources() const override { return true; }
-  // (A GPU's kernels would read another one's memory over a link, and often.)
+  // On GPUs, kernels would read another GPU's memory over a link, and
+  // repeatedly.
   bool reads_in_place() const override {
     return device().kind() == Device::Kind::kCpu;
   }
@@ -41,7 +42,7 @@ class ThreadCommunicator final : public Communicator {
       shown_ = waited_ = 0;
       show(c.stream);
     }
-    // Few bytes are shown with the call.
+    // Short buffers are shown together with the call.
     small_ = false;
     if (!c.buffers.empty() && on_host) {
       int64_t total = 0;
@@ -90,16 +91,17 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  // Few bytes lie in the slots, where everybody reduces all of them, and
-  // nothing is to be closed. Else each member reduces its chunk into every
-  // member's result; of what is one-shot it reduces everything into its own.
+  // Short buffers lie in the slots: every member reduces all of them, and
+  // nothing has to be closed. Otherwise each member reduces its chunk into
+  // every member's result; a one-shot buffer it reduces entirely into its own
+  // result.
   void do_all_reduce(const Call&, Stream stream,
                      std::span<Buffer> buffers) override {
     if (small_)
       return each_buffer(buffers, [&](size_t, Buffer& b) {
         pull_.reduce({device(), stream}, b, b.data);
       });
-    // Of what lies where the others read it.
+    // Results of buffers whose inputs are still being read by others.
     std::vector<Scratch> results;
     std::vector<Buffer*> to_copy;
     close_after(stream, [&] {
@@ -127,7 +129,8 @@ class ThreadCommunicator final : public Communicator {
       return rendezvous_.of(m).transfers[i];
     };
   }
-  // fn(), and what it gave to the stream, before anybody's work goes on.
+  // Calls fn(), and lets no member continue before the work that fn() enqueued
+  // is ordered.
   template <class Fn>
   void close_after(Stream stream, Fn&& fn) {
     if (size() == 1) return fn();
@@ -137,31 +140,31 @@ class ThreadCommunicator final : public Communicator {
       rendezvous_.close_after(fn);
   }
 
-  // With the first call. All members look at all pairs, and throw the same.
+  // On the first call. All members check all pairs, and throw the same Error.
   void connect() {
     for (int a = 0; a < size(); ++a)
       for (int b = 0; b < size(); ++b) {
         const Device &one = rendezvous_.device_of(a),
                      &other = rendezvous_.device_of(b);
         DT_CHECK(one.kind() == other.kind(), "threads",
-                 "ranks {} and {} read each other's memory, and one computes "
-                 "on the CPU, the other on a GPU; run all ranks on one kind of "
-                 "device",
+                 "ranks {} and {} read each other's memory, but one computes "
+                 "on the CPU and the other on a GPU; run all ranks on one kind "
+                 "of device",
                  rendezvous_.world(a), rendezvous_.world(b));
         DT_CHECK(one.can_access_peer(other), "threads",
-                 "the GPU of rank {} cannot reach the memory of that of rank "
-                 "{}, which ranks that are threads read; run with --backend "
-                 "nccl, or with more --ranks-per-gpu",
+                 "the GPU of rank {} cannot reach the memory of the GPU of "
+                 "rank {}, which thread ranks read directly; run with "
+                 "--backend nccl, or with more --ranks-per-gpu",
                  rendezvous_.world(a), rendezvous_.world(b));
       }
     connected_ = true;
   }
 
-  // Where work runs later it is the streams that wait: each member shows an
-  // event of its own and waits for those of its peers. What reads their memory
-  // runs behind all that made it, and what comes after the collective, as far
-  // as it overwrites or frees what was read, behind all reads. The threads meet
-  // only to exchange the events. Whatever is thrown, the order is kept.
+  // On devices with asynchronous work, streams wait: each member shows an event
+  // and waits for its peers' events. Work that reads the peers' memory then
+  // runs after the work that produced it; work after the collective, which may
+  // overwrite or free that memory, runs after all reads. The threads meet only
+  // to exchange events. The order is kept even if something throws.
   template <class Fn>
   void close_streams_after(Stream stream, Fn&& fn) {
     std::exception_ptr error;
@@ -186,7 +189,7 @@ class ThreadCommunicator final : public Communicator {
     event = {};
     event = device().record(stream);
   }
-  // For all that they have shown.
+  // For all events that the peers have shown so far.
   void wait_for_peers(Stream stream) {
     for (; waited_ < shown_; ++waited_)
       for (int m = 0; m < size(); ++m)
@@ -207,16 +210,16 @@ class ThreadCommunicator final : public Communicator {
             .fetch_add(pushed, std::memory_order_relaxed);
   }
 
-  // A buffer's bytes in a slot: each one begins aligned.
+  // The bytes of a buffer in a slot, where each buffer begins aligned.
   static int64_t padded(const Buffer& b) {
     return (b.n * size_of(b.dtype) + 15) / 16 * 16;
   }
-  // With two members either way moves as many bytes.
+  // With two members, both ways move the same number of bytes.
   bool in_one_step(const Buffer& b) const { return b.one_shot || size() == 2; }
   static const void* source(const Buffer& b) {
     return b.from ? b.from : b.data;
   }
-  // Calls fn for every buffer, when it is known where each member's is.
+  // Calls fn for every buffer, after setting where each member's data is.
   template <class Fn>
   void each_buffer(std::span<Buffer> buffers, Fn&& fn) {
     int64_t offset = 0;
@@ -239,9 +242,9 @@ class ThreadCommunicator final : public Communicator {
   ThreadRendezvous rendezvous_;
   Pull pull_;
   bool connected_ = false;  // the members' devices reach each other's memory
-  // Of the collective that is open:
+  // The collective that is open:
   bool small_ = false;
-  bool later_ = false;       // what it gives to streams runs later
+  bool later_ = false;       // its work on streams runs asynchronously
   Event* events_ = nullptr;  // this member's
   int shown_ = 0, waited_ = 0;
 };

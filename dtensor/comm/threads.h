@@ -1,8 +1,8 @@
-// Collectives among ranks that are threads of one process: a member reads its
-// peers' memory in place, between two barriers. No packing, no padding. The
-// ranks' devices reach each other's memory: the CPU, one GPU for all, GPUs with
-// peer access. On GPUs it is streams that wait, for the peers' events; the host
-// waits for no work.
+// Collectives among ranks that are threads of one process. A member reads its
+// peers' memory in place, between two barriers, without packing or padding. The
+// ranks' devices must reach each other's memory: the CPU, one GPU shared by all
+// ranks, or GPUs with peer access. On GPUs, streams wait for the peers' events;
+// the host never waits for work.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -977,13 +977,13 @@ TEST(ThreadsDeviceTest, DevicesThatCannotReachEachOtherAreRefused) {
     return said[0];
   };
   EXPECT_EQ(refused(*first),
-            "[threads] the GPU of rank 2 cannot reach the memory of that of "
-            "rank 0, which ranks that are threads read; run with --backend "
+            "[threads] the GPU of rank 2 cannot reach the memory of the GPU of "
+            "rank 0, which thread ranks read directly; run with --backend "
             "nccl, or with more --ranks-per-gpu");
-  EXPECT_EQ(refused(cpu()),
-            "[threads] ranks 0 and 1 read each other's memory, and one "
-            "computes on the CPU, the other on a GPU; run all ranks on one "
-            "kind of device");
+  EXPECT_EQ(
+      refused(cpu()),
+      "[threads] ranks 0 and 1 read each other's memory, but one computes on "
+      "the CPU and the other on a GPU; run all ranks on one kind of device");
 }
 
 TEST(ThreadsGroupTest, SubsetsAtTheSameTime) {

@@ -122,8 +122,8 @@ TEST_F(RendezvousTest, SaysWhoIsMissing) {
   // It was one of two, and has left its file.
   EXPECT_EQ(error_of([&] { at(0, 3, milliseconds(50)).share(""); }),
             "[rendezvous] rank 0 of 3 has waited 0.05 s at " + path() +
-                " for rank 1 (one of 2 came), rank 2; start them all, with the "
-                "same --rendezvous and the same number of ranks");
+                " for rank 1 (it came as one of 2), rank 2; start them all, "
+                "with the same --rendezvous and the same number of ranks");
 }
 
 TEST_F(RendezvousTest, WithoutOthersThereIsNoFile) {
