@@ -134,8 +134,9 @@ TEST(TcpTransport, AMessageThatIsTooLong) {
     std::this_thread::sleep_for(20ms);
     pair[1].told();  // it comes
     if (!first) in->receive(kThere, got.data(), std::ssize(got));
-    EXPECT_EQ(error_of([&] { finish(*in, 1s); }),
-              "[tcp] a message of more than 99999 bytes came for 99999");
+    EXPECT_EQ(
+        error_of([&] { finish(*in, 1s); }),
+        "[tcp] a message of more than 99999 bytes came for a buffer of 99999");
     EXPECT_EQ(got, as_it_was);
   }
 }

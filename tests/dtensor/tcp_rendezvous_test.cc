@@ -196,7 +196,7 @@ TEST(TcpRendezvous, WhoIsSilentIsHungUpOn) {
   EXPECT_TRUE(hangs_up(loris, 3s));
   zero.join();
   EXPECT_NE(first.texts[0].find(
-                "(turned away: 1 who said something else, or nothing)"),
+                "(turned away: 1 that sent something else, or nothing)"),
             std::string::npos)
       << first.texts[0];
 }
@@ -305,7 +305,7 @@ TEST(TcpRendezvous, TwoOfOneRank) {
 TEST(TcpRendezvous, ARankThatIsNone) {
   const uint16_t port = free_port();
   expect_all(meet({place(0, 3, port), place(5, 3, port), place(1, 3, port)}),
-             "[tcp] somebody says that it is RANK 5 of WORLD_SIZE 3; count "
+             "[tcp] a process says that it is RANK 5 of WORLD_SIZE 3; count "
              "ranks from 0 to 2");
 }
 
@@ -533,10 +533,9 @@ TEST_F(TcpEnvironment, ByAFileNeedsNoAddress) {
 TEST_F(TcpEnvironment, APartIsAnError) {
   set({{"RANK", "1"}, {"MASTER_ADDR", "localhost"}});
   EXPECT_EQ(testing::error_of([] { started_by_torchrun(); }),
-            "[--backend] the environment has RANK, MASTER_ADDR, and not "
-            "WORLD_SIZE, MASTER_PORT: set all four for processes that are to "
-            "meet over TCP, as torchrun does, or none, or write --backend "
-            "threads");
+            "[--backend] the environment has RANK, MASTER_ADDR, but not "
+            "WORLD_SIZE, MASTER_PORT: set all four for processes that connect "
+            "over TCP, as torchrun does, or none, or write --backend threads");
   EXPECT_EQ(testing::error_of([] { tcp_place_by_environment(); }),
             "[--backend] for tcp the environment has to say RANK, WORLD_SIZE, "
             "MASTER_ADDR, MASTER_PORT, as torchrun does, and WORLD_SIZE, "

@@ -245,7 +245,7 @@ TEST(TcpProgram, SaysWhatIsMissing) {
   says("", "--backend threads --rendezvous meet",
        "[--rendezvous] it is for --backend tcp, and this is --backend threads");
   says("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", "--mesh dp=2",
-       "and not MASTER_PORT: set all four");
+       "but not MASTER_PORT: set all four");
   EXPECT_EQ(run_program("01_mesh", "--mesh dp=2 --backend threads",
                         "RANK=0 WORLD_SIZE=2")
                 .code,

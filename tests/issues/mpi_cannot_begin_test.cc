@@ -41,9 +41,8 @@ TEST_F(MpiCannotBegin, WithoutThreads) {
         std::exit(code);
       },
       ::testing::ExitedWithCode(2),
-      "^program: \\[mpi\\] MPI was begun without MPI_THREAD_MULTIPLE, and "
-      "ranks "
-      "have several threads; ask MPI_Init_thread for it\n$");
+      "^program: \\[mpi\\] MPI was initialized without MPI_THREAD_MULTIPLE, "
+      "but ranks have several threads; request it from MPI_Init_thread\n$");
 }
 
 TEST_F(MpiCannotBegin, AfterItsEnd) {
@@ -55,9 +54,8 @@ TEST_F(MpiCannotBegin, AfterItsEnd) {
         std::exit(run_program());
       },
       ::testing::ExitedWithCode(2),
-      "^program: \\[mpi\\] MPI_Finalize has been called, and MPI does not "
-      "begin "
-      "again; call it after the last run\\(\\)\n$");
+      "^program: \\[mpi\\] MPI cannot be initialized again after MPI_Finalize; "
+      "call MPI_Finalize after the last run\\(\\)\n$");
 }
 
 }  // namespace

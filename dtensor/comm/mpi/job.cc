@@ -16,11 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long the other processes may take to come to the end when the job has
-// failed.
+// How long other processes may take to reach the end after the job has failed.
 constexpr auto kEnd = 1s;
 
-// Of all processes; its errors are ours to report.
+// A communicator of all processes that returns errors instead of aborting.
 MPI_Comm communicator_of_all() {
   MPI_Comm made;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &made), "MPI_Comm_dup");
@@ -50,7 +49,7 @@ void check_mpi(int code, std::string_view function) {
 
 MpiJob& MpiJob::get() {
   static auto* const job =
-      new MpiJob;  // MPI may end later than static variables
+      new MpiJob;  // never destroyed: MPI may end after static variables
   return *job;
 }
 
@@ -58,8 +57,8 @@ MpiJob::MpiJob() : mpi_(std::make_unique<Mpi>()) {
   int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
   check_mpi(MPI_Finalized(&ended), "MPI_Finalized");
   DT_CHECK(!ended, "mpi",
-           "MPI_Finalize has been called, and MPI does not begin again; call "
-           "it after the last run()");
+           "MPI cannot be initialized again after MPI_Finalize; call "
+           "MPI_Finalize after the last run()");
   check_mpi(MPI_Initialized(&begun), "MPI_Initialized");
   if (begun) {
     check_mpi(MPI_Query_thread(&threads), "MPI_Query_thread");
@@ -69,11 +68,11 @@ MpiJob::MpiJob() : mpi_(std::make_unique<Mpi>()) {
     ours_ = true;
   }
   DT_CHECK(threads == MPI_THREAD_MULTIPLE, "mpi",
-           "{}, and ranks have several threads; {}",
-           begun ? "MPI was begun without MPI_THREAD_MULTIPLE"
-                 : "this MPI has no MPI_THREAD_MULTIPLE",
-           begun ? "ask MPI_Init_thread for it"
-                 : "use one that has, as Debian's Open MPI");
+           "{}, but ranks have several threads; {}",
+           begun ? "MPI was initialized without MPI_THREAD_MULTIPLE"
+                 : "this MPI does not support MPI_THREAD_MULTIPLE",
+           begun ? "request it from MPI_Init_thread"
+                 : "use one that does, such as Debian's Open MPI");
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes_), "MPI_Comm_size");
   mpi_->control = communicator_of_all();
@@ -83,8 +82,8 @@ MpiJob::MpiJob() : mpi_(std::make_unique<Mpi>()) {
 
 MpiJob::~MpiJob() = default;
 
-// The processes come to the end together. Those of a job that has failed may
-// not all be able to.
+// The processes finalize together. Not all processes of a job that has failed
+// may get here.
 void MpiJob::end() {
   MpiJob& job = get();
   int ended = 0;
@@ -139,7 +138,7 @@ void MpiJob::listen() {
 
 int64_t MpiJob::begin_run(int64_t ranks_per_process) {
   if (!clean_) {
-    // The old one stays, with what is on its way there.
+    // The old communicator stays, with the messages still under way on it.
     data_ = MPI_Comm_c2f(communicator_of_all());
   }
   if (!clean_ || rings_for_ != ranks_per_process) {

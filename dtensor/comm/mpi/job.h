@@ -1,4 +1,4 @@
-// The processes of an MPI job, and the communicators that all runs use.
+// The processes of an MPI job, and the MPI communicators that all runs use.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace dtensor {
 
-// Throws Error that says what MPI says, unless it is MPI_SUCCESS.
+// Throws an Error with MPI's text unless the code is MPI_SUCCESS.
 void check_mpi(int code, std::string_view function);
 
 class MpiJob final : public ProcessJob {
  public:
-  // Throws Error when MPI cannot be used, each time.
+  // Throws Error, on every call, if MPI cannot be used.
   static MpiJob& get();
 
   int process() const override { return process_; }
@@ -26,9 +26,9 @@ class MpiJob final : public ProcessJob {
   std::string launcher(int64_t processes) const override;
   void tell(int64_t matter, int process, std::string_view text) override;
 
-  // For the data of a run, which begins: the number of the matter that it is,
-  // and where its messages go. Called by all processes. When a run has failed,
-  // what it had on its way never reaches those after it.
+  // Begins a run: returns the number of its matter and chooses the communicator
+  // for its data. Called by all processes. Messages left over from a run that
+  // failed never reach later runs.
   int64_t begin_run(int64_t ranks_per_process);
   CommHandle data() const { return data_; }
   const SharedRings& rings() const { return *rings_; }
@@ -42,14 +42,14 @@ class MpiJob final : public ProcessJob {
   void listen() override;
 
   int process_ = 0, processes_ = 1;
-  bool ours_ = false;  // we have begun MPI, and end it
+  bool ours_ = false;  // this class initialized MPI, and finalizes it
   const std::unique_ptr<Mpi> mpi_;
   CommHandle data_ = 0;
   std::unique_ptr<SharedRings> rings_;
   int64_t rings_for_ = 0;  // ranks in each process
-  bool clean_ = true;      // nothing of an earlier run is on its way
+  bool clean_ = true;      // no message of an earlier run is under way
 
-  std::mutex mutex_;  // of messages of few words
+  std::mutex mutex_;  // guards control messages
 };
 
 }  // namespace dtensor

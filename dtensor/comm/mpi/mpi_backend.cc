@@ -1,4 +1,4 @@
-// The transport of a run: messages of MPI.
+// The transport of a run over MPI.
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
 
@@ -18,11 +18,12 @@
 namespace dtensor {
 namespace {
 
-// MPI counts in int: longer messages go in pieces, of which both ends count as
-// many, for such a message is as long as what it is received into. Smaller ones
-// in tests: DTENSOR_MPI_PIECE bytes, in every process.
+// MPI counts in int, so longer messages are sent in pieces. Both ends count the
+// same number of pieces, because such a message has exactly the size of its
+// receive buffer. Tests use smaller pieces: DTENSOR_MPI_PIECE bytes, the same
+// in every process.
 constexpr int64_t kPiece = int64_t{1} << 30;
-// What is received as "at most" so many bytes is one piece.
+// A receive of "at most" this many bytes is one piece.
 constexpr int64_t kLeastPiece = 4096;
 int64_t piece_bytes() {
   const char* text = std::getenv("DTENSOR_MPI_PIECE");
@@ -109,7 +110,7 @@ class MpiPendingMessages final : public PendingMessages {
         MPI_Request_free(&w.request);
         continue;
       }
-      // One that has begun to come comes.
+      // A receive that has already begun still completes.
       MPI_Cancel(&w.request);
       MPI_Wait(&w.request, MPI_STATUS_IGNORE);
     }
@@ -121,27 +122,28 @@ class MpiPendingMessages final : public PendingMessages {
  private:
   struct Way {
     MPI_Request request;
-    int receipt = -1;  // of a receive
+    int receipt = -1;  // for a receive
   };
   struct OnRing {
     Ring* ring;
-    const void* out = nullptr;  // of a send
-    void* in = nullptr;         // of a receive
+    const void* out = nullptr;  // for a send
+    void* in = nullptr;         // for a receive
     int64_t bytes;
     uint64_t message;
     int receipt = -1;
     bool placed = false, done = false;
   };
 
-  // As far as it goes now.
+  // Advances the message as far as possible without waiting.
   void step(OnRing& r) {
     Ring::Slot& s = r.ring->slot(r.message);
     const uint64_t turn = s.turn.load(std::memory_order_acquire);
     const bool is_short = r.bytes <= Ring::kShort;
     if (r.in) {
       if (turn != r.message + 1) return;
-      DT_CHECK(s.bytes <= r.bytes, "mpi", "a message of {} bytes came for {}",
-               s.bytes, r.bytes);
+      DT_CHECK(s.bytes <= r.bytes, "mpi",
+               "a message of {} bytes came for a buffer of {}", s.bytes,
+               r.bytes);
       Receipt& receipt = receipts_[static_cast<size_t>(r.receipt)];
       if (is_short)
         std::memcpy(r.in, s.data, static_cast<size_t>(s.bytes));
@@ -152,7 +154,7 @@ class MpiPendingMessages final : public PendingMessages {
       r.done = true;
       return;
     }
-    if (r.placed) {  // a long one, that the receiver reads
+    if (r.placed) {  // a long message, which the receiver reads
       r.done = turn >= r.message + Ring::kSlots;
       return;
     }

@@ -18,10 +18,11 @@
 namespace dtensor {
 namespace {
 
-// More ranks than this on a machine send through MPI: every two have rings.
+// With more ranks than this on a machine, messages go through MPI, because
+// every pair of ranks needs rings.
 constexpr int64_t kMostRanks = 64;
 
-// What neighbours try to read.
+// A value that neighbours read to test whether they may read this memory.
 constexpr uint64_t kSign = 0x6d656d6f72794f4bull;
 uint64_t sign = kSign;
 
@@ -61,14 +62,14 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
   const auto rings =
       static_cast<size_t>(per_process_ * senders_ * Backend::kLanes);
   void* memory = nullptr;
-  MPI_Win window;  // it stays: another run may still be there
+  MPI_Win window;  // never freed: another process may still be in its run
   check_mpi(
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes_of_rings(rings)), 1,
                               MPI_INFO_NULL, machine, &memory, &window),
       "MPI_Win_allocate_shared");
   Ring* const own = first_ring(memory);
-  // Who is here, where each one's sign is, and where in its memory its rings
-  // begin.
+  // Each process's number, the address of its sign, and the offset of its rings
+  // in its part of the shared memory.
   struct Card {
     int process;
     pid_t pid;
@@ -100,7 +101,8 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
               "MPI_Win_shared_query");
     here_.push_back({card.pid, reinterpret_cast<Ring*>(
                                    static_cast<char*>(theirs) + card.begin)});
-    // (Before Linux 5.3 there is none, and mpirun alone ends the job.)
+    // Before Linux 5.3 there is no pidfd_open; then only mpirun notices a
+    // process that ends.
     const int fd = card.pid == getpid()
                        ? -1
                        : static_cast<int>(syscall(SYS_pidfd_open, card.pid, 0));
@@ -113,7 +115,8 @@ SharedRings::SharedRings(CommHandle handle, int64_t ranks_per_process)
         seen != kSign)
       reads = 0;
   }
-  // All do it, or none: both ends go the same way.
+  // Both ends of a channel have to choose the same way, so all processes read
+  // or none does.
   int all_read = 0;
   check_mpi(MPI_Allreduce(&reads, &all_read, 1, MPI_INT, MPI_MIN, machine),
             "MPI_Allreduce");

@@ -7,7 +7,7 @@
 namespace dtensor {
 namespace {
 
-// The first of these variables that is there and is a number; else -1.
+// The value of the first of these variables that is a number, or -1.
 int64_t first_of(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
@@ -24,7 +24,8 @@ int64_t first_of(std::initializer_list<const char*> names) {
 bool started_by_mpi() {
   const int64_t count = first_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
   if (count >= 0) return count > 1;
-  // PMIx does not say how many; in a shell of Slurm's there are no others.
+  // PMIx does not give the number of processes. In an interactive Slurm shell
+  // there is only one.
   return std::getenv("PMIX_RANK") && first_of({"SLURM_STEP_NUM_TASKS"}) != 1;
 }
 

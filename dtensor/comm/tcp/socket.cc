@@ -22,13 +22,14 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// How often who waits looks whether it was told to stop.
+// How often a waiting call checks whether this process was told to stop.
 constexpr auto kLook = 50ms;
-// Of a connection on which nothing is sent: whose machine does not answer for
-// so many seconds, so many times, is gone.
+// Keep-alive on an idle connection: after kIdle seconds, kTimes probes,
+// kBetween seconds apart. If the other machine answers none, the connection is
+// broken.
 constexpr int kIdle = 10, kBetween = 5, kTimes = 4;
 
-// Until the socket is ready for it; false when the time is over.
+// Waits until the socket is ready for `what`; false if `end` has passed.
 bool wait_for(int fd, short what, Clock::time_point end) {
   for (;;) {
     check_interrupted();
@@ -89,7 +90,7 @@ Socket made(const SocketAddress& a) {
                        SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Messages are short, and nobody waits for more of them.
+// Messages are short and must not wait to be combined with later ones.
 void prepare(const Socket& s) {
   const auto set = [&](int level, int option, int value) {
     setsockopt(s.fd(), level, option, &value, sizeof(value));
@@ -168,8 +169,8 @@ std::vector<SocketAddress> addresses_of(const std::string& host,
   hints.ai_socktype = SOCK_STREAM;
   const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
   DT_CHECK(error == 0, "tcp",
-           "there is no machine {}: {}; name another one in MASTER_ADDR", host,
-           gai_strerror(error));
+           "cannot find the machine {}: {}; name another one in MASTER_ADDR",
+           host, gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(list,
                                                                freeaddrinfo);
   std::vector<SocketAddress> found;
@@ -179,7 +180,7 @@ std::vector<SocketAddress> addresses_of(const std::string& host,
     if (found.back().family == 0) found.pop_back();
   }
   DT_CHECK(!found.empty(), "tcp",
-           "{} has no address of IPv4 or IPv6; name another machine in "
+           "{} has no IPv4 or IPv6 address; name another machine in "
            "MASTER_ADDR",
            host);
   return found;
@@ -201,7 +202,7 @@ Socket listen_at(const SocketAddress& a) {
   Socket s = made(a);
   if (!s) return {};
   const int yes = 1;
-  // (A port that somebody listens at is taken all the same.)
+  // A port where another socket listens is refused all the same.
   setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   Raw r = raw(a);
   if (bind(s.fd(), r.get(), r.size) != 0 || listen(s.fd(), SOMAXCONN) != 0) {

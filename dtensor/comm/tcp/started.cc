@@ -15,10 +15,10 @@ namespace dtensor {
 namespace {
 
 constexpr int kMostProcesses = 1 << 16;
-// How long a process with other flags may be another job's.
+// How long a process with other facts may belong to another job.
 constexpr auto kDoubt = std::chrono::seconds(2);
 
-// Of an empty one there is nothing to be read.
+// The variable's value; an empty one counts as not set.
 std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);
   if (!text || !*text) return {};
@@ -43,7 +43,7 @@ int needed(const char* name, int least, int most) {
   return *value;
 }
 
-// Those that are there, and those that are not.
+// The variables that are set, and those that are not.
 std::pair<std::vector<std::string>, std::vector<std::string>> variables(
     const std::vector<const char*>& names) {
   std::pair<std::vector<std::string>, std::vector<std::string>> both;
@@ -56,7 +56,7 @@ std::string token() {
   if (const auto own = variable("DTENSOR_JOB_TOKEN")) return *own;
   const auto run = variable("TORCHELASTIC_RUN_ID");
   if (!run) return "";
-  // What is left of an attempt before this one does not belong to it.
+  // Processes left over from an earlier attempt do not belong to this one.
   return *run + "/" + variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
 }
 
@@ -83,8 +83,8 @@ bool started_by_torchrun() {
       variables({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
   if (there.empty()) return false;
   DT_CHECK(missing.empty(), "--backend",
-           "the environment has {}, and not {}: set all four for processes "
-           "that are to meet over TCP, as torchrun does, or none, or write "
+           "the environment has {}, but not {}: set all four for processes "
+           "that connect over TCP, as torchrun does, or none, or write "
            "--backend threads",
            fmt::join(there, ", "), fmt::join(missing, ", "));
   return variable("WORLD_SIZE") != "1";

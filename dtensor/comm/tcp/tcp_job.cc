@@ -18,10 +18,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// How long the others may take to say goodbye: of a job that has failed, and of
+// How long the others may take to say goodbye: in a job that has failed, and in
 // one that has not.
 constexpr auto kEnd = 1s, kPatientEnd = 10s;
-// How long a process may take to end when another one ends the job.
+// How long a process may take to end after another process ended the job.
 constexpr auto kStop = 1s;
 constexpr auto kTell = 200ms;
 
@@ -70,8 +70,8 @@ class TcpPendingMessages final : public PendingMessages {
     for (size_t i = 0; i < receipts_.size(); ++i) {
       const int64_t bytes = batch_.came[i].bytes;
       DT_CHECK(bytes != -2, "tcp",
-               "a message of more than {} bytes came for {}", most_[i],
-               most_[i]);
+               "a message of more than {} bytes came for a buffer of {}",
+               most_[i], most_[i]);
       receipts_[i].bytes = bytes;
     }
   }
@@ -168,8 +168,8 @@ std::shared_ptr<HostBackend> TcpJob::backend(int64_t world,
                          begin_run(ranks_per_process));
 }
 
-// As a launcher does: asks, and insists. Some ranks are at what ends by itself
-// when it is asked to; others have not looked for long.
+// As a launcher does: SIGTERM first, and _Exit after a while. Some ranks end by
+// themselves when asked; others may not check in time.
 void TcpJob::end_with(int code) {
   if (code_.exchange(code == 0 ? 1 : code) != 0) return;
   std::thread([code = code_.load()] {

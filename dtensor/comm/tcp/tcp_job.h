@@ -15,10 +15,11 @@ namespace dtensor {
 
 class TcpJob final : public ProcessJob {
  public:
-  // The connections to the others, by process (tcp_rendezvous.h).
+  // `connections` are those to the other processes, by process
+  // (tcp_rendezvous.h).
   TcpJob(int process, std::vector<Socket> connections);
-  // Says goodbye: the others need not think that this process has crashed. In
-  // the middle of a run it says nothing.
+  // Says goodbye, so that the others do not believe that this process has
+  // crashed; says nothing in the middle of a run.
   ~TcpJob() override;
 
   int process() const override { return process_; }
@@ -30,7 +31,7 @@ class TcpJob final : public ProcessJob {
   bool lost(int process) override;
   int ended_with() override { return code_; }
 
-  // The transport of a run that begins now. The job outlives it.
+  // The transport of a new run. The job outlives it.
   std::unique_ptr<Transport> begin_run(int64_t ranks_per_process);
 
  private:
@@ -40,7 +41,8 @@ class TcpJob final : public ProcessJob {
 
   const int process_, processes_;
   std::atomic<int64_t> over_ = 0;  // the last run that is over
-  std::atomic<int> code_ = 0;      // with which another process ends all
+  std::atomic<int> code_ = 0;      // the code with which another process ends
+                                   // all
   TcpMesh mesh_;
 };
 

@@ -20,25 +20,25 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 
-// Of one message, until another one's turn comes.
+// The most bytes sent of one message before another one gets its turn.
 constexpr int64_t kPiece = 128 << 10;
-// What is shorter is read together with what stands around it.
+// Shorter pieces are read together with their neighbours, through the stage.
 constexpr int64_t kDirect = 4096;
 constexpr size_t kStage = 16 << 10;
-// Of one connection, until another one's turn comes.
+// The most bytes of one connection before another one gets its turn.
 constexpr int64_t kMostAtOnce = 512 << 10;
 constexpr int64_t kMostText = 16 << 20;
 
 enum Kind : uint32_t { kData = 1, kText, kGoodbye, kAbort };
 
-// What each piece begins with.
+// The header of each piece.
 struct Frame {
   uint32_t kind = kData;
   int32_t lane = 0;
-  int64_t run = 0;           // of a text the matter
+  int64_t run = 0;           // for a text: its matter
   int64_t from = 0, to = 0;  // ranks
   int64_t total = 0;         // bytes of the message
-  uint32_t bytes = 0;        // of this piece
+  uint32_t bytes = 0;        // in this piece
   uint32_t unused = 0;
 };
 static_assert(sizeof(Frame) == 48);
@@ -50,18 +50,18 @@ bool makes_sense(const Frame& f) {
          f.total <= kMostText && (f.bytes > 0 || f.total == 0);
 }
 
-// A message that goes out. Of a text the bytes are its own.
+// An outgoing message. A text owns its bytes.
 struct Sending {
   Frame frame;
   const char* data = nullptr;
   int64_t sent = 0;
   TcpBatch* batch = nullptr;
   std::string own = {};
-  bool cut = false;  // whoever sent it has given up
+  bool cut = false;  // its sender has given up
 };
 using Sent = std::unique_ptr<Sending>;
 
-// A message that comes: kept, or where it is wanted.
+// An incoming message: kept here, or read into the buffer that waits for it.
 struct Kept {
   std::unique_ptr<char[]> data;
   int64_t total, got = 0;
@@ -73,12 +73,12 @@ struct Wanted {
   TcpBatch::Came* came;
   int64_t total = 0, got = 0;
 };
-// Of one channel. What is kept came before anything was wanted: while there is
-// some, nothing is wanted.
+// The incoming messages of one channel. Messages are kept only if they arrive
+// before a receive: while one is kept, no receive is waiting.
 struct Inbox {
   std::deque<Kept> kept;
   std::deque<Wanted> wanted;
-  bool dead = false;  // whoever wanted it has given up
+  bool dead = false;  // its receiver has given up
 
   bool has_part() const {
     return (!kept.empty() && kept.back().got < kept.back().total) ||
@@ -94,30 +94,30 @@ struct Inbox {
 
 }  // namespace
 
-// A connection; all of it under the mesh's mutex.
+// A connection, guarded by the mesh's mutex.
 struct TcpMesh::Line {
   int process = 0;
   Socket socket;
-  bool ended = false;              // nothing comes any more
-  bool deaf = false;               // nothing can be sent any more
-  std::optional<int64_t> goodbye;  // the run that the process ended last
+  bool ended = false;              // nothing more arrives
+  bool deaf = false;               // nothing more can be sent
+  std::optional<int64_t> goodbye;  // the last run that the process completed
 
-  // What goes out: texts first, the channels in turn.
+  // Outgoing: texts first, then the channels in turn.
   std::deque<Sent> texts;
   std::map<Key, std::deque<Sent>> channels;
-  std::deque<Key> turns;  // of the channels, but that of `now`
-  std::vector<Key> dead;  // a message of theirs was cut
-  Sent now;               // the one that has a piece on its way
-  Frame head;             // of that piece
+  std::deque<Key> turns;  // channels with messages, except that of `now`
+  std::vector<Key> dead;  // channels of which a message was cut
+  Sent now;               // the message of which a piece is being sent
+  Frame head;             // the header of that piece
   size_t head_left = 0;
   const char* piece = nullptr;
   int64_t piece_left = 0;
   std::vector<char> spare = std::vector<char>(kPiece);  // see give_up()
 
-  // What comes in.
+  // Incoming.
   Frame in;
-  int64_t in_left = 0;   // of the piece
-  Inbox* box = nullptr;  // where it belongs; null: nowhere
+  int64_t in_left = 0;   // bytes of the piece still to come
+  Inbox* box = nullptr;  // where the piece goes; null: nowhere
   std::string text;
   std::map<Key, Inbox> boxes;
   char stage[kStage];
@@ -149,13 +149,13 @@ struct TcpMesh::Line {
     head_left = sizeof(head);
     now->sent += piece_left;
   }
-  // The piece is out.
+  // The current piece has been sent.
   void end_piece() {
     Sent s = std::move(now);
     const Key key = key_of(s->frame);
     const bool data = s->frame.kind == kData;
     if (s->sent == s->frame.total || s->cut) {
-      // (Of one that was cut there is no batch.)
+      // A message that was cut has no batch.
       if (s->batch) s->batch->left.fetch_sub(1, std::memory_order_release);
     } else if (data) {
       channels[key].push_front(std::move(s));
@@ -186,7 +186,7 @@ struct TcpMesh::Line {
     return true;
   }
 
-  // As much as goes now, and lets others have their turn.
+  // Sends as much as possible without waiting, up to kMostAtOnce.
   void flush() {
     for (int64_t some = 0;
          some < kMostAtOnce && !deaf && (now || begin_next());) {
@@ -201,7 +201,7 @@ struct TcpMesh::Line {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return;
       if (n < 0) {
-        // (What it has said before is still to be read.)
+        // Bytes received earlier are still to be read.
         deaf = true;
         return;
       }
@@ -214,7 +214,8 @@ struct TcpMesh::Line {
     }
   }
 
-  // Where the next bytes of the piece go: at most so many.
+  // Where the next bytes of the piece go; `bytes` is the most that will be
+  // read.
   char* room(int64_t bytes, std::vector<char>& nowhere) {
     if (in.kind != kData) {
       text.resize(text.size() + static_cast<size_t>(bytes));
@@ -239,7 +240,7 @@ struct TcpMesh::Line {
     w.batch->left.fetch_sub(1, std::memory_order_release);
     box->wanted.pop_front();
   }
-  // A header has come. False when it is none.
+  // Handles a complete header. False if it makes no sense.
   bool open_piece(int64_t run) {
     if (!makes_sense(in)) return false;
     in_left = in.bytes;
@@ -282,7 +283,7 @@ TcpMesh::TcpMesh(std::vector<Socket> sockets, Hears hears, Ends ends)
 
 TcpMesh::~TcpMesh() = default;
 
-// ---- What ranks send and receive ----
+// ---- Messages of ranks ----
 
 void TcpMesh::send(int process, int64_t run, const Channel& c, const void* data,
                    int64_t bytes, TcpBatch& batch) {
@@ -302,7 +303,7 @@ void TcpMesh::receive(int process, int64_t run, const Channel& c, void* data,
   Wanted w{static_cast<char*>(data), bytes, &batch, &batch.came.emplace_back()};
   batch.left.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
-  if (run < run_) return;  // it never comes
+  if (run < run_) return;  // it will never arrive
   Inbox& box = line(process).boxes[{run, c.from, c.to, c.lane}];
   if (box.dead) return;
   if (box.kept.empty()) {
@@ -320,7 +321,7 @@ void TcpMesh::receive(int process, int64_t run, const Channel& c, void* data,
   std::memcpy(w.data, k.data.get(), static_cast<size_t>(k.got));
   w.total = k.total;
   w.got = k.got;
-  if (k.got < k.total) {  // the rest goes there straight
+  if (k.got < k.total) {  // the rest is read straight into the buffer
     box.wanted.push_back(w);
     return;
   }
@@ -352,7 +353,8 @@ void TcpMesh::give_up(TcpBatch& batch) noexcept {
         ++it;
       }
     }
-    // A piece that has begun ends, or nobody could read on: as a copy.
+    // A piece that has begun must be completed, or the receiver could not parse
+    // the rest: it is sent from a copy.
     if (!l->now || l->now->batch != &batch) continue;
     if (l->now->sent < l->now->frame.total)
       l->dead.push_back(Line::key_of(l->now->frame));
@@ -378,7 +380,7 @@ void TcpMesh::begin_run(int64_t run) {
   }
 }
 
-// ---- What processes tell each other ----
+// ---- Messages of processes ----
 
 void TcpMesh::say_locked(int process, uint32_t kind, int64_t matter,
                          std::string_view text) {
@@ -423,7 +425,7 @@ void TcpMesh::abort(int code, Clock::time_point end) noexcept {
         if (!l->ended) say_locked(l->process, kAbort, 0, std::to_string(code));
     }
     flush_until(end, false);
-  } catch (...) {  // there is no memory: they find that this one is gone
+  } catch (...) {  // out of memory: they will notice that this process is gone
   }
 }
 
@@ -467,12 +469,12 @@ void TcpMesh::rest(std::chrono::microseconds most) {
     std::lock_guard lock(mutex_);
     progress_locked();
   }
-  // What has come may be theirs; and one of them is the next to look.
+  // The data may be for the resting threads, and one of them polls next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
 }
 
-// What there is to wait for.
+// The sockets and the events to wait for.
 void TcpMesh::watch(std::vector<pollfd>& lines) const {
   lines.clear();
   for (const auto& l : lines_) {
@@ -493,14 +495,15 @@ void TcpMesh::progress_locked() {
 
 void TcpMesh::read(Line& l) {
   for (int64_t some = 0; some < kMostAtOnce && !l.ended;) {
-    // Straight to where it belongs, when that is worth a call.
+    // Read straight to the destination if the rest of the piece is long enough
+    // to be worth a system call.
     const bool direct = l.stage_at == l.stage_end && l.in_left >= kDirect;
     const int64_t most = direct ? l.in_left : static_cast<int64_t>(kStage);
     char* to = direct ? l.room(most, nowhere_) : l.stage;
     ssize_t n = 0;
     if (direct) {
       n = recv(l.socket.fd(), to, static_cast<size_t>(most), MSG_DONTWAIT);
-      // (A text was given room for all of it.)
+      // room() made the text longer by all of `most`.
       if (l.in.kind != kData)
         l.text.resize(l.text.size() -
                       static_cast<size_t>(most - std::max<ssize_t>(n, 0)));
@@ -520,7 +523,7 @@ void TcpMesh::read(Line& l) {
   }
 }
 
-// What is in the stage: the rest of a piece, or pieces.
+// Handles the contents of the stage: the rest of a piece, and further pieces.
 void TcpMesh::unpack(Line& l) {
   while (!l.ended) {
     const auto there = static_cast<int64_t>(l.stage_end - l.stage_at);
@@ -537,7 +540,7 @@ void TcpMesh::unpack(Line& l) {
     if (there < static_cast<int64_t>(sizeof(Frame))) break;
     std::memcpy(&l.in, l.stage + l.stage_at, sizeof(Frame));
     l.stage_at += sizeof(Frame);
-    // Nobody can tell where the next one begins.
+    // After an invalid header, the start of the next one is unknown.
     if (!l.open_piece(run_)) l.ended = l.deaf = true;
     if (l.in_left == 0) close_piece(l);
   }

@@ -1,13 +1,14 @@
-// Messages over one connection between every two processes of a job.
+// Messages between the processes of a job, over one connection per pair.
 //
-// They go in pieces, each behind a header that names the run and the channel:
-// a long one of one channel holds up others by a piece at most, and what a
-// failed run has left on its way is known for what it is. What comes is read
-// straight to where a receive wants it, or kept until there is one.
+// Messages are sent in pieces. The header of each piece names the run and the
+// channel. Therefore a long message delays messages of other channels by one
+// piece at most, and leftovers of a failed run are recognized. Data is read
+// straight into the buffer of a pending receive, or kept until there is one.
 //
-// There is no thread for it: whoever waits calls progress(), as does the thread
-// that listens in each run. A thread of its own would wake up for each message,
-// and wake another one, where the waiting one has the processor already.
+// The mesh has no thread: threads that wait call progress(), as does the
+// listening thread of each run. A thread of the mesh would have to wake up for
+// each message and then wake the waiting thread, which has the processor
+// already.
 #pragma once
 #include <poll.h>
 
@@ -30,25 +31,26 @@
 
 namespace dtensor {
 
-// What one thread has on its way; it outlives that.
+// The sends and receives of one thread. Must outlive them.
 struct TcpBatch {
-  // -1: it has not come; -2: it is longer than what was asked for.
+  // -1: not received yet; -2: longer than the receive allows
   struct Came {
     std::atomic<int64_t> bytes = -1;
   };
-  std::deque<Came> came;          // of its receives
+  std::deque<Came> came;          // one per receive
   std::atomic<int64_t> left = 0;  // sends and receives that are not done
 };
 
 class TcpMesh {
  public:
-  // Told of every text that has come, in order, by whoever makes progress.
+  // Called with every text received, in order, by the thread that makes
+  // progress.
   using Hears =
       std::function<void(int process, int64_t matter, std::string text)>;
-  // Told of the code when another process ends the job.
+  // Called with the exit code when another process ends the job.
   using Ends = std::function<void(int code)>;
 
-  // By process; to itself there is no connection.
+  // The connections by process; the entry of this process is empty.
   TcpMesh(std::vector<Socket>, Hears, Ends);
   ~TcpMesh();
 
@@ -56,26 +58,27 @@ class TcpMesh {
             int64_t bytes, TcpBatch&);
   void receive(int process, int64_t run, const Channel&, void* data,
                int64_t bytes, TcpBatch&);
-  // Of what the batch has on its way, nothing is read or written any more.
+  // Drops the batch: none of its memory is read or written afterwards.
   void give_up(TcpBatch&) noexcept;
-  // What came for runs before this one is let go of, and what will.
+  // Drops messages of earlier runs, those received and those still to come.
   void begin_run(int64_t run);
 
   void tell(int process, int64_t matter, std::string_view text);
-  // Sends and receives what it can, unless another thread is at it.
+  // Sends and receives as much as possible without waiting, unless another
+  // thread is doing so.
   void progress();
-  // Sleeps until something comes, at most so long. Of several threads one looks
-  // for all of them.
+  // Sleeps until something arrives, at most that long. If several threads rest,
+  // one of them polls for all.
   void rest(std::chrono::microseconds most);
 
-  // Has the process ended, or said that it will?
+  // Whether the process has ended, or has said goodbye.
   bool leaves(int process) const;
-  // Has it ended, and not said that it had come to the end of that run?
+  // Whether the process has ended without saying that it completed that run.
   bool lost_in(int process, int64_t run) const;
-  // The end of this process, which has ended its runs up to that one: tells the
-  // others, and waits until they have said so too, or `end`.
+  // This process ends, having completed its runs up to `run`: says goodbye to
+  // the others, and waits until they have said it too, or until `end`.
   void leave(int64_t run, Socket::Clock::time_point end);
-  // Tells the others to end, too.
+  // Tells the other processes to end with `code`; waits until `end` at most.
   void abort(int code, Socket::Clock::time_point end) noexcept;
 
  private:
@@ -100,13 +103,14 @@ class TcpMesh {
 
   const Hears hears_;
   const Ends ends_;
-  mutable std::mutex mutex_;  // guards what follows, and the lines
+  mutable std::mutex mutex_;  // guards everything below, and the lines
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<pollfd> polled_;
-  std::condition_variable looked_;  // somebody has looked for all
-  std::atomic<int> resting_ = 0;    // threads that wait for that
-  std::mutex looks_;                // of who looks
-  std::vector<char> nowhere_;       // what nobody wants goes there
+  std::condition_variable looked_;  // notified when one thread has polled for
+                                    // all
+  std::atomic<int> resting_ = 0;    // threads that wait for looked_
+  std::mutex looks_;                // held by the thread that polls
+  std::vector<char> nowhere_;       // receives data that is to be dropped
   int64_t run_ = 0;
 };
 

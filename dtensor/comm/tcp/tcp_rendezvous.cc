@@ -25,33 +25,33 @@ using namespace std::chrono_literals;
 using Clock = Socket::Clock;
 using Token = std::array<uint64_t, 2>;
 
-// Of this protocol; read as a number, so that it tells other byte orders too.
+// Compared as a number, so that it also detects another byte order.
 constexpr uint64_t kMagic = 0x31706374'736e6574ull;
 constexpr uint32_t kVersion = 2;
-// How long who has connected may take to say who it is, and how many may be at
-// it: of more, who has been silent for longest is hung up on.
+// How long a new connection may take to identify itself, and how many may be
+// doing so; if there are more, the oldest one is closed.
 constexpr auto kSilence = 3s;
 constexpr size_t kMostSilent = 128;
-// How long those that are still to come may take to hear that it failed.
+// How long processes that arrive after an error are still told.
 constexpr auto kTell = 2s;
-// A port may be busy for a moment.
+// A port may be in use for a moment.
 constexpr auto kBusy = 1s;
 constexpr auto kRetry = 20ms;
-// How often the first one sees whether those that it has doubted are its own.
+// How often the first process checks whether doubt about a process has passed.
 constexpr auto kLook = 100ms;
 constexpr int64_t kMostText = 4096;
 constexpr int kMostProcesses = 1 << 16;
 
 enum class Kind : uint32_t {
-  kJoin,    // to the first: here I am
-  kMeet,    // to another: the same, which it answers by kReady
-  kTable,   // of the first: who is where
-  kReady,   // to the first: all are connected with me
-  kGo,      // of the first: with everyone
-  kFailed,  // either way: why not
+  kJoin,    // to the first process: I am here
+  kMeet,    // to another process, which answers kReady
+  kTable,   // from the first process: all addresses
+  kReady,   // to the first process: connected with all
+  kGo,      // from the first process: everyone is connected
+  kFailed,  // in both directions: why it failed
 };
 
-// What every message begins with.
+// The beginning of every message.
 struct Note {
   uint64_t magic = kMagic;
   uint32_t version = kVersion;
@@ -59,7 +59,7 @@ struct Note {
   Token token = {};
   uint64_t facts = 0;
   int32_t process = 0, processes = 0;
-  uint32_t port = 0;   // at which it listens
+  uint32_t port = 0;   // where the sender listens
   uint32_t bytes = 0;  // that follow
 };
 static_assert(sizeof(Note) == 56);
@@ -81,7 +81,7 @@ double seconds(std::chrono::milliseconds t) {
   return static_cast<double>(t.count()) / 1000;
 }
 
-// ---- Those who come ----
+// ---- Incoming connections ----
 
 class Door {
  public:
@@ -92,8 +92,7 @@ class Door {
   Door(Socket listener, Kind kind, const Token& token)
       : listener_(std::move(listener)), kind_(kind), token_(token) {}
 
-  // The next one who has said who it is; none when the time is over, or there
-  // is something to be read from `also`.
+  // The next identified connection; empty at `end`, or if `also` can be read.
   std::optional<Arrival> next(Clock::time_point end,
                               const Socket* also = nullptr) {
     for (;;) {
@@ -113,7 +112,7 @@ class Door {
     for (const auto& [count, what] :
          {std::pair(others_, "of another job or program"),
           {versions_, "of another version of this library"},
-          {strangers_, "who said something else, or nothing"}})
+          {strangers_, "that sent something else, or nothing"}})
       if (count > 0)
         who += fmt::format("{}{} {}", who.empty() ? "" : ", ", count, what);
     return who.empty() ? "" : fmt::format(" (turned away: {})", who);
@@ -127,7 +126,7 @@ class Door {
     Clock::time_point since = Clock::now();
   };
 
-  // Few at a time: nobody is hung up on who was not listened to.
+  // Only some at a time: no connection is closed before it was read.
   void accept() {
     errno = 0;
     for (size_t i = 0; i < kMostSilent / 2; ++i) {
@@ -139,7 +138,7 @@ class Door {
       }
       silent_.push_back({std::move(s)});
     }
-    // No more descriptors: those that others hold in vain.
+    // Out of file descriptors: free that of the oldest silent connection.
     if ((errno == EMFILE || errno == ENFILE) && !silent_.empty())
       silent_.pop_front();
   }
@@ -210,14 +209,14 @@ class Door {
   int64_t strangers_ = 0, others_ = 0, versions_ = 0;
 };
 
-// ---- What is said between those who know each other ----
+// ---- Messages between processes that know each other ----
 
 void say(const Socket& s, const Note& about, Kind kind, std::string_view text,
          Clock::time_point end) {
   Note n = about;
   n.kind = kind;
   n.bytes = static_cast<uint32_t>(text.size());
-  // (Who does not hear it any more is found by what it does not say.)
+  // A process that can no longer receive it does not answer, either.
   if (s.send(&n, sizeof(n), end))
     s.send(text.data(), static_cast<int64_t>(text.size()), end);
 }
@@ -226,7 +225,7 @@ struct Said {
   Kind kind;
   std::string text;
 };
-// Nothing: it has ended, is too late, or says what makes no sense.
+// Empty if the connection ended, `end` passed, or the message makes no sense.
 std::optional<Said> hear(const Socket& s, const Token& token, int64_t most,
                          Clock::time_point end) {
   Note n;
@@ -239,7 +238,7 @@ std::optional<Said> hear(const Socket& s, const Token& token, int64_t most,
   return said;
 }
 
-// What all are given: a key that nobody else knows, and who is where.
+// Sent to all processes: a random key that only they know, and their addresses.
 struct Table {
   Token key;
   std::vector<SocketAddress> places;
@@ -254,7 +253,6 @@ struct Table {
     return static_cast<int64_t>(sizeof(Token)) +
            processes * static_cast<int64_t>(sizeof(SocketAddress));
   }
-  // Of that size.
   explicit Table(std::string_view text)
       : places((text.size() - sizeof(Token)) / sizeof(SocketAddress)) {
     std::memcpy(&key, text.data(), sizeof(key));
@@ -266,7 +264,7 @@ struct Table {
         places(static_cast<size_t>(processes)) {}
 };
 
-// What both sides know.
+// The common part of the first process and the others.
 class Side {
  public:
   Side(const TcpPlace& place, const Token& token)
@@ -285,7 +283,7 @@ class Side {
   }
   Socket& peer(int p) { return peers_[static_cast<size_t>(p)]; }
 
-  // The second part may take as long as the first.
+  // The second part may take as long as the first one.
   void begin_second_part() { end_ = Clock::now() + place_.patience; }
 
   const TcpPlace& place_;
@@ -342,7 +340,7 @@ class First : public Side {
           seconds(place_.patience), door_.turned_away()));
   }
 
-  // What is wrong with it, if something is.
+  // Returns the error, or "".
   std::string admit(Door::Arrival& a) {
     const int p = a.note.process;
     std::string wrong;
@@ -353,8 +351,8 @@ class First : public Side {
           p, a.note.processes, place_.processes);
     else if (p < 0 || p >= place_.processes)
       wrong = fmt::format(
-          "somebody says that it is RANK {} of WORLD_SIZE {}; count ranks from "
-          "0 to {}",
+          "a process says that it is RANK {} of WORLD_SIZE {}; count ranks "
+          "from 0 to {}",
           p, place_.processes, place_.processes - 1);
     else if (p > 0 && peer(p) && a.note.facts != place_.facts)
       return door_.turn_away(std::move(a.socket)), "";
@@ -378,13 +376,12 @@ class First : public Side {
                                                  : Clock::now() + place_.doubt;
     return "";
   }
-  // A process that was started with something else is there, and the right one
-  // may be still to come.
+  // Whether p was started with other facts, and the right one may still come.
   bool doubted(int p) const {
     return Clock::now() < doubted_until_[static_cast<size_t>(p)];
   }
 
-  // Who has gone again may come again.
+  // A process that has ended may be started again.
   void forget_ended() {
     for (Socket& s : peers_)
       if (s && s.ended()) s.close();
@@ -440,7 +437,7 @@ class First : public Side {
   Door door_;
   Table table_;
   std::vector<Clock::time_point> doubted_until_;
-  std::vector<Socket> odd_;  // who are to hear what is wrong with them
+  std::vector<Socket> odd_;  // to be told what is wrong with them
 };
 
 // ---- The others ----
@@ -463,7 +460,7 @@ class Other : public Side {
                   false);
       note_.port = local_address(listener).port;
       say(to_first, note_, Kind::kJoin, "", end_);
-      // The first one, who may have begun later, says who is missing.
+      // The first process may have started later; it reports missing ones.
       const auto said =
           dtensor::hear(to_first, note_.token,
                         std::max(kMostText, Table::size(place_.processes)),
@@ -478,9 +475,9 @@ class Other : public Side {
         await_go();
         return std::move(peers_);
       }
-      last_ = said ? "it says what makes no sense"
+      last_ = said ? "its answer makes no sense"
               : Clock::now() < end_
-                  ? "it hangs up: is it of another job or version?"
+                  ? "it closes the connection: another job or version?"
                   : "it does not answer";
       if (Clock::now() >= end_) too_late();
     }
@@ -492,7 +489,7 @@ class Other : public Side {
       check_interrupted();
       for (const SocketAddress& a : first_) {
         Socket s = connect_to(a, end_);
-        // (Without a listener a port of this machine may have met itself.)
+        // If nobody listens on this machine, a socket may connect to itself.
         if (s && std::memcmp(bytes(local_address(s)).data(),
                              bytes(peer_address(s)).data(),
                              sizeof(SocketAddress)) != 0)
@@ -519,7 +516,7 @@ class Other : public Side {
     return b;
   }
 
-  // Those below are connected to, those above come.
+  // Connects to processes with smaller numbers, and awaits the others.
   void meet_others(const Table& table, Socket listener) {
     Door door(std::move(listener), Kind::kMeet, table.key);
     Note mine = note_;
@@ -528,9 +525,9 @@ class Other : public Side {
       peer(p) = met(p, table.places[static_cast<size_t>(p)], mine);
     for (int left = place_.processes - 1 - place_.process; left > 0;) {
       auto come = door.next(end_, &peer(0));
-      if (!come && Clock::now() < end_) await_go();  // why there will be none
+      if (!come && Clock::now() < end_) await_go();  // throws the reason
       if (!come)
-        lament(fmt::format("{} of those above RANK {} did not come to it", left,
+        lament(fmt::format("{} ranks above RANK {} did not connect to it", left,
                            place_.process));
       const int p = come->note.process;
       if (p <= place_.process || p >= place_.processes || peer(p)) continue;
@@ -539,7 +536,7 @@ class Other : public Side {
       --left;
     }
   }
-  // Who is hung up on, in a crowd of strangers, tries again.
+  // Tries again if the connection was closed because of too many strangers.
   Socket met(int p, const SocketAddress& at, const Note& mine) {
     for (;; std::this_thread::sleep_for(kRetry)) {
       Socket s = connect_to(at, end_);
@@ -549,7 +546,7 @@ class Other : public Side {
         const auto said = dtensor::hear(s, mine.token, 0, end_);
         if (said && said->kind == Kind::kReady) return s;
       }
-      if (peer(0).readable()) await_go();  // why there will be none
+      if (peer(0).readable()) await_go();  // throws the reason
       if (Clock::now() >= end_)
         lament(
             fmt::format("RANK {} does not reach RANK {} at {}: {}; see that "
@@ -559,7 +556,7 @@ class Other : public Side {
     }
   }
 
-  // Tells the first one, and with it all.
+  // Tells the first process, which tells all others.
   [[noreturn]] void lament(const std::string& text) {
     say(peer(0), note_, Kind::kFailed, "[tcp] " + text, Clock::now() + kTell);
     await_go();
@@ -575,10 +572,10 @@ class Other : public Side {
   }
 
   const std::vector<SocketAddress> first_;
-  std::string last_;  // why it was not reached
+  std::string last_;  // why the last attempt failed
 };
 
-// Where the first process listens, which it finds out now.
+// Opens the first process's listener.
 Socket opened(const TcpPlace& place) {
   const auto end =
       Clock::now() + std::min<Clock::duration>(kBusy, place.patience);
@@ -605,7 +602,7 @@ Socket opened(const TcpPlace& place) {
   }
 }
 
-// By a file: an address, and a number that makes the token this meeting's.
+// The rendezvous file: an address, and a number that makes the token unique.
 struct Card {
   SocketAddress address;
   uint32_t unused = 0;
@@ -619,7 +616,7 @@ std::vector<Socket> meet_at_port(const TcpPlace& place) {
 }
 
 std::vector<Socket> meet_by_file(TcpPlace place) {
-  place.port = 0;  // one that is free
+  place.port = 0;  // any free port
   Card card;
   Socket listener;
   if (place.process == 0) {
@@ -645,7 +642,7 @@ std::vector<Socket> meet_by_file(TcpPlace place) {
 }  // namespace
 
 std::vector<Socket> tcp_rendezvous(const TcpPlace& place) {
-  // (One that is too large is for all to hear of.)
+  // A RANK that is not below WORLD_SIZE is reported to all, by the rendezvous.
   DT_CHECK(place.process >= 0 && 1 <= place.processes &&
                place.processes <= kMostProcesses &&
                (place.process == 0 || place.processes > 1),

@@ -1,15 +1,15 @@
-// How the processes of a job find each other over TCP: all but the first
-// connect to the first one, which gives each the addresses of all; then every
-// two are connected.
+// How the processes of a job find each other over TCP. All other processes
+// connect to the first one, which sends each of them the addresses of all; then
+// every two processes connect.
 //
-// The first one listens at the address that it was given alone, the others at
-// the one with which they have reached it, and none any more when all are
-// connected. Who connects has to say a magic number, this version, the job's
-// token, a hash of what it was started with, which process of how many it is:
-// few bytes, of which none says how many are to be read. Whoever says something
-// else, or nothing for a while, is hung up on; meanwhile others are served.
-// Nothing is encrypted: the token keeps jobs apart, and not those out who read
-// the network.
+// The first process listens only at the address that it was given, and each
+// other process only at the address from which it reached the first one. When
+// all are connected, nobody listens any more. A process that connects sends one
+// header of fixed size: a magic number, the protocol version, the job's token,
+// a hash of its facts, its number and the number of processes. Connections that
+// send anything else, or nothing for a while, are closed; others are served
+// meanwhile. Nothing is encrypted: the token keeps jobs apart, but does not
+// protect against anyone who can read the network.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -26,32 +26,34 @@ struct TcpPlace {
   // Where the first process listens.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
-  // A file through which it says at which free port, instead of `port`
-  // (rendezvous.h).
+  // If set, the name of a file through which the first process publishes an
+  // address with a free port, instead of `port` (rendezvous.h).
   std::string path = {};
   std::string token = {};  // the same for all processes of the job
-  // The hash of what they were started with. Where another process's differs,
-  // it may be of another job that has the same token: the first process waits
-  // so long for the right one, which takes its place.
+  // The hash of the facts with which this process was started. A process with
+  // another hash may belong to another job with the same token, so the first
+  // process waits up to `doubt` for one with the right hash, which then takes
+  // its place.
   uint64_t facts = 0;
   std::chrono::milliseconds doubt{0};
   std::chrono::milliseconds patience = std::chrono::minutes(2);
 };
 
-// What keeps them apart: the same text in all processes that heard it.
+// Thrown if the processes cannot connect: the same text in all processes that
+// were told it.
 class NotMet : public Error {
  public:
   NotMet(const std::string& text, bool heard) : Error(text), first_(heard) {}
-  // The first process says it, too.
+  // Whether the first process also reports it.
   bool first_says_it() const { return first_; }
 
  private:
   bool first_;
 };
 
-// The connections to the others, by process; to itself there is none. Called by
-// all processes. Throws NotMet: who is missing, who is there twice, who says
-// that there are more or fewer.
+// Connects all processes. Returns the connections by process; the entry of this
+// process is empty. Called by all processes. Throws NotMet, which names ranks
+// that are missing, duplicated, or use another WORLD_SIZE.
 std::vector<Socket> tcp_rendezvous(const TcpPlace&);
 
 }  // namespace dtensor
