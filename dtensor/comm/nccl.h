@@ -1,25 +1,25 @@
-// Ranks that compute on a GPU each and send through NCCL. They are threads of
-// one process, or of several, and agree on what they call as those do; what is
-// sent, never passes through the host.
+// Ranks that each compute on one GPU and communicate through NCCL. They are
+// threads of one process or of several, and agree on their calls as such ranks
+// do. The data never passes through the host.
 //
 // Even all-gathers and reduce-scatters of contiguous parts, and all-reduces,
-// are NCCL's own, which adds up in an order of its own; what is uneven, or the
-// largest or smallest of floats, which NCCL finds without the NaNs, goes from
-// member to member, packed where it is not contiguous, and is reduced in member
-// order.
+// use NCCL's own collectives, which add in an order of their own. Uneven
+// transfers, and the max or min of floats (where NCCL drops NaNs), are sent
+// between members, packed if not contiguous, and reduced in member order.
 //
-// The members of a group are linked with their first collective that moves
-// data, not while that is captured into a graph (graph.h): a step runs once
-// before it is.
+// The members of a group are linked by their first collective that moves data.
+// That call must not be captured into a graph (graph.h), so a step runs once
+// before it is captured.
 //
-// NCCL copies what it sends through memory of its own, but where it knows the
-// operands' memory: on one machine it then reads and writes there, and NVLink's
-// switches do, which add up themselves. reserve_for_nccl() takes such memory,
-// which every group registers when it is linked. As NCCL's manual has it ("User
-// Buffer Registration"), all members' operands of a call have to be there, or
-// none: where they are not all, those that are go through a copy. It is not
-// done unless it is asked for: NCCL as late as 2.31.2 is reported to hang where
-// registered memory is sent between machines (its issue 2389).
+// NCCL copies data through buffers of its own unless the operands lie in
+// registered memory. On one machine it then reads and writes the operands
+// directly, and NVLink switches can do the reductions. reserve_for_nccl()
+// allocates such memory, which every group registers when it is linked. NCCL
+// requires that either all members' operands of a call are registered or none
+// ("User Buffer Registration" in its manual). If only some are, those are
+// copied through bounce buffers. This is off unless requested, because NCCL up
+// to at least 2.31.2 is reported to hang when registered memory is sent between
+// machines (its issue 2389).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,23 +31,23 @@ namespace dtensor {
 
 class Reserve;
 
-// Takes so much memory of a GPU (as whole 2 MiB) for what ranks send and
-// receive; see device/reserve.h for who is given it, and when. Ranks of a run
-// have as much each. Throws Error when NCCL is older than 2.19, or the GPU has
-// not so much. The library outlives it.
+// Allocates `bytes` bytes of a GPU (rounded up to 2 MiB) for data that ranks
+// send and receive; device/reserve.h says which tensors use it. All ranks of a
+// run must reserve the same size. Throws Error if NCCL is older than 2.19 or
+// the GPU does not have enough memory. The library outlives the result.
 std::shared_ptr<Reserve> reserve_for_nccl(Device&, int64_t bytes, NcclLibrary&);
 
-// Over the ranks of a host backend, that of threads or of processes, which is
-// for nobody else from now on. The library outlives the backend. The timeout is
-// also how long NCCL may take to accept a call, and a GPU to carry it out once
-// it has begun, before the run fails with a sentence instead of waiting for
-// ever.
+// NCCL over the ranks of a host backend (threads or processes), which nothing
+// else may use from now on. The library outlives the backend. The timeout also
+// limits how long NCCL may take to accept a call, and how long a GPU may take
+// to complete it once begun; after that the run fails with an Error instead of
+// waiting forever.
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>,
                                       NcclLibrary&);
-// Over that of the machine's GPUs. Throws the Error that says why there are
-// none.
+// The same with the NCCL of this machine's GPUs. Throws the Error that says why
+// there are none.
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>);
-// The same of ranks that are threads of this process.
+// The same for ranks that are threads of this process.
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
 std::shared_ptr<Backend> nccl_backend(int64_t world);
 

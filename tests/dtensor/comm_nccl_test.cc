@@ -199,7 +199,7 @@ TEST(NcclTest, NoLinkIsOpenedInACapture) {
   });
   EXPECT_EQ(first,
             "[nccl] ranks 0,1,2 are linked by their first collective that "
-            "moves data, and rank 0 calls it while it is captured into a "
+            "moves data, but rank 0 calls it while it is captured into a "
             "graph; call the step once before the graph is made");
   EXPECT_EQ(errors, std::vector<std::string>(3, first));
   EXPECT_EQ(world.nccl->counts().links, 0);
@@ -384,8 +384,8 @@ TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
   EXPECT_EQ(world.nccl->counts().in_registered, 0);
 }
 
-// There is room for all packed messages of a call, or for none: however little is left,
-// none is beyond it.
+// There is room for all packed messages of a call, or for none: however little
+// is left, none is beyond it.
 TEST(NcclTest, RoomForPackedMessages) {
   int64_t in_registered = 0;
   for (int64_t left = 4; left <= 36; left += 2) {
@@ -413,7 +413,7 @@ TEST(NcclTest, AllReserveAsMuch) {
   world.reserve({3 * kMiB, kMiB});
   EXPECT_EQ(error_of([&] { world.run(move_all); }),
             "[nccl] rank 1 has reserved 2 MiB for what it sends and receives, "
-            "and rank 0 4; write the same --nccl-memory for all");
+            "but rank 0 has reserved 4; write the same --nccl-memory for all");
   EXPECT_EQ(world.nccl->counts().links, 0);
 }
 
@@ -434,10 +434,10 @@ TEST(NcclTest, MemoryThatItHasNot) {
   const auto error = [&](int64_t bytes) {
     return error_of([&] { reserve_for_nccl(device, bytes, *world.nccl); });
   };
-  EXPECT_EQ(error(0), "[nccl] 0 bytes are to be reserved; name 1 or more");
+  EXPECT_EQ(error(0), "[nccl] cannot reserve 0 bytes; write 1 or more");
   EXPECT_EQ(error(1),
-            "[nccl] this NCCL takes no memory to send from; install NCCL 2.19 "
-            "or later, or run without --nccl-memory");
+            "[nccl] this NCCL cannot register memory; install NCCL 2.19 or "
+            "later, or run without --nccl-memory");
   world.nccl->add(device);
   EXPECT_EQ(error(int64_t{1} << 40), "[nccl] out of memory");
   const auto held = reserve_for_nccl(device, 1, *world.nccl);
@@ -471,8 +471,8 @@ TEST(NcclTest, OfGpusAlone) {
                     .redistribute("R");
               });
             }),
-            "[nccl] rank 0 computes on no GPU; write --device cuda, or the "
-            "backend threads");
+            "[nccl] rank 0 does not compute on a GPU; write --device cuda, or "
+            "the backend threads");
 }
 
 // What the ranks other than `failing` throw while they move tensors, and what
@@ -524,7 +524,8 @@ TEST(NcclTest, ARefusalEndsItsGroup) {
 
 // The others have called NCCL, and wait there, when a rank fails on its way.
 TEST(NcclTest, ARankThatFailsAheadOfItsCallReleasesTheOthers) {
-  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed messages.
+  // Enough for the tensors (13 KB the whole, 4 KB the part), not for packed
+  // messages.
   World world(3, 39000);
   const auto [others, own] = errors(world, 2);
   EXPECT_NE(own.find("no memory for"), own.npos) << own;

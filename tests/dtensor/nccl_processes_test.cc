@@ -248,8 +248,8 @@ TEST_P(NcclProcesses, TakeAGpuEach) {
   };
   for (const auto& t : world.thrown([](Runtime& rt) { gather(rt); }))
     EXPECT_EQ(t.what,
-              "[nccl] rank 2 computes on no GPU; write --device cuda, or the "
-              "backend threads");
+              "[nccl] rank 2 does not compute on a GPU; write --device cuda, "
+              "or the backend threads");
 }
 
 // The others have called NCCL, and wait there, when a rank fails on its way.

@@ -42,7 +42,7 @@ void BounceBufferLink::reduce_scatter(Stream s, ReduceOp op, DType dtype,
                        n);
 }
 
-// In place, there too.
+// The bounce buffer is also reduced in place.
 void BounceBufferLink::all_reduce(Stream s, ReduceOp op, DType dtype,
                                   void* data, int64_t n) {
   const int64_t bytes = n * size_of(dtype);

@@ -1,6 +1,6 @@
-// The other way to make a call of a link that has registered memory, where some
-// members' operands are elsewhere: NCCL wants all of them there, or none. What
-// lies in registered memory is copied to where none is, and what comes, back.
+// A link for calls in which only some members' operands lie in registered
+// memory, although NCCL requires all of them there, or none. It copies operands
+// from registered memory to bounce buffers, and received data back.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,8 +12,8 @@
 
 namespace dtensor {
 
-// For one call, or one group of them, of that stream of the device; `where`
-// heads errors.
+// For one call, or one group of calls, on that stream of the device. `where`
+// begins errors.
 class BounceBufferLink final : public NcclLink {
  public:
   BounceBufferLink(NcclLink& link, int members, const Reserve& registered,
@@ -24,7 +24,8 @@ class BounceBufferLink final : public NcclLink {
         device_(device),
         stream_(stream),
         where_(where) {}
-  // When the link has settled: what came, is copied back.
+  // Copies received data back to registered memory. Call it when the link has
+  // settled.
   void back();
 
   bool settled() override { return link_.settled(); }
@@ -50,7 +51,7 @@ class BounceBufferLink final : public NcclLink {
   };
   void* scratch(int64_t bytes);
   void copy(void* to, const void* from, int64_t bytes);
-  // Where NCCL is to read what is at `data`, and to write what will be.
+  // The addresses that NCCL should read and write instead of `data`.
   const void* in(const void* data, int64_t bytes);
   void* out(void* data, int64_t bytes);
 

@@ -1,4 +1,4 @@
-// NCCL itself. In libdtensor_cuda.so alone, which hands it to the program.
+// The real NCCL. Only in libdtensor_cuda.so, which passes it to the program.
 #pragma once
 #include "dtensor/comm/nccl/link.h"
 

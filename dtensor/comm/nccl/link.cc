@@ -30,10 +30,10 @@ extern decltype(ncclCommDeregister) ncclCommDeregister [[gnu::weak]];
 namespace dtensor {
 namespace {
 
-// How long members wait for each other to let go of a link.
+// How long members wait for each other when they destroy a link.
 constexpr std::chrono::seconds kGoodbye{10};
 
-// Calls of links return at once, and some are then in progress.
+// Calls return at once, and may then still be in progress.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   fail("nccl", "{}: {} ({}); NCCL_DEBUG=INFO shows more", what,
@@ -57,11 +57,11 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kBool:
       return ncclUint8;
   }
-  fail("nccl", "a type that NCCL has not");
+  fail("nccl", "NCCL does not have this dtype");
 }
 
-// What check_reducible() lets through. Of bytes that are 0 or 1, `any` is the
-// largest and `all`, as the product, the smallest.
+// Handles all reductions that check_reducible() accepts. For bytes that are 0
+// or 1, `any` is the maximum, and `all` and the product are the minimum.
 ncclRedOp_t op_of(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::kSum:
@@ -77,7 +77,7 @@ ncclRedOp_t op_of(ReduceOp op, DType dtype) {
     case ReduceOp::kAll:
       return ncclMin;
     default:
-      fail("nccl", "{} is no reduction of NCCL's", name(op));
+      fail("nccl", "NCCL has no reduction {}", name(op));
   }
 }
 
@@ -88,20 +88,20 @@ class Link final : public NcclLink {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     check(ncclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr,
-          "a new group");
+          "linking a group");
   }
   ~Link() override {
     if (!comm_) return;
-    // Before others leave, who have mapped it, and of a link that works: who is
-    // gone, is asked in vain.
+    // Deregister before the other members, which have mapped the memory, leave,
+    // and only if the link works: a member that is gone does not answer.
     ncclResult_t error = ncclSuccess;
     if (registered_ && ncclCommGetAsyncError(comm_, &error) == ncclSuccess &&
         error == ncclSuccess)
       (void)ncclCommDeregister(comm_, registered_);
-    // Nothing is told any more: what was given has been waited for, or has
-    // failed. Others may be gone by now, and not answer. What is not at rest in
-    // the end, or failed, is aborted: to destroy that would wait for ever, or
-    // be refused and keep its memory.
+    // Errors are not reported any more: earlier work has been waited for, or
+    // has failed. Other members may be gone and not answer. A link that has not
+    // settled by then, or has failed, is aborted, because ncclCommDestroy would
+    // wait forever or refuse and leak its memory.
     ncclResult_t state = ncclCommFinalize(comm_);
     const auto end = std::chrono::steady_clock::now() + kGoodbye;
     while (state == ncclInProgress && std::chrono::steady_clock::now() < end) {
@@ -157,7 +157,7 @@ class Link final : public NcclLink {
           comm_, "receive");
   }
 
-  // (Null is what it may be, when the user has told NCCL not to.)
+  // registered_ may be null if the user has disabled registration.
   void register_memory(void* memory, int64_t bytes) override {
     check(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes),
                            &registered_),
@@ -186,7 +186,7 @@ class Library final : public NcclLibrary {
     static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
     Gpu gpu;
     std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
-    // NCCL tells GPUs apart by their host, too, which may be named otherwise.
+    // NCCL also distinguishes GPUs by host, which the user may rename.
     if (const char* host = std::getenv("NCCL_HOSTID"))
       for (size_t i = 0; host[i]; ++i) gpu[i % gpu.size()] ^= host[i];
     return gpu;
@@ -208,7 +208,7 @@ class Library final : public NcclLibrary {
     const ncclResult_t result =
         ncclMemAlloc(&memory, static_cast<size_t>(bytes));
     if (result != ncclSuccess)
-      (void)cudaGetLastError();  // it is reported here, and not again
+      (void)cudaGetLastError();  // already reported here
     check(result, nullptr, "memory to send from");
     return memory;
   }
@@ -216,7 +216,7 @@ class Library final : public NcclLibrary {
     cuda::enter(stream);
     (void)ncclMemFree(memory);
   } catch (...) {
-    // Of a device that has failed.
+    // The device has failed.
   }
   std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
                                  Stream stream) override {
@@ -229,7 +229,7 @@ class Library final : public NcclLibrary {
 }  // namespace
 
 NcclLibrary& nccl_library() {
-  // For ever, as devices.
+  // Never destroyed, like devices.
   static auto* const library = new Library;
   return *library;
 }

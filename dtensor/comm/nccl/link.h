@@ -1,6 +1,6 @@
-// What a communicator asks of NCCL, without its headers: the plugin that is
-// loaded where there are GPUs translates it (link.cc), tests have one of their
-// own.
+// The functions of NCCL that a communicator uses, without NCCL's headers. The
+// plugin that is loaded on machines with GPUs implements them (link.cc); tests
+// have an implementation of their own.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,73 +12,77 @@
 
 namespace dtensor {
 
-// One member's end of a group of GPUs. What takes a Stream is work of that
-// stream, in the order that all members keep. Nothing here waits: a call is
-// followed by settled(), until that is true, before the next one is made.
+// One member's end of a group of GPUs. Calls that take a Stream enqueue work on
+// it, in the same order on all members. Nothing here waits: after each call,
+// settled() must return true before the next call is made.
 //
-// Every function but abort() throws the Error that NCCL tells.
+// Every function except abort() throws NCCL's errors as Error.
 class NcclLink {
  public:
   virtual ~NcclLink() = default;
 
-  // Has the host done with the last call, or with making the link? Tells errors
-  // of work that runs, too.
+  // Whether the host has finished the last call, or the creation of the link.
+  // Also reports errors of running work.
   virtual bool settled() = 0;
 
-  // out = the `bytes` bytes of each member, in order; `in` may be this member's
-  // part of it.
+  // out = the `bytes` bytes of every member, in member order. `in` may be this
+  // member's part of `out`.
   virtual void all_gather(Stream, const void* in, void* out, int64_t bytes) = 0;
-  // out = this member's n elements of the p * n that each one has.
+  // out = this member's n elements of the reduction of p * n elements per
+  // member.
   virtual void reduce_scatter(Stream, ReduceOp, DType, const void* in,
                               void* out, int64_t n) = 0;
   virtual void all_reduce(Stream, ReduceOp, DType, void* data, int64_t n) = 0;
 
-  // What is between them is one call. A group is of the thread: who does not
-  // get to the end of it, by an Error, drops it, or nothing that the thread
-  // calls later begins. A link whose group was dropped is only aborted.
+  // The calls between begin_group() and end_group() form one call. Groups
+  // belong to the thread: if an Error prevents end_group(), the thread must
+  // call drop_group(), or none of its later calls begin. A link whose group was
+  // dropped may only be aborted.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
   virtual void drop_group() noexcept = 0;
-  // Of two members each send meets the other one's receive of as many bytes, in
-  // order. Not to itself.
+  // Each send matches the other member's receive of the same size, in order. A
+  // member does not send to itself.
   virtual void send(Stream, const void* data, int64_t bytes, int to) = 0;
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
-  // From the next call on NCCL reads and writes this memory, of
-  // NcclLibrary::allocate(), where it lies. Once, not in a capture, and by all
-  // members: where one of them passes such memory to a call, so do all, for all
-  // that they pass. It outlives the link.
+  // From the next call on, NCCL reads and writes this memory, which comes from
+  // NcclLibrary::allocate(), in place. Called once, by all members, not during
+  // a capture. If one member passes registered memory to a call, all members
+  // must, for all operands. The memory outlives the link.
   virtual void register_memory(void* memory, int64_t bytes) = 0;
 
-  // Ends what is under way; of any thread, while no other call runs. The link
-  // is not used again. It may return late: what the link has is freed when its
-  // GPU has nothing to do, so that other links of the GPU have to end too, and
-  // when graphs that hold calls of it are gone.
+  // Ends running work. Any thread may call it while no other call runs; the
+  // link is not used again. It may return late: NCCL frees a link only when its
+  // GPU has no work, so other links of the GPU must end as well, and when
+  // graphs that contain its calls are gone.
   virtual void abort() noexcept = 0;
 };
 
 class NcclLibrary {
  public:
-  // What the members of a group have to share before they are linked.
+  // A value that the members of a group share before they are linked.
   using Id = std::array<char, 128>;
 
-  // Which GPU it is, of all there are on all machines: as NCCL tells them
-  // apart, for which a process's NCCL_HOSTID names its machine.
+  // Identifies a GPU among those of all machines, as NCCL distinguishes them:
+  // machines with different NCCL_HOSTID count as different.
   using Gpu = std::array<char, 16>;
 
   virtual ~NcclLibrary() = default;
-  // See Backend. NCCL's kernels wait for each other, wherever they are; a
-  // stand-in may have none.
+  // See Backend. In NCCL, kernels wait for each other without events between
+  // streams; a stand-in for tests may need such events.
   virtual bool joins_streams() const { return false; }
-  // That of the stream.
+  // The GPU of the stream.
   virtual Gpu gpu(Stream) = 0;
   virtual Id make_id() = 0;
-  // Memory of the stream's device that links may register; null: NCCL has none
-  // (before 2.19). Throws Error when the device has not so much.
+  // Allocates memory of the stream's device that links may register; null if
+  // this NCCL cannot (before 2.19). Throws Error if the device does not have
+  // enough memory.
   virtual void* allocate(Stream, int64_t /*bytes*/) { return nullptr; }
-  // No stream uses it any more, and no link has registered it.
+  // Frees that memory, which no stream uses any more and no link has
+  // registered.
   virtual void release(Stream, void* /*memory*/) noexcept {}
-  // Begins to link this member, of that rank, which computes on the stream's
+  // Begins to link member `rank` of `size`, which computes on the stream's
   // device.
   virtual std::unique_ptr<NcclLink> link(const Id&, int size, int rank,
                                          Stream) = 0;

@@ -20,16 +20,16 @@
 namespace dtensor {
 namespace {
 
-// A rank's second lane has a stream of its own, and its calls come in another
-// order among those of the first on each rank: kernels of both wait for peers
-// at the same time.
+// A rank's second lane has a stream of its own, and the order of its calls
+// among those of the first lane differs between ranks. So the kernels of both
+// lanes must be able to wait for peers at the same time.
 void check_queues() {
   const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",
            "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU has one queue for all "
-           "streams, in which redistribute_async stands behind work that waits "
-           "for a peer, and the peer's the other way round; unset it, or "
-           "write 8");
+           "streams, so redistribute_async can wait behind a collective that "
+           "waits for a peer, whose collective waits behind its "
+           "redistribute_async; unset it, or set it to 8");
 }
 
 class NcclBackend final : public Backend {
@@ -51,7 +51,7 @@ class NcclBackend final : public Backend {
 
   void set_timeout(std::chrono::milliseconds timeout) override {
     host_->set_timeout(timeout);
-    DT_CHECK(!watch_.joinable(), "nccl", "its timeout is set already");
+    DT_CHECK(!watch_.joinable(), "nccl", "its timeout is already set");
     patience_ = timeout;
     if (timeout.count() > 0) watch_ = std::thread([this] { watch(); });
   }
@@ -73,7 +73,8 @@ class NcclBackend final : public Backend {
         static_cast<int>(index - ranks.begin()), library_, link);
   }
 
-  // What the others gave to their GPUs waits there for this rank's part.
+  // Work that other ranks have enqueued on their GPUs waits for this rank's
+  // part.
   void failed(int64_t rank, int lane, std::string_view what) noexcept override {
     host_->failed(rank, lane, what);
     std::lock_guard lock(mutex_);
@@ -112,22 +113,22 @@ class NcclBackend final : public Backend {
     std::lock_guard lock(mutex_);
     abort_links(f.rank, f.lane, f.what, f.everybodys);
   }
-  // With the mutex held.
+  // Needs the mutex.
   void abort_links(int64_t rank, int lane, std::string_view what,
                    bool everybodys) noexcept {
     if (!failed_) try {
         failed_ = rank;
         everybodys_ = everybodys;
         why_ = what;
-      } catch (...) {  // there may be no memory left; few letters need none
+      } catch (...) {  // there may be no memory left; a short text needs none
         why_ = "out of memory";
       }
     for (const Member& m : links_[lane])
       if (const auto link = m.link.lock()) link->abort(rank, what, everybodys);
   }
 
-  // Finds what a GPU does not end: nobody else looks while the host waits for
-  // it.
+  // Finds work that a GPU does not finish; while the host waits for it, no
+  // other thread checks.
   void watch() {
     const auto period = std::clamp<std::chrono::milliseconds>(
         patience_ / 10, std::chrono::milliseconds(1), std::chrono::seconds(1));
@@ -144,7 +145,7 @@ class NcclBackend final : public Backend {
       lock.lock();
     }
   }
-  // What is wrong, or nothing.
+  // The error, or "".
   std::string late(const Member& m) const {
     const auto link = m.link.lock();
     if (!link) return {};
@@ -156,18 +157,18 @@ class NcclBackend final : public Backend {
           "between them, does not answer; NCCL_DEBUG=INFO shows which",
           name(*kind), std::chrono::duration<double>(patience_).count());
     } catch (const std::exception& e) {
-      return e.what();  // of a device that has failed
+      return e.what();  // the device has failed
     }
   }
 
   const std::shared_ptr<HostBackend> host_;
   NcclLibrary& library_;
-  std::chrono::milliseconds patience_{0};  // 0: without end
+  std::chrono::milliseconds patience_{0};  // 0: no limit
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;
   std::vector<Member> links_[kLanes];
-  std::optional<int64_t> failed_;  // the first one, and why
+  std::optional<int64_t> failed_;  // the first rank that failed, and why
   bool everybodys_ = false;
   std::string why_;
   std::thread watch_;
@@ -179,14 +180,13 @@ std::shared_ptr<Reserve> reserve_for_nccl(Device& device, int64_t bytes,
                                           NcclLibrary& library) {
   constexpr int64_t kPiece = int64_t{2} << 20;
   DT_CHECK(0 < bytes && bytes <= std::numeric_limits<int64_t>::max() - kPiece,
-           "nccl", "{} bytes are to be reserved; name 1 or more", bytes);
+           "nccl", "cannot reserve {} bytes; write 1 or more", bytes);
   bytes = (bytes + kPiece - 1) / kPiece * kPiece;
   const Stream stream = device.open_stream();
   void* const memory = library.allocate(stream, bytes);
-  DT_CHECK(
-      memory, "nccl",
-      "this NCCL takes no memory to send from; install NCCL 2.19 or later, "
-      "or run without --nccl-memory");
+  DT_CHECK(memory, "nccl",
+           "this NCCL cannot register memory; install NCCL 2.19 or later, "
+           "or run without --nccl-memory");
   const auto free = [&library, stream, memory] {
     library.release(stream, memory);
   };

@@ -12,25 +12,25 @@
 namespace dtensor {
 namespace {
 
-// Is NCCL's reduction Device::reduce()'s, but for the order? Its max and min of
-// floats drop a NaN, which wins here.
+// Whether NCCL's reduction equals Device::reduce(), except for the order.
+// NCCL's max and min of floats drop NaNs, which win in Device::reduce().
 bool has_reduction(ReduceOp op, DType t) {
   return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }
 
-// What so many bytes take of a room for several.
+// The space that so many bytes take in room_.
 int64_t in_room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
 
 }  // namespace
 
-// What a member shows the others with its call: all of it while there is no
-// link, then as many words as the transfers take.
+// The data that a member shows with its call. All of it until the group is
+// linked; afterwards only the first words, as many as the transfers need.
 struct NcclCommunicator::Shown {
-  // Transfers beyond these go in packed messages.
+  // Further transfers go in packed messages.
   static constexpr size_t kMost = 512;
 
   uint64_t in_reserve;
-  std::array<uint64_t, kMost / 64> even;  // a bit of each transfer
+  std::array<uint64_t, kMost / 64> even;  // one bit per transfer
   uint16_t has_gpu, captured;
   uint32_t reserved;  // MiB
   NcclLibrary::Gpu gpu;
@@ -88,15 +88,16 @@ void NcclCommunicator::agree(const Collective& c) {
   }
   for (size_t i = 0; i < shared; ++i)
     if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
-  // (Who is even, has no room for the packed messages of a reduction.)
+  // A member with an even reduce-scatter has no room for packed messages, which
+  // it needs if another member's is not even.
   all_reserved_ = mine.in_reserve && (!reduces(kind) || some == mine.even);
   if (!all_reserved_) room_ = nullptr;
   if (!linked) open_link(c);
 }
 
-// Is all that this member sends and receives in its reserve? PackedMessages
-// that do not lie whole are packed there, if there is room; not in a capture,
-// whose memory is the graph's.
+// Whether everything that this member sends and receives is in its reserve.
+// Messages that have to be packed are packed there, if there is room. Not
+// during a capture, in which memory belongs to the graph.
 bool NcclCommunicator::in_reserve(const Collective& c) {
   room_ = nullptr;
   if (!reserve_) return false;
@@ -118,7 +119,7 @@ bool NcclCommunicator::in_reserve(const Collective& c) {
         return false;
       if (reduce) continue;
     }
-    // Also where another member is not even.
+    // Checked for even transfers too, because another member's may not be even.
     for (int m = 0; m < size(); ++m)
       if (m != rank() &&
           (!message(p.whole_to(m), p.bytes_to(m)) ||
@@ -138,7 +139,7 @@ bool NcclCommunicator::in_reserve(const Collective& c) {
   return true;
 }
 
-// What the others have to know of this member before they are linked.
+// Fills in the facts that the others need before they are linked.
 void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
@@ -148,12 +149,12 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
-// All members throw the same.
+// All members throw the same Error.
 void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
     DT_CHECK(shown(m).has_gpu, "nccl",
-             "rank {} computes on no GPU; write --device cuda, or the backend "
-             "threads",
+             "rank {} does not compute on a GPU; write --device cuda, or the "
+             "backend threads",
              world(m));
   for (int m = 0; m < size(); ++m)
     for (int before = 0; before < m; ++before)
@@ -165,13 +166,13 @@ void NcclCommunicator::open_link(const Collective& c) {
   for (int m = 0; m < size(); ++m)
     DT_CHECK(!shown(m).captured, "nccl",
              "ranks {} are linked by their first collective that moves data, "
-             "and rank {} calls it while it is captured into a graph; call the "
+             "but rank {} calls it while it is captured into a graph; call the "
              "step once before the graph is made",
              ranks_to_string(ranks_), world(m));
   for (int m = 1; m < size(); ++m)
     DT_CHECK(shown(m).reserved == shown(0).reserved, "nccl",
-             "rank {} has reserved {} MiB for what it sends and receives, and "
-             "rank {} {}; write the same --nccl-memory for all",
+             "rank {} has reserved {} MiB for what it sends and receives, but "
+             "rank {} has reserved {}; write the same --nccl-memory for all",
              world(m), shown(m).reserved, world(0), shown(0).reserved);
   link_->open(c.call->kind,
               library_.link(shown(0).id, size(), rank(), c.stream));
@@ -181,7 +182,7 @@ void NcclCommunicator::open_link(const Collective& c) {
     });
 }
 
-// All that calls(NcclLink&) calls, as one.
+// Makes all calls of calls(NcclLink&) as one group.
 template <class Calls>
 void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
   std::optional<BounceBufferLink> aside;
@@ -212,7 +213,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   if (size() == 1) prepare(transfers);
   const PackedMessages::Place here{device(), stream};
   const auto members = static_cast<size_t>(size());
-  // By transfer and member; null: nothing is sent, received, unpacked.
+  // By transfer and member; null: nothing to send, receive or unpack.
   std::vector<const void*> out(transfers.size() * members);
   std::vector<void*> in(out.size()), packed(out.size());
   std::vector<Scratch> scratch;
@@ -224,7 +225,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   };
   for (size_t i = 0; i < transfers.size(); ++i) {
     const PackedMessages& p = packed_[i];
-    int last = -1;  // the last that was packed
+    int last = -1;  // the member packed last
     for (int m = 0; m < size(); ++m) {
       const size_t at = i * members + static_cast<size_t>(m);
       if (m == rank()) continue;
@@ -276,7 +277,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
       if (const void* from = parts[static_cast<size_t>(m)])
         packed_[i].unpack(here, m, from);
   }
-  room_ = nullptr;  // behind that
+  room_ = nullptr;  // freed after that work
 }
 
 void NcclCommunicator::do_exchange(const Call& call, Stream stream,
@@ -289,8 +290,8 @@ void NcclCommunicator::do_reduce(const Call& call, Stream stream,
   travel(call, stream, transfers, true);
 }
 
-// A buffer that this member reduces by itself, in member order: its chunk of
-// it, or, one-shot, all of it.
+// A buffer that this member reduces itself, in member order: its chunk of it,
+// or all of it if it is one-shot.
 struct NcclCommunicator::Chunked {
   Chunked(Buffer& b, const NcclCommunicator& of, Stream stream,
           std::string_view where)
@@ -308,7 +309,7 @@ struct NcclCommunicator::Chunked {
     return static_cast<char*>(buffer.data) +
            chunk(m).lo * size_of(buffer.dtype);
   }
-  // Where this member's chunk comes to, as m has it.
+  // Where member m's elements of this member's chunk are, or will be received.
   char* from(int m) const {
     if (m == self) return at(self);
     return static_cast<char*>(others.data()) + m * bytes(self);
@@ -362,7 +363,7 @@ void NcclCommunicator::do_all_reduce(const Call& call, Stream stream,
       for (const Chunked& c : chunked)
         if (!c.buffer.one_shot) c.gather(link, stream);
     });
-  // What it amounts to, however NCCL goes about it.
+  // The bytes that the algorithm reads, however NCCL implements it.
   const int64_t others = size() - 1;
   for (Buffer& b : buffers) {
     const int64_t own =

@@ -1,4 +1,4 @@
-// One member of a group of GPUs that send through NCCL; see nccl.h.
+// One member of a group of GPUs that communicate through NCCL; see nccl.h.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,9 +16,10 @@ namespace dtensor {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // The channel is that of these ranks, of which this is one. The link, which
-  // others may abort, is opened with the first collective that moves data, and
-  // registers what the device has reserved by then.
+  // The agreement channel is that of `ranks`, of which this member is
+  // ranks[index]. The link, which other threads may abort, is opened by the
+  // first collective that moves data, and registers the memory that the device
+  // has reserved by then.
   NcclCommunicator(std::unique_ptr<AgreementChannel>,
                    std::vector<int64_t> ranks, int index, NcclLibrary&,
                    std::shared_ptr<SafeLink>);
@@ -44,20 +45,20 @@ class NcclCommunicator final : public Communicator {
   template <class Calls>
   void at_once(const Call&, Stream, Calls&& calls);
   void prepare(std::span<const Transfer>);
-  // All that the transfers send and receive, and what is done to that here.
+  // Sends and receives the data of all transfers, and reduces or unpacks it.
   void travel(const Call&, Stream, std::span<Transfer>, bool reduces);
 
   const std::unique_ptr<AgreementChannel> agreement_channel_;
   const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
-  std::shared_ptr<Reserve> reserve_;  // that the link has registered
+  std::shared_ptr<Reserve> reserve_;  // registered with the link
   const std::shared_ptr<SafeLink> link_;
-  // Of the collective that is open: of each transfer, and where all members
-  // say that it is even (none: it goes in packed messages).
+  // The collective that is open: the packed messages of each transfer, and the
+  // even collective that replaces them if all members can make it.
   std::vector<PackedMessages> packed_;
   std::vector<std::optional<PackedMessages::Even>> even_;
-  // All members' operands are in what they have reserved; then there is room
-  // for what this one has to pack, and unpack, too.
+  // Whether all members' operands are in reserved memory. If so, room_ is this
+  // member's reserved memory for packing and unpacking.
   bool all_reserved_ = false;
   std::shared_ptr<void> room_;
 };

@@ -26,7 +26,7 @@ void SafeLink::settle(StepKind kind) {
            "NCCL has not taken the call in {} s: a GPU or a network between "
            "them does not answer; NCCL_DEBUG=INFO shows which",
            std::chrono::duration<double>(patience_).count());
-    // Soon, or (of links that are made) after a while.
+    // Usually it settles soon; making a link takes longer.
     if (i < 100)
       std::this_thread::yield();
     else
@@ -73,18 +73,19 @@ void SafeLink::abort(int64_t rank, std::string_view what,
   everybodys_ = everybodys;
   try {
     why_ = what;
-  } catch (...) {  // there may be no memory left; few letters need none
+  } catch (...) {  // there may be no memory left; a short text needs none
     why_ = "out of memory";
   }
   if (link_) begin_abort();
 }
 
-// With the mutex held, by whom the others wait for; and until all links are
-// told, none of them may be done.
+// Called with the mutex held, while the failing rank's thread is waited for. An
+// abort may return only after all links have been aborted, so each runs on a
+// thread of its own.
 void SafeLink::begin_abort() noexcept {
   try {
     aborting_ = std::thread([link = link_.get()] { link->abort(); });
-  } catch (...) {  // there are no more threads
+  } catch (...) {  // no more threads
     link_->abort();
   }
 }

@@ -1,4 +1,4 @@
-// A link that any thread may abort, while its member uses it.
+// A link that any thread may abort while its member uses it.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,16 +19,17 @@ class SafeLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // See nccl_backend(); 0: without end.
+  // The timeout of nccl_backend(); 0: no limit.
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
   ~SafeLink() { close(); }
 
-  // Work of that stream: call(NcclLink&), and until the host has done with it.
-  // Throws PeerFailed, or everybody's Error, once the link is aborted, that
-  // says why, and Error when NCCL does not take the call in time.
+  // Runs call(NcclLink&), which enqueues work on that stream, and waits until
+  // the host has finished it. If the link was aborted, throws PeerFailed, or
+  // the Error of all ranks, with the reason. Throws Error if NCCL does not
+  // accept the call in time.
   template <class Call>
   void use(StepKind kind, Device& device, Stream stream, Call&& call) {
-    // What a graph replays, nobody can ask for.
+    // Work that a graph replays cannot be observed.
     const bool watches = watched() && !device.is_captured(stream);
     const Event begins = watches ? device.record(stream) : Event();
     {
@@ -36,23 +37,23 @@ class SafeLink {
       check(kind);
       call(*link_);
     }
-    settle(kind);  // the stream may have been given it only then
+    settle(kind);  // the work may reach the stream only then
     if (watches) watch({kind, &device, begins, device.record(stream), {}});
   }
-  // A link that is being made.
+  // Sets the link, and waits until it has been created.
   void open(StepKind kind, std::unique_ptr<NcclLink>);
-  // Throws what went wrong with work that runs.
+  // Throws errors of running work.
   void poll(StepKind kind) { settle(kind); }
   bool is_open() const { return open_; }
 
-  // By another thread, now and then: what the GPU began too long ago and has
-  // not done.
+  // By another thread, periodically: the kind of work that the GPU began too
+  // long ago and has not finished, if any.
   std::optional<StepKind> overdue(Clock::time_point now);
-  // Since that rank failed; `everybodys`: with these very words. Waits for
-  // nothing: see NcclLink::abort().
+  // Aborts the link because that rank failed; if `everybodys`, all ranks throw
+  // exactly this text. Does not wait: see NcclLink::abort().
   void abort(int64_t rank, std::string_view what, bool everybodys) noexcept;
-  // By its member, which uses it no more and has no graphs: lets go of the
-  // link, when it is aborted if that has begun.
+  // By its member, which does not use the link again and has no graphs. Frees
+  // the link; if an abort has begun, waits for it.
   void close() noexcept;
 
  private:
@@ -60,7 +61,7 @@ class SafeLink {
     StepKind kind;
     Device* device;
     Event begins, ends;
-    Clock::time_point seen;  // first known to have begun; or not set
+    Clock::time_point seen;  // when it was first seen to have begun; or not set
   };
   bool watched() const { return patience_.count() > 0; }
   void watch(Work);
@@ -73,9 +74,9 @@ class SafeLink {
   std::unique_ptr<NcclLink> link_;
   std::thread aborting_;
   bool open_ = false, aborted_ = false, everybodys_ = false;
-  int64_t who_ = 0;  // failed, and why
+  int64_t who_ = 0;  // the rank that failed
   std::string why_;
-  std::deque<Work> works_;  // that may still run, in their order
+  std::deque<Work> works_;  // may still be running, oldest first
 };
 
 }  // namespace dtensor
