@@ -44,10 +44,10 @@ std::shared_ptr<Reserve> reserve_for_nccl(Device&, int64_t bytes, NcclLibrary&);
 // waiting forever.
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>,
                                       NcclLibrary&);
-// The same with the NCCL of this machine's GPUs. Throws the Error that says why
-// there are none.
+// As above, with the NCCL of this machine's GPUs. Throws the Error that says
+// why there are none.
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend>);
-// The same for ranks that are threads of this process.
+// As above, for ranks that are threads of this process.
 std::shared_ptr<Backend> nccl_backend(int64_t world, NcclLibrary&);
 std::shared_ptr<Backend> nccl_backend(int64_t world);
 

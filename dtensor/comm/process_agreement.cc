@@ -1,5 +1,4 @@
-// How the members of a group that are in several processes agree on a
-// collective.
+// How the members of a group in several processes agree on a collective.
 #include <algorithm>
 #include <cstring>
 #include <new>

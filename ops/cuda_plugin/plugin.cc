@@ -1,4 +1,4 @@
-// The library's entry; see plugin.h of device/cuda.
+// The library's entry point; see device/cuda/plugin.h.
 #include "dtensor/device/cuda/plugin.h"
 
 #include <memory>
@@ -18,9 +18,10 @@
 namespace dtensor {
 namespace {
 
-// Made when it is asked for: a device that is only counted costs no memory.
-// Those that a program uses reach each other: ranks that are threads read their
-// peers' memory, and so does NCCL, of GPUs of one process.
+// Devices are made on demand, because a device that is only counted must not
+// cost memory. The devices of a program can access each other's memory: thread
+// ranks read their peers' memory, and so does NCCL among the GPUs of one
+// process.
 Device& device(int index) {
   static std::mutex mutex;
   static auto* const devices = new std::vector<std::unique_ptr<Device>>;

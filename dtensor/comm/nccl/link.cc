@@ -13,7 +13,8 @@
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/placement/error.h"
 
-// Of NCCL 2.19; where this is loaded, there may be an older one.
+// Available from NCCL 2.19 on. The NCCL that is loaded may be older, so the
+// functions are weak symbols.
 #if NCCL_VERSION_CODE < 21900
 extern "C" {
 ncclResult_t ncclMemAlloc(void**, size_t);
@@ -116,7 +117,7 @@ class Link final : public NcclLink {
 
   bool settled() override {
     ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(comm_, &state), comm_, "asking for errors");
+    check(ncclCommGetAsyncError(comm_, &state), comm_, "querying errors");
     check(state, comm_, "communication");
     return state != ncclInProgress;
   }
@@ -161,7 +162,7 @@ class Link final : public NcclLink {
   void register_memory(void* memory, int64_t bytes) override {
     check(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes),
                            &registered_),
-          comm_, "memory to send from");
+          comm_, "registering memory");
   }
 
   void abort() noexcept override {
@@ -179,10 +180,10 @@ class Library final : public NcclLibrary {
   Gpu gpu(Stream stream) override {
     cuda::enter(stream);
     int index = 0;
-    cuda::check(cudaGetDevice(&index), "the device of a stream");
+    cuda::check(cudaGetDevice(&index), "querying the device of a stream");
     cudaDeviceProp properties;
     cuda::check(cudaGetDeviceProperties(&properties, index),
-                "the properties of a device");
+                "querying the properties of a device");
     static_assert(sizeof(properties.uuid.bytes) == std::tuple_size_v<Gpu>);
     Gpu gpu;
     std::memcpy(gpu.data(), properties.uuid.bytes, gpu.size());
@@ -194,7 +195,7 @@ class Library final : public NcclLibrary {
   Id make_id() override {
     static_assert(sizeof(ncclUniqueId) == std::tuple_size_v<Id>);
     ncclUniqueId made;
-    check(ncclGetUniqueId(&made), nullptr, "an id for a group");
+    check(ncclGetUniqueId(&made), nullptr, "making a group id");
     Id id;
     std::memcpy(id.data(), &made, sizeof(made));
     return id;
@@ -209,7 +210,7 @@ class Library final : public NcclLibrary {
         ncclMemAlloc(&memory, static_cast<size_t>(bytes));
     if (result != ncclSuccess)
       (void)cudaGetLastError();  // already reported here
-    check(result, nullptr, "memory to send from");
+    check(result, nullptr, "allocating memory");
     return memory;
   }
   void release(Stream stream, void* memory) noexcept override try {

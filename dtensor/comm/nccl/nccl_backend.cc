@@ -28,8 +28,8 @@ void check_queues() {
   DT_CHECK(!queues || std::string_view(queues) != "1", "nccl",
            "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU has one queue for all "
            "streams, so redistribute_async can wait behind a collective that "
-           "waits for a peer, whose collective waits behind its "
-           "redistribute_async; unset it, or set it to 8");
+           "waits for a peer, while the peer's collective waits behind the "
+           "peer's redistribute_async; unset it, or set it to 8");
 }
 
 class NcclBackend final : public Backend {

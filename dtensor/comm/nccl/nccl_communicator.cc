@@ -309,7 +309,7 @@ struct NcclCommunicator::Chunked {
     return static_cast<char*>(buffer.data) +
            chunk(m).lo * size_of(buffer.dtype);
   }
-  // Where member m's elements of this member's chunk are, or will be received.
+  // The address of member m's elements of this member's chunk, once received.
   char* from(int m) const {
     if (m == self) return at(self);
     return static_cast<char*>(others.data()) + m * bytes(self);
