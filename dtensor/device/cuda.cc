@@ -30,7 +30,7 @@ void* open(const std::string& path) {
        path, why);
 }
 
-// The library, and where it was.
+// The library, and the path from which it was loaded.
 struct Library {
   void* handle;
   std::string path;
@@ -64,7 +64,7 @@ Library find() {
   }
   const std::string path(kFile);
   if (void* handle = open(path)) return {handle, path};
-  // It may be there, and what it needs not.
+  // If the library exists but its dependencies do not, report those.
   const std::string why = dlerror();
   if (!why.starts_with(path + ": cannot open")) cannot_load(path, why);
   fail("cuda",
@@ -79,19 +79,19 @@ const CudaPlugin& load() {
   const auto entry = reinterpret_cast<decltype(&dtensor_cuda_plugin)>(
       dlsym(library.handle, "dtensor_cuda_plugin"));
   DT_CHECK(entry != nullptr, "cuda",
-           "{} is not dtensor's: it has no dtensor_cuda_plugin; name the right "
-           "{} in DTENSOR_CUDA_LIBRARY, or none",
+           "{} is not a plugin of dtensor: it has no dtensor_cuda_plugin; set "
+           "DTENSOR_CUDA_LIBRARY to the right {}, or unset it",
            library.path, kFile);
   static const CudaHost host{&running_op};
   const CudaPlugin& plugin = *entry(&host);
   DT_CHECK(plugin.version == version(), "cuda",
-           "{} is of version {}, and this program of version {}; build both "
+           "{} has version {}, but this program has version {}; build both "
            "from the same sources",
            library.path, plugin.version, version());
   return plugin;
 }
 
-// Loaded once; what failed is tried again.
+// Loaded once; after a failure the next call tries again.
 const CudaPlugin& plugin() {
   static const CudaPlugin& loaded = load();
   return loaded;
@@ -110,7 +110,7 @@ int cuda_devices() {
 Device& cuda(int index) {
   const int n = cuda_devices();
   DT_CHECK(0 <= index && index < n, "cuda",
-           "cuda:{} is not there: this machine has {}, {}", index, n,
+           "cuda:{} does not exist: this machine has {}, {}", index, n,
            n == 1 ? "cuda:0" : fmt::format("cuda:0 to cuda:{}", n - 1));
   return plugin().device(index);
 }

@@ -1,33 +1,36 @@
-// The machine's GPUs. What is CUDA is in libdtensor_cuda.so, which is loaded
-// when the first of these functions is called: looked for in
-//   $DTENSOR_CUDA_LIBRARY, a file, instead of all that follow
+// The machine's GPUs. All CUDA code is in libdtensor_cuda.so, which the first
+// call of one of these functions loads, from the first of these places that has
+// it:
+//   $DTENSOR_CUDA_LIBRARY, a file; if it is set, no other place is tried
 //   the folder of the program
 //   PROGRAM.runfiles/dtensor/ops/cuda_plugin, where Bazel puts it
-//   ../lib, from the folder of the program
-//   where the system looks for libraries
+//   ../lib, relative to the folder of the program
+//   the system's library path
 #pragma once
 #include "dtensor/comm/nccl/link.h"
 #include "dtensor/device/device.h"
 
 namespace dtensor {
 
-// 1 or more. Throws the Error that says why there are none.
+// The number of GPUs, at least 1. Throws the Error that says why there are
+// none.
 int cuda_devices();
 
-// cuda:INDEX. Throws Error when it is not there. They live for ever.
+// The device cuda:INDEX, which is never destroyed. Throws Error if it does not
+// exist.
 Device& cuda(int index);
 
-// Whether products of f32 on all of them may round their operands to TF32, of
-// 10 bits; at first they may not. Throws Error when there are none.
+// Whether f32 matrix products on all GPUs may round their operands to TF32 (10
+// mantissa bits). By default they may not. Throws Error if there are no GPUs.
 void cuda_allow_tf32(bool);
 
-// Whether the first product of each kind times cuBLASLt's algorithms, and those
-// like it take the fastest; at first they take cuBLASLt's first proposal, which
-// gives the same bits in every run and on every GPU of a kind. Throws Error
-// when there are none.
+// Whether the first matrix product of each kind measures cuBLASLt's algorithms,
+// and later ones use the fastest. By default, products use cuBLASLt's first
+// proposal, which gives the same bits in every run and on every GPU of the same
+// model. Throws Error if there are no GPUs.
 void cuda_tune_gemm(bool);
 
-// What connects them. Throws Error when there are none.
+// NCCL, which connects the GPUs. Throws Error if there are no GPUs.
 NcclLibrary& cuda_nccl();
 
 }  // namespace dtensor

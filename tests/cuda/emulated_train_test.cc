@@ -125,25 +125,25 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"no_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=0", 2,
               "there is no CUDA device here: the driver is not installed"},
         Wrong{"old_driver", "--mesh dp=2", "CUDA_EMULATION_DRIVER=12080", 2,
-              "the driver knows CUDA 12.8, and this program is built with CUDA "
-              "13.0; install a newer driver, or build with CUDA 12 or older"},
-        Wrong{
-            "not_there", "--mesh dp=2 --device cuda:5", "", 2,
-            "[cuda] cuda:5 is not there: this machine has 2, cuda:0 to cuda:1"},
+              "the driver supports CUDA 12.8, but this program is built with "
+              "CUDA 13.0; install a newer driver, or build with CUDA 12 or "
+              "older"},
+        Wrong{"not_there", "--mesh dp=2 --device cuda:5", "", 2,
+              "[cuda] cuda:5 does not exist: this machine has 2, cuda:0 to "
+              "cuda:1"},
         Wrong{"too_few", "--mesh dp=2,tp=2", "", 2,
               "4 ranks, 1 to a GPU, from cuda:0 on need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2, "[--backend] nccl takes one rank per GPU"},
         Wrong{"no_memory_for_nccl",
               "--mesh dp=2 --backend nccl --nccl-memory 3", "", 2,
-              "[nccl] memory to send from: unhandled cuda error (out of "
-              "memory)"},
+              "[nccl] allocating memory: unhandled cuda error (out of memory)"},
         Wrong{"memory_for_no_nccl", "--mesh dp=2 --nccl-memory 1", "", 2,
               "[--nccl-memory] it is for ranks that send through NCCL"},
         // Nobody waits for ever.
         Wrong{"a_gpu_fails", "--mesh dp=2 --ranks-per-gpu 2",
               "CUDA_EMULATION_FAILS=0:700", 1,
-              "work that cuda:0 was given before has failed: CUDA says "
+              "earlier work of cuda:0 has failed: CUDA says "
               "cudaErrorIllegalAddress"},
         Wrong{"a_gpu_fails_with_nccl", "--mesh dp=2 --backend nccl",
               "CUDA_EMULATION_FAILS=1:700", 1,

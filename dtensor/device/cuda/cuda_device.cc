@@ -23,16 +23,16 @@ namespace {
 
 struct Mark {
   cudaEvent_t event = nullptr;
-  bool captured = false;  // recorded in a capture: it may not be asked for
+  bool captured = false;  // recorded during a capture, so it may not be queried
   static Mark& of(const Event& e) {
     return *static_cast<Mark*>(e.handle.get());
   }
 };
 
-// Of one device. Those that nobody holds are used again.
+// The events of one device. Events that nobody holds are reused.
 class Events {
  public:
-  // For a thread whose device it is.
+  // Called by a thread whose current device this is.
   Event take() {
     Mark mark;
     {
@@ -44,7 +44,7 @@ class Events {
     }
     if (!mark.event)
       check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming),
-            "a new event");
+            "creating an event");
     return {std::shared_ptr<Mark>(new Mark(mark), [this](Mark* dead) {
       put(dead->event);
       delete dead;
@@ -67,7 +67,7 @@ class CudaGraph final : public CapturedWork {
   explicit CudaGraph(cudaGraph_t graph) {
     const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
     (void)cudaGraphDestroy(graph);
-    check(error, "a graph");
+    check(error, "instantiating a graph");
   }
   ~CudaGraph() override {
     if (cudaGraphExecDestroy(exec_)) (void)cudaGetLastError();
@@ -85,11 +85,11 @@ class CudaDevice final : public Device {
   CudaDevice(int index, const Kernels& kernels)
       : index_(index), kernels_(kernels) {
     use(index_);
-    check(cudaDeviceGetDefaultMemPool(&pool_, index_), "its memory");
-    // What was freed is kept for the next one who asks.
+    check(cudaDeviceGetDefaultMemPool(&pool_, index_), "memory pool");
+    // The pool keeps freed memory for later allocations.
     uint64_t all = std::numeric_limits<uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
-          "its memory");
+          "memory pool");
   }
 
   Kind kind() const override { return Kind::kCuda; }
@@ -99,22 +99,22 @@ class CudaDevice final : public Device {
   void* allocate(int64_t bytes, Stream s) override {
     return cuda::allocate(enter(s), bytes, &waits_);
   }
-  // A stream whose work has failed takes it not, and does not need to.
+  // If the stream's work has failed, this fails too, and the block stays.
   void release(void* block, int64_t, Stream s) noexcept override {
     if (cudaFreeAsync(block, static_cast<cudaStream_t>(s.handle)))
       (void)cudaGetLastError();
   }
-  // With what the pool keeps and nobody has.
+  // Free memory includes memory that the pool keeps but nobody holds.
   Memory memory() const override {
     use(index_);
     size_t free = 0, total = 0;
     uint64_t reserved = 0, used = 0;
-    check(cudaMemGetInfo(&free, &total), "asking for its memory");
+    check(cudaMemGetInfo(&free, &total), "querying memory");
     check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent,
                                   &reserved),
-          "asking for its memory");
+          "querying memory");
     check(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used),
-          "asking for its memory");
+          "querying memory");
     return {static_cast<int64_t>(free + reserved - used),
             static_cast<int64_t>(total)};
   }
@@ -124,11 +124,10 @@ class CudaDevice final : public Device {
     if (peer == index_) return true;
     int can = 0;
     use(index_);
-    check(cudaDeviceCanAccessPeer(&can, index_, peer),
-          "asking for peer access");
+    check(cudaDeviceCanAccessPeer(&can, index_, peer), "querying peer access");
     return can != 0;
   }
-  // To its memory.
+  // Gives the peer access to this device's memory.
   void let_in(const CudaDevice& peer) {
     if (!peer.can_access_peer(*this)) return;
     cudaMemAccessDesc access = {};
@@ -136,7 +135,7 @@ class CudaDevice final : public Device {
     access.location.id = peer.index_;
     access.flags = cudaMemAccessFlagsProtReadWrite;
     use(index_);
-    check(cudaMemPoolSetAccess(pool_, &access, 1), "giving peer access");
+    check(cudaMemPoolSetAccess(pool_, &access, 1), "enabling peer access");
   }
 
   int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
@@ -162,7 +161,7 @@ class CudaDevice final : public Device {
     boxes().divide(s, dtype, n, dst, a, b);
   }
 
-  // In chunks: while the host takes one, the next is on its way.
+  // Copies in chunks: while the host copies one, the next one is under way.
   void to_host(Stream s, void* host, const void* src, int64_t bytes) override {
     if (bytes <= 0) return;
     const cudaStream_t stream = enter(s);
@@ -177,7 +176,7 @@ class CudaDevice final : public Device {
     for (int64_t asked = 0; asked < bytes || before.piece;) {
       Chunk next;
       if (asked < bytes)
-        // A thread that holds a piece does not wait for another one.
+        // A thread that holds a piece must not wait for another one.
         next.piece = before.piece ? staging.try_take() : staging.take();
       if (next.piece) {
         next.first = asked;
@@ -195,7 +194,7 @@ class CudaDevice final : public Device {
         std::memcpy(static_cast<char*>(host) + before.first,
                     before.piece.data(), static_cast<size_t>(before.bytes));
       }
-      before = {};  // back among those that are free
+      before = {};  // returns the piece to the free ones
       before = std::move(next);
     }
     waited(s);
@@ -241,7 +240,7 @@ class CudaDevice final : public Device {
       (void)cudaGetLastError();
       return false;
     }
-    check(said, "asking for an event");
+    check(said, "querying an event");
     return true;
   }
   void synchronize(Stream s) override {
@@ -254,16 +253,16 @@ class CudaDevice final : public Device {
 
   bool has_graphs() const override { return true; }
   bool is_captured(Stream s) override { return captured(enter(s)); }
-  // Relaxed: what other threads and streams do meanwhile is no part of it.
+  // Relaxed mode: work of other threads and streams is not part of the capture.
   void begin_capture(Stream s) override {
     const cudaStream_t stream = enter(s);
     not_captured(stream, "is captured");
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
-          "a capture");
+          "beginning a capture");
   }
   std::shared_ptr<const CapturedWork> end_capture(Stream s) override {
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(enter(s), &graph), "the end of a capture");
+    check(cudaStreamEndCapture(enter(s), &graph), "ending a capture");
     return std::make_shared<CudaGraph>(graph);
   }
   void drop_capture(Stream s) noexcept override {
@@ -274,7 +273,7 @@ class CudaDevice final : public Device {
   }
   void replay(Stream s, const CapturedWork& work) override {
     check(cudaGraphLaunch(static_cast<const CudaGraph&>(work).exec(), enter(s)),
-          "a replay");
+          "replay");
   }
 
   int64_t waits() const override { return waits_; }
@@ -284,7 +283,7 @@ class CudaDevice final : public Device {
 
   static bool captured(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &status), "asking for a capture");
+    check(cudaStreamIsCapturing(stream, &status), "querying a capture");
     return status != cudaStreamCaptureStatusNone;
   }
   static void not_captured(cudaStream_t stream, std::string_view what) {
@@ -300,7 +299,8 @@ class CudaDevice final : public Device {
   cudaMemPool_t pool_ = nullptr;
   std::atomic<int64_t> waits_{0};
   Events events_;
-  // A step's ids, targets and numbers for some ranks; tensors by parts.
+  // Small ones for a step's ids, targets and numbers of some ranks; large ones
+  // for parts of tensors.
   Staging few_{64 << 10, 64, waits_}, many_{4 << 20, 8, waits_};
 };
 
@@ -314,7 +314,7 @@ int count(std::string& why) {
     why = "the driver is not installed";
   } else if (error == cudaErrorInsufficientDriver) {
     why = fmt::format(
-        "the driver knows CUDA {}.{}, and this program is built with CUDA "
+        "the driver supports CUDA {}.{}, but this program is built with CUDA "
         "{}.{}; install a newer driver, or build with CUDA {} or older",
         driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
         CUDART_VERSION % 1000 / 10, driver / 1000);

@@ -1,4 +1,4 @@
-// GPUs as devices. In libdtensor_cuda.so: programs take cuda() of
+// GPUs as devices. Only in libdtensor_cuda.so: programs use cuda() of
 // device/cuda.h.
 #pragma once
 #include <memory>
@@ -8,16 +8,16 @@
 
 namespace dtensor::cuda {
 
-// How many there are; of 0 `why` becomes what CUDA says.
+// The number of GPUs. If it is 0, `why` becomes CUDA's reason.
 int count(std::string& why);
 
-// The device CUDA numbers so. To be made once, and to live for ever.
+// The device with CUDA's number `index`. Made once, and never destroyed.
 std::unique_ptr<Device> make_device(int index, const Kernels&);
 
-// Of two of these: from now on the work of each reads and writes what the other
-// one has allocated, or will, if the machine can do that (can_access_peer()).
-// Nobody else's memory is theirs, though CUDA says that it could be: not that
-// of cudaMallocAsync, which is what devices allocate.
+// Lets the work of each device read and write memory that the other one has
+// allocated or will allocate, if the machine can do that (can_access_peer()).
+// Required even if CUDA reports peer access, which does not include memory from
+// cudaMallocAsync, and that is where devices allocate.
 void give_access(Device&, Device&);
 
 }  // namespace dtensor::cuda

@@ -55,9 +55,9 @@ void failed_later(const Failure& f, const std::vector<std::string>& given) {
                     : fmt::format("; since the last wait it was given {}",
                                   fmt::join(given, ", "));
   fail("cuda",
-       "work that cuda:{} was given before has failed: CUDA says {} ({}), at "
-       "the next {}{}{}; run with CUDA_LAUNCH_BLOCKING=1 to see which it is, "
-       "and start again, for the device takes no more work of this program",
+       "earlier work of cuda:{} has failed: CUDA says {} ({}), at the next "
+       "{}{}{}; run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and "
+       "restart, because the device accepts no more work from this program",
        f.device, f.name, f.text, f.what, for_op(f.op), suspects);
 }
 

@@ -1,4 +1,4 @@
-// What is said when CUDA fails. Needs no CUDA.
+// The Errors for failures of CUDA. Does not include CUDA.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace dtensor::cuda {
 
-// The operators that gave work to a stream since the host last waited for it:
-// of many, the last. Work that fails does so later, and CUDA does not say which
-// it was. May be used by several threads.
+// The operators that enqueued work on a stream since the host last waited for
+// it; only the last ones, if there are many. Work fails later, and CUDA does
+// not say which work it was. May be used by several threads.
 class Given {
  public:
   void note(std::string_view op);
   void clear();
-  // Oldest first, each once.
+  // Oldest first, each name once.
   std::vector<std::string> names() const;
 
  private:
-  // Copies, for a name may not outlive its operator: cut, and without memory of
-  // their own, for there is one for every kernel.
+  // Names are copied, because a name may not outlive its operator. They are cut
+  // and stored inline, because every kernel notes one.
   static constexpr size_t kNames = 32, kLetters = 31;
   struct Name {
     std::array<char, kLetters> letters;
@@ -36,14 +36,14 @@ class Given {
 struct Failure {
   std::string_view name, text;  // CUDA's
   int device;
-  std::string_view what;  // was asked for: "copy"
+  std::string_view what;  // the request, such as "copy"
   std::string_view op;    // the running operator, or ""
 };
 
-// Throws the Error for a call that CUDA refused.
+// Throws the Error for a call that CUDA rejected.
 [[noreturn]] void refused(const Failure&);
-// The same for work that was taken and failed later; `what` found out. `given`
-// are the operators of the device's streams.
+// Throws the Error for earlier work that failed, as noticed by the call `what`.
+// `given` are the operators noted for the device's streams.
 [[noreturn]] void failed_later(const Failure&,
                                const std::vector<std::string>& given);
 

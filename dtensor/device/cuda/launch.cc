@@ -21,8 +21,8 @@ struct OpenStream {
   Given given;
 };
 
-// All of them. They live for ever, and so does this: threads may end later than
-// static variables.
+// All streams. They are never destroyed, and neither is this: threads may end
+// after static variables.
 struct Streams {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<OpenStream>> all;
@@ -35,7 +35,8 @@ Streams& streams() {
 std::string_view (*running_op)() = nullptr;
 std::string_view op() { return running_op ? running_op() : ""; }
 
-// Of the calling thread: CUDA's device, and the stream it gave work to last.
+// Of the calling thread: CUDA's current device, and the stream that it last
+// used.
 thread_local int device = -1;
 thread_local Stream last;
 thread_local OpenStream* last_open = nullptr;
@@ -46,14 +47,15 @@ OpenStream& find(Stream s) {
   std::lock_guard lock(known.mutex);
   const auto it = known.all.find(s.handle);
   DT_CHECK(it != known.all.end(), "cuda",
-           "{} is no stream of a CUDA device; take one of open_stream()",
+           "{} is not a stream of a CUDA device; use one from open_stream()",
            s.handle);
   last = s;
   last_open = it->second.get();
   return *last_open;
 }
 
-// Of work that was given before: CUDA says nothing else from then on.
+// Whether the error comes from earlier work; CUDA then returns it from every
+// call.
 bool is_later(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -74,7 +76,7 @@ bool is_later(cudaError_t error) {
 }
 
 [[noreturn]] void report(cudaError_t error, const char* what) {
-  (void)cudaGetLastError();  // it is reported here, and not again by the next
+  (void)cudaGetLastError();  // already reported here
   const Failure failure{cudaGetErrorName(error), cudaGetErrorString(error),
                         device, what, op()};
   if (!is_later(error)) refused(failure);
@@ -95,7 +97,7 @@ void set_running_op(std::string_view (*of)()) { running_op = of; }
 
 void use(int index) {
   if (device == index) return;
-  device = index;  // also of the Error
+  device = index;  // report() uses it
   const cudaError_t error = cudaSetDevice(index);
   if (error == cudaSuccess) return;
   try {
@@ -110,7 +112,7 @@ Stream open_stream(int index) {
   use(index);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-        "a new stream");
+        "creating a stream");
   auto open = std::make_unique<OpenStream>();
   open->device = index;
   Streams& known = streams();
@@ -135,8 +137,8 @@ void check(cudaError_t error, const char* what) {
 
 namespace {
 
-// cudaDeviceSynchronize() would do the same, but for the device's streams that
-// are captured, and is refused for these; the capture would be lost, too.
+// cudaDeviceSynchronize() would also wait for captured streams: it is refused
+// for them, and the capture would be lost.
 void synchronize_all() {
   std::vector<cudaStream_t> all;
   {
@@ -162,7 +164,8 @@ void* allocate(cudaStream_t stream, int64_t bytes,
   void* block = nullptr;
   cudaError_t error = cudaMallocAsync(&block, size, stream);
   if (error == cudaErrorMemoryAllocation) {
-    // What other streams freed is there when their work is done.
+    // Memory that other streams freed becomes available when their work is
+    // done.
     (void)cudaGetLastError();
     if (waits) ++*waits;
     synchronize_all();
@@ -182,9 +185,9 @@ void* allocate(cudaStream_t stream, int64_t bytes,
 void* allocate_scratch(cudaStream_t stream, int64_t bytes) {
   void* const block = allocate(stream, std::max<int64_t>(bytes, 1));
   DT_CHECK(block, "cuda",
-           "cuda:{} has no {} bytes left that '{}' needs for a moment, beside "
-           "those that ranks hold and keep for later; split the tensor over "
-           "more ranks, or let fewer share a GPU",
+           "cuda:{} does not have {} bytes left for scratch memory of '{}', "
+           "beside the memory that ranks hold or cache; split the tensor over "
+           "more ranks, or let fewer ranks share a GPU",
            device, bytes, op());
   return block;
 }

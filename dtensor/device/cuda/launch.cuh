@@ -1,4 +1,4 @@
-// Giving work to a CUDA stream. For sources that see the CUDA Runtime.
+// Enqueuing work on a CUDA stream, for sources that include the CUDA runtime.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,25 +9,28 @@
 
 namespace dtensor::cuda {
 
-// The stream as CUDA knows it; its device is the calling thread's from now on.
+// Returns the stream's CUDA handle, and makes its device the calling thread's
+// current device.
 cudaStream_t enter(Stream);
 
-// Throws the Error that says what CUDA says, of `what` ("copy"): nothing for
-// cudaSuccess. See cuda_device.cc for errors of work that runs later.
+// Throws an Error with CUDA's text about `what` ("copy") unless the code is
+// cudaSuccess. See failure.h for errors of work that failed later.
 void check(cudaError_t, const char* what);
 
-// Memory for the work of that stream, of its device's pool. When there is none
-// left the host waits for what all streams of the device freed, but for those
-// that are captured; null when there is none then, either. `waits` counts that.
+// Memory from the pool of the stream's device, for work of that stream. If
+// there is none left, the host waits for memory that all streams of the device
+// freed, except captured ones, and counts that in `waits`; null if there is
+// still none.
 void* allocate(cudaStream_t, int64_t bytes,
                std::atomic<int64_t>* waits = nullptr);
-// The same for the length of a function; throws the Error that says how much
-// there is not. To be freed behind its work.
+// As allocate(), for the length of a function; throws an Error with the missing
+// size. Free it after its work, in the same stream.
 void* allocate_scratch(cudaStream_t, int64_t bytes);
 
-// The kernel will be launched with so much dynamic shared memory: more than
-// 48 KiB have to be asked for, with what it has of its own, of which there may
-// be kOwnShared. Throws Error when the device has less.
+// Allows launches of the kernel with `bytes` bytes of dynamic shared memory.
+// More than 48 KiB, including the kernel's static shared memory (at most
+// kOwnShared bytes), has to be requested from CUDA. Throws Error if the device
+// does not have that much.
 inline constexpr int64_t kOwnShared = 4 << 10;
 void allow_shared_memory(const void* kernel, int64_t bytes);
 

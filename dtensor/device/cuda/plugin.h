@@ -1,9 +1,9 @@
-// What a program and libdtensor_cuda.so tell each other.
+// The interface between a program and libdtensor_cuda.so.
 //
-// The library has a copy of its own of what it uses of dtensor: of variables
-// too, so that what belongs to the program is handed over here. Errors that it
-// throws are caught by the program as any other: g++ compares exception types
-// by name. (Both use the same libstdc++.so.)
+// The library contains its own copy of the parts of dtensor that it uses,
+// including variables, so the program passes its own in CudaHost. The program
+// can catch Errors that the library throws, because g++ compares exception
+// types by name (and both use the same libstdc++.so).
 #pragma once
 #include <string_view>
 
@@ -17,11 +17,11 @@ struct CudaHost {
 };
 
 struct CudaPlugin {
-  // version() of what the library was built from. A program of another one
-  // reads nothing else of this.
+  // version() of the sources from which the library was built. A program of
+  // another version reads nothing else of this struct.
   const char* version;
   int devices;
-  const char* why_none;          // what CUDA says when there are none
+  const char* why_none;          // CUDA's reason if there are none
   Device& (*device)(int index);  // 0 <= index < devices
   NcclLibrary& (*nccl)();
   void (*allow_tf32)(bool);
@@ -30,6 +30,7 @@ struct CudaPlugin {
 
 }  // namespace dtensor
 
-// The library's only symbol. The structs last.
+// The library's only exported symbol. Both structs stay valid until the program
+// ends.
 extern "C" [[gnu::visibility("default")]] const dtensor::CudaPlugin*
 dtensor_cuda_plugin(const dtensor::CudaHost*);

@@ -14,7 +14,7 @@ void Staging::Piece::wait() {
   buffer_->given = false;
 }
 
-// One that is free now, if need be a new one.
+// A buffer that is free now, or a new one if the limit allows.
 Staging::Buffer* Staging::free_one() {
   if (!free_.empty()) {
     Buffer* first = free_.front();
@@ -26,13 +26,13 @@ Staging::Buffer* Staging::free_one() {
       first->given = false;
       return first;
     }
-    (void)cudaGetLastError();  // it is no error
+    (void)cudaGetLastError();  // not an error
   }
   if (all_.size() == most_) return nullptr;
   auto made = std::make_unique<Buffer>();
   void* data = nullptr;
   check(cudaEventCreateWithFlags(&made->done, cudaEventDisableTiming),
-        "a new event");
+        "creating an event");
   check(cudaMallocHost(&data, static_cast<size_t>(bytes_)), "pinned memory");
   made->data = static_cast<char*>(data);
   all_.push_back(std::move(made));

@@ -1,5 +1,5 @@
-// Memory of the host that a device copies to and from without its help: pinned,
-// so that copies run beside the host's. A ring of buffers of one size.
+// Pinned host memory, to and from which a device copies while the host goes on.
+// A ring of buffers of one size.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -14,10 +14,11 @@
 
 namespace dtensor::cuda {
 
-// May be used by several threads, whose device is the buffers'.
+// May be used by several threads whose current device is that of the buffers.
 class Staging {
  public:
-  // At most so many buffers. What the host waits for one is added to `waits`.
+  // Makes at most `most` buffers of `bytes` bytes. Adds to `waits` each time
+  // the host waits for one.
   Staging(int64_t bytes, size_t most, std::atomic<int64_t>& waits)
       : bytes_(bytes), most_(most), waits_(waits) {}
   Staging(const Staging&) = delete;
@@ -25,11 +26,11 @@ class Staging {
 
   struct Buffer {
     char* data = nullptr;
-    cudaEvent_t done = nullptr;  // what the stream does with it
-    bool given = false;          // to a stream, until `done`
+    cudaEvent_t done = nullptr;  // when the stream has finished with it
+    bool given = false;          // used by a stream, until `done`
   };
 
-  // A buffer in the host's hands, or none.
+  // A buffer that the host holds, or none.
   class Piece {
    public:
     Piece() = default;
@@ -45,10 +46,10 @@ class Staging {
     }
     explicit operator bool() const { return buffer_ != nullptr; }
     char* data() const { return buffer_->data; }
-    // Behind what the stream was given so far, it is free again: nobody touches
-    // it before, though the piece dies.
+    // The buffer becomes free after the stream's work so far; until then nobody
+    // touches it, even if the piece is destroyed.
     void give(cudaStream_t);
-    // Until that is so.
+    // Waits until then.
     void wait();
 
    private:
@@ -57,13 +58,13 @@ class Staging {
   };
 
   int64_t bytes() const { return bytes_; }
-  // Waits when all are in use. A thread that has a piece asks with try_take()
-  // instead: others may wait for that one.
+  // take() waits if all buffers are in use. A thread that holds a piece must
+  // call try_take() instead, because others may wait for that piece.
   Piece take();
   Piece try_take();
 
  private:
-  Buffer* free_one();  // the caller holds the mutex; null when there is none
+  Buffer* free_one();  // null if there is none; needs the mutex
   void put(Buffer&);
 
   const int64_t bytes_;
@@ -72,7 +73,7 @@ class Staging {
   std::mutex mutex_;
   std::condition_variable put_;
   std::vector<std::unique_ptr<Buffer>> all_;
-  std::deque<Buffer*> free_;  // in nobody's hands; the one given first is first
+  std::deque<Buffer*> free_;  // held by nobody; the one given first is first
 };
 
 }  // namespace dtensor::cuda

@@ -1,4 +1,5 @@
-// The streams of this program. What gives work to one needs launch.cuh alone.
+// The streams of this program. Code that only enqueues work needs only
+// launch.cuh.
 #pragma once
 #include <string_view>
 
@@ -6,16 +7,17 @@
 
 namespace dtensor::cuda {
 
-// Where the program says which operator runs; before all else.
+// Sets the function that returns the running operator. Call it before anything
+// else.
 void set_running_op(std::string_view (*)());
 
-// The calling thread's device from now on.
+// Makes that device the calling thread's current device.
 void use(int device);
 
-// Another one, for ever.
+// Creates a stream, which is never destroyed.
 Stream open_stream(int device);
 
-// The host has waited for what the stream was given.
+// The host has waited for the stream's work so far.
 void waited(Stream);
 
 }  // namespace dtensor::cuda

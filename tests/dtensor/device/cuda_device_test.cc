@@ -199,13 +199,13 @@ TEST_F(CudaDeviceTest, ThreadsCopyAtOnce) {
 TEST_F(CudaDeviceTest, RefusesWhatIsWrong) {
   EXPECT_NE(error_of([&] {
               device_->synchronize({this});
-            }).find("is no stream of a CUDA device"),
+            }).find("is not a stream of a CUDA device"),
             std::string::npos);
   EXPECT_EQ(error_of([&] {
               device_->divide(stream_, DType::kI64, 1, nullptr, nullptr,
                               nullptr);
             }),
-            "[divide] i64 is no float; cast to f32 first");
+            "[divide] i64 is not a float type; cast to f32 first");
   const int n = cuda_devices();
   EXPECT_EQ(error_of([&] {
               cuda(n);
@@ -232,7 +232,7 @@ TEST_F(CudaDeviceTest, WorkThatFailsLaterNamesTheOperators) {
         std::_Exit(0);
       },
       testing::ExitedWithCode(0),
-      "\\[cuda\\] work that cuda:0 was given before has failed: CUDA says "
+      "\\[cuda\\] earlier work of cuda:0 has failed: CUDA says "
       "cudaErrorIllegalAddress .*, at the next .* for 'loss'; since the last "
       "wait it was given matmul, loss; run with CUDA_LAUNCH_BLOCKING=1");
 }

@@ -74,27 +74,27 @@ TEST(FailureTest, SaysWhatCudaSays) {
             "cudaErrorNoKernelImageForDevice (no kernel image); build "
             "libdtensor_cuda.so for this GPU too: DTENSOR_CUDA_ARCHS="
             "86-real,90 is for compute capability 8.6 and from 9.0 on");
-  EXPECT_EQ(message([] {
-              failed_later({"cudaErrorIllegalAddress",
-                            "an illegal memory access was encountered", 0,
-                            "copy to the host", "loss"},
-                           {"matmul", "add"});
-            }),
-            "[cuda] work that cuda:0 was given before has failed: CUDA says "
-            "cudaErrorIllegalAddress (an illegal memory access was "
-            "encountered), at the next copy to the host for 'loss'; since the "
-            "last wait it was given matmul, add; run with "
-            "CUDA_LAUNCH_BLOCKING=1 to see which it is, and start again, for "
-            "the device takes no more work of this program");
+  EXPECT_EQ(
+      message([] {
+        failed_later({"cudaErrorIllegalAddress",
+                      "an illegal memory access was encountered", 0,
+                      "copy to the host", "loss"},
+                     {"matmul", "add"});
+      }),
+      "[cuda] earlier work of cuda:0 has failed: CUDA says "
+      "cudaErrorIllegalAddress (an illegal memory access was encountered), at "
+      "the next copy to the host for 'loss'; since the last wait it was given "
+      "matmul, add; run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and "
+      "restart, because the device accepts no more work from this program");
   EXPECT_EQ(message([] {
               failed_later({"cudaErrorAssert", "device-side assert triggered",
                             2, "wait", ""},
                            {});
             }),
-            "[cuda] work that cuda:2 was given before has failed: CUDA says "
+            "[cuda] earlier work of cuda:2 has failed: CUDA says "
             "cudaErrorAssert (device-side assert triggered), at the next wait; "
-            "run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and start "
-            "again, for the device takes no more work of this program");
+            "run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and restart, "
+            "because the device accepts no more work from this program");
 }
 
 }  // namespace

@@ -95,16 +95,16 @@ TEST_F(CudaTest, WhatCannotBeLoaded) {
   EXPECT_EQ(run(""), "[cuda] " + path + " cannot be loaded: " + path +
                          ": file too short" + end);
   EXPECT_EQ(run("DTENSOR_CUDA_LIBRARY=libm.so.6"),
-            "[cuda] libm.so.6 is not dtensor's: it has no dtensor_cuda_plugin; "
-            "name the right libdtensor_cuda.so in DTENSOR_CUDA_LIBRARY, or "
-            "none\n");
+            "[cuda] libm.so.6 is not a plugin of dtensor: it has no "
+            "dtensor_cuda_plugin; set DTENSOR_CUDA_LIBRARY to the right "
+            "libdtensor_cuda.so, or unset it\n");
 }
 
 TEST_F(CudaTest, OfAnotherVersion) {
   const std::string path = put_fake(root_ / "bin").string();
   EXPECT_EQ(
       run("FAKE_CUDA=old"),
-      "[cuda] " + path + " is of version 0.0.1, and this program of version " +
+      "[cuda] " + path + " has version 0.0.1, but this program has version " +
           std::string(version()) + "; build both from the same sources\n");
 }
 
@@ -124,14 +124,14 @@ TEST_F(CudaTest, DevicesThatAreNotThere) {
   EXPECT_EQ(run("FAKE_CUDA=none"),
             "[cuda] there is no CUDA device here: cudaErrorNoDevice (no "
             "CUDA-capable device is detected); run with --device cpu\n");
-  EXPECT_EQ(run("FAKE_CUDA=one", 3),
-            "1 devices\n[cuda] cuda:3 is not there: this machine has 1, "
-            "cuda:0\n");
+  EXPECT_EQ(
+      run("FAKE_CUDA=one", 3),
+      "1 devices\n[cuda] cuda:3 does not exist: this machine has 1, cuda:0\n");
   EXPECT_EQ(run("", 2),
-            "2 devices\n[cuda] cuda:2 is not there: this machine has 2, cuda:0 "
-            "to cuda:1\n");
+            "2 devices\n[cuda] cuda:2 does not exist: this machine has 2, "
+            "cuda:0 to cuda:1\n");
   EXPECT_EQ(run("", -1),
-            "2 devices\n[cuda] cuda:-1 is not there: this machine has 2, "
+            "2 devices\n[cuda] cuda:-1 does not exist: this machine has 2, "
             "cuda:0 to cuda:1\n");
 }
 
