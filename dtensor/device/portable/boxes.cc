@@ -42,7 +42,7 @@ void copy_items(Stream s, const Walk<2>& walk,
         s, walk, to, DT_BODY(T x) { return x; }, from);
 }
 
-// Of any size, byte by byte.
+// For items of any size, byte by byte.
 void copy_any(Stream s, const Walk<2>& walk, int64_t item, void* dst,
               const void* src) {
   auto* to = static_cast<char*>(dst);
@@ -58,7 +58,7 @@ void copy_any(Stream s, const Walk<2>& walk, int64_t item, void* dst,
 
 template <class D, class Source>
 void cast_items(Stream s, const Walk<2>& walk, void* dst, const void* src) {
-  // A byte of a bool may be of any value.
+  // The byte of a bool may have any value.
   using S = std::conditional_t<std::is_same_v<Source, bool>, uint8_t, Source>;
   map(
       s, walk, static_cast<D*>(dst), DT_BODY(S x) { return convert<D>(x); },
@@ -83,13 +83,13 @@ void divide_items(Stream s, int64_t n, void* dst, const void* a,
       static_cast<const T*>(a), static_cast<const T*>(b));
 }
 
-// So many operands are combined in one pass, and so many different strides may
-// they have: what a kernel's arguments have room for.
+// The most operands that one pass combines, and the most different strides
+// among them: kernel arguments have no room for more.
 constexpr int kOperands = 64, kStrides = 4;
 
-// Combines the operands of one pass, for element i of the walk, whose arrays
-// are the destination and one for each of the operands' N strides. What is not
-// the end of the reduction is left in `partial`, unrounded.
+// Combines the operands of one pass for element i of the walk. The walk's
+// arrays are the destination and one array for each of N different strides.
+// Unless it is the last pass, the result goes unrounded to `partial`.
 template <class T, class Op, int N>
 struct Combine {
   using C = compute_t<T>;
@@ -103,7 +103,7 @@ struct Combine {
   int64_t packs;
   int operands;
   const T* data[kOperands];
-  int8_t strides[kOperands];  // which of the N
+  int8_t strides[kOperands];  // index of each operand's strides, below N
 
   DT_HD void operator()(int64_t i) const {
     if (i < packs)
@@ -159,7 +159,7 @@ struct Combine {
   }
 };
 
-// The operands of one pass: from `first` on, as many as it can take.
+// The operands of one pass: as many as it can take, from `first` on.
 struct Pass {
   Pass(Sizes shape, std::span<const Operand> srcs, size_t first)
       : begin(first), end(first) {
@@ -174,7 +174,7 @@ struct Pass {
     }
   }
   static size_t at(int i) { return static_cast<size_t>(i); }
-  // A dimension of one element has no stride.
+  // The stride of a dimension of one element does not matter.
   static bool same(Sizes shape, Sizes a, Sizes b) {
     for (size_t i = 0; i < shape.size(); ++i)
       if (shape[i] != 1 && a[i] != b[i]) return false;
@@ -194,7 +194,7 @@ void combine(Stream s, Sizes shape, void* dst, Sizes dst_strides,
   using Body = Combine<T, Op, N>;
   std::array<Sizes, 1 + N> strides;
   strides[0] = dst_strides;
-  for (int a = 0; a < N; ++a)  // what is over walks with the first
+  for (int a = 0; a < N; ++a)  // unused arrays walk like the first one
     strides[Pass::at(1 + a)] =
         pass.strides[Pass::at(a < pass.different ? a : 0)];
   Body body{Walk<1 + N>(shape, strides),

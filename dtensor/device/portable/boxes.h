@@ -1,4 +1,4 @@
-// The work of a Device with strided boxes, written once for all of them.
+// A Device's operations on strided boxes, written once for all devices.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace dtensor::portable {
 
-// What device.h says of the functions of these names.
+// The functions do what device.h says of those with the same names.
 class Boxes {
  public:
   virtual ~Boxes() = default;
@@ -27,7 +27,7 @@ class Boxes {
                       const void* b) const = 0;
 };
 
-const Boxes& host_boxes();  // to test the text with
-const Boxes& cuda_boxes();  // where nvcc compiled it
+const Boxes& host_boxes();  // for tests
+const Boxes& cuda_boxes();  // only in code compiled by nvcc
 
 }  // namespace dtensor::portable

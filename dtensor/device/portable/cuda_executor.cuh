@@ -1,5 +1,5 @@
-// Portable kernels on CUDA. For nvcc alone, and for tests that have an
-// emulation of what is used here of CUDA's runtime (tests/cuda/emulation).
+// Portable kernels on CUDA. For nvcc, and for tests with an emulation of the
+// parts of CUDA's runtime that are used here (tests/cuda/emulation).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -22,7 +22,7 @@ inline namespace on_cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// out[j] = f(j, in[j]...) for what falls to `lane` of `lanes`.
+// out[j] = f(j, in[j]...) for the elements of `lane`, one of `lanes`.
 template <class Out, class F, class... In>
 __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
                                 Out* out, F& f, const In*... in) {
@@ -46,7 +46,7 @@ __device__ inline void map_lane(int64_t lane, int64_t lanes, int64_t n,
     out[j] = static_cast<Out>(f(j, in[j]...));
 }
 
-// The same, one by one.
+// As load(), element by element.
 template <int W, class T>
 __device__ inline Pack<T, W> load_each(const T* p) {
   Pack<T, W> pack;
@@ -55,8 +55,9 @@ __device__ inline Pack<T, W> load_each(const T* p) {
   return pack;
 }
 
-// f(j, in[j]...) for what falls to `lane` of `lanes`: the same elements in the
-// same order wherever they lie, or a sum's bits would depend on that.
+// f(j, in[j]...) for the elements of `lane`, one of `lanes`. Each lane gets the
+// same elements in the same order for every alignment; otherwise the bits of a
+// sum would depend on it.
 template <class F, class... In>
 __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
                                  const In*... in) {
@@ -71,8 +72,8 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
     int64_t j = lane * W;
     done = n / W * W;
     if ((aligned(in, W) && ...)) {
-      // The loads of two rounds are under way at once: a long row's block has
-      // its multiprocessor for itself, and no others.
+      // The loads of two rounds are issued together, because the block of a
+      // long row has its multiprocessor to itself.
       for (; j + step < done; j += 2 * step)
         [&](const Pack<In, W>&... first) {
           [&](const Pack<In, W>&... second) {
@@ -88,7 +89,7 @@ __device__ inline void each_lane(int64_t lane, int64_t lanes, int64_t n, F& f,
   for (int64_t j = done + lane; j < n; j += lanes) f(j, in[j]...);
 }
 
-// The value of another lane of the warp, whatever its type.
+// The value of another lane of the warp, for any type.
 template <class A>
 __device__ inline A of_lane(const A& a, int distance) {
   static_assert(sizeof(A) % sizeof(unsigned) == 0);
@@ -103,8 +104,8 @@ __device__ inline A of_lane(const A& a, int distance) {
   return other;
 }
 
-// Exchanges a and b, in registers: a reference to one of the two would put both
-// into memory.
+// Swaps a and b if `really`. Works in registers: references would put both into
+// memory.
 template <class A>
 __device__ inline void exchange(bool really, A& a, A& b) {
   constexpr int kWords = sizeof(A) / sizeof(unsigned);
@@ -121,10 +122,10 @@ __device__ inline void exchange(bool really, A& a, A& b) {
   memcpy(&b, second, sizeof(A));
 }
 
-// See executor.h. Its lanes are a warp, or a whole block.
+// See executor.h. The lanes of a row are a warp or a whole block.
 class Row {
  public:
-  // Of each warp, what reduce() found: in one of two places, so that one
+  // The result of each warp in reduce(), in two alternating places, so that one
   // barrier is enough.
   static constexpr int kMostWarps = 32, kMostBytes = 32;
   struct Results {
@@ -151,8 +152,8 @@ class Row {
     each_lane(lane_, lanes_, n, take, in...);
 #pragma unroll
     for (int d = 1; d < kWarp; d *= 2) {
-      // In the order of the lanes, for the same bits in all of them: a * b + c
-      // is rounded once or twice, as the compiler pleases.
+      // Combine in the order of the lanes, so that all lanes get the same bits:
+      // the compiler may round a * b + c once or twice.
       A other = of_lane(a, d);
       exchange(lane_ & d, a, other);
       a = op(a, other);
@@ -210,9 +211,9 @@ __global__ void __launch_bounds__(kThreads)
            static_cast<int64_t>(gridDim.x) * kThreads, n, out, f, in...);
 }
 
-// `lanes` is kWarp, or blockDim.x. A block has at most kMost threads, and its
-// multiprocessor, of 64 Ki registers, room for kBlocks; as many as the compiler
-// thinks fit, if that is 0.
+// `lanes` is kWarp or blockDim.x. A block has at most kMost threads; registers
+// are limited so that kBlocks blocks fit into a multiprocessor, which has 64 Ki
+// registers, or left to the compiler if kBlocks is 0.
 template <int kMost, int kBlocks, class Body>
 __global__ void __launch_bounds__(kMost, kBlocks)
     rows_kernel(int64_t count, int lanes, int64_t fast_bytes, Body body) {
@@ -228,15 +229,16 @@ __global__ void __launch_bounds__(kMost, kBlocks)
     body(row, r);
 }
 
-// As many blocks as there is work for, and as may be launched; a loop in the
-// kernel does the rest.
+// As many blocks as the work needs and a launch allows; a loop in the kernel
+// does the rest.
 inline unsigned blocks_for(int64_t work, int64_t per_block) {
   constexpr int64_t kMost = int64_t{1} << 30;
   return static_cast<unsigned>(
       std::clamp<int64_t>((work + per_block - 1) / per_block, 1, kMost));
 }
 
-// kernel(args...) on `blocks` of `threads`, each with `shared` bytes.
+// Launches kernel(args...) with `blocks` blocks of `threads` threads, each
+// block with `shared` bytes of dynamic shared memory.
 template <class... Parameters, class... Args>
 void run(Stream s, void (*kernel)(Parameters...), unsigned blocks,
          unsigned threads, int64_t shared, Args... args) {
@@ -279,11 +281,11 @@ void rows_of(Stream s, int64_t count, int lanes, Body body,
 template <class Body>
 void rows(Stream s, int64_t count, int64_t n, Body body,
           int64_t fast_bytes = 0) {
-  // Short rows, several to a block; longer ones have a block each.
+  // Several short rows share a block; each longer row has a block of its own.
   const int lanes = n <= 512 ? kWarp : n <= 8192 ? 256 : 1024;
   rows_of<1024, 0>(s, count, lanes, body, fast_bytes);
 }
-// 96 registers a lane, not 64.
+// With 96 registers per lane instead of 64.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows_of<128, 5>(s, count, kWarp, body, fast_bytes);

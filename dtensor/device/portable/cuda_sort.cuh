@@ -21,7 +21,7 @@ inline void sort_by_key(Stream s, int64_t n, int bits, const uint64_t* keys,
                 "sort");
   };
   size_t bytes = 0;
-  sort(nullptr, bytes);  // says what it needs
+  sort(nullptr, bytes);  // asks for the size of the temporary memory
   Scratch temporary(s, static_cast<int64_t>(bytes));
   sort(temporary.as<char>(), bytes);
 }

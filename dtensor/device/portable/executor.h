@@ -1,6 +1,6 @@
-// The text of a kernel whose speed is that of memory, written once: g++ makes
-// loops of it, nvcc a kernel. Include this in a .cc that both compile (BUILD:
-// portable_library).
+// For kernels whose speed is limited by memory. The source is written once: g++
+// makes loops of it, and nvcc kernels. Include this in a .cc that both compile
+// (BUILD: portable_library).
 //
 //   each(stream, n, DT_BODY(int64_t i) { out[i] = in[i] + 1; });
 //   map(stream, n, out, DT_BODY(int64_t, float x) { return x + 1; }, in);
@@ -12,21 +12,23 @@
 //             in + r * n);
 //   });
 //
-// A body is a lambda that captures by value what a kernel's arguments may be:
-// numbers, pointers to the device's memory, plain structs of them. It calls
-// only what is DT_HD or constexpr, and allocates and throws nothing.
+// A body is a lambda that captures by value, and only what can be a kernel
+// argument: numbers, pointers to the device's memory, and plain structs of
+// them. It calls only DT_HD and constexpr functions, and neither allocates nor
+// throws.
 //
-// A row is served by several threads (lanes), and its body is written as if for
-// one: what is outside of the row's functions runs in each lane, with the same
-// values, and writes no memory; what is inside is shared among them, in any
-// order. Each of these functions ends when all lanes are done, and what was
-// written is seen by the next one. A function given to one of them may change
-// no variable outside of itself: use reduce().
+// Several threads (lanes) serve a row, but the body is written as for one
+// thread. Code outside the row's functions runs in every lane with the same
+// values, and must not write memory. Work inside the row's functions is divided
+// among the lanes, in any order. Each of these functions ends when all lanes
+// are done, and the next one sees the memory that it wrote. A function passed
+// to one of them must not change variables outside of itself: use reduce().
 //
-// What such a file defines goes into the namespace DT_PORTABLE, which is
-// another one for each compiler.
+// Put the definitions of such a file into the namespace DT_PORTABLE, which is a
+// different one for each compiler.
 //
-// Stream and Device are those of device.h; what is here returns before it ran.
+// Stream and Device are those of device.h. The functions return before the work
+// has run.
 #pragma once
 #include <cstdint>
 
@@ -45,8 +47,8 @@
 
 namespace dtensor::portable {
 
-// For reduce(). Commutative, as its operators have to be; the order in which
-// values are combined depends on n alone.
+// Operators for reduce(). They have to be commutative; the order in which
+// values are combined depends only on n.
 struct Sum {
   template <class A>
   DT_HD A operator()(const A& a, const A& b) const {

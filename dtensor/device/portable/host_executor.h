@@ -1,4 +1,4 @@
-// Portable kernels on the host: in the calling thread, at once.
+// Portable kernels on the host: they run in the calling thread, immediately.
 #pragma once
 #include <barrier>
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace dtensor::portable {
 inline namespace on_host {
 
-// While it lives, the calling thread's rows are served by this many threads, as
-// a GPU would serve them, and each() and map() go from the last index to the
-// first: for tests, which then see (and the thread sanitizer names) a body that
-// counts on its order. Slow.
+// While it lives, each row of the calling thread is served by this many
+// threads, as on a GPU, and each() and map() run from the last index to the
+// first. For tests, which then detect a body that depends on its order (and the
+// thread sanitizer names it). Slow.
 class Lanes {
  public:
   explicit Lanes(int lanes) : old_(count()) { count() = lanes; }
@@ -33,7 +33,7 @@ class Lanes {
 // See executor.h.
 class Row {
  public:
-  // What the lanes of a row share.
+  // The state that the lanes of a row share.
   struct Shared {
     explicit Shared(int lanes, int64_t fast_bytes)
         : barrier(lanes),
@@ -43,7 +43,7 @@ class Row {
       char bytes[16];
     };
     std::barrier<> barrier;
-    std::vector<const void*> results;  // of each lane, in reduce()
+    std::vector<const void*> results;  // by lane, in reduce()
     std::vector<Block> fast;
   };
   Row(int lane, int lanes, Shared& shared)
@@ -62,8 +62,8 @@ class Row {
       out[j] = static_cast<Out>(f(j, in[j]...));
     sync();
   }
-  // op over f(j, in[j]...) for all j, and `zero`, which changes nothing: the
-  // same in every lane.
+  // Combines f(j, in[j]...) for all j, starting with `zero`, the identity of
+  // op. Every lane gets the same result.
   template <class A, class Op, class F, class... In>
   A reduce(int64_t n, A zero, Op op, F f, const In*... in) {
     A mine = zero;
@@ -77,8 +77,8 @@ class Row {
     sync();
     return all;
   }
-  // The row's fast memory, of the bytes that rows() was told, 16-byte aligned;
-  // whatever the row before left in it.
+  // The row's fast memory, of the size passed to rows(), 16-byte aligned. It
+  // contains whatever the previous row left there.
   template <class T>
   T* fast() {
     return reinterpret_cast<T*>(shared_.fast.data());
@@ -108,8 +108,8 @@ void map(Stream s, int64_t n, Out* out, F f, const In*... in) {
   each(s, n, [=](int64_t i) { out[i] = static_cast<Out>(f(i, in[i]...)); });
 }
 
-// body(row, r) for all r in [0, count), rows of about n elements (which decides
-// how many lanes serve one, no more).
+// body(row, r) for all r in [0, count). Rows have about n elements; n only
+// determines how many lanes serve a row.
 template <class Body>
 void rows(Stream, int64_t count, int64_t /*n*/, Body body,
           int64_t fast_bytes = 0) {
@@ -125,15 +125,15 @@ void rows(Stream, int64_t count, int64_t /*n*/, Body body,
   for (std::thread& t : others) t.join();
 }
 
-// The same of rows that are short whatever is asked for, with much to do for
-// each element: a GPU's lanes have more registers then.
+// As rows(), for rows that are short for every input and do much work per
+// element: on a GPU, a lane then has more registers.
 template <class Body>
 void short_rows(Stream s, int64_t count, Body body, int64_t fast_bytes = 0) {
   rows(s, count, 1, body, fast_bytes);
 }
 
-// Memory of the device for the length of a function: what was given to the
-// stream until then may use it.
+// Memory of the device for the length of a function; work enqueued until then
+// may use it.
 class Scratch {
  public:
   Scratch(Stream, int64_t bytes)

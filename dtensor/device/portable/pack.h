@@ -1,4 +1,4 @@
-// Several elements at once, as a GPU likes to move them.
+// Several elements moved at once, as GPUs do it best.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace dtensor::portable {
 
-// W elements that are loaded and stored at once.
+// W elements that are loaded and stored together.
 template <class T, int W>
 struct alignas(sizeof(T) * W) Pack {
   T v[W];
 };
 
-// How many elements of the widest of these types are 16 bytes.
+// The number of elements of the widest of these types in 16 bytes.
 template <class... T>
 inline constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
 

@@ -4,8 +4,8 @@
 //                    const int64_t* values, uint64_t* sorted_keys,
 //                    int64_t* sorted_values);
 //
-// gives the n pairs by their keys, which are below 2^bits; those of equal keys
-// stay in order. The results are other memory than the operands.
+// sorts n pairs by their keys, which must be below 2^bits. The sort is stable.
+// The results must not share memory with the operands.
 #pragma once
 #include <cstdint>
 

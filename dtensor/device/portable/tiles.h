@@ -1,7 +1,7 @@
-// Copies between a box and a transposed one: where lanes that are next to each
-// other in one of the two would each touch a line of memory of their own in
-// the other. By square tiles in fast memory, which are read along the source
-// and written along the destination.
+// Copies between a box and a transposed one, in which neighbouring lanes would
+// each touch a different memory line in one of the two. They go through square
+// tiles in fast memory, which are filled along the source and written along the
+// destination.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,25 +16,26 @@
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
 
-// A tile of elements of so many bytes: its edge; the step from one of its rows
-// to the next, a word of fast memory more, so that lanes that go down a column
-// are each in a bank of its own (there are 32, and a word is 4 bytes); and how
-// many elements a lane has under way at once.
+// For elements of `item` bytes: the edge of a tile; the pitch of its rows,
+// which is one word of fast memory longer, so that lanes going down a column
+// use different banks (there are 32, of 4-byte words); and how many elements a
+// lane moves at once.
 constexpr int tile_edge(int64_t item) { return item < 4 ? 64 : 32; }
 constexpr int tile_pitch(int64_t item) {
   return tile_edge(item) + (item < 4 ? 4 / static_cast<int>(item) : 1);
 }
 constexpr int tile_batch(int64_t item) { return item < 4 ? 16 : 4; }
 
-// How a box is cut. What a kernel gets is a copy.
+// How a box is cut into tiles. Kernels get a copy of it.
 class Tiles {
  public:
-  // Nothing where a walk in the order of the destination is as good. Strides in
-  // elements of `item` bytes, as many as a tile can be of.
+  // Empty if walking in the order of the destination is as good. Strides are in
+  // elements of `item` bytes; `item` must be a size for which tiles exist.
   static std::optional<Tiles> of(int64_t item, Sizes shape, Sizes dst,
                                  Sizes src) {
-    // What memory moves at least: lanes that share it are as good as
-    // neighbours. And fewer elements than kFew are a row for few of the lanes.
+    // kSector bytes are the smallest memory access: lanes that share a sector
+    // are as good as neighbours. Runs shorter than kFew elements would use too
+    // few of the lanes.
     constexpr int64_t kSector = 32, kFew = 8;
     Nest nest(shape, 2);
     nest.set(0, dst, 1);
@@ -55,8 +56,8 @@ class Tiles {
 
   int64_t count() const { return walk_.count(); }
 
-  // A tile: where its first element is, and how far it goes along the source
-  // (i) and along the destination (j).
+  // A tile: the offset of its first element in both arrays, and its extent
+  // along the source (i) and along the destination (j).
   struct Tile {
     int64_t dst, src, ni, nj;
   };
@@ -66,7 +67,7 @@ class Tiles {
     const int64_t ni = n_[0] - at[2], nj = n_[1] - at[3];
     return {at[0], at[1], ni < edge_ ? ni : edge_, nj < edge_ ? nj : edge_};
   }
-  // From element (i, j) of a tile's first one.
+  // The offset of element (i, j) from the first element of its tile.
   DT_HD int64_t dst(int64_t i, int64_t j) const {
     return i * step_[0][0] + j * step_[1][0];
   }
@@ -81,7 +82,8 @@ class Tiles {
         step_{{nest.step(along, 0), nest.step(along, 1)},
               {nest.step(last, 0), nest.step(last, 1)}},
         walk_(cut(nest, along, last, edge)) {}
-  // The tiles are a box too, whose loops also count where i and j are.
+  // The tiles form a box, too; the loops of two further arrays count the
+  // positions of i and j.
   static Walk<4> cut(const Nest& nest, int along, int last, int64_t edge) {
     const auto loops = static_cast<size_t>(nest.loops());
     std::array<int64_t, kMaxLoops> n{}, steps[4]{};
@@ -102,13 +104,13 @@ class Tiles {
   Walk<4> walk_;
 };
 
-// dst = src, of Tiles::of(sizeof(T)).
+// dst = src, with tiles from Tiles::of(sizeof(T)).
 template <class T>
 void copy(Stream s, const Tiles& tiles, T* dst, const T* src) {
   constexpr int64_t kEdge = tile_edge(sizeof(T)),
                     kPitch = tile_pitch(sizeof(T));
   constexpr int kBatch = tile_batch(sizeof(T));
-  // A lane's elements are in every kStep-th row (column) of the tile.
+  // Each lane moves the elements of every kStep-th row (column) of the tile.
   constexpr int64_t kStep = kEdge / kBatch;
   rows(
       s, tiles.count(), kEdge * kEdge,

@@ -1,5 +1,5 @@
-// Values as portable kernels hold them: what a type is computed in, and the way
-// there and back.
+// Values in portable kernels: the type in which they are computed, and
+// conversions to and from it.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -15,7 +15,7 @@
 #endif
 #endif
 
-// In front of a loop: how many rounds of it the GPU's code writes out.
+// Before a loop: how many iterations the GPU code unrolls.
 #ifdef __CUDA_ARCH__
 #define DT_PRAGMA(text) _Pragma(#text)
 #define DT_UNROLL(n) DT_PRAGMA(unroll n)
@@ -29,7 +29,8 @@ using dtensor::is_half;
 template <class T>
 inline constexpr bool is_floating = std::is_floating_point_v<T> || is_half<T>;
 
-// What a T is computed in: f32 for the halves, else itself.
+// The type in which values of type T are computed: f32 for f16 and bf16,
+// otherwise T.
 template <class T>
 using compute_t = std::conditional_t<is_half<T>, float, T>;
 
@@ -43,7 +44,7 @@ DT_HD inline T rounded(compute_t<T> x) {
   return static_cast<T>(x);
 }
 
-// The lowest and the highest value: the infinities of floats.
+// The lowest and highest values; infinities for floats.
 template <class T>
 DT_HD constexpr T lowest() {
   if constexpr (std::is_floating_point_v<T>)

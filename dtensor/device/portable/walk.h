@@ -1,5 +1,5 @@
-// A box of several strided arrays, as a kernel walks it: the host finds the
-// loops, a thread where its element is.
+// A box of several strided arrays for a kernel: the host computes the loops,
+// and each thread the position of its element.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 namespace dtensor::portable {
 inline namespace DT_PORTABLE {
 
-// Division by a number that the host knows, 1 <= d < 2^31, of numbers below
-// 2^31: a product and a shift (Granlund and Montgomery, "Division by invariant
-// integers using multiplication", PLDI 1994).
+// Division of numbers below 2^31 by a number that the host knows, 1 <= d <
+// 2^31, as a multiplication and a shift (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", PLDI 1994).
 class Divisor {
  public:
   Divisor() = default;
@@ -34,9 +34,9 @@ class Divisor {
   uint32_t factor_ = 1, shift_ = 0;
 };
 
-// `A` arrays of one shape; array 0 is the destination, and elements are counted
-// in the order of its memory. At most kMaxLoops dimensions. What a kernel gets
-// is a copy.
+// `A` arrays of one shape. Array 0 is the destination, and elements are
+// numbered in the order of its memory. At most kMaxLoops dimensions. Kernels
+// get a copy of it.
 template <int A>
 class Walk {
  public:
@@ -58,14 +58,14 @@ class Walk {
         by_[l] = Divisor(static_cast<uint32_t>(n_[l]));
   }
 
-  // Of elements: 0 when there is nothing to walk.
+  // The number of elements, which may be 0.
   DT_HD int64_t count() const { return count_; }
-  // The last loop, whose elements follow each other: its length, and the step
-  // of an array in it.
+  // The innermost loop, whose elements have consecutive numbers: its length,
+  // and the step of array a in it.
   DT_HD int64_t inner() const { return n_[loops_ - 1]; }
   DT_HD int64_t inner_step(int a) const { return step_[loops_ - 1][a]; }
 
-  // Where element i of each array is. REQUIRES: 0 <= i < count().
+  // The offset of element i in each array. REQUIRES: 0 <= i < count().
   DT_HD void at(int64_t i, int64_t (&offset)[A]) const {
     for (int a = 0; a < A; ++a) offset[a] = 0;
     if (narrow_) {
@@ -88,8 +88,9 @@ class Walk {
     }
   }
 
-  // Can array `a` at p be read `width` elements at a time, from any multiple of
-  // `width` on? They follow each other and are aligned, or are one element.
+  // Whether array `a` at p can be read `width` elements at a time, from any
+  // multiple of `width` on: they are contiguous and aligned, or all the same
+  // element.
   template <class T>
   bool packs(int a, const T* p, int width) const {
     const int64_t step = inner_step(a);
@@ -113,21 +114,22 @@ class Walk {
   int64_t step_[kMaxLoops][A] = {};
 };
 
-// What a function of two results gives.
+// The result of a function with two results.
 template <class T>
 struct Two {
   T first, second;
 };
 
-// What map() below does for index i: a pack of W elements first, then those
-// that fill none. Of one output, or of two of the same layout.
+// The body of map() below: index i stands for a pack of W elements, or, after
+// all packs, for one of the remaining elements. There are one or two outputs of
+// the same layout.
 template <int outputs, class Out, class F, class... In>
 struct MapWalk {
   static constexpr int W = kPack<Out, In...>, A = 1 + sizeof...(In);
   Walk<A> walk;
   F f;
   Out* out[outputs];
-  const void* in[A];  // one more than there are, so that it may be none
+  const void* in[A];  // one entry more, so that there may be no inputs
   int64_t packs;
 
   DT_HD void operator()(int64_t i) const {
@@ -190,9 +192,9 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
-// out = f(in...) of each element of the walk, whose arrays are out, in.... Out
-// may be an input of its item size and strides. 16 bytes at a time where the
-// strides allow it.
+// out = f(in...) for each element of the walk, whose arrays are out, in.... out
+// may be one of the inputs if its item size and strides are the same. Moves 16
+// bytes at a time where the strides allow it.
 template <class Out, class F, class... In>
 void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
          const In*... in) {
@@ -200,7 +202,7 @@ void map(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* out, F f,
   map_outputs(s, walk, all, f, in...);
 }
 
-// The same of an f that gives Two<Out>; `second` is walked as `first` is.
+// As map(), for an f that returns Two<Out>; `second` has the layout of `first`.
 template <class Out, class F, class... In>
 void map_two(Stream s, const Walk<1 + sizeof...(In)>& walk, Out* first,
              Out* second, F f, const In*... in) {
