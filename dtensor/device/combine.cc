@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-// What stays in the first-level cache until it is written on.
+// A block that stays in the first-level cache until it is used again.
 constexpr int64_t kBlockBytes = 16 << 10;
 
 // One row of n elements. The loops carry no dependency (ivdep): a source is
@@ -40,8 +40,8 @@ struct Row {
           Op::apply(Op::apply(Op::apply(A(a[i]), A(b[i])), A(c[i])), A(d[i])));
   }
 
-  // Any number of sources: blocks that stay in the first-level cache. The
-  // destination is written last, for it may be one of the sources.
+  // Any number of sources, in blocks that stay in the first-level cache. The
+  // destination is written last because it may be one of the sources.
   static void many(T* d, char* const* s, int k, int64_t n, A divisor) {
     constexpr int64_t kBlock = 1024;
     A acc[kBlock];
@@ -70,7 +70,7 @@ struct Row {
   static void contiguous(char* d, char* const* s, int k, int64_t n, A divisor) {
     T* out = reinterpret_cast<T*>(d);
     auto in = [&](int j) { return reinterpret_cast<const T*>(s[j]); };
-    // Converting it takes so long that loops for few sources gain nothing.
+    // Converting f16 takes so long that loops for few sources gain nothing.
     if constexpr (std::is_same_v<T, f16>) return many(out, s, k, n, divisor);
     if (divisor != A(1) || k < 2 || k > 4) return many(out, s, k, n, divisor);
     if (k == 2) return two(out, in(0), in(1), n);
@@ -78,7 +78,7 @@ struct Row {
     return four(out, in(0), in(1), in(2), in(3), n);
   }
 
-  // The same, by blocks that are written past the cache.
+  // As contiguous(), in blocks that are written past the cache.
   static void streamed(char* d, char* const* s, int k, int64_t n, A divisor) {
     constexpr int64_t kBlock = kBlockBytes / static_cast<int64_t>(sizeof(T));
     alignas(64) T block[kBlock];
@@ -162,7 +162,7 @@ void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
            "a (sum, count) is reduced by summing both; write sum, and divide");
   if (op == ReduceOp::kAny || op == ReduceOp::kAll)
     DT_CHECK(dtype == DType::kBool, where,
-             "{} is of bool, not of {}; compare with 0 first", name(op),
+             "{} reduces bool, not {}; compare with 0 first", name(op),
              name(dtype));
   else if (dtype == DType::kBool)
     DT_CHECK(op != ReduceOp::kSum && op != ReduceOp::kAvg, where,
@@ -198,7 +198,8 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
     base = many.data();
   }
   base[0] = static_cast<char*>(dst);
-  for (int j = 0; j < k; ++j)  // the nest moves it; it is only read
+  for (int j = 0; j < k; ++j)  // the nest moves the pointer; the data is only
+                               // read
     base[1 + j] = static_cast<char*>(
         const_cast<void*>(srcs[static_cast<size_t>(j)].data));
   int64_t read = 0;
@@ -214,7 +215,7 @@ int64_t reduce_into_all(ReduceOp op, DType dtype, int64_t n,
                         std::span<char* const> dsts,
                         std::span<const char* const> srcs, int64_t count) {
   const int64_t item = size_of(dtype), step = kBlockBytes / item, unit[] = {1};
-  // What is read to be overwritten is in the cache by then.
+  // A destination that is also read is in the cache already.
   const bool in_place = std::any_of(dsts.begin(), dsts.end(), [&](char* d) {
     return std::count(srcs.begin(), srcs.end(), d) > 0;
   });
@@ -244,8 +245,8 @@ int64_t reduce_into_all(ReduceOp op, DType dtype, int64_t n,
 }
 
 void check_divisible(DType dtype) {
-  DT_CHECK(is_float(dtype), "divide", "{} is no float; cast to f32 first",
-           name(dtype));
+  DT_CHECK(is_float(dtype), "divide",
+           "{} is not a float type; cast to f32 first", name(dtype));
 }
 
 void divide(DType dtype, int64_t n, void* dst, const void* a, const void* b) {

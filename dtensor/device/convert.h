@@ -1,4 +1,4 @@
-// One value as another type. For loops on the host and kernels alike.
+// Conversion of one value to another type, for host loops and kernels.
 #pragma once
 #include <limits>
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace dtensor {
 
-// See Device::cast.
+// As in Device::cast().
 template <class D, class S>
 DT_HD D convert(S x) {
   if constexpr (std::is_same_v<S, D>) {
@@ -20,7 +20,8 @@ DT_HD D convert(S x) {
   } else if constexpr (std::is_same_v<D, bool>) {
     return x != S(0);
   } else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) {
-    // The upper bound itself may not be a value of S; below it all is well.
+    // max() itself may not be representable in S; every value below kEnd
+    // converts without overflow.
     constexpr S kEnd = static_cast<S>(
         static_cast<double>(std::numeric_limits<D>::max() / 2 + 1) * 2);
     if (!(x < kEnd)) return x == x ? std::numeric_limits<D>::max() : D(0);
@@ -30,8 +31,8 @@ DT_HD D convert(S x) {
   }
 }
 
-// See Device::fill. A bool's smallest value is what -infinity, the identity of
-// max, becomes.
+// As in Device::fill(). For bool, -infinity (the identity of max) becomes
+// false.
 template <class T>
 T fill_value(double value) {
   if constexpr (std::is_same_v<T, bool>)

@@ -22,14 +22,14 @@ void store(char* p, T x) {
   std::memcpy(p, &x, sizeof(T));
 }
 
-// Runs shorter than this are moved in place: a call of memcpy costs more.
+// Shorter runs are copied inline, because a call of memcpy costs more.
 constexpr int64_t kInlineBytes = 256;
 
 struct Line {
   char bytes[64];
 };
 
-// Moves a run by its two ends, which may overlap.
+// Copies a run as its first and last T, which may overlap.
 template <class T>
 void copy_ends(char* d, const char* s, int64_t bytes) {
   constexpr int64_t kItem = sizeof(T);
@@ -65,7 +65,7 @@ inline void copy_run(char* d, const char* s, int64_t bytes) {
   }
 }
 
-// Runs of one length, each a step behind the one before it.
+// Runs of equal length at constant distances.
 struct Runs {
   int64_t count, to_step, from_step;
   template <class Copy>
@@ -73,14 +73,14 @@ struct Runs {
     for (int64_t i = 0; i < count; ++i, d += to_step, s += from_step)
       copy(d, s);
   }
-  // Of a length that the compiler knows.
+  // Runs of a length that the compiler knows.
   template <class T>
   void each_as(char* d, const char* s) const {
     each(d, s, [](char* to, const char* from) { store(to, load<T>(from)); });
   }
 };
 
-// The two innermost loops when the inner one is a contiguous run.
+// Copies the two innermost loops if the inner one is a contiguous run.
 int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
                   bool streamed) {
   struct TwoLines {
@@ -134,9 +134,10 @@ int64_t copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
   return n * static_cast<int64_t>(sizeof(T));
 }
 
-// d[i, j] = s[i, j] where d runs along j and s along i, by tiles: a cache line
-// of either is read or written once. Lines go through a small buffer since
-// those of one tile, a power of two apart, would push each other out.
+// d[i, j] = s[i, j], where d is contiguous along j and s along i. Works in
+// tiles, so that each cache line of either is read or written once. Each tile
+// goes through a small buffer, because its lines, a power of two apart, would
+// evict each other.
 template <class T>
 int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,
                   int64_t s_column, int64_t columns) {
@@ -235,7 +236,7 @@ int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
   return copied;
 }
 
-// Registers of the full width, where GCC's tuning prefers halves.
+// Use registers of the full width, where GCC's tuning prefers 256 bits.
 #ifdef __AVX512F__
 #pragma GCC push_options
 #pragma GCC target("prefer-vector-width=512")
@@ -257,14 +258,15 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
                 ss = nest.step(last, 1);
   visit(dst_dtype, [&]<class D>() {
     visit(src_dtype, [&]<class Source>() {
-      // A byte that may be of any value keeps the compiler's loop simple.
+      // A bool's byte may have any value; as uint8_t, the compiler's loop stays
+      // simple.
       using S =
           std::conditional_t<std::is_same_v<Source, bool>, uint8_t, Source>;
       nest.each(1, base, [&] {
         if (ds == sizeof(D) && ss == sizeof(S)) {
           D* d = reinterpret_cast<D*>(base[0]);
           const S* s = reinterpret_cast<const S*>(base[1]);
-#pragma GCC ivdep  // the two share no memory
+#pragma GCC ivdep  // d and s share no memory
           for (int64_t i = 0; i < n; ++i) d[i] = convert<D>(s[i]);
         } else {
           for (int64_t i = 0; i < n; ++i)

@@ -1,4 +1,4 @@
-// The loops over a strided box, for several arrays walked in step.
+// The loops over a strided box, for several arrays that are walked together.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace dtensor {
 
-// Built from a shape and, per array, its strides; array 0 is the destination.
-// simplify() drops loops of one round, puts array 0's smallest step innermost
-// and fuses loops that are one; there is at least one loop after it.
+// Built from a shape and the strides of each array; array 0 is the destination.
+// simplify() drops loops of length 1, moves the loop with array 0's smallest
+// step innermost, and fuses loops where possible. At least one loop remains.
 class Nest {
  public:
   Nest(Sizes shape, int arrays) : arrays_(arrays) {
@@ -30,13 +30,13 @@ class Nest {
       at(i, array) = strides[static_cast<size_t>(i)] * item_size;
   }
 
-  // False when there is nothing to walk.
+  // False if the box is empty.
   bool simplify() {
     int kept = 0;
     for (int i = 0; i < loops_; ++i) {
       if (n(i) == 0) return false;
       if (n(i) == 1) continue;
-      // Insert by falling step of array 0.
+      // Sort loops by decreasing step of array 0.
       int to = kept++;
       const int64_t rounds = n(i), step = std::abs(at(i, 0));
       std::array<int64_t, 4> few;
@@ -80,14 +80,14 @@ class Nest {
     return steps_[loop * arrays_ + array];
   }
 
-  // Makes loop `from` the loop `to`, those between move by one.
+  // Moves loop `from` to position `to`; the loops between them shift by one.
   void reorder(int from, int to) {
     for (; from < to; ++from) swap(from, from + 1);
     for (; from > to; --from) swap(from, from - 1);
   }
 
-  // Calls fn() for every round of all but the `inner` innermost loops, with
-  // base[a] moved to where array a is.
+  // Calls fn() for every iteration of all but the `inner` innermost loops, with
+  // base[a] at the current position of array a.
   template <class Fn>
   void each(int inner, char** base, Fn&& fn) const {
     const int outer = loops_ - inner;

@@ -20,7 +20,8 @@ namespace dtensor {
 namespace {
 
 constexpr const char* kTry =
-    "use a smaller batch (--batch of //:train), split what is stored over more "
+    "use a smaller batch (--batch of //:train), split the stored data over "
+    "more "
     "ranks (--mesh, --zero), or recompute activations (--recompute)";
 
 std::string of_rank() {
@@ -28,9 +29,9 @@ std::string of_rank() {
   return rank < 0 ? "" : fmt::format(" of rank {}", rank);
 }
 
-// The addresses that the process uses, in bytes; 0 when nobody says it.
+// The address space that the process uses, in bytes; 0 if unknown.
 int64_t process_bytes() {
-  // Without memory of the heap's.
+  // Must not allocate from the heap.
   char text[64] = {};
   const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
@@ -39,11 +40,12 @@ int64_t process_bytes() {
   return n > 0 ? std::strtoll(text, nullptr, 10) * sysconf(_SC_PAGESIZE) : 0;
 }
 
-// Enough to take apart a JSON array of two million elements.
+// Enough to destroy a JSON array of two million elements.
 constexpr size_t kReserve = size_t{32} << 20;
 std::atomic<void*> reserves[2];
 
-// The sentence for a std::bad_alloc; returns its end. Takes no memory.
+// Writes the error text for a std::bad_alloc, without allocating, and returns
+// its end.
 constexpr size_t kMostText = 512;
 char* sentence(char* text) {
   const std::string rank = of_rank();
@@ -53,7 +55,7 @@ char* sentence(char* text) {
   return fmt::format_to_n(
              text, kMostText,
              "[allocate] there is no more memory{}{}: the process uses {} of "
-             "addresses{}{}{}; {}",
+             "address space{}{}{}; {}",
              rank.empty() ? "" : " for", rank.empty() ? "" : rank.substr(3),
              amount(process_bytes()), limited ? " and may use " : "",
              limited ? amount(static_cast<int64_t>(limit.rlim_cur)) : "",
@@ -65,7 +67,7 @@ void release(std::atomic<void*>& reserve) {
   if (void* p = reserve.exchange(nullptr)) munmap(p, kReserve);
 }
 
-// operator new calls this before it tries again.
+// operator new calls this before each further attempt.
 void give_reserve() {
   if (void* p = reserves[0].exchange(nullptr)) {
     munmap(p, kReserve);
@@ -77,7 +79,8 @@ void give_reserve() {
 
 std::terminate_handler others_end = nullptr;
 
-// Called when a destructor fails after all: nothing can be caught any more.
+// Called if a destructor throws after all; nothing can catch the exception
+// then.
 void end() {
   if (const std::exception_ptr error = std::current_exception()) try {
       std::rethrow_exception(error);

@@ -1,5 +1,5 @@
-// Errors of memory that cannot be had: how much it was, what for, of which
-// rank, and what to try. And memory to tell of them with.
+// Errors for failed allocations: how much memory was needed, for what, by which
+// rank, and what to try. Also the memory that is needed to report them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,23 +7,23 @@
 
 namespace dtensor {
 
-// "3.2 GiB"; below 1 KiB "17 bytes".
+// "3.2 GiB"; amounts below 1 KiB as "17 bytes".
 std::string amount(int64_t bytes);
 
-// Throws Error: `bytes` bytes cannot be allocated for `what` (empty: for the
-// operator that the calling thread runs). `state` says what memory there is.
+// Throws Error: `bytes` bytes cannot be allocated for `what` (by default the
+// operator that the calling thread runs). `state` describes the memory in use.
 [[noreturn]] void out_of_memory(int64_t bytes, std::string_view what,
                                 std::string_view state = "");
 
-// The sentence for a std::bad_alloc of the calling thread, which does not know
-// how much it was: how much memory the process has, and what to try.
+// The error text for a std::bad_alloc of the calling thread, whose size is not
+// known: how much memory the process uses, and what to try.
 std::string out_of_memory_text();
 
-// While it lives, a failing operator new gets more memory once, and once more
-// after it has failed: for the error's text, and for destructors, which may not
-// fail (that of a JSON value allocates). It takes addresses, and no memory. If
-// a destructor fails after all, the process writes the sentence and ends with
-// exit code 1. One at a time.
+// While an object lives, a failing operator new is given more memory once, and
+// once more after it has thrown: for the error's text, and for destructors that
+// allocate (that of a JSON value does). It reserves only addresses, not memory.
+// If a destructor fails nevertheless, the process prints the error text and
+// exits with code 1. Only one object may live at a time.
 class MemoryReserve {
  public:
   MemoryReserve();

@@ -1,5 +1,4 @@
-// What a ReduceOp does with two values. For loops on the host and kernels
-// alike.
+// The operation of a ReduceOp on two values, for host loops and kernels.
 #pragma once
 #include <type_traits>
 
@@ -8,7 +7,8 @@
 
 namespace dtensor::reduce_op {
 
-// Integers wrap around; in two's complement that is the unsigned sum.
+// Integers wrap around: in two's complement, the unsigned sum has the same
+// bits.
 template <class A>
 struct unsigned_of {
   using type = A;
@@ -47,7 +47,7 @@ struct Min {
   }
 };
 
-// fn.template operator()<Op>(). Of bool, any is max and all is min.
+// Calls fn.template operator()<Op>(). For bool, `any` is max and `all` is min.
 template <class Fn>
 void visit(ReduceOp op, Fn&& fn) {
   switch (op) {

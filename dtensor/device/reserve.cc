@@ -9,7 +9,7 @@
 namespace dtensor {
 namespace {
 
-// As CUDA's own blocks are.
+// CUDA's blocks have this alignment.
 constexpr int64_t kAlignment = 512;
 
 int64_t rounded(int64_t bytes) {
@@ -17,7 +17,7 @@ int64_t rounded(int64_t bytes) {
          kAlignment;
 }
 
-// Those of all devices. For ever, as devices.
+// The reserves of all devices. Never destroyed, like devices.
 struct Reserves {
   std::mutex mutex;
   std::map<const Device*, std::weak_ptr<Reserve>> all;
@@ -37,8 +37,8 @@ std::shared_ptr<Reserve> Reserve::add(Device& device, void* memory,
   std::weak_ptr<Reserve>& of = known.all[&device];
   if (const auto before = of.lock())
     fail("reserve",
-         "a device has reserved {} bytes, and is to reserve {} more; reserve "
-         "all of them at once",
+         "the device has already reserved {} bytes and cannot reserve {} more; "
+         "reserve all of them at once",
          before->bytes(), bytes);
   std::shared_ptr<Reserve> made(
       new Reserve(device, memory, bytes, std::move(free)));
@@ -66,13 +66,14 @@ Reserve::~Reserve() {
   try {
     wait();
   } catch (...) {
-    // Of a device that has failed: nothing runs there.
+    // The device has failed: nothing runs there.
   }
   free_();
 }
 
-// What nobody uses any more becomes one with its neighbours; not before, or
-// they would be as late.
+// Merges released blocks that no stream uses any more with neighbouring gaps.
+// Blocks still in use are not merged, or the neighbours could not be reused
+// before them.
 void Reserve::sweep() {
   std::erase_if(pending_, [&](const Pending& p) {
     if (!device_.passed(p.until)) return false;
@@ -93,7 +94,7 @@ void Reserve::sweep() {
   });
 }
 
-// Of the smallest one that is large enough.
+// Takes from the smallest gap that is large enough.
 char* Reserve::take_gap(int64_t bytes) {
   auto best = gaps_.end();
   for (auto it = gaps_.begin(); it != gaps_.end(); ++it)
@@ -141,8 +142,8 @@ void Reserve::release(void* p, Stream stream) noexcept {
     held_bytes_ -= held->second;
     held_.erase(held);
   } catch (...) {
-    // Of a device that has failed, or without memory of the host: nobody gets
-    // it again.
+    // The device has failed, or the host has no memory left: the block is
+    // leaked.
   }
 }
 

@@ -1,6 +1,6 @@
-// Memory of a device that was taken from it at once, and that tensors are in as
-// long as there is some of it, but for an optimizer's state, which nobody
-// sends: NCCL reads and writes there without copies of its own (comm/nccl.h).
+// Memory that was taken from a device in one piece. New tensors are placed in
+// it as long as there is room, except for an optimizer's state, which is never
+// sent. NCCL reads and writes it without copies (comm/nccl.h).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,12 +17,13 @@ namespace dtensor {
 // All members may be called by several threads at once.
 class Reserve {
  public:
-  // For allocators of the device that are made from now on, as long as somebody
-  // holds it; `free` gives the memory back then, when no stream uses it any
-  // more. Throws Error when the device has one.
+  // Adds a reserve, which allocators of the device that are created later use,
+  // as long as somebody holds it. Its destructor waits until no stream uses the
+  // memory any more, and calls `free`. Throws Error if the device already has a
+  // reserve.
   static std::shared_ptr<Reserve> add(Device&, void* memory, int64_t bytes,
                                       std::function<void()> free);
-  // Null: the device has none.
+  // The reserve of the device; null if it has none.
   static std::shared_ptr<Reserve> of(const Device&);
   ~Reserve();
   Reserve(const Reserve&) = delete;
@@ -38,20 +39,20 @@ class Reserve {
     return has(p) && bytes <= data_ + bytes_ - static_cast<const char*>(p);
   }
 
-  // For work that the stream is given from now on; null when there is no room.
-  // What other streams have released and may still use is none: theirs may wait
-  // for peers, which wait for this one.
+  // Memory for later work of the stream; null if there is no room. Does not
+  // wait for memory that other streams have released and may still use: their
+  // work may wait for peers that wait for this stream.
   void* allocate(int64_t bytes, Stream);
-  // The stream's earlier work may still use it.
+  // Earlier work of the stream may still use the block.
   void release(void* block, Stream) noexcept;
-  // Returns when no stream uses what was released, but for those that are
-  // captured: when there is no memory left.
+  // Waits until no stream uses released memory, except captured streams. Called
+  // when there is no memory left.
   void wait();
-  // Bytes that nobody has.
+  // The bytes that nobody holds.
   int64_t free() const;
 
  private:
-  // Released, and not yet everybody's.
+  // Released, but possibly still used by the stream's work.
   struct Pending {
     char* at;
     int64_t bytes;
@@ -68,8 +69,8 @@ class Reserve {
   const int64_t bytes_;
   const std::function<void()> free_;
   mutable std::mutex mutex_;
-  std::map<char*, int64_t> gaps_;  // no two beside each other
-  std::vector<Pending> pending_;   // the last one last
+  std::map<char*, int64_t> gaps_;  // never adjacent
+  std::vector<Pending> pending_;   // in the order of release
   std::unordered_map<void*, int64_t> held_;
   int64_t held_bytes_ = 0;
 };

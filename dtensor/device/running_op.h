@@ -1,18 +1,19 @@
-// Whose work it is that a device or an allocation fails at.
+// The operator and rank of the calling thread, for errors of devices and
+// allocations.
 #pragma once
 #include <cstdint>
 #include <string_view>
 
 namespace dtensor {
 
-// The operator that the calling thread runs ("matmul"); "" when there is none.
+// The operator that the calling thread runs ("matmul"); "" if there is none.
 std::string_view running_op();
-// The rank that it plays; -1 when it plays none.
+// The rank that the calling thread runs; -1 if there is none.
 int64_t running_rank();
 
-// Sets the calling thread's rank, and where it keeps that name from now on
-// (null: nowhere). The name is read there, so that running an operator costs
-// nothing.
+// Sets the calling thread's rank, and the address from which its operator's
+// name is read from now on (null: none). Since only an address is kept, running
+// an operator costs nothing.
 void keep_running_op(const std::string_view* name, int64_t rank = -1);
 
 }  // namespace dtensor

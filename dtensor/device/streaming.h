@@ -1,6 +1,6 @@
-// Writing past the cache: what is larger than it would only be pushed out again
-// before anybody reads it, and each of its lines read from memory ahead of
-// being overwritten.
+// Stores that bypass the cache. Output larger than the cache would be evicted
+// before anybody reads it, and each of its lines would be read from memory
+// before being overwritten.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace dtensor {
 
-// From so many bytes that one call writes it pays, also when what was written
-// is read next (measured; below 4 MiB it costs).
+// The size of one call's output from which this pays, even if the output is
+// read next (measured; below 4 MiB it costs time).
 inline constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 
-// d = s, which do not overlap. Others see it behind a streaming_fence().
+// d = s, which do not overlap. Other threads see it after streaming_fence().
 inline void stream_bytes(char* d, const char* s, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kLine = 64;

@@ -274,7 +274,7 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
         "300.3 KiB are in use and 104.0 KiB were cached, and 599.7 KiB of 1.0 "
         "MiB are free on the device; the largest requests before: 300.0 KiB "
         "for 'matmul', 100.0 KiB for 'gather', 256 bytes for 'add'; use a "
-        "smaller batch (--batch of //:train), split what is stored over more "
+        "smaller batch (--batch of //:train), split the stored data over more "
         "ranks (--mesh, --zero), or recompute activations (--recompute)");
   }
   // What was cached has gone back.

@@ -47,8 +47,8 @@ TEST_F(ReserveTest, IsThatOfItsDeviceWhileSomebodyHoldsIt) {
   EXPECT_TRUE(reserve_->has(memory_ + 5, kBytes - 5));
   EXPECT_FALSE(reserve_->has(memory_ + 5, kBytes - 4));
   EXPECT_EQ(error_of([&] { Reserve::add(*device_, memory_, 64, [] {}); }),
-            "[reserve] a device has reserved 1048576 bytes, and is to reserve "
-            "64 more; reserve all of them at once");
+            "[reserve] the device has already reserved 1048576 bytes and "
+            "cannot reserve 64 more; reserve all of them at once");
   std::weak_ptr<Reserve> seen = reserve_;
   reserve_ = nullptr;
   EXPECT_TRUE(seen.expired());
