@@ -28,8 +28,8 @@ class Backend {
 
   // How long a rank may wait for others in a collective. After that, all ranks
   // of the run throw the Error of not_all_came() (agreement.h). 0, the default,
-  // means no limit. run() calls this before it starts the ranks. A backend
-  // whose ranks never wait ignores it.
+  // means no limit. run() calls this before it starts the ranks. A backend in
+  // which ranks never wait ignores it.
   virtual void set_timeout(std::chrono::milliseconds) {}
 
   // The ranks of the run that are threads of this process: [first, second). By

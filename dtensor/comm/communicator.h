@@ -168,8 +168,8 @@ class Communicator {
   virtual bool reads_sources() const { return false; }
   // Whether this member's kernels can read the other members' sources.
   virtual bool reads_in_place() const { return false; }
-  // The device whose memory and streams the calls use (the CPU by default), and
-  // the observer. Both outlive the communicator.
+  // The device that the calls use (the CPU by default), and the observer. Both
+  // outlive the communicator.
   void set_device(Device& device) { device_ = &device; }
   void set_watch(Watch* watch) { watch_ = watch; }
   // Records this communicator's collectives in `ring`, which knows the group by

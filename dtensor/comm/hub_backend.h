@@ -1,4 +1,4 @@
-// The common part of backends whose ranks are threads of one process. Ranks
+// The common part of backends for ranks that are threads of one process. Ranks
 // meet in hubs, one for each lane.
 #pragma once
 #include <chrono>

@@ -8,7 +8,7 @@
 // between members, packed if not contiguous, and reduced in member order.
 //
 // The members of a group are linked by their first collective that moves data.
-// That call must not be captured into a graph (graph.h), so a step runs once
+// This call must not be captured into a graph (graph.h), so a step runs once
 // before it is captured.
 //
 // NCCL copies data through buffers of its own unless the operands lie in

@@ -27,7 +27,7 @@ class PackedMessages {
   };
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
-  // Prepares the messages of `t`, whose schedule must have `serves` filled. The
+  // Prepares the messages of `t`. Its schedule must have `serves` filled. The
   // transfer must outlive this object, or the next reset().
   void reset(const Transfer&);
   // Sends to `peers` peers instead, each standing for the members that peer_of
@@ -59,7 +59,7 @@ class PackedMessages {
   void unpack(const Place&, int m, const void* in) const;
   // Copies what this member holds itself.
   void copy_own(const Place& on) const { copy_from(on, s_->self, *t_); }
-  // Copies what member m holds, whose memory can be read here.
+  // Copies what member m holds; its memory must be readable here.
   void copy_from(const Place&, int m, const Transfer& theirs) const;
 
   // Set if, as far as this member can tell, the whole collective is an even one

@@ -1,4 +1,4 @@
-// Where the pieces of a schedule lie in local memory.
+// The location of a schedule's pieces in local memory.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-// One member of a group whose members are threads of several processes.
+// One member of a group of threads in several processes.
 //
 // The members of one process meet in its LocalGroup, and the first of them
 // agrees with the other processes on behalf of all: it sends its fingerprint to

@@ -1,6 +1,5 @@
-// The state of a run whose ranks are spread over several processes, as one
-// process knows it: where each rank is, which have failed or left, and which
-// wait for which.
+// The state of a run with ranks in several processes, as one process knows it:
+// where each rank is, which have failed or left, and which wait for which.
 #pragma once
 #include <array>
 #include <atomic>
@@ -44,7 +43,7 @@ class ProcessRun {
   int64_t last_rank() const { return last_; }
   int64_t ranks_per_process() const { return ranks_per_process_; }
 
-  // The backend for groups whose members are all in this process.
+  // The backend for groups with all members in this process.
   HubBackend& threads() { return *threads_; }
   // The members in this process of the group of these ranks; one object for all
   // of them.
@@ -167,7 +166,7 @@ class ProcessRun {
   std::mutex listening_;
   std::mutex mutex_;
   std::array<Lane, Backend::kLanes> lanes_;
-  // Where ranks are, as answered to a rank that waits in vain.
+  // Answers to a rank that waits in vain: where other ranks are.
   std::map<int64_t, Where> whereabouts_;
   std::condition_variable changed_;
   // Process 0 only: how the ranks of each process ended.

@@ -1,4 +1,4 @@
-// Collectives that read and write peers' memory directly, for backends whose
+// Collectives that read and write peers' memory directly, for backends in which
 // members share an address space. Nothing here waits: the data must be ready.
 #pragma once
 #include <cstdint>

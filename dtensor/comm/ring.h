@@ -9,8 +9,8 @@
 namespace dtensor {
 
 // Messages of one channel, from one sender to one receiver. Message t lies in
-// slot t % kSlots, whose `turn` says what happens there next. t: the slot is
-// free for message t; t + 1: message t is there; t + kSlots: message t has been
+// slot t % kSlots; its `turn` says what happens there next. t: the slot is free
+// for message t; t + 1: message t is there; t + kSlots: message t has been
 // read.
 struct Ring {
   static constexpr uint64_t kSlots = 8;

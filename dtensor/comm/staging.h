@@ -26,7 +26,7 @@ class Staging {
     used_ += n;
     return blocks_.back().data.get() + used_ - n;
   }
-  // Takes everything back. The same total then fits into one block.
+  // Takes everything back. Next time, the same total fits into one block.
   void reset() {
     if (blocks_.size() > 1) {
       size_t all = 0;

@@ -189,9 +189,9 @@ std::string ThreadHub::what_keeps(int64_t rank) const {
 }
 
 // An incomplete round completes only when one more rank comes, and that is
-// impossible if every remaining rank waits in an incomplete round. A rank whose
-// round is over is recognized by its round number, which cannot advance again
-// without that member.
+// impossible if every remaining rank waits in an incomplete round. A round
+// that is over is recognized by its number: no further round can complete
+// without the same member.
 bool ThreadHub::all_wait() const {
   for (const Rank& r : ranks_) {
     if (r.gone || r.idle) continue;

@@ -1,5 +1,5 @@
-// One member of a group whose members share memory. It shows the others its
-// call and where its data lies, and reads what they show.
+// One member of a group that shares memory. It shows the others its call and
+// where its data lies, and reads what they show.
 //
 // A collective is open from the moment when all members have come until all
 // have closed it. In between, others may read this member's memory, so the

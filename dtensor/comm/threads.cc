@@ -101,7 +101,7 @@ class ThreadCommunicator final : public Communicator {
       return each_buffer(buffers, [&](size_t, Buffer& b) {
         pull_.reduce({device(), stream}, b, b.data);
       });
-    // Results of buffers whose inputs are still being read by others.
+    // Results of buffers that others still read as inputs.
     std::vector<Scratch> results;
     std::vector<Buffer*> to_copy;
     close_after(stream, [&] {

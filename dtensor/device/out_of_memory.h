@@ -15,8 +15,8 @@ std::string amount(int64_t bytes);
 [[noreturn]] void out_of_memory(int64_t bytes, std::string_view what,
                                 std::string_view state = "");
 
-// The error text for a std::bad_alloc of the calling thread, whose size is not
-// known: how much memory the process uses, and what to try.
+// The error text for a std::bad_alloc of the calling thread, of unknown size:
+// how much memory the process uses, and what to try.
 std::string out_of_memory_text();
 
 // While an object lives, a failing operator new is given more memory once, and

@@ -36,8 +36,8 @@ class NcclLink {
 
   // The calls between begin_group() and end_group() form one call. Groups
   // belong to the thread: if an Error prevents end_group(), the thread must
-  // call drop_group(), or none of its later calls begin. A link whose group was
-  // dropped may only be aborted.
+  // call drop_group(), or none of its later calls begin. After drop_group(),
+  // the link may only be aborted.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
   virtual void drop_group() noexcept = 0;

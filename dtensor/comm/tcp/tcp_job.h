@@ -1,4 +1,4 @@
-// A job whose processes are connected over TCP, and the transports of its runs.
+// A job of processes connected over TCP, and the transports of its runs.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -214,8 +214,8 @@ struct TcpMesh::Line {
     }
   }
 
-  // Where the next bytes of the piece go; `bytes` is the most that will be
-  // read.
+  // The address for the next bytes of the piece; `bytes` is the most that will
+  // be read.
   char* room(int64_t bytes, std::vector<char>& nowhere) {
     if (in.kind != kData) {
       text.resize(text.size() + static_cast<size_t>(bytes));

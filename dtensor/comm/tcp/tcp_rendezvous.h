@@ -23,7 +23,7 @@ namespace dtensor {
 
 struct TcpPlace {
   int process = 0, processes = 1;
-  // Where the first process listens.
+  // The address at which the first process listens.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   // If set, the name of a file through which the first process publishes an

@@ -35,8 +35,8 @@ Streams& streams() {
 std::string_view (*running_op)() = nullptr;
 std::string_view op() { return running_op ? running_op() : ""; }
 
-// Of the calling thread: CUDA's current device, and the stream that it last
-// used.
+// The calling thread's state: CUDA's current device, and the stream that it
+// last used.
 thread_local int device = -1;
 thread_local Stream last;
 thread_local OpenStream* last_open = nullptr;

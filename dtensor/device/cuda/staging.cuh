@@ -14,7 +14,7 @@
 
 namespace dtensor::cuda {
 
-// May be used by several threads whose current device is that of the buffers.
+// May be used by several threads; the buffers' device must be current.
 class Staging {
  public:
   // Makes at most `most` buffers of `bytes` bytes. Adds to `waits` each time

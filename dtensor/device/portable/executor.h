@@ -1,4 +1,4 @@
-// For kernels whose speed is limited by memory. The source is written once: g++
+// For kernels limited by memory bandwidth. The source is written once: g++
 // makes loops of it, and nvcc kernels. Include this in a .cc that both compile
 // (BUILD: portable_library).
 //

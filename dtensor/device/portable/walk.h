@@ -60,8 +60,8 @@ class Walk {
 
   // The number of elements, which may be 0.
   DT_HD int64_t count() const { return count_; }
-  // The innermost loop, whose elements have consecutive numbers: its length,
-  // and the step of array a in it.
+  // The innermost loop, over consecutive elements: its length, and the step of
+  // array a in it.
   DT_HD int64_t inner() const { return n_[loops_ - 1]; }
   DT_HD int64_t inner_step(int a) const { return step_[loops_ - 1][a]; }
 
@@ -192,7 +192,7 @@ void map_outputs(Stream s, const Walk<1 + sizeof...(In)>& walk,
   each(s, walk.count() - packs * (W - 1), body);
 }
 
-// out = f(in...) for each element of the walk, whose arrays are out, in.... out
+// out = f(in...) for each element of the walk over the arrays out, in.... out
 // may be one of the inputs if its item size and strides are the same. Moves 16
 // bytes at a time where the strides allow it.
 template <class Out, class F, class... In>
