@@ -195,7 +195,7 @@ std::string ProcessJob::hear_from(int process,
       return text;
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
-             "process {} has ended before it said what it has", process);
+             "process {} has ended before it sent its data", process);
     // A request for the clock is answered soon.
     if (Clock::now() - start < 2ms)
       std::this_thread::yield();

@@ -158,8 +158,9 @@ double identity(ReduceOp op) {
 }
 
 void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
-  DT_CHECK(op != ReduceOp::kMean, where,
-           "a (sum, count) is reduced by summing both; write sum, and divide");
+  DT_CHECK(
+      op != ReduceOp::kMean, where,
+      "a (sum, count) pair is reduced by summing both; write sum, then divide");
   if (op == ReduceOp::kAny || op == ReduceOp::kAll)
     DT_CHECK(dtype == DType::kBool, where,
              "{} reduces bool, not {}; compare with 0 first", name(op),

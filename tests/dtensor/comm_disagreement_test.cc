@@ -281,8 +281,8 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kMean,
                                 DType::kF32, x, 8);
               }),
-              "[all-reduce] a (sum, count) is reduced by summing both; write "
-              "sum, and divide");
+              "[all-reduce] a (sum, count) pair is reduced by summing both; "
+              "write sum, then divide");
     EXPECT_EQ(error_of([&] {
                 comm.all_reduce(call(StepKind::kAllReduce), {}, ReduceOp::kSum,
                                 DType::kBool, x, 8);

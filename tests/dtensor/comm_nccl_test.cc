@@ -541,12 +541,12 @@ TEST(NcclTest, ACallThatIsNotTakenInTime) {
   world.options.timeout = std::chrono::milliseconds(100);
   world.nccl->hang(1, 2);
   const auto [others, own] = errors(world, 1);
-  EXPECT_EQ(own,
-            "[all-gather] NCCL has not taken the call in 0.1 s: a GPU or a "
-            "network between them does not answer; NCCL_DEBUG=INFO shows "
-            "which");
+  EXPECT_EQ(
+      own,
+      "[all-gather] NCCL has not accepted the call in 0.1 s: a GPU or a "
+      "network between them does not answer; NCCL_DEBUG=INFO shows which");
   // Which waits for that one, until it has waited as long itself.
-  EXPECT_NE(others[0].find("NCCL has not taken the call in 0.1 s"),
+  EXPECT_NE(others[0].find("NCCL has not accepted the call in 0.1 s"),
             std::string::npos)
       << others[0];
 }
@@ -564,7 +564,7 @@ TEST(NcclTest, AbortsOfOneGpuDoNotWaitForEachOther) {
                 const DistTensor y = x.redistribute_async("S1");
                 x.redistribute("R");
               });
-            }).find("NCCL has not taken the call in 0.1 s"),
+            }).find("NCCL has not accepted the call in 0.1 s"),
             std::string::npos);
   EXPECT_EQ(world.nccl->counts().aborts, 4);
   EXPECT_EQ(world.nccl->counts().stuck, 0);
@@ -621,11 +621,10 @@ TEST(NcclTest, WorkThatDoesNotEndInTime) {
   for (bool graph : {false, true}) {
     EXPECT_EQ(run(true, graph), "no error");
     const std::string late = run(false, graph);
-    EXPECT_NE(
-        late.find("failed: [all-gather] its GPU has been at it for 0.2 s: "
-                  "another GPU, or a network between them, does not "
-                  "answer; NCCL_DEBUG=INFO shows which"),
-        late.npos)
+    EXPECT_NE(late.find("failed: [all-gather] its GPU has been running it for "
+                        "0.2 s: another GPU, or a network between them, does "
+                        "not answer; NCCL_DEBUG=INFO shows which"),
+              late.npos)
         << late;
   }
 }

@@ -317,7 +317,7 @@ TEST_P(NcclProcesses, ACallThatIsNotTakenInTime) {
     for (int i = 0; i < 3; ++i) gather(rt);
   });
   for (const auto& t : all)
-    EXPECT_NE(t.what.find("NCCL has not taken the call in 0.5 s"),
+    EXPECT_NE(t.what.find("NCCL has not accepted the call in 0.5 s"),
               std::string::npos)
         << t.what;
 }
@@ -357,7 +357,8 @@ TEST_P(NcclProcesses, WorkThatDoesNotEndInTime) {
       std::this_thread::sleep_for(1500ms);
     });
   });
-  EXPECT_NE(late.find("its GPU has been at it for 0.5 s"), late.npos) << late;
+  EXPECT_NE(late.find("its GPU has been running it for 0.5 s"), late.npos)
+      << late;
 }
 
 // Groups that have their members in one process, in several, or alone.

@@ -425,7 +425,7 @@ TEST(TcpJob, GathersNothingWithoutTheOthers) {
   std::jthread leaves([&] { jobs[1] = nullptr; });
   EXPECT_EQ(
       error_of([&] { jobs[0]->gather("x", [](ProcessJob::Gathered) {}); }),
-      "[gather] process 1 has ended before it said what it has");
+      "[gather] process 1 has ended before it sent its data");
   jobs[0] = nullptr;
 }
 

@@ -537,8 +537,8 @@ TEST_F(TcpEnvironment, APartIsAnError) {
             "WORLD_SIZE, MASTER_PORT: set all four for processes that connect "
             "over TCP, as torchrun does, or none, or write --backend threads");
   EXPECT_EQ(testing::error_of([] { tcp_place_by_environment(); }),
-            "[--backend] for tcp the environment has to say RANK, WORLD_SIZE, "
-            "MASTER_ADDR, MASTER_PORT, as torchrun does, and WORLD_SIZE, "
+            "[--backend] for tcp the environment has to set RANK, WORLD_SIZE, "
+            "MASTER_ADDR, MASTER_PORT, as torchrun does, but WORLD_SIZE, "
             "MASTER_PORT are missing; start the program with torchrun, set "
             "what is missing, or write --backend threads");
   EXPECT_EQ(process_by_torchrun(), 0);

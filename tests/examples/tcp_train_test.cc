@@ -236,12 +236,12 @@ TEST(TcpProgram, SaysWhatIsMissing) {
     EXPECT_NE(r.err.find(text), std::string::npos) << r.err;
   };
   says("", "--backend tcp",
-       "01_mesh: [--backend] for tcp the environment has to say RANK, "
-       "WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun does, and RANK, "
+       "01_mesh: [--backend] for tcp the environment has to set RANK, "
+       "WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun does, but RANK, "
        "WORLD_SIZE, MASTER_ADDR, MASTER_PORT are missing; start the program "
        "with torchrun, set what is missing, or write --backend threads\n");
   says("", "--rendezvous meet",
-       "for tcp the environment has to say RANK, WORLD_SIZE, as torchrun does");
+       "for tcp the environment has to set RANK, WORLD_SIZE, as torchrun does");
   says("", "--backend threads --rendezvous meet",
        "[--rendezvous] it is for --backend tcp, and this is --backend threads");
   says("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", "--mesh dp=2",

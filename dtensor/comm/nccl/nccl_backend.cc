@@ -153,7 +153,8 @@ class NcclBackend final : public Backend {
       const auto kind = link->overdue(SafeLink::Clock::now());
       if (!kind) return {};
       return fmt::format(
-          "[{}] its GPU has been at it for {} s: another GPU, or a network "
+          "[{}] its GPU has been running it for {} s: another GPU, or a "
+          "network "
           "between them, does not answer; NCCL_DEBUG=INFO shows which",
           name(*kind), std::chrono::duration<double>(patience_).count());
     } catch (const std::exception& e) {

@@ -23,7 +23,7 @@ void SafeLink::settle(StepKind kind) {
     }
     if (watched() && Clock::now() - begun > patience_)
       fail(name(kind),
-           "NCCL has not taken the call in {} s: a GPU or a network between "
+           "NCCL has not accepted the call in {} s: a GPU or a network between "
            "them does not answer; NCCL_DEBUG=INFO shows which",
            std::chrono::duration<double>(patience_).count());
     // Usually it settles soon; making a link takes longer.

@@ -109,7 +109,7 @@ TcpPlace tcp_place_by_environment(const std::string& path,
   if (path.empty()) names.insert(names.end(), {"MASTER_ADDR", "MASTER_PORT"});
   const auto missing = variables(names).second;
   DT_CHECK(missing.empty(), "--backend",
-           "for tcp the environment has to say {}, as torchrun does, and {} "
+           "for tcp the environment has to set {}, as torchrun does, but {} "
            "{} missing; start the program with torchrun, set what is missing, "
            "or write --backend threads",
            fmt::join(names, ", "), fmt::join(missing, ", "),

@@ -256,7 +256,7 @@ class CudaDevice final : public Device {
   // Relaxed mode: work of other threads and streams is not part of the capture.
   void begin_capture(Stream s) override {
     const cudaStream_t stream = enter(s);
-    not_captured(stream, "is captured");
+    not_captured(stream, "begins a capture");
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
           "beginning a capture");
   }
