@@ -311,8 +311,8 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 comm.exchange(call(StepKind::kAllGather), {}, DType::kF32,
                               other, sources, src, sources);
               }),
-              fmt::format("[all-gather] member {} has another region than the "
-                          "list of sources says",
+              fmt::format("[all-gather] member {} holds another region than "
+                          "the list of sources says",
                           me));
     // A schedule of another member, memory that is not there, strides.
     Schedule s = exchange_schedule(sources[1], sources, 1, "x");
