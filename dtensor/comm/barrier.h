@@ -119,8 +119,7 @@ class Barrier {
   }
 
   alignas(64) std::atomic<uint32_t> word_{0};
-  std::atomic<int64_t> asleep_since_{0};  // when the first sleeper of the round
-                                          // went to sleep
+  std::atomic<int64_t> asleep_since_{0};  // of the round's first sleeper
   uint32_t members_;
   bool spin_;
 };

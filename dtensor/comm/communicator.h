@@ -216,8 +216,7 @@ class Communicator {
   Watch* watch_ = nullptr;
   FlightRing* flight_ = nullptr;
   uint32_t flight_group_ = 0;
-  friend struct WithoutAgreement;  // measures its cost:
-                                   // tests/bench/comm_cases.cc
+  friend struct WithoutAgreement;  // see tests/bench/comm_cases.cc
   bool agrees_ = true;
 };
 

@@ -41,8 +41,7 @@ struct FlightEntry {
   int64_t bytes;   // of the buffers, or that this member shows to others
   std::string op;  // its first FlightRing::kOpLetters letters
   int64_t begun;
-  bool agreed, ended, threw;  // ended is also true after an exception, which
-                              // sets threw
+  bool agreed, ended, threw;  // ended: also by an exception
   int64_t over;               // end time; 0: not measured
 };
 

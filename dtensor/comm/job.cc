@@ -121,8 +121,7 @@ JobVerdict ProcessJob::agree_as_other(int64_t matter, const JobVerdict& here) {
   tell(matter, 0, pack(here));
   for (;; std::this_thread::sleep_for(kPause)) {
     if (ended_with() != 0) return ended(here);
-    const bool nobody = lost(0);  // asked first, so that its last messages are
-                                  // read below
+    const bool nobody = lost(0);  // before told(): no message is lost
     if (const auto all = told(matter)) return unpack(all->text);
     if (!nobody) continue;
     bool first = true;
@@ -179,8 +178,7 @@ std::string ProcessJob::hear_from(int process,
                                   std::deque<Transport::Told>& others) {
   const auto start = Clock::now();
   for (;;) {
-    const bool nobody = lost(process);  // asked first, so that its last
-                                        // messages are read below
+    const bool nobody = lost(process);  // before told(): none is lost
     auto it = std::find_if(others.begin(), others.end(),
                            [&](const auto& t) { return t.from == process; });
     if (it == others.end()) {

@@ -24,8 +24,7 @@ struct LocalGroup {
     // member.
     const std::vector<const void*>* received = nullptr;
     bool failed = false;          // it did not receive everything
-    std::span<const char> shows;  // bytes shown with its call: see
-                                  // AgreementChannel
+    std::span<const char> shows;  // see AgreementChannel
   };
 
   LocalGroup(Group& whole_group, std::vector<int> member_indices, bool spin)
@@ -39,8 +38,7 @@ struct LocalGroup {
   Barrier barrier;
   std::vector<Membership> places;
   std::exception_ptr verdict;  // the first member's error, for all
-  std::vector<char> shown;     // the bytes shown by all members of the group,
-                               // in member order
+  std::vector<char> shown;     // by all members, in member order
 };
 
 }  // namespace dtensor

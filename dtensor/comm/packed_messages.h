@@ -100,8 +100,7 @@ class PackedMessages {
 
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
-  Pieces order_;              // all pieces that this member wants, in message
-                              // order
+  Pieces order_;              // all wanted pieces, in message order
   std::vector<Pieces> to_;    // by peer: pieces sent to it
   std::vector<Pieces> from_;  // by member: pieces taken from it
   // By member: where the pieces of from_ begin in its message, in elements.

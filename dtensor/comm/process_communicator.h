@@ -144,8 +144,7 @@ class ProcessCommunicator final : public Communicator, public AgreementChannel {
   size_t place_ = 0;
   const uint64_t group_hash_;
   std::vector<Peer> peers_;   // ordered by first member
-  std::vector<int> peer_of_;  // by member: index in peers_; -1: it is in this
-                              // process
+  std::vector<int> peer_of_;  // by member: index in peers_; -1: here
   bool one_each_ = true;      // no process has two members
   bool only_agrees_ = false;
   const std::unique_ptr<PendingMessages> messages_;

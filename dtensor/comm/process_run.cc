@@ -174,8 +174,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
     }
     if (interrupted()) {
       messages.give_up();
-      listen();  // mpirun ends the others when one process is killed; the news
-                 // says which
+      listen();  // mpirun ends all when one is killed: which one?
       if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }

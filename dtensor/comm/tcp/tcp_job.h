@@ -41,8 +41,7 @@ class TcpJob final : public ProcessJob {
 
   const int process_, processes_;
   std::atomic<int64_t> over_ = 0;  // the last run that is over
-  std::atomic<int> code_ = 0;      // the code with which another process ends
-                                   // all
+  std::atomic<int> code_ = 0;      // with which another process ends all
   TcpMesh mesh_;
 };
 

@@ -106,8 +106,7 @@ class TcpMesh {
   mutable std::mutex mutex_;  // guards everything below, and the lines
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<pollfd> polled_;
-  std::condition_variable looked_;  // notified when one thread has polled for
-                                    // all
+  std::condition_variable looked_;  // one thread has polled for all
   std::atomic<int> resting_ = 0;    // threads that wait for looked_
   std::mutex looks_;                // held by the thread that polls
   std::vector<char> nowhere_;       // receives data that is to be dropped
