@@ -5,7 +5,8 @@
 // members differ, all members throw the same Error, which shows both calls,
 // before any output is written. When a member fails instead of making the call,
 // the others throw an Error that names it. One thread at a time may use a
-// communicator; a call by a second thread throws Error.
+// communicator; with several members, a concurrent call by another thread
+// throws Error.
 //
 // Data is described by Regions: each member's source holds some index ranges of
 // a global tensor, and its destination wants some. A backend with shared memory
