@@ -16,23 +16,25 @@ load(
 
 _COPTS = ["-std=c++20"]
 
-_BESIDE_DTENSOR = ["placement", "ops", "nn"]
+# dtensor.h lies in the root package, "".
+_BESIDE_DTENSOR = ["placement", "ops", "nn", ""]
 
 def _links(ctx):
-    label = ctx.label
+    package = [ctx.label.package] if ctx.label.package else []
     links = []
     for header in ctx.files.hdrs + ctx.files.private_hdrs:
         link = ctx.actions.declare_file(
-            "_include/dtensor/%s/%s" % (label.package, header.owner.name),
+            "/".join(["_include/dtensor"] + package + [header.owner.name]),
         )
         ctx.actions.symlink(output = link, target_file = header)
         links.append(link)
-    folder = [ctx.bin_dir.path, label.workspace_root, label.package, "_include"]
+    root = [ctx.label.workspace_root] if ctx.label.workspace_root else []
+    folder = [ctx.bin_dir.path] + root + package + ["_include"]
     return [
         DefaultInfo(files = depset(links)),
         CcInfo(compilation_context = cc_common.create_compilation_context(
             headers = depset(links),
-            includes = depset(["/".join([f for f in folder if f])]),
+            includes = depset(["/".join(folder)]),
         )),
     ]
 
@@ -79,7 +81,8 @@ def cc_library(
             links = name + "_headers"
             _header_links(name = links, hdrs = hdrs + textual_hdrs, testonly = testonly)
             deps = deps + [links]
-            hdrs, textual_hdrs = [], []
+            if package:
+                hdrs, textual_hdrs = [], []
         if private:
             links = name + "_private_headers"
             _header_links(name = links, private_hdrs = private, testonly = testonly)
