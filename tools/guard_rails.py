@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Prints the figures that keep this tree small, each with its limit.
+
+  tools/guard_rails.py [--list]    --list shows what counts, too
+
+A limit is only raised in a commit whose message says why; when a figure falls,
+its limit falls with it. Exits with 1 if a figure is above its limit.
+"""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import headers_reached  # noqa: E402
+
+LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
+LIMITS = {
+    "lines of the library": 76_500,
+    "headers over 250 lines": 2,
+    "sources over 650 lines": 2,
+    "headers that dtensor.h reaches": 144,
+    "public headers that include kernels": 1,
+    "comparisons with a model's name": 22,
+    "commits over 600 lines that do more than move": 0,
+}
+# The newest commit that the last figure does not look at.
+SINCE = "56ded4371ed5a1edb13aa738a3f51ba222799fe6"
+MOST = 600
+MODEL = re.compile(r'[=!]= "(?:gpt|llama|mixtral)"')
+
+
+def git(*arguments):
+    return subprocess.check_output(
+        ["git", "-c", f"safe.directory={headers_reached.ROOT}", *arguments],
+        cwd=headers_reached.ROOT, text=True, errors="replace")
+
+
+def changed(commit):
+    """The lines that a commit changes: adds or removes, whichever is more. A line
+    that it takes from one place to another does not count, nor does a path."""
+    gone, new = collections.Counter(), collections.Counter()
+    for line in git("show", "-M", "--format=", "--unified=0", commit).split("\n"):
+        if line.startswith(("+++", "---")) or line[:1] not in ("+", "-"):
+            continue
+        text = re.sub(r"//[\w/]*:?|(\w+/)+[\w.]*", "", line[1:]).strip()
+        (new if line[0] == "+" else gone)[text] += 1
+    return max(sum((new - gone).values()), sum((gone - new).values()))
+
+
+def large_commits():
+    try:
+        commits = git("rev-list", "--no-merges", f"{SINCE}..HEAD").split()
+    except subprocess.CalledProcessError:
+        return None  # a shallow clone
+    found = []
+    for commit in commits:
+        if (lines := changed(commit)) > MOST:
+            found.append(f"{commit[:9]}: {lines} lines")
+    return found
+
+
+def figures():
+    """(name, number or None, what counts) of each."""
+    files = git("ls-files").split("\n")
+    texts = {}
+    for file in files:
+        if file.startswith(tuple(f + "/" for f in LIBRARY)) or file == "dtensor.h":
+            with open(headers_reached.ROOT / file, errors="replace") as f:
+                texts[file] = f.read().split("\n")[:-1]
+    reached = headers_reached.reached("dtensor.h")
+    headers = [f for f in texts if f.endswith((".h", ".cuh", ".inc"))]
+
+    def longer(names, most):
+        return [f"{f}: {len(texts[f])}" for f in names if len(texts[f]) > most]
+
+    def lines(names, pattern):
+        return [f"{f}:{i}: {line.strip()}" for f in names
+                for i, line in enumerate(texts[f], 1) if re.search(pattern, line)]
+
+    kernels = re.compile(r'^#include "dtensor/ops/kernels/')
+    public = [f for f in reached if f in texts and "/kernels/" not in f]
+    yield "lines of the library", sum(map(len, texts.values())), []
+    for name, found in (
+            ("headers over 250 lines", longer(headers, 250)),
+            ("sources over 650 lines",
+             longer([f for f in texts if f.endswith(".cc")], 650)),
+            ("headers that dtensor.h reaches", reached),
+            ("public headers that include kernels", lines(public, kernels)),
+            ("comparisons with a model's name", lines(texts, MODEL)),
+            ("commits over 600 lines that do more than move", large_commits())):
+        yield name, None if found is None else len(found), found
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--list"]):
+        print(__doc__, end="")
+        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
+    status = 0
+    for name, number, found in figures():
+        if number is None:
+            print(f"{name}: unknown, for the history is not here")
+            continue
+        above = number > LIMITS[name]
+        print(f"{name}: {number} of {LIMITS[name]}" + above * ", ABOVE THE LIMIT")
+        if above or sys.argv[1:]:
+            print(*("  " + x for x in found), sep="\n")
+        status = status or int(above)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
