@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Writes docs/operators.md: every public function of ops/, with its rule.
+
+  tools/operators_page.py [--explain PROGRAM] [--check] [ROOT]
+
+Rules come from tests/ops/rules.golden, which a test compares with the program.
+Gradients come from the program: each operator is explained on small sizes, and
+the operators that its backward pass runs are listed. Functions come from the
+headers that dtensor.h includes; for a function without an operator of its own,
+the page lists the functions that its definition calls.
+
+With --check nothing is written, and the exit status is 1 when the page is not
+what would be written. PROGRAM is bazel-bin/examples/explain by default.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import untested_functions as public  # noqa: E402
+
+PAGE = "docs/operators.md"
+# Of factors by letter, such that every operator accepts them: heads are a
+# multiple of the heads of keys, and a row has the k elements that topk() wants.
+SIZES = {"g": 2, "h": 4, "n": 6, "k": 2}
+# Operators without a rule, and inputs that fit the arguments of their samples.
+WITHOUT_RULE = {
+    "view": ["5x6"], "reshape": ["5x6"], "permute": ["2x3x4"],
+    "slice": ["8x6"], "cat": ["3x4", "3x2"],
+}
+HEADERS = {
+    "ops/contraction.h": "Sums of products", "ops/linear.h": "Linear layers",
+    "ops/products.h": "Linear algebra", "ops/summa.h": "Panelled products",
+    "ops/functions/arithmetic.h": "Arithmetic",
+    "ops/functions/exponential.h": "Exponentials and powers",
+    "ops/functions/trigonometric.h": "Trigonometry",
+    "ops/functions/activation.h": "Activations",
+    "ops/functions/comparison.h": "Comparisons",
+    "ops/functions/logical.h": "Logic and bits",
+    "ops/functions/rounding.h": "Rounding and remainders",
+    "ops/pointwise.h": "Types and conditions",
+    "ops/reduce.h": "Reductions and running sums",
+    "ops/statistics.h": "Statistics",
+    "ops/softmax.h": "Softmax", "ops/norm.h": "Norms",
+    "ops/embedding.h": "Embedding", "ops/cross_entropy.h": "Cross entropy",
+    "ops/losses.h": "Losses", "ops/attention.h": "Attention",
+    "ops/experts.h": "Mixtures of experts", "ops/topk.h": "Top-k",
+    "ops/view.h": "Views", "ops/slice.h": "Slices", "ops/cat.h": "Joins",
+    "ops/arrange.h": "Arrangements", "ops/create.h": "Creation",
+    "ops/random.h": "Random numbers and constants",
+}
+
+
+class Function:
+    def __init__(self, name, header, returns, parameters):
+        self.name, self.header = name, header
+        # A tensor or several, not a number, a text or a state.
+        self.makes_tensors = re.search(
+            r"DistTensor|TopK|Normed", returns) is not None
+        self.creates = "DistTensor" not in parameters
+
+
+def functions(root):
+    """The public functions of ops/ that make tensors, by header."""
+    found = {}
+    for header in public.public_headers(root):
+        if not header.startswith("ops/"):
+            continue
+        for statement in public.top_level((root / header).read_text()):
+            match = re.match(
+                r"\s*(?:template\s*<[^<>]*>\s*)?([\w:<>,&*\s]+?[\s&*>])(\w+)"
+                r"\s*\((.*)", statement, re.S)
+            if not match or re.match(
+                    r"\s*(?:using|struct|class|enum|friend|extern)\b",
+                    statement) or "operator" in match.group(1):
+                continue
+            name = match.group(2)
+            if public.INTERNAL.search(name) or name in public.NOT_FUNCTIONS:
+                continue
+            function = Function(name, header, match.group(1), match.group(3))
+            if function.makes_tensors:
+                found.setdefault(name, function)
+    for header in sorted((root / "ops/functions").glob("*.h")):
+        for name in re.findall(r"^\s*DT_FUNCTION(?:_P)?\(\w+, (\w+)\)",
+                               header.read_text(), re.M):
+            found.setdefault(name, Function(
+                name, str(header.relative_to(root)), "DistTensor",
+                "DistTensor"))
+    return found
+
+
+def rules(root):
+    """The rule of each operator that the golden file has; None: it has none."""
+    text = (root / "tests/ops/rules.golden").read_text()
+    return {name: None if rule.startswith("decides") else rule
+            for name, rule in re.findall(r"^(\w+): (.*)$", text, re.M)}
+
+
+def shape_of(term):
+    # A term is dimensions of a letter each, with marks, and 1.
+    letters = re.findall(r"[A-Za-z1]", term)
+    return "x".join(str(SIZES.get(letter, 1 if letter == "1" else 4))
+                    for letter in letters)
+
+
+def inputs_of(name, rule):
+    if rule is None:
+        return WITHOUT_RULE[name]
+    return [shape_of(term) for term in rule.split("->")[0].split(",")]
+
+
+def gradient(explain, name, rule):
+    """What the backward pass of an operator runs, in a cell."""
+    command = [explain, "--mesh", "dp=2", "--op", name]
+    for shape in inputs_of(name, rule):
+        command += ["--in", shape]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{' '.join(command)}: {run.stderr.strip()}")
+    backward = run.stdout.split("\nbackward:\n")[1]
+    if "has no gradient" in backward:
+        return "none"
+    names = []
+    for line in re.findall(r"^  backward +(\S+)", backward, re.M):
+        if line not in names:
+            names.append(line)
+    if not names:
+        return "the cotangent itself"
+    return ", ".join(f"`{n}`" for n in names)
+
+
+def splits(rule):
+    """Along which factors an operator may be split, in a cell."""
+    if rule is None:
+        return "layouts that it lists itself"
+    text = rule.split(" | ")[0]
+    outputs = set(re.findall("[A-Za-z]", text.split("->")[1]))
+    marks = {}
+    for letter, mark in re.findall(r"([A-Za-z])([!~^]?)", text):
+        marks[letter] = marks.get(letter, "") + mark
+    largest = dict(re.findall(r"(\w):(\w+)", rule))
+    linked = {g: h for h, g in re.findall(r"link (\w) (\w)", rule)}
+    freely, cells = [], []
+    for letter, mark in marks.items():
+        if "~" in mark:
+            cells.append(f"{letter}: combined inside")
+        elif "!" in mark:
+            continue
+        elif "^" in mark:
+            cells.append(f"{letter}: in ranges")
+        elif letter in linked:
+            cells.append(f"{letter}: together with {linked[letter]}")
+        elif letter not in outputs:
+            cells.append(f"{letter}: leaves P" + (
+                f"({largest[letter]})" if letter in largest else ""))
+        else:
+            freely.append(letter)
+    return "; ".join([", ".join(freely)] * bool(freely) + cells)
+
+
+def partials(rule):
+    if rule is None:
+        return "all"
+    notes = [n for n in rule.split(" | ")[1:] for n in n.split("; ")]
+    notes = [n for n in notes if re.match(r"[a-z]+ [\d,]+$", n)]
+    return "; ".join(n.replace(",", " and ") for n in notes) or "none"
+
+
+class Sources:
+    """The definitions of ops/*.cc, for what a function calls."""
+
+    def __init__(self, root):
+        self.files = {p: re.sub(r"//[^\n]*", "", p.read_text())
+                      for p in sorted((root / "ops").glob("*.cc"))}
+
+    def bodies(self, name, only=None):
+        """The definitions of a function, each with its file."""
+        for path, text in self.files.items():
+            if only and path != only:
+                continue
+            for match in re.finditer(
+                    r"^[\w:<>,&* ]+[ &*>]%s\([^;{}]*\)\s*\{" % name, text,
+                    re.M):
+                end, depth = match.end(), 1
+                while depth:
+                    depth += {"{": 1, "}": -1}.get(text[end], 0)
+                    end += 1
+                yield path, text[match.end():end]
+
+    def calls(self, name, known, path=None, seen=None):
+        """The known functions that the definitions of `name` call, through
+        helpers of the same file too."""
+        seen = set() if seen is None else seen
+        seen.add(name)
+        called = []
+        for where, body in self.bodies(name, path):
+            # A contraction is named where it is made.
+            called += [c for c in re.findall(
+                r'\b(?:product|contraction)_op\("(\w+)"', body)
+                       if c in known and c != name and c not in called]
+            for match in re.finditer(r"(?<![\w.>:])(\w+)(?:<\w+>)?\(", body):
+                # What follows a type is a variable: "std::vector<int> all(n)".
+                before = re.search(r"(?:(\w+)|\S>) +$", body[:match.start()])
+                if before and before.group(1) not in ("return", "else"):
+                    continue
+                callee = re.sub("_ops?$", "", match.group(1))
+                if callee in known and callee != name:
+                    if callee not in called:
+                        called.append(callee)
+                elif callee not in seen and len(callee) > 2:
+                    called += [c for c in
+                               self.calls(callee, known, where, seen)
+                               if c not in called and c != name]
+        return called
+
+
+INTRODUCTION = """# Operators
+
+For users and contributors: every public function of `ops/` that makes a tensor.
+`tools/operators_page.py` writes this page; do not edit it.
+
+- *Rule*: the text that decides which layouts the function can compute on.
+  `placement/rule.h` has the grammar. Capital letters stand for any number of
+  leading dimensions. The rule is that of a typical call.
+- *Split along*: the factors that mesh axes may split. "combined inside" means an
+  algorithm of the operator's own with small collectives; "leaves P" means that
+  the result is partial.
+- *Partial inputs*: which inputs may be partial. `linear 0`: input 0 alone, as a
+  sum; `linear 0 and 1`: both together. Others are reduced first.
+- *Gradient*: the operators that the backward pass runs. Names with `'` are
+  derivatives of element-wise functions.
+- *Calls*: a function without an operator of its own calls these. `+`, `-`, `*` and
+  `/` of tensors are not listed.
+
+To see the alternatives and prices of a call, use
+`bazel run -c opt //:explain -- --op NAME`; see [layouts.md](layouts.md).
+"""
+
+
+def page(root, explain):
+    all_functions = functions(root)
+    all_rules = rules(root)
+    sources = Sources(root)
+    known = set(all_functions) | set(all_rules)
+    missing = sorted({f.header for f in all_functions.values()} - set(HEADERS)
+                     - {"ops/grad.h", "ops/recompute.h"})
+    if missing:
+        sys.exit(f"HEADERS has no title for {', '.join(missing)}")
+    text = INTRODUCTION
+    for header, title in HEADERS.items():
+        names = sorted(n for n, f in all_functions.items()
+                       if f.header == header)
+        if not names:
+            continue
+        operators = [n for n in names if n in all_rules]
+        composed = [n for n in names
+                    if n not in all_rules and not all_functions[n].creates]
+        created = [n for n in names
+                   if n not in all_rules and all_functions[n].creates]
+        text += f"\n## {title}\n\n`{header}`\n"
+        if operators:
+            text += ("\n| function | rule | split along | partial inputs "
+                     "| gradient |\n|---|---|---|---|---|\n")
+        for name in operators:
+            rule = all_rules[name]
+            shown = "none" if rule is None else \
+                f"`{rule.split(' | ')[0]}`"
+            text += (f"| `{name}` | {shown} | {splits(rule)} "
+                     f"| {partials(rule)} "
+                     f"| {gradient(explain, name, rule)} |\n")
+        if composed:
+            text += ("\n| function | calls |\n|---|---|\n")
+        for name in composed:
+            calls = sources.calls(name, known)
+            text += f"| `{name}` | " + (
+                ", ".join(f"`{c}`" for c in calls) or "arithmetic") + " |\n"
+        if created:
+            text += ("\nCreated in the layout that the caller gives: "
+                     + ", ".join(f"`{n}`" for n in created) + ".\n")
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--explain", default="bazel-bin/examples/explain",
+                        metavar="PROGRAM")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("root", nargs="?", default=".", metavar="ROOT")
+    args = parser.parse_args()
+    root = pathlib.Path(args.root)
+    text = page(root, args.explain)
+    if not args.check:
+        (root / PAGE).write_text(text)
+        return 0
+    if (root / PAGE).read_text() == text:
+        return 0
+    print(f"{PAGE} is not what the program says; run tools/operators_page.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
