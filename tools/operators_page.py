@@ -223,8 +223,9 @@ For users and contributors: every public function of `ops/` that makes a tensor.
 `tools/operators_page.py` writes this page; do not edit it.
 
 - *Rule*: the text that decides which layouts the function can compute on.
-  `placement/rule.h` has the grammar. Capital letters stand for any number of
-  leading dimensions. The rule is that of a typical call.
+  `placement/rule.h` has the grammar. Capital letters stand for leading
+  dimensions, of which a call may have any number. The rule is that of a typical
+  call.
 - *Split along*: the factors that mesh axes may split. "combined inside" means an
   algorithm of the operator's own with small collectives; "leaves P" means that
   the result is partial.
