@@ -400,9 +400,9 @@ items() {
   # The slowest last: there may be no time for them.
   for test in memcheck racecheck; do
     # But for what fills the GPU, and what kills it.
-    item "$test device" sanitizer $test runtime.device.cuda_device_test \
+    item "$test device" sanitizer $test dtensor.device.cuda_device_test \
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
-    item "$test boxes" sanitizer $test runtime.device.boxes_test --gtest_filter='*/gpu'
+    item "$test boxes" sanitizer $test dtensor.device.boxes_test --gtest_filter='*/gpu'
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
     # Those with shared memory.
     for group in reduce rows select; do
