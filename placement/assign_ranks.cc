@@ -12,14 +12,13 @@ namespace {
 // Elements times ranks may exceed 64 bits.
 using Cost = __int128;
 
-// For every column the row that it gets, such that the sum of cost(row, column)
-// is the least. Rows are added one by one, each along the shortest augmenting
-// path under reduced costs (Kuhn, The Hungarian method for the assignment
-// problem, 1955; Jonker and Volgenant, A shortest augmenting path algorithm,
-// 1987).
+// Returns the row of every column such that the sum of cost(row, column) is
+// minimal. Rows are added one by one, each along the shortest augmenting path
+// under reduced costs (Kuhn, The Hungarian method for the assignment problem,
+// 1955; Jonker and Volgenant, A shortest augmenting path algorithm, 1987).
 std::vector<size_t> assign(size_t n, const std::vector<Cost>& cost) {
   constexpr Cost kFar = std::numeric_limits<Cost>::max() / 4;
-  // Column n is a place for the row that is being added.
+  // Column n holds the row that is being added.
   std::vector<Cost> row_price(n, 0), column_price(n + 1, 0);
   std::vector<size_t> row_of(n + 1, n), before(n, n);
   for (size_t row = 0; row < n; ++row) {
@@ -67,8 +66,9 @@ std::vector<size_t> assign(size_t n, const std::vector<Cost>& cost) {
 
 Mesh assign_ranks(const Spec* from, const Mesh& to, const Layout& layout) {
   DT_CHECK(layout.shape() == from->shape(), "assign_ranks",
-           "a layout of shape {} for {}", to_string(layout.shape()),
-           from->to_string());
+           "a layout of shape {} does not fit {}; pass a layout of the "
+           "tensor's shape",
+           to_string(layout.shape()), from->to_string());
   const size_t n = static_cast<size_t>(to.num_ranks());
   std::vector<Region> wants, has;
   for (int64_t r = 0; r < to.num_ranks(); ++r) {

@@ -1,4 +1,4 @@
-// Which rank plays which part of a mesh that a tensor moves to.
+// Decides which rank plays which part of the mesh that a tensor moves to.
 #pragma once
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/mesh.h"
@@ -6,12 +6,12 @@
 
 namespace dtensor {
 
-// `to` with its ranks permuted such that the fewest bytes, summed over the
-// ranks, have to come from other ranks when a tensor moves there, into
-// `layout`, from `from` (whose partials are combined where they are). Ties
-// prefer ranks that stay where `to` has them. Exact, in O(n^3) for n ranks:
-// exchanging two ranks at a time would miss a cycle of three. Throws Error when
-// the layout is not of from's shape.
+// Returns `to` with its ranks permuted so that a move of the tensor from `from`
+// to `layout` on the new mesh receives the fewest bytes, summed over the ranks.
+// (Partials of `from` count as combined where they are.) Among equally good
+// orders, more ranks stay where `to` has them. The result is optimal, and takes
+// O(n^3) for n ranks: exchanging ranks two at a time would miss a cycle of
+// three. Throws Error if the shape of the layout is not that of `from`.
 Mesh assign_ranks(const Spec* from, const Mesh& to, const Layout& layout);
 
 }  // namespace dtensor

@@ -9,8 +9,8 @@
 namespace dtensor {
 namespace {
 
-// What an input has of factor f: whole where it lacks it, or where a group of
-// factors is split in another way.
+// The Dim of factor f in an input. It is whole if the input lacks f, or if f is
+// in a group that is not split factor by factor.
 Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   const Rule::Term& term = rule.rule().inputs()[input];
   for (size_t d = 0; d < term.size(); ++d) {
@@ -26,7 +26,7 @@ Dim dim_on(const BoundRule& rule, const Spec* spec, size_t input, int f) {
   return Dim(rule.size(f));
 }
 
-// Does some input's dimension with factor f split over this axis?
+// Whether this axis splits a dimension of some input that contains factor f.
 bool carried(const BoundRule& rule, std::span<const OpInput> inputs, int axis,
              int f) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -95,7 +95,8 @@ Dim FactorDims::make(int f, AxisMask mask) const {
     Dim d = dim_on(rule_, inputs_[i].spec, i, f);
     if (d.axes() == mask) return d;
     Dim kept = restricted(d, mesh, mask);
-    // A tree is taken whole or not at all: nothing is pushed onto it.
+    // A tree is taken as it is or not at all, since no axis can be pushed onto
+    // it.
     bool fits = kept.kind() == Dim::Kind::kLeaf || kept.axes() == mask;
     if (base.whole() && fits) base = kept;
     if (!d.split().points()) granule = std::lcm(granule, d.split().granule());

@@ -1,5 +1,6 @@
-// What choose() chooses between: for each mesh axis, which factor it splits or
-// which partials pass on it, and the assignment that such choices make.
+// The alternatives that choose() compares: for each mesh axis, the factors that
+// it splits or the partials that pass over it; and the assignment that results
+// when each axis takes one of them.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -12,33 +13,33 @@
 
 namespace dtensor {
 
-// What one mesh axis does in an assignment.
+// The role of one mesh axis in an assignment.
 struct AxisChoice {
-  FactorList factors;            // splits these
-  int note = -1;                 // or lets this note's inputs pass ...
-  ReduceOp op = ReduceOp::kSum;  // ... partial by this
+  FactorList factors;            // the axis splits these, ...
+  int note = -1;                 // or this note's inputs stay ...
+  ReduceOp op = ReduceOp::kSum;  // ... partial over it by `op`
 };
 
-// By axis, in the order of ties. Of axes that no input uses, and of factors
-// that an axis splits in no input, only when `all`.
+// The choices by axis, in the order that breaks ties. Unless `all`, an axis
+// that no input uses has only the empty choice, and an axis splits only factors
+// that it splits in some input.
 std::vector<std::vector<AxisChoice>> axis_choices(const BoundRule&,
                                                   std::span<const OpInput>,
                                                   bool all);
 
-// The Dims that an operator's factors get, from its inputs; each found once.
-// REQUIRES: the rule and the inputs outlive it.
+// The Dims that an operator's factors get, derived from its inputs; each is
+// computed once. REQUIRES: the rule and the inputs outlive it.
 class FactorDims {
  public:
   FactorDims(const BoundRule&, std::span<const OpInput>);
-  // Over exactly these axes: as an operand has it where one does (one that
-  // stays first, then the largest), else that operand's leading axes and the
-  // others after them in mesh order.
-  // Legal: see BoundRule::legal.
+  // The factor's Dim over exactly the axes of `mask`, made legal (see
+  // BoundRule::legal). It is the Dim of the first operand, in operand_order(),
+  // that is split over exactly these axes. Without one, the leading axes come
+  // from the first operand that has some, and the others follow in mesh order.
   const Dim& operator()(int factor, AxisMask mask) {
     return of(factor, mask).dim;
   }
-  // The largest rank's share of the factor's indices (1 of one that does not
-  // count: see BoundRule::largest_share).
+  // The largest rank's share of the factor's indices (see BoundRule::share).
   double share(int factor, AxisMask mask) { return of(factor, mask).share; }
 
  private:
@@ -55,8 +56,8 @@ class FactorDims {
   std::vector<std::vector<Known>> known_;  // by factor
 };
 
-// The assignment of a choice per axis; dim_of(factor, axes) is the Dim of a
-// factor that exactly these axes split.
+// Fills `a` with the assignment in which axis i takes picked[i]. dim_of(factor,
+// axes) returns the Dim of a factor that exactly these axes split.
 template <class DimOf>
 void assemble(const BoundRule& rule,
               const std::vector<const AxisChoice*>& picked, DimOf&& dim_of,

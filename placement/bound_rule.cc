@@ -61,7 +61,7 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
       known = n;
     }
   }
-  // Groups: the one unknown factor takes what the known ones leave.
+  // In a group, the one unknown factor gets what the known ones leave.
   for (size_t i = 0; i < in.size(); ++i)
     for (size_t d = 0; d < in[i].size(); ++d) {
       if (in[i][d].size() < 2) continue;
@@ -101,7 +101,8 @@ Shape BoundRule::shape_of(const Rule::Term& t) const {
 
 namespace {
 
-// Every value of the link's first factor meets one of the second's.
+// Whether the factor is the second one of a link. It does not count in the
+// work: every value of the first factor meets only one of its values.
 bool is_linked(const Rule& rule, size_t factor) {
   for (auto [h, g] : rule.links())
     if (static_cast<size_t>(g) == factor) return true;
@@ -180,8 +181,7 @@ Layout BoundRule::output_layout(const Assignment& a, const Mesh& mesh,
         {p.axis, *rule_.notes()[static_cast<size_t>(p.note)].pass(p.op)});
   for (size_t f = 0; f < rule_.factors().size(); ++f) {
     const Factor& x = rule_.factors()[f];
-    // A factor that this output lacks though another output has it leaves this
-    // one partial too.
+    // A factor that only other outputs have leaves this output partial too.
     if (x.inside ||
         contains(rule_.outputs()[static_cast<size_t>(i)], static_cast<int>(f)))
       continue;

@@ -1,4 +1,4 @@
-// A rule on tensors of given sizes, and the assignments that it can take.
+// A rule applied to tensors of given sizes, and the assignments that it allows.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace dtensor {
 
-// Which Dim each factor gets, and which partials pass through.
+// The Dim of each factor, and the partials that pass from inputs to outputs.
 struct Assignment {
   struct Pass {
     int axis;
@@ -26,12 +26,13 @@ struct Assignment {
   bool operator==(const Assignment&) const = default;
 };
 
-// A rule with sizes: what remains is to choose an assignment.
+// A rule whose factors have sizes. Only the assignment is still to be chosen.
 class BoundRule {
  public:
-  // Throws Error when a factor has two sizes, a term another number of
-  // dimensions, or a product of sizes overflows. Sizes of factors that only
-  // outputs have come from `extra` (letter, size).
+  // `extra` gives the sizes, as (letter, size), of factors that only outputs
+  // have. Throws Error if a factor has two sizes or none, if an input has
+  // another number of dimensions than its term, or if a product of sizes
+  // overflows.
   BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
             std::string_view op,
             const std::vector<std::pair<char, int64_t>>& extra = {});
@@ -41,35 +42,39 @@ class BoundRule {
   Shape output_shape(int i) const {
     return shape_of(rule_.outputs()[size_t(i)]);
   }
-  // The product of the factors' sizes (of a linked pair the first's alone): a
-  // contraction has 2x as many flops.
+  // The product of the factors' sizes; a linked pair counts once, with the size
+  // of its first factor. A contraction takes 2 flops for each point.
   double points() const;
 
-  // The nearest assignment that the operator can compute: where an output lacks
-  // a factor (whose parts are then combined), or "~" combines its parts, every
-  // index of it in one part; where it has "^", one range for every rank. A rule
-  // that combines parts of one factor has every index of the others in one part
-  // too, unless all its copies lie alike: they would round differently.
+  // The nearest assignment that the operator can compute. Only Dims that are
+  // trees change:
+  // - a factor marked "^" gets one range for every rank;
+  // - a factor whose parts are combined, because an output lacks it or because
+  //   of "~", gets every index in one part;
+  // - if the rule combines parts of any factor, so does every other factor,
+  //   unless all its copies lie alike (see copies_lie_alike()): other copies
+  //   would round differently.
   Assignment legal(Assignment, const Mesh&) const;
-  Dim legal(int factor, Dim, const Mesh&) const;  // of one factor
-  // The layouts of inputs and outputs under an assignment that is legal.
+  Dim legal(int factor, Dim, const Mesh&) const;  // for one factor
+  // The layouts of input and output i. REQUIRES: a legal assignment.
   Layout input_layout(const Assignment&, const Mesh&, int i) const;
   Layout output_layout(const Assignment&, const Mesh&, int i) const;
-  // The largest share of points() that a rank computes, and what one factor has
-  // to do with it.
+  // The largest share of points() that a rank computes: the product of the
+  // factors' shares. The share of one factor is the largest rank's share of its
+  // indices; it is 1 for the second factor of a linked pair.
   double largest_share(const Assignment&, const Mesh&) const;
   double share(int factor, const Dim&, const Mesh&) const;
 
-  // The factors that one mesh axis may split at once: one each, and linked
-  // pairs.
+  // The sets of factors that one mesh axis may split: single factors, and
+  // linked pairs.
   std::vector<FactorList> choices() const;
-  // "m: dp; n: tp; P over pp in 0", "R" for none.
+  // "m: dp; n: tp; P(sum) over pp in 0"; "R" when nothing is split or partial.
   std::string to_string(const Assignment&, const Mesh&) const;
 
  private:
   Shape shape_of(const Rule::Term&) const;
   Layout layout_of(const Rule::Term&, const Assignment&, const Mesh&) const;
-  // Are the parts of this factor combined? Of any one?
+  // Whether the parts of this factor, or of any factor, are combined.
   bool combines(size_t factor) const;
   bool combines() const;
   Rule rule_;

@@ -1,6 +1,6 @@
-// The layouts of operators that no rule describes: views, windows, and others
-// that move indices around. Such an operator lists the layouts that it can
-// compute on, and they are priced as a rule's assignments are.
+// Layouts for operators that no rule describes: views, windows and others that
+// move indices around. Such an operator lists the layouts that it can compute
+// on, and they are priced like the assignments of a rule.
 #pragma once
 #include <span>
 #include <string_view>
@@ -13,14 +13,15 @@ namespace dtensor {
 // Inputs in these layouts give outputs in these, without communication.
 struct Candidate {
   std::vector<const Spec*> in, out;
-  // The local work: the points that the operator computes in all, of which a
-  // rank has at most this share. None for a view.
+  // The local work: the number of points that the operator computes in all, and
+  // the largest share of them that one rank computes. 0 points for a view.
   double points = 0, share = 1;
 };
 
-// The cheapest: what is sent to get there, the local work, and the reductions
-// that partial outputs put off. Ties go to fewer steps, then to the first.
-// Throws Error when each would send an input that stays where it is.
+// The cheapest candidate, by the sum of the redistribution of the inputs, the
+// local work, and the reductions that partial outputs put off. Ties go to fewer
+// steps, then to the first. Throws Error if every candidate would send an input
+// that has to stay (see Keep).
 Choice choose(std::span<const Candidate>, std::span<const OpInput>,
               const OpWork&, Planner&, std::string_view op);
 

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The order of choices: the price, then what is sent now, then the steps of
-// that, then the order of the combinations.
+// The order of choices: by price, then by what is sent now, then by the number
+// of steps now, then by the number of the combination.
 struct Rank {
   int64_t total = 0, comm = 0;
   int steps = 0;
@@ -31,8 +31,8 @@ struct Rank {
 // By mesh axis, see axis_choices().
 using AxisChoices = std::vector<std::vector<AxisChoice>>;
 
-// Branch and bound over the axes of a mesh, best first. REQUIRES: what it is
-// given outlives it.
+// Branch and bound over the axes of a mesh, best first. REQUIRES: the arguments
+// of the constructor outlive it.
 class Candidates {
  public:
   Candidates(const BoundRule& rule, std::span<const OpInput> inputs,
@@ -78,24 +78,25 @@ class Candidates {
   }
 
  private:
-  // A tensor under what the axes do to it.
+  // An input or output for one combination of the axes' effects on it.
   struct Leaf {
     Needed needed;
-    int64_t ps;     // of its move, or less
-    bool exact;     // is it that?
-    int steps = 0;  // of the move, if exact
+    int64_t ps;     // the price of its move, or a lower bound
+    bool exact;     // whether it is the price
+    int steps = 0;  // steps of the move, if exact
     bool allowed = true;
-    double bytes;  // of its largest part
+    double bytes;  // bytes of its largest part
   };
   struct Least {
     int64_t ps;
     double bytes;
   };
-  // An input or an output. Choices of an axis that do the same to it have one
-  // effect; effects per axis, as the digits of a number, name a leaf (or, the
-  // first digits alone, all leaves that begin with them).
+  // An input or an output. Choices of an axis that do the same to it have the
+  // same effect. Its effects, one for each axis, are the digits of a number
+  // that names a leaf; the first digits alone name all leaves that begin with
+  // them.
   struct Term {
-    std::array<uint16_t, kMaxAxes> effects{};  // by axis, how many there are
+    std::array<uint16_t, kMaxAxes> effects{};  // by axis, the number of effects
     std::vector<uint16_t> effect;              // by axis and choice, see at()
     std::vector<uint16_t> like;  // by axis and effect: a choice that has it
     std::unordered_map<uint64_t, Leaf> leaves;
@@ -103,11 +104,11 @@ class Candidates {
   };
   // All combinations that begin with these choices.
   struct Open {
-    int64_t least = 0;  // none is cheaper
+    int64_t least = 0;  // a lower bound of their prices
     size_t depth = 0;
     std::array<uint16_t, kMaxAxes> choice{};
     uint64_t ordinal = 0;
-    // The priority of std::priority_queue: the cheapest, then the deepest.
+    // For std::priority_queue: the cheapest has priority, then the deepest.
     bool operator<(const Open& o) const {
       if (least != o.least) return least > o.least;
       if (depth != o.depth) return depth < o.depth;
@@ -126,7 +127,8 @@ class Candidates {
   std::pair<uint64_t, int> effect_of(size_t t, const AxisChoice& c) const {
     uint64_t factors = 0;
     for (int f : c.factors) {
-      // One that an output lacks leaves it partial, unless it is combined.
+      // A factor that an output lacks leaves the output partial, unless the
+      // operator combines it.
       const bool matters =
           contains(rule_term(t), f) ||
           (!is_input(t) && !rule_.rule().factors()[size_t(f)].inside);
@@ -175,7 +177,7 @@ class Candidates {
     return n;
   }
 
-  // Valid until the next.
+  // The result is valid until the next call.
   const Assignment& assignment(const std::array<uint16_t, kMaxAxes>& choice) {
     for (size_t k = 0; k < axes_.size(); ++k)
       picked_[axes_[k]] = &per_axis_[axes_[k]][choice[k]];
@@ -204,7 +206,7 @@ class Candidates {
     made.exact = plan != nullptr;
     made.bytes = static_cast<double>(spec->largest_part_bytes());
     if (plan) finish(t, made, *plan);
-    // What takes time sends something.
+    // A move that takes time sends something.
     if (is_input(t) && inputs_[t].keep == Keep::kStay && made.ps > 0)
       made.allowed = false;
     return term.leaves.emplace(n, made).first->second;
@@ -221,7 +223,8 @@ class Candidates {
     return feasible_only_ && !leaf.allowed ? kNever : leaf.ps;
   }
 
-  // Of all leaves whose number begins so, each the least of its own.
+  // The least price and the least bytes of all leaves whose number begins with
+  // these digits. The two may come from different leaves.
   Least least(size_t t, size_t depth, uint64_t n) {
     if (depth == axes_.size()) {
       const Leaf& l = leaf(t, n);
@@ -241,11 +244,11 @@ class Candidates {
     return terms_[t].least[depth].emplace(n, least).first->second;
   }
 
-  // The share of the points that a rank computes: exactly, or for some of the
-  // axes at least.
+  // The largest rank's share of the points: exact if all axes are chosen, else
+  // a lower bound.
   double share(const Open& open) {
     if (open.depth == axes_.size()) {
-      // As BoundRule::largest_share says it, in the same order.
+      // The same products in the same order as BoundRule::largest_share.
       double share = 1;
       for (size_t f = 0; f < rule_.rule().factors().size(); ++f) {
         AxisMask mask = 0;
@@ -267,7 +270,8 @@ class Candidates {
     return (1 - 1e-9) / parts;
   }
 
-  // No combination that begins so is cheaper.
+  // A lower bound of the prices of all combinations that begin with these
+  // choices.
   int64_t price_of(const Open& open) {
     double bytes = 0;
     int64_t moves = 0;
@@ -277,11 +281,11 @@ class Candidates {
       moves += l.ps;
       bytes += l.bytes;
     }
-    // What a part of the choices will send is not known; not less than nothing.
+    // With some axes open, compute()'s own messages are unknown: count 0.
     if (open.depth == axes_.size()) moves += sends(open);
     return moves + work_ps(rule_, work_, share(open), bytes, planner_.cost());
   }
-  // By compute() itself.
+  // The price of what compute() itself sends.
   int64_t sends(const Open& open) {
     if (work_.exchange.times == 0) return 0;
     return exchange_ps(rule_, inputs_, work_, assignment(open.choice),
@@ -303,8 +307,8 @@ class Candidates {
     }
   }
 
-  // Plans one move that is only priced from below and puts the combination
-  // back; when all are planned, it is found.
+  // Plans one move that only has a lower bound so far, and puts the combination
+  // back. Once all moves are planned, the combination is found.
   void settle(const Open& open, size_t count) {
     Rank rank{open.least, 0, 0, open.ordinal};
     for (size_t t = 0; t < terms_.size(); ++t) {
@@ -319,7 +323,8 @@ class Candidates {
       rank.steps += l.steps;
     }
     rank.comm += sends(open);
-    // Planned for another combination since this one was put there?
+    // Another combination may have planned a shared move since this one was
+    // queued.
     if (const int64_t now = price_of(open); now > open.least) return push(open);
     auto at = std::upper_bound(
         found_.begin(), found_.end(), rank,
@@ -352,8 +357,8 @@ class Candidates {
   Planner& planner_;
   const bool feasible_only_;
   const AxisChoices& per_axis_;
-  std::vector<size_t> axes_;                  // that have a choice
-  std::array<size_t, kMaxAxes + 1> first_{};  // of theirs, in all choices
+  std::vector<size_t> axes_;                  // the axes that have a choice
+  std::array<size_t, kMaxAxes + 1> first_{};  // each axis's first, see at()
   std::vector<const AxisChoice*> picked_;
   FactorDims dims_;
   Assignment assignment_;
@@ -362,7 +367,7 @@ class Candidates {
   std::vector<std::pair<Rank, Open>> found_;
 };
 
-// Is input i where the assignment needs it?
+// Whether input i lies where the assignment needs it.
 bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
              const Spec& have) {
   const Rule::Term& term = rule.rule().inputs()[i];
@@ -375,10 +380,10 @@ bool lies_so(const BoundRule& rule, const Assignment& a, size_t i,
   return have.layout().partials.empty();
 }
 
-// The choice that leaves every input where it is, of which nothing is put off,
-// when it can be told without a search that it is the cheapest: no axis could
-// do anything else than split what inputs split on it, or not, and not to split
-// moves an input, makes no part smaller, and computes no less.
+// The choice that leaves every input where it is and puts nothing off, if it is
+// certainly the cheapest without a search. It is when each axis could only
+// split what the inputs split on it, or nothing, and when not splitting would
+// move an input, make no part smaller and compute no less.
 std::optional<Choice> in_place(const BoundRule& rule,
                                std::span<const OpInput> inputs,
                                std::span<const DType> dtypes,
@@ -455,7 +460,7 @@ Choice price(const BoundRule& rule, std::span<const OpInput> inputs,
 std::vector<size_t> operand_order(std::span<const OpInput> inputs) {
   std::vector<size_t> order(inputs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // Not stable_sort, which allocates.
+  // stable_sort would allocate.
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     const bool stays = inputs[a].keep == Keep::kStay;
     if (stays != (inputs[b].keep == Keep::kStay)) return stays;

@@ -1,28 +1,30 @@
-// Which assignment an operator takes.
+// Chooses the assignment that an operator computes under.
 //
-// For every mesh axis that some input uses, the choice is which factor it
-// splits (of those that it splits in some input: an operator does not spread
-// work over ranks that nobody asked for), which inputs' partials pass, or
-// neither. The price of an assignment, in picoseconds of the cost table, is
-//   comm    the redistribution of the inputs, and what the operator itself
-//           sends (see OpWork), plus
-//   work    the largest rank's share of the local work, plus
-//   reduce  what is put off: the reduction of a partial output, and the gather
-//           of an output that is split where no input was.
-// The cheapest wins; ties go to what sends less now (P + R stays partial: what
-// follows may want it reduced into parts), then to fewer steps now, then to the
-// first in a fixed order (whole before split, factors in the rule's order). It
-// depends on specs and prices alone, so every rank chooses the same.
+// For every mesh axis that some input uses, the axis may split one factor (one
+// that it splits in some input: an operator does not spread work over ranks
+// that nobody asked for), let the partials of some inputs pass, or do neither.
+// The price of an assignment, in picoseconds of the cost table, is the sum of
+//   comm    the redistribution of the inputs, and the operator's own
+//           messages (see OpWork)
+//   work    the largest rank's share of the local work
+//   reduce  the work that is put off: the reduction of a partial output, and
+//           the gather of an output along an axis that split no input
+// The cheapest assignment wins. Ties go to the one that sends less now (P + R
+// stays partial, since the next operator may want it reduced into parts), then
+// to fewer steps now, then to the first in a fixed order (whole before split,
+// factors in the rule's order). The choice depends on specs and prices alone,
+// so every rank makes the same one.
 //
-// What lies where it is needed, with nothing to be said for another factor, is
-// the cheapest without a search. Else it is found by branch and bound over the
-// axes: each input and output costs at least what the cheapest of its layouts
-// does that agrees with the axes so far, and of layouts most are only priced
-// from below, which takes no search for a plan.
+// If every input already lies where it is needed, and no other factor could be
+// split, that is the cheapest assignment and nothing is searched. Otherwise
+// branch and bound over the axes finds it. Its bound adds up, for each input
+// and output, the cheapest layout that agrees with the axes chosen so far. Most
+// layouts only get a lower bound of their price, which needs no search for a
+// plan.
 //
 // An input that stays (a parameter) is never sent or gathered: assignments that
-// would are not candidates. One that is gathered on use is never sent in any
-// other way, and its gather is priced as any other.
+// would do so are not candidates. An input that is gathered on use may be
+// gathered, at the usual price, but not sent in any other way.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -37,7 +39,7 @@
 
 namespace dtensor {
 
-// May an operator move such an input so?
+// Whether an operator may move an input with this Keep by this plan.
 bool allows(Keep, const Plan&);
 
 struct OpInput {
@@ -45,15 +47,15 @@ struct OpInput {
   Keep keep = Keep::kMove;
 };
 
-// What the price of local work depends on.
+// The operator's side of the price: its local work, and what it sends itself.
 struct OpWork {
   double flops_per_point = 1;  // 2 for a contraction
-  // What compute() sends between ranks that split the factor `over` (0: it
-  // sends nothing, or a few numbers, which have no price): `times` all-to-alls
-  // of as many elements of the first input's type as the sizes of the factors
-  // `of` multiply to, which the ranks are supposed to share evenly. With `of`
-  // empty, each rank receives from every other one a sum of 8 bytes for each
-  // index of all factors but `over`.
+  // The messages of compute() between ranks that split the factor `over` (0 if
+  // it sends nothing, or a few numbers, which cost nothing here): `times`
+  // all-to-alls. Each moves as many elements, of the first input's type, as the
+  // product of the sizes of the factors `of`, assumed to be shared evenly by
+  // the ranks. If `of` is empty, each rank instead receives from every other
+  // one a sum of 8 bytes for each index of all factors but `over`.
   struct Exchange {
     char over = 0;
     std::string_view of = {};
@@ -66,27 +68,27 @@ struct Choice {
   std::vector<const Spec*> in, out;
   int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
   int steps = 0;         // redistribution steps before the op
-  bool feasible = true;  // false: an input that stays would have to move
+  bool feasible = true;  // false if an input moves that may not
   int64_t total_ps() const { return comm_ps + work_ps + reduce_ps; }
 };
 
-// The inputs, those first that are the last to be moved: those that stay, then
-// the largest.
+// The inputs' indices in the order in which they keep their place: first those
+// that stay, then the others from the largest to the smallest.
 std::vector<size_t> operand_order(std::span<const OpInput>);
 
-// The price and specs of one assignment, made legal.
+// The price and the specs of one assignment, after it is made legal.
 Choice price(const BoundRule&, std::span<const OpInput>,
              std::span<const DType> out_dtypes, const OpWork&,
              const Assignment&, Planner&);
 
-// The best one. Throws Error when an input that stays would have to move under
-// every assignment.
+// The best assignment. Throws Error if every assignment would move an input
+// that has to stay.
 Choice choose(const BoundRule&, std::span<const OpInput>,
               std::span<const DType> out_dtypes, const OpWork&, Planner&,
               std::string_view op);
 
-// Assignments over all axes of the mesh, used by inputs or not, cheapest first,
-// the first `limit` of them (0: all): what explain prints.
+// The first `limit` assignments (0: all), the cheapest first, over all axes of
+// the mesh, whether inputs use them or not. The explain program prints these.
 std::vector<Choice> all_choices(const BoundRule&, std::span<const OpInput>,
                                 std::span<const DType> out_dtypes,
                                 const OpWork&, Planner&, int limit = 0);

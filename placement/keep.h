@@ -1,15 +1,16 @@
-// What operators may do with a tensor that lies elsewhere than they need it.
+// Whether operators may move a tensor that is not where they need it.
 #pragma once
 #include <cstdint>
 
 namespace dtensor {
 
-// May an operator move an input to where it computes? In this order: views of
-// several tensors (their concatenation) are kept as the first of theirs is.
+// Whether an operator may move an input to where it computes. The order
+// matters: a view of several tensors (their concatenation) gets the smallest of
+// their values.
 enum class Keep : uint8_t {
-  kMove,         // yes
-  kStay,         // no, it may only slice it: a parameter
-  kGatherOnUse,  // it may gather it, and slice: a parameter in parts (FSDP)
+  kMove,         // it may
+  kStay,         // it may only slice it: a parameter
+  kGatherOnUse,  // it may gather and slice it: a sharded parameter (FSDP)
 };
 
 }  // namespace dtensor

@@ -1,5 +1,5 @@
 // Where an operator needs its inputs under an assignment, where it leaves its
-// outputs, and what each of that costs. Of choose.cc alone.
+// outputs, and the price of both. Private to choose.cc.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace dtensor {
 
-// A tensor's spec under an assignment, and the move that it costs: to where an
-// input is needed, or to where an output would be settled.
+// A tensor's spec under an assignment, and the move that is priced: from where
+// an input is to where it is needed, or from where an output is left to where
+// it would be settled.
 struct Needed {
   const Spec *spec, *from, *to;
 };
@@ -21,16 +22,17 @@ struct Needed {
 Needed needed_input(const BoundRule&, std::span<const OpInput>,
                     const Assignment& legal, size_t i);
 
-// What is put off: combining partials, and gathering what is split where no
-// input was.
+// The move is the work that is put off: combining partials, and gathering an
+// output along axes that split no input.
 Needed needed_output(const BoundRule&, std::span<const OpInput>,
                      const Assignment& legal, size_t o, DType);
 
-// The local work of the rank that has this share of the points, and the bytes.
+// The price of the local work of a rank that has this share of the points and
+// reads and writes `bytes`.
 int64_t work_ps(const BoundRule&, const OpWork&, double share, double bytes,
                 const CostTable&);
 
-// What compute() itself sends.
+// The price of what compute() itself sends.
 int64_t exchange_ps(const BoundRule&, std::span<const OpInput>, const OpWork&,
                     const Assignment& legal, const CostTable&);
 
