@@ -1,11 +1,11 @@
-// What is remembered, within bounds: the one kind of cache, with one rule.
+// A cache of bounded weight.
 //
-// Entries have a weight (bytes, or 1 each); the newest and those used since are
-// kept up to half of the limit, and as many of the generation before. When the
-// newer half is full it becomes the older one, and what was the older one is
-// forgotten, but for what was used again meanwhile. So a cache never holds more
-// than its limit (or one entry that is larger), an entry in use is never
-// forgotten, and a hit is a look-up and nothing else.
+// Every entry has a weight (bytes, or 1). There are two generations, each of at
+// most half of the limit. New entries go to the newer one, and an entry that is
+// found in the older one moves to the newer one. When the newer one is full it
+// becomes the older one, and all that is left in the older one is dropped. So a
+// cache never holds more than its limit (or one entry that is larger), an entry
+// that is used regularly is not dropped, and a hit costs one look-up.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,16 +18,16 @@
 
 namespace dtensor {
 
-// The limits, each of one cache; nearly all caches are one per rank or thread.
+// The limit of each cache. Nearly all caches exist once per rank or thread.
 namespace cache_limit {
-inline constexpr size_t kPlanBytes = size_t{4} << 20;      // of one tensor
-inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // of several
+inline constexpr size_t kPlanBytes = size_t{4} << 20;  // plans of one tensor
+inline constexpr size_t kListPlanBytes = size_t{2} << 20;  // plans of several
 inline constexpr size_t kDecisions = size_t{1} << 13;
 inline constexpr size_t kExecutions = size_t{1} << 18;  // pieces of schedules
 inline constexpr size_t kRules = size_t{1} << 12;
 }  // namespace cache_limit
 
-// How a cache was used, and what it holds.
+// The use of a cache so far, and its contents now.
 struct CacheUse {
   std::string_view name;
   int64_t hits = 0, misses = 0;
@@ -35,12 +35,12 @@ struct CacheUse {
   size_t weight = 0, limit = 0;
 };
 
-// A line for each: "plans: 3 entries, weight 2,104 of 8,388,608; 40 hits,
-// 3 misses".
+// One line for each cache: "plans: 3 entries, weight 2,104 of 8,388,608; 40
+// hits, 3 misses".
 std::string to_string(std::span<const CacheUse>);
 
-// Not thread-safe. Hash and Equal may be transparent: then find() takes what
-// they take.
+// Not thread-safe. If Hash and Equal are transparent, find() takes any type
+// that they take.
 template <class Key, class Value, class Hash = std::hash<Key>,
           class Equal = std::equal_to<>>
 class BoundedCache {
@@ -49,7 +49,7 @@ class BoundedCache {
   BoundedCache(std::string_view name, size_t limit)
       : name_(name), limit_(limit) {}
 
-  // Null on a miss. What is found stays where it is at least until entries that
+  // Null on a miss. The value stays at its address at least until entries that
   // weigh half of the limit have been inserted.
   template <class K>
   Value* find(const K& key) {

@@ -21,10 +21,10 @@ LinkCost link(double us, double gbytes_per_s) {
   return {std::llround(us * 1e6), 1000 / gbytes_per_s};
 }
 
-// Of collectives among the ranks that differ in `axes` alone.
+// The prices of collectives among the ranks that differ only in `axes`.
 AxisCost group_cost(const Mesh& mesh, AxisMask axes) {
-  // The first group; a mesh whose groups lie differently on the nodes has
-  // dearer and cheaper ones, of which this is one.
+  // Only the first group is looked at. If groups lie differently on the nodes,
+  // others may cost more or less.
   std::set<int64_t> nodes;
   const std::vector<int64_t> ranks = mesh.group(axes, Coord{});
   for (int64_t r : ranks) nodes.insert(mesh.world_rank(r) / kPerNode);

@@ -1,22 +1,22 @@
-// Prices of machines that are not here, by name, so that a mesh of GPUs can be
-// planned for and explained on any machine.
+// Prices of named machines, so that a mesh of GPUs can be planned and explained
+// on any machine.
 //
-// "h100", "h200": nodes of 8 such GPUs (SXM) on NVLink, with a 400 Gb/s network
-// card each; ranks 0..7 are the first node's, and so on. In bf16; collectives
-// are NCCL's. The numbers:
-//  - products: 780 TFLOP/s, measured on an H200 by cuBLAS at 4224 x 2048 x 8192
-//    (the datasheet's peak of both is 989);
-//  - memory: 3,350 and 4,800 GB/s, NVIDIA's datasheets;
+// "h100", "h200": nodes of 8 such GPUs (SXM) on NVLink, with one 400 Gb/s
+// network card for each GPU. Ranks 0..7 are on the first node, and so on.
+// Computation is in bf16, and collectives are NCCL's. The numbers:
+//  - products: 780 TFLOP/s, measured on an H200 with cuBLAS at
+//    4224 x 2048 x 8192 (the datasheets' peak of both GPUs is 989);
+//  - memory: 3,350 and 4,800 GB/s, from NVIDIA's datasheets;
 //  - NVLink: 360 GB/s received by a GPU while all send, which NCCL's authors
-//    expect of a ring (github.com/NVIDIA/nccl-tests issue 326); an all-reduce
-//    of a whole node goes through the switches, at 476 (issue 290);
-//  - network: 47 GB/s a card (issue 290: 46 to 48). A group with several ranks
-//    on a node uses the cards of all of them, up to what NVLink carries;
-//  - latency: 6.6 us, and 0.6 for each step of the ring within a node, 2.7 for
-//    each between nodes: NCCL 2.28's own model, ring with LL (src/graph/
-//    tuning.cc). An exchange is one step.
-// They are others' measurements, not ours: see calibrate for a machine that is
-// here.
+//    expect of a ring (github.com/NVIDIA/nccl-tests issue 326). An all-reduce
+//    of a whole node goes through the switches, at 476 GB/s (issue 290);
+//  - network: 47 GB/s for each card (issue 290: 46 to 48). A group with several
+//    ranks on a node uses the cards of all of them, up to NVLink's rate;
+//  - latency: 6.6 us, plus 0.6 us for each step of the ring within a node and
+//    2.7 us for each step between nodes, from NCCL 2.28's own model of a ring
+//    with LL (src/graph/tuning.cc). An exchange is one step.
+// These are other people's measurements, not ours. The calibrate program
+// measures the machine that it runs on.
 #pragma once
 #include <optional>
 #include <string>
@@ -27,7 +27,7 @@
 
 namespace dtensor {
 
-// Of a machine with this name, for this mesh; nullopt for other names.
+// The prices of the named machine for this mesh; nullopt for an unknown name.
 std::optional<CostTable> named_cost(std::string_view name, const Mesh&);
 // "h100, h200".
 std::string cost_names();
