@@ -30,7 +30,7 @@ Dim restricted_tree(const Dim& d, const Mesh& mesh, AxisMask axes) {
                  }));
 }
 
-// Split further, over axes that it is not split over.
+// Splits further, over axes that do not split it yet.
 Dim pushed(const Dim& d, const Mesh& mesh, AxisMask axes) {
   if (!axes) return d;
   std::vector<Dim> parts = d.parts();
@@ -41,7 +41,7 @@ Dim pushed(const Dim& d, const Mesh& mesh, AxisMask axes) {
         if (axes >> a & 1) s = s.pushed(mesh, d.size(), a);
       return Dim(d.size(), s);
     }
-    case Dim::Kind::kProduct: {  // where there is most to share
+    case Dim::Kind::kProduct: {  // split the largest part
       auto largest = std::max_element(
           parts.begin(), parts.end(),
           [](const Dim& x, const Dim& y) { return x.size() < y.size(); });
@@ -104,8 +104,9 @@ bool copies_lie_alike(const Dim& d, const Mesh& mesh) {
   }
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& x, const Piece& y) { return x.lo < y.lo; });
-  // Pieces that overlap lie alike. Of those so far, one that reaches the next
-  // piece overlaps the one that reaches furthest, so that the latter decides.
+  // Pieces that overlap must lie alike. If any earlier piece reaches into the
+  // next one, so does the one that reaches furthest, and the earlier ones agree
+  // with it: comparing with that one is enough.
   const Piece* last = nullptr;
   for (const Piece& p : pieces) {
     if (last && p.lo < last->hi &&
@@ -121,7 +122,7 @@ std::optional<Dim> every(const Dim& d, const Mesh& mesh, int64_t step) {
   if (d.size() == 0) return Dim(0);
   switch (d.kind()) {
     case Dim::Kind::kLeaf: {
-      // Of the indices below a boundary, every step-th.
+      // Each boundary becomes the number of kept indices below it.
       std::vector<int64_t> points;
       for (int64_t i = 0, p = d.split().parts(mesh); i <= p; ++i)
         points.push_back(ceil_div(d.split().boundary(mesh, d.size(), i), step));

@@ -1,7 +1,6 @@
-// What is made of a Dim besides Dim's own members: the same dimension split
-// evenly, over fewer axes, or so that every index has one owner, every step-th
-// index of it, and who is the first that has an index; and whether copies lie
-// alike.
+// Functions of a Dim: the same dimension split evenly, over fewer axes, or with
+// one owner for every index; every step-th index; the first rank that has an
+// index; and whether copies lie alike.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,31 +10,31 @@
 
 namespace dtensor {
 
-// Split evenly over these axes, in mesh order.
+// A Dim split evenly over these axes, in mesh order.
 Dim balanced(int64_t size, AxisMask axes);
 
-// Split over no axes but these: every leaf keeps those that it begins with.
-// What a rank had it still has. Canonical.
+// The Dim without the other axes: every leaf keeps the leading axes that are in
+// `axes`. A rank still has everything that it had. Canonical.
 Dim restricted(const Dim&, const Mesh&, AxisMask axes);
 
-// Split over the same axes, every index in one part: a segment of a concat that
-// lacks an axis of another one is split over it too. No rank has more than it
-// had, so that getting there sends nothing. Canonical.
+// The Dim over the same axes with every index in exactly one part: a segment of
+// a concat that lacks an axis of another segment is split over it too. No rank
+// gets an index that it did not have, so the change sends nothing. Canonical.
 Dim partitioned(const Dim&, const Mesh&);
 
-// Whether all ranks that hold an index have it at the same place of parts of
-// the same size. Kernels that sum round by the size of a part and by the place
-// in it, so that copies that lie otherwise come out with other bits.
+// Whether all ranks that hold an index have it at the same place in parts of
+// the same size. Kernels that sum round by the size of a part and the place in
+// it, so copies that lie differently would get different bits.
 bool copies_lie_alike(const Dim&, const Mesh&);
 
-// The Dim of the indices 0, step, 2 step, ...: every rank keeps what it had of
-// them. nullopt when they fall unevenly on the parts of a product, which would
-// take a segment for each outer index. REQUIRES: step >= 1.
+// The Dim of the indices 0, step, 2 step, ...: every rank keeps those that it
+// had. nullopt if they fall unevenly on the parts of a product, since each
+// outer index would then need its own segment. REQUIRES: step >= 1.
 std::optional<Dim> every(const Dim&, const Mesh&, int64_t step);
 
-// The indices that the rank at `at` has and no rank before it does, of those
-// that differ from it in these axes of the split: all that it has, but of a
-// segment that several hold whole the first one's share alone. In local order.
+// The indices that the rank at `at` has, less those that an earlier rank of its
+// group over `axes` also has. A segment that several ranks hold whole thus
+// counts for the first of them only. In local order.
 IntervalList first_held(const Dim&, const Mesh&, const Coord& at,
                         AxisMask axes);
 

@@ -1,4 +1,4 @@
-// Element types, and bf16 and f16 as value types.
+// Element types, and the value types bf16 and f16.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace dtensor {
 
-// The numbers of the floats come first, and are in no file.
+// Floats come first (see is_float()). No file contains these numbers.
 enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool };
 inline constexpr int kNumDTypes = 7;
 
 // "f32", "f64", "bf16", "f16", "i32", "i64", "bool".
 std::string_view name(DType);
-// The inverse of name(); throws Error for any other text.
+// The inverse of name(). Throws Error for any other text.
 DType parse_dtype(std::string_view text);
 
 // Bytes of one element.
@@ -23,33 +23,34 @@ constexpr int64_t size_of(DType t) {
   return size[static_cast<int>(t)];
 }
 constexpr bool is_float(DType t) { return t <= DType::kF16; }
-// Floats of 16 bits, which are computed with in f32.
+// Floats of 16 bits. Arithmetic on them is done in f32.
 constexpr bool is_half_float(DType t) {
   return t == DType::kBF16 || t == DType::kF16;
 }
 
-// The type that two operands meet at, as in PyTorch: a float beats an integer
-// beats bool; the wider one within a kind; bf16 with f32 is f32, and so is bf16
-// with f16: neither holds the other's values.
+// The type of a result of two operands, as in PyTorch: floats go before
+// integers, integers before bool; within a kind, the wider type. bf16 with f32
+// is f32, and so is bf16 with f16, because neither holds the values of the
+// other.
 DType promote(DType a, DType b);
 
-// The same for operands of different weight, as in PyTorch: what weighs more
-// gives the type, unless what weighs less is of a higher kind (float over
+// The same for operands of different weight, as in PyTorch: the heavier operand
+// decides the type, unless the lighter one is of a higher kind (float over
 // integer over bool). bf16[4] with f32[] is bf16; i32[4] with f32[] is f32.
 enum class Weight : uint8_t {
-  kNumber,  // a plain number: f32, i64 or bool for its kind
+  kNumber,  // a plain number: f32, i64 or bool by its kind
   kScalar,  // a tensor without dimensions
   kTensor
 };
 DType promote(DType a, Weight of_a, DType b, Weight of_b);
 
-// Brain float: the upper half of a float, rounded to nearest even.
+// bfloat16: the upper half of a float, rounded to nearest even.
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
   constexpr explicit bf16(float f) {
     const uint32_t u = std::bit_cast<uint32_t>(f);
-    const uint32_t quiet = (u >> 16) | 0x40,  // a quiet NaN stays one
+    const uint32_t quiet = (u >> 16) | 0x40,  // any NaN becomes a quiet one
         rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
     bits = static_cast<uint16_t>(f != f ? quiet : rounded);
   }
@@ -59,12 +60,13 @@ struct bf16 {
 };
 
 // IEEE half precision: 5 bits of exponent and 10 of fraction, up to 65504,
-// rounded to nearest even; what is larger is infinite. By bits and without
-// branches, so that loops of it become vector code; CUDA has instructions.
+// rounded to nearest even; larger values become infinite. Conversions work on
+// bits and have no branches, so that loops over them become vector code. CUDA
+// code uses the GPU's instructions.
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
-  // Inline, or else loops of several are scalar.
+  // Must be inlined: otherwise loops with several conversions stay scalar.
   [[gnu::always_inline]] constexpr explicit f16(float f) {
 #ifdef __CUDA_ARCH__
     if (!std::is_constant_evaluated()) {
@@ -73,10 +75,11 @@ struct f16 {
     }
 #endif
     const uint32_t u = std::bit_cast<uint32_t>(f), a = u & 0x7fffffff;
-    // The exponent counts from 2^-14 instead of 2^-126.
+    // Rebias the exponent from 127 to 15.
     const uint32_t nearest = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13,
                    normal = nearest < 0x7c00 ? nearest : 0x7c00;
-    // Below 2^-14, multiples of 2^-24: so are all floats from 0.5 to 1.
+    // Below 2^-14, values are multiples of 2^-24, like the floats from 0.5 to
+    // 1. Adding 0.5 rounds to them.
     const uint32_t subnormal =
         std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000;
     const uint32_t nan = 0x7e00 | ((a >> 13) & 0x3ff);  // a quiet one

@@ -1,8 +1,8 @@
-// The one exception type of the library.
+// The only exception type of the library.
 //
-// A message is a sentence: "[op] what is wrong", with every value, and what to
-// write instead. It is thrown before anything is sent, from facts that all
-// ranks share, so that all ranks throw the same one.
+// A message is one sentence: "[op] what is wrong", with every value, and what
+// to write instead. Errors are thrown before anything is sent, from facts that
+// all ranks share, so that all ranks throw the same one.
 #pragma once
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error("[where] ...") with fmt's formatting of the rest.
+// Throws Error("[where] ..."), with the rest formatted by fmt.
 template <class... Args>
 [[noreturn]] void fail(std::string_view where, fmt::format_string<Args...> text,
                        Args&&... args) {
@@ -26,8 +26,8 @@ template <class... Args>
                           fmt::format(text, std::forward<Args>(args)...)));
 }
 
-// fail() unless the condition holds. A macro, so that the values of the message
-// are only put together when there is a message.
+// Calls fail() unless the condition holds. It is a macro so that the values of
+// the message are only computed when the condition fails.
 #define DT_CHECK(condition, ...)    \
   do {                              \
     if (!(condition)) [[unlikely]]  \

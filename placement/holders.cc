@@ -14,7 +14,7 @@ void sort(Holders& h) {
             [](const Wave& a, const Wave& b) { return a.axis < b.axis; });
 }
 
-// `inner` indices in place of each one.
+// Replaces each index by `inner` indices.
 void scale(Holders& h, int64_t inner) {
   h.size *= inner;
   for (Wave& w : h.waves)
@@ -117,7 +117,8 @@ void Wave::shorten() {
     runs[0].end = 1;
     return;
   }
-  // k periods have k times the changes of one, counted around a circle.
+  // k periods have k times as many changes as one, counted around a circle, so
+  // k must divide their number.
   size_t changes =
       runs.size() - (runs.front().label == runs.back().label ? 1 : 0);
   for (size_t k = changes; k > 1; --k) {
@@ -176,8 +177,9 @@ int64_t largest_cut(const Holders& h) {
   }
   if (sizes.empty()) return 0;
   if (all < h.size) return all;
-  // An axis inside has a period, and so a grain, of at most `inner`; the grain
-  // of one outside is at least that.
+  // An axis of the inner part has a period, and so a grain, of at most `inner`;
+  // the grain of an axis of the outer part is at least `inner`. So in
+  // descending order of grain the outer axes come first.
   std::sort(sizes.begin(), sizes.end(),
             [](const Size& a, const Size& b) { return a.grain > b.grain; });
   int64_t outside = 0;

@@ -1,10 +1,12 @@
-// Who holds an index of a dimension, whatever tree says it.
+// The coordinates that hold each index of a dimension, independent of the tree
+// that describes it.
 //
-// For each mesh axis that is a function of the index: the one coordinate that
-// holds it, or any. (A rank holds an index if its coordinates do on every
-// axis.) Two trees say the same exactly if these functions are equal, and a
-// dimension of outer * inner indices is a product of two exactly if each
-// function depends on the outer index alone, or on the inner one alone.
+// For each mesh axis this is a function of the index: the one coordinate that
+// holds the index, or any. (A rank holds an index if its coordinate on every
+// axis does.) Two trees describe the same parts exactly if these functions are
+// equal. A dimension of outer * inner indices is a product of two dimensions
+// exactly if each function depends on the outer index alone or on the inner
+// index alone.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,10 +18,11 @@
 
 namespace dtensor {
 
-// The function of one axis: its runs, again and again. In the shortest period;
-// 1 where it is constant.
+// The function of one axis, as runs that repeat until the end of the dimension.
+// The period is the shortest one; it is 1 if the function is constant.
 struct Wave {
-  // [end of the run before, end) is held by the coordinate `label`, or kAny.
+  // The coordinate `label`, or any if kAny, holds the indices from the previous
+  // run's end up to `end`.
   struct Run {
     int64_t end;
     int32_t label;
@@ -33,12 +36,13 @@ struct Wave {
 
   int64_t period() const { return runs.back().end; }
   bool constant() const { return runs.size() == 1; }
-  // No axis at all, for the dimension.
+  // Whether the axis has no effect on the dimension.
   bool any() const { return constant() && runs[0].label == kAny; }
-  // The greatest common divisor of the places where it changes.
+  // The greatest common divisor of the places where the function changes.
   int64_t grain() const;
 
-  // Made run by run, and then brought to the shortest period.
+  // append() builds the function run by run; shorten() then finds the shortest
+  // period.
   void append(int64_t end, int32_t label);
   void shorten();
 
@@ -46,8 +50,8 @@ struct Wave {
   bool repeats(int64_t shift) const;
 };
 
-// Of a dimension of `size` indices, at least one: the functions by mesh axis.
-// An axis that is not listed is kAny throughout.
+// The functions of a dimension of `size` >= 1 indices, by mesh axis. An axis
+// that is not listed is kAny throughout.
 struct Holders {
   int64_t size = 1;
   std::vector<Wave> waves;
@@ -56,21 +60,22 @@ struct Holders {
   bool operator==(const Holders&) const = default;
 };
 
-// Throws Error when an axis splits two parts of one product. REQUIRES: size()
-// > 0.
+// Throws Error if an axis splits two parts of one product. REQUIRES: size() >
+// 0.
 Holders holders_of(const Dim&, const Mesh&);
 
-// Of the product. REQUIRES: no axis is in both.
+// The holders of the product of two dimensions. REQUIRES: no axis is in both.
 Holders times(Holders outer, const Holders& inner);
 
-// As h.size / inner indices of `inner` each; nullopt when it is no product. A
-// constant goes with the outer ones, where there is more than one. REQUIRES:
-// inner divides h.size.
+// Cuts h into an outer dimension of h.size / inner indices and an inner one of
+// `inner`; nullopt if h is not their product. A constant function goes to the
+// outer dimension, if that has more than one index. REQUIRES: inner divides
+// h.size.
 std::optional<std::pair<Holders, Holders>> cut(const Holders& h, int64_t inner);
 
-// An inner size at which it is a product whose inner part is not whole: the
-// period of all axes together, if that is not h.size, else the largest there
-// is. 0 without any.
+// An inner size at which h is a product whose inner part is not whole: the
+// period of all axes together, if that is not h.size, else the largest such
+// size. 0 if there is none.
 int64_t largest_cut(const Holders& h);
 
 }  // namespace dtensor

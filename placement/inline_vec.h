@@ -1,5 +1,5 @@
-// A vector of at most N elements that lies where it is declared: the inputs and
-// outputs of one call, without an allocation.
+// A vector of at most N elements that are stored in the object itself. It holds
+// the inputs and outputs of one call without an allocation.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -9,18 +9,19 @@
 
 namespace dtensor {
 
-// Not to be copied or moved.
+// Cannot be copied or moved.
 template <class T, size_t N>
 class InlineVec {
  public:
-  // Not defaulted: value-initialisation would clear all N places.
+  // Not defaulted, because value-initialisation would clear the storage of all
+  // N elements.
   InlineVec() {}
   ~InlineVec() { resize(0); }
   InlineVec(const InlineVec&) = delete;
   InlineVec& operator=(const InlineVec&) = delete;
 
   T& push_back(T x) {
-    DT_CHECK(size_ < N, "inline_vec", "more than {} elements", N);
+    DT_CHECK(size_ < N, "inline_vec", "there are more than {} elements", N);
     return *new (data() + size_++) T(std::move(x));
   }
   void resize(size_t n) {

@@ -1,5 +1,5 @@
-// The simplest tree of a dimension, and what can be seen of it in other sizes:
-// made from who holds its indices (holders.h) alone.
+// The simplest tree of a dimension, and its views in other sizes. Both are
+// built from the holders of its indices (holders.h) alone.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace dtensor {
 namespace {
 
-// The runs of all axes in their common refinement.
+// The common refinement of the runs of all axes.
 struct Atoms {
   std::vector<int> axes;
   std::vector<int64_t> ends;
@@ -59,9 +59,9 @@ struct Atoms {
     return h;
   }
 
-  // The order of the axes (as places in `axes`) in which one Split of all of
-  // them has the runs first .. last - 1 as its parts, by mesh axis where
-  // several are right; nullopt when there is none.
+  // The order of the axes (as indices into `axes`) in which one Split over all
+  // of them has the runs first .. last - 1 as its parts; nullopt if there is
+  // none. If several orders are right, the first by mesh axis.
   std::optional<std::vector<size_t>> order(size_t first, size_t last) const {
     std::vector<size_t> order, rest;
     for (size_t a = 0; a < axes.size(); ++a) {
@@ -70,7 +70,8 @@ struct Atoms {
         if ((label(i, a) == Wave::kAny) != any) return std::nullopt;
       if (!any) rest.push_back(a);
     }
-    // apart[i]: an axis chosen before puts run first + i behind the one before.
+    // apart[i]: an axis chosen earlier puts run first + i after the run before
+    // it.
     std::vector<bool> apart(last - first, false);
     while (!rest.empty()) {
       auto rises = [&](size_t a) {
@@ -89,8 +90,8 @@ struct Atoms {
   }
 };
 
-// No leaf, as can be told without listing the runs: the outermost axis does
-// not repeat, and there are no more runs than parts.
+// Whether it is certainly not a leaf, told without listing the runs: even the
+// outermost axis repeats, or there are more runs than parts.
 bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
   int64_t parts = 1;
   for (const Wave& w : h.waves) parts *= mesh.axis_size(w.axis);
@@ -102,8 +103,9 @@ bool plainly_no_leaf(const Holders& h, const Mesh& mesh) {
   return all_repeat;
 }
 
-// Where there are fewer indices than parts, several orders of the axes can say
-// the same, with other boundaries: the first one that is balanced.
+// With fewer indices than parts, several orders of the axes may describe the
+// same parts with different boundaries. Returns the first order that is
+// balanced.
 std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
   std::vector<int> axes;
   int64_t parts = 1, granule = h.size;
@@ -112,7 +114,7 @@ std::optional<Dim> as_balanced_leaf(const Holders& h, const Mesh& mesh) {
     parts *= mesh.axis_size(w.axis);
     if (!w.constant()) granule = std::gcd(granule, w.grain());
   }
-  // (Of many axes there are too many orders to try.)
+  // (With many axes there are too many orders to try.)
   if (h.size / granule >= parts || axes.size() > 4) return std::nullopt;
   do {
     for (int64_t g : {int64_t{1}, granule}) {
@@ -162,16 +164,17 @@ Dim build_product(std::vector<Dim> parts) {
   return Dim::product(std::move(flat));
 }
 
-// What is neither a leaf nor a product. From the left, each segment is the
-// longest leaf or product; one that comes several times is a product.
+// Builds a dimension that is neither a leaf nor a product. From the left, each
+// segment is the longest leaf or product; a segment that repeats becomes a
+// product.
 Dim build_concat(const Holders& h, const Mesh& mesh) {
-  // Looking for products takes the square of the runs.
+  // The search for products takes time quadratic in the runs.
   constexpr size_t kSearched = 64;
   Atoms atoms(h);
   size_t n = atoms.size();
   std::vector<std::pair<Dim, int64_t>> segments;  // and how often
   for (size_t first = 0; first < n;) {
-    // The start of a leaf is a leaf: search where it ends.
+    // A prefix of a leaf is a leaf, so search for the end.
     size_t leaf = first + 1, beyond = n + 1;
     for (size_t step = 1; leaf < beyond - 1;) {
       size_t last =
@@ -197,8 +200,8 @@ Dim build_concat(const Holders& h, const Mesh& mesh) {
 
 Dim build(const Holders& h, const Mesh& mesh) {
   if (auto leaf = as_leaf(h, mesh)) return *leaf;
-  // The factors that are no products themselves; then neighbours that are one
-  // leaf, or of which the second is whole, are joined again.
+  // The factors that are not products themselves. Then neighbours that form one
+  // leaf are joined again, and so is a whole factor with the one before it.
   struct Factor {
     Holders holders;
     std::optional<Dim> leaf;
@@ -237,8 +240,8 @@ bool no_part_empty(const Split& s, const Mesh& mesh, int64_t n) {
   return std::adjacent_find(p.begin(), p.end()) == p.end();
 }
 
-// The canonical form of a product of whole parts and one leaf, the usual one,
-// without the search; nullopt for others. REQUIRES: d.size() > 0.
+// The canonical form of a product of whole parts and one leaf, the usual case,
+// without the search; nullopt for other products. REQUIRES: d.size() > 0.
 std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   const Dim* leaf = nullptr;
   int64_t before = 1, after = 1;
@@ -253,7 +256,7 @@ std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   if (!leaf) return Dim(d.size());
   Split s = leaf->split().canonical(mesh, leaf->size());
   if (s.whole()) return Dim(d.size());
-  // With an empty part, it may be that no axis has a period of the leaf's size.
+  // With an empty part, perhaps no axis has the size of the leaf as its period.
   if (!no_part_empty(s, mesh, leaf->size())) return std::nullopt;
   int64_t n = leaf->size() * after;
   if (after > 1 && s.points()) {
@@ -267,7 +270,7 @@ std::optional<Dim> simple_product(const Dim& d, const Mesh& mesh) {
   return before == 1 ? scaled : Dim::product({Dim(before), std::move(scaled)});
 }
 
-// The indices [lo, lo + n), in any tree that says it.
+// The indices [lo, lo + n), as any tree that describes them.
 Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
   if (lo == 0 && n == d.size()) return d;
   if (d.kind() == Dim::Kind::kLeaf) {
@@ -314,7 +317,7 @@ Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
 Dim Dim::canonical(const Mesh& mesh) const {
   if (kind_ == Kind::kLeaf) {
     Split s = split_.canonical(mesh, size_);
-    // Where parts are empty, the order of several axes may say nothing.
+    // With empty parts, the order of several axes may have no effect.
     if (s.num_axes() < 2 || size_ == 0 || no_part_empty(s, mesh, size_))
       return Dim(size_, std::move(s));
   } else if (size_ == 0) {
