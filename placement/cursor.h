@@ -1,4 +1,4 @@
-// The words of a layout's text.
+// Reads the words of a layout's text.
 #pragma once
 #include <charconv>
 #include <cstdint>
@@ -15,7 +15,7 @@ inline bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// A place in a text; every read skips the spaces before it.
+// A position in a text. Every read skips the spaces before it.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -47,12 +47,14 @@ class Cursor {
              std::string_view(first, static_cast<size_t>(p - first)), text_);
     return x;
   }
-  // Letters, digits and _, first a letter.
+  // Letters, digits and _, starting with a letter. An Error names the missing
+  // part by `what`.
   std::string_view name(std::string_view what) {
     if (!at_name()) wrong(what);
     return word([](char c) { return is_letter(c) || is_digit(c); });
   }
-  // Up to a space or what follows the name of a mesh axis.
+  // Reads up to a space, or to a character that can follow the name of a mesh
+  // axis.
   std::string_view axis_name() {
     peek();
     auto t = word([](char c) {

@@ -16,7 +16,8 @@ void for_each_part(WrittenDim& n, Fn&& fn) {
   }
 }
 
-// The sizes that are written, taken together; nullopt if some part has none.
+// The size that the written ones add up or multiply to; nullopt if some part
+// has none.
 std::optional<int64_t> written_size(const WrittenDim& n) {
   if (n.kind == Dim::Kind::kLeaf) return n.size;
   bool is_product = n.kind == Dim::Kind::kProduct;
@@ -191,7 +192,7 @@ Dim make_dim(const WrittenDim& n, int64_t size, const std::string& where,
           [](const WrittenDim& q) { return !written_size(q).has_value(); });
     return p->name;
   };
-  (void)written_size(n);  // no overflow below
+  (void)written_size(n);  // throws here rather than overflow below
   for (const WrittenDim& p : n.parts) {
     if (auto written = written_size(p)) {
       known = is_product ? known * *written : known + *written;

@@ -1,4 +1,4 @@
-// The tree of a dimension as it is written in a layout, in either grammar.
+// The tree of a dimension as a layout's text writes it, in either grammar.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,33 +11,36 @@
 
 namespace dtensor {
 
-// A dimension, or a part of one. The texts are parts of the text that was read.
+// A dimension, or a part of one. The texts are views of the text that was read.
 struct WrittenDim {
   Dim::Kind kind = Dim::Kind::kLeaf;
   std::string_view text, name;
-  std::optional<int64_t> size;    // of a leaf
+  std::optional<int64_t> size;    // of a leaf, if written
   std::vector<WrittenDim> parts;  // of the others
-  std::vector<int> axes;          // of a leaf, as the next two
-  int64_t granule = 0;            // 0: none given
+  std::vector<int> axes;          // of a leaf, like the next two
+  int64_t granule = 0;            // 0: none written
   std::vector<int64_t> points;
 };
 
-// "/64", "@0|3|8" or "@(0|3|8)", if there is one.
+// Reads "/64", "@0|3|8" or "@(0|3|8)", if one follows.
 void read_details(Cursor&, WrittenDim& leaf);
-// "{y,z}/64", to a leaf. In a tree, where | may go on with the next segment,
-// boundaries without brackets end with the part.
+// Reads "{y,z}/64" into a leaf. In a concat, boundaries that another segment
+// follows must be in brackets, since "|" separates both.
 void read_axes(Cursor&, const Mesh&, WrittenDim& leaf);
-// The parts of a group, up to its ')' or ':'. With a mesh, leaves have axes.
+// Reads the parts of a group, up to its ')' or ':'. With a mesh, leaves may
+// have axes.
 WrittenDim read_group(Cursor&, const Mesh*);
 
-// Throws Error when two parts have one name.
+// Throws Error if two parts have the same name.
 void check_names(WrittenDim& tree);
-// The leaf of that name. Throws Error when there is none.
+// The leaf of that name. Throws Error if there is none.
 WrittenDim& find_leaf(WrittenDim& tree, std::string_view name);
-// Do two trees name the same parts of the same sizes?
+// Whether two trees have the same parts with the same names and sizes. A size
+// that is not written matches any.
 bool same_tree(const WrittenDim&, const WrittenDim&);
 
-// The Dim of that size; `where` says, in an Error, whose size it is.
+// Makes the Dim of that size. `where` tells, in an Error, where the size comes
+// from: "dimension 0 of [4, 8] has size 4".
 Dim make_dim(const WrittenDim&, int64_t size, const std::string& where,
              const Mesh&);
 

@@ -229,9 +229,9 @@ uint64_t Layout::hash() const {
 
 std::optional<Layout> view_layout(const Layout& layout, const Mesh& mesh,
                                   const Shape& to) {
-  // Group dimensions of both shapes whose sizes multiply to the same, then see
-  // each group as the product of its old dimensions, cut anew. What an axis
-  // does depends on indices of its own group alone, so this misses no view.
+  // Group the dimensions of both shapes so that the sizes in each pair of
+  // groups have the same product; then cut each product of old dimensions anew.
+  // An axis depends only on the indices of its own group, so no view is missed.
   Layout result;
   result.partials = layout.partials;
   const auto& from = layout.dims;
@@ -240,7 +240,7 @@ std::optional<Layout> view_layout(const Layout& layout, const Mesh& mesh,
   int64_t total = 1;
   for (const Dim& d : from) total *= d.size();
   if (numel(to) != total) return std::nullopt;
-  if (total == 0) {  // no element: whole dimensions say that as well
+  if (total == 0) {  // no elements: whole dimensions will do
     if (layout.shape() == to) return layout;
     result.dims = Layout::replicated(to).dims;
     return result;
@@ -257,7 +257,7 @@ std::optional<Layout> view_layout(const Layout& layout, const Mesh& mesh,
       else
         b *= to[j], sizes.push_back(to[j++]);
     }
-    // Trailing ones join the group that is open when the other side is done.
+    // Trailing dimensions of size 1 join the last group of the other side.
     if (i == from.size())
       while (j < to.size() && to[j] == 1) sizes.push_back(to[j++]);
     if (j == to.size())

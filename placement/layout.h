@@ -1,13 +1,14 @@
-// What every rank holds of a tensor: a Dim per dimension, and the partials.
+// The part of a tensor that every rank holds: a Dim for each dimension, and the
+// partials.
 //
 // A Dim is a small tree:
 //   leaf     a size and a Split (or whole)
-//   product  sub-dimensions, outermost first: "(3 h d)" with h split; the
+//   product  sub-dimensions, outermost first: "(3 h d)" with h split; also the
 //            flattening of [a, b] with b split
 //   concat   segments laid end to end, each with its own tree: q|k|v
-// Whatever the tree, a rank holds an ordered list of index ranges of the
-// dimension (its local order), and of the tensor the product of these lists.
-// Everything that moves data works on these lists alone.
+// Whatever the tree is, a rank holds an ordered list of index ranges of each
+// dimension (its local order). Its part of the tensor is the product of these
+// lists. All code that moves data works on these lists alone.
 //
 // Example: [2, 4] with the 4 split over two ranks, flattened to 8, is
 // product(leaf 2 whole, leaf 4 split): rank 0 holds [0,2) [4,6).
@@ -30,45 +31,48 @@ class Dim {
   enum class Kind : uint8_t { kLeaf, kProduct, kConcat };
 
   Dim() = default;
-  // Throws Error when the split lists boundaries that do not end at the size.
-  // (That its axes are the mesh's, used once, and its granule divides the size
-  // is checked with the mesh, by canonical().)
+  // Throws Error if the split lists boundaries that do not end at the size.
+  // (canonical() does the checks that need the mesh: that the axes exist and
+  // are used once, and that the granule divides the size.)
   explicit Dim(int64_t size, Split split = {})
       : size_(size), split_(std::move(split)) {
     split_.check_end(size);
   }
-  // Sub-dimensions, outermost first; segments, as a `cat` lays them out. Both
-  // throw Error when the size does not fit into int64.
+  // product() takes sub-dimensions, outermost first; concat() takes segments in
+  // order. Both throw Error if the size does not fit into int64.
   static Dim product(std::vector<Dim> parts);
   static Dim concat(std::vector<Dim> segments);
 
   Kind kind() const { return kind_; }
   int64_t size() const { return size_; }
   const Split& split() const { return split_; }             // of a leaf
-  const std::vector<Dim>& parts() const { return parts_; }  // of the others
+  const std::vector<Dim>& parts() const { return parts_; }  // of a tree
   bool whole() const { return axes() == 0; }
-  // The mesh axes that split it anywhere in the tree.
+  // The mesh axes that split the dimension, anywhere in the tree.
   AxisMask axes() const;
 
+  // Appends the index ranges of the rank at this coordinate, in local order.
   void intervals(const Mesh&, const Coord&, IntervalList& out) const;
+  // The number of these indices, on one rank and on the one with the most.
   int64_t local_size(const Mesh&, const Coord&) const;
   int64_t largest(const Mesh&) const;
 
-  // The simplest tree that says the same: a leaf where one can, "(2 h)" for
-  // h|h, a concat of products for the product of a concat with a whole; see
-  // Split::canonical. Every rank's part is the same exactly if the canonical
-  // trees are (but of size 0, where a leaf keeps its axes). Throws Error when
-  // the tree does not fit the mesh.
+  // The simplest tree that gives every rank the same part: a leaf if one can,
+  // "(2 h)" for h|h, a concat of products for the product of a concat and a
+  // whole dimension (see Split::canonical for leaves). Two Dims give every rank
+  // the same part exactly if their canonical trees are equal (except at size 0,
+  // where a leaf keeps its axes). Throws Error if the tree does not fit the
+  // mesh.
   Dim canonical(const Mesh&) const;
 
   // This dimension seen as sub-dimensions of these sizes (outermost first), or
-  // nullopt when no trees of them say who holds what.
-  // REQUIRES: the sizes multiply to size().
+  // nullopt if no trees of them describe every rank's part. REQUIRES: the sizes
+  // multiply to size().
   std::optional<std::vector<Dim>> unflatten(const Mesh&,
                                             const std::vector<int64_t>&) const;
-  // The Dim of indices [lo, lo + n): every rank keeps what it had of them.
-  // Every tree can say that (never nullopt). REQUIRES: 0 <= lo <= lo + n <=
-  // size().
+  // The Dim of the indices [lo, lo + n): every rank keeps those that it had.
+  // Never nullopt, since some tree always describes the result. REQUIRES: 0 <=
+  // lo <= lo + n <= size().
   std::optional<Dim> slice(const Mesh&, int64_t lo, int64_t n) const;
 
   uint64_t hash() const;
@@ -81,9 +85,9 @@ class Dim {
   std::vector<Dim> parts_;
 };
 
-// How the parts of a partial value are combined. kMean is the tuple (sum,
-// count): the local part carries one more, leading dimension of 2, both are
-// summed over the axis, and the value is sum / count.
+// How the parts of a partial value are combined. kMean stands for the tuple
+// (sum, count): the local part has one more, leading dimension of 2, both
+// values are summed over the axis, and the result is sum / count.
 enum class ReduceOp : uint8_t {
   kSum,
   kAvg,
@@ -95,9 +99,9 @@ enum class ReduceOp : uint8_t {
   kMean
 };
 std::string_view name(ReduceOp);
-// Local values per element: 2 for kMean, else 1.
+// Local values for each element: 2 for kMean, else 1.
 constexpr int components(ReduceOp op) { return op == ReduceOp::kMean ? 2 : 1; }
-// May two partials that are neighbours in the list change places?
+// Whether two neighbouring partials of a list may change places.
 bool commute(ReduceOp a, ReduceOp b);
 
 struct Partial {
@@ -106,12 +110,13 @@ struct Partial {
   bool operator==(const Partial&) const = default;
 };
 
-// dims, and the partials from the outermost (combined last) to the innermost.
+// The Dims, and the partials from the outermost (combined last) to the
+// innermost.
 struct Layout {
   std::vector<Dim> dims;
   std::vector<Partial> partials;
 
-  // Every dimension whole, no partial: the same on every rank.
+  // Every dimension whole and no partial: every rank holds the whole tensor.
   static Layout replicated(const Shape&);
 
   AxisMask split_axes() const;
@@ -120,14 +125,15 @@ struct Layout {
   Shape shape() const;
   Region region(const Mesh&, const Coord&) const;
 
-  // Canonical dims; partials over axes of size 1 dropped (unless kMean, whose
-  // parts look different), neighbours that commute in mesh order. Throws Error
-  // when an axis is used twice.
+  // The same layout with canonical Dims, without partials over axes of size 1
+  // (except kMean, whose parts have another shape), and with neighbouring
+  // partials that commute in mesh order. Throws Error if an axis is used twice.
   Layout canonical(const Mesh&) const;
 
-  // The text that parse_layout reads. Per axis where no dimension is a tree;
-  // else the shorter one; per dimension where axes or partials are not in mesh
-  // order, which the other form cannot say.
+  // The text that parse_layout() reads. kShorter gives the per-axis form if
+  // every dimension is a leaf or whole, else the shorter form. If axes or
+  // partials are not in mesh order, only the per-dimension form can describe
+  // the layout, and every Form gives it.
   enum class Form : uint8_t { kShorter, kPerAxis, kPerDim };
   std::string to_string(const Mesh&, Form = Form::kShorter) const;
   uint64_t hash() const;
@@ -135,14 +141,14 @@ struct Layout {
 };
 
 // Reads either form; spaces may stand between words. Every layout l reads back:
-// parse_layout(l.to_string(mesh), mesh, l.shape()) == l.canonical(mesh). Throws
-// Error that says what to write.
+// parse_layout(l.to_string(mesh), mesh, l.shape()) == l.canonical(mesh). An
+// Error tells what to write instead.
 //
 // Per mesh axis: one placement for each axis of the mesh. Axes that share a
 // dimension, or a part of one, split it in mesh order, the first outermost.
 //   S0,R,P          split dimension 0, replicated, partial (a sum)
 //   P(max)          sum, avg, max, min, prod, any, all, mean
-//   S0/64           in granules of 64     } said once, at the first axis
+//   S0/64           in granules of 64     } written once, at the first axis
 //   S0@0|3|5|14     at these boundaries   } that splits the dimension
 //   S0(3 h=4 d=8:h) dimension 0 is the product of 3, h of 4, and d of 8,
 //                   outermost first; this axis splits h
@@ -152,22 +158,22 @@ struct Layout {
 //   S0(q=(h=4 8)|k=(g=2 8):h/2,g@0|0|2)
 //                   trees in a tree; a granule, and boundaries
 //
-// Per dimension: one entry for each dimension, with its axes in order, the
-// first outermost; then the partials, the outermost (combined last) first.
+// Per dimension: one entry for each dimension with its axes in order, the first
+// outermost; then the partials, the outermost (combined last) first.
 //   [{y,z},{x},{}] P{w:max,v}   or P{w:max} P{v}; v is a sum
 //   [{y,z}/64], [{y}@0|3|5|14]  granule, boundaries
 //   [(3 4{tp} 8)]               a product; a whole part is its size
 //   [(8{tp}/2|4{tp}@(0|1|4)|5)] a concatenation, where boundaries are bracketed
 //
-// In both, a tree is
+// In both forms, a tree is
 //   tree    = part {" " part} | part {"|" part}
 //   part    = [name "="] size | [name "="] "(" tree ")" | name
-// and in the second a part with a size or a name alone may end in axes. One
+// and in the second form, a part that is a size or a name may end in axes. One
 // part of a tree may be a name alone: its size follows from the dimension's.
 Layout parse_layout(std::string_view text, const Mesh&, const Shape&);
 
-// The layout of the same elements seen as `to`, without moving anything, or
-// nullopt when no tree says it. `from` is the layout's shape.
+// The layout of the same elements seen as shape `to`, if no element has to move
+// to another rank; nullopt if no tree describes it.
 std::optional<Layout> view_layout(const Layout&, const Mesh&, const Shape& to);
 
 }  // namespace dtensor

@@ -42,7 +42,8 @@ ReduceOp reduction(Cursor& c) {
   for (int k = 0; k <= static_cast<int>(ReduceOp::kMean); ++k)
     if (name(static_cast<ReduceOp>(k)) == kind) return static_cast<ReduceOp>(k);
   fail("layout",
-       "'{}' is no reduction; write sum, avg, max, min, prod, any, all or mean",
+       "'{}' is not a reduction; write sum, avg, max, min, prod, any, all or "
+       "mean",
        kind);
 }
 
@@ -118,7 +119,7 @@ class PerAxis {
   }
 
  private:
-  // At the commas outside brackets.
+  // The parts of the text between commas outside brackets.
   std::vector<std::string_view> split_items() const {
     std::vector<std::string_view> items;
     if (trimmed(text_).empty()) return items;

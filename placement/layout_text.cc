@@ -7,8 +7,8 @@
 namespace dtensor {
 namespace {
 
-// Where a leaf is cut. Boundaries in a concatenation are bracketed, since the
-// segments are separated like them.
+// The granule or the boundaries of a leaf. In a concatenation, boundaries need
+// brackets, because "|" also separates the segments.
 std::string details(const Split& s, bool bracketed = false) {
   if (s.whole()) return "";
   if (s.granule() > 1) return "/" + std::to_string(s.granule());
@@ -18,7 +18,7 @@ std::string details(const Split& s, bool bracketed = false) {
   return bracketed ? "@(" + t + ")" : "@" + t;
 }
 
-// A tree, each leaf that is split as `leaf` says it.
+// The text of a tree, in which leaf(dim, in_concat) writes the split leaves.
 template <class Leaf>
 std::string tree_text(const Dim& d, Leaf&& leaf) {
   bool is_concat = d.kind() == Dim::Kind::kConcat;
@@ -72,7 +72,7 @@ std::string leaf_name(size_t i) {
   return i < 26 ? t : t + std::to_string(i / 26);
 }
 
-// nullopt where axes or partials are not in mesh order.
+// nullopt if axes or partials are not in mesh order.
 std::optional<std::string> per_axis(const Layout& l, const Mesh& mesh) {
   std::vector<std::string> items(static_cast<size_t>(mesh.num_axes()), "R");
   auto item = [&](int axis) -> std::string& {
@@ -93,7 +93,7 @@ std::optional<std::string> per_axis(const Layout& l, const Mesh& mesh) {
         item(s.axis(i)) = head + (i == 0 ? details(s) : "");
       continue;
     }
-    // Per axis, the leaves that it splits.
+    // The leaves that each axis splits.
     std::vector<std::string> splits(items.size());
     size_t count = 0;
     std::string tree = tree_text(dim, [&](const Dim& leaf, bool) {
@@ -109,7 +109,7 @@ std::optional<std::string> per_axis(const Layout& l, const Mesh& mesh) {
     for (size_t a = 0; a < splits.size(); ++a) {
       if (splits[a].empty()) continue;
       items[a] = head + "(" + tree + ":" + splits[a] + ")";
-      tree.clear();  // said at the first axis
+      tree.clear();  // written only at the first axis
     }
   }
   for (size_t i = 0; i < l.partials.size(); ++i) {

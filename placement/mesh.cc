@@ -23,7 +23,7 @@ std::string describe(const std::vector<MeshAxis>& axes) {
   return t;
 }
 
-// Between the axes of a mesh and its ranks.
+// Separates the axes of a mesh from its ranks.
 constexpr std::string_view kOfRanks = " of ranks ";
 
 int64_t parse_number(std::string_view digits, std::string_view text) {
@@ -42,7 +42,7 @@ std::vector<int64_t> parse_ranks(std::string_view list) {
     int64_t x = 0;
     auto [next, ec] = std::from_chars(p, end, x);
     DT_CHECK(ec == std::errc() && (next == end || *next == ','), "mesh",
-             "'{}' is no list of ranks; write dp=2{}1,0", list, kOfRanks);
+             "'{}' is not a list of ranks; write dp=2{}1,0", list, kOfRanks);
     ranks.push_back(x);
     if (next == end) return ranks;
     p = next;
@@ -61,7 +61,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
     for (char c : axes[i].name)
       DT_CHECK(std::isalnum(static_cast<unsigned char>(c)) || c == '_' ||
                    c == '-' || c == '.',
-               "mesh", "axis name '{}'; write letters, digits, _ - and .",
+               "mesh",
+               "'{}' cannot name an axis; write letters, digits, _, - and .",
                axes[i].name);
     DT_CHECK(axes[i].size >= 1, "mesh",
              "axis {} has size {}; a mesh axis has at least 1 rank",
@@ -92,8 +93,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
              describe(axes), *twice);
     if (identity) ranks.clear();
   }
-  // The table is the process's and lives as long: meshes are few, and handles
-  // to them stay valid in every thread.
+  // The table lives as long as the process: meshes are few, and handles to them
+  // stay valid in every thread.
   static std::mutex mutex;
   static auto* table =
       new std::map<std::pair<std::string, std::vector<int64_t>>,
@@ -115,7 +116,7 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks) {
 }
 
 Mesh Mesh::parse(std::string_view text) {
-  DT_CHECK(!text.empty(), "mesh", "an empty mesh; write dp=2,tp=4 or 2x4");
+  DT_CHECK(!text.empty(), "mesh", "the mesh is empty; write dp=2,tp=4 or 2x4");
   std::vector<MeshAxis> axes;
   std::vector<int64_t> ranks;
   std::string_view rest = text;

@@ -259,7 +259,7 @@ TEST(LayoutTextErrorTest, PerAxis) {
   EXPECT_EQ(error("S0@0|9|,R"),
             "[layout] 'S0@0|9|' ends where a number should follow");
   EXPECT_EQ(error("P(median),R"),
-            "[layout] 'median' is no reduction; write sum, avg, max, min, "
+            "[layout] 'median' is not a reduction; write sum, avg, max, min, "
             "prod, any, all or mean");
   EXPECT_EQ(error("P(),R"),
             "[layout] in 'P()' there is ')' where a reduction (as in P(max) or "
@@ -462,7 +462,7 @@ TEST(LayoutTextErrorTest, PerDimension) {
   EXPECT_EQ(error("[{a},{}] P{a}"), twice);
   EXPECT_EQ(error("[{},{}] P{a} P{a:max}"), twice);
   EXPECT_EQ(error("[{},{}] P{a:median}"),
-            "[layout] 'median' is no reduction; write sum, avg, max, min, "
+            "[layout] 'median' is not a reduction; write sum, avg, max, min, "
             "prod, any, all or mean");
   EXPECT_EQ(error("[{},{}] P{}"),
             "[layout] in '[{},{}] P{}' there is '}' where the name of a mesh "

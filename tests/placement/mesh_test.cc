@@ -194,7 +194,7 @@ TEST(MeshTextTest, ReadsBackItsRanks) {
     EXPECT_EQ(
         error_of([&] { Mesh::parse("a=2 of ranks " + std::string(list)); }),
         "[mesh] '" + std::string(list) +
-            "' is no list of ranks; write dp=2 of ranks 1,0");
+            "' is not a list of ranks; write dp=2 of ranks 1,0");
   auto error = [](const char* text) {
     return error_of([&] { Mesh::parse(text); });
   };
@@ -218,7 +218,7 @@ TEST(MeshTextTest, ParseErrors) {
   auto error = [](const char* text) {
     return error_of([&] { Mesh::parse(text); });
   };
-  EXPECT_EQ(error(""), "[mesh] an empty mesh; write dp=2,tp=4 or 2x4");
+  EXPECT_EQ(error(""), "[mesh] the mesh is empty; write dp=2,tp=4 or 2x4");
   for (const char* text :
        {"dp", "x", "2x", "x2", "2xx2", "2,4", "2X4", " 2", "2 ", "dp=", "dp=a",
         "dp=2x4", "dp=2=3", "dp= 2", "dp=99999999999999999999"})
@@ -250,8 +250,9 @@ TEST(MeshErrorTest, Axes) {
             "[mesh] a=1048576,b=1048576 has more ranks than the limit of 2^30");
   EXPECT_THROW(Mesh({{"a", int64_t{1} << 62}, {"b", 4}}), Error);
   // Or "a=2,b=3" would be one axis, and the mesh another one's equal.
-  EXPECT_EQ(error({{"a=2,b", 3}}),
-            "[mesh] axis name 'a=2,b'; write letters, digits, _ - and .");
+  EXPECT_EQ(
+      error({{"a=2,b", 3}}),
+      "[mesh] 'a=2,b' cannot name an axis; write letters, digits, _, - and .");
   EXPECT_THROW(Mesh({{"a b", 3}}), Error);
   EXPECT_THROW(Mesh::parse("d}p=2"), Error);
 }
