@@ -11,13 +11,14 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages) {
   const size_t n = costs.size();
   DT_CHECK(stages >= 1 && stages <= static_cast<int64_t>(n), "pipeline",
-           "{} stages of {} layers; each needs one, so write 1 to {}", stages,
-           n, n);
+           "{} stages cannot share {} layers, since each needs one; write 1 to "
+           "{}",
+           stages, n, n);
   for (size_t i = 0; i < n; ++i)
     DT_CHECK(costs[i] >= 0, "pipeline",
              "layer {} costs {}; write 0 or more for each", i, costs[i]);
-  // Of the layers from i on in k + 1 stages: the dearest one's cost, and where
-  // the first of them ends.
+  // best[k][i]: the layers from i on, cut into k + 1 stages: the cost of the
+  // most expensive stage, and the end of the first one.
   const auto all = static_cast<size_t>(stages);
   constexpr double kNever = std::numeric_limits<double>::infinity();
   struct Cut {

@@ -1,4 +1,4 @@
-// Which layers make a stage of a pipeline.
+// Assigns layers to the stages of a pipeline.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,10 +6,11 @@
 
 namespace dtensor {
 
-// Cuts layers, in order, into `stages` runs of at least one each, such that the
-// dearest run costs least; of equal cuts one that gives early stages more,
-// whose ranks wait longest. The first layer of each stage, and the number of
-// layers. Throws Error for more stages than layers, and for a negative cost.
+// Cuts layers, in order, into `stages` runs of at least one layer so that the
+// most expensive run costs least. Among equally good cuts, early stages get
+// more layers, because their ranks wait longest. Returns the first layer of
+// each stage, and then the number of layers. Throws Error if there are more
+// stages than layers or a cost is negative.
 std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages);
 

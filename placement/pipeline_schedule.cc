@@ -13,7 +13,7 @@ constexpr auto kF = PipelineWork::kForward;
 constexpr auto kB = PipelineWork::kBackward;
 constexpr auto kW = PipelineWork::kWeight;
 
-// Which tasks are done, by stage and micro-batch.
+// The tasks that are done, by stage and micro-batch.
 class Done {
  public:
   explicit Done(const PipelineSchedule& s) : schedule_(s) {
@@ -50,9 +50,9 @@ void gpipe(PipelineSchedule& s) {
         s.tasks[static_cast<size_t>(r)].push_back({w, r, i});
 }
 
-// The micro-batches in even groups of at least as many as there are positions:
-// each passes a chunk everywhere before it comes to the next chunk. One chunk
-// is 1F1B.
+// Cuts the micro-batches into even groups of at least `positions` (all of them,
+// if there are fewer). A group passes one chunk at every position before it
+// comes to the next chunk. With one chunk this is 1F1B.
 void one_forward_one_backward(PipelineSchedule& s) {
   std::vector<std::pair<int64_t, int64_t>> chunk_and_micro;
   const int64_t p = s.positions, m = s.micros;
@@ -73,8 +73,9 @@ void one_forward_one_backward(PipelineSchedule& s) {
       const auto& [c, i] = chunk_and_micro[static_cast<size_t>(k)];
       list.push_back({kB, (s.chunks - 1 - c) * p + r, i});
     };
-    // Of one chunk a forward and a backward further on is one position further
-    // on. Of several the way back begins when a group is through.
+    // With one chunk, position r does p - 1 - r forwards before it alternates.
+    // With several, a group first passes all chunks but the last, and every
+    // position after r delays the first backward by two.
     const int64_t ahead =
         s.chunks == 1 ? p - 1 - r : 2 * (p - 1 - r) + (s.chunks - 1) * largest;
     const int64_t warm = std::min(ahead, total);
@@ -87,9 +88,9 @@ void one_forward_one_backward(PipelineSchedule& s) {
   }
 }
 
-// 1F1B, in which position r does its weight gradients r micro-batches later:
-// what the positions before it wait for comes first, and no position holds more
-// than `positions` micro-batches.
+// 1F1B in which position r computes its weight gradients r micro-batches later,
+// so that tasks that earlier positions wait for come first. No position holds
+// more than `positions` micro-batches.
 void zb_h1(PipelineSchedule& s) {
   for (int64_t r = 0; r < s.positions; ++r) {
     auto& list = s.tasks[static_cast<size_t>(r)];
@@ -103,10 +104,10 @@ void zb_h1(PipelineSchedule& s) {
   }
 }
 
-// Slot by slot, every position does what it can: a backward, for which others
-// wait; else a forward, as far as the memory goes; else a weight gradient,
-// for which nobody waits. `ahead(r)`: forwards of position r before its first
-// backward.
+// In each slot, every position does the first of these that it can: a backward,
+// since others wait for it; a forward, as far as the memory goes; a weight
+// gradient, which nobody waits for. `ahead(r)` is the number of forwards that
+// position r does before its first backward.
 template <class Ahead>
 void zero_bubble(PipelineSchedule& s, int64_t most_live, Ahead&& ahead) {
   const auto p = static_cast<size_t>(s.positions);
@@ -142,8 +143,8 @@ void zero_bubble(PipelineSchedule& s, int64_t most_live, Ahead&& ahead) {
   }
 }
 
-// The tasks that wait for each other in a circle, from the first one that its
-// position cannot begin.
+// The tasks that wait for each other in a cycle. The search starts at the first
+// position that is not done.
 std::string circle(const PipelineSchedule& s, const Done& done,
                    const std::vector<size_t>& next) {
   std::vector<PipelineTask> seen;
@@ -187,25 +188,27 @@ void check_sizes(const PipelineSchedule& s, std::string_view where) {
            s.positions, s.chunks, s.micros, kMostScheduled);
 }
 
-// Every task once, where it belongs.
+// Checks that every task is there once, in the list of its position.
 void check_tasks(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(static_cast<int64_t>(s.tasks.size()) == s.positions, where,
-           "tasks for {} positions, and there are {}; write a list for each",
+           "there are tasks for {} positions, but {} positions; write a list "
+           "for each",
            s.tasks.size(), s.positions);
   std::set<std::tuple<int64_t, int64_t, PipelineWork>> seen;
   for (int64_t r = 0; r < s.positions; ++r)
     for (const PipelineTask& t : s.tasks[static_cast<size_t>(r)]) {
       DT_CHECK(t.stage >= 0 && t.stage < s.stages(), where,
-               "{}, but the stages are 0 to {}", to_string(t), s.stages() - 1);
+               "the schedule lists {}, but the stages are 0 to {}",
+               to_string(t), s.stages() - 1);
       DT_CHECK(t.micro >= 0 && t.micro < s.micros, where,
-               "{}, but the micro-batches are 0 to {}", to_string(t),
-               s.micros - 1);
+               "the schedule lists {}, but the micro-batches are 0 to {}",
+               to_string(t), s.micros - 1);
       DT_CHECK(s.position(t.stage) == r, where,
                "{} is in the list of position {}, but the stage lies at {}; "
                "write it there",
                to_string(t), r, s.position(t.stage));
       DT_CHECK(t.work != kW || s.weight_tasks, where,
-               "{} in a schedule whose backwards are whole; leave it out",
+               "{} is in a schedule without weight tasks; leave it out",
                to_string(t));
       const bool first = seen.insert({t.stage, t.micro, t.work}).second;
       DT_CHECK(first, where, "{} is there twice; write it once", to_string(t));
@@ -277,7 +280,7 @@ PipelineSchedule checked(PipelineSchedule s, std::string_view where) {
       t.slot = slot;
       now.push_back(t);
     }
-    DT_CHECK(!now.empty(), where, "a deadlock: {}; change the order",
+    DT_CHECK(!now.empty(), where, "the order deadlocks: {}; change the order",
              circle(s, done, next));
     for (const PipelineTask& t : now) {
       done.set(t);
@@ -302,11 +305,12 @@ PipelineSchedule make_schedule(std::string_view name, int64_t positions,
   check_sizes(s, "pipeline");
   s.tasks.resize(static_cast<size_t>(positions));
   DT_CHECK(chunks == 1 || name == "interleaved", "pipeline",
-           "{} chunks at each position, and {} has one; write interleaved",
+           "{} chunks at each position need another schedule than {}; write "
+           "interleaved",
            chunks, name);
   DT_CHECK(name != "interleaved" || micros >= positions, "pipeline",
-           "interleaved needs as many micro-batches as positions, {}, and "
-           "there are {}; cut the batch into more, or take 1f1b",
+           "interleaved needs at least as many micro-batches as positions, {}, "
+           "but there are {}; cut the batch into more, or write 1f1b",
            positions, micros);
   if (name == "gpipe") {
     gpipe(s);

@@ -1,16 +1,17 @@
-// Who does what when in a pipeline: a table of tasks.
+// The schedule of a pipeline: which position does which task when.
 //
-// A model is cut into stages 0, 1, ... that pass activations on. They lie at
-// `positions` places of a mesh axis; stage s is at s % positions, so that with
-// V chunks a position has the stages r, r + positions, ... (interleaving). A
+// A model is cut into stages 0, 1, ... that pass activations on. The stages lie
+// at `positions` places of a mesh axis, stage s at s % positions. With V
+// chunks, position r has the stages r, r + positions, ... (interleaving). A
 // batch is cut into micro-batches, each of which goes forward through all
-// stages and backward through them again. A task needs of
+// stages and backward through them again. A task needs
 //   forward   the same micro-batch's forward at the stage before
 //   backward  its own forward, and the backward at the stage after
-//   weight    its own backward; then that is the gradient of the stage's input
-//             alone (zero bubble). Without weight tasks a backward is both.
-// Pure data: nothing here knows tensors. (placement/schedule.h is about the
-// pieces of a collective.)
+//   weight    its own backward, which then computes only the gradient of the
+//             stage's input (zero bubble). Without weight tasks, a backward
+//             computes both gradients.
+// A schedule is pure data and knows no tensors. (placement/schedule.h is about
+// the pieces of a collective.)
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,8 +28,8 @@ struct PipelineTask {
   PipelineWork work = PipelineWork::kForward;
   int64_t stage = 0;
   int64_t micro = 0;  // which micro-batch
-  // When it runs if every task takes one slot and starts as soon as it can:
-  // set by checked().
+  // The slot in which the task runs if every task takes one slot and starts as
+  // soon as it can. Set by checked().
   int64_t slot = -1;
   bool operator==(const PipelineTask&) const = default;
 };
@@ -37,49 +38,50 @@ struct PipelineSchedule {
   std::string name;
   int64_t positions = 1, chunks = 1, micros = 1;
   bool weight_tasks = false;
-  // By position, in the order in which it does them.
+  // The tasks of each position, in the order in which it does them.
   std::vector<std::vector<PipelineTask>> tasks;
 
   int64_t stages() const { return positions * chunks; }
   int64_t position(int64_t stage) const { return stage % positions; }
 };
 
-// "F3" of stage 0 to p - 1, "F3.1" of position 0's next chunk; B and W alike.
-// What a file of the user's says (report/schedule_file.h).
+// "F3" for stages 0 to positions - 1, "F3.1" for the next chunk; likewise B and
+// W. Schedule files use these names (examples/report/schedule_file.h).
 std::string short_name(const PipelineTask&, const PipelineSchedule&);
 // "the forward of micro-batch 3 at stage 1".
 std::string to_string(const PipelineTask&);
 
-// The schedules that have a name: "gpipe", "1f1b", "interleaved", "zb-h1",
-// "zb-h2".
+// The names that make_schedule() knows: "gpipe", "1f1b", "interleaved",
+// "zb-h1", "zb-h2".
 const std::vector<std::string>& schedule_names();
 bool is_schedule_name(std::string_view);
 
-// The most of positions x chunks x micro-batches that a schedule may have.
+// The largest product of positions, chunks and micro-batches.
 inline constexpr int64_t kMostScheduled = 1'000'000;
 
-// One of them, checked.
+// Makes the schedule of this name, checked.
 //   gpipe        all forwards, then all backwards (Huang et al., 1811.06965)
-//   1f1b         a backward as soon as there is one, so that a position holds
+//   1f1b         each backward as soon as possible, so that a position holds
 //                at most `positions` micro-batches (Narayanan et al.,
 //                2104.04473)
-//   interleaved  the same with `chunks` stages at each position, and their
-//                bubble divided by that; of at least `positions` micro-batches
-//   zb-h1        1f1b with the weights' gradients where it would wait, in the
-//                memory of 1f1b (Qi et al., arXiv 2401.10241)
-//   zb-h2        the same with up to 2 positions - 1 micro-batches at a
-//                position, and no bubble when all tasks take equally long
-// Throws Error for another name, sizes below 1 or above kMostScheduled, chunks
-// with a schedule that has none, and too few micro-batches.
+//   interleaved  1f1b with `chunks` stages at each position, which divides the
+//                bubble by `chunks`; needs at least `positions` micro-batches
+//   zb-h1        1f1b with weight gradients computed where it would wait, in
+//                the memory of 1f1b (Qi et al., arXiv 2401.10241)
+//   zb-h2        zb-h1 with up to 2 positions - 1 micro-batches at a position,
+//                and without a bubble if all tasks take equally long
+// Throws Error for another name, sizes below 1 or above kMostScheduled, several
+// chunks in a schedule other than interleaved, and too few micro-batches.
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
                                int64_t micros, int64_t chunks = 1);
 
-// The schedule with its slots. Throws Error headed by `where` for such sizes,
-// and when a task is missing, there twice, or at another's position, or when
-// the order can never be carried out; it says which tasks.
+// Returns the schedule with its slots set. Throws Error, headed by `where`, if
+// a size is out of range; if a task is missing, is there twice or is in the
+// list of another position; or if the order would deadlock. The message names
+// the tasks.
 PipelineSchedule checked(PipelineSchedule, std::string_view where = "pipeline");
 
-// What a task needs that is another position's, or comes earlier at its own.
+// The tasks that must be done before this one.
 std::vector<PipelineTask> needs(const PipelineTask&, const PipelineSchedule&);
 
 }  // namespace dtensor

@@ -21,14 +21,14 @@ PipelineSimulation simulate(const PipelineSchedule& s,
   DT_CHECK(
       times.size() == 1 || static_cast<int64_t>(times.size()) == s.stages(),
       "pipeline",
-      "times of {} stages, and there are {}; write one for all stages, or one "
-      "for each",
+      "there are times for {} stages, but the schedule has {}; write one for "
+      "all stages, or one for each",
       times.size(), s.stages());
   for (const StageTimes& t : times)
     DT_CHECK(t.forward >= 0 && t.backward >= 0 && t.weight >= 0, "pipeline",
-             "a stage that takes {}, {} and {}; write times of at least 0",
+             "a stage takes {}, {} and {}; write times of at least 0",
              t.forward, t.backward, t.weight);
-  // A task comes after all that it needs in the order of the slots.
+  // In the order of the slots, a task comes after all tasks that it needs.
   std::vector<PipelineTask> order;
   for (const auto& list : s.tasks)
     order.insert(order.end(), list.begin(), list.end());

@@ -1,5 +1,5 @@
-// How long a pipeline's schedule takes, how much of it ranks wait, and how much
-// they hold.
+// Simulates a pipeline's schedule: how long it takes, how long ranks wait, and
+// how many micro-batches they hold.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace dtensor {
 
-// Of a stage, in any unit of time. Where a schedule has no weight tasks, a
-// backward takes backward + weight.
+// The times of a stage's tasks, in any unit. In a schedule without weight
+// tasks, a backward takes backward + weight.
 struct StageTimes {
   double forward = 1, backward = 1, weight = 1;
   double of(const PipelineTask&, const PipelineSchedule&) const;
@@ -24,34 +24,34 @@ struct TimedTask {
 struct PipelineSimulation {
   std::vector<std::vector<TimedTask>> tasks;  // by position, in order
   double makespan = 0;                        // until the last task is finished
-  // Of the position that is at it longest, from its first task's start to its
-  // last one's finish; and of that time, what it computes. The rest is the
-  // bubble: Qi et al. measure so, since a position that starts later may end
-  // its step later.
+  // The longest time that any position takes from its first task's start to its
+  // last task's finish; and the time that this position computes. The rest is
+  // the bubble. Qi et al. measure it this way, since a position that starts
+  // later may end its step later.
   double span = 0, busy = 0;
   double bubble() const { return span > 0 ? 1 - busy / span : 0; }
-  // By position: micro-batches (of each of its stages) that have gone forward
-  // and whose last task there is not done, at most.
+  // By position: the most micro-batches (counted for each of its stages) that
+  // are live at a time, from their forward to the end of their last task there.
   std::vector<int64_t> live;
   int64_t peak_live() const;
 };
 
-// Every position does its tasks in order, each as soon as it can. `times`: one
-// for all stages, or one for each. Throws Error for another number of them, or
-// negative ones. REQUIRES: a checked schedule.
+// Every position does its tasks in order, each as soon as it can. `times` has
+// one entry for all stages or one for each. Throws Error if it has another
+// number of entries or a negative time. REQUIRES: a schedule from checked().
 PipelineSimulation simulate(const PipelineSchedule&,
                             const std::vector<StageTimes>& times = {{}});
 
-// The bubble's share of a step in theory, idle / (idle + V m (F + B + W)), when
-// all stages take the same times F, B, W and nothing is lost on the way; of m
-// micro-batches, p positions, V chunks. Idle is
+// The theoretical share of the bubble in a step, idle / (idle + V m (F + B +
+// W)), if all stages take the same times F, B, W and sending takes none; with m
+// micro-batches, p positions, V chunks. The idle time is
 //   gpipe, 1f1b, interleaved   (p - 1) (F + B + W)
 //   zb-h1                      (p - 1) (F + B) - min(p - 1, m - 1) W
 //   zb-h2                      (p - 1) (F + B) - min(2 p - 2, m - 1) W
-// (Narayanan et al., 2104.04473, section 2; Qi et al., 2401.10241, table 2,
-// whose m is large. The last two where F, B and W are equal; with others they
-// are what an order made for these times reaches.) None for a table of the
-// user's.
+// (Narayanan et al., 2104.04473, section 2; Qi et al., 2401.10241, table 2, for
+// large m. The last two hold for our schedules if F, B and W are equal; for
+// other times, an order made for these times reaches them.) nullopt for other
+// names, such as a schedule from a file.
 std::optional<double> bubble_formula(const PipelineSchedule&,
                                      const StageTimes& = {});
 

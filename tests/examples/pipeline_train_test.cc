@@ -389,10 +389,11 @@ TEST(PipelineProgram, BadInput) {
             "train: [pipeline] 6 stages (6 along pp, 1 chunks each) of 5 "
             "blocks; each needs one, so write --layers 6 or more, or fewer "
             "stages\n");
-  EXPECT_EQ(error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
-            "train: [pipeline] interleaved needs as many micro-batches as "
-            "positions, 3, and there are 2; cut the batch into more, or take "
-            "1f1b\n");
+  EXPECT_EQ(
+      error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
+      "train: [pipeline] interleaved needs at least as many micro-batches "
+      "as positions, 3, but there are 2; cut the batch into more, or "
+      "write 1f1b\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
             "train: [--micro-batches] 1000000000000 micro-batches of 7 "
             "windows; write at most 7, or a larger --batch\n");
@@ -407,18 +408,17 @@ TEST(PipelineProgram, BadInput) {
             "train: [--accumulate] the micro-batches of a pipeline are "
             "--micro-batches; write --micro-batches 2 instead\n");
   EXPECT_EQ(error("--mesh pp=2 --chunks 2"),
-            "train: [pipeline] 2 chunks at each position, and 1f1b has one; "
-            "write interleaved\n");
+            "train: [pipeline] 2 chunks at each position need another schedule "
+            "than 1f1b; write interleaved\n");
   const std::string file = write_file(
       "dead.json",
       R"({"micro_batches": 1, "tasks": [["B0", "F0"], ["F0", "B0"]]})");
   EXPECT_EQ(
       error("--mesh pp=2 --schedule " + file),
       "train: [--schedule " + file +
-          "] a deadlock: the backward of micro-batch 0 at "
-          "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
-          "comes after the backward of micro-batch 0 at stage 0; change the "
-          "order\n");
+          "] the order deadlocks: the backward of micro-batch 0 at stage 0 "
+          "waits for the forward of micro-batch 0 at stage 0, which comes "
+          "after the backward of micro-batch 0 at stage 0; change the order\n");
   const std::string good = write_file(
       "good.json",
       R"({"micro_batches": 1, "tasks": [["F0", "B0"], ["F0", "B0"]]})");

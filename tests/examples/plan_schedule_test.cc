@@ -155,12 +155,11 @@ TEST(PlanSchedule, BadFiles) {
   EXPECT_EQ(of(R"({"micro_batches": 100000, "chunks": 100000, "tasks": [[]]})"),
             "plan: [--schedule FILE] 1 positions of 100000 chunks with 100000 "
             "micro-batches; write numbers whose product is 1000000 or less\n");
-  EXPECT_EQ(
-      of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
-      "plan: [--schedule FILE] a deadlock: the backward of micro-batch 0 at "
-      "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
-      "comes after the backward of micro-batch 0 at stage 0; change the "
-      "order\n");
+  EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["B0", "F0"]]})"),
+            "plan: [--schedule FILE] the order deadlocks: the backward of "
+            "micro-batch 0 at stage 0 waits for the forward of micro-batch 0 "
+            "at stage 0, which comes after the backward of micro-batch 0 at "
+            "stage 0; change the order\n");
 }
 
 TEST(PlanSchedule, BadFlags) {
@@ -177,9 +176,9 @@ TEST(PlanSchedule, BadFlags) {
                   "'; write what a forward, an input's gradient and a weight "
                   "gradient take, 1,1,1, each from 0 to 1e9\n");
   EXPECT_EQ(error("--schedule interleaved --stages 4 --micro 2 --chunks 2"),
-            "plan: [pipeline] interleaved needs as many micro-batches as "
-            "positions, 4, and there are 2; cut the batch into more, or take "
-            "1f1b\n");
+            "plan: [pipeline] interleaved needs at least as many micro-batches "
+            "as positions, 4, but there are 2; cut the batch into more, or "
+            "write 1f1b\n");
   EXPECT_EQ(error("--schedule 1f1b --stages 4096 --micro 100000"),
             "plan: [pipeline] 4096 positions of 1 chunks with 100000 "
             "micro-batches; write numbers whose product is 1000000 or less\n");

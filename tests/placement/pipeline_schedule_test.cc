@@ -169,13 +169,12 @@ TEST(PipelineSimulation, UnevenStages) {
   EXPECT_EQ(run.busy, 6);
   EXPECT_EQ(run.live, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(error_of([&] { simulate(make_schedule("gpipe", 3, 2), times); }),
-            "[pipeline] times of 2 stages, and there are 3; write one for all "
-            "stages, or one for each");
+            "[pipeline] there are times for 2 stages, but the schedule has 3; "
+            "write one for all stages, or one for each");
   EXPECT_EQ(error_of([&] {
               simulate(s, {{1, -1, 1}});
             }),
-            "[pipeline] a stage that takes 1, -1 and 1; write times of at "
-            "least 0");
+            "[pipeline] a stage takes 1, -1 and 1; write times of at least 0");
 }
 
 PipelineSchedule table(std::vector<std::vector<PipelineTask>> tasks,
@@ -217,14 +216,14 @@ TEST(PipelineSchedule, RefusesTables) {
             "[mine] the forward of micro-batch 0 at stage 1 is in the list of "
             "position 0, but the stage lies at 1; write it there");
   EXPECT_EQ(error({{kF, 2, 0}}),
-            "[mine] the forward of micro-batch 0 at stage 2, but the stages "
-            "are 0 to 1");
+            "[mine] the schedule lists the forward of micro-batch 0 at stage "
+            "2, but the stages are 0 to 1");
   EXPECT_EQ(error({{kF, 0, 2}}),
-            "[mine] the forward of micro-batch 2 at stage 0, but the "
-            "micro-batches are 0 to 1");
+            "[mine] the schedule lists the forward of micro-batch 2 at stage "
+            "0, but the micro-batches are 0 to 1");
   EXPECT_EQ(error({{kW, 0, 0}}),
-            "[mine] the weight gradient of micro-batch 0 at stage 0 in a "
-            "schedule whose backwards are whole; leave it out");
+            "[mine] the weight gradient of micro-batch 0 at stage 0 is in a "
+            "schedule without weight tasks; leave it out");
   EXPECT_EQ(
       error_of([] {
         checked(table({kFirst, kSecond}, true), "mine");
@@ -232,20 +231,21 @@ TEST(PipelineSchedule, RefusesTables) {
       "[mine] the weight gradient of micro-batch 0 at stage 0 is missing; add "
       "W0 to the list of position 0");
   EXPECT_EQ(error_of([] { checked(table({kFirst}), "mine"); }),
-            "[mine] tasks for 1 positions, and there are 2; write a list for "
-            "each");
+            "[mine] there are tasks for 1 positions, but 2 positions; write a "
+            "list for each");
   // Position 0 wants a gradient first for which 1 needs another activation.
   EXPECT_EQ(error({{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
                   {{kF, 1, 0}, {kF, 1, 1}, {kB, 1, 0}, {kB, 1, 1}}),
-            "[mine] a deadlock: the backward of micro-batch 0 at stage 0 waits "
-            "for the backward of micro-batch 0 at stage 1, which comes after "
-            "the forward of micro-batch 1 at stage 1, which waits for the "
-            "forward of micro-batch 1 at stage 0, which comes after the "
-            "backward of micro-batch 0 at stage 0; change the order");
-  EXPECT_EQ(error({{kB, 0, 0}, {kF, 0, 0}, {kF, 0, 1}, {kB, 0, 1}}),
-            "[mine] a deadlock: the backward of micro-batch 0 at stage 0 waits "
-            "for the forward of micro-batch 0 at stage 0, which comes after "
+            "[mine] the order deadlocks: the backward of micro-batch 0 at "
+            "stage 0 waits for the backward of micro-batch 0 at stage 1, which "
+            "comes after the forward of micro-batch 1 at stage 1, which waits "
+            "for the forward of micro-batch 1 at stage 0, which comes after "
             "the backward of micro-batch 0 at stage 0; change the order");
+  EXPECT_EQ(error({{kB, 0, 0}, {kF, 0, 0}, {kF, 0, 1}, {kB, 0, 1}}),
+            "[mine] the order deadlocks: the backward of micro-batch 0 at "
+            "stage 0 waits for the forward of micro-batch 0 at stage 0, which "
+            "comes after the backward of micro-batch 0 at stage 0; change the "
+            "order");
 }
 
 // What is waited for may be what its position would do next.
@@ -268,10 +268,10 @@ TEST(PipelineSchedule, ACircleOfTasksThatComeNext) {
                                {kB, 1, 1}}});
   s.chunks = 2;
   EXPECT_EQ(error_of([&] { checked(s, "mine"); }),
-            "[mine] a deadlock: the forward of micro-batch 1 at stage 2 waits "
-            "for the forward of micro-batch 1 at stage 1, which waits for the "
-            "forward of micro-batch 1 at stage 0, which comes after the "
-            "forward of micro-batch 1 at stage 2; change the order");
+            "[mine] the order deadlocks: the forward of micro-batch 1 at stage "
+            "2 waits for the forward of micro-batch 1 at stage 1, which waits "
+            "for the forward of micro-batch 1 at stage 0, which comes after "
+            "the forward of micro-batch 1 at stage 2; change the order");
 }
 
 TEST(PipelineSchedule, Names) {
@@ -310,11 +310,12 @@ TEST(PipelineSchedule, RefusesSizes) {
             "[mine] 2 positions of 1 chunks with 1000000 micro-batches; write "
             "numbers whose product is 1000000 or less");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 2, 2, 2); }),
-            "[pipeline] 2 chunks at each position, and 1f1b has one; write "
-            "interleaved");
+            "[pipeline] 2 chunks at each position need another schedule than "
+            "1f1b; write interleaved");
   EXPECT_EQ(error_of([] { make_schedule("interleaved", 4, 3, 2); }),
-            "[pipeline] interleaved needs as many micro-batches as positions, "
-            "4, and there are 3; cut the batch into more, or take 1f1b");
+            "[pipeline] interleaved needs at least as many micro-batches as "
+            "positions, 4, but there are 3; cut the batch into more, or write "
+            "1f1b");
 }
 
 }  // namespace
