@@ -24,8 +24,8 @@ Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
           const std::vector<IntervalList>& parts) {
   const auto ranks = static_cast<size_t>(mesh.size_of(axes));
   DT_CHECK(parts.size() == ranks, "owned",
-           "{} lists of what ranks have, for the {} ranks of the axes {}; give "
-           "one to each",
+           "there are {} lists of indices for the {} ranks of the axes {}; "
+           "pass one for each rank",
            parts.size(), ranks, mesh.axes_to_string(axes));
   struct Run {
     Interval range;
@@ -115,7 +115,8 @@ int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
                     bool causal) {
   if (!causal) return length(queries) * length(keys);
   int64_t pairs = 0;
-  // Query i of [lo, hi) meets i + 1 - k.lo keys, of at most all.
+  // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most
+  // all.
   for (const Interval& q : queries)
     for (const Interval& k : keys)
       pairs += triangle(q.hi - k.lo) - triangle(q.lo - k.lo) -

@@ -1,10 +1,10 @@
-// Dims that say for each index range who has it: a concat of segments, each
-// with one owner.
+// Dims that give each index range an owner: a concat of segments, each with one
+// owner.
 //
-// Zig-zag order is the one that causal attention is balanced by: of 2p chunks,
-// rank r of p has chunks r and 2p-1-r, so that the queries of every rank may
-// attend to the same number of keys. It is a layout like any other: nothing is
-// permuted, and an index means what it means in every layout.
+// Zig-zag order balances causal attention: rank r of p has chunks r and 2p-1-r
+// of 2p, so that the queries of every rank attend to the same number of keys.
+// It is a layout like any other: nothing is permuted, and an index has the same
+// meaning in every layout.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,28 +14,30 @@
 
 namespace dtensor {
 
-// parts[j] is what the j-th rank of a group over these axes has (in the order
-// of Mesh::group()). Canonical. Throws Error unless there are as many lists as
-// ranks, all ascend, and together they have every index of [0, size) once.
+// The Dim in which the j-th rank of a group over these axes, in the order of
+// Mesh::group(), has parts[j]. Canonical. Throws Error unless there is one list
+// for each rank, all lists ascend, and together they have every index of [0,
+// size) exactly once.
 Dim owned(int64_t size, const Mesh&, AxisMask axes,
           const std::vector<IntervalList>& parts);
 
-// What each rank of a group over the axes of a Dim has: the opposite. An index
-// that several ranks hold goes to one of them, as partitioned() has it.
+// The opposite of owned(): the part of each rank of a group over the Dim's
+// axes. If several ranks hold an index, one of them gets it, as in
+// partitioned().
 std::vector<IntervalList> parts_of(const Dim&, const Mesh&);
 
-// Zig-zag order over one axis: chunk i of 2p is
-// [floor(i n / 2p), floor((i+1) n / 2p)).
+// Zig-zag order over one axis: chunk i of 2p is [floor(i n / 2p), floor((i+1) n
+// / 2p)).
 Dim zigzag(int64_t size, const Mesh&, int axis);
 
-// What each rank has (see parts_of()), cut evenly among the ranks of one more
-// axis, which take it in local order: the axis is the last one. Throws Error
-// when the axis splits the dimension already.
+// Cuts the part of each rank (see parts_of()) evenly among the ranks of one
+// more axis, in local order; that axis becomes the last one. Throws Error if
+// the axis already splits the dimension.
 Dim subdivided(const Dim&, const Mesh&, int axis);
 
-// The pairs of a query and a key that it may attend to, of these queries and
-// keys of one sequence: what an attention head computes. With `causal`, key j
-// and query i are a pair when j <= i.
+// The number of (query, key) pairs that an attention head computes for these
+// queries and keys of one sequence. If `causal`, query i meets only keys j <=
+// i.
 int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
                     bool causal);
 

@@ -5,7 +5,8 @@
 namespace dtensor {
 namespace {
 
-// Ranges that no rank's part under any of the specs begins or ends within.
+// The ranges of dimension d within which no rank's part begins or ends, under
+// any of the specs.
 std::vector<Interval> refinement(std::span<const Spec* const> specs, int d) {
   std::vector<int64_t> cuts{0, specs[0]->shape()[d]};
   IntervalList list;
@@ -26,9 +27,9 @@ std::vector<Interval> refinement(std::span<const Spec* const> specs, int d) {
   return ranges;
 }
 
-// Every range in `count` pieces; panel k has the k-th of each. Piece k ends at
-// floor((size * (k + 1) + phase) / count): the phase lets ranges that are too
-// short for so many pieces take turns.
+// Cuts every range into `count` pieces; panel k has the k-th piece of each.
+// Piece k ends at floor((size * (k + 1) + phase) / count). The phase makes
+// ranges that are too short for `count` pieces use different panels.
 std::vector<IntervalList> cut(const std::vector<Interval>& ranges,
                               int64_t count) {
   std::vector<IntervalList> panels(static_cast<size_t>(count));
@@ -41,7 +42,7 @@ std::vector<IntervalList> cut(const std::vector<Interval>& ranges,
   for (const Interval& r : ranges) {
     const int64_t n = r.size(), phase = before % count;
     for (int64_t i = 0; i < n;) {
-      // The piece that has the i-th index.
+      // The piece that contains the i-th index.
       const int64_t k = ((i + 1) * count - phase + n - 1) / n - 1;
       const int64_t end = (n * (k + 1) + phase) / count;
       IntervalList& list = panels[static_cast<size_t>(k)];
@@ -63,14 +64,14 @@ int64_t most_in_a_panel(const IntervalList& has,
   return most;
 }
 
-// Memory of a tensor on its way.
+// Memory of a tensor between source and destination.
 struct Between {
   const Spec* spec;
   int components;
 };
 
-// What a rank holds at one time beside source and destination, by step that
-// makes memory.
+// The memory that a rank holds at the same time beside source and destination,
+// for each step that makes memory.
 std::vector<std::vector<Between>> held_between(std::span<const Step> steps) {
   size_t last = steps.size();
   for (size_t i = 0; i < steps.size(); ++i)
@@ -81,8 +82,8 @@ std::vector<std::vector<Between>> held_between(std::span<const Step> steps) {
     const Step& s = steps[i];
     if (!makes_memory(s)) continue;
     std::vector<Between> both = now;
-    // The destination takes what the last step makes, when nothing is cut off
-    // after it and it need not lie side by side.
+    // The last step that makes memory writes to the destination, if no slice
+    // follows and it is not an all-reduce, which needs contiguous memory.
     const bool to_end =
         i == last && i + 1 == steps.size() && s.kind != StepKind::kAllReduce;
     const int sent = sends(s.kind) ? s.from->components() : 1;
@@ -109,7 +110,7 @@ bool nothing_between(std::span<const Step> steps) {
 bool makes_memory(const Step& s) {
   if (s.kind == StepKind::kSlice) return false;
   if (s.kind != StepKind::kFill) return true;
-  // An average of equal values is what it was.
+  // Filling an average changes no value.
   if (s.from->components() != s.to->components()) return true;
   for (const Partial& p : s.to->layout().partials)
     if (s.from->layout().partial_on(p.axis) != p.op && p.op != ReduceOp::kAvg)
@@ -130,8 +131,9 @@ Panels cut_panels(std::span<const Step> steps, int64_t count) {
       longest.back() = std::max(longest.back(), r.size());
   }
 
-  // One dimension that is long enough, the outermost; else the longest ones
-  // altogether; else pieces that not every rank has a part of.
+  // Prefer one dimension that is long enough, the outermost one; else cut the
+  // longest ones together. In the second round, allow pieces that some ranks
+  // have no part of.
   std::vector<int64_t> counts(static_cast<size_t>(ndim), 1);
   int64_t left = std::max<int64_t>(count, 1);
   for (int round = 0; round < 2 && left > 1; ++round) {
@@ -173,7 +175,8 @@ Panels cut_panels(std::span<const Step> steps, int64_t count) {
     result.regions = std::move(next);
   }
 
-  // The largest parts of a panel, by specs: of a product, the product.
+  // The bytes of the largest part of any panel: a panel is a product, so its
+  // largest part is a product too.
   auto largest = [&](const Spec* s) {
     int64_t most = 0;
     IntervalList has;

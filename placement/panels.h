@@ -1,5 +1,5 @@
-// Parts of a tensor that its redistribution is carried out on, one after the
-// other, so that what lies between source and destination stays small.
+// Cuts a tensor into panels. A redistribution moves one panel after the other,
+// so that the memory between source and destination stays small.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,28 +10,30 @@
 
 namespace dtensor {
 
-// What a step leaves of the tensor's memory: a step that only keeps a part of
-// what is there, or calls it by another name, leaves it as it is.
+// Whether a step writes new memory. A step that only keeps a part of the
+// tensor, or only gives it another layout, uses the memory that is there.
 bool makes_memory(const Step&);
 
 struct Panels {
-  // Together all indices, each once; ascending. Every rank's parts are cut
-  // evenly, so that the ranks share the work on each.
+  // The panels: every index is in exactly one of them; ascending. Every rank's
+  // part is cut evenly, so that all ranks have work in each panel.
   std::vector<Region> regions;
-  // The most that one rank holds of one panel between source and destination.
+  // The most bytes of one panel that a rank holds between source and
+  // destination.
   int64_t between_bytes = 0;
-  // No number of panels above this one makes them smaller.
+  // True if more panels could not be smaller.
   bool finest = false;
 };
 
-// About `count` panels, at least one, for the steps of one tensor.
+// Cuts about `count` panels, at least one, for the steps of one tensor.
 // REQUIRES: at least one step.
 Panels cut_panels(std::span<const Step> steps, int64_t count);
 
-// Panels for several tensors (by Step::tensor), about plan.chunks or more, of
-// which what lies between fits into block_bytes where any panels do. One list
-// per tensor; some may be shorter than others, and that of a tensor of which
-// nothing lies between is empty.
+// Cuts panels for several tensors (by Step::tensor): about plan.chunks, and
+// more until the memory between source and destination fits into block_bytes or
+// panels cannot get smaller. Returns one list for each tensor. Lists may differ
+// in length, and the list is empty for a tensor that needs no memory in
+// between.
 std::vector<std::vector<Region>> panels(const Plan&, int tensors,
                                         int64_t block_bytes);
 

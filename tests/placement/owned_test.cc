@@ -57,8 +57,8 @@ TEST(OwnedTest, Errors) {
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 4}}});
             }),
-            "[owned] 1 lists of what ranks have, for the 2 ranks of the axes "
-            "x; give one to each");
+            "[owned] there are 1 lists of indices for the 2 ranks of the axes "
+            "x; pass one for each rank");
   EXPECT_EQ(error_of([&] {
               owned(4, mesh, 1, {{{0, 2}}, {{3, 4}}});
             }),
