@@ -10,8 +10,8 @@
 namespace dtensor {
 namespace {
 
-// The most elements that one rank needs under `to` and lacks under `from`,
-// which may be on another mesh.
+// The most elements that one rank needs under `to` and lacks under `from`. The
+// two may be on different meshes.
 int64_t lack_between(const Spec* from, const Spec* to) {
   int64_t most = 0;
   for (int64_t r = 0; r < to->mesh().num_ranks(); ++r) {
@@ -34,8 +34,9 @@ Layout without_partials(const Spec* s) {
 Plan plan_one(const Spec* from, const Spec* to, const CostTable&, int64_t block,
               bool may_chunk);
 
-// Partials are combined on the first mesh, one exchange moves everything, and
-// partials are filled on the second.
+// Combines partials on the first mesh, moves everything in one exchange, and
+// fills partials on the second. To combine, it tries an all-reduce and, for
+// each dimension, a reduce-scatter.
 Plan plan_between(const Spec* from, const Spec* to, const CostTable& cost) {
   const Spec* arrives = to->with(without_partials(to));
   std::vector<Layout> settled{without_partials(from)};
@@ -103,7 +104,8 @@ Plan plan_one(const Spec* from, const Spec* to, const CostTable& cost,
   return search(from, to, cost, block, may_chunk);
 }
 
-// One after the other in each plan, at once where they are the same collective.
+// Merges plans: the steps of each plan keep their order, and equal collectives
+// of several plans become one round.
 Plan join(std::vector<Plan> plans, const CostTable& cost) {
   Plan all;
   std::vector<size_t> next(plans.size(), 0);
@@ -167,7 +169,8 @@ QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable& cost) {
 
 Plan plan(std::span<const Move> moves, const CostTable& cost) {
   if (moves.size() == 1) return plan(moves[0].from, moves[0].to, cost);
-  // All pay their latencies, or each its share of a collective of all.
+  // Try two tables: every tensor pays full latencies, or only its share of
+  // them.
   CostTable shared = cost;
   auto n = static_cast<int64_t>(std::max<size_t>(moves.size(), 1));
   auto share = [&](AxisCost& c) {

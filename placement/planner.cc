@@ -3,7 +3,7 @@
 namespace dtensor {
 namespace {
 
-// Bytes that a plan takes in a cache, with its key and the map's own.
+// The bytes of a plan in a cache, with its key and the overhead of the map.
 size_t footprint(const Plan& p) {
   return sizeof(Plan) + p.steps.size() * sizeof(Step) + 64;
 }

@@ -1,4 +1,4 @@
-// Plans under one cost table, remembered.
+// A cache of plans under one cost table.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,8 +21,8 @@ struct MoveHash {
   }
 };
 
-// For a BoundedCache whose keys are moves that belong together; a list of them
-// is looked up without a copy.
+// Hashes the keys of a BoundedCache of lists of moves. A list is looked up
+// without copying it.
 struct MovesHash {
   using is_transparent = void;
   size_t operator()(std::span<const Move> moves) const {
@@ -38,18 +38,18 @@ struct SameMoves {
   }
 };
 
-// One per rank; not thread-safe.
+// Each rank has one. Not thread-safe.
 class Planner {
  public:
   explicit Planner(CostTable cost = {}) : cost_(std::move(cost)) {}
   const CostTable& cost() const { return cost_; }
-  // References stay valid until many other plans have been made (see
-  // bounded_cache.h).
+  // The plan for one tensor. References stay valid until many other plans have
+  // been made (see bounded_cache.h).
   const Plan& plan(const Spec* from, const Spec* to);
-  // The plan if it is known or quickly found, else null and in `least_ps` a
-  // time that no plan is below.
+  // The plan, if it is cached or found without a search; else null. `least_ps`
+  // becomes a lower bound of the time of any plan.
   const Plan* quick_plan(const Spec* from, const Spec* to, int64_t& least_ps);
-  // Of tensors that move together.
+  // The plan for tensors that move together.
   const Plan& plan(std::span<const Move>);
   CacheUse plan_use() const { return plans_.use(); }
   CacheUse list_use() const { return lists_.use(); }

@@ -5,7 +5,8 @@
 namespace dtensor {
 namespace {
 
-// What bytes beyond a cache cost more is left out: below all of it is below.
+// Lowers `to` to at most `c`. The extra price of bytes beyond a cache is
+// ignored: a bound without it is still a lower bound.
 void lower(LinkCost& to, const LinkCost& c) {
   to.alpha_ps = std::min(to.alpha_ps, c.alpha_ps);
   to.ps_per_byte = std::min(to.ps_per_byte, c.ps_per_byte);
@@ -45,7 +46,7 @@ int64_t Prices::least(int64_t bytes, double crossing,
   double ps =
       crossing * axis.ps_per_byte +
       std::max(0.0, static_cast<double>(bytes) - crossing) * least_.ps_per_byte;
-  // Steps are rounded one by one, hence the allowance.
+  // Each step is rounded by itself, hence the allowance.
   if (ps < 0x1p53 && ps != static_cast<double>(static_cast<int64_t>(ps)))
     ps = std::max(0.0, static_cast<double>(static_cast<int64_t>(ps)) - 4);
   return alpha(axis) + saturated_ps(ps);

@@ -1,4 +1,4 @@
-// A cost table made quick for one search, and times that no way is below.
+// A cost table prepared for one search, and lower bounds of times.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace dtensor {
 
-// Of kinds that do not differ, each group is looked up once. Alphas are paid
-// `chunks` times in every step. REQUIRES: the table outlives it.
+// If all kinds have the same prices, each group is looked up only once. Every
+// step pays alpha `chunks` times. REQUIRES: the table outlives it.
 class Prices {
  public:
   Prices(const CostTable&, const Mesh&, int64_t chunks);
@@ -35,13 +35,13 @@ class Prices {
     return alpha(c) + saturated_ps(c.bytes_ps(bytes));
   }
   int64_t least_alpha() const { return alpha(least_); }
-  // Does it matter which axes data crosses?
+  // Whether the axes that data crosses matter.
   bool differ() const { return differ_; }
   const LinkCost& of_axis(int a) const {
     return of_axis_[static_cast<size_t>(a)];
   }
-  // No sequence of steps that moves `bytes` to some rank, and `crossing` of
-  // them over an axis of that price, is cheaper.
+  // A lower bound of the price of any sequence of steps that moves `bytes` to
+  // some rank, `crossing` of them over an axis with these prices.
   int64_t least(int64_t bytes, double crossing, const LinkCost& axis) const;
   int64_t least(int64_t bytes) const { return least(bytes, 0, least_); }
 

@@ -1,5 +1,6 @@
-// Sets of indices of a tensor, as a rank's memory and a message hold them: per
-// dimension a list of ranges, and together the product of the lists.
+// Sets of indices of a tensor, such as those that a rank's memory or a message
+// holds: a list of ranges for each dimension. The set is the product of the
+// lists.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,51 +11,53 @@
 
 namespace dtensor {
 
-// Ranges of one dimension in local order, no two adjacent, none empty, no index
-// twice. A list is said to ascend when each range lies behind the one before.
+// Ranges of one dimension in local order. No two adjacent ranges touch, no
+// range is empty, and no index occurs twice. A list ascends if each range lies
+// after the one before.
 using IntervalList = std::vector<Interval>;
-// One list per dimension: the indices that a rank holds are their product. A
-// region is said to ascend when all of its lists do.
+// One list for each dimension; the region is their product. A region ascends if
+// all of its lists do.
 using Region = std::vector<IntervalList>;
 
 int64_t length(const IntervalList&);
 int64_t volume(const Region&);
 Shape local_shape(const Region&);
 bool ascends(const IntervalList&);
-// Is there no index? (A scalar has one.)
+// Whether there are no indices. (A scalar has one.)
 bool empty(const Region&);
 
-// How many indices two lists share; linear when both ascend.
+// The number of shared indices. Takes linear time if both lists ascend.
 int64_t overlap(const IntervalList&, const IntervalList&);
 int64_t overlap(const Region&, const Region&);
 
-// What of `a` is in `b`, or is not, in the order of `a`. REQUIRES: b ascends.
-// Linear when a does, too. Of regions, each dimension by itself.
+// The part of `a` that is in `b`, or that is not, in the order of `a`. Takes
+// linear time if `a` ascends too. Regions are intersected dimension by
+// dimension. REQUIRES: b ascends.
 IntervalList intersect(const IntervalList& a, const IntervalList& b);
 IntervalList subtract(const IntervalList& a, const IntervalList& b);
 Region intersect(const Region& a, const Region& b);
 
-// Disjoint regions that are together what of `a` is not in `b`; at most one per
+// The part of `a` that is not in `b`, as disjoint regions, at most one for each
 // dimension. REQUIRES: both ascend.
 std::vector<Region> subtract(const Region& a, const Region& b);
 
 uint64_t hash_of(uint64_t h, const Region&);
-// Some order of regions.
+// A total order of regions.
 bool comes_first(const Region& a, const Region& b);
 
-// A region in ascending order, and, per range, where it starts in the list that
-// the local memory follows.
+// A region in ascending order, with the place of each range in local memory,
+// which may follow another order.
 class HeldRegion {
  public:
   HeldRegion() = default;
   explicit HeldRegion(Region);
   const Region& ascending() const { return ranges_; }
-  // Empty when the memory follows the ascending list: then each range starts
-  // where the one before it ends.
+  // The places of the ranges. Empty if memory follows the ascending order, so
+  // that each range starts where the one before it ends.
   std::span<const int64_t> starts(size_t dim) const {
     return starts_.empty() ? std::span<const int64_t>() : starts_[dim];
   }
-  // Where the memory has an index of the dimension. REQUIRES: it has it.
+  // The place of an index in memory. REQUIRES: the region has the index.
   int64_t place(size_t dim, int64_t index) const;
 
  private:

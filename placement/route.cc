@@ -7,15 +7,15 @@ namespace dtensor {
 namespace {
 
 constexpr size_t kLanes = 4;
-// Of a mesh of more ranks, some are looked at; of one of more than kMost
-// always.
+// On meshes of more than kAll ranks only some ranks are looked at, unless the
+// result must be exact; on more than kMost ranks always.
 constexpr int64_t kAll = 64;
 constexpr int64_t kMost = int64_t{1} << 20;
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// The coordinates of an axis that are looked at: all, or the ends (and the
-// middle).
+// The coordinates of an axis that are looked at: all, the two ends, or the ends
+// and the middle.
 struct Sweep {
   int64_t size, count;
   int32_t at(int64_t i) const {
@@ -83,14 +83,14 @@ void Route::add_own(Table& t, const Dim& dim) {
   t.dims.push_back(dim);
   if (dim.kind() != Dim::Kind::kLeaf) {
     cut.axes = dim.axes();
-    cut.order = ~uint64_t{0};  // no prefix of anything
+    cut.order = ~uint64_t{0};  // not a prefix of any cut
     cut.even = false;
     cut.largest = dim.largest(mesh_);
   }
   t.cuts.push_back(cut);
 }
 
-// Once the dims stay where they are.
+// Sets pointers into t.dims. Call it when t.dims no longer grows.
 void Route::point_to_trees(Table& t) {
   for (size_t i = 0; i < t.dims.size(); ++i)
     if (t.dims[i].kind() != Dim::Kind::kLeaf) t.cuts[i].tree = &t.dims[i];
@@ -114,7 +114,7 @@ void Route::reset(const Spec* from, const Spec* to) {
                  b.kind() == Dim::Kind::kLeaf && !y.points();
     t.granule = std::max(x.granule(), y.granule());
     if (t.balanced && x.granule() != y.granule()) {
-      // Of the smaller granule only when that says the same.
+      // Both ends get the larger granule if that does not change the other cut.
       const Split& s = x.granule() < y.granule() ? x : y;
       t.balanced = Split::over(s.axes(), t.granule).canonical(mesh_, t.n) == s;
     }
@@ -212,8 +212,8 @@ Dim Route::dim(int d, int i) const {
 bool Route::merges(int d, int a, int b) const {
   const Cut &x = cut(d, a), &y = cut(d, b);
   if (!some_part_empty_ || x.tree || y.tree || (y.axes & ~x.axes)) return false;
-  // Both cover the dimension once, so it is enough that no part reaches beyond
-  // that of b which it belongs to.
+  // Both cover the dimension once, so it is enough that no part of a reaches
+  // beyond the part of b that it belongs to.
   bool inside = true;
   sweep(mesh_, x.axes, mesh_.num_ranks(), [&](const Coord& c) {
     int64_t i = x.part_of(c), j = y.part_of(c);
@@ -243,7 +243,7 @@ AxisMask Route::common_axes(int d, int a, int b) const {
   for (int i = k; i < x.num_axes; ++i)
     for (int j = k; j < y.num_axes; ++j) {
       auto p = static_cast<size_t>(i), q = static_cast<size_t>(j);
-      // Both are cut into as many parts before it.
+      // Both are cut into equally many parts by the axes before it.
       if (x.axis[p] == y.axis[q] &&
           x.parts / x.stride[p] == y.parts / y.stride[q])
         common |= bit(x.axis[p]);
@@ -273,9 +273,9 @@ int64_t Route::lack_of(const int* dims, int count, const Cuts& from,
     axes |= x.axes | y.axes;
     even &= x.even && y.even;
   }
-  // Equal parts: what two ranges share falls the further apart they begin,
-  // which is linear in the coordinates; so the least is found at an end of
-  // every axis.
+  // With equal parts, the overlap of two ranges falls with the distance of
+  // their starts, which is linear in the coordinates; so the minimum is at an
+  // end of every axis.
   int64_t most = 0;
   thread_local IntervalList many_a, many_b;
   sweep(mesh_, axes, even ? 2 : mesh_.num_ranks(), [&](const Coord& c) {
@@ -306,7 +306,7 @@ const double* Route::bounds(const Cut& c) const {
     c.bounds = static_cast<int64_t>(bounds_.size());
     bounds_.resize(bounds_.size() + 2 * n);
     double* lo = &bounds_[static_cast<size_t>(c.bounds)];
-    // Parts are fewer than ranks: divide once for each.
+    // There are fewer parts than ranks, so divide only once for each part.
     std::array<double, kAll + 1> begin;
     bool few = c.parts <= kAll;
     for (int64_t i = 0; few && i <= c.parts; ++i)
@@ -331,8 +331,8 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
     auto at = static_cast<size_t>(d);
     const Cut& y = cut(d, to[at]);
     if (from[at] == to[at]) {
-      // Its axes are of no other dimension, so the largest part of it goes
-      // with every part of the others.
+      // Its axes cut no other dimension, so its largest part occurs with every
+      // part of the others.
       same *= y.largest;
     } else {
       dims[static_cast<size_t>(count++)] = d;
@@ -344,7 +344,7 @@ int64_t Route::lack(const Cuts& from, const Cuts& to, int64_t summands,
   if (trees || probes_.empty() || (exact && mesh_.num_ranks() <= kMost))
     return same * lack_of(dims.data(), count, from, to, summands);
 
-  // A few ranks at once, in doubles: both are what a compiler makes vectors of.
+  // Several ranks at once, in doubles: compilers vectorize both.
   const size_t n = probes_.size();
   std::array<const double*, kMaxDims> x, y;
   for (int k = 0; k < count; ++k) {

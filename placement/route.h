@@ -1,9 +1,9 @@
-// What plan() searches: the layouts that a tensor can take between two others,
-// and what a rank lacks of one when it holds another.
+// The search space of plan(): the layouts between two others, and the elements
+// that a rank lacks of one layout when it holds another.
 //
-// On the way, a layout is one Cut per dimension (and a set of partials, which
-// is plan()'s business). Cuts are numbered per dimension, so that a layout is a
-// few bytes and comparing two needs no Layout.
+// An intermediate layout is one Cut for each dimension (and a set of partials,
+// which plan() keeps). Cuts are numbered in each dimension, so that a layout
+// takes a few bytes, and comparing two needs no Layout.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,12 +23,14 @@ struct Cut {
   std::array<int64_t, kMaxAxes> stride{};  // of the axis in the part's number
   int64_t parts = 1;
   int64_t largest = 0;  // elements of the largest part
-  bool even = true;     // every part is one range, and all are equally large
-  // Part i is [begin(i), begin(i + 1)): of balanced parts `units` granules.
+  bool even = true;     // every part is one range, and all have one size
+  // Part i is [begin(i), begin(i + 1)). Balanced parts share `units` granules;
+  // other cuts list their boundaries or are trees of several ranges.
   int64_t units = 0, granule = 1;
-  const std::vector<int64_t>* points = nullptr;  // else listed here
-  const Dim* tree = nullptr;                     // else several ranges
-  // Where Route keeps the bounds of the probed ranks' parts; -1: nowhere yet.
+  const std::vector<int64_t>* points = nullptr;
+  const Dim* tree = nullptr;
+  // The position of the probed ranks' bounds in Route::bounds_; -1: not
+  // computed yet.
   mutable int64_t bounds = -1;
 
   int64_t begin(int64_t i) const {
@@ -46,23 +48,22 @@ struct Cut {
   }
 };
 
-// A cut per dimension, by number.
+// The number of the cut of each dimension.
 using Cuts = std::array<uint16_t, kMaxDims>;
 
-// The cuts that a tensor's dimensions can have between two specs of one mesh.
-// Number 0 of each dimension is the source's, 1 the destination's (or 0 when
-// they are equal). Made once per thread and reset for every plan, so that
-// planning allocates little.
+// The cuts that each dimension can have between two specs of one mesh. Number 0
+// is the source's, 1 the destination's (0 if they are equal). A Route is made
+// once per thread and reset for every plan, so that planning allocates little.
 class Route {
  public:
-  // Only the ends, at first.
+  // Starts with the cuts of the two ends alone.
   void reset(const Spec* from, const Spec* to);
-  // Adds the others. Where both ends are balanced with one granule these are
-  // all orders of all axes when `all`; else what remains of the ends' own cuts
-  // when last axes are taken away.
+  // Adds the other cuts of each dimension. If both ends of the dimension are
+  // balanced with the same granule and `all` is set, these are all orders of
+  // all axes; else they are the prefixes of the ends' own cuts.
   void expand(bool all);
 
-  // Has expand() added all orders of all axes to every dimension?
+  // Whether expand() has added all orders of all axes to every dimension.
   bool has_all_orders() const { return has_all_orders_; }
 
   int ndim() const { return ndim_; }
@@ -74,29 +75,32 @@ class Route {
     return table(d).cuts[static_cast<size_t>(i)];
   }
   AxisMask axes(const Cuts&) const;
-  // Elements of the largest part.
+  // The number of elements of the largest part.
   int64_t largest(const Cuts&) const;
   Dim dim(int d, int i) const;
 
-  // May some cut leave a rank without an index (other than of no elements)?
+  // Whether some cut may leave a rank without an index.
   bool some_part_empty() const { return some_part_empty_; }
 
-  // Where parts are empty: do the parts of a that differ only in axes which b
-  // lacks make up a part of b? (Where none is, that means a common prefix.)
+  // With empty parts: whether the parts of a that differ only in axes which b
+  // lacks make up a part of b. (Without empty parts, that is a common prefix.)
+  // Always false if no part is empty.
   bool merges(int d, int a, int b) const;
 
-  // How many of a's first axes cut dimension d where b's first axes do.
+  // The number of leading axes of a that cut dimension d exactly like the same
+  // number of leading axes of b.
   int common_prefix(int d, int a, int b) const;
-  // The axes for whose coordinate both cuts divide the indices alike: ranks
-  // that differ in them have nothing for each other. The common prefix, and of
-  // balanced cuts also (x, a) and (y, a) when x and y are equally many.
+  // The axes by whose coordinate both cuts divide the indices alike: ranks that
+  // differ in them have nothing for each other. These are the common prefix
+  // and, for balanced cuts, also axis a of (x, a) and (y, a) if x and y have
+  // equally many parts.
   AxisMask common_axes(int d, int a, int b) const;
 
-  // The most, over the ranks, of `summands` times the elements of a part under
-  // `to` less those that the rank has of them under `from`. On meshes of more
-  // than 64 ranks with unequal parts it looks, unless `exact` (and of more than
-  // 2^20 in any case), at ranks at the ends and in the middle of every axis
-  // alone.
+  // The maximum, over the ranks, of `summands` times the elements of the rank's
+  // part under `to`, less those of them that it has under `from`. On meshes of
+  // more than 64 ranks with unequal parts, only ranks at the ends and in the
+  // middle of every axis are looked at, unless `exact` is set; on more than
+  // 2^20 ranks always.
   int64_t lack(const Cuts& from, const Cuts& to, int64_t summands,
                bool exact = false) const;
 
@@ -113,13 +117,14 @@ class Route {
   void add_own(Table&, const Dim&);
   void add_orders(Table&, std::vector<int>& axes);
   void point_to_trees(Table&);
-  // The ranks that lack() looks at: where all parts are equal those at the ends
-  // of every axis, which says the same.
+  // Chooses the ranks that lack() looks at. If all parts are equal, those at
+  // the ends of every axis give the exact result.
   void choose_probes();
   int64_t part(const Cut&, const Coord&, Interval&, IntervalList& many) const;
   int64_t lack_of(const int* dims, int count, const Cuts& from, const Cuts& to,
                   int64_t summands) const;
-  // Of every probed rank's part: where it begins, then where each ends.
+  // The bounds of the probed ranks' parts: first where each begins, then where
+  // each ends.
   const double* bounds(const Cut&) const;
 
   Mesh mesh_;
