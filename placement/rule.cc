@@ -106,15 +106,15 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
   r.factors_ = factors_;
   const int first = static_cast<int>(factors_.size());
   for (int d = 0; d < batch.size(); ++d) {
-    // The last batch dimension is Z, the one before it Y: the same letter in
-    // a gradient whose inputs have other ranks.
+    // The last batch dimension is Z, the one before it Y. So a gradient, whose
+    // inputs may have other numbers of dimensions, uses the same letters.
     char c = static_cast<char>('Z' - (batch.size() - 1 - d));
     DT_CHECK(factor(c) < 0, op, "the rule {} already has the letter {}",
              to_string(), c);
     r.factors_.push_back({c});
   }
   bool out_has = false;
-  // `has`: the batch dimensions that the term has, the last of `batch`.
+  // `has`: the term's own batch dimensions, which are the last ones of `batch`.
   auto expanded = [&](const Term& t, const Shape& has) {
     Term dims;
     dims.reserve(t.size() + static_cast<size_t>(has.size()));
@@ -147,7 +147,8 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
 
 Rule Rule::gradient(int i) const {
   DT_CHECK(out_.size() == 1, "rule",
-           "{} has several outputs, and so no gradient", to_string());
+           "{} has several outputs; only a rule with one has a gradient",
+           to_string());
   Rule r = *this;
   std::swap(r.in_[static_cast<size_t>(i)], r.out_[0]);
   r.notes_.clear();
@@ -163,8 +164,8 @@ Rule Rule::gradient(int i) const {
 }
 
 std::string Rule::to_string() const {
-  // A mark is written once: the first where its factor comes first, the second
-  // where it comes next.
+  // Each mark is written once: the first one where its factor comes first, the
+  // second one where it comes next.
   std::vector<std::string> marks;
   for (const Factor& x : factors_) {
     std::string& m = marks.emplace_back();

@@ -1,4 +1,4 @@
-// What an operator computes, as one line of text over factors.
+// A rule describes an operator as one line of text over factors.
 //
 //   rule   = terms "->" terms [" | " note { "; " note }]
 //   terms  = term { "," term }           one per input, one per output
@@ -8,28 +8,32 @@
 //   note   = kind i{,i} | letter ":" reduction | "link" letter letter
 //   kind   = "linear" | "affine" | "up" | "down" | "max" | "min"
 //
-// A letter is a factor: dimensions that share it have one size. "(h d)" is a
-// dimension made of two factors, the first outermost. "1" has size 1 and meets
-// any size (broadcast). "..." stands for the same leading dimensions in every
-// term that has it, aligned at the right, each of which may be missing or 1 in
-// an input. "!" says that no rank may hold only a part of the factor. "~" says
-// that the operator has an algorithm of its own for a split factor, with small
-// collectives inside, so that no partial is left. "^" says that every rank must
-// hold one range of the factor. A factor may be marked where any term has it;
-// two marks stand at two of its places ("n~->n^"). A factor that the outputs
-// lack leaves them partial: a sum, unless "k:max" says otherwise. "link h g":
-// an axis that splits h may split g too; g is never split without h.
+// A letter is a factor: all dimensions with this letter have the same size. "(h
+// d)" is a dimension made of two factors, the first outermost. "1" has size 1
+// and fits any size (broadcast). "..." stands for the same leading dimensions
+// in every term that has it. They are aligned at the right, and in an input
+// each of them may be missing or 1.
 //
-// The notes say what an input's partial may do (i counts inputs from 0; one
-// note is one group, whose inputs are partial together, the others whole):
+// Marks: "!" means that no rank may hold only a part of the factor. "~" means
+// that the operator has its own algorithm for a split factor, with small
+// collectives inside, so that no partial is left. "^" means that every rank
+// must hold one range of the factor. A mark may stand wherever the factor does;
+// two marks stand at two of its places ("n~->n^").
+//
+// A factor that the outputs lack leaves them partial: a sum, unless "k:max"
+// gives another reduction. "link h g": an axis that splits h may split g too; g
+// is never split without h.
+//
+// A note tells how the operator treats partial inputs. i counts inputs from 0;
+// the inputs of one note are partial together, and all others are whole:
 //   linear 0,1       add: P(sum) of both jointly, avg too
 //   affine 0         x + c: P(avg) passes, P(sum) does not
 //   up 0 / down 0    monotone: exp keeps P(max) and P(min), neg swaps them
 //   max 0,1          commutes with max alone: the maximum of two
 //   max 0            the maximum over a dimension
 //
-// Example: "mk,kn->mn | linear 0; linear 1" on one mesh axis has the
-// strategies R,R->R  m: S0,R->S0  k: S1,S0->P  n: R,S1->S1  P,R->P  R,P->P.
+// Example: "mk,kn->mn | linear 0; linear 1" on one mesh axis has the strategies
+// R,R->R  m: S0,R->S0  k: S1,S0->P  n: R,S1->S1  P,R->P  R,P->P.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -51,7 +55,7 @@ struct Factor {
   bool pinned = false;                  // "!"
   bool inside = false;                  // "~"
   bool one_range = false;               // "^"
-  ReduceOp reduction = ReduceOp::kSum;  // when the outputs lack it
+  ReduceOp reduction = ReduceOp::kSum;  // if the outputs lack it
   bool contracted = false;              // the outputs lack it
   bool operator==(const Factor&) const = default;
 };
@@ -63,13 +67,13 @@ struct PartialNote {
   Linearity kind;
   std::vector<int> inputs;
   bool operator==(const PartialNote&) const = default;
-  // What the output becomes when the group's inputs are partial by `op`, or
-  // nullopt when the operator cannot take that.
+  // The output's partial if the inputs of the note are partial by `op`; nullopt
+  // if the operator cannot compute on such inputs.
   std::optional<ReduceOp> pass(ReduceOp op) const;
 };
 
-// A few factors (indices into Rule::factors()), held in place: the rule of a
-// call is expanded, and so copied, for every new shape.
+// A few factors (indices into Rule::factors()), stored in the object itself,
+// because a call's rule is expanded, and so copied, for every new shape.
 class FactorList {
  public:
   static constexpr size_t kMost = 15;
@@ -77,7 +81,7 @@ class FactorList {
   FactorList(std::initializer_list<int> factors) {
     for (int f : factors) push_back(f);
   }
-  // Throws Error when there are kMost already.
+  // Throws Error if there are kMost already.
   void push_back(int f) {
     if (n_ == kMost) too_long();
     f_[n_++] = static_cast<int8_t>(f);
@@ -97,13 +101,13 @@ class FactorList {
 
 class Rule {
  public:
-  // A dimension's factors, outermost first; none for "1"; kEllipsis alone for
-  // "...".
+  // A dimension's factors, outermost first: none for "1", and only kEllipsis
+  // for "...".
   using DimFactors = FactorList;
   using Term = std::vector<DimFactors>;
   static constexpr int kEllipsis = -1;
 
-  // Throws Error that points at what is wrong in the text.
+  // Throws Error that tells what is wrong in the text.
   explicit Rule(std::string_view text);
 
   const std::vector<Term>& inputs() const { return in_; }
@@ -113,19 +117,20 @@ class Rule {
   // Pairs (h, g): g may be split only together with h.
   const std::vector<std::pair<int, int>>& links() const { return links_; }
   bool has_ellipsis() const;
-  bool has_groups() const;        // dimensions of several factors
-  int factor(char letter) const;  // -1 when there is none
+  bool has_groups() const;        // a dimension of several factors
+  int factor(char letter) const;  // -1 if there is none
 
-  // Without "...": for inputs of these shapes, with fresh capital letters for
-  // the batch dimensions and "1" where an input has size 1 there.
+  // The rule without "..." for inputs of these shapes. Batch dimensions get new
+  // capital letters, and "1" in an input that has size 1 there. Throws Error,
+  // headed by `op`, if the shapes do not fit.
   Rule expand(const std::vector<Shape>& shapes, std::string_view op) const;
 
-  // The rule of the gradient of input i: of a sum of products the cotangent of
-  // the output takes the operand's place. Only for contractions (one output,
-  // plain factors, all inputs linear).
+  // The rule of the gradient of input i: in a sum of products, the output's
+  // cotangent takes the operand's place. Throws Error if there are several
+  // outputs. REQUIRES: a contraction (plain factors, all inputs linear).
   Rule gradient(int i) const;
 
-  // Text that parses to an equal rule.
+  // A text that parses to an equal rule.
   std::string to_string() const;
   bool operator==(const Rule&) const = default;
 
@@ -138,10 +143,10 @@ class Rule {
   std::vector<std::pair<int, int>> links_;
 };
 
-// Is the factor among those of the dimension, or of the term?
+// Whether the dimension, or the term, has the factor.
 bool contains(const FactorList&, int factor);
 bool contains(const Rule::Term&, int factor);
-// The term's dimension that is this factor alone, -1 when there is none.
+// The dimension of the term that is this factor alone; -1 if there is none.
 int dim_of(const Rule::Term&, int factor);
 
 }  // namespace dtensor

@@ -107,7 +107,7 @@ class RuleParser {
     seen_.push_back(f);
   }
 
-  // A letter that some term has.
+  // The factor with this letter, which some term must have.
   int known(char c) {
     int f = rule_.factor(c);
     if (f < 0) bad(fmt::format("has no factor '{}' that a note names", c));
@@ -133,7 +133,7 @@ class RuleParser {
               static_cast<ReduceOp>(k);
           return;
         }
-      bad(fmt::format("names no reduction in '{}'", s));
+      bad(fmt::format("names an unknown reduction in '{}'", s));
     }
     size_t space = s.find(' ');
     if (space == s.npos) bad(fmt::format("has the unknown note '{}'", s));

@@ -190,7 +190,7 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
       {"m,m->m | linear 0,0", "names input 0 twice in one note"},
       {"m->m | linear 4294967296", "has no input '4294967296'"},
       {"m->m | linear 0;", "has the unknown note ''"},
-      {"m->m | m:most", "names no reduction in 'm:most'"},
+      {"m->m | m:most", "names an unknown reduction in 'm:most'"},
       {"m->m | k:max", "has no factor 'k' that a note names"},
       {"m->m | link m", "links other than two letters"},
       {"m->m | link m,n", "links other than two letters"},
