@@ -18,7 +18,7 @@ std::string first_box(const Region& region) {
   return text.empty() ? "the scalar" : text;
 }
 
-// All that does not depend on who serves.
+// The fields that do not depend on the pieces.
 Schedule begin(const Region& wants, std::span<const Region> sources, int self) {
   Schedule s;
   s.self = self;
@@ -34,7 +34,8 @@ Schedule begin(const Region& wants, std::span<const Region> sources, int self) {
   return s;
 }
 
-// What a member takes from whom; `left` is what nobody has.
+// The pieces that member `self` takes. `left` becomes the part that no member
+// has.
 std::vector<Piece> exchange_pieces(const Region& wants,
                                    std::span<const HeldRegion> held, int self,
                                    std::vector<Region>& left) {
@@ -83,7 +84,8 @@ std::vector<Piece> reduce_pieces(const Region& wants,
   return pieces;
 }
 
-// pieces_of(wants, member) of every other member that may take something.
+// Fills `serves` from pieces_of(wants, member) of every other member that may
+// take something.
 template <class PiecesOf>
 void serve(Schedule& s, std::span<const Region> wants, PiecesOf&& pieces_of) {
   s.serves.clear();
@@ -176,7 +178,7 @@ void sort_served(Schedule& s) {
                    [](const Piece& a, const Piece& b) {
                      return comes_first(a.region, b.region);
                    });
-  // Of equal ones, one piece with all members.
+  // Merge equal pieces into one with all members.
   size_t kept = 0;
   for (size_t i = 1; i < s.serves.size(); ++i) {
     if (s.serves[i].region == s.serves[kept].region)

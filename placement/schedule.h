@@ -1,8 +1,10 @@
-// What one member of a collective reads from whom.
+// The schedule of one member of a collective: the pieces that it reads, and the
+// members that have them.
 //
-// A schedule is made from global metadata alone, before anything is sent, and
-// each member makes its own: the indices that it wants, cut by who has them.
-// It knows no memory; a communicator turns its pieces into boxes of memory.
+// A schedule is made from global metadata alone, before anything is sent. Each
+// member makes its own: it cuts the indices that it wants by the members that
+// have them. A schedule knows nothing about memory; a communicator turns its
+// pieces into boxes of memory.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,57 +17,59 @@
 
 namespace dtensor {
 
-// A part of what is wanted that lies in the same members' sources throughout.
+// A part of the wanted indices that the same members have throughout.
 struct Piece {
   Region region;             // ascending
-  std::vector<int> members;  // ascending; of an exchange exactly one
+  std::vector<int> members;  // ascending; exactly one in an exchange
 };
 
 struct Schedule {
   int self = 0;      // this member's index in the group
-  HeldRegion wants;  // what it will hold
-  // What each member holds of which some piece names it; of others nothing is
-  // said.
+  HeldRegion wants;  // the indices that it will hold
+  // The source of each member that some piece names; others may be empty.
   std::vector<HeldRegion> has;
-  std::vector<Piece> pieces;  // disjoint, together `wants`
-  // What other members take from this one, each piece by all that it names; by
-  // comes_first(). Filled for communicators that send. The pieces of the taker
-  // that name this member are the same ones.
+  std::vector<Piece> pieces;  // disjoint; together they are `wants`
+  // The pieces that other members take from this one, each with all members
+  // that take it, in the order of comes_first(). They are the takers' own
+  // pieces that name this member. Filled only for communicators that send.
   std::vector<Piece> serves;
-  int64_t held = 0;   // elements that this member has to show
-  int64_t terms = 1;  // what the average of a reduction divides by
-  uint64_t hash = 0;  // of what the members hold: equal on all
-  // Elements that come from other members.
+  int64_t held = 0;   // elements that this member holds
+  int64_t terms = 1;  // the divisor of an average
+  uint64_t hash = 0;  // of the metadata; equal on all members
+  // The number of elements that come from other members.
   int64_t received() const;
 };
 
-// Every index comes from one member: from `self` where it has it, else from the
-// first of self + 1, self + 2, ... (cyclically) that has it. Throws Error,
-// headed by `where`, when nobody has some index.
+// Each index comes from one member: from `self` if it has the index, else from
+// the first of self + 1, self + 2, ... (cyclically) that has it. Throws Error,
+// headed by `where`, if no member has an index.
 Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
                            int self, std::string_view where);
 
-// Every index comes from all members that have it; a piece that nobody has has
-// no members. An average is over all members.
+// Each index comes from all members that have it; a piece that no member has
+// has an empty list of members. An average divides by the number of all
+// members.
 Schedule reduce_schedule(const Region& wants, std::span<const Region> sources,
                          int self);
 
-// A piece of an exchange as a box of local memory: where it begins in what is
-// wanted, and in what the member holds.
+// A piece of an exchange as a box of local memory: where it begins in the
+// wanted indices (`at`) and in the member's memory (`from`), and its shape.
 struct SourceBox {
   int member;
   Shape at, from, shape;
 };
-// Of all pieces, in the order of where they begin, the same on all members that
-// want the same; nullopt when one has several ranges of a dimension.
+// The boxes of all pieces, in the order of `at`, which is the same on all
+// members that want the same indices. nullopt if a piece has several ranges in
+// a dimension. REQUIRES: a schedule of an exchange.
 std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
-// Fill `serves` of a schedule made so, when every member m makes its own of
+// Fill `serves` of such a schedule. Every member m makes its own schedule from
 // wants[m] and the same sources.
 void serve_exchange(Schedule&, std::span<const Region> wants);
 void serve_reduction(Schedule&, std::span<const Region> wants);
 
-// Adds to `serves` (in no order) what `member` takes, and brings it into order.
+// add_served() appends to `serves` what `member` takes; sort_served() then
+// sorts and merges the pieces.
 void add_served(Schedule&, const Region& taken, int member);
 void sort_served(Schedule&);
 

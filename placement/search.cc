@@ -17,26 +17,26 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// A layout on the way.
+// An intermediate layout.
 struct Node : Waypoint {
-  bool goal = false;   // the destination, but for a partial-fill
-  int64_t to_go = -1;  // no way to a goal costs less; -1: not known yet
-  // The best way here: its price, then its collectives, then its steps.
+  bool goal = false;   // the destination, or a partial-fill away from it
+  int64_t to_go = -1;  // a lower bound of the way to a goal; -1: not known
+  // The best way here so far: its price, collectives and steps.
   int64_t time = kNever;
   int collectives = 0, steps = 0;
   int parent = -1;
   bool open = false;
 };
 
-// A sequence of steps, and the most bytes that lie between source and
-// destination on the way.
+// A sequence of steps, and the most bytes that it holds between source and
+// destination.
 struct Way {
   Plan plan;
   int64_t between = 0;
   bool found = false;
 };
 
-// What a search fills anew; kept per thread.
+// Buffers of a search, kept per thread so that a search allocates little.
 struct Scratch {
   Route route;
   std::vector<Node> nodes;
@@ -62,7 +62,7 @@ class Search {
         goals_(scratch.goals) {
     route_.reset(from, to);
     item_ = size_of(from->dtype());
-    // Partials that the destination has too stay, unless their order matters:
+    // Partials that the destination also has stay, unless their order matters:
     // then all are combined, innermost first.
     const auto &have = from->layout().partials, &want = to->layout().partials;
     auto commuting = [](const std::vector<Partial>& list) {
@@ -78,8 +78,8 @@ class Search {
     steps_.emplace(route_, from, cost.one_shot_bytes / item_);
   }
 
-  // `block`: what may lie between; on `may_chunk` for one part of the tensor
-  // at a time.
+  // `block` limits the memory in between; if `may_chunk`, for one part of the
+  // tensor at a time.
   Plan run(int64_t block, bool may_chunk) {
     block = std::max<int64_t>(block, 1);
     Way best = attempt(1, kNever);
@@ -96,14 +96,14 @@ class Search {
         if (k == needed) break;
         k = std::min(2 * k, needed);
       }
-      // With chunks there always is one; without, a partial of sums of maxima
-      // may have none, and takes the memory that it needs.
+      // With chunks, some way always fits. Without, a partial of sums of maxima
+      // may have none that fits, and takes the memory that it needs.
       if (fits.found) best = std::move(fits);
     }
     return finished(std::move(best));
   }
 
-  // The plan where the first step that comes to mind is as cheap as any way.
+  // The plan, if the direct step is as cheap as any way.
   QuickPlan quick(int64_t block) {
     Way way = attempt(1, kNever, /*only_direct=*/true);
     QuickPlan quick;
@@ -124,9 +124,9 @@ class Search {
     return std::move(plan);
   }
 
-  // The cheapest way with alphas paid `chunks` times, on which at most `limit`
-  // bytes lie between source and destination. If `only_direct`, only when no
-  // search is needed to find it; else least_ is what no way is below.
+  // The cheapest way that pays alphas `chunks` times and holds at most `limit`
+  // bytes in between. If `only_direct`, it is only returned if it takes no
+  // search; else least_ becomes a lower bound of any way's time.
   Way attempt(int64_t chunks, int64_t limit, bool only_direct = false) {
     Prices prices(cost_, mesh_, chunks);
     prices_ = &prices;
@@ -140,10 +140,11 @@ class Search {
     nodes_.push_back(make(route_.to(), keep_));
     least_ = nodes_[0].partial & ~keep_ ? prices.least_alpha() : 0;
     if (!fill_) {
-      // The direct step, which often no way can beat.
+      // The direct step, which is often the best.
       goals_.push_back(route_.to());
       if (relax(0, 1)) best_ = 1;
-      // (A partial that stays may still be combined and filled again.)
+      // (A partial that stays may still be combined on the way and filled
+      // again.)
       if (!(keep_ & in_place_)) {
         least_ = to_go(nodes_[0]);
         if (best_ == 1 && nodes_[1].time <= least_) return trace(1);
@@ -153,11 +154,12 @@ class Search {
     if (!expanded_) route_.expand(few_axes());
     expanded_ = true;
     enumerate(0, route_.from(), 0);
-    // Goals first: they bound the search.
+    // Goals come first, because they bound the search.
     std::stable_partition(nodes_.begin() + 2, nodes_.end(),
                           [](const Node& n) { return n.goal; });
-    // Of goals that differ in what is filled, those that do not have it in
-    // place need more: left out, where every dimension could have it in place.
+    // A goal that is split over the axis of a fillable partial receives less
+    // (see fillable()). Leave the other goals out if every dimension could be
+    // split so.
     bool maximal = route_.ndim() > 0 && route_.has_all_orders();
     goals_.clear();
     for (Node& n : nodes_) {
@@ -189,7 +191,8 @@ class Search {
     return best_ < 0 ? Way{} : trace(best_);
   }
 
-  // Of so few axes that every order of them on every dimension can be tried.
+  // Whether there are so few axes that every order of them on every dimension
+  // can be tried.
   bool few_axes() const {
     int axes = 0;
     for (int a = 0; a < mesh_.num_axes(); ++a) axes += mesh_.axis_size(a) > 1;
@@ -220,7 +223,7 @@ class Search {
       int want = route_.to()[static_cast<size_t>(d)];
       if (have == want) continue;
       const Cut &x = route_.cut(d, have), &y = route_.cut(d, want);
-      // (A tree may hold an index on several ranks, which would all add it.)
+      // (In a tree several ranks may hold an index, and all would add it.)
       n.goal = !(x.axes & ~y.axes & ~in_place_) && !x.tree && !y.tree &&
                (route_.common_prefix(d, have, want) == y.num_axes ||
                 route_.merges(d, have, want));
@@ -228,13 +231,13 @@ class Search {
     return n;
   }
 
-  // Is it the destination, without a partial-fill?
+  // Whether it is the destination itself, without a partial-fill.
   bool arrived(const Node& n) const {
     return n.goal && n.cuts == route_.to() && n.partial == to_->partial_axes();
   }
 
-  // Every layout: a cut per dimension over axes of its own, and any of the
-  // source's partials on others.
+  // Adds every layout: for each dimension a cut over axes of its own, and on
+  // the other axes any of the source's partials.
   void enumerate(int d, Cuts cuts, AxisMask used) {
     if (d == route_.ndim()) {
       AxisMask free = from_->partial_axes() & ~used;
@@ -270,10 +273,10 @@ class Search {
         lack = route_.lack(n.cuts, goal, 1);
         if (lack == 0 && !combine) return 0;
       } else {
-        // Whoever needs an index receives it, whatever it has of it.
+        // Every rank that needs an index receives it, even if it has a summand.
         lack = route_.largest(goal);
-        // Each index is received by q - 1 ranks before one can know the whole,
-        // and by each further holder after that: on average over the ranks.
+        // Each index is received q - 1 times before a rank can know its total,
+        // and once by each further holder after that: averaged over the ranks.
         if (!(n.partial & keep_)) {
           int64_t holders =
               mesh_.size_of(mesh_.all_axes() & ~route_.axes(goal));
@@ -295,13 +298,15 @@ class Search {
     return least;
   }
 
-  // How much has to cross an axis: indices that ranks receive from others with
-  // another coordinate on it, on average, as a multiple of all indices / ranks.
+  // The amount that has to cross an axis: the indices that ranks receive from
+  // others with another coordinate on it, on average, as a multiple of all
+  // indices / ranks.
   double crossing(const Node& n, AxisMask combine, const Cuts& goal,
                   int a) const {
     double size = static_cast<double>(mesh_.axis_size(a));
     bool ends_split = route_.axes(goal) & bit(a);
-    // One summand less than there are, and the result to all who lack it.
+    // All summands but one cross, and the result goes to all ranks that lack
+    // it.
     if (combine & bit(a)) return (ends_split ? 1 : 2) * (size - 1);
     if (!(n.split & bit(a))) return 0;
     if (!ends_split) return size - 1;
@@ -309,33 +314,34 @@ class Search {
       const Cut& x = route_.cut(d, n.cuts[static_cast<size_t>(d)]);
       const Cut& y = route_.cut(d, goal[static_cast<size_t>(d)]);
       if (!(x.axes & bit(a)) || x.tree) continue;
-      if (y.axes & bit(a)) return 0;  // what it cuts may be the same
+      if (y.axes & bit(a)) return 0;  // it may cut the same indices
       int64_t n_d = from_->shape()[d];
       if (n_d == 0) return 0;
-      // A coordinate has at most this share of the dimension before, and wants
-      // another part of the tensor after.
+      // Before, the ranks of one coordinate have at most this share of the
+      // dimension; after, they want a part of the tensor that another axis or
+      // dimension cuts.
       return 1 - std::min(1.0, static_cast<double>(x.largest * x.parts) / size /
                                    static_cast<double>(n_d));
     }
     return 0;
   }
 
-  // Bytes that a step needs besides source and destination.
+  // The bytes that a step needs beside source and destination.
   int64_t between(int from, int to, const StepBetween& e) {
     const Node &s = node(from), &t = node(to);
-    // (What no collective made is the source, or a view of it.)
+    // (A layout that no collective made is the source, or a view of it.)
     return steps_->held(s, s.collectives == 0, t, arrived(t), e) * item_;
   }
 
-  // Where parts are empty, ranks may happen to have all that they need.
+  // With empty parts, ranks may happen to have everything that they need.
   bool may_be_slice(Node& s, Node& t) const {
     return route_.some_part_empty() && s.partial == t.partial &&
            steps_->largest(t) <= steps_->largest(s);
   }
 
-  // Is a way over `to` too dear because it takes two more collectives, of which
-  // one is all that may be paid? (Then only slices lead to anything but goals,
-  // and a slice of a slice is a slice of what that is a slice of.)
+  // Whether a way over `to` takes two more collectives although only one can be
+  // paid for. (Then only a slice may come before the last collective, and a
+  // slice of a slice is one slice.)
   bool too_far(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (best_ < 0 ||
@@ -349,7 +355,8 @@ class Search {
                                     : (s.split & ~t.split) != 0;
   }
 
-  // Is the way to `to` over `from` the best so far?
+  // Updates `to` if the way over `from` is its best so far. Returns whether it
+  // is.
   bool relax(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (t.partial & ~s.partial) return false;
@@ -367,7 +374,7 @@ class Search {
     way.collectives = s.collectives;
     way.steps = s.steps + 1;
     if (sends(e.kind)) {
-      // What s lacks has to come in this step or later, and later means
+      // The bytes that s lacks must come in this step or later, and later means
       // another collective.
       LinkCost link = prices_->link(e.kind, e.group);
       bool dear =
@@ -394,7 +401,7 @@ class Search {
     return arrived(n) ? to_ : from_->with(steps_->layout(n));
   }
 
-  // The steps of the way to a node.
+  // Collects the steps of the way to a node.
   Way trace(int last) {
     std::vector<int> path;
     for (int at = last; at >= 0; at = node(at).parent) path.push_back(at);
@@ -403,7 +410,7 @@ class Search {
     way.found = true;
     const Spec* at = from_;
     auto push = [&](const StepBetween& e, const Spec* to, int64_t elements) {
-      if (to == at) return;  // cuts that differ only in the order of no parts
+      if (to == at) return;  // the two cuts have the same canonical form
       int64_t bytes = elements * item_;
       way.plan.steps.push_back({e.kind, e.group, at, to, e.op, bytes, 0,
                                 static_cast<int>(way.plan.steps.size())});
@@ -422,7 +429,8 @@ class Search {
       way.between = std::max(way.between, between(path[i - 1], path[i], e));
       if (e.kind == StepKind::kExchange ||
           e.kind == StepKind::kReduceExchange) {
-        // What is free first, if the rest costs no more for it.
+        // Slice first, which is free, unless that makes the rest more
+        // expensive.
         Waypoint m = steps_->sliced(s, t);
         StepBetween rest;
         if (m.cuts != s.cuts && steps_->between(m, t, rest) &&

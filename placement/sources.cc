@@ -4,8 +4,9 @@
 
 namespace dtensor {
 
-// Mostly each holder has its own part of what is wanted. But a segment of a
-// concat may be whole where another one is split: then several have a range.
+// Mostly, each holder has its own part of the wanted indices. But a segment of
+// a concat may be whole where another one is split, so that several holders
+// have a range.
 void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
                int64_t wanted) {
   int64_t sum = 0;

@@ -1,5 +1,5 @@
-// Who has what of the source of a step, dimension by dimension, as a receiver
-// sees it.
+// The ranks that have the indices a receiver wants, for one step of a plan,
+// dimension by dimension.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace dtensor {
 
-// One dimension of the source as a receiver sees it. A holder is a combination
-// of the coordinates, on the group's axes, that cut the dimension.
+// One dimension of the source from the view of a receiver. A holder is one
+// combination of the coordinates on the group's axes that cut the dimension.
 struct SourceDim {
-  std::vector<IntervalList> lists;  // by holder: what it has
-  std::vector<int64_t> offsets;  // by holder: what it adds to a rank's number
-  int64_t own = 0;               // the offset of the receiver itself
-  // What the receiver wants, by who has it.
+  std::vector<IntervalList> lists;  // by holder: the indices that it has
+  std::vector<int64_t> offsets;     // by holder: its share of a rank's number
+  int64_t own = 0;                  // the offset of the receiver itself
+  // The wanted indices, grouped by the holders that have them.
   struct Part {
     IntervalList ranges;
     std::vector<int> holders;  // ascending
@@ -29,17 +29,18 @@ struct SourceDim {
   bool disjoint = true;  // each holder has one part
 };
 
-// Fills in the parts: of what is wanted, `shared` is what each holder has.
+// Fills in dim.parts. shared[h] is the wanted part that holder h has; `wanted`
+// is the number of wanted indices.
 void cut_parts(SourceDim& dim, std::vector<IntervalList> shared,
                int64_t wanted);
 
-// What some ranks of a step have of one dimension.
+// The indices of one dimension that some ranks of a step have.
 struct Holder {
   IntervalList list;
   int64_t offset;
 };
 
-// Who is asked: the ranks of a mesh that differ from `at` in `group` alone. A
+// The ranks that may be asked: those that differ from `at` only in `group`. A
 // rank's number is row-major in the group's axes.
 struct Sources {
   const Spec& spec;
@@ -70,8 +71,9 @@ struct Sources {
   }
 
   // Calls fn(list, offset) for every combination of the group's coordinates
-  // that cut dimension d: what the ranks there have of it, in local order, and
-  // what that adds to their number. `panel` is what counts, null: everything.
+  // that cut dimension d. The list has the indices of these ranks, in local
+  // order, and the offset is their share of a rank's number. Only indices in
+  // `panel` count; null means all.
   template <class Fn>
   void each_holder(int d, const IntervalList* panel, Fn&& fn) const {
     const Dim& tree = spec.dim(d);
@@ -88,8 +90,9 @@ struct Sources {
     });
   }
 
-  // What is asked of whom, when `each` calls its argument for all who may have
-  // some of it. `wants` ascends.
+  // The SourceDim for these wanted indices. each(add) calls add(list, offset)
+  // for every holder that may have some of them. Throws Error if some index has
+  // no holder. REQUIRES: `wants` ascends.
   template <class Each>
   SourceDim dim(int d, const IntervalList& wants, Each&& each) const {
     const AxisMask axes = spec.dim(d).axes() & group;
@@ -115,8 +118,8 @@ struct Sources {
       found += length(part.ranges);
     DT_CHECK(
         found == length(wants), "exchange",
-        "of dimension {} of {} a rank needs {} indices, of which the ranks "
-        "that differ from it in {} have {}",
+        "in dimension {} of {} a rank needs {} indices, but the ranks that "
+        "differ from it in {} have only {} of them",
         d, spec.to_string(), length(wants), mesh.axes_to_string(group), found);
     return result;
   }
