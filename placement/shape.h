@@ -1,4 +1,4 @@
-// Sizes and strides of up to kMaxDims dimensions, held in place.
+// Sizes and strides of up to kMaxDims dimensions, stored in the object itself.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace dtensor {
 
 inline constexpr int kMaxDims = 8;
 
-// A short list of int64: a shape, a list of strides, a list of offsets.
-// Never allocates. REQUIRES: at most kMaxDims entries (else Error).
+// A short list of int64: a shape, strides or offsets. Never allocates. More
+// than kMaxDims entries throw Error.
 class Shape {
  public:
   Shape() = default;
@@ -56,8 +56,9 @@ class Shape {
   int n_ = 0;
 };
 
-// The product of the sizes, 1 for none. Throws Error when a size is negative
-// or the product (or bytes of f64 elements) does not fit into int64.
+// The product of the sizes; 1 if there are none. Throws Error if a size is
+// negative, or if the product, or as many f64 elements in bytes, does not fit
+// into int64.
 int64_t numel(const Shape&);
 
 // Row-major strides, in elements.
@@ -65,14 +66,15 @@ Shape contiguous_strides(const Shape&);
 
 // "[2, 3]".
 std::string to_string(const Shape&);
-// Reads "64x64" or "64,64"; "" is the shape of a scalar. `where` heads the
-// error.
+// Reads "64x64" or "64,64"; "" is the shape of a scalar. Throws Error, headed
+// by `where`.
 Shape parse_shape(std::string_view text, std::string_view where);
 
-// `dim`, or dim + ndim when negative; throws Error when out of range.
+// `dim`, or dim + ndim if it is negative. Throws Error if it is out of range.
 int normalize_dim(int64_t dim, int ndim, std::string_view where);
 
-// The shape that two shapes broadcast to (NumPy's rule), or Error.
+// The shape that two shapes broadcast to (NumPy's rule). Throws Error if they
+// do not.
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view where);
 
 }  // namespace dtensor

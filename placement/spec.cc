@@ -30,8 +30,9 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
     return s->mesh_ == mesh && s->dtype_ == dtype && s->shape_ == shape &&
            its == l;
   };
-  // What this thread asked for lately, in the words it used, by the low bits of
-  // the hash: neither checked nor made canonical again.
+  // The specs that this thread asked for lately, by the low bits of the hash of
+  // the layout as it was given. A hit is neither checked nor made canonical
+  // again.
   struct Asked {
     Layout layout;
     const Spec* spec = nullptr;
@@ -49,9 +50,10 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
   for (int d = 0; d < shape.size(); ++d)
     DT_CHECK(
         layout.dims[static_cast<size_t>(d)].size() == shape[d], "spec",
-        "dimension {} of the layout has size {}, of the shape {} it has {}", d,
-        layout.dims[static_cast<size_t>(d)].size(), dtensor::to_string(shape),
-        shape[d]);
+        "dimension {} has size {} in the layout, but in the shape {} it has "
+        "{}",
+        d, layout.dims[static_cast<size_t>(d)].size(),
+        dtensor::to_string(shape), shape[d]);
   Layout canonical = layout.canonical(mesh);
   h = hash_of(canonical);
 

@@ -1,6 +1,6 @@
-// A tensor's global description: mesh, layout, shape and dtype. Interned: two
-// equal specs are one pointer, so comparing them, or looking up what was
-// decided for them, compares pointers. Between processes the hash is compared.
+// A tensor's global description: mesh, layout, shape and dtype. Specs are
+// interned: equal specs share one pointer, so comparing them, or looking up
+// decisions about them, compares pointers. Processes compare hashes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ namespace dtensor {
 
 class Spec {
  public:
-  // The one spec that says this. Throws Error when the layout does not fit the
-  // shape, uses an axis twice, or the byte size overflows. Thread-safe; never
-  // freed.
+  // The spec with these values. Throws Error if the layout does not fit the
+  // shape or uses an axis twice, or if the byte size overflows. Thread-safe.
+  // Specs are never freed.
   static const Spec* get(const Mesh&, const Shape&, const Layout&, DType);
   static const Spec* replicated(const Mesh&, const Shape&, DType);
 
@@ -30,18 +30,18 @@ class Spec {
   AxisMask partial_axes() const { return partial_axes_; }
   bool is_replicated() const { return !split_axes_ && !partial_axes_; }
 
-  // The same tensor in another layout, or with another dtype.
+  // The same tensor with another layout or dtype.
   const Spec* with(const Layout& l) const {
     return get(mesh_, shape_, l, dtype_);
   }
   const Spec* with(DType t) const { return get(mesh_, shape_, layout_, t); }
 
   Region region(const Coord& c) const { return layout_.region(mesh_, c); }
-  // Sizes of the region; ahead of them 2 when a partial is a (sum, count).
+  // The sizes of the region, after a leading 2 if a partial is a (sum, count).
   Shape local_shape(const Coord&) const;
-  // 2 when a partial is a (sum, count), else 1.
+  // Values for each element: 2 if a partial is a (sum, count), else 1.
   int components() const;
-  // The bytes of the largest part that any rank holds.
+  // The bytes of the largest part that a rank holds.
   int64_t largest_part_bytes() const;
 
   // "f32[2048, 256](S0,R)".

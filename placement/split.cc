@@ -9,7 +9,7 @@
 namespace dtensor {
 namespace {
 
-// floor(i*n/p) without overflow for any sizes that fit memory.
+// floor(i*n/p), without overflow for sizes that fit into memory.
 int64_t balanced(int64_t n, int64_t p, int64_t i) {
   return static_cast<int64_t>(static_cast<__int128>(n) * i / p);
 }
@@ -24,7 +24,8 @@ std::string listed(const std::vector<int64_t>& points) {
 
 Split Split::over(const std::vector<int>& axes, int64_t granule) {
   Split s;
-  DT_CHECK(granule >= 1, "split", "a granule of {}; it is at least 1", granule);
+  DT_CHECK(granule >= 1, "split", "the granule is {}; write 1 or more",
+           granule);
   s.granule_ = axes.empty() ? 1 : granule;
   for (int a : axes) {
     DT_CHECK(a >= 0 && a < kMaxAxes, "split", "there is no mesh axis {}", a);
@@ -182,7 +183,8 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
     }
     return s;
   }
-  // Parts of k and k + 1 granules determine the granule; equal ones do not.
+  // If parts have k and k + 1 granules, the granule matters; if all have k, it
+  // does not.
   if (granule_ > 1 && n / granule_ % p == 0) s.granule_ = 1;
   return s;
 }

@@ -1,18 +1,18 @@
-// How one dimension is cut among the ranks of some mesh axes.
+// A Split describes how the ranks of some mesh axes share one dimension.
 //
 // Part i of p of a dimension of n is [boundary(i), boundary(i+1)) with
 //     boundary(i) = floor(i * (n/g) / p) * g,        g the granule (often 1).
-// Several axes are ONE split over the product of their sizes, the first axis
+// Several axes form ONE split over the product of their sizes, the first axis
 // outermost. Since floor(i*B*n / (A*B)) = floor(i*n / A), the split over (a,b)
-// refines the split over (a) exactly, for every n: popping the last axis is a
-// gather among its ranks, pushing a last axis is a slice, with no divisibility
-// test. Dropping an earlier axis is an exchange.
+// refines the split over (a) exactly, for every n. So popping the last axis is
+// a gather among its ranks, and pushing a last axis is a slice; neither needs
+// sizes to divide. Dropping an earlier axis is an exchange.
 //
 // Example: n = 5 over a=2,b=2 is [0,1) [1,2) [2,3) [3,5); over a it is [0,2)
 // [2,5).
 //
-// A split may instead list its boundaries (points): ragged data, and layouts
-// that come from elsewhere. Popping an axis of size B keeps every B-th point;
+// Instead, a split may list its boundaries (points), for ragged data and for
+// layouts from elsewhere. Popping an axis of size B keeps every B-th point;
 // pushing one cuts each part [lo,hi) at lo + floor(j*(hi-lo)/B).
 #pragma once
 #include <array>
@@ -35,10 +35,12 @@ struct Interval {
 class Split {
  public:
   Split() = default;  // whole: every rank has [0, n)
-  // Balanced, over axes in the order given; throws Error when one is repeated.
+  // A balanced split over these axes in this order. Throws Error if an axis is
+  // repeated or the granule is below 1.
   static Split over(const std::vector<int>& axes, int64_t granule = 1);
-  // With boundaries 0 = points[0] <= ... <= points[parts] = n, for a dimension
-  // of exactly n. Throws Error when they are not that.
+  // A split with boundaries 0 = points[0] <= ... <= points[parts] = n, for
+  // dimensions of size n only. Throws Error if the points do not start at 0,
+  // decrease, or do not match the number of parts.
   static Split at(const std::vector<int>& axes, std::vector<int64_t> points,
                   const Mesh& mesh);
 
@@ -48,11 +50,11 @@ class Split {
   AxisMask mask() const;
   std::vector<int> axes() const;
   int64_t granule() const { return granule_; }
-  // Null unless the boundaries are listed.
+  // The listed boundaries, or null.
   const std::vector<int64_t>* points() const { return points_.get(); }
 
   int64_t parts(const Mesh&) const;
-  // Which part the rank at `c` has.
+  // The number of the part of the rank at `c`.
   int64_t part_of(const Mesh&, const Coord& c) const;
   // REQUIRES: 0 <= i <= parts.
   int64_t boundary(const Mesh&, int64_t n, int64_t i) const;
@@ -60,25 +62,28 @@ class Split {
   Interval range(const Mesh& m, int64_t n, const Coord& c) const {
     return whole() ? Interval{0, n} : part(m, n, part_of(m, c));
   }
-  // The most that any rank has.
+  // The size of the largest part.
   int64_t largest(const Mesh&, int64_t n) const;
 
-  // Without its last axis (REQUIRES: not whole); over one more axis, the last.
+  // The split without its last axis (REQUIRES: not whole), or with one more
+  // axis, which becomes the last. pushed() throws Error if the axis splits
+  // already.
   Split popped(const Mesh&) const;
   Split pushed(const Mesh&, int64_t n, int axis) const;
-  // The first `count` axes alone: popped() as often as needed.
+  // The split over the first `count` axes only: popped() as often as needed.
   Split prefix(const Mesh&, int count) const;
-  // The longest common prefix of axes whose boundaries agree too.
+  // The length of the longest common prefix of axes at which the boundaries of
+  // both splits also agree.
   int common_prefix(const Split& other, const Mesh&, int64_t n) const;
 
-  // Throws Error when the boundaries are listed and do not end at n.
+  // Throws Error if the boundaries are listed and do not end at n.
   void check_end(int64_t n) const {
     if (points_ && points_->back() != n) wrong_end(n);
   }
-  // The form that Spec interns, equal for equal boundaries over equal axes: no
-  // granule where it changes nothing, no axes of size 1, no points that a
-  // balanced split has. Throws Error when the granule does not divide n or the
-  // points do not fit.
+  // The form that Spec interns, which is equal for equal boundaries over the
+  // same axes: it has no axes of size 1, no granule that changes nothing, and
+  // no points that a balanced split has. Throws Error if the granule does not
+  // divide n or the points do not fit.
   Split canonical(const Mesh&, int64_t n) const;
 
   uint64_t hash() const;

@@ -41,7 +41,7 @@ bool Steps::between(const Waypoint& s, const Waypoint& t,
   }
   e.group = moving | combined;
   if (combined) {
-    // (Of a tree several ranks may have an index.)
+    // (In a tree, several ranks may have an index.)
     bool scatters = refines && pushed == combined && !trees;
     e.kind = scatters             ? StepKind::kReduceScatter
              : !moving && !pushed ? StepKind::kAllReduce
@@ -58,7 +58,7 @@ bool Steps::between(const Waypoint& s, const Waypoint& t,
   return true;
 }
 
-// May the partials on these axes be combined next, in one collective?
+// Whether the partials on these axes can be combined next, in one collective.
 bool Steps::combinable(AxisMask present, AxisMask combined,
                        ReduceOp& op) const {
   const auto& list = partials_;

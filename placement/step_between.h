@@ -1,4 +1,5 @@
-// What a step between two layouts of a tensor is called, sends and holds.
+// A step between two layouts of a tensor: its kind, the elements that it sends,
+// and the elements that it holds.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,46 +18,47 @@ namespace dtensor {
 struct Waypoint {
   Cuts cuts{};
   AxisMask split = 0;
-  AxisMask partial = 0;          // of the source's partials, those still there
+  AxisMask partial = 0;          // axes of the source's partials that remain
   mutable int64_t largest = -1;  // elements of the largest part; -1: unknown
 };
 
 struct StepBetween {
   StepKind kind = StepKind::kSlice;
-  AxisMask group = 0;  // as Step::axes
+  AxisMask group = 0;  // see Step::axes
   ReduceOp op = ReduceOp::kSum;
 };
 
-// The steps between layouts of a tensor that is `source` at first. REQUIRES:
-// the route was reset for it, and outlives this.
+// The steps between layouts of a tensor that starts as `source`. REQUIRES:
+// route.reset() was called for it, and the route outlives this.
 class Steps {
  public:
-  // All-reduces of at most `one_shot` elements are one-shot.
+  // All-reduces of at most `one_shot` elements are one-shot (see CostTable).
   Steps(const Route&, const Spec* source, int64_t one_shot = 0);
 
-  // False when there is no step: a partial cannot come back, or cannot be
-  // combined before another.
+  // Sets the step between two layouts. Returns false if there is none: a
+  // partial cannot come back, or cannot be combined before another one.
   bool between(const Waypoint&, const Waypoint&, StepBetween&) const;
-  // The most elements that one rank receives. When that is none, and nothing is
-  // combined, it is a slice, whatever it looks like.
+  // The most elements that one rank receives. If there are none, and nothing is
+  // combined, the step becomes a slice. `exact`: see Route::lack().
   int64_t received(const Waypoint&, const Waypoint&, StepBetween&,
                    bool exact) const;
-  // The most elements that one rank holds during the step besides the source
-  // and the destination of the whole route, of which these may be one each.
+  // The most elements that one rank holds during the step, beside the source
+  // and the destination of the whole route. s may be that source, and t that
+  // destination.
   int64_t held(const Waypoint& s, bool is_source, const Waypoint& t,
                bool is_destination, const StepBetween&) const;
 
-  // s cut further wherever t only cuts further, over axes that s leaves free:
-  // what is free on the way to t.
+  // Cuts s further in every dimension where t only cuts further, over axes that
+  // s does not use: the part of the way to t that is free.
   Waypoint sliced(const Waypoint& s, const Waypoint& t) const;
-  // Adds to the group of an exchange the axes over which s is replicated and t
-  // is not, where that costs nothing: who differs in them can serve too.
+  // Adds to the group of an exchange the axes that cut t but over which s is
+  // replicated, if that costs nothing: ranks that differ in them can send too.
   void share_replicas(const Waypoint& s, const Waypoint& t, Prices&,
                       StepBetween&) const;
 
   Layout layout(const Waypoint&) const;
   int64_t largest(const Waypoint&) const;
-  // Values per element.
+  // Values for each element.
   int64_t components(const Waypoint&) const;
 
  private:
@@ -67,9 +69,10 @@ class Steps {
   bool mean_;
 };
 
-// The partials of a destination that can be filled where a tensor is split over
-// their axes: every rank keeps its part among identities. So the identity has
-// to be one and the same (none where kinds differ), and an average has none.
+// The axes of the destination's partials that can be filled from a tensor that
+// is split over them: every rank keeps its part and sets the rest to the
+// identity. So all partials must have the same identity (none qualify if kinds
+// differ), and averages have none.
 AxisMask fillable(std::span<const Partial> want);
 
 }  // namespace dtensor

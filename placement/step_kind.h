@@ -1,4 +1,4 @@
-// What a step of a redistribution does (see plan.h), and a collective.
+// The kinds of steps of a redistribution (see plan.h), and of collectives.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 namespace dtensor {
 
 enum class StepKind : uint8_t {
-  kSlice,           // keep a part of what is here; nothing is sent
+  kSlice,           // keep a part of the local data; nothing is sent
   kFill,            // partial-fill: coordinate 0 keeps the value, the others
                     // take the identity; nothing is sent
   kAllGather,       // pop the last axes of splits
@@ -16,22 +16,24 @@ enum class StepKind : uint8_t {
   kReduceScatter,   // partial -> split
   kAllToAll,        // axes move from the end of one split to that of another
   kPermute,         // the same parts, held by other ranks
-  kExchange,        // any layout to any other: the box exchange
-  kReduceExchange,  // the same, summing partials on the way
-  // Of communicators alone; no plan has them, no table prices them.
+  kExchange,        // from any layout to any other: the box exchange
+  kReduceExchange,  // the same, combining partials on the way
+  // Only communicators use these: no plan has them, and no table prices them.
   kAllGatherBytes,
   kBarrier
 };
 inline constexpr int kNumStepKinds = 9;  // without the last two
 // "slice", "partial-fill", "all-gather", ..., "exchange", "reduce-exchange".
 std::string_view name(StepKind);
-// As in files: with '_' for '-'; parse_kind reads both, nullopt for others.
+// The name as files write it, with '_' for '-'. parse_kind() reads both forms
+// and returns nullopt for other texts.
 std::string key(StepKind);
 std::optional<StepKind> parse_kind(std::string_view);
 constexpr bool sends(StepKind k) {
   return k != StepKind::kSlice && k != StepKind::kFill;
 }
-// Does it combine parts, or move them as they are?
+// reduces(): whether the kind combines parts. moves_alone(): whether it sends
+// parts as they are.
 constexpr bool reduces(StepKind k) {
   return k == StepKind::kAllReduce || k == StepKind::kReduceScatter ||
          k == StepKind::kReduceExchange;

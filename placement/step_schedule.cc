@@ -13,7 +13,7 @@ namespace {
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// A number in mixed radix whose digits are the coordinates on some axes.
+// A mixed-radix number. Its digits are the coordinates on some axes.
 struct Digits {
   const Mesh& mesh;
   AxisMask axes;
@@ -40,17 +40,16 @@ bool crosses(const Step& step) { return step.from->mesh() != step.to->mesh(); }
 // Makes one rank's schedule of a step.
 class StepSchedule {
  public:
-  // `ranks` are the step's members, of which only a step between two meshes
-  // makes use.
+  // `ranks` are the step's members. Only a step between two meshes uses them.
   StepSchedule(const Step&, int64_t world_rank, const Region& panel,
                std::span<const int64_t> ranks);
   Schedule make();
-  // What this rank has, per dimension of memory with all who have some of it
-  // too: for takes().
+  // For takes(): the indices that this rank has, and for each dimension of
+  // memory all holders that share some of them.
   Region has() const;
   std::vector<std::vector<Holder>> holders(const Region& has) const;
-  // Calls fn(region) for what this rank takes from member `from`, which has
-  // `has` (ascending).
+  // Calls fn(region) for every piece that this rank takes from member `from`,
+  // which has the indices `has` (ascending).
   template <class Fn>
   void takes(int from, const Region& has,
              const std::vector<std::vector<Holder>>& holders, Fn&& fn);
@@ -58,11 +57,12 @@ class StepSchedule {
  private:
   Region in_memory(Region) const;
   int index_of(int64_t world_rank) const;  // in ranks_
-  // The number of the rank that gives one part of each dimension, of its first
-  // term; sets holder_.
+  // The number of the rank that gives the first term of one part of each
+  // dimension. Sets holder_.
   int64_t giver(const std::vector<size_t>& part);
   int64_t turn(const std::vector<size_t>& part, int64_t number) const;
-  // Cuts what is wanted by who has it; each(d, fn) calls fn for all who may.
+  // Cuts the wanted indices by their holders; each(d, add) calls add(list,
+  // offset) for every holder that may have some.
   template <class Each>
   void cut(const Region& wants, Each&& each);
   // Calls fn(part, number) for every piece, with the number of the rank that
@@ -83,12 +83,12 @@ class StepSchedule {
   const Coord at_, to_at_;
   const Region& panel_;
   const Sources sources_;
-  std::span<const int64_t> ranks_;  // of the members, between two meshes
-  // Axes of the source, by what becomes of them: split ones say whose part it
-  // is; a reduction takes all coordinates on `terms_`; copies on `choice_` are
-  // chosen among; on `kept_` the receiver's own coordinate counts, since the
-  // destination repeats there too and each copy serves its like. The receivers
-  // of one index differ in `turns_`.
+  std::span<const int64_t> ranks_;  // the members, between two meshes
+  // The axes of the source by their role. Split axes decide whose part it is. A
+  // reduction takes all coordinates on `terms_`. One copy on `choice_` is
+  // chosen. On `kept_` the receiver's own coordinate is taken: the destination
+  // is replicated there too, so each copy serves its own coordinate. The
+  // receivers of one index differ in `turns_`.
   AxisMask terms_ = 0, kept_ = 0;
   Digits choice_, turns_;
   std::vector<SourceDim> dims_;  // as in memory
@@ -121,13 +121,13 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
   DT_CHECK(sends(step.kind) && step.kind != StepKind::kAllReduce, where,
            "{} has no schedule", to_string(step));
   DT_CHECK(!across_ || !from_.partial_axes(), where,
-           "the parts of {} have to be combined before they leave their mesh",
+           "{} is partial; combine its parts before they leave their mesh",
            from_.to_string());
   DT_CHECK(from_rank_ >= 0 || to_rank_ >= 0, where,
            "rank {} takes no part in {}", world_rank, to_string(step));
   const size_t ndim = static_cast<size_t>(from_.ndim());
   DT_CHECK(panel.empty() || panel.size() == ndim + (from_.components() > 1),
-           where, "a panel of {} dimensions of {}", panel.size(),
+           where, "a panel of {} dimensions does not fit {}", panel.size(),
            from_.to_string());
   const AxisMask group = sources_.group, split = from_.split_axes();
   for (const Partial& p : from_.layout().partials)
@@ -140,7 +140,7 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
   if (!across_) kept_ = group & ~split & ~choice_.axes & ~terms_;
 }
 
-// A region as memory has it: (sum, count) pairs are one more dimension.
+// A region as it is in memory: (sum, count) pairs add a dimension.
 Region StepSchedule::in_memory(Region r) const {
   if (from_.components() > 1)
     r.insert(r.begin(), IntervalList{{0, from_.components()}});
@@ -181,9 +181,9 @@ int64_t StepSchedule::giver(const std::vector<size_t>& part) {
   return number;
 }
 
-// Counts those who ask the holders of the same part, by which piece of it they
-// want, then by their coordinates on `turns_`. One of the latter may have the
-// piece itself; it asks nobody.
+// The receiver's turn among all that ask the holders of the same part: by the
+// piece of the part that they want, then by their coordinates on `turns_`. One
+// of the latter may have the piece itself and ask nobody.
 int64_t StepSchedule::turn(const std::vector<size_t>& part,
                            int64_t number) const {
   int64_t piece = 0;
@@ -200,7 +200,8 @@ int64_t StepSchedule::turn(const std::vector<size_t>& part,
       }
       at += r.size();
     }
-    // Pieces of about one size, or dealt in turn as ranges of one size.
+    // Assumes pieces of about the same size, or ranges of the same size dealt
+    // in turn.
     const int64_t size = ranges[0].size();
     piece = piece * ((all + mine - 1) / mine) + (at + size / 2) / size;
   }
@@ -209,7 +210,7 @@ int64_t StepSchedule::turn(const std::vector<size_t>& part,
   if (across_) return piece * n + mine;
   const int64_t first =
       turns_.value([&](int a) { return sources_.coordinate(number, a); });
-  bool itself = true;  // does the receiver at `first` have it?
+  bool itself = true;  // whether the receiver at `first` has it
   for (int a = 0; a < mesh_.num_axes(); ++a)
     if (from_.split_axes() & sources_.group & ~turns_.axes & bit(a))
       itself &= sources_.coordinate(number, a) == at_[a];
@@ -267,7 +268,8 @@ Schedule StepSchedule::make() {
   size_t count = 1;
   for (const SourceDim& dim : dims_) count *= dim.parts.size();
   s.pieces.reserve(count);
-  // Of a dimension that alone is cut, each part makes one piece.
+  // If only one dimension is cut, each of its parts is used in one piece and
+  // can be moved.
   const auto used_once = [&](size_t d) {
     return dims_[d].parts.size() == count;
   };
@@ -321,7 +323,8 @@ void StepSchedule::takes(int from, const Region& has,
                          const std::vector<std::vector<Holder>>& holders,
                          Fn&& fn) {
   if (to_rank_ < 0) return;
-  // All that is said of a piece follows from who has it.
+  // A piece depends only on its holders, so cutting `wants` down to `has` first
+  // changes no piece that matters.
   const Region wants =
       intersect(HeldRegion(in_memory(to_.region(to_at_))).ascending(), has);
   if (empty(wants)) return;
@@ -341,7 +344,7 @@ void StepSchedule::takes(int from, const Region& has,
   });
 }
 
-// Its members, where the schedule needs them.
+// The step's members, if the schedule needs them.
 std::vector<int64_t> members_across(const Step& step, int64_t world_rank) {
   return crosses(step) ? members(step, world_rank) : std::vector<int64_t>();
 }

@@ -1,4 +1,5 @@
-// What a rank reads from whom in one step of a plan.
+// A rank's schedule for one step of a plan: the pieces that it reads, and the
+// ranks that have them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,29 +9,30 @@
 
 namespace dtensor {
 
-// The ranks of the run that take part in a step together with `world_rank`:
-// those that differ from it in step.axes alone, row-major; between two meshes
-// the ranks of either, ascending. Empty when it takes no part.
+// The world ranks that take part in a step together with `world_rank`: those
+// that differ from it only in step.axes, row-major; between two meshes all
+// ranks of either, ascending. Empty if `world_rank` takes no part.
 std::vector<int64_t> members(const Step&, int64_t world_rank);
 
-// The schedule of a step that sends (not of an all-reduce) for a rank that
-// takes part, of the indices inside `panel` alone (one ascending list per
-// dimension; empty: all): sources and destination are then what lies inside.
-// Costs time in the order of the members that it reads from, plus, for each
-// dimension, of the parts that the group's axes cut it into.
+// The schedule of a step that sends (but not of an all-reduce), for a rank that
+// takes part. If `panel` is given (one ascending list for each dimension),
+// sources and destination count only within it. Takes time proportional to the
+// members that the rank reads from, plus, for each dimension, the parts that
+// the group's axes cut it into.
 //
-// Where several members have what a rank needs, the nearest by axis price
-// serve: the plan leaves dearer axes out of step.axes. Of those left, this rank
-// itself; else the receivers of one index take turns among those that hold it,
-// starting at another one for other indices, so that all send alike. Each term
-// of a reduction comes from one member. `terms` is the number of parts that
-// the step combines. (sum, count) pairs have one more, leading dimension of 2,
-// also in the panel.
+// If several members have an index, the nearest by axis price serve it, since
+// the plan leaves more expensive axes out of step.axes. Of those left, the rank
+// itself comes first; else the receivers of one index take turns among its
+// holders, and start at different holders for different indices, so that all
+// send alike. In a reduction, each term comes from one member, and the
+// schedule's `terms` is the number of parts that the step combines. (sum,
+// count) pairs have one more, leading dimension of 2, also in the panel. Throws
+// Error if the step does not send or the rank takes no part.
 Schedule schedule(const Step&, int64_t world_rank, const Region& panel = {});
 
-// Fills `serves` of that schedule, and what this rank has. Costs time in the
-// order of the group's members and of what they take, not of all that they ask
-// for.
+// Fills `serves` of that schedule, and the rank's own entry of `has`. Takes
+// time proportional to the members of the group and to what they take, not to
+// all that they ask for.
 void serve(Schedule&, const Step&, int64_t world_rank,
            const Region& panel = {});
 

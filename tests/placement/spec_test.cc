@@ -169,11 +169,12 @@ TEST(SpecErrorTest, WhatDoesNotFit) {
             "[spec] a tensor needs a mesh");
   EXPECT_EQ(error_of([&] { Spec::get(grid(), {4}, l, kF32); }),
             "[spec] a layout of 2 dimensions does not fit shape [4]");
-  EXPECT_EQ(error_of([&] {
-              Spec::get(grid(), {4, 7}, l, kF32);
-            }),
-            "[spec] dimension 1 of the layout has size 6, of the shape [4, 7] "
-            "it has 7");
+  EXPECT_EQ(
+      error_of([&] {
+        Spec::get(grid(), {4, 7}, l, kF32);
+      }),
+      "[spec] dimension 1 has size 6 in the layout, but in the shape [4, 7] "
+      "it has 7");
   int64_t k40 = int64_t{1} << 40;
   EXPECT_EQ(error_of([&] {
               Spec::replicated(grid(), {k40, k40}, kF32);

@@ -182,7 +182,7 @@ TEST(SplitErrorTest, Over) {
             }),
             "[split] mesh axis 1 splits the same dimension twice");
   EXPECT_EQ(error_of([] { Split::over({0}, 0); }),
-            "[split] a granule of 0; it is at least 1");
+            "[split] the granule is 0; write 1 or more");
   EXPECT_THROW(Split::over({0}, -3), Error);
   EXPECT_EQ(error_of([] { Split::over({kMaxAxes}); }),
             "[split] there is no mesh axis 8");
