@@ -248,7 +248,7 @@ class Candidates {
   // a lower bound.
   double share(const Open& open) {
     if (open.depth == axes_.size()) {
-      // The same products in the same order as BoundRule::largest_share.
+      // Multiplies in the same order as BoundRule::largest_share.
       double share = 1;
       for (size_t f = 0; f < rule_.rule().factors().size(); ++f) {
         AxisMask mask = 0;

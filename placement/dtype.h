@@ -34,9 +34,10 @@ constexpr bool is_half_float(DType t) {
 // other.
 DType promote(DType a, DType b);
 
-// The same for operands of different weight, as in PyTorch: the heavier operand
-// decides the type, unless the lighter one is of a higher kind (float over
-// integer over bool). bf16[4] with f32[] is bf16; i32[4] with f32[] is f32.
+// promote() for operands of different weight, as in PyTorch: the heavier
+// operand decides the type, unless the lighter one is of a higher kind (float
+// over integer over bool). bf16[4] with f32[] is bf16; i32[4] with f32[] is
+// f32.
 enum class Weight : uint8_t {
   kNumber,  // a plain number: f32, i64 or bool by its kind
   kScalar,  // a tensor without dimensions

@@ -125,7 +125,7 @@ struct Layout {
   Shape shape() const;
   Region region(const Mesh&, const Coord&) const;
 
-  // The same layout with canonical Dims, without partials over axes of size 1
+  // This layout with canonical Dims, without partials over axes of size 1
   // (except kMean, whose parts have another shape), and with neighbouring
   // partials that commute in mesh order. Throws Error if an axis is used twice.
   Layout canonical(const Mesh&) const;

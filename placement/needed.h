@@ -1,5 +1,5 @@
-// Where an operator needs its inputs under an assignment, where it leaves its
-// outputs, and the price of both. Private to choose.cc.
+// The layouts in which an operator needs its inputs and leaves its outputs
+// under an assignment, and the prices of the moves. Private to choose.cc.
 #pragma once
 #include <cstddef>
 #include <cstdint>

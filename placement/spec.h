@@ -30,7 +30,7 @@ class Spec {
   AxisMask partial_axes() const { return partial_axes_; }
   bool is_replicated() const { return !split_axes_ && !partial_axes_; }
 
-  // The same tensor with another layout or dtype.
+  // This tensor with another layout or dtype.
   const Spec* with(const Layout& l) const {
     return get(mesh_, shape_, l, dtype_);
   }
