@@ -1,4 +1,4 @@
-// Everything a user needs.
+// Includes everything that a user needs.
 #pragma once
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "dtensor is C++20: compile with -std=c++20 or later"

@@ -1,8 +1,8 @@
-"""The CUDA toolkit, where there is one: @cuda.
+"""The CUDA toolkit, if there is one: @cuda.
 
-@cuda//:config.bzl says what find_cuda.sh has found, for tools/cuda.bzl;
-@cuda//:headers are its headers, for C++; @cuda//:status.txt and STATUS are a
-line for people. Without a toolkit HAS_CUDA is False, and nothing is an error.
+@cuda//:config.bzl tells tools/cuda.bzl what find_cuda.sh has found.
+@cuda//:headers has the headers for C++. @cuda//:status.txt and STATUS are a
+line for people. Without a toolkit HAS_CUDA is False, which is not an error.
 """
 
 _CONFIG = """\
@@ -15,11 +15,11 @@ ARCHITECTURES = {architectures}
 LINKOPTS = {linkopts}
 """
 
-# Code for A100 and H100, and PTX for what comes after.
+# Code for A100 and H100, and PTX for newer GPUs.
 _ARCHITECTURES = "80-real,90"
 
 def _architectures(text):
-    """nvcc's flags for "80-real,90", as CMake writes it: 90-real is machine
+    """nvcc's flags for "80-real,90", CMake's notation: 90-real is machine
     code, 90-virtual is PTX, 90 is both."""
     flags, names = [], []
     for entry in text.replace(";", ",").replace(" ", ",").split(","):
@@ -27,7 +27,7 @@ def _architectures(text):
             continue
         number, _, kind = entry.partition("-")
         if not number[:2].isdigit() or kind not in ["", "real", "virtual"]:
-            fail("DTENSOR_CUDA_ARCHS=%s: %s is no architecture; write 90, " %
+            fail("DTENSOR_CUDA_ARCHS=%s: %s is not an architecture; write 90, " %
                  (text, entry) + "90-real or 90-virtual, with commas between")
         code = [
             prefix + number
@@ -80,7 +80,7 @@ def _cuda(repository):
     else:
         flags = []
         status = "no CUDA: " + result.stderr.strip()
-    # cuDNN's C++ layer asks for its headers in ../include.
+    # cuDNN's C++ layer includes its headers as ../include/x.
     headers = ["%d/include" % i for i in range(len(found["include"]))]
     for folder, path in zip(headers, found["include"]):
         repository.symlink(path, folder)

@@ -1,15 +1,15 @@
 #!/bin/bash
-# Finds the CUDA toolkit for cuda.bzl and ../setup.sh: $CUDA_HOME, and nothing
-# else where that is set (CUDA_HOME=no builds without CUDA); else the first that
-# has all that is needed of $CUDA_PATH, /usr/local/cuda, the nvcc on PATH, and
-# what `./setup.sh --cuda` has installed.
+# Finds the CUDA toolkit for cuda.bzl and ../setup.sh. If $CUDA_HOME is set,
+# only that folder counts (CUDA_HOME=no builds without CUDA). Otherwise takes
+# the first complete toolkit of $CUDA_PATH, /usr/local/cuda, the nvcc on PATH,
+# and the one that `./setup.sh --cuda` has installed.
 #
 # Prints lines NAME=VALUE: nvcc, version, an `include` for each folder, a
-# `library` for each file, and a `note` of what the build goes without. Else a
-# line on stderr says what is missing, and the exit status is 1.
+# `library` for each file, and a `note` for an optional part that is missing. If
+# there is no toolkit, prints the reason to stderr and exits with 1.
 set -u
 
-# C++20 came with this one.
+# The first version with C++20.
 oldest=12.0
 installed=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor
 
@@ -18,7 +18,7 @@ missing() {
   return 1
 }
 
-# first_with NAME FOLDER...: the first of the folders that has NAME.
+# first_with NAME FOLDER...: prints the first of the folders that has NAME.
 first_with() {
   local name=$1 folder
   shift
@@ -28,7 +28,7 @@ first_with() {
   return 1
 }
 
-# describe HOME: the lines for the toolkit that is there.
+# describe HOME: prints the lines for the toolkit in HOME.
 describe() {
   local home=$1 version root header library folder file note=
   local includes=() libraries=() header_folders=() library_folders=()
@@ -38,8 +38,8 @@ describe() {
   [[ $(printf '%s\n' $oldest "$version" | sort -V | head -n 1) == "$oldest" ]] ||
     missing "$home/bin/nvcc is $version; C++20 needs $oldest or newer" || return
 
-  # cuDNN and NCCL are packages of their own: in the same folder, beside it, as
-  # Python's wheels are, or where Debian has its libraries.
+  # cuDNN and NCCL are separate packages: in the same folder, beside it
+  # (Python's wheels), or in Debian's folders for libraries.
   for root in "$home" "$home"/../{cudnn,nccl} /usr; do
     header_folders+=("$root/include")
     library_folders+=("$root/lib64" "$root/lib")
@@ -52,15 +52,15 @@ describe() {
       missing "CUDA $version in $home has no $header" || return
     includes+=("$folder")
   done
-  # cuDNN's C++ layer is headers alone; its wheel has them beside nvidia/.
+  # cuDNN's C++ layer has only headers. Its wheel puts them beside nvidia/.
   if folder=$(first_with cudnn_frontend.h "${header_folders[@]}" \
     "$home/../../include" "$installed/cudnn-frontend/include"); then
     includes+=("$folder")
   else
     note='attention without cuDNN: no cudnn_frontend.h'
   fi
-  # By their whole names: a wheel has no libx.so beside its libx.so.1.
-  # cuDNN compiles kernels with NVRTC, when it is used.
+  # By their full names, because a wheel has libx.so.1 but no libx.so. cuDNN
+  # compiles kernels with NVRTC at run time.
   for library in libcublasLt.so.* libcudnn.so.* libnccl.so.* libnvrtc.so.* \
     libcudart_static.a; do
     for folder in "${library_folders[@]}"; do

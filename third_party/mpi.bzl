@@ -1,8 +1,9 @@
-"""MPI, where there is one: @mpi.
+"""MPI, if there is one: @mpi.
 
-@mpi//:config.bzl says whether, for dtensor/comm; @mpi//:mpi is what its
-compiler wrapper (mpicc, or what MPICC names; MPICC=no: none) adds. Without it
-HAS_MPI is False, and nothing is an error.
+@mpi//:config.bzl tells dtensor/comm whether there is one. @mpi//:mpi has the
+flags that MPI's compiler wrapper adds (mpicc, or the program that MPICC names;
+MPICC=no builds without MPI). Without MPI HAS_MPI is False, which is not an
+error.
 """
 
 _CONFIG = """\

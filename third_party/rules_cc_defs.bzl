@@ -16,7 +16,7 @@ fdo_profile = native.fdo_profile
 objc_import = native.objc_import
 objc_library = native.objc_library
 
-# Named by some loads, used by none of the targets that we build.
+# Some load statements name these, but no target that we build uses them.
 def cc_flags_supplier(**_kwargs):
     pass
 

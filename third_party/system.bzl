@@ -1,5 +1,5 @@
-"""What this workspace is built from: libraries of the system, and, for Debian's
-Bazel, the rules that other Bazels bring along.
+"""The dependencies of this workspace: libraries of the system and, for Debian's
+Bazel, the rules that other versions of Bazel include.
 
 In the WORKSPACE of a project that uses dtensor:
 
@@ -7,7 +7,7 @@ In the WORKSPACE of a project that uses dtensor:
     load("@dtensor//third_party:system.bzl", "dtensor_dependencies")
     dtensor_dependencies()
 
-A repository that the project has declared before stays as it is.
+A repository that the project has already declared stays as it is.
 """
 
 load(":cuda.bzl", "cuda_repository")
@@ -22,7 +22,7 @@ _LIBRARIES = {
     "xxhash": Label("//third_party:xxhash.BUILD"),
 }
 
-# What only the targets in tests/ use.
+# Used only by targets in tests/.
 _TEST_LIBRARIES = {
     "benchmark": Label("//third_party:benchmark.BUILD"),
     "googletest": Label("//third_party:googletest.BUILD"),
@@ -37,7 +37,7 @@ system_library = repository_rule(
     implementation = _system_library,
     attrs = {"build_file": attr.label(mandatory = True)},
     local = True,
-    doc = "A library that a Debian package puts below /usr.",
+    doc = "A library that a Debian package installs below /usr.",
 )
 
 def _files(repository):
@@ -49,14 +49,14 @@ def _files(repository):
 _files_repository = repository_rule(
     implementation = _files,
     attrs = {
-        "files": attr.label_keyed_string_dict(doc = "Where each file goes."),
+        "files": attr.label_keyed_string_dict(doc = "The path of each file."),
         "empty": attr.string_list(doc = "Empty files."),
     },
     local = True,
 )
 
 def libraries():
-    """Declares every library without looking: for a module extension."""
+    """Declares every library, declared already or not: for a module extension."""
     for name, build_file in _LIBRARIES.items() + _TEST_LIBRARIES.items():
         system_library(name = name, build_file = build_file)
     cuda_repository(name = "cuda")
@@ -66,8 +66,8 @@ def _declare(rule, name, **kwargs):
     if not native.existing_rule(name):
         rule(name = name, **kwargs)
 
-# Debian's Bazel 4 would fetch these from the internet when the first rule is
-# loaded. A released Bazel, which knows its version, has its own.
+# Debian's Bazel 4 would download these when the first rule is loaded. Released
+# Bazels, which know their version, include them.
 def _debian_bazel():
     for name, path in {
         "bazel_skylib": "tools/skylib",
@@ -93,7 +93,7 @@ def _debian_bazel():
     )
 
 def dtensor_dependencies():
-    """Declares what @dtensor//:dtensor and the programs are built from."""
+    """Declares the dependencies of @dtensor//:dtensor and of the programs."""
     if not native.bazel_version:
         _debian_bazel()
     for name, build_file in _LIBRARIES.items():
@@ -102,6 +102,6 @@ def dtensor_dependencies():
     _declare(mpi_repository, "mpi")
 
 def dtensor_test_dependencies():
-    """Declares what the tests and benchmarks need besides."""
+    """Declares the other dependencies of the tests and benchmarks."""
     for name, build_file in _TEST_LIBRARIES.items():
         _declare(system_library, name, build_file = build_file)

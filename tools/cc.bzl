@@ -1,11 +1,11 @@
-"""cc_library and cc_binary as this library's targets use them.
+"""cc_library and cc_binary for all targets of this library.
 
-A header of placement/, ops/ or nn/ is dtensor/placement/x.h and so on to those
-who include it, in this workspace and in others: no folder of a user's own can
-hide it. Each of these packages has an include folder of links for that.
+A header of placement/, ops/ or nn/ is included as dtensor/placement/x.h and so
+on, in this workspace and in others, so that no folder of a user can hide it.
+For this, each of these packages has an include folder of links.
 
-C++20 stands here and not in .bazelrc alone, which a workspace that depends on
-this one does not read.
+The flag for C++20 is here as well as in .bazelrc, because a workspace that
+depends on this one does not read our .bazelrc.
 """
 
 load(
@@ -44,7 +44,7 @@ _header_links = rule(
         "hdrs": attr.label_list(allow_files = True),
         "private_hdrs": attr.label_list(
             allow_files = True,
-            doc = "Those that //:dist leaves out.",
+            doc = "Headers that //:dist leaves out.",
         ),
     },
     doc = "Headers under the name dtensor/PACKAGE/x.h.",
@@ -56,7 +56,7 @@ def _linked(ctx):
 _linked_library = rule(
     implementation = _linked,
     attrs = {"dep": attr.label(mandatory = True, providers = [CcInfo])},
-    doc = "A library without its headers, and those of what it needs.",
+    doc = "A library without its own headers and those of its dependencies.",
 )
 
 def cc_library(
@@ -69,9 +69,12 @@ def cc_library(
         implementation_deps = [],
         visibility = None,
         **kwargs):
-    """implementation_deps, which Debian's Bazel has not: what its .cc files
-    alone include. Who depends on this library does not see them, and does not
-    carry their headers, hundreds in some, to each compiler's sandbox."""
+    """A cc_library with implementation_deps, which Debian's Bazel lacks.
+
+    Only the library's .cc files include implementation_deps. Targets that
+    depend on the library do not see them, and do not copy their headers,
+    sometimes hundreds, into the sandbox of each compiler.
+    """
     testonly = kwargs.get("testonly", False)
     package = native.package_name()
     if package.split("/")[0] in _BESIDE_DTENSOR:

@@ -1,8 +1,8 @@
-"""What CUDA's plugin is built from. Without a toolkit (@cuda), targets of these
-rules are there and empty.
+"""Rules that build the CUDA plugin. Without a toolkit (@cuda), targets of these
+rules exist and are empty.
 
-The plugin is a shared library; what it has of the library's own code is a copy
-that is compiled for that.
+The plugin is a shared library. It contains its own copy of the parts of dtensor
+that it needs, compiled as position-independent code.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -44,7 +44,8 @@ def _objects(ctx):
     ])
     objects = []
     for source in ctx.files.srcs:
-        # By its path, for two folders may have a file of the same name.
+        # Named by the whole path, since two folders may have a file of the same
+        # name.
         object = ctx.actions.declare_file(
             "%s/%s.o" % (ctx.label.name, source.owner.name),
         )
@@ -64,9 +65,10 @@ def _objects(ctx):
             inputs = depset([source], transitive = [headers]),
             tools = compiler.all_files,
             outputs = [object],
-            # A new toolkit in the same place is another compiler. nvcc names
-            # its temporary files by its process: the second one of any sandbox,
-            # and /tmp is the same for all.
+            # NVCC_VERSION makes a new toolkit in the same place another
+            # compiler. nvcc names its temporary files by its process id, which
+            # is the same in every sandbox, and all sandboxes share /tmp: hence
+            # TMPDIR.
             env = {
                 "NVCC_VERSION": VERSION,
                 "PATH": "/usr/bin:/bin",
@@ -89,11 +91,11 @@ _cuda_objects = rule(
         ),
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
-    doc = "Object files of nvcc, for a shared library.",
+    doc = "Object files compiled by nvcc, for a shared library.",
 )
 
 def cuda_objects(name, srcs, hdrs = [], deps = [], visibility = None, **kwargs):
-    """Object files that nvcc compiles, for `objects` of a cuda_plugin."""
+    """Object files compiled by nvcc, for `objects` of a cuda_plugin."""
     if HAS_CUDA:
         _cuda_objects(
             name = name,
@@ -118,8 +120,8 @@ def cuda_cc_library(name, deps = [], visibility = None, **kwargs):
     else:
         cc_library(name = name, visibility = visibility)
 
-# What a program links is compiled for a place that is known when it is linked
-# (.bazelrc: -supports_pic); the plugin's is compiled once more.
+# Libraries of programs are compiled without -fPIC (.bazelrc: -supports_pic), so
+# the plugin's are compiled once more.
 def _with_pic(settings, _attr):
     copts = settings["//command_line_option:copt"]
     return {
@@ -145,7 +147,7 @@ _pic_deps = rule(
             default = _TRANSITIONS,
         ),
     },
-    doc = "The libraries, compiled for a shared one.",
+    doc = "The libraries, compiled for a shared library.",
 )
 
 def plugin_library(
@@ -160,13 +162,12 @@ def plugin_library(
 
     Args:
       name: the file's name.
-      deps: C++ libraries, of which it gets a copy of its own.
-      exports: a version script, which names what the library defines for
-        others.
-      objects: object files beside them.
-      linkopts: as always.
-      testonly: as always.
-      visibility: as always.
+      deps: C++ libraries; the plugin gets its own copy of them.
+      exports: a version script with the symbols that the library exports.
+      objects: further object files.
+      linkopts: as in cc_binary.
+      testonly: as in cc_binary.
+      visibility: as in cc_binary.
     """
     _pic_deps(name = name + "_deps", testonly = testonly, deps = deps)
     cc_binary(
@@ -183,7 +184,7 @@ def plugin_library(
     )
 
 def cuda_plugin(name, objects, deps, exports, visibility = None):
-    """A plugin_library of cuda_objects and of C++ libraries."""
+    """A plugin_library made of cuda_objects and C++ libraries."""
     if HAS_CUDA:
         plugin_library(
             name = name,
@@ -197,7 +198,7 @@ def cuda_plugin(name, objects, deps, exports, visibility = None):
         native.filegroup(name = name, visibility = visibility)
 
 def _no_cuda(_ctx):
-    fail("dtensor_cuda=1 asks for the CUDA plugin, and there is %s; install " %
+    fail("dtensor_cuda=1 asks for the CUDA plugin, but there is %s; install " %
          STATUS + "it (./setup.sh --cuda), or build without the flag")
 
 _no_cuda_rule = rule(
@@ -206,7 +207,7 @@ _no_cuda_rule = rule(
 )
 
 def requested_cuda(name, plugin):
-    """The plugin, for a build that asks for it: without a toolkit, an error."""
+    """The plugin, for builds that ask for it. Fails if there is no toolkit."""
     if HAS_CUDA:
         native.alias(name = name, actual = plugin)
     else:

@@ -1,11 +1,11 @@
-"""The archive that people install who do not use Bazel."""
+"""The archive for people who do not use Bazel."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 _Headers = provider(fields = ["files"])
 
-# The headers in `hdrs` of this repository's targets: not those in `srcs`,
-# which are private.
+# The headers in `hdrs` of this repository's targets. Those in `srcs` are
+# private.
 def _headers_of(_target, ctx):
     deps = list(getattr(ctx.rule.attr, "deps", []))
     if getattr(ctx.rule.attr, "actual", None):
@@ -22,7 +22,8 @@ _headers = aspect(implementation = _headers_of, attr_aspects = ["deps", "actual"
 
 def _dist(ctx):
     library, name = ctx.attr.library, ctx.attr.name_of_all
-    # dtensor.h and dtensor/x.h lie where they are named, the others beside.
+    # dtensor/x.h keeps its path; dtensor.h and the other folders go below
+    # dtensor/.
     headers = [
         (f, path if path.startswith(name + "/") else name + "/" + path)
         for f in library[_Headers].files.to_list()
@@ -30,7 +31,8 @@ def _dist(ctx):
     ]
     archives, flags = [], []
     for linked in library[CcInfo].linking_context.linker_inputs.to_list():
-        # Of what may be there or not; the templates name the others.
+        # Only the flags of MPI, which is optional; the templates name the
+        # others.
         if linked.owner.workspace_name.endswith("mpi"):
             flags += linked.user_link_flags
         for one in linked.libraries:
@@ -71,12 +73,12 @@ dist = rule(
         "library": attr.label(mandatory = True, aspects = [_headers]),
         "name_of_all": attr.string(
             mandatory = True,
-            doc = "Of the archive, the folder of headers, and the library.",
+            doc = "The name of the archive, the folder of headers, and the library.",
         ),
         "version": attr.string(mandatory = True),
         "templates": attr.label_list(
             allow_files = True,
-            doc = "NAME.in: @VERSION@ is replaced; *.cmake and *.pc",
+            doc = "NAME.in, in which @VERSION@ is replaced, for *.cmake and *.pc.",
         ),
         "_pack": attr.label(
             default = "//tools:pack",
@@ -88,5 +90,5 @@ dist = rule(
         ),
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
-    doc = "NAME-VERSION.tar.gz of a library, its headers, and how to find them.",
+    doc = "NAME-VERSION.tar.gz: a library, its headers, and files to find them.",
 )
