@@ -1,9 +1,10 @@
 #!/bin/bash
-# Installs what the build needs. See usage().
+# Installs everything that the build needs. See usage().
 set -euo pipefail
 
-# The compiler and Bazel (which resolves its own rules from the four after it),
-# libraries, and what .ci/run uses. third_party/ describes the libraries.
+# The compiler; Bazel, and the four packages from which it resolves its own
+# rules; libraries; and programs that .ci/run uses. third_party/ describes the
+# libraries.
 packages=(
   g++
   git
@@ -30,8 +31,8 @@ packages=(
   pkg-config
 )
 
-# For --cuda: the newest of CUDA 13.0, and of cuDNN 9 and NCCL 2 for it. Debian
-# 12 has packages of 11.8, whose nvcc knows no C++20.
+# For --cuda: the newest CUDA 13.0, with the newest cuDNN 9 and NCCL 2 for it.
+# Debian 12 packages 11.8, whose nvcc does not support C++20.
 wheels=(
   nvidia-cublas==13.1.0.3
   nvidia-cuda-cccl==13.0.85
@@ -43,7 +44,7 @@ wheels=(
   nvidia-nccl-cu13==2.28.9
   nvidia-nvvm==13.0.88
 )
-# Headers, for any of them.
+# Headers only, for any version of these.
 frontend=nvidia-cudnn-frontend==1.32.0
 find_cuda=$(dirname "$0")/third_party/find_cuda.sh
 wheels_folder=${XDG_DATA_HOME:-${HOME:-}/.local/share}/dtensor/cuda
@@ -53,11 +54,11 @@ usage() {
   cat <<TEXT
 usage: ./setup.sh [--cuda] [--help]
 
-Installs the Debian 12 packages that the build needs. Does nothing when all of
-them are there; otherwise it runs apt-get, as root or through sudo.
+Installs the Debian 12 packages that the build needs. Does nothing if all are
+installed; otherwise it runs apt-get, as root or through sudo.
 
-  --cuda  The CUDA toolkit too, with cuDNN and NCCL, where the build would find
-          none: Python's wheels of them, 1.2 GB from PyPI, 1.7 GB in
+  --cuda  Also installs the CUDA toolkit with cuDNN and NCCL, if the build would
+          find none: 1.2 GB of Python wheels from PyPI, which take 1.7 GB in
           $wheels_folder;
           and the headers of cudnn-frontend
 TEXT
@@ -90,16 +91,16 @@ install_packages() {
   fi
 
   echo "setup.sh: installing ${missing[*]}"
-  # env, because sudo passes no variables on.
+  # env, because sudo does not pass variables on.
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
-  # Package lists that are old, or all there is on a machine without a network,
-  # may still do: let the installation be the judge.
-  "${apt[@]}" update </dev/null || echo "setup.sh: apt-get update failed; trying the lists that are here" >&2
+  # Old package lists, or those of a machine without a network, may still do. If
+  # not, the installation fails.
+  "${apt[@]}" update </dev/null || echo "setup.sh: apt-get update failed; trying the package lists that are here" >&2
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null
   echo "setup.sh: done"
 }
 
-# fetch FOLDER WHEEL...: unpacks them into FOLDER/wheels.
+# fetch FOLDER WHEEL...: unpacks the wheels into FOLDER/wheels.
 fetch() {
   echo "setup.sh: installing ${*:2}"
   rm -rf "$1"
@@ -108,8 +109,8 @@ fetch() {
     --disable-pip-version-check --target "$1/wheels" "${@:2}"
 }
 
-# The wheels have one folder for each of CUDA, cuDNN and NCCL; in one, as a
-# toolkit is, cuDNN finds the libraries that it loads.
+# The wheels have one folder each for CUDA, cuDNN and NCCL. They are merged into
+# one folder, like a toolkit, so that cuDNN finds the libraries that it loads.
 install_cuda() {
   local work=$wheels_folder.new
   fetch "$work" "${wheels[@]}"
@@ -130,16 +131,16 @@ install_frontend() {
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "setup.sh: there is no apt here; install by hand: ${packages[*]}" >&2
+  echo "setup.sh: apt is missing; install these packages by hand: ${packages[*]}" >&2
   exit 1
 fi
 
 if [[ $cuda ]]; then
   if found=$("$find_cuda" 2>&1); then
-    echo "setup.sh: $(sed -n 's/^nvcc=//p' <<<"$found") is there"
+    echo "setup.sh: $(sed -n 's/^nvcc=//p' <<<"$found") is installed"
     [[ $found == *note=* ]] || cuda=
   elif [[ ${CUDA_HOME:-} ]]; then
-    echo "setup.sh: $found; unset CUDA_HOME for another" >&2
+    echo "setup.sh: $found; unset CUDA_HOME to use another toolkit" >&2
     exit 1
   else
     echo "setup.sh: $found"

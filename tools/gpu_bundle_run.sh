@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tests and measures this machine's GPU with what gpu_bundle.sh has packed
-# beside this file. See usage().
+# Tests and measures this machine's GPU with the programs that gpu_bundle.sh has
+# packed beside this file. See usage().
 set -uo pipefail
 
 usage() {
@@ -9,22 +9,23 @@ usage: run.sh [--only PATTERN]... [--limit SECONDS] [--within SECONDS] [--logs D
               [--list] [--help]
        run.sh -- COMMAND...
 
-Runs all that the bundle holds, one after the other: tests, training on several
-meshes with the CPU's losses beside a GPU's, the benchmark, and CUDA's sanitizer
-on some of the tests. Ends with a table and "N passed, N failed, N skipped";
-the exit status is 0 when nothing failed. What needs a GPU is skipped where there
-is none. The table is written as it grows: a run that is ended has it in table.txt.
+Runs everything in the bundle, one item after the other: tests, training on
+several meshes (comparing the losses on the CPU and on a GPU), the benchmark, and
+CUDA's sanitizer on some of the tests. Ends with a table and "N passed, N failed,
+N skipped". The exit status is 0 if nothing failed. Without a GPU, items that
+need one are skipped. table.txt always has the table so far, also of a run that
+was stopped.
 
-  --only PATTERN   the items whose name matches, such as 'train*'; may be repeated
-  --limit SECONDS  for each program (default 900)
-  --within SECONDS for all: what there is no time left for is skipped
-  --logs DIR       for what they print, a file for each item (default gpu_logs)
-  --list           the names of the items, and no more
-  -- COMMAND...    only this, where it finds the bundle's libraries and CUDA's:
+  --only PATTERN   runs items with matching names, such as 'train*'; repeatable
+  --limit SECONDS  the time limit of each program (default 900)
+  --within SECONDS the time limit of the run; items beyond it are skipped
+  --logs DIR       gets the output of each item in a file (default gpu_logs)
+  --list           prints the names of the items and stops
+  -- COMMAND...    runs only this command, with the bundle's libraries and CUDA's:
                    run.sh -- bin/train --device cuda
 
-CUDA's libraries are looked for in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
-/usr/local/cuda*/lib64, where the system has its own, and in Python's packages.
+CUDA's libraries are searched in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
+/usr/local/cuda*/lib64, the system's folders, and Python's packages.
 TEXT
 }
 
@@ -54,23 +55,23 @@ while (($#)); do
       ;;
     --)
       shift
-      (($#)) || fail "-- needs a command behind it"
+      (($#)) || fail "-- needs a command after it"
       command=("$@")
       break
       ;;
-    *) fail "there is no $1; see --help" ;;
+    *) fail "there is no flag $1; see --help" ;;
   esac
   shift
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] ||
-  fail "--limit $limit is no number of seconds; write --limit 900"
+  fail "--limit $limit is not a number of seconds; write --limit 900"
 [[ ! $within || $within =~ ^[1-9][0-9]*$ ]] ||
-  fail "--within $within is no number of seconds; write --within 1700"
+  fail "--within $within is not a number of seconds; write --within 1700"
 
 # ---------------------------------------------------------------------------
-# Where libraries are.
+# Libraries.
 
-# Folders that may have CUDA's, one a line.
+# Prints folders that may have CUDA's libraries, one on each line.
 cuda_folders() {
   local python
   tr : '\n' <<<"${LD_LIBRARY_PATH:-}"
@@ -89,7 +90,7 @@ PY
   done
 }
 
-# The first folder of each of CUDA's libraries, with colons between.
+# Prints the first folder of each of CUDA's libraries, separated by colons.
 cuda_path() {
   local library folder path=
   while read -r library; do
@@ -102,7 +103,7 @@ cuda_path() {
   echo "$path"
 }
 
-# Those that are nowhere, with spaces between.
+# Prints the libraries that are not found, separated by spaces.
 missing_libraries() {
   local library folder known
   known=$( (PATH=$PATH:/sbin:/usr/sbin ldconfig -p) 2>/dev/null)
@@ -117,18 +118,18 @@ missing_libraries() {
 
 path=$(cuda_path)
 export LD_LIBRARY_PATH=$here/lib${path:+:$path}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# This machine's C++ library, which CUDA's use as well, unless it is too old.
+# Uses this machine's C++ library, as CUDA's libraries do, unless it is too old.
 if ! "$here/bin/train" --version >/dev/null 2>&1; then
   export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$here/lib/fallback
   why=$("$here/bin/train" --version 2>&1) ||
-    fail "the bundle's programs do not run here (status $?): ${why:-they say nothing; is this CPU older than what they are built for?}"
+    fail "the bundle's programs do not run here (status $?): ${why:-they print nothing; this CPU may be older than the one that they are built for}"
 fi
 if ((${#command[@]})); then
   cd "$here" || exit 1
   exec "${command[@]}"
 fi
 
-# Why nothing can run on a GPU here; "" when it can.
+# The reason why nothing can run on a GPU here; empty if it can.
 no_gpu=
 if [[ $mode == run ]]; then
   no_gpu=$("$here/bin/cuda_probe" 0 2>&1 | grep -v '^[0-9]* devices$')
@@ -139,13 +140,13 @@ if [[ $mode == run ]]; then
 fi
 
 # ---------------------------------------------------------------------------
-# Items. Each is a function that prints what is to be kept, and sets `note` (a
-# few words) and returns: 0 passed, 77 skipped, else failed.
+# Items. Each is a function that prints its log, sets `note` (a few words), and
+# returns 0 for passed, 77 for skipped, and anything else for failed.
 
 names=() results=() seconds=() notes=()
 note=
 
-# Seconds that there are for a program: those of --limit, or what is left.
+# Prints the seconds that a program may take: --limit, or the time that is left.
 seconds_left() {
   local left=$limit
   [[ ! $within ]] || ((within - SECONDS >= left)) || left=$((within - SECONDS))
@@ -160,7 +161,7 @@ limited() {
 
 count() { printf '%s\n' "${results[@]}" | grep -c "^$1$"; }
 
-# What there is so far.
+# Prints the table so far.
 table() {
   local i
   printf '%-30s %-8s %8s  %s\n' name result seconds note
@@ -171,7 +172,7 @@ table() {
   echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped; logs in $logs"
 }
 
-# item NAME FUNCTION [ARGUMENT...]
+# item NAME FUNCTION [ARGUMENT...]: runs the function if NAME is selected.
 item() {
   local name=$1 wanted="" pattern start given status log
   shift
@@ -216,7 +217,8 @@ needs_gpu() {
   return 77
 }
 
-# A GPU that is there and cannot be used is no reason to skip.
+# If there is a GPU that cannot be used, the item fails rather than being
+# skipped.
 GPU_FILES=${GPU_FILES:-/dev/nvidia[0-9]*}
 device() {
   if command -v nvidia-smi >/dev/null && nvidia-smi; then
@@ -230,7 +232,7 @@ device() {
   fi
 }
 
-# gtest BINARY [FLAG...]: its cases are counted by what it says.
+# gtest BINARY [FLAG...]: counts the cases that it reports.
 gtest() {
   local out status passed skipped reason
   out=$(mktemp)
@@ -264,7 +266,7 @@ explain() {
     limited "$here/bin/train" --dry-run --device cuda --mesh dp=4,tp=8 --cost h100
 }
 
-# trained ENVIRONMENT... -- FLAG...: a short training.
+# trained ENVIRONMENT... -- FLAG...: runs a short training.
 trained() {
   local environment=()
   while [[ $1 != -- ]]; do environment+=("$1") && shift; done
@@ -273,8 +275,9 @@ trained() {
     --layers 2 --hidden 48 --heads 6 --seq 32 --sample 0 "$@"
 }
 
-# losses MESH DTYPE DEVICE [FLAG...]: trains, and leaves them in a file, a line
-# each. Without flags ranks share a GPU. In `environment`, if that is set.
+# losses MESH DTYPE DEVICE [FLAG...]: trains, and writes the losses to a file,
+# one on each line. Without flags, ranks share a GPU. Uses the variables in
+# `environment`, if it is set.
 losses() {
   local json=$logs/train.json file=$logs/losses_$1_$2_$3.txt
   local flags=("${@:4}")
@@ -288,7 +291,8 @@ losses() {
   note="$(wc -l <"$file") losses, from $(head -n 1 "$file") to $(tail -n 1 "$file")"
 }
 
-# train MESH DTYPE TOLERANCE [FLAG...]: as the CPU does.
+# train MESH DTYPE TOLERANCE [FLAG...]: trains on the GPU, and compares the
+# losses with the CPU's.
 train() {
   needs_gpu || return
   [[ -e $logs/losses_$1_$2_cpu.txt ]] || losses "$1" "$2" cpu || return
@@ -309,8 +313,8 @@ compare() {
           exit bad || NR < 20 }')
 }
 
-# Two processes on one GPU, which each of them says is of another machine: NCCL
-# may refuse that, or hang.
+# Two processes on one GPU. Each claims to be on another machine, which NCCL may
+# refuse, or hang on.
 nccl_processes() {
   needs_gpu || return
   [[ -e $logs/losses_dp=2_f32_cpu.txt ]] || losses dp=2 f32 cpu || return
@@ -331,7 +335,7 @@ nccl_processes() {
   refused=$(grep -h -m 1 'Duplicate GPU' "$meet/first" "$meet/second")
   rm -r "$meet"
   if [[ $refused ]]; then
-    note="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID says"
+    note="NCCL refuses two ranks on one GPU, whatever NCCL_HOSTID is"
     return 77
   fi
   ((status == 0)) || return "$status"
@@ -348,7 +352,7 @@ sanitizer() {
     note="no compute-sanitizer in PATH or /usr/local/cuda/bin"
     return 77
   fi
-  # What a call of CUDA's refuses, a test may want: out of memory, say.
+  # CUDA calls may return errors that a test expects, such as out of memory.
   gtest "$found" --tool "$tool" --error-exitcode 99 --report-api-errors no \
     --target-processes application-only "$here/bin/$test" "$@"
 }
@@ -361,13 +365,13 @@ bench() {
 torch_bench() {
   needs_gpu || return
   if ! python3 -c 'import torch; assert torch.cuda.is_available()'; then
-    note="no torch with CUDA for python3"
+    note="python3 has no torch with CUDA"
     return 77
   fi
   limited python3 "$here/gpu_bench.py" --against "$logs/gpu_bench.json"
 }
 
-# Of each kind of kernel, some.
+# Some kernels of each kind.
 sampled='*Gpu_add:*Gpu_matmul:*Gpu_softmax:*Gpu_layer_norm'
 sampled+=':*Gpu_sum:*Gpu_cumsum:*Gpu_embedding:*Gpu_cross_entropy:*Gpu_attention'
 sampled+=':*Gpu_rotary:*Gpu_cat'
@@ -378,7 +382,7 @@ items() {
   item "conformance on the CPU" conformance cpu
   item conformance conformance cuda
   item explain explain
-  # All pairs of layouts among the host's ranks take minutes.
+  # All pairs of layouts on the host's ranks take minutes.
   for test in "$here"/bin/*_test; do
     item "${test##*/}" gtest "$test" --gtest_filter='-Meshes/RedistributePairs*'
   done
@@ -397,14 +401,14 @@ items() {
     item "bench tp=$n" bench --mesh tp=$n --ranks-per-gpu $n --cases G6
   done
   item "bench of torch" torch_bench
-  # The slowest last: there may be no time for them.
+  # The slowest come last, since there may be no time for them.
   for test in memcheck racecheck; do
-    # But for what fills the GPU, and what kills it.
+    # Without tests that fill the GPU or kill the program.
     item "$test device" sanitizer $test dtensor.device.cuda_device_test \
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
     item "$test boxes" sanitizer $test dtensor.device.boxes_test --gtest_filter='*/gpu'
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
-    # Those with shared memory.
+    # Kernels that use shared memory.
     for group in reduce rows select; do
       item "$test $group" sanitizer $test ops.kernels_${group}_gpu_test
     done
@@ -418,7 +422,7 @@ if [[ $mode == list ]]; then
 fi
 mode=count
 items
-((total)) || fail "no item is called ${only[*]}; --list names them"
+((total)) || fail "no item is named ${only[*]}; --list prints the names"
 mode=run
 mkdir -p "$logs" || fail "cannot make the folder $logs; name another with --logs"
 logs=$(cd "$logs" && pwd)

@@ -1,12 +1,12 @@
 #!/bin/bash
-# pack NAME VERSION AR LIST OUT: what //:dist is made of (tools/dist.bzl).
+# pack NAME VERSION AR LIST OUT: makes the archive //:dist (tools/dist.bzl).
 #
 #   NAME-VERSION/include/NAME/...       headers
-#   NAME-VERSION/lib/libNAME.a          one archive of all
+#   NAME-VERSION/lib/libNAME.a          one archive with all libraries
 #   NAME-VERSION/lib/cmake/NAME/*.cmake
 #   NAME-VERSION/lib/pkgconfig/*.pc
 #
-# The same files give the same bytes.
+# Equal files give an archive with equal bytes.
 set -euo pipefail
 name=$1 version=$2 ar=$3 list=$4 out=$PWD/$5
 
@@ -28,9 +28,9 @@ mpi=()
         case $file in
           *.cmake) place=lib/cmake/$name/$file ;;
           *.pc) place=lib/pkgconfig/$file ;;
-          *) echo "pack: nobody knows where $path goes" >&2 && exit 1 ;;
+          *) echo "pack: $path has no place; write a *.cmake.in or *.pc.in" >&2 && exit 1 ;;
         esac
-        # (For CMake one word each.)
+        # (CMake needs one quoted word for each flag.)
         [[ $file == *.cmake ]] && flags=$(printf ' "%s"' "${mpi[@]}") || flags=" ${mpi[*]}"
         ((${#mpi[@]})) || flags=
         sed "s/@VERSION@/$version/g; s|@MPI@|$flags|g" "$path" >"$top/$place"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs a command under mpirun, or as torchrun would, on machines that are network
-# namespaces of this one: each with a name and an address of its own, and no
-# memory that MPI knows to be shared. As root; leaves nothing behind.
+# Runs a command under mpirun, or as torchrun would, on simulated machines. They
+# are network namespaces of this machine, each with its own name and address and
+# without memory that MPI knows to be shared. Needs root; leaves nothing behind.
 set -euo pipefail
 
 usage() {
@@ -33,7 +33,7 @@ hosts=$1 slots=$2
 shift 2
 for needed in ip unshare "$launcher"; do
   command -v "$needed" >/dev/null ||
-    { echo "simulated_hosts.sh: there is no $needed" >&2; exit 1; }
+    { echo "simulated_hosts.sh: $needed is missing; install it" >&2; exit 1; }
 done
 
 bridge=dtensor$$
@@ -77,7 +77,7 @@ if [[ $launcher != mpirun ]]; then
   exit "$status"
 fi
 
-# What mpirun calls instead of ssh: agent ADDRESS COMMAND...
+# mpirun calls this instead of ssh: agent ADDRESS COMMAND...
 cat >"$work/agent" <<TEXT
 #!/bin/bash
 i=\${1##*.}

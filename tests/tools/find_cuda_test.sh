@@ -69,9 +69,9 @@ setup() {
   CUDA_HOME=$PWD/$1 HOME=$PWD XDG_DATA_HOME=$PWD/data PATH=$PWD/tools:/usr/bin:/bin \
     bash "$root/setup.sh" --cuda
 }
-want setup 0 "^setup.sh: $PWD/whole/bin/nvcc is there$" setup whole
+want setup 0 "^setup.sh: $PWD/whole/bin/nvcc is installed$" setup whole
 want setup-nothing 0 'are installed; nothing to do$' setup whole
-want setup-broken 1 '^setup.sh: .*broken/bin/nvcc does not run; unset CUDA_HOME for another$' \
+want setup-broken 1 '^setup.sh: .*broken/bin/nvcc does not run; unset CUDA_HOME to use another toolkit$' \
   setup broken
 
 exit $((failures > 0))

@@ -9,13 +9,13 @@ tools=$PWD/tools
 bundle() { CUDA_HOME=$PWD/none "$tools/gpu_bundle.sh" "$@"; }
 mkdir there
 want help 0 '^usage: ' bundle --help
-want unknown-flag 2 '^gpu_bundle.sh: there is no --frob; see --help$' bundle --frob x
-want nowhere 2 '^gpu_bundle.sh: where to\?' bundle
-want no-cpu 2 '^gpu_bundle.sh: --march names no CPU' bundle --march
+want unknown-flag 2 '^gpu_bundle.sh: there is no flag --frob; see --help$' bundle --frob x
+want nowhere 2 '^gpu_bundle.sh: OUT is missing; ' bundle
+want no-cpu 2 '^gpu_bundle.sh: --march needs a CPU' bundle --march
 want two 2 'b is one file too many' bundle a b
-want exists 2 'there is there already' bundle there
-want no-folder 2 'there is no folder none for none/x.tar.gz' bundle none/x.tar.gz
-want no-nvcc 2 '^gpu_bundle.sh: no bundle without nvcc: no nvcc in CUDA_HOME=' \
+want exists 2 'there exists already' bundle there
+want no-folder 2 'none/x.tar.gz cannot be made, because none is not a folder' bundle none/x.tar.gz
+want no-nvcc 2 '^gpu_bundle.sh: a bundle needs nvcc: no nvcc in CUDA_HOME=' \
   bundle x.tar.gz
 [[ ! -e x.tar.gz ]] || { echo "left x.tar.gz"; failures=$((failures + 1)); }
 
@@ -64,11 +64,11 @@ SH
 
 run() { b/run.sh "$@"; }
 want run-help 0 '^usage: ' run --help
-want run-unknown-flag 2 '^run.sh: there is no --frob; see --help$' run --frob
+want run-unknown-flag 2 '^run.sh: there is no flag --frob; see --help$' run --frob
 want run-no-value 2 '^run.sh: --only needs a value' run --only
-want run-within 2 '^run.sh: --within 0 is no number of seconds' run --within 0
-want run-limit 2 '^run.sh: --limit x is no number of seconds' run --limit x
-want run-no-item 2 '^run.sh: no item is called frob; --list names them$' run --only frob
+want run-within 2 '^run.sh: --within 0 is not a number of seconds' run --within 0
+want run-limit 2 '^run.sh: --limit x is not a number of seconds' run --limit x
+want run-no-item 2 '^run.sh: no item is named frob; --list prints the names$' run --only frob
 want run-list 0 '^train tp=3 f32$' run --list
 want run-command 3 '^hello$' run -- bash -c 'echo hello; exit 3'
 
