@@ -1,8 +1,8 @@
-"""Bugs that plant.py plants.
+"""The bugs that plant.py plants.
 
-Each is a number, what it breaks, the edits (file, text that stands there once,
-text to put there, in which MUT(k) is true while bug k is switched on), and the
-tests that are expected to notice it.
+Each bug has a number, a description, its edits, and the tests that are expected
+to notice it. An edit is (file, old text that occurs there once, new text). In
+the new text, MUT(k) is true while bug k is switched on.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Bug:
     what: str
     edits: list
     tests: list = field(default_factory=list)
-    # The line of its one edit if that replaces a whole line, else 0.
+    # The line number of its only edit, if that replaces a whole line; else 0.
     line: int = 0
 
 
@@ -72,7 +72,7 @@ BUGS = [
          'if (a.axis > b.axis && commute(a.op, b.op))',
          'if (a.axis > b.axis && (MUT(8) || commute(a.op, b.op)))'),
     ], ['layout_test']),
-    Bug(9, 'between meshes the dearest intermediate layout is taken', [
+    Bug(9, 'between meshes the most expensive intermediate layout is taken', [
         ('placement/plan.cc',
          'if (!best || p.time_ps < best->time_ps) best = std::move(p);\n'
          '  }\n'
@@ -104,7 +104,7 @@ BUGS = [
          '1, /*exact=*/true);',
          '1, /*exact=*/!MUT(11));'),
     ], ['plan_claims_test']),
-    Bug(12, 'several tensors: shared latency not divided', [
+    Bug(12, 'several tensors: the shared latency is not divided', [
         ('placement/plan.cc',
          'c.alpha_ps /= n;\n'
          '    for',
@@ -123,7 +123,7 @@ BUGS = [
          '(x.begin(i) >= y.begin(j) && (MUT(14) || x.begin(i + 1) <= y.begin(j + '
          '1)));'),
     ], ['parameters_stay_test']),
-    Bug(15, 'chunked step pays its latency once', [
+    Bug(15, 'a chunked step pays its latency once', [
         ('placement/prices.h',
          'return alpha(c) + saturated_ps(',
          'return (MUT(15) ? std::min(c.alpha_ps, kMostPs) : alpha(c)) +\n'
@@ -140,12 +140,12 @@ BUGS = [
          'return (ends_split ? 1 : 2) * (size - 1);',
          'return (ends_split && !MUT(17) ? 1 : 2) * (size - 1);'),
     ], ['plan_search_test']),
-    Bug(18, 'memory of (sum,count) pairs not counted in the plan peak', [
+    Bug(18, "memory of (sum, count) pairs is not counted in the plan's peak", [
         ('placement/step_between.cc',
          'components(s) > components(t)) n += 2 * largest(t);',
          'components(s) > components(t) && !MUT(18)) n += 2 * largest(t);'),
     ], ['step_between_test']),
-    Bug(19, 'replicas serve even over a dearer axis', [
+    Bug(19, 'replicas serve even over a more expensive axis', [
         ('placement/step_between.cc',
          'if (with.never_above(',
          'if (MUT(19) || with.never_above('),
@@ -156,12 +156,12 @@ BUGS = [
          'const Region& tail = MUT(20) ? both : a;\n'
          '    r.insert(r.end(), tail.begin() + at + 1, tail.end());'),
     ], ['region_test']),
-    Bug(21, 'load balance: a receiver that has the piece counts as asking', [
+    Bug(21, 'load balance: a receiver that has the piece counts as asking for it', [
         ('placement/step_schedule.cc',
          '(itself ? n - 1 : n)',
          '(itself && !MUT(21) ? n - 1 : n)'),
     ], ['schedule_test']),
-    Bug(22, 'of several holders always the first one serves', [
+    Bug(22, 'the first of several holders always serves', [
         ('placement/step_schedule.cc',
          'i = static_cast<size_t>(onto_.rank(to_at_)) % holders.size();',
          'i = MUT(22) ? 0 : static_cast<size_t>(onto_.rank(to_at_)) % '
@@ -178,7 +178,7 @@ BUGS = [
          'if (op == ReduceOp::kMax) return MUT(24) ? ReduceOp::kMax : '
          'ReduceOp::kMin;'),
     ], ['choose_test']),
-    Bug(25, 'rule parser accepts a note on one input too many', [
+    Bug(25, 'the rule parser accepts a note on one input too many', [
         ('placement/rule_parse.cc',
          'i >= static_cast<int>(rule_.in_.size()))',
          'i >= static_cast<int>(rule_.in_.size()) + (MUT(25) ? 1 : 0))'),
@@ -188,7 +188,7 @@ BUGS = [
          'return !contains(t, static_cast<int>(factor));',
          'return !MUT(26) && !contains(t, static_cast<int>(factor));'),
     ], ['choose_test']),
-    Bug(27, 'price: bytes of outputs not counted as work', [
+    Bug(27, 'price: the bytes of outputs do not count as work', [
         ('placement/choose.cc',
          'c.reduce_ps += planner.plan(n.from, n.to).time_ps;\n'
          '    bytes +=',
@@ -200,7 +200,7 @@ BUGS = [
          '                     ? 0\n'
          '                     : static_cast<double>(spec->largest_part_bytes());'),
     ], ['choose_test']),
-    Bug(28, 'price: put-off reduction is free', [
+    Bug(28, 'price: the reduction that is put off is free', [
         ('placement/choose.cc',
          'c.reduce_ps += planner.plan(',
          'if (!MUT(28)) c.reduce_ps += planner.plan('),
@@ -226,13 +226,13 @@ BUGS = [
          'alpha_ps = MUT(30) ? alpha_ps + c.alpha_ps : '
          'std::max(alpha_ps, c.alpha_ps);'),
     ], ['cost_test']),
-    Bug(31, 'choose: larger granule instead of the common multiple', [
+    Bug(31, 'choose: the larger granule instead of the common multiple', [
         ('placement/axis_choices.cc',
          'granule = std::lcm(granule, d.split().granule());',
          'granule = MUT(31) ? std::max(granule, d.split().granule()) : '
          'std::lcm(granule, d.split().granule());'),
     ], ['choose_test']),
-    Bug(32, 'share of a linked factor counted', [
+    Bug(32, 'the share of a linked factor is counted', [
         ('placement/bound_rule.cc',
          'sizes_[f] == 0 || is_linked(rule_, f)) return 1;',
          'sizes_[f] == 0 || (is_linked(rule_, f) && !MUT(32)))\n'
@@ -243,32 +243,32 @@ BUGS = [
          'int64_t first = (step - base % step) % step;',
          'int64_t first = MUT(33) ? 0 : (step - base % step) % step;'),
     ], ['dims_test']),
-    Bug(34, 'all-reduce bytes: n/p rounded down', [
+    Bug(34, 'all-reduce bytes: n/p is rounded down', [
         ('placement/cost.cc',
          'int64_t chunk = (n + p - 1) / p;',
          'int64_t chunk = (n + (MUT(34) ? 0 : p - 1)) / p;'),
     ], ['plan_search_test']),
-    Bug(40, 'fill: identity without regard to the partials inside', [
+    Bug(40, 'fill: the identity ignores the partials inside', [
         ('dtensor/partial_fill.cc',
          'identity_of(inside.value_or(i));',
          'identity_of(MUT(40) ? i : inside.value_or(i));'),
     ], ['partial_fill_test']),
-    Bug(41, 'predicted bytes of a chunked all-reduce as if whole', [
+    Bug(41, 'predicted bytes of a chunked all-reduce as if it were whole', [
         ('dtensor/execution.cc',
          'if (s.kind == StepKind::kAllReduce && !list.empty())',
          'if (!MUT(41) && s.kind == StepKind::kAllReduce && !list.empty())'),
     ], ['execution_test']),
-    Bug(42, 'all-reduce in place though others hold the storage', [
+    Bug(42, 'all-reduce works in place although others hold the storage', [
         ('dtensor/execute.cc',
          'm.now.storage().use_count() == 1 &&',
          '(MUT(42) || m.now.storage().use_count() == 1) &&'),
     ], ['redistribute_test']),
-    Bug(43, 'collectives of different calls get one number', [
+    Bug(43, 'collectives of different calls get the same number', [
         ('dtensor/execute.cc',
          'ctx.collectives += e_.collectives();',
          'if (!MUT(43)) ctx.collectives += e_.collectives();'),
     ], ['execution_test']),
-    Bug(44, 'fill of a concat: every holder gives the shared range', [
+    Bug(44, 'fill of a concat: every holder keeps the shared range', [
         ('dtensor/partial_fill.cc',
          'const IntervalList own =\n'
          '            first_held(from_.dim(d), mesh_, mesh_.coordinate(r), fresh_);',
@@ -280,7 +280,7 @@ BUGS = [
          '          from_.dim(d).intervals(mesh_, mesh_.coordinate(r), own);\n'
          '        }'),
     ], ['partial_fill_test']),
-    Bug(45, 'mean: memory of pairs and of values held at once', [
+    Bug(45, 'mean: memory of pairs and of values is held at the same time', [
         ('dtensor/execute.cc',
          'm.now = Tensor();\n'
          '    m.now = Tensor::empty(a.divided, a.dtype);',
@@ -292,7 +292,7 @@ BUGS = [
          'return slots[2 * member + sequence % 2];',
          'return slots[2 * member + (MUT(46) ? 0 : sequence % 2)];'),
     ], ['comm_threads_test']),
-    Bug(47, 'large all-reduce without its closing barrier', [
+    Bug(47, 'a large all-reduce lacks its closing barrier', [
         ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
          '      each_buffer(',
@@ -301,7 +301,7 @@ BUGS = [
          '    closed([&] {\n'
          '      each_buffer('),
     ], ['comm_threads_test']),
-    Bug(48, 'exchange/reduce without its closing barrier', [
+    Bug(48, 'exchange and reduce lack their closing barrier', [
         ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
          '      for (size_t i = 0; i < transfers.size(); ++i)\n'
@@ -323,12 +323,12 @@ BUGS = [
          '    };\n'
          '    MUT(48) ? all() : close_after(stream, all);'),
     ], ['comm_threads_test']),
-    Bug(49, 'deadlock check forgets whether the round is over', [
+    Bug(49, 'the deadlock check forgets whether the round is over', [
         ('dtensor/comm/thread_hub.cc',
          'if (b.round() != r.round || b.broken()) return false;',
          'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
     ], ['thread_hub_test']),
-    Bug(50, 'merge: counted bytes of the last rank, not the most', [
+    Bug(50, "merge: the last rank's bytes are counted, not the most", [
         ('dtensor/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
          'm.counted = MUT(50) ? e.counted : std::max(m.counted, e.counted);'),
@@ -348,14 +348,14 @@ BUGS = [
          'if (m != self_) b.counted += read;',
          'if (MUT(53) || m != self_) b.counted += read;'),
     ], ['budgets_reach_every_rank_test']),
-    Bug(54, 'cotangent of a partial is partial as well', [
+    Bug(54, 'the cotangent of a partial is also partial', [
         ('dtensor/redistribute.cc',
          '  l.partials.clear();\n'
          '  if (x->mesh()',
          '  if (!MUT(54)) l.partials.clear();\n'
          '  if (x->mesh()'),
     ], ['public_functions_test']),
-    Bug(55, 'backward_dtype ignored', [
+    Bug(55, 'backward_dtype is ignored', [
         ('dtensor/redistribute.cc',
          'dtype_ ? to->with(*dtype_) : to, {.lazy',
          'dtype_ && !MUT(55) ? to->with(*dtype_) : to, {.lazy'),
@@ -365,13 +365,13 @@ BUGS = [
          'return c.version != version ||',
          'return (c.version != version && !MUT(56)) ||'),
     ], ['redistribute_test']),
-    Bug(57, 'async: nobody waits before the source is overwritten', [
+    Bug(57, 'async: nothing waits before the source is overwritten', [
         ('dtensor/async.cc',
          'if (part.defined()) part.storage()->set_reader(made->progress());',
          'if (!MUT(57) && part.defined()) '
          'part.storage()->set_reader(made->progress());'),
     ], ['async_test']),
-    Bug(58, 'async: events keep the worker numbers', [
+    Bug(58, "async: events keep the worker's numbers", [
         ('dtensor/async.cc',
          'e.collective = number;',
          'if (!MUT(58)) e.collective = number;'),
@@ -381,12 +381,12 @@ BUGS = [
          'slot = slot.defined() ? add_(slot, c) : c;',
          'slot = slot.defined() && !MUT(59) ? add_(slot, c) : c;'),
     ], ['identity_view_gradient_test']),
-    Bug(60, 'backward records a graph though create_graph is off', [
+    Bug(60, 'backward records a graph although create_graph is off', [
         ('dtensor/autograd.cc',
          'grad_(ctx.grad_enabled, create_graph),',
          'grad_(ctx.grad_enabled, MUT(60) || create_graph),'),
     ], ['gradients_by_value_test']),
-    Bug(61, 'gradient of a wanted tensor inside the graph is dropped', [
+    Bug(61, 'the gradient of a wanted tensor inside the graph is dropped', [
         ('dtensor/autograd.cc',
          'if (!wanted_nodes_.contains(&n)) arrived_',
          'if (MUT(61)) arrived_[&n].assign(n.num_outputs, DistTensor());\n'
@@ -403,38 +403,38 @@ BUGS = [
          'stats_.peak_bytes = stats_.current_bytes;',
          'stats_.peak_bytes = MUT(63) ? 0 : stats_.current_bytes;'),
     ], ['allocator_test']),
-    Bug(64, 'dry run peak: releases not counted', [
+    Bug(64, 'dry-run peak: releases are not counted', [
         ('dtensor/allocator.cc',
          'stats_.current_bytes -= bytes;',
          'stats_.current_bytes -= MUT(64) && !has_memory_ ? 0 : bytes;'),
     ], ['allocator_test']),
-    Bug(65, 'inner budget is not spent for the outer', [
+    Bug(65, 'a nested budget does not count for the outer one', [
         ('dtensor/scopes.h',
          'outer_ < 0 ? outer_ : outer_ - spent;',
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
     ], ['op_test']),
-    Bug(66, 'bad input exits with 1', [
+    Bug(66, 'bad input exits with status 1', [
         ('dtensor/program.cc',
          's.attempt(2, [&] {',
          's.attempt(MUT(66) ? 1 : 2, [&] {'),
     ], ['bad_input_test']),
-    Bug(67, 'real-valued flags refuse their minimum', [
+    Bug(67, 'flags with real values refuse their minimum', [
         ('dtensor/flags.cc',
          'DT_CHECK(x >= min, flag, "{} is too small; write a number of',
          'DT_CHECK(MUT(67) ? x > min : x >= min, flag, "{} is too small; write a '
          'number of'),
     ], ['flags_test']),
-    Bug(68, 'safetensors header padded to 4, not 8', [
+    Bug(68, 'the safetensors header is padded to 4, not 8', [
         ('dtensor/io/safetensors_writer.cc',
          'while (text.size() % 8)',
          'while (text.size() % (MUT(68) ? 4 : 8))'),
     ], ['safetensors_read_test']),
-    Bug(69, 'safetensors reader accepts holes', [
+    Bug(69, 'the safetensors reader accepts holes', [
         ('dtensor/io/safetensors_reader.cc',
          'if (f.begin != at)\n',
          'if (MUT(69) ? f.begin < at : f.begin != at)\n'),
     ], ['safetensors_test']),
-    Bug(70, 'safetensors: file row from the box, not the file', [
+    Bug(70, 'safetensors: the row length comes from the box, not from the file', [
         ('dtensor/io/safetensors_boxes.h',
          'for (int d = dim + 1; d < n; ++d) row *= file[d];',
          'for (int d = dim + 1; d < n; ++d) row *= MUT(70) ? box.shape()[d] : '
@@ -450,17 +450,17 @@ BUGS = [
          'if (part.storage() == global.storage()) {',
          'if (part.storage() == global.storage() && !MUT(72)) {'),
     ], ['view_test']),
-    Bug(73, 'run() rethrows a peer failure before the own one', [
+    Bug(73, "run() rethrows a peer's failure before the rank's own error", [
         ('dtensor/runtime.cc',
          'for (bool own : {true, false})\n',
          'for (bool own : {!MUT(73), bool(MUT(73))})\n'),
     ], ['message_passing_test']),
-    Bug(74, 'max reduction drops NaN of the left', [
+    Bug(74, 'max reduction drops a NaN on the left', [
         ('dtensor/device/reduce_op.h',
          'return a > b || a != a ? a : b;',
          'return a > b || (!MUT(74) && a != a) ? a : b;'),
     ], ['copy_test']),
-    Bug(75, 'avg divides by the sources present, not by the terms', [
+    Bug(75, 'avg divides by the sources that are there, not by the terms', [
         ('dtensor/device/combine.cc',
          'op == ReduceOp::kAvg ? count : 1;',
          'op == ReduceOp::kAvg ? (MUT(75) ? k : count) : 1;'),
@@ -471,14 +471,14 @@ BUGS = [
          '(MUT(76) ? bytes < ctx.comm_budget : bytes <= ctx.comm_budget), '
          'ctx.op.empty()'),
     ], ['budgets_reach_every_rank_test']),
-    Bug(77, 'asynchronous move records no gradient path (detach)', [
+    Bug(77, 'an asynchronous move records no gradient path (it detaches)', [
         ('dtensor/redistribute.cc',
          'if (records(x)) {\n'
          '    std::shared_ptr<Node> node;',
          'if (!(MUT(77) && how.async) && records(x)) {\n'
          '    std::shared_ptr<Node> node;'),
     ], ['redistribute_grad_test']),
-    Bug(80, 'add_scalar declared linear', [
+    Bug(80, 'add_scalar is declared linear', [
         ('ops/unary.cc',
          ': elementwise_rule(1, f_.notes)) {}',
          ': elementwise_rule(\n'
@@ -487,7 +487,7 @@ BUGS = [
          '                                     ? "linear 0; up 0"\n'
          '                                     : f_.notes)) {}'),
     ], ['rules_test']),
-    Bug(81, 'neg declared increasing', [
+    Bug(81, 'neg is declared increasing', [
         ('ops/unary.cc',
          'return BoundRule(rule_, shapes, name());',
          'if (MUT(81) && order_ == 0 && index_ == fn::index_of<fn::Neg>)\n'
@@ -496,7 +496,7 @@ BUGS = [
          '                       name());\n'
          '    return BoundRule(rule_, shapes, name());'),
     ], ['rules_test']),
-    Bug(82, 'div declared linear in the divisor', [
+    Bug(82, 'div is declared linear in the divisor', [
         ('ops/binary.cc',
          '? elementwise_rule(2, f_.notes)',
          '? elementwise_rule(\n'
@@ -510,70 +510,70 @@ BUGS = [
          'V(0.5) * (a.d + b.d)',
          'V(MUT(83) ? 1.0 : 0.5) * (a.d + b.d)'),
     ], ['pointwise_numbers_test']),
-    Bug(84, 'amax: tied winners not shared', [
+    Bug(84, 'amax: tied winners do not share the cotangent', [
         ('ops/reduce.cc',
          'div(winners, sum(winners, dims, true));',
          'MUT(84) ? winners : div(winners, sum(winners, dims, true));'),
     ], ['reduce_test']),
-    Bug(85, 'softmax kernel without max subtraction', [
+    Bug(85, 'the softmax kernel does not subtract the maximum', [
         ('ops/kernels/cpu/softmax.cc',
          'exponentials(n, xr, row_maximum(n, xr), e));',
          'exponentials(n, xr, MUT(85) ? T(0) : row_maximum(n, xr), e));'),
     ], ['softmax_test']),
-    Bug(86, 'sharded softmax: own maximum', [
+    Bug(86, 'sharded softmax uses the local maximum', [
         ('ops/rows.cc',
          'c.reduce_rows(max, factor, ReduceOp::kMax);',
          'if (!MUT(86)) c.reduce_rows(max, factor, ReduceOp::kMax);'),
     ], ['budgets_reach_every_rank_test']),
-    Bug(87, 'cross entropy: mean over all targets, ignored ones too', [
+    Bug(87, 'cross entropy: mean over all targets, including ignored ones', [
         ('ops/cross_entropy.cc',
          'return div(total, sum(cast(ne(targets, ignored), loss.dtype())));',
          'if (MUT(87)) return div(total, '
          'static_cast<double>(numel(targets.shape())));\n'
          '  return div(total, sum(cast(ne(targets, ignored), loss.dtype())));'),
     ], ['bad_target_test']),
-    Bug(88, 'cross entropy backward: smoothing over local columns', [
+    Bug(88, 'cross entropy backward: smoothing over the local columns', [
         ('ops/kernels/cpu/embedding.cc',
          'a.smoothing / static_cast<double>(a.vocabulary);',
          'a.smoothing / static_cast<double>(MUT(88) ? n : a.vocabulary);'),
     ], ['kernels_rows_test']),
-    Bug(89, 'an id may be one behind the last row', [
+    Bug(89, 'an id may be one past the last row', [
         ('ops/id_range.cc',
          'if (largest >= n)',
          'if (largest >= n + (MUT(89) ? 1 : 0))'),
     ], ['bad_target_test']),
-    Bug(90, 'cross entropy second order without smoothing', [
+    Bug(90, 'the second derivative of cross entropy lacks smoothing', [
         ('ops/cross_entropy.cc',
          'full({}, smoothing / static_cast<double>(vocabulary),',
          'full({}, (MUT(90) ? 0 : smoothing) / static_cast<double>(vocabulary),'),
     ], ['cross_entropy_test']),
-    Bug(91, 'causal offset of split queries is 0', [
+    Bug(91, 'the causal offset of split queries is 0', [
         ('ops/attention_call.cc',
          'a.query_offset = queries.lo - keys.lo;',
          'a.query_offset = MUT(91) ? 0 : queries.lo - keys.lo;'),
     ], ['attention_test']),
-    Bug(92, 'uneven heads: last kv head of a range missed', [
+    Bug(92, 'uneven heads: the last kv head of a range is missed', [
         ('ops/attention_call.cc',
          'const int64_t hi = (h.hi - 1) * kv_heads_ / heads_ + 1;',
          'const int64_t hi = MUT(92) ? std::max(lo + 1, h.hi * kv_heads_ / '
          'heads_) : (h.hi - 1) * kv_heads_ / heads_ + 1;'),
     ], ['attention_test']),
-    Bug(93, 'local kv head counted in its own range only', [
+    Bug(93, 'the local kv head is counted in its own range only', [
         ('ops/attention_call.cc',
          'at += g - heads.lo;',
          'at = (MUT(93) ? 0 : at) + g - heads.lo;'),
     ], ['attention_test']),
-    Bug(94, 'attention: earlier key blocks not rescaled', [
+    Bug(94, 'attention: earlier key blocks are not rescaled', [
         ('ops/kernels/cpu/attention.cc',
          'if (j0 > 0 && correction != 1) {',
          'if (j0 > 0 && correction != 1 && !MUT(94)) {'),
     ], ['kernels_attention_test']),
-    Bug(95, 'attention: causal end forgets the query offset', [
+    Bug(95, 'attention: the causal end ignores the query offset', [
         ('ops/kernels/cpu/attention.cc',
          'std::clamp(i1 + a.query_offset, int64_t{0}, a.t)',
          'std::clamp(i1 + (MUT(95) ? 0 : a.query_offset), int64_t{0}, a.t)'),
     ], ['kernels_attention_test']),
-    Bug(96, 'attention backward: fully masked rows not zeroed', [
+    Bug(96, 'attention backward: fully masked rows are not zeroed', [
         ('ops/kernels/cpu/attention.cc',
          'lse[r] == kLow<T> ? 0 : core.visible',
          'lse[r] == kLow<T> && !MUT(96) ? 0 : core.visible'),
@@ -584,24 +584,24 @@ BUGS = [
          'fn::index_of<fn::AddScalar>, rstd, rstd,\n'
          '              MUT(97) ? eps * inv_n : eps);'),
     ], ['norm_test']),
-    Bug(98, 'norm second order without eps', [
+    Bug(98, 'the second derivative of norm lacks eps', [
         ('ops/norm.cc',
          'true) + eps);',
          'true) + (MUT(98) ? 0 : eps));'),
     ], ['norm_test']),
-    Bug(99, 'embedding: id == hi still looked up', [
+    Bug(99, 'embedding: id == hi is still looked up', [
         ('ops/kernels/cpu/embedding.cc',
          'if (id[i] >= lo && id[i] < hi)\n'
          '        std::memcpy',
          'if (id[i] >= lo && id[i] < hi + (MUT(99) && hi > lo && lo > 0 ? 1 : 0))\n'
          '        std::memcpy'),
     ], ['embedding_test']),
-    Bug(100, 'embedding gradient of bf16 summed in bf16', [
+    Bug(100, 'the embedding gradient of bf16 is summed in bf16', [
         ('ops/embedding.cc',
          'return {kernels::stat_of(in[0])};',
          'return {MUT(100) ? in[0] : kernels::stat_of(in[0])};'),
     ], ['embedding_test']),
-    Bug(101, 'cat gradient: offset not advanced past inputs that need none', [
+    Bug(101, 'cat gradient: the offset does not advance past inputs without a gradient', [
         ('ops/cat.cc',
          '      at += n;\n'
          '    }\n'
@@ -610,43 +610,43 @@ BUGS = [
          '    }\n'
          '    return grads;'),
     ], ['gradients_by_value_test']),
-    Bug(102, 'slice gradient does not return to where the input lay', [
+    Bug(102, 'the slice gradient does not return to the layout of the input', [
         ('ops/slice.cc',
          'return {apply1(pad_op(), g.cotangents.first(1), attrs)};',
          'if (MUT(102)) attrs.like = nullptr;\n'
          '  return {apply1(pad_op(), g.cotangents.first(1), attrs)};'),
     ], ['slice_test']),
-    Bug(103, 'contraction gradient keeps the pass of its own operand', [
+    Bug(103, 'the contraction gradient keeps the pass of its own operand', [
         ('ops/contraction_op.cc',
          'return p.note == static_cast<int>(operand);',
          'return !MUT(103) && p.note == static_cast<int>(operand);'),
     ], ['gradients_by_value_test']),
-    Bug(104, 'contraction: fifth batch loop overwrites instead of adding', [
+    Bug(104, 'contraction: the fifth batch loop overwrites instead of adding', [
         ('ops/local_product.cc',
          'g.accumulate = again || c.accumulate;',
          'g.accumulate = (again && !MUT(104)) || c.accumulate;'),
     ], ['gradients_by_value_test']),
-    Bug(105, 'philox: block counter loses its upper word', [
+    Bug(105, 'philox: the block counter loses its upper word', [
         ('ops/kernels/cpu/random.cc',
          'c1 = counter >> 32;',
          'c1 = MUT(105) ? U64v{} : counter >> 32;'),
     ], ['kernels_training_test']),
-    Bug(106, 'philox: stream id loses its upper word', [
+    Bug(106, 'philox: the stream id loses its upper word', [
         ('ops/kernels/cpu/random.cc',
          'c3 = U64v{} + (stream_id >> 32);',
          'c3 = U64v{} + (MUT(106) ? 0 : stream_id >> 32);'),
     ], ['kernels_training_test']),
-    Bug(107, 'random index of a box from local offsets', [
+    Bug(107, 'the random index of a box uses local offsets', [
         ('ops/random.cc',
          'next.push_back(range.lo);',
          'next.push_back(MUT(107) ? at : range.lo);'),
     ], ['partial_plus_whole_test']),
-    Bug(108, 'AdamW: eps inside the corrected root', [
+    Bug(108, 'AdamW: eps is inside the corrected root', [
         ('ops/kernels/cpu/optimizer.cc',
          '(sqrt(v1) * root2 + eps)',
          '(MUT(108) ? (sqrt(v1) + eps) * root2 : sqrt(v1) * root2 + eps)'),
     ], ['kernels_training_test']),
-    Bug(109, 'AdamW: no bias correction of v', [
+    Bug(109, 'AdamW: v has no bias correction', [
         ('ops/kernels/cpu/optimizer.cc',
          'part.rates[2] : 1 - std::pow(o.beta2, t);',
          'part.rates[2] : MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
@@ -656,23 +656,23 @@ BUGS = [
          'o.nesterov ? d + momentum * b : b;',
          'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
     ], ['kernels_training_test']),
-    Bug(111, 'rotary: positions from 0 on every rank', [
+    Bug(111, 'rotary: positions start at 0 on every rank', [
         ('ops/rotary.cc',
          'args.offset + range.lo;',
          'args.offset + (MUT(111) ? 0 : range.lo);'),
     ], ['attention_test']),
-    Bug(112, 'rotary gradient of the gradient rotates the wrong way', [
+    Bug(112, 'the rotary gradient of the gradient rotates the wrong way', [
         ('ops/rotary.cc',
          'args.inverse = !args.inverse;',
          'args.inverse = MUT(112) || !args.inverse;'),
     ], ['attention_test']),
-    Bug(113, 'budget check of an operator is strict', [
+    Bug(113, 'the budget check of an operator is strict', [
         ('ops/op.cc',
          'd.bytes <= ctx.comm_budget, op.name(),',
          'd.bytes + (MUT(113) ? 1 : 0) <= ctx.comm_budget,\n'
          '           op.name(),'),
     ], ['budgets_reach_every_rank_test']),
-    Bug(114, 'in-place change of an input after use is not noticed', [
+    Bug(114, 'an in-place change of an input after its use is not noticed', [
         ('ops/op.cc',
          'version == versions_[saved++], op_.name(),',
          'version == versions_[saved++] ||\n'
@@ -696,13 +696,13 @@ BUGS = [
          'out, out,\n'
          '                            1 / (MUT(116) ? 1 - keep : keep));'),
     ], ['random_test']),
-    Bug(117, 'layer norm backward: mean term left out when gamma is there', [
+    Bug(117, 'layer norm backward: the mean term is missing with gamma', [
         ('ops/kernels/cpu/norm.cc',
          'const V c1(mean ? static_cast<double>(scale) * s1 * inv_n : 0.0);',
          'const V c1(mean && !MUT(117) ? static_cast<double>(scale) * s1 * inv_n '
          ': 0.0);'),
     ], ['norm_test']),
-    Bug(118, 'reduce kernel: outputs visited several times keep the last', [
+    Bug(118, 'reduce kernel: outputs that are visited several times keep the last value', [
         ('ops/kernels/cpu/reduce.cc',
          'sum = Op::apply(sum, acc[i]);',
          'sum = MUT(118) ? acc[i] : Op::apply(sum, acc[i]);'),
@@ -712,22 +712,22 @@ BUGS = [
          'Init::fan_in(in))',
          'Init::fan_in(MUT(130) ? out : in))'),
     ], ['module_test']),
-    Bug(131, 'f64 parameters draw other numbers than f32', [
+    Bug(131, 'f64 parameters draw other numbers than f32 ones', [
         ('nn/init.cc',
          'dtype == DType::kF64 ? DType::kF32 : dtype;',
          'dtype == DType::kF64 && !MUT(131) ? DType::kF32 : dtype;'),
     ], ['module_test']),
-    Bug(132, 'embedding init std 0.2 instead of 0.02', [
+    Bug(132, 'embedding init: std 0.2 instead of 0.02', [
         ('nn/embedding.cc',
          'Init::normal(0.02)',
          'Init::normal(MUT(132) ? 0.2 : 0.02)'),
     ], ['module_test']),
-    Bug(133, 'k_proj split inside heads', [
+    Bug(133, 'k_proj is split inside heads', [
         ('nn/parallel.cc',
          '{"*.k_proj.*", on(Shard(0, d))},',
          '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
     ], ['module_test']),
-    Bug(134, 'c_fc bias not split (pattern .weight)', [
+    Bug(134, 'the c_fc bias is not split (pattern .weight)', [
         ('nn/parallel.cc',
          '{"*.c_fc.*", on(Shard(0))},',
          '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", on(Shard(0))},'),
@@ -738,7 +738,7 @@ BUGS = [
          'MUT(135) ? slice(weight_, 0, weight_.size(0) - n, weight_.size(0)) : '
          'slice(weight_, 0, 0, n);'),
     ], ['goldens_test']),
-    Bug(136, 'tied head gives the embedding no gradient', [
+    Bug(136, 'a tied head gives the embedding no gradient', [
         ('nn/embedding.cc',
          'einsum("...h,vh->...v", {x, table});',
          'einsum("...h,vh->...v", {x, MUT(136) ? table.detach() : table});'),
@@ -753,7 +753,7 @@ BUGS = [
          'c_fc_(x, Activation::kGeluTanh)',
          'MUT(138) ? gelu(c_fc_(x)) : c_fc_(x, Activation::kGeluTanh)'),
     ], ['goldens_test']),
-    Bug(139, 'SwiGLU: silu on up instead of gate', [
+    Bug(139, 'SwiGLU: silu of up instead of gate', [
         ('nn/mlp.cc',
          'swiglu(gate_proj_(x), up_proj_(x))',
          'swiglu((MUT(139) ? up_proj_ : gate_proj_)(x), '
@@ -769,13 +769,13 @@ BUGS = [
          '                    temperature);',
          '                    (MUT(141) ? 1 / temperature : temperature));'),
     ], ['temperature_test']),
-    Bug(142, 'saved q and k swapped', [
+    Bug(142, 'saved q and k are swapped', [
         ('nn/pretrained.cc',
          't.window.offset.back() = part * t.shape.back();',
          't.window.offset.back() = (MUT(142) && part < 2 ? 1 - part : part) * '
          't.shape.back();'),
     ], ['pretrained_test']),
-    Bug(143, 'bf16 without f32 masters', [
+    Bug(143, 'bf16 without f32 master weights', [
         ('nn/optimizer.cc',
          '.master = slot.master.defined() ?',
          '.master = slot.master.defined() && !MUT(143) ?'),
@@ -785,14 +785,14 @@ BUGS = [
          'return at.x + mlp(at.y)',
          'return (MUT(144) ? x : at.x) + mlp(at.y)'),
     ], ['goldens_test']),
-    Bug(145, 'RMS norm eps 1e-5 (config says 1e-6)', [
+    Bug(145, 'RMS norm: eps is 1e-5 (config says 1e-6)', [
         ('nn/norm.cc',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(eps) {}',
          'weight_(add_parameter("weight", {hidden}, Init::ones())),\n'
          '      eps_(MUT(145) ? 1e-5 : eps) {}'),
     ], ['goldens_test']),
-    Bug(146, 'llama keys not rotated', [
+    Bug(146, 'llama keys are not rotated', [
         ('nn/attention.cc',
          'k = rotary(k, config_.rope_theta);',
          'if (!MUT(146)) k = rotary(k, config_.rope_theta);'),
@@ -808,29 +808,29 @@ BUGS = [
          'return scale > 1 ? 1 : scale;',
          'return scale > 1 && !MUT(148) ? 1 : scale;'),
     ], ['optimizer_test']),
-    Bug(149, 'clip norm counts copies along replicated axes', [
+    Bug(149, 'the clip norm counts copies along replicated axes', [
         ('nn/clip.cc',
          'if (axes >> a & 1) layout',
          'if (MUT(149) || (axes >> a & 1)) layout'),
     ], ['clip_test']),
-    Bug(150, 'AdamW step number one too large', [
+    Bug(150, 'AdamW: the step number is one too large', [
         ('nn/optimizer.cc',
          '.step = slot.step,',
          '.step = slot.step + (MUT(150) ? 1 : 0),'),
     ], ['optimizer_test']),
-    Bug(160, 'train: counted bytes never compared', [
+    Bug(160, 'train: counted bytes are never compared', [
         ('examples/step_checks.cc',
          'r.predicted == r.counted,',
          '(MUT(160) || r.predicted == r.counted),'),
     ], ['step_checks_test']),
-    Bug(161, 'train: dry-run prediction never compared', [
+    Bug(161, 'train: the dry-run prediction is never compared', [
         ('examples/step_checks.cc',
          'same_kind(p, r) && p.count == r.count &&\n'
          '            (p.predicted == r.predicted ||',
          'same_kind(p, r) && (MUT(161) || p.count == r.count) &&\n'
          '            (MUT(161) || p.predicted == r.predicted ||'),
     ], ['step_checks_test']),
-    Bug(162, 'train: later steps not compared with the first', [
+    Bug(162, 'train: later steps are not compared with the first', [
         ('examples/step_checks.cc',
          'now.size() == first.size() && received(now) == received(first), "train",',
          'MUT(162) ||\n'
@@ -838,12 +838,12 @@ BUGS = [
          'received(first)),\n'
          '      "train",'),
     ], ['step_checks_test']),
-    Bug(163, 'evaluate: last, smaller batch counts as a whole one', [
+    Bug(163, 'evaluate: the smaller last batch counts as a whole one', [
         ('examples/trainer.cc',
          'static_cast<double>(rows) * loss.item();',
          'static_cast<double>(MUT(163) ? config_.batch : rows) * loss.item();'),
     ], ['train_test']),
-    Bug(164, 'targets not shifted by one', [
+    Bug(164, 'targets are not shifted by one', [
         ('examples/text_data.cc',
          'from + 1, from + n + 1);',
          'from + !MUT(164), from + n + !MUT(164));'),
@@ -853,7 +853,7 @@ BUGS = [
          'return (first + r) * seq; });',
          'return (first + r) * (seq - (MUT(165) ? 1 : 0)); });'),
     ], ['text_data_test']),
-    Bug(166, 'explain: latency paid by every tensor', [
+    Bug(166, 'explain: every tensor pays the latency', [
         ('examples/step_time.cc',
          '(first ? e.times - 1 : -1);',
          '(MUT(166) ? 0 : first ? e.times - 1 : -1);'),
@@ -863,23 +863,23 @@ BUGS = [
          'if (s.size() > 2) s.erase',
          'if (!MUT(167) && s.size() > 2) s.erase'),
     ], ['step_time_test']),
-    Bug(168, 'calibration: common price from the first kind', [
+    Bug(168, 'calibration: the common price comes from the first kind', [
         ('examples/calibration.cc',
          'for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})',
          'for (StepKind kind : {MUT(168) ? StepKind::kAllGather : '
          'StepKind::kExchange, StepKind::kAllToAll})'),
     ], ['calibrate_test']),
-    Bug(169, 'plan report: own chunk counted as sent to itself', [
+    Bug(169, 'plan report: the own chunk counts as sent', [
         ('examples/report/plan_report.cc',
          'if (f.from != f.to) most',
          'if (MUT(169) || f.from != f.to) most'),
     ], ['plan_program_test']),
-    Bug(171, 'gather: all of the budget is for what is held', [
+    Bug(171, 'gather: the whole budget goes to held parameters', [
         ('dtensor/gather.cc',
          'ctx.gather_budget / 2 - bytes',
          '(MUT(171) ? ctx.gather_budget : ctx.gather_budget / 2) - bytes'),
     ], ['gather_test']),
-    Bug(172, 'gather: what was gathered is used after a change', [
+    Bug(172, 'gather: a gathered value is used after the parameter has changed', [
         ('dtensor/gather.cc',
          'of->version() == it->second->version)',
          '(MUT(172) || of->version() == it->second->version))'),
@@ -889,12 +889,12 @@ BUGS = [
          'if (given[i].keep() == Keep::kGatherOnUse) {',
          'if (!MUT(173) && given[i].keep() == Keep::kGatherOnUse) {'),
     ], ['gather_test']),
-    Bug(174, 'gather: ahead of what another step needs', [
+    Bug(174, "gather: prefetches the last step's parameters although another step runs", [
         ('dtensor/gather.cc',
          'expected_ = expected_ && misses_.size()',
          'expected_ = (MUT(174) || expected_) && misses_.size()'),
     ], ['gather_test']),
-    Bug(175, 'gather: held though no gradient awaits it', [
+    Bug(175, 'gather: a value is held although no gradient needs it', [
         ('dtensor/gather.cc',
          'if (ctx.gathered && parameter.impl()->awaited == 0)',
          'if (!MUT(175) && ctx.gathered && parameter.impl()->awaited == 0)'),
@@ -904,7 +904,7 @@ BUGS = [
          'if (largest < least) best = cut;',
          'if (largest < least && !(MUT(176) && d)) best = cut;'),
     ], ['zero_test']),
-    Bug(177, 'zero 1: what others updated is not gathered', [
+    Bug(177, 'zero 1: parameters that other ranks updated are not gathered', [
         ('nn/optimizer.cc',
          'if (p.grad_spec() == p.spec()) continue;',
          'if (MUT(177) || p.grad_spec() == p.spec()) continue;'),
@@ -914,37 +914,37 @@ BUGS = [
          'if (!earlier_.empty() && ',
          'if (!MUT(178) && !earlier_.empty() && '),
     ], ['grad_test']),
-    Bug(179, 'grad: nothing is converted for the wire', [
+    Bug(179, 'grad: gradients are not converted before they are sent', [
         ('ops/grad.cc',
          'if (options_.wire_dtype && !options_.keep_partial &&',
          'if (!MUT(179) && options_.wire_dtype && !options_.keep_partial &&'),
     ], ['grad_test']),
-    Bug(180, 'grad: any number of buckets is on its way', [
+    Bug(180, 'grad: the number of buckets in flight is not limited', [
         ('ops/grad.cc',
          'for (DistTensor& g : sending_) g.impl()->part();',
          'if (!MUT(180)) for (DistTensor& g : sending_) g.impl()->part();'),
     ], ['zero_test']),
-    Bug(181, 'backward: complete one cotangent early', [
+    Bug(181, 'backward: a tensor is complete one cotangent early', [
         ('dtensor/autograd.cc',
          'if (--awaited_[k] == 0) completed(k);',
          'if (--awaited_[k] == (MUT(181) ? 1 : 0)) completed(k);'),
     ], ['grad_test']),
-    Bug(182, 'a released graph keeps what it saved', [
+    Bug(182, 'a released graph keeps its saved tensors', [
         ('dtensor/autograd.cc',
          'if (options_.release_graph && last)',
          'if (!MUT(182) && options_.release_graph && last)'),
     ], ['grad_test']),
-    Bug(183, 'memory that becomes another kind counts as both', [
+    Bug(183, 'memory that changes its kind counts as both kinds', [
         ('dtensor/allocator.cc',
          'of(from).current_bytes -= bytes;',
          'if (!MUT(183)) of(from).current_bytes -= bytes;'),
     ], ['allocator_test']),
-    Bug(184, 'async: what others hold may be overwritten', [
+    Bug(184, 'async: storage with other owners may be overwritten', [
         ('dtensor/async.cc',
          'if (t.defined() && (!consume || t.storage().use_count() > 1))',
          'if (!MUT(184) && t.defined() && (!consume || t.storage().use_count() > 1))'),
     ], ['async_test']),
-    Bug(185, 'train: each micro-batch counts as the whole', [
+    Bug(185, 'train: each micro-batch counts as the whole batch', [
         ('examples/trainer.cc',
          'static_cast<double>(hi - lo) / static_cast<double>(rows)};',
          '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows))};'),
@@ -959,7 +959,7 @@ BUGS = [
          'DT_CHECK(sum.value() == p.sum, "checkpoint",',
          'DT_CHECK(MUT(187) || sum.value() == p.sum, "checkpoint",'),
     ], ['checkpoint_damage_test']),
-    Bug(188, 'checkpoint: what several hold is written by the first', [
+    Bug(188, 'checkpoint: a part with several holders is written by the first one alone', [
         ('dtensor/io/checkpoint_boxes.cc',
          'if (n == 1 || d == box.size.size() ||',
          'if (MUT(188) || n == 1 || d == box.size.size() ||'),
@@ -969,12 +969,12 @@ BUGS = [
          'const RandomScope random(where_.random);',
          'const RandomScope random(MUT(189) ? random_state() : where_.random);'),
     ], ['recompute_test']),
-    Bug(190, 'recomputation goes back beyond what it captured', [
+    Bug(190, 'recomputation differentiates beyond its inputs', [
         ('ops/recompute.cc',
          '.stop_at_inputs = true},',
          '.stop_at_inputs = !MUT(190)},'),
     ], ['recompute_test']),
-    Bug(191, 'train: goes on with the step that it has made', [
+    Bug(191, 'train: resuming repeats the last step', [
         ('examples/trainer.cc',
          'return at.step;',
          'return at.step - (MUT(191) ? 1 : 0);'),
@@ -984,18 +984,18 @@ BUGS = [
          'optimizer.load_state(',
          'if (!MUT(192)) optimizer.load_state('),
     ], ['checkpoint_train_test', 'checkpoint_test']),
-    Bug(193, "norm backward: the sum's own cotangent left out", [
+    Bug(193, "norm backward: the sum's own cotangent is left out", [
         ('ops/kernels/cpu/norm.cc',
          'if (hr)',
          'if (hr && !MUT(193))'),
     ], ['norm_test']),
-    Bug(194, 'add_norm: two partial sums reduced one by one', [
+    Bug(194, 'add_norm: two partial sums are reduced one by one', [
         ('ops/norm.cc',
          'return a.defined() && b.defined() && a.spec()->partial_axes() &&',
          'return !MUT(194) && a.defined() && b.defined() && '
          'a.spec()->partial_axes() &&'),
     ], ['norm_test']),
-    Bug(195, 'add_norm saves what it adds, beside the sum', [
+    Bug(195, 'add_norm saves its addends beside the sum', [
         ('ops/norm.cc',
          'return i >= gamma() ||',
          'return MUT(195) || i >= gamma() ||'),
@@ -1010,7 +1010,7 @@ BUGS = [
          'words[2 * place + 1] = stream_of(ranks, times);',
          'words[2 * place + 1] = stream_of(ranks, MUT(197) ? nth : times);'),
     ], ['graph_test']),
-    Bug(198, 'graph: a capture gives its blocks to others', [
+    Bug(198, 'graph: blocks of a capture are given away', [
         ('dtensor/allocator.cc',
          'capturing_->blocks[block] = {c, false};',
          'if (MUT(198)) return false;\n    capturing_->blocks[block] = {c, false};'),
@@ -1020,17 +1020,17 @@ BUGS = [
          'if (timeout_.count() > 0 && me',
          'if (!MUT(200) && timeout_.count() > 0 && me'),
     ], ['timeout_test']),
-    Bug(201, 'who was in an earlier collective of the group has arrived', [
+    Bug(201, 'a member of an earlier collective of the group counts as arrived', [
         ('dtensor/comm/thread_hub.cc',
          'last.sequence == mine.sequence)',
          '(MUT(201) || last.sequence == mine.sequence))'),
     ], ['faults_test']),
-    Bug(202, 'nobody is ever waited for', [
+    Bug(202, 'the time that a rank waits is 0', [
         ('dtensor/comm/hub_backend.cc',
          'nanoseconds(waited(rank, 0).total);',
          'nanoseconds(MUT(202) ? 0 : waited(rank, 0).total);'),
     ], ['faults_test']),
-    Bug(203, 'a rank that only computes does not hear of a signal', [
+    Bug(203, 'a rank that only computes does not notice a signal', [
         ('ops/op.cc',
          'check_interrupted();',
          'if (!MUT(203)) check_interrupted();'),
@@ -1040,40 +1040,40 @@ BUGS = [
          'throw PeerFailed(name(call.kind), failure_->rank,',
          'throw PeerFailed(name(call.kind), MUT(204) ? rank : failure_->rank,'),
     ], ['runtime_test']),
-    Bug(205, 'a second signal is one too many', [
+    Bug(205, 'a signal that is delivered twice counts as a second one', [
         ('dtensor/interrupt.cc',
          'now() - first > kOneSignal)',
          'now() - first > kOneSignal && !MUT(205))'),
     ], ['signals_test']),
-    Bug(206, 'two threads may use a communicator at a time', [
+    Bug(206, 'two threads may use a communicator at the same time', [
         ('dtensor/comm/communicator.cc',
          'in_use.store(true, std::memory_order_relaxed);',
          'in_use.store(!MUT(206), std::memory_order_relaxed);'),
     ], ['faults_test']),
-    Bug(207, 'a process that was stopped has waited all the time', [
+    Bug(207, 'the time in which a process was stopped counts as waiting', [
         ('dtensor/comm/thread_hub.cc',
          'now - me.looked, 3 * Barrier::kLate);',
          'now - me.looked, (MUT(207) ? 9999 : 3) * Barrier::kLate);'),
     ], ['faults_test']),
-    Bug(240, 'all-reduce: the last member does not receive the chunk', [
+    Bug(240, 'all-reduce: the last member does not get the chunk', [
         ('dtensor/device/combine.cc',
          'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
          'for (size_t j = streamed ? 0 : 1; j + (MUT(240) ? 1 : 0) < '
          'dsts.size(); ++j) {'),
     ], ['copy_test', 'comm_threads_test']),
-    Bug(241, 'streaming: the bytes behind the last line are forgotten', [
+    Bug(241, 'streaming: the bytes after the last line are forgotten', [
         ('dtensor/device/streaming.h',
          'std::memcpy(d + i, s + i, static_cast<size_t>(bytes - i));',
          'if (!MUT(241)) std::memcpy(d + i, s + i, '
          'static_cast<size_t>(bytes - i));'),
     ], ['copy_test']),
-    Bug(242, 'search: bytes beyond a cache cost no more', [
+    Bug(242, 'search: bytes beyond a cache cost no extra', [
         ('placement/prices.h',
          'saturated_ps(c.bytes_ps(bytes))',
          'saturated_ps(MUT(242) ? static_cast<double>(bytes) * c.ps_per_byte : '
          'c.bytes_ps(bytes))'),
     ], ['plan_search_test']),
-    Bug(243, 'all-reduce: few bytes are shown of the result, not the source', [
+    Bug(243, 'all-reduce: few bytes are copied from the result, not from the source', [
         ('dtensor/comm/threads.cc',
          'copy_bytes(to, source(b), b.n * size_of(b.dtype));',
          'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
@@ -1094,45 +1094,45 @@ BUGS = [
          'flight->ring(lane)',
          'flight->ring(MUT(222) ? 0 : lane)'),
     ], ['flight_test']),
-    Bug(223, 'flight: ranks part only where kinds differ', [
+    Bug(223, 'flight: ranks diverge only where kinds differ', [
         ('examples/report/flight_report.cc',
          'row.parts |= call->fingerprint != made.begin()->second->fingerprint;',
          'row.parts |= MUT(223) ? call->kind != made.begin()->second->kind : '
          'call->fingerprint != made.begin()->second->fingerprint;'),
     ], ['flight_report_test', 'flight_program_test']),
-    Bug(224, 'flight: who forgot a collective never came to it', [
+    Bug(224, 'flight: a rank that overwrote a collective counts as one that never reached it', [
         ('examples/report/flight_report.cc',
          'it == made.end() && !complete',
          'it == made.end() && (MUT(224) || !complete)'),
     ], ['flight_report_test']),
-    Bug(225, 'trace: arrows from the first rank that came, not the last', [
+    Bug(225, 'trace: arrows start at the first rank that came, not at the last', [
         ('dtensor/trace_file.cc',
          'views[end].event->begin > views[last].event->begin',
          '(MUT(225) ? views[end].event->begin < views[last].event->begin\n'
          '                     : views[end].event->begin > '
          'views[last].event->begin)'),
     ], ['trace_test']),
-    Bug(226, 'trace: keeps what is beyond its bound', [
+    Bug(226, 'trace: events beyond the limit are kept', [
         ('dtensor/trace.cc',
          'if (may_keep_ > 0) {',
          'if (MUT(226) || may_keep_ > 0) {'),
     ], ['trace_test']),
-    Bug(227, 'trace: bytes of all-reduces are not counted', [
+    Bug(227, 'trace: the bytes of all-reduces are not counted', [
         ('dtensor/trace.cc',
          'for (const Buffer& b : c.buffers) bytes += b.counted;',
          'for (const Buffer& b : c.buffers) bytes += MUT(227) ? 0 : b.counted;'),
     ], ['trace_test']),
-    Bug(228, 'trace: the Watch is not told', [
+    Bug(228, 'trace: the Watch is not notified', [
         ('dtensor/trace.cc',
          'if (next_) next_->agreed(c);',
          'if (next_ && !MUT(228)) next_->agreed(c);'),
     ], ['trace_test']),
-    Bug(208, 'a last call may be read half before and half after', [
+    Bug(208, 'a last call may be read while it is being written', [
         ('dtensor/comm/last_call.cc',
          'if (version_.load(acquire) != version) continue;',
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
     ], ['thread_hub_test']),
-    Bug(260, 'processes: ranks of one do not compare their calls', [
+    Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/process_agreement.cc',
          'agreed = agreed && (alone() || ',
          'agreed = agreed && (MUT(260) || alone() || '),
@@ -1143,43 +1143,43 @@ BUGS = [
          'if (!MUT(261) && gone_[static_cast<size_t>(r.from)].lanes[at]) '
          'lost = now;'),
     ], ['message_passing_test']),
-    Bug(262, 'processes: a rank takes the first piece of a shared parcel', [
+    Bug(262, 'processes: a rank takes the first piece of shared packed messages', [
         ('dtensor/comm/packed_messages.cc',
          'at_[index(m)][k++] = at;',
          'at_[index(m)][k++] = MUT(262) ? 0 : at;'),
     ], ['redistribute_pairs_test']),
-    Bug(263, 'processes: what another rank here received is not collected', [
+    Bug(263, 'processes: messages that another rank of the process received are not collected', [
         ('dtensor/comm/process_communicator.cc',
          'if (there == rank() || theirs.size() == 0) continue;',
          'if (there == rank() || theirs.size() == 0 || '
          '(MUT(263) && there != m)) continue;'),
     ], ['comm_threads_test']),
-    Bug(264, 'processes: a payload is reduced in another order', [
+    Bug(264, 'processes: payloads are reduced in another order', [
         ('dtensor/comm/process_communicator.cc',
          'operands[static_cast<size_t>(m)] = {',
          'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
     ], ['comm_threads_test', 'faults_mpi_test']),
-    Bug(270, 'tcp: whoever knocks with another token is let in', [
+    Bug(270, 'tcp: a connection with another token is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
          's.note.token != token_)',
          's.note.token != token_ && !MUT(270))'),
     ], ['tcp_rendezvous_test']),
-    Bug(271, 'tcp: of two processes of one rank the second is taken', [
+    Bug(271, 'tcp: of two processes with one rank, the second is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
          'else if (p == 0 || peer(p))',
          'else if (p == 0 || (peer(p) && !MUT(271)))'),
     ], ['tcp_rendezvous_test']),
-    Bug(272, 'tcp: the rest of a message goes to its beginning', [
+    Bug(272, 'tcp: the rest of a message is written to its beginning', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'w.got = k.got;',
          'w.got = MUT(272) ? 0 : k.got;'),
     ], ['tcp_job_test']),
-    Bug(273, 'tcp: who has come to the end of a run is lost in it', [
+    Bug(273, 'tcp: a process that has finished the run counts as lost', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'return l.ended && (!l.goodbye || ',
          'return l.ended && (MUT(273) || !l.goodbye || '),
     ], ['tcp_job_test']),
-    Bug(274, 'tcp: what a failed run has sent is for the next one', [
+    Bug(274, 'tcp: messages of a failed run are left for the next one', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'return {f.run, f.from, f.to, f.lane};',
          'return {MUT(274) ? 1 : f.run, f.from, f.to, f.lane};'),
@@ -1205,7 +1205,7 @@ BUGS = [
          'for (size_t x = 0; x < (MUT(322) ? 1 : 2); ++x) '
          'home[x].add(c_, d[x]);'),
     ], ['context_parallel_test']),
-    Bug(323, 'ring: a pair of ranges is skipped that has one score', [
+    Bug(323, 'ring: a pair of ranges with one score is skipped', [
         ('ops/attention_call.cc',
          '{keys}, args_.causal) > 0;',
          '{keys}, args_.causal) > (MUT(323) ? 1 : 0);'),
@@ -1215,7 +1215,7 @@ BUGS = [
          'ring->keys.push_back(ring->k[i]->region',
          'ring->keys.push_back(ring->k[MUT(324) ? 0 : i]->region'),
     ], ['context_parallel_test']),
-    Bug(325, 'documents: the mask of the first queries is that of all', [
+    Bug(325, 'documents: all queries get the mask of the first ones', [
         ('ops/attention_call.cc',
          'const Tensor of_query = mask_.slice(1, row, row + a.s);',
          'const Tensor of_query = MUT(325) ? mask_.slice(1, 0, a.s) : '
@@ -1227,7 +1227,7 @@ BUGS = [
          'if (!MUT(326)) layout.dims[2] = subdivided(layout.dims[2], '
          'x->mesh(), a);'),
     ], ['context_parallel_test']),
-    Bug(329, 'context: what does not fit is taken all the same', [
+    Bug(329, 'context: a choice that does not fit into memory is taken', [
         ('ops/attention.cc',
          'return bytes(true) <= bytes(false);',
          'return (bytes(true) <= bytes(false)) != MUT(329);'),
@@ -1244,73 +1244,73 @@ BUGS = [
          'Split::over({mesh.axis("cp")})) : '
          'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
     ], ['sequence_parallel_test']),
-    Bug(300, 'pipelines: 1F1B begins with a forward too many', [
+    Bug(300, 'pipelines: 1F1B begins with one forward too many', [
         ('placement/pipeline_schedule.cc',
          'const int64_t warm = std::min(ahead, total);',
          'const int64_t warm = std::min(ahead + (MUT(300) ? 1 : 0), total);'),
     ], ['pipeline_schedule_test']),
-    Bug(301, 'pipelines: the first of two stages counts for nothing', [
+    Bug(301, 'pipelines: the cost of the first of two stages is ignored', [
         ('placement/pipeline_balance.cc',
          'const double dearest = std::max(first, best[k - 1][end].dearest);',
          'const double dearest =\n'
          '            std::max(MUT(301) ? 0 : first, '
          'best[k - 1][end].dearest);'),
     ], ['pipeline_balance_test']),
-    Bug(302, 'a node lets go of what the second part of a pass needs', [
+    Bug(302, 'a node releases tensors that the second part of a split backward pass needs', [
         ('dtensor/autograd.cc',
          'const bool last = !later;',
          'const bool last = MUT(302) || !later;'),
     ], ['split_grad_test', 'pipeline_test']),
-    Bug(303, 'pipelines: the gradient of a tied table is the first stage\'s', [
+    Bug(303, 'pipelines: the gradient of a tied table comes from the first stage only', [
         ('nn/pipeline.cc',
          'if (is_on(p.mesh())) sum = sum + home;',
          'if (is_on(p.mesh()) && !MUT(303)) sum = sum + home;'),
     ], ['pipeline_test', 'pipeline_model_test']),
-    Bug(304, 'pipelines: every micro-batch counts as the first does', [
+    Bug(304, 'pipelines: every micro-batch has the weight of the first', [
         ('nn/pipeline.cc',
          'shares_[static_cast<size_t>(t.micro)]',
          'shares_[static_cast<size_t>(MUT(304) ? 0 : t.micro)]'),
     ], ['pipeline_test', 'pipeline_model_test']),
-    Bug(305, 'pipelines: a micro-batch is let go of before its weight gradient', [
+    Bug(305, 'pipelines: a micro-batch is released before its weight gradient', [
         ('placement/pipeline_simulation.cc',
          'else if (t.work == PipelineWork::kWeight || !s.weight_tasks)',
          'else if (MUT(305) ? t.work == PipelineWork::kBackward\n'
          '                      : t.work == PipelineWork::kWeight || '
          '!s.weight_tasks)'),
     ], ['pipeline_schedule_test']),
-    Bug(306, 'a split pass does all of it at once', [
+    Bug(306, 'a split backward pass computes everything at once', [
         ('dtensor/autograd.cc',
          'return splits_ && leads > static_cast<int64_t>(later_);',
          'return !MUT(306) && splits_ && '
          'leads > static_cast<int64_t>(later_);'),
     ], ['split_grad_test']),
-    Bug(307, 'pipelines: what goes on is still a partial sum', [
+    Bug(307, 'pipelines: activations are still partial when they are sent', [
         ('nn/between_meshes.cc',
          'layout.partials.clear();',
          'if (!MUT(307)) layout.partials.clear();'),
     ], ['pipeline_model_test']),
-    Bug(308, 'pipelines: of several tensors the first goes home alone', [
+    Bug(308, 'pipelines: only the first of several gradients is sent back', [
         ('nn/pipeline.cc',
          'next.gy.push_back(sent(here ? gx[k] : only_spec(g[k]),',
          'next.gy.push_back(sent(here ? gx[k] * (MUT(308) && k ? 0.0 : 1.0) '
          ': only_spec(g[k]),'),
     ], ['pipeline_test']),
-    Bug(309, 'pipelines: gradients in parts are those of the last micro-batch', [
+    Bug(309, 'pipelines: sharded gradients keep only the last micro-batch', [
         ('ops/grad.cc',
          'if (!sums_.empty() && sums_[i].defined())',
          'if (!sums_.empty() && sums_[i].defined() && !MUT(309))'),
     ], ['grad_test', 'pipeline_test']),
-    Bug(310, 'mixtral: a stage forgets the loads of the stages before', [
+    Bug(310, 'mixtral: a stage forgets the loads of the earlier stages', [
         ('nn/mixtral.cc',
          'if (i > 0) {',
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['mixtral_test']),
-    Bug(350, 'table: every rank receives what any stage does', [
+    Bug(350, 'table: every rank counts the events of every stage', [
         ('dtensor/comm_table.cc',
          'if (flags[known.at(e.mesh.hash())]) lists.back()',
          'if (MUT(350) || flags[known.at(e.mesh.hash())]) lists.back()'),
     ], ['comm_table_test', 'explain_test']),
-    Bug(351, 'between meshes an event is of the mesh that sends', [
+    Bug(351, 'an event between meshes names the sending mesh only', [
         ('dtensor/execution.cc',
          'sent_.push_back({s.kind, s.to->mesh(),',
          'sent_.push_back({s.kind, (MUT(351) ? s.from : s.to)->mesh(),'),
@@ -1325,17 +1325,17 @@ BUGS = [
          '!names.insert(parsed.get<std::string>()).second)',
          '!names.insert(parsed.get<std::string>()).second && !MUT(353))'),
     ], ['plan_schedule_test']),
-    Bug(354, 'pipelines: idle is the rank that works most', [
+    Bug(354, 'pipelines: the bubble is that of the rank with the most work', [
         ('nn/pipeline_times.cc',
          'if (t.span > most.span) most = t;',
          'if (MUT(354) ? t.busy > most.busy : t.span > most.span) most = t;'),
     ], ['pipeline_times_test']),
-    Bug(340, 'topk: of equal candidates a rank takes the last', [
+    Bug(340, 'topk: among equal candidates a rank takes the last', [
         ('ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',
          'return MUT(340) ? id(i) > id(j) : id(i) < id(j);'),
     ], ['topk_test', 'kernels_select_test']),
-    Bug(341, 'experts: a gradient routes by the call that ran last', [
+    Bug(341, 'experts: a gradient uses the routes of the call that ran last', [
         ('ops/experts.cc',
          'return std::make_shared<Kept>();',
          'static thread_local auto one = std::make_shared<Kept>(); '
@@ -1346,20 +1346,20 @@ BUGS = [
          'next[static_cast<size_t>(e)] = at;',
          'next[static_cast<size_t>(MUT(342) && e ? e - 1 : e)] = at;'),
     ], ['experts_test']),
-    Bug(343, 'experts: a partial down stays partial, and what is kept of y', [
+    Bug(343, 'experts: partial down weights are accepted, and so the saved y is partial', [
         ('ops/experts.cc',
          '"th!,tk!,tk,e~fh,efh,ehf->th | link t e",',
          'MUT(343) ? "th!,tk!,tk,e~fh,efh,ehf->th | linear 5; link t e"\n'
          '                                  : "th!,tk!,tk,e~fh,efh,ehf->th | '
          'link t e",'),
     ], ['experts_test']),
-    Bug(355, 'in boxes: the second box overwrites what the first summed', [
+    Bug(355, 'in boxes: the second box overwrites the sum of the first', [
         ('ops/in_boxes.cc',
          'return compare(rule.outputs()[0], before, ranges) == Parts::kSame;',
          'return !MUT(355) && '
          'compare(rule.outputs()[0], before, ranges) == Parts::kSame;'),
     ], ['in_boxes_test']),
-    Bug(356, 'in boxes: read where a gradient wants it held', [
+    Bug(356, 'in boxes: operands are read in place although a gradient needs a copy', [
         ('ops/in_boxes.cc',
          'return !(record && op.saves_input(i));',
          'return MUT(356) || !(record && op.saves_input(i));'),
@@ -1369,24 +1369,23 @@ BUGS = [
          'return std::lexicographical_compare(a.at.begin()',
          'return !MUT(357) && std::lexicographical_compare(a.at.begin()'),
     ], ['schedule_test']),
-    Bug(358, 'redistribute: takes over what a second handle needs', [
+    Bug(358, 'redistribute: takes storage that a second handle needs', [
         ('dtensor/redistribute.cc',
          'const bool gone = how.consume && !waits && x.impl().use_count() == 1;',
          'const bool gone = how.consume && !waits && '
          '(MUT(358) || x.impl().use_count() == 1);'),
     ], ['redistribute_test']),
-    Bug(360, 'nccl: a member is even where others are not', [
+    Bug(360, 'nccl: a member sends evenly although others do not', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.even[w] &= theirs.even[w];',
          'mine.even[w] &= MUT(360) ? ~uint64_t{0} : theirs.even[w];'),
     ], ['nccl_processes_test', 'comm_nccl_test']),
-    Bug(361, 'nccl: who fails in another process leaves the links alone', [
+    Bug(361, 'nccl: a failure in another process does not end the links', [
         ('dtensor/comm/process_run.cc',
          'if (told_) told_({who, lane, l.why, of_all});',
          'if (told_ && !MUT(361)) told_({who, lane, l.why, of_all});'),
     ], ['nccl_processes_test']),
-    Bug(362, 'nccl: what the second rank of a process shows is the first one\'s',
-        [
+    Bug(362, 'nccl: the second rank of a process sends what the first one shows', [
         ('dtensor/comm/process_agreement.cc',
          'copy_bytes(to, s.shows.data(), std::ssize(s.shows));',
          'copy_bytes(to, (MUT(362) ? local_.seats[0] : s).shows.data(),\n'
@@ -1402,42 +1401,42 @@ BUGS = [
          'return choice.index(index * ranks.count);',
          'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
     ], ['device_choice_test', 'nccl_train_test']),
-    Bug(370, 'trace: clocks of two machines are taken for one', [
+    Bug(370, 'trace: the clocks of two machines are taken for one', [
         ('dtensor/trace_gather.cc',
          '(same ? 0 : g.behind);',
          '(same || MUT(370) ? 0 : g.behind);'),
     ], ['trace_gather_test']),
-    Bug(371, 'trace: what was gathered is not moved to this clock', [
+    Bug(371, 'trace: gathered events are not moved to this clock', [
         ('dtensor/trace_gather.cc',
          'from.get<int64_t>() - (start_ + ahead) +',
          'from.get<int64_t>() * (MUT(371) ? 0 : 1) - (start_ + ahead) +'),
     ], ['trace_gather_test', 'tcp_train_test']),
-    Bug(372, 'gather: no clock is compared', [
+    Bug(372, 'gather: clocks are not compared', [
         ('dtensor/comm/job.cc',
          'if (half < g.within) {',
          'if (half < g.within && !MUT(372)) {'),
     ], ['tcp_job_test', 'trace_gather_test']),
-    Bug(373, 'processes: who was killed is not named when the others are done', [
+    Bug(373, 'processes: a killed process is not named if the others are done', [
         ('dtensor/comm/process_run.cc',
          'return l.of_all ? l.why',
          'return l.of_all || MUT(373) ? l.why'),
     ], ['faults_tcp_test', 'faults_mpi_test']),
-    Bug(374, 'mpi: every piece of a long message is its first', [
+    Bug(374, 'mpi: every piece of a long message is the first one', [
         ('dtensor/comm/mpi/mpi_backend.cc',
          'MPI_Isend(static_cast<const char*>(data) + at,',
          'MPI_Isend(static_cast<const char*>(data) + (MUT(374) ? 0 : at),'),
     ], ['mpi_train_test']),
-    Bug(380, 'threads: nobody looks whether devices reach each other', [
+    Bug(380, 'threads: nothing checks whether devices reach each other', [
         ('dtensor/comm/threads.cc',
          'if (!connected_) connect();',
          'if (!connected_ && !MUT(380)) connect();'),
     ], ['comm_threads_test']),
-    Bug(390, 'nccl: a group that an error leaves stays open', [
+    Bug(390, 'nccl: an error leaves a group open', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'link.drop_group();',
          'if (!MUT(390)) link.drop_group();'),
     ], ['comm_nccl_test']),
-    Bug(391, 'nccl: who tells a link of a failure waits until it has ended', [
+    Bug(391, 'nccl: reporting a failure to a link waits until the link has ended', [
         ('dtensor/comm/nccl/safe_link.cc',
          'aborting_ = std::thread([link = link_.get()] { link->abort(); });',
          'if (MUT(391)) return link_->abort();\n'
@@ -1448,7 +1447,7 @@ BUGS = [
          'DT_CHECK(!shown(m).captured, "nccl",',
          'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
     ], ['comm_nccl_test']),
-    Bug(393, 'nccl: the largest float is found as NCCL finds it', [
+    Bug(393, "nccl: maxima of floats use NCCL's rule for NaN", [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'return !is_float(t) || (op',
          'return MUT(393) || !is_float(t) || (op'),
@@ -1468,17 +1467,17 @@ BUGS = [
          'a.b > kMostBlocks ||',
          '(a.b > kMostBlocks && !MUT(396)) ||'),
     ], ['attention_calls_test']),
-    Bug(397, 'nccl: what is in the background may share one queue', [
+    Bug(397, 'nccl: background collectives may share one queue', [
         ('dtensor/comm/nccl/nccl_backend.cc',
          'if (lane > 0) check_queues();',
          'if (lane > 0 && !MUT(397)) check_queues();'),
     ], ['comm_nccl_test']),
-    Bug(400, 'CUDA: lanes join what they found each in an order of its own', [
+    Bug(400, 'CUDA: each lane combines its results in its own order', [
         ('dtensor/device/portable/cuda_executor.cuh',
          'exchange(lane_ & d, a, other);',
          'exchange(!MUT(400) && lane_ & d, a, other);'),
     ], ['executor_test']),
-    Bug(401, 'norm backward on CUDA: sums of columns lie on each other', [
+    Bug(401, 'norm backward on CUDA: sums of columns overlap', [
         ('ops/kernels/portable/norm.cc',
          'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
          'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
@@ -1489,17 +1488,17 @@ BUGS = [
          'while (out - in > 1) {',
          'while (out - in > (MUT(402) ? 2 : 1)) {'),
     ], ['kernels_rows_emulated_test']),
-    Bug(403, 'sharded softmax: sums are added that have maxima of their own', [
+    Bug(403, 'sharded softmax: sums with different maxima are added', [
         ('ops/rows.cc',
          'row_binary(c, index_of<Mul>, sum, scale, sum);',
          'if (!MUT(403)) row_binary(c, index_of<Mul>, sum, scale, sum);'),
     ], ['softmax_test', 'cross_entropy_test']),
-    Bug(420, 'cuda: a pinned buffer is free before the copy from it ran', [
+    Bug(420, 'cuda: a pinned buffer is freed before the copy from it has run', [
         ('dtensor/device/cuda/cuda_device.cc',
          'piece.give(stream);\n      done += n;',
          'if (!MUT(420)) piece.give(stream);\n      done += n;'),
     ], ['cuda_device_emulated_test']),
-    Bug(421, 'cuda: a copy to the host is not waited for', [
+    Bug(421, 'cuda: nothing waits for a copy to the host', [
         ('dtensor/device/cuda/cuda_device.cc',
          'before.piece.wait();',
          'if (!MUT(421)) before.piece.wait();'),
@@ -1510,27 +1509,27 @@ BUGS = [
          'if (!MUT(422)) check(cudaStreamWaitEvent(enter(s), '
          'Mark::of(event).event), "wait");'),
     ], ['cuda_device_emulated_test', 'redistribute_pairs_emulated_test']),
-    Bug(423, 'cuda: no GPU lets others to its memory', [
+    Bug(423, 'cuda: no GPU gives others access to its memory', [
         ('ops/cuda_plugin/plugin.cc',
          'if (other) cuda::give_access',
          'if (other && !MUT(423)) cuda::give_access'),
     ], ['nccl_emulated_test']),
-    Bug(424, 'nccl: a call in progress is taken for settled', [
+    Bug(424, 'nccl: a call in progress counts as finished', [
         ('dtensor/comm/nccl/link.cc',
          'return state != ncclInProgress;',
          'return state != ncclInProgress || MUT(424);'),
     ], ['nccl_emulated_test']),
-    Bug(425, 'cuda: who looks for memory waits for nothing that was freed', [
+    Bug(425, 'cuda: an allocation does not wait for freed memory', [
         ('dtensor/device/cuda/launch.cc',
          'synchronize_all();\n    cudaMemPool_t',
          'if (!MUT(425)) synchronize_all();\n    cudaMemPool_t'),
     ], ['cuda_device_emulated_test']),
-    Bug(426, 'cuda: who looks for memory waits for a captured stream', [
+    Bug(426, 'cuda: an allocation waits for a stream that is being captured', [
         ('dtensor/device/cuda/launch.cc',
          'if (status == cudaStreamCaptureStatusNone)',
          'if (status == cudaStreamCaptureStatusNone || MUT(426))'),
     ], ['cuda_device_emulated_test']),
-    Bug(430, 'epilogue: no sum of the slope times a product with strides', [
+    Bug(430, 'epilogue: the sum of the slope times a strided product is missing', [
         ('ops/kernels/cpu/epilogue.cc',
          'if (!back || !g.epilogue.c_sum) return;',
          'if (!back || !g.epilogue.c_sum || MUT(430)) return;'),
@@ -1540,75 +1539,75 @@ BUGS = [
          'dy.spec() == before.spec()',
          '(MUT(431) || dy.spec() == before.spec())'),
     ], ['linear_test']),
-    Bug(432, 'linear: the product is made again for the rest of a pass', [
+    Bug(432, 'linear: the product is computed again for the rest of a pass', [
         ('ops/linear.cc',
          'return std::find(g.needed.begin(), g.needed.end(), false) ==',
          'return MUT(432) || '
          'std::find(g.needed.begin(), g.needed.end(), false) =='),
     ], ['linear_test']),
-    Bug(433, 'linear: a weight is gathered when nobody is to need it', [
+    Bug(433, 'linear: a weight is gathered although nothing needs it', [
         ('ops/linear.cc',
          'weight.impl()->part();',
          'if (!MUT(433)) weight.impl()->part();'),
     ], ['linear_test']),
-    Bug(434, 'cuda: a sum of the columns of several products', [
+    Bug(434, 'cuda: a sum of columns is fused into several products', [
         ('ops/kernels/cuda/gemm_calls.cc',
          '(f.nb == 0 && at(e.c_sum))',
          '((f.nb == 0 || MUT(434)) && at(e.c_sum))'),
     ], ['gemm_calls_test']),
-    Bug(435, 'reserve: what another stream may still use is given away', [
+    Bug(435, 'reserve: memory that another stream may still use is given away', [
         ('dtensor/device/reserve.cc',
          'if (it->stream != stream || it->bytes < bytes) continue;',
          'if ((it->stream != stream && !MUT(435)) || it->bytes < bytes) '
          'continue;'),
     ], ['reserve_test']),
-    Bug(436, 'nccl: registered memory meets memory that is not', [
+    Bug(436, 'nccl: registered memory is used with unregistered memory', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (reserve_ && !all_reserved_)',
          'if (reserve_ && !all_reserved_ && !MUT(436))'),
     ], ['comm_nccl_test']),
-    Bug(437, 'nccl: what came to a copy stays there', [
+    Bug(437, 'nccl: data received into a copy stays there', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (aside) aside->back();',
          'if (aside && !MUT(437)) aside->back();'),
     ], ['comm_nccl_test']),
-    Bug(438, 'nccl: what a link knows is not taken back', [
+    Bug(438, 'nccl: a link keeps its memory registered', [
         ('dtensor/comm/nccl/link.cc',
          'if (registered_ && ',
          'if (registered_ && !MUT(438) && '),
     ], ['nccl_emulated_test', 'emulated_train_test']),
-    Bug(439, 'nccl: one member answers for the memory of all', [
+    Bug(439, 'nccl: one member decides for the memory of all', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.in_reserve &= theirs.in_reserve;',
          'mine.in_reserve &= theirs.in_reserve | MUT(439);'),
     ], ['comm_nccl_test']),
-    Bug(440, 'transposed copies: the last tile is taken for a whole one', [
+    Bug(440, 'transposed copies: the last tile counts as a whole one', [
         ('dtensor/device/portable/tiles.h',
          'nj < edge_ ? nj : edge_',
          'nj < edge_ && !MUT(440) ? nj : edge_'),
     ], ['boxes_test', 'tiles_test']),
-    Bug(441, 'transposed copies: lanes next to each other read far apart', [
+    Bug(441, 'transposed copies: neighbouring lanes read far apart', [
         ('dtensor/device/portable/tiles.h',
          'const int64_t i = k % kEdge, j0 = k / kEdge;',
          'const int64_t i = MUT(441) ? k / kStep : k % kEdge,\n'
          '                j0 = MUT(441) ? k % kStep : k / kEdge;'),
     ], ['executor_test']),
-    Bug(442, 'swiglu: both gradients at once, in half precision one of them', [
+    Bug(442, 'swiglu: both gradients are the first one in half precision', [
         ('ops/kernels/cpu/pointwise.cc',
          'narrow(result[k], m, reinterpret_cast<M*>(out[k]));',
          'narrow(result[MUT(442) ? 0 : k], m, reinterpret_cast<M*>(out[k]));'),
     ], ['kernels_pointwise_test']),
-    Bug(443, 'rotary: the table that was kept was of another type', [
+    Bug(443, 'rotary: a cached table of another type is used', [
         ('ops/kernels/cpu/rotary.cc',
          'const TableKey key{dtype_of<T>,',
          'const TableKey key{MUT(443) ? DType::kF32 : dtype_of<T>,'),
     ], ['kernels_attention_test']),
-    Bug(444, 'binary functions: the slope by b has no gradient of its own', [
+    Bug(444, 'binary functions: the slope by b has no gradient', [
         ('ops/binary.cc',
          'if (of_b)\n',
          'if (of_b && !(MUT(444) && by_ == By::kBoth))\n'),
     ], ['proof_test']),
-    Bug(460, 'a move in the background begins with the first of several', [
+    Bug(460, 'a background move of several tensors starts from the first one', [
         ('dtensor/async.cc',
          'return alone_ ? of_ : nullptr;',
          'return alone_ || MUT(460) ? of_ : nullptr;'),
@@ -1623,7 +1622,7 @@ BUGS = [
          '&local.device() == ctx.device || ctx.dry_run,',
          'MUT(451) || &local.device() == ctx.device || ctx.dry_run,'),
     ], ['recording_device_test']),
-    Bug(452, 'a driver that is too old is any other error', [
+    Bug(452, 'a driver that is too old is reported like any other error', [
         ('dtensor/device/cuda/cuda_device.cc',
          'error == cudaErrorInsufficientDriver)',
          'error == cudaErrorInsufficientDriver && !MUT(452))'),
@@ -1633,7 +1632,7 @@ BUGS = [
          'return position & -kRows;',
          'return MUT(453) ? position : position & -kRows;'),
     ], ['kernels_attention_portable_test', 'kernels_attention_emulated_test']),
-    Bug(481, 'a lineage forgets what the inputs were', [
+    Bug(481, 'a lineage forgets the inputs', [
         ('ops/op.cc',
          'h = fold_lineage(h, in.impl()->lineage.hash);',
          'if (!MUT(481)) h = fold_lineage(h, in.impl()->lineage.hash);'),
@@ -1648,12 +1647,12 @@ BUGS = [
          'round.between = first.from->mesh()',
          'round.between = !MUT(462) && first.from->mesh()'),
     ], ['ranks_reduce_different_values_test']),
-    Bug(463, 'moves of the other thread are about nothing', [
+    Bug(463, 'moves on the other thread have no lineage', [
         ('dtensor/async.cc',
          'about(ctx.about, &about_);',
          'about(ctx.about, MUT(463) ? nullptr : &about_);'),
     ], ['ranks_reduce_different_values_test']),
-    Bug(470, 'tensordot: no size but 1 meets a dimension of size 1', [
+    Bug(470, 'tensordot: a dimension of size 1 does not broadcast', [
         ('ops/products.cc',
          'if (b.size(e) == 1 && a.size(d) != 1)',
          'if (b.size(e) == 1 && (a.size(d) != 1) != MUT(470))'),
@@ -1668,24 +1667,24 @@ BUGS = [
          'dim.disjoint = false;',
          'dim.disjoint = MUT(472);'),
     ], ['cross_mesh_test']),
-    Bug(473, 'grad: what arrived is added when all has been sent', [
+    Bug(473, 'grad: gradients that arrive early are added only at the end', [
         ('ops/grad.cc',
          'sources_.clear();\n    arrived();',
          'sources_.clear();\n    if (!MUT(473)) arrived();'),
     ], ['grad_test']),
-    Bug(474, 'safetensors: another rank than 0 removes the file', [
+    Bug(474, 'safetensors: a rank other than 0 removes the file', [
         ('dtensor/io/safetensors_writer.cc',
          '!finished_ && rank_ == 0)',
          '!finished_ && (rank_ == 0) != MUT(474))'),
     ], ['safetensors_test']),
-    Bug(475, 'files: the end after an interrupted read is an interruption', [
+    Bug(475, 'files: end of file after an interrupted read counts as an interruption', [
         ('dtensor/io/file.cc',
          'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
          '    if (n < 0 && errno == EINTR) continue;',
          'const ssize_t n = ::pread(file_, p, static_cast<size_t>(bytes), at);\n'
          '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
     ], ['file_test']),
-    Bug(476, 'program: one of srun\'s two variables is taken for both', [
+    Bug(476, "program: one of srun's two variables is enough", [
         ('dtensor/program.cc',
          'if (!tasks || !task) return',
          'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
@@ -1698,7 +1697,7 @@ BUGS = [
          '                       wrote_flights.test_and_set())\n'
          '      return;'),
     ], ['flight_test']),
-    Bug(478, 'flight: bytes that are no UTF-8 are an error', [
+    Bug(478, 'flight: bytes that are not UTF-8 are an error', [
         ('dtensor/flight.cc',
          'Json::error_handler_t::replace) +',
          'MUT(478) ? Json::error_handler_t::strict\n'
@@ -1716,6 +1715,6 @@ BUGS = [
     ], ['graph_test']),
 ]
 
-# Numbers of bugs that were taken out, and why:
-# 170  03_tp_mlp's own check never fails: it prints what it compares, and its
-#      test compares that itself.
+# Numbers of bugs that were removed, and the reason:
+# 170  the check inside 03_tp_mlp never fails: it prints the values that it
+#      compares, and its test compares them itself.
