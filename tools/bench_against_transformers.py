@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training speed of GPT-2, this project against transformers in torch eager.
+"""Compares the training speed of GPT-2 here and in transformers (torch eager).
 
-Both sides alternate (A B B A ...), each in a process of its own on the cores
-named, and the median of the per-round ratios is printed with its span: on a
-busy machine absolute figures mean little.
+Both sides alternate (A B B A ...), each in its own process on the given cores.
+The script prints the median of the ratios of all rounds, with their range,
+because absolute numbers mean little on a busy machine.
 
 Needs torch and transformers (pip install torch transformers, in a virtual
 environment outside of this tree), and the program:
@@ -23,7 +23,7 @@ import time
 
 
 def torch_side(args):
-    """Median tokens/s of transformers' GPT-2: forward, backward, fused AdamW."""
+    """Prints the median tokens/s of transformers' GPT-2 (fused AdamW)."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -104,9 +104,9 @@ def main():
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--cores", default="0",
-                        help="of the comparison with torch, as for taskset")
+                        help="cores of the comparison with torch, as for taskset")
     parser.add_argument("--no-meshes", action="store_true",
-                        help="only the comparison with torch")
+                        help="run only the comparison with torch")
     parser.add_argument("--threads", type=int, default=1,
                         help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=["torch"], help=argparse.SUPPRESS)

@@ -5,22 +5,22 @@
     tools/choose_cases.py DIR --out tests/conformance/data
 
 DIR holds cases.jsonl and tensors.safetensors as tests/conformance/data/README.md
-describes them. Only cases that the runner can call count. Of those that agree in
-operator, variant, tensor types and arguments, one is chosen; and one more for
-each combination of tensor ranks among the cases of at most 2,000 bytes. Two
-arguments agree when both are tensors, both are numbers, or both are the same
-text, boolean or null. Within such a group the script prefers a case with
-gradients, then one with something to split (a size above 1, and no size 0), then
-one of at most 2,000 bytes, then the one with the fewest sizes that are even or
-less than 2, then the smallest, then the first id.
+describes them. Only cases that the runner can call count. Cases that agree in
+operator, variant, tensor types and arguments form a group, and one case of each
+group is chosen. So is one case for each combination of tensor ranks among the
+cases of at most 2,000 bytes. Two arguments agree if both are tensors, both are
+numbers, or both are the same text, boolean or null. Within a group the script
+prefers a case with gradients, then one with a dimension to split (a size above 1,
+and no size 0), then one of at most 2,000 bytes, then the one with the fewest
+sizes that are even or less than 2, then the smallest, then the first id.
 
-The choice depends on DIR and on what the runner can call, and on nothing else:
-choosing again from what was chosen gives the same two files. A tensor that
+The choice depends only on DIR and on the cases that the runner can call, so
+choosing again from the chosen cases gives the same two files. A tensor that
 several cases have as the same input, output, cotangent or gradient is written
 once, under its first name. The script prints the chosen cases of each operator,
-and last "N of M cases, of K operators, B bytes". The exit status is 1 when a
-case fails, when the folder holds something that the script does not know, or
-when the choice is larger than 2 MB; 2 when the command line is wrong.
+and at the end "N of M cases, of K operators, B bytes". The exit status is 1 if a
+case fails, if the folder holds something that the script does not know, or if
+the choice is larger than 2 MB; 2 if the command line is wrong.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def refuse(why):
 
 
 class Folder:
-    """Cases, and the tensors that they name."""
+    """A folder of cases and the tensors that they name."""
 
     def __init__(self, path):
         try:
@@ -112,7 +112,7 @@ class Folder:
         return total
 
     def form(self, case, of_tensor):
-        """The arguments, each by its kind."""
+        """The arguments of a case by their kinds, as text."""
         def kind(value):
             if isinstance(value, dict):
                 if "tensor" in value:
@@ -135,7 +135,7 @@ class Folder:
                           sort_keys=True)
 
     def preference(self, case):
-        """The smallest of a group is chosen."""
+        """The key of a case: the smallest one of a group is chosen."""
         sizes = [size for name in self.inputs(case)
                  for size in self.tensors[name]["shape"]]
         total = self.bytes(case)
@@ -161,7 +161,8 @@ class Folder:
         for name in sorted({n for case in chosen for n in self.names(case)}):
             info = self.tensors[name]
             begin, end = info["data_offsets"]
-            # A case names its tensors apart: x.in0 and y.in1 stay two.
+            # Within a case, tensors keep different names: x.in0 and y.in1 stay
+            # two.
             part = name.rpartition(".")[2]
             key = part, info["dtype"], *info["shape"], self.data[begin:end]
             names[name] = first.setdefault(key, name)
@@ -180,7 +181,7 @@ class Folder:
         text = "".join(json.dumps(renamed(case)) + "\n"
                        for case in chosen).encode()
         header, data = {}, bytearray()
-        # Large elements first, so that all are aligned.
+        # Large elements come first, so that all are aligned.
         for name in sorted(
                 set(names.values()),
                 key=lambda n: (-SIZES[self.tensors[n]["dtype"]], n)):
@@ -203,7 +204,7 @@ class Folder:
 
 
 def runnable(folder, path, runner):
-    """The cases that the library has a function for."""
+    """The cases for which the library has a function."""
     with tempfile.TemporaryDirectory() as scratch:
         report = os.path.join(scratch, "report.json")
         try:
@@ -211,12 +212,12 @@ def runnable(folder, path, runner):
                 [runner, os.path.abspath(path), "--mesh", "1", "--json", report],
                 capture_output=True, text=True)
         except OSError as e:
-            refuse(f"cannot run {runner}: {e}; write bazel build -c opt "
+            refuse(f"cannot run {runner}: {e}; run bazel build -c opt "
                    "//:conformance")
         if done.returncode:
             failed = [line for line in done.stdout.splitlines()
                       if line.startswith("FAILED")] or [done.stderr.strip()]
-            refuse(f"a case that fails is not checked in: {failed[0]}")
+            refuse(f"a case that fails cannot be checked in: {failed[0]}")
         with open(report, encoding="utf-8") as f:
             skipped = json.load(f)["skipped_cases"]
     return [case for case in folder.cases if case["id"] not in skipped]
@@ -225,10 +226,10 @@ def runnable(folder, path, runner):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", metavar="DIR", help="holds all cases")
+    parser.add_argument("folder", metavar="DIR", help="the folder with all cases")
     parser.add_argument("--out", required=True, metavar="DIR",
-                        help="gets the chosen ones; the two files there are "
-                        "replaced")
+                        help="the folder for the chosen cases; replaces the two "
+                        "files there")
     parser.add_argument("--runner", default=RUNNER, metavar="FILE",
                         help="the conformance runner (default: %(default)s)")
     options = parser.parse_args()

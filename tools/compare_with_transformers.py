@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Evaluates a saved model with Hugging Face transformers and compares.
 
-Opens DIR (config.json, model.safetensors, as `train --save DIR` writes them)
+Opens DIR (config.json and model.safetensors, as `train --save DIR` writes them)
 with AutoModelForCausalLM and computes the mean next-byte cross-entropy over
-TEXT, cut into consecutive windows of SEQ bytes: each window predicts its own
-bytes 2 to SEQ; a last short window is dropped. With --expect the number must
-agree with what the program printed as eval_loss.
+TEXT, cut into consecutive windows of SEQ bytes. Each window predicts its own
+bytes 2 to SEQ; a shorter window at the end is dropped. With --expect or --json
+the result must agree with the program's eval_loss.
 
 Example, in a virtual environment with torch and transformers:
   bazel run //:train -- --mesh dp=2,tp=3 --save /tmp/m --eval LICENSE \\
@@ -36,7 +36,7 @@ def arguments():
                    help="window size (default: the model's sequence length)")
     p.add_argument("--expect", type=float, help="the loss to compare with")
     p.add_argument("--json", type=pathlib.Path,
-                   help="compare with eval_loss of this file of the program's")
+                   help="compare with eval_loss in this file from train --json")
     p.add_argument("--tolerance", type=float, default=1e-5,
                    help="largest difference that passes (default: %(default)s)")
     p.add_argument("--batch", type=int, default=16,
@@ -54,11 +54,10 @@ def expected_loss(args):
     try:
         loss = json.loads(args.json.read_text())["eval_loss"]
     except (OSError, ValueError, KeyError, TypeError) as e:
-        fail(f"{args.json} has no eval_loss ({e!r}); write --json and --eval "
-             "for the program")
+        fail(f"{args.json} has no eval_loss ({e!r}); run train with --json and "
+             "--eval")
     if not isinstance(loss, (int, float)):
-        fail(f"eval_loss of {args.json} is {loss!r}; write --eval for the "
-             "program")
+        fail(f"eval_loss of {args.json} is {loss!r}; run train with --eval")
     return loss
 
 
@@ -68,7 +67,7 @@ def load(args):
         import torch
         import transformers
     except ImportError as e:
-        fail(f"{e}; write pip install torch transformers (in a virtual "
+        fail(f"{e}; run pip install torch transformers (in a virtual "
              "environment)")
     if not (args.dir / "config.json").is_file():
         fail(f"{args.dir}/config.json does not exist; write the folder that "
@@ -77,7 +76,7 @@ def load(args):
     transformers.logging.disable_progress_bar()
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         args.dir, output_loading_info=True)
-    # Names that do not match would leave random weights, silently.
+    # Parameters with other names would keep random weights without an error.
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info.get(kind):
             print(f"{kind}: {sorted(map(str, info[kind]))}")
@@ -111,8 +110,8 @@ def main():
     torch, model = load(args)
     seq = args.seq or model.config.max_position_embeddings
     if not 2 <= seq <= model.config.max_position_embeddings:
-        fail(f"--seq {seq} is not in 2 to the model's "
-             f"{model.config.max_position_embeddings}")
+        fail(f"--seq is {seq}; write 2 to {model.config.max_position_embeddings}"
+             ", the model's sequence length")
     if len(data) < seq:
         fail(f"{args.text} has {len(data)} bytes, fewer than a window of {seq}")
     loss, count = evaluate(torch, model, data, seq, max(1, args.batch))

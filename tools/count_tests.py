@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Counts the test cases of one `bazel test` run.
 
-Reads the file that `bazel test --build_event_json_file=FILE` writes, and the
-test.xml of each test that it names, so that results which an earlier run left
-behind do not count. Prints a line for each target that failed, and as its last
-line "N passed, N failed", with ", N skipped" when there are skipped ones.
+Reads the file that `bazel test --build_event_json_file=FILE` writes and the
+test.xml of each test in it, so that results of earlier runs do not count. Prints
+a line for each target that failed, and at the end "N passed, N failed", with
+", N skipped" if any were skipped.
 
   - A GoogleTest binary counts its cases; a disabled case counts as skipped.
   - Any other test counts as one case.
   - A target that was not built, crashed, ran out of time, or left no readable
-    result counts as at least one failed, and so does Bazel when it failed for
-    a reason that is none of these (a BUILD file that does not parse).
+    result counts as at least one failure. So does Bazel if it failed for any
+    other reason, such as a BUILD file that does not parse.
 
-Exit status: 0 when something passed and nothing failed, 1 otherwise, 2 when
-the command line is wrong.
+Exit status: 0 if something passed and nothing failed, 2 if the command line is
+wrong, 1 otherwise.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import xml.etree.ElementTree as ElementTree
 
 
 class Count:
-    """Cases of one target, and why it failed beyond what its cases say."""
+    """The cases of one target, and the reason if the target itself failed."""
 
     def __init__(self, passed=0, failed=0, skipped=0):
         self.passed = passed
@@ -38,16 +38,16 @@ class Count:
         self.skipped += other.skipped
 
     def must_fail(self, reason):
-        """Makes this a failure even if no single case is one."""
+        """Counts at least one failure, even if no case failed."""
         self.failed = max(self.failed, 1)
         self.reason = self.reason or reason
 
 
 def count_xml(path):
-    """The cases in one test.xml, of GoogleTest or of Bazel itself."""
+    """The cases in one test.xml, written by GoogleTest or by Bazel."""
     count = Count()
     for case in ElementTree.parse(path).getroot().iter("testcase"):
-        # A case may hold several failures; it is one case all the same.
+        # A case may have several failures, but counts once.
         if case.find("failure") is not None or case.find("error") is not None:
             count.failed += 1
         elif case.find("skipped") is not None or case.get("status") == "notrun":
@@ -89,11 +89,11 @@ def read_events(path):
             try:
                 yield json.loads(line)
             except ValueError:
-                return  # cut short: Bazel died, and "finished" is missing
+                return  # cut off: Bazel died before "finished"
 
 
 def count_run(events):
-    """(label -> Count, whether Bazel came to its end, its exit code)."""
+    """(label -> Count, whether Bazel finished, its exit code)."""
     tests = set()
     not_built = {}
     skipped = set()
@@ -114,7 +114,7 @@ def count_run(events):
             key = ids["testResult"]
             shard = (key.get("run", 1), key.get("shard", 1))
             attempts = results.setdefault(key["label"], {})
-            # A later attempt of a flaky test takes the place of an earlier.
+            # A later attempt of a flaky test replaces an earlier one.
             old = attempts.get(shard)
             if old is None or old[0] <= key.get("attempt", 1):
                 attempts[shard] = (key.get("attempt", 1), event["testResult"])
@@ -144,7 +144,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "events", help="what bazel test --build_event_json_file wrote"
+        "events", help="the file that bazel test --build_event_json_file wrote"
     )
     parser.add_argument(
         "--also-failed",
@@ -155,13 +155,13 @@ def main():
     )
     args = parser.parse_args()
     if args.also_failed < 0:
-        parser.error("--also-failed takes a number from 0 up")
+        parser.error("--also-failed is negative; write 0 or more")
 
     total = Count(failed=args.also_failed)
     try:
         counts, finished, exit_code = count_run(read_events(args.events))
     except OSError as error:
-        print("count_tests: no events: %s" % error)
+        print("count_tests: cannot read the events: %s" % error)
         counts, finished, exit_code = {}, False, 0
     for label in sorted(counts):
         count = counts[label]
@@ -170,7 +170,7 @@ def main():
             reason = " (%s)" % count.reason if count.reason else ""
             print("FAILED %s: %d failed%s" % (label, count.failed, reason))
     if not finished:
-        print("FAILED bazel: it did not come to its end")
+        print("FAILED bazel: it did not finish")
         total.failed += 1
     elif exit_code != 0 and not any(c.failed for c in counts.values()):
         print("FAILED bazel: exit code %d" % exit_code)

@@ -3,13 +3,13 @@
 
   golden_sketch.py FROM TO
 
-FROM and TO are folders with config.json, model.safetensors (copied) and
-expected.safetensors. In the latter every tensor of more than 64 numbers, of
-the n numbers v, becomes "NAME.sketch": eight sums of v[i] * s(i, k) and the
-2-norm of v, where s(i, k) is +1 or -1 by the top bit of splitmix64(8 i + k).
-Two tensors whose difference has norm d have sketches that differ by about d.
-Gradients of a mixture's experts, which transformers computes in two tensors,
-get the names and the shapes that their matrices have in model.safetensors.
+FROM and TO are folders with config.json, model.safetensors (both are copied) and
+expected.safetensors. In expected.safetensors, each tensor v of more than 64
+numbers becomes "NAME.sketch": eight sums of v[i] * s(i, k) and the 2-norm of v,
+where s(i, k) is +1 or -1 by the top bit of splitmix64(8 i + k). If the
+difference of two tensors has norm d, their sketches differ by about d.
+transformers computes the gradients of a mixture's experts in two tensors; they
+get the names and shapes of the experts' matrices in model.safetensors.
 """
 
 import json

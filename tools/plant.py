@@ -1,30 +1,31 @@
 #!/usr/bin/env python3
-"""Plants bugs into a copy of the tree and reports which tests fall.
+"""Plants bugs in a copy of the tree and reports which tests fail.
 
-Every bug of planted_bugs.py is an edit that does nothing until the environment
-variable DTENSOR_PLANTED holds its number, so one build holds them all. For each
-bug the tests run until one falls: those that are expected to notice it, then
-the quick ones, those of its folder before others. A bug that no test notices is
-a test that is missing.
+Every bug of planted_bugs.py is an edit that does nothing unless the environment
+variable DTENSOR_PLANTED holds its number, so one build contains all of them. For
+each bug, tests run until one fails: first those that are expected to notice it,
+then the quick ones, those of its folder before others. A bug that no test
+notices shows that a test is missing.
 
     tools/plant.py                     every bug
-    tools/plant.py --only 17,40-60     some
+    tools/plant.py --only 17,40-60     some bugs
     tools/plant.py --list              their numbers and what they break
-    tools/plant.py --check             are all edits still possible?
-    tools/plant.py --random 300        300 edits that nobody chose
+    tools/plant.py --check             whether all edits are still possible
+    tools/plant.py --random 300        300 random edits
 
-With --random a bug is an edit of one line, drawn from the library and examples/report/,
-or from --folder; random_bugs.py says which. The same seed draws the same bugs
-from the same tree. An edit that does not compile is dropped and counted.
+With --random a bug is an edit of one line, drawn from the library and from
+examples/report/, or from --folder. random_bugs.py describes the edits. The same
+seed draws the same bugs from the same tree. An edit that does not compile is
+dropped and counted.
 
 To look at one bug, build with --tree DIR and run a test of DIR/bazel-bin with
 DTENSOR_PLANTED=NUMBER.
 
 Builds as on a machine without nvcc. Takes half an hour on two cores, most of it
-to build; with --random longer, for a bug that no test notices takes --seconds.
-The last line is "N of M bugs noticed"; the exit status is 0 when --share percent
-of them are, 1 when fewer are or an edit is not possible any more, 2 on bad
-input.
+for the build. --random takes longer, since a bug that no test notices takes
+--seconds. The last line is "N of M bugs noticed". The exit status is 0 if at
+least --share percent of them are, 1 if fewer are or if an edit is no longer
+possible, and 2 on bad input.
 """
 
 import argparse
@@ -48,14 +49,15 @@ import random_bugs  # noqa: E402
 from planted_bugs import BUGS  # noqa: E402
 
 VARIABLE = "DTENSOR_PLANTED"
-# In a folder that this script made, and may overwrite: how long its tests take.
+# A file in each folder that this script made and may overwrite. It records how
+# long the tests take.
 MARK = ".planted"
-# Bytes of memory of its own, and of a file, that a process of a test may have.
+# The most bytes of memory, and of a file, for each process of a test.
 MOST = 8 << 30
-# Seconds, by a test's size.
+# First guess of a test's seconds, by its size.
 GUESSES = {"small": 1, "medium": 5, "large": 60, "enormous": 600}
 BAZEL_BUILD = ["--noshow_progress", "--repo_env=CUDA_HOME=no"]
-# Read once: the edits stand in inner loops too.
+# Reads the variable once, since edits are also in inner loops.
 SWITCH = f"""
 #ifndef DTENSOR_PLANTED_SWITCH
 #define DTENSOR_PLANTED_SWITCH
@@ -84,7 +86,7 @@ def ranges(text):
             chosen.append((int(low), int(high or low)))
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"'{part}' is no number and no range; write --only 3,10-20")
+                f"'{part}' is not a number or a range; write --only 3,10-20")
     return chosen
 
 
@@ -99,7 +101,7 @@ def selected(bugs, only, parser):
 
 
 def edited(root, bugs):
-    """The files with all edits in them, and why bugs cannot be planted."""
+    """The files with all edits, and the reason for each bug that does not fit."""
     texts, impossible = {}, {}
     for bug in bugs:
         own = {}
@@ -125,7 +127,7 @@ def edited(root, bugs):
 
 
 def with_switch(text):
-    """The text with the switch; its lines keep their numbers."""
+    """The text with the switch added; its lines keep their numbers."""
     at = text.find("#pragma once")
     at = text.index("\n", at) + 1 if at >= 0 else 0
     line = text.count("\n", 0, at) + 1
@@ -136,8 +138,8 @@ def copy_tree(root, to):
     mark = os.path.join(to, MARK)
     if not os.path.exists(mark):
         if os.path.isdir(to) and os.listdir(to):
-            sys.exit(f"plant.py: {to} holds files that are not this script's and "
-                     "would be removed; name an empty folder")
+            sys.exit(f"plant.py: {to} holds files of others, which would be "
+                     "removed; write an empty folder")
         os.makedirs(to, exist_ok=True)
         with open(mark, "w") as f:
             f.write("{}")
@@ -150,7 +152,8 @@ def copy_tree(root, to):
             continue
         with open(source, "rb") as f:
             content = f.read()
-        # Untouched files keep their time, so that a second run builds little.
+        # Files that do not change keep their time, so that a second run builds
+        # little.
         if os.path.isfile(target):
             with open(target, "rb") as f:
                 if f.read() == content:
@@ -170,7 +173,7 @@ def copy_tree(root, to):
 
 
 def culprits(output, bugs):
-    """The bugs whose edits do not compile, by what the build printed."""
+    """The numbers of the bugs that do not compile, from the build's output."""
     of_file = collections.defaultdict(list)
     for bug in bugs:
         for file in {file for file, _, _ in bug.edits}:
@@ -181,14 +184,14 @@ def culprits(output, bugs):
             lines = set(map(int, re.findall(
                 rf"\b{re.escape(file)}:(\d+):(?:\d+:)?{what}", output)))
             return [b for b in of_file[file] if b.line in lines]
-        # The error of a template that an edit breaks lies elsewhere.
+        # If an edit breaks a template, the error may be in another file.
         found |= {b.number for b in at(" error:") or at("") or of_file[file]}
     return found
 
 
 def build(tree):
-    """Builds the tests; what that printed if it failed, otherwise ""."""
-    # All by a pattern, which leaves out those that need what is not here.
+    """Builds the tests. Returns the output if that failed, otherwise ""."""
+    # The pattern leaves out tests that need something that this machine lacks.
     process = subprocess.Popen(
         ["bazel", "build", *BAZEL_BUILD, "--keep_going", "--build_tests_only",
          "//tests/..."], cwd=tree, stderr=subprocess.PIPE, text=True)
@@ -225,7 +228,7 @@ def size_of(rule):
 
 
 def end_what_is_left(scratch):
-    """Ends what a test left behind, in sessions of their own too."""
+    """Ends the processes that a test left behind, even in other sessions."""
     mark = f"TEST_TMPDIR={scratch}".encode()
     for process in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -233,7 +236,7 @@ def end_what_is_left(scratch):
                 if mark in f.read().split(b"\0"):
                     os.kill(int(process), signal.SIGKILL)
         except OSError:
-            pass  # it has ended, or is another user's
+            pass  # the process has ended, or belongs to another user
 
 
 class Tests:
@@ -241,7 +244,7 @@ class Tests:
 
     def __init__(self, tree):
         self.tree = tree
-        # A script that names a program of the tree runs that.
+        # Includes scripts that run programs of the tree.
         rules = ElementTree.fromstring(subprocess.check_output(
             ["bazel", "query", *BAZEL_BUILD, "--output=xml",
              "(kind('cc_test rule', //tests/...) union attr(args, "
@@ -249,7 +252,7 @@ class Tests:
              "except attr(tags, manual, //tests/...)"], cwd=tree))
         self.how = {rule.get("name"): how_to_run(rule)
                     for rule in rules.iter("rule")}
-        # What a test takes, a guess until it has run.
+        # The seconds of each test: a guess until it has run.
         self.seconds = {rule.get("name"): GUESSES[size_of(rule)]
                         for rule in rules.iter("rule")}
         self.labels = [x for x in self.how if os.path.exists(self.binary(x))]
@@ -258,7 +261,7 @@ class Tests:
         self.sound = {}
         with open(os.path.join(tree, MARK)) as f:
             self.known = json.load(f)
-        # The tests need its memory more.
+        # Frees Bazel's memory for the tests.
         subprocess.run(["bazel", "shutdown"], cwd=tree, check=True)
 
     def binary(self, label):
@@ -274,7 +277,7 @@ class Tests:
         return max(os.path.getmtime(f) for f in files if os.path.exists(f))
 
     def run(self, label, bug, limit):
-        """ "passed", "failed" (a crash too) or "hangs"."""
+        """Returns "passed", "failed" (also for a crash) or "hangs"."""
         binary, folder = self.binary(label), self.runfiles(label)
         with tempfile.TemporaryDirectory() as scratch:
             arguments, own = self.how[label]
@@ -289,7 +292,7 @@ class Tests:
                 start_new_session=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                # A bug may allocate and write without an end.
+                # A bug may allocate or write without end.
                 for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
                     resource.prlimit(process.pid, kind, (MOST, MOST))
                 return "passed" if process.wait(limit) == 0 else "failed"
@@ -301,7 +304,7 @@ class Tests:
                 end_what_is_left(scratch)
 
     def is_sound(self, label, limit):
-        """Does it pass without a bug, within so long? Runs it once."""
+        """Whether it passes without a bug within the limit. Runs it only once."""
         with self.locks[label]:
             if label in self.sound:
                 return self.sound[label]
@@ -323,18 +326,18 @@ class Tests:
             return self.sound[label]
 
     def still_sound(self, label):
-        """Does it pass without a bug at this load, too? Otherwise the bug is not
-        the reason that it fell, and it is left out from now on."""
+        """Whether it also passes without a bug under this load. If not, the bug
+        is not the reason for its failure, and the test is left out from now on."""
         with self.locks[label]:
             if self.sound[label] and self.run(
                     label, 0, 30 + 5 * self.seconds[label]) != "passed":
                 self.sound[label] = False
-                print(f"plant.py: {label} falls without any bug now; left out",
+                print(f"plant.py: {label} fails without any bug now; left out",
                       file=sys.stderr)
             return self.sound[label]
 
     def notice(self, bug, seconds):
-        """The first test that falls, and how; and how long that took."""
+        """The first test that fails and its outcome, and the seconds that it took."""
         took = 0
         for label in self.order(bug):
             expected = label.rpartition(":")[2] in bug.tests
@@ -351,9 +354,9 @@ class Tests:
         return None, took
 
     def order(self, bug):
-        """Those expected to fall, those of the file's name, then the quick ones;
-        near ones a bit earlier, and those that are named after the file's
-        folders."""
+        """The tests in this order: those expected to fail, those named after the
+        file, then the quick ones. Tests of the same folder come somewhat earlier,
+        and so do tests that share words with the file's path."""
         file = bug.edits[0][0].removeprefix("dtensor/")
         layer = file.split("/")[0]
         stem = os.path.splitext(os.path.basename(file))[0]
@@ -376,36 +379,36 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, metavar="N",
-                        help="plants N edits that nobody chose")
+                        help="plant N random edits")
     parser.add_argument("--seed", type=int, default=0,
-                        help="of --random (default: %(default)s)")
+                        help="the seed of --random (default: %(default)s)")
     parser.add_argument("--folder", metavar="DIR",
-                        help="with --random: edits files below this folder only")
+                        help="with --random: edit only files below this folder")
     parser.add_argument("--only", type=ranges, metavar="LIST",
-                        help="these bugs: numbers and ranges")
+                        help="plant these bugs: numbers and ranges")
     parser.add_argument("--list", action="store_true",
-                        help="prints the bugs and stops")
+                        help="print the bugs and stop")
     parser.add_argument("--check", action="store_true",
-                        help="tries the edits, builds nothing")
+                        help="try the edits without building")
     parser.add_argument("--tree", metavar="DIR",
-                        help="builds in this folder, which is overwritten, and "
-                        "keeps it for the next time (default: a temporary one)")
+                        help="build in this folder, which is overwritten, and "
+                        "keep it for the next run (default: a temporary one)")
     parser.add_argument("--seconds", type=float, default=120, metavar="S",
-                        help="begins no test for a bug that would take longer "
-                        "in all, but for those expected to notice it (default: "
+                        help="the most time for the tests of one bug; tests that "
+                        "are expected to notice it run regardless (default: "
                         "%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N",
-                        help="bugs at a time (default: %(default)s)")
+                        help="bugs at the same time (default: %(default)s)")
     parser.add_argument("--share", type=float, default=95, metavar="PERCENT",
-                        help="of noticed bugs for exit status 0 "
+                        help="the share of noticed bugs for exit status 0 "
                         "(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE",
-                        help="writes the outcomes, after each bug")
+                        help="write the outcomes to this file, after each bug")
     options = parser.parse_args()
     if options.jobs < 1:
-        parser.error(f"--jobs {options.jobs}: at least 1")
+        parser.error(f"--jobs is {options.jobs}; write 1 or more")
     if options.random is None and (options.seed or options.folder):
-        parser.error("--seed and --folder draw bugs; write --random N, too")
+        parser.error("--seed and --folder need --random; write --random N, too")
 
     root = repository()
     planted = BUGS
@@ -452,8 +455,8 @@ def drawn(root, options, parser):
         random_bugs.sources(root, files, options.folder or ""), options.random,
         options.seed)
     if options.random < 1 or len(bugs) < options.random:
-        parser.error(f"--random {options.random}: from 1 to as many bugs as the "
-                     f"sources take, here {len(bugs)}")
+        parser.error(f"--random is {options.random}; write 1 or more, and not "
+                     f"more bugs than the sources allow, here {len(bugs)}")
     return bugs
 
 
@@ -478,9 +481,9 @@ def write_edits(root, tree, bugs):
 
 
 def plant(root, tree, bugs):
-    """Builds the tree with the bugs in it; those that compile."""
+    """Builds the tree with the bugs in it. Returns the bugs that compile."""
     while True:
-        print(f"plant.py: builds {len(bugs)} bugs", flush=True)
+        print(f"plant.py: building {len(bugs)} bugs", flush=True)
         write_edits(root, tree, bugs)
         output = build(tree)
         if not output:

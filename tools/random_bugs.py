@@ -1,9 +1,9 @@
-"""Bugs that nobody chose: edits of statements that stand on one line.
+"""Random bugs: edits of statements that stand on one line.
 
-draw() takes statements at random, at most two of a file, and one edit of each:
-a comparison or an arithmetic operator, && and ||, min and max, 0 and 1, true
-and false, a condition negated, a call dropped. Both versions stand in the
-edited line; MUT(k) chooses the new one.
+draw() picks statements at random, at most two of each file, and one edit of
+each: another comparison or arithmetic operator, && for || and min for max and
+the reverse, 0 for 1, true for false, a negated condition, a dropped call. The
+edited line contains both versions, and MUT(k) selects the new one.
 """
 
 import collections
@@ -21,10 +21,10 @@ OPERATORS = {
 }
 PER_FILE = 2
 FOLDERS = "dtensor/", "placement/", "ops/", "nn/", "examples/report/"
-# Sources of nvcc and of NCCL, and the source of a build without MPI.
+# Sources that need nvcc or NCCL, and the source for builds without MPI.
 NOT_BUILT = re.compile(r"/(cuda|cuda_plugin|nccl)/|/no_mpi\.cc$")
 
-# clang-format puts spaces around operators, and none around a template's < >.
+# clang-format puts spaces around operators, but not around a template's < >.
 _OPERATOR = re.compile(
     "(?<= )(%s)(?= )" % "|".join(map(re.escape, OPERATORS)))
 _LOGICAL = re.compile(r"(?<= )(&&|\|\|)(?= )")
@@ -43,14 +43,14 @@ _ASSIGNMENT = re.compile(r" (?:[-+*/%|&^]|<<|>>)?= ")
 
 @dataclass(frozen=True)
 class Drawn(Bug):
-    """A bug whose one edit replaces a line, in the text as it stood."""
+    """A bug with one edit, which replaces a line of the original text."""
     original: str = ""
     edited: str = ""
     kind: str = ""
 
 
 def masked(text):
-    """The text without what is in comments and strings, of the same length."""
+    """The text with comments and strings blanked out, of the same length."""
     token = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"([^()\\\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'
         r"(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.DOTALL)
@@ -65,7 +65,7 @@ def masked(text):
 
 
 def without_templates(line):
-    """The masked line without what is between < and >."""
+    """The masked line without template arguments, of the same length."""
     while True:
         less = _TEMPLATE.sub(lambda m: "$" * len(m.group()), line)
         if less == line:
@@ -74,7 +74,7 @@ def without_templates(line):
 
 
 def collapsed(text):
-    """Each outermost pair of brackets as one @, for others to look past."""
+    """The text with each outermost pair of brackets replaced by @s."""
     before = None
     while before != text:
         before = text
@@ -85,15 +85,15 @@ def collapsed(text):
 
 @dataclass(frozen=True)
 class Unit:
-    """The part of a line that is written twice: "condition", "return",
-    "value" (of a declaration) or "statement"."""
+    """The part of a line that is written twice. Its kind is "condition",
+    "return", "value" (of a declaration) or "statement"."""
     kind: str
     begin: int
     end: int
 
 
 def units(line):
-    """Of a masked line without templates."""
+    """The units of a masked line without templates."""
     found, flat = [], collapsed(line)
     at = len(line) - len(line.lstrip())
     while match := _HEADER.match(line, at):
@@ -132,13 +132,14 @@ def units(line):
 
 
 def statement_lines(text):
-    """(line number from 1, the line, masked and without templates) of
-    statements that stand on one line."""
+    """(line number from 1, the line, the line masked and without templates) of
+    each statement that stands on one line."""
     before = ""
     for number, (line, mask) in enumerate(
             zip(text.split("\n"), masked(text).split("\n")), 1):
         mask = mask.rstrip()
-        # clang-format does not indent namespaces: other lines are no statements.
+        # Code in namespaces is not indented, so lines without indentation are
+        # not statements.
         if (before[-1:] in list(";{}:") and mask[-1:] in (";", "{")
                 and line.startswith("  ") and not _LEFT_ALONE.match(mask)):
             closed = collapsed(mask.strip().removeprefix("} ").removesuffix("{"))
@@ -149,9 +150,9 @@ def statement_lines(text):
 
 
 def edits(line, mask):
-    """(kind, begin, end, what to put there) of all edits of a statement."""
+    """(kind, begin, end, new text) of each possible edit of a statement."""
     for match in _OPERATOR.finditer(mask):
-        # Text is put together by +.
+        # Not in concatenations of strings, for which there is only +.
         if '"' not in (mask[match.start() - 2], mask[match.end() + 1:][:1]):
             yield "operator", *match.span(), OPERATORS[match[1]]
     for match in _LOGICAL.finditer(mask):
@@ -172,8 +173,8 @@ def edits(line, mask):
 
 
 def planted(line, mask, edit, number):
-    """(the line with both versions, the edited line); the first is None where
-    the two cannot stand side by side."""
+    """(the line with both versions, the edited line). The first is None if one
+    line cannot contain both versions."""
     kind, begin, end, new = edit
     old = line[begin:end]
     edited = line[:begin] + new + line[end:]
@@ -199,8 +200,8 @@ def planted(line, mask, edit, number):
 
 
 def draw(texts, count, seed):
-    """At most `count` bugs, of `texts`: the source of each file. Whether a
-    statement is among them depends on no other, but for those of its file."""
+    """Draws at most `count` bugs from `texts`, the source of each file. Whether
+    a statement is drawn depends only on the other statements of its file."""
     statements = []
     for file in texts:
         seen = collections.Counter()
@@ -220,7 +221,8 @@ def draw(texts, count, seed):
         if taken[file] == PER_FILE:
             continue
         taken[file] += 1
-        # The kind first: there are more operators than anything else.
+        # Choose the kind first, since there are more operators than anything
+        # else.
         kind = chance.choice(sorted({e[0] for e in possible}))
         edit = chance.choice([e for e in possible if e[0] == kind])
         k = len(bugs) + 1
@@ -233,7 +235,7 @@ def draw(texts, count, seed):
 
 
 def sources(root, files, folder=""):
-    """The text of those files of the tree that are edited, by name."""
+    """The text of each file of the tree that may be edited, by name."""
     texts = {}
     for file in files:
         if (file.endswith(".cc") and file.startswith(FOLDERS)

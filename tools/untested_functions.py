@@ -4,17 +4,16 @@
   tools/untested_functions.py [ROOT]
   tools/untested_functions.py --cases [ROOT]
 
-Public are the free functions of the headers that dtensor.h includes
-(and nn/nn.h, which is a list of headers too), and those that the lists in
-ops/functions/ declare. A call is NAME( or CALL(NAME) in a test, or an
-entry of tests/conformance/calls*.cc, which the checked-in cases run.
+Public functions are the free functions of the headers that dtensor.h includes
+(and nn/nn.h, which is also a list of headers), and the functions that the lists
+in ops/functions/ declare. A call is NAME( or CALL(NAME) in a test, or an entry
+of tests/conformance/calls*.cc, which the checked-in cases run.
 
-With --cases, the functions of ops/ that no case in
-tests/conformance/data compares with torch's numbers, and the entries that no
-case calls. A function has a case when calls*.cc names it, or when it is one of
-the lists of ops/functions/ and a case is of that name. WITHOUT_CASES
-names the functions that torch does not have or has no case of, and the test
-that checks each.
+With --cases, lists the functions of ops/ that no case in tests/conformance/data
+compares with torch's numbers, and the entries that no case calls. A function has
+a case if calls*.cc names it, or if it is in a list of ops/functions/ and a case
+has its name. WITHOUT_CASES names the functions that torch does not have or has
+no case of, and for each the test that checks it.
 """
 
 import json
@@ -24,11 +23,12 @@ import sys
 
 LISTS = {"nn/nn.h"}
 NOT_FUNCTIONS = {"static_assert", "alignas", "decltype", "requires", "defined"}
-# For the list of operators, or for operators that call operators.
+# Functions for the list of operators, or for operators that call operators.
 INTERNAL = re.compile(
     r"(_ops?|^contract|^begin_move|^edge_to|^record_event|^spend_budget|"
     r"^alias|^redistribute)$")
-# Why there is no case, the test that checks the values, and the functions.
+# The reason why there is no case, the test that checks the values, and the
+# functions.
 WITHOUT_CASES = [
     ("torch has no cases of these forms; compared with plain expressions",
      "tests/ops/pointwise_test.cc",
@@ -65,7 +65,7 @@ def public_headers(root):
         name = todo.pop()
         for include in re.findall(r'#include "(dtensor/[^"]+)"',
                                   (root / name).read_text()):
-            # As it lies in the tree.
+            # The path in the tree.
             include = re.sub("^dtensor/(?=(placement|ops|nn)/)", "", include)
             if include in LISTS:
                 todo.append(include)
@@ -75,7 +75,7 @@ def public_headers(root):
 
 
 def top_level(text):
-    """The statements outside of all braces but those of namespaces."""
+    """The statements outside of all braces except those of namespaces."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
     stack, statement, out = [], "", []
@@ -164,7 +164,7 @@ class Cases:
 
 
 def untested(root, names):
-    """Of `names`, those that no test calls, each as a sentence."""
+    """A sentence for each of `names` that no test calls."""
     cases = Cases(root)
     tests = "".join(without_comments(path)
                     for path in sorted((root / "tests").rglob("*"))
@@ -176,9 +176,9 @@ def untested(root, names):
 
 
 def without_cases(root, names):
-    """What is wrong with the conformance cases of `names`, in sentences."""
+    """A sentence for each problem of the conformance cases of `names`."""
     cases = Cases(root)
-    wrong = [f"no case is of the entry {entry}"
+    wrong = [f"no case calls the entry {entry}"
              for entry in sorted(cases.entries - cases.ops)]
     excused = {name: test for _, test, list_ in WITHOUT_CASES
                for name in list_.split()}
@@ -193,7 +193,7 @@ def without_cases(root, names):
                          "WITHOUT_CASES")
         elif test and not called(name, without_comments(root / test)):
             wrong.append(f"{test} does not call {name}, which has no case")
-    return wrong + [f"WITHOUT_CASES names {name}, which is no function"
+    return wrong + [f"WITHOUT_CASES names {name}, which is not a function"
                     for name in excused]
 
 

@@ -31,7 +31,7 @@ edited() {
   return $status
 }
 cases=tests/conformance/data/cases.jsonl
-want "an entry without a case" 1 '^no case is of the entry softmax$' \
+want "an entry without a case" 1 '^no case calls the entry softmax$' \
   edited $cases '/"op": "softmax"/d'
 want "a function of the lists without a case" 1 \
   '^no case calls ops/functions/trigonometric.h: hypot; write its entry' \
@@ -62,7 +62,7 @@ want "a case twice" 1 '2 cases have the id' other cases.jsonl '1{p}'
 want "a line that is no JSON" 1 'cannot read the cases of other' \
   other cases.jsonl '1s/^{/[/'
 # Its cotangent as its output.
-want "a wrong value" 1 'a case that fails is not checked in: FAILED kron/f64' \
+want "a wrong value" 1 'a case that fails cannot be checked in: FAILED kron/f64' \
   other cases.jsonl -E '/"id": "kron.f64/s#"[^"]*"(\].*"cotangents": \{"[^"]*": )("[^"]*")#\2\1\2#'
 want "no runner" 1 'cannot run ./none' \
   choose --runner ./none "$data" --out again
