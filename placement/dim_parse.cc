@@ -48,7 +48,7 @@ void read_details(Cursor& c, WrittenDim& leaf) {
   if (c.take('/')) {
     leaf.granule = c.number();
     DT_CHECK(leaf.granule >= 1, "layout",
-             "'{}' has a granule of {}; it is at least 1", leaf.text,
+             "'{}' has a granule of {}; write 1 or more", leaf.text,
              leaf.granule);
   } else if (c.take('@')) {
     bool bracketed = c.take('(');
@@ -65,8 +65,8 @@ void read_axes(Cursor& c, const Mesh& mesh, WrittenDim& leaf) {
     DT_CHECK(
         std::find(leaf.axes.begin(), leaf.axes.end(), axis) == leaf.axes.end(),
         "layout",
-        "'{}' names axis {} twice in one pair of braces; once "
-        "is enough",
+        "'{}' names axis {} twice in one pair of braces; write "
+        "it once",
         c.text(), mesh.axis_name(axis));
     leaf.axes.push_back(axis);
     if (c.peek() != '}') c.expect(',');
@@ -78,7 +78,7 @@ void read_axes(Cursor& c, const Mesh& mesh, WrittenDim& leaf) {
   read_details(c, leaf);
   DT_CHECK(leaf.points.empty() || (c.peek() != '{' && c.peek() != '='),
            "layout",
-           "boundaries that another segment follows are bracketed: write "
+           "boundaries before another segment need brackets; write "
            "8{{x}}@(0|3|8)|4{{x}} for '{}...'",
            leaf.text);
 }
@@ -113,8 +113,8 @@ WrittenDim read_group(Cursor& c, const Mesh* mesh) {
     } else if (c.at_number()) {
       part.size = c.number();
       DT_CHECK(*part.size >= 0, "layout",
-               "a size of {} in '{}'; write one that is not negative",
-               *part.size, c.since(start));
+               "the size {} in '{}' is negative; write 0 or more", *part.size,
+               c.since(start));
     } else {
       c.wrong("a size, a name or '('");
     }
@@ -122,7 +122,7 @@ WrittenDim read_group(Cursor& c, const Mesh* mesh) {
     part.text = c.since(from);
     if (mesh && c.peek() == '{') {
       DT_CHECK(part.kind == Dim::Kind::kLeaf, "layout",
-               "'{}' is a group; write the axes behind one of its parts",
+               "'{}' is a group; write the axes after one of its parts",
                part.text);
       read_axes(c, *mesh, part);
     }
@@ -137,7 +137,8 @@ void check_names(WrittenDim& tree) {
   std::set<std::string_view> names;
   for_each_part(tree, [&](const WrittenDim& p) {
     DT_CHECK(p.name.empty() || names.insert(p.name).second, "layout",
-             "'{}' has two parts named {}; name them apart", tree.text, p.name);
+             "'{}' has two parts named {}; give each its own name", tree.text,
+             p.name);
   });
 }
 

@@ -294,7 +294,7 @@ Dim cut_out(const Dim& d, const Mesh& mesh, int64_t lo, int64_t n) {
     }
     return Dim::concat(std::move(kept));
   }
-  // The end of one outermost index, whole ones, and the start of another.
+  // The end of one outer index, whole outer indices, and the start of another.
   const Dim& outer = d.parts()[0];
   Dim rest = Dim::product({d.parts().begin() + 1, d.parts().end()});
   auto keep = [&](int64_t first, int64_t count, int64_t from, int64_t to) {

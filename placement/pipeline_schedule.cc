@@ -74,8 +74,9 @@ void one_forward_one_backward(PipelineSchedule& s) {
       list.push_back({kB, (s.chunks - 1 - c) * p + r, i});
     };
     // With one chunk, position r does p - 1 - r forwards before it alternates.
-    // With several, a group first passes all chunks but the last, and every
-    // position after r delays the first backward by two.
+    // With several, a group first passes all chunks but the last; then come two
+    // more forwards for each position after r, one for the way there and one
+    // for the way back.
     const int64_t ahead =
         s.chunks == 1 ? p - 1 - r : 2 * (p - 1 - r) + (s.chunks - 1) * largest;
     const int64_t warm = std::min(ahead, total);
@@ -204,7 +205,7 @@ void check_tasks(const PipelineSchedule& s, std::string_view where) {
                "the schedule lists {}, but the micro-batches are 0 to {}",
                to_string(t), s.micros - 1);
       DT_CHECK(s.position(t.stage) == r, where,
-               "{} is in the list of position {}, but the stage lies at {}; "
+               "{} is in the list of position {}, but the stage is at {}; "
                "write it there",
                to_string(t), r, s.position(t.stage));
       DT_CHECK(t.work != kW || s.weight_tasks, where,
@@ -294,7 +295,7 @@ PipelineSchedule checked(PipelineSchedule s, std::string_view where) {
 PipelineSchedule make_schedule(std::string_view name, int64_t positions,
                                int64_t micros, int64_t chunks) {
   DT_CHECK(is_schedule_name(name), "pipeline",
-           "no schedule is called '{}'; there are {}", name,
+           "there is no schedule '{}'; write one of {}", name,
            fmt::join(schedule_names(), ", "));
   PipelineSchedule s{.name = std::string(name),
                      .positions = positions,

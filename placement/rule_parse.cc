@@ -110,7 +110,8 @@ class RuleParser {
   // The factor with this letter, which some term must have.
   int known(char c) {
     int f = rule_.factor(c);
-    if (f < 0) bad(fmt::format("has no factor '{}' that a note names", c));
+    if (f < 0)
+      bad(fmt::format("names '{}' in a note, but has no such factor", c));
     return f;
   }
 

@@ -124,7 +124,7 @@ StepSchedule::StepSchedule(const Step& step, int64_t world_rank,
            "{} is partial; combine its parts before they leave their mesh",
            from_.to_string());
   DT_CHECK(from_rank_ >= 0 || to_rank_ >= 0, where,
-           "rank {} takes no part in {}", world_rank, to_string(step));
+           "rank {} does not take part in {}", world_rank, to_string(step));
   const size_t ndim = static_cast<size_t>(from_.ndim());
   DT_CHECK(panel.empty() || panel.size() == ndim + (from_.components() > 1),
            where, "a panel of {} dimensions does not fit {}", panel.size(),

@@ -302,9 +302,9 @@ TEST(LayoutTextErrorTest, Cuts) {
     return error_of([&] { parse_layout(text, m, {18, 4}); });
   };
   EXPECT_EQ(error("S0/0,R"),
-            "[layout] 'S0/0' has a granule of 0; it is at least 1");
+            "[layout] 'S0/0' has a granule of 0; write 1 or more");
   EXPECT_EQ(error("[{a}/-2,{}]"),
-            "[layout] '[{a}/-2,{}]' has a granule of -2; it is at least 1");
+            "[layout] '[{a}/-2,{}]' has a granule of -2; write 1 or more");
   EXPECT_EQ(error("S0/4,R"),
             "[layout] a granule of 4 does not divide 'S0/4': dimension 0 of "
             "[18, 4] has size 18; write one that does");
@@ -339,8 +339,8 @@ TEST(LayoutTextErrorTest, Cuts) {
             "[layout] no axis cuts '[{}@0|18,{}]', but '@' says where; write "
             "the axis in the braces, as in {x}/64");
   EXPECT_EQ(error("[(9{a}@0|1|9|9{a}),{}]"),
-            "[layout] boundaries that another segment follows are bracketed: "
-            "write 8{x}@(0|3|8)|4{x} for '9...'");
+            "[layout] boundaries before another segment need brackets; write "
+            "8{x}@(0|3|8)|4{x} for '9...'");
 }
 
 TEST(LayoutTextErrorTest, Trees) {
@@ -385,10 +385,11 @@ TEST(LayoutTextErrorTest, Trees) {
   EXPECT_EQ(error("S0(q=(h=2 4)|16:q),R"),
             "[layout] 'q=(h=2 4)' is a group; name one of its parts");
   EXPECT_EQ(error("[(q=(2 4){a}|16),{}]"),
-            "[layout] 'q=(2 4)' is a group; write the axes behind one of its "
+            "[layout] 'q=(2 4)' is a group; write the axes after one of its "
             "parts");
-  EXPECT_EQ(error("S0(h=2 h=12:h),R"),
-            "[layout] 'h=2 h=12' has two parts named h; name them apart");
+  EXPECT_EQ(
+      error("S0(h=2 h=12:h),R"),
+      "[layout] 'h=2 h=12' has two parts named h; give each its own name");
   EXPECT_EQ(error("S0(h=2 12:h,h),R"),
             "[layout] 'S0(h=2 12:h,h)' names h twice; name each part once");
   EXPECT_EQ(error("S0(3 h=8),R"),
@@ -414,7 +415,7 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] '4|h=2 ' mixes | and spaces; put the product in "
             "brackets, as in ((2 4)|8)");
   EXPECT_EQ(error("S0(h=-2 16:h),R"),
-            "[layout] a size of -2 in 'h=-2'; write one that is not negative");
+            "[layout] the size -2 in 'h=-2' is negative; write 0 or more");
   EXPECT_EQ(error("S0(h=,16:h),R"),
             "[layout] in 'S0(h=,16:h)' there is ',16:h)' where a size, a name "
             "or '(' should be");
@@ -452,7 +453,7 @@ TEST(LayoutTextErrorTest, PerDimension) {
             "[mesh] there is no axis 'q'; mesh a=2,b=3 has the axes a,b");
   EXPECT_EQ(error("[{a,a},{}]"),
             "[layout] '[{a,a},{}]' names axis a twice in one pair of braces; "
-            "once is enough");
+            "write it once");
   std::string twice =
       "[layout] axis a of mesh a=2,b=3 is used twice; let it split one "
       "dimension, or be partial, once";

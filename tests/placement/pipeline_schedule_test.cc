@@ -214,7 +214,7 @@ TEST(PipelineSchedule, RefusesTables) {
             "write it once");
   EXPECT_EQ(error({{kF, 1, 0}}),
             "[mine] the forward of micro-batch 0 at stage 1 is in the list of "
-            "position 0, but the stage lies at 1; write it there");
+            "position 0, but the stage is at 1; write it there");
   EXPECT_EQ(error({{kF, 2, 0}}),
             "[mine] the schedule lists the forward of micro-batch 0 at stage "
             "2, but the stages are 0 to 1");
@@ -285,7 +285,7 @@ TEST(PipelineSchedule, Names) {
 
 TEST(PipelineSchedule, RefusesSizes) {
   EXPECT_EQ(error_of([] { make_schedule("2f2b", 2, 2); }),
-            "[pipeline] no schedule is called '2f2b'; there are gpipe, 1f1b, "
+            "[pipeline] there is no schedule '2f2b'; write one of gpipe, 1f1b, "
             "interleaved, zb-h1, zb-h2");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", 0, 2); }),
             "[pipeline] 0 positions of 1 chunks with 2 micro-batches; write 1 "

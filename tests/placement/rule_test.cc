@@ -191,10 +191,10 @@ TEST(Rule, ErrorsSayWhatIsWrong) {
       {"m->m | linear 4294967296", "has no input '4294967296'"},
       {"m->m | linear 0;", "has the unknown note ''"},
       {"m->m | m:most", "names an unknown reduction in 'm:most'"},
-      {"m->m | k:max", "has no factor 'k' that a note names"},
+      {"m->m | k:max", "names 'k' in a note, but has no such factor"},
       {"m->m | link m", "links other than two letters"},
       {"m->m | link m,n", "links other than two letters"},
-      {"m->m | link m k", "has no factor 'k' that a note names"},
+      {"m->m | link m k", "names 'k' in a note, but has no such factor"},
   };
   for (auto [text, what] : cases) {
     std::string e = error_of([&, t = text] { Rule r(t); });
