@@ -50,10 +50,10 @@ class BoundRule {
   // trees change:
   // - a factor marked "^" gets one range for every rank;
   // - a factor whose parts are combined, because an output lacks it or because
-  //   of "~", gets every index in one part;
-  // - if the rule combines parts of any factor, so does every other factor,
-  //   unless all its copies lie alike (see copies_lie_alike()): other copies
-  //   would round differently.
+  //   of "~", gets every index in exactly one part;
+  // - if the rule combines the parts of any factor, every other factor also
+  //   gets every index in exactly one part, unless its copies lie alike (see
+  //   copies_lie_alike()): other copies would round differently.
   Assignment legal(Assignment, const Mesh&) const;
   Dim legal(int factor, Dim, const Mesh&) const;  // for one factor
   // The layouts of input and output i. REQUIRES: a legal assignment.

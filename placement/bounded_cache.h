@@ -5,7 +5,8 @@
 // found in the older one moves to the newer one. When the newer one is full it
 // becomes the older one, and all that is left in the older one is dropped. So a
 // cache never holds more than its limit (or one entry that is larger), an entry
-// that is used regularly is not dropped, and a hit costs one look-up.
+// that is used regularly is not dropped, and a hit in the newer generation is
+// one look-up.
 #pragma once
 #include <cstddef>
 #include <cstdint>

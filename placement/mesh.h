@@ -40,7 +40,8 @@ class Mesh {
   // rank twice.
   explicit Mesh(std::vector<MeshAxis> axes, std::vector<int64_t> ranks = {});
   // Reads "dp=2,tp=4", or "2x4", which names its axes a0 and a1. Ranks may
-  // follow as to_string() writes them: "2x1 of ranks 5,3".
+  // follow as to_string() writes them: "2x1 of ranks 5,3". Throws Error for
+  // other texts.
   static Mesh parse(std::string_view text);
 
   bool valid() const { return info_ != nullptr; }
@@ -70,7 +71,7 @@ class Mesh {
   // order: the members of a collective over these axes.
   std::vector<int64_t> group(AxisMask axes, const Coord& at) const;
   // The mesh of the named axes (in this order) with all other axes fixed at
-  // `at`.
+  // `at`. Throws Error for a name that is not an axis.
   Mesh submesh(const std::vector<std::string>& names, const Coord& at) const;
 
   // "dp=2,tp=4"; followed by its ranks if they are not 0, 1, 2, ...

@@ -2,7 +2,7 @@
 // owner.
 //
 // Zig-zag order balances causal attention: rank r of p has chunks r and 2p-1-r
-// of 2p, so that the queries of every rank attend to the same number of keys.
+// of 2p, so that the queries of every rank may attend to equally many keys.
 // It is a layout like any other: nothing is permuted, and an index has the same
 // meaning in every layout.
 #pragma once

@@ -5,10 +5,10 @@
 // all-gathers, all-reduces, reduce-scatters, all-to-alls, permutes and
 // partial-fills, each over one or several axes as one collective, and of the
 // box exchange. It returns the cheapest sequence under the cost table that fits
-// into memory. (On meshes of more than four axes, of four axes and more than
-// 256 ranks, or of three axes and more than 1,024 ranks, intermediate layouts
-// only cut a dimension like the source or the destination does, or over the
-// first of their axes.)
+// into memory (see CostTable::block_bytes). On meshes of more than four axes,
+// of four axes and more than 256 ranks, or of three axes and more than 1,024
+// ranks, intermediate layouts only cut a dimension like the source or the
+// destination does, or over the first of their axes.
 //
 // Every step between two layouts with the same partials sends each rank exactly
 // what it needs and does not have. If that is an all-gather, an all-to-all or a

@@ -30,9 +30,9 @@ bool empty(const Region&);
 int64_t overlap(const IntervalList&, const IntervalList&);
 int64_t overlap(const Region&, const Region&);
 
-// The part of `a` that is in `b`, or that is not, in the order of `a`. Takes
-// linear time if `a` ascends too. Regions are intersected dimension by
-// dimension. REQUIRES: b ascends.
+// intersect() is the part of `a` that is in `b`, and subtract() the part that
+// is not, both in the order of `a`. They take linear time if `a` ascends too.
+// Regions are intersected dimension by dimension. REQUIRES: b ascends.
 IntervalList intersect(const IntervalList& a, const IntervalList& b);
 IntervalList subtract(const IntervalList& a, const IntervalList& b);
 Region intersect(const Region& a, const Region& b);

@@ -63,8 +63,8 @@ struct SourceBox {
 // a dimension. REQUIRES: a schedule of an exchange.
 std::optional<std::vector<SourceBox>> source_boxes(const Schedule&);
 
-// Fill `serves` of such a schedule. Every member m makes its own schedule from
-// wants[m] and the same sources.
+// Fill `serves` of a schedule from exchange_schedule() or reduce_schedule().
+// Every member m must make its own schedule from wants[m] and the same sources.
 void serve_exchange(Schedule&, std::span<const Region> wants);
 void serve_reduction(Schedule&, std::span<const Region> wants);
 
