@@ -16,7 +16,7 @@ load(
 
 _COPTS = ["-std=c++20"]
 
-# dtensor.h lies in the root package, "".
+# dtensor.h is in the root package, "".
 _BESIDE_DTENSOR = ["placement", "ops", "nn", ""]
 
 def _links(ctx):

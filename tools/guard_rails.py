@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Prints the figures that keep this tree small, each with its limit.
 
-  tools/guard_rails.py [--list]    --list shows what counts, too
+  tools/guard_rails.py [--list]    --list also shows the files or lines that count
 
-A limit is only raised in a commit whose message says why; when a figure falls,
-its limit falls with it. Exits with 1 if a figure is above its limit.
+Raise a limit only in a commit that says why; when a figure falls, lower its
+limit. Exits with 1 if a figure is above its limit.
 """
 
 import collections
@@ -26,7 +26,7 @@ LIMITS = {
     "comparisons with a model's name": 22,
     "commits over 600 lines that do more than move": 0,
 }
-# The newest commit that the last figure does not look at.
+# The last figure counts commits after this one.
 SINCE = "56ded4371ed5a1edb13aa738a3f51ba222799fe6"
 MOST = 600
 MODEL = re.compile(r'[=!]= "(?:gpt|llama|mixtral)"')
@@ -39,8 +39,8 @@ def git(*arguments):
 
 
 def changed(commit):
-    """The lines that a commit changes: adds or removes, whichever is more. A line
-    that it takes from one place to another does not count, nor does a path."""
+    """The lines that a commit adds or removes, whichever is more. Moved lines and
+    changed paths do not count."""
     gone, new = collections.Counter(), collections.Counter()
     for line in git("show", "-M", "--format=", "--unified=0", commit).split("\n"):
         if line.startswith(("+++", "---")) or line[:1] not in ("+", "-"):
@@ -63,7 +63,7 @@ def large_commits():
 
 
 def figures():
-    """(name, number or None, what counts) of each."""
+    """(name, number or None, the files or lines that count) of each figure."""
     files = git("ls-files").split("\n")
     texts = {}
     for file in files:
@@ -101,7 +101,7 @@ def main():
     status = 0
     for name, number, found in figures():
         if number is None:
-            print(f"{name}: unknown, for the history is not here")
+            print(f"{name}: unknown, since this clone lacks the history")
             continue
         above = number > LIMITS[name]
         print(f"{name}: {number} of {LIMITS[name]}" + above * ", ABOVE THE LIMIT")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists this library's headers that a header reaches by #include.
+"""Lists the headers of this library that a header includes, directly or not.
 
   tools/headers_reached.py [HEADER]   (default: dtensor.h)
 
-The last line is their number.
+The last line is their count.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def path_of(include):
-    """Where the header with that name lies, or None if it is not ours."""
+    """The path of the header with that name, or None if it is not ours."""
     for name in (include, include.removeprefix("dtensor/")):
         if (ROOT / name).is_file():
             return name

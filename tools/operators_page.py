@@ -9,8 +9,8 @@ the operators that its backward pass runs are listed. Functions come from the
 headers that dtensor.h includes; for a function without an operator of its own,
 the page lists the functions that its definition calls.
 
-With --check nothing is written, and the exit status is 1 when the page is not
-what would be written. PROGRAM is bazel-bin/examples/explain by default.
+--check writes nothing, and exits with 1 if the page differs from the one that
+would be written. PROGRAM is bazel-bin/examples/explain by default.
 """
 
 import argparse
@@ -23,8 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import untested_functions as public  # noqa: E402
 
 PAGE = "docs/operators.md"
-# Of factors by letter, such that every operator accepts them: heads are a
-# multiple of the heads of keys, and a row has the k elements that topk() wants.
+# Sizes of factors by letter, so that every operator accepts them: heads are a
+# multiple of the heads of keys, and a row has the k elements that topk() needs.
 SIZES = {"g": 2, "h": 4, "n": 6, "k": 2}
 # Operators without a rule, and inputs that fit the arguments of their samples.
 WITHOUT_RULE = {
@@ -57,7 +57,8 @@ HEADERS = {
 class Function:
     def __init__(self, name, header, returns, parameters):
         self.name, self.header = name, header
-        # A tensor or several, not a number, a text or a state.
+        # Whether it returns one or several tensors, not a number, a text or a
+        # state.
         self.makes_tensors = re.search(
             r"DistTensor|TopK|Normed", returns) is not None
         self.creates = "DistTensor" not in parameters
@@ -93,14 +94,14 @@ def functions(root):
 
 
 def rules(root):
-    """The rule of each operator that the golden file has; None: it has none."""
+    """The rule of each operator in the golden file; None if it has no rule."""
     text = (root / "tests/ops/rules.golden").read_text()
     return {name: None if rule.startswith("decides") else rule
             for name, rule in re.findall(r"^(\w+): (.*)$", text, re.M)}
 
 
 def shape_of(term):
-    # A term is dimensions of a letter each, with marks, and 1.
+    # A term is a list of dimensions: letters with marks, and 1.
     letters = re.findall(r"[A-Za-z1]", term)
     return "x".join(str(SIZES.get(letter, 1 if letter == "1" else 4))
                     for letter in letters)
@@ -113,7 +114,7 @@ def inputs_of(name, rule):
 
 
 def gradient(explain, name, rule):
-    """What the backward pass of an operator runs, in a cell."""
+    """The table cell with the operators that an operator's backward pass runs."""
     command = [explain, "--mesh", "dp=2", "--op", name]
     for shape in inputs_of(name, rule):
         command += ["--in", shape]
@@ -133,7 +134,7 @@ def gradient(explain, name, rule):
 
 
 def splits(rule):
-    """Along which factors an operator may be split, in a cell."""
+    """The table cell with the factors along which an operator may be split."""
     if rule is None:
         return "layouts that it lists itself"
     text = rule.split(" | ")[0]
@@ -170,14 +171,14 @@ def partials(rule):
 
 
 class Sources:
-    """The definitions of ops/*.cc, for what a function calls."""
+    """The definitions in ops/*.cc, to find the functions that each one calls."""
 
     def __init__(self, root):
         self.files = {p: re.sub(r"//[^\n]*", "", p.read_text())
                       for p in sorted((root / "ops").glob("*.cc"))}
 
     def bodies(self, name, only=None):
-        """The definitions of a function, each with its file."""
+        """The definitions of a function with their files."""
         for path, text in self.files.items():
             if only and path != only:
                 continue
@@ -191,18 +192,18 @@ class Sources:
                 yield path, text[match.end():end]
 
     def calls(self, name, known, path=None, seen=None):
-        """The known functions that the definitions of `name` call, through
-        helpers of the same file too."""
+        """The known functions that the definitions of `name` call, directly or
+        through helpers in the same file."""
         seen = set() if seen is None else seen
         seen.add(name)
         called = []
         for where, body in self.bodies(name, path):
-            # A contraction is named where it is made.
+            # Contractions are named where they are made.
             called += [c for c in re.findall(
                 r'\b(?:product|contraction)_op\("(\w+)"', body)
                        if c in known and c != name and c not in called]
             for match in re.finditer(r"(?<![\w.>:])(\w+)(?:<\w+>)?\(", body):
-                # What follows a type is a variable: "std::vector<int> all(n)".
+                # A name after a type is a variable: "std::vector<int> all(n)".
                 before = re.search(r"(?:(\w+)|\S>) +$", body[:match.start()])
                 if before and before.group(1) not in ("return", "else"):
                     continue
@@ -300,7 +301,7 @@ def main():
         return 0
     if (root / PAGE).read_text() == text:
         return 0
-    print(f"{PAGE} is not what the program says; run tools/operators_page.py")
+    print(f"{PAGE} is out of date; run tools/operators_page.py")
     return 1
 
 
