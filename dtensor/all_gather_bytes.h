@@ -1,4 +1,4 @@
-// What each rank has to say, on every rank.
+// All-gathers of bytes and small values among all ranks of the run.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -9,14 +9,14 @@
 
 namespace dtensor {
 
-// By rank, the bytes that each rank of the run gave: of any number. Collective
-// over all ranks of the run, for `op`; ranks that give another fingerprint
-// throw the Error that says so. In a dry run the caller's alone.
+// Returns every rank's `mine`, indexed by rank; lengths may differ. Collective
+// over all ranks of the run. `op` names the caller in errors. All ranks throw
+// Error if their fingerprints differ. In a dry run, returns only the caller's.
 std::vector<std::string> all_gather_bytes(std::string_view op,
                                           uint64_t fingerprint,
                                           std::string_view mine);
 
-// The same of a number, or whatever is copied as it lies in memory.
+// The same for a trivially copyable value.
 template <class T>
 requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(
     std::string_view op, const T& mine) {

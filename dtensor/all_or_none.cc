@@ -10,21 +10,21 @@
 namespace dtensor {
 namespace {
 
-// What work() threw, in words; empty when it threw nothing.
+// The message of the exception that work() threw; empty if it threw none.
 std::string error_of(std::string_view op, int64_t rank,
                      const std::function<void()>& work) {
   try {
     work();
     return {};
   } catch (const PeerFailed&) {
-    throw;  // it did meet somebody, who is gone
+    throw;  // work() did communicate, and a peer has failed
   } catch (const Error& e) {
     return e.what();
   } catch (const std::exception& e) {
     return fmt::format("[{}] rank {} threw: {}", op, rank, e.what());
   } catch (...) {
-    return fmt::format("[{}] rank {} threw what is no std::exception", op,
-                       rank);
+    return fmt::format(
+        "[{}] rank {} threw something that is not a std::exception", op, rank);
   }
 }
 

@@ -1,5 +1,5 @@
-// Work that each rank does by itself and that may fail on one alone, as files
-// do.
+// Work that each rank does by itself and that may fail on some ranks only, such
+// as file I/O.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,12 +7,12 @@
 
 namespace dtensor {
 
-// Calls work(), which meets nobody, on every rank of the run; returns when all
-// have. Where it throws on some ranks, all throw the sentence of the lowest of
-// them, and how many more there were: nobody goes on alone, and nobody waits
-// for one that failed. Collective over the run. `fingerprint`: of what the
-// ranks have to agree on; where two differ, all throw the Error that says so,
-// after the work.
+// Calls work() and returns once every rank has finished its own. If work()
+// throws on some ranks, every rank throws an Error with the message of the
+// lowest of them and the number of ranks that failed. work() must not
+// communicate. Collective over all ranks of the run. `fingerprint` is a hash of
+// what the ranks have to agree on; if two differ, all ranks throw Error, after
+// the work.
 void all_or_none(std::string_view op, uint64_t fingerprint,
                  const std::function<void()>& work);
 

@@ -64,7 +64,8 @@ class CachingAllocator final
     std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (has_memory_) {
-      const int64_t cached = cached_;  // take() gives it back before it fails
+      const int64_t cached =
+          cached_;  // take() empties the cache before failing
       if (bytes <= kMost)
         block = capturing_
                     ? take_captured(stream, size_class(bytes), kind)
@@ -97,7 +98,7 @@ class CachingAllocator final
     if (!block) return;
     const SizeClass c = size_class(bytes);
     if (!arenas_.empty() && keep(block, last, c)) return;
-    // (It is none of that stream's if it comes from a graph that is gone.)
+    // (A block of a graph that has been destroyed is not counted there.)
     size_t& blocks = class_of(pool(pools_, from), c).blocks;
     if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
@@ -124,8 +125,8 @@ class CachingAllocator final
   std::shared_ptr<void> begin_capture(Stream stream) override {
     std::lock_guard lock(mutex_);
     DT_CHECK(!capturing_, "cuda graph",
-             "this rank captures one already; end that first");
-    // The graph's blocks are to come from what the steps before have used.
+             "this rank is already capturing one; end that capture first");
+    // The graph's blocks then reuse the memory of the steps before.
     drop_cache();
     if (!source_) source_ = device_.open_stream();
     arenas_.push_back(std::make_unique<Arena>());
@@ -145,34 +146,35 @@ class CachingAllocator final
   }
 
  private:
-  // What addresses can name; size_class() would overflow far beyond it.
+  // The size of an address space; size_class() overflows only far beyond it.
   static constexpr int64_t kMost = int64_t{1} << 47;
 
   struct Class {
     std::vector<void*> cached;
-    size_t blocks = 0;  // cached and handed out
-    int64_t bytes = 0;  // of each
+    size_t blocks = 0;  // cached or handed out
+    int64_t bytes = 0;  // of one block
   };
-  // A stream's blocks are its own: what it is given later runs behind the work
-  // that may still use them.
+  // Blocks are reused on the stream that released them only: its later work
+  // runs behind the work that may still use them.
   struct Pool {
     Stream stream;
     std::vector<Class> classes;
   };
 
-  // What a graph works on.
+  // The memory of one graph.
   struct Arena {
     struct Block {
       SizeClass size;
       bool held;
     };
     std::unordered_map<void*, Block> blocks;
-    std::vector<Pool> pools;  // those that may be used again while it is made
+    std::vector<Pool> pools;  // reusable blocks, during the capture
   };
 
-  // New memory. What is never sent needs none of the reserve, but where there
-  // is no other; that is asked once more when the device has waited for those
-  // who use what was released.
+  // Allocates new memory. The optimizer's state is never sent, and leaves the
+  // reserve to other kinds while the device has memory. When both are
+  // exhausted, waits for the work that still uses released blocks of the
+  // reserve, and tries it once more.
   void* fresh(int64_t bytes, Stream stream, MemoryKind kind) {
     void* block = nullptr;
     if (reserve_ && kind != MemoryKind::kState)
@@ -201,7 +203,8 @@ class CachingAllocator final
       return block;
     }
     make_room(mine);
-    // On a stream that is not captured: there it would be the graph's own.
+    // On a stream that is not captured: a captured one would make the memory
+    // part of the graph.
     block = fresh(c.bytes, *source_, kind);
     if (!block) return nullptr;
     ++mine.blocks;
@@ -209,7 +212,7 @@ class CachingAllocator final
     return block;
   }
 
-  // A block that a graph may still use.
+  // Keeps a released block that a graph may still use; false if none does.
   bool keep(void* block, Stream stream, SizeClass c) {
     for (const auto& arena : arenas_) {
       const auto it = arena->blocks.find(block);
@@ -226,7 +229,7 @@ class CachingAllocator final
   void end_arena(Arena* arena, Stream stream) {
     std::lock_guard lock(mutex_);
     if (capturing_ == arena) capturing_ = nullptr;
-    // What somebody holds is a block like others from here on.
+    // Blocks that are still held become ordinary blocks.
     for (const auto& [block, b] : arena->blocks) {
       if (b.held) continue;
       unpoison(block, b.size.bytes);
@@ -235,8 +238,8 @@ class CachingAllocator final
     std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
   }
 
-  // The address sanitizer reports who touches what is free. Work that runs
-  // later may: it was given ahead of the release.
+  // Makes the address sanitizer report accesses to free blocks. Not on devices
+  // whose work runs later: work enqueued before the release may access them.
   void poison(void* block, int64_t bytes) {
     if (at_once_) ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(bytes));
   }
@@ -264,7 +267,7 @@ class CachingAllocator final
     class_of(pool, c).cached.push_back(block);
   }
 
-  // A cached block or a new one of the class; null when there is none.
+  // A cached or new block of the class; null when out of memory.
   void* take(Pool& from, SizeClass c, MemoryKind kind) {
     Class& mine = class_of(from, c);
     if (!mine.cached.empty()) {
@@ -350,16 +353,16 @@ class CachingAllocator final
 
   Device& device_;
   const bool has_memory_, at_once_;
-  const std::shared_ptr<Reserve> reserve_;  // of the device, if there is one
+  const std::shared_ptr<Reserve> reserve_;  // of the device; may be null
   int64_t cached_ = 0;                      // bytes
   mutable std::mutex mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
   std::vector<Pool> pools_;
-  std::vector<std::unique_ptr<Arena>> arenas_;  // of the graphs that live
+  std::vector<std::unique_ptr<Arena>> arenas_;  // of the existing graphs
   Arena* capturing_ = nullptr;
   bool unused_only_ = false;
-  std::optional<Stream> source_;  // of their memory
+  std::optional<Stream> source_;  // on which their memory is allocated
 };
 
 }  // namespace

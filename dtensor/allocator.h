@@ -1,4 +1,5 @@
-// A rank's memory: a cache of freed blocks in front of a device, and counts.
+// A rank's memory: a cache of freed blocks in front of a device, and
+// statistics.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,59 +14,63 @@
 
 namespace dtensor {
 
-// May be used by several threads: those of one rank allocate, and any rank's
-// thread may be the one that frees a tensor.
+// Thread-safe: the threads of one rank allocate, and any rank's thread may free
+// a tensor.
 class Allocator {
  public:
   struct Stats {
-    int64_t current_bytes = 0;  // asked for and not yet freed
+    int64_t current_bytes = 0;  // requested and not yet freed
     int64_t peak_bytes = 0;
     int64_t allocations = 0;
-    // Of each MemoryKind: what there is, and the most that there was at once.
+    // Bytes in use of one MemoryKind, now and at most.
     struct Kind {
       int64_t current_bytes = 0, peak_bytes = 0;
     };
     std::array<Kind, kMemoryKinds> kinds = {};
     const Kind& of(MemoryKind k) const { return kinds[static_cast<size_t>(k)]; }
-    // The largest single request under each tag, from the first one on.
+    // The largest single request under each tag, in bytes, since the beginning.
     std::map<std::string, int64_t, std::less<>> largest_by_tag;
   };
 
-  // 64-byte aligned blocks; rounded up to size classes and kept when freed, for
-  // later work of the same stream. On a device without memory: counts alone.
+  // Blocks are 64-byte aligned and rounded up to size classes. Freed blocks are
+  // cached for later work of the same stream. On a device without memory, the
+  // allocator returns null blocks and only counts.
   static std::shared_ptr<Allocator> on(Device&);
   virtual ~Allocator() = default;
 
   virtual Device& device() const = 0;
-  // Throws Error when the device has no more. `tag` names what it is for (the
-  // running op), for Stats. 0 bytes are fine.
+  // Throws Error when the device is out of memory. `tag` names the purpose (the
+  // running op) for Stats and errors. 0 bytes are allowed.
   virtual void* allocate(int64_t bytes, Stream, std::string_view tag,
                          MemoryKind = MemoryKind::kActivations) = 0;
-  // The stream is the one that it was allocated on.
+  // `bytes` and the stream as for allocate(); the kind that it counts as now.
   virtual void release(void* block, int64_t bytes, Stream,
                        MemoryKind = MemoryKind::kActivations) = 0;
-  // What was allocated on `from`, and is used last by work of `last`, which has
-  // waited for all other work on the block. It is not kept: the one stream
-  // would take new memory for ever, and the other one gather it.
+  // Releases a block that was allocated on `from` and whose last use is work on
+  // `last`; that stream has already waited for all other work on the block. The
+  // block goes back to the device rather than to a cache: otherwise `from`
+  // would allocate new memory for ever, and `last` would accumulate it.
   virtual void release_behind(void* block, int64_t bytes, Stream from,
                               Stream last, MemoryKind) = 0;
-  // `bytes` of what is in use count as another kind from here on.
+  // Counts `bytes` of the memory in use as kind `to` instead of `from`.
   virtual void recount(int64_t bytes, MemoryKind from, MemoryKind to) = 0;
   virtual Stats stats() const = 0;
-  // The peaks become what there is.
+  // Sets the peaks to the current values.
   virtual void reset_peak() = 0;
 
-  // For work that is captured and replayed (see Device), which finds its memory
-  // where it was: until end_capture(), blocks come from memory of their own,
-  // that of the handle, and go back there for later allocations on the same
-  // stream. What was allocated before and is released meanwhile goes there too.
-  // When the handle dies, behind the work of `stream`, so does all of it that
-  // nobody holds. One at a time.
+  // Begins a capture (see Device). A replay uses the addresses of the capture,
+  // so that the captured work needs memory of its own, which the returned
+  // handle owns. Until end_capture(), blocks are allocated from that memory and
+  // released to it, for later allocations on the same stream. The handle also
+  // keeps blocks that were allocated before and are released meanwhile. When it
+  // is destroyed, the blocks that nobody holds are given back to the device,
+  // behind the work of `stream`. Throws Error if a capture is already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
-  // While set, blocks that the capture has not used before, for what is written
-  // ahead of a replay: nothing in it writes them.
+  // While set, allocate() returns only blocks that the capture has not used:
+  // for memory that is written ahead of a replay and that no captured work may
+  // overwrite.
   virtual void set_unused_only(bool) = 0;
-  // Waits until the device has given what was asked for.
+  // Ends the capture. Returns when the device has made all its allocations.
   virtual void end_capture() = 0;
 };
 

@@ -19,7 +19,7 @@
 namespace dtensor {
 namespace {
 
-// How far moves are that are carried out together, and what they read.
+// The state of moves that are carried out together, and the tensors they read.
 class Progress final : public StorageReader {
  public:
   explicit Progress(const RankContext& ctx)
@@ -28,7 +28,7 @@ class Progress final : public StorageReader {
         device_(*ctx.device),
         stream_(ctx.stream) {}
 
-  // Until the device has read it: others may let go of it at once.
+  // Keeps a tensor alive until the device has read it.
   void hold(const Tensor& t) { read_.push_back(t); }
   bool holds(const Tensor& t) const {
     return std::any_of(read_.begin(), read_.end(), [&](const Tensor& r) {
@@ -36,7 +36,8 @@ class Progress final : public StorageReader {
     });
   }
 
-  // By the worker: the device was given all, and is done with it at `made`.
+  // Called by the worker when it has enqueued all work, which is done at
+  // `made`.
   void given(const Event& made) {
     std::lock_guard lock(mutex_);
     if (waited_for_) backend_->set_idle(rank_, 0, false);
@@ -44,16 +45,16 @@ class Progress final : public StorageReader {
     done_ = true;
     came_.notify_all();
   }
-  // By the worker, later: lets go of what has been read. False when the device
-  // still reads.
+  // Called by the worker later: drops tensors that have been read. Returns
+  // false if the device may still be reading.
   bool let_go() {
     std::lock_guard lock(mutex_);
     if (device_.passed(made_)) read_.clear();
     return read_.empty();
   }
 
-  // The host waits until the device has been given all, the rank's stream until
-  // the device is done with it.
+  // The host waits until all work is enqueued, and the rank's stream until the
+  // device is done with it.
   void finish() override {
     std::unique_lock lock(mutex_);
     if (!done_) {
@@ -73,14 +74,14 @@ class Progress final : public StorageReader {
   const std::shared_ptr<Backend> backend_;
   const int64_t rank_;
   Device& device_;
-  const Stream stream_;  // of the rank's thread
+  const Stream stream_;  // of the rank's main thread
 
   std::mutex mutex_;
   std::condition_variable came_;
   bool done_ = false, waited_for_ = false;
   bool ordered_ = false;  // the rank's stream is behind made_
   Event made_;
-  std::vector<Tensor> read_;  // by the worker alone before done_ is set
+  std::vector<Tensor> read_;  // only the worker uses it before done_ is set
 };
 
 // Moves that are carried out together.
@@ -103,14 +104,14 @@ class AsyncMoves {
         results_(moves.size()),
         versions_(moves.size()) {}
 
-  // By the worker, whose stream's work may go on after it returns; false when
-  // it failed.
+  // Called by the worker. Its stream may still be busy with the moves after the
+  // call has returned. Returns false if they failed.
   bool carry_out(RankContext& ctx) {
     std::exception_ptr error;
     Event made;
     ctx.events.clear();
     try {
-      // One after the other: what comes before is done.
+      // The worker carries out moves in order, so `after_` is done.
       if (after_ && after_->error_) std::rethrow_exception(after_->error_);
       if (after_) {
         parts_[0] = after_->results_[0];
@@ -122,8 +123,8 @@ class AsyncMoves {
       Scoped<bool> record(ctx.record, record_);
       Scoped<MemoryKind> kind(ctx.memory_kind, kind_);
       ctx.device->wait(ctx.stream, ready_);
-      // What nobody else holds is let go as soon as it has been sent, behind
-      // this stream's work.
+      // Parts that nobody else holds are freed once they have been sent, behind
+      // the work of this stream.
       for (const Tensor& t : parts_)
         if (t.defined() && !progress_->holds(t))
           t.storage()->move_to(ctx.stream);
@@ -136,15 +137,15 @@ class AsyncMoves {
       made = ctx.device->record(ctx.stream);
     } catch (const std::exception& e) {
       error = std::current_exception();
-      // The others wait for this one.
+      // Other ranks may be waiting for this one.
       ctx.backend->failed(ctx.world_rank, ctx.lane, e.what());
     } catch (...) {
       error = std::current_exception();
       ctx.backend->failed(ctx.world_rank, ctx.lane, "an unknown error");
     }
     if (error) try {
-        made = ctx.device->record(ctx.stream);  // what was begun still runs
-      } catch (...) {  // but on a device that has failed
+        made = ctx.device->record(ctx.stream);  // enqueued work still runs
+      } catch (...) {                           // the device itself has failed
       }
     parts_.clear();
     after_ = nullptr;
@@ -157,8 +158,8 @@ class AsyncMoves {
     return error == nullptr;
   }
 
-  // Gives a result away, that it be freed as soon as whoever waited lets go of
-  // it: unless `keep`, since a later move begins with it.
+  // Returns result i and drops it here, so that the caller alone keeps it
+  // alive. With `keep` it stays, since a later move may begin with it.
   Tensor wait(size_t i, bool keep) {
     RankContext& ctx = RankContext::current();
     {
@@ -166,7 +167,7 @@ class AsyncMoves {
       const TraceSpan span(ctx, "wait for redistribute_async");
       progress_->finish();
     }
-    // What was one collective there is one here.
+    // The worker numbered its collectives from its own counter.
     std::map<int64_t, int64_t> numbers;
     for (CommEvent& e : events_) {
       int64_t& number = numbers[e.collective];
@@ -186,9 +187,9 @@ class AsyncMoves {
   uint64_t version(size_t i) const { return versions_[i]; }
 
   const std::shared_ptr<Progress>& progress() const { return progress_; }
-  // Reads what this one, a single move, makes.
+  // Sets the reader of the result. REQUIRES: this is a single move.
   void set_reader(const std::shared_ptr<StorageReader>& r) { reader_ = r; }
-  // What nobody has been told of.
+  // An error that no wait() has reported.
   std::exception_ptr unseen_error() const { return seen_ ? nullptr : error_; }
 
  private:
@@ -201,19 +202,19 @@ class AsyncMoves {
   const Lineage about_;
   const MemoryKind kind_;
   const bool record_;
-  const Event ready_;  // the part is there
-  // Of the rank's own thread.
+  const Event ready_;  // the parts are complete
+  // Used by the rank's main thread only.
   std::weak_ptr<StorageReader> reader_;
   bool seen_ = false;
 
-  // Written before the progress is given, not after.
+  // Not written after Progress::given().
   std::vector<Tensor> results_;
   std::vector<uint64_t> versions_;
   std::exception_ptr error_;
   std::vector<CommEvent> events_;
 };
 
-// One of their results.
+// One result of an AsyncMoves.
 class AsyncPart final : public Pending {
  public:
   AsyncPart(std::shared_ptr<AsyncMoves> of, size_t which, bool alone)
@@ -224,7 +225,7 @@ class AsyncPart final : public Pending {
     return result_;
   }
   uint64_t version() const override { return of_->version(which_); }
-  // What makes it, if that makes nothing else.
+  // The move that makes it; null if that makes other results, too.
   std::shared_ptr<AsyncMoves> its_move() const {
     return alone_ ? of_ : nullptr;
   }
@@ -232,7 +233,7 @@ class AsyncPart final : public Pending {
  private:
   const std::shared_ptr<AsyncMoves> of_;
   const size_t which_;
-  const bool alone_;  // later moves may begin with it
+  const bool alone_;  // the only result; later moves may begin with it
   bool came_ = false;
   Tensor result_;
 };
@@ -242,9 +243,9 @@ class Worker final : public RankContext::Memory {
     std::shared_ptr<AsyncMoves> moves;
     std::shared_ptr<Progress> progress;
   };
-  // Nodes go from one list to the other: the thread itself allocates nothing.
+  // List nodes are spliced from queue to queue: the thread allocates none.
   using Queue = std::list<Task>;
-  // Each holds a few KB, and the parts that it reads.
+  // A queued move holds a few KB and the parts that it reads.
   static constexpr size_t kMostAhead = 256;
 
  public:
@@ -309,11 +310,11 @@ class Worker final : public RankContext::Memory {
     }
     more_.notify_one();
     thread_.join();
-    // What they hold may be used again behind the rank's work.
+    // The rank's stream waits for them, since it may reuse their memory.
     for (const Queue* tasks : {&reading_, &failed_})
       for (const Task& task : *tasks) try {
           task.progress->finish();
-        } catch (...) {  // the device has failed, and nobody uses it again
+        } catch (...) {  // the device has failed and is not used again
         }
     reading_.clear();
   }
@@ -335,12 +336,12 @@ class Worker final : public RankContext::Memory {
         }
       }
       if (one.front().moves->carry_out(context_)) {
-        one.front().moves = nullptr;  // who waits for the results has them
+        one.front().moves = nullptr;  // the pending results keep it alive
         reading_.splice(reading_.end(), one);
       } else {
         failed_.splice(failed_.end(), one);
       }
-      // What was given first, is done first.
+      // The device finishes them in order.
       while (!reading_.empty() && reading_.front().progress->let_go())
         reading_.pop_front();
     }
@@ -352,10 +353,9 @@ class Worker final : public RankContext::Memory {
   std::condition_variable more_, room_;
   Queue queue_;
   bool stopping_ = false;
-  bool wants_room_ =
-      false;  // the rank's thread waits until the queue is shorter
+  bool wants_room_ = false;  // the rank's main thread waits for a shorter queue
   Queue failed_;
-  Queue reading_;  // was carried out, and the device may still read for it
+  Queue reading_;  // carried out, but the device may still be reading
   std::thread thread_;
 };
 
@@ -376,7 +376,7 @@ std::shared_ptr<Pending> begin_move(RankContext& ctx, const Move& move,
                                            std::vector{part}, false, source);
   if (part.defined()) made->progress()->hold(part);
   worker(ctx).add(made);
-  // From here on it will be carried out.
+  // Set once the worker has it: a reader must be certain to finish.
   if (source) source->set_reader(made->progress());
   if (part.defined()) part.storage()->set_reader(made->progress());
   return std::make_shared<AsyncPart>(std::move(made), 0, true);
@@ -386,7 +386,8 @@ std::vector<std::shared_ptr<Pending>> begin_moves(RankContext& ctx,
                                                   std::span<const Move> moves,
                                                   std::vector<Tensor> parts,
                                                   bool consume) {
-  // What others hold too is only read, even if they let go of it meanwhile.
+  // Decided now: the other holders may drop their handles before the worker
+  // gets here.
   std::vector<Tensor> read;
   for (const Tensor& t : parts)
     if (t.defined() && (!consume || t.storage().use_count() > 1))

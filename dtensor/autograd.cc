@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// A tensor that no operator made.
+// The node of a tensor that no operator made.
 class LeafNode : public Node {
  public:
   std::vector<DistTensor> backward(std::span<const DistTensor>,
@@ -23,11 +23,11 @@ class LeafNode : public Node {
   std::string_view name() const override { return "leaf"; }
 };
 
-// One pass; in two parts where some inputs may come later.
+// One backward pass; has two parts if some inputs may come later.
 class Backward {
  public:
   using Add = SplitBackward::Add;
-  // Those from `later` on are what rest() is for.
+  // rest() completes the inputs from number `later` on.
   Backward(std::span<const DistTensor> inputs, const BackwardOptions& options,
            const Add& add, size_t later)
       : options_(options),
@@ -71,11 +71,11 @@ class Backward {
     run();
   }
 
-  // Of inputs lo to hi - 1.
+  // The cotangents of inputs lo to hi - 1.
   std::vector<DistTensor> result(size_t lo, size_t hi) {
     std::vector<DistTensor> result;
     for (size_t i = lo; i < hi; ++i) {
-      if (awaited_[i] > 0) completed(i);  // some never came
+      if (awaited_[i] > 0) completed(i);  // some nodes contributed nothing
       DistTensor* slot = find(wanted_[i]);
       result.push_back(slot ? *slot : DistTensor());
     }
@@ -92,7 +92,8 @@ class Backward {
     }
   };
 
-  // What rest() does of a node. vector<bool> is no span of bool.
+  // The work at one node that rest() has to do. (A vector<bool> does not
+  // convert to a span of bool.)
   using Needed = std::unique_ptr<bool[]>;
   struct Put {
     std::shared_ptr<Node> node;
@@ -108,14 +109,14 @@ class Backward {
     return splits_ && leads > static_cast<int64_t>(later_);
   }
 
-  // Does the pass go no further than this node?
+  // Whether the pass ends at this node.
   bool ends(Node* n) const {
     return n->inputs.empty() ||
            (options_.stop_at_inputs && wanted_nodes_.contains(n));
   }
 
-  // Which nodes lead to a wanted input, and how many cotangents each of these
-  // is to get; without recursion, since graphs are deep.
+  // Finds the nodes that lead to a wanted input, and how many cotangents each
+  // wanted input will get. Not recursive, since graphs are deep.
   void explore(Node* root) {
     std::vector<Node*> stack{root};
     while (!stack.empty()) {
@@ -141,7 +142,7 @@ class Backward {
     }
   }
 
-  // fn(i) for the inputs that this edge leads to.
+  // Calls fn(i) for every wanted input that this edge leads to.
   template <class Fn>
   void for_inputs(const Node::Edge& e, Fn&& fn) const {
     if (!wanted_nodes_.contains(e.node.get())) return;
@@ -189,7 +190,7 @@ class Backward {
     if (any) go_back(n, std::move(cots), now.get(), last);
   }
 
-  // `last`: nobody asks the node again.
+  // `last`: the node is not needed again.
   void go_back(Node& n, std::vector<DistTensor> cots, const bool* needed,
                bool last) {
     std::vector<DistTensor> back = n.backward(cots, {needed, n.inputs.size()});
@@ -208,7 +209,7 @@ class Backward {
     DistTensor* slot = find(wanted_[i]);
     if (!options_.complete || !slot || !slot->defined()) return;
     if (ends(wanted_[i].node.get())) return options_.complete(i, *slot);
-    DistTensor copy = *slot;  // the pass goes on from here
+    DistTensor copy = *slot;  // the pass still needs the original
     options_.complete(i, copy);
   }
 
@@ -223,10 +224,10 @@ class Backward {
   std::unordered_map<Node*, std::vector<DistTensor>> arrived_;
   const size_t later_;
   bool splits_;
-  std::vector<Put> put_off_;  // in the order in which the pass came there
+  std::vector<Put> put_off_;  // in the order of the pass
 };
 
-// What holds while a pass runs.
+// The rank's state while a pass runs.
 class Passing {
  public:
   Passing(RankContext& ctx, bool create_graph)
@@ -250,8 +251,8 @@ Node::Node() {
 }
 
 Node::~Node() {
-  // A long chain of nodes would end itself recursively and exhaust the stack:
-  // what only this node holds is taken apart in a loop, as a list that needs no
+  // Destroying a long chain recursively would exhaust the stack. This loop
+  // destroys the nodes that only this one holds, as a list that needs no extra
   // memory.
   std::shared_ptr<Node> pending;
   auto take = [&](Node& n) {
@@ -265,7 +266,7 @@ Node::~Node() {
   while (pending) {
     std::shared_ptr<Node> n = std::move(pending);
     pending = std::move(n->next_);
-    n->release();  // what it saved holds the nodes of its inputs, too
+    n->release();  // saved values also hold the nodes of the inputs
     take(*n);
   }
 }

@@ -1,11 +1,10 @@
 // Reverse-mode differentiation over the graph that operators record.
 //
-// A cotangent is a DistTensor like any other: its global value is what counts,
-// and whoever consumes it redistributes it as it needs. Hence the table in the
-// design: the cotangent of a partial sum is replicated (every part receives
-// the whole), that of a replicated value may be a partial sum of what its
-// consumers contribute, and redistribution itself has the identity as its
-// gradient.
+// A cotangent is an ordinary DistTensor: only its global value matters, and its
+// consumer redistributes it as needed. Therefore the cotangent of a partial sum
+// is replicated (every part receives the whole cotangent), the cotangent of a
+// replicated value may be a partial sum of its consumers' contributions, and
+// the gradient of redistribution is the identity.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,11 +22,11 @@ class Attrs;
 class Op;
 struct Decision;
 
-// What made some tensors, and how cotangents go back through it.
+// The operation that made some tensors, and its gradient.
 class Node {
  public:
   struct Edge {
-    std::shared_ptr<Node> node;  // null: no gradient wanted
+    std::shared_ptr<Node> node;  // null if no gradient is wanted
     int output = 0;
   };
   Node();
@@ -35,28 +34,31 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // The cotangents of the inputs (undefined where `needed` is false or there is
-  // none) from those of the outputs (undefined where none arrived).
+  // Computes the cotangents of the inputs from those of the outputs. An
+  // output's cotangent is undefined if none arrived. An input's is undefined if
+  // `needed` is false or the input has no gradient.
   virtual std::vector<DistTensor> backward(
       std::span<const DistTensor> cotangents, std::span<const bool> needed) = 0;
   virtual std::string_view name() const = 0;
-  // Lets go of what it saved; backward() is not called again.
+  // Drops the saved values; backward() is not called again.
   virtual void release() {}
 
   std::vector<Edge> inputs;
   int num_outputs = 1;
-  // Grows with every node that this rank makes: a topological order.
+  // Numbers this rank's nodes in the order of creation, which is a topological
+  // order.
   uint64_t sequence;
 
  private:
-  std::shared_ptr<Node> next_;  // of those that end
+  std::shared_ptr<Node> next_;  // in the destructor's list of nodes
 };
 
-// The edge to a tensor: its node, or a leaf's own when its gradient is wanted.
+// The edge to a tensor. Makes the node of a leaf; empty if the tensor does not
+// require a gradient.
 Node::Edge edge_to(const DistTensor&);
 
-// No operator inside this scope is recorded, nor known to
-// RankContext::captures.
+// Operators inside this scope are not recorded, and RankContext::captures does
+// not see them.
 class NoGrad {
  public:
   NoGrad() : NoGrad(RankContext::current()) {}
@@ -69,40 +71,41 @@ class NoGrad {
 };
 bool grad_enabled();
 
-// What happens inside of a function that will be run again to record it, or
-// is being run again (ops/recompute.h).
+// Observes the operators of a function that will be recomputed, or is being
+// recomputed (ops/recompute.h).
 class Captures {
  public:
   virtual ~Captures() = default;
-  // The tensor is about to be used, recorded or not.
+  // Called before a tensor is used, whether that is recorded or not.
   virtual void used(const DistTensor&) = 0;
-  // Are the outputs of the call that comes next there already, if it is one of
-  // this operator?
+  // Whether the outputs of the next call were kept, provided that it is a call
+  // of this operator.
   virtual bool has(const Op&) = 0;
-  // This rank's parts of them, as far as they have to be kept. Throws Error
-  // when it was another call.
+  // Returns this rank's parts of these outputs, those that had to be kept.
+  // Throws Error if the kept outputs belong to a different call.
   virtual std::vector<Tensor> take(const Op&, const Attrs&,
                                    const Decision&) = 0;
-  // A call has its outputs.
+  // Called after a call, with its outputs.
   virtual void ran(const Op&, const Attrs&, const Decision&,
                    std::span<const DistTensor> outputs) = 0;
 };
-// Is a use of this tensor to be recorded? RankContext::captures is told of it.
+// Whether a use of this tensor has to be recorded. Reports the use to
+// RankContext::captures.
 bool records(const DistTensor&);
 
 struct BackwardOptions {
-  bool create_graph = false;    // the pass itself is recorded
-  bool release_graph = false;   // nodes let go of what they saved, once used
-  bool stop_at_inputs = false;  // what the inputs were made of has no part
-  // Told of the cotangent of input i when it is complete, while the pass goes
-  // on; may take or replace it. Not for an input that is listed twice.
+  bool create_graph = false;    // record the pass itself
+  bool release_graph = false;   // nodes drop their saved values after use
+  bool stop_at_inputs = false;  // do not go back beyond the inputs
+  // Called with the cotangent of input i as soon as it is complete, while the
+  // pass goes on; may take or replace it. Not for inputs that are listed twice.
   std::function<void(size_t i, DistTensor&)> complete = {};
 };
 
-// The engine: cotangents of `inputs` given those of `outputs`. Undefined for
+// Returns the cotangents of `inputs`, given those of `outputs`; undefined for
 // an input that no output depends on. `add` sums two cotangents of one value.
-// Every rank of the mesh calls it; the order of the work depends on the program
-// alone.
+// Collective over the mesh: the order of the work depends only on the program.
+// Throws Error if an input does not require a gradient.
 std::vector<DistTensor> backward_pass(
     std::span<const DistTensor> outputs, std::span<const DistTensor> cotangents,
     std::span<const DistTensor> inputs, const BackwardOptions&,

@@ -1,6 +1,6 @@
-// What code that runs while a graph is made (graph.h) leaves for its replays:
-// what changes from one to the next lies in memory of the device, and the host
-// writes it ahead of each.
+// Hooks for code that runs while a graph is captured (graph.h). Values that
+// change from replay to replay lie in device memory, and the host writes them
+// before each replay.
 #pragma once
 #include <functional>
 #include <utility>
@@ -10,19 +10,20 @@
 
 namespace dtensor {
 
-// The one that is being made is RankContext::capture. By the rank's thread.
+// RankContext::capture is the active one. For the rank's main thread only.
 class Capture {
  public:
-  // fn is called ahead of every replay, in the order in which they were given.
-  // What it gives to the rank's stream runs before the replay. It may wait for
-  // nothing.
+  // Calls fn before every replay, in the order of registration. Work that fn
+  // enqueues on the rank's stream runs before the replay. fn must not wait for
+  // the device or for other ranks.
   void before_replay(std::function<void()> fn) {
     before_.push_back(std::move(fn));
   }
-  // A tensor for such a function to write, uninitialised. (A Tensor::empty()
-  // may have memory that the step has used before: a replay writes to it.)
+  // An uninitialised tensor for such a function to write. (Tensor::empty() may
+  // return memory that the captured step uses, which a replay overwrites.)
   static Tensor written_before_replay(const Shape&, DType);
-  // fn is called when the graph is made, or given up: nothing of it has run.
+  // Calls fn when the capture has ended or failed; no captured work has run
+  // then.
   void at_end(std::function<void()> fn) { at_end_.push_back(std::move(fn)); }
 
  private:

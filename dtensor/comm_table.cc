@@ -46,7 +46,7 @@ CommRow empty_row(const RowKey& key) {
   return {axis, std::string(name(kind)), op, phase, 0, 0, 0};
 }
 
-// Of the events of one rank.
+// Sums up the events of one rank.
 std::map<RowKey, CommRow> sums(std::span<const CommEvent> events) {
   std::map<RowKey, CommRow> rows;
   std::set<std::pair<const CommRow*, int64_t>> counted;  // and collectives
@@ -73,7 +73,7 @@ void raise(CommRow& most, const CommRow& r) {
   most.counted = std::max(most.counted, r.counted);
 }
 
-// Of all rows together, on the ranks with the most.
+// The largest totals over all rows, of any rank.
 CommRow most_of_all(std::span<const CommEvent> merged) {
   CommRow most;
   for (const std::vector<CommEvent>& list : events_by_rank(merged)) {
@@ -102,7 +102,7 @@ std::vector<CommEvent> merge_events(
   int64_t collectives = 0;
   for (const std::vector<CommEvent>& events : ranks) {
     std::map<Sort, size_t> seen;
-    std::map<int64_t, int64_t> numbers;  // of the rank's, among all
+    std::map<int64_t, int64_t> numbers;  // from the rank's to the merged ones
     for (const CommEvent& e : events) {
       std::vector<size_t>& at = places[sort_of(e)];
       const size_t ordinal = seen[sort_of(e)]++;
@@ -127,11 +127,11 @@ std::vector<CommEvent> merge_events(
 std::vector<std::vector<CommEvent>> events_by_rank(
     std::span<const CommEvent> merged) {
   std::vector<Mesh> meshes;
-  std::map<uint64_t, size_t> known;  // by hash, places in `meshes`
+  std::map<uint64_t, size_t> known;  // from hash to index in `meshes`
   for (const CommEvent& e : merged)
     if (known.try_emplace(e.mesh.hash(), meshes.size()).second)
       meshes.push_back(e.mesh);
-  std::map<int64_t, std::vector<bool>> in;  // by rank, which meshes have it
+  std::map<int64_t, std::vector<bool>> in;  // by rank, its meshes
   for (size_t m = 0; m < meshes.size(); ++m)
     for (int64_t r = 0; r < meshes[m].num_ranks(); ++r) {
       std::vector<bool>& flags = in[meshes[m].world_rank(r)];

@@ -1,4 +1,4 @@
-// What was sent, put together from the events of all ranks.
+// Tables of the communication, merged from the events of all ranks.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,45 +10,46 @@
 
 namespace dtensor {
 
-// All collectives of one kind over the same axes for one operator: what a rank
-// takes part in and receives, each of these numbers of the rank with the most.
+// All collectives of one kind over the same axes, for one operator in one
+// phase. Each number is the largest of any rank.
 struct CommRow {
   std::string axis;  // "tp", or "dp,tp" for a collective over both
   std::string kind, op, phase;
-  int64_t count = 0;
-  int64_t predicted = 0, counted = 0;  // bytes
+  int64_t count = 0;                   // collectives that a rank takes part in
+  int64_t predicted = 0, counted = 0;  // bytes that a rank receives
   bool operator==(const CommRow&) const = default;
 };
 
-// One list for all ranks, in the order of the first rank that has the event:
-// the n-th event of a sort (axes, kind, op, phase) on one rank is the n-th on
-// the others, and its bytes are the most that any of them has.
+// Merges the ranks' events into one list, ordered as on the first rank that has
+// the event. The n-th event with one mesh, axes, kind, op and phase is the same
+// event on all ranks; its bytes are the largest of any rank.
 std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks);
 
-// The same of all ranks of the run, whatever process they are in, from each
-// one's events. Collective; on every rank. In a dry run the caller's alone.
+// Merges the events of all ranks of the run, from the events of each. Returns
+// the same list on every rank. Collective over all ranks of the run. In a dry
+// run, merges only the caller's.
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
 
-// Merged events by who received: a list for each set of ranks that are in the
-// same of their meshes (a stage of a pipeline, say), in order. An event is in
-// the list of every rank of its mesh, which is the one that things came to.
+// Splits merged events by receiver: one list for each set of ranks that belong
+// to the same meshes (a stage of a pipeline, say), in order. An event is in the
+// list of every rank of its mesh, which is the destination's mesh.
 std::vector<std::vector<CommEvent>> events_by_rank(
     std::span<const CommEvent> merged);
-// The most bytes of all these events that a rank receives, as predicted.
+// The largest sum of predicted bytes that any rank receives in these events.
 int64_t most_received(std::span<const CommEvent> merged);
 
-// Merged events summed up, in order of first appearance. Tensors that moved in
+// Sums up merged events, in order of first appearance. Tensors that moved in
 // one collective count as one.
 std::vector<CommRow> comm_rows(std::span<const CommEvent> merged);
 
-// An aligned table of these rows. Its last line is their total; where no rank
-// has the most of every row, it is a rank's most of all of them. `counted`:
-// with that column.
+// An aligned table of these rows; `counted` adds the column of counted bytes.
+// The last line is the total over all rows, or, if no single rank has the
+// largest numbers of every row, the largest total of any rank.
 std::string comm_table(std::span<const CommEvent> merged, bool counted);
 
 // [{"axis", "kind", "op", "phase", "count", "bytes_predicted",
-// "bytes_counted"}, ...]; the last only when `counted`.
+// "bytes_counted"}, ...]; "bytes_counted" only if `counted`.
 nlohmann::ordered_json comm_json(std::span<const CommRow>, bool counted);
 
 }  // namespace dtensor

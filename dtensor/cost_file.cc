@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Far from where picoseconds in 64 bits, or their sums, overflow: a step moves
-// up to kMostBytes in up to 2^60 of them.
+// Limits that keep 64-bit sums of picoseconds far from overflow: a step that
+// moves kMostBytes takes at most 2^60 picoseconds.
 constexpr int64_t kMostBytes = int64_t{1} << 36;
 constexpr double kMostPicoseconds = 0x1p60;
 constexpr int64_t kLeastBlock = 64;  // so that an int counts the blocks
@@ -29,7 +29,7 @@ constexpr double kMostMicroseconds = 1e7;
 constexpr double kLeastRate = 1e-3, kMostRate = 1e9;
 static_assert(1000 / kLeastRate * kMostBytes < kMostPicoseconds / 8);
 
-// Without the noise of two divisions in the last digits.
+// Rounds off the last digits, which two divisions have made inexact.
 double per_second(double picoseconds) {
   return std::stod(fmt::format("{:.12g}", 1000 / picoseconds));
 }
@@ -76,14 +76,14 @@ class Reader {
   }
 
   Json parse(const std::string& text) const {
-    // Of two values of one name the library would keep the last.
+    // The library would silently keep the last of two entries with one name.
     std::vector<std::set<std::string>> names;
     const auto check = [&](int, Json::parse_event_t event, Json& value) {
       if (event == Json::parse_event_t::object_start) names.emplace_back();
       if (event == Json::parse_event_t::object_end) names.pop_back();
       if (event == Json::parse_event_t::key &&
           !names.back().insert(value.get<std::string>()).second)
-        wrong("'{}' is there twice; write it once", value.get<std::string>());
+        wrong("'{}' occurs twice; write it once", value.get<std::string>());
       return true;
     };
     Json json;
@@ -92,8 +92,9 @@ class Reader {
     } catch (const Json::parse_error& e) {
       const auto end = text.begin() + static_cast<std::ptrdiff_t>(
                                           std::min(e.byte, text.size()));
-      wrong("no JSON from line {} on; write {{\"alpha_us\": 5}} or the like",
-            1 + std::count(text.begin(), end, '\n'));
+      wrong(
+          "invalid JSON from line {} on; write {{\"alpha_us\": 5}} or the like",
+          1 + std::count(text.begin(), end, '\n'));
     } catch (const Json::out_of_range&) {
       wrong("holds a number that is too large; write a smaller one");
     }
@@ -102,7 +103,7 @@ class Reader {
     return json;
   }
 
-  // `what` has only these entries.
+  // Throws Error if `what` is not an object or has other entries than these.
   void only(const Json& json, std::string_view what,
             const std::vector<std::string>& names) const {
     if (!json.is_object())
@@ -110,12 +111,13 @@ class Reader {
             json.dump());
     for (const auto& [name, value] : json.items())
       if (std::count(names.begin(), names.end(), name) == 0)
-        wrong("{} has an entry '{}'; there are {}", what, name, joined(names));
+        wrong("{} has an unknown entry '{}'; write one of {}", what, name,
+              joined(names));
   }
 
   double number(const Json& value, std::string_view name, double least,
                 double most) const {
-    // Not a number is neither less nor more.
+    // NaN fails both comparisons.
     const double x = value.is_number() ? value.get<double>() : NAN;
     if (!(x >= least && x <= most))
       wrong("{} is {}; write a number from {:g} to {:g}", name, value.dump(),
@@ -134,7 +136,7 @@ class Reader {
     return value.get<int64_t>();
   }
 
-  // Every block pays the latency.
+  // Every block takes the latency, so that small blocks could overflow.
   void check_blocks(const AxisCost& cost, int64_t block_bytes) const {
     int64_t alpha_ps = cost.alpha_ps;
     for (const auto& own : cost.kinds)
@@ -143,12 +145,12 @@ class Reader {
     if (static_cast<double>(alpha_ps) * static_cast<double>(blocks) >
         kMostPicoseconds / 2)
       wrong(
-          "block_bytes is {}, and a block takes {:g} us: what {} GiB take "
-          "cannot be computed with; write larger blocks",
+          "block_bytes is {}, and a block takes {:g} us: the time of {} GiB is "
+          "too large to compute with; write larger blocks",
           block_bytes, static_cast<double>(alpha_ps) / 1e6, kMostBytes >> 30);
   }
 
-  // The price of bytes beyond those that a cache holds.
+  // Reads the cost of the bytes that do not fit into a cache.
   void read_beyond(const Json& json, const std::string& what,
                    LinkCost& cost) const {
     only(json, what, {"bytes", "gbytes_per_s"});
@@ -163,8 +165,8 @@ class Reader {
     cost.extra_ps_per_byte = 1000 / beyond - cost.ps_per_byte;
     if (!(cost.extra_ps_per_byte > 0))
       wrong(
-          "gbytes_per_s of {} is {:g}, and {:g} of fewer bytes; write a lower "
-          "rate",
+          "gbytes_per_s of {} is {:g}, but the rate of fewer bytes is {:g}; "
+          "write a lower rate",
           what, beyond, per_second(cost.ps_per_byte));
   }
 
@@ -210,7 +212,7 @@ class Reader {
     for (int k = 0; k < kNumStepKinds; ++k)
       if (const auto kind = static_cast<StepKind>(k); sends(kind))
         keys.push_back(key(kind));
-    wrong("kinds of {} has an entry '{}'; there are {}", what, name,
+    wrong("kinds of {} has an unknown entry '{}'; write one of {}", what, name,
           joined(keys));
   }
 
@@ -277,7 +279,7 @@ class Reader {
       for (const CostTable::Group& other : table.groups)
         if (other.axes == group.axes)
           wrong(
-              "{} is of axes {}, which an earlier group has; write one of "
+              "{} has the axes {}, as an earlier group has; write only one of "
               "them",
               what, mesh_.axes_to_string(group.axes));
       for (int a = 0; a < mesh_.num_axes(); ++a) {
@@ -318,14 +320,14 @@ CostTable read_cost_file(const std::string& path, const Mesh& mesh) {
 }
 
 std::string cost_help() {
-  return "prices: a file in JSON, or those of a machine: " + cost_names();
+  return "prices: a JSON file, or the name of a machine: " + cost_names();
 }
 
 CostTable read_cost(const std::string& name_or_path, const Mesh& mesh) {
   if (auto named = named_cost(name_or_path, mesh)) return *std::move(named);
   DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--cost",
-           "there is no file {}, and no machine of that name; name a file that "
-           "exists, or one of {}",
+           "there is no file {}, and no machine of that name; name an existing "
+           "file, or one of {}",
            name_or_path, cost_names());
   return read_cost_file(name_or_path, mesh);
 }

@@ -1,4 +1,4 @@
-// Prices from a file:
+// Prices of communication and computation from a JSON file:
 //
 //   {"axes": [{"alpha_us": 1.0, "gbytes_per_s": 20.0,
 //              "beyond": {"bytes": 1048576, "gbytes_per_s": 5.0},
@@ -7,17 +7,20 @@
 //    "groups": [{"axes": ["dp", "tp"], "alpha_us": 8.0}],
 //    "gflop_per_s": 100, "local_gbytes_per_s": 10, "block_bytes": 1048576}
 //
-// A collective takes alpha_us plus the most bytes that one rank receives over
-// gbytes_per_s (1e9 bytes per second); what exceeds the bytes of "beyond",
-// which caches hold, over its lower rate. "axes" is a list with an entry per
-// mesh axis, or an object of some axes by name: {"tp": {...}}. "kinds" has the
-// kinds of collectives that cost something else. "groups" is for collectives
-// over several axes at once, named or counted from 0. What is missing keeps its
-// default: of a kind the axis's or group's price; of a group the dearest of its
-// axes; of an axis the alpha_us and gbytes_per_s beside "axes", else 5 us and
-// 20 GB/s; a gbytes_per_s without "beyond" is one of all bytes. Rates are at
-// least 0.001, latencies at most 1e7 us, and block_bytes at least 64 and enough
-// for 64 GiB in blocks to take less than a week.
+// A collective takes alpha_us plus n / gbytes_per_s (1e9 bytes per second),
+// where n is the largest number of bytes that a rank receives. Bytes in excess
+// of those of "beyond", which fit into caches, take its lower rate.
+//
+// "axes" is a list with an entry per mesh axis, or an object of some axes by
+// name: {"tp": {...}}. "kinds" lists the kinds of collectives that have a
+// different price. "groups" is for collectives over several axes at once; the
+// axes are named or counted from 0. A missing entry keeps its default: for a
+// kind, the price of its axis or group; for a group, the highest price of its
+// axes; for an axis, the alpha_us and gbytes_per_s beside "axes", else 5 us and
+// 20 GB/s. A gbytes_per_s without "beyond" holds for all bytes.
+//
+// Rates are at least 0.001 and latencies at most 1e7 us. block_bytes is at
+// least 64, and large enough for 64 GiB in blocks to take less than a week.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,16 +30,16 @@
 
 namespace dtensor {
 
-// Throws Error that names the file, the entry and what to write when it cannot
-// be read, is no JSON, or says something else than the above.
+// Throws Error that names the file, the entry and what to write if the file
+// cannot be read, is not JSON, or does not have this form.
 CostTable read_cost_file(const std::string& path, const Mesh&);
 
-// What a program's --cost says, which is a machine of named_cost.h, or else a
-// file; and its help.
+// The value of a program's --cost: a machine of named_cost.h, or else a file.
+// Throws Error if it is neither. cost_help() is the flag's help text.
 CostTable read_cost(const std::string& name_or_path, const Mesh&);
 std::string cost_help();
 
-// What read_cost_file() reads as this table.
+// The JSON that read_cost_file() reads as this table.
 nlohmann::ordered_json cost_json(const CostTable&, const Mesh&);
 
 }  // namespace dtensor
