@@ -27,12 +27,12 @@ void judge(RankContext& context, const DataCheck& c,
 
 struct Kept : RankContext::Memory {
   explicit Kept(RankContext& c) : context(c) {}
-  // Those that no item() has asked for.
+  // Makes the checks that no item() has made.
   void finish() override {
     while (!checks.empty()) run(Mesh(checks.front().mesh), Tensor());
   }
 
-  // Makes and drops those of the mesh; the values of `also` come along.
+  // Makes and drops the checks of the mesh. Returns the values of `also`.
   std::vector<double> run(const Mesh& mesh, const Tensor& also) {
     std::vector<DataCheck> mine;
     for (auto it = checks.begin(); it != checks.end();)
@@ -55,7 +55,7 @@ struct Kept : RankContext::Memory {
     return values;
   }
 
-  // All of them as they lie, in one wait.
+  // Copies all findings, behind the bits of `also`, to the host in one wait.
   static std::vector<int64_t> read(const std::vector<DataCheck>& checks,
                                    const Tensor& also) {
     int64_t n = also.defined() ? also.numel() : 0;
@@ -87,7 +87,7 @@ void check(RankContext& context, DataCheck check) {
   if (!context.checks) context.checks = std::make_unique<Kept>(context);
   auto& kept = static_cast<Kept&>(*context.checks).checks;
   if (!context.capture) return kept.push_back(std::move(check));
-  // What a graph finds is to be judged after each replay.
+  // A captured check is judged after each replay.
   context.capture->before_replay([&kept, check = std::move(check)] {
     for (const DataCheck& c : kept)
       if (c.found.data() == check.found.data()) return;

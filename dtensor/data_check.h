@@ -1,7 +1,7 @@
-// Checks of values that a device holds, made when the host waits for the device
-// anyway: an operator that finds a bad target, say, goes on, and says so at the
-// next item(), on every rank. On the CPU, where nothing is waited for, an
-// operator checks at once instead.
+// Checks of values in device memory, deferred until the host waits for the
+// device anyway: an operator that finds a bad target, say, continues, and every
+// rank throws at the next item(). On the CPU, whose work is never deferred,
+// operators check at once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,22 +17,23 @@ namespace dtensor {
 
 struct DataCheck {
   std::string op;
-  // What this rank found: i64, without a stride. The largest of each over the
-  // ranks that differ in `axes` is what all of them judge.
+  // This rank's findings, contiguous i64. All ranks of the group along `axes`
+  // judge the maximum of each element over that group.
   Tensor found;
   Mesh mesh;
   AxisMask axes = 0;
-  // Throws Error when it is bad: alike on every rank.
+  // Throws Error if the values are bad; the same error on every rank.
   std::function<void(std::span<const int64_t>)> judge;
 };
 
-// On a device whose work runs later, keeps it for the next item() of a tensor
-// on its mesh, or the end of the run; else judges at once. Collective: all
-// ranks of the mesh make the same checks in the same order. Not in a dry run.
+// Judges at once on the CPU. On other devices, keeps the check for the next
+// item() of a float tensor on its mesh, or the end of the run. Collective: all
+// ranks of the mesh make the same checks in the same order. Not for dry runs.
 void check(RankContext&, DataCheck);
 
-// The values of a tensor of floats, on every rank of `mesh`, behind the checks
-// that were kept for it, in one wait. Collective when there are any.
+// Returns the values of a float tensor after making the checks that were kept
+// for `mesh`; waits for the device only once. Collective over the mesh if there
+// are such checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
 }  // namespace dtensor

@@ -23,7 +23,7 @@ DeviceChoice parse_device(std::string_view text) {
     good = error == std::errc() && at == end && choice.first >= 0;
     text = {text.data() - kIndexed.size(), text.size() + kIndexed.size()};
   }
-  DT_CHECK(good, "--device", "'{}' is no device; write cpu, cuda or cuda:0",
+  DT_CHECK(good, "--device", "'{}' is not a device; write cpu, cuda or cuda:0",
            text);
   return choice;
 }
@@ -33,11 +33,12 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
   if (!choice.cuda) return nullptr;
   cuda(choice.first);  // says why, if there is none
   const int64_t needed = choice.index(ranks - 1) + 1, there = cuda_devices();
-  DT_CHECK(needed <= there, "--device",
-           "{} ranks, {} to a GPU, from cuda:{} on need {} GPUs, and this "
-           "machine has {}; write --ranks-per-gpu {}, or run fewer ranks",
-           ranks, choice.ranks_per_gpu, choice.first, needed - choice.first,
-           there, (ranks - 1) / (there - choice.first) + 1);
+  DT_CHECK(
+      needed <= there, "--device",
+      "{} ranks, {} per GPU from cuda:{} on, need {} GPUs, but this "
+      "machine has {} in all; write --ranks-per-gpu {}, or run fewer ranks",
+      ranks, choice.ranks_per_gpu, choice.first, needed - choice.first, there,
+      (ranks - 1) / (there - choice.first) + 1);
   return [choice](int64_t rank) -> Device& {
     return cuda(static_cast<int>(choice.index(rank)));
   };
@@ -46,17 +47,17 @@ std::function<Device&(int64_t)> devices_for(const DeviceChoice& choice,
 int64_t gpu_of_first(const DeviceChoice& choice, const ProcessRanks& ranks,
                      int64_t there, bool chosen_for_it) {
   const auto [index, count] = ranks.here;
-  // Where nobody says how many there are, those up to this one.
+  // If the number of processes is unknown, count those up to this one.
   const int64_t processes = std::max(count, index + 1);
   const int64_t needed = choice.index(processes * ranks.count - 1) + 1,
                 own = choice.index(ranks.count - 1) + 1;
   if (chosen_for_it && there == own && there < needed) return choice.first;
-  DT_CHECK(
-      needed <= there, "--device",
-      "{}{} of the run's ranks are on this machine, {} to a process, and "
-      "need {} GPUs from cuda:{} on; it has {}; start fewer processes here",
-      count ? "" : "at least ", processes * ranks.count, ranks.count,
-      needed - choice.first, choice.first, there);
+  DT_CHECK(needed <= there, "--device",
+           "{}{} of the run's ranks are on this machine, {} per process, and "
+           "need {} GPUs from cuda:{} on, but it has {} in all; start fewer "
+           "processes here",
+           count ? "" : "at least ", processes * ranks.count, ranks.count,
+           needed - choice.first, choice.first, there);
   return choice.index(index * ranks.count);
 }
 

@@ -1,4 +1,4 @@
-// What --device and --ranks-per-gpu say.
+// The choice of devices by --device and --ranks-per-gpu.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,8 +12,8 @@ namespace dtensor {
 struct DeviceChoice {
   bool cuda = false;
   int first = 0;              // the GPU of rank 0
-  int64_t ranks_per_gpu = 1;  // so many ranks compute on each, in their order
-  // The GPU of a rank.
+  int64_t ranks_per_gpu = 1;  // consecutive ranks share a GPU
+  // The index of a rank's GPU.
   int64_t index(int64_t rank) const { return first + rank / ranks_per_gpu; }
 };
 
@@ -21,23 +21,25 @@ struct DeviceChoice {
 // texts.
 DeviceChoice parse_device(std::string_view text);
 
-// For RunOptions::device; nothing for the CPU. Throws Error when this machine
-// has not the GPUs that so many ranks need.
+// The function for RunOptions::device; empty for the CPU. Throws Error if this
+// machine has fewer GPUs than `ranks` ranks need.
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  int64_t ranks);
 
-// The same for a process of a job, with ranks from `first` on, as many as every
-// other has. A machine's processes take turns in their order: the first one the
-// first GPUs. Where CUDA_VISIBLE_DEVICES shows a process as many GPUs as its
-// ranks need, and fewer than the machine's processes do, they are its own.
+// The same for one process of a job that runs ranks `first` to `first + count -
+// 1`; every process has `count` ranks. The processes of a machine use its GPUs
+// in order of their local rank: the first process uses the first GPUs. If
+// CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs, and
+// fewer than all processes of the machine need, it uses all of them.
 struct ProcessRanks {
   LocalProcess here;
   int64_t first = 0, count = 1;
 };
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  const ProcessRanks&);
-// What that chooses: the GPU of the first rank, of so many that are there.
-// Throws Error when these are not enough.
+// The GPU of the process's first rank by that rule, given `there` visible GPUs.
+// `chosen_for_it`: CUDA_VISIBLE_DEVICES is set. Throws Error if the GPUs do not
+// suffice.
 int64_t gpu_of_first(const DeviceChoice&, const ProcessRanks&, int64_t there,
                      bool chosen_for_it);
 

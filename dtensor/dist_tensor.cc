@@ -65,10 +65,11 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   impl->lineage.hash = spec->hash();
   const Coord* at = ctx.coordinate_or_null(spec->mesh());
   if (!at) {
-    DT_CHECK(!local.defined(), "dist_tensor",
-             "rank {} of the run is not in mesh {} and has no part of {}; "
-             "write DistTensor::empty(spec) there",
-             ctx.world_rank, spec->mesh().to_string(), spec->to_string());
+    DT_CHECK(
+        !local.defined(), "dist_tensor",
+        "rank {} of the run is not in mesh {} and cannot have a part of {}; "
+        "write DistTensor::empty(spec) there",
+        ctx.world_rank, spec->mesh().to_string(), spec->to_string());
     return DistTensor(std::move(impl));
   }
   DT_CHECK(local.defined(), "dist_tensor",
@@ -83,9 +84,9 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
            "a local part of type {} does not fit {}", name(local.dtype()),
            spec->to_string());
-  // (A dry run has sizes alone, wherever they are from.)
+  // (Tensors of a dry run have no memory, so that the device does not matter.)
   DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
-           "a local part of {} lies on {}, and rank {} computes on {}; write "
+           "a local part of {} is on {}, but rank {} computes on {}; write "
            "part.to_rank()",
            spec->to_string(), device_name(local.device()), ctx.world_rank,
            local.device().kind() == ctx.device->kind()
@@ -97,13 +98,14 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
 
 namespace {
 
-// Throws Error on a rank that has no part of x.
+// Throws Error on a rank outside the mesh of x.
 void check_here(const DistTensor& x, std::string_view where) {
   RankContext& ctx = RankContext::current();
-  DT_CHECK(ctx.coordinate_or_null(x.mesh()) != nullptr, where,
-           "rank {} of the run is not in mesh {}, which has {}; ask on the "
-           "ranks of that mesh alone, or redistribute to a mesh that has all",
-           ctx.world_rank, x.mesh().to_string(), x.spec()->to_string());
+  DT_CHECK(
+      ctx.coordinate_or_null(x.mesh()) != nullptr, where,
+      "rank {} of the run is not in mesh {}, on which {} lies; call it on "
+      "the ranks of that mesh only, or redistribute to a mesh with all ranks",
+      ctx.world_rank, x.mesh().to_string(), x.spec()->to_string());
 }
 
 const Spec* spec_on(const DistTensor& x, const Mesh& to,
@@ -130,7 +132,7 @@ DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
   DT_CHECK(
       local.defined(), "from_local",
       "the part is an undefined Tensor; write Tensor::empty(shape, dtype), "
-      "with the type also where this rank is not in mesh {}",
+      "also on ranks outside mesh {}, where only the type matters",
       mesh.to_string());
   const Spec* spec =
       Spec::get(mesh, global_shape, placements.resolve(mesh, global_shape),
@@ -142,7 +144,8 @@ DistTensor DistTensor::from_local(Tensor local, const Mesh& mesh,
 DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
                                    const Placements& placements) {
   DT_CHECK(global.defined(), "from_global",
-           "the value is an undefined Tensor; every rank gives it whole");
+           "the value is an undefined Tensor; pass the whole value on every "
+           "rank");
   const Spec* to =
       Spec::get(mesh, global.shape(), placements.resolve(mesh, global.shape()),
                 global.dtype());
@@ -151,7 +154,7 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
-  // A copy: a window would keep the whole alive, and share its changes.
+  // Copy it: a view would keep the whole value alive, and share its changes.
   if (part.storage() == global.storage()) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());
     own.copy_from(part);
@@ -175,7 +178,7 @@ bool DistTensor::here() const {
 
 const Tensor& DistTensor::Impl::part() {
   if (pending) [[unlikely]] {
-    // What fails once fails again.
+    // If wait() throws, `pending` stays, and the next call throws again.
     local = pending->wait();
     made_version = pending->version();
     pending = nullptr;
@@ -278,7 +281,7 @@ T DistTensor::item() const {
     exact = item < T{0x1p63} && static_cast<int64_t>(item) == value;
   else if constexpr (!std::is_same_v<T, bool>)
     exact = item == value;
-  DT_CHECK(exact, "item", "{} is {}, which a {} does not hold; write {}",
+  DT_CHECK(exact, "item", "{} is {}, which a {} cannot hold exactly; write {}",
            spec()->to_string(), value,
            std::is_floating_point_v<T> ? "floating point number" : "int32",
            "item<int64_t>()");
@@ -366,8 +369,8 @@ DistTensor& DistTensor::as_parameter(Keep keep) {
   DT_CHECK(defined(), "as_parameter", "an undefined tensor was used");
   DT_CHECK(keep != Keep::kGatherOnUse || !spec()->partial_axes(),
            "as_parameter",
-           "{} has parts that are yet to be combined, and gathering does not "
-           "do that; redistribute it first, or write Keep::kStay instead of "
+           "{} is partial, and gathering does not combine its parts; "
+           "redistribute it first, or write Keep::kStay instead of "
            "kGatherOnUse",
            spec()->to_string());
   set_requires_grad();
@@ -389,9 +392,8 @@ DistTensor& DistTensor::gather_on_use(const Placements& use) {
   DT_CHECK(
       gathers && !to->partial_axes() && !spec()->partial_axes(),
       "gather_on_use",
-      "{} cannot be gathered into {}: that would take more than gathering; "
-      "split it further than where it is used, after the axes that split "
-      "it there",
+      "{} cannot become {} by slicing and gathering alone; split it as where "
+      "it is used, and then further by other axes",
       spec()->to_string(), to->to_string());
   as_parameter(Keep::kGatherOnUse);
   impl_->use = to;

@@ -1,8 +1,8 @@
-// A tensor on a mesh: one global value, of which every rank holds the part
-// that the layout says. A handle; copies share the value.
+// A tensor on a mesh: one global value, of which every rank holds the part that
+// the layout assigns to it. A DistTensor is a handle; copies share the value.
 //
-// Everything that may communicate is collective: every rank of the mesh calls
-// it in the same order.
+// Every function that may communicate is collective: all ranks of the mesh call
+// it, in the same order.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -23,7 +23,7 @@ namespace dtensor {
 class Node;
 class Pending;
 
-// What one mesh axis does to a tensor.
+// How a tensor is laid out along one mesh axis.
 struct Placement {
   enum class Kind : uint8_t { kReplicate, kShard, kPartial };
   Kind kind = Kind::kReplicate;
@@ -32,7 +32,8 @@ struct Placement {
   ReduceOp op = ReduceOp::kSum;
 };
 inline Placement Replicate() { return {}; }
-// Negative dims count from the end. `granule`: indices that stay together.
+// Negative dims count from the end. Blocks of `granule` consecutive indices are
+// not divided.
 inline Placement Shard(int dim, int64_t granule = 1) {
   return {Placement::Kind::kShard, dim, granule, ReduceOp::kSum};
 }
@@ -40,9 +41,9 @@ inline Placement PartialOf(ReduceOp op = ReduceOp::kSum) {
   return {Placement::Kind::kPartial, 0, 1, op};
 }
 
-// A layout as users write it: {{"dp", Shard(0)}, {"tp", Shard(1)}} (axes that
-// are not named replicate; several on one dimension split it in the order
-// given), the text "S0,R", or a Layout. {} replicates.
+// A layout as users write it: {{"dp", Shard(0)}, {"tp", Shard(1)}} (axes not
+// named here replicate; several axes on one dimension split it in the given
+// order), the text "S0,R", or a Layout. {} replicates.
 class Placements {
  public:
   Placements() = default;
@@ -54,7 +55,7 @@ class Placements {
   Placements(const char* text) : text_(text) {}
   Placements(Layout layout)
       : layout_(std::make_shared<const Layout>(std::move(layout))) {}
-  // Throws Error when an axis or a dimension does not exist.
+  // Throws Error if an axis or a dimension does not exist.
   Layout resolve(const Mesh&, const Shape&) const;
 
  private:
@@ -63,35 +64,35 @@ class Placements {
   std::shared_ptr<const Layout> layout_;
 };
 
-// How a redistribution is carried out.
+// Options of a redistribution.
 struct RedistributeOptions {
-  // What is sent: parts are converted first, and the result has this type.
+  // Converts the parts to this type before sending; the result has this type.
   std::optional<DType> forward_dtype;
-  // The same for the cotangent on its way back, which becomes the source's type
-  // after.
+  // Converts the cotangent to this type before sending it back, and to the
+  // source's type afterwards.
   std::optional<DType> backward_dtype;
-  // Between two meshes: permutes the ranks of the new one such that the fewest
-  // bytes move; the result's mesh() says how.
+  // Between two meshes: permutes the ranks of the destination so that the
+  // fewest bytes move. The result's mesh() has the permuted ranks.
   bool assign_ranks = false;
 };
 
-// On a rank that is not in its mesh a tensor has a spec and no part.
+// On ranks outside its mesh, a tensor has a spec but no part.
 class DistTensor {
  public:
   DistTensor() = default;
 
-  // From this rank's part, of which the tensor is a handle. Throws Error when
-  // its shape is not what the layout gives this rank. On a rank that is not in
-  // the mesh only its type counts.
+  // Makes a tensor of this rank's part, without copying it. Throws Error if the
+  // part's shape is not the one that the layout gives this rank. On a rank
+  // outside the mesh, only the part's type matters.
   static DistTensor from_local(Tensor local, const Mesh&, const Placements&,
                                const Shape& global_shape);
-  // From a tensor that every rank has whole; each keeps its part. Sends
-  // nothing.
+  // Makes a tensor of a value that every rank has in full; each rank copies its
+  // part. Sends nothing.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
-  // The part `local` of a value with that spec (shape checked); undefined on a
-  // rank that is not in its mesh.
+  // Makes a tensor of this rank's part `local`, which is undefined on a rank
+  // outside the mesh. Throws Error if shape, type or device do not fit.
   static DistTensor wrap(Tensor local, const Spec*);
-  // Uninitialised.
+  // A tensor with uninitialised values.
   static DistTensor empty(const Spec*);
 
   bool defined() const { return impl_ != nullptr; }
@@ -102,91 +103,97 @@ class DistTensor {
   int64_t size(int dim) const;
   int ndim() const { return spec()->ndim(); }
   DType dtype() const { return spec()->dtype(); }
-  // Is this rank in the mesh?
+  // Whether this rank is in the mesh.
   bool here() const;
-  // This rank's part; a partial's not yet combined value. Waits for a
-  // redistribute_async(), and throws what it threw. Throws Error on a rank that
-  // is not in the mesh. A write to it (mutable_ptr(), fill(), copy_from()) is
-  // one to this tensor.
+  // This rank's part; for a partial tensor, its uncombined contribution. Waits
+  // for a redistribute_async() and rethrows its error. Throws Error on a rank
+  // outside the mesh. Writing to the part (mutable_ptr(), fill(), copy_from())
+  // writes to this tensor.
   const Tensor& local() const;
-  // What this rank holds, in global indices.
+  // The global indices that this rank holds.
   Region region() const;
 
-  // The same value in another layout, of another mesh of the same run with
-  // `to`; the two may overlap. Collective unless nothing has to be sent: over
-  // the ranks of both meshes, of which others only learn the spec. The result
-  // shares no memory with this tensor, nor with another result: each may be
-  // written to, and become a parameter, by itself. (What was sent once is not
-  // sent again for the same layout while neither is written to.)
+  // Returns the same value in another layout, on mesh `to` if given: a mesh of
+  // the same run, which may overlap this one. Collective over the ranks of both
+  // meshes unless nothing has to be sent; other ranks get only the spec. The
+  // result shares no memory with this tensor or with other results: each can be
+  // written to, and can become a parameter, independently. (A repeated call for
+  // the same layout sends nothing, unless the source or the first result has
+  // been written to.)
   //
-  // Differentiable: the cotangent goes to the layout that a cotangent of the
-  // source has: split as the source is, whole where that is whole or partial,
-  // but a sum that its consumers left partial stays so where the source is
-  // whole.
+  // Differentiable. The cotangent is redistributed to the source's layout, with
+  // two exceptions: it is replicated on axes where the source is partial, and a
+  // sum or average that is partial on an axis where the source is replicated
+  // stays partial if source and result have the same mesh.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const&;
-  // The same of a value that is not needed any more, a product's, or
-  // std::move(x): what it becomes may take its memory over, if nothing else
-  // holds that, so that an all-reduce adds up in place.
+  // The same for a value that is no longer needed, such as a temporary or
+  // std::move(x). The result may reuse its memory if nothing else holds it, so
+  // that an all-reduce runs in place.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) &&;
-  // The same, but returns at once: a thread of the rank's own carries it out,
-  // one after the other in the order of the calls, which all ranks share. Done
-  // when the result is first used; one that is dropped is carried out all the
-  // same. An in-place write to the source meanwhile waits. (In a dry run, and
-  // when nothing has to be sent, it is done on return.)
+  // The same, but returns at once. A second thread of the rank carries these
+  // calls out one after another, in their order, which is the same on all
+  // ranks. The first use of the result waits for it. A call is carried out even
+  // if its result is dropped. An in-place write to the source waits until the
+  // source has been read. (In a dry run, or if nothing has to be sent, the call
+  // is done on return.)
   DistTensor redistribute_async(const Placements&,
                                 const RedistributeOptions& = {}) const;
   DistTensor redistribute_async(const Mesh& to, const Placements&,
                                 const RedistributeOptions& = {}) const;
-  // The whole value, on every rank. Collective.
+  // Returns the whole value on every rank of the mesh. Collective over it.
   Tensor full() const;
-  // The only element. Collective. An integer that T does not hold exactly is an
-  // Error: write item<int64_t>(). T: double, float, int64_t, int32_t, bool.
+  // Returns the only element. Collective. Throws Error if there are more, or if
+  // T cannot hold an integer exactly: write item<int64_t>(). T is double,
+  // float, int64_t, int32_t or bool.
   template <class T = double>
   T item() const;
-  // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"), long ones with dots.
-  // Collective.
+  // Spec and values ("f32[2, 2](S0,R) [[1, 2], [3, 4]]"); long dimensions are
+  // abbreviated with dots. Collective.
   std::string to_string() const;
 
-  // The same value, of which autograd knows nothing.
+  // The same value, sharing memory, without its autograd history.
   DistTensor detach() const;
   bool requires_grad() const;
-  // On a tensor that no operator made: its gradient is wanted.
+  // Asks for this tensor's gradient. Throws Error if an operator made it, or if
+  // its type is not a float type.
   DistTensor& set_requires_grad(bool = true);
-  // A parameter: its gradient is wanted, and an operator that needs it in
-  // another layout may do with it what `keep` says. kStay: send nothing of it.
-  // kGatherOnUse: gather it, where that is cheapest, and send it in no other
-  // way; what was gathered is not remembered for the next operator, but the
-  // graph holds it until the gradient is taken. kMove: as any other tensor.
+  // Makes this tensor a parameter: its gradient is wanted, and `keep` limits
+  // how an operator may bring it to another layout. kStay: it is never sent.
+  // kGatherOnUse: it may only be gathered, if that is cheapest. The gathered
+  // copy is not kept for the next operator, but the graph holds it until the
+  // gradient has been computed. kMove: no limit, as for any other tensor.
   //
-  // What holds for it holds for its views, and for what redistribute() makes of
-  // it without sending. The last call counts. Throws Error for kGatherOnUse of
-  // a partial, which a gather does not make whole.
+  // `keep` also holds for views of the parameter and for results of
+  // redistribute() that needed no communication. The last call counts. Throws
+  // Error for kGatherOnUse of a partial tensor, which gathering cannot combine.
   DistTensor& as_parameter(Keep keep = Keep::kStay);
-  // The same with Keep::kGatherOnUse, but every operator finds it in that
-  // layout, where it stays: ZeRO's stage 3, FSDP. It is gathered when an
-  // operator runs, freed after it, and gathered again when a gradient needs its
-  // values; RankContext::gather_budget says how much may be held longer or
-  // gathered ahead (gather.h). Throws Error unless bringing it there is slicing
-  // and gathering alone.
+  // The same with Keep::kGatherOnUse, but operators see the parameter in the
+  // given layout and do not move it from there: ZeRO stage 3, FSDP. It is
+  // gathered when an operator runs, freed afterwards, and gathered again when a
+  // gradient needs its values. RankContext::gather_budget limits the copies
+  // that are held longer or gathered ahead (gather.h). Throws Error unless
+  // slicing and gathering alone produce that layout.
   DistTensor& gather_on_use(const Placements&);
-  // What operators see of it: spec(), or that of gather_on_use().
+  // The spec that operators see: that of gather_on_use(), else spec().
   const Spec* use_spec() const;
-  // Where its gradient goes, and with it the optimizer's state and work, if not
-  // where it lies itself: ZeRO's stages 1 and 2. Throws Error for a partial.
+  // Sets the layout of the gradient, and with it of the optimizer's state and
+  // work: ZeRO stages 1 and 2. The default is the parameter's own layout,
+  // replicated where that is partial. Throws Error for a partial layout.
   DistTensor& set_grad_layout(const Placements&);
   const Spec* grad_spec() const;
-  // kMove unless it is a parameter, or made of one as said above.
+  // kMove, unless this is a parameter or made from one as described above.
   Keep keep() const;
-  // this = src (same spec), in place: the parameter update. Raises the version;
-  // throws Error when autograd is recording this tensor's uses.
+  // Copies `local` to this rank's part in place, as a parameter update does,
+  // and raises the version. Throws Error if shape or type differ, or while
+  // autograd records this tensor's uses.
   void assign(const Tensor& local);
 
   bool same_as(const DistTensor& o) const { return impl_ == o.impl_; }
@@ -201,33 +208,33 @@ class DistTensor {
 
 struct DistTensor::Impl {
   const Spec* spec = nullptr;
-  uint64_t run = 0;  // that it belongs to
-  Tensor local;      // undefined on a rank that is not in the mesh
+  uint64_t run = 0;  // RankContext::run_id of its run
+  Tensor local;      // undefined on a rank outside the mesh
   Lineage lineage;
-  std::shared_ptr<Pending> pending;  // set: will make `local`
+  std::shared_ptr<Pending> pending;  // if set, will make `local`
   bool requires_grad = false;
   Keep keep = Keep::kMove;
   const Spec* use = nullptr;   // of gather_on_use()
   const Spec* grad = nullptr;  // of set_grad_layout()
   int awaited = 0;  // gradients that will need it gathered (gather.h)
-  std::shared_ptr<Node> node;  // that made it, or a leaf's own
-  int output = 0;              // of that node
-  // Redistributed copies of this value: a second consumer that wants the same
-  // layout gets the first one's copy.
+  std::shared_ptr<Node> node;  // the one that made it, or a leaf's own
+  int output = 0;              // which output of that node
+  // Redistributed copies of this value, for later consumers that need the same
+  // layout.
   struct Copy {
     const Spec* spec;
-    uint64_t version;  // of the local storage when it was made
+    uint64_t version;  // of this tensor's storage when the copy was made
     DistTensor tensor;
-    bool lazy;  // of its gradient: see redistribute.h
+    bool lazy;  // its cotangent passes unmoved, as from relayout()
     std::optional<DType> backward_dtype;
   };
   std::vector<Copy> copies;
 
-  // `local`, as soon as it is there; undefined where there is none.
+  // `local`, after waiting for it; undefined on a rank outside the mesh.
   const Tensor& part();
   uint64_t version();
-  // Of a copy: remembers the version that it was made with; was it written to
-  // since?
+  // For a copy: remembers the version of its storage when it was made, and
+  // tells whether it has not been written to since.
   void note_version();
   bool untouched();
   uint64_t made_version = 0;

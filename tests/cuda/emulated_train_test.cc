@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
               "[cuda] cuda:5 does not exist: this machine has 2, cuda:0 to "
               "cuda:1"},
         Wrong{"too_few", "--mesh dp=2,tp=2", "", 2,
-              "4 ranks, 1 to a GPU, from cuda:0 on need 4 GPUs"},
+              "4 ranks, 1 per GPU from cuda:0 on, need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2, "[--backend] nccl takes one rank per GPU"},
         Wrong{"no_memory_for_nccl",

@@ -240,9 +240,9 @@ TEST(CrossMesh, RanksWithoutAPartSaySo) {
       return;
     }
     EXPECT_EQ(error_of([&] { x.full(); }),
-              "[full] rank 1 of the run is not in mesh a=2 of ranks 0,2, which "
-              "has i64[4](S0); ask on the ranks of that mesh alone, or "
-              "redistribute to a mesh that has all");
+              "[full] rank 1 of the run is not in mesh a=2 of ranks 0,2, on "
+              "which i64[4](S0) lies; call it on the ranks of that mesh only, "
+              "or redistribute to a mesh with all ranks");
     for (const auto& fn : std::vector<std::function<void()>>{
              [&] { x.local(); }, [&] { x.to_string(); }, [&] { x.region(); },
              [&] { DistTensor(x).assign(counting({2})); },

@@ -78,13 +78,13 @@ TEST(DeviceChoice, MoreProcessesThanGpus) {
   };
   // Also those processes say it that have one.
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 3),
-            "[--device] 4 of the run's ranks are on this machine, 1 to a "
-            "process, and need 4 GPUs from cuda:0 on; it has 3; start fewer "
-            "processes here");
+            "[--device] 4 of the run's ranks are on this machine, 1 per "
+            "process, and need 4 GPUs from cuda:0 on, but it has 3 in all; "
+            "start fewer processes here");
   EXPECT_EQ(error("cuda:2", {{2, 0}, 4, 2}, 7),
             "[--device] at least 6 of the run's ranks are on this machine, 2 "
-            "to a process, and need 6 GPUs from cuda:2 on; it has 7; start "
-            "fewer processes here");
+            "per process, and need 6 GPUs from cuda:2 on, but it has 7 in all; "
+            "start fewer processes here");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 1), "no error");
   EXPECT_NE(error("cuda", {{0, 4}, 0, 1}, 2, true), "no error");
   EXPECT_EQ(error("cuda", {{0, 4}, 0, 1}, 1, true), "no error");

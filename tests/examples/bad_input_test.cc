@@ -51,7 +51,7 @@ std::vector<Case> train_cases() {
       {"--mesh ''", "dp=2,tp=4"},
       {"--mesh dp=4096", "4096 ranks"},
       {"--mesh dp=99999999999999", "99999999999999"},
-      {"--device gpu", "'gpu' is no device; write cpu, cuda or cuda:0"},
+      {"--device gpu", "'gpu' is not a device; write cpu, cuda or cuda:0"},
       {"--device cuda:x", "'cuda:x'"},
       {"--device cuda:-1", "'cuda:-1'"},
       {"--device cuda:9999", "cuda"},

@@ -256,14 +256,15 @@ TEST(Gather, WhatCannotBeIsRefused) {
   run(2, [&](Runtime&) {
     DistTensor w = numbers({4, 4}, mesh, "S0", 1);
     EXPECT_EQ(error_of([&] { w.gather_on_use("S1"); }),
-              "[gather_on_use] f64[4, 4](S0) cannot be gathered into f64[4, "
-              "4](S1): that would take more than gathering; split it further "
-              "than where it is used, after the axes that split it there");
+              "[gather_on_use] f64[4, 4](S0) cannot become f64[4, 4](S1) by "
+              "slicing and gathering alone; split it as where it is used, and "
+              "then further by other axes");
     EXPECT_EQ(w.keep(), Keep::kMove);  // nothing was done
     DistTensor partial = numbers({4}, mesh, "P", 1);
-    EXPECT_NE(
-        error_of([&] { partial.gather_on_use({}); }).find("cannot be gathered"),
-        std::string::npos);
+    EXPECT_NE(error_of([&] {
+                partial.gather_on_use({});
+              }).find("and gathering alone"),
+              std::string::npos);
     EXPECT_EQ(error_of([&] { w.set_grad_layout("P"); }),
               "[set_grad_layout] the gradient of f64[4, 4](S0) cannot stay "
               "f64[4, 4](P); write R or S<dim>");

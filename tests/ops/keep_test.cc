@@ -161,9 +161,9 @@ TEST(Keep, WhatCannotBeIsRefused) {
   run(2, [&](Runtime&) {
     DistTensor partial = numbers({4}, mesh, "P");
     EXPECT_EQ(error_of([&] { partial.as_parameter(Keep::kGatherOnUse); }),
-              "[as_parameter] f64[4](P) has parts that are yet to be combined, "
-              "and gathering does not do that; redistribute it first, or write "
-              "Keep::kStay instead of kGatherOnUse");
+              "[as_parameter] f64[4](P) is partial, and gathering does not "
+              "combine its parts; redistribute it first, or write Keep::kStay "
+              "instead of kGatherOnUse");
     // Nothing of it was done.
     EXPECT_EQ(partial.keep(), Keep::kMove);
     EXPECT_FALSE(partial.requires_grad());
