@@ -13,14 +13,15 @@ namespace {
 
 using Action = Execution::Action;
 
-// sum / count of reduced pairs.
+// Divides the sums of reduced (sum, count) pairs by the counts.
 void divide_pairs(const Tensor& pairs, const Tensor& out) {
   const Tensor sum = pairs.slice(0, 0, 1), count = pairs.slice(0, 1, 2);
   out.device().divide(out.stream(), out.dtype(), out.numel(),
                       out.mutable_data(), sum.data(), count.data());
 }
 
-// One component of pairs (the sums, the counts), or what there is.
+// Component i of pairs (0: sums, 1: counts); the tensor itself if it has no
+// pairs.
 Tensor component(const Tensor& t, int64_t i, bool pairs) {
   if (!pairs) return t;
   Shape shape = t.shape();
@@ -28,18 +29,19 @@ Tensor component(const Tensor& t, int64_t i, bool pairs) {
   return t.slice(0, i, i + 1).reshape(shape);
 }
 
-// One tensor on its way.
+// One tensor while it moves: its source, its current part, and its destination
+// if that is filled panel by panel.
 struct Moving {
   Tensor source, now, end;
 };
 
-// Does an all-reduce find its elements as they are wanted? Else they are copied
-// ahead of it.
+// Whether an all-reduce can read its input in place; otherwise it is copied
+// first.
 bool reduced_where_it_lies(const Action& a, const Tensor& now) {
   return now.contiguous() && now.shape() == a.shape;
 }
 
-// Lists, which a thread keeps for their memory.
+// Lists that a thread reuses, to save allocations.
 struct Lists {
   std::vector<Moving> moving;
   std::vector<Tensor> outs;      // of a round's actions
@@ -49,7 +51,7 @@ struct Lists {
 };
 thread_local Lists kept;
 
-// What changes while an execution runs.
+// The state of a running execution.
 class Run {
  public:
   Run(RankContext& context, const Execution& e)
@@ -58,7 +60,7 @@ class Run {
     lists_.counted.assign(e.sent().size(), 0);
   }
   ~Run() {
-    // Whatever happened, nothing is kept alive.
+    // Keep the lists, but no tensors, also after an error.
     lists_.moving.clear();
     lists_.outs.clear();
     kept = std::move(lists_);
@@ -70,7 +72,7 @@ class Run {
                     const Communicator::ReadSources& read);
 
  private:
-  // That of communicate(), which calls read() with the sources of one tensor.
+  // Makes communicate() call read() with the sources of one tensor.
   struct InPlace {
     size_t tensor;
     std::function<void(Communicator::Sources)> read;
@@ -86,7 +88,7 @@ class Run {
   Lists lists_;
 };
 
-// The memory that the action writes to, made ready.
+// Returns the memory that the action writes to, after preparing its contents.
 Tensor Run::make(const Action& a, Moving& m, bool consume) {
   using Do = Action::Do;
   if (a.what == Do::kView) return window(m.now, a.has, a.wants);
@@ -277,7 +279,7 @@ void Run::record() {
   ctx.collectives += e_.collectives();
 }
 
-// One round that gathers whole parts.
+// Whether the execution is a single all-gather of whole parts.
 bool gathers_at_once(const Execution& e) {
   return e.rounds().size() == 1 && e.passes() == 1 &&
          e.rounds()[0].kind == StepKind::kAllGather &&

@@ -1,4 +1,4 @@
-// Carrying out plans on local parts.
+// Carries out plans on local parts.
 #pragma once
 #include <functional>
 #include <span>
@@ -11,22 +11,23 @@
 
 namespace dtensor {
 
-// Each part under its move's source becomes the part under its destination, all
-// undefined where this rank is not in the mesh. Collective over the groups of
-// the plan's steps; each is recorded as an event per tensor. A plan that only
-// slices gives a view. With `consume`, parts whose memory nobody else holds may
-// be overwritten.
+// Replaces each part, in the layout of its move's source, by the part in the
+// layout of the destination. Parts are undefined on ranks outside the mesh.
+// Collective over the groups of the plan's steps. Records one event per
+// collective and tensor. A plan that only slices returns a view. With
+// `consume`, parts whose memory nobody else holds may be overwritten.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false);
 
-// What a tensor's part would be gathered from, where it lies; empty unless its
-// plan is one gather, together with whatever moves with it, and this rank can
-// read the others' memory.
+// The boxes in other ranks' memory from which a tensor's part would be
+// gathered. Empty unless the whole execution is a single all-gather and this
+// rank can read the other members' memory.
 std::vector<SourceBox> boxes_in_place(RankContext&, const Execution&,
                                       size_t tensor);
-// The same as execute() for the other ranks and tensors, but parts[which] is
-// left undefined: when the others are there, read() is called with what each
-// member gives for it, which stays as it is until that returns.
+// Like execute() for all tensors but number `which`: its part stays undefined.
+// Instead, read() is called with every member's source memory for it once the
+// other parts are complete. The sources stay valid and unchanged until read()
+// returns. REQUIRES: boxes_in_place() is not empty. Collective like execute().
 void execute_in_place(RankContext&, const Execution&, std::span<Tensor> parts,
                       size_t which, const Communicator::ReadSources& read);
 

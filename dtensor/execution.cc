@@ -12,14 +12,14 @@
 namespace dtensor {
 namespace {
 
-// (sum, count) pairs lie along one more dimension, the first.
+// (sum, count) pairs have one more dimension, in front.
 Region with_pairs(Region r, int components) {
   if (components > 1) r.insert(r.begin(), IntervalList{{0, components}});
   return r;
 }
 
-// What a rank of the run holds of a tensor, of one panel of it alone when there
-// is one; nothing when it is not in the mesh.
+// The global indices that a rank of the run holds of a tensor, limited to
+// `panel` unless null; empty if the rank is not in the mesh.
 Region held(const Spec* spec, int64_t world_rank, const Region* panel) {
   const int64_t rank = spec->mesh().mesh_rank_of(world_rank);
   const size_t ndim = static_cast<size_t>(spec->ndim());
@@ -33,14 +33,15 @@ Shape with_pairs(Shape s, int components) {
   return s;
 }
 
-// The group of a step in which this rank takes part.
+// The group in which this rank takes part in the step.
 Communicator& communicator_of(RankContext& ctx, const Step& step) {
   if (step.from->mesh() == step.to->mesh())
     return ctx.communicator(step.from->mesh(), step.axes);
   return ctx.communicator(members(step, ctx.world_rank));
 }
 
-// The most that one rank receives when a step all-reduces panel by panel.
+// The largest number of bytes that a rank receives when a step all-reduces
+// panel by panel.
 int64_t all_reduce_bytes(const Step& step, const std::vector<Region>& panels,
                          bool one_shot) {
   const Mesh& mesh = step.from->mesh();
@@ -74,12 +75,12 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
   for (const Step& s : plan_.steps) {
     Path& path = paths[static_cast<size_t>(s.tensor)];
     DT_CHECK(s.from == path.memory, "redistribute",
-             "a plan goes on from {} where it has come to {}",
+             "a plan continues from {}, but its steps so far lead to {}",
              s.from->to_string(), path.memory->to_string());
     path.memory = s.to;
     ++path.steps;
     if (makes_memory(s)) path.made = path.steps;
-    // Between meshes it is an event of the one that it comes to.
+    // Between meshes, the event belongs to the destination's mesh.
     if (sends(s.kind)) sent_.push_back({s.kind, s.to->mesh(), s.axes, s.bytes});
   }
   for (size_t t = 0; t < moves.size(); ++t)
@@ -95,7 +96,7 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
     const Step& s = plan_.steps[i];
     if (!sends(s.kind)) continue;
     const auto& list = lists[static_cast<size_t>(s.tensor)];
-    // The chunks of the parts are not those of the whole.
+    // The panels round up to chunks separately, so that their sum differs.
     if (s.kind == StepKind::kAllReduce && !list.empty())
       sent_[event].predicted =
           all_reduce_bytes(s, list, one_shot(s.from, ctx.planner.cost()));
@@ -116,7 +117,7 @@ Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
 void Execution::add_pass(RankContext& ctx, std::vector<Path>& paths,
                          const std::vector<std::vector<Region>>& panels,
                          size_t pass) {
-  // A tensor with fewer panels is done by now.
+  // A tensor with fewer panels than other tensors is done earlier.
   auto takes_part = [&](size_t t) {
     return pass == 0 || pass < panels[t].size();
   };
@@ -183,7 +184,8 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   const int pairs = sends(step.kind) ? from->components() : to->components();
   a.divides = pairs > to->components();
   a.in_place = step.kind == StepKind::kAllReduce && own && memory == from;
-  // Only a collective that writes in pieces can leave out the rest.
+  // An all-reduce or a division writes contiguous memory, and cannot write one
+  // panel of the destination.
   a.into_end =
       last && path.panel && !a.divides && step.kind != StepKind::kAllReduce;
   path.memory = to;
@@ -205,7 +207,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   switch (step.kind) {
     case StepKind::kFill:
       a.what = Action::Do::kFill;
-      // The memory may hold more than the step is about.
+      // The memory may hold more indices than the step handles.
       a.which = std::move(a.fill.own);
       a.pairs = to->components() > 1;
       if (!path.panel) break;
@@ -216,7 +218,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
     case StepKind::kAllReduce:
       a.what = Action::Do::kAllReduce;
       a.one_shot = one_shot(from, ctx.planner.cost());
-      // All partials look alike to it.
+      // It reduces the components of pairs like any other dimension.
       a.has = with_pairs(a.has, pairs);
       a.wants = with_pairs(a.wants, pairs);
       a.which = a.wants;
@@ -231,7 +233,8 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
         serve(a.schedule, step, ctx.world_rank, panel);
       if (a.into_end) a.schedule.wants = HeldRegion(with_pairs(a.wants, pairs));
       if (memory == from && cut == (path.panel != nullptr)) break;
-      // The memory holds more than that.
+      // The members' memory holds more indices than the step's source or the
+      // panel, and the schedule has to know its layout.
       const std::vector<int64_t> ranks = members(step, ctx.world_rank);
       for (size_t m = 0; m < ranks.size(); ++m)
         if (!a.schedule.has[m].ascending().empty())
@@ -241,7 +244,7 @@ void Execution::add(RankContext& ctx, Path& path, const Step& step,
   round.actions.push_back(std::move(a));
 }
 
-// What the steps left becomes the destination, or a panel of it.
+// Turns the memory that the steps left into the destination, or a panel of it.
 void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
                        size_t pass) {
   const Spec* to = moves_[tensor].to;
@@ -249,7 +252,7 @@ void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
   if (path.panel == nullptr && path.memory == to) return;
   Action a{};
   a.tensor = tensor;
-  // A rank outside of the memory's mesh has nothing to take a view of.
+  // A rank outside the memory's mesh has nothing to view.
   const bool outside = !ctx.coordinate_or_null(path.memory->mesh());
   a.what = path.own || outside ? Action::Do::kCopy : Action::Do::kView;
   a.into_end = path.panel != nullptr;
@@ -269,7 +272,7 @@ void Execution::finish(RankContext& ctx, Path& path, size_t tensor,
 
 namespace {
 
-// The executions that this rank keeps.
+// This rank's cache of executions.
 struct Executions : RankContext::Memory {
   BoundedCache<std::vector<Move>, std::shared_ptr<const Execution>, MovesHash,
                SameMoves>

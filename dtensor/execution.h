@@ -1,5 +1,5 @@
-// A plan as one rank carries it out: what it needs of the rank (schedules,
-// groups, sizes), put together once. It does not change when it runs.
+// A plan prepared for one rank: the schedules, groups and sizes that carrying
+// it out needs. It is built once, and running it does not change it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,54 +19,56 @@ namespace dtensor {
 
 class Execution {
  public:
-  // One thing to do to one tensor, or to one panel of it.
+  // One operation on one tensor, or on one panel of it.
   struct Action {
     enum class Do : uint8_t { kView, kCopy, kFill, kTransfer, kAllReduce };
     Do what;
     size_t tensor;
-    size_t event = 0;       // of a step that sends
+    size_t event = 0;       // index in sent(), for a step that sends
     bool into_end = false;  // writes its panel of the destination
-    bool in_place = false;  // an all-reduce of what the plan itself made
+    bool in_place = false;  // all-reduces memory that the plan itself made
     bool one_shot = false;  // see all_reduce()
-    bool divides = false;   // pairs become values in the end
+    bool divides = false;   // divides (sum, count) pairs afterwards
     bool receives = true;   // this rank is in the destination's mesh
-    Shape shape;            // of the memory that it makes
-    Shape divided;          // of what that becomes
+    Shape shape;            // of the memory that it writes
+    Shape divided;          // the same after the division
     DType dtype = DType::kF32;
     ReduceOp op = ReduceOp::kSum;
-    Region has, wants;  // what the memory before and after it holds
-    Region which;       // of a copy or a fill: the indices that it takes over
+    Region has, wants;  // global indices held before and after
+    Region which;       // indices that a copy or a fill copies
     Fill fill;
-    bool pairs = false;  // a fill makes (sum, count) pairs, or has them
+    bool pairs = false;  // the result of a fill has (sum, count) pairs
     Schedule schedule;
   };
 
-  // Actions of one collective, or of none.
+  // The actions of one collective, or local actions.
   struct Round {
     std::vector<Action> actions;
     size_t pass = 0;
     StepKind kind = StepKind::kSlice;
-    Communicator* communicator = nullptr;  // null: nothing is sent
+    Communicator* communicator = nullptr;  // null if nothing is sent
     uint64_t fingerprint = 0;
-    // Between two meshes, of which each rank knows its own operators alone.
+    // Whether it is between two meshes, whose ranks may run different
+    // operators, so that lineages cannot be compared.
     bool between = false;
-    // What a disagreement shows: the first step and how many more.
+    // For the error of ranks that disagree.
     const Step* first = nullptr;
     size_t tensors = 0, passes = 1;
     std::string to_string() const;
   };
 
-  // A collective of one tensor, to be recorded.
+  // One tensor's share of a collective, for the events.
   struct Sent {
     StepKind kind;
     Mesh mesh;
     AxisMask axes;
-    int64_t predicted;
-    int64_t collective = 0;  // tensors of one have one number
-    bool here = false;       // this rank takes part
+    int64_t predicted;       // bytes
+    int64_t collective = 0;  // equal for tensors of one collective
+    bool here = false;       // whether this rank takes part
   };
 
-  // By the rank's planner. Throws Error when there is no plan.
+  // `plan` is the planner's plan for the moves; throws Error if it does not
+  // lead from their sources to their destinations.
   Execution(RankContext&, std::span<const Move>, Plan);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -75,24 +77,25 @@ class Execution {
   const std::vector<Move>& moves() const { return moves_; }
   const std::vector<Round>& rounds() const { return rounds_; }  // by pass
   const std::vector<Sent>& sent() const { return sent_; }
-  // The rounds are carried out on one panel of the tensors after the other.
+  // The rounds of a pass handle one panel of each tensor.
   size_t passes() const { return passes_; }
-  // Does several passes' work make up tensor t, and then of which shape?
+  // Whether tensor t is moved panel by panel, and the shape of its destination
+  // on this rank.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
   int64_t collectives() const { return collectives_; }  // per pass
-  size_t weight() const { return weight_; }  // what it costs to be kept
+  size_t weight() const { return weight_; }             // for the cache's limit
 
  private:
-  // One tensor while its actions are put together.
+  // One tensor while its actions are built.
   struct Path {
-    size_t steps = 0, made = 0;  // made: up to the last that makes memory
+    size_t steps = 0, made = 0;  // made: steps up to the last with new memory
     // In the current pass:
     size_t done = 0;
-    const Spec* memory = nullptr;   // what the memory holds ...
-    const Region* panel = nullptr;  // ... of this panel alone, if `cut`
-    bool cut = false, own = false;  // own: made by the plan
-    bool ended = false;             // its panel is in the destination
+    const Spec* memory = nullptr;   // the spec of the current memory ...
+    const Region* panel = nullptr;  // ... limited to this panel if `cut`
+    bool cut = false, own = false;  // own: the plan made the memory
+    bool ended = false;             // the destination has the panel
   };
 
   void add_pass(RankContext&, std::vector<Path>&,
@@ -110,9 +113,10 @@ class Execution {
   int64_t collectives_ = 0;
 };
 
-// That of tensors which move together. Kept by the rank, bounded.
+// The execution of moves that run together, from this rank's bounded cache.
+// Throws Error if there is no plan for them.
 std::shared_ptr<const Execution> execution(RankContext&, std::span<const Move>);
-// How what is kept was used.
+// Statistics of that cache.
 CacheUse execution_use(RankContext&);
 
 }  // namespace dtensor

@@ -1,4 +1,4 @@
-// How long communication keeps a rank from computing.
+// Measures how long communication keeps a rank from computing.
 #pragma once
 #include <chrono>
 
@@ -6,10 +6,9 @@
 
 namespace dtensor {
 
-// While the rank records, the scope's time counts as exposed
-// (RankContext::exposed_ns), unless it is the rank's other thread that
-// communicates. Else no clock is read: a small collective takes little longer
-// than that.
+// While the rank records, adds the scope's time to RankContext::exposed_ns.
+// Does nothing on the rank's second thread. Otherwise it reads no clock, since
+// that takes almost as long as a small collective.
 class Exposed {
  public:
   explicit Exposed(RankContext& context)
@@ -17,7 +16,7 @@ class Exposed {
     if (counts_) start_ = std::chrono::steady_clock::now();
   }
   ~Exposed() { stop(); }
-  // What the scope does from now on is computing.
+  // Ends the exposed time before the scope ends.
   void stop() {
     if (counts_)
       context_.exposed_ns += (std::chrono::steady_clock::now() - start_) /

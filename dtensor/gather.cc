@@ -18,33 +18,33 @@ namespace {
 
 using Impl = DistTensor::Impl;
 
-// On the rank that has the most: all of them decide alike.
+// The largest size of any rank, so that all ranks decide alike.
 int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 
-// What has been gathered, or will have been, by parameter.
+// A parameter that has been gathered, or is being gathered.
 struct Entry {
   std::weak_ptr<Impl> of;
   uint64_t version;  // of the parameter
   int64_t bytes;
   Tensor part;
-  std::shared_ptr<Pending> pending;  // set: makes the part
-  const Impl* key = nullptr;         // where `of` is, or was
+  std::shared_ptr<Pending> pending;  // if set, makes the part
+  const Impl* key = nullptr;         // the address of `of`, even when expired
 };
 
 class Entries {
  public:
-  // Null when it is not there, or the parameter was written to since.
+  // Null if there is none, or if the parameter has been written to since.
   Entry* find(const Impl& p) {
     const auto it = places_.find(&p);
     if (it == places_.end()) return nullptr;
     const auto of = it->second->of.lock();
-    // The address may be another's by now.
+    // Another tensor may have the address by now.
     if (of.get() == &p && of->version() == it->second->version)
       return &*it->second;
     erase(p);
     return nullptr;
   }
-  // As the latest.
+  // Adds it as the most recently used.
   void add(Entry e) {
     e.key = e.of.lock().get();
     erase(*e.key);
@@ -63,8 +63,8 @@ class Entries {
     list_.erase(it->second);
     places_.erase(it);
   }
-  // Lets go of the oldest until no more than `most` bytes are left, but for
-  // those that are being used.
+  // Drops the least recently used, except those in use, until at most `most`
+  // bytes are left.
   void shrink(int64_t most, const std::vector<Tensor>& used) {
     for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
       const bool in_use =
@@ -81,25 +81,26 @@ class Entries {
   size_t size() const { return list_.size(); }
 
  private:
-  std::list<Entry> list_;  // the oldest first
+  std::list<Entry> list_;  // the least recently used first
   std::unordered_map<const Impl*, std::list<Entry>::iterator> places_;
   int64_t bytes_ = 0;
 };
 
 class Gathered final : public RankContext::Memory {
  public:
-  // One that is read where it lies, if it is missing and that can be.
+  // A parameter to read directly from the members, if it is missing and they
+  // allow it.
   struct Reading {
     std::shared_ptr<Impl> parameter;
     std::function<bool(std::span<const SourceBox>)> will_do;
-    // When the other parts are there.
+    // Called when the other parts are complete.
     std::function<void(std::span<const Tensor> parts, Communicator::Sources)>
         read;
     bool done = false;
   };
 
-  // Each parameter's part under its use_spec(); undefined where this rank is
-  // not in its mesh, and of what is read where it lies.
+  // Returns each parameter's part under its use_spec(); undefined on ranks
+  // outside its mesh, and for the parameter that was read directly.
   std::vector<Tensor> take(RankContext& ctx,
                            const std::vector<std::shared_ptr<Impl>>& wanted,
                            Reading* reading = nullptr) {
@@ -109,7 +110,7 @@ class Gathered final : public RankContext::Memory {
     std::vector<size_t> missing;
     int64_t bytes = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
-      // (Of another stage of a pipeline: it has no part, and takes no room.)
+      // (A parameter of another pipeline stage has no part here.)
       if (!ctx.coordinate_or_null(wanted[i]->spec->mesh())) continue;
       if (const Entry* held = held_.find(*wanted[i])) {
         parts[i] = held->part;
@@ -126,7 +127,7 @@ class Gathered final : public RankContext::Memory {
     for (size_t i : missing) {
       expected_ = expected_ && misses_.size() < learned_.size() &&
                   learned_[misses_.size()].lock() == wanted[i];
-      // Whoever gathers so often does not train, but generates text, say.
+      // Bound the list: text generation, say, never ends a step.
       if (misses_.size() < kMostLearned) misses_.push_back(wanted[i]);
       const Entry* ahead = ahead_.find(*wanted[i]);
       if (!ahead) {
@@ -200,7 +201,7 @@ class Gathered final : public RankContext::Memory {
 
   void run_ahead(RankContext& ctx) {
     const int64_t most = ctx.gather_budget - ctx.gather_budget / 2;
-    // A limit on what is sent has to know what is sent now.
+    // A communication budget has to account for bytes when they are needed.
     if (!expected_ || most == 0 || ctx.comm_budget >= 0) return;
     int64_t bytes = ahead_.bytes();
     std::vector<std::shared_ptr<Impl>> list;
@@ -231,9 +232,10 @@ class Gathered final : public RankContext::Memory {
 
   static constexpr size_t kMostLearned = 1 << 16;
   Entries held_, ahead_;
-  // What had to be gathered in the step before, and in this one, in order.
+  // The parameters that were gathered in the previous and in this step, in
+  // order.
   std::vector<std::weak_ptr<Impl>> learned_, misses_;
-  bool expected_ = true;  // this step has gone as the one before
+  bool expected_ = true;  // this step has followed the previous one so far
 };
 
 Gathered& memory(RankContext& ctx) {
@@ -241,7 +243,7 @@ Gathered& memory(RankContext& ctx) {
   return static_cast<Gathered&>(*ctx.gathered);
 }
 
-// One that is gathered when its part is asked for.
+// Gathers a parameter when its part is first read.
 class WhenRead final : public Pending {
  public:
   WhenRead(DistTensor parameter, const Spec* to)

@@ -1,20 +1,21 @@
-// Parameters that rest in parts, where operators use them (ZeRO's stage 3; see
-// DistTensor::gather_on_use()).
+// Sharded parameters that are gathered where operators use them (ZeRO stage 3;
+// see DistTensor::gather_on_use()).
 //
-// A parameter is gathered when an operator needs it and freed behind it. If a
-// gradient will need it again, it is held while there is room: for the last
-// ones that were gathered always, for others as far as they fit into half of
-// RankContext::gather_budget, of which the least recently used go first. So
-// what ends the forward pass is there when the backward pass begins. What is
-// held follows from the order of the uses alone.
+// A parameter is gathered when an operator needs it, and freed afterwards. If a
+// gradient will need it again, its copy is held: always that of the latest
+// operator, and others as long as they fit into half of
+// RankContext::gather_budget; the least recently used go first. Thus the last
+// parameters of the forward pass are still there when the backward pass begins.
+// The order of uses alone decides, so that all ranks hold the same copies.
 //
-// The other half is for those that come next: the rank's other thread gathers
-// ahead, in the order of the step before (what lies between two calls of
-// end_gather_step()). A step that goes another way gathers as it goes, and no
-// more than it would have.
+// The other half of the budget is for prefetching: the rank's second thread
+// gathers ahead, in the order of the previous step (between two calls of
+// end_gather_step()). A step that uses parameters in another order gathers on
+// demand from there on.
 //
-// What would be freed at once is not gathered where ranks share memory and the
-// operator can read it where it lies. As many bytes count as sent.
+// A copy that would be freed at once is not made if the ranks share memory and
+// the operator can read the other ranks' shards directly. Events count the same
+// bytes.
 #pragma once
 #include <functional>
 #include <span>
@@ -27,39 +28,42 @@
 
 namespace dtensor {
 
-// Has it to be gathered where it is used?
+// Whether x is gathered on use.
 inline bool gathers(const DistTensor& x) {
   return x.defined() && x.impl()->use != nullptr;
 }
 
-// seen[i] = x[i] as operators see it: x[i] itself, or what gather_inputs() will
-// give its part.
+// Sets seen[i] to x[i] as operators see it: x[i] itself, or a tensor with its
+// use_spec() that has no part before gather_inputs().
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
-// An input that need not be gathered, if the boxes that it lies in will do: it
-// is read where it lies, when the others are there, and its part stays away.
+// An input that need not be gathered, if will_do() accepts the boxes that the
+// members have of it: then read() is called with the members' memory once the
+// other inputs are complete, and the input's part stays undefined.
 struct ReadInput {
   size_t input;
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
-// Those that are missing are gathered together, but for that one. Was it read?
-// Collective.
+// Gathers the inputs whose copies are missing, together, except one that can be
+// read that way. Returns whether it was read. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 
-// The parameter as `to`, which is made when its part is first read; without
-// gather_on_use() it is moved then. Whoever reads it, all ranks do.
+// The parameter in layout `to`. Its part is made when it is first read, by
+// gathering, or by moving if gather_on_use() was not called. The first read is
+// collective over the mesh.
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 
-// A gradient will need it, and needs it no more (of a run that has ended:
-// without a context).
+// Note that a gradient will need the parameter gathered, and that it no longer
+// does. The context is null if the run has ended.
 void await_gather(const DistTensor& parameter);
 void forget_gather(RankContext*, const DistTensor& parameter);
-// An operator has run that saw it.
+// Frees the copy after an operator has used it, unless a gradient will need it.
 void free_gathered(RankContext&, const DistTensor& parameter);
 
-// The parameters are about to change, and the next step begins.
+// Drops all copies: the parameters are about to change, and the next step
+// begins.
 void end_gather_step(RankContext&);
 
 }  // namespace dtensor
