@@ -20,7 +20,7 @@ T parse_number(const std::string& flag, const std::string& text) {
   DT_CHECK(ec != std::errc::result_out_of_range, flag,
            "{} is too large; write a number that fits into 64 bits", text);
   DT_CHECK(ec == std::errc() && p == end, flag,
-           "'{}' is no {}; write one, like {} {}", text,
+           "'{}' is not a {}; write one, like {} {}", text,
            whole ? "whole number" : "number", flag, whole ? "4" : "0.001");
   if constexpr (!whole)
     DT_CHECK(std::isfinite(x), flag, "{} is not finite; write a finite number",
@@ -28,7 +28,7 @@ T parse_number(const std::string& flag, const std::string& text) {
   return x;
 }
 
-// The number of letters to change to get from a to b.
+// The edit distance of a and b.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -182,8 +182,8 @@ std::string Flags::help(std::string_view program,
     if (!f->shown.empty()) right += " (default " + f->shown + ")";
     table.add({left, right});
   }
-  table.add({"  --version", "which library this program is linked with"});
-  table.add({"  --help", "this text"});
+  table.add({"  --version", "print the version of the library"});
+  table.add({"  --help", "print this text"});
   return text + table.to_string();
 }
 
@@ -237,7 +237,7 @@ Flags::Asked Flags::parse(int argc, char** argv) {
     Flag& f = *flags_[i];
     if (options[i]->count() == 0) continue;
     if (f.values == 0 || f.given.empty()) f.given = {""};
-    // The last one counts, as everywhere.
+    // The last one counts, as is usual.
     if (!f.repeats) f.given = {f.given.back()};
     for (const std::string& text : f.given) f.set(text);
   }

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The runs that are going on.
+// The active runs.
 std::mutex live_mutex;
 std::vector<const FlightRecorders*>& live() {
   static std::vector<const FlightRecorders*> all;
@@ -30,8 +30,9 @@ int64_t nanoseconds() {
       .count();
 }
 
-// What steady_clock calls x is 1970 + x + this: the same for all ranks of this
-// process, and about so on machines whose clocks are set.
+// The Unix time at which steady_clock was 0, in ns. It is one value for all
+// ranks of this process, and approximately comparable between machines whose
+// clocks are synchronised.
 int64_t to_unix() {
   static const int64_t offset = nanoseconds<std::chrono::system_clock>() -
                                 nanoseconds<std::chrono::steady_clock>();
@@ -73,7 +74,7 @@ void FlightRecorder::over(std::string_view error) noexcept {
   over_ = true;
   try {
     error_ = error;
-  } catch (...) {  // no memory for the text: few letters need none
+  } catch (...) {  // out of memory: a short text needs none
     error_ = "it failed";
   }
 }
@@ -123,13 +124,13 @@ FlightRecorder& FlightRecorders::of(int64_t rank) const {
   const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& one) {
     return one->rank() == rank;
   });
-  DT_CHECK(at != all_.end(), "flight", "rank {} is none of this process", rank);
+  DT_CHECK(at != all_.end(), "flight", "rank {} is not in this process", rank);
   return **at;
 }
 
 int64_t FlightRecorders::write(const std::string& folder,
                                std::string_view why) const {
-  // Two that write at a time would be in each other's way.
+  // Two concurrent writers would use the same temporary file.
   static std::mutex one_at_a_time;
   std::lock_guard lock(one_at_a_time);
   for (const auto& one : all_) {

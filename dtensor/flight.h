@@ -1,6 +1,6 @@
-// The flight recorder: the last collectives of every rank, both its threads',
-// as JSON that //:flight lines up. Recording is always on; a file is written
-// when a run fails (RunOptions::flight) or somebody asks (write_flights()).
+// The flight recorder: the last collectives of both threads of every rank, as
+// JSON that //:flight compares. Recording is always on. Files are written when
+// a run fails (RunOptions::flight) and by write_flights().
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,50 +13,52 @@
 
 namespace dtensor {
 
-// Of one rank. What it says may be asked for by any thread at any time.
+// The recorder of one rank. Any thread may call to_json() at any time.
 class FlightRecorder {
  public:
   FlightRecorder(int64_t rank, int64_t world) : rank_(rank), world_(world) {}
   int64_t rank() const { return rank_; }
-  // 0: of its own thread, 1: of the other one.
+  // Lane 0 is the rank's main thread, lane 1 its second thread.
   FlightRing& ring(int lane) { return rings_[lane]; }
-  // The rank is done; with an error: it failed.
+  // Notes that the rank has left the run; it failed if `error` is not empty.
   void over(std::string_view error) noexcept;
-  // The content of its file. `why` it is written: "a failure", "SIGUSR1".
+  // The content of the rank's file. `why` is the reason for writing it: "a
+  // failure" or "SIGUSR1".
   std::string to_json(std::string_view why) const;
 
  private:
   const int64_t rank_, world_;
   FlightRing rings_[2];
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool over_ = false;
   std::string error_;
 };
 
-// Those of the ranks of a run that this process has; known to write_flights()
-// while it lives.
+// The recorders of a run's ranks in this process. write_flights() finds them
+// until this object is destroyed.
 class FlightRecorders {
  public:
-  // Of the ranks from first to last - 1.
+  // For the ranks from first to last - 1 of a run of `world` ranks.
   FlightRecorders(int64_t first, int64_t last, int64_t world);
   ~FlightRecorders();
   FlightRecorders(const FlightRecorders&) = delete;
   FlightRecorders& operator=(const FlightRecorders&) = delete;
-  // REQUIRES: it is one of the ranks.
+  // Throws Error if it is not one of these ranks.
   FlightRecorder& of(int64_t rank) const;
-  // FOLDER/rank-N.json for each, which is complete or the old one. Returns how
-  // many. Throws Error when one cannot be written.
+  // Writes FOLDER/rank-N.json for each rank, atomically. Returns the number of
+  // files. Throws Error if one cannot be written.
   int64_t write(const std::string& folder, std::string_view why) const;
 
  private:
   std::vector<std::unique_ptr<FlightRecorder>> all_;
 };
 
-// Makes the folder. Throws Error, headed by `where`, when there is none then
-// that files can be written to.
+// Makes the folder unless it exists. Throws Error, headed by `where`, if files
+// cannot be written to it.
 void make_flight_folder(std::string_view where, const std::string& folder);
 
-// write() of all runs of this process that are going on.
+// Calls write() for all active runs of this process; returns the number of
+// files.
 int64_t write_flights(const std::string& folder, std::string_view why);
 
 }  // namespace dtensor

@@ -1,4 +1,4 @@
-// SIGUSR1 asks a program what its ranks are doing.
+// Writes the flight records of a running program when it receives SIGUSR1.
 #pragma once
 #include <atomic>
 #include <string>
@@ -6,18 +6,19 @@
 
 namespace dtensor {
 
-// Made before other threads are: from then on none of them takes the signal. A
-// thread of this one's own writes the flights of the runs that are going on,
-// and says on standard error where they are; the ranks go on, or go on
-// waiting. (The signal stays blocked when this is gone: one that comes at the
-// very end does not kill the program.)
+// Blocks the signal in the calling thread and in all threads that it starts
+// later, so construct it before any other thread. After answer(), a thread of
+// its own handles the signal: it writes the flight records of all active runs,
+// and prints their folder on standard error. The ranks are not disturbed. (The
+// signal stays blocked after destruction, so that a late one does not kill the
+// program.)
 class FlightSignal {
  public:
   FlightSignal();
   ~FlightSignal();
   FlightSignal(const FlightSignal&) = delete;
   FlightSignal& operator=(const FlightSignal&) = delete;
-  // Begins to answer, once. `program`: who says it.
+  // Starts that thread; call it once. `program` heads the printed lines.
   void answer(const std::string& folder, const std::string& program);
 
  private:

@@ -15,7 +15,7 @@
 namespace dtensor {
 namespace {
 
-// Another one in every process.
+// A random number that identifies this process.
 uint64_t process() {
   static const uint64_t token = [] {
     std::random_device draw;
@@ -24,9 +24,9 @@ uint64_t process() {
   return token;
 }
 
-// What the ranks of one graph show each other, each at its number in the run:
-// points in their streams. Of two, used in turn: who writes one again has met
-// all others since they read it.
+// Events of the streams of the ranks that share a graph, by rank. Each rank has
+// two and uses them in turn: a rank that writes one again has met all other
+// ranks since they read it.
 struct Shown {
   std::vector<std::array<Event, 2>> events;
 };
@@ -46,7 +46,7 @@ struct Graph::Impl {
     for (size_t r = 0; r < cards.size(); ++r)
       if (r == me() || (together && cards[r].process == process()))
         here.push_back(r);
-    // Those of the first one.
+    // All ranks use the events of the first one.
     std::shared_ptr<Shown> common = *cards[here[0]].shown;
     meet();
     shown = std::move(common);
@@ -74,14 +74,14 @@ struct Graph::Impl {
     context.device->wait(context.stream, event(rank));
   }
 
-  // The others' streams go on behind the leader's.
+  // Makes the other ranks' streams wait for the leader's.
   void spread() {
     if (leads()) show();
     meet();
     if (!leads()) wait_for(here[0]);
     ++turn;
   }
-  // The leader's goes on behind the others'.
+  // Makes the leader's stream wait for the other ranks' streams.
   void join() {
     if (!leads()) show();
     meet();
@@ -94,7 +94,8 @@ struct Graph::Impl {
   void make(const std::function<void()>& step) {
     Device& device = *context.device;
     memory = context.allocator->begin_capture(context.stream);
-    // Nothing of before may be waited for, and what was freed is to be there.
+    // A captured stream cannot wait for earlier work; and the capture reuses
+    // memory that earlier work has freed.
     device.synchronize(context.stream);
     meet();
     try {
@@ -103,7 +104,7 @@ struct Graph::Impl {
       spread();
       step();
       join();
-      // No rank's stream is used by the time that the capture ends.
+      // join() ensures that no rank uses its stream when the capture ends.
       if (leads()) work = device.end_capture(context.stream);
       meet();
     } catch (...) {
@@ -130,7 +131,7 @@ struct Graph::Impl {
   RankContext& context;
   Communicator& all;
   std::shared_ptr<Shown> shown;
-  std::vector<size_t> here;  // the ranks of this graph, all of this process
+  std::vector<size_t> here;  // the ranks of this graph, in this process
   size_t turn = 0;
   Capture capture;
   std::shared_ptr<void> memory;
@@ -143,8 +144,8 @@ Graph::Graph(const std::function<void()>& step) {
            "this rank's device has no graphs; run on --device cuda, or call "
            "the step as often as it is to run");
   DT_CHECK(!context.capture, "cuda graph",
-           "a graph is made within the step of another one; make them one "
-           "after the other");
+           "a graph cannot be made within the step of another graph; make them "
+           "one after the other");
   impl_ = std::make_unique<Impl>();
   impl_->make(step);
 }
@@ -153,7 +154,7 @@ Graph::~Graph() {
   try {
     impl_->context.device->synchronize(impl_->context.stream);
   } catch (...) {
-    // Who uses the stream next will hear of it.
+    // The next use of the stream reports the error.
   }
 }
 

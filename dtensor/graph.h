@@ -1,24 +1,25 @@
-// A part of a program, a training step say, that is given to the devices once
-// and then run by one call as often as one likes: a CUDA graph.
+// CUDA graphs: captures a part of a program, such as a training step, and
+// replays it any number of times by one call.
 //
-//   for (int i = 0; i < 2; ++i) step();  // what is made once is there
-//   Graph graph(step);                   // runs nothing
+//   for (int i = 0; i < 2; ++i) step();  // makes what is made only once
+//   Graph graph(step);                   // captures; runs nothing
 //   for (;;) {
 //     assign(inputs, ...);               // write what the step reads
 //     optimizer.set_replay_lr(...);
 //     graph.replay();
-//     loss.item();                       // what the step wrote
+//     loss.item();                       // the step's result
 //   }
 //
-// A replay computes what step() would have: with the numbers that are in the
-// tensors then, the next streams of the run's own generator (random.h), the
-// next step of an optimizer. What the host alone knows stays as it was: shapes,
-// numbers given by value (a generator's seed and stream, a clip), branches.
+// A replay computes what step() would compute now: with the current values of
+// the tensors, the next streams of the run's own generator (random.h), and the
+// next step of an optimizer. State of the host stays as it was at the capture:
+// shapes, numbers passed by value (a generator's seed and stream, a clip), and
+// branches.
 //
-// The tensors that step() reads and wrote stay where they are as long as the
-// graph lives: what it uses from before must live as long, and what is to be
-// written is copied into. What it made, and somebody holds, has its values
-// after the first replay, and others after each further one.
+// A replay uses the memory of the capture. Tensors from before the capture that
+// step() uses must outlive the graph, and new inputs have to be copied into
+// them. Tensors that step() made and that are still held get their values at
+// the first replay, and new ones at each further replay.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,24 +28,26 @@ namespace dtensor {
 
 class Graph {
  public:
-  // Calls step(), while nothing runs that is given to the device. Collective
-  // over all ranks of the run. Step may not read what is on the device
-  // (item(), printing), write to it from the host, or begin what it does not
-  // wait for; through NCCL, it calls no collective among ranks that have called
-  // none before. Throws Error when it does, and when the device has no graphs;
-  // the streams are of no further use then, and the run should end.
+  // Calls step() and captures the work that it enqueues, without running it.
+  // Collective over all ranks of the run. step() must not read device memory
+  // (item(), printing), write to it from the host, or begin asynchronous work
+  // that it does not wait for. With NCCL, it must not be the first to call a
+  // collective on a group of ranks. Throws Error if step() does one of these,
+  // or if the device has no graphs. The streams cannot be used after an Error
+  // in step(), and the run should end.
   //
-  // Ranks that are threads of one process make one graph together; through
-  // NCCL, each its own, since the threads have to launch what waits for each
-  // other's work.
+  // Ranks that are threads of one process capture one graph together. With
+  // NCCL, each rank has a graph of its own, since the ranks' kernels wait for
+  // each other and every thread has to launch its own.
   explicit Graph(const std::function<void()>& step);
-  // By the rank that made it, before its run ends. Waits for the replays.
+  // Waits for the replays. To be called by the rank that made it, before its
+  // run ends.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Gives it all to the device, behind what the ranks' streams were given, and
-  // waits for nothing. Collective.
+  // Enqueues the captured work behind the earlier work of the ranks' streams;
+  // does not wait for it. Collective over all ranks of the run.
   void replay();
 
  private:

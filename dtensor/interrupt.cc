@@ -28,7 +28,7 @@ static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t now() {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);  // one of the few that a handler may call
+  clock_gettime(CLOCK_MONOTONIC, &t);  // async-signal-safe
   return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
 }
 
@@ -38,7 +38,7 @@ void handle(int number) {
     first_at.store(now());
     return;
   }
-  // (0: the first one is being handled in another thread.)
+  // (0: another thread is handling the first signal.)
   const int64_t first = first_at.load();
   if (first > 0 && now() - first > kOneSignal) _exit(128 + number);
 }
@@ -56,7 +56,7 @@ StopOnSignals::StopOnSignals() {
     if (before_[i].sa_handler == SIG_IGN) continue;
     struct sigaction mine = {};
     mine.sa_handler = handle;
-    mine.sa_flags = SA_RESTART;  // what is being written goes on
+    mine.sa_flags = SA_RESTART;  // do not interrupt writes
     sigaction(kSignals[i], &mine, nullptr);
   }
 }

@@ -1,6 +1,6 @@
-// SIGINT and SIGTERM as an Error on every rank. Whatever may go on for long
-// looks here: operators and collectives before they begin, and what waits for
-// other ranks now and then.
+// Turns SIGINT and SIGTERM into an Error on every rank. Operators and
+// collectives check for a signal before they begin, and waits for other ranks
+// check from time to time.
 #pragma once
 #include <signal.h>
 
@@ -13,23 +13,24 @@ extern std::atomic<int> signal;
 [[noreturn]] void stop();
 }  // namespace interrupt_internal
 
-// The signal that has asked for the end while there was a StopOnSignals: 2 or
-// 15; 0 for none. It stays: a program that was told to stop starts nothing.
+// The first signal that arrived while a StopOnSignals existed: 2 or 15; 0 if
+// none has. It is never reset: a program that was told to stop starts nothing.
 inline int interrupted() {
   return interrupt_internal::signal.load(std::memory_order_relaxed);
 }
-// "[run] interrupted by SIGINT", when one has.
+// "[run] interrupted by SIGINT" or "... SIGTERM". REQUIRES: interrupted().
 const char* interrupted_text();
-// Throws the Error of that text when one has.
+// Throws Error with that text if a signal has arrived.
 inline void check_interrupted() {
   if (interrupted()) [[unlikely]]
     interrupt_internal::stop();
 }
 
-// While it lives, the first SIGINT or SIGTERM sets interrupted(), and a second
-// one ends the process at once with exit code 128 + its number. Some senders
-// deliver one signal twice in a row: that is one. A signal that was ignored
-// stays ignored. One at a time, by one thread.
+// While it exists, the first SIGINT or SIGTERM sets interrupted(), and a second
+// one ends the process at once with exit code 128 + its number. A repetition
+// within 0.25 s counts as the same signal, since some senders deliver it twice.
+// A signal that was ignored stays ignored. At most one object may exist at a
+// time.
 class StopOnSignals {
  public:
   StopOnSignals();

@@ -107,7 +107,7 @@ TEST(Flags, ErrorsSayWhatToWrite) {
   EXPECT_EQ(error({"--n", "10"}),
             "[--n] 10 is too large; write a whole number of at most 9");
   EXPECT_EQ(error({"--n", "x"}),
-            "[--n] 'x' is no whole number; write one, like --n 4");
+            "[--n] 'x' is not a whole number; write one, like --n 4");
   EXPECT_EQ(error({"--x", "nan"}),
             "[--x] nan is not finite; write a finite number");
   EXPECT_EQ(error({"--path", ""}),

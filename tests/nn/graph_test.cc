@@ -227,8 +227,8 @@ TEST(Graph, WhatAStepMayNotDo) {
   EXPECT_EQ(
       error_of("dp=1", true,
                [](const Mesh&) { Graph graph([] { Graph inner([] {}); }); }),
-      "[cuda graph] a graph is made within the step of another one; make "
-      "them one after the other");
+      "[cuda graph] a graph cannot be made within the step of another graph; "
+      "make them one after the other");
   EXPECT_EQ(error_of("dp=1", true,
                      [](const Mesh& mesh) {
                        randn({2}, mesh);
