@@ -1,13 +1,13 @@
-// JSON as files of results have it.
+// Formats JSON for result files.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace dtensor {
 
-// A member of an object, and an array's object or array, on a line of its own,
-// indented by 2; an array of numbers, texts and the like on one line, however
-// long. Bytes that are no UTF-8 are replaced. Ends in a newline.
+// Writes each member of an object, and each element of an array, on its own
+// line, indented by 2; an array of primitive values stays on one line. Replaces
+// invalid UTF-8. Ends in a newline.
 std::string json_text(const nlohmann::ordered_json&);
 
 }  // namespace dtensor

@@ -1,13 +1,13 @@
-// How a value was made. Two values of one layout, type and size look alike to a
-// collective; their lineages tell them apart, so that ranks which reduce, or
-// gather, different values are told so at that call.
+// The lineage of a value: how it was made. A collective cannot tell two values
+// with the same layout, type and size apart. It compares their lineages, so
+// that ranks that reduce or gather different values get an Error at that call.
 //
-// The hash folds in the operator, its arguments, and the lineages of its
-// inputs. It does not count calls: a rank may compute something alone, and drop
-// it. Values that no operator made (from_local(), from_global(), a checkpoint)
-// have the hash of their spec, and so does a value that came from another mesh,
-// whose operators ran on other ranks. Two such values of one spec, and what the
-// same operators make of them, have the same lineage.
+// The hash combines the operator, its arguments, and the lineages of its
+// inputs. It does not count calls, since a rank may compute something alone and
+// drop it. Values that no operator made (from_local(), from_global(), a
+// checkpoint) have the hash of their spec, and so do values from another mesh,
+// whose operators ran on other ranks. Two such values with one spec have the
+// same lineage, and so do results that the same operators compute from them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,19 +17,20 @@ namespace dtensor {
 
 struct Lineage {
   uint64_t hash = 0;  // the same in every process
-  // The operator that made the value (it lives as long as the process; empty:
-  // none did), the module that called it (kept by the rank until the run ends),
-  // and how many operators that module had called before.
+  // The operator that made the value (its name lives as long as the process;
+  // empty if none did), the module that called it (the rank keeps its path
+  // until the run ends), and the number of operators that the module called
+  // before.
   std::string_view op = {};
   std::string_view path = {};
   int64_t ordinal = 0;
 
-  // "mean, operator 4 of gpt.loss"; "" when no operator made the value.
+  // "mean, operator 4 of gpt.loss"; "" if no operator made the value.
   std::string to_string() const;
 };
 
-// Folds `x` into the hash of a lineage: quicker than hash_mix(), for all but
-// the last step.
+// Folds `x` into the hash of a lineage. Faster than hash_mix(), which only the
+// last step needs.
 constexpr uint64_t fold_lineage(uint64_t h, uint64_t x) {
   return (h ^ (h >> 29)) * 0x9e3779b97f4a7c15ull + x;
 }

@@ -48,7 +48,7 @@ void fill_indices(const Region& which, const Tensor& dst, const Region& region,
 }
 
 Tensor window(const Tensor& local, const Region& has, const Region& wants) {
-  // Of nothing, any part is one.
+  // An empty region has no box to take a view of.
   const bool some = volume(wants) > 0;
   if (some && one_box(has) && one_box(wants)) {
     Tensor view = local;

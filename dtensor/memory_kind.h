@@ -1,4 +1,4 @@
-// What a rank's memory is for.
+// The purposes of a rank's memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,11 +7,11 @@
 namespace dtensor {
 
 enum class MemoryKind : uint8_t {
-  kActivations,  // and whatever is of none of the others
+  kActivations,  // and everything else
   kParameters,
-  kGradients,  // of parameters, partial or settled
-  kState,      // the optimizer's
-  kGathered,   // whole copies of parameters that rest in parts
+  kGradients,  // of parameters, also partial ones
+  kState,      // of the optimizer
+  kGathered,   // copies of sharded parameters gathered for use
 };
 inline constexpr size_t kMemoryKinds = 5;
 

@@ -1,4 +1,4 @@
-// A tensor with a name, as files and checks call it.
+// A tensor with the name that files and checks use.
 #pragma once
 #include <string>
 

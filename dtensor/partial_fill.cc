@@ -13,14 +13,14 @@ namespace {
 
 AxisMask bit(int axis) { return AxisMask{1} << axis; }
 
-// The indices that come to the value of one rank, by axes of the source that
-// become partial.
+// The indices at which one rank's part holds the value, given the axes `fresh`
+// that split the source and become partial.
 class Owners {
  public:
   Owners(const Spec& from, const Coord& at, AxisMask fresh)
       : from_(from), mesh_(from.mesh()), at_(at), fresh_(fresh) {}
 
-  // What this rank and those that differ from it in `open` give.
+  // The indices given by this rank and the ranks that differ from it in `open`.
   Region give(AxisMask open) const {
     Region all;
     for (int d = 0; d < from_.ndim(); ++d) {
@@ -49,12 +49,12 @@ double identity_value(ReduceOp op) {
 }
 
 // The first rank of every new partial axis keeps the value, unless the axis
-// splits it: then each keeps its part, and is not the first elsewhere. An
-// average of equal values is exact as it is. Where a rank is not the first, it
-// holds the identity of the innermost reduction to which it is not: of a
-// product of sums, the terms of the second factor have to add up to 1, so the
-// first of them is 1 and the others are 0. That includes the reductions inside
-// which are there already.
+// splits the source: then each rank keeps its own part, and is "not first" at
+// all other indices. An average of equal values is exact without a fill. Where
+// a rank is not first, it holds the identity of the innermost reduction in
+// which it is not. For a product of sums, say, the terms of the second factor
+// have to add up to 1: the first term is 1 and the others are 0. This includes
+// inner reductions that the source already has.
 Fill fill_of(const Step& step, const Coord& at) {
   const Spec *from = step.from, *to = step.to;
   const auto& list = to->layout().partials;
@@ -73,14 +73,14 @@ Fill fill_of(const Step& step, const Coord& at) {
   const auto mean = std::find_if(list.begin(), list.end(), [](const auto& p) {
     return p.op == ReduceOp::kMean;
   });
-  // The reduction at this place of the list.
+  // The identity of reduction number `at` of the list.
   const auto identity_of = [&](size_t at) {
     const bool pairs = list.begin() + static_cast<ptrdiff_t>(at) >= mean;
     return Fill::Identity{
         {}, list[at].op, pairs ? identity_value(list[at].op) : 1};
   };
-  AxisMask open = fresh;         // not yet told apart
-  std::optional<size_t> inside;  // of those that are there already
+  AxisMask open = fresh;         // splitting axes not yet handled
+  std::optional<size_t> inside;  // the innermost reduction that existed before
   for (size_t i = list.size(); i-- > 0;) {
     const Partial& p = list[i];
     const bool splits = fresh & bit(p.axis);

@@ -1,4 +1,5 @@
-// How a partial-fill gives every rank its part: nothing is sent.
+// How a partial-fill step makes every rank's part of a partial tensor. Nothing
+// is sent.
 #pragma once
 #include <vector>
 
@@ -8,28 +9,30 @@
 
 namespace dtensor {
 
-// One rank's part of what a step fills.
+// One rank's part after the step.
 struct Fill {
-  // What it holds beside the value: identities, of which later ones overwrite
-  // earlier ones. The first one is everywhere.
+  // The identities that the part holds where it does not hold the value. Later
+  // ones overwrite earlier ones. The first one fills the whole part.
   struct Identity {
     Region where;
     ReduceOp op;
-    // Of (sum, count) pairs, the count: as the sum while they are combined as
-    // pairs, else that of one value.
+    // The count of a (sum, count) pair: the identity, too, if this reduction
+    // combines pairs, else the count of one value.
     double count = 1;
   };
   std::vector<Identity> identities;
-  bool keeps = true;  // the value, where `own` says
-  // All that it has, but of what several ranks have (whole segments of a
-  // concatenation that an axis splits and becomes partial) only the first one.
+  bool keeps = true;  // whether the part holds the value, at the indices `own`
+  // The indices that this rank holds. Of indices that several ranks hold (whole
+  // segments of a concatenation, split by an axis that becomes partial), only
+  // the first of them.
   Region own;
 };
 
-// Throws Error when an average would not have the whole value on every rank.
+// The fill of the rank at coordinate `at`. Throws Error if an axis that splits
+// the source would become partial by an average or mean.
 Fill fill_of(const Step&, const Coord& at);
 
-// Of a mean: of both the sum and the count.
+// The identity of a reduction; for a mean, of both the sum and the count.
 double identity_value(ReduceOp);
 
 }  // namespace dtensor

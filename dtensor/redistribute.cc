@@ -11,7 +11,7 @@
 namespace dtensor {
 namespace {
 
-// execute(); a rank that is not in a move's destination has no part after it.
+// Calls execute(), and drops the parts of ranks outside a move's destination.
 void carry_out(RankContext& ctx, const Execution& e,
                std::span<const Move> moves, std::span<Tensor> parts,
                bool consume = false) {
@@ -25,11 +25,11 @@ void carry_out(RankContext& ctx, const Execution& e,
 struct How {
   bool lazy = true, async = false;
   std::optional<DType> backward_dtype = {};
-  bool own = false;      // shares no memory with x, nor with another result
-  bool consume = false;  // x is nobody's any more, if this is the only handle
+  bool own = false;      // shares no memory with x or with other results
+  bool consume = false;  // x may be overwritten if this is the only handle
 };
 DistTensor move(const DistTensor& x, const Spec* to, const How& how);
-// x as another type, for which the gradient converts back.
+// Converts x to another type; the gradient converts back.
 DistTensor convert(const DistTensor& x, DType dtype);
 
 class ConvertNode : public Node {
@@ -61,7 +61,7 @@ DistTensor convert(const DistTensor& x, DType dtype) {
   return y;
 }
 
-// The same global value: whoever consumes it moves it.
+// Passes the cotangent on unmoved; its consumer moves it as needed.
 class LazyNode : public Node {
  public:
   std::vector<DistTensor> backward(std::span<const DistTensor> cotangents,
@@ -71,7 +71,7 @@ class LazyNode : public Node {
   std::string_view name() const override { return "redistribute"; }
 };
 
-// Brings the cotangent back to where the source was.
+// Moves the cotangent back to the source's layout.
 class MoveNode : public Node {
  public:
   MoveNode(const Spec* from, std::optional<DType> dtype)
@@ -92,15 +92,15 @@ class MoveNode : public Node {
 
 void check_run(const RankContext& ctx, const DistTensor& x) {
   DT_CHECK(x.impl()->run == ctx.run_id, "redistribute",
-           "{} belongs to another run(), whose ranks are gone; save it there, "
-           "and load it here",
+           "{} belongs to another run(), whose ranks no longer exist; save it "
+           "there and load it here",
            x.spec()->to_string());
 }
 
 void check_fits(const RankContext& ctx, const Mesh& mesh) {
   DT_CHECK(mesh.smallest_world() <= ctx.world_size, "redistribute",
-           "mesh {} needs a run of {} ranks or more, and this one has {}; list "
-           "ranks below {}",
+           "mesh {} needs a run of {} ranks or more, but this one has {}; use "
+           "only ranks below {}",
            mesh.to_string(), mesh.smallest_world(), ctx.world_size,
            ctx.world_size);
 }
@@ -109,8 +109,9 @@ std::string text_of(const Spec* from, const Spec* to) {
   return from->to_string() + " -> " + to->to_string();
 }
 
-// The copies in that layout which are still what the tensor is: neither it nor
-// they were written to since. Waits for those of them that are under way.
+// Returns the tensor's copies after removing stale ones: those made before the
+// tensor was written to, and copies with spec `to` that were written to
+// themselves. Waits for pending copies with that spec.
 std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
                                             uint64_t version, const Spec* to) {
   std::erase_if(impl.copies, [&](const auto& c) {
@@ -120,8 +121,9 @@ std::vector<DistTensor::Impl::Copy>& copies(DistTensor::Impl& impl,
   return impl.copies;
 }
 
-// The part in memory that nothing else uses, without gaps. What was made of a
-// source that is gone may be that, or a small part of it.
+// Returns the part, contiguous and in memory that nothing else uses; clones it
+// if necessary. `source` is undefined if the move consumed it: then the part
+// may be a view of memory that is larger, or that others hold.
 Tensor own_part(Tensor part, const Tensor& source) {
   if (!part.defined()) return part;
   const bool shares = source.defined()
@@ -132,7 +134,7 @@ Tensor own_part(Tensor part, const Tensor& source) {
   return part.contiguous() ? std::move(part) : part.clone();
 }
 
-// x, of which y has the part that is wanted, or will have it.
+// Records y, the moved x, in the graph.
 DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   if (records(x)) {
     std::shared_ptr<Node> node;
@@ -145,8 +147,8 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
-// The same value as x, without a part yet. Not all ranks of another mesh know
-// how x was made.
+// A tensor for the moved x, still without a part. Between meshes the lineage is
+// lost, since ranks of the other mesh do not know how x was made.
 DistTensor unmade(const RankContext& ctx, const DistTensor& x,
                   const Spec* spec) {
   auto made = std::make_shared<DistTensor::Impl>();
@@ -159,12 +161,13 @@ DistTensor unmade(const RankContext& ctx, const DistTensor& x,
   return DistTensor(std::move(made));
 }
 
-// What moves of its own, for no operator, is about the value that moves.
+// The lineage for a collective: that of the running operator, or else that of
+// the value that is moved.
 const Lineage* subject_of(const RankContext& ctx, const Lineage& moved) {
   return ctx.about ? ctx.about : &moved;
 }
 
-// Adds x to values that move together.
+// Adds the lineage of x to that of the values that move together.
 void add(Lineage& all, const DistTensor& x) {
   const Lineage& its = x.impl()->lineage;
   if (all.op.empty()) {
@@ -182,7 +185,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
-  // What x will be is not known yet, nor then what was made of it.
+  // x itself is still pending: its version is unknown, and its copies cannot be
+  // used.
   const bool waits = how.async && impl.pending;
   const uint64_t version = waits ? 0 : impl.version();
   bool found = from == to, sent = false;
@@ -217,8 +221,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
       DT_CHECK(!from->partial_axes() ||
                    (is_float(from->dtype()) && is_float(to->dtype())),
                "redistribute",
-               "the parts of {} cannot be converted to {} before they are "
-               "combined; redistribute first, and cast then",
+               "the partial values of {} cannot be converted to {} before they "
+               "are combined; redistribute first, then cast",
                from->to_string(), dtensor::name(to->dtype()));
     const auto e = execution(ctx, {&m, 1});
     const Plan& plan = e->plan();
@@ -242,8 +246,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   made->note_version();
   if (!sent) made->keep = x.keep();
   const DistTensor y = finished(x, std::move(result), how);
-  // A parameter that is moved on purpose is not kept twice. What only this
-  // rank's memory was needed for is made again as fast as it is found.
+  // A parameter's copy is not kept, to save memory. Neither is a copy in memory
+  // of its own that needed no communication: making it again is cheap.
   if (x.keep() != Keep::kMove || waits || gone) return y;
   if (!how.own)
     impl.copies.push_back({to, version, y, how.lazy, how.backward_dtype});
@@ -252,15 +256,15 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   return y;
 }
 
-// What a user asks for.
+// The checks of a redistribution that a user requests, and the move.
 DistTensor asked(const DistTensor& x, const Spec* to,
                  const RedistributeOptions& o, const How& how) {
   DT_CHECK(to->dtype() == x.dtype(), "redistribute",
-           "{} cannot become {}: only the layout may change; another type is "
-           "an option, forward_dtype",
+           "{} cannot become {}: only the layout may change; pass the option "
+           "forward_dtype for another type",
            x.spec()->to_string(), to->to_string());
   DT_CHECK(!o.backward_dtype || is_float(*o.backward_dtype), "redistribute",
-           "a cotangent of type {}; write DType::kF32, kF64, kBF16 or kF16",
+           "backward_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.backward_dtype));
   if (o.forward_dtype) to = to->with(*o.forward_dtype);
   return move(x, to, how);
@@ -333,7 +337,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
   DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
            x.size(), to.size());
   std::vector<DistTensor> y(x.size());
-  // By the meshes that they move between, in order of first appearance.
+  // Grouped by the pair of meshes, in order of first appearance.
   struct Batch {
     Mesh from, to;
     std::vector<Move> moves;
@@ -373,7 +377,7 @@ std::vector<DistTensor> relayout(std::vector<DistTensor> x,
   Scoped<std::string_view> op(ctx.op, ctx.op.empty() ? "redistribute" : ctx.op);
   for (Batch& b : batches) {
     for (size_t i : b.places) {
-      // What has other users is only read.
+      // A part that others hold is only read.
       Tensor part = x[i].impl()->part();
       if (x[i].impl().use_count() == 1) x[i].impl()->local = Tensor();
       b.parts.push_back(std::move(part));
@@ -437,7 +441,7 @@ static bool moved_before(const DistTensor& x, const Spec* to) {
 void relayout(RankContext& ctx, std::span<const DistTensor> x,
               std::span<const Spec* const> to,
               std::shared_ptr<const Execution>& all, std::span<DistTensor> y) {
-  std::vector<size_t> places, same;  // same: as an earlier one that moves
+  std::vector<size_t> places, same;  // same: the same move as an earlier input
   std::vector<Move> moves;
   std::vector<Tensor> parts;
   size_t differ = 0;
@@ -505,7 +509,7 @@ void spend_budget(RankContext& ctx, int64_t bytes, std::string_view why) {
   DT_CHECK(
       bytes <= ctx.comm_budget, ctx.op.empty() ? "redistribute" : ctx.op,
       "{} needs {} bytes of communication, but the budget has {} left; raise "
-      "it, or redistribute outside of its scope",
+      "it, or redistribute outside its scope",
       why, bytes, ctx.comm_budget);
   ctx.comm_budget -= bytes;
 }

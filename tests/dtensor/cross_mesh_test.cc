@@ -273,7 +273,7 @@ TEST(CrossMesh, AMeshThatDoesNotFitIsOneSentenceOnEveryRank) {
   EXPECT_EQ(messages,
             (std::set<std::string>{
                 "[redistribute] mesh x=2 of ranks 1,7 needs a run of 8 ranks "
-                "or more, and this one has 3; list ranks below 3"}));
+                "or more, but this one has 3; use only ranks below 3"}));
 }
 
 TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
@@ -295,8 +295,8 @@ TEST(CrossMesh, ATensorOfAnotherRunIsRefused) {
              }})
       refused +=
           error_of(fn) ==
-          "[redistribute] i64[4](S0) belongs to another run(), whose ranks are "
-          "gone; save it there, and load it here";
+          "[redistribute] i64[4](S0) belongs to another run(), whose ranks "
+          "no longer exist; save it there and load it here";
   });
   EXPECT_EQ(refused, 8);
 }

@@ -293,7 +293,7 @@ TEST(Gather, CountsAgainstTheBudgetOfTheScope) {
     EXPECT_EQ(error_of([&] { matmul(x, w); }),
               "[gather] gathering its parameters needs 576 bytes of "
               "communication, but the budget has 0 left; raise it, or "
-              "redistribute outside of its scope");
+              "redistribute outside its scope");
   });
 }
 
