@@ -41,14 +41,14 @@
 namespace dtensor {
 namespace {
 
-// More threads than this are a mistake rather than a mesh.
+// A mesh with more threads than this is probably a mistake.
 constexpr int64_t kMostThreads = 1024;
-// Thirty years.
+// About thirty years.
 constexpr double kLongestTimeout = 1e9;
 constexpr double kMostGiB = 1e6;  // of a GPU
 
-// Everything that is printed goes to standard error from now on; the result is
-// a descriptor of what was standard output.
+// Redirects standard output to standard error, and returns a descriptor of the
+// original standard output.
 int take_stdout() {
   std::fflush(stdout);
   const int out = dup(STDOUT_FILENO);
@@ -68,16 +68,16 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   }
 }
 
-// The caller's path of a file that --flag will write. Better to hear of it now
-// than after the run.
+// The caller's path of a file that --flag will write. Throws Error if it cannot
+// be written, rather than after the run.
 std::string writable(std::string_view flag, const std::string& given) {
   std::string path = caller_path(given);
   check_writable(flag, path);
   return path;
 }
 
-// How many of a program srun has started with this one, and which it is; 1 and
-// 0 where it has not.
+// The number of tasks that srun has started with this process, and its number
+// among them; 1 and 0 without srun.
 std::pair<int64_t, int64_t> tasks_of_srun() {
   const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"),
              *task = std::getenv("SLURM_PROCID");
@@ -93,13 +93,12 @@ struct Program::State {
   Flags flags;
   std::string mesh_text, json_path, device_text = "cpu", backend = "threads",
                                     rendezvous;
-  bool nccl = false;  // between GPUs, and all else as `backend` says
+  bool nccl = false;  // between GPUs; `backend` connects the processes
   int64_t ranks_per_process = 1;
-  // Of how many processes this one is which; and has it reached the others?
-  int64_t process = 0, processes = 1;
-  ProcessJob* job = nullptr;
-  Crowd crowd;         // of a job
-  bool alone = false;  // the first one has not heard of what is wrong
+  int64_t process = 0, processes = 1;  // this process, and how many there are
+  ProcessJob* job = nullptr;           // set once it has reached the others
+  Crowd crowd;                         // of a job
+  bool alone = false;  // the main process cannot report the error of joining
   std::string flight, trace_path, cost;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
@@ -110,16 +109,16 @@ struct Program::State {
   std::function<Device&(int64_t)> devices;
   std::vector<std::shared_ptr<Reserve>> reserves;  // of the ranks here
   std::shared_ptr<Trace> trace;
-  bool gathered = false;  // the first process's trace is that of all
-  int json_fd = -1;       // what was standard output
+  bool gathered = false;  // the main process has the trace of all
+  int json_fd = -1;       // the original standard output
   bool wrote_json = false;
-  // What the runs of the body sent and held, as rank 0 knows it.
+  // The communication and memory of the body's runs; known where rank 0 is.
   bool ran = false;
   std::vector<CommEvent> events;  // of all ranks
-  int64_t peak = 0;               // the most bytes that a rank held
+  int64_t peak = 0;               // bytes, the largest peak of a rank
   nlohmann::ordered_json stragglers = nlohmann::ordered_json::array();
 
-  // Of several processes?
+  // Whether ranks may be in several processes.
   bool is_of_processes() const { return backend == "mpi" || backend == "tcp"; }
   bool is_job() const { return is_of_processes() && !is_dry(); }
   bool is_dry() const {
@@ -128,7 +127,7 @@ struct Program::State {
 
   void add_rank_flags();
 
-  // False when only a text was wanted.
+  // False if it printed the text of --help or --version.
   bool parse(int argc, char** argv) {
     process =
         started_by_mpi() ? process_by_environment() : process_by_torchrun();
@@ -146,7 +145,7 @@ struct Program::State {
     }
     read_backend();
     read_mesh();
-    prices(mesh);  // better to hear of it now
+    prices(mesh);  // reports a bad --cost before the run
     read_device();
     DT_CHECK(timeout <= kLongestTimeout, "--timeout",
              "{} s is more than {} s; write 0 for no limit", timeout,
@@ -175,14 +174,14 @@ struct Program::State {
     if (is_job()) join();
   }
 
-  // As who has started this process says.
+  // Chooses the backend by the launcher of this process.
   void choose_backend() {
     if (started_by_mpi()) {
       DT_CHECK(mpi_is_built(), "--backend",
                "this is one of several processes, but the program is built "
                "without MPI; build it where MPI is installed (./setup.sh "
-               "installs Open MPI), or write --backend threads for a run in "
-               "each process");
+               "installs Open MPI), or write --backend threads for a separate "
+               "run in each process");
       backend = "mpi";
     } else if (flags.given("--rendezvous") || started_by_torchrun()) {
       backend = "tcp";
@@ -190,17 +189,17 @@ struct Program::State {
                launched_by_mpi()) {
       backend = "mpi";  // of one process
     } else if (const auto [tasks, task] = tasks_of_srun(); tasks > 1) {
-      process = task;  // one of them says it
+      process = task;  // so that only one task prints the error
       fail("--backend",
-           "srun has started {} of this program, and nothing says how they "
-           "reach each other; write srun --mpi=pmix, or set RANK, WORLD_SIZE, "
-           "MASTER_ADDR and MASTER_PORT (as tools/train.sbatch does), or write "
-           "--backend threads for a run in each",
+           "srun has started {} tasks of this program, but nothing tells them "
+           "how to reach each other; write srun --mpi=pmix, or set RANK, "
+           "WORLD_SIZE, MASTER_ADDR and MASTER_PORT (as tools/train.sbatch "
+           "does), or write --backend threads for a separate run in each task",
            tasks);
     }
   }
 
-  // What this process was started with.
+  // The facts of this process that have to agree with the other processes.
   JobFacts facts() const {
     JobFacts facts = JobFacts::of_process();
     for (const auto& [flag, value] : flags.all_given())
@@ -226,7 +225,7 @@ struct Program::State {
     process = job->process();
   }
 
-  // The first process speaks for all.
+  // Discards the standard output of processes other than the main process.
   void silence() {
     const int nowhere = open("/dev/null", O_WRONLY);
     if (nowhere < 0) return;
@@ -242,8 +241,8 @@ struct Program::State {
                : Mesh::parse(mesh_text);
     const int64_t started = processes * ranks_per_process;
     DT_CHECK(!is_job() || mesh.num_ranks() == started, "--mesh",
-             "{} has {} ranks, and there {} of {} each; write {}, or "
-             "another --mesh or --ranks-per-process",
+             "{} has {} ranks, but there {} of {} each; write {}, or another "
+             "--mesh or --ranks-per-process",
              mesh.to_string(), mesh.num_ranks(),
              processes == 1 ? "is 1 process"
                             : fmt::format("are {} processes", processes),
@@ -253,8 +252,8 @@ struct Program::State {
     for (int a = 0; !options.axes.empty() && a < mesh.num_axes(); ++a)
       DT_CHECK(std::count(options.axes.begin(), options.axes.end(),
                           mesh.axis_name(a)) == 1,
-               "--mesh", "{} has an axis {}; {} knows {}", mesh.to_string(),
-               mesh.axis_name(a), name, joined(options.axes));
+               "--mesh", "{} has an axis {}; {} knows only {}",
+               mesh.to_string(), mesh.axis_name(a), name, joined(options.axes));
     for (const std::string& axis : options.axes)
       DT_CHECK(mesh.has_axis(axis), "--mesh",
                "{} has no axis {}; write --mesh {},{}=1", mesh.to_string(),
@@ -264,7 +263,7 @@ struct Program::State {
              mesh.to_string(), mesh.num_ranks(), kMostThreads);
     DT_CHECK(options.any_ranks || mesh.smallest_world() <= mesh.num_ranks(),
              "--mesh",
-             "{} has {} ranks, but one of them is rank {}; name those below {}",
+             "{} has {} ranks, but one of them is rank {}; name ranks below {}",
              mesh.to_string(), mesh.num_ranks(), mesh.smallest_world() - 1,
              mesh.num_ranks());
   }
@@ -280,7 +279,7 @@ struct Program::State {
     device.ranks_per_gpu = ranks_per_gpu;
     DT_CHECK(device.cuda || !nccl, "--backend",
              "nccl is for --device cuda, and this is --device cpu");
-    // Processes send each other what is in the memory of the CPU.
+    // MPI and TCP themselves only send CPU memory.
     nccl = nccl || (device.cuda && is_of_processes());
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
              "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
@@ -291,7 +290,7 @@ struct Program::State {
              "start several processes");
     DT_CHECK(nccl_memory <= kMostGiB, "--nccl-memory",
              "{} GiB are more than {}", nccl_memory, kMostGiB);
-    // Better to hear of it now than from every rank.
+    // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
       devices = devices_for(
           device, {.here = processes > 1 ? local_process(backend == "mpi")
@@ -318,7 +317,7 @@ struct Program::State {
     return cost.empty() ? CostTable() : read_cost(cost, m);
   }
 
-  // At the end of a run, on every rank.
+  // Collects events and peaks at the end of a run. Collective over its ranks.
   void record(Runtime& rt) {
     RankContext& context = rt.context();
     context.record = false;
@@ -360,19 +359,18 @@ struct Program::State {
   void read_records() {
     const bool dry = is_dry();
     DT_CHECK(!dry || flight.empty(), "--flight",
-             "nothing is sent in a dry run that could be recorded; leave out "
+             "a dry run sends nothing that could be recorded; leave out "
              "--flight{}",
              options.always_dry ? "" : " or --dry-run");
     DT_CHECK(!dry || trace_path.empty(), "--trace",
-             "nothing runs in a dry run that could be timed; leave out "
-             "--trace{}",
+             "a dry run runs nothing that could be timed; leave out --trace{}",
              options.always_dry ? "" : " or --dry-run");
     if (!flight.empty()) {
       flight = caller_path(flight);
       make_flight_folder("--flight", flight);
     }
     if (!trace_path.empty()) {
-      // (That of another process is written when the run has failed.)
+      // (Other processes write their own trace if the run fails.)
       if (process > 0) trace_path += fmt::format(".{}", process);
       trace_path = writable("--trace", trace_path);
       trace = std::make_shared<Trace>(Trace::kMostEvents / processes);
@@ -385,7 +383,7 @@ struct Program::State {
         fs::weakly_canonical(flight.empty() ? caller_path(".") : flight), name);
   }
 
-  // Called by all processes after the run, or not_gathering().
+  // All processes call this after the run, or else ProcessJob::not_gathering().
   void gather_trace() {
     if (!trace || !job || gathered) return;
     trace->gather(*job);
@@ -397,18 +395,18 @@ struct Program::State {
     gather_trace();
     write_trace();
     fmt::print(
-        "\nwaiting for the last rank of a collective, of all ranks:\n{}"
+        "\nwaiting for the last rank of a collective, all ranks together:\n{}"
         "trace: {}\n",
         trace->waiting_table(), trace_path);
   }
-  // Also of a run that has failed: each process what it has.
+  // After a failed run, each process writes its own events.
   void write_trace() const {
     if (!trace || (gathered && process > 0)) return;
     trace->write(trace_path);
     if (trace->dropped() > 0)
       fmt::print(stderr,
                  "{}: {} has the first {} events, up to second {:.1f}; {} more "
-                 "were not kept\n",
+                 "were dropped\n",
                  name, trace_path, grouped(trace->kept()),
                  trace->dropped_from(), grouped(trace->dropped()));
   }
@@ -421,40 +419,40 @@ void Program::State::add_rank_flags() {
   mesh.shown = s->options.mesh.empty() ? "one rank" : s->options.mesh;
   mesh.set = [s](const std::string& text) { s->mesh_text = text; };
   s->flags.add("--device", &s->device_text,
-               "what the ranks compute on: cpu, cuda, or cuda:1 for the GPUs "
-               "from that one on",
+               "the devices of the ranks: cpu, cuda, or cuda:1 for the GPUs "
+               "from number 1 on",
                TextKind::kText);
   s->flags.add("--ranks-per-gpu", &s->ranks_per_gpu,
-               "how many ranks compute on one GPU", 1, kMostThreads);
+               "the number of ranks that share a GPU", 1, kMostThreads);
   s->flags.add("--tf32", &s->tf32,
-               "products of f32 on GPUs may round their operands to TF32");
+               "f32 products on GPUs may round their operands to TF32");
   s->flags.add("--tune-gemm", &s->tune_gemm,
-               "the first product of each kind on a GPU times the algorithms "
-               "of cuBLASLt, and the fastest is kept; bits may differ from run "
-               "to run, and from GPU to GPU");
+               "time cuBLASLt's algorithms at the first product of each kind "
+               "on a GPU, and keep the fastest; bits may differ between runs "
+               "and between GPUs");
   s->flags.add("--backend", &s->backend,
-               "how ranks reach each other: as threads that read each other's "
-               "memory, as processes of mpirun or, over TCP, of torchrun (on "
-               "GPUs these send through NCCL), or through NCCL, as threads or "
-               "as processes of either",
+               "how ranks communicate: as threads that read each other's "
+               "memory, as processes of mpirun or, over TCP, of torchrun (both "
+               "use NCCL between GPUs), or through NCCL, as threads or as "
+               "processes of either kind",
                {"threads", "mpi", "tcp", "nccl"});
   s->flags.add("--nccl-memory", &s->nccl_memory,
-               "of ranks that send through NCCL (2.19 or later): so many GiB "
-               "of each GPU are memory that NCCL sends from, and receives "
-               "into, without copies of its own; tensors are there as long as "
-               "there is some of it",
+               "for ranks that use NCCL (2.19 or later): GiB of each GPU's "
+               "memory that NCCL reads and writes directly, without internal "
+               "copies; tensors are allocated there while there is room",
                0);
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
-               "with --backend mpi or tcp: how many ranks are threads of each "
-               "process",
+               "with --backend mpi or tcp: the number of ranks that are "
+               "threads of each process",
                1, kMostThreads);
   s->flags.add("--rendezvous", &s->rendezvous,
-               "with --backend tcp: where processes meet that know RANK and "
-               "WORLD_SIZE, instead of MASTER_ADDR and MASTER_PORT",
+               "with --backend tcp: a file through which processes with RANK "
+               "and WORLD_SIZE find each other, instead of MASTER_ADDR and "
+               "MASTER_PORT",
                TextKind::kFile);
   s->flags.add("--timeout", &s->timeout,
                "how long a rank waits for others in a collective, in seconds; "
-               "0: as long as they take",
+               "0: no limit",
                0);
   Flags::Flag& dry = s->flags.add(
       "--dry-run", "no data: print the collectives and the peak memory", "");
@@ -462,12 +460,12 @@ void Program::State::add_rank_flags() {
   dry.set = [s](const std::string&) { s->dry_run = true; };
   s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
   s->flags.add("--flight", &s->flight,
-               "for the last collectives of each rank, rank-N.json, when the "
-               "run fails (or SIGUSR1 asks); see //:flight",
+               "write the last collectives of each rank to DIR/rank-N.json if "
+               "the run fails or receives SIGUSR1; see //:flight",
                TextKind::kFolder);
   s->flags.add("--trace", &s->trace_path,
-               "for what every rank did when, as Perfetto and Chrome show it; "
-               "prints who waited",
+               "write a timeline of every rank for Perfetto and Chrome, and "
+               "print which ranks waited",
                TextKind::kFile);
 }
 
@@ -514,7 +512,7 @@ void Program::add_words(std::vector<std::string>* words, std::string_view help,
   state_->flags.add_words(words, help, type);
 }
 
-// How this process fares with a part of the program: fn() returns or throws.
+// Calls fn(); the verdict has `code` and the error's text if it throws.
 JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   try {
     fn();
@@ -526,8 +524,8 @@ JobVerdict Program::State::attempt(int code, const std::function<void()>& fn) {
   }
 }
 
-// How all processes do, if they got so far as to ask each other. One of them
-// says it.
+// Whether the program ends with an error. The processes of a job agree on one
+// verdict, which replaces `fared`; the main process prints it.
 bool Program::State::ends(JobVerdict& fared) {
   if (fared.code != 0 && interrupted()) fared.code = 128 + interrupted();
   if (job) fared = job->agree(fared);
@@ -541,10 +539,10 @@ bool Program::State::ends(JobVerdict& fared) {
 int Program::main(int argc, char** argv, const std::function<void()>& check,
                   const std::function<void()>& body) {
   State& s = *state_;
-  // A file that grows too large is an error of write(), as a full disk is.
+  // Makes write() fail for a file that grows too large, as for a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   const MemoryReserve reserve;
-  FlightSignal signal;  // ahead of any other thread
+  FlightSignal signal;  // before any other thread is started
   bool runs = true;
   JobVerdict fared = s.attempt(2, [&] {
     runs = s.parse(argc, argv);
@@ -553,7 +551,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
     if (check) check();
   });
   if (!runs || s.ends(fared)) return fared.code;
-  s.ran = false;  // by the body, from now on
+  s.ran = false;  // forget runs of check(); count those of the body
   s.events.clear();
   s.peak = 0;
   fared = s.attempt(1, [&] {
@@ -562,7 +560,7 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   });
   if (fared.code != 0 && s.trace && s.job && !s.gathered)
     s.job->not_gathering(fared.text);
-  // What there is of a trace, in any case.
+  // Write the trace, complete or not, also after an error.
   const JobVerdict traced = s.attempt(1, [&] {
     fared.code == 0 ? s.finish_trace() : s.write_trace();
     DT_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), s.name,
@@ -576,7 +574,8 @@ int Program::main(int argc, char** argv, const std::function<void()>& check,
   return fared.code;
 }
 
-// Of a program with a result of its own, that is the result.
+// Prints the communication of a dry run, and writes it as the result unless the
+// program has written its own.
 void Program::report_runs() const {
   const State& s = *state_;
   if (dry_run() && s.ran)

@@ -1,4 +1,4 @@
-// Programs: flags, exit codes, and the ranks behind them.
+// Programs: command-line flags, exit codes, and starting the ranks.
 //
 //   int main(int argc, char** argv) {
 //     return run(argc, argv, [](Runtime& rt) {
@@ -7,58 +7,57 @@
 //     }, {.mesh = "dp=2,tp=2"});
 //   }
 //
-// Every program has
-//   --mesh dp=2,tp=4   as many ranks as the mesh has; or 2x4, or
+// Every program has the flags
+//   --mesh dp=2,tp=4   the mesh, and thereby the number of ranks; or 2x4, or
 //                      "dp=2 of ranks 1,0"
-//   --device cuda      what the ranks compute on: cpu (the default), cuda, or
-//                      cuda:1 for the GPUs from that one on
-//   --ranks-per-gpu 4  so many ranks on each GPU, instead of one
-//   --tf32             products of f32 on GPUs may round to TF32
-//   --tune-gemm        of cuBLASLt's algorithms for a product, the fastest when
-//                      it is first computed, instead of the first proposal; not
-//                      the same bits in each run and on each GPU
-//   --backend mpi      how ranks reach each other: threads (the default), which
-//                      read each other's memory; mpi, processes that mpirun or
-//                      srun has started (the default of those); tcp, processes
-//                      that torchrun, or whoever sets RANK, WORLD_SIZE,
-//                      MASTER_ADDR and MASTER_PORT, has started (the default
-//                      of those; see comm/tcp.h); or nccl, between GPUs: in
-//                      threads, or in processes of either, which send so
-//                      between GPUs in any case (each takes those that are its
-//                      turn on its machine; see comm/local_process.h)
-//   --nccl-memory 4    of ranks that send through NCCL: so many GiB of each
-//   GPU,
-//                      at first 0, are memory that NCCL reads and writes
-//                      itself, without copies of its own (comm/nccl.h)
+//   --device cuda      the devices: cpu (the default), cuda, or cuda:1 for the
+//                      GPUs from number 1 on
+//   --ranks-per-gpu 4  ranks that share a GPU; 1 by default
+//   --tf32             f32 products on GPUs may round to TF32
+//   --tune-gemm        time cuBLASLt's algorithms when a product is first
+//                      computed and keep the fastest, instead of its first
+//                      proposal; bits may differ between runs and GPUs
+//   --backend mpi      how ranks communicate: threads (the default), which
+//                      read each other's memory; mpi, in processes started by
+//                      mpirun or srun (their default); tcp, in processes
+//                      started by torchrun or with RANK, WORLD_SIZE,
+//                      MASTER_ADDR and MASTER_PORT set (their default; see
+//                      comm/tcp.h); or nccl, between the GPUs of threads or of
+//                      either kind of process. Processes with GPUs always use
+//                      NCCL between them; each process uses the GPUs matching
+//                      its local rank (comm/local_process.h)
+//   --nccl-memory 4    for ranks that use NCCL: GiB of each GPU's memory (0 by
+//                      default) that NCCL reads and writes directly, without
+//                      internal copies (comm/nccl.h)
 //   --ranks-per-process 2
-//                      so many ranks are threads of each process, instead of
-//                      one
+//                      ranks that are threads of each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes
 //                      find each other, instead of MASTER_ADDR and MASTER_PORT
 //   --timeout 0.5      seconds that a rank waits for others in a collective
-//                      before the run fails; 60 by default, 0: without end
-//   --flight DIR       for the last collectives of each rank, rank-N.json, for
-//                      //:flight: written when the run fails, and at SIGUSR1,
-//                      then without the flag to the current folder
-//   --trace FILE       what every rank did when, for Perfetto and Chrome; and
-//                      prints who waited for whom
-//   --dry-run          one thread, no data: prints what would be sent and the
-//                      peak memory, or the error that the real run would give
+//                      before the run fails; 60 by default, 0: no limit
+//   --flight DIR       a folder for the last collectives of each rank, in
+//                      rank-N.json, for //:flight. Written if the run fails,
+//                      and at SIGUSR1 (to the current folder without the flag)
+//   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
+//                      prints which ranks waited for which
+//   --dry-run          run one thread without data, and print what would be
+//                      sent and the peak memory, or the error of the real run
 //   --cost FILE        the prices by which layouts and plans are chosen
 //                      (cost_file.h), or the name of a machine: h100
-//   --json [FILE]      the result as one object. Without FILE, or with "-",
-//                      standard output holds nothing else, and what the program
-//                      prints goes to standard error
-//   --version          of the library that it is linked with
+//   --json [FILE]      write the result as a JSON object. Without FILE, or with
+//                      "-", standard output has nothing else, and other output
+//                      goes to standard error
+//   --version          print the version of the library
 //   --help
-// and exits with 0 when it is done, 1 when a check or the run failed, and 2 on
-// bad input; 1 and 2 with one sentence on standard error. SIGINT and SIGTERM
-// stop a run: with a sentence and 130 or 143, when what is being saved is
-// complete or removed. A second one ends the program at once. A rank that was
-// waited for longer than a second in all is named on standard error when the
-// run is over, and in the result of --json, as "stragglers"; where ranks share
-// cores, a sentence says so instead (comm/crowd.h). Of several processes the
-// first one speaks for all, and all exit with the same code.
+// The exit code is 0 on success, 1 if a check or the run failed, and 2 on bad
+// input; 1 and 2 come with one sentence on standard error. SIGINT and SIGTERM
+// stop a run with a sentence and exit code 130 or 143, after files being saved
+// have been completed or removed. A second signal ends the program at once.
+//
+// When the run is over, ranks for which others waited longer than a second in
+// total are named on standard error, and as "stragglers" in the result of
+// --json. If ranks share cores, a sentence says so instead (comm/crowd.h). With
+// several processes, only the main process prints, and all exit with one code.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -76,29 +75,29 @@
 namespace dtensor {
 
 struct ProgramOptions {
-  std::string about = {};  // what --help says first
-  std::string mesh = {};   // of a run without --mesh; "" is one rank
-  // The axes that the program knows, all of which --mesh has to name; empty:
-  // whatever it names.
+  std::string about = {};  // the first text of --help
+  std::string mesh = {};   // the default of --mesh; "" is one rank
+  // The axes that --mesh must have, and no others; empty: any axes.
   std::vector<std::string> axes = {};
-  // No rank is ever started, so that any mesh will do.
+  // Never starts ranks, so that a mesh may be of any size.
   bool always_dry = false;
-  // It has nothing to do with ranks: no --mesh, --device, --dry-run, ...
+  // Has no ranks, and so no --mesh, --device, --dry-run and the like.
   bool no_ranks = false;
-  // Flags of its own that processes may be given differently, as files that
-  // each one writes. All others have to be the same in every process.
+  // The program's own flags whose values may differ between processes, such as
+  // files that each process writes. Other flags must have the same value in
+  // every process.
   std::vector<std::string> may_differ = {};
-  // --mesh may name ranks that a run of its size does not have: nothing runs,
+  // --mesh may name ranks beyond the size of the run: the program runs nothing,
   // not even dry.
   bool any_ranks = false;
 };
 
-// Runs fn on every rank of --mesh and returns the exit code. See
-// Program::main() for what it prints in a dry run, and what --json has.
+// Runs fn on every rank of --mesh and returns the exit code. Program::main()
+// describes the output of a dry run and of --json.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& fn,
         const ProgramOptions& = {});
 
-// For programs that have flags of their own, or a result of their own.
+// A program with its own flags or its own result.
 class Program {
  public:
   explicit Program(ProgramOptions options);
@@ -106,14 +105,15 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // A flag "--name VALUE" that sets *value. What *value holds is the default,
-  // and --help shows it (a number only when it is in range). Numbers have to be
-  // finite and in [min, max].
+  // Adds a flag "--name VALUE" that sets *value. The current *value is the
+  // default, which --help shows (for a number, only if it is in range). Numbers
+  // must be finite and in [min, max].
   void add(std::string_view name, int64_t* value, std::string_view help,
            int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
   void add(std::string_view name, double* value, std::string_view help,
            double min = 0);
-  // Any text, which --help calls TEXT, FILE or DIR; or one of `choices`.
+  // A flag for any text, shown by --help as TEXT, FILE or DIR; or for one of
+  // `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
            TextKind = TextKind::kText);
   void add(std::string_view name, std::string* value, std::string_view help,
@@ -122,15 +122,15 @@ class Program {
   void add(std::string_view name, std::vector<std::string>* values,
            std::string_view help);
   void add(std::string_view name, bool* value, std::string_view help);
-  // Words that belong to no flag: see Flags::add_words().
+  // Accepts words that belong to no flag: see Flags::add_words().
   void add_words(std::vector<std::string>* words, std::string_view help,
                  std::string_view type);
 
   // Reads the command line, then calls check() and body(); returns the exit
-  // code. An Error from check() is bad input, one from body() a failed run.
-  // When body() has run ranks under run_options(), their collectives and peak
-  // memory are printed in a dry run, and are the result of --json unless the
-  // program writes one of its own.
+  // code. An Error in check() counts as bad input, one in body() as a failed
+  // run. If body() ran ranks with run_options(), a dry run prints their
+  // collectives and peak memory. These are also the result of --json, unless
+  // the program writes its own.
   int main(int argc, char** argv, const std::function<void()>& check,
            const std::function<void()>& body);
 
@@ -139,18 +139,18 @@ class Program {
   const Mesh& mesh() const;
   bool dry_run() const;
   bool wants_json() const;
-  // Whether this process prints: of several the first one, which has rank 0.
-  // What others print goes nowhere.
+  // Whether this is the main process, the one with rank 0. The output of other
+  // processes is discarded.
   bool is_main_process() const;
-  // How many ranks run in this process.
+  // The number of ranks in this process.
   int64_t ranks_here() const;
-  // What --cost says of that mesh; without it the default prices.
+  // The prices of --cost for that mesh, or the default prices.
   CostTable cost(const Mesh&) const;
-  // For run(): the ranks of mesh(), dry or not.
+  // Options for run() with the ranks of mesh(), dry or not.
   RunOptions run_options() const;
-  // Writes the result, an object, where --json says, with --trace also who
-  // waited; nothing without --json. Called by all processes, and written by the
-  // first.
+  // Writes the result, an object, to the file of --json; does nothing without
+  // --json. Adds stragglers and, with --trace, waiting times. All processes
+  // call it, and the main process writes.
   void write_json(const nlohmann::ordered_json&) const;
 
  private:

@@ -183,10 +183,10 @@ TEST_F(MpiProgram, RefusesBadInputOnce) {
   };
   const Bad all[] = {
       {3, "--mesh dp=2,tp=2",
-       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, and there are 3 processes of "
+       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but there are 3 processes of "
        "1 each; write mpirun -n 4, or another --mesh or --ranks-per-process"},
       {2, "--mesh dp=3 --ranks-per-process 2",
-       "dp=3 has 3 ranks, and there are 2 processes of 2 each; write mpirun "
+       "dp=3 has 3 ranks, but there are 2 processes of 2 each; write mpirun "
        "-n 2"},
       {2, "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
       {2, "--mesh dp=2 --ranks-per-process 0", "0 is too small"},

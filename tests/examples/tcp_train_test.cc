@@ -146,7 +146,7 @@ TEST(TcpProgram, RefusesBadInputOnce) {
   };
   const Bad all[] = {
       {3, "", "--mesh dp=2,tp=2",
-       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, and there are 3 processes of "
+       "01_mesh: [--mesh] dp=2,tp=2 has 4 ranks, but there are 3 processes of "
        "1 each; write torchrun --nproc-per-node 4 (WORLD_SIZE=4), or another "
        "--mesh or --ranks-per-process\n"},
       {2, "", "--mesh dp=2 --no-such-flag", "there is no flag --no-such-flag"},
@@ -279,9 +279,9 @@ TEST(TcpProgram, SrunAloneIsNoJob) {
   const std::string two = "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=";
   const Ran first = run_program("01_mesh", "--mesh dp=2", two + "0");
   EXPECT_EQ(first.code, 2) << first.err;
-  EXPECT_EQ(first.err.find("01_mesh: [--backend] srun has started 2 of this "
-                           "program, and nothing says how they reach each "
-                           "other; write srun --mpi=pmix"),
+  EXPECT_EQ(first.err.find("01_mesh: [--backend] srun has started 2 tasks "
+                           "of this program, but nothing tells them how to "
+                           "reach each other; write srun --mpi=pmix"),
             0u)
       << first.err;
   const Ran second = run_program("01_mesh", "--mesh dp=2", two + "1");
