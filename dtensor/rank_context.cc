@@ -13,8 +13,8 @@ thread_local RankContext* current_context = nullptr;
 
 RankContext& RankContext::current() {
   DT_CHECK(current_context != nullptr, "run",
-           "this thread is no rank; call this inside run(), or hand the rank's "
-           "context on with RankContext::set_current");
+           "this thread is not a rank; call this inside run(), or pass the "
+           "rank's context on with RankContext::set_current");
   return *current_context;
 }
 
@@ -28,7 +28,7 @@ void RankContext::set_current(RankContext* c) {
 std::string RankContext::about_text() const {
   if (!about || about->op.empty()) return "";
   const std::string text = about->to_string();
-  // A collective inside an operator has named it.
+  // The error of a collective inside an operator already names the operator.
   return about->op == op ? text.substr(op.size()) : ", made by " + text;
 }
 
@@ -45,7 +45,7 @@ const Coord* RankContext::coordinate_or_null(const Mesh& mesh) {
   for (const CachedCoordinate& c : coordinates)
     if (c.mesh == mesh) return c.at.get();
   DT_CHECK(mesh.valid(), "mesh",
-           "there is no mesh; make one with Runtime::mesh");
+           "the mesh is empty; make one with Runtime::mesh");
   const int64_t mine = mesh.mesh_rank_of(world_rank);
   coordinates.push_back(
       {mesh, mine < 0 ? nullptr

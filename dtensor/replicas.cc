@@ -23,7 +23,7 @@ uint64_t checksum_of(const Tensor& part) {
   return checksum(host.data(), part.bytes());
 }
 
-// Who has which checksum, in the order of the ranks.
+// The ranks that have each checksum, in ascending order.
 using Held = std::map<uint64_t, std::vector<int64_t>>;
 
 std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
@@ -48,7 +48,7 @@ std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {
   if (majority)
     fail("check_replicas",
          "the copies of {} {} differ: {} against {} (XXH3); load a checkpoint, "
-         "or copy the part of one of the latter",
+         "or copy a part from one of the latter",
          name, spec, odd, listed(most->second, most->first));
   fail("check_replicas",
        "the copies of {} {} differ, and none has a majority: {} (XXH3); load a "

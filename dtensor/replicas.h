@@ -1,5 +1,5 @@
-// Are the copies of a value still the same? A flipped bit in one of them, or an
-// update that only some ranks made, goes unnoticed else.
+// Checks that the copies of a value are still the same. Otherwise a flipped bit
+// in one of them, or an update that only some ranks made, goes unnoticed.
 #pragma once
 #include <span>
 
@@ -7,13 +7,13 @@
 
 namespace dtensor {
 
-// Compares, of each tensor, the parts of ranks that hold the same indices, bit
-// for bit, by checksums: 8 bytes per tensor and rank are sent. Ranks of an axis
-// over which a tensor is partial hold no copies of each other. Throws Error on
-// every rank that names the tensor, the ranks whose part is another than most
-// have, and both checksums; where no value has a majority it lists all of them.
-// Collective over the run: every rank gives the same list, also a rank that is
-// in none of the meshes. Does nothing in a dry run.
+// Compares the parts of ranks that hold the same indices of a tensor, bit for
+// bit, by checksums; sends 8 bytes per tensor and rank. Along an axis over
+// which a tensor is partial, ranks do not hold copies of each other. If copies
+// differ, every rank throws an Error with the tensor, the ranks whose part
+// differs from the majority, and both checksums; without a majority it lists
+// all checksums. Collective over all ranks of the run, also those outside the
+// meshes; all pass the same list. Does nothing in a dry run.
 void check_replicas(std::span<const NamedTensor>);
 
 }  // namespace dtensor

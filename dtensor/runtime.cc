@@ -24,8 +24,8 @@
 namespace dtensor {
 namespace {
 
-// One thread per rank: the setting is the calling thread's own. Found at run
-// time, since OpenMP is there only when oneDNN is linked.
+// Limits OpenMP to one thread per rank; the setting holds for the calling
+// thread. Looked up at run time, since OpenMP is linked only with oneDNN.
 void use_one_openmp_thread() {
   using Set = void (*)(int);
   static const Set set =
@@ -33,7 +33,7 @@ void use_one_openmp_thread() {
   if (set) set(1);
 }
 
-// Processes of mpirun, or of torchrun, run one run together.
+// Processes started by mpirun or torchrun share one run.
 BackendFactory default_backend() {
   const bool mpi = mpi_is_built() && started_by_mpi();
   if (!mpi && !started_by_torchrun()) return backend_named("threads");
@@ -50,7 +50,7 @@ BackendFactory default_backend() {
 // How a rank left fn.
 struct Outcome {
   std::exception_ptr error;
-  bool own = false;  // not that of a peer
+  bool own = false;  // the rank failed by itself, not because of a peer
 };
 
 std::shared_ptr<Backend> backend_of(const RunOptions& options) {
@@ -65,7 +65,7 @@ std::shared_ptr<Backend> backend_of(const RunOptions& options) {
   return made;
 }
 
-// What the ranks of a run share, those that are here.
+// State shared by the ranks of a run in this process.
 struct Shared {
   explicit Shared(const RunOptions& o)
       : options(o),
@@ -81,13 +81,13 @@ struct Shared {
     for (int lane = 0; lane < Backend::kLanes; ++lane)
       backend->failed(rank, lane, what);
   }
-  // By a rank that fails. The first one writes what all ranks were doing: there
-  // may be one that never comes back. When all have, it is written again.
+  // Called by a rank that fails. The first one writes all records at once,
+  // since some rank may never return. If all return, they are written again.
   void write_flights() const noexcept {
     if (options.flight.empty() || wrote_flights.test_and_set()) return;
     try {
       flights.write(options.flight, "a failure");
-    } catch (...) {  // then the second time fails too, and says so
+    } catch (...) {  // writing again will fail as well, and report it
     }
   }
 
@@ -99,8 +99,8 @@ struct Shared {
   mutable std::atomic_flag wrote_flights;
 };
 
-// The error that is being handled, in words that say whose it is. (Where there
-// is no memory for them, as it is.)
+// Turns the exception being handled into an Error that names the rank, if there
+// is memory for the text.
 std::exception_ptr explained(int64_t rank) noexcept {
   try {
     try {
@@ -112,8 +112,8 @@ std::exception_ptr explained(int64_t rank) noexcept {
     } catch (const std::exception& e) {
       throw Error(fmt::format("[run] rank {} threw: {}", rank, e.what()));
     } catch (...) {
-      throw Error(
-          fmt::format("[run] rank {} threw what is no std::exception", rank));
+      throw Error(fmt::format(
+          "[run] rank {} threw something that is not a std::exception", rank));
     }
   } catch (...) {
     return std::current_exception();
@@ -130,16 +130,16 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-// Tells the others.
+// Reports the failure to the other ranks.
 void tell(const Shared& shared, int64_t rank, const std::exception_ptr& error) {
   try {
     shared.failed(rank, text_of(error));
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory for the text
     shared.failed(rank, "no memory");
   }
 }
 
-// Nothing leaves it but by the outcome: it is all that a thread runs.
+// The whole work of a rank's thread: every exception becomes the outcome.
 Outcome run_rank(const Shared& shared, int64_t rank,
                  const std::function<void(Runtime&)>& fn) noexcept {
   const RunOptions& options = shared.options;
@@ -196,7 +196,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     shared.backend->left(rank);
     if (!options.dry_run) shared.flights.of(rank).over("");
   }
-  // Its other threads, which wait for nobody any more.
+  // Stops the rank's other threads, which no longer wait for other ranks.
   if (kept) kept->async = nullptr, kept->save = nullptr;
   return outcome;
 }
@@ -214,7 +214,7 @@ void report(const RunOptions& options, Backend& backend,
   options.report(r);
 }
 
-// Throws what the run has failed with: the same in every process.
+// Throws the error of a failed run, the same in every process.
 void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
   const int64_t first = shared.ranks.first;
   std::optional<Backend::Failure> here;
@@ -226,8 +226,8 @@ void conclude(const Shared& shared, const std::vector<Outcome>& outcomes) {
     }
   std::optional<Backend::Failure> all = shared.backend->conclude(here);
   if (!all) return;
-  // By now all ranks here have stopped: what is written is the last of it.
-  // (Those that did all that they had to are looked for, too.)
+  // All ranks of this process have stopped, and the records are final. (Those
+  // of ranks that succeeded are written, too, for the comparison.)
   if (!shared.options.flight.empty()) try {
       shared.flights.write(shared.options.flight, "a failure");
     } catch (const Error& e) {
@@ -247,8 +247,8 @@ std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
       throw;
     } catch (const std::exception& e) {
       throw Error(fmt::format(
-          "[run] the system starts no thread for rank {} of {}: {}; run fewer "
-          "ranks",
+          "[run] the system cannot start a thread for rank {} of {}: {}; run "
+          "fewer ranks",
           rank, world, e.what()));
     }
   } catch (...) {
@@ -279,18 +279,18 @@ Mesh Runtime::mesh() {
 }
 
 void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
-  DT_CHECK(options.world >= 1, "run", "{} ranks; a run has at least 1",
+  DT_CHECK(options.world >= 1, "run", "{} ranks; write 1 or more",
            options.world);
   DT_CHECK(options.timeout.count() >= 0, "run",
-           "a timeout of {} ms; write 0 for none", options.timeout.count());
-  if (!options.mesh.empty()) Mesh::parse(options.mesh);  // complain once
+           "the timeout is {} ms; write 0 for none", options.timeout.count());
+  if (!options.mesh.empty()) Mesh::parse(options.mesh);  // report errors once
   if (!options.flight.empty()) make_flight_folder("run", options.flight);
   std::optional<StopOnSignals> signals;
   if (options.stop_on_signals) signals.emplace();
   check_interrupted();
   if (options.dry_run) {
-    // A thread of its own, as any rank: what fn leaves in thread-local memory
-    // does not reach the caller.
+    // In a new thread, as for any rank, so that thread-local state that fn
+    // leaves does not reach the caller.
     Outcome outcome;
     std::thread([&] {
       outcome = run_rank(Shared(options), options.world - 1, fn);

@@ -1,4 +1,4 @@
-// Starting ranks. A program is one function that every rank runs:
+// Starts ranks. A program is one function that every rank runs:
 //
 //   int main(int argc, char** argv) {
 //     return run(argc, argv, [](Runtime& rt) {
@@ -31,10 +31,10 @@ class Runtime {
   int64_t world_size() const { return context_.world_size; }
   bool dry_run() const { return context_.dry_run; }
   RankContext& context() { return context_; }
-  // A mesh over the first ranks of the run; Error when it has more than there
-  // are.
+  // A mesh over the first ranks of the run. Throws Error if it has more ranks
+  // than the run.
   Mesh mesh(std::vector<MeshAxis> axes);
-  // The mesh that the command line named (--mesh), or a single axis "ranks".
+  // The mesh of --mesh, or all ranks along a single axis "ranks".
   Mesh mesh();
 
  private:
@@ -43,50 +43,49 @@ class Runtime {
 
 struct RunOptions {
   int64_t world = 1;
-  std::string mesh;      // text of --mesh, "" for none
+  std::string mesh;      // the text of --mesh; "" if not given
   bool dry_run = false;  // one thread, no data: see below
   CostTable cost;
-  // How the ranks reach each other; empty: as threads that read each other's
-  // memory, or, when mpirun or srun has started several processes of a program
-  // that is built with MPI, as threads of those: of each as many as
-  // DTENSOR_RANKS_PER_PROCESS says, or one.
+  // How the ranks communicate. The default is threads that read each other's
+  // memory. In processes started by mpirun or srun (if the program is built
+  // with MPI) or by torchrun, it is threads of all these processes: as many in
+  // each as DTENSOR_RANKS_PER_PROCESS says, or one.
   BackendFactory backend;
-  // How long a rank waits for others in a collective before the run fails with
-  // an Error on every rank that says who did not come; 0: as long as they take.
+  // How long a rank waits for others in a collective before the run fails, with
+  // an Error on every rank that names the missing ones; 0: no limit.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
   // Whether the first SIGINT or SIGTERM ends the run, with the Error
   // "interrupted by SIGINT" on every rank at its next operator or collective.
-  // Without it these signals are the caller's affair. Not for several runs at a
-  // time.
+  // Otherwise run() does not handle these signals. Not for concurrent runs.
   bool stop_on_signals = false;
-  // Called once, by the thread that called run(), when all ranks have left; of
-  // a run that failed too. Not in a dry run.
+  // Called once, by the thread that called run(), when all ranks have left,
+  // also after a failure. Not called in a dry run.
   std::function<void(const RunReport&)> report;
   // Whether ranks record their collectives from the beginning
   // (RankContext::record).
   bool record = false;
-  // Called on every rank when fn has returned there without an error, also in a
-  // dry run; may communicate.
+  // Called on every rank after fn has returned without an error, also in a dry
+  // run; may communicate.
   std::function<void(Runtime&)> finish;
-  // Who is told of the collectives of a rank's own thread; empty: nobody.
+  // Makes an observer of the collectives of a rank's main thread; may be empty.
   std::function<std::unique_ptr<Watch>(int64_t rank)> watch;
-  // Where the last collectives of every rank are written when the run fails, a
-  // file rank-N.json for each (flight.h); empty: nowhere. Made if need be.
+  // The folder to which the last collectives of every rank are written if the
+  // run fails, as rank-N.json (flight.h); empty: none. Created if necessary.
   std::string flight;
-  // Notes what every rank does when (trace.h); none: nobody does.
+  // Records a timeline of every rank (trace.h); may be null.
   std::shared_ptr<Trace> trace;
-  // What each rank computes on; none: the CPU. Not asked in a dry run.
+  // The device of each rank; empty: the CPU. Not called in a dry run.
   std::function<Device&(int64_t rank)> device;
 };
 
-// Runs fn on `world` ranks, those that this process has as threads, and returns
-// when all have left it. The first Error (of the lowest rank that failed by
-// itself) is thrown again here, in every process; ranks that wait for a failed
-// one are released with an Error that names it. Called by all processes.
+// Runs fn on `world` ranks and returns when all have left it; the ranks of this
+// process are threads. All processes of a job call it. If ranks fail, every
+// process throws the Error of the lowest rank that failed by itself; ranks that
+// wait for a failed rank are released with an Error that names it.
 //
-// With dry_run one thread runs fn as the last rank of the world (which holds
-// the largest part of every balanced split) on tensors that have no data;
-// collectives are recorded as events, and nothing is computed.
+// With dry_run, one thread runs fn as the last rank of the world (which holds
+// the largest part of every balanced split), on tensors without data.
+// Collectives are recorded as events, and nothing is computed.
 void run(const RunOptions&, const std::function<void(Runtime&)>& fn);
 void run(int64_t world, const std::function<void(Runtime&)>& fn);
 

@@ -1,5 +1,5 @@
-// What holds while a scope is open: limits on what may be sent, and whose
-// operators run. Every rank opens the same ones.
+// Scopes that limit communication or name the running module. Every rank opens
+// the same scopes.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -11,8 +11,8 @@
 
 namespace dtensor {
 
-// An operator that would have to communicate throws an Error instead, which
-// says the redistribute to write. Explicit redistributions are allowed.
+// Operators that would have to communicate throw an Error instead, which says
+// which redistribute() to write. Explicit redistributions are allowed.
 class ExplicitOnly {
  public:
   ExplicitOnly() : scope_(RankContext::current().explicit_only, true) {}
@@ -21,10 +21,10 @@ class ExplicitOnly {
   Scoped<bool> scope_;
 };
 
-// At most `bytes` may be communicated (the sum over collectives of the most
-// that one rank receives); what would go beyond throws an Error and sends
-// nothing. Scopes nest: the smaller limit holds, and what an inner scope spends
-// is spent for the outer one too.
+// Limits communication to `bytes`: the sum over collectives of the largest
+// number of bytes that a rank receives. A call that would exceed the limit
+// throws Error and sends nothing. Scopes nest: the smaller limit holds, and an
+// inner scope also spends the budget of the outer one.
 class CommBudget {
  public:
   explicit CommBudget(int64_t bytes)
@@ -46,15 +46,15 @@ class CommBudget {
   int64_t outer_, start_;
 };
 
-// Nothing may be sent.
+// Forbids all communication.
 class NoComm : public CommBudget {
  public:
   NoComm() : CommBudget(0) {}
 };
 
-// Operators inside belong to this module: OpCall::path, with ordinals from 0.
-// Modules open one at every call, whether or not somebody listens, so the path
-// is not copied: it has to live as long as the scope.
+// Assigns the operators inside to a module: OpCall::path, with ordinals from 0.
+// Modules open a scope at every call, so the path is not copied, to save time:
+// it has to outlive the scope.
 class PathScope {
  public:
   explicit PathScope(std::string_view path)

@@ -1,14 +1,13 @@
-// A backward pass that does first what others wait for, and later what only
-// single leaves need: the gradients of weights, in a pipeline without bubbles
-// (Qi et al., arXiv 2401.10241).
+// A backward pass in two parts: first the cotangents that other stages wait
+// for, and later those that only single leaves need, the gradients of weights.
+// A pipeline without bubbles needs it (Qi et al., arXiv 2401.10241).
 //
-// The pass goes back through the graph as backward_pass() does, but where an
-// edge leads to one of the `later` inputs and to nothing else that is wanted,
-// it stops: the cotangent that would go on from there is not computed. The node
-// keeps what it saved until rest() computes it. Of y = x W with x made by other
-// layers, the first part is the product with W, and the second that with x. (A
-// gradient that computes several inputs' cotangents at once computes them
-// twice.)
+// The first part goes back through the graph like backward_pass(), but stops at
+// edges that lead to one of the `later` inputs and to no other wanted input:
+// the cotangent for such an edge is not computed, and the node keeps its saved
+// values until rest() computes it. For y = x W, with x made by other layers,
+// the first part is the product with W, and the second part the product with x.
+// (A node that computes several inputs' cotangents at once does so twice.)
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,10 +20,11 @@ namespace dtensor {
 class SplitBackward {
  public:
   using Add = std::function<DistTensor(const DistTensor&, const DistTensor&)>;
-  // As BackwardOptions::complete, of input i of `later`.
+  // Like BackwardOptions::complete, for input i of `later`.
   using Complete = std::function<void(size_t i, DistTensor&)>;
-  // Does the first part. No tensor is to be listed twice. The graph is let go
-  // of as the two parts go back through it. Every rank of the mesh calls it.
+  // Does the first part. No tensor may be listed twice. Nodes drop their saved
+  // values once both parts have used them. Collective over the mesh, as is
+  // rest().
   SplitBackward(const std::vector<DistTensor>& outputs,
                 const std::vector<DistTensor>& cotangents,
                 const std::vector<DistTensor>& now,
@@ -33,9 +33,9 @@ class SplitBackward {
   SplitBackward(SplitBackward&&) noexcept;
   SplitBackward& operator=(SplitBackward&&) noexcept;
 
-  // The cotangents of `now`; undefined where the output does not depend on it.
+  // The cotangents of `now`; undefined for inputs that no output depends on.
   std::vector<DistTensor> first() const;
-  // Does the second part: those of `later`. Once.
+  // Does the second part and returns the cotangents of `later`. Call it once.
   std::vector<DistTensor> rest(const Complete& = {});
 
  private:

@@ -76,8 +76,8 @@ TEST(RunTest, EveryRankRuns) {
   }
   EXPECT_EQ(RankContext::current_or_null(), nullptr);
   EXPECT_EQ(error_of([] { RankContext::current(); }),
-            "[run] this thread is no rank; call this inside run(), or hand the "
-            "rank's context on with RankContext::set_current");
+            "[run] this thread is not a rank; call this inside run(), or pass "
+            "the rank's context on with RankContext::set_current");
 }
 
 TEST(RunTest, Meshes) {
@@ -322,7 +322,7 @@ TEST(FailureTest, OtherExceptionsBecomeErrors) {
             0u)
       << no_memory;
   EXPECT_EQ(error_of([] { run(1, [](Runtime&) { throw 3; }); }),
-            "[run] rank 0 threw what is no std::exception");
+            "[run] rank 0 threw something that is not a std::exception");
   struct Mine : Error {
     using Error::Error;
   };

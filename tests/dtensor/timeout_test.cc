@@ -132,7 +132,7 @@ TEST(TimeoutTest, WithoutOneNobodyIsLate) {
   RunOptions negative;
   negative.timeout = milliseconds(-5);
   EXPECT_EQ(error_of([&] { run(negative, [](Runtime&) {}); }),
-            "[run] a timeout of -5 ms; write 0 for none");
+            "[run] the timeout is -5 ms; write 0 for none");
 }
 
 TEST(TimeoutTest, ManyThatDoNotComeAreNotAllNamed) {

@@ -117,7 +117,7 @@ TEST_F(OutOfMemory, ThreadsOfRanks) {
         });
       });
   EXPECT_EQ(e.code, 1) << e.text;
-  EXPECT_NE(e.text.find(": [run] the system starts no thread for rank "),
+  EXPECT_NE(e.text.find(": [run] the system cannot start a thread for rank "),
             std::string::npos)
       << e.text;
   EXPECT_NE(e.text.find(" of 1000: Resource temporarily unavailable; run fewer "
