@@ -11,7 +11,7 @@
 namespace dtensor {
 namespace {
 
-// What threads that are no rank allocate from.
+// The allocator of threads without a rank.
 const std::shared_ptr<Allocator>& shared_allocator() {
   static auto* allocator = new std::shared_ptr<Allocator>(Allocator::on(cpu()));
   return *allocator;
@@ -29,8 +29,8 @@ bool row_major(const Shape& shape, const Shape& strides) {
   return true;
 }
 
-// The strides under which the same memory has shape `to`, or nullopt: each
-// group of dimensions that are laid out as one is cut anew.
+// The strides with which the same memory has shape `to`, or nullopt if there
+// are none. Splits each group of dimensions that lie in memory like one.
 std::optional<Shape> view_strides(const Shape& from, const Shape& strides,
                                   const Shape& to) {
   Shape result = Shape::filled(to.size(), 1);
@@ -50,7 +50,7 @@ std::optional<Shape> view_strides(const Shape& from, const Shape& strides,
   return result;
 }
 
-// Elements that several indices share are no place to write to.
+// Throws Error if several indices share an element: a write would be ambiguous.
 void check_writable(const Tensor& t, std::string_view where) {
   for (int i = 0; i < t.ndim(); ++i)
     DT_CHECK(
@@ -71,7 +71,7 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
       rank ? context->memory_kind : MemoryKind::kActivations;
   void* data = from->allocate(bytes, stream, rank ? context->op : "", kind);
   try {
-    // In one block with its count: every tensor that is made has one.
+    // One allocation with the reference count, since every tensor makes one.
     return std::make_shared<Storage>(Key(), data, bytes, from->device(), stream,
                                      kind, from);
   } catch (...) {
@@ -163,7 +163,7 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides,
 
 Tensor Tensor::permute(const Shape& order) const {
   DT_CHECK(order.size() == ndim(), "permute",
-           "the order {} is not one of {} dimensions", to_string(order),
+           "the order {} does not have {} dimensions", to_string(order),
            ndim());
   Shape shape, strides;
   uint32_t used = 0;
@@ -197,21 +197,21 @@ Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
       lo, hi, d, to_string(shape_), shape_[d]);
   Shape shape = shape_, strides = strides_;
   shape[d] = (hi - lo) / step + ((hi - lo) % step != 0);
-  // Of one index or none the step says nothing, and could overflow.
+  // For at most one index, the step does not matter and could overflow.
   if (shape[d] > 1) strides[d] *= step;
   return view(shape, strides, lo * strides_[d]);
 }
 
 Tensor Tensor::expand(const Shape& to) const {
   const int added = to.size() - ndim();
-  DT_CHECK(added >= 0, "expand", "{} cannot become {}, of fewer dimensions",
+  DT_CHECK(added >= 0, "expand", "{} cannot become {}, with fewer dimensions",
            to_string(shape_), to_string(to));
   Shape strides = Shape::filled(to.size(), 0);
   for (int i = 0; i < ndim(); ++i) {
     const int64_t want = to[added + i];
     DT_CHECK(
         want == shape_[i] || shape_[i] == 1, "expand",
-        "{} cannot become {}: dimension {} is {}, and only a 1 is repeated",
+        "{} cannot become {}: dimension {} is {}, and only a 1 can be repeated",
         to_string(shape_), to_string(to), i, shape_[i]);
     if (want == shape_[i]) strides[added + i] = strides_[i];
   }
@@ -249,7 +249,7 @@ bool Tensor::can_view(const Shape& to) const {
 
 Tensor Tensor::reshape(const Shape& to) const {
   DT_CHECK(dtensor::numel(to) == numel_, "reshape",
-           "{} has {} elements, and {} has {}", to_string(shape_), numel_,
+           "{} has {} elements, but {} has {}", to_string(shape_), numel_,
            to_string(to), dtensor::numel(to));
   if (contiguous_) return view(to, contiguous_strides(to), 0);
   const std::optional<Shape> strides = view_strides(shape_, strides_, to);
@@ -271,7 +271,7 @@ void Tensor::copy_from(const Tensor& src) {
            "{}{} is not {}{}; cast or expand it first", name(src.dtype_),
            to_string(src.shape_), name(dtype_), to_string(shape_));
   check_writable(*this, "copy");
-  // Of overlapping windows, one would be read after it is written.
+  // Overlapping views would be read after they have been written.
   const bool shared = src.storage_ == storage_;
   const Tensor from = shared ? src.clone() : src;
   device().copy(stream(), size_of(dtype_), shape_, mutable_data(), strides_,

@@ -1,8 +1,8 @@
-// A local tensor: a strided window on a storage. No mesh, no layout.
+// A local tensor: a strided view of a storage, without a mesh or a layout.
 //
-// Views (transposes, slices, reshapes that need no copy) share the storage.
-// A tensor of a dry run has a storage of the right size without memory:
-// data() is null, everything else is as in a real run.
+// Views (transposes, slices, reshapes that need no copy) share the storage. In
+// a dry run, a storage has its size but no memory: data() is null, and
+// everything else is as in a real run.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,27 +19,26 @@ namespace dtensor {
 
 class Allocator;
 
-// Another thread that reads a storage.
+// A thread that is still reading a storage.
 class StorageReader {
  public:
   virtual ~StorageReader() = default;
-  // When it returns, what the rank's stream is given from now on runs behind
-  // the last read.
+  // After it returns, new work of the rank's stream runs behind the last read.
   virtual void finish() = 0;
 };
 
-// Memory, and what is known of it. Owned by the rank that allocated it.
+// The memory of tensors. Owned by the rank that allocated it.
 class Storage {
   struct Key {};
 
  public:
-  // From the calling rank's allocator (see allocator.h), uninitialised; it
-  // counts as what RankContext::memory_kind says.
+  // Uninitialised memory from the calling rank's allocator (see allocator.h);
+  // counted as RankContext::memory_kind. Throws Error if out of memory.
   static std::shared_ptr<Storage> allocate(int64_t bytes);
-  // Somebody else's, that is only read.
+  // Memory of another owner, to be read only.
   static std::shared_ptr<Storage> borrow(const void* data, int64_t bytes,
                                          Device&, Stream);
-  // Of allocate() and borrow(); from: null when it is not to be released.
+  // For allocate() and borrow() only. `from` is null for borrowed memory.
   Storage(Key, void* data, int64_t bytes, Device& device, Stream stream,
           MemoryKind kind, std::shared_ptr<Allocator> from)
       : data_(data),
@@ -55,31 +54,31 @@ class Storage {
 
   void* data() const { return data_; }  // null in a dry run
   int64_t bytes() const { return bytes_; }
-  // Raised by everything that writes in place; autograd compares it with the
-  // version that it saved.
+  // Raised by every in-place write; autograd compares it with the version that
+  // it saved.
   uint64_t version() const { return version_; }
-  // Called ahead of the write, which it holds back while another thread reads.
+  // Called before a write. Waits until other threads have read the storage.
   void bump_version() {
     if (read_) [[unlikely]]
       finish_reader();
     ++version_;
   }
-  // The latest one; those before it are done when it is.
+  // Sets the latest reader. REQUIRES: earlier readers finish before it.
   void set_reader(const std::shared_ptr<StorageReader>& r) {
     reader_ = r;
     read_ = true;
   }
-  // What its memory is counted as (see Allocator::Stats).
+  // The kind that the memory is counted as (see Allocator::Stats).
   MemoryKind kind() const { return kind_; }
   void set_kind(MemoryKind);
   Device& device() const { return *device_; }
-  // Whose later work may use the memory when the storage is gone.
+  // The stream whose later work may reuse the memory after destruction.
   Stream stream() const { return stream_; }
-  // Where the calling thread's work on the memory goes: its rank's stream, or
-  // (on threads that are no rank of this device) the storage's own.
+  // The stream for the calling thread's work on the memory: its rank's stream,
+  // or the storage's own on threads without a rank on this device.
   Stream stream_here() const;
-  // For work of another stream than it was made on, which has to wait for what
-  // made it, and behind which the memory may be used again.
+  // Moves the storage to a stream that has waited for the work that made it:
+  // the memory may be reused behind that stream's work.
   void move_to(Stream stream) { stream_ = stream; }
 
  private:
@@ -93,7 +92,7 @@ class Storage {
   const Stream made_on_;
   Stream stream_;
   MemoryKind kind_;
-  std::shared_ptr<Allocator> from_;  // outlives what it handed out
+  std::shared_ptr<Allocator> from_;  // keeps the allocator alive
 };
 
 class Tensor {
@@ -102,8 +101,8 @@ class Tensor {
   // Contiguous, uninitialised.
   static Tensor empty(const Shape&, DType);
   static Tensor full(const Shape&, DType, double value);
-  // Somebody else's memory, which outlives it and is only read, on that rank's
-  // device.
+  // A view of memory of another owner, which outlives the tensor and is only
+  // read; on the given device and stream.
   static Tensor borrowed(const void* data, const Shape&, const Shape& strides,
                          DType, Device&, Stream);
   // Copies `values` in row-major order. REQUIRES: numel(shape) of them.
@@ -120,17 +119,17 @@ class Tensor {
   bool contiguous() const { return contiguous_; }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   Device& device() const { return storage_->device(); }
-  // Of the calling thread; see Storage::stream_here().
+  // The stream for the calling thread's work; see Storage::stream_here().
   Stream stream() const { return storage_->stream_here(); }
 
-  // To read; null in a dry run.
+  // Memory to read; null in a dry run.
   const void* data() const { return at_offset(); }
   template <class T>
   const T* ptr() const {
     return static_cast<const T*>(data());
   }
-  // To write: raises the version, so that a gradient which needs what was there
-  // says so, and waits for another thread that reads it. Null in a dry run.
+  // Memory to write; null in a dry run. Raises the version, so that a gradient
+  // that needs the old values throws, and waits for another thread's reads.
   void* mutable_data() const {
     storage_->bump_version();
     return at_offset();
@@ -140,43 +139,43 @@ class Tensor {
     return static_cast<T*>(mutable_data());
   }
 
-  // Views; throw Error when out of range.
+  // Views; throw Error if an argument is out of range.
   Tensor permute(const Shape& order) const;
   Tensor transpose(int a, int b) const;
   // Indices lo, lo+step, ... below hi of dimension d.
   Tensor slice(int d, int64_t lo, int64_t hi, int64_t step = 1) const;
-  // Size-1 dimensions repeated with stride 0.
+  // Repeats size-1 dimensions with stride 0, and adds dimensions in front.
   Tensor expand(const Shape&) const;
-  // Arbitrary window on the same storage; offset in elements from data().
+  // Any view of the same storage; offset in elements from data().
   Tensor as_strided(const Shape& shape, const Shape& strides,
                     int64_t offset = 0) const;
-  // Same elements in row-major order: a view when the strides allow it, else
-  // a copy. REQUIRES: equal numel.
+  // The same elements in row-major order: a view if the strides allow it, else
+  // a copy. Throws Error if the number of elements differs.
   Tensor reshape(const Shape&) const;
-  // True when reshape() to it copies nothing.
+  // Whether reshape() returns a view.
   bool can_view(const Shape&) const;
-  // This, or a contiguous copy.
+  // This tensor, or a contiguous copy.
   Tensor to_contiguous() const;
   Tensor clone() const;
 
-  // this = src (any strides, same shape and dtype); raises the version.
+  // Copies src (any strides, same shape and dtype); raises the version.
   void copy_from(const Tensor& src);
   void fill(double value);
-  // The element as a double, at row-major position i.
+  // The element at row-major position i, as a double. Waits for the device.
   double at(int64_t i) const;
-  // Of an i32 or i64 tensor, exactly.
+  // The same for an i32 or i64 tensor, exactly.
   int64_t integer_at(int64_t i) const;
   // The only element; 0 in a dry run.
   double item() const;
-  // All elements as doubles, in row-major order; zeros in a dry run. Both wait
-  // for what makes them.
+  // All elements as doubles, in row-major order; zeros in a dry run. Waits for
+  // the device, as do item() and the functions below.
   std::vector<double> to_doubles() const;
-  // Of an i32 or i64 tensor, exactly; zeros in a dry run.
+  // The same for an i32 or i64 tensor, exactly.
   std::vector<int64_t> to_integers() const;
-  // As they are: numel() elements of this type.
+  // Copies numel() elements of this tensor's type, in row-major order.
   void to_host(void* values) const;
-  // On the device of the calling rank: this, or a contiguous copy by way of the
-  // host.
+  // The tensor on the device of the calling rank: this tensor, or a contiguous
+  // copy made through host memory.
   Tensor to_rank() const;
 
  private:
@@ -186,9 +185,9 @@ class Tensor {
   }
   template <class T>
   std::vector<T> to_host_as(DType) const;
-  // Where element i is, from data(). Throws Error when there is none.
+  // The offset of element i from data(). Throws Error if there is none.
   int64_t position(int64_t i) const;
-  // The same storage, `offset` elements further; nothing is checked.
+  // A view of the same storage, `offset` elements further; unchecked.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;
 
   std::shared_ptr<Storage> storage_;

@@ -30,9 +30,8 @@ std::string caller_path(const std::string& path) {
 
 std::string read_text_file(std::string_view where, const std::string& path) {
   File file(std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
-  DT_CHECK(file != nullptr, where,
-           "cannot read {}: {}; name a file that exists", path,
-           std::strerror(errno));
+  DT_CHECK(file != nullptr, where, "cannot read {}: {}; name an existing file",
+           path, std::strerror(errno));
   std::string text;
   std::array<char, 1 << 16> chunk;
   while (size_t n = std::fread(chunk.data(), 1, chunk.size(), file.get()))
@@ -50,7 +49,7 @@ TextWriter::TextWriter(std::string_view where, const std::string& path)
   if (exists && access(path_.c_str(), W_OK) != 0) refused(errno);
   if (exists && !S_ISREG(there.st_mode)) return;
   const std::string part = fmt::format("{}.{}.part", path_, getpid());
-  unlink(part.c_str());  // of an earlier process of that number
+  unlink(part.c_str());  // left by an earlier process with the same id
   const int fd =
       open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) refused(errno);

@@ -1,4 +1,4 @@
-// Whole files of text, as flags name them.
+// Reads and writes whole text files, whose paths are given by flags.
 #pragma once
 #include <cstdio>
 #include <memory>
@@ -7,42 +7,45 @@
 
 namespace dtensor {
 
-// `path` as the caller means it: `bazel run` starts programs elsewhere, and
-// says in BUILD_WORKING_DIRECTORY where the caller is.
+// `path` relative to the caller's folder: `bazel run` starts programs in
+// another folder, and sets BUILD_WORKING_DIRECTORY to the caller's.
 std::string caller_path(const std::string& path);
 
-// Throws Error, headed by `where`, when it cannot be read.
+// Returns the content of the file at caller_path(path). Throws Error, headed by
+// `where`, if it cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
 
-// A file under a name of its own beside `path`, which takes the place of `path`
-// when it is whole: what was there before is not lost to a full disk. A link at
-// `path` is replaced, not followed. Only what is no regular file (a pipe, a
-// terminal) is written to directly. Throws Error, headed by `where`, when the
-// system says no.
+// Writes a temporary file beside `path`, which replaces `path` when it is
+// complete, so that a full disk does not destroy the old content. A link at
+// `path` is replaced, not followed. If `path` is not a regular file (a pipe, a
+// terminal), writes to it directly. Throws Error, headed by `where`, if a
+// system call fails.
 class TextWriter {
  public:
   TextWriter(std::string_view where, const std::string& path);
-  // Leaves nothing over unless commit() returned.
+  // Removes the temporary file unless commit() returned.
   ~TextWriter();
   TextWriter(const TextWriter&) = delete;
   TextWriter& operator=(const TextWriter&) = delete;
 
+  // Appends the text.
   void put(std::string_view text);
+  // Gives the file its name. Nothing may be added afterwards.
   void commit();
 
  private:
   [[noreturn]] void refused(int error) const;
 
   const std::string where_, path_;
-  std::string part_;  // empty where `path` is written to directly
+  std::string part_;  // the temporary file; empty if `path` is written directly
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-// Throws Error when the file could not be written. Changes nothing: a user
-// hears of it before the work, not after.
+// Throws Error if the file cannot be written. Changes nothing; lets a program
+// report the problem before its work rather than after.
 void check_writable(std::string_view where, const std::string& path);
 
-// Replaces the file, as TextWriter does.
+// Replaces the file, like TextWriter.
 void write_text_file(std::string_view where, const std::string& path,
                      std::string_view text);
 

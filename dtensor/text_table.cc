@@ -5,7 +5,7 @@
 namespace dtensor {
 namespace {
 
-// Columns on a screen: UTF-8 continuation bytes have none.
+// The width on a screen: UTF-8 continuation bytes do not count.
 size_t width(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(),

@@ -1,4 +1,4 @@
-// Aligned columns of text.
+// Formats text in aligned columns.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace dtensor {
 
-// Numbers are to be read from the right, words from the left: `align` has one
-// letter per column, 'l' or 'r'.
+// `align` has one letter per column: 'l' aligns left (words), 'r' right
+// (numbers).
 //
 //   TextTable t("lr", {"name", "bytes"});
 //   t.add({"weight", "4096"});
@@ -19,8 +19,8 @@ class TextTable {
   TextTable(std::string_view align, std::vector<std::string> titles);
   // REQUIRES: one text per column.
   void add(std::vector<std::string> row);
-  // A title line and a line per row, each ending in a newline, without spaces
-  // at the end of a line.
+  // A title line and a line per row. Lines end in a newline, without trailing
+  // spaces.
   std::string to_string() const;
 
  private:

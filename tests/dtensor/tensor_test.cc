@@ -346,7 +346,7 @@ TEST(TensorTest, Errors) {
             "a 1 is repeated");
   EXPECT_THROW(t.expand({3}), Error);
   EXPECT_EQ(error_of([&] { t.reshape({4}); }),
-            "[reshape] [2, 3] has 6 elements, and [4] has 4");
+            "[reshape] [2, 3] has 6 elements, but [4] has 4");
   EXPECT_EQ(error_of([&] {
               t.as_strided({2, 2}, {5, 1}, 0);
             }),
