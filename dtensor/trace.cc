@@ -11,10 +11,10 @@
 namespace dtensor {
 namespace {
 
-// Threads take what they may keep in lots of so many.
+// Threads reserve events in lots of this size, to share one counter rarely.
 constexpr int64_t kLot = 256;
 
-// Bytes that this member received.
+// The bytes that this member received.
 int64_t received(const Collective& c) {
   int64_t bytes = 0;
   for (const Transfer& t : c.transfers) bytes += t.counted;
@@ -43,7 +43,7 @@ Trace::~Trace() = default;
 
 Tracer& Trace::open(RankContext& context, Watch* next) {
   std::lock_guard lock(mutex_);
-  // (Processes may number their runs otherwise.)
+  // (Counted here, since run ids may differ between processes.)
   if (std::exchange(run_, context.run_id) != context.run_id) ++runs_;
   auto made = std::make_unique<Tracer>(*this, context, next, runs_);
   return *tracers_.emplace_back(std::move(made));
@@ -78,7 +78,7 @@ uint32_t Tracer::text(std::string_view s) {
   return number;
 }
 
-// That of what has this key, made once.
+// The number of the text with this key, which is made only once.
 template <class Make>
 uint32_t Tracer::text_of(uint64_t key, Make&& make) {
   const auto [it, fresh] = layout_texts_.try_emplace(key, 0);
@@ -101,7 +101,7 @@ void Tracer::op(int64_t begin, std::string_view name,
                 std::span<const Spec* const> in,
                 std::span<const Spec* const> out, int64_t predicted_bytes,
                 int64_t ordinal) {
-  // Specs that are equal are one object, which stays.
+  // Equal specs are one object, which is never deleted.
   uint64_t key = in.size();
   for (const auto specs : {in, out})
     for (const Spec* s : specs)
@@ -146,7 +146,7 @@ void Tracer::ends(const Collective& c) noexcept {
     const Call& call = *c.call;
     const uint32_t op = text(call.op), phase = text(context_->phase);
     const uint64_t kind = static_cast<uint64_t>(call.kind);
-    // (A salt, since operators have keys too.)
+    // (The constant separates these keys from those of operators.)
     const uint32_t layouts =
         call.describe ? text_of(hash_mix(call.fingerprint, kind + 0x636f6d6d),
                                 [&] { return call.describe(call.what); })
@@ -172,7 +172,7 @@ void Tracer::ends(const Collective& c) noexcept {
     ++w.collectives;
     w.ns += waited;
     w.longest = std::max(w.longest, waited);
-  } catch (...) {  // no memory for it: an event less
+  } catch (...) {  // out of memory: drop the event
     ++dropped_;
   }
   if (next_) next_->ends(c);

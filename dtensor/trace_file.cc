@@ -1,4 +1,4 @@
-// What is made of a trace when the run is over.
+// The outputs of a trace: its file and the table of waiting times.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@
 namespace dtensor {
 namespace {
 
-// In microseconds, exactly.
+// Microseconds, exactly.
 std::string micros(int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -31,12 +31,12 @@ constexpr const char* kThreads[] = {"own thread", "redistribute_async"};
 
 struct Trace::Arrow {
   const Tracer *last, *waiter;
-  const Tracer::Event *from, *to;  // the last one's, and the waiter's
+  const Tracer::Event *from, *to;  // of the last member, and of the waiter
   int64_t ns() const { return from->begin - to->begin; }
 };
 
 std::vector<Trace::Arrow> Trace::arrows() const {
-  // The members' views of one collective are found side by side.
+  // Sorts the members' views of one collective next to each other.
   struct View {
     int64_t run, lane;
     const std::vector<int64_t>* ranks;
@@ -60,12 +60,12 @@ std::vector<Trace::Arrow> Trace::arrows() const {
     for (end = first;
          end < views.size() && views[end].key() == views[first].key(); ++end)
       if (views[end].event->begin > views[last].event->begin) last = end;
-    // (Of members whose events were not kept nobody knows when they came.)
+    // (The last member is unknown if some members' events were dropped.)
     if (end - first != views[first].ranks->size()) continue;
     for (size_t i = first; i < end; ++i) {
       const Arrow a{views[last].tracer, views[i].tracer, views[last].event,
                     views[i].event};
-      // (Shorter than the clocks of two machines can tell.)
+      // (Waits shorter than the uncertainty of the clocks are left out.)
       const int64_t unsure = a.last->within_ + a.waiter->within_;
       if (a.ns() > unsure && a.from->begin <= a.to->agreed + unsure)
         all.push_back(a);
@@ -94,7 +94,7 @@ double Trace::dropped_from() const {
   return seconds(std::max<int64_t>(from, 0));
 }
 
-// An event as the viewers read it: an X, of what takes time.
+// The event in the viewers' format: a complete event, of phase "X".
 std::string Tracer::to_json(const Event& e) const {
   const auto text = [&](uint32_t i) { return json_text(texts_[i]); };
   std::string args = fmt::format("\"phase\":{}", text(e.phase));
@@ -130,7 +130,7 @@ std::string Tracer::to_json(const Event& e) const {
 }
 
 void Trace::write(const std::string& path) const {
-  // What a track shows: an event, or an end of an arrow.
+  // An entry of a track: an event, or one end of an arrow.
   struct Mark {
     int64_t at, end;
     const Tracer* tracer;
@@ -141,13 +141,13 @@ void Trace::write(const std::string& path) const {
   std::map<std::pair<int64_t, int64_t>, std::vector<Mark>> tracks;
   for (const auto& t : tracers_) {
     std::vector<Mark>& track = tracks[{t->whose_.rank, t->whose_.lane}];
-    // What is inside was noted first.
+    // Inner events were recorded first; put outer ones in front.
     for (auto e = t->events_.rbegin(); e != t->events_.rend(); ++e)
       track.push_back({e->begin, e->end, t.get(), &*e});
   }
   int64_t number = 0;
   for (const Arrow& a : arrows()) {
-    // Too short to be seen.
+    // Too short to be visible.
     if (a.ns() < 1000) continue;
     ++number;
     const auto add = [&](const Tracer& t, int64_t at, bool starts) {
@@ -170,7 +170,7 @@ void Trace::write(const std::string& path) const {
           fmt::format("{}{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\","
                       "\"args\":{{\"name\":\"{}\"}}}}",
                       std::exchange(comma, ",\n"), rank, lane, what, name));
-    // Those that enclose others first.
+    // Events that enclose others come first.
     std::stable_sort(marks.begin(), marks.end(),
                      [](const Mark& a, const Mark& b) {
                        return std::tie(a.at, b.end) < std::tie(b.at, a.end);

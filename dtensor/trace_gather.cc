@@ -1,4 +1,4 @@
-// The traces of several processes, in one.
+// Combines the traces of several processes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace dtensor {
 namespace {
 
-// The name of what steady_clock reads: of this boot of the machine, and of the
-// namespace that may shift it. "": nobody knows.
+// A name for the clock behind steady_clock: the id of the machine's boot, and
+// the time namespace, which may shift the clock. "" if unknown.
 std::string clock_here() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -27,7 +27,7 @@ std::string clock_here() {
 
 }  // namespace
 
-// Values one after the other, for a process of the same program.
+// Serialised values, for another process of the same program.
 class Tracer::Packed {
  public:
   Packed() = default;
@@ -57,7 +57,7 @@ class Tracer::Packed {
  private:
   const char* take(size_t size) {
     DT_CHECK(size <= bytes_.size() - at_, "trace",
-             "what another process has noted is cut short: {} bytes of {}",
+             "the trace of another process is truncated: {} of {} bytes",
              bytes_.size() - at_, size);
     return bytes_.data() + std::exchange(at_, at_ + size);
   }
@@ -144,7 +144,7 @@ void Trace::gather(ProcessJob& job, const std::string& clock, int64_t ahead) {
   };
   job.gather(here.bytes(), take, [=] { return now() + ahead; });
   if (job.process() > 0) return tracers_.clear();
-  // Another one may have begun before this one.
+  // Another process may have begun before this one.
   int64_t first = 0;
   for (const auto& t : tracers_) first = std::min(first, t->whose_.opened);
   for (const auto& t : tracers_) t->shift(-first);
