@@ -1,4 +1,4 @@
-// Checkpoints of a run: named tensors of any meshes and layouts, and values.
+// Checkpoints of a run: named tensors with any meshes and layouts, and values.
 //
 //   save_checkpoint("run", 100, {{"w", w}}, {{"position", position}});
 //   ...
@@ -7,11 +7,12 @@
 //     w = saved.read("w", other_mesh, "S1,R");
 //   }
 //
-// One is a folder, DIR/step-00000100, which is complete or not there: it is
-// written as step-00000100.tmp, brought to the disk, and renamed. What was
-// saved before stays as it is, whenever the program, or the machine, ends. It
-// may be copied, moved and renamed. In it are "index", a text that tells what
-// is where, and rank-00000.bin, ... with the bytes (checkpoint_index.h).
+// A checkpoint is a folder, DIR/step-00000100, which is either complete or does
+// not exist: it is written as step-00000100.tmp, flushed to disk, and renamed.
+// Earlier checkpoints survive a crash of the program or the machine at any
+// time. The folder may be copied, moved and renamed. It has a text file,
+// "index", that describes the contents, and the data in rank-00000.bin, ...
+// (checkpoint_index.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,55 +28,57 @@
 namespace dtensor {
 
 struct CheckpointOptions {
-  // Copies what this rank is to write, to the host, and returns: a thread of
-  // the rank's own writes it. The checkpoint is there when all ranks have done
-  // so; finish_saves(), the next save and the end of run() wait for that, and
-  // throw what went wrong. Only when the run fails it is given up unless it is
-  // about to be there.
+  // Whether to return after copying this rank's data to the host; a thread of
+  // the rank then writes it. The checkpoint exists when all ranks have written.
+  // finish_saves(), the next save and the end of run() wait for that and throw
+  // its errors. If the run fails, an unfinished save is given up, unless the
+  // other ranks complete their files shortly.
   bool background = false;
-  // How many checkpoints of DIR stay, this one among them: when it is there,
-  // those of the smallest steps go. Those of later steps, and what is no
-  // checkpoint, are not touched. 0: all stay.
+  // How many checkpoints to keep in DIR, including this one. After the save,
+  // the ones with the smallest steps are removed; checkpoints of later steps
+  // and other files stay. 0 keeps all.
   int64_t keep = 0;
 };
 
-// Saves as DIR/step-STEP; DIR is made when it is missing. Each rank writes, to
-// a file of its own, a part of what it holds; what several hold is shared out
-// among them, so that every element is written once, and all ranks write about
-// as much. Nothing is sent but whether it went well.
+// Saves DIR/step-STEP; makes DIR if it is missing. Each rank writes a file of
+// its own. Elements that several ranks hold are divided among them, so that
+// each element is written once and all ranks write about the same amount. The
+// ranks exchange only their success or failure.
 //
-// Collective over the run: all ranks give the same, also one that is in none of
-// the meshes. Throws Error, on every rank alike, when a name occurs twice or a
-// tensor is partial, when that step is saved already, when another job saves
-// there, and, with the system's reason, when the disk says no; then nothing was
-// saved, and nothing is left over. (Only when an older checkpoint cannot be
-// removed is the new one there all the same.) Does nothing in a dry run.
+// Collective over all ranks of the run, also those outside the meshes; all pass
+// the same arguments. Throws Error, the same on every rank, if a name occurs
+// twice, if a tensor is partial, if that step has been saved already, if
+// another job saves to DIR, or if a system call fails. Then nothing has been
+// saved, and no files are left. (If only the removal of an older checkpoint
+// fails, the new one exists nevertheless.) Does nothing in a dry run.
 void save_checkpoint(const std::string& dir, int64_t step,
                      const std::vector<NamedTensor>&, const CheckpointValues&,
                      const CheckpointOptions& = {});
 
-// Keeps the checkpoints of DIR, which is made when it is missing, for this job:
-// until the process of rank 0 ends, another job that saves there hears an
-// Error. save_checkpoint() does so too; call it where a job begins, so that the
-// second one is refused before it has worked for nothing. Collective over the
-// run. Does nothing in a dry run.
+// Claims DIR, which is made if it is missing, for the checkpoints of this job:
+// until the process of rank 0 ends, another job that saves there gets an Error.
+// save_checkpoint() claims DIR, too; call this when a job begins, so that a
+// second job fails before it has computed anything. Collective over all ranks
+// of the run. Throws Error if another job has claimed DIR. Does nothing in a
+// dry run.
 void claim_checkpoints(const std::string& dir);
 
-// Returns when what this run saves in the background is saved, and throws what
-// went wrong. Collective over the run.
+// Waits for the background save of this run, and throws its error. Collective
+// over all ranks of the run.
 void finish_saves();
 
-// The complete checkpoints in a folder, as paths, by step ascending; none where
-// there is no such folder. Not in the list is what is called otherwise, and a
-// folder without an index.
+// The paths of the complete checkpoints in a folder, by ascending step; empty
+// if the folder does not exist. Ignores other names, and folders without an
+// index.
 std::vector<std::string> list_checkpoints(const std::string& dir);
-// The last of them.
+// The last of these.
 std::optional<std::string> latest_checkpoint(const std::string& dir);
-// What saves that were cut short have left in the folder. Nobody reads it. The
-// next save of that step replaces it; else it is yours to remove.
+// The paths of incomplete checkpoints, left by saves that were cut short.
+// Nothing reads them. The next save of the same step replaces them; others may
+// be removed.
 std::vector<std::string> unfinished_checkpoints(const std::string& dir);
 
-// What to read, and to where.
+// A tensor to read, and the mesh and layout for it.
 struct CheckpointRequest {
   std::string name;
   Mesh mesh;
@@ -84,9 +87,9 @@ struct CheckpointRequest {
 
 class CheckpointReader {
  public:
-  // Of one checkpoint: "run/step-00000100". Reads and checks the index, every
-  // byte of it, and whether the files are there with the sizes it says. Throws
-  // Error that says what is wrong. By any thread.
+  // Opens one checkpoint, "run/step-00000100". Verifies every byte of the
+  // index, and that all files exist with the right size. Throws Error if
+  // something is wrong. Any thread may call it.
   explicit CheckpointReader(std::string path);
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;
@@ -98,13 +101,14 @@ class CheckpointReader {
   const CheckpointValues& values() const;
   bool contains(std::string_view name) const;
 
-  // The tensors on meshes of this run, in any layouts without partials, in new
-  // memory. A rank reads the boxes that it needs some of, whole, since a
-  // checksum is of a box (of 4 MiB, mostly), and sends nothing but whether it
-  // went well. Collective over the run. Throws Error on every rank when a name
-  // is not there, a layout is partial, a file cannot be read, or a checksum is
-  // another: it names file, tensor, box and both checksums. In a dry run
-  // nothing is read.
+  // Reads tensors into new memory, on meshes of this run and in any layouts
+  // without partial axes. A rank reads every box of which it needs some
+  // element, as a whole, since each box (of up to 4 MiB, usually) has one
+  // checksum. The ranks exchange only their success or failure. Collective over
+  // all ranks of the run. Throws Error on every rank if a name does not exist,
+  // a layout is partial, a file cannot be read, or a checksum is wrong; that
+  // error names the file, tensor, box and both checksums. Reads nothing in a
+  // dry run.
   std::vector<DistTensor> read(const std::vector<CheckpointRequest>&) const;
   DistTensor read(std::string_view name, const Mesh&, const Placements&) const;
 

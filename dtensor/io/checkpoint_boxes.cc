@@ -9,7 +9,7 @@
 namespace dtensor::checkpoint {
 namespace {
 
-// No more boxes than that because of their size: the index lists them all.
+// Cutting large boxes makes at most about this many: the index lists them all.
 constexpr int64_t kManyBoxes = 1 << 16;
 
 int64_t bytes_of(const Shape& size, DType t) {
@@ -18,7 +18,7 @@ int64_t bytes_of(const Shape& size, DType t) {
 
 int64_t bytes_of(const Spec* s) { return bytes_of(s->shape(), s->dtype()); }
 
-// Calls fn(box) for every box of a region that is not empty.
+// Calls fn(box) for every box of a region. REQUIRES: it is not empty.
 template <class Fn>
 void each_box(const Region& region, const Fn& fn) {
   const int n = static_cast<int>(region.size());
@@ -47,7 +47,8 @@ Box part_of(Box box, int d, int64_t i, int64_t n) {
   return box;
 }
 
-// Cut into boxes of `most` bytes at most, contiguous where the whole is.
+// Calls fn(box) for boxes of at most `most` bytes that make up `box`; each is
+// contiguous in a contiguous `box`.
 template <class Fn>
 void each_small(const Box& box, DType t, int64_t most, int dim, const Fn& fn) {
   const int64_t bytes = bytes_of(box.size, t);
@@ -60,7 +61,7 @@ void each_small(const Box& box, DType t, int64_t most, int dim, const Fn& fn) {
     each_small(part_of(box, dim, i, parts), t, most, dim + 1, fn);
 }
 
-// Cuts the boxes of one tensor among their holders.
+// Divides the boxes of tensors among the ranks that hold them.
 class Sharing {
  public:
   Sharing(int64_t world, int64_t most)
@@ -78,7 +79,7 @@ class Sharing {
     if (n == 1 || d == box.size.size() ||
         bytes_of(box.size, t) < n * kShareBytes)
       return give(tensor, box, t, holders[0]);
-    // Parts differ by one index: the larger ones to those that have least.
+    // Parts differ by one index; ranks with the fewest bytes get larger ones.
     std::vector<Box> parts;
     for (int64_t i = 0; i < n; ++i) parts.push_back(part_of(box, d, i, n));
     std::stable_sort(
@@ -124,7 +125,7 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(
     std::span<const Spec* const> specs, int64_t world) {
   int64_t total = 0;
   for (const Spec* s : specs) total += bytes_of(s);
-  // The large ones first: what comes last evens out what they left.
+  // Large tensors first: the small ones then even out the differences.
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

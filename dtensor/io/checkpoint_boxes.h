@@ -1,5 +1,5 @@
-// Which rank writes which box of which tensor of a checkpoint, and where a box
-// lies in a rank's part. Pure functions of specs. Not for users.
+// Assigns the boxes of a checkpoint's tensors to the ranks that write them, and
+// finds boxes in a rank's part. Pure functions of specs. Not for users.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace dtensor::checkpoint {
 
-// Indices [lo, lo + size) of each dimension.
+// The indices [lo, lo + size) in each dimension.
 struct Box {
   Shape lo, size;
 };
@@ -24,20 +24,22 @@ struct OwnedBox {
   int64_t bytes;
 };
 
-// Boxes of more bytes are cut: a checksum, and a buffer, is of one box.
+// Larger boxes are cut, since each box has one checksum and is read into one
+// buffer. (Boxes of very large checkpoints are larger, to limit their number.)
 inline constexpr int64_t kBoxBytes = int64_t{4} << 20;
-// Parts of fewer bytes per holder are written by one of them.
+// If ranks would share a box in parts smaller than this, one of them writes it.
 inline constexpr int64_t kShareBytes = int64_t{64} << 10;
 
-// By rank of the run, in the order in which they lie in its file. Every element
-// of every tensor is in one box of one rank that holds it; what several hold is
-// cut among them, and small parts go to whoever has least so far, so that all
-// ranks write about the same. REQUIRES: no spec is partial.
+// Returns the boxes of each rank of the run, in the order of its file. Every
+// element of every tensor is in exactly one box, of a rank that holds it. Boxes
+// that several ranks hold are divided among them, and small ones go to the rank
+// with the fewest bytes so far, so that all ranks write about the same amount.
+// REQUIRES: no spec is partial.
 std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
                                                  int64_t world);
 
-// Where a part that holds `held` has what it shares with the box: pairs of
-// windows of the same size, of the part and of the box.
+// The intersection of a box with a part that holds `held`: pairs of windows of
+// equal size, one of the part and one of the box.
 struct Window {
   Shape in_part, in_box, size;
 };

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "step-" and 8 digits or more.
+// Whether the name is "step-" and 8 digits or more.
 bool is_step(const std::string& name) {
   const std::string prefix = "step-";
   return name.size() >= prefix.size() + 8 && name.starts_with(prefix) &&
@@ -22,7 +22,7 @@ bool is_step(const std::string& name) {
                      [](unsigned char c) { return std::isdigit(c); });
 }
 
-// The names in the folder for which wanted(name) holds, as paths, by step.
+// The paths of the names in the folder for which wanted(name) holds, by step.
 template <class Wanted>
 std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
   std::vector<std::string> names;
@@ -32,7 +32,7 @@ std::vector<std::string> those(const std::string& dir, const Wanted& wanted) {
       names.push_back(name);
   DT_CHECK(!e || e == std::errc::no_such_file_or_directory, "checkpoint",
            "{} cannot be listed: {}", dir, e.message());
-  // Of more digits is later.
+  // More digits mean a later step.
   std::sort(names.begin(), names.end(),
             [](const std::string& a, const std::string& b) {
               return a.size() != b.size() ? a.size() < b.size() : a < b;

@@ -1,4 +1,4 @@
-// What the folders of checkpoints are called. Not for users.
+// The names of checkpoint folders. Not for users.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -24,20 +24,20 @@ namespace {
 constexpr int64_t kLine = 256 << 10;  // bytes
 constexpr int64_t kFirstLine = 4096;
 constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
-// An error says what is wrong with so many boxes of a tensor, not more.
+// Errors explain what is wrong with at most this many boxes of a tensor.
 constexpr size_t kExplained = 20'000;
 constexpr const char* kFormat = "dtensor checkpoint";
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
                              DType::kF16, DType::kI32, DType::kI64,
                              DType::kBool};
 
-// A line of the index. Throws Error when it is too long, or no UTF-8.
+// A line of the index. Throws Error if it is too long or not UTF-8.
 std::string line_of(const Json& object) {
   std::string line;
   try {
     line = object.dump();
   } catch (const nlohmann::json::exception&) {
-    fail("checkpoint", "{} is no UTF-8, as the index is",
+    fail("checkpoint", "{} is not UTF-8, but the index has to be",
          object.dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   DT_CHECK(std::ssize(line) < kLine, "checkpoint",
@@ -83,13 +83,13 @@ std::string piece_line(const StoredBox& p) {
       p.bytes, checksum_text(p.sum));
 }
 
-// A file's lines, one after the other.
+// Reads the lines of a file.
 class Lines {
  public:
   Lines(const io::File& file, int64_t from, int64_t bytes)
       : file_(file), at_(from), end_(from + bytes) {}
-  // False at the end. Throws Error for a line that is too long, or that ends
-  // without a line feed.
+  // Returns false at the end. Throws Error for a line that is too long or does
+  // not end in a line feed.
   bool next(std::string& line) {
     line.clear();
     for (;;) {
@@ -121,7 +121,8 @@ class Lines {
   size_t used_ = 0;
 };
 
-// A line as an object, whose members are what they have to be, or an Error.
+// A line, parsed as a JSON object. Throws Error if it, or a member that is
+// asked for, is not as expected.
 class Line {
  public:
   Line(const std::string& path, int64_t number, const std::string& text)
@@ -129,7 +130,7 @@ class Line {
         number_(number),
         text_(text),
         json_(nlohmann::json::parse(text, nullptr, false)) {
-    if (!json_.is_object()) bad("it is no JSON object");
+    if (!json_.is_object()) bad("it is not a JSON object");
   }
   [[noreturn]] void bad(std::string_view why) const {
     fail("checkpoint", "line {} of {} is bad: {}; it begins {}", number_, path_,
@@ -146,24 +147,24 @@ class Line {
   Shape shape(const char* key) const {
     const nlohmann::json& list = member(key);
     if (!list.is_array() || list.size() > kMaxDims)
-      bad(fmt::format("{} is no list of at most {}", key, kMaxDims));
+      bad(fmt::format("{} is not a list of at most {}", key, kMaxDims));
     Shape s;
     for (const nlohmann::json& x : list) s.push_back(size(key, x));
     return s;
   }
   std::string text(const char* key) const {
-    if (!member(key).is_string()) bad(fmt::format("{} is no text", key));
+    if (!member(key).is_string()) bad(fmt::format("{} is not a text", key));
     return member(key).get<std::string>();
   }
   uint64_t sum(const char* key) const {
     const std::string digits = text(key);
     if (digits.size() != 16 ||
         digits.find_first_not_of("0123456789abcdef") != digits.npos)
-      bad(fmt::format("{} is no checksum of 16 digits", key));
+      bad(fmt::format("{} is not a checksum of 16 digits", key));
     return std::stoull(digits, nullptr, 16);
   }
-  // The same line, made of what was read: then nothing was overlooked (a member
-  // twice, one that nobody knows, another way to write a number).
+  // Compares the line with `made`, written from the values that were read. This
+  // detects duplicate and unknown members, and other ways to write a number.
   void expect(const std::string& made) const {
     if (made != text_) bad("it is not as this library writes it: " + made);
   }
@@ -171,13 +172,14 @@ class Line {
  private:
   int64_t size(const char* key, const nlohmann::json& x) const {
     if (!x.is_number_unsigned() || x.get<uint64_t>() > uint64_t{INT64_MAX})
-      bad(fmt::format("{} is no size", key));
+      bad(fmt::format("{} is not a size", key));
     return x.get<int64_t>();
   }
   const std::string& path_;
   const int64_t number_;
   const std::string& text_;
-  // (Its members are a tree: many of them take no longer to find.)
+  // (Unlike Json, it keeps members in a tree, so that lines with many members
+  // do not take long.)
   const nlohmann::json json_;
 };
 
@@ -207,8 +209,8 @@ uint64_t weight(const Box& b) {
   return product;
 }
 
-// What the boxes leave of the whole, or that nothing is left; for errors, and
-// therefore only so far.
+// Describes the elements that are in no box, or says that some are in two.
+// Gives up early, since it is only for errors.
 std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   constexpr size_t kMost = 16;
   std::vector<Region> left = {region_of(whole)};
@@ -230,7 +232,8 @@ std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   return text + (left.size() > 4 ? ", ..." : "") + " are in no box";
 }
 
-// Two of the boxes that share elements; for errors, and therefore only so far.
+// Names two boxes that share elements. Gives up early, since it is only for
+// errors.
 std::string overlap_of(const std::vector<Box>& boxes) {
   constexpr int64_t kMost = 10'000'000;
   std::vector<size_t> order(boxes.size());
@@ -269,7 +272,7 @@ void Index::add(const StoredBox& p) {
   stored_.push_back(
       {p.offset, p.sum, boxes_.size(), static_cast<uint32_t>(p.rank)});
   ++tensors_.back().pieces;
-  // Seven bits per byte, the last one without the eighth.
+  // Seven bits per byte; the eighth is set in all bytes but the last.
   for (const Shape* numbers : {&p.box.lo, &p.box.size})
     for (int64_t x : *numbers) {
       auto u = static_cast<uint64_t>(x);
@@ -316,8 +319,8 @@ std::string Index::text() const {
   DT_CHECK(tensors_.size() <= kTensors && values.size() <= kValues &&
                files.size() <= kFiles,
            "checkpoint",
-           "{} tensors, {} values and {} files do not fit into one checkpoint: "
-           "at most {}, {} and {} do",
+           "{} tensors, {} values and {} files do not fit into one checkpoint, "
+           "which has at most {}, {} and {}",
            tensors_.size(), values.size(), files.size(), kTensors, kValues,
            kFiles);
   std::string rest = step_line(step) + '\n';
@@ -345,13 +348,13 @@ Index Index::read(const io::File& file) {
     if (first.text("format") != kFormat)
       first.bad("it is not the index of a checkpoint");
     if (first.size("version") != 1)
-      first.bad("this library reads version 1 alone");
+      first.bad("this library reads only version 1");
     const int64_t bytes = first.size("bytes");
     const uint64_t sum = first.sum("xxh3");
     first.expect(first_line(bytes, sum));
     DT_CHECK(bytes == size - from, "checkpoint",
-             "{} has {} bytes after its first line, which says {}", path,
-             size - from, bytes);
+             "{} has {} bytes after its first line, but that line says {}",
+             path, size - from, bytes);
     Checksum found;
     std::string buffer(256 << 10, '\0');
     for (int64_t at = from; at < size; at += std::ssize(buffer)) {
@@ -360,8 +363,8 @@ Index Index::read(const io::File& file) {
       found.add(buffer.data(), n);
     }
     DT_CHECK(found.value() == sum, "checkpoint",
-             "{} is damaged: the checksum of what follows its first line is "
-             "{}, and it says {}",
+             "{} is damaged: the text after its first line has the checksum "
+             "{}, but that line says {}",
              path, checksum_text(found.value()), checksum_text(sum));
   }
 
@@ -370,7 +373,7 @@ Index Index::read(const io::File& file) {
   for (int64_t number = 2; lines.next(text); ++number) {
     const Line line(path, number, text);
     if (line.has("box")) {
-      if (index.tensors_.empty()) line.bad("no tensor is above it");
+      if (index.tensors_.empty()) line.bad("there is no tensor above it");
       const TensorInfo& info = index.tensors_.back().info;
       const StoredBox p{{line.shape("box"), line.shape("size")},
                         line.size("rank"),
@@ -384,20 +387,20 @@ Index Index::read(const io::File& file) {
         inside = p.box.size[d] > 0 && p.box.size[d] <= info.shape[d] &&
                  p.box.lo[d] <= info.shape[d] - p.box.size[d];
       if (!inside)
-        line.bad(fmt::format("it is no box of {} {}", info.name,
+        line.bad(fmt::format("it is not a box of {} {}", info.name,
                              dtensor::to_string(info.shape)));
-      if (!index.files.contains(p.rank)) line.bad("no file of that rank");
+      if (!index.files.contains(p.rank)) line.bad("that rank has no file");
       index.add(p);
       if (index.piece(index.tensors_.back(), index.stored_.size() - 1).bytes !=
           p.bytes)
-        line.bad("the box has another number of bytes");
+        line.bad("its size gives another number of bytes");
     } else if (line.has("tensor")) {
       TensorInfo info{line.text("tensor"), DType::kF32, line.shape("shape")};
       const std::string type = line.text("dtype");
       const auto* known =
           std::find_if(std::begin(kDTypes), std::end(kDTypes),
                        [&](DType t) { return name(t) == type; });
-      if (known == std::end(kDTypes)) line.bad("nobody knows its dtype");
+      if (known == std::end(kDTypes)) line.bad("its dtype is unknown");
       info.dtype = *known;
       line.expect(tensor_line(info));
       int64_t bytes = size_of(info.dtype);
@@ -418,18 +421,18 @@ Index Index::read(const io::File& file) {
       const std::string name = line.text("value");
       line.expect(value_line(name, v));
       if (!index.values.emplace(name, std::move(v)).second)
-        line.bad("a value of that name is above it");
+        line.bad("that value occurs above it");
       if (index.values.size() > kValues)
         line.bad(fmt::format("it has more than {} values", kValues));
     } else if (line.has("step")) {
-      if (index.step >= 0) line.bad("another step is above it");
+      if (index.step >= 0) line.bad("a step occurs above it");
       index.step = line.size("step");
       line.expect(step_line(index.step));
     } else {
       const int64_t rank = line.size("rank"), bytes = line.size("bytes");
       line.expect(file_line(rank, bytes));
       if (rank > INT32_MAX || !index.files.emplace(rank, bytes).second)
-        line.bad("a file of that rank is above it, or there is no such rank");
+        line.bad("that rank occurs above it, or does not exist");
       if (index.files.size() > kFiles)
         line.bad(fmt::format("it has more than {} files", kFiles));
     }
@@ -463,10 +466,10 @@ const Index::Entry* Index::find(std::string_view name) const {
 }
 
 void Index::check_cover(const std::string& path) const {
-  // A box weighs the product, over its dimensions, of f(end) - f(begin) with a
-  // random f. Boxes that have every element once weigh together what the whole
-  // does, and, but for a chance of 2^-58, no others do: linear, whatever the
-  // boxes are.
+  // The weight of a box is the product over its dimensions of f(end) - f(begin)
+  // for a random function f. Boxes that have every element once add up to the
+  // weight of the whole; any others do so with a probability of about 2^-58.
+  // The check is linear in the number of boxes.
   for (const Entry& e : tensors_) {
     const Box whole{Shape::filled(e.info.shape.size(), 0), e.info.shape};
     uint64_t sum = 0;
@@ -500,14 +503,14 @@ void Index::check_files(const std::string& path) const {
       const Entry& e = owner(order[next]);
       const StoredBox p = piece(e, order[next]);
       DT_CHECK(p.offset == end && p.bytes <= bytes - end, "checkpoint",
-               "{} has {} of {} at byte {} of {}, to byte {} of {}; what is "
-               "before it ends at {}",
+               "{} has {} of {} at byte {} of {}, to byte {} of {}; the boxes "
+               "before it end at {}",
                path, to_string(p.box), e.info.name, p.offset, file_name(rank),
                static_cast<uint64_t>(p.offset) + uint64_t(p.bytes), bytes, end);
       end += p.bytes;
     }
     DT_CHECK(end == bytes, "checkpoint",
-             "{} has boxes in {} up to byte {}, and says it has {}", path,
+             "{} has boxes in {} up to byte {}, but says it has {}", path,
              file_name(rank), end, bytes);
   }
 }

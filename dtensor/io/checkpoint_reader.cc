@@ -18,9 +18,9 @@ using namespace checkpoint;
 
 namespace {
 
-// Read and summed up at once, so that the sum finds it in the cache.
+// Bytes to read before computing their checksum, while they are in the cache.
 constexpr int64_t kStep = 1 << 20;
-// How many boxes the system is told of before they are read.
+// The number of boxes that the system prefetches.
 constexpr size_t kAhead = 4;
 
 std::string path_of(const std::string& dir, const std::string& name) {
@@ -49,10 +49,10 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
     const std::string file = path_of(path_, file_name(rank));
     try {
       const int64_t found = io::File::open(file).size();
-      DT_CHECK(found == bytes, "checkpoint", "{} has {} bytes, and {} says {}",
+      DT_CHECK(found == bytes, "checkpoint", "{} has {} bytes, but {} says {}",
                file, found, kIndexName, bytes);
     } catch (const Error& e) {
-      fail("checkpoint", "{} is not complete: {}; of that file are {}", path_,
+      fail("checkpoint", "{} is not complete: {}; that file has {}", path_,
            e.what(), index.content(rank));
     }
   }
@@ -78,7 +78,7 @@ bool CheckpointReader::contains(std::string_view name) const {
   return contents_->index.find(name) != nullptr;
 }
 
-// `part`, which has the indices `held`, from the boxes that have some of them.
+// Fills `part`, which has the indices `held`, from the boxes that share some.
 void CheckpointReader::Contents::read_part(const std::string& path,
                                            const Index::Entry& entry,
                                            const Tensor& part,
@@ -86,7 +86,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   const bool on_host = &part.device() == &cpu();
   std::vector<char> buffer;
   Checksum sum;
-  // One at a time: a run of many ranks may not have so many files open.
+  // One file at a time: many ranks might exceed the limit of open files.
   std::optional<io::File> file;
   int64_t rank = -1;
   std::vector<StoredBox> needed;
@@ -101,12 +101,13 @@ void CheckpointReader::Contents::read_part(const std::string& path,
       file.emplace(io::File::open(path_of(path, file_name(p.rank))));
       rank = p.rank;
     }
-    // The disk works while what is here is summed up.
+    // Let the disk work while checksums are computed.
     for (; ahead < std::min(i + kAhead, needed.size()); ++ahead)
       if (needed[ahead].rank == rank)
         file->will_need(needed[ahead].offset, needed[ahead].bytes);
     const std::vector<Window> shared = windows(held, p.box);
-    // To where it belongs when that is in one piece, else by way of a box.
+    // Read into the part if the whole box is contiguous there, else into a
+    // buffer.
     Tensor box;
     if (shared.size() == 1 && shared[0].size == p.box.size)
       box = window(part, shared[0].in_part, shared[0].size);
@@ -127,7 +128,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
     }
     DT_CHECK(sum.value() == p.sum, "checkpoint",
              "{} is damaged: of {}, box {} (bytes {} to {}) has the checksum "
-             "{}, and {} was saved",
+             "{}, but {} was saved",
              file->path(), entry.info.name, to_string(p.box), p.offset,
              p.offset + p.bytes, checksum_text(sum.value()),
              checksum_text(p.sum));

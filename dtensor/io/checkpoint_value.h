@@ -1,5 +1,5 @@
-// What a checkpoint has besides tensors: a step, a position, the state of a
-// generator.
+// Values in a checkpoint besides its tensors, such as a position in the data or
+// the state of a generator.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,7 +1,8 @@
-// How ranks that may not talk (their threads compute meanwhile) agree on a
-// checkpoint: each writes its boxes, brings them to the disk and then puts a
-// small file beside them, rank-00000.sums. When all of these are there, rank 0
-// writes the index from them, removes them, and renames the folder.
+// Saves checkpoints. During a background save the ranks cannot communicate,
+// since their main threads compute, so they agree through files: each rank
+// writes its boxes, flushes them to disk, and then writes a small file with
+// their checksums, rank-00000.sums. When all of these exist, rank 0 writes the
+// index from them, removes them, and renames the folder.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -33,17 +34,17 @@ using namespace checkpoint;
 
 namespace {
 
-// Summed up and written at once, so that the system's copy finds it in the
-// cache; and what is gathered from small boxes.
+// Bytes to write after computing their checksum, while they are in the cache;
+// also the size at which collected small boxes are written.
 constexpr int64_t kStep = 1 << 20;
-// Smaller boxes are gathered before they are written.
+// Smaller boxes are collected before they are written.
 constexpr int64_t kDirect = 256 << 10;
 
-// The bytes of box number i, row-major; valid until the next call.
+// Returns the bytes of box number i, row-major; valid until the next call.
 using BytesOf = std::function<const char*(size_t i)>;
 
-// By rank 0. The folders stay locked until the process ends: a program may save
-// in several runs.
+// Called by rank 0. Folders stay locked until the process ends, since a program
+// may save in several runs.
 void claim(const std::string& dir) {
   static std::mutex mutex;
   static std::vector<io::File> claimed;
@@ -58,7 +59,7 @@ void claim(const std::string& dir) {
   claimed.push_back(std::move(*folder));
 }
 
-// One checkpoint, as one rank writes it. Meets nobody.
+// One rank's work for one checkpoint. Does not communicate.
 class Save {
  public:
   Save(std::string dir, int64_t step, const std::vector<NamedTensor>& tensors,
@@ -83,14 +84,14 @@ class Save {
     return boxes_[static_cast<size_t>(rank_)];
   }
 
-  // Rank 0 makes the folder, before the others write.
+  // Rank 0 makes the folder, before any rank writes.
   void begin() {
     if (rank_ != 0) return;
-    index_with(std::vector<std::vector<uint64_t>>()).text();  // does it fit?
+    index_with(std::vector<std::vector<uint64_t>>()).text();  // checks limits
     claim(dir_);
     DT_CHECK(!std::filesystem::exists(final_), "checkpoint",
-             "{} is there already; remove it, or save another step", final_);
-    io::remove_folder(temporary_);  // of a save that was cut short
+             "{} exists already; remove it, or save another step", final_);
+    io::remove_folder(temporary_);  // left by a save that was cut short
     io::make_folder(temporary_);
     begun_ = true;
   }
@@ -99,9 +100,9 @@ class Save {
     if (own().empty()) return;
     const io::File file = io::File::create(in_folder(file_name(rank_)));
     std::vector<uint64_t> sums;
-    std::vector<char> small;  // on their way to `end`
+    std::vector<char> small;  // collected boxes, to be written at `end`
     int64_t end = 0;
-    // The disk works while the next bytes are summed up.
+    // Let the disk work while the next checksums are computed.
     const auto append = [&](const char* from, int64_t bytes) {
       file.write(from, bytes, end);
       file.begin_sync(end, bytes);
@@ -132,23 +133,24 @@ class Save {
     }
     flush();
     file.sync();
-    // Its last number is of those before it: it is whole, or not there yet.
+    // The last number is a checksum of the others: without it, the file is not
+    // yet complete.
     sums.push_back(checksum(sums.data(), std::ssize(sums) * 8));
     io::File::create(in_folder(sums_name(rank_)))
         .write(sums.data(), std::ssize(sums) * 8, 0);
   }
 
-  // By rank 0, when all ranks have written.
+  // Called by rank 0 when all ranks have written.
   std::vector<std::vector<uint64_t>> sums_of_all() const {
     auto all = sums();
     DT_CHECK(all.has_value(), "checkpoint",
-             "{} does not show what other ranks wrote there; save to a folder "
-             "that all ranks share, and let nobody remove it",
+             "{} does not have the files of all ranks; save to a folder that "
+             "all ranks share, and do not remove it",
              temporary_);
     return std::move(*all);
   }
 
-  // What all ranks with boxes put there; nothing until the last one has.
+  // The checksums of all ranks with boxes, or nothing until all are complete.
   std::optional<std::vector<std::vector<uint64_t>>> sums() const {
     std::vector<std::vector<uint64_t>> all(boxes_.size());
     for (size_t r = 0; r < boxes_.size(); ++r) {
@@ -167,7 +169,7 @@ class Save {
     return all;
   }
 
-  // By rank 0, with sums().
+  // Called by rank 0, with the result of sums().
   void commit(const std::vector<std::vector<uint64_t>>& sums) {
     const std::string text = index_with(sums).text();
     {
@@ -179,7 +181,7 @@ class Save {
       if (!boxes_[r].empty())
         io::remove_file(in_folder(sums_name(static_cast<int64_t>(r))));
     io::sync_folder(temporary_);
-    // What gets the name can be read.
+    // Checks that the checkpoint can be opened before it gets its name.
     const CheckpointReader complete(temporary_);
     io::rename_file(temporary_, final_);
     try {
@@ -191,12 +193,12 @@ class Save {
     if (keep_ > 0) remove_old();
   }
 
-  // By rank 0, of a save that failed. (Where the disk does not let it, what is
-  // there stays, and is no checkpoint.)
+  // Called by every rank after a save has failed; rank 0 removes the files. (If
+  // that fails, they stay, but they are not a checkpoint.)
   void discard() noexcept {
     if (!begun_) return;
-    // Again where another rank has just made a file there: it makes no more
-    // than two.
+    // Retry if another rank has just made a file there; a rank makes at most
+    // two.
     std::error_code e;
     for (int i = 0; i < 3; ++i) {
       std::filesystem::remove_all(temporary_, e);
@@ -207,11 +209,11 @@ class Save {
  private:
   void remove_old() const {
     std::vector<std::string> old = list_checkpoints(dir_);
-    // Those of later steps are not of this training.
+    // Checkpoints of later steps do not belong to this training.
     old.erase(std::find(old.begin(), old.end(), final_), old.end());
     for (int64_t left = std::ssize(old); left >= keep_; --left) {
       const std::string& path = old[size_t(std::ssize(old) - left)];
-      // While it goes, it is no checkpoint.
+      // Rename it first: a partly removed folder is not a checkpoint.
       io::remove_folder(path + kUnfinished);
       io::rename_file(path, path + kUnfinished);
       io::remove_folder(path + kUnfinished);
@@ -224,7 +226,7 @@ class Save {
     return (std::filesystem::path(temporary_) / name).string();
   }
 
-  // Without sums, one that is as long.
+  // The index. Without checksums, it has zeros and the same length.
   Index index_with(const std::vector<std::vector<uint64_t>>& sums) const {
     Index index = index_;
     struct Numbered {
@@ -255,13 +257,13 @@ class Save {
 
   const std::string dir_, final_, temporary_;
   const int64_t keep_, rank_;
-  bool begun_ = false;  // the folder is this one's
+  bool begun_ = false;  // this save has made the folder
   Index index_;         // without tensors
   std::vector<TensorInfo> infos_;
   std::vector<std::vector<OwnedBox>> boxes_;  // by rank
 };
 
-// The boxes of this rank's parts, one after the other, in the host's memory.
+// Copies the boxes of this rank's parts, one at a time, to host memory.
 class Parts {
  public:
   Parts(const Save& save, const std::vector<NamedTensor>& tensors)
@@ -271,7 +273,7 @@ class Parts {
     const OwnedBox& b = save_.own()[i];
     const DistTensor& x = tensors_[b.tensor].tensor;
     const Coord& at = RankContext::current().coordinate(x.mesh());
-    // One window: a box is within one range of each dimension.
+    // One window, since a box is within one interval of each dimension.
     const Window w = windows(x.spec()->region(at), b.box)[0];
     Tensor part = x.local();
     for (int d = 0; d < w.size.size(); ++d)
@@ -291,7 +293,7 @@ class Parts {
   std::vector<char> host_;
 };
 
-// A save in the background, as one rank sees it.
+// One rank's part of a background save.
 class Background final : public RankContext::Memory {
  public:
   Background(std::shared_ptr<Save> save, Parts parts, int64_t rank)
@@ -308,8 +310,8 @@ class Background final : public RankContext::Memory {
     }
     thread_ = std::thread([this] { work(); });
   }
-  // Of a run that fails or is interrupted: what is complete becomes a
-  // checkpoint all the same, the rest goes.
+  // If the run failed or was interrupted, a complete save still becomes a
+  // checkpoint, and an incomplete one is removed.
   ~Background() override {
     stop();
     if (!committed_) save_->discard();
@@ -322,7 +324,8 @@ class Background final : public RankContext::Memory {
         changed_.wait(lock, [&] { return written_; });
         if (error_) std::rethrow_exception(error_);
       });
-      // All have written: rank 0 finds it, unless somebody has removed it.
+      // All ranks have written: rank 0 finds their files, unless they have been
+      // removed.
       all_or_none("checkpoint", hash_text("committed"), [&] {
         stop();
         if (error_) std::rethrow_exception(error_);
@@ -376,8 +379,9 @@ class Background final : public RankContext::Memory {
     thread_.join();
   }
 
-  // How often rank 0 looks for what others have written; and, once nobody waits
-  // for it any more, for how long: they are writing too.
+  // The interval at which rank 0 looks for the files of other ranks, and how
+  // often it still looks after a failure, since other ranks may be about to
+  // finish.
   static constexpr std::chrono::milliseconds kLook{10};
   static constexpr int kLastLooks = 30;
 
@@ -388,7 +392,7 @@ class Background final : public RankContext::Memory {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool written_ = false, given_up_ = false;
-  bool committed_ = false;  // by the thread, and read when it has ended
+  bool committed_ = false;  // set by the thread, read after it has ended
   std::exception_ptr error_;
   std::thread thread_;
 };
@@ -429,12 +433,12 @@ void save_checkpoint(const std::string& dir, int64_t step,
                      const CheckpointOptions& options) {
   DT_CHECK(step >= 0, "checkpoint", "step {} is negative", step);
   DT_CHECK(options.keep >= 0, "checkpoint",
-           "{} checkpoints cannot be kept; write 1 or more, or 0 for all",
+           "{} checkpoints cannot be kept; write 1 or more, or 0 to keep all",
            options.keep);
   std::set<std::string_view> names;
   for (const NamedTensor& t : tensors) {
     DT_CHECK(names.insert(t.name).second, "checkpoint",
-             "two tensors are called {}; give each a name of its own", t.name);
+             "two tensors are called {}; give each its own name", t.name);
     DT_CHECK(t.tensor.spec()->partial_axes() == 0, "checkpoint",
              "{} is {}, which is partial; save {}.redistribute(\"R\")", t.name,
              t.tensor.spec()->to_string(), t.name);
@@ -467,7 +471,7 @@ void save_checkpoint(const std::string& dir, int64_t step,
       save->commit(save->sums_of_all());
     });
   } catch (...) {
-    started = nullptr;  // its thread writes no more
+    started = nullptr;  // stops its thread
     if (save) save->discard();
     throw;
   }

@@ -48,7 +48,7 @@ TEST(RemovedWhileSaved, EndsTheRunWithASentence) {
     EXPECT_TRUE(list_checkpoints(folder.path()).empty());
     EXPECT_TRUE(unfinished_checkpoints(folder.path()).empty());
   }
-  EXPECT_NE(said.find("step-00000001.tmp does not show what other ranks wrote"),
+  EXPECT_NE(said.find("step-00000001.tmp does not have the files of all ranks"),
             std::string::npos)
       << said;
 }

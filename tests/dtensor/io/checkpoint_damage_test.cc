@@ -155,7 +155,7 @@ TEST_F(Damage, TheErrorSaysWhere) {
   std::string bytes = text_of(file);
   bytes[0] ^= 1;
   write_text(file, bytes);
-  expect_has(error(), {"rank-00000.bin", "matrix", "[0:4, 0:3]", sum, "and",
+  expect_has(error(), {"rank-00000.bin", "matrix", "[0:4, 0:3]", sum, "but",
                        "was saved"});
 }
 
@@ -188,11 +188,11 @@ TEST_F(Damage, HolesAndOverlaps) {
   expect_error(edited(all, box,
                       box.substr(0, at) + "\"offset\":9" +
                           box.substr(box.find(",\"bytes\""))),
-               {"rank-00000.bin", "what is before it ends at"});
+               {"rank-00000.bin", "the boxes before it end at"});
   expect_error(edited(all, "{\"rank\":0,\"bytes\":", "{\"rank\":0,\"bytes\":1"),
                {"rank-00000.bin"});
   expect_error(edited(all, "\"rank\":3,\"bytes\"", "\"rank\":4,\"bytes\""),
-               {"no file of that rank"});
+               {"that rank has no file"});
 }
 
 // Case 28: an index that somebody wrote to do harm, with the checksum that fits

@@ -340,7 +340,7 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
   });
   EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{});
   save(of_ranks(2), mesh, dir.path(), 1);
-  expect_error("step-00000001 is there already", [&](Runtime&) {
+  expect_error("step-00000001 exists already", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {{"x", x("S0")}}, {});
   });
   EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"step-00000001"});
