@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-// Compiled in here: nothing to link, for whoever uses this library either.
+// Header-only, so that users of this library need not link xxHash.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -1,5 +1,6 @@
-// Checksums of bytes: XXH3 with 64 bits (https://xxhash.com), which is the same
-// on every machine and as fast as memory. It finds accidents, not forgeries.
+// Checksums of bytes: 64-bit XXH3 (https://xxhash.com), which gives the same
+// value on every machine, at about the speed of memory. It detects accidental
+// damage, not forgery.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,7 +10,7 @@ namespace dtensor {
 
 uint64_t checksum(const void* data, int64_t bytes);
 
-// The same of bytes that come piece by piece.
+// Computes checksum() of bytes that are added piece by piece.
 class Checksum {
  public:
   Checksum();
@@ -17,9 +18,9 @@ class Checksum {
   Checksum(const Checksum&) = delete;
   Checksum& operator=(const Checksum&) = delete;
   void add(const void* data, int64_t bytes);
-  // Of what was added so far.
+  // The checksum of the bytes added so far.
   uint64_t value() const;
-  // Nothing was.
+  // Starts again, with no bytes.
   void reset();
 
  private:
@@ -27,7 +28,7 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
-// Sixteen hexadecimal digits, as files and errors have it.
+// Sixteen hexadecimal digits, as in files and errors.
 std::string checksum_text(uint64_t);
 
 }  // namespace dtensor

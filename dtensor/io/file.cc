@@ -38,11 +38,11 @@ File File::create(std::string path, unsigned mode) {
 }
 
 File File::open(std::string path) {
-  // O_NONBLOCK: nobody may ever write to a pipe.
+  // O_NONBLOCK: opening a pipe would otherwise wait for a writer.
   const int f = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (f < 0) refused(path, "opened", errno);
   File file(std::move(path), f);
-  file.size();  // is it regular?
+  file.size();  // throws unless the file is regular
   return file;
 }
 
@@ -109,7 +109,7 @@ void File::begin_sync(int64_t at, int64_t bytes) const {
 }
 
 void File::sync() const {
-  if (::fsync(file_) != 0) refused(path_, "brought to the disk", errno);
+  if (::fsync(file_) != 0) refused(path_, "flushed to disk", errno);
 }
 
 void File::will_need(int64_t at, int64_t bytes) const {
@@ -138,7 +138,7 @@ void sync_folder(const std::string& path) {
   const int error = ::fsync(f) == 0 ? 0 : errno;
   ::close(f);
   if (error != 0 && error != EINVAL && error != ENOTSUP)
-    refused(path, "brought to the disk", error);
+    refused(path, "flushed to disk", error);
 }
 
 void rename_file(const std::string& from, const std::string& to) {

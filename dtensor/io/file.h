@@ -1,5 +1,5 @@
-// Files and folders by the system's own calls, each of which may fail: an Error
-// then names the file, the byte and the system's reason. Not for users.
+// Files and folders, by system calls. If one fails, the functions throw Error
+// with the file, the byte and the system's reason. Not for users.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,14 +11,15 @@ namespace dtensor::io {
 // An open file, closed with the object.
 class File {
  public:
-  // Makes it; it must not be there. `mode`: who may read and write it, as
-  // open(2) takes it.
+  // Creates the file, which must not exist. `mode` is the permissions, as for
+  // open(2).
   static File create(std::string path, unsigned mode = 0666);
-  // Of a regular file; a pipe, say, is refused, and not waited for.
+  // Opens a regular file for reading. Throws Error for anything else, such as a
+  // pipe, without waiting.
   static File open(std::string path);
-  // Nothing if another process, or another File, holds the folder's lock. It is
-  // held until the File is destroyed or its process ends. (Where the file
-  // system has no locks, everybody gets it.)
+  // Locks the folder. Returns nothing if another process, or another File,
+  // holds the lock. The lock is held until the File is destroyed or the process
+  // ends. (On a file system without locks, everyone gets it.)
   static std::optional<File> lock_folder(std::string path);
   ~File();
   File(File&&) noexcept;
@@ -26,16 +27,16 @@ class File {
 
   const std::string& path() const { return path_; }
   int64_t size() const;
-  // Is this what the path names? Not after it was removed, or another put
-  // there.
+  // Whether the path still names this file or folder: false after it has been
+  // removed or replaced.
   bool is_at(const std::string& path) const;
   void write(const void*, int64_t bytes, int64_t at) const;
   void read(void*, int64_t bytes, int64_t at) const;
-  // The system may begin to bring these bytes to the disk.
+  // Hints that the system may begin to flush these bytes to disk.
   void begin_sync(int64_t at, int64_t bytes) const;
-  // Returns when the disk has what was written.
+  // Returns when everything written is on disk.
   void sync() const;
-  // The system may fetch these bytes ahead.
+  // Hints that the system may read these bytes ahead.
   void will_need(int64_t at, int64_t bytes) const;
 
  private:
@@ -44,15 +45,16 @@ class File {
   int file_;
 };
 
-// Makes the folder and those above it, on the disk when it returns.
+// Makes the folder and its parents unless they exist, and flushes new ones to
+// disk.
 void make_folders(const std::string& path);
 void make_folder(const std::string& path);
-// Returns when the disk has the names in the folder. (Some file systems cannot
-// say: they are taken to have them.)
+// Returns when the names in the folder are on disk. (On file systems that do
+// not support this, returns at once.)
 void sync_folder(const std::string& path);
 void rename_file(const std::string& from, const std::string& to);
 void remove_file(const std::string& path);
-// With all that is in it; nothing when it is not there.
+// Removes the folder and its contents; does nothing if it does not exist.
 void remove_folder(const std::string& path);
 
 }  // namespace dtensor::io

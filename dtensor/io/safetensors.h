@@ -1,5 +1,6 @@
 // The safetensors format (https://github.com/huggingface/safetensors): eight
-// bytes with the length of a JSON header, the header, the tensors end to end.
+// bytes with the length of a JSON header, the header, and the tensors end to
+// end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,54 +14,57 @@
 
 namespace dtensor {
 
-// Which part of the file's tensor a value is: the file's dimension i is the
-// value's dimension order[i] (empty: i) and begins at offset[i] (empty: 0).
-// order {1, 0} writes or reads a transpose; q, k and v at offsets 0, h and 2h
-// of the last dimension are parts of a concatenation. Where the value has more
-// dimensions than the file's tensor, that has as many of size 1 ahead: [3, 4]
-// of the file is [1, 3, 4].
+// Maps a value to a part of the file's tensor: dimension i of the file is
+// dimension order[i] of the value (empty: i), and the value begins at index
+// offset[i] (empty: 0). For example, order {1, 0} is a transpose, and offsets
+// 0, h and 2h of the last dimension are q, k and v in a concatenation. If the
+// value has more dimensions than the file's tensor, the latter gets dimensions
+// of size 1 in front: [3, 4] becomes [1, 3, 4].
 struct SafetensorsWindow {
   Shape order, offset;
-  // Of the value, when it is read. Empty: as far as the file's tensor goes.
+  // The shape of the value, for reading. Empty: up to the end of the file's
+  // tensor.
   Shape shape = {};
 };
 
-// Writes one file from all ranks of a mesh. A rank writes the index ranges that
-// it holds, box by box, where they belong; a value that several ranks hold is
-// written by the one whose coordinate is 0 on every axis that does not split
-// it. Nothing is sent, and no rank holds more than its part and a buffer of
-// 1 MiB. The file has a temporary name (path + ".tmp") until finish().
+// Writes one file from all ranks of a mesh. Each rank writes the indices that
+// it holds, box by box, directly to their places in the file. If several ranks
+// hold the same indices, the one with coordinate 0 on every axis that does not
+// split the value writes them. Nothing is sent, and a rank needs memory only
+// for its part and buffers of a few MiB. The file is called path + ".tmp" until
+// finish().
 //
-// Every member is collective over the mesh and does nothing in a dry run. An
-// Error names the file and the system's reason.
+// Every member is collective over the mesh, and writes nothing in a dry run. If
+// a system call fails, the Error names the file and the system's reason.
 class SafetensorsWriter {
  public:
-  // Declares every tensor of the file; all ranks give the same list. Throws
-  // Error for a name that occurs twice, or when the sizes overflow.
+  // Declares every tensor of the file; all ranks pass the same list. Throws
+  // Error if a name occurs twice or the sizes overflow.
   SafetensorsWriter(const Mesh&, std::string path, std::vector<TensorInfo>);
   // Removes the temporary file unless finish() returned.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Throws Error when the name is not declared, the dtype is another, the
-  // window leaves the tensor, or the value is partial.
+  // Writes a value to a declared tensor, or a part of it. Throws Error if the
+  // name is not declared, the dtypes differ, the window does not fit the
+  // tensor, or the value is partial or on another mesh.
   void write(std::string_view name, const DistTensor&,
              const SafetensorsWindow& = {});
 
-  // Brings the file to the disk and gives it its name; `commit` is called by
-  // mesh rank 0 between the two. Throws Error when some declared tensor was not
-  // written in full.
+  // Flushes the file to disk and gives it its name; in between, mesh rank 0
+  // calls `commit`. Throws Error unless every declared tensor has been written
+  // in full.
   void finish(const std::function<void()>& commit = {});
 
  private:
   struct Entry {
     TensorInfo info;
     int64_t offset;   // in the file, bytes
-    int64_t written;  // elements, of all ranks
+    int64_t written;  // elements, by all ranks
   };
-  // The file under its temporary name, of so many bytes; and away with it,
-  // unless it is finished.
+  // Makes the file of `bytes` bytes under its temporary name; and closes it,
+  // and removes it unless it is finished.
   void open(const std::string& header, int64_t bytes);
   void close();
   void put(const Tensor& packed, int64_t at);
@@ -77,10 +81,10 @@ class SafetensorsWriter {
   int file_ = -1;
 };
 
-// Reads a file, every byte of whose header is checked before it is believed.
+// Reads a file. The header is fully verified before it is used.
 class SafetensorsReader {
  public:
-  // Throws Error that says what is wrong with the file.
+  // Opens the file and reads its header. Throws Error if something is wrong.
   explicit SafetensorsReader(std::string path);
   ~SafetensorsReader();
   SafetensorsReader(const SafetensorsReader&) = delete;
@@ -92,19 +96,21 @@ class SafetensorsReader {
     return metadata_;
   }
   bool contains(std::string_view name) const;
-  // The whole tensor, into this rank's memory.
+  // Reads the whole tensor into this rank's memory. Throws Error if the name
+  // does not exist.
   Tensor read(std::string_view name) const;
-  // The tensor, or a window of it, on a mesh: a rank reads the index ranges
-  // that it holds, box by box, and no others, and needs memory for its part and
-  // a buffer of 1 MiB. Sends nothing; a rank that is not in the mesh reads
-  // nothing, and in a dry run nobody does. Throws Error when the name is not
-  // there, the window leaves the tensor, or the layout is partial.
+  // Reads the tensor, or a part of it, onto a mesh. Each rank reads only the
+  // indices that it holds, box by box, and needs memory only for its part and
+  // buffers of 1 MiB. Sends nothing. Ranks outside the mesh read nothing, nor
+  // does any rank in a dry run. Throws Error if the name does not exist, the
+  // window does not fit the tensor, or the layout is partial.
   DistTensor read(std::string_view name, const Mesh&, const Placements&,
                   const SafetensorsWindow& = {}) const;
 
  private:
   size_t find(std::string_view name) const;
-  // `shape`: of the tensor, with as many dimensions as the box.
+  // Reads a box; its first element is number `at` of the file's tensor, which
+  // has `shape` with as many dimensions as the box.
   void read_box(size_t tensor, const Shape& shape, const Tensor& box,
                 int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);

@@ -33,7 +33,7 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
   for (int i = 0; i < n; ++i) {
     const int64_t d = w.order[i];
     if (d < 0 || d >= n || (seen >> d & 1)) {
-      refuse("its order " + to_string(w.order) + " is no permutation");
+      refuse("its order " + to_string(w.order) + " is not a permutation");
       return w;
     }
     seen |= 1u << d;

@@ -1,4 +1,4 @@
-// What writing and reading a safetensors file have in common. Not for users.
+// Functions shared by writing and reading safetensors files. Not for users.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,33 +18,33 @@ inline constexpr std::pair<DType, std::string_view> kNames[] = {
     {DType::kF16, "F16"},  {DType::kI32, "I32"}, {DType::kI64, "I64"},
     {DType::kBool, "BOOL"}};
 
-// Of a tensor, or -1 when they do not fit into int64.
+// The size of a tensor in bytes, or -1 if it does not fit into int64.
 int64_t bytes_of(const Shape&, DType);
 
 using Refuse = std::function<void(std::string_view)>;
 
-// The window with its defaults filled in, of a value of that shape in a tensor
-// of shape `file`; calls refuse(why), which throws, when it does not fit.
+// The window with its defaults filled in, for a value of shape `value` in a
+// tensor of shape `file`. Calls refuse(why), which throws, if it does not fit.
 SafetensorsWindow checked(SafetensorsWindow, const Shape& value,
                           const Shape& file, const Refuse& refuse);
 
-// A file's shape as a value of n dimensions sees it (SafetensorsWindow).
+// The file's shape extended to n dimensions, as for SafetensorsWindow.
 Shape seen_as(const Shape& file, int n);
 
-// The region's lists in the file's order of dimensions.
+// The region with its dimensions in the file's order.
 Region reordered(const Region&, const Shape& order);
 
-// Calls fn(box, element) for every box of `region` that `local` holds, both
-// with their dimensions as in the file: a view of the box, and where in the
-// file's tensor its first element is.
+// Calls fn(box, element) for every box of `region`, which `local` holds; both
+// have their dimensions in the file's order. `box` is a view of the box, and
+// `element` the number of its first element in the file's tensor.
 template <class Fn>
 void each_box(const Tensor& local, const Region& region, const Shape& offset,
               const Shape& file, Fn&& fn) {
   const int n = file.size();
   const Shape strides = contiguous_strides(file);
-  // One range of each dimension, `which` says which.
+  // The number of the current interval in each dimension.
   std::vector<size_t> which(static_cast<size_t>(n), 0);
-  Shape start = Shape::filled(n, 0);  // of the ranges in local memory
+  Shape start = Shape::filled(n, 0);  // of these intervals in `local`
   for (;;) {
     Tensor box = local;
     int64_t at = 0;
@@ -66,9 +66,11 @@ void each_box(const Tensor& local, const Region& region, const Shape& offset,
   }
 }
 
-// Cuts a box, whose first element is number `at` of a tensor of shape `file`,
-// into what lies there in one piece, contiguous or of kBuffer bytes at most,
-// and calls fn(part, at). Dimensions before `dim` have size 1 here.
+// Cuts a box of a tensor of shape `file` into parts that are contiguous in the
+// file, and calls fn(part, at) for each. `at` is the number of the first
+// element of the box, or of the part, in that tensor. A part is contiguous in
+// memory or has at most kBuffer bytes. REQUIRES: dimensions of the box before
+// `dim` have size 1.
 template <class Fn>
 void each_run(const Shape& file, const Tensor& box, int dim, int64_t at,
               const Fn& fn) {
@@ -86,7 +88,7 @@ void each_run(const Shape& file, const Tensor& box, int dim, int64_t at,
           : 1;
   for (int64_t i = 0; i < size; i += step) {
     const Tensor part = box.slice(dim, i, std::min(i + step, size));
-    // One index that is still too large is cut along the next dimension.
+    // A single index that is still too large is cut along the next dimension.
     each_run(file, part, part.shape()[dim] == 1 && dim + 1 < n ? dim + 1 : dim,
              at + i * row, fn);
   }

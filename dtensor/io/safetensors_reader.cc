@@ -19,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-// What the format's own implementation accepts.
+// The limit of the format's reference implementation.
 constexpr int64_t kMaxHeader = 100'000'000;
 
 void read_exactly(int file, void* to, int64_t bytes, int64_t at,
@@ -43,7 +43,7 @@ SafetensorsReader::SafetensorsReader(std::string path)
            std::strerror(errno));
   try {
     const int64_t size = ::lseek(file_, 0, SEEK_END);
-    DT_CHECK(size >= 0, "safetensors", "{} is no regular file: {}", path_,
+    DT_CHECK(size >= 0, "safetensors", "{} is not a regular file: {}", path_,
              std::strerror(errno));
     DT_CHECK(size >= 8, "safetensors",
              "{} has {} bytes, too few for the length of a header", path_,
@@ -53,8 +53,8 @@ SafetensorsReader::SafetensorsReader(std::string path)
     DT_CHECK(
         length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
         "safetensors",
-        "{} says its header has {} bytes; after the length there are {}, and "
-        "at most {} are allowed",
+        "{} says its header has {} bytes, but after the length there are {}, "
+        "and at most {} are allowed",
         path_, length, size - 8, kMaxHeader);
     std::string header(length, '\0');
     read_exactly(file_, header.data(), std::ssize(header), 8, path_);
@@ -76,7 +76,7 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   std::string twice;
   const json::parser_callback_t note_keys =
       [&](int depth, json::parse_event_t e, json& value) {
-        // The parser itself would let the last of two win.
+        // The parser itself would keep the last of two.
         if (e == json::parse_event_t::key && depth == 1 &&
             !keys.insert(value.get<std::string>()).second)
           twice = value.get<std::string>();
@@ -145,17 +145,18 @@ void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   int64_t at = 0;
   for (Found& f : found) {
     if (f.begin != at)
-      bad(
-          fmt::format("{} begins at byte {} of the data, and what is before "
-                      "it ends at {}",
-                      f.info.name, f.begin, at));
+      bad(fmt::format(
+          "{} begins at byte {} of the data, but the tensors before "
+          "it end at {}",
+          f.info.name, f.begin, at));
     at = f.end;
     begins_.push_back(f.begin);
     tensors_.push_back(std::move(f.info));
   }
   if (at != data_bytes)
-    bad(fmt::format("the tensors end at byte {} of the data, the file at {}",
-                    at, data_bytes));
+    bad(fmt::format(
+        "the tensors end at byte {} of the data, but the file at {}", at,
+        data_bytes));
 }
 
 bool SafetensorsReader::contains(std::string_view name) const {
@@ -169,7 +170,6 @@ size_t SafetensorsReader::find(std::string_view name) const {
   fail("safetensors", "{} has no tensor {}", path_, name);
 }
 
-// The box whose first element is number `at` of the tensor.
 void SafetensorsReader::read_box(size_t tensor, const Shape& shape,
                                  const Tensor& box, int64_t at) const {
   const int64_t begin = data_start_ + begins_[tensor];
@@ -211,7 +211,7 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
   };
   Shape shape = window.shape;
   if (shape.empty()) {
-    // What is left of the file's tensor behind the offset.
+    // The rest of the file's tensor from the offset on.
     shape = info.shape;
     for (int d = 0; d < info.shape.size(); ++d) {
       const int64_t to = d < window.order.size() ? window.order[d] : d;

@@ -28,7 +28,7 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
                                      std::vector<TensorInfo> tensors)
     : mesh_(mesh), path_(std::move(path)), temporary_(path_ + ".tmp") {
   ordered_json header;
-  // transformers reads no file without it.
+  // The transformers library refuses files without it.
   header["__metadata__"] = {{"format", "pt"}};
   int64_t at = 0;
   for (TensorInfo& info : tensors) {
@@ -66,12 +66,12 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
 
 void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   if (rank_ == 0) {
-    // Of a save that was cut short; or a link, which nobody follows.
+    // Left by a save that was cut short; or a link, which must not be followed.
     ::unlink(temporary_.c_str());
     file_ =
         ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0) system_error("created");
-    // Space for all of it now, rather than a failure half-way.
+    // Reserve all space now, so that a full disk is found before writing.
     if (const int e = ::posix_fallocate(file_, 0, bytes)) {
       errno = e;
       system_error("given its size");
@@ -85,7 +85,7 @@ void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (file_ < 0) system_error("opened");
   }
-  barrier();  // until all have opened it, nobody removes it
+  barrier();  // rank 0 must not remove it before all ranks have opened it
 }
 
 SafetensorsWriter::~SafetensorsWriter() { close(); }
@@ -142,14 +142,14 @@ void SafetensorsWriter::finish(const std::function<void()>& commit) {
     finished_ = true;
     return;
   }
-  if (::fsync(file_) != 0) system_error("brought to the disk");
+  if (::fsync(file_) != 0) system_error("flushed to disk");
   barrier();
   if (rank_ == 0) {
     if (commit) commit();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0)
       system_error("renamed to " + path_);
-    // The name itself is on the disk when its folder is. Some file systems
-    // cannot do that; the file is whole all the same.
+    // Flushing the folder brings the name to disk. Some file systems cannot do
+    // that, but the file is complete in any case.
     std::string folder = std::filesystem::path(path_).parent_path().string();
     if (folder.empty()) folder = ".";
     const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -162,7 +162,7 @@ void SafetensorsWriter::finish(const std::function<void()>& commit) {
   barrier();
 }
 
-// By way of the host, a little at a time.
+// Copies through a host buffer, a few MiB at a time.
 void SafetensorsWriter::put(const Tensor& packed, int64_t at) {
   constexpr int64_t kMost = int64_t{4} << 20;
   std::vector<char> host(static_cast<size_t>(std::min(kMost, packed.bytes())));

@@ -1,4 +1,4 @@
-// What a file says of a tensor in it.
+// The description of a tensor in a file.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace dtensor {
 
-// A tensor of a file, row-major.
+// A tensor in a file; its elements are in row-major order.
 struct TensorInfo {
   std::string name;
   DType dtype;
