@@ -16,7 +16,7 @@ std::vector<std::string> all_gather_bytes(std::string_view op,
                                           uint64_t fingerprint,
                                           std::string_view mine);
 
-// The same for a trivially copyable value.
+// Like all_gather_bytes(), for a trivially copyable value.
 template <class T>
 requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(
     std::string_view op, const T& mine) {

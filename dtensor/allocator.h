@@ -46,7 +46,7 @@ class Allocator {
   // `bytes` and the stream as for allocate(); the kind that it counts as now.
   virtual void release(void* block, int64_t bytes, Stream,
                        MemoryKind = MemoryKind::kActivations) = 0;
-  // Releases a block that was allocated on `from` and whose last use is work on
+  // Releases a block that was allocated on `from` and is used last by work on
   // `last`; that stream has already waited for all other work on the block. The
   // block goes back to the device rather than to a cache: otherwise `from`
   // would allocate new memory for ever, and `last` would accumulate it.

@@ -1,7 +1,7 @@
 // Checks of values in device memory, deferred until the host waits for the
 // device anyway: an operator that finds a bad target, say, continues, and every
-// rank throws at the next item(). On the CPU, whose work is never deferred,
-// operators check at once.
+// rank throws at the next item(). On the CPU, operators check at once, since
+// nothing is deferred there.
 #pragma once
 #include <cstdint>
 #include <functional>

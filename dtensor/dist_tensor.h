@@ -130,15 +130,14 @@ class DistTensor {
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) const&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) const&;
-  // The same for a value that is no longer needed, such as a temporary or
-  // std::move(x). The result may reuse its memory if nothing else holds it, so
-  // that an all-reduce runs in place.
+  // Overloads for a temporary or std::move(x): the result may reuse its memory
+  // if nothing else holds it, so that an all-reduce runs in place.
   DistTensor redistribute(const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Mesh& to, const Placements&,
                           const RedistributeOptions& = {}) &&;
   DistTensor redistribute(const Spec*, const RedistributeOptions& = {}) &&;
-  // The same, but returns at once. A second thread of the rank carries these
+  // Like redistribute(), but returns at once. A second thread carries these
   // calls out one after another, in their order, which is the same on all
   // ranks. The first use of the result waits for it. A call is carried out even
   // if its result is dropped. An in-place write to the source waits until the
@@ -159,7 +158,7 @@ class DistTensor {
   // abbreviated with dots. Collective.
   std::string to_string() const;
 
-  // The same value, sharing memory, without its autograd history.
+  // This value, sharing its memory, without its autograd history.
   DistTensor detach() const;
   bool requires_grad() const;
   // Asks for this tensor's gradient. Throws Error if an operator made it, or if
@@ -175,7 +174,7 @@ class DistTensor {
   // redistribute() that needed no communication. The last call counts. Throws
   // Error for kGatherOnUse of a partial tensor, which gathering cannot combine.
   DistTensor& as_parameter(Keep keep = Keep::kStay);
-  // The same with Keep::kGatherOnUse, but operators see the parameter in the
+  // Like as_parameter(Keep::kGatherOnUse), but operators see the parameter in the
   // given layout and do not move it from there: ZeRO stage 3, FSDP. It is
   // gathered when an operator runs, freed afterwards, and gathered again when a
   // gradient needs its values. RankContext::gather_budget limits the copies

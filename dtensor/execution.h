@@ -48,7 +48,7 @@ class Execution {
     StepKind kind = StepKind::kSlice;
     Communicator* communicator = nullptr;  // null if nothing is sent
     uint64_t fingerprint = 0;
-    // Whether it is between two meshes, whose ranks may run different
+    // Whether it is between two meshes. Their ranks may run different
     // operators, so that lineages cannot be compared.
     bool between = false;
     // For the error of ranks that disagree.

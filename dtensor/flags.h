@@ -13,7 +13,7 @@ namespace dtensor {
 // The meaning of a text, which --help shows as TEXT, FILE or DIR.
 enum class TextKind : uint8_t { kText, kFile, kFolder };
 
-// Every add() declares a flag "--name" that sets *value, whose current value is
+// Every add() declares a flag "--name" that sets *value; the current *value is
 // the default. Errors name the flag and say what to write instead.
 class Flags {
  public:

@@ -45,8 +45,8 @@ struct ReadInput {
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
-// Gathers the inputs whose copies are missing, together, except one that can be
-// read that way. Returns whether it was read. Collective over the mesh.
+// Gathers all missing copies of inputs together, except one that can be read
+// that way. Returns whether it was read. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 

@@ -22,9 +22,9 @@ struct Fill {
   };
   std::vector<Identity> identities;
   bool keeps = true;  // whether the part holds the value, at the indices `own`
-  // The indices that this rank holds. Of indices that several ranks hold (whole
+  // The indices that this rank holds. If several ranks hold an index (in whole
   // segments of a concatenation, split by an axis that becomes partial), only
-  // the first of them.
+  // the first of them has it here.
   Region own;
 };
 

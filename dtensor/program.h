@@ -83,9 +83,9 @@ struct ProgramOptions {
   bool always_dry = false;
   // Has no ranks, and so no --mesh, --device, --dry-run and the like.
   bool no_ranks = false;
-  // The program's own flags whose values may differ between processes, such as
-  // files that each process writes. Other flags must have the same value in
-  // every process.
+  // The program's own flags that may differ between processes, such as files
+  // that each process writes. Other flags must have the same value in every
+  // process.
   std::vector<std::string> may_differ = {};
   // --mesh may name ranks beyond the size of the run: the program runs nothing,
   // not even dry.

@@ -25,7 +25,7 @@ Tensor redistribute_local(const Tensor& local, const Spec* from,
 // its own.
 DistTensor redistribute(const DistTensor& x, const Spec* to,
                         const RedistributeOptions&, bool async = false);
-// The same, synchronously, and may reuse the memory of x.
+// DistTensor::redistribute() of a temporary: may reuse the memory of x.
 DistTensor redistribute(DistTensor&& x, const Spec* to,
                         const RedistributeOptions&);
 
@@ -34,13 +34,14 @@ DistTensor redistribute(DistTensor&& x, const Spec* to,
 // identity: a cotangent keeps its layout, and its consumer moves it as needed.
 DistTensor relayout(const DistTensor& x, const Spec* to);
 
-// The same for several tensors. Those of one mesh are planned together, so that
-// steps of one kind over the same axes become one collective. Parts that nobody
-// else holds may be overwritten, so keep a handle of an x that is still needed.
+// Like this, for several tensors. Those of one mesh are planned together, so
+// that steps of one kind over the same axes become one collective. Parts that
+// nobody else holds may be overwritten, so keep a handle of an x that is still
+// needed.
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
                                  std::span<const Spec* const> to);
 
-// The same on the rank's second thread; reading a result waits for it.
+// Like this, on the rank's second thread; reading a result waits for it.
 // (Synchronous in a dry run, under a communication budget, and if several
 // meshes are involved.)
 std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,

@@ -72,7 +72,7 @@ class Storage {
   MemoryKind kind() const { return kind_; }
   void set_kind(MemoryKind);
   Device& device() const { return *device_; }
-  // The stream whose later work may reuse the memory after destruction.
+  // After destruction, later work of this stream may reuse the memory.
   Stream stream() const { return stream_; }
   // The stream for the calling thread's work on the memory: its rank's stream,
   // or the storage's own on threads without a rank on this device.
@@ -149,8 +149,9 @@ class Tensor {
   // Any view of the same storage; offset in elements from data().
   Tensor as_strided(const Shape& shape, const Shape& strides,
                     int64_t offset = 0) const;
-  // The same elements in row-major order: a view if the strides allow it, else
-  // a copy. Throws Error if the number of elements differs.
+  // A tensor of this shape with the elements in row-major order: a view if the
+  // strides allow it, else a copy. Throws Error if the number of elements
+  // differs.
   Tensor reshape(const Shape&) const;
   // Whether reshape() returns a view.
   bool can_view(const Shape&) const;

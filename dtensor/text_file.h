@@ -1,4 +1,4 @@
-// Reads and writes whole text files, whose paths are given by flags.
+// Reads and writes whole text files, with paths as given to flags.
 #pragma once
 #include <cstdio>
 #include <memory>

@@ -1,3 +1,3 @@
-"""The version: here, and in MODULE.bazel, which can load nothing."""
+"""The version. MODULE.bazel repeats it, since it cannot load this file."""
 
 VERSION = "0.1.0"
