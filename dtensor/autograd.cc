@@ -36,10 +36,11 @@ class Backward {
         later_(later),
         splits_(later < inputs.size()) {
     for (const DistTensor& in : inputs) {
-      DT_CHECK(in.requires_grad(), "grad",
-               "{} does not want a gradient; call set_requires_grad() before "
-               "it is used",
-               in.spec()->to_string());
+      DT_CHECK(
+          in.requires_grad(), "grad",
+          "{} does not require a gradient; call set_requires_grad() before "
+          "it is used",
+          in.spec()->to_string());
       wanted_.push_back(edge_to(in));
       wanted_nodes_.insert(wanted_.back().node.get());
     }

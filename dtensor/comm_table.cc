@@ -186,7 +186,7 @@ std::string comm_table(std::span<const CommEvent> merged, bool counted) {
     add(sum, r);
   }
   sum.phase = most.phase = "total";
-  if (sum != most) most.phase = "most of a rank";
+  if (sum != most) most.phase = "maximum of a rank";
   line(most);
   return table.to_string();
 }

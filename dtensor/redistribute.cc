@@ -334,8 +334,8 @@ DistTensor redistribute(DistTensor&& x, const Spec* to,
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
                                  std::span<const Spec* const> to) {
   RankContext& ctx = RankContext::current();
-  DT_CHECK(x.size() == to.size(), "redistribute", "{} tensors and {} layouts",
-           x.size(), to.size());
+  DT_CHECK(x.size() == to.size(), "redistribute",
+           "there are {} tensors, but {} layouts", x.size(), to.size());
   std::vector<DistTensor> y(x.size());
   // Grouped by the pair of meshes, in order of first appearance.
   struct Batch {

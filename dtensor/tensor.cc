@@ -189,7 +189,7 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::slice(int d, int64_t lo, int64_t hi, int64_t step) const {
   d = normalize_dim(d, ndim(), "slice");
-  DT_CHECK(step >= 1, "slice", "a step of {}; write 1 or more", step);
+  DT_CHECK(step >= 1, "slice", "the step is {}; write 1 or more", step);
   DT_CHECK(
       lo >= 0 && lo <= hi && hi <= shape_[d], "slice",
       "[{}, {}) is not a range of dimension {} of {}; write 0 <= lo <= hi <= "
@@ -329,7 +329,8 @@ double Tensor::item() const {
 }
 
 int64_t Tensor::position(int64_t i) const {
-  DT_CHECK(i >= 0 && i < numel_, "at", "element {} of {}", i, numel_);
+  DT_CHECK(i >= 0 && i < numel_, "at",
+           "there is no element {} in a tensor of {}", i, numel_);
   DT_CHECK(data() != nullptr, "at", "a tensor of a dry run has no values");
   int64_t element = 0;
   for (int d = ndim() - 1; d >= 0; --d) {

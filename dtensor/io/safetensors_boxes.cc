@@ -38,8 +38,9 @@ SafetensorsWindow checked(SafetensorsWindow w, const Shape& value,
     }
     seen |= 1u << d;
     if (w.offset[i] < 0 || w.offset[i] > file[i] - value[static_cast<int>(d)])
-      refuse(fmt::format("with order {} and offset {} it leaves the tensor",
-                         to_string(w.order), to_string(w.offset)));
+      refuse(fmt::format(
+          "with order {} and offset {} it does not fit into the tensor",
+          to_string(w.order), to_string(w.offset)));
   }
   return w;
 }

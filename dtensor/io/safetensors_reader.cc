@@ -217,7 +217,7 @@ DistTensor SafetensorsReader::read(std::string_view name, const Mesh& mesh,
       const int64_t to = d < window.order.size() ? window.order[d] : d;
       const int64_t from = d < window.offset.size() ? window.offset[d] : 0;
       if (to < 0 || to >= shape.size() || from < 0 || from > info.shape[d])
-        refuse("its order or offset leaves the tensor");
+        refuse("its order or offset is outside the tensor");
       shape[static_cast<int>(to)] = info.shape[d] - from;
     }
   }

@@ -102,7 +102,7 @@ TEST(CommTable, WhatStagesReceiveIsNotAddedUp) {
   EXPECT_EQ(rows[2].predicted, 8);
   // The last stage has most bytes, the first two most collectives.
   const std::string table = comm_table(merged, true);
-  const std::string last = table.substr(table.rfind("most of a rank"));
+  const std::string last = table.substr(table.rfind("maximum of a rank"));
   EXPECT_EQ(last.substr(last.find_first_of("0123456789")),
             "3              308      308\n")
       << table;

@@ -331,7 +331,7 @@ TEST(TensorTest, Errors) {
             "[slice] [2, 4) is not a range of dimension 1 of [2, 3]; write 0 "
             "<= lo <= hi <= 3");
   EXPECT_EQ(error_of([&] { t.slice(1, 0, 3, 0); }),
-            "[slice] a step of 0; write 1 or more");
+            "[slice] the step is 0; write 1 or more");
   EXPECT_EQ(error_of([&] {
               t.permute({0, 0});
             }),
@@ -343,7 +343,7 @@ TEST(TensorTest, Errors) {
               t.expand({2, 6});
             }),
             "[expand] [2, 3] cannot become [2, 6]: dimension 1 is 3, and only "
-            "a 1 is repeated");
+            "a 1 can be repeated");
   EXPECT_THROW(t.expand({3}), Error);
   EXPECT_EQ(error_of([&] { t.reshape({4}); }),
             "[reshape] [2, 3] has 6 elements, but [4] has 4");
@@ -365,7 +365,8 @@ TEST(TensorTest, Errors) {
   EXPECT_EQ(error_of([&] { repeated.fill(0); }),
             "[fill] a tensor of shape [4] repeats its elements along dimension "
             "0; write to a clone() of it");
-  EXPECT_EQ(error_of([&] { t.at(6); }), "[at] element 6 of 6");
+  EXPECT_EQ(error_of([&] { t.at(6); }),
+            "[at] there is no element 6 in a tensor of 6");
 }
 
 // A rank's tensors come from its allocator, under the running op's name, and
