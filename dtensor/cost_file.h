@@ -30,8 +30,8 @@
 
 namespace dtensor {
 
-// Throws Error that names the file, the entry and what to write if the file
-// cannot be read, is not JSON, or does not have this form.
+// Throws an Error that names the file, the entry and what to write instead, if
+// the file cannot be read, is not JSON, or does not have this form.
 CostTable read_cost_file(const std::string& path, const Mesh&);
 
 // The value of a program's --cost: a machine of named_cost.h, or else a file.

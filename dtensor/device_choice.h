@@ -26,11 +26,11 @@ DeviceChoice parse_device(std::string_view text);
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  int64_t ranks);
 
-// Like that, for one process of a job that runs ranks `first` to `first + count
-// - 1`; every process has `count` ranks. The processes of a machine use its
-// GPUs in order of their local rank: the first process uses the first GPUs. If
-// CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs, and
-// fewer than all processes of the machine need, it uses all of them.
+// RunOptions::device for one process of a job. It runs ranks `first` to `first
+// + count - 1`; every process has `count` ranks. The processes of a machine use
+// its GPUs in order of their local rank: the first process uses the first GPUs.
+// If CUDA_VISIBLE_DEVICES selects exactly as many GPUs as the process needs,
+// and fewer than all processes of the machine need, it uses all of them.
 struct ProcessRanks {
   LocalProcess here;
   int64_t first = 0, count = 1;

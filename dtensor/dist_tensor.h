@@ -117,9 +117,9 @@ class DistTensor {
   // the same run, which may overlap this one. Collective over the ranks of both
   // meshes unless nothing has to be sent; other ranks get only the spec. The
   // result shares no memory with this tensor or with other results: each can be
-  // written to, and can become a parameter, independently. (A repeated call for
-  // the same layout sends nothing, unless the source or the first result has
-  // been written to.)
+  // written to, and can become a parameter, independently. (If keep() is kMove,
+  // a repeated call for the same layout sends nothing, unless the source or the
+  // first result has been written to.)
   //
   // Differentiable. The cotangent is redistributed to the source's layout, with
   // two exceptions: it is replicated on axes where the source is partial, and a
@@ -174,8 +174,8 @@ class DistTensor {
   // redistribute() that needed no communication. The last call counts. Throws
   // Error for kGatherOnUse of a partial tensor, which gathering cannot combine.
   DistTensor& as_parameter(Keep keep = Keep::kStay);
-  // Like as_parameter(Keep::kGatherOnUse), but operators see the parameter in the
-  // given layout and do not move it from there: ZeRO stage 3, FSDP. It is
+  // Like as_parameter(Keep::kGatherOnUse), but operators see the parameter in
+  // the given layout and do not move it from there: ZeRO stage 3, FSDP. It is
   // gathered when an operator runs, freed afterwards, and gathered again when a
   // gradient needs its values. RankContext::gather_budget limits the copies
   // that are held longer or gathered ahead (gather.h). Throws Error unless

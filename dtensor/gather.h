@@ -55,8 +55,9 @@ bool gather_inputs(RankContext&, std::span<const DistTensor> x,
 // collective over the mesh.
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 
-// Note that a gradient will need the parameter gathered, and that it no longer
-// does. The context is null if the run has ended.
+// Count a gradient that will need the parameter gathered, and one that no
+// longer does. forget_gather() also frees the copy if no other gradient needs
+// it; its context is null if the run has ended.
 void await_gather(const DistTensor& parameter);
 void forget_gather(RankContext*, const DistTensor& parameter);
 // Frees the copy after an operator has used it, unless a gradient will need it.

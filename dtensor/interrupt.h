@@ -27,8 +27,8 @@ inline void check_interrupted() {
 }
 
 // While it exists, the first SIGINT or SIGTERM sets interrupted(), and a second
-// one ends the process at once with exit code 128 + its number. A repetition
-// within 0.25 s counts as the same signal, since some senders deliver it twice.
+// one ends the process at once with exit code 128 + its number. Signals within
+// 0.25 s of the first count as one, since some senders deliver a signal twice.
 // A signal that was ignored stays ignored. At most one object may exist at a
 // time.
 class StopOnSignals {

@@ -12,7 +12,7 @@
 //                      "dp=2 of ranks 1,0"
 //   --device cuda      the devices: cpu (the default), cuda, or cuda:1 for the
 //                      GPUs from number 1 on
-//   --ranks-per-gpu 4  ranks that share a GPU; 1 by default
+//   --ranks-per-gpu 4  the number of ranks that share a GPU; 1 by default
 //   --tf32             f32 products on GPUs may round to TF32
 //   --tune-gemm        time cuBLASLt's algorithms when a product is first
 //                      computed and keep the fastest, instead of its first
@@ -30,7 +30,7 @@
 //                      default) that NCCL reads and writes directly, without
 //                      internal copies (comm/nccl.h)
 //   --ranks-per-process 2
-//                      ranks that are threads of each process; 1 by default
+//                      the number of ranks in each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes
 //                      find each other, instead of MASTER_ADDR and MASTER_PORT
 //   --timeout 0.5      seconds that a rank waits for others in a collective

@@ -53,12 +53,13 @@ struct RankContext {
   std::shared_ptr<Allocator> allocator;
   Planner planner;  // the prices, and the plans made under them
   std::set<std::string, std::less<>> paths;  // of kept_path()
-  // The operators' cached decisions (ops/op.cc).
+  // State that other files keep for this rank.
   struct Memory {
     virtual ~Memory() = default;
     // Called when the rank's function has returned; may throw a last error.
     virtual void finish() {}
   };
+  // The operators' cached decisions (ops/op.cc).
   std::unique_ptr<Memory> op_memory;
   // The cached executions of plans (execution.cc).
   std::unique_ptr<Memory> executions;

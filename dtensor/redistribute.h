@@ -34,14 +34,13 @@ DistTensor redistribute(DistTensor&& x, const Spec* to,
 // identity: a cotangent keeps its layout, and its consumer moves it as needed.
 DistTensor relayout(const DistTensor& x, const Spec* to);
 
-// Like this, for several tensors. Those of one mesh are planned together, so
-// that steps of one kind over the same axes become one collective. Parts that
-// nobody else holds may be overwritten, so keep a handle of an x that is still
-// needed.
+// Moves several tensors. Those of one mesh are planned together, so that steps
+// of one kind over the same axes become one collective. Parts that nobody else
+// holds may be overwritten, so keep a handle of an x that is still needed.
 std::vector<DistTensor> relayout(std::vector<DistTensor> x,
                                  std::span<const Spec* const> to);
 
-// Like this, on the rank's second thread; reading a result waits for it.
+// Moves several tensors on the rank's second thread; reading a result waits.
 // (Synchronous in a dry run, under a communication budget, and if several
 // meshes are involved.)
 std::vector<DistTensor> relayout_async(std::vector<DistTensor> x,

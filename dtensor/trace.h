@@ -58,8 +58,8 @@ class Trace {
   // drift of the clocks since the run. Waits between two machines that are
   // shorter than that are left out.
   void gather(ProcessJob&);
-  // For tests: with a named clock (one name, one clock) that is `ahead` ns ahead
-  // of this machine's.
+  // For tests: with a named clock (one name, one clock) that is `ahead` ns
+  // ahead of this machine's.
   void gather(ProcessJob&, const std::string& clock, int64_t ahead);
 
   // Writes the file, with the first `most_events` events. Throws Error if it

@@ -58,7 +58,7 @@ class Index {
   std::string text() const;
 
   // Reads and verifies what text() wrote. Needs at most the size of the file,
-  // plus 16 MiB, of memory. Throws Error that names the file and the line or
+  // plus 16 MiB, of memory. Throws an Error that names the file and the line or
   // the tensor, also if a box leaves its tensor, an element is in no box or in
   // two, or the boxes do not lie end to end in their files.
   static Index read(const io::File&);
