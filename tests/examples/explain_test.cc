@@ -154,7 +154,7 @@ TEST(Explain, AgreesWithADryRunOnAnyMesh) {
   }
 }
 
-// "22,805,048" as the README has it, in MB with one decimal: "22.8", and "0".
+// "22,805,048" as the page has it, in MB with one decimal: "22.8", and "0".
 std::string in_mb(std::string bytes) {
   std::erase(bytes, ',');
   char text[32];
@@ -162,14 +162,14 @@ std::string in_mb(std::string bytes) {
   return bytes == "0" ? bytes : text;
 }
 
-// The README's command for the table, and its rows.
-TEST(Explain, PrintsTheTableOfTheReadme) {
-  const std::string readme = read_file("README.md"),
+// The command for the table of docs/strategies.md, and its rows.
+TEST(Explain, PrintsTheTableOfStrategies) {
+  const std::string page = read_file("docs/strategies.md"),
                     begin = "bazel run -c opt //:explain -- ";
-  const size_t at = readme.find(begin + "--model gpt --mesh 8 --batch 64");
-  ASSERT_NE(at, readme.npos);
-  const size_t end = readme.find(" --svg", at);
-  std::string flags = readme.substr(at + begin.size(), end - at - begin.size());
+  const size_t at = page.find(begin + "--model gpt --mesh 8 --batch 64");
+  ASSERT_NE(at, page.npos);
+  const size_t end = page.find(" --svg", at);
+  std::string flags = page.substr(at + begin.size(), end - at - begin.size());
   std::erase(flags, '\\');
   std::replace(flags.begin(), flags.end(), '\n', ' ');
   const Ran r = run_program("explain", flags);
@@ -180,17 +180,17 @@ TEST(Explain, PrintsTheTableOfTheReadme) {
     std::istringstream words(line);
     std::string strategy, mesh;
     words >> strategy >> mesh;
-    if (readme.find("\n| `" + strategy + "` | ", end) == readme.npos) continue;
+    if (page.find("\n| `" + strategy + "` | ", end) == page.npos) continue;
     std::string row = "\n| `" + strategy + "` |";
     for (int column = 0; column < 6; ++column) {
       std::string bytes;
       words >> bytes;
       row += " " + in_mb(bytes) + " |";
     }
-    EXPECT_NE(readme.find(row + "\n", end), readme.npos) << row;
+    EXPECT_NE(page.find(row + "\n", end), page.npos) << row;
     ++rows;
   }
-  EXPECT_EQ(rows, 4) << flags << "\n" << r.out;
+  EXPECT_EQ(rows, 9) << flags << "\n" << r.out;
 }
 
 // The papers' table for a model of one's own: what it says is what the dry run
