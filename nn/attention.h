@@ -10,18 +10,19 @@ struct AttentionConfig {
   double rope_theta = 0;  // 0: no rotary embedding
 };
 
-// q_proj [heads * d, hidden], k_proj and v_proj [kv_heads * d, hidden], o_proj
-// [hidden, heads * d]. Split by heads (granule d) over any number of ranks, a
-// rank computes on its own query heads and the kv heads that they use.
+// Parameters, with d the head size: q_proj [heads * d, hidden], k_proj and
+// v_proj [kv_heads * d, hidden], o_proj [hidden, heads * d]. They may be split
+// by heads (granule d) over any number of ranks; each rank computes its own
+// query heads with the kv heads that they use.
 class Attention : public Module {
  public:
   Attention(const Scope& at, const AttentionConfig&);
-  // [b, s, hidden] -> the same.
+  // [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor forward(const DistTensor& x) const;
 
  private:
   AttentionConfig config_;
-  ContextParallel context_;  // the plan's
+  ContextParallel context_;  // from the plan, as is context_bytes_
   int64_t context_bytes_;
   Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
 };

@@ -1,20 +1,21 @@
-// Tensors that go from one part of a mesh to another: what the modules of a
-// pipeline do between their stages.
+// Moves tensors from one part of a mesh to another, as the modules of a
+// pipeline need between their stages.
 #pragma once
 #include "dtensor/dist_tensor.h"
 #include "dtensor/nn/parallel.h"
 
 namespace dtensor::nn {
 
-// Have they axes of the same names and sizes, in the same order?
+// Whether both meshes have axes of the same names and sizes, in the same order.
 bool same_axes(const Mesh&, const Mesh&);
 
-// x, a partial sum summed, on another mesh: in the same layout where both have
-// the same axes, else whole.
+// The spec of x on another mesh, without partial sums: in the layout of x if
+// both meshes have the same axes, and replicated if not.
 const Spec* spec_onto(const Mesh&, const Spec* x);
-// x itself when it is there. Collective over both meshes; differentiable.
+// Moves x to the mesh in the layout of spec_onto(); returns x itself if it is
+// on that mesh already. Collective over both meshes; differentiable.
 DistTensor onto(const Mesh&, const DistTensor& x);
-// The same of a batch of tokens, in batch_layout().
+// Like onto(), for a batch of tokens [b, s]; the result is in batch_layout().
 DistTensor batch_onto(const Mesh&, const DistTensor& x);
 
 }  // namespace dtensor::nn

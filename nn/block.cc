@@ -5,9 +5,9 @@
 namespace dtensor::nn {
 namespace {
 
-// What a norm adds up is the stream from there on, where it has it: reduced
-// once if it was partial, and in the backward pass added up in the norm's own
-// pass.
+// The residual stream goes on with the x that the norm returns. A partial sum
+// is thus reduced only once, and the norm's backward pass adds the stream's
+// gradient in its own pass.
 template <class Norm, class Mlp>
 DistTensor run(const DistTensor& x, const Child<Norm>& norm_1,
                const Child<Attention>& attention, const Child<Norm>& norm_2,

@@ -7,7 +7,7 @@
 
 namespace dtensor::nn {
 
-// ln_1, attn, ln_2, mlp.
+// Submodules: ln_1, attn, ln_2, mlp. forward: [b, s, hidden] -> [b, s, hidden].
 class GPTBlock : public Module {
  public:
   GPTBlock(const Scope& at, const ModelConfig&);
@@ -20,7 +20,8 @@ class GPTBlock : public Module {
   Child<MLP> mlp_;
 };
 
-// input_layernorm, self_attn, post_attention_layernorm, mlp.
+// Submodules: input_layernorm, self_attn, post_attention_layernorm, mlp.
+// forward: [b, s, hidden] -> [b, s, hidden].
 class LlamaBlock : public Module {
  public:
   LlamaBlock(const Scope& at, const ModelConfig&);

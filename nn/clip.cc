@@ -21,7 +21,7 @@ bool has_part(const Mesh& mesh) {
   return RankContext::current().coordinate_or_null(mesh) != nullptr;
 }
 
-// Of numbers, from the left.
+// Reduces f64 scalars, from left to right.
 Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers) {
   const Tensor result = Tensor::empty({}, DType::kF64);
   std::vector<Operand> operands;
@@ -31,15 +31,15 @@ Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers) {
   return result;
 }
 
-// The sum over the gradients on one mesh, on its ranks.
+// Sums the squares of the gradients that lie on one mesh.
 class Sums {
  public:
   explicit Sums(const Mesh& mesh) : mesh_(mesh) {}
   const Mesh& mesh() const { return mesh_; }
 
   void add(const DistTensor& g) {
-    // What ranks hold of it are parts along the axes that split it, and copies
-    // along the others: summing over the former counts each element once.
+    // Along the axes that split g, ranks hold different parts; along the
+    // others, copies. Summing over the former counts each element once.
     const AxisMask axes = g.spec()->split_axes();
     auto group = std::find_if(groups_.begin(), groups_.end(),
                               [&](const auto& p) { return p.first == axes; });
@@ -60,7 +60,7 @@ class Sums {
                      group->second.mutable_data());
   }
 
-  // On a rank of the mesh; undefined on others.
+  // Undefined on ranks outside the mesh.
   Tensor total() const {
     if (!has_part(mesh_)) return {};
     std::vector<Tensor> parts;
@@ -80,9 +80,9 @@ class Sums {
   std::vector<std::pair<AxisMask, Tensor>> groups_;
 };
 
-// Does a rank of the meshes need a total that it has no part of? A rank that is
+// Whether some rank needs the total of a mesh that it is not in. A rank that is
 // in all meshes cannot tell from its own list: the others may list the same
-// meshes, or only those that they are in. It hears it on a mesh that it shares
+// meshes, or only those that they are in. It learns it on a mesh that it shares
 // with the rank in need.
 bool some_rank_lacks(const std::vector<Sums>& sums,
                      const std::set<int64_t>& ranks) {
@@ -121,7 +121,7 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
   std::set<int64_t> ranks;  // of all meshes
   for (const DistTensor& g : grads) {
     DT_CHECK(!g.spec()->partial_axes(), "grad_norm",
-             "a gradient is {}, of which the parts do not say the norm; "
+             "a gradient is {}, whose parts do not determine its norm; "
              "redistribute it to its parameter's layout first",
              g.spec()->to_string());
     auto it = std::find_if(sums.begin(), sums.end(),

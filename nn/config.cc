@@ -7,7 +7,7 @@
 namespace dtensor::nn {
 namespace {
 
-// The nearest multiples of m around n, for what to write instead.
+// The nearest multiples of m around n, as a suggestion in an error.
 std::string around(int64_t n, int64_t m) {
   const int64_t below = n / m * m;
   if (below == 0) return fmt::format("{}", m);
@@ -27,8 +27,8 @@ void ModelConfig::validate() const {
   const bool mixtral = name == "mixtral";
   DT_CHECK(gpt || mixtral || name == "llama", "model",
            "there is no model \"{}\"; write gpt, llama or mixtral", name);
-  // Far beyond what any machine holds, and such that no product of two of them
-  // and a few small numbers overflows (of three, see below).
+  // Far beyond any machine's memory, and small enough that a product of two of
+  // them and a few small numbers does not overflow (three are checked below).
   constexpr int64_t kMost = int64_t{1} << 28;
   check_positive("layers", layers, 100'000);
   check_positive("hidden", hidden, kMost);
@@ -47,37 +47,39 @@ void ModelConfig::validate() const {
            "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
            heads, kv_heads, heads);
   DT_CHECK(gpt || head_dim() % 2 == 0, "model",
-           "{} rotates pairs, and a head of hidden {} / heads {} = {} is odd; "
-           "write hidden {}",
+           "{} rotates pairs of numbers, but the head size hidden {} / heads "
+           "{} = {} is odd; write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
   for (const auto& [what, n] :
        {std::pair("experts", experts), std::pair("top-k", top_k)})
-    DT_CHECK(mixtral || !n, "model",
-             "{} {} is for mixtral alone, and this is a {}; leave it out, or "
-             "write --model mixtral",
-             what, n, name);
+    DT_CHECK(
+        mixtral || !n, "model",
+        "{} {} is for mixtral only, but this model is a {}; leave it out, or "
+        "write --model mixtral",
+        what, n, name);
   if (experts) check_positive("experts", experts, 1'000'000);
   if (mixtral) {
-    // The bytes of parameters, gradients and an optimizer's state are counted.
+    // The bytes of parameters, gradients and optimizer state must not overflow.
     const double numbers = 3.0 * static_cast<double>(layers) *
                            static_cast<double>(expert_count()) *
                            static_cast<double>(ffn_size()) *
                            static_cast<double>(hidden);
     DT_CHECK(numbers < 1e17, "model",
-             "{} layers of {} experts, each of three matrices {} x {}, are "
-             "{:.3g} numbers; write fewer or smaller ones, of less than 1e17",
+             "{} layers of {} experts, each with three matrices {} x {}, have "
+             "{:.3g} parameters; write sizes with fewer than 1e17",
              layers, expert_count(), ffn_size(), hidden, numbers);
   }
   DT_CHECK(
       !mixtral || (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
-      "model", "top-k is {} of {} experts; write 1 to {}", chosen_experts(),
-      expert_count(), expert_count());
-  DT_CHECK(router_loss >= 0 && router_loss <= 1e300, "model",
-           "the router's loss counts {} times; write a number from 0 to 1e300",
-           router_loss);
+      "model", "top-k is {}, but there are {} experts; write 1 to {}",
+      chosen_experts(), expert_count(), expert_count());
+  DT_CHECK(
+      router_loss >= 0 && router_loss <= 1e300, "model",
+      "the weight of the router's loss is {}; write a number from 0 to 1e300",
+      router_loss);
   DT_CHECK(mixtral || router_loss == 0, "model",
-           "the router's loss {} is for mixtral alone, and this is a {}; leave "
-           "it out, or write --model mixtral",
+           "the router's loss {} is for mixtral only, but this model is a {}; "
+           "leave it out, or write --model mixtral",
            router_loss, name);
   DT_CHECK(is_float(dtype), "model",
            "dtype {} cannot be trained; write f32, f64, bf16 or f16",

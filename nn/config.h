@@ -1,4 +1,4 @@
-// The numbers that make a language model.
+// The sizes and constants that define a language model.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,26 +13,27 @@ struct ModelConfig {
   int64_t layers = 4;
   int64_t hidden = 256;
   int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: as many as heads. Not gpt.
-  int64_t ffn = 0;  // 0: gpt 4 x hidden; others 8/3 x hidden, rounded up to a
-                    // multiple of 8. Mixtral: of an expert
-  // Mixtral alone.
+  int64_t kv_heads = 0;  // 0: the same as heads. Not for gpt.
+  int64_t ffn = 0;  // 0: 4 x hidden for gpt; else 8/3 x hidden, rounded up to
+                    // a multiple of 8. For mixtral, the size of one expert.
+  // For mixtral only.
   int64_t experts = 0;     // 0: 8
-  int64_t top_k = 0;       // experts of a token; 0: 2, or all
-  double router_loss = 0;  // what load_balancing_loss() is multiplied by
-  int64_t seq = 128;       // the longest sequence
+  int64_t top_k = 0;       // experts per token; 0: 2, or 1 if there is only one
+  double router_loss = 0;  // the weight of load_balancing_loss() in the loss
+  int64_t seq = 128;       // the longest sequence, in tokens
   int64_t vocab = 256;
   DType dtype = DType::kF32;
-  double rope_theta = 10000;  // not gpt
-  double norm_eps = 0;        // 0: gpt 1e-5; others 1e-6
+  double rope_theta = 10000;  // not for gpt
+  double norm_eps = 0;        // 0: 1e-5 for gpt, else 1e-6
 
-  // Throws Error, a sentence with the values and what to write instead, unless
-  // name is known, every size positive, hidden a multiple of heads, heads of
-  // kv_heads, the head size even but for gpt, kv_heads not given for gpt,
-  // experts and top_k for mixtral alone and fitting, and dtype a float.
+  // Throws Error, with the values and a fix, unless: the name is known; all
+  // sizes are positive; hidden is a multiple of heads, and heads of kv_heads;
+  // the head size is even (except for gpt); kv_heads is not set for gpt;
+  // experts, top_k and router_loss are set for mixtral only and are in range;
+  // and dtype is a float type.
   void validate() const;
 
-  // With the defaults filled in. REQUIRE: validate() passes.
+  // With the defaults filled in. REQUIRES: validate() passes.
   int64_t head_dim() const { return hidden / heads; }
   int64_t kv() const { return kv_heads ? kv_heads : heads; }
   int64_t expert_count() const { return experts ? experts : 8; }

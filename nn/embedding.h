@@ -1,4 +1,4 @@
-// A table of rows, looked up by number.
+// An embedding table, looked up by row number.
 #pragma once
 #include "dtensor/nn/module.h"
 
@@ -9,10 +9,11 @@ class Embedding : public Module {
   Embedding(const Scope& at, int64_t rows, int64_t hidden);
   // ids [...] -> [..., hidden].
   virtual DistTensor forward(const DistTensor& ids) const;
-  // Rows 0 to n-1, [n, hidden]: position embeddings.
+  // Rows 0 to n - 1, [n, hidden], for position embeddings.
   virtual DistTensor first(int64_t n) const;
-  // x [b, s, hidden] times the transpose of the table, or of a copy of it that
-  // lies where x does, [b, s, rows]: a tied head.
+  // A tied head: x [b, s, hidden] times the transpose of `table` [rows, hidden]
+  // gives [b, s, rows]. `table` is this module's table, or a copy of it on the
+  // mesh of x.
   virtual DistTensor attend(const DistTensor& x, const DistTensor& table) const;
   const DistTensor& table() const { return weight_; }
 

@@ -17,7 +17,7 @@ TopKRouter::TopKRouter(const Scope& at, int64_t hidden, int64_t experts,
       weight_(add_parameter("weight", {experts, hidden}, Init::fan_in(hidden))),
       k_(k) {
   DT_CHECK(k >= 1 && k <= experts, "router",
-           "{} of {} experts are to be chosen; write 1 to {}", k, experts,
+           "k is {}, but there are {} experts; write 1 to {}", k, experts,
            experts);
 }
 

@@ -1,5 +1,5 @@
-// A mixture of experts in the place of a feed-forward layer, as in Mixtral
-// (Jiang et al., arXiv 2401.04088).
+// A mixture of experts in place of a feed-forward layer, as in Mixtral (Jiang
+// et al., arXiv 2401.04088).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,40 +8,43 @@
 
 namespace dtensor::nn {
 
-// What a router did with a batch, for the loss that balances it; [experts]
-// each, in f32 (f64 for f64).
+// How a router distributed a batch, for the load-balancing loss. Both tensors
+// are [experts] in f32 (f64 for f64).
 struct RouterLoad {
-  DistTensor chosen;  // the share of the tokens that chose it; they sum to k
-  DistTensor probability;  // the mean over the tokens
+  // The share of the tokens that chose each expert; the shares sum to k.
+  DistTensor chosen;
+  DistTensor probability;  // the mean of the softmax over the tokens
 };
 
-// Of two layers together.
+// The sum of the loads of two layers.
 RouterLoad operator+(const RouterLoad&, const RouterLoad&);
 
-// Which experts a token goes to, and with what weights.
+// The experts that each token goes to, and their weights.
 struct Routed {
   DistTensor ids, weights;  // [tokens, k]
   RouterLoad load;
 };
 
-// softmax(x W^T) of all experts, of which the k largest count, their weights
-// scaled to sum to one. weight [experts, hidden].
+// Computes softmax(x W^T) over all experts, chooses the k largest, and scales
+// their weights to sum to one. Parameter: weight [experts, hidden].
 class TopKRouter : public Module {
  public:
   // Throws Error unless 1 <= k <= experts.
   TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k);
-  virtual Routed forward(const DistTensor& x) const;  // [tokens, hidden]
+  virtual Routed forward(const DistTensor& x) const;  // x [tokens, hidden]
 
  private:
   DistTensor weight_;
   int64_t k_;
 };
 
-// gate_proj and up_proj [experts, ffn, hidden], down_proj [experts, hidden,
-// ffn]; see ops/experts.h. Split over the first dimension, tokens travel.
+// Parameters: gate_proj and up_proj [experts, ffn, hidden], down_proj [experts,
+// hidden, ffn]; see ops/experts.h. If they are split over the first dimension,
+// tokens are sent to the ranks of their experts.
 class Experts : public Module {
  public:
   Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts);
+  // x [tokens, hidden], ids and weights [tokens, k] -> [tokens, hidden].
   virtual DistTensor forward(const DistTensor& x, const DistTensor& ids,
                              const DistTensor& weights) const;
 
@@ -50,16 +53,16 @@ class Experts : public Module {
 };
 
 struct Mixed {
-  DistTensor y;
+  DistTensor y;  // in the shape of x
   RouterLoad load;
 };
 
-// gate (the router) and experts.
+// Submodules: gate (the router) and experts.
 class MixtureOfExperts : public Module {
  public:
   MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
                    int64_t experts, int64_t k);
-  virtual Mixed forward(const DistTensor& x) const;  // [b, s, hidden]
+  virtual Mixed forward(const DistTensor& x) const;  // x [b, s, hidden]
 
  private:
   Child<TopKRouter> gate_;
@@ -67,12 +70,13 @@ class MixtureOfExperts : public Module {
 };
 
 // The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
-// equation 4) of all layers together, as transformers computes it: experts
-// times the sum over them of the share of the tokens that chose one and its
-// probability, both averaged over the layers. A scalar; k when all is even.
-// REQUIRES: at least one layer, all with the same experts and tokens.
+// equation 4) over all layers together, as Hugging Face transformers computes
+// it: average `chosen` and `probability` over the layers, then multiply the
+// number of experts by the sum over experts of chosen * probability. Returns a
+// scalar, which is k if all experts are used equally. REQUIRES: at least one
+// layer, and the same experts and tokens in all.
 DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers);
-// The same, of the sum of so many layers' loads.
+// The same loss from the summed load of `layers` layers.
 DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
 
 }  // namespace dtensor::nn

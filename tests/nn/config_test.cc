@@ -48,8 +48,8 @@ TEST(Config, ErrorsSayWhatToWrite) {
             "[model] heads 8 is not a multiple of kv-heads 3; write kv-heads 1 "
             "or 8");
   EXPECT_EQ(error_of({.name = "llama", .hidden = 24, .heads = 8}),
-            "[model] llama rotates pairs, and a head of hidden 24 / heads 8 = "
-            "3 is odd; write hidden 16 or 32");
+            "[model] llama rotates pairs of numbers, but the head size hidden "
+            "24 / heads 8 = 3 is odd; write hidden 16 or 32");
   EXPECT_EQ(error_of({.layers = 0}),
             "[model] layers is 0; it must be at least 1");
   EXPECT_EQ(error_of({.seq = -1}), "[model] seq is -1; it must be at least 1");
@@ -69,20 +69,20 @@ TEST(Config, Experts) {
   EXPECT_EQ((ModelConfig{.name = "mixtral", .experts = 1}).chosen_experts(), 1);
   EXPECT_EQ((ModelConfig{.name = "mixtral"}).chosen_experts(), 2);
   EXPECT_EQ(of([](ModelConfig& c) { c.experts = 2, c.top_k = 3; }),
-            "[model] top-k is 3 of 2 experts; write 1 to 2");
+            "[model] top-k is 3, but there are 2 experts; write 1 to 2");
   EXPECT_EQ(of([](ModelConfig& c) { c.router_loss = 1e301; }),
-            "[model] the router's loss counts 1e+301 times; write a number "
+            "[model] the weight of the router's loss is 1e+301; write a number "
             "from 0 to 1e300");
   EXPECT_EQ(error_of({.router_loss = 0.5}),
-            "[model] the router's loss 0.5 is for mixtral alone, and this is a "
-            "gpt; leave it out, or write --model mixtral");
+            "[model] the router's loss 0.5 is for mixtral only, but this model "
+            "is a gpt; leave it out, or write --model mixtral");
   EXPECT_EQ(of([](ModelConfig& c) {
               c.layers = 10, c.experts = 1000000;
               c.hidden = c.ffn = int64_t{1} << 20, c.heads = 1;
             }),
-            "[model] 10 layers of 1000000 experts, each of three matrices "
-            "1048576 x 1048576, are 3.3e+19 numbers; write fewer or smaller "
-            "ones, of less than 1e17");
+            "[model] 10 layers of 1000000 experts, each with three matrices "
+            "1048576 x 1048576, have 3.3e+19 parameters; write sizes with "
+            "fewer than 1e17");
 }
 
 }  // namespace
