@@ -39,7 +39,8 @@ std::vector<NamedTensor> all_of(const Module& model,
   return all;
 }
 
-// That of all ranks: each knows of the generators that it has drawn from.
+// Combines the random states of all ranks: each rank knows only the generators
+// that it has drawn from.
 RandomState random_state_of_all() {
   const RandomState mine = random_state();
   std::vector<uint64_t> packed = {mine.seed};
@@ -59,21 +60,22 @@ RandomState random_state_of_all() {
   for (size_t r = 0; r < all.size(); ++r) {
     const std::vector<uint64_t>& its = all[r];
     DT_CHECK(its[0] == all[0][0], "checkpoint",
-             "rank {} has the seed {} and rank 0 {}; call manual_seed() alike "
-             "on every rank",
+             "rank {} has the seed {}, but rank 0 has {}; call manual_seed() "
+             "with the same seed on every rank",
              r, its[0], all[0][0]);
     for (size_t i = 1; i < its.size(); i += 2) {
       const auto [known, added] = state.times.emplace(its[i], its[i + 1]);
       DT_CHECK(added || known->second == its[i + 1], "checkpoint",
-               "rank {} has drawn {} times from a generator of which another "
-               "rank has drawn {} times; draw alike on every rank",
+               "rank {} has drawn {} times from a generator from which another "
+               "rank has drawn {} times; draw equally often on every rank",
                r, its[i + 1], known->second);
     }
   }
   return state;
 }
 
-// Names of one kind, for an error: "2 are missing (a, b)"; "" for none.
+// Appends names with one kind of problem to an error: "2 are missing (a, b)".
+// Appends nothing if there are none.
 void list(std::string& text, const std::vector<std::string>& names,
           std::string_view what) {
   if (names.empty()) return;
@@ -85,8 +87,8 @@ void list(std::string& text, const std::vector<std::string>& names,
   text += names.size() > kShown ? ", ...)" : ")";
 }
 
-// What each tensor is read from, or an Error that says why the checkpoint does
-// not fit.
+// Returns the saved name that each tensor of `own` is read from. Throws Error
+// if the checkpoint does not fit, and says why.
 std::vector<std::string> sources(const std::string& path,
                                  const CheckpointReader& saved,
                                  const std::vector<NamedTensor>& own,
@@ -102,7 +104,7 @@ std::vector<std::string> sources(const std::string& path,
     unread.erase(name);
     const bool parameter = name.starts_with(kModel);
     if (cast && parameter) {
-      // The master of what was of another type is the same value, less rounded.
+      // The master has the same value with less rounding.
       const std::string master =
           joined(kOptimizer, name.substr(kModel.size())) + std::string(kMaster);
       const auto saved_as = infos.find(name);
@@ -122,12 +124,12 @@ std::vector<std::string> sources(const std::string& path,
     }
     const TensorInfo& info = found->second;
     if (info.shape != t.tensor.shape())
-      shapes.push_back(fmt::format("{}: {} there, {} here", t.name,
+      shapes.push_back(fmt::format("{}: saved {}, wanted {}", t.name,
                                    to_string(info.shape),
                                    to_string(t.tensor.shape())));
     const DType type = t.tensor.dtype();
     if (info.dtype != type && !(cast && is_float(info.dtype) && is_float(type)))
-      types.push_back(fmt::format("{}: {} there, {} here", t.name,
+      types.push_back(fmt::format("{}: saved {}, wanted {}", t.name,
                                   dtensor::name(info.dtype),
                                   dtensor::name(type)));
   }
@@ -138,8 +140,7 @@ std::vector<std::string> sources(const std::string& path,
   list(wrong, types,
        cast ? "of another kind" : "of another type, which .cast would convert");
   DT_CHECK(wrong.empty(), "checkpoint",
-           "{} does not fit this model and optimizer: of its tensors, {}; "
-           "nothing was loaded",
+           "{} does not fit this model and optimizer: {}; nothing was loaded",
            path, wrong);
   return from;
 }
@@ -165,7 +166,8 @@ RandomState random_state_of(const CheckpointReader& saved) {
     const char *begin = name.data() + kTimes.size(),
                *end = name.data() + name.size();
     DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
-             "{} has a value {}, which names no generator", saved.path(), name);
+             "{} has a value {}, which does not name a random generator",
+             saved.path(), name);
     random.times[ranks] = value_of<uint64_t>(saved, name);
   }
   return random;
@@ -218,7 +220,7 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
     requests.push_back({from[i], own[i].tensor.mesh(), own[i].tensor.layout()});
   const std::vector<DistTensor> read = saved->read(requests);
 
-  // All is there, and nothing can go wrong any more.
+  // Every rank has all of its data, so that nothing can fail from here on.
   std::vector<OptimizerState> optimizer_state;
   for (size_t i = 0; i < own.size(); ++i)
     if (own[i].name.starts_with(kModel))

@@ -1,5 +1,6 @@
-// Saving a training run, and going on with it: parameters, optimizer, where it
-// is, and its random numbers. (Files: dtensor/io/checkpoint.h.)
+// Saves a training run and resumes it: the parameters, the optimizer, the
+// position in the run, and the random state. (The file format:
+// dtensor/io/checkpoint.h.)
 //
 //   if (const auto path = latest_checkpoint("run"))
 //     at = nn::load_checkpoint(*path, *model, optimizer);
@@ -20,37 +21,38 @@ namespace dtensor::nn {
 
 struct TrainingState {
   int64_t step = 0;
-  int64_t data_position = 0;     // in units of the program's own
-  CheckpointValues values = {};  // what else it wants to know again
+  int64_t data_position = 0;     // in a unit that the program chooses
+  CheckpointValues values = {};  // further values of the program
 };
 
-// Saves as DIR/step-STEP the parameters as "model/NAME", Optimizer::state() as
-// "optimizer/NAME", the state, and what random_state() is on every rank, so
-// that a run which loads it goes on, bit for bit, on the same mesh. Collective
-// over the run, of which the model's mesh may be a part. Does nothing in a dry
-// run. Throws Error as save_checkpoint() of dtensor/io does, and when two ranks
-// have drawn another number of times from one generator.
+// Saves to DIR/step-STEP: the parameters as "model/NAME", Optimizer::state() as
+// "optimizer/NAME", the training state, and random_state() of every rank. A run
+// that loads it on the same mesh continues bit for bit. Collective over all
+// ranks of the run, also those outside the model's mesh. Does nothing in a dry
+// run. Throws Error as dtensor::save_checkpoint() does, and if two ranks have
+// drawn from one generator different numbers of times.
 void save_checkpoint(const std::string& dir, const Module&, const Optimizer&,
                      const TrainingState&, const CheckpointOptions& = {});
 
-// That of a checkpoint. By any thread.
+// The training state in a checkpoint. Any thread may call it.
 TrainingState training_state(const CheckpointReader&);
 
 struct CheckpointLoadOptions {
-  // Takes values of another float type. The f32 master of a parameter that was
-  // saved as bf16 or f16 is then what a parameter of another type becomes, and
-  // a master that was not saved begins as the parameter that was.
+  // Converts values of another float type. A parameter that was saved as bf16
+  // or f16 with an f32 master, and now has another type, is loaded from that
+  // master. A master that was not saved starts from the saved parameter.
   bool cast = false;
 };
 
-// The same, from the folder of one checkpoint ("run/step-00000100"), into a
-// model and an optimizer made as those were, on any mesh and in any layouts.
-// Reads into new memory, and then, when all ranks have all of it, changes the
-// parameters, the optimizer and the random state. Throws Error on every rank,
-// and nothing has changed then, when a file is damaged, or the checkpoint is of
-// another model: it lists the names that are missing, unknown, of another shape
-// or of another type. Collective over the run. In a dry run it reads nothing
-// and returns the beginning.
+// Loads one checkpoint ("run/step-00000100") into a model and an optimizer that
+// were constructed like the saved ones, on any mesh and in any layouts. Reads
+// everything into new memory first; only when every rank has read all of its
+// data does it change the parameters, the optimizer and the random state.
+//
+// Throws Error on every rank, with nothing changed, if a file is damaged or the
+// checkpoint does not fit: the error lists the names that are missing, unknown,
+// or of another shape or type. Collective over the run. In a dry run it reads
+// nothing and returns TrainingState{}.
 TrainingState load_checkpoint(const std::string& path, Module&, Optimizer&,
                               const CheckpointLoadOptions& = {});
 

@@ -15,7 +15,8 @@
 namespace dtensor::nn {
 namespace {
 
-// The index where the cumulated softmax(logits / temperature) passes u.
+// The first index at which the cumulative softmax(logits / temperature) exceeds
+// u.
 int64_t draw(std::span<const double> logits, double temperature, double u) {
   const int64_t n = std::ssize(logits);
   int64_t likeliest = 0;
@@ -33,10 +34,10 @@ int64_t draw(std::span<const double> logits, double temperature, double u) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i)
     if ((sum += weight(i)) > u * total) return i;
-  return likeliest;  // rounding, or logits that are no numbers
+  return likeliest;  // due to rounding, or NaN logits
 }
 
-// The number in [0, 1) of this seed and position.
+// The uniform number in [0, 1) for this seed and position.
 double uniform_at(uint64_t seed, int64_t position) {
   double u = 0;
   cpu_kernels().random_box(Stream{}, kernels::Distribution::kUniform,
@@ -51,8 +52,7 @@ std::vector<int64_t> generate(const LanguageModel& model,
                               const GenerateOptions& options) {
   const ModelConfig& config = model.config();
   DT_CHECK(!options.prompt.empty(), "generate",
-           "the prompt is empty; begin with "
-           "a token, such as the newline 10");
+           "the prompt is empty; start with a token, such as the newline 10");
   DT_CHECK(options.temperature >= 0 && options.temperature < 1e300, "generate",
            "temperature is {}; it must be a number of at least 0",
            options.temperature);
@@ -64,8 +64,9 @@ std::vector<int64_t> generate(const LanguageModel& model,
   std::vector<int64_t> text = options.prompt;
   for (int64_t i = 0; i < options.tokens; ++i) {
     const int64_t n = std::min<int64_t>(std::ssize(text), config.seq);
-    // Rounded up to a power of two, so that few shapes occur and each is
-    // decided once; attention is causal, so what stands after n is not seen.
+    // Rounding up to a power of two leaves few shapes, so that layouts are
+    // decided only for those. Attention is causal: the padding after n is not
+    // seen.
     const int64_t padded =
         std::min(config.seq, static_cast<int64_t>(std::bit_ceil(uint64_t(n))));
     std::vector<int64_t> window(static_cast<size_t>(padded), 0);

@@ -1,4 +1,5 @@
-// GPT-2: layer norm before, learned positions, the head tied to the embedding.
+// GPT-2: pre-layer-norm blocks, learned positions, a head tied to the
+// embedding.
 #pragma once
 #include <vector>
 

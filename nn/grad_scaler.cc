@@ -21,12 +21,11 @@ constexpr const char *kOp = "grad_scaler", *kScale = "grad_scaler.scale",
 float checked_scale(double scale) {
   const auto rounded = static_cast<float>(scale);
   DT_CHECK(rounded > 0 && std::isfinite(rounded), kOp,
-           "the scale is to be {}; write a positive number that f32 holds",
-           scale);
+           "the scale is {}; write a positive number that f32 can hold", scale);
   return rounded;
 }
 
-// The norm is NaN or infinite when a gradient is. (A rank of none of the
+// The norm is NaN or infinite if a gradient is. (A rank outside all of the
 // gradients' meshes has no norm.)
 bool finite(const GradNorm& n) {
   return !n.norm.defined() || RankContext::current().dry_run ||
@@ -39,8 +38,8 @@ const T& value_of(const CheckpointValues& values, const char* name) {
   const T* value =
       found == values.end() ? nullptr : std::get_if<T>(&found->second);
   DT_CHECK(value, kOp,
-           "the values have no {}, which GradScaler::state() writes; load them "
-           "into a scaler with .enabled = false if the run had none",
+           "the values lack {}, which GradScaler::state() writes; if the saved "
+           "run had no scaler, load them with .enabled = false",
            name);
   return *value;
 }
@@ -70,11 +69,12 @@ void GradScaler::unscale_(const Optimizer& optimizer,
   if (!options_.enabled) return;
   Seen& seen = seen_[&optimizer];
   DT_CHECK(!seen.stepped, kOp,
-           "unscale_() is called after step() of this optimizer; call it "
-           "before, or update() between them");
-  DT_CHECK(!seen.unscaled, kOp,
-           "unscale_() is called twice for this optimizer; call it once before "
-           "each update()");
+           "unscale_() was called after step() of this optimizer; call it "
+           "before step(), or call update() between them");
+  DT_CHECK(
+      !seen.unscaled, kOp,
+      "unscale_() was called twice for this optimizer; call it once before "
+      "each update()");
   seen = {.unscaled = true, .finite = finite(grad_norm(grads))};
   const NoGrad no_grad;
   for (DistTensor& g : grads)
@@ -87,12 +87,12 @@ void GradScaler::step(Optimizer& optimizer,
                       UpdateOptions options, const GradNorm& norm) {
   if (!options_.enabled) return optimizer.step(grads, options);
   DT_CHECK(!RankContext::current().capture, kOp,
-           "a graph's replays would all have the scale {}; step without a "
-           "graph, or train in bf16, which needs no scale",
+           "all replays of a graph would use the scale {}; step without a "
+           "graph, or train in bf16, which does not need a scale",
            scale_);
   Seen& seen = seen_[&optimizer];
   DT_CHECK(!seen.stepped, kOp,
-           "step() is called twice for this optimizer; call update() after "
+           "step() was called twice for this optimizer; call update() after "
            "each");
   if (!seen.unscaled) {
     seen.finite = finite(norm.norm.defined() ? norm : grad_norm(grads));
@@ -110,8 +110,8 @@ void GradScaler::update(std::optional<double> new_scale) {
     return seen_.clear();
   }
   DT_CHECK(!seen_.empty(), kOp,
-           "no gradients were seen since the last update(); call step() "
-           "before");
+           "there was no step() since the last update(); call step() before "
+           "update()");
   const bool all_finite =
       std::all_of(seen_.begin(), seen_.end(),
                   [](const auto& entry) { return entry.second.finite; });
@@ -138,7 +138,7 @@ void GradScaler::load_state(const CheckpointValues& values) {
   const char* end = text.data() + text.size();
   DT_CHECK(std::from_chars(text.data(), end, scale).ptr == end && scale > 0 &&
                std::isfinite(scale),
-           kOp, "{} is '{}', which is no positive number", kScale, text);
+           kOp, "{} is '{}'; it must be a positive number", kScale, text);
   growth_tracker_ = value_of<int64_t>(values, kTracker);
   scale_ = scale;
 }

@@ -21,12 +21,12 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
     p = full(shape, init.kind == Init::Kind::kOnes ? 1 : 0, mesh, layout,
              dtype);
   } else {
-    // f64 draws other words than f32 does (the halves draw the same); hence the
-    // detour.
+    // randn() in f64 draws other random words than in f32 (bf16 and f16 draw
+    // the same ones), so an f64 parameter is drawn in f32 and converted.
     const DType drawn = dtype == DType::kF64 ? DType::kF32 : dtype;
     p = randn(shape, mesh, layout, drawn, {seed, hash_text(name)}, 0, init.std);
     if (drawn != dtype) {
-      // On the parts, not with cast(): that could decide on another layout.
+      // Converted on the local parts: cast() could choose another layout.
       p = DistTensor::wrap(converted(p.impl()->part(), dtype), spec);
     }
   }

@@ -105,7 +105,7 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
   if (recompute_ == Recompute::kNone) return block(in);
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
-    // A block's products are those of its linear layers; see Linear.
+    // The products of a block are those of its linear layers; see Linear.
     options.save = [](const Op& op) {
       return op.name() == "linear" || op.name() == "linear_gelu_tanh";
     };
@@ -114,11 +114,11 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
 
 void LanguageModel::check_tokens(const DistTensor& tokens) const {
   DT_CHECK(tokens.ndim() == 2, "model",
-           "tokens are {}; they must be [batch, sequence]",
+           "tokens have the shape {}; pass [batch, sequence]",
            to_string(tokens.shape()));
   DT_CHECK(
       tokens.size(1) <= config_.seq, "model",
-      "tokens are {}, longer than the model's sequence of {}; cut them, or "
+      "tokens {} are longer than the model's sequence of {}; shorten them, or "
       "make the model with seq {}",
       to_string(tokens.shape()), config_.seq, tokens.size(1));
 }

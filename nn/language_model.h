@@ -1,4 +1,4 @@
-// What the models have in common.
+// The base class of the language models.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace dtensor::nn {
 
-// What the backward pass computes again instead of finding it saved
+// Which activations the backward pass recomputes instead of saving them
 // (ops/recompute.h).
 enum class Recompute {
   kNone,
-  // Every transformer block: what is saved of it is its input.
+  // Every transformer block: only its input is saved.
   kBlock,
-  // What lies between the products of a block, as in Megatron-LM's selective
+  // Everything between the products of a block, as in Megatron-LM's selective
   // recomputation (Korthikanti et al., arXiv 2205.05198): attention with its
-  // rotary embedding, norms, activation functions and sums. Saved are the
-  // block's input and the products with its weights: q, k, v, the outputs of
-  // attention's and the MLP's projections. No product with a weight is computed
-  // again. (Recomputing attention alone would save next to nothing: it never
-  // holds its scores, and its output is o_proj's input.)
+  // rotary embedding, norms, activation functions and sums. The block's input
+  // and the outputs of its linear layers are saved (q, k, v, and the
+  // projections of attention and the MLP), so no product with a weight is
+  // recomputed. (Recomputing attention alone would save almost nothing: it
+  // never stores its scores, and its output is o_proj's input.)
   kAttention,
 };
 // "none", "block" or "attention"; throws Error for another text.
@@ -32,77 +32,80 @@ std::string_view name(Recompute);
 
 class LanguageModel : public Module {
  public:
-  // Throws Error when the mesh lacks the axis that the plan splits sequences
-  // over.
+  // Throws Error if the mesh lacks the axis of the plan's sequence_parallel().
   LanguageModel(const Scope& at, const ModelConfig& config);
   const ModelConfig& config() const { return config_; }
 
-  // tokens [b, s], i32 or i64, s <= config().seq -> after the last norm,
-  // [b, s, hidden].
+  // tokens [b, s], i32 or i64, s <= config().seq -> [b, s, hidden], after the
+  // last norm. This and the functions below are collective over mesh().
   DistTensor features(const DistTensor& tokens) const;
   // [b, s, hidden] -> [b, s, vocab].
   DistTensor head(const DistTensor& features) const;
 
+  // head(features(tokens)).
   DistTensor logits(const DistTensor& tokens) const;
   // The mean cross-entropy of targets [b, s], a scalar in f32 (f64 for f64).
-  // Targets of -100 count for nothing. In a pipeline (pipeline_model.h), where
-  // each module lies on a part of mesh(), what one makes is redistributed to
-  // the next one's, and all arguments and results are on mesh().
+  // Targets of -100 are ignored. In a pipeline (pipeline_model.h), each module
+  // lies on a part of mesh(), and activations are redistributed from one part
+  // to the next; the arguments and results of logits(), text_loss() and loss()
+  // are on mesh().
   DistTensor text_loss(const DistTensor& tokens,
                        const DistTensor& targets) const;
-  // What is trained: that, and what a model adds to it. Made of embed(),
-  // train_block(), last_norm(), project() and train_loss().
+  // The training loss: text_loss() plus the terms that a model adds. It calls
+  // embed(), train_block(), last_norm(), project() and train_loss().
   DistTensor loss(const DistTensor& tokens, const DistTensor& targets) const;
 
-  // What features() and head() are made of. tokens -> [b, s, hidden]; block i,
-  // from [b, s, hidden] to the same; the last norm.
+  // The parts of features() and head(). embed: tokens -> [b, s, hidden]; block
+  // i and the last norm: [b, s, hidden] -> [b, s, hidden].
   virtual DistTensor embed(const DistTensor& tokens) const = 0;
   virtual DistTensor block(int64_t i, const DistTensor& x) const = 0;
   virtual DistTensor last_norm(const DistTensor& x) const = 0;
-  // The head, with that table [vocab, hidden] where it is tied().
+  // The head: features [b, s, hidden] -> [b, s, vocab]. `table` is tied()
+  // [vocab, hidden] on the mesh of the features, or undefined.
   virtual DistTensor project(const DistTensor& features,
                              const DistTensor& table) const = 0;
-  // Block i where a loss is wanted: of x[0], the activations, and of what the
-  // model sums up on the way for its loss (there is none of it ahead of block
-  // 0), both as the next block wants them. In a pipeline all of it goes from
-  // stage to stage.
+  // Block i in the computation of loss(). x[0] are the activations; the other
+  // tensors are what earlier blocks have summed up for the loss (none before
+  // block 0). Returns the same for the next block. In a pipeline all of these
+  // tensors go from stage to stage.
   virtual std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const;
-  // What is trained, of the cross-entropy and of what the last block gave (of
-  // which x[0] counts for nothing any more).
+  // The training loss, from the cross-entropy and from the tensors x of the
+  // last train_block(). x[0] has been used by then and is ignored.
   virtual DistTensor train_loss(const DistTensor& cross_entropy,
                                 const std::vector<DistTensor>& x) const;
-  // The embedding that is the head too; undefined when that has one of its own.
+  // The embedding table that the head shares; undefined if the head has its
+  // own.
   virtual DistTensor tied() const { return {}; }
 
-  // From the next features() on; kNone at first. Losses and gradients are the
-  // same bit for bit. The second run sends what the first sent inside of the
-  // blocks (an all-reduce behind o_proj and one behind the MLP, where those are
-  // split), as events of the phase "recompute". The model has to be there, with
-  // the modules that it had, until the gradient is taken.
+  // Takes effect from the next features() or loss(); the default is kNone.
+  // Losses and gradients are bit for bit the same. The second run repeats the
+  // communication inside the blocks (an all-reduce after o_proj and one after
+  // the MLP, if those are split), as events of the phase "recompute". The model
+  // and its modules must exist until the gradient has been taken.
   void set_recompute(Recompute what) { recompute_ = what; }
   Recompute recompute() const { return recompute_; }
 
  protected:
-  // block(x), as set_recompute() says, with x where sequence_parallel() wants
-  // it.
+  // block(x), recomputed as set_recompute() says, with x in the layout of
+  // sequence_parallel().
   DistTensor run_block(
       const std::function<DistTensor(const DistTensor&)>& block,
       const DistTensor& x) const;
-  // The same of a block with more arguments, of which the first is x, and
-  // results.
+  // The same for a block with several arguments, the first of which is x, and
+  // several results.
   std::vector<DistTensor> run_recomputed(
       const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.
   void check_tokens(const DistTensor& tokens) const;
 
  private:
-  // Activations between blocks, where the plan wants them.
+  // Redistributes activations as the plan's sequence_parallel() says.
   DistTensor between_blocks(const DistTensor& x) const;
 
   ModelConfig config_;
   Recompute recompute_ = Recompute::kNone;
-  std::string sequence_axis_;  // of sequence_parallel(), on any stage's mesh
+  std::string sequence_axis_;  // of sequence_parallel(); on every stage's mesh
 };
 
 }  // namespace dtensor::nn

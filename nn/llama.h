@@ -1,5 +1,5 @@
-// Llama: RMS norm before, rotary positions, SwiGLU, grouped queries, a head of
-// its own.
+// Llama: pre-RMS-norm blocks, rotary positions, SwiGLU, grouped-query
+// attention, a separate head.
 #pragma once
 #include <vector>
 

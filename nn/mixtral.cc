@@ -21,7 +21,7 @@ MixtralBlock::MixtralBlock(const Scope& at, const ModelConfig& c)
       mlp_(add<MixtureOfExperts>("mlp", c.hidden, c.ffn_size(),
                                  c.expert_count(), c.chosen_experts())) {}
 
-// As block.cc's run(), of a layer that tells its load.
+// Like run() in block.cc, but the MLP also returns its load.
 Mixed MixtralBlock::forward(const DistTensor& x) const {
   Normed at = input_layernorm_.call(&RMSNorm::normed, x, DistTensor());
   at = post_attention_layernorm_.call(&RMSNorm::normed, at.x, self_attn_(at.y));

@@ -10,7 +10,8 @@
 
 namespace dtensor::nn {
 
-// input_layernorm, self_attn, post_attention_layernorm, mlp.
+// Submodules: input_layernorm, self_attn, post_attention_layernorm, mlp.
+// forward: x [b, s, hidden]; returns the activations and the router's load.
 class MixtralBlock : public Module {
  public:
   MixtralBlock(const Scope& at, const ModelConfig&);
@@ -23,9 +24,9 @@ class MixtralBlock : public Module {
   Child<MixtureOfExperts> mlp_;
 };
 
-// Parameters: those of Llama but for mlp.gate.weight and
-// mlp.experts.{gate,up,down}_proj. The loss has config.router_loss times
-// load_balancing_loss() in it.
+// Parameters: as in Llama, but the MLP has mlp.gate.weight and
+// mlp.experts.{gate,up,down}_proj. loss() includes config.router_loss times
+// load_balancing_loss().
 class Mixtral : public LanguageModel {
  public:
   Mixtral(const Scope& at, const ModelConfig&);
@@ -34,7 +35,8 @@ class Mixtral : public LanguageModel {
   DistTensor last_norm(const DistTensor& x) const override;
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
-  // With the loads of the blocks so far behind the activations, summed.
+  // If config.router_loss is not 0, the results after the activations are the
+  // summed loads of the blocks so far (chosen, probability).
   std::vector<DistTensor> train_block(
       int64_t i, const std::vector<DistTensor>& x) const override;
   DistTensor train_loss(const DistTensor& cross_entropy,

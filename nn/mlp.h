@@ -4,7 +4,8 @@
 
 namespace dtensor::nn {
 
-// GPT-2's: c_proj(gelu_tanh(c_fc(x))), with biases.
+// GPT-2: c_proj(gelu_tanh(c_fc(x))), with biases. [..., hidden] -> [...,
+// hidden].
 class MLP : public Module {
  public:
   MLP(const Scope& at, int64_t hidden, int64_t ffn);
@@ -14,7 +15,8 @@ class MLP : public Module {
   Child<Linear> c_fc_, c_proj_;
 };
 
-// Llama's: down_proj(swiglu(gate_proj(x), up_proj(x))), without.
+// Llama: down_proj(swiglu(gate_proj(x), up_proj(x))), without biases. [...,
+// hidden] -> [..., hidden].
 class SwiGLU : public Module {
  public:
   SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);

@@ -1,4 +1,4 @@
-// Models by name.
+// Makes models by name.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,14 +7,15 @@
 
 namespace dtensor::nn {
 
-// The model that config.name says, its parameters in the plan's layouts and a
-// function of seed alone. Throws Error when the config is not valid, or a
-// pattern of the plan matches no parameter (a typing error would else leave
-// weights whole). Works in a dry run.
+// Makes the model named config.name. Its parameters are in the plan's layouts,
+// and their values depend only on the config and the seed. Throws Error if the
+// config is not valid, or a pattern of the plan matches no parameter (a typing
+// error would otherwise leave weights replicated). Every rank of the mesh calls
+// it. Works in a dry run.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           const ParallelPlan&,
                                           uint64_t seed = 0);
-// On default_plan().
+// With default_plan(config, mesh).
 std::unique_ptr<LanguageModel> make_model(const ModelConfig&, const Mesh&,
                                           uint64_t seed = 0);
 

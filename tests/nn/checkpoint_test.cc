@@ -189,9 +189,10 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
       EXPECT_NE(errors[0].find(part), std::string::npos)
           << part << " is not in: " << errors[0];
   };
-  expect_error(config("gpt", DType::kF32, 36), false, false,
-               {path, "of another shape (",
-                "model/transformer.wte.weight: [17, 24] there, [17, 36] here"});
+  expect_error(
+      config("gpt", DType::kF32, 36), false, false,
+      {path, "of another shape (",
+       "model/transformer.wte.weight: saved [17, 24], wanted [17, 36]"});
   expect_error(config("llama", DType::kF32), false, false,
                {"are missing (model/model.embed_tokens.weight",
                 "are unknown (model/transformer.h.0.attn"});
@@ -200,9 +201,9 @@ TEST(TrainingCheckpoint, OfAnotherModel) {
                 "are unknown (optimizer/"});
   expect_error(config("gpt", DType::kF64), false, false,
                {"of another type, which .cast would convert (model/",
-                "f32 there, f64 here"});
+                "saved f32, wanted f64"});
   expect_error(config("gpt", DType::kBF16), false, false,
-               {"missing (", "weight.master", "f32 there, bf16 here"});
+               {"missing (", "weight.master", "saved f32, wanted bf16"});
 
   // A checkpoint that is no model's.
   run(2, [&](Runtime&) { dtensor::save_checkpoint(dir.path(), 2, {}, {}); });
@@ -322,7 +323,7 @@ TEST(TrainingCheckpoint, RanksThatDrewOtherwise) {
   };
   EXPECT_NE(fails([](int64_t rank) {
               manual_seed(static_cast<uint64_t>(rank));
-            }).find("rank 1 has the seed 1 and rank 0 0"),
+            }).find("rank 1 has the seed 1, but rank 0 has 0"),
             std::string::npos);
   EXPECT_NE(fails([](int64_t rank) {
               set_random_state(
