@@ -19,7 +19,7 @@ Scope Scope::operator/(std::string_view child) const {
 DistTensor Module::add_parameter(std::string_view name, const Shape& shape,
                                  const Init& init) {
   Scope own = scope_;
-  own.mesh_of = {};  // where the module lies
+  own.mesh_of = {};  // a parameter lies on its module's mesh
   const std::string full = (own / name).path;
   const ParameterLayouts layouts = layouts_of(
       scope_.plan ? *scope_.plan : ParallelPlan(), full, scope_.mesh, shape);
@@ -78,8 +78,8 @@ void Module::replace(std::string_view path,
   Slot& s = slot(path);
   std::unique_ptr<Module> fresh = make(s.module->scope_, *s.module);
   DT_CHECK(fresh && s.fits(*fresh), "module",
-           "what is to take the place of {} is of another kind; derive it from "
-           "the class that stands there",
+           "the replacement for {} is of another class; derive it from the "
+           "class that it replaces",
            s.module->path());
   s.module = std::move(fresh);
 }
@@ -114,7 +114,7 @@ void check_plan(const ParallelPlan& plan, const Module& module) {
                       return matches(pattern, p.name);
                     }))
       continue;
-    // Those of layer 0, 1, ... as one.
+    // The names of layers 0, 1, ... are shown as one, with "*" for the number.
     std::vector<std::string> names;
     for (const NamedParameter& p : parameters) {
       std::string name;

@@ -1,4 +1,4 @@
-// A module: named parameters, and modules inside it.
+// A module has named parameters and submodules.
 //
 //   class MLP : public Module {
 //    public:
@@ -14,8 +14,8 @@
 //     Child<Linear> up_, down_;
 //   };
 //
-// A forward is ordinary code on DistTensors and knows of no mesh; the layouts
-// of the parameters (parallel.h) decide what is sent.
+// A forward is ordinary code on DistTensors and does not depend on the mesh; the
+// layouts of the parameters (parallel.h) decide which collectives run.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,15 +33,16 @@
 
 namespace dtensor::nn {
 
-// Where a module is made: its dotted path, and what its parameters need.
+// The context in which a module is made: its dotted path, and the mesh, plan,
+// type and seed of its parameters.
 struct Scope {
   Mesh mesh;
   std::shared_ptr<const ParallelPlan> plan;  // null: all replicated
   DType dtype = DType::kF32;
   uint64_t seed = 0;
   std::string path = {};
-  // Where a module of that path lies, if they do not all lie on `mesh`: see
-  // pipeline_model.h.
+  // If set, the mesh of the module at this path, for modules that do not all
+  // lie on `mesh` (pipeline_model.h).
   std::function<Mesh(std::string_view path)> mesh_of = {};
 
   Scope operator/(std::string_view child) const;
@@ -49,16 +50,16 @@ struct Scope {
 
 class Module;
 
-// Where a module has one of those inside it: "model.layers.0.mlp" of a model,
-// say. Another of the same kind may take its place (Module::replace).
+// A handle to a submodule, such as "model.layers.0.mlp". Module::replace can
+// put another module of the same kind behind it.
 //
-// Called, child_(x), it runs the module's forward, and operators in there are
-// told apart by its path (OpCall::path). What is called by -> counts as the
-// caller's: nothing says when all arguments are there and the call begins.
+// child(x) runs the submodule's forward with its path as OpCall::path, so that
+// the operators in it are attributed to it. Calls through -> are attributed to
+// the calling module; use call() for other member functions.
 template <class M>
 class Child {
  public:
-  Child() = default;  // of nothing yet
+  Child() = default;  // empty; to be assigned before use
   const M* operator->() const { return static_cast<const M*>(slot_->get()); }
   const M& operator*() const { return *operator->(); }
   template <class... Args>
@@ -66,7 +67,7 @@ class Child {
     const PathScope inside((*this)->path());
     return (*this)->forward(std::forward<Args>(args)...);
   }
-  // Another function than forward: table_.call(&Embedding::first, n).
+  // Calls another function than forward: table_.call(&Embedding::first, n).
   template <class Function, class... Args>
   decltype(auto) call(Function function, Args&&... args) const {
     const PathScope inside((*this)->path());
@@ -86,18 +87,20 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // This module's, then those of the modules inside, in the order in which
-  // they were made. A parameter that is used twice is listed once.
+  // This module's parameters, then those of its submodules, in the order in
+  // which they were made. A parameter that is used twice is listed once.
   std::vector<NamedParameter> named_parameters() const;
   std::vector<DistTensor> parameters() const;
-  // Throws Error that lists the names there are.
+  // Throws Error, which lists the names, if there is no such parameter.
   DistTensor parameter(std::string_view name) const;
-  // The module at that path inside this one ("mlp.up"). Throws Error that
-  // lists the paths there are.
+  // The submodule at a path relative to this module ("mlp.up"). Throws Error,
+  // which lists the paths, if there is none.
   const Module& module(std::string_view path) const;
-  // Puts another module in its place, which `make` makes from its scope and the
-  // old one, whose parameters it may keep (adopt_parameter). Throws Error when
-  // the module around it wants another kind: an Mlp where a Linear was.
+  // Replaces the submodule at a path with the result of `make`, which gets its
+  // scope and the old module, whose parameters it may keep (adopt_parameter).
+  // Throws Error if the result is not of the class that the enclosing module
+  // expects: an MLP in place of a Linear, for example. Every rank has to make
+  // the same replacement.
   void replace(std::string_view path,
                const std::function<std::unique_ptr<Module>(
                    const Scope&, const Module& old)>& make);
@@ -106,7 +109,7 @@ class Module {
   const std::string& path() const { return scope_.path; }
 
  protected:
-  // A module inside this one, made with (scope, args...) and owned by this.
+  // Makes a submodule with (scope, args...); this module owns it.
   template <class M, class... Args>
   Child<M> add(std::string_view name, Args&&... args) {
     children_.push_back(std::make_unique<Slot>(
@@ -114,10 +117,10 @@ class Module {
         [](const Module& m) { return dynamic_cast<const M*>(&m) != nullptr; }));
     return Child<M>(&children_.back()->module);
   }
-  // A parameter of this module: stationary, in the layouts that the plan gives
-  // its full name. Throws Error when the name is taken.
+  // Makes a parameter of this module, which stays in the layouts that the plan
+  // gives its full name. Throws Error if the name is taken.
   DistTensor add_parameter(std::string_view name, const Shape&, const Init&);
-  // The same, of a tensor that is there: another module's parameter.
+  // Registers an existing tensor, such as another module's parameter.
   DistTensor adopt_parameter(std::string_view name, const DistTensor&);
 
  private:
@@ -125,20 +128,20 @@ class Module {
     Slot(std::unique_ptr<Module> m, bool (*f)(const Module&))
         : module(std::move(m)), fits(f) {}
     std::unique_ptr<Module> module;
-    bool (*fits)(const Module&);  // may it take the place?
+    bool (*fits)(const Module&);  // whether a module may replace this one
   };
   void collect(std::vector<NamedParameter>&) const;
-  // Of the module at that full path; null when it is not there.
+  // The slot of the module at a full path; null if there is none.
   Slot* find(std::string_view path) const;
   Slot& slot(std::string_view path) const;
   void list_paths(std::vector<std::string>&) const;
   Scope scope_;
   std::vector<NamedParameter> own_;
-  std::vector<std::unique_ptr<Slot>> children_;  // they stay where they are
+  std::vector<std::unique_ptr<Slot>> children_;  // stable: Child points there
 };
 
-// Throws Error, which lists the parameters, for a pattern of the plan that
-// matches none of them: a typing error would else leave weights whole.
+// Throws Error, which lists the parameters, if a pattern of the plan matches
+// none of them: a typing error would otherwise leave weights replicated.
 void check_plan(const ParallelPlan&, const Module&);
 
 }  // namespace dtensor::nn

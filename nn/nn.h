@@ -1,4 +1,4 @@
-// Layers, models, optimizers.
+// Everything of nn: layers, models and optimizers.
 #pragma once
 #include "dtensor/nn/attention.h"
 #include "dtensor/nn/between_meshes.h"

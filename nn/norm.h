@@ -5,14 +5,15 @@
 
 namespace dtensor::nn {
 
-// Blocks call normed(), so that it is what a norm in the place of one of these
-// overrides.
+// Both take x [..., hidden] and return the same shape. Blocks call normed(), so
+// a class that replaces one of these (Module::replace) overrides normed().
 class LayerNorm : public Module {
  public:
   LayerNorm(const Scope& at, int64_t hidden, double eps = 1e-5);
   virtual DistTensor forward(const DistTensor& x) const final;
-  // Of x + residual, and that sum; without a residual (an undefined one) of x,
-  // and x where it was normed.
+  // Returns the sum x + residual and its norm. If residual is undefined, it
+  // returns x and its norm, with x in the layout that the norm used (partial
+  // sums already reduced).
   virtual Normed normed(const DistTensor& x, const DistTensor& residual) const;
 
  private:

@@ -18,13 +18,14 @@
 namespace dtensor::nn {
 namespace {
 
-// torch names its options alike; a negative one is a typing error there too.
+// Refuses options out of range; the names are those of torch.
 void check_options(const char* what, double value, double below) {
   DT_CHECK(value >= 0 && value < below, "optimizer",
            "{} is {}; it must be at least 0 and below {}", what, value, below);
 }
 
-// What this rank updates of a parameter: a window on what it holds.
+// The part of a parameter that this rank updates: a view of the part that it
+// holds.
 Tensor updated_part(const DistTensor& p) {
   return redistribute_local(p.impl()->part(), p.spec(), p.grad_spec());
 }
@@ -36,7 +37,7 @@ DistTensor zeros_like(const DistTensor& p, DType t) {
       part.defined() ? Tensor::full(part.shape(), t, 0) : Tensor(), spec);
 }
 
-// The value in f32, on memory of its own.
+// A copy of the parameter in f32.
 DistTensor master_of(const DistTensor& p) {
   const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
                                 MemoryKind::kState);
@@ -44,8 +45,8 @@ DistTensor master_of(const DistTensor& p) {
                           p.grad_spec()->with(DType::kF32));
 }
 
-// So much at once, in bytes: of copies of parameters that are no contiguous
-// parts of what is held, and of what the rank that has the most gathers.
+// The most bytes at a time: of copies of parameters whose updated part is not
+// contiguous, and of gathered parts on the rank that has the most.
 constexpr int64_t kBucket = 4 << 20;
 
 std::string listed(const std::set<std::string>& names) {
@@ -56,15 +57,16 @@ std::string listed(const std::set<std::string>& names) {
 
 }  // namespace
 
-// The updates of a step, those of parameters and gradients of the same types
-// together.
+// Collects the updates of a step, and runs those whose parameters and gradients
+// have the same types together.
 class Optimizer::Batches {
  public:
   Batches(Optimizer& of, const UpdateOptions& options)
       : of_(of), options_(options) {}
 
-  // `flat` and `grad` are what `part` is about; `flat` becomes p.
-  // `before` is p's version before all of that.
+  // `flat` and `grad` are the memory that `part` points to; after the update
+  // `flat` is copied to p if p is not contiguous. `before` is the version of p
+  // before the update.
   void add(const kernels::OptimPart& part, Slot& slot, uint64_t before,
            const Tensor& p, const Tensor& flat, const Tensor& grad) {
     const auto found =
@@ -76,7 +78,7 @@ class Optimizer::Batches {
     b.grad = grad.dtype();
     b.parts.push_back(part);
     b.kept.push_back({&slot, before, p, flat, grad});
-    // Copies are not to be the whole model's.
+    // Bounds the memory of the copies.
     if (!p.contiguous()) copied_ += p.bytes();
     if (copied_ >= kBucket) update();
   }
@@ -125,10 +127,11 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
     const double decay = group.weight_decay.value_or(weight_decay);
     check_options("weight decay", decay, 1e300);
     for (const auto& [name, p] : group.parameters) {
-      DT_CHECK(is_float(p.dtype()), "optimizer", "parameter {} is {}, no float",
-               name, p.spec()->to_string());
+      DT_CHECK(is_float(p.dtype()), "optimizer",
+               "parameter {} is {}; it must be of a float type", name,
+               p.spec()->to_string());
       DT_CHECK(names.insert(name).second, "optimizer",
-               "two parameters are called {}; list each once, with a name of "
+               "two parameters are called {}; list each once, under a name of "
                "its own",
                name);
       Slot slot{name, group.lr_scale, decay, {}, {}};
@@ -145,19 +148,20 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
 void Optimizer::step(const std::vector<DistTensor>& grads,
                      const UpdateOptions& options) {
   DT_CHECK(grads.size() == parameters_.size(), "optimizer",
-           "{} gradients for {} parameters", grads.size(), parameters_.size());
+           "there are {} gradients for {} parameters; pass one for each",
+           grads.size(), parameters_.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
     DT_CHECK(g == p || g == p->with(DType::kF32), "optimizer",
-             "the gradient of {} is {} and the parameter's is to be {}; write "
+             "the gradient of {} is {}, but it must be {}; write "
              "gradient.redistribute(parameter.grad_spec()->layout())",
              slots_[i].name, g->to_string(), p->to_string());
   }
   DT_CHECK(!options.clip.defined() || (options.clip.dtype() == DType::kF64 &&
                                        options.clip.numel() == 1),
            "optimizer",
-           "clip is {}{}; it is one number of f64, as grad_norm() gives it",
+           "clip is {}{}; pass one f64 number, as grad_norm() returns it",
            name(options.clip.dtype()), to_string(options.clip.shape()));
   RankContext& context = RankContext::current();
   const Scoped<std::string> phase(context.phase, "update");
@@ -173,7 +177,7 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     if (!rates.defined()) ++slot.step;
     const Tensor p = updated_part(parameters_[i]);
     if (!p.defined() || p.numel() == 0) continue;
-    // (A graph's, ahead of each replay.)
+    // (In a graph, begin_replay() does this before each replay.)
     if (!rates.defined()) refresh_master(slot, parameters_[i], p);
     const uint64_t before = p.storage()->version();
     const auto state = [&](size_t k) -> void* {
@@ -203,14 +207,14 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
 void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
                                const Tensor& part) {
   const uint64_t version = part.storage()->version();
-  // In place: a graph goes on with it.
+  // In place, because a graph keeps using this memory.
   if (slot.master.defined() && slot.version != version)
     Tensor(slot.master.local()).copy_from(master_of(p).local());
   slot.version = version;
 }
 
-// Where the work that is captured now finds the rates of its replays: a row for
-// each parameter.
+// The device memory from which the captured work reads the rates of its
+// replays: one row for each parameter.
 Tensor Optimizer::rates_of_replays(double lr) {
   const Tensor rates = Capture::written_before_replay(
       {std::ssize(slots_), static_cast<int64_t>(kRates)}, DType::kF64);
@@ -237,7 +241,7 @@ void Optimizer::begin_replay(const Tensor& rates, double lr) {
                            rates.bytes());
 }
 
-// Every rank gets the parts that others have updated.
+// Gathers the parts that other ranks have updated.
 void Optimizer::gather_updated() {
   RankContext& context = RankContext::current();
   const Scoped<std::string_view> op(context.op, "optimizer");
@@ -273,7 +277,8 @@ std::vector<OptimizerState> Optimizer::state() const {
     for (size_t k = 0; k < state_names_.size(); ++k)
       all.push_back({slot.name + "." + state_names_[k], slot.state[k]});
     if (slot.master.defined()) {
-      // What was written to the parameter since is not in it yet.
+      // The master lacks values that a program has written to the parameter
+      // since.
       DistTensor master = slot.master;
       if (slot.version != parameters_[i].impl()->version())
         master = master_of(parameters_[i]);
@@ -298,8 +303,8 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     if (!unknown.erase(s.name)) missing.insert(s.name);
   DT_CHECK(
       missing.empty() && unknown.empty(), "optimizer",
-      "the state does not fit these parameters: {} {} missing, and {} {} "
-      "unknown",
+      "the state does not fit these parameters: {} {} missing and {} {} "
+      "unknown; load the state of an optimizer with the same parameters",
       missing.size(), missing.empty() ? "are" : "(" + listed(missing) + ")",
       unknown.size(), unknown.empty() ? "are" : "(" + listed(unknown) + ")");
   std::vector<DistTensor> from;
@@ -309,7 +314,7 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     DT_CHECK(v.shape() == s.value.shape() &&
                  is_float(v.dtype()) == is_float(s.value.dtype()) &&
                  v.dtype() != DType::kBool,
-             "optimizer", "the state {} is {} and is to be {}", s.name,
+             "optimizer", "the state {} is {}, but it must be {}", s.name,
              v.spec()->to_string(), s.value.spec()->to_string());
     from.push_back(v);
     to.push_back(s.value.spec()->with(v.dtype()));

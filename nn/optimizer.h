@@ -1,8 +1,8 @@
 // SGD and AdamW, as in torch.optim. The update is local: a rank updates the
 // part of each parameter that its gradient's layout gives it
-// (DistTensor::set_grad_layout(); else what it holds), with state in the same
-// layout. Of a parameter whose mesh a rank is not in, it holds none and updates
-// none.
+// (DistTensor::set_grad_layout(); the part that it holds by default), with
+// optimizer state in the same layout. A rank outside a parameter's mesh has no
+// part of it and does not update it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,80 +20,82 @@ struct OptimPart;  // dtensor/ops/kernels/optim.h
 
 namespace dtensor::nn {
 
-// What may change from one update to the next.
+// Options that may change from one update to the next.
 struct UpdateOptions {
   double lr = 1e-3;
-  // Every gradient is multiplied by it: by 1 / s where grad() was given a
-  // cotangent of s. f16 loses gradients below 6e-8 on their way back; s keeps
-  // them (grad_scaler.h chooses it).
+  // Every gradient is multiplied by it: pass 1 / s if grad() was given a
+  // cotangent of s. In f16, gradients below 6e-8 underflow; s prevents that
+  // (grad_scaler.h chooses it).
   double grad_scale = 1;
-  Tensor clip = {};  // and by this number of the device, if any (clip.h)
-  // No parameter and no state changes and no step counts. What updates send is
-  // sent all the same, so that a step's messages do not depend on its data.
+  Tensor clip = {};  // a further factor, in device memory (clip.h)
+  // Changes no parameter, no state and no step count. Updated parts are still
+  // sent, so that the messages of a step do not depend on its data.
   bool skip = false;
 };
 
-// "NAME.exp_avg" for the parameter NAME, say.
+// An optimizer state tensor, such as "NAME.exp_avg" for the parameter NAME.
 struct OptimizerState {
   std::string name;
   DistTensor value;
 };
 
-// The parameters may lie on several meshes. Constructors throw Error when one
-// is no float, or two have one name.
+// The parameters may lie on several meshes. Constructors throw Error if a
+// parameter is not a float type, if two have the same name, or for an option
+// out of range.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // grads[i] is that of parameter i, in its grad_spec()'s layout (as grad()
-  // gives it), of its type or f32. Throws Error otherwise. Sends nothing, but
-  // for parameters that are updated in smaller parts than they are held in:
-  // these are gathered, several in one exchange, in phase "update"; then it is
-  // collective. What was written to a parameter since the last update (a load)
-  // is where this one starts.
+  // Makes one update. grads[i] is the gradient of parameter i, in the layout of
+  // its grad_spec() (as grad() returns it), and in the parameter's type or f32;
+  // throws Error otherwise. Nothing is sent, except for parameters that are
+  // updated in smaller parts than they are held in: their parts are gathered,
+  // several in one exchange, in phase "update", and step() is then collective.
+  // If a program has written to a parameter since the last update (a load),
+  // this update starts from the written value.
   //
-  // In a graph's step (dtensor/graph.h), each replay is an update: the next one
-  // in the count of steps, with the rate of set_replay_lr(), or that of these
-  // options while there is none. The optimizer lives as long as the graph.
+  // In a graph's step (dtensor/graph.h), each replay is one update: it
+  // increments the step count and uses the rate of set_replay_lr(), or
+  // options.lr if that was never called. The optimizer must live as long as the
+  // graph.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
-  // Of the replays to come.
+  // Sets the learning rate of later replays.
   void set_replay_lr(double lr) { replay_lr_ = lr; }
-  // Group after group.
+  // The parameters, group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
-  // Updates made so far, those before a load_state() included.
+  // The number of updates so far, including those before a load_state().
   int64_t steps() const { return steps_; }
 
-  // All that the next update depends on besides the parameters: for each, in
-  // its gradient's layout, what torch calls "exp_avg" and "exp_avg_sq" (AdamW)
-  // or "momentum_buffer" (SGD), f64 for f64 and else f32; "master", the f32
-  // copy of a bf16 or f16 parameter; "step", an i64 scalar. The tensors are the
-  // optimizer's own: the next update changes them.
+  // The state that the next update depends on besides the parameters: for each
+  // parameter, in its gradient's layout, torch's "exp_avg" and "exp_avg_sq"
+  // (AdamW) or "momentum_buffer" (SGD), in f64 for f64 and else in f32;
+  // "master", the f32 copy of a bf16 or f16 parameter; and "step", an i64
+  // scalar. The tensors are the optimizer's own: the next update changes them.
   std::vector<OptimizerState> state() const;
-  // Takes on values in any layout, of any mesh of the run and any float type.
-  // Throws Error, which lists the names, when one is missing, unknown, twice
-  // there or of another shape; nothing has changed then. Collective.
+  // Loads state values in any layout, on any mesh of the run, and of any float
+  // type. Throws Error, which lists the names, with nothing changed, if one is
+  // missing, unknown, given twice or of another shape. Collective over the run.
   void load_state(const std::vector<OptimizerState>&);
 
  protected:
-  // `weight_decay` where the group has none of its own; `state`: the names of
-  // further values like each parameter, zeros at first.
+  // `weight_decay` is used for groups without their own. `state` names further
+  // tensors of each parameter's shape, initially zero.
   Optimizer(const ParameterGroups&, double weight_decay,
             std::vector<std::string> state);
 
   // An update of parameters of one type, whose gradients have one type. Parts
-  // are contiguous, and have elements; their first state is `m`, the second
-  // `v`.
+  // are contiguous and not empty; `m` is their first state, `v` the second.
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;
     double grad_scale;
-    const double* clip;  // of the device, or null
+    const double* clip;  // in device memory, or null
   };
-  // In a dry run, where the device does nothing, parts have no data.
+  // Applies one update. In a dry run parts have no data.
   virtual void update(const Update&) = 0;
-  // What OptimPart::rates holds for that step of a parameter.
+  // The values of OptimPart::rates for one step of a parameter.
   static constexpr size_t kRates = 3;
   virtual std::array<double, kRates> rates(double lr, int64_t step) const = 0;
 
@@ -103,11 +105,12 @@ class Optimizer {
     std::string name;
     double lr_scale, weight_decay;
     std::vector<DistTensor> state;
-    DistTensor master;     // of a half
-    uint64_t version = 0;  // of the parameter when the master had its value
+    DistTensor master;     // the f32 copy of a bf16 or f16 parameter
+    uint64_t version = 0;  // of the parameter when the master was last equal
     int64_t step = 0;
   };
-  // A half's master becomes the parameter if somebody wrote to that since.
+  // Copies the parameter to its master if a program has written to the
+  // parameter since the last update.
   static void refresh_master(Slot&, const DistTensor&, const Tensor& part);
   Tensor rates_of_replays(double lr);
   void begin_replay(const Tensor& rates, double lr);
@@ -136,8 +139,8 @@ class SGD : public Optimizer {
   SGDOptions options_;
 };
 
-// Decays every parameter unless its group says otherwise, as torch does; see
-// decay_matrices().
+// Weight decay applies to every parameter unless its group says otherwise, as
+// in torch; see decay_matrices().
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -9,7 +9,7 @@
 namespace dtensor::nn {
 
 bool matches(std::string_view pattern, std::string_view name) {
-  // The classic two-pointer walk: on a mismatch the last star takes one more.
+  // Two pointers: on a mismatch, the last star takes one more character.
   size_t p = 0, n = 0, star = std::string_view::npos, retry = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -49,7 +49,7 @@ Layout layout_of(const ParallelPlan& plan, std::string_view name,
 
 namespace {
 
-// `use`, split over one more axis.
+// `use`, split over one more axis; unchanged if that axis splits it already.
 Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   if ((use.split_axes() >> axis) & 1) return use;
   Layout best = use;
@@ -71,7 +71,7 @@ Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
 
 ParallelPlan zero(ParallelPlan plan, int stage, std::string_view axis) {
   DT_CHECK(stage >= 0 && stage <= 3, "zero",
-           "stage {}; write 1 (the optimizer's state in parts), 2 (gradients "
+           "stage is {}; write 1 (shard the optimizer's state), 2 (gradients "
            "too), 3 (parameters too), or 0",
            stage);
   plan.zero_stage = stage;
@@ -99,7 +99,7 @@ ParameterLayouts layouts_of(const ParallelPlan& plan, std::string_view name,
 ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
   const int64_t d = config.head_dim();
   const auto on = [&](Placement p) -> Placements { return {{axis, p}}; };
-  // Heads stay whole: a boundary falls between two of them.
+  // With a granule of d, boundaries fall between heads.
   ParallelPlan plan = {
       {"*.q_proj.*", on(Shard(0, d))},
       {"*.k_proj.*", on(Shard(0, d))},
@@ -143,15 +143,15 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
         axis == "dp" || axis == "fsdp" || axis == "tp" || axis == "cp" ||
             axis == "pp" || axis == "ep",
         "plan",
-        "mesh {} has an axis \"{}\", and a model knows dp and fsdp (split the "
-        "batch), cp (splits its sequences), tp (splits the model), pp (stages "
-        "of it) and ep (splits the experts of a mixtral and the batch); write "
+        "mesh {} has an axis \"{}\", but a model knows dp and fsdp (split the "
+        "batch), cp (splits its sequences), tp (splits the model), pp (its "
+        "stages) and ep (splits the experts of a mixtral and the batch); write "
         "dp={} or tp={}",
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
   const bool tp = mesh.has_axis("tp"), ep = mesh.has_axis("ep");
   DT_CHECK(!ep || config.name == "mixtral", "plan",
-           "mesh {} has an axis ep, which splits experts, and a {} has none; "
+           "mesh {} has an axis ep, which splits experts, but a {} has none; "
            "write --model mixtral, or dp={}",
            mesh.to_string(), config.name, mesh.axis_size(mesh.axis("ep")));
   ParallelPlan plan =

@@ -8,7 +8,8 @@ namespace dtensor::nn {
 
 void assign(const DistTensor& parameter, const DistTensor& value) {
   const Spec* to = parameter.spec();
-  DT_CHECK(value.shape() == parameter.shape(), "assign", "{} does not fit {}",
+  DT_CHECK(value.shape() == parameter.shape(), "assign",
+           "the value {} does not have the shape of the parameter {}",
            value.spec()->to_string(), to->to_string());
   const NoGrad no_grad;
   const DistTensor there = relayout(value, to->with(value.dtype()));

@@ -1,4 +1,4 @@
-// A parameter with its name, and parameters that are updated alike.
+// Named parameters, and groups of parameters with their own optimizer options.
 #pragma once
 #include <initializer_list>
 #include <optional>
@@ -13,15 +13,15 @@ namespace dtensor::nn {
 // Names are dotted: "transformer.h.0.mlp.c_fc.weight".
 using NamedParameter = NamedTensor;
 
-// As in torch: what its parameters do not share with the others.
+// Options that a group's parameters do not share with the others, as in torch.
 struct ParameterGroup {
   std::vector<NamedParameter> parameters;
-  double lr_scale = 1;  // multiplies the rate of every update
-  std::optional<double> weight_decay = {};  // else the optimizer's
+  double lr_scale = 1;                      // multiplies the learning rate
+  std::optional<double> weight_decay = {};  // the optimizer's if not set
 };
 
-// What an optimizer is made for: groups, or parameters that are one group.
-// Without names, a parameter is called by its position ("0", "1", ...).
+// The argument of an optimizer: groups, or parameters that form one group.
+// Parameters without names are named by their position ("0", "1", ...).
 class ParameterGroups {
  public:
   ParameterGroups(std::vector<ParameterGroup> groups)
@@ -46,8 +46,8 @@ class ParameterGroups {
   std::vector<ParameterGroup> groups_;
 };
 
-// The usual choice: matrices (embeddings included) decay, vectors do not. The
-// matrices come first.
+// The usual choice: parameters of two or more dimensions (embeddings included)
+// decay, others do not. The former come first.
 inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
   ParameterGroup matrices, vectors;
   vectors.weight_decay = 0;
@@ -57,11 +57,11 @@ inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
   return {std::move(matrices), std::move(vectors)};
 }
 
-// parameter = value, in place and unrecorded, brought to the parameter's layout
-// and type. An optimizer of one's own is
+// Sets parameter = value in place, unrecorded, converted to the parameter's
+// layout and type. A custom optimizer is
 //   assign(w, w - g * lr);
-// Raises the version. Throws Error when the shapes differ. Collective unless
-// the layouts are the same.
+// Increments the parameter's version. Throws Error if the shapes differ.
+// Collective unless the layouts are the same.
 void assign(const DistTensor& parameter, const DistTensor& value);
 
 }  // namespace dtensor::nn
