@@ -23,7 +23,8 @@ bool is_on(const Mesh& mesh) {
   return RankContext::current().coordinate_or_null(mesh) != nullptr;
 }
 
-// Begins to move x; on ranks of neither mesh it is there at once, as a spec.
+// Starts to move x. On ranks of neither mesh the result is complete at once,
+// with a spec only.
 DistTensor sent(const DistTensor& x, const Spec* to) {
   if (!is_on(x.mesh()) && !is_on(to->mesh())) return DistTensor::wrap({}, to);
   return x.redistribute_async(to->mesh(), to->layout());
@@ -37,19 +38,19 @@ std::vector<const Spec*> specs_of(const std::vector<DistTensor>& list) {
   return specs;
 }
 
-// In which layout a stage gets tensor number k of what the one before made.
+// The spec in which a stage receives output number k of the previous stage.
 const Spec* arrival(const PipelineStage& stage, const Spec* made, size_t k) {
   if (k > 0) return spec_onto(stage.mesh, made);
   if (!stage.input) {
     DT_CHECK(same_axes(stage.mesh, made->mesh()), "pipeline",
-             "what comes from mesh {} is to lie on {}, which has other axes; "
-             "give PipelineStage::input",
+             "a stage on mesh {} is followed by one on {}, which has other "
+             "axes; give PipelineStage::input",
              made->mesh().to_string(), stage.mesh.to_string());
     return spec_onto(stage.mesh, made);
   }
   const Layout layout = stage.input->resolve(stage.mesh, made->shape());
   DT_CHECK(layout.partials.empty(), "pipeline",
-           "a stage's input is to come as a partial sum; write R or S<dim>");
+           "PipelineStage::input is a partial sum; write R or S<dim>");
   return Spec::get(stage.mesh, made->shape(), layout, made->dtype());
 }
 
@@ -60,12 +61,12 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
     : schedule_(checked(std::move(schedule), "pipeline")),
       stages_(std::move(stages)) {
   DT_CHECK(std::ssize(stages_) == schedule_.stages(), "pipeline",
-           "{} stages for a schedule of {}; give one for each", stages_.size(),
-           schedule_.stages());
+           "there are {} stages for a schedule of {}; give one for each",
+           stages_.size(), schedule_.stages());
   for (size_t s = 0; s < stages_.size(); ++s) {
     for (const DistTensor& p : stages_[s].parameters)
       DT_CHECK(p.mesh() == stages_[s].mesh, "pipeline",
-               "a parameter of stage {} is {} on mesh {}, and the stage is on "
+               "a parameter of stage {} is {} on mesh {}, but the stage is on "
                "{}; make it there",
                s, p.spec()->to_string(), p.mesh().to_string(),
                stages_[s].mesh.to_string());
@@ -76,7 +77,7 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
           owners += p.same_as(b) && o != s;
       DT_CHECK(owners == 1, "pipeline",
                "stage {} borrows {}, which is a parameter of {} other stages; "
-               "it has to be one's",
+               "it must belong to exactly one",
                s, b.spec()->to_string(), owners);
     }
   }
@@ -85,7 +86,8 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
     for (const TimedTask& t : list)
       finished.emplace_back(t.finish, t.task.slot,
                             schedule_.position(t.task.stage), t.task);
-  // What a task needs is finished no later, and in an earlier slot.
+  // The inputs of a task are finished no later than the task, and in an earlier
+  // slot.
   std::sort(finished.begin(), finished.end(), [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a)) <
            std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b));
@@ -93,7 +95,7 @@ Pipeline::Pipeline(PipelineSchedule schedule, std::vector<PipelineStage> stages,
   for (const auto& f : finished) order_.push_back(std::get<3>(f));
 }
 
-// One step.
+// One call of Pipeline::run().
 class Pipeline::Run {
  public:
   Run(Pipeline& of, const std::vector<DistTensor>& inputs,
@@ -130,14 +132,14 @@ class Pipeline::Run {
     for (size_t i = 0; i < of_.order_.size(); ++i) {
       const PipelineTask& t = of_.order_[i];
       if (!is_on(stage(t.stage).mesh)) continue;
-      // What others send before this task's result is sent is awaited by the
-      // other thread meanwhile.
+      // While this rank computes, its other thread waits for the transfers that
+      // precede this task's result.
       post(i);
       work(t);
       post(i + 1);
     }
     post(of_.order_.size());
-    // What was sent, as far as this rank took part in it.
+    // Waits for the rest of what this rank sent.
     for (const DistTensor& x : on_their_way_) x.impl()->part();
     return finish();
   }
@@ -145,9 +147,9 @@ class Pipeline::Run {
  private:
   using Clock = std::chrono::steady_clock;
   using Tensors = StageForward::Tensors;
-  // Of a micro-batch at a stage.
+  // One micro-batch at one stage.
   struct Micro {
-    Tensors x, y;    // what came, and what was made of it
+    Tensors x, y;    // the stage's inputs and outputs
     Tensors gy, gx;  // their gradients
     std::optional<SplitGrad> split;
     Specs made;  // y's
@@ -169,14 +171,14 @@ class Pipeline::Run {
     const Mesh& mesh = of_.stages_[s].mesh;
     DT_CHECK(same_axes(mesh, p.mesh()), "pipeline",
              "stage {} on mesh {} borrows {} of mesh {}, which has other axes; "
-             "put both on meshes alike",
+             "use meshes with the same axes",
              s, mesh.to_string(), p.spec()->to_string(), p.mesh().to_string());
     return spec_onto(mesh, p.use_spec());
   }
 
-  // What stage s borrows, as the parameter that its owner has: operators may
-  // move it as they may move that one, and its gradient lies alike. (What came
-  // gathered stays.)
+  // The borrowed tensor as a parameter like its owner's: operators may move it
+  // as they may move the owner's, and its gradient has the same layout. (One
+  // that was gathered stays as it is.)
   DistTensor lent(size_t s, size_t k) {
     const DistTensor& p = of_.stages_[s].borrows[k];
     DistTensor b =
@@ -186,8 +188,8 @@ class Pipeline::Run {
     return b;
   }
 
-  // The layouts of what a stage makes of a micro-batch: known where it ran; on
-  // other ranks from running it without data.
+  // The specs of a stage's outputs for a micro-batch. They are known on the
+  // ranks that ran it; other ranks run it without data.
   const Specs& made(int64_t s, int64_t i) {
     Micro& m = micro(s, i);
     if (!m.made.empty()) return m.made;
@@ -209,8 +211,8 @@ class Pipeline::Run {
     return specs;
   }
 
-  // Sends what the task has made to where it is needed, as far as this rank has
-  // part in it.
+  // Sends the results of a task to the stage that needs them, if this rank
+  // takes part in that transfer.
   void transfer(const PipelineTask& t) {
     const bool forward = t.work == PipelineWork::kForward;
     if (t.work == PipelineWork::kWeight || (forward && is_last(t.stage)) ||
@@ -240,7 +242,8 @@ class Pipeline::Run {
     }
   }
 
-  // A rank that gets none of it waits in the end.
+  // Remembers transfers that this rank only sends; run() waits for them at the
+  // end.
   void await(const Tensors& list) {
     for (const DistTensor& x : list)
       if (!is_on(x.mesh())) on_their_way_.push_back(x);
@@ -270,13 +273,13 @@ class Pipeline::Run {
                                  state_[static_cast<size_t>(t.stage)].borrowed);
     DT_CHECK(
         !m.y.empty() && (m.y.size() == 1 || !is_last(t.stage)), "pipeline",
-        "stage {} of {} makes {} tensors; the last one makes its loss, and "
-        "each other at least one",
+        "stage {} of {} returns {} tensors; the last one returns its loss, and "
+        "each other at least one tensor",
         t.stage, schedule_.stages(), m.y.size());
     for (const DistTensor& y : m.y)
       DT_CHECK(y.mesh() == stage(t.stage).mesh, "pipeline",
-               "stage {} makes {} on mesh {}, and is on {}", t.stage,
-               y.spec()->to_string(), y.mesh().to_string(),
+               "stage {} returns {} on mesh {}, but the stage is on {}",
+               t.stage, y.spec()->to_string(), y.mesh().to_string(),
                stage(t.stage).mesh.to_string());
     m.made = of_.made_[{t.stage, specs_of(m.x)}] = specs_of(m.y);
     if (is_last(t.stage)) losses_.emplace_back(t.micro, m.y[0].detach());
@@ -290,7 +293,7 @@ class Pipeline::Run {
     if (is_last(t.stage))
       g = {full({}, shares_[static_cast<size_t>(t.micro)], y[0].mesh(), {},
                 y[0].dtype())};
-    if (t.stage == 0) inputs.clear();  // nobody wants their gradient
+    if (t.stage == 0) inputs.clear();  // their gradient is not needed
     if (inputs.empty() && s.leaves.empty()) return;
     if (schedule_.weight_tasks) {
       m.split.emplace(y, g, inputs, s.leaves);
@@ -319,11 +322,11 @@ class Pipeline::Run {
     m.split.reset();
   }
 
-  // Are gradients sent in each micro-batch?
+  // Whether gradients are sent in each micro-batch.
   bool sends_each() const { return options_.bucket_bytes > 0; }
 
-  // How a micro-batch's gradients of the stage's leaves are taken: added to the
-  // sums, which move into the options.
+  // The options for the gradients of one micro-batch: they are added to the
+  // stage's sums, which move into the options.
   GradOptions options_for(State& s) const {
     Tensors sums = std::exchange(s.sums, {});
     if (sends_each())
@@ -333,7 +336,7 @@ class Pipeline::Run {
     return {.keep_partial = true, .add_to = std::move(sums)};
   }
 
-  // The gradients of all micro-batches where they belong.
+  // Brings the summed gradients to their layouts and collects the result.
   PipelineResult finish() {
     PipelineResult result;
     for (size_t s = 0; s < state_.size(); ++s) {
@@ -364,7 +367,8 @@ class Pipeline::Run {
     return result;
   }
 
-  // Adds the gradient of what stage s borrows to its owner's.
+  // Sends the gradient of borrowed tensor k of stage s to its owner, and adds
+  // it there.
   void give_back(size_t s, size_t k) {
     const NoGrad no_grad;
     RankContext& ctx = RankContext::current();
@@ -405,11 +409,12 @@ PipelineResult Pipeline::run(const std::vector<DistTensor>& inputs,
   DT_CHECK(std::ssize(inputs) == schedule_.micros &&
                std::ssize(shares) == schedule_.micros,
            "pipeline",
-           "{} inputs and {} shares for {} micro-batches; give one for each",
+           "there are {} inputs and {} shares for {} micro-batches; give one "
+           "of each",
            inputs.size(), shares.size(), schedule_.micros);
   for (const DistTensor& x : inputs)
     DT_CHECK(x.mesh() == stages_[0].mesh, "pipeline",
-             "an input is {} on mesh {}, and the first stage is on {}",
+             "an input is {} on mesh {}, but the first stage is on {}",
              x.spec()->to_string(), x.mesh().to_string(),
              stages_[0].mesh.to_string());
   return Run(*this, inputs, shares, options).run();

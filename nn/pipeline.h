@@ -1,5 +1,6 @@
-// Training in a pipeline: stages on meshes of their own, and micro-batches that
-// go through them in the order of a schedule (placement/pipeline_schedule.h).
+// Pipeline parallelism: each stage has its own mesh, and micro-batches go
+// through the stages in the order of a schedule
+// (placement/pipeline_schedule.h).
 //
 //   Pipeline pipe(make_schedule("1f1b", 2, 8), {
 //       {first, [&](const DistTensor& x, int64_t, auto) { return f(x); }, {w}},
@@ -7,11 +8,11 @@
 //          return mse_loss(g(x), target[m]); }, {v}}});
 //   PipelineResult r = pipe.run(inputs, shares);   // every rank of the run
 //
-// What a stage makes, and its gradient, is redistributed to the next mesh and
-// back, whatever the layouts there, by the rank's other thread while the rank
-// computes. All ranks know the order of all of these transfers and take part in
-// theirs in that order, so that they cannot wait for each other in a circle: it
-// is that in which a simulation finishes the tasks that make what is sent.
+// Stage outputs are redistributed to the next mesh, and their gradients back,
+// whatever the layouts there. The rank's other thread does this while the rank
+// computes. Every rank takes part in its transfers in one global order, so that
+// ranks cannot wait for each other in a cycle: the order in which a simulation
+// finishes the tasks that produce the data.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,9 +28,9 @@
 
 namespace dtensor::nn {
 
-// A stage's function, of what the stage before made: of one tensor that makes
-// one, DistTensor(const DistTensor& x, int64_t micro, Borrowed), or of several
-// that makes several, with vectors in their places.
+// A stage's function of the previous stage's outputs. For one tensor:
+// DistTensor(const DistTensor& x, int64_t micro, Borrowed). For several: the
+// same with std::vector<DistTensor> as argument and result.
 class StageForward {
  public:
   using Tensors = std::vector<DistTensor>;
@@ -53,59 +54,63 @@ class StageForward {
 
 struct PipelineStage {
   Mesh mesh;
-  // What the stage makes of micro-batch number `micro`, on its mesh; of the
-  // last stage its loss, a scalar. `borrowed`: see below. Where it makes
-  // several tensors, of floats all of them, all go on and their gradients come
-  // back. Ranks of other meshes call it too, for the layouts, once for all new
-  // layouts of x.
+  // Computes the stage for micro-batch `micro`, on its mesh; the last stage
+  // returns its loss, a scalar. `borrowed`: see `borrows`. If it returns
+  // several tensors, all must be floats; all are sent on, and their gradients
+  // come back. Ranks outside the mesh call it too, without data, once for each
+  // new combination of input layouts, to learn the layouts of its outputs.
   StageForward forward;
-  // On its mesh; each of one stage alone.
+  // The parameters, on this mesh; each belongs to only one stage.
   std::vector<DistTensor> parameters;
-  // Parameters of other stages that this one uses too: tied embeddings. It gets
-  // them once in each run, as operators see them (of gather_on_use() whole),
-  // and its gradients go back once and are added.
+  // Parameters of other stages that this one uses too, such as tied embeddings.
+  // The stage receives them once in each run, as operators see them (gathered,
+  // in the case of gather_on_use()), and their gradients are sent back once and
+  // added.
   std::vector<DistTensor> borrows = {};
-  // The layout in which x comes, the first of several; else that of the stage
-  // before, summed, which has to be on axes of the same names and sizes. Not
-  // partial.
+  // The layout in which the stage receives x (the first tensor, if there are
+  // several); may not be partial. If not set, it is the layout in which the
+  // previous stage makes x, with partial sums reduced; the two meshes must then
+  // have axes of the same names and sizes.
   std::optional<Placements> input = {};
 };
 
 struct PipelineOptions {
-  // What gradients that several ranks have parts of are sent in.
+  // The type in which gradients are sent when several ranks contribute to them;
+  // their own type if not set.
   std::optional<DType> wire_dtype = {};
-  // 0: the gradients of all micro-batches are added where they are made, whole,
-  // and sent once, in the end. Else those of each micro-batch are sent as soon
-  // as so many bytes are complete (GradOptions::bucket_bytes) and added where
-  // they belong: of those that lie in parts a rank holds no more than its parts
-  // and two buckets, for as many times the bytes as there are micro-batches.
-  // (ZeRO's stages 2 and 3.)
+  // 0: each rank adds its gradients of all micro-batches, unsharded, and sends
+  // the sum once at the end. Otherwise the gradients of each micro-batch are
+  // sent as soon as this many bytes are complete (GradOptions::bucket_bytes),
+  // and are added where they belong. For sharded gradients a rank then holds no
+  // more than its shards and two buckets, and sends in total as many times the
+  // bytes as there are micro-batches. (ZeRO's stages 2 and 3.)
   int64_t bucket_bytes = 0;
 };
 
 struct PipelineResult {
-  // Of each micro-batch, on the last stage's mesh.
+  // The loss of each micro-batch, on the last stage's mesh.
   std::vector<DistTensor> losses;
-  // By stage, of its parameters, as grad() would give them; on ranks of other
-  // stages without data.
+  // By stage, the gradients of its parameters, as grad() would return them;
+  // without data on ranks outside the stage.
   std::vector<std::vector<DistTensor>> grads;
   // This rank's tasks in the order in which they ran, in seconds since the run
-  // began; waiting for what others make is not part of a task.
+  // began; waiting for other ranks is not part of a task.
   std::vector<TimedTask> tasks;
 };
 
 class Pipeline {
  public:
-  // `times`: what the order of transfers supposes that tasks take; see
-  // simulate(). Any will do, but those that the tasks do take make nobody wait.
-  // Throws Error unless there is a stage for each of the schedule's, and what
-  // they borrow is a parameter of another.
+  // `times`: the task times assumed to order the transfers; see simulate(). Any
+  // times give correct results; with realistic ones, ranks do not wait for
+  // transfers that are not due yet. Throws Error unless there is one stage for
+  // each of the schedule's, and every borrowed tensor is a parameter of exactly
+  // one other stage.
   Pipeline(PipelineSchedule, std::vector<PipelineStage>,
            const std::vector<StageTimes>& times = {{}});
 
-  // The gradients of sum_m shares[m] loss_m, of inputs[m] on the first stage's
-  // mesh. Every rank of the run calls it. Throws Error for another number of
-  // inputs or shares than the schedule's micro-batches.
+  // Computes the gradients of sum_m shares[m] loss_m. inputs[m] are on the
+  // first stage's mesh. Every rank of the run calls it. Throws Error unless
+  // there is an input and a share for each of the schedule's micro-batches.
   PipelineResult run(const std::vector<DistTensor>& inputs,
                      std::span<const double> shares,
                      const PipelineOptions& = {});
@@ -115,10 +120,11 @@ class Pipeline {
   class Run;
   PipelineSchedule schedule_;
   std::vector<PipelineStage> stages_;
-  // In the order in which they are finished, of all positions.
+  // All tasks of all positions, in the order in which the simulation finishes
+  // them.
   std::vector<PipelineTask> order_;
   using Specs = std::vector<const Spec*>;
-  // What a stage makes of an input.
+  // The specs of a stage's outputs, by the stage and the specs of its inputs.
   std::map<std::pair<int64_t, Specs>, Specs> made_;
 };
 

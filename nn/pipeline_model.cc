@@ -20,7 +20,8 @@ ForwardFlops forward_flops(const ModelConfig& c) {
   const double matrices = c.name == "gpt" ? 2 : 3,
                times = mixtral ? static_cast<double>(c.chosen_experts()) : 1,
                router = mixtral ? h * static_cast<double>(c.expert_count()) : 0;
-  // Weights once for a token; scores and their sums with s / 2 others.
+  // Each weight is used once for a token; attention's scores and weighted sums
+  // involve s / 2 other tokens on average.
   const double mlp = times * matrices * h * ffn + router;
   return {2 * (2 * h * h + 2 * h * kv + mlp) + 2 * s * h,
           2 * h * static_cast<double>(c.vocab)};
@@ -30,10 +31,11 @@ PipelineCut cut_pipeline(const ModelConfig& config, const Mesh& mesh,
                          int64_t chunks) {
   const int axis = mesh.axis("pp");
   const int64_t places = mesh.axis_size(axis), stages = places * chunks;
-  DT_CHECK(chunks >= 1 && stages <= config.layers, "pipeline",
-           "{} stages ({} along pp, {} chunks each) of {} blocks; each needs "
-           "one, so write --layers {} or more, or fewer stages",
-           stages, places, chunks, config.layers, stages);
+  DT_CHECK(
+      chunks >= 1 && stages <= config.layers, "pipeline",
+      "{} stages ({} along pp, {} chunks each) need at least as many "
+      "blocks, but there are {}; write --layers {} or more, or fewer stages",
+      stages, places, chunks, config.layers, stages);
   PipelineCut cut;
   std::vector<MeshAxis> axes;
   for (int a = 0; a < mesh.num_axes(); ++a)

@@ -1,9 +1,10 @@
-// Language models as stages of a pipeline: the embedding and the first blocks,
-// further blocks, and the last ones with norm, head and loss.
+// Cuts language models into pipeline stages: the first has the embedding and
+// the first blocks, the last has the last blocks, the norm, the head and the
+// loss.
 //
-// On a mesh with an axis "pp" make_model() makes every module on the part of
-// the mesh that its stage lies on. The model can be used as any other; its
-// pipeline_stages() are what Pipeline runs in the order of a schedule.
+// On a mesh with an axis "pp", make_model() makes every module on the part of
+// the mesh that belongs to its stage. The model can be used like any other;
+// Pipeline runs its pipeline_stages() in the order of a schedule.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,37 +18,38 @@ namespace dtensor::nn {
 
 struct PipelineCut {
   std::vector<Mesh> meshes;          // by stage
-  std::vector<int64_t> first_block;  // by stage, and the number of blocks
+  std::vector<int64_t> first_block;  // by stage; then the number of blocks
   int64_t stages() const { return static_cast<int64_t>(meshes.size()); }
   int64_t stage_of_block(int64_t block) const;
-  // Of a module or parameter of that path: a block's that of the block
-  // ("transformer.h.3.attn"), an embedding's the first, any other's the last.
+  // The stage of a module or parameter by its path: that of the block it is in
+  // ("transformer.h.3.attn"), the first for embeddings, the last for others.
   int64_t stage_of(std::string_view path) const;
 };
 
-// Along axis "pp" of the mesh, `chunks` stages at each place, such that the
-// dearest stage costs least: products alone, of one token (forward_flops()). A
-// stage's mesh has all axes, so that each keeps its place in tables of prices;
-// "pp" is of size 1 there. Throws Error when there are more stages than blocks.
+// Cuts the blocks into stages along the mesh axis "pp", `chunks` stages at each
+// position, so that the most expensive stage costs least (by forward_flops()).
+// A stage's mesh keeps all axes, with "pp" of size 1, so that tables of prices
+// apply to it unchanged. Throws Error if there are more stages than blocks.
 PipelineCut cut_pipeline(const ModelConfig&, const Mesh&, int64_t chunks = 1);
 
-// Floating-point operations of a block, and of the head, for a token in a
-// window of config.seq; of a mixtral's experts, those that it goes to.
+// Floating-point operations of the forward pass of a block, and of the head,
+// for one token in a window of config.seq. For a mixtral, they include only the
+// experts that a token is sent to.
 struct ForwardFlops {
   double block, head;
 };
 ForwardFlops forward_flops(const ModelConfig&);
 
-// What the stages take of each other, by the same: a forward as long as the
-// gradient of the input, and of the weights.
+// Relative times of the stages, from forward_flops(). A forward, the gradient
+// of the inputs, and the gradient of the weights are taken to be equally long.
 std::vector<StageTimes> stage_times(const ModelConfig&, const PipelineCut&);
 
-// The model's stages, which use it as long as they are there. `targets(m)` are
-// those of micro-batch m, on the last stage's mesh; the inputs are its tokens
-// on the first one's. Parameters are in the order of
-// named_parameters(). A tied head borrows the embedding's table. What blocks
-// sum up for the loss (LanguageModel::train_block()) goes on with the
-// activations.
+// The stages of a model, which must outlive them. `targets(m)` returns the
+// targets of micro-batch m, on the last stage's mesh; the inputs are its
+// tokens, on the first stage's mesh. Parameters are in the order of
+// named_parameters(). A tied head borrows the embedding's table. The tensors
+// that blocks sum up for the loss (LanguageModel::train_block()) go from stage
+// to stage with the activations.
 std::vector<PipelineStage> pipeline_stages(
     const LanguageModel&, const PipelineCut&,
     std::function<DistTensor(int64_t m)> targets);

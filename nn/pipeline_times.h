@@ -1,4 +1,5 @@
-// How long the ranks of a pipeline are at it, and how much of that they work.
+// The time that ranks of a pipeline spend in a step, and how much of it they
+// compute.
 #pragma once
 #include <vector>
 
@@ -6,18 +7,18 @@
 
 namespace dtensor::nn {
 
-// Of a rank, in seconds: from its first task's start to its last one's finish,
-// and in tasks. The rest it waits.
+// Times of one rank, in seconds: `span` from the start of its first task to the
+// end of its last one, and `busy` in tasks. In the rest it waits.
 struct PipelineTimes {
   double span = 0, busy = 0;
   double bubble() const { return span > 0 ? 1 - busy / span : 0; }
 };
 
-// Of what Pipeline::run() says that a rank did; 0 where it did nothing.
+// The times from PipelineResult::tasks; zeros if the rank ran no task.
 PipelineTimes pipeline_times(const std::vector<TimedTask>&);
 
-// Of the rank that is at it longest (as PipelineSimulation::span). Collective
-// over all ranks of the run.
+// The times of the rank with the longest span (as PipelineSimulation::span).
+// Collective over all ranks of the run.
 PipelineTimes longest(const PipelineTimes& mine);
 
 }  // namespace dtensor::nn

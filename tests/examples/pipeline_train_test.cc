@@ -386,9 +386,9 @@ TEST(PipelineProgram, BadInput) {
     return r.err;
   };
   EXPECT_EQ(error("--mesh pp=6"),
-            "train: [pipeline] 6 stages (6 along pp, 1 chunks each) of 5 "
-            "blocks; each needs one, so write --layers 6 or more, or fewer "
-            "stages\n");
+            "train: [pipeline] 6 stages (6 along pp, 1 chunks each) need at "
+            "least as many blocks, but there are 5; write --layers 6 or more, "
+            "or fewer stages\n");
   EXPECT_EQ(
       error("--mesh pp=3 --schedule interleaved --micro-batches 2"),
       "train: [pipeline] interleaved needs at least as many micro-batches "

@@ -290,8 +290,9 @@ TEST(PipelineModel, Cuts) {
   cut = cut_pipeline(config, Mesh::parse("pp=2"));
   EXPECT_EQ(cut.first_block, (std::vector<int64_t>{0, 6, 7}));
   EXPECT_EQ(error_of([&] { cut_pipeline(config, Mesh::parse("pp=4"), 2); }),
-            "[pipeline] 8 stages (4 along pp, 2 chunks each) of 7 blocks; each "
-            "needs one, so write --layers 8 or more, or fewer stages");
+            "[pipeline] 8 stages (4 along pp, 2 chunks each) need at least as "
+            "many blocks, but there are 7; write --layers 8 or more, or fewer "
+            "stages");
 }
 
 }  // namespace

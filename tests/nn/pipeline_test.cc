@@ -383,12 +383,12 @@ TEST(Pipeline, MeshesThatDiffer) {
     };
     std::vector<PipelineStage> stages = model.stages();
     EXPECT_EQ(error_of([&] { pipe(stages); }),
-              "[pipeline] what comes from mesh dp=2 is to lie on x=2 of ranks "
-              "3,2, which has other axes; give PipelineStage::input");
+              "[pipeline] a stage on mesh dp=2 is followed by one on x=2 of "
+              "ranks 3,2, which has other axes; give PipelineStage::input");
     stages[1].input = "P";
     EXPECT_EQ(error_of([&] { pipe(stages); }),
-              "[pipeline] a stage's input is to come as a partial sum; write R "
-              "or S<dim>");
+              "[pipeline] PipelineStage::input is a partial sum; write R or "
+              "S<dim>");
     stages[1].input = "S1";
     expect_equal(pipe(stages), model, expected, "meshes that differ");
   });
@@ -473,8 +473,8 @@ TEST(Pipeline, OneLossAlone) {
     });
   });
   EXPECT_EQ(e,
-            "[pipeline] stage 1 of 2 makes 3 tensors; the last one makes its "
-            "loss, and each other at least one");
+            "[pipeline] stage 1 of 2 returns 3 tensors; the last one returns "
+            "its loss, and each other at least one tensor");
 }
 
 TEST(Pipeline, Refuses) {
@@ -482,31 +482,31 @@ TEST(Pipeline, Refuses) {
     const Case c{.stages = 2, .micros = 2, .tied = true};
     const Model model(c, Mesh::parse("pp=2,dp=1"), 2);
     const PipelineSchedule s = make_schedule("1f1b", 2, 2);
-    EXPECT_EQ(error_of([&] {
-                Pipeline(make_schedule("1f1b", 3, 2), model.stages());
-              }),
-              "[pipeline] 2 stages for a schedule of 3; give one for each");
+    EXPECT_EQ(
+        error_of(
+            [&] { Pipeline(make_schedule("1f1b", 3, 2), model.stages()); }),
+        "[pipeline] there are 2 stages for a schedule of 3; give one for each");
     auto stages = model.stages();
     stages[1].borrows = {model.layers[1].up};
     EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
               "[pipeline] stage 1 borrows f64[7, 5](R), which is a parameter "
-              "of 0 other stages; it has to be one's");
+              "of 0 other stages; it must belong to exactly one");
     stages = model.stages();
     stages[0].parameters.push_back(model.layers[1].up);
     EXPECT_EQ(error_of([&] { Pipeline(s, stages); }),
               "[pipeline] a parameter of stage 0 is f64[7, 5](R) on mesh dp=1 "
-              "of ranks 1, and the stage is on dp=1; make it there");
+              "of ranks 1, but the stage is on dp=1; make it there");
     Pipeline pipe(s, model.stages());
     EXPECT_EQ(error_of([&] {
                 pipe.run(model.inputs, model.shares, {.bucket_bytes = -1});
               }),
               "[pipeline] bucket_bytes is -1; write 0 or more");
     EXPECT_EQ(error_of([&] { pipe.run(model.inputs, {}); }),
-              "[pipeline] 2 inputs and 0 shares for 2 micro-batches; give one "
-              "for each");
+              "[pipeline] there are 2 inputs and 0 shares for 2 micro-batches; "
+              "give one of each");
     EXPECT_EQ(error_of([&] { pipe.run(model.targets, model.shares); }),
               "[pipeline] an input is f64[5, 7](R) on mesh dp=1 of ranks 1, "
-              "and the first stage is on dp=1");
+              "but the first stage is on dp=1");
   });
 }
 
