@@ -26,16 +26,17 @@
 namespace dtensor::nn {
 namespace {
 
-// Where a parameter goes, or a part of it: a window of a tensor of the file.
+// The place of a parameter, or of a part of it, in the file: a window of a
+// tensor.
 struct Target {
   std::string name;
   Shape shape;  // of the whole tensor in the file
   SafetensorsWindow window;
-  int64_t expert = -1;  // which part: of a mixture one expert's
+  int64_t expert = -1;  // if >= 0, only the part of this expert
 };
 
 // GPT-2's linear layers are Conv1D modules, with weights [in, out]; queries,
-// keys and values are one of them, side by side.
+// keys and values are stored side by side in one of them.
 Target gpt2_target(const std::string& name, const Shape& shape) {
   Target t{name, shape, {}};
   const auto replace = [&](std::string_view from, std::string_view to) {
@@ -64,7 +65,7 @@ Target gpt2_target(const std::string& name, const Shape& shape) {
   return t;
 }
 
-// Mixtral's experts have a tensor each, and other names.
+// Mixtral stores one tensor for each expert, under other names.
 std::vector<Target> mixtral_targets(const std::string& name,
                                     const Shape& shape) {
   const std::string layer = name.substr(0, name.find(".mlp."));
@@ -91,14 +92,14 @@ std::vector<Target> targets(const ModelConfig& config, const std::string& name,
                             const Shape& shape) {
   if (config.name == "gpt") return {gpt2_target(name, shape)};
   if (config.name == "mixtral") return mixtral_targets(name, shape);
-  // Llama's own names are ours.
+  // Our names of Llama's parameters are those of transformers.
   return {{name, shape, {}}};
 }
 
-// What of the parameter goes there, with the same ranks.
+// The part of the parameter that goes to this target, on the same ranks.
 DistTensor part_of(const DistTensor& parameter, const Target& t) {
   if (t.expert < 0) return parameter;
-  // No parameter, so that it stays in the layout that it rests in.
+  // Not marked as a parameter, so that slice() does not gather it.
   const DistTensor values =
       DistTensor::wrap(parameter.impl()->part(), parameter.spec());
   return slice(values, 0, t.expert, t.expert + 1);
@@ -108,7 +109,8 @@ DistTensor part_of(const DistTensor& parameter, const Target& t) {
   fail("save", "{} cannot be {}: {}", path, what, std::strerror(errno));
 }
 
-// On the disk when it returns, or not there at all.
+// Writes a new file, which is on the disk when this returns. If that fails,
+// removes the file and throws Error.
 void write_text(const std::string& path, const std::string& text) {
   std::FILE* f = std::fopen(path.c_str(), "wxe");
   if (!f) system_error(path, "written");
@@ -130,7 +132,8 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(f), {}};
 }
 
-// The names in the folder are on the disk. Some file systems cannot do that.
+// Brings the names in the folder to the disk. Some file systems cannot do that,
+// so errors are ignored.
 void sync_folder(const std::string& dir) {
   const int f = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (f < 0) return;
@@ -138,13 +141,13 @@ void sync_folder(const std::string& dir) {
   ::close(f);
 }
 
-// Gives dir/config.json that text, when the weights are written and wait for
-// their name. Weights that need another config go first, so that at no time do
-// the two files belong to two models.
+// Writes dir/config.json, when the new weights are written but not yet renamed.
+// Weights that belong to another config are removed first, so that the two
+// files never belong to different models.
 void commit_config(const std::string& dir, const std::string& text) {
   const std::string path = dir + "/config.json", fresh = path + ".tmp";
   const std::string weights = dir + "/model.safetensors";
-  // Of a save that was cut short.
+  // Left behind by a save that was interrupted.
   if (::unlink(fresh.c_str()) != 0 && errno != ENOENT)
     system_error(fresh, "replaced");
   if (text_of(path) == text) return;
@@ -157,7 +160,7 @@ void commit_config(const std::string& dir, const std::string& text) {
   sync_folder(dir);
 }
 
-// The tensors that transformers writes and never reads back: masks and tables.
+// Tensors that transformers writes and never reads back: masks and tables.
 bool is_buffer(const std::string& name) {
   for (const char* p :
        {"*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq"})
@@ -186,7 +189,7 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
     std::error_code e;
     std::filesystem::create_directories(dir, e);
     DT_CHECK(std::filesystem::is_directory(dir), "save",
-             "{} is no folder and cannot become one: {}", dir,
+             "{} is not a folder and cannot be created: {}", dir,
              e ? e.message() : "a file of that name exists");
   }
   SafetensorsWriter writer(mesh, dir + "/model.safetensors",
@@ -194,7 +197,8 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const NoGrad no_grad;
   for (const NamedParameter& p : parameters)
     for (const Target& t : targets(config, p.name, p.tensor.shape()))
-      // A stage's, to all of the mesh, one at a time.
+      // Moves the parameters of a pipeline stage to the whole mesh, one at a
+      // time.
       writer.write(t.name, onto(mesh, part_of(p.tensor, t)), t.window);
   writer.finish([&] { commit_config(dir, config_text(config)); });
 }
@@ -207,14 +211,14 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
   auto model = options.plan ? make_model(config, mesh, *options.plan)
                             : make_model(config, mesh);
   const SafetensorsReader file(dir + "/model.safetensors");
-  // Older files of GPT-2 leave the first word out.
+  // Older files of GPT-2 omit the first word of the names.
   const std::string prefix = "transformer.";
   const bool bare =
       config.name == "gpt" && !file.contains(prefix + "wte.weight");
   std::set<std::string> unread;
   for (const TensorInfo& t : file.tensors())
     if (!is_buffer(t.name)) unread.insert(t.name);
-  // The tied head, which some files repeat.
+  // Some files repeat the tied head.
   if (config.name == "gpt") unread.erase("lm_head.weight");
   for (NamedParameter& p : model->named_parameters()) {
     std::vector<DistTensor> parts;
@@ -228,7 +232,7 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
                "{}/model.safetensors has no tensor {}, which the model needs",
                dir, t.name);
       DT_CHECK(info->shape == t.shape, "load",
-               "{} of {}/model.safetensors is {}, and the config says {}",
+               "{} of {}/model.safetensors is {}, but the config says {}",
                t.name, dir, to_string(info->shape), to_string(t.shape));
       const DistTensor part = part_of(p.tensor, t);
       t.window.shape = part.shape();
@@ -237,7 +241,7 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
     assign(p.tensor, parts.size() == 1 ? parts[0] : cat(parts, 0));
   }
   DT_CHECK(unread.empty(), "load",
-           "{}/model.safetensors has {} tensors that a {} does not have, the "
+           "{}/model.safetensors has {} tensors that a {} does not have; the "
            "first is {}",
            dir, unread.size(), config.name, *unread.begin());
   return model;

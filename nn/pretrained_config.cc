@@ -53,7 +53,8 @@ ordered_json llama_config(const ModelConfig& c) {
           {"head_dim", c.head_dim()},
           {"hidden_act", "silu"},
           {"rms_norm_eps", c.eps()},
-          // Older versions read the one, newer ones the other.
+          // Older versions of transformers read rope_theta, newer ones
+          // rope_parameters.
           {"rope_theta", c.rope_theta},
           {"rope_parameters",
            {{"rope_theta", c.rope_theta}, {"rope_type", "default"}}},
@@ -78,13 +79,13 @@ ordered_json mixtral_config(const ModelConfig& c) {
   return json;
 }
 
-// The members of a config, each of which has to be asked for.
+// The members of a config, with a record of those that were read.
 class Members {
  public:
   Members(std::string path, json all)
       : path_(std::move(path)), all_(std::move(all)) {}
 
-  // A number; without `otherwise`, it has to be there.
+  // A number. Without `otherwise` the member must be present.
   template <class T>
   T number(const char* name, std::optional<T> otherwise = std::nullopt) {
     known_.insert(name);
@@ -101,10 +102,10 @@ class Members {
   std::string text(const char* name) {
     known_.insert(name);
     DT_CHECK(all_.contains(name) && all_[name].is_string(), "load",
-             "{} has no text \"{}\"", path_, name);
+             "{} has no string \"{}\"", path_, name);
     return all_[name].get<std::string>();
   }
-  // One of these, the first of which is also meant when it is not there.
+  // Requires one of these values; a missing member means the first.
   void only(const char* name, std::vector<json> values) {
     known_.insert(name);
     if (!all_.contains(name)) return;
@@ -124,13 +125,13 @@ class Members {
   }
   [[noreturn]] void refuse(const char* name, const std::string& want) const {
     fail("load",
-         "{} says \"{}\": {}, and this library's model has {} there; its "
-         "numbers would be others",
+         "{} says \"{}\": {}, but this library's model has {} there; its "
+         "results would differ",
          path_, name, all_[name].dump(), want);
   }
-  // What nobody asked for may change the numbers.
+  // Refuses members that were not read, since they could change the results.
   void finish() const {
-    // Names, tokens, what is for training alone or for other heads.
+    // Names, token ids, and members for training or for other heads only.
     static constexpr std::string_view kNoNumbers[] = {"_name_or_path",
                                                       "architectures",
                                                       "model_type",
@@ -199,9 +200,10 @@ ModelConfig from_llama(Members& m) {
   c.heads = m.number<int64_t>("num_attention_heads");
   c.kv_heads = m.number<int64_t>("num_key_value_heads", c.heads);
   c.norm_eps = m.number<double>("rms_norm_eps");
-  DT_CHECK(c.heads >= 1 && c.hidden >= 1, "load",
-           "hidden_size {} and num_attention_heads {} are no sizes", c.hidden,
-           c.heads);
+  DT_CHECK(
+      c.heads >= 1 && c.hidden >= 1, "load",
+      "hidden_size is {} and num_attention_heads {}; both must be at least 1",
+      c.hidden, c.heads);
   m.only("head_dim", {c.hidden / c.heads, nullptr});
   m.only("hidden_act", {"silu", "swish"});
   m.only("attention_bias", {false});
@@ -216,22 +218,23 @@ ModelConfig from_llama(Members& m) {
       m.refuse("rope_parameters", "{\"rope_type\": \"default\"}");
     c.rope_theta = rope.value("rope_theta", c.rope_theta);
   }
-  // Mistral is a llama when it sees all positions.
+  // A mistral whose window covers all positions is a llama.
   if (m.number<int64_t>("sliding_window", c.seq) < c.seq)
     m.refuse("sliding_window", "null");
   return c;
 }
 
-// transformers adds the router's loss where it returns what the router says.
+// transformers adds the router's loss only if it returns the router's logits.
 ModelConfig from_mixtral(Members& m) {
   ModelConfig c = from_llama(m);
   c.name = "mixtral";
   c.experts = m.number<int64_t>("num_local_experts");
   c.top_k = m.number<int64_t>("num_experts_per_tok");
-  DT_CHECK(c.experts >= 1 && c.top_k >= 1, "load",
-           "num_local_experts {} and num_experts_per_tok {} are no numbers of "
-           "experts",
-           c.experts, c.top_k);
+  DT_CHECK(
+      c.experts >= 1 && c.top_k >= 1, "load",
+      "num_local_experts is {} and num_experts_per_tok {}; both must be at "
+      "least 1",
+      c.experts, c.top_k);
   m.only("router_jitter_noise", {0.0});
   const double coefficient = m.number<double>("router_aux_loss_coef", 0.001);
   if (m.has("output_router_logits") && m.at("output_router_logits") == true)
@@ -255,12 +258,12 @@ std::string config_text(const ModelConfig& config) {
 ModelConfig read_config(const std::string& path) {
   std::error_code reason;
   DT_CHECK(std::filesystem::is_regular_file(path, reason), "load",
-           "{} is no regular file{}", path,
+           "{} is not a regular file{}", path,
            reason ? ": " + reason.message() : "");
   std::ifstream file(path, std::ios::binary);
   DT_CHECK(file.good(), "load", "{} cannot be opened", path);
   json all = json::parse(file, nullptr, false);
-  DT_CHECK(all.is_object(), "load", "{} is no JSON object", path);
+  DT_CHECK(all.is_object(), "load", "{} is not a JSON object", path);
   Members members(path, all);
   const std::string type = members.text("model_type");
   ModelConfig config;
@@ -272,8 +275,8 @@ ModelConfig read_config(const std::string& path) {
     config = from_mixtral(members);
   else
     fail("load",
-         "{} is of a {}, and this library has gpt2, llama, mixtral, and "
-         "mistral without a sliding window",
+         "{} is the config of a {}, but this library has only gpt2, llama, "
+         "mixtral, and mistral without a sliding window",
          path, type);
   members.finish();
   std::string dtype = "float32";

@@ -1,4 +1,4 @@
-// A model's config as transformers writes it.
+// Reads and writes a model's config in the format of transformers.
 #pragma once
 #include <string>
 
@@ -6,14 +6,15 @@
 
 namespace dtensor::nn {
 
-// config.json: of a GPT2LMHeadModel, LlamaForCausalLM or MixtralForCausalLM.
+// The text of config.json for a GPT2LMHeadModel, LlamaForCausalLM or
+// MixtralForCausalLM.
 std::string config_text(const ModelConfig&);
 
-// The config in that file. Throws Error for a model that this library does not
-// have, and for a member that changes what the model computes (an activation, a
-// scaled rotary embedding, a sliding window, one that is not known) to
-// something else than this library does. What is for training alone, as
-// dropout, is not read.
+// Reads a config.json. Throws Error for a model that this library does not
+// have, for a member with which the model would compute something else than
+// this library does (an activation, a scaled rotary embedding, a sliding
+// window), and for an unknown member. Members that only matter for training,
+// such as dropout, are ignored.
 ModelConfig read_config(const std::string& path);
 
 }  // namespace dtensor::nn

@@ -129,7 +129,7 @@ std::vector<Case> train_cases() {
        "top-k is 3, but there are 2 experts"},
       {"--model mixtral --experts 0", "0 is too small"},
       {"--router-loss 0.1", "it is for mixtral, and this is a gpt"},
-      {"--mesh ep=2", "axis ep, which splits experts, and a gpt has none"},
+      {"--mesh ep=2", "axis ep, which splits experts, but a gpt has none"},
       {"--model mixtral --cuda-graph", "as many tokens as the data say"},
       {"--hidden 9", "9"},
       {"--hidden 9000000000000000000 --heads 1", "9000000000000000000"},

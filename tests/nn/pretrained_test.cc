@@ -230,7 +230,7 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
   for (const auto& [model, member, value] : refused)
     EXPECT_NE(error_with(model, member, value)
                   .find(std::string("says \"") + member + "\": " + value +
-                        ", and this library's model has "),
+                        ", but this library's model has "),
               std::string::npos)
         << error_with(model, member, value);
   EXPECT_NE(error_with("gpt", "n_embd_of_old", "24")
