@@ -11,8 +11,8 @@ std::string numbers(const std::vector<int64_t>& list) {
   return fmt::format("{}", fmt::join(list, " "));
 }
 
-// Every rank runs this. Here rank 0 speaks for all: a mesh is a value that any
-// rank can ask about any other.
+// Every rank runs this. Only rank 0 prints: a mesh is a value, so any rank can
+// compute every rank's coordinates and groups.
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   if (rt.rank() == 0) {
@@ -26,7 +26,8 @@ void example(Runtime& rt) {
         fmt::print("  {}-group {}", mesh.axis_name(axis),
                    numbers(mesh.group(AxisMask{1} << axis, at)));
       fmt::print("\n");
-      DT_CHECK(mesh.rank(at) == rank, "01_mesh", "rank {} is not itself", rank);
+      DT_CHECK(mesh.rank(at) == rank, "01_mesh",
+               "the coordinate of rank {} belongs to another rank", rank);
     }
   }
   // A collective over one axis: every rank counts the ranks of its group.
@@ -37,7 +38,7 @@ void example(Runtime& rt) {
   const DistTensor sum = one.redistribute(Placements{});
   if (rt.dry_run()) return;
   DT_CHECK(sum.local().at(0) == static_cast<double>(size), "01_mesh",
-           "the sum over {} is {}, not {}", axis, sum.local().at(0), size);
+           "the sum over {} is {}; expected {}", axis, sum.local().at(0), size);
   if (rt.rank() == 0)
     fmt::print("ones summed over {}: {}\n", axis, sum.local().at(0));
 }

@@ -1,4 +1,4 @@
-// One value in several layouts: what each rank holds, and what it takes to get
+// One value in several layouts: the part that each rank holds, and the steps
 // from one layout to another.
 //
 //   bazel run //examples:02_placements -- --mesh a=2,b=2
@@ -22,7 +22,7 @@ void example(Runtime& rt) {
   const DistTensor whole = view(arange(10, mesh, {}, DType::kF32), {5, 2});
   for (const char* text : {"R,R", "S0,R", "S0,S1", "S0,S0"}) {
     const DistTensor x =
-        whole.redistribute(text);  // only slices: sends nothing
+        whole.redistribute(text);  // slices only; nothing is sent
     if (is_rank_0) {
       fmt::print("{}\n", x.spec()->to_string());
       for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank)
@@ -32,9 +32,9 @@ void example(Runtime& rt) {
     if (!rt.dry_run())
       for (int64_t i = 0; i < 10; ++i)
         DT_CHECK(x.full().at(i) == static_cast<double>(i), "02_placements",
-                 "element {} of {} is {}", i, text, x.full().at(i));
+                 "element {} of layout {} is {}", i, text, x.full().at(i));
   }
-  // A partial sum: every rank of a holds a term.
+  // A partial sum: every rank along axis a holds a term.
   const DistTensor rows = whole.redistribute("S0,R");
   const DistTensor columns_of_sums = sum(rows, {0});
   if (is_rank_0) {
@@ -53,15 +53,17 @@ void example(Runtime& rt) {
   if (rt.dry_run()) return;
   const Tensor sums = columns_of_sums.full();
   DT_CHECK(sums.at(0) == 20 && sums.at(1) == 25, "02_placements",
-           "the sums are {} and {}, not 20 and 25", sums.at(0), sums.at(1));
+           "the sums are {} and {}; expected 20 and 25", sums.at(0),
+           sums.at(1));
   if (is_rank_0) fmt::print("its value: {} {}\n", sums.at(0), sums.at(1));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run(argc, argv, example,
-             {.about = "What ranks hold, and how layouts change.",
-              .mesh = "a=2,b=2",
-              .axes = {"a", "b"}});
+  return run(
+      argc, argv, example,
+      {.about = "Shows the parts that ranks hold, and how layouts change.",
+       .mesh = "a=2,b=2",
+       .axes = {"a", "b"}});
 }

@@ -1,6 +1,6 @@
-// Megatron's MLP without a parallel layer: the first matrix is split by
-// columns, the second by rows, and the output is wanted whole. One all-reduce
-// forward and one backward follow.
+// Megatron's MLP without parallel layers: the first matrix is split by columns,
+// the second by rows, and the output is replicated. One all-reduce in the
+// forward pass and one in the backward pass follow from that.
 //
 //   bazel run //examples:03_tp_mlp -- --mesh tp=4
 #include "dtensor/dtensor.h"
@@ -22,14 +22,14 @@ void example(Runtime& rt) {
   DistTensor w1 = init({kHidden, kWide}, 1, {{"tp", Shard(1)}});
   DistTensor w2 = init({kWide, kHidden}, 2, {{"tp", Shard(0)}});
   w1.as_parameter(), w2.as_parameter();
-  x.set_requires_grad();  // as if a layer came before
+  x.set_requires_grad();  // as if x were the output of another layer
 
-  // The product is a partial sum over tp; the annotation settles it.
+  // The product is a partial sum over tp; redistribute() reduces it.
   const DistTensor y =
       matmul(gelu(matmul(x, w1)), w2).redistribute(Placements{});
   const auto g = grad(mean(square(y)), {x, w1, w2});
 
-  // One rank's view: the same events occur on every rank.
+  // The events of one rank; they are the same on every rank.
   const std::vector<CommEvent>& events = rt.context().events;
   if (rt.rank() == 0) {
     fmt::print("y: {}\n", y.spec()->to_string());
@@ -47,31 +47,33 @@ void example(Runtime& rt) {
                  events[1].phase == "backward" &&
                  events[0].kind == StepKind::kAllReduce &&
                  events[1].kind == StepKind::kAllReduce,
-             "03_tp_mlp", "expected an all-reduce each way, got:\n{}",
+             "03_tp_mlp",
+             "expected an all-reduce in each of the two passes, but got:\n{}",
              comm_table(events, true));
     DT_CHECK(events[0].predicted ==
                  4 * all_reduce_elements(kTokens * kHidden, ranks),
-             "03_tp_mlp", "the all-reduce has {} bytes", events[0].predicted);
+             "03_tp_mlp", "the all-reduce moves {} bytes", events[0].predicted);
   }
   if (rt.dry_run()) return;
 
-  // The same on one rank's worth of layouts: everything replicated.
+  // The reference: the same computation with replicated tensors.
   const DistTensor v1 = w1.detach().redistribute(Placements{});
   const DistTensor v2 = w2.detach().redistribute(Placements{});
   const DistTensor z = matmul(gelu(matmul(x.detach(), v1)), v2);
   double most = 0;
   for (int64_t i = 0; i < z.local().numel(); ++i)
     most = std::max(most, std::abs(z.local().at(i) - y.local().at(i)));
-  DT_CHECK(most < 1e-5, "03_tp_mlp", "y is {} from the replicated one", most);
+  DT_CHECK(most < 1e-5, "03_tp_mlp",
+           "y differs from the replicated computation by up to {}", most);
   if (rt.rank() == 0)
-    fmt::print("equal to the replicated computation, to {:.1g}\n", most);
+    fmt::print("equal to the replicated computation, within {:.1g}\n", most);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "A tensor-parallel MLP, by layouts alone.",
+             {.about = "A tensor-parallel MLP, made by layouts alone.",
               .mesh = "tp=2",
               .axes = {"tp"}});
 }

@@ -1,5 +1,5 @@
-// A training loop on a 2-d mesh: the batch is split over dp, the matrices over
-// tp. The loop is the one that a single device would run.
+// A training loop on a two-dimensional mesh: the batch is split over dp, the
+// matrices over tp. The loop is the one that a single device would run.
 //
 //   bazel run //examples:04_dp_tp_train -- --mesh dp=2,tp=2
 #include "dtensor/dtensor.h"
@@ -24,7 +24,7 @@ void example(Runtime& rt) {
   const std::vector<DistTensor> parameters = {w1, b1, w2};
   nn::AdamW optimizer(parameters, {.weight_decay = 0});
 
-  // The task: whether the first two numbers have the same sign.
+  // The task: predict whether the first two numbers have the same sign.
   const auto batch = [&](uint64_t step) {
     return init({kBatch, kIn}, 100 + step, {{"dp", Shard(0)}}, 1);
   };
@@ -47,7 +47,8 @@ void example(Runtime& rt) {
       fmt::print("step {:3}  loss {:.4f}\n", step, last);
   }
   if (rt.dry_run()) return;
-  DT_CHECK(last < 0.6 * first, "04_dp_tp_train", "the loss went from {} to {}",
+  DT_CHECK(last < 0.6 * first, "04_dp_tp_train",
+           "the loss went from {} to {}; expected less than 0.6 of the former",
            first, last);
   if (rt.rank() == 0) fmt::print("learned\n");
 }
@@ -56,7 +57,7 @@ void example(Runtime& rt) {
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "Data and tensor parallel training, by layouts alone.",
+             {.about = "Data- and tensor-parallel training, by layouts alone.",
               .mesh = "dp=2,tp=2",
               .axes = {"dp", "tp"}});
 }

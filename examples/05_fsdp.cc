@@ -1,6 +1,6 @@
 // Fully sharded data parallelism (ZeRO's stage 3) as two layouts of a matrix:
-// it rests in rows, and operators see it whole. What a step sends and what a
-// rank holds, beside the formulas.
+// it is stored split by rows, and operators see it whole. The example compares
+// the bytes sent in a step and held by a rank with formulas.
 //
 //   bazel run //examples:05_fsdp -- --mesh dp=4
 #include "dtensor/dtensor.h"
@@ -35,7 +35,8 @@ void example(Runtime& rt) {
     DistTensor y = x;
     for (const DistTensor& w : weights) y = gelu(matmul(y, w));
     const DistTensor loss = mean(square(sub(y, x)));
-    // Gradients go home one by one, while the pass goes on.
+    // Each gradient is sent as soon as it is complete, during the backward
+    // pass.
     const auto grads =
         grad(loss, weights, {.release_graph = true, .bucket_bytes = 1});
     optimizer.step(grads, {.lr = 1e-3});
@@ -52,9 +53,10 @@ void example(Runtime& rt) {
   const auto most = [&](MemoryKind k) {
     return static_cast<double>(memory.of(k).peak_bytes);
   };
-  fmt::print("{:<32} {:>12} {:>12}\n", "bytes of a rank", "found", "formula");
-  // The last matrix is still there when the gradient begins with it, and that
-  // of x, which would need the first one, is not asked for.
+  fmt::print("{:<32} {:>12} {:>12}\n", "bytes per rank", "measured", "formula");
+  // Two gathers are saved: the last matrix is still held when the backward pass
+  // begins, and the first one is not needed again, since the gradient of x is
+  // not asked for.
   row("gathered, forward and back", static_cast<double>(gathered),
       (2 * all - 2 * one) * (p - 1) / p);
   row("gradients scattered", static_cast<double>(scattered), all * (p - 1) / p);
@@ -67,7 +69,7 @@ void example(Runtime& rt) {
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "Fully sharded data parallelism, and what it costs.",
+             {.about = "Fully sharded data parallelism, and its costs.",
               .mesh = "dp=4",
               .axes = {"dp"}});
 }

@@ -1,4 +1,4 @@
-// A training run that is saved while it goes on, and goes on on another mesh.
+// A training run that is saved in the background and resumed on another mesh.
 //
 //   bazel run //examples:06_checkpoint -- --mesh dp=2,tp=2
 #include <unistd.h>
@@ -27,7 +27,7 @@ struct Training {
     optimizer->step(grad(loss, model->parameters()), {.lr = 1e-2});
     return loss.item();
   }
-  // Parameters and state, each element once.
+  // The bytes of the parameters and the optimizer's state, each element once.
   int64_t bytes() const {
     int64_t n = 0;
     const auto add = [&](const DistTensor& x) {
@@ -41,7 +41,7 @@ struct Training {
 
 void example(Runtime& rt) {
   const bool print = rt.rank() == 0;
-  // One folder for all: rank 0's process names it.
+  // All ranks use one folder, named after the process of rank 0.
   const fs::path dir =
       fs::temp_directory_path() /
       fmt::format("06_checkpoint.{}", all_gather("process", getpid())[0]);
@@ -49,7 +49,7 @@ void example(Runtime& rt) {
   for (int i = 0; i < 5; ++i) first.step();
   nn::save_checkpoint(dir, *first.model, *first.optimizer, {.step = 5},
                       {.background = true});
-  const double next = first.step();  // meanwhile
+  const double next = first.step();  // while the checkpoint is written
   finish_saves();
   if (rt.dry_run()) return;
 
@@ -66,15 +66,20 @@ void example(Runtime& rt) {
   if (print) fs::remove_all(dir);
   const double again = second.step();
   DT_CHECK(std::abs(next - again) < 1e-5 && written == first.bytes(),
-           "06_checkpoint", "the losses are {} and {}", next, again);
-  if (print) fmt::print("loss of step 6: {:.6f}, there {:.6f}\n", next, again);
+           "06_checkpoint",
+           "the losses of step 6 are {} and {}, or the bytes differ; expected "
+           "them to be equal",
+           next, again);
+  if (print)
+    fmt::print("loss of step 6: {:.6f}, on the other mesh {:.6f}\n", next,
+               again);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "A training run that goes on on another mesh.",
+             {.about = "A training run that is resumed on another mesh.",
               .mesh = "dp=2,tp=2",
               .axes = {"dp", "tp"}});
 }

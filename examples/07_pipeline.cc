@@ -1,5 +1,6 @@
-// Layers in stages, one on each rank: what is sent, and how long ranks wait,
-// beside the formulas. Layers sleep, so that they can share a core.
+// A pipeline with one layer on each rank: the example compares the bytes sent
+// and the idle time with formulas. Layers sleep, so that ranks can share a
+// core.
 //
 //   bazel run //examples:07_pipeline -- --mesh pp=4
 #include <chrono>
@@ -36,14 +37,14 @@ void example(Runtime& rt) {
   for (const char* name : {"gpipe", "1f1b"}) {
     const PipelineSchedule schedule = make_schedule(name, p, kMicros);
     nn::Pipeline pipeline(schedule, stages);
-    pipeline.run(inputs, shares);  // makes the plans
+    pipeline.run(inputs, shares);  // warm-up: makes the plans
     rt.context().events.clear();
     const auto tasks = pipeline.run(inputs, shares).tasks;
     int64_t mine = 0, bytes = 0;
     for (const CommEvent& e : rt.context().events) mine += e.counted;
     for (int64_t n : all_gather(name, mine)) bytes += n;
     const double idle = nn::longest(nn::pipeline_times(tasks)).bubble();
-    // The batch passes p - 1 borders, there and back.
+    // The batch crosses p - 1 stage boundaries, forward and backward.
     const int64_t formula = 2 * (p - 1) * kMicros * kRows * kWidth * 4;
     if (rt.rank() == 0)
       fmt::print("{}: {} bytes sent, formula {}; idle {:.3f}, formula {:.3f}\n",
@@ -54,8 +55,7 @@ void example(Runtime& rt) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run(argc, argv, example,
-             {.about = "A pipeline, and what it costs.",
-              .mesh = "pp=4",
-              .axes = {"pp"}});
+  return run(
+      argc, argv, example,
+      {.about = "A pipeline, and its costs.", .mesh = "pp=4", .axes = {"pp"}});
 }

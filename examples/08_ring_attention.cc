@@ -1,6 +1,6 @@
-// Attention of one sequence that is split over ranks in zig-zag order, in a
-// ring and by heads: what each sends beside the formula, and how even the work
-// is.
+// Attention on one sequence that is split over ranks in zig-zag order, as a
+// ring and as an all-to-all by heads: the example compares the bytes that each
+// receives with the formula, and shows how even the work is.
 //
 //   bazel run //examples:08_ring_attention -- --mesh cp=4
 #include "dtensor/dtensor.h"
@@ -15,7 +15,8 @@ void row(std::string_view how, const char* pass, double found, double formula) {
   fmt::print("{:<11}{:<9} {:>13.0f} {:>9.0f}\n", how, pass, found, formula);
 }
 
-// Bytes that a rank received since there were `seen` events.
+// Returns the bytes that this rank received in the events from number `seen`
+// on.
 double received(const RankContext& c, size_t& seen) {
   double bytes = 0;
   for (; seen < c.events.size(); ++seen)
@@ -27,7 +28,7 @@ double received(const RankContext& c, size_t& seen) {
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
   const auto p = static_cast<double>(mesh.num_ranks());
-  // Of 2p chunks, rank r has the r-th and the r-th from the end.
+  // Rank r has chunk r and chunk 2p - 1 - r of 2p chunks.
   const Dim order = zigzag(kTokens, mesh, mesh.axis("cp"));
   const Shape shape{1, kTokens, kHeads, kHeadSize};
   Layout layout = Layout::replicated(shape);
@@ -45,15 +46,17 @@ void example(Runtime& rt) {
   const double one = kTokens * kHeads * kHeadSize * sizeof(float),
                others = (p - 1) / p;
   if (is_rank_0)
-    fmt::print("{:<20} {:>13} {:>9}\n", "bytes of a rank", "found", "formula");
+    fmt::print("{:<20} {:>13} {:>9}\n", "bytes per rank", "measured",
+               "formula");
   for (const auto how : {ContextParallel::kRing, ContextParallel::kAllToAll}) {
     const bool ring = how == ContextParallel::kRing;
     const DistTensor y = attention(q, k, v, {.causal = true, .context = how});
     const double forward = received(context, seen);
     grad(y, {q, k, v}, {.cotangent = seed});
     const double backward = received(context, seen);
-    // p-1 blocks of keys and values, and backward of their gradients too; or
-    // all but 1/p of a rank's q, k, v and result, and of their gradients.
+    // The ring receives p - 1 blocks of keys and values, and in the backward
+    // pass also their gradients. The all-to-all receives all but 1/p of a
+    // rank's q, k, v and result, and of their gradients.
     const double once = others * (ring ? 2 * one : 4 * one / p);
     if (!is_rank_0) continue;
     row(name(how), "forward", forward, once);
@@ -73,7 +76,7 @@ void example(Runtime& rt) {
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "Attention of a sequence that is split over ranks.",
+             {.about = "Attention on a sequence that is split over ranks.",
               .mesh = "cp=4",
               .axes = {"cp"}});
 }

@@ -1,6 +1,6 @@
-// A mixture of experts: every token goes to the ranks of the experts that its
-// router chose, and what they make of it comes back. What a rank receives,
-// beside the formula.
+// A mixture of experts: every token is sent to the ranks of the experts that
+// its router chose, and the experts' results are sent back. The example
+// compares the bytes that a rank receives with the formula.
 //
 //   bazel run //examples:09_experts -- --mesh ep=3
 #include "dtensor/dtensor.h"
@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kTokens = 50, kHidden = 32, kFfn = 48, kExperts = 7,
                   kTopK = 2;
 
-// Which part of `all` index i is in, of as many parts as the axis has ranks.
+// The part of `all` that index i is in, with as many parts as the axis has
+// ranks.
 int64_t owner(int64_t i, int64_t all, int64_t ranks) {
   return ((i + 1) * ranks - 1) / all;
 }
@@ -43,7 +44,7 @@ void example(Runtime& rt) {
     if (data_decide_bytes(e.op)) sent.push_back(e);
   if (rt.dry_run()) return;
 
-  // A row of kHidden floats for each choice of an expert that lies elsewhere.
+  // Each choice of an expert on another rank sends a row of kHidden floats.
   const std::vector<int64_t> ids = chosen.indices.full().to_integers();
   int64_t there = 0, back = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -55,25 +56,25 @@ void example(Runtime& rt) {
   const char* names[] = {"tokens to their experts", "results back",
                          "gradients of the results", "gradients of the tokens"};
   DT_CHECK(sent.size() == (ranks > 1 ? 4 : 0), "09_experts",
-           "{} exchanges on {} ranks; there should be four, none on one",
+           "there were {} exchanges on {} ranks; expected 4, or 0 on one rank",
            sent.size(), ranks);
   for (size_t i = 0; i < sent.size(); ++i) {
     const int64_t formula = i % 2 ? back : there;
     DT_CHECK(sent[i].counted == formula, "09_experts",
-             "{}: {} bytes came and the formula says {}", names[i],
+             "{}: {} bytes were received, but the formula says {}", names[i],
              sent[i].counted, formula);
     if (me == 0)
       fmt::print("{:<26} {:>8} bytes received, formula {:>8}\n", names[i],
                  sent[i].counted, formula);
   }
-  if (me == 0) fmt::print("no token was dropped, and none padded\n");
+  if (me == 0) fmt::print("no token was dropped, and none was padded\n");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return run(argc, argv, example,
-             {.about = "A mixture of experts, and what it sends.",
+             {.about = "A mixture of experts, and the bytes that it sends.",
               .mesh = "ep=3",
               .axes = {"ep"}});
 }

@@ -1,4 +1,4 @@
-// Mixtral: a Llama whose feed-forward layers are mixtures of experts.
+// Mixtral: a Llama with mixtures of experts as feed-forward layers.
 #pragma once
 #include <vector>
 

@@ -14,8 +14,8 @@
 //     Child<Linear> up_, down_;
 //   };
 //
-// A forward is ordinary code on DistTensors and does not depend on the mesh; the
-// layouts of the parameters (parallel.h) decide which collectives run.
+// A forward is ordinary code on DistTensors and does not depend on the mesh;
+// the layouts of the parameters (parallel.h) decide which collectives run.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -97,7 +97,7 @@ class Module {
   // which lists the paths, if there is none.
   const Module& module(std::string_view path) const;
   // Replaces the submodule at a path with the result of `make`, which gets its
-  // scope and the old module, whose parameters it may keep (adopt_parameter).
+  // scope and the old module and may keep its parameters (adopt_parameter).
   // Throws Error if the result is not of the class that the enclosing module
   // expects: an MLP in place of a Linear, for example. Every rank has to make
   // the same replacement.

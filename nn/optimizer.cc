@@ -45,8 +45,8 @@ DistTensor master_of(const DistTensor& p) {
                           p.grad_spec()->with(DType::kF32));
 }
 
-// The most bytes at a time: of copies of parameters whose updated part is not
-// contiguous, and of gathered parts on the rank that has the most.
+// The most bytes at a time: of copies of parameters with a non-contiguous
+// updated part, and of gathered parts on the rank that has the most.
 constexpr int64_t kBucket = 4 << 20;
 
 std::string listed(const std::set<std::string>& names) {
@@ -57,8 +57,8 @@ std::string listed(const std::set<std::string>& names) {
 
 }  // namespace
 
-// Collects the updates of a step, and runs those whose parameters and gradients
-// have the same types together.
+// Collects the updates of a step, and runs together those with the same types
+// of parameters and gradients.
 class Optimizer::Batches {
  public:
   Batches(Optimizer& of, const UpdateOptions& options)

@@ -85,8 +85,8 @@ class Optimizer {
   Optimizer(const ParameterGroups&, double weight_decay,
             std::vector<std::string> state);
 
-  // An update of parameters of one type, whose gradients have one type. Parts
-  // are contiguous and not empty; `m` is their first state, `v` the second.
+  // An update of parameters of one type with gradients of one type. Parts are
+  // contiguous and not empty; `m` is their first state, `v` the second.
   struct Update {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;

@@ -104,8 +104,8 @@ ParallelPlan expert_parallel(std::string_view axis = "ep",
 // "ep" with a model that does not have experts.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
-// The placements of a batch of tokens [b, s], or of any tensor whose first
-// dimension is the batch: split over those of `axes` that the mesh has.
+// The placements of a batch of tokens [b, s], or of any tensor with the batch
+// as first dimension: split over those of `axes` that the mesh has.
 Placements batch_placements(const Mesh&,
                             const std::vector<std::string>& axes = {
                                 "dp", "fsdp", "ep"});

@@ -48,7 +48,7 @@ TEST(Numbered, TensorParallelMlp) {
   // 128 columns do not divide by 3. The sums are in another order, and rounded
   // otherwise, but no more than that.
   const Ran uneven = run_program("03_tp_mlp", "--mesh tp=3");
-  const std::string equal = "equal to the replicated computation, to ";
+  const std::string equal = "equal to the replicated computation, within ";
   expect_prints(uneven, {equal});
   const double most =
       std::stod(uneven.out.substr(uneven.out.find(equal) + equal.size()));
