@@ -1,5 +1,5 @@
-// Puts the files of the flight recorder side by side: what each rank called
-// last, where ranks part, and who never came.
+// Compares the files of the flight recorder: the last collective of each rank,
+// where ranks diverge, and the ranks that never arrived.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -24,12 +24,13 @@ bool is_flight(const std::string& path) {
   }
 }
 
-// "--json DIR/*.json" means the first of them as the file to write.
+// With "--json DIR/*.json", --json would take the first flight file as its
+// output.
 void check_json(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i)
     DT_CHECK(std::string_view(argv[i]) != "--json" || !is_flight(argv[i + 1]),
              "--json",
-             "it would overwrite {}; name the files first, and then --json",
+             "it would overwrite {}; write the files to read before --json",
              argv[i + 1]);
 }
 
@@ -38,13 +39,15 @@ int flight_main(int argc, char** argv) {
   std::string svg;
   int64_t rows = 5;
   Program program(
-      {.about = "Lines up what ranks called last: the files that a program "
-                "writes to\n--flight DIR when its run fails, or at SIGUSR1.",
+      {.about = "Compares the last collectives of ranks, from the files that a "
+                "program writes\nto --flight DIR when its run fails, or at "
+                "SIGUSR1.",
        .no_ranks = true});
   program.add_words(&paths, "rank-0.json, rank-1.json, ... of one run",
                     "FILE...");
-  program.add("--last", &rows, "collectives to show of each group");
-  program.add("--svg", &svg, "a picture of each rank's last collectives",
+  program.add("--last", &rows, "how many collectives of each group to show");
+  program.add("--svg", &svg,
+              "the file for a picture of each rank's last collectives",
               TextKind::kFile);
   std::optional<report::FlightReport> flights;
   const auto read = [&] {

@@ -111,12 +111,12 @@ FlightFile parse_file(const Json& json) {
   return file;
 }
 
-// What members are doing in a collective: "ended 0-2; not there 3".
+// The states of members in a collective: "ended 0-2; never arrived 3".
 std::string states(const FlightRow& row) {
   std::map<std::string, std::vector<int64_t>> by_state;
   for (const FlightRow::Member& m : row.members)
     if (m.call) by_state[m.call->state].push_back(m.rank);
-  if (!row.missing.empty()) by_state["never came"] = row.missing;
+  if (!row.missing.empty()) by_state["never arrived"] = row.missing;
   std::string text;
   for (const auto& [state, ranks] : by_state)
     text +=
@@ -153,31 +153,31 @@ FlightFile parse_flight(const std::string& path, const std::string& text) {
     json = Json::parse(text);
   } catch (const std::exception&) {
     fail("flight",
-         "{} is damaged, or none of the flight recorder's: it is no JSON; name "
+         "{} is not JSON: it is damaged, or not from the flight recorder; name "
          "the files rank-N.json of one --flight DIR",
          path);
   }
   DT_CHECK(json.is_object() &&
                json.value("format", Json()) == Json("dtensor flight recorder"),
            "flight",
-           "{} is none of the flight recorder's files; name the files "
+           "{} is not a file of the flight recorder; name the files "
            "rank-N.json of one --flight DIR",
            path);
   DT_CHECK(json.value("version", Json()) == Json(1), "flight",
-           "{} has version {}, and this program reads 1; read it with the "
-           "program that came with the one that wrote it",
+           "{} has version {}, but this program reads version 1; use the "
+           "//examples:flight of the version that wrote the file",
            path, json.value("version", Json()).dump());
   try {
     return parse_file(json);
   } catch (const std::exception& e) {
-    fail("flight", "{} is damaged: {}; have it written again", path, e.what());
+    fail("flight", "{} is damaged: {}; record it again", path, e.what());
   }
 }
 
 FlightReport::FlightReport(std::vector<FlightFile> given)
     : files(std::move(given)) {
   DT_CHECK(!files.empty(), "flight",
-           "there is no file to read; name the files rank-N.json of one "
+           "no files were given; name the files rank-N.json of one "
            "--flight DIR");
   std::sort(
       files.begin(), files.end(),
@@ -185,11 +185,11 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
   const int64_t world = files[0].world;
   for (size_t i = 0; i < files.size(); ++i) {
     DT_CHECK(files[i].world == world, "flight",
-             "rank {}'s file is of a run of {} ranks, and rank {}'s of one of "
-             "{}; name the files of one run",
+             "the file of rank {} is from a run of {} ranks, but that of rank "
+             "{} is from one of {}; name the files of one run",
              files[0].rank, world, files[i].rank, files[i].world);
     DT_CHECK(i == 0 || files[i].rank != files[i - 1].rank, "flight",
-             "two files are of rank {}; name the files of one run",
+             "two files are from rank {}; name the files of one run",
              files[i].rank);
   }
   for (int64_t r = 0; r < world; ++r)
@@ -204,7 +204,7 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
   for (const auto& [key, made] : calls) {
     FlightRow row;
     std::tie(row.lane, row.ranks, row.sequence) = key;
-    bool complete = false;  // some member saw that all had come
+    bool complete = false;  // some member saw that all had arrived
     for (const auto& [rank, call] : made) {
       complete |= call->state == "agreed" || call->state == "ended";
       row.parts |= call->fingerprint != made.begin()->second->fingerprint;
@@ -219,7 +219,7 @@ FlightReport::FlightReport(std::vector<FlightFile> given)
     }
     rows.push_back(std::move(row));
   }
-  // Of each group the first.
+  // Keep only the first fault of each group.
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].parts && rows[i].missing.empty()) continue;
     if (!faults.empty() && rows[faults.back()].lane == rows[i].lane &&
@@ -244,7 +244,7 @@ std::string FlightReport::fault_text(const FlightRow& row) const {
                   row.lane ? ", in their redistribute_async" : "");
   std::string text;
   if (row.parts) {
-    // Those who called the same, together.
+    // Members that made the same call are listed together.
     std::vector<std::pair<const FlightCall*, std::vector<int64_t>>> calls;
     for (const FlightRow::Member& m : row.members) {
       if (!m.call) continue;
@@ -259,7 +259,7 @@ std::string FlightReport::fault_text(const FlightRow& row) const {
     bool differ = false;
     for (const auto& [call, ranks] : calls)
       differ |= call->to_string() != calls[0].first->to_string();
-    text += fmt::format("ranks part at {}:\n", where);
+    text += fmt::format("ranks diverge at {}:\n", where);
     for (const auto& [call, ranks] : calls)
       text += fmt::format(
           "  {} called {}{}\n", named(ranks), call->to_string(),
@@ -273,7 +273,7 @@ std::string FlightReport::fault_text(const FlightRow& row) const {
       came.push_back(m.rank);
       waited = std::max(waited, file_of(m.rank)->written_ns - m.call->begun_ns);
     }
-  text += fmt::format("{} never came to {}, {}:\n  {} came, {} ago\n",
+  text += fmt::format("{} never reached {}, {}:\n  {} arrived {} ago\n",
                       named(row.missing), where, any_call(row).to_string(),
                       named(came), duration(waited));
   for (int64_t r : row.missing) {
@@ -284,7 +284,7 @@ std::string FlightReport::fault_text(const FlightRow& row) const {
                                             : "was running");
     const auto& mine = f.lanes[row.lane];
     text += mine.empty()
-                ? "; it had called no collective\n"
+                ? "; it had not called any collective\n"
                 : fmt::format("; its last call was {} of {}, {} ago\n",
                               mine.back().to_string(), named(mine.back().ranks),
                               duration(f.written_ns - mine.back().begun_ns));
@@ -304,13 +304,13 @@ std::string FlightReport::to_text(int64_t last) const {
   if (newest - oldest > 60'000'000'000)
     text += fmt::format(
         "(the oldest file was written {} before the newest: "
-        "are they all of one run?)\n",
+        "are they all from one run?)\n",
         duration(newest - oldest));
   if (!without.empty()) text += fmt::format("no file of {}\n", named(without));
   text += '\n';
   for (size_t i : faults) text += fault_text(rows[i]) + '\n';
   if (faults.empty())
-    text += "what the ranks called is the same, and nobody is missing\n\n";
+    text += "all ranks made the same calls, and no rank is missing\n\n";
 
   TextTable lasts("rlllrl", {"rank", "thread", "last collective", "of ranks",
                              "ago", "state"});
@@ -332,7 +332,7 @@ std::string FlightReport::to_text(int64_t last) const {
       ++end;
     text += fmt::format("\n{}{}, the last collectives:\n", named(rows[i].ranks),
                         rows[i].lane ? ", redistribute_async" : "");
-    TextTable table("lrl", {"collective", "came apart by", "ranks"});
+    TextTable table("lrl", {"collective", "arrived within", "ranks"});
     const size_t begin =
         std::max(i, end - std::min(end - i, static_cast<size_t>(last)));
     for (size_t at = begin; at < end; ++at) {
@@ -341,7 +341,7 @@ std::string FlightReport::to_text(int64_t last) const {
         if (m.call) latest = std::max(latest, m.call->begun_ns);
       table.add(
           {any_call(rows[at]).to_string(), duration(latest - rows[at].first_ns),
-           rows[at].parts ? "PART: " + states(rows[at]) : states(rows[at])});
+           rows[at].parts ? "DIVERGE: " + states(rows[at]) : states(rows[at])});
     }
     text += table.to_string();
   }

@@ -1,5 +1,5 @@
-// What the files of the flight recorder (dtensor/flight.h) say when
-// they are put side by side: where ranks part, and who never came.
+// Compares the files of the flight recorder (dtensor/flight.h) of several
+// ranks: where ranks diverge, and which ones never arrived.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,70 +8,71 @@
 
 namespace dtensor::report {
 
-// A collective as one rank made it. Times are ns since 1970, of a clock that
-// moves every few milliseconds.
+// A collective as one rank called it. Times are ns since 1970, from a clock
+// that advances every few milliseconds.
 struct FlightCall {
   std::vector<int64_t> ranks;  // of the group
-  int64_t number = 0;          // of the thread's collectives, from 1
-  int64_t sequence = 0;        // of the group's, from 1
-  // "waits": not all had come; "agreed": it was being carried out; "ended";
-  // "threw": an Error came out of it.
+  int64_t number = 0;          // counts the thread's collectives, from 1
+  int64_t sequence = 0;        // counts the group's collectives, from 1
+  // "waits": some member had not arrived; "agreed": it was running; "ended";
+  // "threw": it threw an Error.
   std::string state;
-  std::string kind, op, reduce, dtype;  // reduce, dtype: "" where there is none
+  std::string kind, op, reduce, dtype;  // reduce, dtype: "" if none
   int64_t tensors = 0, bytes = 0;
-  std::string fingerprint;  // equal on all members
+  std::string fingerprint;  // equal on all members that make the same call
   int64_t begun_ns = 0;
 
   // "all-reduce #3 (sum, f32, 32 bytes) for add".
   std::string to_string() const;
 };
 
-// One file.
+// The content of one file.
 struct FlightFile {
   int64_t rank = 0, world = 0;
-  std::string why;           // it was written
+  std::string why;           // the reason for writing it
   std::string state, error;  // "runs", "left", "failed" with the error
   int64_t written_ns = 0;
-  std::vector<FlightCall> lanes[2];  // of its thread, and of the other one
+  std::vector<FlightCall> lanes[2];  // of the rank's thread, and its other one
 };
 
-// Throws Error, headed by "flight" and naming the path, when the text is no
-// such file, or a damaged one.
+// Parses a file. Throws Error, headed by "flight" and with the path, if the
+// text is damaged or is not a file of the flight recorder.
 FlightFile parse_flight(const std::string& path, const std::string& text);
 
-// What ranks called as one collective.
+// The calls that ranks made as one collective.
 struct FlightRow {
   int lane = 0;
   std::vector<int64_t> ranks;  // of the group
   int64_t sequence = 0;
   struct Member {
     int64_t rank = 0;
-    const FlightCall* call = nullptr;  // null: it is not among its last ones
+    const FlightCall* call = nullptr;  // null: not among the rank's last calls
   };
-  std::vector<Member> members;  // of whom there is a file
-  int64_t first_ns = 0;         // when the first one came
-  // Members differ in what they called.
+  std::vector<Member> members;  // those with a file
+  int64_t first_ns = 0;         // when the first member arrived
+  // Whether members made different calls.
   bool parts = false;
-  // Members that did not come while others waited for them.
+  // Members that did not arrive while others waited for them.
   std::vector<int64_t> missing;
 };
 
 struct FlightReport {
   std::vector<FlightFile> files;  // by rank
-  std::vector<int64_t> without;   // ranks of the run that have no file
+  std::vector<int64_t> without;   // ranks of the run without a file
   // By lane and group, then sequence number.
   std::vector<FlightRow> rows;
-  // Indices of rows, by time: of each group the first that parts, or that
-  // somebody never came to.
+  // Indices of `rows`, by time: for each group the first row at which members
+  // diverge or a member is missing.
   std::vector<size_t> faults;
 
-  // Throws Error when the files are not of one run, or two are of one rank.
+  // Throws Error if the files are from different runs, or two are from one
+  // rank.
   explicit FlightReport(std::vector<FlightFile>);
   FlightReport(const FlightReport&) = delete;
   FlightReport& operator=(const FlightReport&) = delete;
 
-  // For people: what went wrong, each rank's last call, and the last `rows` of
-  // each group.
+  // The faults, each rank's last call, and the last `rows` collectives of each
+  // group, as text.
   std::string to_text(int64_t rows) const;
   nlohmann::ordered_json to_json() const;
 

@@ -20,7 +20,7 @@ constexpr const char* kRed = "#c0392b";
 constexpr const char* kMissing =
     R"(fill="#fff" stroke="#c0392b" stroke-width="2" stroke-dasharray="4 3")";
 
-// What a member's bar looks like: that of the first call is the usual one.
+// The style of a member's bar. The first call has the usual colour.
 std::string style(const FlightCall& call, const FlightCall& first) {
   const char* colour = call.fingerprint == first.fingerprint ? kSame : kOther;
   const bool all_came = call.state == "ended" || call.state == "agreed";
@@ -39,7 +39,7 @@ std::string flight_svg(const FlightReport& report, int64_t most) {
                    });
   if (columns.size() > static_cast<size_t>(most))
     columns.erase(columns.begin(), columns.end() - most);
-  // Where each thread's row is.
+  // The y coordinate of each thread's row.
   std::map<std::pair<int64_t, int>, double> rows;
   double y = kMargin + kTitles;
   for (const FlightFile& f : report.files)
@@ -71,7 +71,7 @@ std::string flight_svg(const FlightReport& report, int64_t most) {
       if (const auto at = rows.find({r, column->lane}); at != rows.end())
         svg.rect(
             x, at->second, kColumn - 6, kBar, kMissing,
-            fmt::format("rank {} never came to {}", r, first->to_string()));
+            fmt::format("rank {} never reached {}", r, first->to_string()));
     const bool fault = column->parts || !column->missing.empty();
     svg.text_up(
         x + 13, kMargin + kTitles - 8, 12,
@@ -83,11 +83,11 @@ std::string flight_svg(const FlightReport& report, int64_t most) {
   y += 14;
   for (const auto& [look, what] :
        {std::pair(fmt::format(R"(fill="{}")", kSame), "the same call"),
-        std::pair(fmt::format(R"(fill="{}")", kOther), "another one"),
+        std::pair(fmt::format(R"(fill="{}")", kOther), "another call"),
         std::pair(
             fmt::format(R"(fill="#fff" stroke="{}" stroke-width="2")", kSame),
-            "not all came"),
-        std::pair(std::string(kMissing), "never came")}) {
+            "not all arrived"),
+        std::pair(std::string(kMissing), "never arrived")}) {
     svg.rect(x, y, 12, 12, look);
     svg.text(x + 18, y + 11, 12, what);
     x += 36 + text_width(what, 12);

@@ -1,4 +1,4 @@
-// A picture of what ranks called last.
+// Draws the last collectives of all ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,10 +7,11 @@
 
 namespace dtensor::report {
 
-// The SVG file: a row per rank (and per other thread that communicated), a
-// column for each of the last `most` collectives, in the order in which they
-// began. A bar is a member's call, of one colour where all called the same;
-// hollow while not all had come, dashed red where a member never came.
+// Returns an SVG file's content: a row for each rank (and each other thread
+// that communicated), and a column for each of the last `most` collectives, in
+// the order in which they began. A bar is a member's call: in one colour if all
+// made the same call, hollow while some member had not arrived, and dashed red
+// if it never arrived.
 std::string flight_svg(const FlightReport&, int64_t most);
 
 }  // namespace dtensor::report

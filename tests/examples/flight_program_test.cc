@@ -42,7 +42,7 @@ TEST(FlightProgram, SaysWhereARankCallsSomethingElse) {
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("4 of 4 ranks, written "), r.out.npos) << r.out;
   EXPECT_NE(
-      r.out.find("ranks part at collective #4 of ranks 0-3:\n"
+      r.out.find("ranks diverge at collective #4 of ranks 0-3:\n"
                  "  ranks 0,1,3 called all-reduce #4 (sum, f32, 32 bytes) for "
                  "redistribute\n"
                  "  rank 2 called reduce-scatter #4 (sum, f32, 32 bytes) for "
@@ -86,7 +86,7 @@ TEST(FlightProgram, SaysWhereCallsAreSwapped) {
             "all-reduce #4 (sum, f32, 24 bytes) for redistribute");
   EXPECT_EQ(json["world"], 4);
   EXPECT_EQ(json["ranks"][2]["state"], "failed");
-  EXPECT_NE(r.err.find("ranks part at"), r.err.npos) << r.err;
+  EXPECT_NE(r.err.find("ranks diverge at"), r.err.npos) << r.err;
 }
 
 TEST(FlightProgram, SaysWhoNeverCame) {
@@ -94,9 +94,9 @@ TEST(FlightProgram, SaysWhoNeverCame) {
   EXPECT_EQ(run_program(kFaulty, "--fault absent --flight " + dir).code, 1);
   const Ran r = lined_up(dir, "--last 2");
   EXPECT_EQ(r.code, 0) << r.err;
-  EXPECT_NE(r.out.find("rank 2 never came to collective #4 of ranks 0-3, "
+  EXPECT_NE(r.out.find("rank 2 never reached collective #4 of ranks 0-3, "
                        "all-reduce #4 (sum, f32, 32 bytes) for redistribute:\n"
-                       "  ranks 0,1,3 came, "),
+                       "  ranks 0,1,3 arrived "),
             r.out.npos)
       << r.out;
   EXPECT_NE(r.out.find("  rank 2 had left the program; its last call was "
@@ -114,7 +114,7 @@ TEST(FlightProgram, DrawsIt) {
   EXPECT_EQ(picture_error(picture), "");
   // Three calls of four ranks, one of three, and one that never came.
   EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
-  EXPECT_EQ(occurrences(picture, "rank 2 never came to all-reduce #4"), 1);
+  EXPECT_EQ(occurrences(picture, "rank 2 never reached all-reduce #4"), 1);
 }
 
 TEST(FlightProgram, LeavesNothingWithoutAFailure) {
@@ -137,7 +137,7 @@ TEST(FlightProgram, AnswersSigusr1) {
   const Ran early = lined_up(dir + ".early");
   EXPECT_EQ(early.code, 0) << early.err;
   EXPECT_NE(early.out.find("because of SIGUSR1"), early.out.npos) << early.out;
-  EXPECT_NE(early.out.find("rank 2 never came to collective #4"),
+  EXPECT_NE(early.out.find("rank 2 never reached collective #4"),
             early.out.npos)
       << early.out;
   EXPECT_NE(early.out.find("  rank 2 was running; its last call was all-reduce "

@@ -77,7 +77,8 @@ TEST(FlightReport, SaysThatNothingIsWrong) {
                       "of a failure"),
             text.npos)
       << text;
-  EXPECT_NE(text.find("the same, and nobody is missing"), text.npos) << text;
+  EXPECT_NE(text.find("made the same calls, and no rank is missing"), text.npos)
+      << text;
   EXPECT_NE(text.find("all-reduce #2 (sum, f32, 4,096 bytes) for add"),
             text.npos)
       << text;
@@ -100,7 +101,7 @@ TEST(FlightReport, SaysWhereRanksPart) {
   EXPECT_EQ(row.sequence, 2);
   const std::string text = r.to_text(5);
   EXPECT_NE(
-      text.find("ranks part at collective #2 of ranks 0-2:\n"
+      text.find("ranks diverge at collective #2 of ranks 0-2:\n"
                 "  ranks 0,2 called all-reduce #2 (sum, f32, 4,096 bytes) for "
                 "add\n"
                 "  rank 1 called all-reduce #2 (sum, f32, 4,096 bytes) for "
@@ -130,9 +131,9 @@ TEST(FlightReport, SaysWhoNeverCame) {
   EXPECT_EQ(r.rows[r.faults[0]].missing, std::vector<int64_t>{2});
   const std::string text = r.to_text(5);
   EXPECT_NE(
-      text.find("rank 2 never came to collective #2 of ranks 0-2, all-reduce "
+      text.find("rank 2 never reached collective #2 of ranks 0-2, all-reduce "
                 "#2 (sum, f32, 4,096 bytes) for add:\n"
-                "  ranks 0,1 came, 7.0 s ago\n"
+                "  ranks 0,1 arrived 7.0 s ago\n"
                 "  rank 2 had left the program; its last call was all-reduce "
                 "#1 (sum, f32, 4,096 bytes) for add of ranks 0-2, 9.0 s ago\n"),
       text.npos)
@@ -145,7 +146,7 @@ TEST(FlightReport, SaysWhyARankNeverCame) {
       report_of({file(0, 2, {call(1, 1, "waits", "a1", 2)}),
                  file(1, 2, Json::array(), "failed", "[add] too large")});
   const std::string text = r.to_text(5);
-  EXPECT_NE(text.find("rank 1 failed: [add] too large; it had called no "
+  EXPECT_NE(text.find("rank 1 failed: [add] too large; it had not called any "
                       "collective\n"),
             text.npos)
       << text;
@@ -198,20 +199,20 @@ TEST(FlightReport, RefusesFilesOfTwoRuns) {
   EXPECT_EQ(error_of([&] {
               report_of({file(0, 2, calls), file(1, 3, calls)});
             }),
-            "[flight] rank 0's file is of a run of 2 ranks, and rank 1's of "
-            "one of 3; name the files of one run");
+            "[flight] the file of rank 0 is from a run of 2 ranks, but that of "
+            "rank 1 is from one of 3; name the files of one run");
   EXPECT_EQ(error_of([&] {
               report_of({file(1, 2, calls), file(1, 2, calls)});
             }),
-            "[flight] two files are of rank 1; name the files of one run");
+            "[flight] two files are from rank 1; name the files of one run");
   EXPECT_EQ(error_of([&] { report_of({}); }),
-            "[flight] there is no file to read; name the files rank-N.json of "
+            "[flight] no files were given; name the files rank-N.json of "
             "one --flight DIR");
   // And shows what may be two.
   Json old = file(0, 2, calls);
   old["written_ns"] = kWritten - 300 * kSecond;
   const std::string text = report_of({old, file(1, 2, calls)}).to_text(5);
-  EXPECT_NE(text.find("300.0 s before the newest: are they all of one run?"),
+  EXPECT_NE(text.find("300.0 s before the newest: are they all from one run?"),
             text.npos)
       << text;
 }
@@ -223,18 +224,19 @@ TEST(ParseFlight, RefusesOtherFiles) {
   const Json good = file(0, 2, {call(1, 1, "ended", "a1")});
   EXPECT_EQ(error(good.dump()), "no error");
   EXPECT_EQ(error(good.dump().substr(0, 300)),
-            "[flight] x.json is damaged, or none of the flight recorder's: it "
-            "is no JSON; name the files rank-N.json of one --flight DIR");
+            "[flight] x.json is not JSON: it is damaged, or not from the "
+            "flight recorder; "
+            "name the files rank-N.json of one --flight DIR");
   for (const char* text : {"{}", "[1, 2]", "3", R"({"format": "other"})"})
     EXPECT_EQ(error(text),
-              "[flight] x.json is none of the flight recorder's files; name "
+              "[flight] x.json is not a file of the flight recorder; name "
               "the files rank-N.json of one --flight DIR");
   const auto changed = [&](const char* path, const Json& value) {
     Json json = good;
     json[Json::json_pointer(path)] = value;
     return error(json.dump());
   };
-  EXPECT_NE(changed("/version", 2).find("has version 2, and this program"),
+  EXPECT_NE(changed("/version", 2).find("has version 2, but this program"),
             std::string::npos);
   for (const auto& [path, value, says] :
        std::vector<std::tuple<const char*, Json, const char*>>{
