@@ -34,8 +34,8 @@ std::string bubble_text(const BubbleReport& r) {
     return x ? fmt::format("{:.1f} %", 100 * *x) : std::string("none");
   };
   return fmt::format(
-      "bubble: formula {}, simulated {}, measured {} (ranks that share cores "
-      "wait for them in their work)",
+      "bubble: formula {}, simulated {}, measured {} (if ranks share cores, "
+      "their work includes waiting for a core)",
       percent(r.formula), percent(r.simulated), percent(r.measured));
 }
 

@@ -1,4 +1,4 @@
-// How much of a step the ranks of a pipeline wait for each other.
+// The share of a step in which the ranks of a pipeline wait for each other.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -10,25 +10,27 @@
 
 namespace dtensor::examples {
 
-// Idle shares of the position that is at it longest (PipelineSimulation::span).
+// Idle shares (0 to 1) of the position with the longest span
+// (PipelineSimulation::span).
 struct BubbleReport {
-  std::optional<double> formula;  // of stages that all take the same time
-  double simulated = 0;           // with the stages' prices (nn::stage_times)
+  std::optional<double> formula;  // if all stages take the same time
+  double simulated = 0;           // with the times of nn::stage_times()
   std::optional<double> measured;
 };
-// `measured`: what BubbleMeter::longest() says, nothing in a dry run.
-// REQUIRES: an axis pp.
+// `measured` is BubbleMeter::longest(); by default nothing was measured.
+// REQUIRES: the mesh has an axis pp.
 BubbleReport bubble_report(const TrainConfig&, const Mesh&,
                            const nn::PipelineTimes& measured = {});
 nlohmann::ordered_json bubble_json(const BubbleReport&);
 std::string bubble_text(const BubbleReport&);
 
-// Of a rank's steps but the first, which makes all plans.
+// Measures one rank's steps, except the first, which makes all plans.
 class BubbleMeter {
  public:
-  // What the rank did in a step: PipelineResult::tasks.
+  // Adds a step: the rank's PipelineResult::tasks.
   void add(const std::vector<TimedTask>&);
-  // Of the rank that was at it longest, in all of them. Collective.
+  // The times of the rank with the longest span, summed over its steps.
+  // Collective over all ranks of the run.
   nn::PipelineTimes longest() const;
 
  private:

@@ -1,5 +1,5 @@
-// Times the collectives of the ranks that run here, and fits the prices that
-// other programs read with --cost.
+// Times collectives on this machine, and fits the prices that other programs
+// read with --cost.
 #include <nlohmann/json.hpp>
 
 #include "dtensor/cost_file.h"
@@ -15,30 +15,35 @@ namespace {
 int calibrate_main(int argc, char** argv) {
   int64_t max_bytes = int64_t{4} << 20, rounds = 25;
   std::string out, svg;
-  Program program({.about = "Times collectives, and writes what they cost as "
-                            "a file for --cost.",
+  Program program({.about = "Times collectives, and writes their prices to a "
+                            "file for --cost.",
                    .mesh = "dp=2,tp=2"});
   program.add("--max-bytes", &max_bytes,
-              "of the largest collective, to one rank", 256, int64_t{1} << 30);
-  program.add("--rounds", &rounds, "of which the median counts", 1, 1'000'000);
-  program.add("--out", &out, "for the prices", TextKind::kFile);
-  program.add("--svg", &svg, "for a plot", TextKind::kFile);
+              "the most bytes that a rank receives in a collective", 256,
+              int64_t{1} << 30);
+  program.add("--rounds", &rounds,
+              "how often each collective is timed; the median counts", 1,
+              1'000'000);
+  program.add("--out", &out, "the file for the prices", TextKind::kFile);
+  program.add("--svg", &svg, "the file for a plot", TextKind::kFile);
   std::vector<Probe> list;
   const auto check = [&] {
     DT_CHECK(!program.dry_run(), "--dry-run",
-             "a dry run sends nothing that could be timed; leave it out");
+             "a dry run sends nothing, so there is nothing to time; leave it "
+             "out");
     DT_CHECK(!program.given("--cost"), "--cost",
-             "it names prices, and this measures them; leave it out");
-    DT_CHECK(program.mesh().num_ranks() > 1, "--mesh",
-             "{} has one rank, which sends nothing; write --mesh 2 or more",
-             program.mesh().to_string());
+             "it names prices, but this program measures them; leave it out");
+    DT_CHECK(
+        program.mesh().num_ranks() > 1, "--mesh",
+        "{} has only one rank, which sends nothing; write --mesh 2 or more",
+        program.mesh().to_string());
     for (const auto& [flag, path] : {std::pair("--out", out), {"--svg", svg}})
       if (!path.empty()) check_writable(flag, path);
     list = probes(program.mesh(), max_bytes);
   };
   return program.main(argc, argv, check, [&] {
     const std::vector<double> us = measure(list, program.run_options(), rounds);
-    if (!program.is_main_process()) return;  // nor has it rank 0's times
+    if (!program.is_main_process()) return;  // only rank 0 has the times
     const Calibration result = calibrate(list, us);
     fmt::print("{}", to_text(result));
     if (!out.empty())

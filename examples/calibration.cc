@@ -16,16 +16,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As in a file: four digits of the rate.
+// Rounds as a cost file does: to four digits of the rate.
 double rounded_ps(double us_per_byte) {
-  // A time that does not grow with the bytes is any rate's; a file holds up to
-  // this one.
+  // If the time does not grow with the bytes, the rate is infinite; this is the
+  // largest rate that a file may have.
   constexpr double kMostRate = 1e6;
   const double rate = std::min(kMostRate, 1e-3 / std::max(us_per_byte, 1e-12));
   return 1000 / std::stod(fmt::format("{:.4g}", rate));
 }
 
-// And nanoseconds.
+// The latency is rounded to nanoseconds.
 LinkCost rounded(const FittedBend& fitted) {
   LinkCost cost{.alpha_ps = std::llround(fitted.line.alpha_us * 1e3) * 1000,
                 .ps_per_byte = rounded_ps(fitted.line.us_per_byte)};
@@ -47,8 +47,8 @@ double rate_beyond(const LinkCost& cost) {
   return 1000 / (cost.ps_per_byte + cost.extra_ps_per_byte);
 }
 
-// The largest part up to which every one-shot probe took less time than the
-// same all-reduce in chunks did; 0 without one.
+// The size in bytes of the largest part up to which every one-shot probe was
+// faster than the same all-reduce in chunks; 0 if there is none.
 int64_t crossing(const std::vector<Probe>& probes,
                  const std::vector<double>& us) {
   std::map<int64_t, bool> faster;  // by the bytes of the part
@@ -71,7 +71,7 @@ int64_t crossing(const std::vector<Probe>& probes,
   return bytes;
 }
 
-// What all kinds cost that have no price of their own.
+// The price of kinds that were not measured.
 LinkCost common_price(const AxisCost& cost) {
   for (StepKind kind : {StepKind::kExchange, StepKind::kAllToAll})
     if (const auto& own = cost.kinds[static_cast<size_t>(kind)]) return *own;

@@ -1,4 +1,4 @@
-// Prices of collectives, from how long they took.
+// Fits the prices of collectives to measured times.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace dtensor::examples {
 
-// One kind of collective over the same axes.
+// The measurements of one kind of collective over one set of axes.
 struct Series {
   StepKind kind;
   AxisMask axes;
-  LinkCost cost;  // fitted: a line in the cache, and one beyond it
+  LinkCost cost;  // fitted: one rate within the cache, and one beyond it
   struct Point {
     int64_t bytes;
     double measured_us, fitted_us;
-    // Of the fit, relative to the measurement.
+    // The error of the fit, relative to the measurement.
     double error() const { return fitted_us / measured_us - 1; }
   };
   std::vector<Point> points;
@@ -28,19 +28,21 @@ struct Series {
 struct Calibration {
   Mesh mesh;
   std::vector<Series> series;
-  // Of the axes of more than one rank, and of all of them together. A kind that
-  // was not measured costs what an exchange does. All-reduces are one-shot as
-  // long as that was the faster way.
+  // Prices for each axis of more than one rank, and for all of these axes
+  // together. A kind that was not measured gets the price of an exchange.
+  // one_shot_bytes is the largest size up to which one-shot all-reduces were
+  // always faster.
   CostTable cost;
 };
 
-// Fits the times of the probes, which are in microseconds. What it says is what
-// a cost file of it says: numbers are rounded first.
+// Fits the times of the probes, in microseconds. The result is rounded to the
+// digits of a cost file, so that it equals the file when read back.
 Calibration calibrate(const std::vector<Probe>&, const std::vector<double>& us);
 
 std::string to_text(const Calibration&);
 nlohmann::ordered_json to_json(const Calibration&);
-// Time against bytes, on logarithmic scales: dots are measured, lines fitted.
+// An SVG file's content: time against bytes, on logarithmic scales. Dots are
+// measured, lines are fitted.
 std::string calibration_svg(const Calibration&);
 
 }  // namespace dtensor::examples

@@ -1,4 +1,4 @@
-// The picture of a calibration.
+// Draws a calibration.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr double kMargin = 30, kPlotWidth = 470, kPlotHeight = 300;
 constexpr double kLeft = 54, kBetween = 40, kBelow = 46;
 constexpr std::string_view kGrey = "#68727f";
 
-// Dark enough for thin lines on white, by kind.
+// The colour of a kind, dark enough for thin lines on white.
 std::string line_colour(StepKind kind) {
   constexpr std::array<std::string_view, kNumStepKinds> colours = {
       "#000000", "#000000", "#1f6fb4", "#c8372d", "#e08a00",
@@ -66,8 +66,8 @@ class Plots {
                     "Collectives on " + c_.mesh.to_string(),
                     R"(font-weight="bold")");
     svg.text_within(width - 2 * kMargin, kMargin, kMargin + 36, 13,
-                    "time against the most bytes that a rank receives; dots: "
-                    "measured, lines: fitted",
+                    "time against bytes received by the rank that receives "
+                    "most; dots: measured, lines: fitted",
                     fmt::format(R"(fill="{}")", kGrey));
     double y = kMargin + 70;
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -85,7 +85,7 @@ class Plots {
                       [&](const Series& s) { return s.axes == axes; }));
   }
 
-  // Of a plot and the list below it.
+  // The height of a plot and the list below it.
   double block_height() const {
     size_t lines = 0;
     for (AxisMask axes : groups_) lines = std::max(lines, kinds_over(axes));
@@ -125,13 +125,13 @@ class Plots {
     }
   }
 
-  // What bytes cost, and from where on which rate.
+  // The price as text, with the second rate if there is one.
   static std::string formula(const LinkCost& cost) {
     std::string text = fmt::format("{:.4g} \xc2\xb5s + bytes / {:.4g} GB/s",
                                    static_cast<double>(cost.alpha_ps) / 1e6,
                                    1000 / cost.ps_per_byte);
     if (cost.extra_ps_per_byte > 0)
-      text += fmt::format(", from {} {:.4g}",
+      text += fmt::format(", beyond {} {:.4g}",
                           report::short_bytes(cost.cached_bytes),
                           1000 / (cost.ps_per_byte + cost.extra_ps_per_byte));
     return text;

@@ -38,12 +38,12 @@ std::optional<int64_t> number(std::string_view text) {
   return n;
 }
 
-// A strategy's words: the number of each, where one was written.
+// The words of a strategy, with their numbers where given.
 using Words = std::map<std::string_view, std::optional<int64_t>>;
 
 Words parse_words(std::string_view text) {
   Words words;
-  std::map<std::string_view, std::string_view> whole;  // as they were written
+  std::map<std::string_view, std::string_view> whole;  // as the user wrote them
   for (const std::string_view word : split(text, '+')) {
     const size_t at = word.find('=');
     std::string_view key = word.substr(0, at);
@@ -61,16 +61,17 @@ Words parse_words(std::string_view text) {
     } else if (key != "tp" && key != "cp" && key != "ep" && key != "pp") {
       known = false;
     }
-    DT_CHECK(known, "--compare",
-             "'{}' of '{}' is no strategy; write dp, zero1, zero2, zero3, tp, "
-             "tp=N, sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, "
-             "recompute or accumulate=N, joined by + and with commas between "
-             "strategies",
-             word, text);
+    DT_CHECK(
+        known, "--compare",
+        "'{}' in '{}' is not a strategy; write dp, zero1, zero2, zero3, tp, "
+        "tp=N, sp, cp, cp=N, ep, ep=N, pp, pp=N, micro-batches=N, "
+        "recompute or accumulate=N, joined by + and with commas between "
+        "strategies",
+        word, text);
     const auto [before, first] = whole.try_emplace(key, word);
     DT_CHECK(first, "--compare",
-             "'{}' of '{}' comes after '{}'; write one of them", word, text,
-             before->second);
+             "'{}' in '{}' comes after '{}'; write only one of them", word,
+             text, before->second);
     words[key] = value;
   }
   return words;
@@ -84,19 +85,20 @@ Mesh mesh_of(const Words& words, int64_t ranks) {
     if (found == words.end()) continue;
     const int64_t size = found->second.value_or(ranks);
     DT_CHECK(dp % size == 0, "--compare",
-             "it wants groups of {} of {} ranks; write a divisor of {}", size,
-             dp, dp);
+             "it needs groups of {} out of {} ranks; write a divisor of {}",
+             size, dp, dp);
     dp /= size;
     if (size > 1) axes.push_back({name, size});
   }
-  // What is left splits the batch, within the stages.
+  // The remaining ranks split the batch, within the stages.
   if (dp > 1 || dp == ranks)
     axes.insert(axes.begin() + (!axes.empty() && axes[0].name == "pp"),
                 {"dp", dp});
   return Mesh(axes);
 }
 
-// `base`, less the flags of axes that the mesh does not have, and the words.
+// `base` without the flags of axes that the mesh does not have, and with the
+// words of the strategy.
 TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
   const TrainConfig none;
   if (!mesh.has_axis("pp")) {
@@ -119,7 +121,7 @@ TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
   return base;
 }
 
-// fn(), whose errors are why the strategy does not fit.
+// Calls fn(); an Error becomes the reason why the strategy does not fit.
 template <class Fn>
 void trying(Strategy& s, Fn&& fn) {
   if (!s.refused.empty()) return;
@@ -130,7 +132,7 @@ void trying(Strategy& s, Fn&& fn) {
   }
 }
 
-// A flag that no strategy takes would have no effect.
+// A flag that no strategy uses would have no effect.
 void check_flags_of_axes(std::string_view text, const TrainConfig& base,
                          const std::vector<Strategy>& all) {
   const auto check = [&](bool given, const char* axis, const char* flag) {
@@ -140,8 +142,8 @@ void check_flags_of_axes(std::string_view text, const TrainConfig& base,
                                             s.mesh.has_axis(axis);
                                    }),
              flag,
-             "no strategy of '{}' has an axis {}; write {}=2 or the like in "
-             "one, or leave it out",
+             "no strategy in '{}' has an axis {}; add {}=2 or the like to one, "
+             "or leave the flag out",
              text, axis, axis);
   };
   const TrainConfig none;
@@ -179,7 +181,7 @@ std::vector<Compared> compare(
   for (const Strategy& s : strategies) {
     Compared& c = all.emplace_back(Compared{s, {}});
     RunOptions options;
-    std::map<int64_t, int64_t> work;  // by rank: one at each place along pp
+    std::map<int64_t, int64_t> work;  // by rank: one for each position on pp
     trying(c.strategy, [&] {
       options.world = s.mesh.num_ranks();
       options.mesh = s.mesh.to_string();

@@ -1,4 +1,4 @@
-// What strategies of training one model on so many ranks would send and hold.
+// Compares the communication and memory of strategies for training one model.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,43 +14,47 @@
 namespace dtensor::examples {
 
 struct Strategy {
-  std::string name;  // as it was asked for
+  std::string name;  // as the user wrote it
   Mesh mesh;
   TrainConfig config;
-  // Why the model does not train like this on these ranks; "" if it does.
+  // The reason why the model cannot be trained like this on these ranks; "" if
+  // it can.
   std::string refused = {};
 };
 
-// Reads "dp,zero1,zero3+tp=2+accumulate=4": strategies between commas, each of
-// dp, zero1, zero2, zero3, tp, cp, ep and pp (over all ranks, or tp=N of them),
-// sp (sequence parallelism over tp), micro-batches=N, recompute (blocks),
-// accumulate=N, joined by "+", each once. What ranks tp, cp, ep and pp leave
-// split the batch. `base` says the rest; what it says of pp, tp or cp alone
-// (schedule, micro-batches, chunks; sequence parallelism; context) is for the
-// strategies with that axis, and one has to have it. Throws Error that names
-// the strategy and the word that is none.
+// Parses "dp,zero1,zero3+tp=2+accumulate=4": strategies separated by commas.
+// Each is a list of words joined by "+", each word at most once: dp, zero1,
+// zero2, zero3; tp, cp, ep and pp (over all ranks, or tp=N over N of them); sp
+// (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
+// accumulate=N. The ranks that tp, cp, ep and pp do not use split the batch.
+//
+// `base` gives all other settings. Its settings for pp, tp or cp only
+// (schedule, micro-batches, chunks; sequence parallelism; context) apply to the
+// strategies with that axis, and at least one strategy must have it. Throws
+// Error, which names the strategy and the word, for an unknown word.
 std::vector<Strategy> parse_strategies(std::string_view text,
                                        const TrainConfig& base, int64_t ranks);
 
 struct Compared {
   Strategy strategy;
   Prediction prediction;
-  // Each of the rank with the most of it, in a step:
+  // The largest values of any rank, in one step:
   int64_t bytes = 0;             // received
-  int64_t work_ps = 0;           // of its operators, by their prices
-  int64_t communication_ps = 0;  // as if nothing hid it
-  double bubble = 0;             // of a pipeline, simulated: see bubble.h
+  int64_t work_ps = 0;           // the time of its operators, by their prices
+  int64_t communication_ps = 0;  // as if nothing overlapped with it
+  double bubble = 0;             // of a pipeline, simulated (bubble.h)
 };
-// From a dry run of a step of each, under the prices that `cost_of` gives. A
-// strategy that does not fit has no more than `refused`; throws Error when none
-// of them fits.
+// Runs a step of each strategy dry, under the prices that `cost_of` returns for
+// its mesh. A strategy that does not fit only has `refused`; throws Error if
+// none fits.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
     const std::function<CostTable(const Mesh&)>& cost_of);
 
 std::string compare_table(const std::vector<Compared>&);
 nlohmann::ordered_json compare_json(const std::vector<Compared>&);
-// Bars of what a rank holds, by kind, and receives: an SVG file's content.
+// An SVG file's content: bars of the memory that a rank holds, by kind, and of
+// the bytes that it receives.
 std::string compare_svg(const std::vector<Compared>&);
 
 }  // namespace dtensor::examples

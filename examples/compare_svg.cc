@@ -1,4 +1,4 @@
-// The picture of a comparison.
+// Draws a comparison.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string compare_svg(const std::vector<Compared>& all) {
   const double width = 2 * kMargin + kLabel + kMemory + kGap + kBytes + 80;
   report::Svg svg(width, "memory and communication of strategies");
   const double memory_x = kMargin + kLabel, bytes_x = memory_x + kMemory + kGap;
-  svg.text(memory_x, kMargin + 14, 14, "the most that a rank holds, by kind",
+  svg.text(memory_x, kMargin + 14, 14, "largest memory of a rank, by kind",
            R"(font-weight="bold")");
   svg.text(bytes_x, kMargin + 14, 14, "received in a step",
            R"(font-weight="bold")");

@@ -1,5 +1,5 @@
-// Shows what an operator, or a training step, does on a mesh, and why: the
-// rule, the assignments with their prices, what is sent. Nothing is allocated.
+// Explains what an operator or a training step does on a mesh: the rule, the
+// assignments with their prices, and the collectives. Nothing is allocated.
 #include <nlohmann/json.hpp>
 
 #include "dtensor/comm_table.h"
@@ -30,12 +30,12 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
   });
   const int64_t time = communication_ps(p.events, options.cost);
   const std::vector<CommRow> rows = comm_rows(p.events);
-  fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
+  fmt::print("{} on {}: {} parameters in {}, {} bytes of them per rank\n",
              config.model.name, config.strategy(mesh), grouped(p.parameters),
              config.dtype, grouped(p.parameter_bytes));
   fmt::print("prices: {}\n\noperators of a training step:\n{}\n",
              options.cost.to_string(), decisions.table());
-  fmt::print("collectives, in the most bytes that a rank receives:\n{}\n",
+  fmt::print("collectives, with the most bytes that a rank receives:\n{}\n",
              comm_table(p.events, false));
   fmt::print("communication of a step: {:.1f} us\n",
              static_cast<double>(time) / 1e6);
@@ -56,8 +56,8 @@ nlohmann::ordered_json explain_strategies(const Program& program,
       compare(parse_strategies(flags.compare, flags.train, mesh.num_ranks()),
               [&](const Mesh& m) { return program.cost(m); });
   fmt::print(
-      "{} on {} ranks, {} windows of {} in a step; bytes of the rank with the "
-      "most:\n{}\n",
+      "{} on {} ranks, {} windows of {} in a step; bytes are those of the rank "
+      "with the most:\n{}\n",
       flags.train.model.name, mesh.num_ranks(), flags.train.batch,
       flags.train.model.seq, compare_table(all));
   if (!flags.svg.empty()) write_text_file("--svg", flags.svg, compare_svg(all));
@@ -66,25 +66,26 @@ nlohmann::ordered_json explain_strategies(const Program& program,
 
 int explain_main(int argc, char** argv) {
   Flags flags;
-  Program program({.about = "Shows what an operator (--op), or a training step "
-                            "(--model), does on a mesh.",
+  Program program({.about = "Explains what an operator (--op), or a training "
+                            "step (--model), does on a mesh.",
                    .mesh = "dp=2,tp=2",
                    .always_dry = true});
   program.add("--op", &flags.op, "an operator's name, or an einsum: mk,kn->mn");
   program.add("--in", &flags.in,
               "SHAPE:LAYOUT[:parameter] of an input, such as 8192x1024:S0,R; "
-              "once for each");
+              "repeat it for each input");
   program.add("--args", &flags.args,
               "arguments of --op by name: dim=1 or shape=4x6,...");
   program.add("--compare", &flags.compare,
-              "strategies of --model on as many ranks as the mesh has: "
+              "strategies for --model on as many ranks as the mesh has: "
               "dp,zero1,zero2,zero3,tp,pp,zero3+tp=2+accumulate=4; --schedule, "
               "--micro-batches, --chunks, --sequence-parallel and --context "
-              "are for those with the axis");
-  program.add("--svg", &flags.svg, "a picture of --compare", TextKind::kFile);
+              "apply to strategies with the axis");
+  program.add("--svg", &flags.svg, "the file for a picture of --compare",
+              TextKind::kFile);
   add_train_flags(program, flags.train);
   nlohmann::ordered_json result;
-  // Nothing runs that could fail: whatever is wrong is wrong with the input.
+  // Nothing here runs on data, so every error is an error of the input.
   const auto explain = [&] {
     DT_CHECK(
         program.given("--op") != program.given("--model"), "explain",
@@ -92,7 +93,7 @@ int explain_main(int argc, char** argv) {
         "or --model gpt");
     const RunOptions options = program.run_options();
     DT_CHECK(flags.compare.empty() || program.given("--model"), "--compare",
-             "it is for --model, which is not given");
+             "it is for --model, which was not given; add --model gpt");
     if (program.given("--op")) {
       const OpQuestion question =
           parse_question(flags.op, flags.in, flags.args,
@@ -100,7 +101,7 @@ int explain_main(int argc, char** argv) {
       result = explain_op(question, options);
       return;
     }
-    DT_CHECK(flags.in.empty(), "--in", "it is for --op; --model needs none");
+    DT_CHECK(flags.in.empty(), "--in", "it is for --op; leave it out");
     if (!flags.compare.empty()) {
       result = explain_strategies(program, flags);
       return;

@@ -44,13 +44,13 @@ std::string layouts(const std::vector<const Spec*>& specs) {
   return text;
 }
 
-// "dim=1, step=2" into what the operator's own sample has.
+// Parses "dim=1, step=2" into the attributes of the operator's sample.
 void read_args(Attrs& attrs, const std::string& text) {
   std::stringstream list(text);
   for (std::string item; std::getline(list, item, ',');) {
     const size_t eq = item.find('='), begin = item.find_first_not_of(' ');
-    DT_CHECK(eq != item.npos, "--args", "'{}' is no NAME=VALUE; write {}", item,
-             attrs.empty() ? "none" : attrs.to_string());
+    DT_CHECK(eq != item.npos, "--args", "'{}' is not NAME=VALUE; write {}",
+             item, attrs.empty() ? "none" : attrs.to_string());
     attrs.set(item.substr(begin, eq - begin), item.substr(eq + 1), "--args");
   }
 }
@@ -67,7 +67,7 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
   if (parameter) fields.pop_back();
   DT_CHECK(
       !fields.empty() && fields.size() <= 2, "--in",
-      "'{}' is no SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
+      "'{}' is not SHAPE:LAYOUT[:parameter]; write 8192x1024:S0,R or the like",
       text);
   const Shape shape = parse_shape(fields[0], "--in");
   const Layout layout = fields.size() < 2
@@ -77,12 +77,12 @@ OpInput parse_input(const std::string& text, DType dtype, const Mesh& mesh) {
           parameter ? Keep::kStay : Keep::kMove};
 }
 
-// The operator on its inputs and then its gradient, run dry.
+// The results of running the operator and its gradient dry.
 struct DryAnswer {
   std::vector<Choice> choices;  // cheapest first; none without a rule
   Decision decision;
   std::vector<CommEvent> forward, backward;
-  std::vector<const Spec*> gradients;  // null where there is none
+  std::vector<const Spec*> gradients;  // null for inputs without one
   Decisions backward_ops;
 };
 
@@ -105,7 +105,7 @@ void run_forward(const OpQuestion& q, RankContext& context,
     const Op& op = call.op;
     const Decision& d = call.decision;
     DT_CHECK(first, "explain",
-             "{} is more than one operator; ask for each alone", q.op);
+             "{} consists of several operators; ask for each separately", q.op);
     first = false;
     answer.decision = d;
     if (!d.rule) return;
@@ -127,7 +127,8 @@ void run_forward(const OpQuestion& q, RankContext& context,
 void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
                   const DistTensor& output, DryAnswer& answer) {
   if (!output.requires_grad()) return;
-  // What a consumer would hand back: every part of a partial gets the whole.
+  // The cotangent that a consumer would return: for a partial value, every part
+  // receives the whole cotangent.
   Layout layout = output.layout();
   layout.partials.clear();
   GradOptions options;
@@ -164,7 +165,7 @@ std::string split_text(const Decision& d, const Assignment& a) {
   return d.rule->to_string(a, d.in[0]->mesh());
 }
 
-// Why the chosen one is the chosen one, in sentences.
+// Explains in sentences why the chosen assignment was chosen.
 std::string reason(const DryAnswer& a) {
   const Choice& best = a.decision;
   std::string text = fmt::format("chosen: {}, at {} us. ",
@@ -198,17 +199,18 @@ std::string reason(const DryAnswer& a) {
     part("postponed reduction", next->reduce_ps - best.reduce_ps);
     text += (parts.empty() ? "" : " (" + parts + ")") + ". ";
   } else {
-    text += "It is the only one that can be taken. ";
+    text += "It is the only possible one. ";
   }
   if (cheaper)
     text += fmt::format(
-        "{} would cost {} us, but splits what no input splits: an operator "
-        "uses the axes that its inputs use. ",
+        "{} would cost {} us, but it uses an axis that no input is split over, "
+        "and an operator only uses axes of its inputs. ",
         split_text(a.decision, cheaper->assignment),
         us_text(cheaper->total_ps()));
   if (blocked)
-    text += fmt::format("{} would send a parameter, which stays where it is. ",
-                        blocked);
+    text += fmt::format(
+        "{} would send a parameter, but parameters stay where they are. ",
+        blocked);
   text.pop_back();
   return text;
 }
@@ -269,8 +271,9 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
     fmt::print("assignments:\n{}{}\n", indented(assignment_table(a)),
                reason(a));
   } else {
-    fmt::print("rule: none, the operator decides by itself: {} -> {}\n",
-               layouts(a.decision.in), layouts(a.decision.out));
+    fmt::print(
+        "rule: none; the operator chooses its layouts itself: {} -> {}\n",
+        layouts(a.decision.in), layouts(a.decision.out));
   }
   print_collectives(a.forward);
   fmt::print("\nbackward:\n");
@@ -285,7 +288,8 @@ void print_answer(const OpQuestion& q, const RunOptions& options,
   print_collectives(a.backward);
 }
 
-// Of a product of two matrices on several ranks.
+// The ways to compute a product of two matrices; empty for other operators and
+// on one rank.
 std::vector<ProductWay> other_ways(const OpQuestion& q) {
   if (q.op != matmul_op().name()) return {};
   const Spec *a = q.inputs[0].spec, *b = q.inputs[1].spec;
@@ -303,11 +307,13 @@ OpQuestion parse_question(const std::string& name,
   OpQuestion q{name, {}, {}};
   const Op* op = is_einsum(name) ? nullptr : find_op(name);
   DT_CHECK(op || is_einsum(name), "--op",
-           "there is no '{}'; write an einsum like mk,kn->mn, or one of: {}",
+           "there is no operator '{}'; write an einsum such as mk,kn->mn, or "
+           "one of: {}",
            name, names_of_all_ops());
   DT_CHECK(!ins.empty(), "--in",
-           "{} has no inputs; write --in 8192x1024:S0,R once for each", name);
-  // The sample tells which inputs are numbers, and which are row indices.
+           "no inputs of {} were given; write --in 8192x1024:S0,R for each",
+           name);
+  // The sample says which inputs are floats, row indices or bools.
   Sample sample;
   if (op) {
     const std::vector<Sample> samples = op->samples();
@@ -395,7 +401,7 @@ Json explain_op(const OpQuestion& question, const RunOptions& options) {
   const std::vector<ProductWay> ways = other_ways(question);
   if (!ways.empty()) {
     fmt::print(
-        "\nways to compute it on {} ranks that hold equal parts of a, b and "
+        "\nways to compute it on {} ranks, each with an equal part of a, b and "
         "the result c:\n{}",
         grouped(question.inputs[0].spec->mesh().num_ranks()),
         indented(ways_table(ways)));

@@ -1,4 +1,4 @@
-// Why an operator does what it does.
+// Explains how an operator chooses its layouts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,17 +18,18 @@ struct OpQuestion {
   Attrs attrs;
 };
 
-// `ins` are texts "8192x1024:S0,R", with ":parameter" for one that
-// stays. `args` like "dim=1,keep=false" replace those of the operator's
-// own sample. Throws Error when something does not exist or does not fit.
+// Parses a question. `ins` are texts such as "8192x1024:S0,R", with
+// ":parameter" for an input that stays in its layout. `args`, such as
+// "dim=1,keep=false", override the arguments of the operator's own sample.
+// Throws Error if something does not exist or does not fit.
 OpQuestion parse_question(const std::string& op,
                           const std::vector<std::string>& ins,
                           const std::string& args, DType, const Mesh&);
 
-// Operators that ran, equal ones together.
+// Collects the operators that ran, and counts equal ones together.
 class Decisions {
  public:
-  // Told of one, on the rank that runs it.
+  // Adds a call, on the rank that runs it.
   void add(const Op&, const Decision&);
   std::string table() const;
   nlohmann::ordered_json json() const;
@@ -41,8 +42,9 @@ class Decisions {
   std::vector<Row> rows_;
 };
 
-// Prints the answer and returns it: `rule`, `assignments`, `collectives`,
-// `backward`. The operator and its gradient run dry.
+// Prints the answer and returns it as JSON: `rule`, `assignments`,
+// `collectives`, `backward`, and for a product of two matrices on several ranks
+// `ways`. The operator and its gradient run dry.
 nlohmann::ordered_json explain_op(const OpQuestion&, const RunOptions&);
 
 }  // namespace dtensor::examples

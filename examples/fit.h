@@ -1,4 +1,4 @@
-// Lines through measured times, straight or bent once.
+// Fits straight lines, and lines with one bend, to measured times.
 #pragma once
 #include <span>
 
@@ -8,29 +8,30 @@ struct TimedBytes {
   double bytes, us;
 };
 
-// Takes alpha_us + us_per_byte * bytes.
+// The time of a transfer is alpha_us + us_per_byte * bytes.
 struct FittedLine {
   double alpha_us = 0, us_per_byte = 0;
 };
 
-// Of the lines through two of the points, and those through one that are flat
-// or begin at 0, the one with the least sum of |log(line / measured)|: a short
-// time counts as much as a long one, twice as much as half, and a point far off
-// pulls little. Neither number is negative. REQUIRES: times above 0.
+// Returns the line with the least sum of |log(line / measured)|, among the
+// lines through two of the points, the flat lines through one point, and the
+// lines through 0 and one point. With this error short times count as much as
+// long ones, twice the time counts as much as half of it, and outliers have
+// little influence. Neither number is negative. REQUIRES: times above 0.
 FittedLine fit(std::span<const TimedBytes>);
 
-// Takes the line's time, and `extra_us_per_byte` for each byte beyond
+// The time is that of the line, plus `extra_us_per_byte` for each byte beyond
 // `cached_bytes`.
 struct FittedBend {
   FittedLine line;
   double cached_bytes = 0, extra_us_per_byte = 0;
 };
 
-// Of the lines through the points up to one of them, as above, which bend there
-// and go through a later point, or bend before the next one and go through two,
-// the one with the least error of all points; not bent unless that makes the
-// error of the points beyond less than half, and there are two of them at
-// least.
+// Returns the bent line with the least error over all points. The candidates
+// follow fit() of the points up to one of them; they bend there and go through
+// a later point, or bend before the next point and go through two later points.
+// The result has no bend unless that more than halves the error of the points
+// beyond the bend, and at least two points are there.
 FittedBend fit_bent(std::span<const TimedBytes> ascending);
 
 }  // namespace dtensor::examples

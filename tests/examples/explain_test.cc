@@ -315,8 +315,9 @@ TEST(Explain, ShowsTheStrategiesThatFit) {
       "",
       "[--sequence-parallel] mesh dp=4 has no axis tp to split sequences over; "
       "write --mesh tp=2 or the like, or leave it out",
-      "[--compare] it wants groups of 3 of 4 ranks; write a divisor of 4",
-      "[--compare] it wants groups of 2 of 1 ranks; write a divisor of 1", ""};
+      "[--compare] it needs groups of 3 out of 4 ranks; write a divisor of 4",
+      "[--compare] it needs groups of 2 out of 1 ranks; write a divisor of 1",
+      ""};
   const Ran r = run_program("explain", flags);
   ASSERT_EQ(r.code, 0) << r.err;
   const std::string picture = read_file(svg);
@@ -341,11 +342,11 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
     return r.err;
   };
   EXPECT_EQ(error("--compare dp,tp=2+tp=4"),
-            "explain: [--compare] 'tp=4' of 'tp=2+tp=4' comes after 'tp=2'; "
-            "write one of them\n");
+            "explain: [--compare] 'tp=4' in 'tp=2+tp=4' comes after 'tp=2'; "
+            "write only one of them\n");
   EXPECT_EQ(error("--compare zero1+zero3"),
-            "explain: [--compare] 'zero3' of 'zero1+zero3' comes after "
-            "'zero1'; write one of them\n");
+            "explain: [--compare] 'zero3' in 'zero1+zero3' comes after "
+            "'zero1'; write only one of them\n");
   EXPECT_EQ(error("--compare sp"),
             "explain: [--compare] 'sp': [--sequence-parallel] mesh dp=4 has no "
             "axis tp to split sequences over; write --mesh tp=2 or the like, "
@@ -354,15 +355,15 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
             "explain: [--compare] 'pp=2': [--micro-batches] 4 micro-batches of "
             "3 windows; write at most 3, or a larger --batch\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),
-            "explain: [--schedule] no strategy of 'dp,tp' has an axis pp; "
-            "write pp=2 or the like in one, or leave it out\n");
+            "explain: [--schedule] no strategy in 'dp,tp' has an axis pp; add "
+            "pp=2 or the like to one, or leave the flag out\n");
   for (const auto& [flag, axis] :
        {std::pair("--micro-batches 2", "pp"), std::pair("--chunks 2", "pp"),
         std::pair("--sequence-parallel", "tp"),
         std::pair("--context ring", "cp")})
     EXPECT_NE(
         error(std::string("--compare dp,zero1 ") + flag)
-            .find("no strategy of 'dp,zero1' has an axis " + std::string(axis)),
+            .find("no strategy in 'dp,zero1' has an axis " + std::string(axis)),
         std::string::npos)
         << flag;
 }
