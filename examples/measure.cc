@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLeastBytes = 64, kGrowth = 4;
 
-// Under these, one collective of `kind` is cheaper than whatever else would do.
+// Prices under which one collective of `kind` is cheaper than every other plan.
 CostTable prices_for(StepKind kind, const Mesh& mesh) {
   AxisCost cost{{1'000'000'000'000, 1'000'000}, {}};
   cost.kinds[static_cast<size_t>(kind)] = LinkCost{1'000'000'000, 1};
@@ -32,9 +32,9 @@ Layout split(const Shape& shape, int dim, const std::vector<int>& axes) {
   return layout;
 }
 
-// Two specs, `scale` times as large as the smallest, between which one
-// collective of that kind over these axes moves a tensor; nullopt where there
-// is none.
+// Two specs, `scale` times as large as the smallest ones, between which one
+// collective of this kind over these axes moves a tensor; nullopt if there are
+// none.
 std::optional<Move> ends(StepKind kind, const Mesh& mesh,
                          const std::vector<int>& axes, int64_t scale) {
   int64_t p = 1;
@@ -88,7 +88,8 @@ std::optional<Move> ends(StepKind kind, const Mesh& mesh,
   return std::nullopt;
 }
 
-// The probe whose bytes are about that many, if its plan is what it is for.
+// The probe with about this many bytes, if its plan is a single collective of
+// this kind.
 std::optional<Probe> probe(StepKind kind, const Mesh& mesh,
                            const std::vector<int>& axes, int64_t bytes) {
   const CostTable prices = prices_for(kind, mesh);
@@ -111,7 +112,7 @@ std::optional<Probe> probe(StepKind kind, const Mesh& mesh,
   return at_scale(std::max<int64_t>(1, std::llround(scale)));
 }
 
-// By position, the largest of all ranks' numbers.
+// The maximum over ranks of each element. Collective over the mesh.
 std::vector<double> largest(const Mesh& mesh, const std::vector<double>& mine) {
   const auto n = static_cast<int64_t>(mine.size());
   const Shape shape = {mesh.num_ranks(), n};
@@ -136,7 +137,7 @@ double median(std::vector<double> x) {
   return *middle;
 }
 
-// One rank's work on one probe. Everything here is collective.
+// Times one probe on one rank. Every function is collective over the mesh.
 class Timer {
  public:
   Timer(const Probe& probe, const Mesh& mesh, const Coord& at)
@@ -147,7 +148,7 @@ class Timer {
         static_cast<int64_t>(std::clamp(std::ceil(kRound / once), 1.0, 50.0));
   }
 
-  // Often enough in a row for the clock, and for ranks that come late, to
+  // The repeats make the resolution of the clock, and ranks that start late,
   // matter little.
   void round() { times_.push_back(time(repeats_)); }
 
@@ -158,7 +159,7 @@ class Timer {
   double time(int64_t repeats) const {
     using Clock = std::chrono::steady_clock;
     const Tensor local = Tensor::full(local_shape_, DType::kF32, 1);
-    // The first one plans, and fills caches.
+    // Warm-up: makes the plan and fills caches.
     redistribute_local(local, probe_.from, probe_.to);
     const auto start = Clock::now();
     for (int64_t i = 0; i < repeats; ++i)
@@ -192,7 +193,7 @@ std::vector<Probe> probes(const Mesh& mesh, int64_t max_bytes) {
       int64_t last = 0;
       for (int64_t bytes = kLeastBytes; bytes <= max_bytes; bytes *= kGrowth) {
         const auto p = probe(static_cast<StepKind>(k), mesh, axes, bytes);
-        // Where the smallest tensor is larger, several sizes are this one.
+        // If the smallest tensor is larger, several sizes give the same probe.
         if (!p || p->bytes <= last) continue;
         last = p->bytes;
         list.push_back(*p);
@@ -214,7 +215,7 @@ std::vector<double> measure(const std::vector<Probe>& probes,
   if (probes.empty()) return times;
   Progress progress(static_cast<int64_t>(probes.size()) * rounds);
   const Mesh mesh = probes[0].from->mesh();
-  // Ranks plan under prices that they are started with: once for each kind.
+  // The prices are set when ranks start, so each kind needs its own run.
   for (size_t first = 0; first < probes.size();) {
     size_t end = first;
     while (end < probes.size() && probes[end].kind == probes[first].kind &&
@@ -226,8 +227,8 @@ std::vector<double> measure(const std::vector<Probe>& probes,
       std::vector<Timer> timers;
       for (size_t i = first; i < end; ++i)
         timers.emplace_back(probes[i], mesh, rt.context().coordinate(mesh));
-      // Round by round, so that what disturbs the machine for a while disturbs
-      // a few rounds of each rather than all of one.
+      // Timing round by round spreads a disturbance of the machine over a few
+      // rounds of every probe, instead of all rounds of one.
       auto done = static_cast<int64_t>(first) * rounds;
       for (int64_t round = 0; round < rounds; ++round)
         for (size_t i = first; i < end; ++i) {

@@ -1,4 +1,4 @@
-// How long collectives take.
+// Measures the time of collectives.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,25 +10,27 @@
 
 namespace dtensor::examples {
 
-// A redistribution that is exactly one collective.
+// A redistribution that consists of exactly one collective.
 struct Probe {
   StepKind kind;
   AxisMask axes;
-  int64_t bytes;  // the most that one rank receives
+  int64_t bytes;  // received by the rank that receives most
   const Spec *from, *to;
-  // An all-reduce in one step (CostTable::one_shot_bytes), of the same specs as
-  // another probe; `bytes` is that one's.
+  // Whether it is an all-reduce in one step (CostTable::one_shot_bytes). There
+  // is another probe with the same specs and bytes that is not one-shot.
   bool one_shot = false;
 };
 
-// Of every kind that there is over each axis of more than one rank, and over
-// all of them together, sizes from 64 bytes to max_bytes. Behind all of them,
-// the all-reduces of more than two ranks again, one-shot.
+// Probes of every possible kind of collective over each axis of more than one
+// rank, and over all of these axes together, in sizes from about 64 bytes to
+// max_bytes. The one-shot variants of all-reduces among more than two ranks
+// come last.
 std::vector<Probe> probes(const Mesh &, int64_t max_bytes);
 
-// The time of each, in microseconds: the median of `rounds` rounds of the time
-// that the slowest rank took. Starts ranks as `options` say, under its own
-// prices; reports on standard error.
+// The time of each probe in microseconds: the median over `rounds` rounds of
+// the slowest rank's time. Starts ranks as `options` say, except that it sets
+// their prices. Only rank 0's process gets the times; others get zeros. Reports
+// progress on standard error.
 std::vector<double> measure(const std::vector<Probe> &, RunOptions options,
                             int64_t rounds);
 

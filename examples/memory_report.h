@@ -1,4 +1,4 @@
-// What a training step holds, for people and for programs.
+// Reports the memory of a training step, as a table and as JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace dtensor::examples {
 
-// A row for each kind and one for all together, in bytes of the rank that holds
-// the most. `measured` may be null.
+// A row for each kind of memory and one for the total, in bytes of the rank
+// that holds the most. `measured` may be null.
 std::string memory_table(const MemoryUse& predicted, const MemoryUse* measured);
 // {"parameters": {"predicted": 1, "measured": 1}, ..., "peak": {...}}.
 nlohmann::ordered_json memory_json(const MemoryUse& predicted,

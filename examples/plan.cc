@@ -1,6 +1,6 @@
-// Says how a tensor would change its layout, or its mesh: the steps, what they
-// send, what they need, and how near that is to the least; or what a pipeline's
-// schedule does when. Nothing runs.
+// Plans how a tensor changes its layout or its mesh: the steps, the bytes sent
+// and held, and how far they are above the lower bound. With --schedule it
+// shows what a pipeline's ranks do when. Nothing runs.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,7 +26,7 @@ struct Flags {
   int64_t stages = 0, micros = 0, chunks = 0;
 };
 
-// The flags that belong to one of the two questions.
+// The flags of each of the two questions.
 const std::vector<std::string> kOfLayouts = {
     "--mesh",    "--shape",        "--from",  "--to",
     "--to-mesh", "--assign-ranks", "--dtype", "--cost"};
@@ -37,7 +37,7 @@ report::PlanReport make_plan(const Program& program, const Flags& flags) {
   const Mesh& mesh = program.mesh();
   DT_CHECK(!flags.shape.empty() && !flags.from.empty() && !flags.to.empty(),
            "plan",
-           "say what moves: --shape 64,64 --from R,S0 --to S0,R, with a "
+           "say what to move: --shape 64,64 --from R,S0 --to S0,R, with a "
            "placement for each axis of --mesh");
   const Shape shape = parse_shape(flags.shape, "--shape");
   const DType dtype = parse_dtype(flags.dtype);
@@ -60,8 +60,8 @@ StageTimes stage_times(const std::string& text) {
                good(t.forward) && good(t.backward) && good(t.weight) &&
                t.forward + t.backward + t.weight > 0,
            "--times",
-           "'{}'; write what a forward, an input's gradient and a weight "
-           "gradient take, 1,1,1, each from 0 to 1e9",
+           "it is '{}'; write the times of a forward, an input gradient and a "
+           "weight gradient, such as 1,1,1, each from 0 to 1e9",
            text);
   return t;
 }
@@ -78,45 +78,45 @@ void check_question(const Program& program) {
   const bool schedule = program.given("--schedule");
   for (const std::string& name : schedule ? kOfLayouts : kOfSchedules)
     DT_CHECK(!program.given(name), name,
-             "is of no use with{} --schedule; "
-             "leave it out",
+             "it has no effect with{} --schedule; leave it out",
              schedule ? "" : "out");
 }
 
 int plan_main(int argc, char** argv) {
   Flags flags;
-  Program program({.about = "Says how a tensor would change its layout: the "
-                            "cheapest steps, and what they send; or, with "
-                            "--schedule, what a pipeline does when.",
+  Program program({.about = "Shows how a tensor would change its layout: the "
+                            "cheapest steps and the bytes that they send; or, "
+                            "with --schedule, what a pipeline does when.",
                    .mesh = "2x4",
                    .always_dry = true,
                    .any_ranks = true});
-  program.add("--shape", &flags.shape, "of the tensor: 64,64,64");
+  program.add("--shape", &flags.shape, "the tensor's shape, such as 64,64,64");
   program.add("--from", &flags.from,
-              "its layout, a placement per axis (R,S1) or axes per dimension "
-              "([{},{a1}])");
-  program.add("--to", &flags.to, "the layout that is wanted");
+              "its layout: a placement for each axis (R,S1), or axes for each "
+              "dimension ([{},{a1}])");
+  program.add("--to", &flags.to, "the new layout");
   program.add("--to-mesh", &flags.to_mesh,
-              "where that is, if elsewhere: 4x2, or \"x=2 of ranks 5,3\"");
+              "the new mesh, if it is another: 4x2, or \"x=2 of ranks 5,3\"");
   program.add("--assign-ranks", &flags.assign_ranks,
-              "let the ranks of the new mesh change places to move least");
-  program.add("--dtype", &flags.dtype, "of the elements",
+              "permute the ranks of the new mesh so that the least is moved");
+  program.add("--dtype", &flags.dtype, "the type of the elements",
               {"f32", "f64", "bf16", "f16", "i32", "i64", "bool"});
   program.add("--schedule", &flags.schedule, report::schedule_help());
   program.add("--stages", &flags.stages,
-              "of the schedule: its positions, which have a stage each, or one "
-              "for every chunk",
+              "the number of positions of the schedule; each has one stage, or "
+              "one for every chunk",
               0, 4096);
-  program.add("--micro", &flags.micros, "its micro-batches", 0, 100000);
+  program.add("--micro", &flags.micros, "the number of micro-batches", 0,
+              100000);
   program.add("--chunks", &flags.chunks,
-              "stages at each position, of interleaved", 0, 4096);
+              "stages at each position, for interleaved", 0, 4096);
   program.add("--times", &flags.times,
-              "of a stage's forward, and of the gradients of its input and of "
-              "its weights, in any unit");
-  program.add("--svg", &flags.svg, "for a picture", TextKind::kFile);
+              "the times of a stage's forward, input gradient and weight "
+              "gradient, in any unit");
+  program.add("--svg", &flags.svg, "the file for a picture", TextKind::kFile);
   std::optional<report::PlanReport> result;
   std::optional<report::ScheduleReport> schedule;
-  // Nothing runs that could fail: whatever is wrong is wrong with the input.
+  // Nothing here runs on data, so every error is an error of the input.
   const auto check = [&] {
     check_question(program);
     if (program.given("--schedule")) {
@@ -128,7 +128,8 @@ int plan_main(int argc, char** argv) {
     result = make_plan(program, flags);
     if (flags.svg.empty()) return;
     DT_CHECK(!result->ranks.empty(), "--svg",
-             "a picture shows meshes of up to {} ranks together, and {} has {}",
+             "a picture shows at most {} ranks of both meshes together, but {} "
+             "has {}; leave it out",
              report::kMostListedRanks, program.mesh().to_string(),
              program.mesh().num_ranks());
     write_text_file("--svg", flags.svg, report::plan_svg(*result));

@@ -1,5 +1,5 @@
-// The ways to split one product of matrices over the ranks there are, and what
-// each sends.
+// Compares the ways to split one matrix product over the ranks, and the bytes
+// that each sends.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,19 +10,20 @@
 
 namespace dtensor::examples {
 
-// a [m, k] times b [k, n] = c. Every rank holds an equal part of a, of b (of
-// `copies` of both) and of c.
+// One way to compute c = a [m, k] times b [k, n]. Every rank holds an equal
+// part of a, b and c (with `copies` copies of a and b).
 struct ProductWay {
   std::string name, mesh, a, b, c;
-  std::string formula;  // of elements, of equal parts
+  std::string formula;  // of the elements that a rank receives
   int64_t copies = 1;
-  double formula_bytes = 0;  // that a rank receives
-  int64_t bytes = 0;         // the same of a dry run: the most of any rank
+  double formula_bytes = 0;  // received by a rank, by the formula
+  int64_t bytes = 0;         // received by a rank, by a dry run
 };
 
-// 1-D: one of the three is gathered or reduced. 2-D and 2.5-D: summa(), on the
-// grid of ranks for which the formula is least; not there when no grid of so
-// many ranks has two axes, or three.
+// The possible ways. 1-D: one of the three matrices is gathered or reduced. 2-D
+// and 2.5-D: summa(), on the grid of ranks that minimizes the formula; they are
+// left out if this number of ranks has no grid of two, or three, axes longer
+// than 1.
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
                                      int64_t ranks, DType);
 

@@ -1,4 +1,4 @@
-// A line that tells how far a loop is.
+// Shows the progress of a loop.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace dtensor::examples {
 
-// On standard error: a bar that is drawn again where that is a terminal, else
-// a line at the first and last step and every few seconds.
+// Writes to standard error: a bar that is redrawn if it is a terminal, else a
+// line at the first and last step and every few seconds.
 class Progress {
  public:
   explicit Progress(int64_t steps);
-  // After step `done` of `steps` (from 1), with what else is to be said.
+  // Call it after step `done` of `steps` (from 1). `text` is shown with it.
   void show(int64_t done, std::string_view text);
 
  private:

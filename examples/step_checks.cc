@@ -28,7 +28,8 @@ void check_agreement(std::span<const CommRow> predicted,
   };
   for (size_t i = 0; i < ran.size(); ++i) {
     const CommRow& r = ran[i];
-    // What another thread sends may be heard of later.
+    // Collectives of the other thread may be recorded later, so rows are
+    // matched by kind, not by position.
     const auto found =
         std::find_if(predicted.begin(), predicted.end(),
                      [&](const CommRow& p) { return same_kind(p, r); });
@@ -38,8 +39,8 @@ void check_agreement(std::span<const CommRow> predicted,
             (p.predicted == r.predicted || data_decide_bytes(r.op)) &&
             r.predicted == r.counted,
         "train",
-        "predicted were {} x {} on {} for {} ({}) with {} bytes, but {} x {} "
-        "on {} for {} ({}) ran, {} bytes planned and {} counted",
+        "predicted: {} x {} on {} for {} ({}) with {} bytes; but {} x {} on {} "
+        "for {} ({}) ran, with {} bytes planned and {} counted",
         p.count, p.kind, p.axis, p.op, p.phase, p.predicted, r.count, r.kind,
         r.axis, r.op, r.phase, r.predicted, r.counted);
   }
@@ -51,7 +52,7 @@ void check_same_step(int64_t step, int64_t rank,
   DT_CHECK(
       now.size() == first.size() && received(now) == received(first), "train",
       "step {} received {} bytes in {} collectives on rank {}, but step "
-      "0 {} in {}; every step has to send the same",
+      "0 received {} in {}; every step has to send the same",
       step, received(now), now.size(), rank, received(first), first.size());
 }
 

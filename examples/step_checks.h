@@ -1,4 +1,4 @@
-// What one training step sends: that it is what was predicted, on every step.
+// Checks that every training step sends what was predicted.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,15 +8,15 @@
 
 namespace dtensor::examples {
 
-// Throws Error unless both are the same collectives with the same bytes, and
-// the bytes counted are the bytes predicted. `ran` has counted bytes. Where
-// data decide them (ops/experts.h), a dry run's are others than those of a
-// step.
+// Throws Error unless both have the same collectives with the same bytes, and
+// the counted bytes equal the predicted ones. The events behind `ran` must have
+// been counted. Predicted bytes are not compared for operators whose bytes
+// depend on the data (ops/experts.h).
 void check_agreement(std::span<const CommRow> predicted,
                      std::span<const CommRow> ran);
 
-// Throws Error unless this rank received in step `step` what it received in
-// step 0, but for what data decide.
+// Throws Error unless this rank received as much in step `step` as in the first
+// step, apart from operators whose bytes depend on the data.
 void check_same_step(int64_t step, int64_t rank,
                      std::span<const CommEvent> first,
                      std::span<const CommEvent> now);

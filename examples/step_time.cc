@@ -26,7 +26,7 @@ int64_t time_of_rank(std::span<const CommEvent> events, const CostTable& cost) {
   std::set<int64_t> paid;
   for (const CommEvent& e : events) {
     const bool first = !e.collective || paid.insert(e.collective).second;
-    // Between meshes as over all axes.
+    // Transfers between meshes are priced like collectives over all axes.
     const AxisMask axes = e.axes ? e.axes : e.mesh.all_axes();
     ps += cost.collective_ps(e.kind, axes, e.predicted) +
           cost.link(e.kind, axes).alpha_ps * (first ? e.times - 1 : -1);

@@ -1,4 +1,4 @@
-// How long training steps take: measured, and by their prices.
+// The time of training steps, measured and by prices.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,15 +9,15 @@
 
 namespace dtensor::examples {
 
-// Of what each step took: the median over the steps after the first two, which
-// warm up. REQUIRES: there is a step.
+// The median time of the steps, without the first two, which warm up. REQUIRES:
+// there is a step.
 double typical(std::vector<double> step_seconds);
-// Of steps of so many tokens, by the typical one.
+// Tokens per second of steps with `tokens` tokens, by their typical() time.
 double tokens_per_second(std::vector<double> step_seconds, int64_t tokens);
 
-// What a step's collectives take of the rank that is at them longest, from
-// merged events (comm_table.h). Tensors that move in one pay its latency once,
-// each time that it is made.
+// The time in ps that a step's collectives take on the rank where they take
+// longest, from merged events (comm_table.h). Tensors that are moved together
+// in one collective pay its latency once.
 int64_t communication_ps(std::span<const CommEvent> merged, const CostTable&);
 
 }  // namespace dtensor::examples

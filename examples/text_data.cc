@@ -13,7 +13,8 @@
 namespace dtensor::examples {
 namespace {
 
-// Row r is the n bytes at offset(r), and the n bytes after its first.
+// Row r has the n bytes at offset(r) as inputs, and the n bytes from the next
+// one on as targets.
 Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
                  const std::function<int64_t(int64_t)>& offset) {
   const Shape shape = {rows, n};

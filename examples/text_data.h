@@ -1,4 +1,4 @@
-// A text as training data: tokens are bytes.
+// Text as training data; a token is a byte.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,35 +7,38 @@
 
 namespace dtensor::examples {
 
-// Windows of a batch: inputs[r] and targets[r], [rows, n] in i64, where the
-// target of a byte is the next one.
+// The windows of a batch: inputs[r] and targets[r] are windows of n bytes, both
+// tensors [rows, n] in i64. The target of a byte is the next one.
 struct Batch {
   Tensor inputs, targets;
 };
 
 class TextData {
  public:
-  // Throws Error when the file cannot be read.
+  // Reads a file. Throws Error if it cannot be read.
   static TextData file(const std::string& path);
-  // GPL-3, LGPL-3, Apache-2.0 and MPL-2.0, which every Debian machine has.
+  // The texts of GPL-3, LGPL-3, Apache-2.0 and MPL-2.0, which every Debian
+  // system has. Throws Error if one cannot be read.
   static TextData licences();
-  // For a dry run, whose batches have no data.
+  // For a dry run, in which batches have no data.
   static TextData none() { return {"", ""}; }
 
   const std::string& bytes() const { return bytes_; }
   const std::string& name() const { return name_; }
   int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
-  // Nats per byte of a model that knows only how often each byte occurs.
+  // The loss, in nats per byte, of a model that knows only how often each byte
+  // occurs.
   double entropy() const;
-  // Throws Error unless there is one window of n bytes.
+  // Throws Error unless the text has at least n bytes.
   void require(int64_t n) const;
 
-  // The batch of a step: `rows` windows of seq+1 bytes, of which row r starts
-  // at floor(x * (size - seq) / 2^64), x the first 64 bits (low word first) of
-  // Philox block r of stream `step` under the seed. Equal on every mesh.
+  // The batch of a step: `rows` windows of seq + 1 bytes. Row r starts at
+  // floor(x * (size - seq) / 2^64), where x is the first 64 bits (low word
+  // first) of Philox block r of stream `step` under the seed. The batch is the
+  // same on every mesh.
   Batch windows(int64_t rows, int64_t seq, uint64_t seed, int64_t step) const;
-  // Rows `first` to first+rows-1 of the text cut into consecutive windows of
-  // seq bytes; each predicts its own bytes 2 to seq.
+  // Rows `first` to first + rows - 1 of the text cut into consecutive windows
+  // of seq bytes; in each, bytes 2 to seq are the targets.
   Batch consecutive(int64_t first, int64_t rows, int64_t seq) const;
 
  private:

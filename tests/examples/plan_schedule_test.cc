@@ -167,14 +167,15 @@ TEST(PlanSchedule, BadFlags) {
             "plan: [--schedule] 1f1b of how many positions and micro-batches? "
             "Write --stages 4 --micro 8\n");
   EXPECT_EQ(error("--schedule 1f1b --stages 4 --micro 8 --shape 4"),
-            "plan: [--shape] is of no use with --schedule; leave it out\n");
-  EXPECT_EQ(error("--shape 4 --from R --to R --mesh 2 --micro 4"),
-            "plan: [--micro] is of no use without --schedule; leave it out\n");
+            "plan: [--shape] it has no effect with --schedule; leave it out\n");
+  EXPECT_EQ(
+      error("--shape 4 --from R --to R --mesh 2 --micro 4"),
+      "plan: [--micro] it has no effect without --schedule; leave it out\n");
   for (const std::string times : {"1,2", "1,2,3,4", "0,0,0", "1,-1,1", "x"})
     EXPECT_EQ(error("--schedule gpipe --stages 2 --micro 2 --times " + times),
-              "plan: [--times] '" + times +
-                  "'; write what a forward, an input's gradient and a weight "
-                  "gradient take, 1,1,1, each from 0 to 1e9\n");
+              "plan: [--times] it is '" + times +
+                  "'; write the times of a forward, an input gradient and a "
+                  "weight gradient, such as 1,1,1, each from 0 to 1e9\n");
   EXPECT_EQ(error("--schedule interleaved --stages 4 --micro 2 --chunks 2"),
             "plan: [pipeline] interleaved needs at least as many micro-batches "
             "as positions, 4, but there are 2; cut the batch into more, or "

@@ -82,7 +82,7 @@ TEST(StepChecks, EveryStepReceivesWhatTheFirstDid) {
     EXPECT_THROW(check_same_step(3, 1, first, now), Error);
   EXPECT_EQ(testing::error_of([&] { check_same_step(3, 1, first, others[0]); }),
             "[train] step 3 received 25 bytes in 2 collectives on rank 1, "
-            "but step 0 24 in 2; every step has to send the same");
+            "but step 0 received 24 in 2; every step has to send the same");
 }
 
 }  // namespace
