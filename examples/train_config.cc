@@ -13,22 +13,23 @@ namespace dtensor::examples {
 void add_train_flags(Program& program, TrainConfig& c) {
   program.add("--model", &c.model.name, "the architecture",
               {"gpt", "llama", "mixtral"});
-  program.add("--layers", &c.model.layers, "blocks", 1);
+  program.add("--layers", &c.model.layers, "the number of blocks", 1);
   program.add("--hidden", &c.model.hidden, "width, a multiple of heads", 1);
   program.add("--heads", &c.model.heads, "query heads", 1);
   program.add("--kv-heads", &c.model.kv_heads,
-              "key and value heads, not of gpt (default: as many as heads)", 1);
+              "key and value heads, not for gpt (default: as many as heads)",
+              1);
   program.add("--ffn", &c.model.ffn,
-              "width of the MLP, or of an expert (default: gpt 4, others 8/3 x "
-              "hidden)",
+              "width of the MLP, or of an expert (default: 4 x hidden for gpt, "
+              "else 8/3 x hidden)",
               1);
   program.add("--experts", &c.model.experts,
-              "of mixtral, in each layer (default: 8)", 1);
+              "experts in each layer of mixtral (default: 8)", 1);
   program.add("--top-k", &c.model.top_k,
-              "experts that a token goes to (default: 2, or all)", 1);
+              "experts that a token is sent to (default: 2, or all)", 1);
   program.add("--router-loss", &c.router_loss,
-              "of mixtral, what the loss that balances its experts counts "
-              "(default: 0.001)");
+              "weight of the loss that balances mixtral's experts (default: "
+              "0.001)");
   program.add("--seq", &c.model.seq, "bytes in a window", 1);
   program.add("--batch", &c.batch, "windows in a step, split over dp and ep",
               1);
@@ -40,61 +41,61 @@ void add_train_flags(Program& program, TrainConfig& c) {
               1);
   program.add("--warmup", &c.warmup,
               "steps of warm-up (default: 10, at most a tenth of --lr-steps)");
-  program.add("--weight-decay", &c.weight_decay, "of matrices");
-  program.add("--clip", &c.clip, "the largest norm of the gradient, 0: any");
-  program.add("--seed", &c.seed, "of weights, batches and sample");
-  program.add("--dtype", &c.dtype, "of parameters and activations",
+  program.add("--weight-decay", &c.weight_decay, "weight decay of matrices");
+  program.add("--clip", &c.clip,
+              "the largest norm of the gradient, 0: no limit");
+  program.add("--seed", &c.seed, "the seed of weights, batches and sample");
+  program.add("--dtype", &c.dtype, "the type of parameters and activations",
               {"f32", "f64", "bf16", "f16"});
   program.add("--zero", &c.zero,
-              "1: split the optimizer's state over fsdp (or dp, or ep: what it "
-              "holds copies of), 2: gradients "
-              "too (with pp: sent in each micro-batch), 3: parameters too",
+              "ZeRO over fsdp, or else dp, or else ep: 1 shards the "
+              "optimizer's state, 2 also gradients (with pp they are sent in "
+              "each micro-batch), 3 also parameters",
               0, 3);
   program.add("--gather-budget", &c.gather_budget,
               "bytes of parameters that --zero 3 may hold, or gather ahead, "
-              "beyond what runs (default: those of a block; of two with "
+              "besides those in use (default: those of a block; of two with "
               "--recompute block)",
               0);
   program.add("--accumulate", &c.accumulate,
-              "micro-batches that a step's windows are cut into (of axis pp: "
-              "--micro-batches)",
+              "micro-batches in a step (with an axis pp, use --micro-batches)",
               1);
   program.add("--micro-batches", &c.micro_batches,
-              "that a step's windows are cut into for the stages of axis pp "
-              "(default: twice as many as places along it)",
+              "micro-batches in a step of a pipeline (default: twice the size "
+              "of axis pp)",
               1);
   program.add("--schedule", &c.schedule,
               report::schedule_help() + " (default: 1f1b)");
   program.add("--chunks", &c.chunks,
-              "stages at each place along pp, of interleaved", 1, 4096);
+              "stages at each position along pp, for interleaved", 1, 4096);
   program.add("--recompute", &c.recompute,
-              "what the backward pass computes again: blocks, or what lies "
-              "between their products",
+              "recompute whole blocks, or everything between the products of "
+              "a block, in the backward pass",
               {"none", "block", "attention"});
   program.add("--sequence-parallel", &c.sequence_parallel,
               "split activations between blocks along the sequence over tp");
   program.add("--context", &c.context,
-              "attention where cp splits the sequence: keys and values in a "
-              "ring, or an all-to-all to heads",
+              "how attention is computed if cp splits the sequence: keys and "
+              "values in a ring, or an all-to-all that splits heads",
               {"auto", "ring", "all-to-all"});
   program.add("--context-memory", &c.context_memory,
-              "bytes that a rank may hold of one attention and its gradient: "
-              "of --context auto the cheaper one that does, else what holds "
-              "less (default: any)",
+              "bytes that a rank may hold for one attention and its gradient: "
+              "--context auto takes the cheaper way that fits, or else the one "
+              "that holds less (default: no limit)",
               1);
   program.add("--grad-wire", &c.wire,
               "type that gradients are sent in (default: their own)",
               {"f32", "f64", "bf16", "f16"});
   program.add("--loss-scale", &c.loss_scale,
-              "what the loss is multiplied by at first: steps whose gradients "
-              "overflow are skipped and halve it, 0: nothing (default: 65536 "
-              "in f16, else 0; with --resume: as it was saved)");
+              "the initial loss scale; a step with overflowing gradients is "
+              "skipped and halves it, 0: no scaling (default: 65536 in f16, "
+              "else 0; with --resume: as it was saved)");
   program.add("--layout", &c.layouts,
               "PATTERN=PLACEMENTS of parameters, such as '*.c_fc.weight=R,S1'; "
               "may be repeated");
 }
 
-// What --zero splits over: the first of these that the mesh has.
+// The axis of --zero: the first of these that the mesh has.
 static std::string_view zero_axis(const Mesh& mesh) {
   for (std::string_view axis : {"fsdp", "dp"})
     if (mesh.has_axis(axis)) return axis;
@@ -105,10 +106,11 @@ nn::ParallelPlan TrainConfig::plan(const Mesh& mesh) const {
   nn::ParallelPlan plan;
   for (const std::string& text : layouts) {
     const size_t at = text.find('=');
-    DT_CHECK(at != text.npos && at > 0 && at + 1 < text.size(), "--layout",
-             "'{}' is no PATTERN=PLACEMENTS; write '*.c_fc.weight=R,S1' or the "
-             "like",
-             text);
+    DT_CHECK(
+        at != text.npos && at > 0 && at + 1 < text.size(), "--layout",
+        "'{}' is not PATTERN=PLACEMENTS; write '*.c_fc.weight=R,S1' or the "
+        "like",
+        text);
     plan.emplace_back(text.substr(0, at), Placements(text.substr(at + 1)));
   }
   for (auto& entry : nn::default_plan(model, mesh))
@@ -142,19 +144,21 @@ void TrainConfig::validate(const Mesh& mesh) {
         model.dtype == DType::kF16 ? nn::GradScalerOptions().init_scale : 0;
   const bool mixtral = model.name == "mixtral";
   DT_CHECK(mixtral || router_loss < 0, "--router-loss",
-           "it is for mixtral, and this is a {}; leave it out", model.name);
+           "it is for mixtral, but this model is a {}; leave it out",
+           model.name);
   if (mixtral) model.router_loss = router_loss < 0 ? 0.001 : router_loss;
   model.validate();
   DT_CHECK(!mixtral || !cuda_graph, "--cuda-graph",
-           "a mixtral's ranks exchange as many tokens as the data say, and a "
-           "graph replays one exchange; leave it out");
+           "the data decide how many tokens a mixtral's ranks exchange, but a "
+           "graph always replays the same exchange; leave it out");
   DT_CHECK(loss_scale == 0 || !cuda_graph, "--cuda-graph",
-           "the loss scale of {} changes, and a graph replays one; leave it "
-           "out, or write --dtype bf16 or --loss-scale 0",
+           "the loss scale of {} changes, but a graph always replays the same "
+           "one; leave it out, or write --dtype bf16 or --loss-scale 0",
            loss_scale);
   const int64_t most = lr_steps ? lr_steps : steps;
-  DT_CHECK(warmup <= most, "--warmup", "{} steps of {}; write at most {}",
-           warmup, most, most);
+  DT_CHECK(warmup <= most, "--warmup",
+           "it is {}, but there are only {} steps; write at most {}", warmup,
+           most, most);
   DT_CHECK(zero == 0 || mesh.has_axis(zero_axis(mesh)), "--zero",
            "mesh {} has no axis fsdp, dp or ep to split over; write --mesh "
            "dp=2 or the like, or --zero 0",
@@ -164,19 +168,19 @@ void TrainConfig::validate(const Mesh& mesh) {
            "or the like, or leave it out",
            mesh.to_string());
   DT_CHECK(context == "auto" || mesh.has_axis("cp"), "--context",
-           "mesh {} has no axis cp that splits sequences; write --mesh cp=2 or "
-           "the like, or leave it out",
+           "mesh {} has no axis cp to split sequences over; write --mesh cp=2 "
+           "or the like, or leave it out",
            mesh.to_string());
   DT_CHECK(context_memory == 0 || (context == "auto" && mesh.has_axis("cp")),
            "--context-memory",
-           "it chooses for --context auto on a mesh with an axis cp, and this "
-           "is --context {} on mesh {}; leave it out",
+           "it is for --context auto on a mesh with an axis cp, but this is "
+           "--context {} on mesh {}; leave it out",
            context, mesh.to_string());
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
-           "it is for --zero 3, and this is --zero {}; leave it out", zero);
+           "it is for --zero 3, but this is --zero {}; leave it out", zero);
   DT_CHECK(accumulate <= batch, "--accumulate",
-           "{} micro-batches of {} windows; write at most {}, or a larger "
-           "--batch",
+           "there are {} micro-batches, but only {} windows; write at most {}, "
+           "or a larger --batch",
            accumulate, batch, batch);
   plan(mesh);
   if (mesh.has_axis("pp")) return validate_pipeline(mesh);
@@ -190,11 +194,11 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
   schedule = schedule.empty() ? "1f1b" : report::schedule_of(schedule);
   const auto fits = [&] {
     DT_CHECK(micro_batches <= batch, "--micro-batches",
-             "{} micro-batches of {} windows; write at most {}, or a larger "
-             "--batch",
+             "there are {} micro-batches, but only {} windows; write at most "
+             "{}, or a larger --batch",
              micro_batches, batch, batch);
   };
-  fits();  // before as many tasks are made
+  fits();  // before the schedule makes a task for each of them
   const int64_t places = mesh.axis_size(mesh.axis("pp"));
   pipeline_ =
       report::read_schedule(schedule, places,
@@ -210,7 +214,7 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
            "--micro-batches {} instead",
            accumulate);
   DT_CHECK(!cuda_graph, "--cuda-graph",
-           "a pipeline's step is no graph; leave it out");
+           "a pipeline cannot be replayed as a graph; leave it out");
   nn::cut_pipeline(model, mesh, chunks);
 }
 

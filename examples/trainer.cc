@@ -23,8 +23,8 @@
 namespace dtensor::examples {
 namespace {
 
-// Of the largest transformer block, as operators see it, on the rank that has
-// the most of it. Blocks are numbered: "transformer.h.0.".
+// The bytes of the largest transformer block, as operators see it, on the rank
+// that has the most of it. Blocks are numbered: "transformer.h.0.".
 int64_t block_bytes(const nn::Module& model) {
   std::map<std::string, int64_t> blocks;
   for (const nn::NamedParameter& p : model.named_parameters()) {
@@ -38,7 +38,7 @@ int64_t block_bytes(const nn::Module& model) {
   return most;
 }
 
-// What the data of a step depends on: to be the same when training goes on.
+// The values that decide the data of a step; they must be equal on resuming.
 CheckpointValues data_values(const TrainConfig& config, const TextData& text) {
   return {{"batch", config.batch},
           {"seq", config.model.seq},
@@ -74,7 +74,8 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
       micros_(config.accumulate) {
   model_->set_recompute(nn::parse_recompute(config.recompute));
   set_gather_budget();
-  // As torch's; what stages 2 and 3 are for is to hold less.
+  // The bucket size of torch's DDP; smaller for stages 2 and 3, whose purpose
+  // is to hold less.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ =
       config.zero < 2 ? kBucket : std::min(block_bytes(*model_), kBucket);
@@ -106,15 +107,15 @@ std::optional<DType> Trainer::wire() const {
 
 void Trainer::set_gather_budget() const {
   int64_t bytes = config_.gather_budget;
-  // A block that runs again is gathered for that; half of the budget is to hold
-  // it until its gradient has been taken.
+  // A recomputed block is gathered again; half of the budget then holds it
+  // until its gradient has been taken.
   if (bytes < 0)
     bytes = block_bytes(*model_) *
             (model_->recompute() == nn::Recompute::kBlock ? 2 : 1);
   RankContext::current().gather_budget = bytes;
 }
 
-// Every rank has the batch and keeps its rows.
+// Every rank has the whole batch and keeps its own rows.
 DistTensor Trainer::spread(const Tensor& rows, const Mesh& mesh) {
   return DistTensor::from_global(rows, mesh,
                                  nn::batch_layout(mesh, rows.shape()));
@@ -135,14 +136,14 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
   for (int64_t m = 0; m < n; ++m) {
     DistTensor part;
     double share = 0;
-    {  // the windows are let go of as soon as the gradient has done with them
+    {  // this scope frees the windows before the gradient has to hold more
       const Windows windows = micro_batches(m);
       const TraceSpan span("forward");
       part = model_->loss(windows.inputs, windows.targets);
       share = windows.share;
     }
     const bool last = m + 1 == n;
-    // Of the mean over all windows.
+    // The gradient is that of the mean over all windows.
     GradOptions options{.keep_partial = !last,
                         .cotangent = full({}, share * scaler_.get_scale(),
                                           mesh_, {}, part.dtype()),
@@ -170,7 +171,7 @@ std::vector<DistTensor> Trainer::pipeline_gradients(
     shares.push_back(windows.share);
     scaled.push_back(windows.share * scaler_.get_scale());
   }
-  // A rank that holds its part of the gradients alone sends each micro-batch's.
+  // If gradients are sharded, they are sent in each micro-batch.
   nn::PipelineResult result =
       pipeline_->run(inputs, scaled,
                      {.wire_dtype = wire(),
@@ -233,8 +234,7 @@ StepResult Trainer::step(int64_t i, const TextData& text) {
   const Batch batch = text.windows(config_.batch, config_.model.seq,
                                    static_cast<uint64_t>(config_.seed), i);
   const double lr = schedule_.at(i);
-  // What is made once is made by then: plans, and the order of what --zero 3
-  // gathers ahead.
+  // By then the plans exist, as does the order in which --zero 3 gathers ahead.
   constexpr int64_t kBeforeGraph = 2;
   const bool replays =
       config_.cuda_graph && !context.dry_run && steps_run_++ >= kBeforeGraph;
@@ -300,21 +300,22 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
                              : std::get_if<int64_t>(&found->second);
     const int64_t now = std::get<int64_t>(value);
     DT_CHECK(before && *before == now, "--resume",
-             "{} was saved with {} {}, and this training has {}; give the same "
-             "flags, but for the mesh and the strategy",
+             "{} was saved with {} {}, but this training has {}; give the same "
+             "flags, except for the mesh and the strategy",
              checkpoint, name, before ? std::to_string(*before) : "(none)",
              now);
   }
   DT_CHECK(saved.step < config.steps, "--resume",
-           "{} has {} steps of {}; there is nothing left to do: write a larger "
-           "--steps",
+           "{} has {} steps of {}; there is nothing left to do, so write a "
+           "larger --steps",
            checkpoint, saved.step, config.steps);
   for (const auto& [name, value] :
        nn::GradScaler(scaler_options(config)).state())
-    DT_CHECK(saved.values.contains(name), "--resume",
-             "{} was saved without a loss scale; write --loss-scale 0 to go on "
-             "without one",
-             checkpoint);
+    DT_CHECK(
+        saved.values.contains(name), "--resume",
+        "{} was saved without a loss scale; write --loss-scale 0 to resume "
+        "without one",
+        checkpoint);
   if (config.lr_steps) return;
   const auto found = saved.values.find(kLrSteps);
   const auto* before = found == saved.values.end()
@@ -322,7 +323,7 @@ void check_goes_on(const std::string& checkpoint, TrainConfig& config,
                            : std::get_if<int64_t>(&found->second);
   DT_CHECK(before, "--resume",
            "{} does not say over how many steps its learning rate falls; "
-           "write --lr-steps {} or as many as that training had",
+           "write --lr-steps {}, or as many as that training had",
            checkpoint, config.steps);
   config.lr_steps = *before;
 }
@@ -343,8 +344,9 @@ MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
   return use;
 }
 
-// The rank that has the largest parts at each place along pp: of those with the
-// most of a sequence (in zig-zag order it is not always the last), the last.
+// For each position along pp, the rank with the largest parts: the last one of
+// those with the most of a sequence (in zig-zag order that is not always the
+// last rank).
 static std::vector<int64_t> largest_ranks(const Mesh& mesh,
                                           const TrainConfig& config) {
   const Layout windows =
@@ -352,7 +354,7 @@ static std::vector<int64_t> largest_ranks(const Mesh& mesh,
   struct Largest {
     int64_t tokens = -1, rank = 0;
   };
-  std::map<int64_t, Largest> at;  // by place
+  std::map<int64_t, Largest> at;  // by position
   for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
     const Coord c = mesh.coordinate(r);
     const int64_t place = mesh.has_axis("pp") ? c[mesh.axis("pp")] : 0;
@@ -384,7 +386,7 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
     p.parameter_bytes = std::max(p.parameter_bytes, parameter_bytes);
     context.allocator->reset_peak();
     context.record = true;
-    // What other stages do is theirs to tell.
+    // Operators of other stages are traced on the ranks of those stages.
     if (trace)
       context.trace = [&](const OpCall& call) {
         if (call.out[0].here()) trace(call);
@@ -393,7 +395,8 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
     context.trace = {};
     events.push_back(std::move(context.events));
     context.record = false;
-    // Parameters are gathered ahead in the order of the step before.
+    // Parameters are gathered ahead in the order of the previous step, so
+    // memory is that of a second step.
     if (config.zero == 3) trainer.step(1, TextData::none());
     p.memory = largest(p.memory, memory_use(context.allocator->stats()));
   };

@@ -352,8 +352,9 @@ TEST(Explain, SaysWhichStrategyIsWrong) {
             "axis tp to split sequences over; write --mesh tp=2 or the like, "
             "or leave it out\n");
   EXPECT_EQ(error("--compare pp=2,pp=4 --batch 3 --micro-batches 4"),
-            "explain: [--compare] 'pp=2': [--micro-batches] 4 micro-batches of "
-            "3 windows; write at most 3, or a larger --batch\n");
+            "explain: [--compare] 'pp=2': [--micro-batches] there are 4 "
+            "micro-batches, but only 3 windows; write at most 3, or a larger "
+            "--batch\n");
   EXPECT_EQ(error("--compare dp,tp --schedule gpipe"),
             "explain: [--schedule] no strategy in 'dp,tp' has an axis pp; add "
             "pp=2 or the like to one, or leave the flag out\n");

@@ -396,11 +396,12 @@ TEST(PipelineProgram, BadInput) {
       "as positions, 3, but there are 2; cut the batch into more, or "
       "write 1f1b\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 1000000000000"),
-            "train: [--micro-batches] 1000000000000 micro-batches of 7 "
-            "windows; write at most 7, or a larger --batch\n");
+            "train: [--micro-batches] there are 1000000000000 "
+            "micro-batches, but only 7 windows; write at most 7, or a larger "
+            "--batch\n");
   EXPECT_EQ(error("--mesh pp=2 --micro-batches 8"),
-            "train: [--micro-batches] 8 micro-batches of 7 windows; write at "
-            "most 7, or a larger --batch\n");
+            "train: [--micro-batches] there are 8 micro-batches, but only 7 "
+            "windows; write at most 7, or a larger --batch\n");
   EXPECT_EQ(error("--mesh dp=2 --schedule gpipe"),
             "train: [--schedule] mesh dp=2 has no axis pp for stages; write "
             "--mesh pp=2 or the like, or leave --schedule, --micro-batches and "
