@@ -1,7 +1,8 @@
 // Trains a language model on the bytes of a text, on any mesh.
 //
-// What each step sends is predicted by a dry run before the first step, and
-// counted by the loops that copy while it runs. The two have to agree.
+// A dry run before the first step predicts the bytes that each step sends. The
+// collectives count the bytes that they copy while training runs, and the two
+// must agree.
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -47,11 +48,11 @@ struct ParameterRow {
   int64_t bytes;
 };
 
-// What rank 0 leaves behind.
+// The results of the training, collected by rank 0.
 struct Report {
   int64_t begin = 0;  // the first step
   std::vector<double> losses, norms, seconds;
-  std::vector<double> exposed;           // seconds of each step's communication
+  std::vector<double> exposed;           // seconds of unhidden communication
   int64_t skipped = 0;                   // steps whose gradients overflowed
   double loss_scale = 1;                 // after the last step
   std::vector<ParameterRow> parameters;  // rank 0's
@@ -71,7 +72,7 @@ std::string dimensions(const Shape& s) {
 std::vector<ParameterRow> parameter_rows(const nn::LanguageModel& model) {
   std::vector<ParameterRow> rows;
   for (const nn::NamedParameter& p : model.named_parameters()) {
-    // In a pipeline, of the first rank of its stage.
+    // In a pipeline, the layout on the first rank of its stage.
     const Spec* spec = p.tensor.spec();
     const Shape part = spec->local_shape(spec->mesh().coordinate(0));
     rows.push_back({p.name, spec->shape(), part,
@@ -94,7 +95,7 @@ std::string parameter_table(const std::vector<ParameterRow>& rows) {
   return table.to_string();
 }
 
-// Terminals are not for control bytes or broken UTF-8.
+// Replaces control bytes, which a terminal would act on.
 std::string printable(std::string text) {
   for (char& c : text)
     if ((c < ' ' && c != '\n' && c != '\t') || c == 127) c = '?';
@@ -103,7 +104,7 @@ std::string printable(std::string text) {
 
 int64_t step_tokens(const TrainConfig& c) { return c.batch * c.model.seq; }
 
-// The steps of one rank, with what rank 0 prints and keeps.
+// Runs the steps of one rank. Rank 0 prints and fills the report.
 void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
                  Trainer& trainer, Report& report) {
   const bool is_rank_0 = rt.rank() == 0;
@@ -118,14 +119,14 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   if (!folder.empty()) claim_checkpoints(folder);
   const int64_t begin = last ? trainer.load(*last) : 0;
   if (is_rank_0 && flags.resume)
-    fmt::print("{}\n\n", last ? fmt::format("goes on from {}", *last)
-                              : "no checkpoint yet: begins anew");
+    fmt::print("{}\n\n", last ? fmt::format("resuming from {}", *last)
+                              : "no checkpoint yet: starting from step 0");
   if (is_rank_0 && last && config.lr_steps && config.lr_steps != config.steps)
     fmt::print(
-        "the learning rate falls over {} steps, as it was saved or --lr-steps "
-        "says, and --steps is {}\n\n",
+        "the learning rate falls over {} steps (as saved, or as --lr-steps "
+        "says), but --steps is {}\n\n",
         config.lr_steps, config.steps);
-  std::fflush(stdout);  // ahead of the progress, also through a pipe
+  std::fflush(stdout);  // before the progress lines, also through a pipe
   if (is_rank_0) report.begin = begin;
   RankContext& context = rt.context();
   std::vector<CommEvent> first;
@@ -145,16 +146,17 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     else if (!result.replayed)
       check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
-    // Nothing is saved of a step that went wrong. (A scale this small does not
-    // make gradients overflow: they are not finite by themselves.)
+    // A step that went wrong is not saved. (If the scale is this small, the
+    // gradients do not overflow because of it: they are not finite by
+    // themselves.)
     constexpr double kLeastScale = 1e-4;
     const double scale = trainer.scaler().get_scale();
     DT_CHECK(std::isfinite(result.loss) &&
                  (std::isfinite(result.grad_norm) ||
                   (result.skipped && scale >= kLeastScale)),
              "train",
-             "step {} has loss {}, gradient norm {} and loss scale {}; a "
-             "smaller --lr or --clip may help",
+             "step {} has loss {}, gradient norm {} and loss scale {}; try a "
+             "smaller --lr or --clip",
              i, result.loss, result.grad_norm, scale);
     context.record = false;
     if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
@@ -245,7 +247,7 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
   return json;
 }
 
-// Better to hear of it now than after the training.
+// Fails before the training, not after it.
 void make_folder(std::string_view flag, const std::string& folder) {
   const std::string path = caller_path(folder);
   std::error_code error;
@@ -256,13 +258,12 @@ void make_folder(std::string_view flag, const std::string& folder) {
            error.message());
 }
 
-// The flags of checkpoints, as far as no rank is needed to find fault with
-// them.
+// Checks the checkpoint flags as far as possible before ranks start.
 void check_checkpoint_flags(const Program& program, Flags& flags,
                             const TextData& text) {
   const bool given = !flags.checkpoint.empty();
   DT_CHECK(given || !flags.resume, "--resume",
-           "there is no --checkpoint to go on from; name its folder");
+           "there is no --checkpoint to resume from; name its folder");
   for (const char* flag : {"--every", "--keep"})
     DT_CHECK(given || !program.given(flag), flag,
              "there is no --checkpoint to save to; name a folder");
@@ -271,17 +272,16 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
   const std::string folder = caller_path(flags.checkpoint);
   const std::optional<std::string> last = latest_checkpoint(folder);
   DT_CHECK(!last || flags.resume, "--checkpoint",
-           "{} is there from an earlier training; write --resume to go on from "
-           "it, or name another folder",
+           "{} exists from an earlier training; write --resume to continue "
+           "from it, or name another folder",
            last.value_or(""));
   for (const std::string& left : unfinished_checkpoints(folder))
     if (program.is_main_process())
-      fmt::print(stderr, "left over from a save that was cut short: {}\n",
-                 left);
+      fmt::print(stderr, "left over from an interrupted save: {}\n", left);
   if (last) check_goes_on(*last, flags.train, text);
 }
 
-// Before the system has to kill somebody.
+// Refuses a training that would run out of memory and be killed.
 void check_memory(const Prediction& p, int64_t ranks) {
   struct sysinfo info;
   if (sysinfo(&info) != 0) return;
@@ -298,17 +298,18 @@ void check_memory(const Prediction& p, int64_t ranks) {
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
                   const Prediction& p) {
   const TrainConfig& c = flags.train;
-  fmt::print("{} on {}: {} parameters in {}, {} bytes of them on a rank\n",
+  fmt::print("{} on {}: {} parameters in {}, {} bytes of them per rank\n",
              c.model.name, c.strategy(mesh), grouped(p.parameters), c.dtype,
              grouped(p.parameter_bytes));
   fmt::print("text: {}, {} bytes, entropy {:.3f} nats per byte\n\n",
              text.name(), grouped(text.size()), text.entropy());
 }
 
-// What the bytes of a table are where data decide them.
+// Notes how bytes that depend on the data were counted in a table.
 void note_data(std::span<const CommRow> rows, std::string_view of) {
   for (const CommRow& r : rows)
-    if (data_decide_bytes(r.op)) return fmt::print("(of experts: {})\n\n", of);
+    if (data_decide_bytes(r.op))
+      return fmt::print("(bytes of experts: {})\n\n", of);
 }
 
 void train(const Program& program, const Flags& flags, const TextData& text,
@@ -321,17 +322,17 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   const std::vector<CommRow> predicted = comm_rows(prediction.events);
   const std::vector<CommRow> rows = comm_rows(report.events);
   fmt::print(
-      "\ncollectives of a step, in the most bytes that a rank "
+      "\ncollectives of a step, with the most bytes that a rank "
       "receives:\n{}\n",
       comm_table(report.events, true));
-  note_data(rows, "those of the first step; the data of each decide them");
+  note_data(rows, "those of the first step; they depend on the data");
   fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
              report.losses.back(),
              tokens_per_second(report.seconds, step_tokens(flags.train)));
   fmt::print(
-      "a step takes {:.1f} ms, {:.1f} of which in communication that nothing "
-      "hides\n",
+      "a step takes {:.1f} ms, including {:.1f} ms of communication that does "
+      "not overlap with work\n",
       1e3 * typical(report.seconds), 1e3 * typical(report.exposed));
   if (flags.train.loss_scale > 0)
     fmt::print(
@@ -359,24 +360,28 @@ int train_main(int argc, char** argv) {
                    .mesh = "dp=2,tp=2"});
   add_train_flags(program, flags.train);
   program.add("--cuda-graph", &flags.train.cuda_graph,
-              "give the third step to the GPU as a whole, and replay it");
+              "make the third step a CUDA graph, and replay it");
   program.add("--text", &flags.text,
-              "to train on (default: Debian's licence texts)", TextKind::kFile);
+              "the text to train on (default: Debian's licence texts)",
+              TextKind::kFile);
   program.add("--sample", &flags.sample, "bytes of text to generate");
-  program.add("--eval", &flags.eval, "to report the loss of", TextKind::kFile);
-  program.add("--save", &flags.save, "for config.json and model.safetensors",
+  program.add("--eval", &flags.eval, "a text to report the loss of",
+              TextKind::kFile);
+  program.add("--save", &flags.save,
+              "the folder for config.json and model.safetensors",
               TextKind::kFolder);
   program.add("--checkpoint", &flags.checkpoint,
-              "to save the training in, and go on from", TextKind::kFolder);
+              "the folder to save the training in, and to resume it from",
+              TextKind::kFolder);
   program.add("--every", &flags.every,
               "steps between two checkpoints; the last step is saved too", 1);
   program.add("--keep", &flags.keep,
-              "how many of the last checkpoints stay, 0: all");
+              "how many of the last checkpoints to keep, 0: all");
   program.add("--resume", &flags.resume,
-              "go on from the last checkpoint, if there is one; on any mesh");
+              "resume from the last checkpoint, if there is one; on any mesh");
   program.add("--check-replicas", &flags.check_replicas,
-              "steps between two checks that copies of parameters and state "
-              "are still the same, 0: none");
+              "steps between two checks that the copies of parameters and "
+              "state are equal, 0: no checks");
   std::optional<TextData> text, eval;
   Prediction prediction;
   const auto prepare = [&] {
@@ -386,23 +391,24 @@ int train_main(int argc, char** argv) {
         flags.text.empty() ? TextData::licences() : TextData::file(flags.text);
     text->require(config.model.seq + 1);
     if (!flags.eval.empty()) {
-      DT_CHECK(config.model.seq >= 2, "--eval",
-               "windows of {} byte predict nothing; write --seq 2 or more",
-               config.model.seq);
+      DT_CHECK(
+          config.model.seq >= 2, "--eval",
+          "windows of {} byte have nothing to predict; write --seq 2 or more",
+          config.model.seq);
       eval = TextData::file(flags.eval);
       eval->require(config.model.seq);
     }
     if (!flags.save.empty() && !program.dry_run())
       make_folder("--save", flags.save);
     check_checkpoint_flags(program, flags, *text);
-    // Whatever does not fit together is found here, before any rank starts.
+    // This finds everything that does not fit together, before any rank starts.
     const RunOptions options = program.run_options();
     // (A dry run has no devices, and no graphs.)
     DT_CHECK(!config.cuda_graph || options.device || program.dry_run(),
              "--cuda-graph",
-             "it is for --device cuda, and this is --device cpu; leave it out");
+             "it is for --device cuda, but this is --device cpu; leave it out");
     prediction = predict(config, options);
-    // A GPU's allocator says itself when there is no more.
+    // A GPU's allocator itself throws if the memory does not suffice.
     if (!program.dry_run() && !options.device)
       check_memory(prediction, program.ranks_here());
   };
@@ -412,11 +418,11 @@ int train_main(int argc, char** argv) {
       return train(program, flags, *text, eval ? &*eval : nullptr, prediction);
     const std::vector<CommRow> rows = comm_rows(prediction.events);
     fmt::print(
-        "collectives of a step, in the most bytes that a rank "
+        "collectives of a step, with the most bytes that a rank "
         "receives:\n{}\n",
         comm_table(prediction.events, false));
     note_data(rows,
-              "with tokens that are spread evenly over them; data will decide");
+              "if tokens are spread evenly over them; they depend on the data");
     fmt::print("{}\n", memory_table(prediction.memory, nullptr));
     Json json = {{"strategy", flags.train.strategy(program.mesh())},
                  {"collectives", comm_json(rows, false)},

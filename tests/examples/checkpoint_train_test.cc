@@ -127,7 +127,7 @@ TEST(TrainCheckpoint, SavedWithoutLossScale) {
   const Ran bad = run_program("train", on);
   EXPECT_EQ(bad.code, 2);
   EXPECT_NE(bad.err.find("was saved without a loss scale; write --loss-scale 0 "
-                         "to go on without one"),
+                         "to resume without one"),
             bad.err.npos)
       << bad.err;
   EXPECT_EQ(run_program("train", on + " --loss-scale 0").code, 0);
@@ -205,7 +205,7 @@ TEST(TrainCheckpoint, SaysFirstWhereItGoesOn) {
                            "--checkpoint " + saved + " 2>&1 | cat >" + both +
                            "; true");
   const std::string text = read_file(both);
-  const size_t said = text.find("goes on from"), step = text.find("step 4/4");
+  const size_t said = text.find("resuming from"), step = text.find("step 4/4");
   ASSERT_NE(step, text.npos) << text;
   EXPECT_LT(said, step) << text;
 }
@@ -221,7 +221,7 @@ TEST(TrainCheckpoint, OtherTrainingsAreRefused) {
   const std::string on = " --resume --checkpoint " + saved;
   for (const Case& c : std::vector<Case>{
            {"--steps 4 --mesh dp=2 --checkpoint " + saved, 2,
-            "write --resume to go on from it"},
+            "write --resume to continue from it"},
            {"--steps 4 --mesh dp=2" + on, 2, "there is nothing left to do"},
            {"--steps 6 --batch 4 --mesh dp=2" + on, 2, "batch 5"},
            {"--steps 6 --seed 3 --mesh dp=2" + on, 2, "seed 0"},
