@@ -9,7 +9,7 @@
 namespace dtensor::report {
 namespace {
 
-constexpr double kMatrix = 264;  // most width
+constexpr double kMatrix = 264;  // the largest width
 constexpr std::string_view kGrey = "#68727f";
 
 class Drawing {
@@ -104,7 +104,7 @@ class Drawing {
                     text_on_shade(0.1 + 0.9 * x_shade));
   }
 
-  // "32 KiB", or "32K", or nothing.
+  // Writes "32 KiB", or "32K", or nothing, whichever fits.
   void number_within(double width, double x, double y, int64_t bytes,
                      std::string_view fill) {
     std::string text = short_bytes(bytes);

@@ -1,4 +1,5 @@
-// Who sends whom how much in a step: a row and a column per group of ranks.
+// Draws the bytes that ranks send to each other in a step: a row for each group
+// of senders, and a column for each group of receivers.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,19 +12,20 @@
 namespace dtensor::report {
 
 struct FlowSums {
-  std::vector<int64_t> bytes;  // from row to column; a group by itself:
-                               // between its ranks
+  std::vector<int64_t> bytes;  // row by row; on the diagonal, between the
+                               // ranks of a group
   std::vector<int64_t> kept;   // by group: from a rank to itself
   std::vector<int64_t> sent, received;  // by group
-  int64_t most = 0;                     // of `bytes`
-  int64_t most_sum = 0;                 // of `sent` and `received`
+  int64_t most = 0;                     // the maximum of `bytes`
+  int64_t most_sum = 0;                 // the maximum of `sent` and `received`
 };
 FlowSums sum_flows(std::span<const Flow>, const RankGroups&);
 
 struct FlowMatrix {
-  double bottom;  // where it ends
-  bool keeps;     // something is hatched: what ranks keep
+  double bottom;  // the y coordinate of its lower end
+  bool keeps;     // whether it has hatched boxes: bytes that ranks keep
 };
+// Draws the matrix with its upper left corner at x, y.
 FlowMatrix draw_flow_matrix(Svg&, double x, double y, std::span<const Flow>,
                             const RankGroups&);
 

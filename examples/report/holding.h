@@ -1,5 +1,5 @@
-// Who holds what of a tensor, as a picture needs it: of two dimensions, at the
-// first index of the others.
+// The ranks that hold each part of a tensor, for a picture of two of its
+// dimensions at the first index of the others.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,35 +9,37 @@
 
 namespace dtensor::report {
 
-// The dimensions down and across; -1: none.
+// The dimensions that are drawn down and across; -1: none.
 struct View {
   int rows = -1, columns = -1;
 };
 
-// Two that are cut or that move, the longest first; -1 where the tensor has
-// fewer. REQUIRES: both specs are of one shape.
+// Chooses two dimensions: first those that are split, then those that change,
+// then the longest; -1 if the tensor has fewer. REQUIRES: both specs have the
+// same shape.
 View choose_view(const Spec* from, const Spec* to);
 
-// Boxes of a dimension beyond this many are sampled.
+// A dimension with more boxes than this is sampled.
 inline constexpr size_t kMostCuts = 64;
 
 struct Holding {
-  std::vector<int64_t> rows, columns;         // where the boxes begin, and n
+  std::vector<int64_t> rows, columns;         // the boxes' starts, and the end
   std::vector<std::vector<int64_t>> holders;  // mesh ranks, by row and column
-  bool sampled = false;  // a box shows who holds its first index
+  bool sampled = false;  // whether a box shows the holders of its first index
   const std::vector<int64_t>& at(size_t r, size_t c) const {
     return holders[r * (columns.size() - 1) + c];
   }
 };
 
-// Without elements there are no boxes.
+// There are no boxes if the tensor has no elements.
 Holding holding(const Spec*, const View&);
 
-// "0-3 8".
+// Ranks as text: "0-3 8".
 std::string listed(std::vector<int64_t> ranks);
 
-// Ranks of the run: "0 4" hold the same, "0 + 4" what is still to be summed,
-// "max(0, 4)" reduced otherwise. REQUIRES: mesh_ranks is not empty.
+// The ranks of the run that hold a box: "0 4" if they hold the same, "0 + 4" if
+// their values are still to be summed, "max(0, 4)" for another reduction.
+// REQUIRES: mesh_ranks is not empty.
 std::string holders_text(const Spec*, const std::vector<int64_t>& mesh_ranks);
 
 }  // namespace dtensor::report

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// See PlanReport::ranks.
+// Computes PlanReport::ranks.
 std::vector<int64_t> all_ranks(const Spec* from, const Spec* to) {
   std::vector<int64_t> ranks;
   if (from->mesh().num_ranks() + to->mesh().num_ranks() > kMostListedRanks)
@@ -28,13 +28,14 @@ std::vector<int64_t> all_ranks(const Spec* from, const Spec* to) {
   return ranks;
 }
 
-// What the rank `group[self]` receives from each of the group.
+// The bytes that rank `group[self]` receives from each member of the group.
 std::vector<int64_t> received(const Step& step,
                               const std::vector<int64_t>& group, size_t self) {
   const int64_t item = size_of(step.from->dtype());
   std::vector<int64_t> bytes(group.size(), 0);
   if (step.kind == StepKind::kAllReduce) {
-    // Everyone's summands of its own chunk, and everyone's chunk.
+    // The other ranks' summands of its own chunk, and then their reduced
+    // chunks.
     const Mesh& mesh = step.from->mesh();
     const Coord at = mesh.coordinate(mesh.mesh_rank_of(group[self]));
     const int64_t n = numel(step.from->local_shape(at));
@@ -79,7 +80,7 @@ int64_t most_sent(const std::vector<Flow>& flows) {
 
 double microseconds(int64_t ps) { return static_cast<double>(ps) / 1e6; }
 
-// The median of plans made anew, for about a tenth of a second.
+// The median time of planning in us, measured for about a tenth of a second.
 double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kMost = 1001;
@@ -98,7 +99,8 @@ double planning_time(const Spec* from, const Spec* to, const CostTable& cost) {
   return *middle;
 }
 
-// Of what the steps send, each once; of a plan that sends nothing, the table's.
+// The prices of the steps that send something, each once; the whole table's if
+// no step does.
 std::string prices_of(const Plan& plan, const CostTable& cost) {
   std::vector<std::string> all;
   for (const Step& s : plan.steps) {
@@ -132,11 +134,11 @@ PlanReport plan_report(const Spec* from, const Spec* to,
   r.plan = plan(from, to, cost);
   r.prices = prices_of(r.plan, cost);
   r.ranks = all_ranks(from, to);
-  // A tensor that stays is its own source and destination.
+  // A tensor that does not move is its own source and destination.
   if (r.plan.steps.empty()) r.plan.peak_bytes = from->largest_part_bytes();
   r.lower_bound = lower_bound_bytes(from, to);
   r.planning_us = planning_time(from, to, cost);
-  // A step between two meshes has no axes, and costs what the others leave.
+  // A step between two meshes has no axes; its cost is the remainder.
   int64_t rest = r.plan.time_ps;
   for (const Step& s : r.plan.steps) {
     const LinkCost link = cost.link(s.kind, s.axes);
@@ -188,20 +190,20 @@ std::string to_text(const PlanReport& r) {
     }
     text += steps.to_string() + "\n";
   }
-  TextTable totals("lrl", {"of any rank, at most", "", ""});
+  TextTable totals("lrl", {"largest of any rank", "", ""});
   totals.add({"bytes received", grouped(r.plan.bytes), ratio_to_bound(r)});
   totals.add({"bytes sent", r.bytes_sent ? grouped(*r.bytes_sent) : "?",
-              r.bytes_sent ? "" : "not counted on so many ranks"});
+              r.bytes_sent ? "" : "not counted for so many ranks"});
   totals.add({"lower bound", r.lower_bound ? grouped(*r.lower_bound) : "none",
-              r.lower_bound ? "what it needs and does not have"
-                            : "where a partial is involved"});
+              r.lower_bound ? "bytes that a rank needs and does not hold"
+                            : "not defined for partial values"});
   totals.add({"peak memory", grouped(r.plan.peak_bytes),
               fmt::format("source {} + destination {}",
                           grouped(r.from->largest_part_bytes()),
                           grouped(r.to->largest_part_bytes()))});
   text += totals.to_string();
   if (r.plan.chunks > 1)
-    text += fmt::format("carried out on {} parts of the tensor in turn\n",
+    text += fmt::format("carried out on {} parts of the tensor, one by one\n",
                         r.plan.chunks);
   return text + fmt::format("time {:.3f} us at {}\nplanned in {:.2f} us\n",
                             microseconds(r.plan.time_ps), r.prices,

@@ -14,8 +14,8 @@ namespace dtensor::report {
 namespace {
 
 constexpr double kWidth = 1180, kMargin = 30;
-constexpr double kPanel = 250;              // a tensor's width, and most height
-constexpr double kLeast = 56;               // its least height
+constexpr double kPanel = 250;  // a tensor's width, and its largest height
+constexpr double kLeast = 56;   // its smallest height
 constexpr double kTicks = 48, kArrow = 70;  // left of a tensor; between two
 constexpr std::string_view kGrey = "#68727f";
 
@@ -142,7 +142,7 @@ class Picture {
                               static_cast<double>(report_.step_ps[i]) / 1e6);
   }
 
-  // A step, or the whole when there is none.
+  // Draws a step, or the whole plan if it has no steps.
   void block(const std::string& title, const Spec* from,
              const std::string& before, const Spec* to,
              const std::string& after, std::optional<size_t> step) {
@@ -173,7 +173,7 @@ class Picture {
       else
         svg_.text(
             x, top + 40, 12,
-            fmt::format("Who sends what to whom is not drawn for {} "
+            fmt::format("The bytes between ranks are not drawn for {} "
                         "ranks.",
                         grouped(static_cast<int64_t>(report_.ranks.size()))),
             fmt::format(R"(fill="{}")", kGrey));
@@ -190,7 +190,7 @@ class Picture {
     return std::clamp(kPanel * rows / columns, 2 * kLeast, kPanel);
   }
 
-  // Numbers along a side, where there is room: at(position, text).
+  // Calls at(position, text) for the numbers along a side that fit.
   template <class Room, class At>
   static void ticks(const std::vector<int64_t>& cuts, double length,
                     Room&& room, At&& at) {
@@ -263,7 +263,7 @@ class Picture {
                      w = x + place(h.columns, c + 1, kPanel) - left,
                      tall = y + place(h.rows, r + 1, height) - top;
         const std::string text =
-            holders.empty() ? "nobody" : holders_text(spec, holders);
+            holders.empty() ? "none" : holders_text(spec, holders);
         std::string tip = "ranks " + text;
         if (view_.columns >= 0)
           tip += "\n" + range(view_.columns, h.columns[c], h.columns[c + 1]);
@@ -322,25 +322,26 @@ class Picture {
     std::vector<std::string> notes;
     if (report_.from->ndim() > 2)
       notes.push_back(fmt::format(
-          "Of {} dimensions, {} and {} are drawn, at index 0 of the others.",
+          "The tensor has {} dimensions; {} and {} are drawn, at index 0 of "
+          "the others.",
           report_.from->ndim(), view_.rows, view_.columns));
-    if (striped_) notes.push_back("Striped: several ranks hold it.");
+    if (striped_) notes.push_back("Striped: several ranks hold this part.");
     if (partial_)
       notes.push_back(
-          "Striped with white: each holds a part of the value, which is what "
-          "the "
-          "label says (0 + 1: the sum of what 0 and 1 hold).");
-    if (keeps_) notes.push_back("Hatched grey: what a rank keeps.");
+          "Striped with white: each rank holds a partial value; the label says "
+          "how they combine (0 + 1: the sum of the values of ranks 0 and 1).");
+    if (keeps_) notes.push_back("Hatched grey: bytes that a rank keeps.");
     if (sampled_)
       notes.push_back(
-          "There are too many boxes to draw: each square shows who holds its "
-          "first index.");
+          "There are too many boxes to draw: each square shows the ranks that "
+          "hold its first index.");
     if (groups_.shared())
       notes.push_back(
-          "Neighbouring ranks share a colour, and what they send is summed.");
+          "Neighbouring ranks share a colour, and the bytes that they send are "
+          "summed.");
     if (report_.plan.chunks > 1)
       notes.push_back(
-          fmt::format("Carried out on {} parts of the tensor in turn.",
+          fmt::format("Carried out on {} parts of the tensor, one by one.",
                       report_.plan.chunks));
     y_ += 8;
     for (const std::string& note : notes) {
@@ -353,7 +354,7 @@ class Picture {
   const View view_;
   const RankGroups groups_;
   Svg svg_;
-  double y_ = 0;  // where the next thing goes
+  double y_ = 0;  // where the next element is drawn
   bool striped_ = false, partial_ = false, keeps_ = false, sampled_ = false;
 };
 

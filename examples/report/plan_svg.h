@@ -1,4 +1,4 @@
-// A picture of a plan.
+// Draws a plan.
 #pragma once
 #include <string>
 
@@ -6,11 +6,11 @@
 
 namespace dtensor::report {
 
-// Step by step: the tensor in boxes coloured by the ranks that hold them,
-// before and after, and a table of who sends whom how much. Of tensors of more
-// than two dimensions it shows two that are cut, at the first index of the
-// others, and says so; more than 16 ranks share colours and rows. REQUIRES: the
-// report lists its ranks.
+// Returns an SVG file's content. For each step it shows the tensor before and
+// after, in boxes coloured by the ranks that hold them, and a table of the
+// bytes that ranks send to each other. Of a tensor with more than two
+// dimensions it shows two at the first index of the others, and says so; more
+// than 16 ranks share colours and rows. REQUIRES: the report lists its ranks.
 std::string plan_svg(const PlanReport&);
 
 }  // namespace dtensor::report

@@ -1,4 +1,4 @@
-// Neighbouring ranks that share a colour and a row of a picture.
+// Groups of neighbouring ranks that share a colour and a row of a picture.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,14 +8,14 @@ namespace dtensor::report {
 
 class RankGroups {
  public:
-  // At most `most` groups of equal size, give or take a rank; one per rank
-  // where there are no more. REQUIRES: `ranks` ascend, are not empty, and stay
-  // where they are.
+  // Makes at most `most` groups, whose sizes differ by at most one; one group
+  // for each rank if there are no more ranks than that. REQUIRES: `ranks`
+  // ascend, are not empty, and outlive this object.
   explicit RankGroups(std::span<const int64_t> ranks, size_t most = 16);
 
   size_t size() const { return groups_; }
   bool shared() const { return groups_ < ranks_.size(); }
-  // REQUIRES: it is one of the ranks.
+  // The group of a rank. REQUIRES: it is one of the ranks.
   size_t of(int64_t rank) const;
   std::string text(size_t group) const;    // "3", or "8-15"
   std::string colour(size_t group) const;  // "#a0c4ff"

@@ -23,7 +23,7 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   PipelineSchedule read() {
-    // The parser takes the last of several entries of one name.
+    // The parser would take the last of several entries with one name.
     std::set<std::string> names;
     std::string twice;
     const auto see = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -34,11 +34,11 @@ class Reader {
     };
     const Json json =
         Json::parse(read_text_file("--schedule", path_), see, false);
-    if (!json.is_object()) wrong("holds no JSON object; write {}", example());
+    if (!json.is_object()) wrong("is not a JSON object; write {}", example());
     if (!twice.empty()) wrong("has two entries '{}'; write one", twice);
     for (const auto& [name, value] : json.items())
       if (name != "micro_batches" && name != "chunks" && name != "tasks")
-        wrong("has an entry '{}'; there are micro_batches, chunks and tasks",
+        wrong("has an entry '{}'; write only micro_batches, chunks and tasks",
               name);
     PipelineSchedule s;
     s.name = path_;
@@ -46,11 +46,12 @@ class Reader {
     s.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
     const auto tasks = json.find("tasks");
     if (tasks == json.end() || !tasks->is_array() || tasks->empty())
-      wrong("has no \"tasks\", a list for each position; write {}", example());
+      wrong("has no \"tasks\" with a list for each position; write {}",
+            example());
     s.positions = static_cast<int64_t>(tasks->size());
     for (const Json& list : *tasks) {
       if (!list.is_array())
-        wrong("has {} where a list of tasks belongs; write [\"F0\", \"B0\"]",
+        wrong("has {} in place of a list of tasks; write [\"F0\", \"B0\"]",
               list.dump());
       auto& of_position = s.tasks.emplace_back();
       for (const Json& one : list) {
@@ -95,10 +96,10 @@ class Reader {
     const std::optional<int64_t> chunk =
         dot == text.size() ? 0 : number(std::string_view(text).substr(dot + 1));
     if (work == std::string::npos || !micro || !chunk)
-      wrong("has the task {}; write F3, B3 or W3, or F3.1 of chunk 1",
+      wrong("has the task {}; write F3, B3 or W3, or F3.1 for chunk 1",
             json.dump());
     if (*chunk >= s.chunks)
-      wrong("has the task {}, and the chunks are 0 to {}; write \"chunks\": {}",
+      wrong("has the task {}, but its chunks are 0 to {}; write \"chunks\": {}",
             json.dump(), s.chunks - 1, *chunk + 1);
     return {static_cast<PipelineWork>(work), *chunk * s.positions + position,
             *micro};
@@ -131,10 +132,11 @@ PipelineSchedule read_schedule(const std::string& name_or_path,
                                int64_t chunks) {
   if (const std::string name = schedule_of(name_or_path);
       is_schedule_name(name)) {
-    DT_CHECK(positions > 0 && micros > 0, "--schedule",
-             "{} of how many positions and micro-batches? Write --stages 4 "
-             "--micro 8",
-             name);
+    DT_CHECK(
+        positions > 0 && micros > 0, "--schedule",
+        "{} needs numbers of positions and micro-batches; write --stages 4 "
+        "--micro 8",
+        name);
     return make_schedule(name, positions, micros, std::max<int64_t>(chunks, 1));
   }
   DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--schedule",
@@ -144,7 +146,7 @@ PipelineSchedule read_schedule(const std::string& name_or_path,
   PipelineSchedule s = Reader(name_or_path).read();
   const auto same = [&](const char* what, int64_t here, int64_t there) {
     DT_CHECK(there == 0 || here == there, "--schedule",
-             "{} is of {} {}, and {} were asked for; write the same",
+             "{} has {} {}, but the flags ask for {}; write the same number",
              name_or_path, here, what, there);
   };
   same("positions", s.positions, positions);
@@ -155,9 +157,10 @@ PipelineSchedule read_schedule(const std::string& name_or_path,
 
 std::string schedule_help() {
   return fmt::format(
-      "a pipeline's: {}, or a file with a list of tasks for each position, "
-      "{{\"micro_batches\": 1, \"tasks\": [[\"F0\", \"B0\"], [\"F0\", "
-      "\"B0\"]]}}: F forward, B backward, W weight gradient; F0.1 of chunk 1, "
+      "a pipeline's schedule: {}, or a file with a list of tasks for each "
+      "position, {{\"micro_batches\": 1, \"tasks\": [[\"F0\", \"B0\"], "
+      "[\"F0\", "
+      "\"B0\"]]}}: F forward, B backward, W weight gradient; F0.1 for chunk 1, "
       "with \"chunks\": 2",
       fmt::join(schedule_names(), ", "));
 }

@@ -1,13 +1,13 @@
-// A pipeline's schedule from a file:
+// Reads a pipeline's schedule from a file:
 //
 //   {"micro_batches": 2, "tasks": [["F0", "F1", "B0", "B1"],
 //                                  ["F0", "B0", "F1", "B1"]]}
 //
-// "tasks" has a list for each position of the pipeline, of what it does in that
-// order: F3 is the forward of micro-batch 3, B3 its backward, and where there
-// are any, W3 its weight gradient; B3 is then that of the stage's input alone.
-// With "chunks": 2 a position r of p has the stages r and r + p, and F3.1 is a
-// task of the second one.
+// "tasks" has a list for each position of the pipeline, with its tasks in
+// order: F3 is the forward of micro-batch 3, B3 its backward, and W3 its weight
+// gradient. In a schedule with W tasks, B3 is only the gradient of the stage's
+// input. With "chunks": 2, position r of p has the stages r and r + p, and F3.1
+// is a task of the second one.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,15 +16,16 @@
 
 namespace dtensor::report {
 
-// One of schedule_names(), in whatever case it is written; other texts, which
-// name a file, as they are.
+// Returns the name in schedule_names() that `text` spells in upper or lower
+// case; returns any other text, which names a file, unchanged.
 std::string schedule_of(const std::string& text);
 
-// What a program's --schedule says, which is one of schedule_names(), or else
-// such a file; checked. The numbers are those that the other flags gave; 0: a
-// name needs positions and micro-batches, and a file says its own. Throws Error
-// that names the file, what is wrong, and what to write, also when a file says
-// other numbers, or something twice.
+// Reads and checks the schedule of a program's --schedule: one of
+// schedule_names(), or else a file. The numbers are those of the program's
+// other flags, or 0 if they were not given: a name needs positions and
+// micro-batches, while a file has its own. Throws Error, which names the file,
+// the problem and a fix, also if a file has other numbers than the flags, or
+// the same entry twice.
 PipelineSchedule read_schedule(const std::string& name_or_path,
                                int64_t positions, int64_t micros,
                                int64_t chunks);

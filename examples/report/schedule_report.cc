@@ -26,8 +26,8 @@ std::string bubble_text(const ScheduleReport& r) {
   const double bubble = r.run.bubble();
   if (!r.formula) return fmt::format("{:.1f} %", 100 * bubble);
   if (std::abs(bubble - *r.formula) < 1e-9)
-    return fmt::format("{:.1f} %, as the formula says", 100 * bubble);
-  return fmt::format("{:.1f} %, by the formula {:.1f} %", 100 * bubble,
+    return fmt::format("{:.1f} %, equal to the formula", 100 * bubble);
+  return fmt::format("{:.1f} %, formula {:.1f} %", 100 * bubble,
                      100 * *r.formula);
 }
 

@@ -1,5 +1,5 @@
-// What a pipeline's schedule does when, as text and JSON. (schedule_svg.h: as a
-// picture.)
+// Reports the schedule of a pipeline, as text and JSON (schedule_svg.h draws
+// it).
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,16 +12,17 @@ namespace dtensor::report {
 struct ScheduleReport {
   PipelineSchedule schedule;
   PipelineSimulation run;
-  std::optional<double> formula;  // of the bubble
+  std::optional<double> formula;  // the bubble in theory (bubble_formula())
 };
 
-// Simulated, each stage with these times. REQUIRES: a checked schedule.
+// Simulates the schedule; every stage takes these times. REQUIRES: a checked
+// schedule.
 ScheduleReport schedule_report(PipelineSchedule, const StageTimes&);
 
 // "interleaved: 4 positions of 2 chunks, 8 micro-batches".
 std::string title(const PipelineSchedule&);
 
-// "27.3 %, as the formula says": the bubble next to its formula.
+// The bubble next to its formula: "27.3 %, equal to the formula".
 std::string bubble_text(const ScheduleReport&);
 
 // A line for each position, with its tasks in their slots.

@@ -10,11 +10,12 @@ namespace dtensor::report {
 namespace {
 
 constexpr double kMargin = 30, kLabel = 90, kLive = 130, kLane = 34;
-// A unit's width; that of all of them; that of a picture, whatever it shows.
+// The least width of a unit of time; the usual limit for all units; the limit
+// of any picture.
 constexpr double kLeast = 16, kMost = 1600, kWidest = 20000;
 constexpr std::string_view kGrey = "#68727f";
 
-// A forward is blue, a backward green, a weight gradient orange; a position's
+// Forwards are blue, backwards green, weight gradients orange; a position's
 // later chunks are darker.
 std::string fill(const PipelineTask& t, const PipelineSchedule& s) {
   constexpr const char* kColours[3][3] = {{"#a9cdf5", "#6fa8e8", "#4384d0"},

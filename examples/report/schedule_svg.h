@@ -1,5 +1,5 @@
-// A picture of a pipeline's schedule: a line for each position, time to the
-// right, in at most 20,000 px.
+// Draws a pipeline's schedule: a line for each position, time to the right, at
+// most 20,000 px wide.
 #pragma once
 #include <string>
 
@@ -7,6 +7,7 @@
 
 namespace dtensor::report {
 
+// Returns an SVG file's content.
 std::string schedule_svg(const ScheduleReport&);
 
 }  // namespace dtensor::report

@@ -10,7 +10,7 @@
 namespace dtensor::report {
 namespace {
 
-// Where the letters of a line end: UTF-8 continuation bytes are no letters.
+// UTF-8 continuation bytes do not begin a letter.
 bool begins_letter(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }

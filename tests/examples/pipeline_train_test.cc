@@ -424,12 +424,14 @@ TEST(PipelineProgram, BadInput) {
   const std::string good = write_file(
       "good.json",
       R"({"micro_batches": 1, "tasks": [["F0", "B0"], ["F0", "B0"]]})");
-  EXPECT_EQ(error("--mesh pp=3 --schedule " + good),
-            "train: [--schedule] " + good +
-                " is of 2 positions, and 3 were asked for; write the same\n");
-  EXPECT_EQ(error("--mesh pp=2 --chunks 3 --schedule " + good),
-            "train: [--schedule] " + good +
-                " is of 1 chunks, and 3 were asked for; write the same\n");
+  EXPECT_EQ(
+      error("--mesh pp=3 --schedule " + good),
+      "train: [--schedule] " + good +
+          " has 2 positions, but the flags ask for 3; write the same number\n");
+  EXPECT_EQ(
+      error("--mesh pp=2 --chunks 3 --schedule " + good),
+      "train: [--schedule] " + good +
+          " has 1 chunks, but the flags ask for 3; write the same number\n");
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(PlanSchedule, Text) {
             "1f1b: 2 positions, 3 micro-batches\n"
             "0 F0 F1    B0 F2 B1    B2\n"
             "1    F0 B0 F1 B1 F2 B2\n"
-            "bubble 25.0 %, as the formula says\n"
+            "bubble 25.0 %, equal to the formula\n"
             "micro-batches held at most: 2, 1\n");
 }
 
@@ -104,13 +104,14 @@ TEST(PlanSchedule, AFile) {
   EXPECT_EQ(json["tasks"][3]["stage"], 1);
   EXPECT_TRUE(json["bubble"]["formula"].is_null());
   EXPECT_EQ(json["bubble"]["simulated"], 0);
-  EXPECT_EQ(error("--schedule " + file + " --stages 2"),
-            "plan: [--schedule] " + file +
-                " is of 1 positions, and 2 were asked for; write the same\n");
+  EXPECT_EQ(
+      error("--schedule " + file + " --stages 2"),
+      "plan: [--schedule] " + file +
+          " has 1 positions, but the flags ask for 2; write the same number\n");
   EXPECT_EQ(error("--schedule " + file + " --micro 3"),
             "plan: [--schedule] " + file +
-                " is of 2 micro-batches, and 3 were asked for; write the "
-                "same\n");
+                " has 2 micro-batches, but the flags ask for 3; write the same "
+                "number\n");
 }
 
 TEST(PlanSchedule, BadFiles) {
@@ -122,20 +123,20 @@ TEST(PlanSchedule, BadFiles) {
     return e;
   };
   EXPECT_EQ(of("[1]"),
-            "plan: [--schedule] FILE holds no JSON object; write "
+            "plan: [--schedule] FILE is not a JSON object; write "
             "{\"micro_batches\": 1, \"tasks\": [[\"F0\", \"B0\"]]}\n");
   EXPECT_EQ(of(R"({"micros": 1})"),
-            "plan: [--schedule] FILE has an entry 'micros'; there are "
+            "plan: [--schedule] FILE has an entry 'micros'; write only "
             "micro_batches, chunks and tasks\n");
   EXPECT_EQ(of(R"({"tasks": []})"),
             "plan: [--schedule] FILE has nothing as \"micro_batches\"; write a "
             "whole number from 1 to 100000\n");
   EXPECT_EQ(of(R"({"micro_batches": 1})"),
-            "plan: [--schedule] FILE has no \"tasks\", a list for each "
+            "plan: [--schedule] FILE has no \"tasks\" with a list for each "
             "position; write {\"micro_batches\": 1, \"tasks\": [[\"F0\", "
             "\"B0\"]]}\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [3]})"),
-            "plan: [--schedule] FILE has 3 where a list of tasks belongs; "
+            "plan: [--schedule] FILE has 3 in place of a list of tasks; "
             "write [\"F0\", \"B0\"]\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "micro_batches": 2, "tasks": []})"),
             "plan: [--schedule] FILE has two entries 'micro_batches'; write "
@@ -144,9 +145,9 @@ TEST(PlanSchedule, BadFiles) {
                                  "\"F0.\"", "\"F0.x\"", "\".1\""})
     EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [[)" + task + "]]}"),
               "plan: [--schedule] FILE has the task " + task +
-                  "; write F3, B3 or W3, or F3.1 of chunk 1\n");
+                  "; write F3, B3 or W3, or F3.1 for chunk 1\n");
   EXPECT_EQ(of(R"({"micro_batches": 1, "tasks": [["F0.1"]]})"),
-            "plan: [--schedule] FILE has the task \"F0.1\", and the chunks are "
+            "plan: [--schedule] FILE has the task \"F0.1\", but its chunks are "
             "0 to 0; write \"chunks\": 2\n");
   EXPECT_EQ(
       of(R"({"micro_batches": 2, "tasks": [["F0", "F1", "B0"]]})"),
@@ -164,8 +165,8 @@ TEST(PlanSchedule, BadFiles) {
 
 TEST(PlanSchedule, BadFlags) {
   EXPECT_EQ(error("--schedule 1f1b"),
-            "plan: [--schedule] 1f1b of how many positions and micro-batches? "
-            "Write --stages 4 --micro 8\n");
+            "plan: [--schedule] 1f1b needs numbers of positions and "
+            "micro-batches; write --stages 4 --micro 8\n");
   EXPECT_EQ(error("--schedule 1f1b --stages 4 --micro 8 --shape 4"),
             "plan: [--shape] it has no effect with --schedule; leave it out\n");
   EXPECT_EQ(
