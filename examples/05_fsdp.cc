@@ -53,7 +53,7 @@ void example(Runtime& rt) {
   const auto most = [&](MemoryKind k) {
     return static_cast<double>(memory.of(k).peak_bytes);
   };
-  fmt::print("{:<32} {:>12} {:>12}\n", "bytes per rank", "measured", "formula");
+  fmt::print("{:<32} {:>12} {:>12}\n", "bytes per rank", "found", "formula");
   // Two gathers are saved: the last matrix is still held when the backward pass
   // begins, and the first one is not needed again, since the gradient of x is
   // not asked for.

@@ -46,8 +46,7 @@ void example(Runtime& rt) {
   const double one = kTokens * kHeads * kHeadSize * sizeof(float),
                others = (p - 1) / p;
   if (is_rank_0)
-    fmt::print("{:<20} {:>13} {:>9}\n", "bytes per rank", "measured",
-               "formula");
+    fmt::print("{:<20} {:>13} {:>9}\n", "bytes per rank", "found", "formula");
   for (const auto how : {ContextParallel::kRing, ContextParallel::kAllToAll}) {
     const bool ring = how == ContextParallel::kRing;
     const DistTensor y = attention(q, k, v, {.causal = true, .context = how});

@@ -209,7 +209,8 @@ std::string reason(const DryAnswer& a) {
         us_text(cheaper->total_ps()));
   if (blocked)
     text += fmt::format(
-        "{} would send a parameter, but parameters stay where they are. ",
+        "{} of the others would send a parameter, which must stay where it "
+        "is. ",
         blocked);
   text.pop_back();
   return text;

@@ -325,7 +325,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
       "\ncollectives of a step, with the most bytes that a rank "
       "receives:\n{}\n",
       comm_table(report.events, true));
-  note_data(rows, "those of the first step; they depend on the data");
+  note_data(rows, "those of the first step; the data decide them");
   fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
   fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
              report.losses.back(),
@@ -421,8 +421,9 @@ int train_main(int argc, char** argv) {
         "collectives of a step, with the most bytes that a rank "
         "receives:\n{}\n",
         comm_table(prediction.events, false));
-    note_data(rows,
-              "if tokens are spread evenly over them; they depend on the data");
+    note_data(
+        rows,
+        "as if tokens were spread evenly over them; the data decide them");
     fmt::print("{}\n", memory_table(prediction.memory, nullptr));
     Json json = {{"strategy", flags.train.strategy(program.mesh())},
                  {"collectives", comm_json(rows, false)},

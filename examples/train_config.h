@@ -46,7 +46,8 @@ struct TrainConfig {
 
   // Throws Error unless the model can be made and trained on the mesh. Sets
   // model.dtype, model.router_loss and loss_scale. With an axis pp it also
-  // reads the schedule; its file is not read again later.
+  // reads the schedule, whose file is not read again later, and sets chunks and
+  // micro_batches.
   void validate(const Mesh&);
   // The plan: `layouts` first, then nn::default_plan(), with ZeRO and the
   // settings for split sequences.

@@ -136,7 +136,7 @@ std::vector<DistTensor> Trainer::gradients(const MicroBatches& micro_batches,
   for (int64_t m = 0; m < n; ++m) {
     DistTensor part;
     double share = 0;
-    {  // this scope frees the windows before the gradient has to hold more
+    {  // ends before grad(), which can then free the windows early
       const Windows windows = micro_batches(m);
       const TraceSpan span("forward");
       part = model_->loss(windows.inputs, windows.targets);

@@ -5,7 +5,7 @@
 namespace dtensor::nn {
 namespace {
 
-// The residual stream goes on with the x that the norm returns. A partial sum
+// The residual stream continues with the x that the norm returns. A partial sum
 // is thus reduced only once, and the norm's backward pass adds the stream's
 // gradient in its own pass.
 template <class Norm, class Mlp>

@@ -24,7 +24,7 @@ struct GradNorm {
 // some rank is not in every mesh, each mesh also sends one scalar to all of
 // these ranks. The messages are tagged "grad_norm", phase "clip". Ranks may
 // list different gradients as long as each rank is in all meshes that it lists
-// and lists several of them. (If meshes share only some of their ranks, an
+// and lists at least two. (If meshes share only some of their ranks, an
 // extra reduction on each mesh decides whether totals must be sent, and the
 // host waits for it.) Throws Error for a partial gradient, whose parts do not
 // determine its norm.

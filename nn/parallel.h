@@ -97,11 +97,11 @@ ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 ParallelPlan expert_parallel(std::string_view axis = "ep",
                              std::string_view tensor_axis = "");
 
-// The plan of the example programs: tensor_parallel() if the mesh has an axis
-// "tp", expert_parallel() if it has "ep". Of the other axes, "dp" and "fsdp"
-// split the batch (as does "ep"), "cp" the sequences, and "pp" the blocks into
-// stages (pipeline_model.h). Throws Error for an axis of another name, and for
-// "ep" with a model that does not have experts.
+// The default plan, of make_model() and the example programs: tensor_parallel()
+// if the mesh has an axis "tp", expert_parallel() if it has "ep". The other
+// axes "dp" and "fsdp" split the batch (as does "ep"), "cp" the sequences, and
+// "pp" the blocks into stages (pipeline_model.h). Throws Error for an axis of
+// another name, and for "ep" with a model that does not have experts.
 ParallelPlan default_plan(const ModelConfig&, const Mesh&);
 
 // The placements of a batch of tokens [b, s], or of any tensor with the batch

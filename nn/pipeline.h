@@ -101,16 +101,17 @@ struct PipelineResult {
 class Pipeline {
  public:
   // `times`: the task times assumed to order the transfers; see simulate(). Any
-  // times give correct results; with realistic ones, ranks do not wait for
-  // transfers that are not due yet. Throws Error unless there is one stage for
-  // each of the schedule's, and every borrowed tensor is a parameter of exactly
-  // one other stage.
+  // times give correct results; with the actual ones, no rank waits because of
+  // that order. Throws Error unless there is one stage for each of the
+  // schedule's, every parameter is on its stage's mesh, and every borrowed
+  // tensor is a parameter of exactly one other stage.
   Pipeline(PipelineSchedule, std::vector<PipelineStage>,
            const std::vector<StageTimes>& times = {{}});
 
   // Computes the gradients of sum_m shares[m] loss_m. inputs[m] are on the
   // first stage's mesh. Every rank of the run calls it. Throws Error unless
-  // there is an input and a share for each of the schedule's micro-batches.
+  // there is an input and a share for each of the schedule's micro-batches, and
+  // if an input is on another mesh.
   PipelineResult run(const std::vector<DistTensor>& inputs,
                      std::span<const double> shares,
                      const PipelineOptions& = {});
