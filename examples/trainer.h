@@ -104,9 +104,9 @@ class Trainer {
 };
 
 // Throws Error if this training cannot resume from the checkpoint: it was saved
-// with another batch, sequence, seed or text, or has all the steps. If the
-// flags do not say over how many steps the learning rate falls, takes the
-// number from the checkpoint.
+// with another batch, sequence, seed or size of the text, or has all the steps.
+// If the flags do not say over how many steps the learning rate falls, takes
+// the number from the checkpoint.
 void check_goes_on(const std::string& checkpoint, TrainConfig&,
                    const TextData&);
 
