@@ -1,4 +1,4 @@
-// The one list of operators.
+// The list of all operators.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace dtensor {
 
-// Every operator there is, in a fixed order. The proof driver, explain and the
-// golden file of strategies walk it. einsum and the shape operators are listed
-// by some representative rules.
+// All operators, in a fixed order. The proof driver, explain and the golden
+// file of strategies iterate over it. einsum and the shape operators are
+// represented by a few example rules.
 const std::vector<const Op*>& all_ops();
-// By name; null when there is none.
+// The operator with this name, or null.
 const Op* find_op(std::string_view name);
 
 }  // namespace dtensor

@@ -1,5 +1,5 @@
-// The arguments of one call of an operator, whatever their type (see
-// fields.h), held in place.
+// The arguments of one call of an operator, as any type that fields.h
+// describes. They are stored inline.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,53 +29,54 @@ class Attrs {
     std::memcpy(bytes_, &a, sizeof(A));
   }
 
-  // The arguments as the type that they were given in. Throws Error when it was
-  // another one, or none.
+  // The arguments, as the struct that they were given as. Throws Error if that
+  // was another struct, or none.
   template <Arguments A>
   const A& as() const {
     if (type_ != &kType<A>) wrong_type(kType<A>);
     return *reinterpret_cast<const A*>(bytes_);
   }
-  // Null instead of an Error.
+  // Like as(), but returns null instead of throwing.
   template <Arguments A>
   const A* get() const {
     return type_ == &kType<A> ? reinterpret_cast<const A*>(bytes_) : nullptr;
   }
   bool empty() const { return type_ == nullptr; }
 
-  // Do calls with either take the same decision?
+  // True if calls with either lead to the same decision.
   bool decide_as(const Attrs& o) const {
     return type_ == o.type_ && like == o.like &&
            (!type_ || type_->same(bytes_, o.bytes_));
   }
-  uint64_t hash() const;  // of what decides
+  uint64_t hash() const;  // of the arguments that affect decisions
 
+  // The names of the members, in order.
   std::vector<std::string_view> names() const;
-  // "dim=1, lo=0, hi=5, step=2"; shapes as 2x3, "" without arguments.
+  // "dim=1, lo=0, hi=5, step=2". Shapes print as 2x3; "" without arguments.
   std::string to_string() const;
-  // One member by its name, as to_string() prints it. Throws Error, headed by
-  // `where`, when there is no such member or no such value.
+  // Sets the member `name` from text in the format of to_string(). Throws Error
+  // "[where] ..." if there is no such member, or the text is not such a value.
   void set(std::string_view name, std::string_view text,
            std::string_view where);
 
-  // A layout to go by: where a gradient's forward had its input, for operators
-  // that return to it. It decides.
+  // For gradients that return to the layout that the forward's input had: that
+  // layout. It affects the decision.
   const Spec* like = nullptr;
-  // Of random numbers: new at every call, no decision depends on it.
+  // For random numbers: new at every call. It does not affect the decision.
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey
-  // What this call leaves for its gradient and is no tensor of a known size:
-  // from Op::new_state(), filled by compute(), let go of with the graph. No
-  // decision depends on it.
+  // Data that compute() leaves for gradient() other than tensors of known size:
+  // made by Op::new_state(), filled by compute(), and released with the graph.
+  // It does not affect the decision.
   std::shared_ptr<void> state;
 
  private:
-  // What can be done with a type of arguments.
+  // The functions for one struct of arguments.
   struct Type {
     const Fields* fields;
     bool (*same)(const std::byte*, const std::byte*);
     uint64_t (*hash)(const std::byte*, uint64_t);
-    // Of member i.
+    // These two access member i.
     std::string (*print)(const std::byte*, size_t i);
     void (*read)(std::byte*, size_t i, std::string_view text,
                  std::string_view where);

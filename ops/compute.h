@@ -1,5 +1,5 @@
 // One local computation of an operator: its operands, and the small collectives
-// that it may have inside.
+// that compute() may call.
 #pragma once
 #include <functional>
 #include <span>
@@ -30,72 +30,78 @@ class Compute {
   const Attrs& attrs;
   const Decision& decision;
   RankContext& context;
-  // All that touches data is given to these; in a dry run they do nothing.
+  // All work on data goes through these; in a dry run they do nothing.
   const Kernels& k;
   Stream stream;
   Device& device() const { return *context.device; }
 
   InlineVec<Tensor, kMostInputs> in =
-      {};  // in the decided layouts, any strides
-  // Allocated, contiguous; or to be set (see Op::allocates).
+      {};  // in the decided layouts, with any strides
+  // Allocated and contiguous, unless compute() sets them (see Op::allocates).
   InlineVec<Tensor, kMostOutputs> out;
-  // The outputs have values, to be added to (see Op::in_boxes).
+  // True if compute() must add to the values in `out` (see Op::in_boxes).
   bool accumulate = false;
 
-  // `out` as an operator that allocates (Op::allocates) finds it.
+  // Sets `out` to new tensors if the operator allocates, else to undefined
+  // ones.
   void allocate_outputs();
 
   const Mesh& mesh() const { return decision.in[0]->mesh(); }
   const Coord& coord() const { return context.coordinate(mesh()); }
-  // Scratch that lives as long as the returned tensor.
+  // Scratch memory, freed with the returned tensor.
   Tensor scratch(const Shape& shape, DType t) {
     return Tensor::empty(shape, t);
   }
-  // The axes that split a factor, and the ranges of it that this rank has.
+  // The mesh axes that split a factor; the ranges of it that this rank has; its
+  // size over all ranks.
   AxisMask axes_of(char factor) const;
   IntervalList ranges_of(char factor) const;
   int64_t global_size(char factor) const;
-  // Of the rank at a coordinate: how many rows it has (see reduce_rows), and
-  // the place of its range of the factor among those of the ranks that split
-  // it, from 0. REQUIRES of the latter: each has one range ("^").
+  // For the rank at a coordinate: its number of rows (see reduce_rows()); and
+  // the position of its range of the factor, from 0, among the ranks that split
+  // it. REQUIRES for place_of(): each of these ranks has one range ("^").
   int64_t rows_at(char factor, const Coord&) const;
   int64_t place_of(char factor, const Coord&) const;
 
-  // Collectives inside the operator. Each is made at the first call that a
-  // decision serves, from what all ranks know alike, and kept with it; every
-  // call of compute() makes the same ones in the same order. Recorded, and
-  // counted, as any other; refused on all ranks or none.
+  // Collectives inside the operator. Every rank of the mesh calls the same ones
+  // in the same order in every call of compute(). The first call that uses a
+  // decision sets them up, from facts that all ranks know, and later calls
+  // reuse that. They are recorded and counted like any other collective. If
+  // they are not allowed, every rank throws Error.
 
-  // Combines a few numbers per row over the ranks that split `factor`, in
-  // place; nothing when it is whole. A row is what the first input has of the
-  // factor at one index of all others; `t` is contiguous and has `per_row`
-  // numbers for each that is here.
+  // Combines `per_row` numbers per row over the ranks that split `factor`, in
+  // place. Does nothing if no axis splits it. A row is the part of the first
+  // input at one index of all other factors. `t` is contiguous and has
+  // `per_row` numbers for each row of this rank.
   void reduce_rows(const Tensor& t, char factor, ReduceOp op,
                    int64_t per_row = 1);
-  // Overlapping boxes. holds(c) and wants(c) are the global indices that the
-  // rank at coordinate c has of a tensor, and needs; `part` is what this rank
-  // has. fetch() returns what it needs, from the ranks that differ in `axes`.
-  // The functions are asked at a decision's first call alone.
+  // For overlapping boxes. holds(c) and wants(c) are the regions of a tensor,
+  // in global indices, that the rank at coordinate c has and needs. `part` is
+  // this rank's data. fetch() returns the region that this rank needs, from the
+  // ranks that differ only in `axes`. Only a decision's first call evaluates
+  // the functions.
   using RegionOf = std::function<Region(const Coord&)>;
   Tensor fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
                const RegionOf& wants);
-  // The opposite, accumulating: the sum of what the ranks hold of the indices
-  // that this rank wants. The gradient of fetch() with the two exchanged.
+  // The reverse of fetch(), and with holds and wants exchanged, its gradient:
+  // returns the sum of the ranks' data over the region that this rank wants.
   Tensor collect_sum(const Tensor& part, AxisMask axes, const RegionOf& holds,
                      const RegionOf& wants);
 
-  // For exchanges whose sizes data decide, made anew at every call.
-  // What each member of the group of `axes` says, as many numbers each, in the
-  // order of Mesh::group(). Not for a dry run.
+  // For exchanges whose sizes depend on data; set up anew at every call.
+  //
+  // Returns the numbers of all members of the group of `axes`, in the order of
+  // Mesh::group(). Each member passes equally many. Not allowed in a dry run.
   std::vector<int64_t> gather_numbers(AxisMask axes,
                                       std::span<const int64_t> mine);
-  // As fetch(), of what each member of that group holds and wants; all members
-  // know all of it. Other groups do not, so that it is the operator that asks,
-  // ahead of either, by what all ranks know: allow().
+  // As fetch(), given the regions that each member of the group holds and
+  // wants, in the same order. All members pass the same regions. Other groups
+  // do not know them, so the operator must call allow() first, with a kind and
+  // a number of bytes that are equal on all ranks of the mesh.
   Tensor exchange(const Tensor& part, AxisMask axes,
                   std::span<const Region> holds, std::span<const Region> wants);
-  // Takes them from the budget of bytes (dist_tensor.h). Throws Error when
-  // there is none left, or collectives have to be written out.
+  // Takes the bytes from the budget (CommBudget). Throws Error if they exceed
+  // it, or if only explicit communication is allowed (ExplicitOnly).
   void allow(StepKind, int64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// What was decided for a call of an operator, and for the calls like it.
+// The decision for a call of an operator, which all similar calls share.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,43 +17,43 @@ namespace dtensor {
 class Op;
 struct InnerExchange;  // compute.cc
 
-// The choice, with its assignment of the rule's factors, and what follows.
+// The choice of layouts, and everything that follows from it.
 struct Decision : Choice {
-  std::optional<BoundRule> rule;  // none for operators without one
-  std::vector<Shape> out_local;   // shapes of this rank's parts
-  bool here = true;               // this rank is in the mesh; else no part
-  // What the call contributes to the lineage of its outputs: the operator, its
-  // arguments, and the specs of its inputs.
+  std::optional<BoundRule> rule;  // none if Op::has_rule() is false
+  std::vector<Shape> out_local;   // shapes of this rank's parts of the outputs
+  bool here = true;               // false on ranks outside of the mesh
+  // The operator, its arguments and the specs of its inputs, hashed: part of
+  // the lineage of the outputs.
   uint64_t lineage = 0;
 
-  // The inputs that are not where they are needed, how they get there, all in
-  // one go, and the bytes that this takes.
+  // The inputs that have to move, their moves (done together), and the bytes
+  // that a rank receives for them.
   std::vector<size_t> moved;
   std::vector<Move> moves;
   bool communicates = false;
   int64_t bytes = 0;
 
-  // A decision belongs to one rank, which keeps with it what else it needs at
-  // every call. Each is made when it is first needed.
+  // A decision belongs to one rank. These are cached with it, each made when it
+  // is first needed.
   struct Memo {
     virtual ~Memo() = default;
   };
   mutable std::shared_ptr<const Execution> execution;  // of `moves`
   mutable std::vector<std::shared_ptr<InnerExchange>> inner;
-  mutable std::shared_ptr<Memo> memo;  // of the operator's own
+  mutable std::shared_ptr<Memo> memo;  // for the operator's own use
 };
 
-// What apply() decides for such inputs: by op, specs, what may move, and the
-// arguments that decide; remembered by the rank (REQUIRES: an operator lives as
-// long as the process). Sends nothing. With `assignment`, that is taken,
-// unless it would move an input that stays where it is. Valid for as long as
-// the caller holds it.
+// Returns the decision of apply() for such inputs. It depends on the operator,
+// on the inputs' specs and Keep, and on the arguments that affect decisions;
+// each rank caches it. Sends nothing. `assignment`, if given, is used unless it
+// would move an input that must stay. The decision stays valid while the caller
+// holds it. REQUIRES: the operator lives as long as the process.
 std::shared_ptr<const Decision> decide(const Op&,
                                        std::span<const OpInput> inputs,
                                        const Attrs& = {},
                                        const Assignment* assignment = nullptr);
 
-// How this rank's decisions were found again.
+// Hits and misses of this rank's cache of decisions.
 CacheUse decision_use(RankContext&);
 
 }  // namespace dtensor

@@ -1,16 +1,17 @@
-// The arguments of an operator, as a struct whose members have names:
+// The arguments of an operator, declared as a struct with named members:
 //
 //   struct SliceArgs {
 //     static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
 //     int64_t dim, lo, hi, step;
 //   };
 //
-// One name per member, in order; members are int64_t, double, bool, DType or
-// Shape. They are compared, hashed, printed and read through these names.
+// kFields has one name per member, in order. Members are int64_t, double, bool,
+// DType or Shape. Comparing, hashing, printing and reading use this list. There
+// are at most Fields::kMost members.
 //
-// A number that only the computation needs, and no decision (a temperature),
-// is listed as value("temperature"): calls that differ in it alone share their
-// decision, so a program may use a new one at every step.
+// A number that only compute() needs, such as a temperature, is listed as
+// value("temperature"). Calls that differ only in such numbers share a
+// decision, so a program may pass a new number at every step.
 #pragma once
 #include <array>
 #include <bit>
@@ -68,7 +69,7 @@ template <class A, size_t... I>
 constexpr bool takes(std::index_sequence<I...>) {
   return requires { A{((void)I, Anything())...}; };
 }
-// How many members an aggregate has.
+// The number of members of an aggregate.
 template <class A, size_t N = Fields::kMost + 1>
 constexpr size_t num_members() {
   if constexpr (N == 0 || takes<A>(std::make_index_sequence<N>()))
@@ -77,7 +78,7 @@ constexpr size_t num_members() {
     return num_members<A, N - 1>();
 }
 
-// fn(member) for each, in order.
+// Calls fn(member) for each member, in order.
 template <class A, class Fn>
 void visit_members(A& a, Fn&& fn) {
   constexpr size_t kCount = num_members<std::remove_const_t<A>>();
@@ -122,12 +123,12 @@ template <class T>
 bool same(const T& a, const T& b) {
   return a == b;
 }
-// As bits: a NaN is equal to itself.
+// Compares bits, so a NaN is equal to itself.
 inline bool same(double a, double b) { return hash_of(a) == hash_of(b); }
 
 }  // namespace internal
 
-// Of the members that decide.
+// These two use only the members that affect decisions.
 template <Arguments A>
 uint64_t hash_fields(const A& a, uint64_t h) {
   size_t i = 0;
@@ -138,7 +139,7 @@ uint64_t hash_fields(const A& a, uint64_t h) {
 }
 template <Arguments A>
 bool same_fields(const A& a, const A& b) {
-  // Member by member: structs may have padding.
+  // Compares member by member, because structs may have padding.
   const void* other[Fields::kMost];
   size_t i = 0, k = 0;
   bool equal = true;

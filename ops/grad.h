@@ -1,4 +1,4 @@
-// Gradients for users.
+// Gradients of tensors.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,53 +9,57 @@
 namespace dtensor {
 
 struct GradOptions {
-  // Record the backward pass, so that the gradients can be differentiated.
+  // Record the backward pass, so that gradients can be differentiated again.
   bool create_graph = false;
-  // Leave gradients partial (several micro-batches add to them, then one
-  // redistribute settles them) instead of in their inputs' layouts.
+  // Leave gradients partial instead of moving them to their inputs' layouts.
+  // Several micro-batches can then be summed before one redistribution.
   bool keep_partial = false;
-  // Cotangent of the output, of its shape and mesh, in any layout; one of
-  // another float type is converted to the output's, as in torch. 1 when
-  // undefined (the output is then a scalar).
+  // Cotangent of the output, with its shape and mesh, in any layout. Another
+  // float type is converted to the output's, as in torch. If undefined, it is
+  // 1, and the output must have one element.
   DistTensor cotangent = {};
-  // Not to be differentiated again: what the graph saved is let go of as the
-  // pass goes back through it.
+  // Release each node's saved tensors as the pass goes through it. The graph
+  // cannot be differentiated again.
   bool release_graph = false;
-  // Gradients start on their way as soon as so many bytes of them are complete
-  // (on the rank that has the most), in one exchange, which the rank's other
-  // thread carries out while the pass goes on. 0: all of them together, when it
-  // has ended. Not with create_graph or keep_partial.
+  // Whenever this many bytes of gradients are complete (on the rank with the
+  // most), they are sent in one exchange by the rank's other thread while the
+  // pass goes on. 0: all gradients are sent together after the pass. Cannot be
+  // combined with create_graph; no effect with keep_partial.
   int64_t bucket_bytes = 0;
-  // What is sent of them: they are converted first, and back after. Of those of
-  // inputs number `wire_from` on; others are sent as they are.
+  // Gradients of inputs[wire_from], inputs[wire_from + 1], ... are converted to
+  // this type to be sent, and back afterwards. Others are sent as they are.
   std::optional<DType> wire_dtype = {};
   size_t wire_from = 0;
-  // Of earlier micro-batches, kept partial: one for each input (undefined where
-  // there is none), or none. Each is let go of when it has been added to: move
-  // them here, and the options on.
+  // Partial gradients of earlier micro-batches to add to: one for each input
+  // (undefined if there is none), or an empty list. Each is released once it is
+  // added; move them in, and move these options into grad(), to free memory.
   std::vector<DistTensor> add_to = {};
-  // The same of gradients that are where they belong: what arrives is added to
-  // them, one bucket after the other. Not with create_graph or keep_partial.
+  // Like add_to, but for gradients already in their inputs' layouts. Arriving
+  // gradients are added to them, bucket by bucket. Not with create_graph or
+  // keep_partial.
   std::vector<DistTensor> add_arrived = {};
 };
 
-// d output / d inputs, zeros for an input that it does not depend on; each in
-// its input's layout (or that of set_grad_layout()), and whole where that is
-// partial. All of them are brought there together: one collective for each kind
-// and group. Collective. Throws Error when release_graph or bucket_bytes meet
-// create_graph, and for a wire_dtype that is no float.
+// Returns d output / d inputs, with zeros for inputs that it does not depend
+// on. Each gradient has its input's layout (or that of set_grad_layout()),
+// whole where that is partial. All are moved there together, with one
+// collective for each kind and group. Every rank of the mesh calls it. Throws
+// Error if create_graph is combined with release_graph, bucket_bytes or
+// wire_dtype, if wire_dtype is not a float type, or if other options do not fit
+// the inputs.
 //
-// The gradient is that of a tensor's value. Of a partial sum it is that of
-// every part, too; of an average a part's would be divided by the number of
-// parts, and of a maximum be that of the winner alone.
+// The gradient refers to a tensor's value. For a partial sum, each rank's part
+// has this gradient, too. For a partial average, a part's gradient would be
+// this one divided by the number of parts; for a partial maximum, only the
+// largest part would have a gradient.
 std::vector<DistTensor> grad(const DistTensor& output,
                              const std::vector<DistTensor>& inputs,
                              GradOptions = {});
 
-// The same of several outputs, each with its cotangent (options.cotangent
-// counts for nothing): d sum_i <outputs[i], cotangents[i]> / d inputs. Outputs
-// that depend on nothing that wants a gradient are left out. Throws Error when
-// all are, and unless there is a cotangent for each.
+// The gradient for several outputs: d sum_i <outputs[i], cotangents[i]> / d
+// inputs. options.cotangent is ignored. Outputs that do not depend on anything
+// that wants a gradient are skipped. Throws Error if all are skipped, or if the
+// number of cotangents differs from that of the outputs.
 std::vector<DistTensor> grad(const std::vector<DistTensor>& outputs,
                              const std::vector<DistTensor>& cotangents,
                              const std::vector<DistTensor>& inputs,

@@ -1,4 +1,4 @@
-// Ids that name a row, or a class: are they in range?
+// The check that ids (of rows or classes) are in range.
 #pragma once
 #include <functional>
 #include <optional>
@@ -7,11 +7,12 @@
 
 namespace dtensor {
 
-// Throws Error, on every rank of the mesh alike, what `sentence` says of an id
-// that is not in [0, n), `ignored` aside: at once on the CPU, and on other
-// devices as dtensor/data_check.h says. `ids`, i32 or i64, are this rank's part
-// of an input whose layout is `layout`. Ranks that hold other ids send each
-// other 16 bytes, which no budget counts. Does nothing in a dry run.
+// Throws Error with the text of sentence(id) if an id is outside of [0, n) and
+// is not `ignored`. Every rank of the mesh calls it, and every rank throws: at
+// once on the CPU, and later on other devices (dtensor/data_check.h). `ids`
+// (i32 or i64) is this rank's part of an input with this layout. If axes split
+// it, the ranks exchange 16 bytes, which no budget counts. Does nothing in a
+// dry run.
 void check_ids_in(Compute&, const Tensor& ids, const Spec& layout, int64_t n,
                   std::optional<int64_t> ignored,
                   std::function<std::string(int64_t id)> sentence);

@@ -1,6 +1,6 @@
-// Operators that only rename indices, views and windows: no rule says their
-// layouts. Partials of every kind pass, and what is made of a parameter is one
-// as far as moving it goes.
+// Operators that only rename indices (views and windows); no rule describes
+// their layouts. Partials of every kind pass through. An output made from a
+// parameter may be moved only as the parameter may (Op::renames).
 #pragma once
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ class IndexOp : public Op {
   bool saves_inputs() const override { return false; }
 
  protected:
-  // The input as such an operator can take it: pairs (sum, count), which have a
-  // dimension more, are divided first.
+  // The spec in which the operator can take this input. Partials that are
+  // (sum, count) pairs have an additional dimension, so they are divided first.
   static const Spec* settled(const Spec* s) {
     if (s->components() == 1) return s;
     Layout l = s->layout();

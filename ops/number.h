@@ -1,6 +1,7 @@
-// A plain number as an operand beside tensors: 2, 0.5 or true, which PyTorch
-// calls a scalar. Its kind counts, and not its type: it turns integers into
-// floats (0.5, and 2.0 too), or bools into integers, and nothing else.
+// A plain number as an operand beside tensors, such as 2, 0.5 or true (a scalar
+// in PyTorch). Only its kind affects the result's dtype: a float (0.5, and 2.0)
+// turns integers and bools into floats, and an integer turns bools into
+// integers.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -19,8 +20,8 @@ struct Number {
         exact(std::is_floating_point_v<T> ||
               (value < 9.3e18 && static_cast<T>(value) == x)) {}
   double value;
-  DType dtype;  // of its kind: f32, i64 or bool
-  bool exact;   // false for an integer that `value` had to round
+  DType dtype;  // stands for its kind: f32, i64 or bool
+  bool exact;   // false if `value` is an integer that had to be rounded
 };
 
 }  // namespace dtensor

@@ -1,13 +1,13 @@
-// What an operator is, and how it runs.
+// Operators, and how apply() runs them.
 //
-// An operator says: its rule (placement/rule.h), the dtypes of its outputs, the
-// local computation, and its gradient. apply() does the rest, for every
-// operator alike:
-//   1. decide: which assignment, hence the layouts of inputs and outputs
-//      (decision.h; remembered)
-//   2. move the inputs to these layouts, all in one go
+// An operator provides its rule (placement/rule.h), the dtypes of its outputs,
+// its local computation and its gradient. apply() does the rest, in the same
+// way for every operator:
+//   1. decide: choose the assignment, which gives the layouts of inputs and
+//      outputs (decision.h; cached)
+//   2. move all inputs to these layouts, together
 //   3. compute on the local parts (compute.h)
-//   4. record a node when a gradient is wanted
+//   4. record a graph node if a gradient is wanted
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@
 
 namespace dtensor {
 
-// A gradient being taken.
+// The arguments of Op::gradient().
 struct GradientCall {
   const Op& op;
   const Attrs& attrs;
@@ -38,25 +38,25 @@ struct GradientCall {
   std::span<const bool> needed;            // of the inputs
 };
 
-// A call that the proof driver makes: inputs of these shapes with values that
-// the operator accepts. Small sizes that do not divide.
+// A call that the proof driver makes. Its inputs have these shapes, and values
+// that the operator accepts. Use small sizes that meshes do not divide evenly.
 struct SampleInput {
   enum class Values : uint8_t {
-    kAny,       // of both signs, no zero mean
+    kAny,       // positive and negative, mean not zero
     kPositive,  // at least 0.2
-    kIndex,     // i64 in [0, bound), a few outside where the op allows it
+    kIndex,     // i64 in [0, bound); some are outside if the operator allows it
     kBool
   };
   Shape shape;
   Values values = Values::kAny;
   int64_t bound = 0;
-  // Of kAny: other values than from -2 to 3.
+  // For kAny: the range of the values.
   double lo = -2, hi = 3;
 };
 struct Sample {
   std::vector<SampleInput> inputs;
   Attrs attrs;
-  bool smooth = true;  // has second derivatives everywhere near the values
+  bool smooth = true;  // second derivatives exist everywhere near the values
 };
 
 class Op {
@@ -65,96 +65,98 @@ class Op {
   virtual ~Op() = default;
   const std::string& name() const { return name_; }
 
-  // The rule for inputs of these shapes. Throws Error on shapes that do not
-  // fit.
+  // The rule for inputs of these shapes. Throws Error if the shapes do not fit
+  // each other.
   virtual BoundRule bind(const std::vector<Shape>& shapes, const Attrs&) const;
-  // Operators whose layouts no rule says (views, windows) have none, and list
-  // the layouts that they can compute on, at least one, for inputs as they
-  // come. Throws Error when the operator cannot take them.
+  // False for operators whose layouts no rule describes (views, windows). They
+  // override candidates() instead: it lists at least one set of layouts that
+  // compute() can handle for these inputs, and throws Error if there is none.
   virtual bool has_rule() const { return true; }
   virtual std::vector<Candidate> candidates(std::span<const OpInput>,
                                             const Attrs&) const;
-  // By default one output of the first input's type.
+  // By default, one output with the dtype of the first input.
   virtual std::vector<DType> out_dtypes(std::span<const DType> in,
                                         const Attrs&) const;
   virtual OpWork work() const { return {}; }
-  // False: compute() sets c.out itself (a view of an input).
+  // False if compute() sets c.out itself (to a view of an input).
   virtual bool allocates() const { return true; }
-  // True: the outputs are the inputs under other indices, so that what may not
-  // be done with parameters may not be done with what is made of them (Keep).
+  // True if the outputs are the inputs under other indices. An output made from
+  // a parameter then has the parameter's Keep, which limits how it may move.
   virtual bool renames() const { return false; }
   virtual void compute(Compute& c) const = 0;
-  // May compute() be called for one box of input i after the other, each time
-  // with what of the other operands belongs to it? Of an input of the outputs'
-  // type, under a rule without groups. Then the input need not be gathered from
-  // ranks whose memory can be read (in_boxes.h).
+  // Whether compute() may process input i tile by tile ("in boxes"), each time
+  // with the matching slices of the other operands. The input need not be
+  // gathered then if the other ranks' memory can be read (in_boxes.h). Only for
+  // an input with the outputs' dtype, under a rule without groups.
   enum class InBoxes : uint8_t {
     kNo,
-    kContiguous,  // if each box's parts of the outputs are contiguous
-    kStrided,
-    kAdded  // and if several make up a part of an output: Compute::accumulate
+    kContiguous,  // if the slice of each output is contiguous
+    kStrided,     // with any strides
+    kAdded  // also if tiles share a slice of an output (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
-  // Of a call whose outputs are kept (recompute.h), those that have to be, a
-  // bit for each, and what computes the others in c.out of them, without
-  // inputs.
+  // For recomputation (recompute.h): bit i is set if output i must be stored.
+  // restore() computes the other outputs from the stored ones, all in c.out,
+  // without inputs.
   virtual uint32_t outputs_to_keep() const { return ~uint32_t{0}; }
   virtual void restore(Compute&) const {}
-  // At least one; pure, so that an operator cannot escape the proof.
+  // At least one. Pure virtual, so that no operator is left out of the proof.
   virtual std::vector<Sample> samples() const = 0;
 
   virtual bool differentiable() const { return true; }
-  // Of a call that will have a gradient: where compute() leaves what gradient()
-  // needs, as Attrs::state of both. None by default.
+  // Storage shared by compute() and gradient() of one call, passed to both as
+  // Attrs::state. Called only if the call will have a gradient. Null by
+  // default.
   virtual std::shared_ptr<void> new_state() const { return nullptr; }
   virtual bool saves_inputs() const { return true; }
-  // Of them, input i.
+  // Whether input i is among the saved ones.
   virtual bool saves_input(size_t /*i*/) const { return saves_inputs(); }
   virtual bool saves_outputs() const { return false; }
-  // Cotangents of the inputs. Uses operators only, so that with create_graph
-  // (grad_enabled() is then true) it can be differentiated again; an operator
-  // with a fused backward that cannot be takes the long way in that case.
+  // The cotangents of the inputs. Calls operators only, so that the result can
+  // be differentiated again under create_graph (grad_enabled() is true then).
+  // An operator whose fused backward pass has no gradient must use separate
+  // operators in that case.
   virtual std::vector<DistTensor> gradient(const GradientCall&) const;
 
  private:
   std::string name_;
 };
 
-// Runs an operator. Collective over the mesh; on other ranks the outputs have
-// specs, and a place in the graph, and no data. Throws Error when the inputs
-// are on different meshes. With `assignment`, that is taken instead of
-// choosing: a gradient inherits its forward's (whose Decision it belongs to and
-// outlives nothing: it is copied).
+// Runs an operator. Collective over the mesh of the inputs. On ranks outside of
+// the mesh the outputs have specs and graph nodes, but no data. Throws Error if
+// the inputs are on different meshes. `assignment`, if given, is used instead
+// of choosing one: a gradient passes its forward's. It is copied.
 std::vector<DistTensor> apply(const Op&, std::span<const DistTensor> inputs,
                               const Attrs& = {},
                               const Assignment* assignment = nullptr);
-// The only output.
+// apply() for operators with one output.
 DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
                   const Attrs& attrs = {},
                   const Assignment* assignment = nullptr);
 
-// Throws Error that names the first input without a tensor. Functions that look
-// at their inputs before apply() call it; apply() does itself.
+// Throws Error if an input is undefined, and names the first such input. Needed
+// only by functions that read their inputs before apply(), which checks as
+// well.
 void check_defined(std::string_view op, std::span<const DistTensor> inputs);
 
-// A call that has run, as RankContext::trace is told of it.
+// A call that has run, as passed to RankContext::trace.
 struct OpCall {
   const Op& op;
   const Attrs& attrs;
   const Decision& decision;
-  std::span<const DistTensor> in, out;  // in: as they were given
+  std::span<const DistTensor> in, out;  // in: as given, before they were moved
   std::string_view path;  // of the module that made the call; see PathScope
-  int64_t ordinal;        // of the call among those of this path, from 0
+  int64_t ordinal;        // of this call among those with the path, from 0
 };
 
-// An operator whose rule is one text and whose outputs have the first input's
-// type: what remains to write is compute() and gradient().
+// An operator with one fixed rule, whose outputs have the first input's dtype.
+// A subclass adds compute() and gradient().
 class RuleOp : public Op {
  public:
   enum class Types : uint8_t {
-    kAny,      // each input as it comes
-    kFloats,   // floats, all inputs of one type
-    kOneType,  // any type, all inputs of one
+    kAny,      // any dtypes
+    kFloats,   // floats, the same dtype for all inputs
+    kOneType,  // any dtype, the same for all inputs
   };
   struct Is {
     Types types = Types::kFloats;
@@ -169,7 +171,7 @@ class RuleOp : public Op {
   BoundRule bind(const std::vector<Shape>&, const Attrs&) const override;
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs&) const override;
-  // Inputs of sizes 5, 3, 4, 2 by factor, in the rule's order.
+  // One sample; the rule's factors have sizes 5, 3, 4, 2, in order, repeated.
   std::vector<Sample> samples() const override;
   OpWork work() const override { return {is_.flops}; }
   bool saves_inputs() const override { return is_.saves_inputs; }

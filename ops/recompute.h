@@ -1,9 +1,9 @@
 // Recomputation of activations (gradient checkpointing; Chen et al.,
-// arXiv 1604.06174): memory for time.
+// arXiv 1604.06174), which saves memory at the cost of time.
 //
-// What a function computes is computed without a graph, and of what happens
-// inside nothing is saved. The backward pass runs the function once more, now
-// with a graph, and goes back through that.
+// The function runs without a graph, and nothing inside it is saved. The
+// backward pass runs the function again, now with a graph, and differentiates
+// that run.
 #pragma once
 #include <functional>
 #include <vector>
@@ -17,36 +17,35 @@ using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
 struct RecomputeOptions {
-  // The outputs of operators for which this is true are kept from the first
-  // run and not computed again in the second, nor in checkpoints inside; of
-  // their inputs the second run moves and gathers those alone that a gradient
-  // needs. All calls of an operator are kept, or none. Undefined: none at all.
+  // Selects operators whose outputs are kept from the first run. The second
+  // run, and checkpoints inside it, do not compute them again, and move and
+  // gather only those of their inputs that a gradient needs. An operator's
+  // calls are kept either all or not at all. Undefined: keep none.
   std::function<bool(const Op&)> save = {};
 };
 
-// fn(inputs), as torch.utils.checkpoint. Values and gradients, second ones too,
-// are those of fn(inputs), bit for bit unless a tensor is used both inside and
-// outside: its shares are added in another order. What fn uses beside its
-// inputs (parameters, say) gets its gradient as they do. Collective as fn is;
-// under NoGrad, or when nothing that fn uses wants a gradient, it is
-// fn(inputs).
+// Computes fn(inputs), like torch.utils.checkpoint. Collective as fn is. Values
+// and gradients (second ones, too) are bit-identical to fn(inputs), except that
+// a tensor used both inside and outside has its gradients added in another
+// order. Other tensors that fn uses, such as parameters, get gradients like
+// `inputs`. Under NoGrad, or if nothing that fn uses wants a gradient, this is
+// just fn(inputs).
 //
-// fn is kept until the gradient is taken with release_graph, or the graph is
-// dropped, and so is what it refers to: it has to hold by value what does not
-// live as long. It is a function: the second run computes what the first did.
-// Random numbers from the run's own generators are drawn again, and the
-// generators are afterwards where they were. The module path of operators
-// (PathScope) is the first run's. What the second run sends are events of the
-// phase "recompute", under the ExplicitOnly and CommBudget that are open where
-// the gradient is taken.
+// fn is kept until the gradient is taken with release_graph or the graph is
+// dropped. It must capture by value all that does not live as long. It must
+// compute the same in both runs. The second run draws the same random numbers
+// from the run's own generators, and restores their state afterwards. It has
+// the module path (PathScope) of the first run. Its communication is recorded
+// in the phase "recompute", and the ExplicitOnly and CommBudget in effect where
+// the gradient is taken apply to it.
 //
-// The gradient throws Error when a tensor that fn used was changed in place
-// since, and when fn uses other tensors than before, runs other operators where
-// outputs were kept, or gives results in other layouts.
+// Taking the gradient throws Error if a tensor that fn used was changed in
+// place after its use, or if fn uses other tensors than in the first run, runs
+// other operators among the kept ones, or returns results in other layouts.
 std::vector<DistTensor> checkpoint(const Recomputed& fn,
                                    const std::vector<DistTensor>& inputs,
                                    const RecomputeOptions& = {});
-// The same for one input and one result.
+// The overload for one input and one result.
 DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
                       const DistTensor& x, const RecomputeOptions& = {});
 

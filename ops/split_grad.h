@@ -1,6 +1,5 @@
-// Gradients that come in several goes: what others wait for first, and sums
-// over micro-batches settled in the end. What a pipeline is made of
-// (nn/pipeline.h).
+// Gradients in two steps: first those that other ranks wait for, then those
+// that are only added up over micro-batches. Used by pipelines (nn/pipeline.h).
 #pragma once
 #include <memory>
 #include <optional>
@@ -11,24 +10,25 @@
 
 namespace dtensor {
 
-// d output / d inputs in two parts: those of `now`, and all that they have in
-// common with those of `later`, at once; then the products that only one of
-// `later` needs (dtensor/split_backward.h). The graph is let go of. Collective,
-// as grad() is.
+// d output / d inputs in two parts. The constructor computes the gradients of
+// `now`, and everything that they share with those of `later`. later() computes
+// the products that only single inputs of `later` need
+// (dtensor/split_backward.h). The graph is released. Every rank of the mesh
+// makes these calls.
 class SplitGrad {
  public:
-  // `cotangent` as GradOptions::cotangent. Throws Error as grad() does.
+  // `cotangent`: see GradOptions::cotangent. Throws Error as grad() does.
   SplitGrad(const DistTensor& output, const DistTensor& cotangent,
             std::vector<DistTensor> now, std::vector<DistTensor> later);
-  // Of several outputs, as grad().
+  // For several outputs, as grad().
   SplitGrad(const std::vector<DistTensor>& outputs,
             const std::vector<DistTensor>& cotangents,
             std::vector<DistTensor> now, std::vector<DistTensor> later);
-  // In the layouts that grad() gives them.
+  // The gradients of `now`, in the layouts that grad() gives.
   const std::vector<DistTensor>& now() const { return now_; }
-  // As grad() gives them with these options, of which cotangent, create_graph
-  // and release_graph count for nothing: kept partial unless told otherwise.
-  // Once; throws Error the second time.
+  // The gradients of `later`, as grad() with these options; cotangent,
+  // create_graph and release_graph are ignored. They stay partial by default.
+  // Throws Error if called twice.
   std::vector<DistTensor> later(GradOptions = {.keep_partial = true});
 
  private:
@@ -36,10 +36,10 @@ class SplitGrad {
   std::vector<DistTensor> inputs_, now_;
 };
 
-// Gradients that were kept partial (undefined where there is none), one for
-// each input, in the layouts that grad() gives them, all in one exchange; sent
-// as GradOptions::wire_dtype says. Those that nobody else holds are reduced
-// where they lie: move them here. Collective.
+// Reduces gradients that were kept partial to the layouts that grad() gives,
+// all in one exchange. There is one gradient for each input; an undefined one
+// counts as zeros. `wire_dtype`: see GradOptions. Gradients that have no other
+// owner are reduced in place, so move them in. Every rank of the mesh calls it.
 std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
                                std::vector<DistTensor> gradients,
                                std::optional<DType> wire_dtype = {});

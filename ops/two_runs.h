@@ -1,5 +1,5 @@
-// What checkpoint() (recompute.h) has to know of a function's first run, and to
-// check of its second.
+// The records that checkpoint() (recompute.h) keeps of a function's first run,
+// and the checks that it makes in the second.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,8 +17,8 @@
 
 namespace dtensor {
 
-// A call of an operator, and this rank's parts of its outputs: those that the
-// operator cannot restore.
+// A call of an operator, with this rank's parts of the outputs that restore()
+// cannot compute (Op::outputs_to_keep).
 struct KeptCall {
   const Op* op;
   Attrs attrs;
@@ -27,11 +27,11 @@ struct KeptCall {
   std::vector<uint64_t> versions;
 };
 
-// The tensors that a run uses. What is moved meanwhile they remember for the
-// operators to come (DistTensor::Impl::copies); when this ends, no more.
+// The tensors that a run uses. Moved copies that tensors cache during the run
+// (DistTensor::Impl::copies) are dropped when this is destroyed.
 class Uses {
  public:
-  // A tensor, and the version that it had.
+  // A tensor, and its version when it was first used.
   struct Left {
     std::weak_ptr<DistTensor::Impl> tensor;
     uint64_t version;
@@ -41,16 +41,17 @@ class Uses {
   Uses(const Uses&) = delete;
   Uses& operator=(const Uses&) = delete;
   ~Uses();
-  // True the first time.
+  // Returns true if the tensor is new.
   bool add(const DistTensor&);
-  // Those that there still are, but for the results that the run made.
+  // The tensors that still exist, except the results that the run made:
+  // results[i] for each i of `made`.
   std::vector<Left> left(const std::vector<DistTensor>& results,
                          const std::vector<size_t>& made) const;
 
  private:
   struct Use {
     std::weak_ptr<DistTensor::Impl> tensor;
-    // When it was first used; unset where the part was still to come.
+    // At its first use; unset if its data was still being received.
     std::optional<uint64_t> version;
     std::vector<DistTensor::Impl::Copy> copies;
   };
@@ -58,21 +59,22 @@ class Uses {
   std::vector<Use> list_;
 };
 
-// Nothing is recorded; `outer`: what was told before, and is told further on.
+// Used while nothing is recorded. `outer` is the Captures that was active
+// before; it is notified as well.
 class FirstRun final : public Captures {
  public:
   FirstRun(const std::function<bool(const Op&)>& save, Captures* outer)
       : save_(save), outer_(outer) {}
 
   void used(const DistTensor&) override;
-  // What an outer checkpoint kept is there in its second run.
+  // Outputs that an outer checkpoint kept are available in its second run.
   bool has(const Op& op) override { return outer_ && outer_->has(op); }
   std::vector<Tensor> take(const Op&, const Attrs&, const Decision&) override;
   void ran(const Op&, const Attrs&, const Decision&,
            std::span<const DistTensor> outputs) override;
 
-  // What wants a gradient and was there before: what was made inside nobody
-  // else has. To be asked once.
+  // The tensors that want a gradient and were made outside of the run. Those
+  // made inside have no other owner by now. Call it once.
   std::vector<DistTensor> captured();
   std::vector<KeptCall> kept() { return std::move(kept_); }
   const Uses& uses() const { return uses_; }
@@ -83,13 +85,13 @@ class FirstRun final : public Captures {
   Uses uses_;
   std::vector<DistTensor> captured_;
   std::vector<KeptCall> kept_;
-  bool taken_ = false;  // the outputs of the call that runs
+  bool taken_ = false;  // the current call's outputs came from outer_
 };
 
-// Throws Error where the second run does not what the first did.
+// Throws Error if the second run differs from the first.
 class SecondRun final : public Captures {
  public:
-  // Nodes of the graph before number `first` are older than the first run.
+  // Graph nodes numbered below `first` are older than the first run.
   SecondRun(const std::vector<KeptCall>& kept,
             const std::vector<DistTensor>& captured, uint64_t first);
 
@@ -99,7 +101,7 @@ class SecondRun final : public Captures {
   void ran(const Op&, const Attrs&, const Decision&,
            std::span<const DistTensor>) override {}
 
-  // Behind its end: did it all that the first did?
+  // Call it after the run: throws Error if the run left out anything.
   void check_complete() const;
 
  private:
@@ -107,8 +109,8 @@ class SecondRun final : public Captures {
   const std::vector<DistTensor>& captured_;
   const uint64_t first_;
   std::unordered_set<const Op*> kept_ops_;
-  size_t next_ = 0;                                        // of kept_
-  std::unordered_map<const DistTensor::Impl*, bool> met_;  // of captured_
+  size_t next_ = 0;                                        // in kept_
+  std::unordered_map<const DistTensor::Impl*, bool> met_;  // for captured_
   Uses uses_;
 };
 
