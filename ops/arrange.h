@@ -1,5 +1,7 @@
-// The same elements in another shape, order or number, by torch's names: lines
-// of views, slices and cats (view.h, slice.h, cat.h), which say what is sent.
+// The same elements in another shape, order or number, under torch's names.
+// Each function is a few calls of view.h, slice.h and cat.h, which say when
+// they send anything. Every rank of the mesh calls them. All throw Error if a
+// tensor is undefined or a dimension does not exist.
 #pragma once
 #include <utility>
 #include <vector>
@@ -8,55 +10,56 @@
 
 namespace dtensor {
 
-// Dimensions start to end as one; of a tensor without dimensions, [1].
+// Merges dimensions start to end. A tensor without dimensions becomes [1].
 DistTensor flatten(const DistTensor&, int start = 0, int end = -1);
-// A dimension as several; one size may be -1.
+// Splits one dimension into several. One of the sizes may be -1.
 DistTensor unflatten(const DistTensor&, int dim, const Shape& sizes);
-// Dimensions from[i] put at to[i], the others in their order.
+// Moves dimension from[i] to position to[i]; the others keep their order.
 DistTensor movedim(const DistTensor&, const std::vector<int>& from,
                    const std::vector<int>& to);
-// A matrix with rows for columns; vectors and scalars as they are.
+// Transposes a matrix. Vectors and scalars are returned unchanged.
 DistTensor transpose(const DistTensor&);
-// At least so many dimensions, of size 1 where there were none: of a vector
-// [n] the third form makes [1, n, 1], of a matrix [m, n, 1].
+// Adds dimensions of size 1 until there are at least 1, 2 or 3. A vector [n]
+// becomes [n], [1, n] or [1, n, 1], and a matrix [m, n] becomes [m, n, 1].
 DistTensor atleast_1d(const DistTensor&);
 DistTensor atleast_2d(const DistTensor&);
 DistTensor atleast_3d(const DistTensor&);
 
-// The indices of a dimension, which goes away.
+// One tensor for each index of a dimension, which is removed.
 std::vector<DistTensor> unbind(const DistTensor&, int dim = 0);
-// As numpy.array_split: `sections` pieces, the first ones larger by one; or cut
-// ahead of these indices.
+// As numpy.array_split: `sections` pieces, of which the first may be larger by
+// one. The other form cuts in front of each of the indices.
 std::vector<DistTensor> tensor_split(const DistTensor&, int64_t sections,
                                      int dim = 0);
 std::vector<DistTensor> tensor_split(const DistTensor&,
                                      const std::vector<int64_t>& indices,
                                      int dim = 0);
 
-// cat() along the first dimension of at least two, the second (of vectors the
-// first), the third of at least three; and of vectors as columns.
+// cat() along dimension 0 (after atleast_2d), 1 (0 for vectors), and 2 (after
+// atleast_3d). column_stack() makes vectors columns of a matrix.
 DistTensor vstack(const std::vector<DistTensor>&);
 DistTensor hstack(const std::vector<DistTensor>&);
 DistTensor dstack(const std::vector<DistTensor>&);
 DistTensor column_stack(const std::vector<DistTensor>&);
 
-// In the shape that all of them broadcast to.
+// Expands all tensors to the shape that they broadcast to.
 std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>&);
-// Vectors along a dimension each, broadcast over the others; with `xy` the
-// first two change places.
+// One output per vector, which varies along its own dimension and repeats along
+// the others. With `xy`, the first two dimensions are swapped.
 std::vector<DistTensor> meshgrid(const std::vector<DistTensor>&,
                                  bool xy = false);
 
-// The whole tensor so many times along each dimension; as many or more (tile:
-// or fewer) numbers than dimensions, aligned at the right.
+// Repeats the whole tensor times[d] times along dimension d. Dimensions are
+// aligned at the right. repeat() needs at least one number per dimension; for
+// tile(), missing numbers are 1.
 DistTensor repeat(const DistTensor&, const std::vector<int64_t>& times);
 DistTensor tile(const DistTensor&, const std::vector<int64_t>& times);
-// Index i of a dimension goes to i + shift, around the end.
+// Moves index i of a dimension to i + shift, wrapping around the end.
 DistTensor roll(const DistTensor&, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims);
 
-// `value` ahead of and behind each dimension, the last one first: {left, right,
-// top, bottom, ...}; negative numbers cut.
+// Adds `value` around dimensions, the last one first: {left, right, top,
+// bottom, ...}. Negative widths cut.
 DistTensor pad(const DistTensor&, const std::vector<int64_t>& widths,
                double value = 0);
 

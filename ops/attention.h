@@ -8,24 +8,25 @@
 
 namespace dtensor {
 
-// How attention is computed where queries, keys and values are split along the
+// How attention is computed if queries, keys and values are split along the
 // sequence over the same mesh axes (context parallelism).
 enum class ContextParallel : uint8_t {
-  // The cheaper one under the rank's prices, of forward and backward pass
-  // together: what a ring sends is hidden behind its computation, and what the
-  // all-to-all sends is not; a rank without a head has nothing to do. Where one
-  // of them holds more than AttentionOptions::memory_bytes: the one that holds
-  // less.
+  // The cheaper of the two under the rank's cost table, for the forward and
+  // backward pass together. A ring hides what it sends behind computation; the
+  // all-to-all does not, and ranks without a head idle. If one of them needs
+  // more than AttentionOptions::memory_bytes, the one that needs less memory.
   kAuto,
-  // Blocks of keys and values travel from rank to rank (Liu et al., arXiv
-  // 2310.01889): of p ranks each receives p-1 blocks of k and of v forward; the
-  // same again, and as much of their gradients, backward. Any number of heads.
+  // Blocks of keys and values go around the ranks (Liu et al., arXiv
+  // 2310.01889). Each of p ranks receives p-1 blocks of k and of v in the
+  // forward pass. In the backward pass it receives them again, and as many
+  // blocks of their gradients. Works for any number of heads.
   kRing,
-  // Heads are split instead while it is computed (DeepSpeed Ulysses, Jacobs et
-  // al., arXiv 2309.14509): q, k, v and the result each change places once.
+  // Heads are split instead of the sequence during the computation (DeepSpeed
+  // Ulysses, Jacobs et al., arXiv 2309.14509). q, k, v and the result are each
+  // redistributed once.
   kAllToAll
 };
-// "auto", "ring" or "all-to-all"; throws Error for another text.
+// Parses "auto", "ring" or "all-to-all"; throws Error for other text.
 ContextParallel parse_context(std::string_view);
 std::string_view name(ContextParallel);
 
@@ -33,46 +34,48 @@ struct AttentionOptions {
   bool causal = false;
   double scale = 0;  // 0: 1 / sqrt(d)
   ContextParallel context = ContextParallel::kAuto;
-  // Of kAuto: what a rank may hold of the call, as context_bytes() counts it.
-  // 0: any.
+  // For kAuto: the bytes that a rank may hold, as context_bytes() counts them.
+  // 0: no limit.
   int64_t memory_bytes = 0;
-  // Integers [b, s] of self-attention on packed sequences, may be undefined:
-  // queries attend to the keys of their own document alone.
+  // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
+  // query attends only to keys with the same id. May be undefined.
   DistTensor documents = {};
 };
 
-// softmax(scale q k^T + mask) v. q is [b, s, h, d], k and v [b, t, g, d] with
-// g dividing h: query head i uses head i * g / h. `mask` (may be undefined)
-// broadcasts to [b, h, s, t]: bool (true: may attend) or numbers to add. Throws
-// Error for a mask and documents at once, or documents that do not fit.
-// Heads may be split over any number of ranks: a rank holds its own query
-// heads and the heads of k and v that these name, fetched inside. The sequence
-// may be split in any way, a causal one best in zig-zag order
-// (placement/owned.h): positions are those in the whole sequence.
-// Scores are never held as a whole, unless the gradient of a mask of numbers or
-// a second gradient is wanted.
+// softmax(scale q k^T + mask) v. q is [b, s, h, d]; k and v are [b, t, g, d],
+// where g divides h; query head i uses head i * g / h of k and v. `mask` (may
+// be undefined) broadcasts to [b, h, s, t]: bools (true: may attend) or numbers
+// of q's type that are added. Every rank of the mesh calls it. Throws Error if
+// shapes or types do not fit, or if both a mask and documents are given.
+//
+// Heads may be split over any number of ranks: a rank fetches the heads of k
+// and v that its query heads use. The sequence may be split in any way; for
+// causal attention, zig-zag order (placement/owned.h) balances the work.
+// Positions are those in the whole sequence. The full matrix of scores is never
+// stored, except for the gradient of a mask of numbers, and for second
+// gradients.
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
 
-// What a rank holds at most of such a call and of its gradient beyond q, k and
-// v, on the rank that has the most of them; 0 where they are not split along
-// the sequence over the same axes, or no [b, s, heads, d].
+// The bytes that such a call and its gradient need beyond q, k and v, on the
+// rank that needs most. 0 if they are not split along the sequence over the
+// same axes, or are not [b, s, heads, d].
 //   kRing        the result, its cotangent and three gradients; two blocks of
-//                keys and values, and two of their gradients; and the sums of
-//                the gradients, of those of keys and values twice
+//                keys and values, and two of their gradients; sums of the
+//                gradients, two for each of keys and values
 //   kAllToAll    q, k, v, the result and the gradients of all four with heads
-//                split instead, of the whole sequence: as much as in their own
-//                layouts where heads suffice for all ranks (gradients of keys
-//                and values as their queries' ranks compute them, too); and the
-//                result and its cotangent
-// kAuto: that of the one that is chosen.
+//                split and the whole sequence. This is as much as in their own
+//                layouts if there are enough heads for all ranks. (It includes
+//                the gradients of k and v before their reduction.) Also the
+//                result and its cotangent in their own layouts.
+// For kAuto: the value for the one that is chosen.
 int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
                       const AttentionOptions&);
 
-// Rotates pairs (x[i], x[i + d/2]) of x [b, s, h, d] by position *
-// theta^(-2i/d) (Su et al., arXiv 2104.09864, half-rotation form). Positions
-// count from `offset` along s.
+// Rotary embedding (Su et al., arXiv 2104.09864, half-rotation form): rotates
+// the pairs (x[i], x[i + d/2]) of x [b, s, h, d] by position * theta^(-2i/d).
+// Positions start at `offset` and run along s. Throws Error if d is odd.
 DistTensor rotary(const DistTensor& x, double theta = 10000,
                   int64_t offset = 0);
 

@@ -1,6 +1,6 @@
 // One call of attention or of its gradient on this rank: which queries meet
-// which keys, the ring that brings the keys of other ranks, and the merging of
-// what is computed of one block after the other. Private to ops.
+// which keys, the ring that passes keys between ranks, and the merging of
+// partial results. Private to ops.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -20,54 +20,56 @@ struct AttentionArgs {
                                      "documents"};
   bool causal;
   double scale;    // 0: see scale_of()
-  bool ring;       // keys may stay split along the sequence
-  bool documents;  // what follows the other inputs are ids, not a mask
-  // For queries of d numbers: 1 / sqrt(d) unless there is another.
+  bool ring;       // keys stay split along the sequence
+  bool documents;  // the additional inputs are ids, not a mask
+  // 1 / sqrt(d) if no scale was given; d is the size of a head.
   double scale_of(int64_t d) const {
     return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d));
   }
 };
 
-// The rule for q, k, v and, of the gradient, out, lse, dout; and a mask or the
-// ids of queries and of keys, if there are more shapes. In a ring, t is the
-// keys' dimension as it lies on the ranks, and u that of what every rank has
-// for all of them.
+// The rule for q, k, v (the gradient adds out, lse and dout), then for a mask
+// or the ids of queries and of keys, if there are more shapes. In a ring,
+// factor t is the sequence of keys as split over the ranks, and u is the
+// sequence of a mask's columns or of key ids, which every rank has in full.
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs&, bool backward);
 
-// Its last stride is 1.
+// x itself if its last stride is 1, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
-// Of a local [b, s, h, d], in the kernels' order [b, h, s, d].
+// Sets the strides of a local [b, s, h, d] in the kernels' order [b, h, s, d].
 void set_strides(const Tensor&, int64_t (&strides)[4]);
 
 // For attention_ops().
 const Op& rotary_operator();
 
-// Where keys are after so many steps of the ring: every rank has what the rank
-// so many further along their axes had.
+// The layout of keys after `steps` steps of the ring: every rank has the part
+// that the rank `steps` further along the axes of the keys had at first.
 Dim passed_on(const Dim& keys, const Mesh&, size_t steps);
 
-// The queries that this rank holds, in ranges of the sequence, against blocks
-// of keys: its own, or (in a ring; Liu et al., arXiv 2310.01889) one after the
-// other those of all ranks that share the sequence. While a block is computed
-// on, the rank's other thread passes it on and receives the next: every rank
-// sends to the one before it. At most two blocks are held besides its own.
+// Computes this rank's queries, which are ranges of the sequence, against
+// blocks of keys: only its own, or in a ring (Liu et al., arXiv 2310.01889) the
+// blocks of all ranks that share the sequence, in turn. Each rank sends blocks
+// to the rank before it. The rank's other thread passes a block on and receives
+// the next one while the current one is computed. A rank holds at most two
+// blocks besides its own.
 class AttentionCall {
  public:
-  // `fixed` inputs come before a mask or ids.
+  // `fixed`: the number of inputs before a mask or ids.
   AttentionCall(Compute& c, size_t fixed);
 
-  // Computes c.out[0] = out and c.out[1] = lse. What one block gives is merged
-  // with what came before by its log of the sum of exponentials.
+  // Sets c.out[0] to the result, and c.out[1] to lse, the log of each query's
+  // sum of exponentials, which is used to merge the results of blocks.
   void forward();
-  // Computes dq, dk, dv. In a ring, what a block's keys and values get from
-  // this rank's queries is sent home as soon as it is known, and added there.
+  // Sets c.out to dq, dk and dv. In a ring, the gradients of a block's keys and
+  // values are sent to the block's owner as soon as they are known, and added
+  // there.
   void backward();
 
  private:
-  // Keys and values of one rank: the heads that this rank's queries use.
+  // Keys and values of one rank, limited to the heads that this rank uses.
   struct Block {
-    size_t step = 0;  // whose: of the rank that is so many further in the ring
+    size_t step = 0;  // the owner is this many ranks further in the ring
     Tensor k, v;
     IntervalList keys;
   };
@@ -76,18 +78,22 @@ class AttentionCall {
   const Ring& ring();
   void check_allowed(const Ring&, bool backward) const;
   void for_each_block(const std::function<void(const Block&)>&);
-  // The heads of k, v that are used, of those that ranks hold: see used().
+  // used_of() fetches the heads of k or v that this rank uses; held_of()
+  // returns their gradients, summed, to the ranks that hold these heads.
   Tensor used_of(const Tensor& x, size_t step);
   Tensor held_of(const Tensor& dx, size_t step);
+  // The heads of k and v that the rank at a coordinate uses; the regions of k
+  // that it holds and uses at a step.
   IntervalList used_heads(const Coord&) const;
   Region held(const Coord&, size_t step) const;
   Region used(const Coord&, size_t step) const;
 
-  bool one_block(const Block&);  // one range of it, and no other
-  // Is there a query of this range that may attend to one of these keys?
+  // True if there is only this block, and it is one range.
+  bool one_block(const Block&);
+  // Whether any query of this range may attend to any of these keys.
   bool meet(size_t query, Interval keys) const;
-  // The kernel's arguments for one range of queries and one of keys, at these
-  // places among this rank's and the block's.
+  // The kernel's arguments for range `query` of this rank's queries and range
+  // `key` of the block's keys.
   kernels::Attention call(size_t query, const Block&, size_t key);
   void set_mask(kernels::Attention&, size_t query, Interval keys);
 
@@ -95,11 +101,11 @@ class AttentionCall {
   const AttentionArgs& args_;
   const int64_t heads_, kv_heads_;
   Tensor q_;
-  IntervalList queries_;             // of the sequence
-  std::vector<int64_t> query_rows_;  // where each lies in q_
-  std::vector<int> kv_head_;         // that each query head uses, in a block
-  Tensor mask_, key_ids_;            // mask_: or the queries' ids
-  Tensor may_;                       // the mask made of them
+  IntervalList queries_;             // in the sequence
+  std::vector<int64_t> query_rows_;  // the first row of each range in q_
+  std::vector<int> kv_head_;         // per query head, the head in a block
+  Tensor mask_, key_ids_;            // mask_ is the queries' ids for documents
+  Tensor may_;                       // the mask made from ids
 };
 
 }  // namespace dtensor::internal

@@ -1,5 +1,5 @@
-// Putting together what attention computes of one range of queries or keys
-// after the other. Private to ops.
+// Merging the results that attention computes for one range of queries or keys
+// at a time. Private to ops.
 #pragma once
 #include <vector>
 
@@ -8,28 +8,28 @@
 
 namespace dtensor::internal {
 
-// A sum that is added up in the type of statistics. What is added is its own
-// from then on.
+// A sum that is accumulated in the type of statistics (kernels::stat_of()). It
+// may overwrite a part that was added.
 struct Sum {
   Tensor total;
   void add(Compute&, const Tensor& part);
-  // As `type`, or zeros of that shape.
+  // The sum converted to `type`, or zeros of this shape if nothing was added.
   Tensor as(DType type, const Shape& shape) const;
 };
 
-// The sums of the ranges of a block [b, t, heads, d], one after the other.
+// Concatenates the sums of the ranges of a block [b, t, heads, d].
 Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
               const Shape& shape, DType type);
 
-// What some keys give a range of queries, merged with what others give: out
-// [b, s, h, d] is the mean of the values under weights whose sum is exp(lse),
-// lse [b, h, s]. What is added is its own from then on.
+// The result of some keys for a range of queries, which more keys can be added
+// to. out [b, s, h, d] is the mean of the values under weights whose sum is
+// exp(lse); lse is [b, h, s]. It may overwrite a part that was added.
 struct Online {
   Tensor out, lse;
   void add(Compute&, const Tensor& part, const Tensor& part_lse);
 };
 
-// Of two tensors of one shape, element by element: bool.
+// Compares two tensors of one shape element by element; the result is bool.
 Tensor equal(Compute&, const Tensor& a, const Tensor& b);
 
 }  // namespace dtensor::internal

@@ -1,6 +1,6 @@
-// Tensors put together. Nothing is sent where the layouts agree but for the
-// dimension along which they are put together: of that one every rank holds
-// its parts of all of them, end to end.
+// Concatenation. Nothing is sent if the layouts agree, apart from the dimension
+// to concatenate: along it, every rank keeps its own parts of all tensors, end
+// to end.
 #pragma once
 #include <vector>
 
@@ -8,11 +8,12 @@
 
 namespace dtensor {
 
-// End to end along a dimension. Sizes may differ there alone. Where other
-// dimensions lie differently they are moved, as cheaply as the prices say.
-// A vector of no elements fits everything, as in torch.
+// Concatenates along a dimension, in which the sizes may differ. Tensors whose
+// other dimensions have different layouts are moved, at the least cost. An
+// empty vector [0] fits everything, as in torch. Every rank of the mesh calls
+// it. Throws Error for an empty list, or if shapes or dtypes do not fit.
 DistTensor cat(const std::vector<DistTensor>&, int dim = 0);
-// Of equal shapes, along a new dimension at `dim`.
+// Joins tensors of equal shapes along a new dimension at `dim`.
 DistTensor stack(const std::vector<DistTensor>&, int dim = 0);
 
 // For the list of operators.

@@ -1,4 +1,4 @@
-// Sums of products: everything that einsum can say.
+// Sums of products: everything that einsum can express.
 //
 // C[m,n] = sum_k A[m,k] B[k,n] is the rule "...mk,...kn->...mn"; shape,
 // layouts, flops and gradient follow from it. sum, expand and permute are
@@ -11,24 +11,27 @@
 
 namespace dtensor {
 
-// NumPy's matmul: a matrix is the last two dimensions, which others broadcast
-// in front of; a vector is a row on the left and a column on the right. As in
-// einsum(), both operands have one type; see cast().
+// NumPy's matmul. The last two dimensions are the matrix, and the others
+// broadcast; a vector is a row on the left and a column on the right. Throws
+// Error if the operands have different dtypes; see cast().
 DistTensor matmul(const DistTensor&, const DistTensor&);
+// [b, m, k] times [b, k, n].
 DistTensor bmm(const DistTensor&, const DistTensor&);
-// "bshd,bthd->bhst"; spaces are ignored; an index twice in one operand is its
-// diagonal. More than two operands are contracted from the left.
+// For example "bshd,bthd->bhst"; spaces are ignored. An index that occurs twice
+// in one operand takes its diagonal. More than two operands are contracted from
+// left to right.
 DistTensor einsum(std::string_view rule, const std::vector<DistTensor>&);
 
-// Over the given dimensions (all when empty); removed unless keepdim. Sums of
-// integers and booleans are i64.
+// Sum or mean over the given dimensions (all if empty), which are removed
+// unless keepdim. Sums of integers and bools are i64; mean() throws Error for
+// them.
 DistTensor sum(const DistTensor&, std::vector<int> dims = {},
                bool keepdim = false);
 DistTensor mean(const DistTensor&, std::vector<int> dims = {},
                 bool keepdim = false);
 
-// The sum over the dimensions that broadcasting from `shape` to x's repeated:
-// the gradient of a broadcast.
+// Sums x over the dimensions in which broadcasting `shape` to x's shape repeats
+// elements: the gradient of a broadcast.
 DistTensor sum_to(const DistTensor& x, const Shape& shape);
 
 // For the list of operators.

@@ -1,5 +1,5 @@
-// Cross entropy of logits that may be split along the vocabulary: a rank
-// never holds more than its own columns.
+// Cross entropy. The logits may be split along the vocabulary; a rank never
+// holds more than its own columns.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -11,10 +11,11 @@ namespace dtensor {
 enum class Reduction { kNone, kMean, kSum };
 
 // -log softmax(logits)[target] for logits [..., v] and targets [...] (i32 or
-// i64), in f32 (f64 for f64 logits). Targets equal to ignore_index count for
-// nothing, also in the mean. label_smoothing e mixes (1-e) of the target with
-// e / v of every class. A target that is no class is an Error on every rank,
-// whoever holds it: where targets are split, the ranks exchange 16 bytes first.
+// i64), in f32 (in f64 for f64 logits). Targets equal to ignore_index are
+// skipped, also in the mean. label_smoothing e gives the target the weight 1-e
+// and spreads e evenly over all classes. Every rank of the mesh calls it. A
+// target outside of [0, v) throws Error on every rank; if targets are split,
+// the ranks first exchange 16 bytes to find out.
 DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction = Reduction::kMean,
                          int64_t ignore_index = -100,

@@ -7,14 +7,14 @@
 namespace dtensor {
 
 struct EmbeddingOptions {
-  // An id outside the table gives zeros, and no gradient, rather than an Error.
+  // Ids outside of the table give zeros and no gradient, instead of an Error.
   bool zeros_outside = false;
 };
 
-// Row ids[...] of the table [v, h], as [..., h]. ids are i32 or i64. A table
-// whose rows are split gives a partial sum. Throws Error on every rank when an
-// id is not in [0, v); where ids are split, ranks send each other 16 bytes for
-// that (id_range.h).
+// The rows `ids` of the table [v, h], as [..., h]. ids [...] are i32 or i64. If
+// the table's rows are split, the result is a partial sum. Every rank of the
+// mesh calls it. Throws Error on every rank if an id is not in [0, v); if ids
+// are split, the ranks exchange 16 bytes to find out (id_range.h).
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& = {});
 
