@@ -1,10 +1,10 @@
-// Operators on an operand that is read where it lies, instead of being
-// gathered: one box of it after the other, each with what of the other operands
-// and of the outputs belongs to it (Op::in_boxes).
+// Operators that read an operand in place, from other ranks' memory, instead of
+// gathering it: box by box, each with the matching slices of the other operands
+// and of the outputs (Op::in_boxes).
 //
-// Whether a call may is the same on all ranks, whose collectives have one
-// order. Whether it does is each rank's own affair: to the others it is a
-// gather.
+// All ranks agree on whether a call may do this, because their collectives must
+// keep one order. Each rank decides for itself whether it does: for the others
+// it takes part in a gather either way.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -15,17 +15,19 @@
 
 namespace dtensor {
 
-// The input that a call may read so: the largest one that the operator takes in
-// boxes, and of which nothing would be held. `given` as the call has them;
-// `record`: it will have a gradient.
+// The input that this call may read in place: the largest one that the operator
+// accepts in boxes, and that would be freed right after the call. `given` are
+// the call's inputs; `record` says whether it will have a gradient.
 std::optional<size_t> to_read(const Op&, const Decision&, bool record,
                               std::span<const DistTensor> given);
 
-// Sets c.out, with input `which` read where it lies; false, with nothing sent,
-// when it has to be moved. Of the only input that moves:
+// Both compute c.out while reading input `which` in place, and return true. If
+// the input has to be moved after all, they return false.
+//
+// For the only input that moves; when it returns false, nothing was sent.
 bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs);
-// Of a parameter; `given` and `seen` as in gather_inputs(), which this does in
-// any case, and `ready` are those that were seen, where they are needed.
+// For a parameter. `given` and `seen` are as in gather_inputs(), which this
+// calls in either case; `ready` are the seen inputs in the decided layouts.
 bool read_gathered(Compute& c, size_t which, std::span<const DistTensor> given,
                    std::span<DistTensor> seen,
                    std::span<const DistTensor> ready);

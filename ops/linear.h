@@ -1,4 +1,4 @@
-// The linear layer, and the activation that its kernel can do in passing.
+// The linear layer, with an activation that its kernel can include.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,17 +9,18 @@ namespace dtensor {
 
 enum class Activation : uint8_t { kNone, kGeluTanh };
 
-// x weight^T + bias, as torch.nn.functional.linear: x [..., k], weight [n, k]
-// and bias [n], or weight [k] and bias []; the bias may be undefined. Then the
-// activation, gelu_tanh() of it. Types are promoted to the widest of them.
+// x weight^T + bias, as torch.nn.functional.linear. x is [..., k], weight is
+// [n, k] and bias [n], or weight is [k] and bias []. The bias may be undefined.
+// Types are promoted to the widest one. Then the activation is applied. Every
+// rank of the mesh calls it. Throws Error if shapes do not fit.
 //
-// A sum that is split over ranks stays partial, and the bias is added once. An
-// activation takes no partial: such a sum is reduced before it.
+// If k is split over ranks, the result stays a partial sum, to which one rank
+// adds the bias. With an activation, the sum is reduced first.
 //
-// Where x is what a layer's activation made, the way back through this layer
-// and that activation is one product: of a layer with a bias, where the
-// gradient of x lies as x does, if all gradients of the other layer are wanted
-// at once.
+// If x is the output of another layer's activation, the backward pass through
+// this layer and that activation is one product. This requires that this layer
+// has a bias or an activation, that the gradient of x has x's layout, and that
+// all gradients of the other layer are requested together.
 DistTensor linear(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias = {},
                   Activation then = Activation::kNone);

@@ -1,4 +1,4 @@
-// A contraction of one or two local operands: what a rank computes of it.
+// A contraction of one or two local operands: this rank's share of the work.
 #pragma once
 #include <array>
 #include <vector>
@@ -9,29 +9,29 @@
 
 namespace dtensor {
 
-// Of a rule without "..." and without groups, for parts of any sizes and
-// strides; what does not depend on them is made once.
+// Made once from a rule without "..." and groups; runs on parts of any sizes
+// and strides.
 class LocalProduct {
  public:
-  // Of the only input, or of two from `first` on.
+  // Contracts the only input, or inputs `first` and `first` + 1.
   explicit LocalProduct(const Rule&, size_t first = 0);
-  // c.out[0], which of one operand's is contiguous, = (or += if c.accumulate,
-  // of two operands and no factor that is the output's alone) the sum of
-  // products of these of c.in: with an epilogue, whether that was done, too. It
-  // is not where there is nothing to add up, or it takes several products.
-  // REQUIRES for one: n is the output's only factor that the first operand
-  // lacks.
+  // Sets c.out[0] to the contraction of these c.in, or adds to it if
+  // c.accumulate (only with two operands, and without factors that occur only
+  // in the output). With one operand, c.out[0] must be contiguous. Returns true
+  // if the epilogue was fused; it is not if there is nothing to add up, or if
+  // several kernel calls are needed. REQUIRES with an epilogue: n is the only
+  // factor of the output that the first operand lacks.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
 
  private:
-  // Where a factor is: its dimension in the two operands and the output, -1
-  // where they lack it.
+  // The dimensions of a factor in the two operands and the output, or -1 where
+  // it does not occur.
   struct Place {
     int a = -1, b = -1, out = -1;
     bool repeats() const { return a < 0 && b < 0; }
   };
-  // A loop of the product: a run of factors that all operands walk at one
-  // stride (0 where an operand lacks them).
+  // A loop of the product: consecutive factors that every operand walks with
+  // one stride (0 if the operand lacks them).
   struct Loop {
     int64_t size, a, b, out;
     bool in_a, in_b, in_out;
@@ -44,7 +44,7 @@ class LocalProduct {
 
   void one_operand(Compute& c) const;
   bool two_operands(Compute& c, const kernels::Epilogue&) const;
-  // False when there is nothing to add up.
+  // Fills the list. Returns false if there is nothing to add up.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
              Loops& list) const;
   bool multiply(Compute& c, const Loops&, const Tensor& out,
@@ -52,15 +52,15 @@ class LocalProduct {
 
   size_t first_;
   bool single_;
-  // Of one operand: the dimensions that are summed over, and for each dimension
-  // of the output the one of what is left that it is, -1 where that repeats.
+  // For one operand: a bit for each dimension that is summed over; and for each
+  // dimension of the output, its dimension in what remains, or -1 if repeated.
   uint32_t reduced_ = 0;
   std::vector<int> from_;
-  bool in_order_ = true;  // the output is what is left
-  // Of two, in an order in which runs can join: the output's factors as it has
-  // them, then the contracted ones as the first operand has them.
+  bool in_order_ = true;  // the output equals what remains
+  // For two operands, in an order that lets loops be joined: the output's
+  // factors in its order, then contracted ones in the first operand's order.
   std::vector<Place> places_;
-  bool repeats_ = false;  // some factor is the output's alone
+  bool repeats_ = false;  // some factor occurs only in the output
 };
 
 }  // namespace dtensor

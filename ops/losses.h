@@ -1,5 +1,5 @@
-// Losses by torch's names, as means over all elements unless told otherwise.
-// Cross entropy has a header of its own.
+// Losses under torch's names, averaged over all elements by default. Cross
+// entropy has its own header. Every rank of the mesh calls these functions.
 #pragma once
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/cross_entropy.h"
@@ -11,15 +11,17 @@ DistTensor mse_loss(const DistTensor& x, const DistTensor& y,
                     Reduction = Reduction::kMean);
 DistTensor l1_loss(const DistTensor& x, const DistTensor& y,
                    Reduction = Reduction::kMean);
-// (x - y)^2 / 2 below delta, delta (|x - y| - delta / 2) beyond; and that
-// divided by beta = delta.
+// huber: d^2 / 2 for d = |x - y| <= delta, else delta (d - delta / 2).
+// smooth_l1 is huber_loss with delta = beta, divided by beta; beta 0 gives
+// l1_loss.
 DistTensor huber_loss(const DistTensor& x, const DistTensor& y,
                       Reduction = Reduction::kMean, double delta = 1);
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y,
                           Reduction = Reduction::kMean, double beta = 1);
 
-// -(y log p + (1 - y) log(1 - p)), the logarithms at least -100; of p =
-// sigmoid(x) without overflow. `weight` (may be undefined) multiplies each.
+// -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100. The second
+// form takes x with p = sigmoid(x), and does not overflow. `weight` (may be
+// undefined) multiplies each term.
 DistTensor binary_cross_entropy(const DistTensor& p, const DistTensor& y,
                                 Reduction = Reduction::kMean,
                                 const DistTensor& weight = {});
@@ -28,13 +30,13 @@ DistTensor binary_cross_entropy_with_logits(const DistTensor& x,
                                             Reduction = Reduction::kMean,
                                             const DistTensor& weight = {});
 
-// y (log y - x) for log-probabilities x; with log_target y is given as log y.
+// y (log y - x) for log-probabilities x. With log_target, y is given as log y.
 DistTensor kl_div(const DistTensor& x, const DistTensor& y,
                   Reduction = Reduction::kMean, bool log_target = false);
 
 // -weight[target] x[target] for log-probabilities x [n, classes, ...] and
-// targets [n, ...]; a mean is weighted. Targets equal to ignore_index count for
-// nothing. `weight` [classes] may be undefined.
+// targets [n, ...]. The mean is weighted. Targets equal to ignore_index are
+// skipped. `weight` [classes] may be undefined.
 DistTensor nll_loss(const DistTensor& x, const DistTensor& targets,
                     Reduction = Reduction::kMean, const DistTensor& weight = {},
                     int64_t ignore_index = -100);

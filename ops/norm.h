@@ -1,6 +1,7 @@
 // Layer norm (Ba et al., arXiv 1607.06450) and RMS norm (Zhang and Sennrich,
-// arXiv 1910.07467) over the last dimension, which may be split: two small
-// sums per row are exchanged, never the rows.
+// arXiv 1910.07467) over the last dimension. If that is split, ranks exchange
+// one or two sums per row, never the rows. Every rank of the mesh calls these
+// functions. They throw Error if shapes or types do not fit.
 #pragma once
 #include <vector>
 
@@ -8,29 +9,31 @@
 
 namespace dtensor {
 
-// (x - mean) / sqrt(variance + eps) * gamma + beta; gamma and beta are [n].
-// Without them gamma is 1 and beta 0.
+// (x - mean) / sqrt(variance + eps) * gamma + beta, with gamma and beta [n].
+// Undefined ones count as 1 and 0.
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma = {},
                       const DistTensor& beta = {}, double eps = 1e-5);
 // x / sqrt(mean of squares + eps) * gamma.
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma = {},
                     double eps = 1e-6);
 
-// y = norm(x), and that x.
+// y = norm(x), and the x that was normalized.
 struct Normed {
   DistTensor x, y;
 };
-// x = a + b, two of one shape, as a residual stream has it. One pass makes
-// both, and in the backward pass one makes the cotangent of a and b, which is
-// the same. Of two partial sums their sum is reduced, once.
+// x = a + b, of equal shapes, as in a residual stream, and y = norm(x). The
+// forward pass makes both in one pass over the data. So does the backward pass
+// with the cotangent of a and b, which is the same. Two partial sums are added
+// first and reduced once.
 Normed add_layer_norm(const DistTensor& a, const DistTensor& b,
                       const DistTensor& gamma, const DistTensor& beta,
                       double eps = 1e-5);
 Normed add_rms_norm(const DistTensor& a, const DistTensor& b,
                     const DistTensor& gamma, double eps = 1e-6);
-// x comes out where it was normed: reduced, if it was partial. Who goes on with
-// that reduces it once, and the backward pass adds up x's cotangents in the
-// pass of the norm's. It may have the memory of the x that was given.
+// Also returns x in the layout that the norm used, with partial sums reduced,
+// so that later operators do not reduce it again. The backward pass of the norm
+// adds that x's cotangent in the same pass over the data. The returned x may
+// share memory with the given one.
 Normed layer_norm_through(const DistTensor& x, const DistTensor& gamma,
                           const DistTensor& beta, double eps = 1e-5);
 Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,

@@ -1,14 +1,14 @@
-// Element by element, with NumPy's broadcasting and PyTorch's names.
+// Element-wise functions, with NumPy's broadcasting and PyTorch's names.
 //
-// Every function of functions/*.h is a public function here, by its name:
+// Every function of functions/*.h is a public function here with its name:
 // exp(x), leaky_relu(x, 0.2), hypot(a, b). Parameters are numbers, in the order
-// and with the defaults that the struct says. All are differentiable where the
-// function is. The first and only argument of a unary function may be of any
-// type: what it does with integers and bools stands on it (fn::Takes), and it
-// throws Error for a type that it refuses.
+// and with the defaults of the function's struct. All are differentiable where
+// the mathematical function is. A unary function takes any dtype that its
+// struct lists (fn::Takes, which also says how it handles integers and bools),
+// and throws Error for others. Every rank of the mesh calls these functions.
 //
-// Operands of different types meet at promote() of the two (dtype.h): a plain
-// number, or a tensor without dimensions, does not widen a tensor of its kind.
+// Operands of different types are promoted with promote() (dtype.h). A plain
+// number or a tensor without dimensions does not widen a tensor of its kind.
 // Either operand of a binary function may be a number.
 #pragma once
 #include <initializer_list>
@@ -23,8 +23,8 @@
 namespace dtensor {
 
 namespace internal {
-// By index in fn::UnaryFunctions and fn::BinaryFunctions; parameters that are
-// not given have their defaults.
+// `index` is that in fn::UnaryFunctions or fn::BinaryFunctions. Missing
+// parameters have their defaults.
 using Numbers = std::initializer_list<Number>;
 DistTensor unary(int index, const DistTensor& x, Numbers = {});
 DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
@@ -72,24 +72,24 @@ DT_BINARY_FUNCTIONS(DT_FUNCTION, DT_FUNCTION_P)
 #undef DT_FUNCTION
 #undef DT_FUNCTION_P
 
-// Any of them by name ("softplus"). Throws Error when there is none, or with
-// too few or too many parameters.
+// Any of these functions by name ("softplus"). Throws Error if there is no such
+// function, or if it takes another number of parameters.
 DistTensor unary(std::string_view function, const DistTensor&,
                  internal::Numbers = {});
 DistTensor binary(std::string_view function, const DistTensor& a,
                   const DistTensor& b, internal::Numbers = {});
 
-// clamp() with one bound; clamp(x, min) is the first of them.
+// clamp() with only one bound; clamp(x, min) equals clamp_min(x, min).
 DistTensor clamp_min(const DistTensor& x, Number min);
 DistTensor clamp_max(const DistTensor& x, Number max);
 
-// condition ? a : b, of a condition of bools.
+// condition ? a : b. Throws Error unless the condition is bool.
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b);
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
-// A partial sum is made whole ahead of a cast that rounds or cuts its parts (to
-// a narrower float, from an integer to a float).
+// Converts to a dtype. A partial sum is reduced first if the conversion rounds
+// (to a narrower float, or from an integer to a float).
 DistTensor cast(const DistTensor&, DType);
 
 // For the list of operators.

@@ -1,4 +1,4 @@
-// What unary.cc, binary.cc and pointwise.cc share. Private to ops.
+// Shared by unary.cc, binary.cc and pointwise.cc. Private to ops.
 #pragma once
 #include <cstring>
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace dtensor::internal {
 
-// The parameters of F by their names. Of no decision's concern.
+// The parameters of F under their names. They do not affect decisions.
 template <class F, int n = fn::facts<F>().num_params>
 struct FunctionArgs;
 template <class F>
@@ -33,7 +33,8 @@ struct FunctionArgs<F, 3> {
                                      value(F::params[2].name)};
   double p0, p1, p2;
 };
-// Between them and a plain array. No arguments without parameters, and null.
+// Converts between these and a plain array. Without parameters: empty Attrs,
+// and null.
 struct ArgsAccess {
   Attrs (*make)(const double* p);
   const double* (*read)(const Attrs&);
@@ -61,29 +62,29 @@ const ArgsAccess& args_of(fn::FunctionList<F...>, int index) {
   return all[index];
 }
 
-// The operands of a kernel: strides of 0 where an input is repeated. Of one or
-// two outputs.
+// The operands of an element-wise kernel, with one or two outputs. Strides are
+// 0 where an input is repeated.
 kernels::Pointwise pointwise_arguments(Compute&);
 // "...,...->... | notes".
 std::string elementwise_rule(int inputs, std::string_view notes,
                              int outputs = 1);
-// Operand i of a function, for the proof.
+// A sample of operand i of a function, for the proof driver.
 SampleInput sample_operand(const fn::Function&, int i, const Shape&);
-// The type in which a function takes operands of type t. Throws Error for one
-// that it refuses.
+// The dtype in which a function computes operands of dtype t. Throws Error if
+// the function does not take t.
 DType type_for(const fn::Function&, DType t);
-// The parameters of a call on operands of type t. Throws Error when there are
-// too few or too many, or one does not fit the type.
+// Sets p to the parameters for operands of dtype t. Throws Error if there are
+// too few or too many, or one does not fit the dtype.
 void numbers_for(const fn::Function&, DType t, std::span<const Number>,
                  double* p);
-// Those that the proof uses.
+// Sets p to the parameters that the proof driver uses.
 void sample_numbers(const fn::Function&, double* p);
 
 Weight weight_of(const DistTensor& x);
-// A number as a tensor, to be broadcast.
+// A tensor without dimensions that holds a number, on x's mesh.
 DistTensor constant_like(const DistTensor& x, Number, DType);
 
-// f'(x) u of the function without parameters at that index.
+// f'(x) u, for the function at this index. REQUIRES: it has no parameters.
 DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
 
 std::vector<const Op*> unary_ops();

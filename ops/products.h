@@ -1,5 +1,6 @@
-// Products of linear algebra by torch's names, each a line of contractions
-// (contraction.h) and sums.
+// Products of linear algebra under torch's names, each made of a few
+// contractions (contraction.h) and sums. Every rank of the mesh calls them.
+// They throw Error if shapes do not fit.
 #pragma once
 #include <utility>
 #include <vector>
@@ -8,31 +9,32 @@
 
 namespace dtensor {
 
-// sum_i a[i] b[i] of two vectors of one size, without dimensions.
+// sum_i a[i] b[i] of two vectors of one size; the result has no dimensions.
 DistTensor dot(const DistTensor& a, const DistTensor& b);
-// The same along a dimension, the others broadcast.
+// Sum of a * b, which broadcast, over a dimension.
 DistTensor vecdot(const DistTensor& a, const DistTensor& b, int dim = -1);
 // [m, k] times [k].
 DistTensor mv(const DistTensor& matrix, const DistTensor& vector);
 // [m] and [n] give [m, n].
 DistTensor outer(const DistTensor& a, const DistTensor& b);
-// Over the last dimension of both: [..., k] and [---, k] give [..., ---]. A
-// product with a tensor without dimensions scales.
+// Contracts the last dimensions of both: [..., k] and [---, k] give [..., ---].
+// A tensor without dimensions scales the other.
 DistTensor inner(const DistTensor& a, const DistTensor& b);
-// Over those dimensions of a and of b, in pairs; with a number, over the last
-// ones of a and the first ones of b.
+// Contracts dims_a[i] of a with dims_b[i] of b. The other form contracts the
+// last `dims` dimensions of a with the first `dims` of b.
 DistTensor tensordot(const DistTensor& a, const DistTensor& b,
                      const std::vector<int>& dims_a,
                      const std::vector<int>& dims_b);
 DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims);
-// Kronecker's: every element of a times b.
+// Kronecker product: each element of a times all of b.
 DistTensor kron(const DistTensor& a, const DistTensor& b);
-// The matrices' product, from the left; the first and the last may be vectors.
+// The product of all, from left to right. The first and last may be vectors.
 DistTensor multi_dot(const std::vector<DistTensor>& matrices);
 
-// beta input + alpha a b, where `input` broadcasts: of matrices; of a matrix
-// and a vector; of two vectors (outer); of stacks of matrices; of stacks whose
-// products are summed. With beta 0 nothing of input counts, not even a NaN.
+// beta input + alpha a b, where `input` broadcasts. The products are: matrix
+// and matrix; matrix and vector; outer product of two vectors; stacks of
+// matrices; stacks whose products are summed. If beta is 0, `input` is ignored,
+// even NaNs.
 DistTensor addmm(const DistTensor& input, const DistTensor& a,
                  const DistTensor& b, double beta = 1, double alpha = 1);
 DistTensor addmv(const DistTensor& input, const DistTensor& matrix,

@@ -1,5 +1,6 @@
-// Tensors from nothing, and random numbers. The values depend on the global
-// index, the seed and the stream alone: equal on every mesh and layout.
+// Constant tensors and random numbers. Values depend only on the global index,
+// the seed and the stream, so they are equal on every mesh and in every layout.
+// Every rank of the mesh calls these functions.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,27 +20,28 @@ DistTensor full(const Shape&, double value, const Mesh&, const Placements& = {},
 DistTensor arange(int64_t n, const Mesh&, const Placements& = {},
                   DType = DType::kI64);
 
-// Where random numbers come from: Philox4x32-10 keyed by (seed, stream).
+// The source of random numbers: Philox4x32-10 with the key (seed, stream).
 struct Generator {
   uint64_t seed = 0;
-  uint64_t stream = 0;  // which use: hash of (module path, step, ordinal)
-  bool global = false;  // the run's own, which the others do not count for
-  // Of the device: {seed, stream}, read when the numbers are drawn (for work
-  // that is given once and runs often), instead of the two above.
+  uint64_t stream = 0;  // one per use: hash of (module path, step, ordinal)
+  bool global = false;  // the run's own generator; ignores the other members
+  // If not null, a pair {seed, stream} in device memory that replaces the two
+  // above. It is read when numbers are drawn, for work that is captured once
+  // and runs many times.
   const uint64_t* at = nullptr;
 };
-// The run's own generator, from which every call takes a new stream, as in
-// torch: what it draws follows from manual_seed() and from how often it was
-// asked, alike on all ranks that ask alike. Meshes over all ranks of the run
-// share it; one over some of them has its own.
+// The run's own generator. Each call takes a new stream from it, as in torch.
+// The numbers depend on manual_seed() and on how many calls came before, so
+// they agree on ranks that make the same calls. Meshes over all ranks of the
+// run share one generator; a mesh over some of them has its own.
 inline constexpr Generator kGlobalGenerator{0, 0, true};
-// Where the run's own generators begin, 0 at first; they begin again. Every
-// rank calls it.
+// Restarts the run's own generators with this seed (0 at first). Every rank
+// calls it.
 void manual_seed(uint64_t seed);
-// Where they are on this rank: the seed, and how often each set of ranks (0:
-// all of the run, else a hash of them) has drawn. What is drawn after a
-// set_random_state() is what was drawn after that random_state(), if all ranks
-// do it.
+// The state of the run's own generators on this rank: the seed, and the number
+// of draws by each set of ranks (key 0 for all ranks of the run, else a hash of
+// the set). If all ranks restore a state with set_random_state(), they draw the
+// same numbers as after the random_state() that returned it.
 struct RandomState {
   uint64_t seed = 0;
   std::map<uint64_t, uint64_t> times;
@@ -48,7 +50,8 @@ struct RandomState {
 RandomState random_state();
 void set_random_state(RandomState);
 
-// Normal with that mean and standard deviation; uniform in [lo, hi).
+// Normal with this mean and standard deviation; uniform in [lo, hi). Both throw
+// Error unless the dtype is a float type.
 DistTensor randn(const Shape&, const Mesh&, const Placements& = {},
                  DType = DType::kF32, Generator = kGlobalGenerator,
                  double mean = 0, double std = 1);
@@ -60,8 +63,8 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
                    const Placements& = {}, DType = DType::kI64,
                    Generator = kGlobalGenerator);
 
-// x with each element dropped with probability p and the others scaled by
-// 1/(1-p). The mask is drawn by global index; the gradient draws it again.
+// Sets each element of x to 0 with probability p, and scales the others by
+// 1/(1-p). The mask depends on the global index; the gradient draws it again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 
 // For all_ops().

@@ -1,4 +1,4 @@
-// What the operators that work row by row share: local tensors as rows, and
+// Shared by operators that work row by row: local tensors as rows, and
 // arithmetic on a few numbers per row.
 #pragma once
 #include "dtensor/ops/op.h"
@@ -6,7 +6,7 @@
 namespace dtensor {
 
 // A local tensor [..., n] as [rows, n] with contiguous rows: a view, or a copy
-// where the strides do not allow one.
+// if its strides require one.
 struct Rows {
   explicit Rows(const Tensor& x);
   const void* data() const { return t.data(); }
@@ -15,14 +15,14 @@ struct Rows {
   int64_t rows, n, stride;
 };
 
-// A rule of an operator that works along one dimension, written for the last
-// one as "...n", with n at dimension `dim` of tensors of that many dimensions.
-// Throws Error when there is no such dimension.
+// The rule of an operator along dimension `dim` of tensors with `ndim`
+// dimensions, from a rule for the last dimension, written "...n". Throws Error
+// if there is no such dimension.
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
-// A view with that dimension at the end.
+// A view in which that dimension and the last one are exchanged.
 Tensor with_last(const Tensor&, int64_t dim);
-// Runs fn(y), y contiguous with dimension `dim` at the end, and leaves y in
-// `out`.
+// Calls fn(y) for a contiguous y in which `dim` is exchanged with the last
+// dimension, then copies y to `out` if it is not `out` itself.
 template <class Fn>
 void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
   if (dim == out.ndim() - 1) return fn(out);
@@ -32,39 +32,39 @@ void into_rows(Compute& c, const Tensor& out, int64_t dim, Fn&& fn) {
   view.copy_from(y);
 }
 
-// out = f(a) and out = f(a, b) by index in fn::UnaryFunctions and
-// BinaryFunctions, on contiguous local tensors of one size; out may be an
-// operand. f has no parameter, or this one.
+// out = f(a) and out = f(a, b), where `index` is that in fn::UnaryFunctions or
+// BinaryFunctions. Local tensors are contiguous and have one size; out may be
+// an operand. f has at most this one parameter.
 void row_unary(Compute&, int index, const Tensor& a, const Tensor& out,
                double parameter = 0);
 void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
                 const Tensor& out);
-// out = condition ? a : b; out may be a or b.
+// out = condition ? a : b. out may be a or b.
 void row_where(Compute&, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out);
 
-// Of parts of rows that are split by a factor: makes `max` the largest of the
-// whole row, and `sum`, of exp(x - max), this part's with that one. Both are
-// what row_max_sum() writes.
+// For rows whose elements are split by a factor. On entry, max and sum are
+// those of row_max_sum() for this rank's part. On return, `max` is that of the
+// whole row, and `sum` is this part's sum of exp(x - max). Collective.
 void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
 
-// Throws Error unless inputs `from` and later have the type of input 0.
+// Throws Error unless input 0 is a float type and inputs `from` and later have
+// the same one.
 void check_one_type(std::string_view op, std::span<const DType> in,
                     size_t from = 1);
 void check_float(std::string_view op, DType);
 
-// Throws Error unless each of shapes[first], ..., which belongs to the rows of
-// shapes[0], has its shape, or that without the last dimension: rows do not
-// broadcast.
+// Throws Error unless shapes[first] and later each equal shapes[0], or
+// shapes[0] without its last dimension: rows do not broadcast.
 void check_rows(std::string_view op, const std::vector<Shape>& shapes,
                 size_t first);
 
-// Throws Error when a cotangent has come to another output than the first
-// `count`: the statistics that an operator saves for its gradient have none.
+// Throws Error if an output other than the first `count` has a cotangent: the
+// statistics that an operator saves for its gradient cannot have one.
 void check_first_only(const GradientCall&, size_t count = 1);
 
-// The forward's assignment, for a gradient whose rule has the same letters in
-// the same order. Partials that passed through the forward do not pass here.
+// The forward's assignment, for a gradient whose rule has the same factors in
+// the same order. Partials that passed through the forward pass are left out.
 Assignment inherited(const GradientCall&);
 
 }  // namespace dtensor

@@ -1,4 +1,4 @@
-// The largest elements along a dimension, and where they are.
+// The largest elements along a dimension, and their indices.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,14 +8,15 @@
 namespace dtensor {
 
 struct TopK {
-  DistTensor values, indices;  // the best first; indices are i64
+  DistTensor values, indices;  // best first; indices are i64
 };
 
-// The k largest (or smallest) along a dimension, which may be split: the ranks
-// then exchange k candidates each, never the rows. A NaN is larger than all
-// else; of equal elements the first ones are taken, in any layout. The gradient
-// of the values goes to where they were; the indices have none. Throws Error
-// when the dimension has fewer than k, or for bools.
+// The k largest (or smallest) elements along a dimension. If that is split, the
+// ranks exchange k candidates each, never the rows. A NaN counts as largest. Of
+// equal elements the first ones are taken, in any layout. Gradients of the
+// values go to the elements taken; the indices have none. Every rank of the
+// mesh calls it. Throws Error if the dimension has fewer than k elements, or
+// for bools.
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 // For all_ops().

@@ -1,5 +1,6 @@
-// The same elements in another shape or order. None of these sends anything but
-// reshape and squeeze, where the layout cannot be said of the new shape.
+// The same elements in another shape or order. Only reshape and squeeze may
+// send anything, if the layout cannot be expressed in the new shape. Every rank
+// of the mesh calls these functions.
 #pragma once
 #include <vector>
 
@@ -7,22 +8,22 @@
 
 namespace dtensor {
 
-// The same elements in another shape; one size may be -1. Throws Error when
-// the layout cannot be said of the new shape, naming the redistribute that
-// helps.
+// Another shape; one size may be -1. Throws Error if the layout cannot be
+// expressed in the new shape; the message names a redistribute() that helps.
 DistTensor view(const DistTensor&, const Shape&);
-// As view, but moves the elements first where it must, to the nearest layout
-// that can be said of the new shape. Collective then.
+// As view(), but if necessary moves the elements to the nearest layout that can
+// be expressed in the new shape.
 DistTensor reshape(const DistTensor&, const Shape&);
+// Dimension d of the result is dimension order[d] of the input.
 DistTensor permute(const DistTensor&, const std::vector<int>& order);
 DistTensor transpose(const DistTensor&, int a, int b);
-// Without the dimension, these dimensions, all dimensions whose global size is
-// 1. Others stay as they are, as in torch.
+// Removes this dimension, these dimensions, or all dimensions, if their global
+// size is 1. Others stay, as in torch.
 DistTensor squeeze(const DistTensor&, int dim);
 DistTensor squeeze(const DistTensor&, const std::vector<int>& dims);
 DistTensor squeeze(const DistTensor&);
 DistTensor unsqueeze(const DistTensor&, int dim);
-// Dimensions of size 1 repeated; new ones in front. -1 keeps a size.
+// Repeats dimensions of size 1, and adds new ones in front. -1 keeps a size.
 DistTensor expand(const DistTensor&, const Shape&);
 
 // For the list of operators.
