@@ -11,8 +11,9 @@ template <class T>
 void read_number(T& x, std::string_view text, std::string_view where) {
   const char* end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, x);
-  DT_CHECK(problem == std::errc() && stop == end, where, "'{}' is no {} number",
-           text, std::is_integral_v<T> ? "whole" : "real");
+  DT_CHECK(problem == std::errc() && stop == end, where,
+           "'{}' is not a {} number", text,
+           std::is_integral_v<T> ? "whole" : "real");
 }
 
 std::string list_of(const Fields& fields) {
@@ -46,7 +47,7 @@ std::string Attrs::to_string() const {
 
 void Attrs::set(std::string_view name, std::string_view text,
                 std::string_view where) {
-  DT_CHECK(type_, where, "there are no arguments, and no '{}'", name);
+  DT_CHECK(type_, where, "there are no arguments, so '{}' cannot be set", name);
   for (size_t i = 0; i < type_->fields->size(); ++i)
     if ((*type_->fields)[i].name == name)
       return type_->read(bytes_, i, text, where);

@@ -12,15 +12,15 @@
 
 namespace dtensor {
 
-// A collective inside an operator, as this rank takes part in it.
+// This rank's part in a collective inside an operator.
 struct InnerExchange {
   StepKind kind = StepKind::kAllReduce;
   AxisMask axes = 0;
   Communicator* communicator = nullptr;
   uint64_t fingerprint = 0;
-  // Of rows: how many some rank has, each number once.
+  // For rows: the numbers of rows that ranks have, without duplicates.
   std::vector<int64_t> rows;
-  // Of boxes: the most elements that any rank receives.
+  // For boxes: the most elements that any rank receives.
   int64_t most = 0;
   bool idle = false;  // no rank needs what another one has
   Region has, wants;
@@ -30,7 +30,7 @@ struct InnerExchange {
 
 namespace {
 
-// What the members of a collective inside an operator disagree about.
+// Describes a collective inside an operator if its members disagree.
 struct Subject {
   const Op& op;
   const Tensor& tensor;
@@ -50,7 +50,7 @@ struct Subject {
   }
 };
 
-// That of every member of this rank's group.
+// region(c) for each member of this rank's group.
 std::vector<Region> of_group(const Compute& c, AxisMask axes,
                              const Compute::RegionOf& region) {
   std::vector<Region> regions;
@@ -107,7 +107,7 @@ int64_t Compute::rows_at(char factor, const Coord& at) const {
 int64_t Compute::place_of(char factor, const Coord& at) const {
   const int f = decision.rule->rule().factor(factor);
   const Dim& dim = decision.assignment.dims[static_cast<size_t>(f)];
-  // Empty parts come last; parts that begin alike, by rank.
+  // Empty parts come last; parts with the same begin are ordered by rank.
   const auto begin = [&](int64_t rank) {
     IntervalList has;
     dim.intervals(mesh(), mesh().coordinate(rank), has);
@@ -119,8 +119,8 @@ int64_t Compute::place_of(char factor, const Coord& at) const {
   return place;
 }
 
-// The one that this decision made at its first call, or an empty one to be
-// filled in.
+// The record of the next exchange: from this decision's first call, or an empty
+// one for the caller to fill in.
 InnerExchange* Compute::next_exchange() {
   auto& all = decision.inner;
   if (exchanges_ == all.size())
@@ -128,7 +128,8 @@ InnerExchange* Compute::next_exchange() {
   return all[exchanges_++].get();
 }
 
-// A collective inside an operator is one that it would have to make.
+// An operator that needs a collective inside "would have to communicate", as
+// one whose inputs have to move.
 void Compute::allow(StepKind kind, int64_t bytes) {
   DT_CHECK(!context.explicit_only, op.name(),
            "would have to communicate: its input {} is split along a dimension "
@@ -155,7 +156,8 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
         hash_mix(hash_text(op.name()), static_cast<uint64_t>(reduce_op));
     e.communicator = &context.communicator(mesh(), axes);
   }
-  // Small ones take one step; the largest need not be what costs most.
+  // Small messages use the one-shot algorithm, so the largest number of rows
+  // need not have the largest cost.
   const int64_t item = size_of(t.dtype());
   const auto one_shot = [&](int64_t n) {
     return n * item <= context.planner.cost().one_shot_bytes;
@@ -207,7 +209,7 @@ Tensor Compute::fetch(const Tensor& part, AxisMask axes, const RegionOf& holds,
     if (e.communicator->needs_serves())
       serve_exchange(e.schedule, of_group(*this, axes, wants));
   }
-  // Decided from what all ranks need: all of them skip it, or none.
+  // `idle` depends on all ranks' regions, so all of them skip it, or none.
   return e.idle ? window(part, e.has, e.wants) : move_boxes(part, e);
 }
 

@@ -10,7 +10,7 @@
 namespace dtensor {
 namespace {
 
-// A question as it is asked, and as it is kept.
+// The key of the cache: as it is asked (without copies), and as it is stored.
 struct Question {
   const Op* op;
   std::span<const OpInput> inputs;
@@ -24,7 +24,7 @@ struct Key {
         inputs(q.inputs.begin(), q.inputs.end()),
         attrs(q.attrs),
         hash(q.hash) {
-    attrs.state.reset();  // the call's
+    attrs.state.reset();  // it belongs to the call
     if (q.assignment) assignment = *q.assignment;
   }
   Question question() const {
@@ -82,7 +82,7 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
   return h;
 }
 
-// Unlike hash_of(), the same in every process.
+// Unlike hash_of(), this is equal in all processes.
 uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
                     const Attrs& attrs) {
   uint64_t h = hash_text(attrs.to_string(), hash_text(op.name()));

@@ -36,23 +36,23 @@ void check_options(const std::vector<DistTensor>& inputs,
   DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
            o.bucket_bytes);
   DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
-           "a wire_dtype of {}; write DType::kF32, kF64, kBF16 or kF16",
+           "wire_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
            name(*o.wire_dtype));
   DT_CHECK(o.wire_from <= inputs.size(), "grad",
-           "wire_from is {} of {} inputs; write at most {}", o.wire_from,
-           inputs.size(), inputs.size());
+           "wire_from is {}, but there are {} inputs; write at most {}",
+           o.wire_from, inputs.size(), inputs.size());
   DT_CHECK(o.add_to.empty() || o.add_to.size() == inputs.size(), "grad",
-           "{} gradients to add to, for {} inputs; give one for each, or none",
+           "add_to has {} gradients for {} inputs; pass one for each, or none",
            o.add_to.size(), inputs.size());
   DT_CHECK(o.add_arrived.empty() || (o.add_arrived.size() == inputs.size() &&
                                      !o.keep_partial && !o.create_graph),
            "grad",
-           "{} gradients to add what arrives to, for {} inputs; give one for "
-           "each, or none, without create_graph and keep_partial",
+           "add_arrived has {} gradients for {} inputs; pass one for each, or "
+           "none, without create_graph and keep_partial",
            o.add_arrived.size(), inputs.size());
 }
 
-// Gradients on their way to where they are wanted.
+// Moves complete gradients to the layouts in which they are wanted.
 class Gradients {
  public:
   Gradients(RankContext& ctx, const std::vector<DistTensor>& inputs,
@@ -65,7 +65,7 @@ class Gradients {
         settled_(inputs.size()),
         seen_(inputs.size()) {}
 
-  // That of input i, complete.
+  // Adds the complete gradient of input i.
   void add(size_t i, DistTensor g) {
     seen_[i] = true;
     if (!earlier_.empty() && earlier_[i].defined())
@@ -84,12 +84,13 @@ class Gradients {
       send(true);
   }
 
-  // `rest`: those that add() has not seen, undefined where there is none.
+  // `rest` has the gradients that add() was not called for; undefined ones are
+  // zeros.
   std::vector<DistTensor> finish(const std::vector<DistTensor>& rest) {
     for (size_t i = 0; i < rest.size(); ++i)
       if (!seen_[i]) add(i, rest[i].defined() ? rest[i] : none(inputs_[i]));
     send(false);
-    // What the other thread makes.
+    // Waits for those that the other thread is receiving.
     for (const DistTensor& g : settled_) g.impl()->part();
     arrived();
     return std::move(settled_);
@@ -106,7 +107,7 @@ class Gradients {
                                  : input.grad_spec()->with(g.dtype());
   }
 
-  // What has come is what it was before it was sent, and added to the sums.
+  // Converts gradients that have arrived back, and adds them to the sums.
   void arrived() {
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     for (const auto& [i, type] : on_their_way_) {
@@ -118,7 +119,7 @@ class Gradients {
     on_their_way_.clear();
   }
 
-  // Those that wait, in one exchange.
+  // Sends the waiting gradients in one exchange.
   void send(bool meanwhile) {
     // One bucket on its way at a time bounds what is held.
     for (DistTensor& g : sending_) g.impl()->part();
@@ -130,7 +131,7 @@ class Gradients {
     std::vector<const Spec*> to;
     for (size_t k = 0; k < places_.size(); ++k)
       to.push_back(home(inputs_[places_[k]], waiting_[k]));
-    // A dry run sends at once; but until then, memory is to be there.
+    // A dry run sends at once, but memory must count as in a run until then.
     if (meanwhile && ctx_.dry_run) sources_ = waiting_;
     const std::vector<DistTensor> here =
         meanwhile ? relayout_async(std::move(waiting_), to)
@@ -151,7 +152,7 @@ class Gradients {
   const GradOptions& options_;
   std::vector<DistTensor> earlier_, sums_, settled_;
   std::vector<bool> seen_;
-  // Those that wait to be sent, of which inputs, and the types that they had.
+  // Gradients to be sent, the inputs that they belong to, and their own dtypes.
   std::vector<DistTensor> waiting_, sending_, sources_;
   std::vector<size_t> places_;
   std::vector<DType> types_;
@@ -161,7 +162,7 @@ class Gradients {
 
 DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 
-// What the pass begins with, of the output's type.
+// The cotangent that a pass begins with, in the output's dtype.
 DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
                            DistTensor cotangent, bool create_graph) {
   DT_CHECK(output.requires_grad(), "grad",
@@ -169,7 +170,7 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
            output.spec()->to_string());
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
-             "{} is no scalar; give a cotangent of its shape, or sum it",
+             "{} is not a scalar; pass a cotangent of its shape, or sum it",
              output.spec()->to_string());
     cotangent = ones(output.shape(), output.mesh(), {}, output.dtype());
   }
@@ -182,14 +183,14 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
            cotangent.spec()->to_string(), cotangent.mesh().to_string(),
            output.spec()->to_string(), output.mesh().to_string());
   DT_CHECK(is_float(cotangent.dtype()), "grad",
-           "a cotangent of type {}; cast() it to {}", name(cotangent.dtype()),
-           name(output.dtype()));
+           "the cotangent has type {}; cast() it to {}",
+           name(cotangent.dtype()), name(output.dtype()));
   const Scoped<bool> record(ctx.grad_enabled, create_graph);
   const Scoped<std::string> phase(ctx.phase, "backward");
   return cast(cotangent, output.dtype());
 }
 
-// What a pass begins with.
+// The outputs that a pass starts from, with their cotangents.
 struct Start {
   std::vector<DistTensor> outputs, cotangents;
 };
@@ -197,8 +198,8 @@ struct Start {
 Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
                const std::vector<DistTensor>& cotangents, bool create_graph) {
   DT_CHECK(outputs.size() == cotangents.size(), "grad",
-           "{} cotangents for {} outputs; give one for each", cotangents.size(),
-           outputs.size());
+           "got {} cotangents for {} outputs; pass one for each",
+           cotangents.size(), outputs.size());
   Start start;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].requires_grad() && outputs.size() > 1) continue;
@@ -207,12 +208,12 @@ Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
         first_cotangent(ctx, outputs[i], cotangents[i], create_graph));
   }
   DT_CHECK(!start.outputs.empty(), "grad",
-           "none of {} outputs depends on anything that wants a gradient",
+           "none of the {} outputs depends on anything that wants a gradient",
            outputs.size());
   return start;
 }
 
-// What is to be done with them when a pass has ended.
+// Moves the gradients of a finished pass to their inputs' layouts.
 std::vector<DistTensor> finished(RankContext& ctx,
                                  const std::vector<DistTensor>& inputs,
                                  const std::vector<DistTensor>& rest,
@@ -272,8 +273,7 @@ SplitGrad::SplitGrad(const std::vector<DistTensor>& outputs,
 std::vector<DistTensor> SplitGrad::later(GradOptions options) {
   RankContext& ctx = RankContext::current();
   DT_CHECK(pass_, "grad",
-           "the second part of a split pass was done before; call later() "
-           "once, and keep what it gives");
+           "later() was called before; call it once, and keep its result");
   check_options(inputs_, options);
   Gradients gradients(ctx, inputs_, options);
   SplitBackward::Complete complete;
@@ -293,7 +293,7 @@ std::vector<DistTensor> settle(const std::vector<DistTensor>& inputs,
   GradOptions options{.wire_dtype = wire_dtype};
   check_options(inputs, options);
   DT_CHECK(gradients.size() == inputs.size(), "grad",
-           "{} gradients of {} inputs are to be settled; give one for each",
+           "got {} gradients for {} inputs; pass one for each",
            gradients.size(), inputs.size());
   const Scoped<bool> record(ctx.grad_enabled, false);
   const Scoped<std::string> phase(ctx.phase, "backward");

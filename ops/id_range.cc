@@ -12,7 +12,8 @@ namespace dtensor {
 void check_ids_in(Compute& c, const Tensor& ids, const Spec& layout, int64_t n,
                   std::optional<int64_t> ignored,
                   std::function<std::string(int64_t id)> sentence) {
-  // The kernel ignores one value; 0 is never wrong unless there is no row.
+  // The kernel skips one value. If none is ignored, 0 is a value that is never
+  // wrong, unless there are no rows.
   const int64_t passed = ignored ? *ignored
                          : n > 0 ? 0
                                  : std::numeric_limits<int64_t>::min();

@@ -13,12 +13,12 @@
 namespace dtensor {
 namespace {
 
-// More would be slower than the copy; so may be those of a tensor that a core's
-// cache holds anyway.
+// Many boxes would be slower than a copy. So may be a small tensor, which fits
+// into a core's cache anyway.
 constexpr size_t kMostBoxes = 16;
 constexpr int64_t kFewestBytes = 64 << 10;
 
-// The indices of a factor that a box is about.
+// The indices of a factor that a box covers.
 struct Range {
   int factor;
   Interval at;
@@ -44,7 +44,7 @@ Tensor cut(Tensor t, const Rule::Term& term, const Ranges& ranges) {
   return t;
 }
 
-// Is what belongs to a box contiguous in an output of that shape?
+// Whether the slice of an output that belongs to these ranges is contiguous.
 bool contiguous(const Rule::Term& term, const Shape& local,
                 const Ranges& ranges) {
   Shape part = local;
@@ -59,7 +59,7 @@ bool contiguous(const Rule::Term& term, const Shape& local,
                      [](int64_t n) { return n == 1; });
 }
 
-// What two boxes have to do with each other's part of an output.
+// How the slices of an output that belong to two boxes are related.
 enum class Parts { kApart, kSame, kOverlap };
 Parts compare(const Rule::Term& out, const Ranges& a, const Ranges& b) {
   bool same = true;
@@ -96,8 +96,8 @@ bool fits(const Decision& d, size_t i, Op::InBoxes how,
   return true;
 }
 
-// Can the operator, decided so, take input i in these boxes of this rank's
-// part, and is that worth it?
+// Whether compute() can process these boxes of this rank's part of input i, and
+// whether that is worth it.
 bool takes_boxes(const Op& op, const Decision& d, size_t i,
                  std::span<const SourceBox> boxes) {
   if (!d.rule || !d.here || boxes.empty() || boxes.size() > kMostBoxes)
@@ -110,7 +110,7 @@ bool takes_boxes(const Op& op, const Decision& d, size_t i,
   return how != Op::InBoxes::kNo && fits(d, i, how, boxes);
 }
 
-// compute(), of whose c.in[i] each box is where its member's source says.
+// Runs compute() once for each box of input i, read from its member's source.
 void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
                       Communicator::Sources sources) {
   const Rule& rule = c.decision.rule->rule();
@@ -140,7 +140,7 @@ void compute_in_boxes(Compute& c, size_t i, std::span<const SourceBox> boxes,
   }
 }
 
-// c.out, of these inputs.
+// Sets c.out from these inputs, reading input `which` in boxes.
 void read(Compute& c, size_t which, std::span<const DistTensor> inputs,
           std::span<const SourceBox> boxes, Communicator::Sources sources) {
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -169,7 +169,7 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
     if (may_be(i) &&
         (!best || numel(d.in[i]->shape()) > numel(d.in[*best]->shape())))
       best = i;
-  // What is gathered to be moved on has to be there first.
+  // An input that is gathered first and then moved cannot wait.
   for (size_t i : d.moved)
     if (gathers(given[i])) return {};
   return best;
@@ -178,7 +178,7 @@ std::optional<size_t> to_read(const Op& op, const Decision& d, bool record,
 bool read_moved(Compute& c, size_t which, std::span<const DistTensor> inputs) {
   const Decision& d = c.decision;
   RankContext& ctx = c.context;
-  if (inputs[which].impl()->run != ctx.run_id) return false;  // is refused
+  if (inputs[which].impl()->run != ctx.run_id) return false;  // throws later
   if (!d.execution) d.execution = execution(ctx, d.moves);
   const auto boxes = boxes_in_place(ctx, *d.execution, 0);
   if (!takes_boxes(c.op, d, which, boxes)) return false;

@@ -16,7 +16,7 @@ namespace {
 
 using Outputs = InlineVec<DistTensor, Compute::kMostOutputs>;
 
-// When the operator began, and what it is about, for a trace.
+// For a trace: the time at which the operator began, and its record.
 int64_t begin_of(const RankContext& ctx) {
   return ctx.tracer ? ctx.tracer->now() : 0;
 }
@@ -27,8 +27,8 @@ void note(Tracer& tracer, int64_t begin, const Op& op, const Decision& d,
   tracer.op(begin, op.name(), in, d.out, d.bytes, ordinal);
 }
 
-// Throws under explicit_only, and when the budget does not suffice, before
-// anything is sent.
+// Throws Error under ExplicitOnly if something has to move, and if the budget
+// does not suffice. Called before anything is sent.
 void check_allowed(RankContext& ctx, const Op& op, const Decision& d,
                    std::span<const DistTensor> inputs) {
   for (size_t i : d.moved) {
@@ -48,7 +48,7 @@ void check_allowed(RankContext& ctx, const Op& op, const Decision& d,
            d.bytes, ctx.comm_budget);
 }
 
-// An operator's place in the graph: what it saved, and its gradient.
+// An operator's node in the graph: the tensors that it saved, and its gradient.
 class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
  public:
   OpNode(const Op& op, const Attrs& attrs,
@@ -56,8 +56,8 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
       : op_(op), attrs_(attrs), decision_(std::move(decision)) {}
   ~OpNode() override { OpNode::release(); }
 
-  // `ins` as they were computed on, made of `given`. Of what was gathered for
-  // this operator the source is kept.
+  // `ins` are the inputs as they were computed on, made from `given`. For a
+  // parameter that is gathered on use, the parameter itself is saved instead.
   void save(std::span<const DistTensor> given, std::span<const DistTensor> ins,
             std::span<const DistTensor> outs) {
     num_outputs = static_cast<int>(outs.size());
@@ -78,8 +78,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     } else {
       ins_.resize(ins.size());
     }
-    // Not the tensors themselves: they own this node. And of several outputs
-    // those that the others are made of.
+    // Saving the output tensors would make a cycle, since they own this node,
+    // so their parts are saved. restore() can rebuild the other outputs from
+    // these.
     if (op_.saves_outputs())
       for (size_t o = 0; o < outs.size(); ++o) {
         const bool keep = op_.outputs_to_keep() >> o & 1;
@@ -124,7 +125,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   std::string_view name() const override { return op_.name(); }
 
  private:
-  // Throws Error when what the gradient needs is no longer what it was.
+  // Throws Error if a saved tensor was changed in place since.
   void check_untouched() const {
     size_t saved = 0;
     const auto check = [&](uint64_t version, const char* what, size_t i,
@@ -154,7 +155,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   bool released_ = false;
 };
 
-// Of the values that the call makes.
+// The lineage of the values that the call makes.
 Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
                    const Decision& d, std::span<const DistTensor> given) {
   uint64_t h = fold_lineage(d.lineage, attrs.seed[0]);
@@ -164,7 +165,7 @@ Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
   return {h, op.name(), ctx.kept_path(), ctx.ordinal};
 }
 
-// The tensor that has `part` as this rank's part of output o.
+// A tensor whose part on this rank is `part`, as output o of the call.
 DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
                      size_t o, Tensor part) {
   if (d.here)
@@ -195,9 +196,9 @@ void compute_outputs(const Op& op, RankContext& ctx, const Decision& d,
   take_outputs(c, outputs);
 }
 
-// The same of a call that reads input `which` where it lies: the only one that
-// moves, or a parameter that is to be gathered, as gather_inputs() has it.
-// False where that cannot be.
+// Like compute_outputs(), but reads input `which` in place: the only input that
+// moves, or a parameter that gather_inputs() would gather. They return false,
+// without outputs, if the input cannot be read in place.
 bool compute_moved(const Op& op, RankContext& ctx, const Decision& d,
                    std::span<const DistTensor> inputs, const Attrs& attrs,
                    size_t which, Outputs& outputs) {
@@ -217,7 +218,7 @@ bool compute_gathered(const Op& op, RankContext& ctx, const Decision& d,
   return true;
 }
 
-// Those of a call that were kept, and what is made of them.
+// Takes the outputs that were kept, and restores the others from them.
 void restore_outputs(const Op& op, RankContext& ctx, const Decision& d,
                      const Attrs& attrs, std::span<const Tensor> kept,
                      Outputs& outputs) {
@@ -261,7 +262,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   Captures* const captures = ctx.captures;
   if (captures)
     for (const DistTensor& in : given) captures->used(in);
-  const bool known = captures && captures->has(op);  // its outputs
+  const bool known = captures && captures->has(op);  // its outputs were kept
   InlineVec<DistTensor, kMost> seen;
   std::span<const DistTensor> inputs = given;
   const bool gathered = std::any_of(given.begin(), given.end(), gathers);
@@ -304,8 +305,8 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   InlineVec<DistTensor, kMost> moved;
   std::span<const DistTensor> ready = inputs;
   bool done = false;
-  // Of a call whose outputs are known only the gradient may need its inputs;
-  // the edges to them are the same where they lie.
+  // If the outputs are known, only the gradient may need the inputs. Otherwise
+  // they need not be moved: edges to unmoved inputs are equivalent.
   if (!d->moved.empty() && (!known || (record && op.saves_inputs()))) {
     if (d->communicates && (ctx.explicit_only || ctx.comm_budget >= 0))
       check_allowed(ctx, op, *d, inputs);
@@ -395,7 +396,7 @@ std::vector<DType> RuleOp::out_dtypes(std::span<const DType> in,
                                       const Attrs&) const {
   if (is_.types == Types::kFloats)
     DT_CHECK(is_float(in[0]), name(),
-             "{} values; only f32, f64, bf16 and f16 will do: write cast(x, "
+             "takes f32, f64, bf16 or f16, but got {}; write cast(x, "
              "DType::kF32)",
              dtensor::name(in[0]));
   if (is_.types != Types::kAny)
@@ -412,7 +413,7 @@ std::vector<Sample> RuleOp::samples() const {
   for (const Rule::Term& term : rule_.inputs()) {
     SampleInput in;
     for (const Rule::DimFactors& d : term) {
-      int64_t n = 1;  // of "1"
+      int64_t n = 1;  // for "1" in the rule
       for (int f : d)
         n *= f == Rule::kEllipsis ? 3 : kSizes[static_cast<size_t>(f) % 4];
       in.shape.push_back(n);

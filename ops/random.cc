@@ -20,8 +20,8 @@ namespace {
 
 using kernels::Distribution;
 
-// fn(part, lo): for every box of a local tensor that holds `region`, its window
-// and where it begins in the global tensor.
+// Calls fn(part, lo) for every box of a local tensor that holds `region`: its
+// window, and its first index in the global tensor.
 template <class Fn>
 void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
                Shape lo = {}) {
@@ -35,8 +35,8 @@ void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
   }
 }
 
-// A tensor of that layout, its part filled by fn(part, region). Partial axes
-// come last: the value is made as if they were replicated.
+// A tensor in this layout, whose part fn(part, region) fills. It is made as if
+// partial axes were replicated, and then becomes partial.
 template <class Fn>
 DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
                 DType t, Fn&& fn) {
@@ -48,27 +48,28 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   return relayout(x, spec);
 }
 
-// x, told apart from other values of its spec by what it was filled with.
+// Adds the values to x's lineage, so that it differs from others with its spec.
 DistTensor filled(DistTensor x, uint64_t with) {
   uint64_t& hash = x.impl()->lineage.hash;
   hash = fold_lineage(hash, with);
   return x;
 }
 
-// What is drawn from the run's own generators in a graph: each use finds its
-// seed and stream in memory, where they are written ahead of a replay as the
-// next ones of the generators.
+// The numbers that a captured graph draws from the run's own generators. Each
+// use reads its seed and stream from memory. Before a replay, the generators'
+// next values are written there.
 class CapturedDraws {
  public:
   explicit CapturedDraws(RandomState before) : before_(std::move(before)) {}
   const RandomState& before() const { return before_; }
 
-  // Of the times-th use. One that runs again (ops/recompute.h) is the same.
+  // The address for the times-th use. A use that runs again (ops/recompute.h)
+  // has the same one.
   const uint64_t* at(uint64_t ranks, uint64_t times) {
     const auto found = before_.times.find(ranks);
     const uint64_t first = found == before_.times.end() ? 0 : found->second;
     DT_CHECK(times > first, "cuda graph",
-             "the random state is set within a graph's step; set it before");
+             "the random state was set inside a captured step; set it before");
     const auto [use, added] =
         places_.try_emplace({ranks, times - first}, places_.size());
     const size_t block = use->second / kBlock, word = use->second % kBlock;
@@ -94,8 +95,8 @@ class CapturedDraws {
                                words.data() + 2 * kBlock * b, block.bytes());
     }
   }
-  // The streams that users name are small numbers and hashes of 64 bits; these
-  // are such hashes.
+  // Streams that users name are small numbers or 64-bit hashes. These are
+  // 64-bit hashes of other texts, so they are unlikely to coincide.
   static uint64_t stream_of(uint64_t ranks, uint64_t times) {
     return hash_mix(hash_mix(hash_text("the run's own"), ranks), times);
   }
@@ -107,11 +108,11 @@ class CapturedDraws {
   std::vector<Tensor> blocks_;
 };
 
-// The run's own generators on this rank, which is a thread.
+// The run's own generators on this rank (a rank is a thread).
 struct Drawn : RandomState {
   uint64_t run = 0;
-  std::shared_ptr<CapturedDraws> captured =
-      nullptr;  // while there is a capture
+  // While a graph is captured.
+  std::shared_ptr<CapturedDraws> captured = nullptr;
 };
 Drawn& drawn() {
   static thread_local Drawn d;
@@ -134,11 +135,11 @@ CapturedDraws& captured_draws(Drawn& d, Capture& capture) {
   return *d.captured;
 }
 
-// `g`, or the next stream of the run's own generator.
+// Returns g, or the next stream of the run's own generator.
 Generator resolved(const Generator& g, const Mesh& mesh) {
   if (!g.global) return g;
   const RankContext& context = RankContext::current();
-  uint64_t ranks = 0;  // all of the run, whatever the mesh
+  uint64_t ranks = 0;  // meshes over all ranks of the run share a generator
   if (mesh.num_ranks() != context.world_size) {
     std::vector<int64_t> list;
     for (int64_t r = 0; r < mesh.num_ranks(); ++r)
@@ -148,7 +149,7 @@ Generator resolved(const Generator& g, const Mesh& mesh) {
     for (int64_t r : list) ranks = hash_mix(ranks, static_cast<uint64_t>(r));
   }
   Drawn& d = drawn();
-  // Before this use is counted: the captured ones begin behind those of before.
+  // Before this use is counted, so that captured uses follow the earlier ones.
   CapturedDraws* captured =
       context.capture ? &captured_draws(d, *context.capture) : nullptr;
   const uint64_t times = ++d.times[ranks];
@@ -178,7 +179,7 @@ struct DropoutArgs {
   static constexpr Fields kFields = {value("p")};
   double p;
 };
-// With attrs.seed = {seed, stream}, or where they are.
+// attrs.seed is {seed, stream}; or attrs.seed_at points to them.
 Attrs dropout_attrs(double p, const Generator& g) {
   Attrs attrs = DropoutArgs{p};
   attrs.seed[0] = g.seed;
@@ -251,7 +252,7 @@ DistTensor ones(const Shape& shape, const Mesh& mesh, const Placements& layout,
 
 DistTensor arange(int64_t n, const Mesh& mesh, const Placements& layout,
                   DType t) {
-  DT_CHECK(n >= 0, "arange", "{} elements; write 0 or more", n);
+  DT_CHECK(n >= 0, "arange", "n is {}; write 0 or more", n);
   return make({n}, mesh, layout, t,
               [&](const Tensor& part, const Region& region) {
                 std::vector<int64_t> values;
@@ -293,12 +294,13 @@ DistTensor uniform(const Shape& shape, const Mesh& mesh,
 DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
                    const Placements& layout, DType t, Generator g) {
   DT_CHECK(t == DType::kI32 || t == DType::kI64, "randint",
-           "no random integers of type {}; write DType::kI32 or DType::kI64",
+           "cannot draw integers of type {}; write DType::kI32 or DType::kI64",
            name(t));
   // The kernel takes the bounds as doubles, which are exact up to 2^53.
   constexpr int64_t kMost = int64_t{1} << 53;
   DT_CHECK(lo < hi && lo >= -kMost && hi <= kMost, "randint",
-           "no integers in [{}, {}); write -2^53 <= lo < hi <= 2^53", lo, hi);
+           "cannot draw integers from [{}, {}); write -2^53 <= lo < hi <= 2^53",
+           lo, hi);
   return draw(Distribution::kInteger, shape, mesh, layout, t, g,
               static_cast<double>(lo), static_cast<double>(hi));
 }
@@ -306,7 +308,7 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape& shape, const Mesh& mesh,
 DistTensor dropout(const DistTensor& x, double p, Generator g) {
   check_defined("dropout", {&x, 1});
   DT_CHECK(p >= 0 && p <= 1, "dropout",
-           "a probability of {}; write one in [0, 1]", p);
+           "p is {}; write a probability in [0, 1]", p);
   if (p == 0) return alias(x);
   return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
 }

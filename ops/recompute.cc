@@ -14,7 +14,7 @@
 namespace dtensor {
 namespace {
 
-// The run's own generators, for a scope.
+// Sets the state of the run's own generators for a scope.
 class RandomScope {
  public:
   explicit RandomScope(const RandomState& state) : old_(random_state()) {
@@ -28,7 +28,7 @@ class RandomScope {
   RandomState old_;
 };
 
-// What holds where a function runs, and holds again when it runs again.
+// The settings under which a function runs, and runs again.
 struct Where {
   explicit Where(const RankContext& ctx)
       : random(random_state()),
@@ -58,7 +58,7 @@ class CheckpointNode final : public Node {
     for (const DistTensor& y : results) specs_.push_back(y.spec());
     num_outputs = 0;
   }
-  // Result i of the function is the node's next output.
+  // Makes result i of the function the node's next output.
   DistTensor output(size_t i, const DistTensor& y, std::shared_ptr<Node> me) {
     DistTensor out = y.detach();
     out.impl()->node = std::move(me);
@@ -129,15 +129,17 @@ class CheckpointNode final : public Node {
     const Scoped<int64_t> ordinal(ctx.ordinal, where_.ordinal);
     const Scoped<MemoryKind> kind(ctx.memory_kind, where_.kind);
     std::vector<DistTensor> results = fn_(given_);
-    DT_CHECK(results.size() == specs_.size(), "checkpoint",
-             "the function gives {} results when it runs again, and gave {} "
-             "before",
-             results.size(), specs_.size());
+    DT_CHECK(
+        results.size() == specs_.size(), "checkpoint",
+        "the function returned {} results in its second run, but {} in its "
+        "first; return the same in both runs",
+        results.size(), specs_.size());
     for (size_t i = 0; i < results.size(); ++i)
-      DT_CHECK(results[i].spec() == specs_[i], "checkpoint",
-               "result {} of the function is {} when it runs again, and was {} "
-               "before; compute the same in both runs",
-               i, results[i].spec()->to_string(), specs_[i]->to_string());
+      DT_CHECK(
+          results[i].spec() == specs_[i], "checkpoint",
+          "result {} of the function is {} in its second run, but was {} in "
+          "its first; compute the same in both runs",
+          i, results[i].spec()->to_string(), specs_[i]->to_string());
     run.check_complete();
     return results;
   }
@@ -146,7 +148,7 @@ class CheckpointNode final : public Node {
   std::vector<DistTensor> given_;
   const Where where_;
   std::vector<DistTensor> captured_;  // in the order of `inputs`
-  // All that the first run used and did not make, as it was.
+  // All tensors that the first run used and did not make, with their versions.
   std::vector<Uses::Left> used_;
   std::vector<KeptCall> kept_;
   std::vector<const Spec*> specs_;  // of the results
@@ -171,10 +173,11 @@ std::vector<DistTensor> checkpoint(const Recomputed& fn,
   }
   for (size_t i = 0; i < results.size(); ++i)
     DT_CHECK(results[i].defined(), "checkpoint",
-             "result {} of the function is undefined; return tensors alone", i);
+             "result {} of the function is undefined; return defined tensors",
+             i);
   std::vector<DistTensor> captured = run.captured();
   if (captured.empty()) return results;
-  // What the function passes through has its own place in the graph, or none.
+  // A tensor that the function passes through keeps its own place in the graph.
   std::vector<size_t> made;
   for (size_t i = 0; i < results.size(); ++i)
     if (!results[i].requires_grad() &&

@@ -91,7 +91,7 @@ void to_common_max(Compute& c, char factor, const Tensor& max,
 
 void check_float(std::string_view op, DType t) {
   DT_CHECK(is_float(t), op,
-           "{} values; only f32, f64, bf16 and f16 will do: write cast(x, "
+           "takes f32, f64, bf16 or f16, but got {}; write cast(x, "
            "DType::kF32)",
            name(t));
 }

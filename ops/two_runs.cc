@@ -27,7 +27,7 @@ Uses::~Uses() {
 }
 
 bool Uses::add(const DistTensor& x) {
-  // The address is not another's as long as list_ points to it.
+  // list_ has a weak pointer to it, so the address is not reused meanwhile.
   if (!known_.insert(x.impl().get()).second) return false;
   DistTensor::Impl& impl = *x.impl();
   list_.push_back({x.impl(), {}, impl.copies});
@@ -62,7 +62,7 @@ std::vector<Tensor> FirstRun::take(const Op& op, const Attrs& attrs,
 void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
                    std::span<const DistTensor> outputs) {
   if (outer_) outer_->ran(op, attrs, d, outputs);
-  // What was there already costs nothing to keep.
+  // Outputs that an outer checkpoint kept cost nothing to keep here.
   if (!std::exchange(taken_, false) && (!save_ || !save_(op))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -75,7 +75,7 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
 
 std::vector<DistTensor> FirstRun::captured() {
   std::vector<DistTensor> result;
-  // The latest first, since what was made inside may hold what it is made of.
+  // The latest first: a tensor made inside may own those that it was made from.
   while (!captured_.empty()) {
     if (captured_.back().impl().use_count() > 1)
       result.push_back(std::move(captured_.back()));
@@ -100,28 +100,29 @@ void SecondRun::used(const DistTensor& x) {
     return;
   }
   DT_CHECK(!x.impl()->node || x.impl()->node->sequence >= first_, "checkpoint",
-           "the function uses {} when it runs again, which it did not use "
-           "before; use the same tensors in both runs",
+           "the function uses {} in its second run, but not in its first; use "
+           "the same tensors in both runs",
            x.spec()->to_string());
 }
 
 std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
                                     const Decision& d) {
   DT_CHECK(next_ < kept_.size(), "checkpoint",
-           "the function calls {}, whose outputs are kept, when it runs again "
-           "more often than before; run the same operators in both runs",
+           "the function calls {}, whose outputs are kept, more often in its "
+           "second run than in its first; run the same operators in both runs",
            op.name());
   const KeptCall& k = kept_[next_++];
-  DT_CHECK(k.op == &op && k.attrs.decide_as(attrs) &&
-               std::equal(k.attrs.seed, k.attrs.seed + 2, attrs.seed) &&
-               k.attrs.seed_at == attrs.seed_at &&
-               std::equal(k.specs.begin(), k.specs.end(), d.out.begin(),
-                          d.out.end()),
-           "checkpoint",
-           "the function calls {} when it runs again, giving {}, where it "
-           "called {}, giving {}; run the same operators in both runs",
-           text_of(op, attrs), d.out[0]->to_string(), text_of(*k.op, k.attrs),
-           k.specs[0]->to_string());
+  DT_CHECK(
+      k.op == &op && k.attrs.decide_as(attrs) &&
+          std::equal(k.attrs.seed, k.attrs.seed + 2, attrs.seed) &&
+          k.attrs.seed_at == attrs.seed_at &&
+          std::equal(k.specs.begin(), k.specs.end(), d.out.begin(),
+                     d.out.end()),
+      "checkpoint",
+      "the function calls {}, giving {}, in its second run, but {}, giving "
+      "{}, in its first; run the same operators in both runs",
+      text_of(op, attrs), d.out[0]->to_string(), text_of(*k.op, k.attrs),
+      k.specs[0]->to_string());
   for (size_t i = 0; i < k.parts.size(); ++i)
     DT_CHECK(version_of(k.parts[i]) == k.versions[i], "checkpoint",
              "output {} of {}, {}, was changed in place after it was kept; "
@@ -132,14 +133,15 @@ std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
 
 void SecondRun::check_complete() const {
   for (const DistTensor& x : captured_)
-    DT_CHECK(met_.at(x.impl().get()), "checkpoint",
-             "the function used {}, and does not when it runs again; use the "
-             "same tensors in both runs, and make none inside that want a "
-             "gradient of their own",
-             x.spec()->to_string());
+    DT_CHECK(
+        met_.at(x.impl().get()), "checkpoint",
+        "the function used {} in its first run, but not in its second; use "
+        "the same tensors in both runs, and make none inside that want a "
+        "gradient of their own",
+        x.spec()->to_string());
   DT_CHECK(next_ == kept_.size(), "checkpoint",
-           "the function makes {} calls whose outputs are kept when it runs "
-           "again, and made {} before; run the same operators in both runs",
+           "the function makes {} calls whose outputs are kept in its second "
+           "run, but made {} in its first; run the same operators in both runs",
            next_, kept_.size());
 }
 

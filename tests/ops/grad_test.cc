@@ -88,7 +88,7 @@ TEST(Grad, OfSeveralOutputs) {
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
               }),
-              "[grad] 1 cotangents for 2 outputs; give one for each");
+              "[grad] got 1 cotangents for 2 outputs; pass one for each");
   });
 }
 
@@ -229,19 +229,20 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
               "[grad] bucket_bytes is -1; write 0 or more");
     EXPECT_EQ(
         error_of([&] { grad(loss, {w}, {.wire_dtype = DType::kI32}); }),
-        "[grad] a wire_dtype of i32; write DType::kF32, kF64, kBF16 or kF16");
+        "[grad] wire_dtype is i32; write DType::kF32, kF64, kBF16 or kF16");
     EXPECT_EQ(error_of([&] {
                 grad(loss, {w}, {.keep_partial = true, .add_arrived = {w}});
               }),
-              "[grad] 1 gradients to add what arrives to, for 1 inputs; give "
-              "one for each, or none, without create_graph and keep_partial");
+              "[grad] add_arrived has 1 gradients for 1 inputs; pass one for "
+              "each, or none, without create_graph and keep_partial");
     EXPECT_EQ(error_of([&] { grad(loss, {w}, {.wire_from = 2}); }),
-              "[grad] wire_from is 2 of 1 inputs; write at most 1");
-    EXPECT_EQ(error_of([&] {
-                grad(loss, {w}, {.add_to = {w, w}});
-              }),
-              "[grad] 2 gradients to add to, for 1 inputs; give one for each, "
-              "or none");
+              "[grad] wire_from is 2, but there are 1 inputs; write at most 1");
+    EXPECT_EQ(
+        error_of([&] {
+          grad(loss, {w}, {.add_to = {w, w}});
+        }),
+        "[grad] add_to has 2 gradients for 1 inputs; pass one for each, or "
+        "none");
   });
 }
 

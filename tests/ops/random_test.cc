@@ -246,17 +246,19 @@ TEST(RandomTest, TheStateOfTheRunsOwnGenerators) {
 }
 
 TEST(RandomTest, Errors) {
-  EXPECT_EQ(error_of(1, [](const Mesh& m) { randint(3, 3, {2}, m); }),
-            "[randint] no integers in [3, 3); write -2^53 <= lo < hi <= 2^53");
+  EXPECT_EQ(
+      error_of(1, [](const Mesh& m) { randint(3, 3, {2}, m); }),
+      "[randint] cannot draw integers from [3, 3); write -2^53 <= lo < hi "
+      "<= 2^53");
   EXPECT_EQ(
       error_of(1,
                [](const Mesh& m) { randint(0, 3, {2}, m, {}, DType::kF32); }),
-      "[randint] no random integers of type f32; write DType::kI32 or "
+      "[randint] cannot draw integers of type f32; write DType::kI32 or "
       "DType::kI64");
   EXPECT_EQ(error_of(1, [](const Mesh& m) { dropout(ones({2}, m), 1.5, {}); }),
-            "[dropout] a probability of 1.5; write one in [0, 1]");
+            "[dropout] p is 1.5; write a probability in [0, 1]");
   EXPECT_NE(error_of(1, [](const Mesh& m) { randn({2}, m, {}, DType::kI32); })
-                .find("[randn] i32 values"),
+                .find("[randn] takes f32, f64, bf16 or f16, but got i32"),
             std::string::npos);
 }
 

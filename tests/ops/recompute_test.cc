@@ -612,24 +612,24 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     EXPECT_EQ(
         error(square_of,
               [](const DistTensor& v) { return Tensors{sum(v * v)}; }),
-        "[checkpoint] result 0 of the function is f64[](P) when it runs "
-        "again, and was f64[4](S0) before; compute the same in both runs");
+        "[checkpoint] result 0 of the function is f64[](P) in its second run, "
+        "but was f64[4](S0) in its first; compute the same in both runs");
     EXPECT_EQ(error(square_of,
                     [](const DistTensor& v) {
                       return Tensors{v * v, v};
                     }),
-              "[checkpoint] the function gives 2 results when it runs again, "
-              "and gave 1 before");
+              "[checkpoint] the function returned 2 results in its second run, "
+              "but 1 in its first; return the same in both runs");
     EXPECT_EQ(
         error([w](const DistTensor& v) { return Tensors{v * w}; }, square_of),
-        "[checkpoint] the function used f64[4](S0), and does not when it "
-        "runs again; use the same tensors in both runs, and make none "
+        "[checkpoint] the function used f64[4](S0) in its first run, but not "
+        "in its second; use the same tensors in both runs, and make none "
         "inside that want a gradient of their own");
     EXPECT_EQ(
         error(square_of,
               [=](const DistTensor& v) { return Tensors{v * used_before}; }),
-        "[checkpoint] the function uses f64[4](S0) when it runs again, "
-        "which it did not use before; use the same tensors in both runs");
+        "[checkpoint] the function uses f64[4](S0) in its second run, but not "
+        "in its first; use the same tensors in both runs");
     const RecomputeOptions keep{
         [](const Op& op) { return op.name() == "exp" || op.name() == "tanh"; }};
     const auto with_exp = [](const DistTensor& v) {
@@ -639,25 +639,26 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
     EXPECT_EQ(
         error([](const DistTensor& v) { return Tensors{exp(tanh(v))}; },
               [](const DistTensor& v) { return Tensors{tanh(exp(v))}; }, keep),
-        "[checkpoint] the function calls exp() when it runs again, giving "
-        "f64[4](S0), where it called tanh(), giving f64[4](S0); run the same "
-        "operators in both runs");
+        "[checkpoint] the function calls exp(), giving f64[4](S0), in its "
+        "second run, but tanh(), giving f64[4](S0), in its first; run the "
+        "same operators in both runs");
     EXPECT_EQ(
         error(
             with_exp, [](const DistTensor& v) { return Tensors{exp(exp(v))}; },
             keep),
-        "[checkpoint] the function calls exp, whose outputs are kept, "
-        "when it runs again more often than before; run the same "
-        "operators in both runs");
-    EXPECT_EQ(error(with_exp, square_of, keep),
-              "[checkpoint] the function makes 0 calls whose outputs are kept "
-              "when it runs again, and made 1 before; run the same operators "
-              "in both runs");
+        "[checkpoint] the function calls exp, whose outputs are kept, more "
+        "often in its second run than in its first; run the same operators "
+        "in both runs");
+    EXPECT_EQ(
+        error(with_exp, square_of, keep),
+        "[checkpoint] the function makes 0 calls whose outputs are kept in "
+        "its second run, but made 1 in its first; run the same operators "
+        "in both runs");
     EXPECT_EQ(error_of([&] {
                 checkpoint([](const Tensors&) { return Tensors(1); }, {x});
               }),
               "[checkpoint] result 0 of the function is undefined; return "
-              "tensors alone");
+              "defined tensors");
   });
 }
 

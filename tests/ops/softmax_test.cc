@@ -126,7 +126,7 @@ TEST(SoftmaxTest, Errors) {
                      [](const Mesh& m) {
                        softmax(put(integers({2}, {1, 2}), m), 0);
                      }),
-            "[softmax] i64 values; only f32, f64, bf16 and f16 will do: write "
+            "[softmax] takes f32, f64, bf16 or f16, but got i64; write "
             "cast(x, DType::kF32)");
   EXPECT_NE(
       error_of(2, [](const Mesh& m) { softmax(put(values({2}, 1), m), 1); })

@@ -208,21 +208,20 @@ TEST(SplitGrad, Refuses) {
     const Layer layer(Mesh::parse("dp=1,tp=1"));
     const DistTensor y = gelu(layer.x);
     EXPECT_EQ(error_of([&] { SplitGrad(y, {}, {layer.x}, {}); }),
-              "[grad] f64[5, 3](R,R) is no scalar; give a cotangent of its "
+              "[grad] f64[5, 3](R,R) is not a scalar; pass a cotangent of its "
               "shape, or sum it");
     SplitGrad split(layer(), {}, {layer.x}, layer.weights());
-    EXPECT_EQ(error_of([&] {
-                split.later({.keep_partial = true, .add_to = {layer.w1}});
-              }),
-              "[grad] 1 gradients to add to, for 5 inputs; give one for each, "
-              "or none");
+    EXPECT_EQ(
+        error_of(
+            [&] { split.later({.keep_partial = true, .add_to = {layer.w1}}); }),
+        "[grad] add_to has 1 gradients for 5 inputs; pass one for each, or "
+        "none");
     const auto rest = split.later();
     EXPECT_EQ(error_of([&] { split.later(); }),
-              "[grad] the second part of a split pass was done before; call "
-              "later() once, and keep what it gives");
+              "[grad] later() was called before; call it once, and keep its "
+              "result");
     EXPECT_EQ(error_of([&] { settle({layer.x}, rest); }),
-              "[grad] 5 gradients of 1 inputs are to be settled; give one for "
-              "each");
+              "[grad] got 5 gradients for 1 inputs; pass one for each");
   });
 }
 
