@@ -72,7 +72,8 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
                    const std::vector<int>& to) {
   check_defined("movedim", {&x, 1});
   DT_CHECK(from.size() == to.size(), "movedim",
-           "{} dimensions do not go to {} places", from.size(), to.size());
+           "got {} dimensions, but {} positions; pass one position for each",
+           from.size(), to.size());
   const auto n = static_cast<size_t>(x.ndim());
   std::vector<int> order(n, -1);
   std::vector<bool> moved(n, false);
@@ -82,7 +83,7 @@ DistTensor movedim(const DistTensor& x, const std::vector<int>& from,
     DT_CHECK(!moved[static_cast<size_t>(source)], "movedim",
              "dimension {} is moved twice", from[i]);
     DT_CHECK(order[static_cast<size_t>(target)] < 0, "movedim",
-             "two dimensions go to place {}", to[i]);
+             "two dimensions are moved to position {}", to[i]);
     moved[static_cast<size_t>(source)] = true;
     order[static_cast<size_t>(target)] = source;
   }
@@ -127,7 +128,7 @@ std::vector<DistTensor> unbind(const DistTensor& x, int dim) {
 std::vector<DistTensor> tensor_split(const DistTensor& x, int64_t sections,
                                      int dim) {
   check_defined("tensor_split", {&x, 1});
-  DT_CHECK(sections >= 1, "tensor_split", "{} sections; write at least 1",
+  DT_CHECK(sections >= 1, "tensor_split", "sections is {}; write at least 1",
            sections);
   const int64_t n = x.size(normalize_dim(dim, x.ndim(), "tensor_split"));
   std::vector<int64_t> sizes;
@@ -187,7 +188,7 @@ std::vector<DistTensor> meshgrid(const std::vector<DistTensor>& list, bool xy) {
   auto place = [&](int i) { return swap && i < 2 ? 1 - i : i; };
   for (int i = 0; i < n; ++i) {
     const DistTensor& x = list[static_cast<size_t>(i)];
-    DT_CHECK(x.ndim() <= 1, "meshgrid", "{} is no vector",
+    DT_CHECK(x.ndim() <= 1, "meshgrid", "{} is not a vector",
              x.spec()->to_string());
     all[place(i)] = numel(x.shape());
   }
@@ -204,16 +205,15 @@ DistTensor repeat(const DistTensor& x, const std::vector<int64_t>& times) {
   check_defined("repeat", {&x, 1});
   const auto n = static_cast<int>(times.size());
   DT_CHECK(n >= x.ndim(), "repeat",
-           "{} numbers for {}; write one for each "
-           "dimension",
-           n, x.spec()->to_string());
-  // Each dimension [d] as [1, d], the 1 repeated, and both as one.
+           "got {} numbers for {}; write one for each dimension", n,
+           x.spec()->to_string());
+  // Views each dimension [d] as [1, d], expands the 1, and merges both.
   Shape thin, wide, out;
   for (int d = 0; d < n; ++d) {
     const int64_t by = times[static_cast<size_t>(d)];
     const int own = d - (n - x.ndim());
     const int64_t size = own < 0 ? 1 : x.shape()[own];
-    DT_CHECK(by >= 0, "repeat", "{} times", by);
+    DT_CHECK(by >= 0, "repeat", "times is {}; write 0 or more", by);
     if (by != 1 && own >= 0) {
       thin.push_back(1);
       wide.push_back(by);
@@ -235,8 +235,9 @@ DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
 DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims) {
   check_defined("roll", {&x, 1});
-  DT_CHECK(shifts.size() == dims.size(), "roll", "{} shifts for {} dimensions",
-           shifts.size(), dims.size());
+  DT_CHECK(shifts.size() == dims.size(), "roll",
+           "got {} shifts for {} dimensions; pass one for each", shifts.size(),
+           dims.size());
   DistTensor y = alias(x);
   for (size_t i = 0; i < dims.size(); ++i) {
     const int d = normalize_dim(dims[i], x.ndim(), "roll");
@@ -254,7 +255,7 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
   DT_CHECK(
       widths.size() % 2 == 0 && static_cast<int>(widths.size()) <= 2 * x.ndim(),
       "pad",
-      "{} widths for {}; write two for each dimension, the last "
+      "got {} widths for {}; write two for each dimension, the last "
       "one first",
       widths.size(), x.spec()->to_string());
   DistTensor y = alias(x);
@@ -262,9 +263,9 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
     const int d = x.ndim() - 1 - static_cast<int>(i / 2);
     const int64_t lo = widths[i], hi = widths[i + 1];
     DT_CHECK(lo + hi + x.size(d) >= 0, "pad",
-             "{} and {} cut more than dimension {} of {} has", lo, hi, d,
+             "widths {} and {} cut more than dimension {} of {} has", lo, hi, d,
              x.spec()->to_string());
-    // A negative width cuts, also what the other one has put there.
+    // As in torch, a negative width also cuts padding that the other one added.
     auto border = [&](int64_t n) {
       Shape s = y.shape();
       s[d] = n;

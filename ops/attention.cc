@@ -25,7 +25,7 @@ using internal::AttentionArgs;
 using Values = SampleInput::Values;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Stands for minus infinity where that would give NaN.
+// Replaces minus infinity where that would give NaN.
 constexpr double kLowest = -1e30;
 
 void check_dtypes(std::string_view op, std::span<const DType> in, size_t fixed,
@@ -71,14 +71,14 @@ std::vector<Sample> attention_samples(bool backward) {
     if (x.documents)
       for (const int64_t n : {x.s, x.t})
         s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
-    // The default, which explain shows, and another one.
+    // scale: the default, which explain shows, and another value.
     s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents};
     list.push_back(s);
   }
   return list;
 }
 
-// q, k, v, out, lse, dout, [mask, or ids] -> dq, dk, dv.
+// q, k, v, out, lse, dout, [mask, or ids] -> dq, dk, dv
 class AttentionBackward : public Op {
  public:
   AttentionBackward() : Op("attention_backward") {}
@@ -94,7 +94,7 @@ class AttentionBackward : public Op {
     check_one_type(name(), std::vector{in[0], in[3], in[5]});
     return {in[0], in[0], in[0]};
   }
-  // Per point: five products, of which a multiplication and an addition each.
+  // Per point: five products, each a multiplication and an addition.
   OpWork work() const override { return {10}; }
   std::vector<Sample> samples() const override {
     return attention_samples(true);
@@ -111,8 +111,8 @@ const Op& backward_op() {
   return op;
 }
 
-// q, k, v, [mask, or ids] -> out and, for the gradient, the log of each query's
-// sum of exponentials.
+// q, k, v, [mask, or ids] -> out, and lse, the log of each query's sum of
+// exponentials, for the gradient.
 class AttentionOp : public Op {
  public:
   AttentionOp() : Op("attention") {}
@@ -140,7 +140,7 @@ class AttentionOp : public Op {
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     check_first_only(c);
     const bool masked = c.inputs.size() > 3;
-    // The kernel has no gradient of the mask.
+    // The fused kernel does not compute the gradient of a mask.
     if (grad_enabled() || (masked && c.needed[3])) return composed(c);
     std::vector<DistTensor> in(c.inputs.begin(), c.inputs.begin() + 3);
     in.insert(in.end(), {c.outputs[0], c.outputs[1], c.cotangents[0]});
@@ -155,7 +155,7 @@ class AttentionOp : public Op {
   static std::vector<DistTensor> composed(const GradientCall& c);
 };
 
-// Which scores of [b, g, r, s, t] count, and what is added to them.
+// Which of the scores [b, g, r, s, t] are allowed, and what is added to them.
 struct Masks {
   DistTensor allowed, added;
 };
@@ -173,7 +173,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
     mask = eq(reshape(mask, {grouped[0], 1, s, 1}),
               reshape(c.inputs[4], {grouped[0], 1, 1, t}));
   Shape shape = mask.shape();
-  if (shape.size() >= 3) {  // heads become groups and the heads of each
+  if (shape.size() >= 3) {  // splits h into [g, r], as the scores have it
     const int at = shape.size() - 3;
     const bool whole = shape[at] == grouped[1] * grouped[2];
     shape.insert(at + 1, whole ? grouped[2] : 1);
@@ -183,7 +183,7 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   DistTensor may = mask;
   if (mask.dtype() != DType::kBool) {
     if (mask.dtype() != stat) mask = cast(mask, stat);
-    // An infinite one forbids: 0 times infinity has no gradient.
+    // Minus infinity forbids; as a summand, its gradient would be NaN.
     may = gt(mask, full({}, -kInfinity, q.mesh(), {}, stat));
     m.added = where(may, mask, full({}, 0, q.mesh(), {}, stat));
   }
@@ -191,8 +191,8 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   return m;
 }
 
-// The gradients from operators that have gradients themselves, with the heads
-// as [kv heads, heads of each].
+// The gradients from differentiable operators, with heads as [kv heads, query
+// heads per kv head].
 std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
@@ -209,7 +209,8 @@ std::vector<DistTensor> AttentionOp::composed(const GradientCall& c) {
 
   DistTensor score = einsum("bsgrd,btgd->bgrst", {q, k}) * scale;
   if (mask.added.defined()) score = score + mask.added;
-  // Finite, and 0 afterwards: a query that may attend to nothing gives zeros.
+  // A finite value, and 0 after the softmax: a query that may attend to nothing
+  // gives zeros.
   auto forbid = [&](const DistTensor& x, double value) {
     if (!mask.allowed.defined()) return x;
     return where(mask.allowed, x, full({}, value, x.mesh(), {}, stat));
@@ -240,8 +241,8 @@ const Op& attention_op() {
 void check_documents(const DistTensor& q, const DistTensor& k,
                      const DistTensor& ids, const DistTensor& mask) {
   DT_CHECK(!mask.defined(), "attention",
-           "has documents and a mask; write one of them, or the documents as a "
-           "part of the mask");
+           "got both documents and a mask; pass one of them, or include the "
+           "documents in the mask");
   DT_CHECK(q.size(1) == k.size(1) &&
                ids.shape() == Shape({q.size(0), q.size(1)}) &&
                (ids.dtype() == DType::kI32 || ids.dtype() == DType::kI64),
@@ -252,14 +253,14 @@ void check_documents(const DistTensor& q, const DistTensor& k,
            to_string(k.shape()));
 }
 
-// How one call is computed: in a ring or not, and where q, k, v have to be for
-// it (null: where they are).
+// How a call is computed: in a ring or not, and the specs that q, k and v are
+// moved to (null: they stay).
 struct Context {
   bool ring = false;
   std::array<const Spec*, 3> heads = {};
 };
 
-// A layout that does not use these axes.
+// The layout of x without these axes.
 Layout without(const Spec* x, AxisMask axes) {
   Layout layout = x->layout();
   for (Dim& dim : layout.dims) dim = restricted(dim, x->mesh(), ~axes);
@@ -268,7 +269,7 @@ Layout without(const Spec* x, AxisMask axes) {
   return layout;
 }
 
-// A tensor [b, s, heads, d] with heads split over these axes, nothing else.
+// The spec of x [b, s, heads, d] with only the heads split over these axes.
 const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   Layout layout = without(x, axes);
   for (int a = 0; a < x->mesh().num_axes(); ++a)
@@ -277,15 +278,15 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   return x->with(layout);
 }
 
-// v as it goes round in a ring: as k does.
+// v laid out along the sequence as k is, as a ring requires.
 const Spec* beside(const Spec* v, const Spec* k) {
   Layout layout = without(v, k->dim(1).axes());
   layout.dims[1] = k->dim(1);
   return v->with(layout);
 }
 
-// Picoseconds of a forward and a backward pass in a ring over these axes, of
-// which what is sent counts where it takes longer than what hides it.
+// Picoseconds of a forward and a backward pass in a ring over these axes: the
+// time to send or the time to compute, whichever is longer.
 int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
                 bool causal, double flops, Planner& planner) {
   const Mesh& mesh = q->mesh();
@@ -302,13 +303,14 @@ int64_t ring_ps(const Spec* q, const Spec* k, const Spec* v, AxisMask axes,
   }
   const double share =
       all ? static_cast<double>(most) / static_cast<double>(all) : 0;
-  // Forward, and backward, and home.
+  // Blocks in the forward pass, blocks in the backward pass, and gradients
+  // home.
   const int64_t sent =
       3 * (mesh.size_of(axes) - 1) * planner.plan(moves).time_ps;
   return std::max(sent, planner.cost().work_ps(flops * share, 0));
 }
 
-// The same with heads split instead.
+// Picoseconds with heads split instead.
 int64_t heads_ps(const std::array<const Spec*, 3>& from,
                  const std::array<const Spec*, 3>& to, double flops,
                  Planner& planner) {
@@ -336,14 +338,15 @@ int64_t heads_bytes(const Spec* q, const std::array<const Spec*, 3>& heads) {
          3 * (heads[1]->largest_part_bytes() + heads[2]->largest_part_bytes());
 }
 
-// q, k and v of a call: whether keys are to stay split, and the ways to do it.
+// The ways to compute a call, if q and k are split along the sequence over the
+// same axes (`may`): keys stay split in a ring, or heads are split instead.
 struct Ways {
   bool may = false;
   std::array<const Spec*, 3> in = {}, heads = {};
 
   explicit Ways(const std::array<const Spec*, 3>& of) : in(of) {
     for (const Spec* x : in)
-      if (x->ndim() != 4) return;  // refused later
+      if (x->ndim() != 4) return;  // apply() will throw
     const AxisMask axes = this->axes();
     if (!axes) return;
     may = true;
@@ -357,7 +360,7 @@ struct Ways {
   bool ring_is_cheaper(bool causal) const {
     const Spec *q = in[0], *k = in[1];
     if (q->shape()[2] == 0) return false;
-    // Of a rank's batches and heads: 2 products forward, 5 backward.
+    // For a rank's batches and heads: 2 products forward, 5 backward.
     const Mesh& mesh = q->mesh();
     const double flops = 14.0 * static_cast<double>(q->shape()[1]) *
                          static_cast<double>(k->shape()[1]) *
@@ -379,7 +382,7 @@ struct Ways {
   }
 };
 
-// Layer after layer asks the same.
+// Remembers the last answer, because each layer of a model asks the same.
 Context context_of(const DistTensor& q, const DistTensor& k,
                    const DistTensor& v, const AttentionOptions& options) {
   struct Last {

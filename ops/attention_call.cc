@@ -17,8 +17,8 @@
 namespace dtensor::internal {
 namespace {
 
-// The mask's term: the letters of its dimensions aligned with [b, h, s, t] at
-// the right, and 1 where it is repeated.
+// The mask's term in the rule: the letters of its dimensions, aligned with
+// [b, h, s, t] at the right, and 1 for dimensions that are repeated.
 std::string mask_term(const Shape& mask, const Shape& scores,
                       const char* letters) {
   DT_CHECK(mask.size() <= 4, "attention",
@@ -35,9 +35,9 @@ std::string mask_term(const Shape& mask, const Shape& scores,
   return term;
 }
 
-// A block's keys and values (or their gradients) on the way, by the rank's
-// other thread. Where that has nothing to do (a dry run, a budget) they move
-// when they are asked for, and in a dry run count as held until then.
+// Moves a block's keys and values (or their gradients) by the rank's other
+// thread. Without one (in a dry run, or under a budget) they move when
+// arrived() is called; a dry run counts them as held until then.
 class Passing {
  public:
   Passing() = default;
@@ -85,8 +85,9 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
            "{} query heads share {} heads of k and v; write a multiple", q[2],
            k[2]);
-  // (A query of two ranks would meet their blocks in another order on each:
-  // hence s~. The gradient adds up over s, which says as much.)
+  // s~: if several ranks held a query, each would meet the blocks in another
+  // order, and their results would differ. In the backward pass, summing over s
+  // already implies this.
   std::string rule = !args.ring ? "bs^hd!,bt!gd,btgd"
                      : backward ? "bshd!,bt~gd,btgd"
                                 : "bs~hd!,bt~gd,btgd";
@@ -113,10 +114,10 @@ Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
   return owned(keys.size(), mesh, keys.axes(), parts);
 }
 
-// Where blocks are, step by step; kept with the decision.
+// The blocks of every step of the ring; cached with the decision.
 struct AttentionCall::Ring : Decision::Memo {
-  std::vector<const Spec*> k, v;   // of the blocks that ranks have in a step
-  std::vector<IntervalList> keys;  // this rank's in that step
+  std::vector<const Spec*> k, v;   // of all ranks' blocks, per step
+  std::vector<IntervalList> keys;  // of this rank's block, per step
 };
 
 const AttentionCall::Ring& AttentionCall::ring() {
@@ -138,7 +139,7 @@ const AttentionCall::Ring& AttentionCall::ring() {
   return static_cast<const Ring&>(*c_.decision.memo);
 }
 
-// All of it is refused, or nothing.
+// Checks the whole ring at once, so that it is refused before anything is sent.
 void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
   const RankContext& ctx = c_.context;
   if (ring.k.size() == 1 || (!ctx.explicit_only && ctx.comm_budget < 0)) return;
@@ -167,7 +168,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       q_(with_unit_rows(c.in[0])) {
   if (c.in.size() > fixed) mask_ = c.in[fixed];
   if (args_.documents) key_ids_ = c.in[fixed + 1];
-  // The mask of ids is made for so many queries at once.
+  // A mask from ids is made for at most this many queries at once.
   constexpr int64_t kQueriesOfIds = 256;
   int64_t row = 0;
   for (const Interval& range : c.ranges_of('s'))
@@ -179,7 +180,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       row += hi - lo;
       lo = hi;
     }
-  // Which head of a block each local query head uses.
+  // The position of each local query head's key head in a block.
   const IntervalList have =
       c.axes_of('g') ? used_heads(c.coord()) : held(c.coord(), 0)[2];
   for (const Interval& range : c.ranges_of('h'))
@@ -196,8 +197,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
     }
 }
 
-// What the query heads of the rank at `at` name: query head i uses head
-// floor(i kv_heads / heads).
+// Query head i uses head floor(i kv_heads / heads).
 IntervalList AttentionCall::used_heads(const Coord& at) const {
   IntervalList list;
   const Region queries = c_.decision.in[0]->region(at);
@@ -365,8 +365,8 @@ void AttentionCall::backward() {
   const Tensor out = with_unit_rows(c_.in[3]), dout = with_unit_rows(c_.in[5]);
   const bool apart = c_.axes_of('g') != 0;  // see used_of()
   std::vector<Sum> dq(queries_.size());
-  Sum home[2];                    // of this rank's keys, and values
-  std::optional<Passing> coming;  // what others computed of them
+  Sum home[2];                    // for this rank's keys and values
+  std::optional<Passing> coming;  // others' gradients of them
   bool direct = false;
 
   const auto arrive = [&] {

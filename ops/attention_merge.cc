@@ -19,7 +19,7 @@ void apply_to(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out) {
   c.k.binary(c.stream, fn::index_of<F>, fn::By::kNone, a.dtype(), nullptr, p);
 }
 
-// exp(a - b), of a's shape.
+// exp(a - b), with a's shape.
 Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   const Tensor y = c.scratch(a.shape(), a.dtype());
   apply_to<fn::Sub>(c, a, b, y);
@@ -32,7 +32,7 @@ Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// A weight [b, h, s] of each row of x [b, s, h, d].
+// A weight [b, h, s] as one weight for each row of x [b, s, h, d].
 Tensor for_rows(const Tensor& weight, const Tensor& x) {
   const Shape& w = weight.strides();
   return weight.as_strided(x.shape(), {w[0], w[2], w[1], 0});
@@ -75,7 +75,8 @@ void Online::add(Compute& c, const Tensor& part, const Tensor& part_lse) {
   }
   const Tensor both = c.scratch(lse.shape(), lse.dtype());
   apply_to<fn::LogAddExp>(c, lse, part_lse, both);
-  // (Where neither has a key, both are minus infinity: the weights are 0.)
+  // If neither has a key, both are minus infinity. A finite maximum then gives
+  // weights of 0 instead of NaN.
   const Tensor finite = c.scratch(lse.shape(), lse.dtype());
   const Tensor lowest = Tensor::full({1, 1, 1}, lse.dtype(), -1e30);
   apply_to<fn::Maximum>(c, both, lowest.expand(lse.shape()), finite);

@@ -23,11 +23,12 @@ class Cat : public IndexOp {
  public:
   Cat() : IndexOp("cat") {}
 
-  // All pieces lie as one of them does, but for the dimension in question: of
-  // that each keeps what it has, as far as its axes are free; or is cut as that
-  // one is; or is cut if it could not keep all. Those that stay and the largest
-  // come first. Pieces that may all stay are
-  // not cut, be it cheaper later.
+  // One piece serves as the model: all pieces get its layout, except for the
+  // dimension to concatenate. In that, each piece keeps its axes that are free
+  // (kKept), is cut like the model (kCut), or is cut only if it could not keep
+  // all of its axes (kCutIfTaken). Models that must stay, and large ones, come
+  // first. If nothing has to move, no cut is offered, even if it would save
+  // communication later.
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const auto dim = static_cast<size_t>(
@@ -104,10 +105,10 @@ class Cat : public IndexOp {
       bool fits = a.size() == b.size();
       if (fits) a[static_cast<int>(dim)] = b[static_cast<int>(dim)];
       DT_CHECK(fits && a == b, name(),
-               "{} and {} may differ in dimension {} alone",
+               "{} and {} may differ only in dimension {}",
                in[0].spec->to_string(), piece.spec->to_string(), dim);
       DT_CHECK(in[0].spec->dtype() == piece.spec->dtype(), name(),
-               "{} and {} have two types; cast them to one",
+               "{} and {} have different types; cast them to one",
                in[0].spec->to_string(), piece.spec->to_string());
     }
   }
@@ -124,10 +125,11 @@ std::vector<const Op*> cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   check_defined("cat", all);
-  DT_CHECK(!all.empty(), "cat", "there is nothing to put together");
+  DT_CHECK(!all.empty(), "cat", "got an empty list; pass at least one tensor");
   // An empty vector adds nothing, whatever the others' dimensions. One of
-  // floats stays, so that the result depends on it: whether it wants a gradient
-  // may differ between the two runs of a checkpoint(), and the layout may not.
+  // floats stays, so that the result depends on it. Its requires_grad cannot
+  // decide this: it may differ between the two runs of a checkpoint(), and the
+  // layout may not.
   const auto full =
       std::find_if(all.begin(), all.end(),
                    [](const DistTensor& x) { return x.shape() != Shape{0}; });
@@ -157,7 +159,8 @@ DistTensor cat(const std::vector<DistTensor>& all, int dim) {
 
 DistTensor stack(const std::vector<DistTensor>& pieces, int dim) {
   check_defined("stack", pieces);
-  DT_CHECK(!pieces.empty(), "stack", "there is nothing to put together");
+  DT_CHECK(!pieces.empty(), "stack",
+           "got an empty list; pass at least one tensor");
   int d = normalize_dim(dim, pieces[0].ndim() + 1, "stack");
   std::vector<DistTensor> thick;
   for (const DistTensor& p : pieces) {

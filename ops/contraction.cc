@@ -31,15 +31,15 @@ std::string letters(int n, char first = 'a') {
   return t;
 }
 
-// The dimension of x that the letter at `at` of its term is for.
+// The dimension of x that the letter at position `at` of its term stands for.
 int dim_at(std::string_view term, size_t at, const DistTensor& x) {
   const size_t dots = term.find("...");
   return static_cast<int>(at) -
          (dots < at ? static_cast<int>(term.size()) - x.ndim() : 0);
 }
 
-// Replaces each operand that has a letter twice in its term of the rule by its
-// diagonal, and the rule to match. False when there is none.
+// Replaces each operand whose term has a letter twice by its diagonal, and
+// adapts the rule. Returns false if there is none.
 bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
   const size_t arrow = std::min(rule.find("->"), rule.size());
   std::string in;
@@ -57,7 +57,7 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
         DT_CHECK(x.size(a) == x.size(b), "einsum",
                  "'{}' asks for the diagonal of sizes {} and {}", rule,
                  x.size(a), x.size(b));
-        // Elsewhere 0, whatever stands there: infinity times 0 is NaN.
+        // `where` ignores other elements; times 0, infinities would give NaN.
         const auto along = [&](int d) {
           std::string shape(static_cast<size_t>(x.ndim()), '1');
           shape[static_cast<size_t>(d)] = 'a';
@@ -70,7 +70,7 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
       }
     in += (in.empty() ? "" : ",") + term;
   }
-  // The rule's own check tells terms without an operand.
+  // Terms without an operand stay, for the rule's own check to report.
   if (begin <= arrow) in += "," + rule.substr(begin, arrow - begin);
   if (any) rule = in + rule.substr(arrow);
   return any;
@@ -130,9 +130,9 @@ DistTensor einsum(std::string_view text,
            operands.size());
   const std::string alone = only_in_output(rule);
   DT_CHECK(alone.empty(), "einsum",
-           "'{}' has the index '{}' in its output alone", text, alone[0]);
+           "'{}' has the index '{}' only in its output", text, alone[0]);
   if (operands.size() <= 2) return product(product_op("einsum", t), operands);
-  // The first two, keeping every index that is used later, then the rest.
+  // Contract the first two, keeping indices that are used later, then the rest.
   size_t comma = t.find(',');
   comma = t.find(',', comma + 1);
   std::string first = t.substr(0, comma), rest = t.substr(comma + 1), kept;
@@ -155,7 +155,7 @@ DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
   std::string in = letters(x.ndim()), out;
   std::vector<bool> gone(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims) {
-    // A number has a dimension 0, as in torch.
+    // As in torch, a scalar has a dimension 0.
     if (x.ndim() == 0 && (d == 0 || d == -1)) continue;
     auto at = static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"));
     DT_CHECK(!gone[at], "sum", "dimension {} is named twice", d);
@@ -179,7 +179,8 @@ DistTensor mean(const DistTensor& x, std::vector<int> dims, bool keepdim) {
     n = static_cast<double>(numel(x.shape()));
   else
     for (int d : dims) n *= static_cast<double>(x.size(d));
-  // The count is known from the global shape: uneven parts need no pairs.
+  // The count follows from the global shape, so uneven parts need no averages
+  // of (sum, count) pairs.
   return div(sum(x, std::move(dims), keepdim), n);
 }
 
@@ -192,7 +193,7 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
   for (int d = extra; d < shape.size(); ++d)
     if (shape[d] == -1) shape[d] = x.shape()[d - extra];
   std::string out = letters(shape.size()), in;
-  ContractionArgs args;  // of what is new or repeated
+  ContractionArgs args;  // sizes of new and repeated dimensions
   bool same = extra == 0;
   for (int d = 0; d < shape.size(); ++d) {
     if (d < extra || x.shape()[d - extra] != shape[d])

@@ -38,7 +38,7 @@ class Contraction : public Op {
   }
   OpWork work() const override { return {2}; }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
-  // A sum over boxes in a half precision would be rounded after each.
+  // Adding up boxes in half precision would round after each box.
   InBoxes in_boxes(size_t, DType t) const override {
     if (rule_.inputs().size() != 2) return InBoxes::kNo;
     return is_half_float(t) || !only_in_output_.empty() ? InBoxes::kStrided
@@ -49,8 +49,8 @@ class Contraction : public Op {
   std::vector<Sample> samples() const override;
 
  private:
-  // What is made once per decision: the local computation, and the gradient of
-  // each operand.
+  // Made once per decision: the local computation, and the gradient of each
+  // operand.
   struct Memo : Decision::Memo {
     explicit Memo(const Rule& rule) : local(rule) {}
     LocalProduct local;
@@ -75,8 +75,9 @@ std::vector<DistTensor> Contraction::gradient(const GradientCall& call) const {
     DistTensor operands[2];
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
-    // The cotangent knows better where to sum what was repeated: the forward
-    // pass repeats it on every rank, wherever the copies are used.
+    // If the forward pass repeated the operand, its assignment does not help:
+    // it repeats on every rank, wherever the copies are used. The cotangent's
+    // layout shows where to sum.
     grads[i] = apply1(*g->op, {operands, grads.size()}, g->attrs,
                       only_in_output_.empty() ? &g->assignment : nullptr);
   }
@@ -127,7 +128,7 @@ ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
     args.sizes.push_back(bound.size(bound.rule().factor(letter)));
   ProductGradient g{&contraction_op(name, rule), {}, forward};
   if (!args.sizes.empty()) g.attrs = args;
-  // What passes through this operand is replicated in its cotangent.
+  // Partials that passed through this operand are replicated in its cotangent.
   std::erase_if(g.assignment.passes, [&](const Assignment::Pass& p) {
     return p.note == static_cast<int>(operand);
   });
@@ -156,11 +157,11 @@ const Op& product_op(std::string_view name, std::string_view text) {
   return *op;
 }
 
-// There are as many as a program's text has rules: they are not bounded, since
-// decisions and graphs name them.
+// Operators are never freed, because decisions and graphs refer to them. There
+// are only as many as the program has rules.
 const Op& contraction_op(std::string_view name, const Rule& rule) {
   std::string key(name);
-  for (const Factor& f : rule.factors()) key += f.letter;  // their order counts
+  for (const Factor& f : rule.factors()) key += f.letter;  // order matters
   key += rule.to_string();
   static std::mutex mutex;
   static auto* all = new std::map<std::string, std::unique_ptr<const Op>>;

@@ -29,7 +29,7 @@ DistTensor number(double value, const DistTensor& like) {
 DistTensor triangle(std::string_view op, const DistTensor& x, int64_t diagonal,
                     bool lower) {
   check_defined(op, {&x, 1});
-  DT_CHECK(x.ndim() >= 2, op, "{} is no matrix", x.spec()->to_string());
+  DT_CHECK(x.ndim() >= 2, op, "{} is not a matrix", x.spec()->to_string());
   const DistTensor at = offsets(x.size(-2), x.size(-1), x.mesh(), &x.layout());
   const DistTensor bound = number(static_cast<double>(diagonal), at);
   return where(lower ? le(at, bound) : ge(at, bound), x, number(0, x));
@@ -49,10 +49,15 @@ DistTensor ones_like(const DistTensor& x) { return full_like(x, 1); }
 DistTensor arange(double start, double end, double step, const Mesh& mesh,
                   const Placements& layout, DType t) {
   DT_CHECK(step != 0 && std::isfinite(step) && std::isfinite(end - start),
-           "arange", "from {} to {} in steps of {}", start, end, step);
+           "arange",
+           "cannot count from {} to {} in steps of {}; write finite numbers "
+           "and a step other than 0",
+           start, end, step);
   const double n = std::ceil((end - start) / step);
-  DT_CHECK(n >= 0, "arange", "steps of {} do not lead from {} to {}", step,
-           start, end);
+  DT_CHECK(
+      n >= 0, "arange",
+      "steps of {} do not lead from {} to {}; write a step of the other sign",
+      step, start, end);
   const DistTensor i =
       arange(static_cast<int64_t>(n), mesh, layout, DType::kF64);
   return cast(add(mul(i, step), start), t);
@@ -63,7 +68,7 @@ DistTensor linspace(double start, double end, int64_t n, const Mesh& mesh,
   const DistTensor i = arange(n, mesh, layout, DType::kF64);
   if (n < 2) return cast(add(i, start), t);
   const double step = (end - start) / static_cast<double>(n - 1);
-  // From both ends, so that the last one is exact.
+  // From both ends, so that both are exact.
   const double last = static_cast<double>(n - 1);
   return cast(
       where(lt(i, number(static_cast<double>(n / 2), i)),
@@ -85,7 +90,7 @@ DistTensor triu(const DistTensor& x, int64_t diagonal) {
 
 DistTensor trace(const DistTensor& x) {
   check_defined("trace", {&x, 1});
-  DT_CHECK(x.ndim() == 2, "trace", "{} is no matrix", x.spec()->to_string());
+  DT_CHECK(x.ndim() == 2, "trace", "{} is not a matrix", x.spec()->to_string());
   const DistTensor at = offsets(x.size(0), x.size(1), x.mesh(), &x.layout());
   return sum(where(eq(at, number(0, at)), x, number(0, x)));
 }
@@ -94,8 +99,8 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value) {
   const DistTensor given[] = {x, mask, value};
   check_defined("masked_fill", given);
-  DT_CHECK(mask.dtype() == DType::kBool, "masked_fill", "the mask is {}",
-           mask.spec()->to_string());
+  DT_CHECK(mask.dtype() == DType::kBool, "masked_fill",
+           "the mask is {}; write one of bool", mask.spec()->to_string());
   DT_CHECK(value.ndim() == 0, "masked_fill", "the value is {}, not a scalar",
            value.spec()->to_string());
   return where(mask, cast(value, x.dtype()), x);
@@ -108,7 +113,7 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
 
 DistTensor one_hot(const DistTensor& indices, int64_t classes) {
   check_defined("one_hot", {&indices, 1});
-  DT_CHECK(classes >= 1, "one_hot", "{} classes", classes);
+  DT_CHECK(classes >= 1, "one_hot", "classes is {}; write at least 1", classes);
   return cast(eq(unsqueeze(indices, -1),
                  arange(classes, indices.mesh(), {}, indices.dtype())),
               DType::kI64);

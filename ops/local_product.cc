@@ -67,7 +67,7 @@ void LocalProduct::one_operand(Compute& c) const {
 
 bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   const Tensor& out = c.out[0];
-  // Factors that only the output has: computed once, then repeated.
+  // Factors that occur only in the output are computed once, then repeated.
   Tensor target = out;
   if (repeats_) {
     Shape narrow = out.shape();
@@ -120,7 +120,7 @@ bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
 
 bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
                             const kernels::Epilogue& e) const {
-  // m, n and k are the largest loop of their kind; the others are batches.
+  // m, n and k are the largest loops of their kinds; the others are batches.
   const Loop one{1, 1, 1, 1, false, false, false};
   const Loop *m = &one, *n = &one, *k = &one;
   const auto pick = [&](const Loop*& at, bool in_a, bool in_b, bool in_out) {
@@ -139,8 +139,8 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
   g.m = m->size, g.a_m = m->a, g.c_m = m->out;
   g.n = n->size, g.b_n = n->b, g.c_n = n->out;
   g.k = k->size, g.a_k = k->a, g.b_k = k->b;
-  // The kernel takes four batch dimensions; further ones are looped over here,
-  // those that sum into the output after the first one accumulating.
+  // The kernel takes four batch dimensions. Others are looped over here; those
+  // that are summed accumulate after their first index.
   constexpr size_t kBatches = 4;
   const size_t outer = batch.size() > kBatches ? batch.size() - kBatches : 0;
   for (size_t i = outer; i < batch.size(); ++i) {

@@ -33,7 +33,8 @@ DistTensor l1_loss(const DistTensor& x, const DistTensor& y, Reduction r) {
 
 DistTensor huber_loss(const DistTensor& x, const DistTensor& y, Reduction r,
                       double delta) {
-  DT_CHECK(delta > 0, "huber_loss", "a delta of {}; write one above 0", delta);
+  DT_CHECK(delta > 0, "huber_loss", "delta is {}; write a number above 0",
+           delta);
   const DistTensor d = sub(x, y), size = abs(d);
   const DistTensor near = mul(square(d), 0.5);
   const DistTensor far = mul(sub(size, delta / 2), delta);
@@ -42,7 +43,7 @@ DistTensor huber_loss(const DistTensor& x, const DistTensor& y, Reduction r,
 
 DistTensor smooth_l1_loss(const DistTensor& x, const DistTensor& y, Reduction r,
                           double beta) {
-  DT_CHECK(beta >= 0, "smooth_l1_loss", "a beta of {}; write 0 or more", beta);
+  DT_CHECK(beta >= 0, "smooth_l1_loss", "beta is {}; write 0 or more", beta);
   return beta == 0 ? l1_loss(x, y, r) : div(huber_loss(x, y, r, beta), beta);
 }
 
@@ -65,7 +66,7 @@ DistTensor binary_cross_entropy_with_logits(const DistTensor& x,
 DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
                   bool log_target) {
   if (log_target) return reduced(mul(exp(y), sub(y, x)), r);
-  // y log y is 0 at 0.
+  // y log y is 0 for y = 0.
   const DistTensor positive = gt(y, 0);
   const DistTensor safe = where(positive, y, 1);
   return reduced(sub(mul(safe, log(safe)), mul(y, x)), r);
@@ -100,7 +101,7 @@ DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
                              double eps) {
   const DistTensor given[] = {x, y};
   check_defined("cosine_similarity", given);
-  // A repeated row counts as often in its length as in the product.
+  // After expand(), repeated elements count in the norm as in the product.
   const Shape shape =
       broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");
   const DistTensor a = expand(x, shape), b = expand(y, shape);

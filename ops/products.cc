@@ -16,8 +16,8 @@ void check_ndim(std::string_view op, const DistTensor& x, int ndim) {
            x.spec()->to_string(), ndim);
 }
 
-// A number times a tensor, of the tensor's type: of integers, as in PyTorch,
-// the whole part of the number.
+// A number times a tensor, in the tensor's type. For integers, as in PyTorch,
+// the number is truncated.
 DistTensor times(const DistTensor& x, double by) {
   if (by == 1) return x;
   if (is_float(x.dtype())) return mul(x, by);
@@ -73,7 +73,7 @@ DistTensor outer(const DistTensor& a, const DistTensor& b) {
   check_defined("outer", given);
   check_ndim("outer", a, 1);
   check_ndim("outer", b, 1);
-  // Of bools too, which no product of matrices takes.
+  // Not a matrix product, which does not take bools.
   return mul(unsqueeze(a, 1), unsqueeze(b, 0));
 }
 
@@ -99,7 +99,7 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
   for (size_t i = 0; i < dims_a.size(); ++i) {
     const int d = normalize_dim(dims_a[i], a.ndim(), "tensordot"),
               e = normalize_dim(dims_b[i], b.ndim(), "tensordot");
-    // A dimension of size 1 meets any other, as in PyTorch.
+    // As in PyTorch, a dimension of size 1 pairs with any size.
     if (a.size(d) == 1 && b.size(e) != 1) b = sum(b, {e}, true);
     if (b.size(e) == 1 && a.size(d) != 1) a = sum(a, {d}, true);
     DT_CHECK(a.size(d) == b.size(e), "tensordot",
@@ -117,8 +117,8 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
   const DistTensor given[] = {a, b};
   check_defined("tensordot", given);
   DT_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), "tensordot",
-           "{} and {} have no {} dimensions in common", a.spec()->to_string(),
-           b.spec()->to_string(), dims);
+           "{} and {} cannot be contracted over {} dimensions",
+           a.spec()->to_string(), b.spec()->to_string(), dims);
   std::vector<int> last, first;
   for (int i = 0; i < dims; ++i) {
     last.push_back(a.ndim() - dims + i);
@@ -145,8 +145,8 @@ DistTensor kron(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor multi_dot(const std::vector<DistTensor>& matrices) {
-  DT_CHECK(matrices.size() >= 2, "multi_dot", "{} matrices; write at least 2",
-           matrices.size());
+  DT_CHECK(matrices.size() >= 2, "multi_dot",
+           "got {} matrices; pass at least 2", matrices.size());
   DistTensor product = matrices[0];
   for (size_t i = 1; i < matrices.size(); ++i)
     product = matmul(product, matrices[i]);
@@ -197,7 +197,7 @@ DistTensor bilinear(const DistTensor& a, const DistTensor& b,
   const DistTensor given[] = {a, b, weight};
   check_defined("bilinear", given);
   check_ndim("bilinear", weight, 3);
-  // Rows of a and b, so that the three-operand einsum needs no "...".
+  // Rows of a and b: an einsum of three operands does not take "...".
   Shape rows = a.shape();
   rows.pop_back();
   const int64_t n = numel(rows);

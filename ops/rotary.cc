@@ -1,4 +1,4 @@
-// Rotary embedding.
+// Rotary position embedding.
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/attention_call.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -33,7 +33,7 @@ class RotaryOp : public RuleOp {
             {{{{3, 7, 1, 2}}}, RotaryArgs{3, true, 100}, true},
             {{{{1, 1, 5, 6}}}, RotaryArgs{11, false, 10000}, true}};
   }
-  // A range of positions at a time.
+  // The kernel takes one range of consecutive positions at a time.
   void compute(Compute& c) const override {
     const Tensor x = internal::with_unit_rows(c.in[0]);
     const RotaryArgs& args = c.attrs.as<RotaryArgs>();
@@ -58,7 +58,7 @@ class RotaryOp : public RuleOp {
     }
   }
 
-  // Rotating back.
+  // The gradient rotates by the opposite angle.
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     RotaryArgs args = c.attrs.as<RotaryArgs>();
     args.inverse = !args.inverse;

@@ -16,7 +16,7 @@ struct SliceArgs {
   static constexpr Fields kFields = {"dim", "lo", "hi", "step"};
   int64_t dim, lo, hi, step;
 };
-// The same, of a dimension of that size.
+// The reverse: puts a tensor at these indices of a dimension of this size.
 struct PadArgs {
   static constexpr Fields kFields = {"dim", "lo", "hi", "step", "size"};
   int64_t dim, lo, hi, step, size;
@@ -26,8 +26,8 @@ struct Indices {
   explicit Indices(const SliceArgs& a)
       : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
     DT_CHECK(dim >= 0 && 0 <= lo && lo <= hi && step >= 1, "slice",
-             "every {}-th index of [{}, {}) of dimension {}; write 0 <= lo <= "
-             "hi and a step of at least 1",
+             "cannot take every {}-th index of [{}, {}) in dimension {}; write "
+             "0 <= lo <= hi and a step of at least 1",
              step, lo, hi, dim);
   }
   explicit Indices(const PadArgs& a)
@@ -35,14 +35,15 @@ struct Indices {
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
 
-  // The Dim of them in dimension `d`, or nullopt when no tree says it.
+  // The layout of the slice of dimension `d`, or nullopt if a Dim cannot
+  // express it.
   std::optional<Dim> of(const Dim& d, const Mesh& mesh) const {
     return every(*d.slice(mesh, lo, hi - lo), mesh, step);
   }
 
-  // fn(at, from, n) for every run of them in a rank's part of d: n indices,
-  // `step` apart from local index `from` on, are the local indices of the slice
-  // from `at` on. Returns how many runs there are.
+  // Calls fn(at, from, n) for every run in a rank's part of d: local indices
+  // from, from + step, ... (n of them) become at, at + 1, ... of the slice.
+  // Returns the number of runs.
   template <class Fn>
   int64_t runs(const Dim& d, const Mesh& mesh, const Coord& c, Fn&& fn) const {
     IntervalList has;
@@ -96,7 +97,7 @@ class Slice : public IndexOp {
     to.dims[dim] = *kept;
     return {{{s->with(from)}, {Spec::get(s->mesh(), shape, to, s->dtype())}}};
   }
-  // A view where this rank's part of the slice is one run, else a copy.
+  // A view if this rank's part of the slice is one run, else a copy.
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {
     const Indices indices(c.attrs.as<SliceArgs>());
@@ -132,9 +133,9 @@ class Slice : public IndexOp {
   }
 };
 
-// Zeros around: the gradient of a slice. It goes to where attrs.like, the
-// slice's input, had that dimension, so that every rank pads what it sliced;
-// without it the dimension is whole.
+// The gradient of a slice: the input, surrounded by zeros. The padded dimension
+// has the layout that it has in attrs.like, the slice's input, so that every
+// rank pads the part that it sliced. Without attrs.like it is whole.
 class Pad : public IndexOp {
  public:
   Pad() : IndexOp("slice_backward") {}
@@ -153,7 +154,7 @@ class Pad : public IndexOp {
     if (attrs.like) padded = attrs.like->dim(indices.dim);
     auto sliced = indices.of(padded, mesh);
     if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
-    // Its axes are free for it: whoever else used them gives way.
+    // The dimension takes its axes back from other dimensions and partials.
     Layout from = s->layout();
     const AxisMask taken = padded.axes();
     for (size_t k = 0; k < from.dims.size(); ++k)
@@ -215,7 +216,7 @@ std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
                  SliceArgs{a.dim, a.lo, a.hi, a.step})};
 }
 
-// As slice(), of indices that are there.
+// slice() for indices that exist.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
   if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
@@ -230,7 +231,7 @@ DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {
   check_defined("slice", {&x, 1});
   int d = normalize_dim(dim, x.ndim(), "slice");
-  DT_CHECK(step >= 1, "slice", "a step of {}; it is at least 1", step);
+  DT_CHECK(step >= 1, "slice", "step is {}; write at least 1", step);
   int64_t n = x.size(d);
   auto clamp_index = [&](int64_t i) {
     return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
@@ -265,7 +266,7 @@ std::vector<DistTensor> split(const DistTensor& x,
   int d = normalize_dim(dim, x.ndim(), "split");
   int64_t total = 0;
   for (int64_t s : sizes) {
-    DT_CHECK(s >= 0, "split", "a piece of size {}", s);
+    DT_CHECK(s >= 0, "split", "got a piece of size {}; write 0 or more", s);
     total += s;
   }
   DT_CHECK(total == x.size(d), "split",
@@ -284,8 +285,9 @@ std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
   check_defined("split", {&x, 1});
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "split"));
   DT_CHECK(size > 0 || (size == 0 && n == 0), "split",
-           "pieces of size {} of dimension {} of {}; write at least 1", size,
-           dim, x.spec()->to_string());
+           "cannot split into pieces of size {} along dimension {} of {}; "
+           "write at least 1",
+           size, dim, x.spec()->to_string());
   std::vector<int64_t> sizes(1, std::min(size, n));
   for (int64_t at = sizes[0]; at < n; at += size)
     sizes.push_back(std::min(size, n - at));
@@ -295,7 +297,7 @@ std::vector<DistTensor> split(const DistTensor& x, int64_t size, int dim) {
 std::vector<DistTensor> chunk(const DistTensor& x, int64_t chunks, int dim) {
   check_defined("chunk", {&x, 1});
   int64_t n = x.size(normalize_dim(dim, x.ndim(), "chunk"));
-  DT_CHECK(chunks >= 1, "chunk", "{} chunks; write at least 1", chunks);
+  DT_CHECK(chunks >= 1, "chunk", "chunks is {}; write at least 1", chunks);
   if (n == 0)
     return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
   return split(x, (n + chunks - 1) / chunks, dim);

@@ -15,12 +15,12 @@
 namespace dtensor {
 namespace {
 
-// Who computes what: of the result rows and columns, of k the axes.
+// The layout of the result, and the axes that share k.
 struct Grid {
   Dim m, n;
   std::vector<int> shares_k;
-  int64_t sharers = 1;  // the ranks along those
-  // Both operands lie so along k already: nothing is gathered.
+  int64_t sharers = 1;  // the number of ranks along those axes
+  // Both operands are already split so along k: nothing is gathered.
   bool in_place = false;
 };
 
@@ -29,7 +29,7 @@ Grid grid(const Spec* a, const Spec* b) {
            "summa", "shapes are {} and {}; write matrices [m, k] and [k, n]",
            to_string(a->shape()), to_string(b->shape()));
   DT_CHECK(a->mesh() == b->mesh(), "summa",
-           "{} and {} are on different meshes; bring them to one",
+           "{} and {} are on different meshes; move them to one",
            a->to_string(), b->to_string());
   const Mesh& mesh = a->mesh();
   Grid g{a->layout().dims[0], b->layout().dims[1], {}};
@@ -50,7 +50,7 @@ Grid grid(const Spec* a, const Spec* b) {
   return g;
 }
 
-// The indices at which some rank's part of a dimension begins or ends.
+// Inserts the indices at which some rank's part of a dimension begins or ends.
 void add_ends(const Dim& dim, const Mesh& mesh, std::set<int64_t>& ends) {
   IntervalList parts;
   for_each_coord(mesh, dim.axes(), [&](const Coord& at) {
@@ -60,14 +60,15 @@ void add_ends(const Dim& dim, const Mesh& mesh, std::set<int64_t>& ends) {
   });
 }
 
-// The indices [lo, hi) of k, of every rank's part of which those that share k
-// take even parts: so all receive as much from each, to an index. What does not
-// divide goes round, so that no rank has more than one index above another.
+// The layout of the indices [lo, hi) of k. Each rank's part of them is divided
+// evenly between the ranks that share k, so that all receive equally much from
+// each, give or take an index. Remainders are assigned in turn, so that no rank
+// gets two indices more than another.
 Dim shared(const Grid& g, const Mesh& mesh, const std::set<int64_t>& ends,
            int64_t lo, int64_t hi) {
   if (g.shares_k.empty() || lo == hi) return Dim(hi - lo);
   std::vector<Dim> segments;
-  int64_t turn = 0;  // who takes the next that is left over
+  int64_t turn = 0;  // the rank that takes the next remainder
   for (auto end = ends.upper_bound(lo); lo < hi; ++end) {
     const int64_t next = end == ends.end() ? hi : std::min(*end, hi),
                   left = (next - lo) % g.sharers;
@@ -142,8 +143,8 @@ DistTensor summa(const DistTensor& a, const DistTensor& b,
                        {{std::move(first), std::move(second)}, {}}, x.dtype());
     };
     const Spec *columns = spec(a, g.m, part), *rows = spec(b, part, g.n);
-    // What was gathered is not kept; the moves' gradients bring those of the
-    // panels home.
+    // checkpoint() drops the gathered panels. In the backward pass, the
+    // gradients of redistribute() return the panels' gradients to a and b.
     const DistTensor panel = checkpoint(
         [who, columns, rows](const std::vector<DistTensor>& in) {
           const DistTensor both[] = {in[0].redistribute(columns),

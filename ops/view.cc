@@ -19,15 +19,15 @@ struct PermuteArgs {
   Shape order;
 };
 
-// Layouts near that of `s`, some of which can be seen as `to`: every axis stays
-// on its dimension, is dropped, or goes to another dimension, after the axes
-// there. Dimensions that this changes, or in a second turn all that are split,
-// are cut evenly, in granules that a size of `to` asks for. Calls fn(layout),
-// with the least changed first.
+// Layouts similar to that of `s`, some of which can be viewed as `to`. Every
+// axis stays on its dimension, is dropped, or goes to another dimension, behind
+// the axes there. Changed dimensions (and in a second round, all split ones)
+// are cut evenly, in granules that fit the sizes of `to`. Calls fn(layout),
+// with the least changed layouts first.
 template <class Fn>
 void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   const int n = s->ndim();
-  // An axis, and the dimensions where it may be: n for none, its own first.
+  // An axis and the dimensions where it may be: its own, none (n), the others.
   struct Mover {
     int axis;
     std::vector<int> places;
@@ -43,8 +43,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (other != d) m.places.push_back(other);
       movers.push_back(std::move(m));
     }
-  // By size of `to`, the granule of every dimension: an index of dimension d is
-  // `below` elements, and parts of `to` begin at multiples of `unit`.
+  // Per size of `to`, the granule of every dimension: an index of dimension d
+  // has `below` elements, and parts of `to` begin at multiples of `unit`.
   const std::vector<int64_t> ones(static_cast<size_t>(n), 1);
   std::vector<std::vector<int64_t>> granules{ones};
   for (int64_t unit = 1, k = to.size() - 1; k > 0; --k) {
@@ -65,7 +65,8 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
         if (m.place() == d) now |= AxisMask{1} << m.axis;
       if (now == old && !(recut && old)) continue;
       if (dim.size() % granule[static_cast<size_t>(d)] != 0) return;
-      // Those of a leaf in its order, then those of a tree, then new ones.
+      // First the axes of a plain split in its order, then other axes that were
+      // here, then new ones.
       std::vector<int> order;
       for (int a : dim.split().axes())
         if (now >> a & 1) order.push_back(a);
@@ -89,7 +90,7 @@ void for_neighbours(const Spec* s, const Shape& to, Fn&& fn) {
   }
 }
 
-// The layout of `like`, the same elements in another shape, if `s` has it too.
+// The layout of `like` if viewing it in the shape of `s` gives that of `s`.
 std::optional<Layout> returned(const Spec* s, const Spec* like) {
   if (!like) return std::nullopt;
   auto there = view_layout(like->layout(), s->mesh(), s->shape());
@@ -101,8 +102,8 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
   return l;
 }
 
-// attrs.like has the new shape, and is where to return to if possible. `moves`:
-// to a layout that can be seen so, if need be.
+// attrs.like, if set, is a spec in the new shape whose layout is used if
+// possible. `moves`: if necessary, move to a layout that can be viewed.
 class View : public IndexOp {
  public:
   explicit View(bool moves)
@@ -284,7 +285,7 @@ DistTensor permute(const DistTensor& x, const std::vector<int>& order) {
 
 DistTensor transpose(const DistTensor& x, int a, int b) {
   check_defined("transpose", {&x, 1});
-  // A number has a dimension 0, as in torch.
+  // As in torch, a scalar has a dimension 0.
   const auto is_first = [](int d) { return d == 0 || d == -1; };
   if (x.ndim() == 0 && is_first(a) && is_first(b)) return alias(x);
   std::vector<int> order;

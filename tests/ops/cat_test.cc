@@ -301,13 +301,13 @@ TEST(Cat, WrongUseIsASentence) {
   auto x = [](const Mesh& mesh, const Shape& s, const char* l = "S0") {
     return put(counted(s), mesh, l);
   };
-  says("[cat] f64[4, 6](S0) and f64[4, 5](S0) may differ in dimension 0 alone",
+  says("[cat] f64[4, 6](S0) and f64[4, 5](S0) may differ only in dimension 0",
        [&](const Mesh& m) {
          cat({x(m, {4, 6}), x(m, {4, 5})});
        });
   says("[cat]", [&](const Mesh& m) { cat({x(m, {4}), x(m, {4, 5})}); });
-  says("[cat] there is nothing", [&](const Mesh&) { cat({}); });
-  says("[cat] f64[4](S0) and i64[4](S0) have two types; cast them to one",
+  says("[cat] got an empty list", [&](const Mesh&) { cat({}); });
+  says("[cat] f64[4](S0) and i64[4](S0) have different types; cast them to one",
        [&](const Mesh& m) {
          cat({x(m, {4}), cast(x(m, {4}), DType::kI64)});
        });

@@ -31,11 +31,11 @@ TEST(ComposedErrors, SayWhatToWrite) {
       const char *begin, *end = "";  // of its sentence
     } refused[] = {
         {[&] { huber_loss(x, x, mean, 0); },
-         "[huber_loss] a delta of 0; write one above 0"},
+         "[huber_loss] delta is 0; write a number above 0"},
         {[&] { huber_loss(x, x, mean, -1); },
-         "[huber_loss] a delta of -1; write one above 0"},
+         "[huber_loss] delta is -1; write a number above 0"},
         {[&] { smooth_l1_loss(x, x, mean, -1); },
-         "[smooth_l1_loss] a beta of -1; write 0 or more"},
+         "[smooth_l1_loss] beta is -1; write 0 or more"},
         {[&] { nll_loss(x, x); }, "[nll_loss] targets f32[",
          "do not fit f32[2, 3](R)"},
         {[&] { nll_loss(one, one); }, "[nll_loss] targets f32[",
@@ -52,7 +52,8 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            movedim(cube, {0, 1}, {0});
          },
-         "[movedim] 2 dimensions do not go to 1 places"},
+         "[movedim] got 2 dimensions, but 1 positions; pass one position for "
+         "each"},
         {[&] {
            movedim(cube, {0, 0}, {0, 1});
          },
@@ -60,34 +61,35 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] {
            movedim(cube, {0, 1}, {2, -1});
          },
-         "[movedim] two dimensions go to place -1"},
+         "[movedim] two dimensions are moved to position -1"},
         {[&] { transpose(cube); }, "[transpose] f32[",
          "has more than two dimensions; write permute"},
         {[&] { tensor_split(x, 0); },
-         "[tensor_split] 0 sections; write at least 1"},
+         "[tensor_split] sections is 0; write at least 1"},
         {[&] {
            meshgrid({v, x});
          },
-         "[meshgrid] f32[", "is no vector"},
-        {[&] { repeat(x, {2}); }, "[repeat] 1 numbers for f32[",
+         "[meshgrid] f32[", "is not a vector"},
+        {[&] { repeat(x, {2}); }, "[repeat] got 1 numbers for f32[",
          "write one for each dimension"},
         {[&] {
            repeat(x, {2, -1});
          },
-         "[repeat] -1 times"},
+         "[repeat] times is -1; write 0 or more"},
         {[&] {
            roll(x, {1, 1}, {0});
          },
-         "[roll] 2 shifts for 1 dimensions"},
-        {[&] { pad(x, {1}); }, "[pad] 1 widths for f32[", "the last one first"},
+         "[roll] got 2 shifts for 1 dimensions; pass one for each"},
+        {[&] { pad(x, {1}); }, "[pad] got 1 widths for f32[",
+         "the last one first"},
         {[&] {
            pad(v, {1, 1, 1, 1});
          },
-         "[pad] 4 widths for f32[", "the last one first"},
+         "[pad] got 4 widths for f32[", "the last one first"},
         {[&] {
            pad(v, {-2, -2});
          },
-         "[pad] -2 and -2 cut more than dimension 0 of f32["},
+         "[pad] widths -2 and -2 cut more than dimension 0 of f32["},
         {[&] { mv(x, one); }, "[mv] f32[", "has to have 1 dimensions"},
         {[&] { mv(v, v); }, "[mv] f32[", "has to have 2 dimensions"},
         {[&] { dot(v, x); }, "[dot] f32[", "has to have 1 dimensions"},
@@ -102,38 +104,43 @@ TEST(ComposedErrors, SayWhatToWrite) {
          "[tensordot] 2 dimensions of f32["},
         {[&] { tensordot(x, v, {0}, {0}); }, "[tensordot] dimension 0 of f32["},
         {[&] { tensordot(x, v, 2); }, "[tensordot] f32[",
-         "have no 2 dimensions in common"},
+         "cannot be contracted over 2 dimensions"},
         {[&] { tensordot(x, v, -1); }, "[tensordot] f32[",
-         "have no -1 dimensions in common"},
-        {[&] { multi_dot({x}); }, "[multi_dot] 1 matrices; write at least 2"},
-        {[&] { cat({}); }, "[cat] there is nothing to put together"},
+         "cannot be contracted over -1 dimensions"},
+        {[&] { multi_dot({x}); },
+         "[multi_dot] got 1 matrices; pass at least 2"},
+        {[&] { cat({}); }, "[cat] got an empty list; pass at least one tensor"},
         {[&] {
            cat({x, v});
          },
-         "[cat] f32[", "may differ in dimension 0 alone"},
+         "[cat] f32[", "may differ only in dimension 0"},
         {[&] {
            cat({x, zeros({2, 2})});
          },
-         "[cat] f32[", "may differ in dimension 0 alone"},
+         "[cat] f32[", "may differ only in dimension 0"},
         {[&] {
            cat({x, zeros({2, 3}, DType::kF64)});
          },
-         "[cat] f32[", "have two types; cast them to one"},
-        {[&] { stack({}); }, "[stack] there is nothing to put together"},
+         "[cat] f32[", "have different types; cast them to one"},
+        {[&] { stack({}); },
+         "[stack] got an empty list; pass at least one tensor"},
         {[&] {
            stack({x, zeros({3, 2})});
          },
          "[stack] f32[", "expand or slice one of them"},
-        {[&] { tril(v); }, "[tril] f32[", "is no matrix"},
-        {[&] { trace(v); }, "[trace] f32[", "is no matrix"},
+        {[&] { tril(v); }, "[tril] f32[", "is not a matrix"},
+        {[&] { trace(v); }, "[trace] f32[", "is not a matrix"},
         {[&] { arange(0, 4, 0, rt.mesh()); },
-         "[arange] from 0 to 4 in steps of 0"},
+         "[arange] cannot count from 0 to 4 in steps of 0; write finite "
+         "numbers "
+         "and a step other than 0"},
         {[&] { arange(0, 4, -1, rt.mesh()); },
-         "[arange] steps of -1 do not lead from 0 to 4"},
+         "[arange] steps of -1 do not lead from 0 to 4; write a step of the "
+         "other sign"},
         {[&] { masked_fill(x, x, 1); }, "[masked_fill] the mask is f32["},
         {[&] { masked_fill(x, gt(x, 0), v); },
          "[masked_fill] the value is f32[", "not a scalar"},
-        {[&] { one_hot(ids, 0); }, "[one_hot] 0 classes"},
+        {[&] { one_hot(ids, 0); }, "[one_hot] classes is 0; write at least 1"},
     };
     for (const auto& [call, begin, end] : refused) {
       const std::string said = testing::error_of(call);

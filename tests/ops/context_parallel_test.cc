@@ -478,8 +478,8 @@ TEST(ContextParallelTest, BadDocuments) {
     });
   };
   EXPECT_EQ(error({1, 4}, DType::kI64, true),
-            "[attention] has documents and a mask; write one of them, or the "
-            "documents as a part of the mask");
+            "[attention] got both documents and a mask; pass one of them, or "
+            "include the documents in the mask");
   EXPECT_EQ(error({1, 3}, DType::kI64, false),
             "[attention] documents are i64 [1, 3] for q [1, 4, 2, 2] and k "
             "[1, 4, 2, 2]; write i32 or i64 [b, s] of queries and keys of one "

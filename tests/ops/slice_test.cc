@@ -294,13 +294,14 @@ TEST(Slice, WrongUseIsASentence) {
   says("[narrow]", [](X x) { narrow(x, 2, 0, 1); });
   says("[select] index 4 is out of range for dimension 0",
        [](X x) { select(x, 0, 4); });
-  says("[slice] a step of 0", [](X x) { slice(x, 0, 0, 4, 0); });
+  says("[slice] step is 0", [](X x) { slice(x, 0, 0, 4, 0); });
   says("[split] pieces of 5 elements in all do not make up dimension 1",
        [](X x) {
          split(x, std::vector<int64_t>{2, 3}, 1);
        });
-  says("[split] pieces of size 0", [](X x) { split(x, 0, 1); });
-  says("[chunk] 0 chunks; write at least 1", [](X x) { chunk(x, 0, 1); });
+  says("[split] cannot split into pieces of size 0",
+       [](X x) { split(x, 0, 1); });
+  says("[chunk] chunks is 0; write at least 1", [](X x) { chunk(x, 0, 1); });
 }
 
 }  // namespace
