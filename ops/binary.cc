@@ -19,8 +19,8 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
 }
 
-// f(a, b), or its derivative by the operands named, times u, of (a, b, u): by
-// both, two of them.
+// f(a, b); or with `by`, its derivative by those operands times u, of (a, b,
+// u). kBoth gives two outputs.
 class Binary : public Op {
  public:
   Binary(int index, By by)
@@ -50,7 +50,7 @@ class Binary : public Op {
     return InBoxes::kContiguous;
   }
   bool differentiable() const override { return f_.differentiable(); }
-  // Sums need the operands' shapes alone, which come from the decision.
+  // Gradients of sums need only the operands' shapes, which the decision has.
   bool saves_inputs() const override { return !sum(); }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
     std::vector<DistTensor> grads =
@@ -95,7 +95,7 @@ class Binary : public Op {
   Rule rule_;
 };
 
-// Whose gradients of_linear() makes.
+// Whether of_linear() handles every linear function.
 constexpr bool linear_ones_are_known() {
   for (int i = 0; i < fn::kNumBinary; ++i)
     if (fn::binary_function(i).linear() && i != fn::index_of<fn::Add> &&
@@ -118,7 +118,7 @@ const Binary& binary_op(int index, By by = By::kNone) {
   return *(*table)[size_t(index)][size_t(by)];
 }
 
-// Sums and products, of operators through which partials pass.
+// Gradients of sums and products, made of operators that let partials pass.
 std::vector<DistTensor> Binary::of_linear(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   std::vector<DistTensor> grads(2);
@@ -149,8 +149,8 @@ std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
   const auto add_to = [&](size_t i, const DistTensor& x) {
     grads[i] = grads[i].defined() ? add(grads[i], x) : x;
   };
-  // The slope by a, and that by b, as far as this gives them, and somebody
-  // asks.
+  // The derivatives by a and by b of this slope, as far as they exist and are
+  // needed.
   const bool of_a = by_ == By::kA || by_ == By::kBoth,
              of_b = by_ == By::kB || by_ == By::kBoth;
   const auto differentiate = [&](const DistTensor& dy, By slope, By by_a,
@@ -202,7 +202,7 @@ DistTensor binary(int index, const DistTensor& a, const DistTensor& b,
 DistTensor binary(int index, const DistTensor& a, Number b, Numbers numbers) {
   check_operand(fn::binary_function(index), 0, a);
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
-  // These have kernels by a number.
+  // Kernels for a tensor and a number exist for these.
   if (t != DType::kBool) {
     if (index == fn::index_of<fn::Add>) return add_scalar(a, b);
     if (index == fn::index_of<fn::Mul>) return mul_scalar(a, b);

@@ -44,13 +44,12 @@ void check_targets(std::string_view op, const std::vector<Shape>& shapes) {
 void check_dtypes(std::string_view op, std::span<const DType> in) {
   check_float(op, in[0]);
   DT_CHECK(in[1] == DType::kI32 || in[1] == DType::kI64, op,
-           "the targets are {}; only i32 and i64 will do: write cast(targets, "
+           "the targets are {}, but must be i32 or i64; write cast(targets, "
            "DType::kI64)",
            name(in[1]));
 }
 
-// What this rank holds of the logits: rows, and their columns in the whole
-// vocabulary.
+// This rank's part of the logits: rows, and their columns of the vocabulary.
 struct Part {
   explicit Part(Compute& c)
       : type(c.in[0].dtype()),
@@ -60,7 +59,7 @@ struct Part {
         columns(c.ranges_of('v')),
         rows({logits.rows}) {}
 
-  // fn(columns, where they begin in a row).
+  // Calls fn(columns, their byte offset in a row) for each range of columns.
   template <class Fn>
   void for_ranges(Fn&& fn) const {
     int64_t at = 0;
@@ -69,7 +68,7 @@ struct Part {
       at += range.size();
     }
   }
-  // Which targets count.
+  // True for targets that are not ignored.
   Tensor valid(Compute& c) const {
     Tensor ignored =
         Tensor::full(targets.shape(), targets.dtype(),
@@ -86,7 +85,7 @@ struct Part {
   Shape rows;
 };
 
-// logits, targets, max, log_sum, dloss -> dlogits.
+// logits, targets, max, log_sum, dloss -> dlogits
 class CrossEntropyBackward : public Op {
  public:
   CrossEntropyBackward() : Op("cross_entropy_backward") {}
@@ -151,8 +150,8 @@ const Op& backward_op() {
   return op;
 }
 
-// logits, targets -> the loss of each row, and what the gradient needs: its
-// largest logit, and the log of its sum of exp(logit - max).
+// logits, targets -> the loss of each row; and for the gradient, the row's
+// largest logit and the log of its sum of exp(logit - max).
 class CrossEntropy : public Op {
  public:
   CrossEntropy() : Op("cross_entropy") {}
@@ -185,7 +184,7 @@ class CrossEntropy : public Op {
     const double smoothing = c.attrs.as<Args>().label_smoothing;
     const Tensor &loss = c.out[0], &max = c.out[1], &log_sum = c.out[2];
     check_range(c, p);
-    // What else depends on the whole row, in one message.
+    // Everything else that depends on whole rows is summed in one message.
     const int count = smoothing != 0 ? 3 : 2;
     Tensor sums = c.scratch({count, x.rows}, p.stat);
     auto part = [&](int i) { return sums.slice(0, i, i + 1); };
@@ -207,8 +206,8 @@ class CrossEntropy : public Op {
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;
     row_unary(c, index_of<Log>, exp_sum, log_sum);
-    // (1 - e) (max - picked) + e (max - mean) + log_sum: of large logits the
-    // differences come first.
+    // (1 - e) (max - picked) + e (max - mean) + log_sum. Taking differences
+    // first avoids cancellation between large logits.
     row_binary(c, index_of<Sub>, max, picked, loss);
     if (smoothing != 0) {
       const Tensor mean = part(2);
@@ -237,9 +236,9 @@ class CrossEntropy : public Op {
   }
 
  private:
-  // A target that is no class would give a loss that means nothing. All ranks
-  // learn of one, also those that do not hold it, before anything else is sent.
-  // That is no data: no budget counts it, and ExplicitOnly lets it pass.
+  // A target that is not a class would give a meaningless loss. All ranks learn
+  // of one before anything else is sent, even those that do not hold it. This
+  // check is not data: budgets and ExplicitOnly do not apply to it.
   static void check_range(Compute& c, const Part& p) {
     const int64_t ignore_index = c.attrs.as<Args>().ignore_index,
                   vocabulary = c.global_size('v');
@@ -252,15 +251,14 @@ class CrossEntropy : public Op {
                  });
   }
 
-  // dloss (softmax - (1 - e) [target] - e / V) from operators that have
-  // gradients themselves.
+  // dloss (softmax - (1 - e) [target] - e / V), from differentiable operators.
   static DistTensor composed(const DistTensor& logits,
                              const DistTensor& targets, const DistTensor& dloss,
                              const Attrs& attrs) {
     const DType stat = dloss.dtype();
     const int64_t vocabulary = logits.size(-1);
     const double smoothing = attrs.as<Args>().label_smoothing;
-    // The classes lie where the logits do, so that no rank compares more than
+    // The classes are split as the logits, so that no rank compares more than
     // its own columns.
     Layout columns;
     columns.dims = {logits.layout().dims.back()};
@@ -293,8 +291,7 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction reduction, int64_t ignore_index,
                          double label_smoothing) {
   DT_CHECK(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy",
-           "a label_smoothing of {}; write a number in [0, 1]",
-           label_smoothing);
+           "label_smoothing is {}; write a number in [0, 1]", label_smoothing);
   const DistTensor loss = apply(forward_op(), std::vector{logits, targets},
                                 Args{ignore_index, label_smoothing})[0];
   if (reduction == Reduction::kNone) return loss;

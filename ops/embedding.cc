@@ -12,7 +12,7 @@ namespace {
 
 void check_ids(std::string_view op, DType ids) {
   DT_CHECK(ids == DType::kI32 || ids == DType::kI64, op,
-           "the ids are {}; only i32 and i64 will do: write cast(ids, "
+           "the ids are {}, but must be i32 or i64; write cast(ids, "
            "DType::kI64)",
            name(ids));
 }
@@ -30,7 +30,7 @@ struct EmbeddingBackwardArgs {
 const Op& forward_op();
 const Op& backward_op();
 
-// table "vh", ids "..." -> "...h".
+// table "vh", ids "..." -> "...h"
 class Embedding : public Op {
  public:
   Embedding() : Op("embedding") {}
@@ -61,7 +61,7 @@ class Embedding : public Op {
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
     if (!c.attrs.as<EmbeddingArgs>().zeros_outside) check_range(c, ids);
-    // Every id lies in one range at most, and all others give zeros.
+    // Every id is in at most one range; the lookups in others give zeros.
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
       const auto* from = static_cast<const char*>(table.data()) +
                          row * table.stride * size_of(t);
@@ -80,7 +80,7 @@ class Embedding : public Op {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
-    // The backward's rule has the factors v and h in the other order.
+    // The backward rule has the factors v and h in reverse order.
     Assignment a = inherited(c);
     std::swap(a.dims[0], a.dims[1]);
     const DistTensor& table = c.inputs[0];
@@ -103,7 +103,7 @@ class Embedding : public Op {
   }
 };
 
-// dy "...h", ids "..." -> the table's "vh".
+// dy "...h", ids "..." -> the table's gradient "vh"
 class EmbeddingBackward : public Op {
  public:
   EmbeddingBackward() : Op("embedding_backward") {}
@@ -113,7 +113,7 @@ class EmbeddingBackward : public Op {
     return BoundRule(Rule("...h,...->vh | linear 0"), shapes, name(),
                      {{'v', attrs.as<EmbeddingBackwardArgs>().vocabulary}});
   }
-  // A sum over many rows: of halves in f32.
+  // It sums many rows, so it is f32 for half types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_float(name(), in[0]);
@@ -148,11 +148,11 @@ class EmbeddingBackward : public Op {
     }
   }
 
-  // Linear in dy: the cotangent's rows go back to where dy's came from.
+  // The operator is linear in dy, so its gradient is the look-up.
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     Assignment a = inherited(c);
     std::swap(a.dims[0], a.dims[1]);
-    // The ids have been looked at.
+    // The forward pass checked the ids.
     DistTensor d =
         apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]},
                EmbeddingArgs{true}, &a);

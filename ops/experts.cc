@@ -20,34 +20,33 @@ namespace {
 
 using Values = SampleInput::Values;
 
-// The inputs, in this order; of the backward operator one more.
+// The inputs, in this order; the backward operator has kDy, too.
 enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
 constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 
-// Where the rows of one call go: a row for each (token, choice), of a rank in
-// the order of the experts, and these in the order of the ranks that hold them.
+// Where the rows of one call go. There is one row for each (token, choice). A
+// rank's rows are ordered by expert, and experts by the rank that holds them.
 struct Routing {
-  AxisMask axes = 0;        // whose ranks exchange rows; none: nothing travels
-  std::vector<Region> out;  // of all rows of the group, those of each member's
-                            // tokens, in its order,
-  std::vector<Region> in;   // and those of its experts
-  // Of each row that leaves: its token and its (token, choice), i64.
+  AxisMask axes = 0;  // ranks along these exchange rows; none: no exchange
+  std::vector<Region> out;  // per member, its tokens' rows among the group's
+  std::vector<Region> in;   // per member, its experts' rows among the group's
+  // For each row of this rank's tokens: the token and the (token, choice), i64.
   Tensor tokens, choices;
-  std::vector<int64_t> begins;  // of the rows of each expert here; their end
+  std::vector<int64_t> begins;  // each local expert's first row, then the end
   int64_t sent() const { return tokens.numel(); }
   int64_t here() const { return begins.back(); }
 };
 
-// What the gradient needs of the forward pass.
+// Data of the forward pass that the gradient needs.
 struct Kept {
-  // As the pass had its inputs. The gradient has them in other layouts where a
-  // rank's tokens are others' too: there each counts once.
+  // The inputs' specs in the forward pass. In the gradient they may differ if
+  // several ranks have the same tokens: there each token counts once.
   std::vector<const Spec*> in;
   Routing routing;
-  Tensor x, gate, up;  // the rows of this rank's experts
-  Tensor y;            // what came back for this rank's tokens
+  Tensor x, gate, up;  // for the rows of this rank's experts
+  Tensor y;            // the results of this rank's tokens
 
-  // Is it of these inputs?
+  // Whether these are the inputs of the forward pass.
   bool serves(const Compute& c) const {
     return y.defined() &&
            std::equal(in.begin(), in.end(), c.decision.in.begin());
@@ -58,7 +57,7 @@ Tensor to_device(const std::vector<int64_t>& list) {
   return Tensor::from({static_cast<int64_t>(list.size())}, list.data());
 }
 
-// How many of n choices each expert gets when they are spread evenly.
+// The number of n choices per expert if they are spread evenly.
 std::vector<int64_t> even_counts(int64_t n, int64_t experts) {
   std::vector<int64_t> counts;
   for (int64_t e = 0; e < experts; ++e)
@@ -66,8 +65,8 @@ std::vector<int64_t> even_counts(int64_t n, int64_t experts) {
   return counts;
 }
 
-// The experts in the order of the members that hold them, and where those of
-// each member begin.
+// All experts, ordered by the member that holds them; each member's begin in
+// that list; and this rank's position in the group.
 struct Owners {
   std::vector<int64_t> experts, begins{0};
   size_t me = 0;
@@ -85,7 +84,7 @@ Owners owners_of(const Compute& c, AxisMask axes) {
   return o;
 }
 
-// How many rows each member has for each expert, [member, expert].
+// The number of rows that each member has for each expert, [member, expert].
 std::vector<int64_t> counts_of(Compute& c, AxisMask axes,
                                std::span<const int64_t> ids) {
   const int64_t experts = c.global_size('e');
@@ -104,8 +103,9 @@ std::vector<int64_t> counts_of(Compute& c, AxisMask axes,
   return axes ? c.gather_numbers(axes, mine) : mine;
 }
 
-// Asks for that many exchanges of the rows of every choice, as if they were
-// spread evenly: how they are, only those that exchange them know.
+// Charges the budget for this many exchanges of all rows, as if they were
+// spread evenly. Only the ranks that exchange them know the actual sizes, and
+// all ranks must agree.
 void allow_exchanges(Compute& c, int64_t times) {
   const AxisMask axes = c.axes_of('e');
   if (!axes) return;
@@ -125,8 +125,8 @@ Routing route(Compute& c) {
   const std::vector<int64_t> counts = counts_of(c, r.axes, ids);
   const size_t members = owners.begins.size() - 1;
 
-  // The rows of the group lie expert by expert, and of an expert member by
-  // member: so those of a member's experts are one range.
+  // The group's rows are ordered by expert, and by member within an expert. The
+  // rows of a member's experts are then one range.
   std::vector<IntervalList> leave(members);
   std::vector<int64_t> ends{0};  // of each expert's rows
   for (int64_t e : owners.experts) {
@@ -155,7 +155,7 @@ Routing route(Compute& c) {
     r.begins.push_back(ends[static_cast<size_t>(o)] -
                        ends[static_cast<size_t>(owners.begins[owners.me])]);
 
-  // This rank's rows in that order.
+  // This rank's rows, in that order.
   const int64_t sent = experts ? length(r.out[owners.me][0]) : 0;
   std::vector<int64_t> next(experts), tokens(static_cast<size_t>(sent)),
       choices(static_cast<size_t>(sent));
@@ -176,7 +176,7 @@ Routing route(Compute& c) {
   return r;
 }
 
-// Rows of this rank's tokens to the ranks of their experts, and back.
+// Sends rows of this rank's tokens to the ranks of their experts, and back.
 Tensor dispatch(Compute& c, const Routing& r, const Tensor& rows) {
   return r.axes ? c.exchange(rows, r.axes, r.out, r.in) : rows;
 }
@@ -184,7 +184,7 @@ Tensor combine(Compute& c, const Routing& r, const Tensor& rows) {
   return r.axes ? c.exchange(rows, r.axes, r.in, r.out) : rows;
 }
 
-// [rows, n]: the rows that `index` names of a matrix, or elements of a list.
+// The rows of a matrix that `index` names, as [index size, n].
 Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
   const Tensor to = c.scratch({index.numel(), from.n}, from.t.dtype());
   c.k.embedding(c.stream, to.dtype(), DType::kI64, index.numel(), from.n,
@@ -192,7 +192,7 @@ Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
                 to.mutable_data());
   return to;
 }
-// to [n, m] = 0, then its row index[i] += row i.
+// Sets `to` [n, m] to 0, then adds row i to its row index[i].
 void put(Compute& c, const Tensor& rows, const Tensor& index,
          const Tensor& to) {
   const int64_t width = rows.shape().back();
@@ -201,7 +201,7 @@ void put(Compute& c, const Tensor& rows, const Tensor& index,
                          to.shape()[0], to.dtype(), false, to.mutable_data());
 }
 
-// rows[i] factor[i], of a contiguous [n, m] and [n, 1].
+// rows[i] factor[i], for contiguous rows [n, m] and factor [n, 1].
 Tensor scaled(Compute& c, const Tensor& rows, const Tensor& factor) {
   const Tensor out = c.scratch(rows.shape(), rows.dtype());
   kernels::Pointwise p;
@@ -221,7 +221,7 @@ Tensor weights_of(Compute& c, const Routing& r) {
   return taken(c, Rows(w.reshape({w.numel(), 1})), r.choices);
 }
 
-// A local matrix as a product has it.
+// A matrix inside a local tensor, as an operand of a product.
 struct Matrix {
   const Tensor& t;
   int64_t first, rows, cols, row_stride, col_stride;
@@ -246,7 +246,7 @@ Matrix matrix_of(const Tensor& t, int64_t e) {
           t.strides()[2]};
 }
 
-// out = a b, or out += a b.
+// Sets out to a b, or adds that to it.
 void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
              bool add = false) {
   if (out.rows * out.cols == 0) return;
@@ -275,14 +275,15 @@ void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
   c.k.gemm(c.stream, a.t.dtype(), out.t.dtype(), g);
 }
 
-// fn(e, lo, hi) for every expert here and its rows.
+// Calls fn(e, lo, hi) for every local expert and its range of rows.
 template <class Fn>
 void for_each_expert(const Routing& r, Fn&& fn) {
   for (size_t e = 0; e + 1 < r.begins.size(); ++e)
     fn(static_cast<int64_t>(e), r.begins[e], r.begins[e + 1]);
 }
 
-// silu(gate) up; or with dy, its derivatives by both, times that.
+// {silu(gate) up, undefined}; with dy, its derivatives by gate and by up, times
+// dy.
 std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
                                       const Tensor& dy = {}) {
   const Shape& shape = kept.gate.shape();
@@ -304,7 +305,7 @@ std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
   return {out, second};
 }
 
-// The forward pass up to what has come back, unweighted.
+// The forward pass up to the returned rows, before they are weighted.
 Kept run_forward(Compute& c) {
   allow_exchanges(c, 2);
   Kept kept;
@@ -332,7 +333,7 @@ Kept run_forward(Compute& c) {
   return kept;
 }
 
-// `text` with its sizes checked by name.
+// The rule `text` for these shapes.
 BoundRule experts_rule(std::string_view op, std::string_view text,
                        const std::vector<Shape>& shapes) {
   const Shape &x = shapes[kX], &ids = shapes[kIds], &gate = shapes[kGate];
@@ -349,7 +350,7 @@ void check_types(std::string_view op, std::span<const DType> in) {
   if (in.size() > kDy) floats.push_back(in[kDy]);
   check_one_type(op, floats);
   DT_CHECK(in[kIds] == DType::kI64, op,
-           "the experts' ids are {}; only i64 will do: write cast(ids, "
+           "the experts' ids are {}, but must be i64; write cast(ids, "
            "DType::kI64)",
            name(in[kIds]));
 }
@@ -373,7 +374,7 @@ std::vector<Sample> experts_samples(bool backward) {
   return list;
 }
 
-// ..., dy -> dx, dweights, dgate, dup, ddown, of halves in f32.
+// ..., dy -> dx, dweights, dgate, dup, ddown; in f32 for half types
 class ExpertsBackward : public Op {
  public:
   ExpertsBackward() : Op("experts_backward") {}
@@ -390,7 +391,7 @@ class ExpertsBackward : public Op {
     check_types(name(), in);
     return std::vector(5, kernels::stat_of(in[kX]));
   }
-  // Rows of its tokens' cotangents, and of their gradients back.
+  // Sends rows of the tokens' cotangents, and returns rows of x's gradient.
   OpWork work() const override { return {12, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override { return experts_samples(true); }
   bool differentiable() const override { return false; }
@@ -432,7 +433,7 @@ class ExpertsBackward : public Op {
   }
 
  private:
-  // Of a choice: what its expert gave, times what its token is asked for.
+  // For each choice: the dot product of its expert's result and the cotangent.
   static void weights_gradient(Compute& c, const Kept& kept, const Tensor& dy) {
     const Routing& r = kept.routing;
     const int64_t hidden = dy.shape()[1];
@@ -448,15 +449,15 @@ const Op& backward_op() {
   return op;
 }
 
-// Linear in the weights and in `down`, too, which the rule does not say. The
-// gradient of the weights reads y as the forward pass kept it, and of a partial
-// `down` that is partial. Partial weights would be right, but nobody has them:
-// a router's are normalized. (With a note of either, the proof also meets
-// results whose copies differ in the last bit. That is not the operator's
-// doing, but its cotangent's in a layout such as S1(1|a=1:a): ranks compute the
-// segment that is whole in parts of different sizes, which kernels round
-// differently, and each keeps its own when the rest is gathered. A product
-// alone does the same.)
+// The operator is also linear in the weights and in `down`, but the rule does
+// not say so. The gradient of the weights reads the y that the forward pass
+// kept, which is partial if `down` is. Partial weights would be correct, but do
+// not occur, because routers normalize them. With such a note, the proof would
+// also meet results whose copies differ in the last bit. The cause is the
+// cotangent in a layout such as S1(1|a=1:a), not the operator: ranks compute
+// the whole segment in parts of different sizes, which kernels round
+// differently, and each rank keeps its own copy when the rest is gathered. A
+// plain product does the same.
 class Experts : public Op {
  public:
   Experts() : Op("experts") {}
@@ -471,8 +472,8 @@ class Experts : public Op {
     check_types(name(), in);
     return {in[kX]};
   }
-  // Per point three products, of which a multiplication and an addition each;
-  // and each choice's row to its expert and back.
+  // Per point, three products, each a multiplication and an addition. Each
+  // choice's row goes to its expert and back.
   OpWork work() const override { return {6, {'e', "tkh", 2}}; }
   std::vector<Sample> samples() const override {
     return experts_samples(false);
@@ -481,7 +482,7 @@ class Experts : public Op {
   void compute(Compute& c) const override {
     Kept kept = run_forward(c);
     const Tensor rows = scaled(c, kept.y, weights_of(c, kept.routing));
-    // Of halves, the k rows of a token add up in f32.
+    // For half types, the k rows of a token are added up in f32.
     const DType t = c.out[0].dtype(), stat = kernels::stat_of(t);
     const Tensor sum = stat == t ? c.out[0] : c.scratch(c.out[0].shape(), stat);
     put(c, rows, kept.routing.tokens, sum);
@@ -508,8 +509,8 @@ class Experts : public Op {
   static std::vector<DistTensor> composed(const GradientCall& g);
 };
 
-// The gradients from operators that have gradients themselves: every token
-// through every expert, those that it did not choose with a weight of 0.
+// The gradients from differentiable operators: every token passes through every
+// expert, with weight 0 for those that it did not choose.
 std::vector<DistTensor> Experts::composed(const GradientCall& g) {
   const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
   const auto wide = [&](const DistTensor& x) { return cast(x, stat); };

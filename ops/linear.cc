@@ -25,7 +25,7 @@ namespace {
 
 using kernels::Epilogue;
 
-// Without a bias and an activation: a contraction.
+// linear() without a bias and an activation: a contraction.
 const Op& product_of_linear() {
   static const Op& op = product_op("linear", "...i,oi->...o");
   return op;
@@ -36,13 +36,13 @@ struct ProductMemo : Decision::Memo {
   LocalProduct local;
   std::array<std::optional<ProductGradient>, 2> gradients;  // of x and weight
 };
-// Of a product of two inputs, from `first` on.
+// For a product of inputs `first` and `first` + 1.
 ProductMemo& memo(const Decision& d, size_t first = 0) {
   if (!d.memo) d.memo = std::make_shared<ProductMemo>(d, first);
   return static_cast<ProductMemo&>(*d.memo);
 }
 
-// c.out[0] is contiguous, but for a part of its last dimension.
+// REQUIRES: c.out[0] is contiguous, apart from a slice of its last dimension.
 void multiply(Compute& c, const Epilogue& e) {
   if (memo(c.decision).local.run(c, e)) return;
   const Tensor& out = c.out[0];
@@ -56,7 +56,8 @@ void multiply(Compute& c, const Epilogue& e) {
   c.k.finish_gemm(c.stream, out.dtype(), g);
 }
 
-// Of the weight: what is cut of it has columns of the output alone.
+// Only the weight may be read in boxes: a box of its rows gives some columns of
+// the output, which multiply() can write.
 Op::InBoxes weight_in_boxes(size_t i) {
   return i == 1 ? Op::InBoxes::kStrided : Op::InBoxes::kNo;
 }
@@ -82,8 +83,8 @@ DistTensor gradient_of_product(const GradientCall& g, size_t operand,
   return apply1(*made.op, operands, made.attrs, &made.assignment);
 }
 
-// x, dy -> dweight, dbias: as one product, whose kernel may add up what it
-// reads. A rank has all of i: the parts of a split one would each have a dbias.
+// x, dy -> dweight, dbias: one product whose kernel may also sum dy. i! because
+// each part of a split i would compute a dbias of its own.
 class LinearWeightGradient : public RuleOp {
  public:
   LinearWeightGradient()
@@ -102,7 +103,7 @@ class LinearWeightGradient : public RuleOp {
   }
 };
 
-// before, dy -> d before, its sum over the rows.
+// before, dy -> dbefore, and its sum over the rows
 class GeluTanhBackward : public RuleOp {
  public:
   GeluTanhBackward()
@@ -117,9 +118,8 @@ class GeluTanhBackward : public RuleOp {
   }
 };
 
-// before, dy, weight -> d before, [its sum over the rows]: back through a
-// linear layer, and through the activation that its x came out of, as one
-// product.
+// before, dy, weight -> dbefore, [its sum over the rows]: backward through a
+// linear layer, and through the activation that made its x, as one product.
 class InputGeluTanhBackward : public RuleOp {
  public:
   explicit InputGeluTanhBackward(bool sum)
@@ -162,12 +162,12 @@ const Op& input_gelu_tanh_backward_op(bool sum) {
 
 constexpr std::string_view kLinearGeluTanh = "linear_gelu_tanh";
 
-// The gradient of a linear layer's x, a product that is not made before it is
-// read: the activation that made x takes it as it is, and goes back through
-// itself in the product's kernel. Every rank reads it, or none.
+// The gradient of a linear layer's x, which is computed when it is first read.
+// The activation that made x may take it unread and include its own backward
+// pass in the product's kernel. Either all ranks read it, or none.
 class InputGradient final : public Pending {
  public:
-  // As a tensor.
+  // A tensor whose data is this pending product.
   static DistTensor make(const GradientCall& g, const DistTensor& dy) {
     const ProductGradient& of = product_gradient_of(g, 0);
     const DistTensor& weight = g.inputs[1];
@@ -179,12 +179,12 @@ class InputGradient final : public Pending {
     impl->lineage = dy.impl()->lineage;
     impl->lineage.hash =
         fold_lineage(impl->lineage.hash, weight.impl()->lineage.hash);
-    // One that is gathered comes now: after this it is forgotten.
+    // Waits for a gathered weight now, because it is forgotten afterwards.
     weight.impl()->part();
     impl->pending = std::make_shared<InputGradient>(g.decision, of, dy, weight);
     return DistTensor(std::move(impl));
   }
-  // What `dy` is, if nobody has read it.
+  // The pending product of dy, or null if dy is something else.
   static InputGradient* unread(const DistTensor& dy) {
     return dynamic_cast<InputGradient*>(dy.impl()->pending.get());
   }
@@ -205,8 +205,8 @@ class InputGradient final : public Pending {
     return made_.defined() ? made_.storage()->version() : 0;
   }
 
-  // d before, and its sum, where x is gelu_tanh(before). REQUIRES: it would lie
-  // as `before` does. `last`: nobody else will read it.
+  // dbefore and its sum, where x is gelu_tanh(before). REQUIRES: the gradient
+  // of x has the layout of `before`. `last`: it will not be read again.
   std::vector<DistTensor> gelu_tanh_backward(const DistTensor& before, bool sum,
                                              bool last) {
     const DistTensor in[] = {before, in_[0], in_[1]};
@@ -221,7 +221,7 @@ class InputGradient final : public Pending {
   Tensor made_;
 };
 
-// That of x: of what LinearGeluTanh made, as that can use it best.
+// The gradient of x: pending if LinearGeluTanh made x and may use it unread.
 DistTensor gradient_of_x(const GradientCall& g, const DistTensor& dy) {
   const DistTensor& x = g.inputs[0];
   const std::vector<size_t>& moved = g.decision->moved;
@@ -233,7 +233,7 @@ DistTensor gradient_of_x(const GradientCall& g, const DistTensor& dy) {
   return InputGradient::make(g, dy);
 }
 
-// x, weight, bias -> y.
+// x, weight, bias -> y
 class Linear : public RuleOp {
  public:
   Linear()
@@ -241,7 +241,7 @@ class Linear : public RuleOp {
                {.flops = 2}) {}
 
   void compute(Compute& c) const override {
-    // Of the parts of a split sum, the first has the bias.
+    // If the sum is split, only the first part adds the bias.
     const AxisMask axes = c.axes_of('i');
     bool first = true;
     for (int a = 0; axes >> a; ++a)
@@ -278,8 +278,8 @@ class Linear : public RuleOp {
   }
 
  private:
-  // Does the bias' gradient come out of the weight's where it would come out of
-  // a sum over dy?
+  // Whether the fused kernel gives the bias' gradient in the layout that a
+  // separate sum over dy would give.
   static bool sums_in_passing(const GradientCall& g) {
     const Spec* out = g.decision->out[0];
     return !grad_enabled() && g.cotangents[0].spec() == out &&
@@ -287,8 +287,8 @@ class Linear : public RuleOp {
   }
 };
 
-// x, weight, [bias] -> gelu_tanh(before), before. Of the assignments of Linear,
-// those without a partial.
+// x, weight, [bias] -> gelu_tanh(before), before. It has those of Linear's
+// assignments that give no partial.
 class LinearGeluTanh : public RuleOp {
  public:
   explicit LinearGeluTanh(bool bias)
@@ -321,7 +321,7 @@ class LinearGeluTanh : public RuleOp {
     if (const DistTensor& dy = g.cotangents[0]; dy.defined()) {
       const DistTensor &before = g.outputs[1], in[] = {before, dy};
       const bool alone = !grad_enabled() && !g.cotangents[1].defined();
-      std::vector<DistTensor> both;  // and its sum
+      std::vector<DistTensor> both;  // dbefore and its sum
       if (InputGradient* product = InputGradient::unread(dy);
           product && alone && dy.spec() == before.spec() && all_needed(g))
         both = product->gelu_tanh_backward(before, sum,
@@ -343,8 +343,8 @@ class LinearGeluTanh : public RuleOp {
   }
 
  private:
-  // Else the others may be asked for later (SplitBackward), from the same
-  // cotangent: better to have read it.
+  // If only some are requested now, SplitBackward may request the others later,
+  // from the same cotangent; reading it once is then better.
   static bool all_needed(const GradientCall& g) {
     return std::find(g.needed.begin(), g.needed.end(), false) == g.needed.end();
   }
@@ -402,7 +402,7 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
   for (size_t i = 0; i < n; ++i)
     if (in[i].dtype() != t) in[i] = cast(in[i], t);
   const std::span<const DistTensor> all(in, n), product(in, 2);
-  // What is not worth a kernel.
+  // Cases that need no kernel of their own.
   if (weight.ndim() == 1 || !is_float(t)) {
     DistTensor y = weight.ndim() == 1 ? matmul(in[0], in[1])
                                       : apply1(product_of_linear(), product);

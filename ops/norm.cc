@@ -18,15 +18,15 @@ struct NormArgs {
   double eps;
 };
 
-// What is normed.
+// What the norm is taken of.
 enum class Of {
   kInput,
-  kThrough,  // the input, which is an output too
-  kSum,      // the sum of two inputs, which is an output too
+  kThrough,  // the input, which is also an output
+  kSum,      // the sum of two inputs, which is also an output
 };
 
-// RMS norm is layer norm without the mean and beta: the classes below are both,
-// and `layer` says which.
+// RMS norm is layer norm without mean and beta, so the classes below do both;
+// `layer` says which.
 kernels::Norm arguments(const Rows& x, const Tensor& gamma,
                         const Tensor* beta) {
   kernels::Norm a;
@@ -47,8 +47,8 @@ Shape batch_of(Shape x) {
   return x;
 }
 
-// x, gamma, [mean], rstd, dy, [more] -> dx, dgamma, [dbeta]. More is x's
-// cotangent from those who use x beside the norm: dx has it in it.
+// x, gamma, [mean], rstd, dy, [more] -> dx, dgamma, [dbeta]. `more` is the
+// cotangent of x from its other uses, which is added to dx.
 class NormBackward : public RuleOp {
  public:
   NormBackward(bool layer, bool more)
@@ -68,7 +68,8 @@ class NormBackward : public RuleOp {
     check_rows(name(), shapes, 2);
     return RuleOp::bind(shapes, attrs);
   }
-  // The parameters' gradients are sums over many rows: of halves in f32.
+  // The gradients of gamma and beta sum many rows, so they are f32 for half
+  // types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_one_type(name(), std::vector{in[0], in[1], in[dy()], in.back()});
@@ -108,7 +109,7 @@ class NormBackward : public RuleOp {
                         c.out[1].mutable_data(), dbeta);
       return;
     }
-    // Two sums per row of the whole row, in one message.
+    // Two sums over whole rows (one for RMS norm), in one message.
     Tensor sums = c.scratch({layer_ ? 2 : 1, x.rows}, stat);
     const Tensor s2 = sums.slice(0, layer_ ? 1 : 0, layer_ ? 2 : 1);
     void* s1 = layer_ ? sums.mutable_data() : nullptr;
@@ -124,7 +125,7 @@ class NormBackward : public RuleOp {
   }
 
  private:
-  size_t dy() const { return layer_ ? 4 : 3; }  // of the inputs
+  size_t dy() const { return layer_ ? 4 : 3; }  // its index in the inputs
 
   bool layer_, more_;
 };
@@ -148,8 +149,8 @@ std::string rule_of(bool layer, Of of) {
          (layer ? ",...,..." : ",...");
 }
 
-// x, [residual], gamma, [beta] -> y, [the x that was normed] and what the
-// gradient needs: [mean], rstd.
+// x, [residual], gamma, [beta] -> y, [the x that was normalized]; and for the
+// gradient: [mean], rstd
 class Norm : public RuleOp {
  public:
   Norm(bool layer, Of of)
@@ -172,7 +173,7 @@ class Norm : public RuleOp {
     std::fill_n(out.begin(), statistics(), in[0]);
     return out;
   }
-  // What was normed is enough, and where it is an output it is there.
+  // The gradient needs the x that was normalized, which may be an output.
   bool saves_input(size_t i) const override {
     return i >= gamma() || of_ == Of::kInput;
   }
@@ -199,7 +200,7 @@ class Norm : public RuleOp {
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const double eps = c.attrs.as<NormArgs>().eps;
-    // Of a split row the sum is made first, in a pass of its own.
+    // If rows are split, the sum is made first, in a separate pass.
     const bool add_first = axes && of_ == Of::kSum;
     if (add_first)
       row_binary(c, fn::index_of<fn::Add>, c.in[0].to_contiguous(),
@@ -220,8 +221,8 @@ class Norm : public RuleOp {
                        c.out[0].mutable_data());
       return;
     }
-    // First the mean, then the squares around it: their difference from one
-    // pass would cancel.
+    // First the mean, then squared distances from it: computing both in one
+    // pass would cancel digits.
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
       c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
@@ -267,12 +268,12 @@ class Norm : public RuleOp {
   }
 
  private:
-  // The first of the inputs that is a parameter, and of the outputs that is a
-  // statistic.
+  // The index of the first parameter among the inputs, and of the first
+  // statistic among the outputs.
   size_t gamma() const { return of_ == Of::kSum ? 2 : 1; }
   size_t statistics() const { return of_ == Of::kInput ? 1 : 2; }
 
-  // The gradients from operators that have gradients themselves.
+  // The gradients from differentiable operators.
   std::vector<DistTensor> composed(DistTensor x, DistTensor gamma,
                                    DistTensor dy, DistTensor more,
                                    double eps) const {
@@ -308,14 +309,15 @@ Normed normed(bool layer, Of of, const std::vector<DistTensor>& in,
   return {out[1], out[0]};
 }
 
-// The norm would reduce them one by one.
+// Both partial: the norm would reduce them one by one; their sum is reduced
+// once.
 bool both_partial(const DistTensor& a, const DistTensor& b) {
   return a.defined() && b.defined() && a.spec()->partial_axes() &&
          b.spec()->partial_axes() && a.shape() == b.shape() &&
          a.dtype() == b.dtype();
 }
 
-// w, or what stands for it when it is not given.
+// w, or a constant vector if w is not given.
 DistTensor weight_or(const DistTensor& w, double value, const DistTensor& x) {
   if (w.defined() || !x.defined() || x.ndim() == 0) return w;
   return full({x.size(-1)}, value, x.mesh(), {}, x.dtype());

@@ -20,7 +20,7 @@ kernels::Pointwise pointwise_arguments(Compute& c) {
   if (c.out.size() > 1) p.second = c.out[1].mutable_data();
   for (size_t i = 0; i < c.in.size(); ++i) {
     p.in[i] = c.in[i].data();
-    // Missing leading dimensions, and those of size 1, are repeated.
+    // Missing leading dimensions, and those of size 1, repeat.
     const Tensor& t = c.in[i];
     int extra = p.shape.size() - t.ndim();
     for (int d = 0; d < p.shape.size(); ++d)
@@ -65,13 +65,13 @@ DType type_for(const fn::Function& f, DType t) {
              "takes integers{}, but got {}; write cast(x, DType::kI64)",
              f.takes == Takes::kBits ? " and bools" : "", name(t));
     DT_CHECK(f.rounds || !is_half_float(t), f.name,
-             "has no value in {}; write cast(x, DType::kF32)", name(t));
+             "is not available in {}; write cast(x, DType::kF32)", name(t));
     return t;
   }
   if (f.takes == Takes::kFloats) return DType::kF32;
   if (t != DType::kBool || fn::takes_bools(f.takes)) return t;
   DT_CHECK(f.takes == Takes::kCounts, f.name,
-           "does not take bools, as PyTorch's does not; write cast(x, "
+           "does not take bools, as in PyTorch; write cast(x, "
            "DType::kI64)");
   return DType::kI64;
 }
@@ -126,7 +126,7 @@ using internal::elementwise_rule;
 using internal::pointwise_arguments;
 using internal::weight_of;
 
-// A scalar that broadcasts; 0 * dy would turn infinities into NaN.
+// A scalar that broadcasts; 0 * dy would turn infinities into NaN instead.
 DistTensor zero_like(const DistTensor& dy) {
   return constant_like(dy, 0, dy.dtype());
 }
@@ -174,7 +174,7 @@ struct CastArgs {
   DType to;
 };
 
-// Whether sums pass depends on both types.
+// Which partials may pass depends on both types (see cast_op()).
 class Cast : public Op {
  public:
   explicit Cast(std::string_view notes)
@@ -211,8 +211,8 @@ class Cast : public Op {
   Rule rule_;
 };
 
-// Does every value of the one have a place of its own among the other's, or
-// (integers, which wrap around) their sums?
+// Whether a cast keeps sums: it represents every value exactly, or (between
+// integers, which wrap around) sums of values.
 bool keeps_sums(DType from, DType to) {
   if (is_float(to))
     return is_float(from) ? promote(from, to) == to
@@ -247,7 +247,7 @@ std::vector<const Op*> pointwise_ops() {
 DistTensor clamp_min(const DistTensor& x, Number min) { return clamp(x, min); }
 
 DistTensor clamp_max(const DistTensor& x, Number max) {
-  // Of the weakest kind, so that it widens no integers.
+  // The weakest kind of number, so that it does not widen integers.
   Number none = false;
   none.value = -HUGE_VAL;
   return clamp(x, none, max);

@@ -15,7 +15,7 @@ namespace {
 
 struct ExtremumArgs {
   static constexpr Fields kFields = {"dims"};
-  Shape dims;  // ascending; they go away
+  Shape dims;  // reduced, in ascending order
 };
 
 class Extremum : public Op {
@@ -85,7 +85,7 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
   Shape kept = x.shape();
   std::vector<int> times(static_cast<size_t>(x.ndim()), dims.empty());
   for (int r : dims) {
-    // A number has a dimension 0, as in torch.
+    // As in torch, a scalar has a dimension 0.
     if (x.ndim() == 0 && (r == 0 || r == -1)) continue;
     const int d = normalize_dim(r, x.ndim(), op.name());
     DT_CHECK(++times[static_cast<size_t>(d)] == 1, op.name(),
@@ -112,8 +112,9 @@ struct CumsumArgs {
   bool reverse;  // from the end
 };
 
-// Split: every rank adds up its part, learns the sums of the parts before its
-// own (one number per row and rank), and begins with their sum.
+// If the dimension is split, every rank sums its part, receives the sums of the
+// parts before its own (one number per row and rank), and starts from their
+// sum.
 class Cumsum : public Op {
  public:
   Cumsum() : Op("cumsum") {}
@@ -143,7 +144,7 @@ class Cumsum : public Op {
       const Tensor total = c.scratch({1, x.rows}, sum);
       c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
                     nullptr, nullptr, total.mutable_data());
-      // [parts, rows]; a part may have no rows.
+      // [parts, rows]; a rank may have no rows.
       const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
         const int64_t rows = c.rows_at('n', at);
         const auto range = [](int64_t from, int64_t to) {
@@ -203,7 +204,7 @@ DistTensor cumsum(const DistTensor& x, int dim) {
   check_defined("cumsum", {&x, 1});
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
     return cumsum(cast(x, DType::kI64), dim);
-  // A number is a row of one, as in torch.
+  // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0 && (dim == 0 || dim == -1))
     return reshape(cumsum(reshape(x, {1}), 0), {});
   return apply1(cumsum_op(), {&x, 1},

@@ -35,7 +35,7 @@ std::vector<Sample> softmax_samples(int inputs) {
   return list;
 }
 
-// dx from the result y and its cotangent.
+// y, dy -> dx, where y is the result.
 class SoftmaxBackward : public Op {
  public:
   explicit SoftmaxBackward(bool log)
@@ -59,7 +59,7 @@ class SoftmaxBackward : public Op {
     const int64_t dim = c.attrs.as<SoftmaxArgs>().dim;
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
-    // Of y the kernels take no row stride.
+    // The kernels take a row stride for dy, but not for y.
     const Rows y(with_last(c.in[0], dim).to_contiguous());
     const Rows dy(with_last(c.in[1], dim));
     const bool log = log_;  // the lambda needs nothing else of this
@@ -126,7 +126,7 @@ class Softmax : public Op {
             c.stream, t, x.rows, x.n, x.data(), x.stride, y.mutable_data());
         return;
       }
-      // The maximum and the sum of the whole row, from those of the parts.
+      // The maximum and the sum of the whole row, from those of its parts.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
       c.k.row_max_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
@@ -162,7 +162,7 @@ const Op& forward_op(bool log) {
 DistTensor run_softmax(const DistTensor& x, int dim, bool log) {
   const Op& op = forward_op(log);
   check_defined(op.name(), {&x, 1});
-  // A number is a row of one, as in torch.
+  // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0 && (dim == 0 || dim == -1))
     return reshape(run_softmax(reshape(x, {1}), 0, log), {});
   return apply1(op, {&x, 1},

@@ -15,15 +15,15 @@
 namespace dtensor {
 namespace {
 
-// The dimensions as they are written of a tensor that has some: one without
-// has a dimension 0 (and -1) as far as torch is concerned.
+// Removes dimensions 0 and -1 from the list if x is a scalar, which has them as
+// far as torch is concerned.
 std::vector<int> known(const DistTensor& x, std::vector<int> dims) {
   if (x.ndim() == 0)
     std::erase_if(dims, [](int d) { return d == 0 || d == -1; });
   return dims;
 }
 
-// The elements of a row.
+// The number of elements that are reduced to one.
 int64_t count(const DistTensor& x, const std::vector<int>& dims) {
   if (dims.empty()) return numel(x.shape());
   int64_t n = 1;
@@ -35,7 +35,7 @@ bool empty_rows(const DistTensor& x, const std::vector<int>& dims) {
   return count(x, dims) == 0;
 }
 
-// x, or its elements as f32 where they are no floats.
+// x, converted to f32 unless it is a float type.
 DistTensor floating(const DistTensor& x) {
   return is_float(x.dtype()) ? x : cast(x, DType::kF32);
 }
@@ -121,7 +121,8 @@ DistTensor logsumexp(const DistTensor& in, std::vector<int> dims,
   const DistTensor x = floating(in);
   dims = known(x, std::move(dims));
   if (empty_rows(x, dims)) return log(sum(x, dims, keepdim));
-  // A row of infinities has no difference to its maximum.
+  // Infinities have no difference, so rows with an infinite maximum are not
+  // shifted.
   const DistTensor most = amax(x.detach(), dims, true);
   const DistTensor finite = lt(abs(most), std::numeric_limits<float>::max());
   const DistTensor shift = where(finite, most, 0);
@@ -145,7 +146,7 @@ DistTensor vector_norm(const DistTensor& x, double p, std::vector<int> dims,
   if (p == 1) return sum(size, dims, keepdim);
   const DistTensor total =
       sum(p == 2 ? square(x) : pow(size, p), dims, keepdim);
-  // Where the sum is 0 the root is too, and its gradient is left out.
+  // If the sum is 0, so is the root, and its gradient is left out.
   const DistTensor zero = eq(total, 0);
   const DistTensor safe = where(zero, 1, total);
   const DistTensor root = p == 2 ? sqrt(safe) : pow(safe, 1 / p);

@@ -22,26 +22,26 @@ struct TopKArgs {
 };
 struct PutArgs {
   static constexpr Fields kFields = {"size"};
-  int64_t size;  // of the dimension that is put into
+  int64_t size;  // of the dimension to put the elements into
 };
 
 const Op& put_op();
 const Op& take_op();
 
-// The assignment of put and take from each other's, and from topk's: the size
-// of the whole and that of the indices change places.
+// The assignment of `put` from `take`, of `take` from `put`, and of `put` from
+// topk: the factors n and k are in reverse order.
 Assignment exchanged(const GradientCall& g) {
   Assignment a = inherited(g);
   std::swap(a.dims[0], a.dims[1]);
   return a;
 }
 
-// What the elements of one rank give: at most k of each of its ranges.
+// The candidates of one rank: at most k of each of its ranges.
 struct Candidates {
   Tensor values, ids;  // [rows, n]
 };
 
-// x "...n" -> values "...k", indices "...k".
+// x "...n" -> values "...k", indices "...k"
 class TopKOp : public Op {
  public:
   TopKOp() : Op("topk") {}
@@ -51,7 +51,7 @@ class TopKOp : public Op {
     const int64_t k = attrs.as<TopKArgs>().k;
     const int64_t row = shapes[0].empty() ? 0 : shapes[0].back();
     DT_CHECK(!shapes[0].empty() && k >= 0 && k <= row, name(),
-             "k is {}, and a row of {} has {}; write 0 to {}", k,
+             "k is {}, but a row of {} has {} elements; write 0 to {}", k,
              dtensor::to_string(shapes[0]), row, row);
     return BoundRule(Rule("...n~->...k!,...k!"), shapes, name(), {{'k', k}});
   }
@@ -87,7 +87,7 @@ class TopKOp : public Op {
       return;
     }
     const Candidates mine = candidates(c, x);
-    // [rows, candidates], those of a rank behind those of the one before.
+    // [rows, candidates], ordered by rank.
     const auto columns = [&](const Coord& at, bool all) {
       int64_t lo = 0, hi = 0;
       for (int64_t r : c.mesh().group(axes, at)) {
@@ -174,12 +174,12 @@ std::vector<Sample> row_samples(bool put) {
 
 void check_indices(std::string_view op, DType t) {
   DT_CHECK(t == DType::kI64, op,
-           "the indices are {}; only i64 will do: write cast(indices, "
+           "the indices are {}, but must be i64; write cast(indices, "
            "DType::kI64)",
            name(t));
 }
 
-// dy "...k", indices "...k" -> "...n": zeros, and dy where the indices say.
+// dy "...k", indices "...k" -> "...n": dy at the indices, zeros elsewhere
 class Put : public Op {
  public:
   Put() : Op("topk_backward") {}
@@ -231,8 +231,8 @@ const Op& put_op() {
   return op;
 }
 
-// x "...n", indices "...k" -> "...k": the elements there. Every index lies in
-// one rank's range, and all others give zeros.
+// x "...n", indices "...k" -> "...k": the elements at the indices. Every index
+// is in one rank's range; the other ranks contribute zeros.
 class Take : public Op {
  public:
   Take() : Op("topk_backward_backward") {}
@@ -287,7 +287,7 @@ const Op& take_op() {
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   check_defined("topk", {&x, 1});
-  // A number is a row of one, as in torch.
+  // As in torch, a scalar is a row of one element.
   if (x.ndim() == 0 && (dim == 0 || dim == -1)) {
     const TopK row = topk(reshape(x, {1}), k, 0, largest);
     if (k != 1) return row;

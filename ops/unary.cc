@@ -16,9 +16,9 @@ const internal::ArgsAccess& args_of(int index) {
 }
 
 // f(x) for order 0; f'(x) u and f''(x) u of (x, u) for orders 1 and 2.
-// "Settled" takes no partial sums: for a linear function by a number that is
-// not finite, of which the parts' results have no sum; and for slopes that may
-// be infinite.
+// A "settled" operator takes no partial sums. It is used for a linear function
+// with an infinite or NaN factor, whose results for parts cannot be added, and
+// for slopes that may be infinite.
 class Unary : public Op {
  public:
   Unary(int index, int order, bool settled)
@@ -106,7 +106,7 @@ std::vector<DistTensor> Unary::gradient(const GradientCall& g) const {
   return grads;
 }
 
-// Is c x finite for every finite x, but for overflow?
+// Whether c x is finite for every finite x, apart from overflow.
 bool finite_slope(int index, double number) {
   if (index == fn::index_of<fn::DivScalar>) number = 1 / number;
   return std::isfinite(number);
@@ -126,8 +126,8 @@ DistTensor unary(int index, const DistTensor& x, Numbers numbers) {
   t = type_for(f, t);
   if (index == fn::index_of<fn::PowScalar> && numbers.size() == 1)
     DT_CHECK(is_float(t) || numbers.begin()->value >= 0, "pow",
-             "{} to the power {}: integers have none that is negative; write "
-             "cast(x, DType::kF32)",
+             "cannot raise {} to the power {}: negative powers of integers are "
+             "not integers; write cast(x, DType::kF32)",
              name(t), numbers.begin()->value);
   const DistTensor in = cast(x, t);
   if (f.num_params == 0 && numbers.size() == 0)
@@ -147,8 +147,8 @@ DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u) {
 std::vector<const Op*> unary_ops() {
   std::vector<const Op*> all;
   for (int i = 0; i < fn::kNumUnary; ++i) all.push_back(&unary_op(i, 0));
-  // Slopes have one of two rules; those of every function run in the proofs of
-  // the functions.
+  // Slopes have one of two rules, so one of each is listed. The tests of
+  // functions run the slopes of all functions.
   all.push_back(&unary_op(fn::index_of<fn::Exp>, 1));
   all.push_back(&unary_op(fn::index_of<fn::Log>, 1));
   return all;

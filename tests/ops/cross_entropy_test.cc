@@ -182,9 +182,10 @@ TEST(CrossEntropyTest, Errors) {
   EXPECT_EQ(with(values({2, 3}, 1), integers({3}, {0, 0, 0}), 0),
             "[cross_entropy] targets of shape [3] do not fit logits of shape "
             "[2, 3]; write targets of shape [2]");
-  EXPECT_EQ(with(values({2, 3}, 1), values({2}, 1), 0),
-            "[cross_entropy] the targets are f64; only i32 and i64 will do: "
-            "write cast(targets, DType::kI64)");
+  EXPECT_EQ(
+      with(values({2, 3}, 1), values({2}, 1), 0),
+      "[cross_entropy] the targets are f64, but must be i32 or i64; write "
+      "cast(targets, DType::kI64)");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 3}), 0),
             "[cross_entropy] target 3 is not in [0, 3), and not the "
             "ignore_index -100");
@@ -204,7 +205,7 @@ TEST(CrossEntropyTest, Errors) {
             "[cross_entropy] target -9223372036854775808 is not in [0, 3), and "
             "not the ignore_index -100");
   EXPECT_EQ(with(values({2, 3}, 1), integers({2}, {0, 0}), 2),
-            "[cross_entropy] a label_smoothing of 2; write a number in [0, 1]");
+            "[cross_entropy] label_smoothing is 2; write a number in [0, 1]");
 }
 
 }  // namespace

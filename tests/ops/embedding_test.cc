@@ -107,7 +107,7 @@ TEST(EmbeddingTest, Errors) {
                [](const Mesh& m) {
                  embedding(put(values({2, 3}, 1), m), put(values({3}, 1), m));
                }),
-      "[embedding] the ids are f64; only i32 and i64 will do: write "
+      "[embedding] the ids are f64, but must be i32 or i64; write "
       "cast(ids, DType::kI64)");
 }
 

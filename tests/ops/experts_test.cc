@@ -249,7 +249,7 @@ TEST(Experts, BadInput) {
     });
   };
   EXPECT_EQ(call({5, 2}, {5, 1}, DType::kI32),
-            "[experts] the experts' ids are i32; only i64 will do: write "
+            "[experts] the experts' ids are i32, but must be i64; write "
             "cast(ids, DType::kI64)");
   EXPECT_EQ(call({5, 2}, {5}, DType::kI64),
             "[experts] x has shape [5, 2], ids [5] and gate [3, 4, 2]; write "
