@@ -6,10 +6,10 @@
 
 namespace dtensor::kernels {
 
-// dlogits = scale (softmax - (1 - smoothing) [target] - smoothing / vocabulary)
-// where softmax = exp(logit - max - log_sum), log_sum the log of the whole
-// row's sum of exp(logit - max). Rows whose scale is 0 (ignored ones) get
-// zeros. dlogits has a row stride, and may be the logits.
+// dlogits = scale (softmax - (1 - smoothing) [target] - smoothing /
+// vocabulary). Here softmax = exp(logit - max - log_sum), and log_sum is the
+// log of the whole row's sum of exp(logit - max). Rows with scale 0 (ignored
+// ones) get zeros. dlogits has a row stride, and may be the logits.
 struct CeBackward {
   int64_t rows = 0;
   const void* logits = nullptr;
@@ -28,19 +28,20 @@ struct CeBackward {
 class CrossEntropyKernels {
  public:
   virtual ~CrossEntropyKernels() = default;
-  // On logits [rows, hi - lo], the columns lo..hi of a vocabulary. A rank whose
-  // columns are several ranges calls once for each. Targets are i32 or i64
-  // global columns. Statistics are `stat`, [rows]. Floats.
+  // All take logits [rows, hi - lo], which are the columns lo..hi of a
+  // vocabulary. A rank whose columns are several ranges calls them once for
+  // each. Targets are global columns, i32 or i64. Statistics are `stat`,
+  // [rows]. Floats.
   //
-  // picked = the target's logit, where the range holds it. Elsewhere 0, or what
-  // it was with `accumulate`.
+  // picked = the target's logit if the range contains the target. Otherwise 0,
+  // or unchanged with `accumulate`.
   virtual void ce_pick(Stream, DType, DType target_type, int64_t rows,
                        const void* logits, int64_t stride, const void* targets,
                        int64_t lo, int64_t hi, bool accumulate,
                        void* picked) const = 0;
-  // ends[0] = the largest target that is not `ignored`, ends[1] = ~ of the
-  // smallest (as -t of the smallest integer is not): i64, their lowest value
-  // where there is none.
+  // ends[0] = the largest target that is not `ignored`; ends[1] = ~ of the
+  // smallest such target (-t would overflow for the lowest integer). Both are
+  // i64, and the lowest i64 if there is no such target.
   virtual void ce_range(Stream, DType target_type, int64_t n,
                         const void* targets, int64_t ignored,
                         int64_t* ends) const = 0;

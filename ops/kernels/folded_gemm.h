@@ -1,4 +1,5 @@
-// A product of matrices in as few products as it takes. Private to ops/kernels.
+// A batch of matrix products, expressed by as few products as possible. Private
+// to ops/kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +14,8 @@ struct GemmBatch {
   int64_t n, a, b, c;
 };
 
-// A Gemm whose batch is as small as it gets: dimensions that continue m, n or k
-// are part of it. What is left of the batch is in `batch`, not in g.
+// A Gemm with the smallest possible batch: batch dimensions that continue m, n
+// or k are merged into them. The remaining batch is in `batch`, not in g.
 struct FoldedGemm {
   Gemm g;
   GemmBatch batch[kMaxDims];
@@ -26,7 +27,7 @@ struct FoldedGemm {
       const GemmBatch d = {g.batch[i], g.a_batch_strides[i],
                            g.b_batch_strides[i], g.c_batch_strides[i]};
       if (d.n == 0) {
-        // A summed dimension of size 0 leaves an empty sum, as k = 0 does.
+        // The empty sum over this dimension is 0, as for k = 0.
         if (d.c == 0)
           g.k = 0;
         else
@@ -56,8 +57,8 @@ struct FoldedGemm {
   }
 
  private:
-  // The factor (size, strides in two operands) takes the dimension in if it
-  // continues it.
+  // Merges a dimension (dn, d1, d2) into a factor with its size and two
+  // strides, if it continues the factor.
   static bool join(int64_t& n, int64_t& s1, int64_t& s2, int64_t dn, int64_t d1,
                    int64_t d2) {
     if (n == 1) {
@@ -76,7 +77,7 @@ struct FoldedGemm {
   }
 };
 
-// The b of Epilogue::kSumB as what is reduced.
+// The operand b, described as the input of the reduction for Epilogue::kSumB.
 struct SummedB {
   Shape shape, strides;
   uint32_t dims;  // all but n
@@ -94,7 +95,7 @@ struct SummedB {
   }
 };
 
-// The c of Epilogue::kGeluTanhBackward as what is reduced.
+// c as the input of the reduction for Epilogue::kGeluTanhBackward.
 struct SummedC {
   Shape shape, strides;
   uint32_t dims;  // all but n
@@ -107,14 +108,14 @@ struct SummedC {
   }
 };
 
-// Is c contiguous, m rows of n?
+// Whether c is contiguous: m rows of n.
 inline bool is_contiguous(const Gemm& g) {
   return g.batch.empty() && (g.c_n == 1 || g.n == 1) &&
          (g.c_m == g.n || g.m == 1);
 }
 
-// fn(a, b, c, first) for each product of a batch: where its matrices begin, and
-// whether it is the first for that place in c.
+// Calls fn(a, b, c, first) for each product of a batch: the offsets of its
+// matrices, and whether it is the first one for that offset in c.
 template <class Fn>
 void for_each_product(std::span<const GemmBatch> batch, Fn&& fn) {
   int64_t index[kMaxDims] = {}, a = 0, b = 0, c = 0;

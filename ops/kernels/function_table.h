@@ -1,4 +1,4 @@
-// What the tables of pointwise kernels hold, on every device. Private to
+// Rules shared by the tables of element-wise kernels of all devices. Private to
 // ops/kernels.
 #pragma once
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace dtensor::kernels {
 
-// Is there a kernel of F, or of its derivatives, that computes in T: float or
-// double, int32_t, int64_t or uint8_t (a bool)? Linear functions have gradients
-// made of other operators.
+// Whether F, or its derivative of this order, has a kernel that computes in T:
+// float or double, int32_t, int64_t or uint8_t (a bool). Gradients of linear
+// functions are made of other operators.
 template <class F, class T, int order>
 constexpr bool has_kernel() {
   constexpr fn::Function f = fn::facts<F>();
@@ -23,11 +23,11 @@ constexpr bool has_kernel() {
                         : fn::takes_integers(f.takes);
 }
 
-// What a function's text sees of a T.
+// The type that a function's `value` sees for a T.
 template <class T>
 using scalar_t = std::conditional_t<std::is_floating_point_v<T>, T, fn::Int<T>>;
 
-// The result of a function as it is stored, a truth value in a byte.
+// The result of a function as it is stored; a truth value as a byte.
 template <class T, class V>
 DT_HD inline auto stored(V result) {
   if constexpr (std::is_same_v<V, bool>)
@@ -40,11 +40,11 @@ DT_HD inline auto stored(V result) {
     return result.v;
 }
 
-// The facts of a function, for one of its derivatives: Error when there is no
-// such function or order.
+// The facts of the function at an index. Throw Error if there is no such
+// function, or no such order of derivative.
 const fn::Function& checked_unary(int index, int order);
 const fn::Function& checked_binary(int index);
-// Throws the Error that says that there is no kernel for a type.
+// Throws Error that says that there is no kernel for this type.
 [[noreturn]] void no_kernel(const fn::Function&, int order, DType);
 
 }  // namespace dtensor::kernels

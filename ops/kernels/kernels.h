@@ -1,6 +1,6 @@
 // The local kernels of one device: what it computes on memory that it holds. A
-// new one is a pure virtual function of its family, so that a device without it
-// does not compile.
+// new kernel is a pure virtual function of its family, so that a device without
+// it does not compile.
 #pragma once
 #include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
@@ -30,10 +30,11 @@ struct Kernels : kernels::GemmKernels,
                  kernels::OptimKernels,
                  kernels::RandomKernels {};
 
-// Of the CPU, and of the dry run, where they do nothing.
+// The CPU's kernels; and those of a dry run, which do nothing.
 const Kernels& cpu_kernels();
 const Kernels& no_kernels();
-// The device's own, or those of its kind. Throws Error when there are none.
+// The device's own kernels, or those of its kind. Throws Error if the build has
+// none for it.
 const Kernels& kernels_of(const Device&);
 
 }  // namespace dtensor

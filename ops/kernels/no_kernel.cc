@@ -9,7 +9,7 @@ void kernels::no_kernel(std::string_view where, DType t) {
 }
 
 void kernels::check_rotary(const Rotary& a) {
-  DT_CHECK(a.d % 2 == 0, "rotary", "the last dimension, {}, is odd", a.d);
+  DT_CHECK(a.d % 2 == 0, "rotary", "d is {}, but must be even", a.d);
 }
 
 }  // namespace dtensor

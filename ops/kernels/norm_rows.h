@@ -1,4 +1,5 @@
-// A norm's operands in their types, on every device. Private to ops/kernels.
+// The operands of a norm with their types, on every device. Private to
+// ops/kernels.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +8,7 @@
 
 namespace dtensor::kernels {
 
-// Of elements S, computed in C.
+// S is the type of elements, C the type in which they are computed.
 template <class S, class C>
 struct NormRows {
   int64_t rows, n;
@@ -36,7 +37,7 @@ struct NormRows {
         dy(static_cast<const S*>(dy_)),
         dy_stride(dy_stride_) {}
 
-  // Row r of a matrix; null, the memory of an empty one, stays null.
+  // Row r of a matrix. Null, the address of an empty one, stays null.
   template <class T>
   DT_HD static T* row(T* p, int64_t r, int64_t stride) {
     return p ? p + r * stride : p;

@@ -1,4 +1,4 @@
-// Steps of optimizers.
+// Optimizer steps.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,26 +7,27 @@
 
 namespace dtensor::kernels {
 
-// One parameter of a step: n contiguous elements. m, v and master are `stat` of
-// the parameter's type. With a master (for the halves), the master is what is
-// updated, and param its rounding.
+// One parameter of a step, with n contiguous elements. m, v and master have the
+// `stat` type of the parameter's. If there is a master copy (for half types),
+// it is updated, and param becomes the master, rounded.
 struct OptimPart {
   int64_t n = 0;
   void* param = nullptr;
   const void* grad = nullptr;
-  void *m = nullptr, *v = nullptr;  // sgd: m is the buffer, or null
+  void *m = nullptr, *v = nullptr;  // sgd: m is the momentum buffer, or null
   void* master = nullptr;
   double lr = 1e-3, weight_decay = 0;
-  int64_t step = 1;  // counts from 1; adamw alone
-  // What is another at every step, in memory of the device, for work that is
-  // given once and runs often: lr is multiplied by rates[0]; adamw takes
-  // rates[1] and rates[2] for 1 - beta1^step and 1 - beta2^step.
+  int64_t step = 1;  // counts from 1; only adamw reads it
+  // Values that change at every step, in device memory, for work that is
+  // captured once and runs many times. May be null. lr is multiplied by
+  // rates[0]; adamw uses rates[1] and rates[2] for 1 - beta1^step and 1 -
+  // beta2^step.
   const double* rates = nullptr;
 };
 
-// torch.optim.AdamW: decoupled decay, bias correction. grad is of param's type,
-// or f32; it is first multiplied by grad_scale, and by *clip (null: 1), a
-// number of the device.
+// torch.optim.AdamW: decoupled weight decay, bias correction. grad has param's
+// type, or is f32. It is first multiplied by grad_scale, and by *clip, a number
+// in device memory (null: 1).
 struct AdamW {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double grad_scale = 1;
@@ -34,8 +35,8 @@ struct AdamW {
 };
 
 // torch.optim.SGD: g = grad grad_scale *clip + weight_decay p; the buffer
-// (zeros at first) becomes momentum buffer + g; p -= lr buffer, with nesterov
-// lr (g + momentum buffer).
+// (zeros at first) becomes momentum buffer + g; p -= lr buffer, or with
+// nesterov, lr (g + momentum buffer).
 struct Sgd {
   double momentum = 0;
   bool nesterov = false;
@@ -46,15 +47,16 @@ struct Sgd {
 class OptimKernels {
  public:
   virtual ~OptimKernels() = default;
-  // Parameters of one type and gradients of one type, in any number; they share
-  // no memory. The parts are read before the call returns.
+  // Any number of parameters, all of one type, with gradients of one type. They
+  // must not overlap. The parts are read before the call returns.
   virtual void adamw(Stream, DType param_type, DType grad_type, const AdamW&,
                      std::span<const OptimPart>) const = 0;
   virtual void sgd(Stream, DType param_type, DType grad_type, const Sgd&,
                    std::span<const OptimPart>) const = 0;
-  // *norm = the root of *squares, *clip = min(1, max_norm / (*norm
-  // + 1e-6)): what brings a gradient of that norm down to max_norm. NaN when
-  // the norm is; 1 for a max_norm of 0. All of the device.
+  // *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the
+  // factor that scales a gradient with this norm down to max_norm. *clip is 1
+  // if max_norm is 0, and NaN if the norm is. All pointers are to device
+  // memory.
   virtual void clip(Stream, const double* squares, double max_norm,
                     double* norm, double* clip) const = 0;
 };

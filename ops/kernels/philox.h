@@ -15,7 +15,7 @@ struct Philox4 {
   uint32_t x[4];
 };
 
-// The block of four words at `counter` (c0 first) under the key (k0, k1).
+// The block of four words for `counter` (c0 first) and the key (k0, k1).
 DT_PHILOX_HD inline Philox4 philox4x32(Philox4 counter, uint32_t k0,
                                        uint32_t k1) {
   Philox4 c = counter;
@@ -32,8 +32,8 @@ DT_PHILOX_HD inline Philox4 philox4x32(Philox4 counter, uint32_t k0,
   return c;
 }
 
-// The library's convention: key = seed, counter = (block, stream id), low
-// words first.
+// This library's convention: the key is the seed, and the counter is (block,
+// stream id), both with the low word first.
 DT_PHILOX_HD inline Philox4 philox_block(uint64_t seed, uint64_t stream_id,
                                          uint64_t block) {
   return philox4x32(

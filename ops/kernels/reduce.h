@@ -8,7 +8,7 @@ namespace dtensor::kernels {
 
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
 
-// What running sums of a type are taken in: f64 for floats, else i64.
+// The type in which running sums are taken: f64 for floats, else i64.
 constexpr DType scan_sum_of(DType t) {
   return is_float(t) ? DType::kF64 : DType::kI64;
 }
@@ -16,21 +16,23 @@ constexpr DType scan_sum_of(DType t) {
 class ReduceKernels {
  public:
   virtual ~ReduceKernels() = default;
-  // Reduces the dimensions whose bit (1 << dim) is set in `dims`; out is
-  // contiguous over the others. All dtypes (bool: not the sum; max is "any",
-  // min and prod are "all"). Integer sums wrap around. An empty reduction gives
-  // 0; the lowest value (-inf); the highest (+inf); 1. A NaN wins in max and
-  // min.
+  // Reduces the dimensions whose bit (1 << dim) is set in `dims`. out is
+  // contiguous over the others. All dtypes, except the sum of bools; for bools,
+  // max is "any", and min and prod are "all". Integer sums wrap around. An
+  // empty sum is 0, max the lowest value (-inf), min the highest (+inf), and
+  // prod 1. In max and min, a NaN wins.
   virtual void reduce(Stream, ReduceKind, DType, const Shape& shape,
                       const void* in, const Shape& strides, uint32_t dims,
                       void* out) const = 0;
-  // *sum (f64) += the sum of squares of n contiguous floats, taken in f64.
+  // Adds the sum of squares of n contiguous floats, taken in f64, to *sum
+  // (f64).
   virtual void sum_squares(Stream, DType, int64_t n, const void* x,
                            void* sum) const = 0;
-  // Running sums of the rows of [rows, n]: out = the sum of the row up to each
-  // element, or from it on in reverse, and of the row's carry; total = that of
-  // the whole row. x has a row stride, all else is contiguous; carry and total
-  // [rows] are of scan_sum_of(dtype). carry, out and total may be null.
+  // Running sums of the rows of [rows, n]. out = the row's carry plus the sum
+  // of the elements up to each one (in reverse: from each one on). total = the
+  // sum of the whole row. x has a row stride; everything else is contiguous.
+  // carry and total [rows] have type scan_sum_of(dtype). carry, out and total
+  // may be null.
   virtual void scan_rows(Stream, DType, int64_t rows, int64_t n, const void* x,
                          int64_t x_stride, bool reverse, const void* carry,
                          void* out, void* total) const = 0;

@@ -1,6 +1,6 @@
-// The kernels again, in the plainest way and in f64 alone: what their tests
-// compare with. Same structs and meanings as in kernels.h, with pointers to
-// double (bool masks and targets apart).
+// Plain reference implementations in f64, which tests compare kernels with. The
+// structs have the same meaning as in kernels.h, but all pointers are to
+// double, except for bool masks and targets.
 #pragma once
 #include <cstdint>
 
@@ -10,16 +10,17 @@
 namespace dtensor::kernels::reference {
 
 void gemm(const Gemm&);
-// By torch's formula; *slope is its derivative.
+// By torch's formula; *slope is set to the derivative.
 double gelu_tanh(double x, double* slope = nullptr);
 
-// The text of fn::UnaryFunctions and fn::BinaryFunctions, by index, on one f64,
-// i64 or bool as `t` has it: what registers, types and strides must not change.
-// (That the text is right is pointwise_test's matter.) The derivatives are left
-// to finite differences.
+// Evaluates the functions of fn::UnaryFunctions and fn::BinaryFunctions, by
+// index, for one f64, i64 or bool (according to `t`). Kernels in vector
+// registers, with strides and storage types, must give the same.
+// (pointwise_test checks that the functions themselves are right, and finite
+// differences check derivatives.)
 double unary(int index, DType t, double x, const double* params);
 double binary(int index, DType t, double a, double b, const double* params);
-// Is there one?
+// Whether a function has a value for this type.
 bool has_value(const fn::Function&, DType t);
 
 void reduce(ReduceKind, const Shape& shape, const double* in,
@@ -32,7 +33,7 @@ void softmax_backward(int64_t rows, int64_t n, const double* y,
 void log_softmax_backward(int64_t rows, int64_t n, const double* y,
                           const double* dy, double* dx);
 
-// gamma and beta may be null; `rms` for RMS norm. Contiguous rows.
+// gamma and beta may be null. `rms` selects RMS norm. Rows are contiguous.
 void norm(int64_t rows, int64_t n, const double* x, const double* gamma,
           const double* beta, bool rms, double eps, double* mean, double* rstd,
           double* y);
@@ -41,26 +42,25 @@ void norm_backward(int64_t rows, int64_t n, const double* x,
                    const double* rstd, const double* dy, double* dx,
                    double* dgamma, double* dbeta);
 
-// The mean over rows with a target >= 0 of the smoothed loss is not taken here:
-// loss[r] = lse - (1 - smoothing) x[target] - smoothing mean(x), and its
-// gradient times scale[r].
+// Does not reduce over rows: loss[r] = lse - (1 - smoothing) x[target] -
+// smoothing mean(x) for targets >= 0, and dx is its gradient times scale[r].
 void cross_entropy(int64_t rows, int64_t n, const double* x,
                    const int64_t* targets, double smoothing,
                    const double* scale, double* loss, double* dx);
 
-// As kernels::attention, with whole matrices of scores; the gradient's out and
-// lse are not read.
+// As kernels::attention, but computes whole matrices of scores. The gradient
+// does not read out and lse.
 void attention(const Attention&, double* out, const int64_t out_strides[4],
                double* lse);
 void attention_backward(const Attention&, const AttentionGrad&);
 
 void rotary(const Rotary&);
 
-// Of one part, all of f64, without a master or rates.
+// For one part, all in f64, without a master copy or rates.
 void adamw(const AdamW&, const OptimPart&);
 void sgd(const Sgd&, const OptimPart&);
 
-// The element at `index` for f32 (`wide`: for f64).
+// The value at `index` for f32, or for f64 if `wide`.
 double random(Distribution, bool wide, uint64_t seed, uint64_t stream_id,
               uint64_t index, double p0, double p1);
 

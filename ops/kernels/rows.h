@@ -9,27 +9,29 @@ namespace dtensor::kernels {
 class RowKernels {
  public:
   virtual ~RowKernels() = default;
-  // x has a row stride; y is contiguous. Floats. y may be x, dx may be dy or y,
-  // where both are contiguous. A row of all -inf gives NaN.
+  // x has a row stride; y is contiguous. Floats. y may be x, and dx may be dy
+  // or y, if both are contiguous. A row of only -inf gives NaN.
   virtual void softmax_rows(Stream, DType, int64_t rows, int64_t n,
                             const void* x, int64_t x_stride, void* y) const = 0;
   virtual void log_softmax_rows(Stream, DType, int64_t rows, int64_t n,
                                 const void* x, int64_t x_stride,
                                 void* y) const = 0;
-  // dx = y (dy - sum(y dy)), from the softmax y. All contiguous but dy.
+  // dx = y (dy - sum(y dy)), where y is the softmax. All but dy is contiguous.
   virtual void softmax_backward_rows(Stream, DType, int64_t rows, int64_t n,
                                      const void* y, const void* dy,
                                      int64_t dy_stride, void* dx) const = 0;
-  // dx = dy - exp(y) sum(dy), from the log-softmax y.
+  // dx = dy - exp(y) sum(dy), where y is the log-softmax.
   virtual void log_softmax_backward_rows(Stream, DType, int64_t rows, int64_t n,
                                          const void* y, const void* dy,
                                          int64_t dy_stride, void* dx) const = 0;
-  // The same in pieces, for rows that are split among ranks: statistics of the
-  // local part, to be combined by the caller, then the pass that applies them.
-  // All statistics are `stat`, contiguous [rows]. n may be 0: max -inf, sums 0.
+  // The same in steps, for rows that are split over ranks: statistics of the
+  // local part, which the caller combines, and passes that apply them.
+  // Statistics are `stat`, contiguous [rows]. n may be 0: then max is -inf and
+  // sums are 0.
   //
-  // The largest element, and the sum of exp(x - max), in one pass. Of a row of
-  // all -inf each element counts 1: as part of a whole row it is nothing.
+  // The largest element and the sum of exp(x - max), in one pass. In a row of
+  // only -inf each element counts as 1; as part of a larger whole row it
+  // vanishes.
   virtual void row_max_sum(Stream, DType, int64_t rows, int64_t n,
                            const void* x, int64_t x_stride, void* max,
                            void* sum) const = 0;
