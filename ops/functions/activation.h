@@ -1,8 +1,8 @@
 // Activations of neural networks, by their names in torch.nn.functional.
 //
-// Where a derivative jumps it is, at the jump, that of the left branch, as in
-// PyTorch: relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are
-// NaN at -inf (-inf times 0).
+// Where a derivative jumps, it has the value of the left branch, as in PyTorch:
+// relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are NaN at
+// -inf (-inf times 0).
 #pragma once
 #include "dtensor/ops/functions/function.h"
 
@@ -60,8 +60,8 @@ struct Gelu {  // x/2 (1 + erf(x / sqrt 2)): x Phi(x)
     return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752)));
   }
 };
-// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written with the sigmoid that
-// equals it: one exp and one division. torch: gelu(x, approximate="tanh").
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as an equal sigmoid,
+// which takes one exp and one division. torch: gelu(x, approximate="tanh").
 struct GeluTanh {
   static constexpr const char* name = "gelu_tanh";
   template <class V>
@@ -101,8 +101,8 @@ struct LogSigmoid {
     return -softplus(-x);
   }
 };
-// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold: there it
-// falls a little, so that it is not monotone.
+// log(1 + exp(beta x)) / beta, and x itself if beta x > threshold. At the
+// threshold the value drops a little, so it is not monotone.
 struct Softplus {
   static constexpr const char* name = "softplus";
   static constexpr Param params[] = {{"beta", 1}, {"threshold", 20}};
@@ -133,7 +133,7 @@ struct Relu6 {  // into [0, 6]
   }
 };
 // relu6(x + 3) / 6. The slope is dy / 6, rounded once; PyTorch multiplies by
-// 1 / 6 rounded to f32.
+// 1/6 rounded to f32.
 struct Hardsigmoid {
   static constexpr const char* name = "hardsigmoid";
   static constexpr const char* notes = "up 0";
@@ -194,7 +194,7 @@ struct Threshold {  // p[1] for x <= p[0]
   }
 };
 
-struct SwiGlu {  // silu(a) b, of a gate and what it lets through
+struct SwiGlu {  // silu(a) b: a is the gate of b
   static constexpr const char* name = "swiglu";
   template <class V>
   DT_HD static V value(const V& a, const V& b, const double*) {

@@ -1,5 +1,5 @@
-// Arithmetic, signs and bounds. Sums and products of integers wrap around;
-// those of bools are "or" and "and".
+// Arithmetic, signs and bounds. Sums and products of integers wrap around; for
+// bools they are "or" and "and".
 #pragma once
 #include "dtensor/ops/functions/function.h"
 
@@ -40,7 +40,7 @@ struct Sign {  // sign(0) = sign(NaN) = 0, derivative 0
     return sign(x);
   }
 };
-struct Sgn : Sign {  // of real numbers the same
+struct Sgn : Sign {  // equal to sign for real numbers
   static constexpr const char* name = "sgn";
 };
 struct Reciprocal {
@@ -95,8 +95,8 @@ struct Clamp {  // into [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
     return select(y > V(p[1]), V(p[1]), y);
   }
 };
-// NaN becomes p[0], infinities p[1] and p[2]: the largest and the lowest finite
-// value, unless said otherwise.
+// NaN becomes p[0], +inf p[1] and -inf p[2], by default the largest and the
+// lowest finite value.
 struct NanToNum {
   static constexpr const char* name = "nan_to_num";
   static constexpr Param params[] = {
@@ -133,9 +133,10 @@ struct Sub {
     return a - b;
   }
 };
-// Of a partial sum by a tensor the parts are multiplied, whatever the tensor
-// holds: by one that is not finite, redistribute the sum ahead of it, or parts
-// of both signs give NaN. (By such a number the sum is settled first.)
+// A partial sum times a tensor multiplies the parts. If the tensor holds values
+// that are not finite, parts of both signs give NaN; redistribute the sum first
+// to avoid that. (For a plain number that is not finite, this happens by
+// itself.)
 struct Mul {
   static constexpr const char* name = "mul";
   static constexpr const char* notes = "linear 0; linear 1";
@@ -145,7 +146,7 @@ struct Mul {
     return a * b;
   }
 };
-// Not linear in a partial sum: -3 + 1 over 0 would be NaN for -inf.
+// Not linear in a partial sum: parts -3 and 1 over 0 would give NaN, not -inf.
 struct Div {
   static constexpr const char* name = "div";
   static constexpr Domain domain{0.25, 2.75}, domain_b{0.25, 2.75};
@@ -154,8 +155,8 @@ struct Div {
     return quotient(a, b);
   }
 };
-// NaN when either is one, with the whole gradient to both; equal operands share
-// it evenly.
+// NaN if either is NaN; then both get the whole gradient. Equal operands share
+// the gradient evenly.
 struct Maximum {
   static constexpr const char* name = "maximum";
   static constexpr const char* notes = "max 0,1; up 0; up 1";
@@ -174,8 +175,7 @@ struct Minimum {
     return min(a, b);
   }
 };
-// A NaN counts only when both are one. Of equal operands the first gets the
-// gradient.
+// NaN only if both are. Of equal operands, the first gets the gradient.
 struct Fmax {
   static constexpr const char* name = "fmax";
   static constexpr Takes takes = Takes::kAll;
@@ -199,7 +199,7 @@ struct Copysign {  // |a| with the sign of b
     return copysign(a, b);
   }
 };
-struct Nextafter {  // the next value of the type behind a, on the way to b
+struct Nextafter {  // the next value of the type after a, towards b
   static constexpr const char* name = "nextafter";
   static constexpr bool rounds = false;
   template <class V>
@@ -207,7 +207,7 @@ struct Nextafter {  // the next value of the type behind a, on the way to b
     return nextafter(a, b);
   }
 };
-struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative 0 by a
+struct Heaviside {  // 0 below 0, 1 above, b at 0; derivative by a is 0
   static constexpr const char* name = "heaviside";
   static constexpr Takes takes = Takes::kAll;
   template <class V>

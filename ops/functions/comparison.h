@@ -1,5 +1,5 @@
-// Functions that give a truth value: comparisons and predicates, of any type.
-// A comparison with NaN is false, but for ne.
+// Functions that return a truth value: comparisons and predicates, for any
+// type. Comparisons with NaN are false, except ne.
 #pragma once
 #include "dtensor/ops/functions/function.h"
 
@@ -23,7 +23,7 @@ DT_PREDICATE(IsNegInf, "isneginf", x < V(0) && x - x != V(0))
 DT_PREDICATE(LogicalNot, "logical_not", x == V(0))
 #undef DT_PREDICATE
 
-struct Signbit {  // of -0.0 too
+struct Signbit {  // true for -0.0, too
   static constexpr const char* name = "signbit";
   static constexpr Takes takes = Takes::kAll;
   static constexpr bool gives_bool = true;
@@ -54,7 +54,7 @@ DT_COMPARISON(Gt, "gt", >)
 DT_COMPARISON(Ge, "ge", >=)
 #undef DT_COMPARISON
 
-// |a - b| <= atol + rtol |b|, or equal (as infinities are); computed in f64.
+// |a - b| <= atol + rtol |b|, or a == b (for infinities); computed in f64.
 struct IsClose {
   static constexpr const char* name = "isclose";
   static constexpr Param params[] = {

@@ -1,5 +1,5 @@
-// Forward-mode derivatives: a value with its derivative, on which the text of a
-// function runs as on the value. Dual<Dual<V>> carries the second one.
+// Forward-mode derivatives: a value with its derivative. The code of a function
+// runs on it as on a plain value. Dual<Dual<V>> carries second derivatives.
 #pragma once
 #include "dtensor/ops/functions/math.h"
 
@@ -50,7 +50,8 @@ DT_HD inline Dual<V> select(const M& c, const Dual<V>& a, const Dual<V>& b) {
   return {select(c, a.v, b.v), select(c, a.d, b.d)};
 }
 
-// Is it a constant? Then d times a slope is 0, were the slope infinite.
+// Whether d is the derivative of a constant. Its product with an infinite slope
+// is then 0.
 template <class V>
 DT_HD inline auto is_zero(const V& d) {
   return d == V(0);
@@ -64,7 +65,7 @@ DT_HD inline V scaled(const V& d, const V& slope) {
   return select(is_zero(d), V(0), d * slope);
 }
 
-// --- One argument: name, and the derivative at v, where y = name(v) ---------
+// --- One argument: the name, and the derivative at v, where y = name(v) -----
 #define DT_DUAL(name, slope)                    \
   template <class V>                            \
   DT_HD inline Dual<V> name(const Dual<V>& a) { \
@@ -92,11 +93,12 @@ DT_DUAL(acosh, V(1) / sqrt(v * v - V(1)))
 DT_DUAL(atanh, V(1) / (V(1) - v * v))
 DT_DUAL(erf, V(1.1283791670955126) * exp(-(v * v)))  // 2 / sqrt(pi)
 DT_DUAL(erfc, V(-1.1283791670955126) * exp(-(v * v)))
-// Rules of their own, since differentiating the text would give inf / inf.
+// These have rules of their own: differentiating their code would give inf /
+// inf.
 DT_DUAL(sigmoid, y*(V(1) - y))
 DT_DUAL(softplus, sigmoid(v))
 #undef DT_DUAL
-// Quotients, exact where the slope 1 / v is not.
+// Written as quotients, because the slope 1 / v would be rounded.
 #define DT_DUAL(name, divisor)                  \
   template <class V>                            \
   DT_HD inline Dual<V> name(const Dual<V>& a) { \
@@ -107,7 +109,7 @@ DT_DUAL(log2, a.v* V(0.69314718055994531))
 DT_DUAL(log10, a.v* V(2.3025850929940457))
 DT_DUAL(log1p, V(1) + a.v)
 #undef DT_DUAL
-// Piecewise constant.
+// Piecewise constant functions.
 #define DT_DUAL(name)                           \
   template <class V>                            \
   DT_HD inline Dual<V> name(const Dual<V>& a) { \
@@ -119,7 +121,7 @@ DT_DUAL(round)
 DT_DUAL(trunc)
 #undef DT_DUAL
 
-// The derivative of x^0 is 0 at every x, 0 included.
+// The derivative of x^0 is 0 for every x, including 0.
 template <class V>
 DT_HD inline Dual<V> pow(const Dual<V>& a, double p) {
   if (p == 0) return Dual<V>(1.0);
@@ -127,13 +129,14 @@ DT_HD inline Dual<V> pow(const Dual<V>& a, double p) {
 }
 
 // --- Two arguments ----------------------------------------------------------
-// a / b, whose slope by a is 1 / b were the quotient infinite.
+// a / b. Its slope by a is 1 / b even if the quotient is infinite.
 template <class V>
 DT_HD inline Dual<V> quotient(const Dual<V>& a, const Dual<V>& b) {
   const V q = quotient(a.v, b.v);
   return {q, quotient(a.d - scaled(b.d, q), b.v)};
 }
-// As in PyTorch: no slope by a where b = 0, nor by b where a = 0 <= b.
+// As in PyTorch, the slope by a is 0 if b = 0, and that by b is 0 if a = 0 <=
+// b.
 template <class V>
 DT_HD inline Dual<V> pow(const Dual<V>& a, const Dual<V>& b) {
   const V y = pow(a.v, b.v);
@@ -141,7 +144,7 @@ DT_HD inline Dual<V> pow(const Dual<V>& a, const Dual<V>& b) {
   const V db = select((a.v == V(0)) & (b.v >= V(0)), V(0), y * log(a.v));
   return {y, scaled(a.d, da) + scaled(b.d, db)};
 }
-// Equal operands share evenly; a NaN, which is the result, gives to both.
+// Equal operands share the gradient evenly. If the result is NaN, both get it.
 template <class V>
 DT_HD inline Dual<V> extremum(const Dual<V>& a, const Dual<V>& b, const V& y) {
   return {y, select(a.v == b.v, V(0.5) * (a.d + b.d),

@@ -1,4 +1,4 @@
-// Powers, exponentials, logarithms and what is made of them.
+// Powers, exponentials, logarithms and functions made of them.
 #pragma once
 #include "dtensor/ops/functions/function.h"
 
@@ -84,8 +84,8 @@ struct Square {
     return x * x;
   }
 };
-// x ^ p[0]. Of integers by squaring, for exponents of 0 and more; floats as
-// C's pow, but the square root for 0.5 (NaN, not inf, at -inf).
+// x ^ p[0]. For integers by squaring, with exponents of at least 0. For floats
+// as C's pow, except that 0.5 is the square root (NaN, not inf, at -inf).
 struct PowScalar {
   static constexpr const char* name = "pow_scalar";
   static constexpr Param params[] = {{"exponent", NAN, -0.7}};
@@ -113,7 +113,7 @@ struct Erfc {
     return erfc(x);
   }
 };
-struct Ndtr {  // the normal distribution's Phi
+struct Ndtr {  // Phi, the distribution function of the standard normal
   static constexpr const char* name = "ndtr";
   static constexpr const char* notes = "up 0";
   template <class V>
@@ -130,7 +130,7 @@ struct Entr {  // -x log x; 0 at 0, -inf below
     return select(x == V(0), V(0), select(x < V(0), V(-HUGE_VAL), y));
   }
 };
-// log(x / (1 - x)), of x moved into [eps, 1 - eps] first where eps >= 0.
+// log(x / (1 - x)). If eps >= 0, x is first clamped to [eps, 1 - eps].
 struct Logit {
   static constexpr const char* name = "logit";
   static constexpr Param params[] = {{"eps", -1, 0.25}};
@@ -143,8 +143,8 @@ struct Logit {
   }
 };
 
-// a ^ b. Integers: 0 for a negative b, but for a = 1 and -1. The slopes at
-// a = 0 are PyTorch's: by a 0 where b = 0, by b 0 where b >= 0.
+// a ^ b. For integers, a negative b gives 0, unless a is 1 or -1. The slopes at
+// a = 0 are PyTorch's: that by a is 0 if b = 0, and that by b is 0 if b >= 0.
 struct Pow {
   static constexpr const char* name = "pow";
   static constexpr Takes takes = Takes::kNumbers;

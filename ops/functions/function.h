@@ -1,5 +1,5 @@
-// What a pointwise function may say of itself. A function is a struct with a
-// name and a `value`, and, where the default is not right, the facts below:
+// The description of a pointwise function: a struct with a name and a `value`,
+// and those of the facts below whose default is wrong.
 //
 //   struct LeakyRelu {  // slope p[0] for x <= 0
 //     static constexpr const char* name = "leaky_relu";
@@ -10,18 +10,18 @@
 //     }
 //   };
 //
-// A binary one takes (const V& a, const V& b, const double* p). The struct and
-// its line in the list at the end of its family's header make the function
-// exist: on every device, for every type, with first and second derivatives, as
-// an operator with a rule, under proof, and as a public function (DT_FUNCTION:
-// f(x), DT_FUNCTION_P: with parameters). tests/ops/rules.golden then shows its
-// rule.
+// A binary function takes (const V& a, const V& b, const double* p). The struct
+// and its line in the list at the end of its family's header are all that it
+// takes. The function then exists on every device, for every type, with first
+// and second derivatives, as an operator with a rule that the proof driver
+// checks, and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with
+// parameters). tests/ops/rules.golden will show its rule.
 //
-// `value` is generic in V, which is a scalar, a register full of them, an Int,
-// or a Dual of one (math.h, dual.h). Write every constant as V(c): a bare
+// `value` is generic in V, which is a scalar, a vector register, an Int, or a
+// Dual of one of them (math.h, dual.h). Write every constant as V(c); a plain
 // double would turn a float into a double. Branches are select(condition, a,
-// b), both sides evaluated; a comparison with NaN is false. `p` holds the
-// parameters in order and is not read without any.
+// b), which evaluates both sides. Comparisons with NaN are false. `p` holds the
+// parameters in order, and is not read if there are none.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -33,23 +33,23 @@
 
 namespace dtensor::fn {
 
-// A parameter, and what it is when a caller leaves it out; NaN: it must be
-// given. `sample` is what the proof uses instead, where that is not 0.
+// A parameter and its default; NaN means that it must be given. `sample` is the
+// value that the proof driver uses instead, unless it is 0.
 struct Param {
   const char* name;
   double fallback = std::numeric_limits<double>::quiet_NaN();
   double sample = 0;
 };
 
-// The types that a function has a value for. An operand of another type is
-// converted or refused.
+// The types that a function has a value for. Operands of other types are
+// converted, or Error is thrown.
 enum class Takes : uint8_t {
-  kFloats,    // integers and bools become f32
-  kNumbers,   // integers too; a bool is refused
-  kCounts,    // integers too; a bool becomes i64
-  kAll,       // integers and bools too
-  kIntegers,  // a float or a bool is refused
-  kBits       // integers and bools; a float is refused
+  kFloats,    // floats; integers and bools become f32
+  kNumbers,   // floats and integers; Error for bools
+  kCounts,    // floats and integers; bools become i64
+  kAll,       // floats, integers and bools
+  kIntegers,  // integers; Error for floats and bools
+  kBits       // integers and bools; Error for floats
 };
 constexpr bool takes_floats(Takes t) { return t < Takes::kIntegers; }
 constexpr bool takes_integers(Takes t) { return t != Takes::kFloats; }
@@ -57,34 +57,35 @@ constexpr bool takes_bools(Takes t) {
   return t == Takes::kAll || t == Takes::kBits;
 }
 
-// Where the proof samples an operand: inside the function's domain, away from
-// its ends. A function with a domain may have an infinite slope at its ends.
+// The range from which the proof driver samples an operand: inside the
+// function's domain, away from its ends. A function that declares a domain may
+// have infinite slopes at its ends.
 struct Domain {
   double lo = -2, hi = 3;
 };
 
-// The facts, as data.
+// The facts of a function.
 struct Function {
   std::string_view name;
-  // For inputs that are partial: the notes of a rule (placement/rule.h).
-  // "linear 0" of a unary function says that f(x) = c x, "affine 0" that
-  // f(x) = x + c. Gradients of linear functions are made of operators, so that
-  // partials pass there too: of binary ones, add, sub and mul alone.
+  // For partial inputs: the notes of a rule (placement/rule.h). For a unary
+  // function, "linear 0" says that f(x) = c x, and "affine 0" that f(x) = x +
+  // c. Gradients of linear functions are made of operators, so that partials
+  // pass there, too. The only linear binary functions are add, sub and mul.
   std::string_view notes = "";
   Takes takes = Takes::kFloats;
-  // The output is bool; there is no derivative.
+  // The output is bool, and there is no derivative.
   bool gives_bool = false;
-  // Numbers given as parameters take part in the choice of the type, as
-  // operands do: clamp(i64, 0.5, 2) is f32.
+  // Parameters take part in type promotion, as operands do: clamp(i64, 0.5, 2)
+  // is f32.
   bool promotes = false;
-  // An infinite parameter stands for the type's largest finite value.
+  // An infinite parameter means the largest finite value of the type.
   bool finite = false;
-  // Has a value in bf16 and f16, which compute in f32 and round.
+  // Is available for bf16 and f16, by computing in f32 and rounding.
   bool rounds = true;
   const Param* params = nullptr;
   int num_params = 0;
-  int num_required = 0;  // those that have no default
-  // Of the operands: `domain`, and `domain_b` of the second.
+  int num_required = 0;  // parameters without a default
+  // The domains of the operands: `domain`, and `domain_b` for the second one.
   bool has_domain = false;
   Domain domain[2] = {};
 
@@ -121,7 +122,7 @@ constexpr Function facts() {
   return f;
 }
 
-// The most parameters that a function has.
+// The most parameters that any function has.
 inline constexpr int kMaxParams = 4;
 
 // --- Derivatives ------------------------------------------------------------
@@ -139,8 +140,8 @@ DT_HD inline V derivative(const V& x, const double* p) {
   }
 }
 
-// Of a binary function: by which operands. kBoth: the first derivatives by the
-// one and by the other, together.
+// The operands of a binary function by which it is differentiated. kBoth: the
+// first derivatives by a and by b, together.
 enum class By : uint8_t { kNone, kA, kB, kBoth, kAA, kAB, kBB };
 inline constexpr int kNumBy = 7;
 constexpr int order_of(By by) {

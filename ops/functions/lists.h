@@ -1,4 +1,4 @@
-// All functions, by family, with the index by which kernels know each.
+// All functions, by family, and their indices, which kernels use.
 #pragma once
 #include "dtensor/ops/functions/activation.h"
 #include "dtensor/ops/functions/arithmetic.h"
@@ -9,8 +9,8 @@
 #include "dtensor/ops/functions/rounding.h"
 #include "dtensor/ops/functions/trigonometric.h"
 
-// F(Struct, name) for each function without parameters, P(Struct, name) for
-// each that has some.
+// Expands to F(Struct, name) for each function without parameters, and
+// P(Struct, name) for each with parameters.
 #define DT_UNARY_FUNCTIONS(F, P) \
   DT_ARITHMETIC_UNARY(F, P)      \
   DT_EXPONENTIAL_UNARY(F, P)     \
@@ -64,7 +64,7 @@ DT_BINARY_FUNCTIONS(DT_INDEX, DT_INDEX)
 #undef DT_INDEX
 #undef DT_ENTRY
 
-// REQUIRES: 0 <= index < kNumUnary, kNumBinary.
+// REQUIRES: index is at least 0, and below kNumUnary or kNumBinary.
 constexpr const Function& unary_function(int index) {
   return UnaryFunctions::all[index];
 }

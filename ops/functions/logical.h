@@ -4,7 +4,7 @@
 
 namespace dtensor::fn {
 
-struct BitwiseNot {  // of a bool: logical_not
+struct BitwiseNot {  // logical_not for bools
   static constexpr const char* name = "bitwise_not";
   static constexpr Takes takes = Takes::kBits;
   template <class V>
@@ -13,7 +13,7 @@ struct BitwiseNot {  // of a bool: logical_not
   }
 };
 
-// Every operand counts as != 0.
+// Operands count as true if they are != 0.
 #define DT_LOGICAL(F, text, op)                                      \
   struct F {                                                         \
     static constexpr const char* name = text;                        \
@@ -41,7 +41,8 @@ DT_LOGICAL(LogicalXor, "logical_xor", ^)
 DT_BITWISE(BitwiseAnd, "bitwise_and", Takes::kBits, &)
 DT_BITWISE(BitwiseOr, "bitwise_or", Takes::kBits, |)
 DT_BITWISE(BitwiseXor, "bitwise_xor", Takes::kBits, ^)
-// By less than 0, or the type's width and more: everything is shifted out.
+// Shifts by a negative amount, or by the type's width or more, shift out all
+// bits.
 DT_BITWISE(ShiftLeft, "bitwise_left_shift", Takes::kIntegers, <<)
 DT_BITWISE(ShiftRight, "bitwise_right_shift", Takes::kIntegers, >>)
 #undef DT_BITWISE

@@ -1,6 +1,6 @@
-// The names that a function's `value` may call on scalars: float, double, and
-// Int, an integer whose arithmetic is defined everywhere. Vector types bring
-// their own overloads, found by argument-dependent lookup.
+// The functions that a `value` may call on scalars: float, double, and Int, an
+// integer whose arithmetic is always defined. Vector types have their own
+// overloads, which argument-dependent lookup finds.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -54,17 +54,17 @@ DT_SCALAR_MATH(fmod)
 DT_SCALAR_MATH(copysign)
 DT_SCALAR_MATH(nextafter)
 #undef DT_SCALAR_MATH
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 DT_HD inline float round(float x) { return std::nearbyint(x); }
 DT_HD inline double round(double x) { return std::nearbyint(x); }
-// By a parameter.
+// The power for an exponent that is a parameter.
 DT_HD inline float pow(float x, double p) {
   return std::pow(x, static_cast<float>(p));
 }
 
 // An integer, or a truth value (T = uint8_t, 0 or 1, stored as != 0). Sums and
-// products wrap around; a / 0 and a % 0 are 0; shifts by less than 0 or by the
-// width and more shift everything out.
+// products wrap around; a / 0 and a % 0 are 0; shifts by a negative amount, or
+// by the width or more, shift out all bits.
 template <class T>
 struct Int {
   using U = std::make_unsigned_t<T>;
@@ -72,7 +72,7 @@ struct Int {
   static constexpr bool kBool = sizeof(T) == 1;
   T v;
   Int() = default;
-  // A float saturates; NaN is 0.
+  // Floats saturate; NaN becomes 0.
   template <class C>
   requires std::is_arithmetic_v<C> DT_HD explicit Int(C c) {
     if constexpr (std::is_integral_v<C>) {
@@ -136,13 +136,13 @@ DT_HD inline Int<T> select(bool c, Int<T> a, Int<T> b) {
 }
 template <class T>
 requires std::is_arithmetic_v<T> DT_HD inline T abs(T x) {
-  return x < T(0) ? -x : x + T(0);  // + 0: of -0 too
+  return x < T(0) ? -x : x + T(0);  // + 0: abs(-0.0) is 0.0
 }
 template <class T>
 DT_HD inline Int<T> abs(Int<T> x) {
   return x.v < 0 ? -x : x;
 }
-// x to the n, by squaring. Negative powers are 0, but for x = 1 and -1.
+// x to the power n, by squaring. Negative powers are 0, unless x is 1 or -1.
 template <class T>
 DT_HD inline Int<T> pow(Int<T> x, Int<T> n) {
   if (n.v < 0)
@@ -157,8 +157,8 @@ DT_HD inline Int<T> pow(Int<T> x, double n) {
   return pow(x, Int<T>(n));
 }
 
-// --- In terms of these, for every V -----------------------------------------
-// NaN when either is one.
+// --- Made of these, for every V ---------------------------------------------
+// NaN if either is NaN.
 template <class V>
 DT_HD inline V max(const V& a, const V& b) {
   return select((a > b) | (a != a), a, b);
@@ -175,7 +175,7 @@ template <class V>
 DT_HD inline V quotient(const V& a, const V& b) {
   return a / b;
 }
-// 1 / (1 + exp(-x)): 0 and 1 at the infinities.
+// 1 / (1 + exp(-x)); 0 and 1 at the infinities.
 template <class V>
 DT_HD inline V sigmoid(const V& x) {
   return V(1) / (V(1) + exp(-x));
@@ -188,10 +188,10 @@ DT_HD inline V softplus(const V& x) {
 // log(exp(a) + exp(b)), without overflow.
 template <class V>
 DT_HD inline V logaddexp(const V& a, const V& b) {
-  const V gap = select(a == b, V(0), abs(a - b));  // not inf - inf
+  const V gap = select(a == b, V(0), abs(a - b));  // avoids inf - inf
   return max(a, b) + log1p(exp(-gap));
 }
-// a log(b), and 0 for a = 0 whatever b, but for NaN.
+// a log(b); 0 if a = 0, unless b is NaN.
 template <class V>
 DT_HD inline V xlogy(const V& a, const V& b) {
   return select((a == V(0)) & (b == b), V(0), a * log(b));

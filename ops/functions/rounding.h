@@ -1,5 +1,5 @@
-// Rounding, remainders and divisions that round. Integers are whole already:
-// rounding leaves them as they are.
+// Rounding, remainders and rounding divisions. Rounding returns integers
+// unchanged.
 #pragma once
 #include "dtensor/ops/functions/function.h"
 
@@ -23,7 +23,7 @@ DT_ROUNDING(Ceil, "ceil", ceil)
 DT_ROUNDING(Trunc, "trunc", trunc)
 #undef DT_ROUNDING
 
-// To nearest, ties to even; to a multiple of 10^-p[0].
+// Rounds to a multiple of 10^-p[0], ties to even.
 struct Round {
   static constexpr const char* name = "round";
   static constexpr const char* notes = "up 0";
@@ -48,8 +48,8 @@ struct Frac {  // x - trunc(x)
   }
 };
 
-// Integers by 0 give 0.
-struct Fmod {  // a - b trunc(a / b), exactly; the sign of a
+// For integers, division by 0 gives 0.
+struct Fmod {  // a - b trunc(a / b), exact; has the sign of a
   static constexpr const char* name = "fmod";
   static constexpr Takes takes = Takes::kNumbers;
   static constexpr Domain domain_b{4, 8};
@@ -61,7 +61,7 @@ struct Fmod {  // a - b trunc(a / b), exactly; the sign of a
       return fmod(a, b);
   }
 };
-struct Remainder {  // a - b floor(a / b), exactly; the sign of b, as Python's %
+struct Remainder {  // a - b floor(a / b), exact; sign of b, as Python's %
   static constexpr const char* name = "remainder";
   static constexpr Takes takes = Takes::kNumbers;
   static constexpr Domain domain_b{4, 8};
@@ -81,13 +81,14 @@ struct FloorDivide {  // the largest whole number not above a / b
     if constexpr (is_int<V>) {
       return (a - Remainder::value(a, b, nullptr)) / b;
     } else {
-      // The quotient of what b divides, which is whole but for its rounding.
+      // a minus the remainder is a multiple of b, so the quotient is whole, up
+      // to rounding.
       const V q = (a - Remainder::value(a, b, nullptr)) / b;
       return select(b == V(0), a / b, round(q));
     }
   }
 };
-struct TruncDivide {  // a / b towards 0: torch's div(...,
+struct TruncDivide {  // a / b, rounded towards 0: torch's div(...,
                       // rounding_mode="trunc")
   static constexpr const char* name = "trunc_divide";
   static constexpr Takes takes = Takes::kNumbers;

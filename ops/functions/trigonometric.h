@@ -1,6 +1,6 @@
 // Circular and hyperbolic functions and their inverses. Angles are in radians.
 //
-// hypot is the example of docs/adding_an_operator.md: a struct, and its line in
+// hypot is the example in docs/adding_an_operator.md: a struct, and its line in
 // the list at the end.
 #pragma once
 #include "dtensor/ops/functions/function.h"
@@ -100,7 +100,7 @@ struct Atanh {
     return atanh(x);
   }
 };
-struct Sinc {  // sin(pi x) / (pi x), and 1 at 0
+struct Sinc {  // sin(pi x) / (pi x); 1 at 0
   static constexpr const char* name = "sinc";
   static constexpr Domain domain{0.25, 2.75};
   template <class V>
