@@ -1,6 +1,6 @@
-// Attention over blocks of queries and keys, with a running maximum and sum in
-// the forward pass and the scores recomputed in the backward pass: scratch does
-// not grow with s times t.
+// Attention over blocks of queries and keys. The forward pass keeps a running
+// maximum and sum, and the backward pass recomputes the scores, so that scratch
+// does not grow with s times t.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,12 +19,13 @@ using namespace cpu;
 constexpr int64_t kQueries = 128;
 constexpr int64_t kKeys = 256;
 
-// Queries to a block. Smaller ones skip more of a short causal triangle.
+// The number of queries in a block. Smaller blocks skip more of a short causal
+// triangle.
 int64_t queries(const Attention& a) {
   return std::min(a.causal && a.t <= 2 * kKeys ? kQueries / 2 : kQueries, a.s);
 }
 
-// Slices of this thread's scratch.
+// Hands out slices of this thread's scratch.
 template <class T>
 class Arena {
  public:
@@ -39,13 +40,13 @@ class Arena {
   T* p_;
 };
 
-// The [s, d] matrix of one batch and head. Null stays null: t may be 0.
+// The [s, d] matrix of one batch and head. Null stays null, because t may be 0.
 template <class P>
 P* head(P* p, const int64_t (&strides)[4], int64_t b, int64_t h) {
   return p ? p + b * strides[0] + h * strides[1] : p;
 }
 
-// Rows of storage S times `scale`, in the compute type.
+// Converts rows of storage type S to the compute type, times `scale`.
 template <class S>
 void scaled(int64_t rows, int64_t d, const S* x, int64_t stride,
             compute_t<S> scale, compute_t<S>* to) {
@@ -61,8 +62,8 @@ void store_scaled(int64_t rows, int64_t d, const compute_t<S>* x,
     each(d, to + r * stride, [&](auto at) { return at(x + r * d) * s; });
 }
 
-// A [rows, d] operand in the compute type: the memory itself, or a copy in
-// `to`.
+// A [rows, d] operand in the compute type: its own memory if possible, else a
+// copy in `to`.
 template <class S>
 Mat<const compute_t<S>> operand(int64_t rows, int64_t d, const S* x,
                                 int64_t stride, compute_t<S>* to) {
@@ -81,16 +82,17 @@ struct Core {
   int64_t kv(int64_t h) const {
     return a.kv_head ? a.kv_head[h] : h * a.hkv / a.hq;
   }
-  // Keys that some query of rows [.., i1) may attend to.
+  // The end of the keys that any query in rows [.., i1) may attend to.
   int64_t key_end(int64_t i1) const {
     return a.causal ? std::clamp(i1 + a.query_offset, int64_t{0}, a.t) : a.t;
   }
-  // Keys of [j0, j0 + nk) that query i may attend to, masks apart: the first.
+  // How many of the keys [j0, j0 + nk), counted from j0, causality lets query i
+  // attend to.
   int64_t visible(int64_t i, int64_t j0, int64_t nk) const {
     if (!a.causal) return nk;
     return std::clamp(i + a.query_offset + 1 - j0, int64_t{0}, nk);
   }
-  // Adds the mask to n scores of query i, from key j0 on.
+  // Adds the mask to n scores of query i, starting at key j0.
   void add_mask(int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n,
                 T* score) const {
     if (!a.mask) return;
@@ -109,8 +111,9 @@ struct Core {
     each(n, score, [&](auto at) { return at(score) + at(p); });
   }
 
-  // The masked scores of nq queries (scaled, [nq, d]) and nk keys, [nq, nk];
-  // those that a causal query may not see are not masked yet.
+  // The scores, with the mask added, of nq queries (scaled, [nq, d]) and nk
+  // keys, as [nq, nk]. The caller still has to exclude keys that causality
+  // forbids.
   void scores(int64_t nq, int64_t nk, const T* q, Mat<const T> k,
               T* score) const {
     gemm2d<T>(nq, nk, a.d, {q, a.d, 1}, k.transposed(), {score, nk, 1}, false);
@@ -268,7 +271,8 @@ void backward(const Attention& a, const AttentionGrad& g) {
         g.dq_strides[2]);
   };
 
-  // Where a head's gradient is summed: the result itself if it will do.
+  // The sums of a head's gradient: the result itself, if its type and strides
+  // allow.
   auto cleared = [&](S* p, int64_t stride, T* sum) -> Mat<T> {
     T* to = sum;
     if constexpr (!narrows)

@@ -1,4 +1,4 @@
-// What the files of this folder define.
+// The CPU's kernels, which the files of this folder define.
 #pragma once
 #include "dtensor/ops/kernels/kernels.h"
 

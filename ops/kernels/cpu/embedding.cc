@@ -12,7 +12,7 @@ namespace {
 
 using namespace cpu;
 
-// f.template operator()<I>() for an index type, else Error.
+// Calls f.template operator()<I>() for an index type; throws Error for others.
 template <class F>
 void visit_ids(DType t, const char* where, F&& f) {
   if (t == DType::kI32) return f.template operator()<int32_t>();
@@ -136,7 +136,7 @@ void CpuKernels::ce_backward(Stream, DType t, DType target_type,
         const V s(scale), b(base);
         const bool here = target[r] >= a.lo && target[r] < a.hi;
         const int64_t at_target = here ? target[r] - a.lo : 0;
-        // Before the row overwrites it, and rounded once.
+        // Computed before the row overwrites its input, and rounded once.
         V special(0);
         if (here)
           special = s * (exp_softmax(load_n(x + at_target, 1) - m - l) - b -

@@ -1,4 +1,4 @@
-// What is done to a product of matrices, in one pass over it.
+// The epilogues of matrix products, each in one pass over the product.
 #include <algorithm>
 
 #include "dtensor/ops/functions/activation.h"
@@ -12,11 +12,11 @@ namespace {
 
 using namespace cpu;
 
-// Rows that are summed up in one buffer before it joins the total: two short
-// sums round less than one long one.
+// This many rows are summed in one buffer before it is added to the total,
+// because two short sums round less than one long one.
 constexpr int64_t kRowBlock = 64;
 
-// A contiguous row of n.
+// Finishes a contiguous row of n elements.
 template <class S>
 void finish_row(Epilogue::Kind kind, int64_t n, const S* bias, S* aux, S* c) {
   using V = Vec<compute_t<S>>;
@@ -33,7 +33,7 @@ void finish_row(Epilogue::Kind kind, int64_t n, const S* bias, S* aux, S* c) {
   each(n, c, [&](auto at) { return fn::GeluTanh::value<V>(at(aux), nullptr); });
 }
 
-// The same of one with strides.
+// Finishes a row of n elements with a stride.
 template <class S>
 void finish_strided(Epilogue::Kind kind, int64_t n, const S* bias, S* aux, S* c,
                     int64_t stride) {

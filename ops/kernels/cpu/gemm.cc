@@ -18,10 +18,10 @@ namespace dtensor::kernels {
 namespace cpu {
 namespace {
 
-// m n k up to which a library's call costs more than the product.
+// Up to this m n k, a library call costs more than the product itself.
 constexpr int64_t kTiny = 4096;
 
-// [m,n] items from `from` to a contiguous array, or back.
+// Copies [m, n] items from strided memory to a contiguous array, or back.
 template <class T>
 void pack(int64_t m, int64_t n, const T* from, int64_t row, int64_t col, T* to,
           int64_t to_row, int64_t to_col) {
@@ -29,7 +29,7 @@ void pack(int64_t m, int64_t n, const T* from, int64_t row, int64_t col, T* to,
                Shape{row, col});
 }
 
-// A product of at most kTiny multiplications, b padded to whole registers.
+// A product of at most kTiny multiplications. b is padded to whole registers.
 template <class T>
 void tiny(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
           Mat<T> c, bool accumulate) {
@@ -99,8 +99,8 @@ bool row_major(int64_t m, int64_t n, int64_t row, int64_t col) {
   return (col == 1 || n == 1) && (row >= n || m == 1);
 }
 
-// Brings an operand into a form the libraries take: row-major, or row-major
-// of its transpose.
+// An operand in a form that the libraries take: it, or its transpose, is
+// row-major. Copies it if necessary.
 template <class T>
 struct Operand {
   const T* p;
@@ -123,7 +123,8 @@ struct Operand {
       : p(p), ld(ld), transposed(transposed) {}
 };
 
-// call(a, b, c, ldc, accumulate) on operands the libraries take, for sizes > 0.
+// Calls call(a, b, c, ldc, accumulate) with operands that the libraries take.
+// REQUIRES: sizes > 0.
 template <class T, class TC, class Call>
 void normalized(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                 Mat<TC> c, bool accumulate, Call&& call) {
@@ -183,7 +184,7 @@ template void gemm2d<double>(int64_t, int64_t, int64_t, Mat<const double>,
 
 namespace {
 
-// Integers, as unsigned: they wrap around.
+// Integers are multiplied as unsigned, so that they wrap around.
 template <class T>
 void gemm_integers(int64_t m, int64_t n, int64_t k, Mat<const T> a,
                    Mat<const T> b, Mat<T> c, bool accumulate) {
@@ -200,7 +201,7 @@ void gemm_integers(int64_t m, int64_t n, int64_t k, Mat<const T> a,
     }
 }
 
-// A matrix of halves as floats, in the order of its memory.
+// A matrix of half type as floats, in the order of its memory.
 template <class T>
 Mat<const float> widened(ScratchSlot slot, int64_t m, int64_t n,
                          Mat<const T> a) {
@@ -261,7 +262,7 @@ namespace {
 
 using namespace cpu;
 
-// product(m, n, k, a, b, c, accumulate) for each remaining batch.
+// Calls product(m, n, k, a, b, c, accumulate) for each remaining batch.
 template <class T, class TC, class Product>
 void for_each(const FoldedGemm& f, Product&& product) {
   const Gemm& g = f.g;
@@ -277,8 +278,8 @@ void for_each(const FoldedGemm& f, Product&& product) {
                    });
 }
 
-// A half result that several products add to is summed in f32 first, so that it
-// is rounded once.
+// Whether several products are added to one result. For half types, they are
+// summed in f32 first, so that the result is rounded once.
 bool sums_batches(const FoldedGemm& f) {
   for (int i = 0; i < f.nb; ++i)
     if (f.batch[i].c == 0) return true;
@@ -287,8 +288,8 @@ bool sums_batches(const FoldedGemm& f) {
 template <class T>
 void gemm_rounding_once(const Gemm& g) {
   Gemm wide = g;
-  wide.epilogue = {};    // which is for the result
-  Shape sizes, strides;  // of c, without the summed dimensions
+  wide.epilogue = {};    // applies to the result
+  Shape sizes, strides;  // those of c, without summed dimensions
   for (int i = 0; i < g.batch.size(); ++i) {
     wide.c_batch_strides[i] = 0;
     if (g.c_batch_strides[i] == 0) continue;

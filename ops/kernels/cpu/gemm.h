@@ -4,7 +4,7 @@
 
 namespace dtensor::kernels::cpu {
 
-// A matrix with any strides.
+// A matrix with arbitrary strides.
 template <class T>
 struct Mat {
   T* p;

@@ -25,11 +25,12 @@ struct Entry {
   dnnl::memory a, b, c;
 };
 
-// oneDNN's own cache hands the primitives of one thread to the others. The
-// thread sanitizer reports it in 2.6.3; TensorFlow had it off for corrupted
-// memory from 2.6 until 2.7.1 (its pull requests 57044 and 58269), and what it
-// shares of later versions' AMX kernels is not all safe to share (oneDNN issue
-// 5393, of ukernels). Ranks are threads, so it is off.
+// oneDNN's primitive cache shares primitives between threads. The thread
+// sanitizer reports this in version 2.6.3. TensorFlow disabled the cache from
+// 2.6 until 2.7.1 because of memory corruption (its pull requests 57044 and
+// 58269), and not everything that later versions' AMX kernels share is
+// thread-safe (oneDNN issue 5393, about ukernels). Ranks are threads, so the
+// cache is off.
 void share_no_primitives() {
   [[maybe_unused]] static const bool off = [] {
     dnnl::set_primitive_cache_capacity(0);
@@ -37,7 +38,8 @@ void share_no_primitives() {
   }();
 }
 
-// One per thread: a primitive's memory objects carry the operands' addresses.
+// Per thread, because a primitive's memory objects hold the operands'
+// addresses.
 struct Cache {
   Cache() { share_no_primitives(); }
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -84,7 +86,7 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const bf16* a,
   const Key key = {m, n, k, lda, ldb, ldc, flags};
   auto it = cache.entries.find(key);
   if (it == cache.entries.end()) {
-    // Shapes rarely change; forgetting them all is as good as any order.
+    // Shapes rarely change, so dropping all entries is as good as any policy.
     if (cache.entries.size() >= kMaxEntries) cache.entries.clear();
     try {
       it = cache.entries
@@ -99,7 +101,8 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const bf16* a,
   e.a.set_data_handle(const_cast<bf16*>(a));
   e.b.set_data_handle(const_cast<bf16*>(b));
   e.c.set_data_handle(c);
-  // The C call: the C++ one builds a map of arguments every time.
+  // The C function, because the C++ one builds a map of arguments in every
+  // call.
   const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, e.a.get()},
                                   {DNNL_ARG_WEIGHTS, e.b.get()},
                                   {DNNL_ARG_DST, e.c.get()}};

@@ -1,5 +1,5 @@
-// Walking strided arrays: collapsing dimensions, and pieces of contiguous
-// elements for loops that know nothing of strides. Private to ops/kernels.
+// Iteration over strided arrays: collapsing dimensions, and presenting elements
+// in contiguous pieces to loops without strides. Private to ops/kernels.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -11,11 +11,11 @@
 
 namespace dtensor::kernels::cpu {
 
-// Elements that the chunk buffers on the stack hold.
+// The number of elements in a chunk buffer on the stack.
 inline constexpr int64_t kChunk = 512;
 
-// `K` arrays of one shape, with as few dimensions as describe them: sizes of 1
-// dropped, neighbours merged where every array allows it.
+// K arrays of one shape, with as few dimensions as possible: those of size 1
+// are dropped, and neighbours are merged if every array allows it.
 template <int K>
 struct Walk {
   int nd = 0;
@@ -46,7 +46,7 @@ struct Walk {
   int64_t inner() const { return nd ? shape[nd - 1] : 1; }
   int64_t inner_stride(int a) const { return nd ? strides[a][nd - 1] : 1; }
 
-  // f(offsets) for the start of each run along the innermost `skip`
+  // Calls f(offsets) for the start of each run along the innermost `skip`
   // dimensions, in row-major order.
   template <class F>
   void rows(F&& f, int skip = 1) const {
@@ -77,8 +77,8 @@ inline compute_t<T> widen(T x) {
   return static_cast<compute_t<T>>(x);
 }
 
-// n <= kChunk elements from p as contiguous compute_t<S>: p itself, or copied
-// into buf.
+// n <= kChunk elements from p on, as contiguous compute_t<S>: p itself, or a
+// copy in buf.
 template <class S>
 inline const compute_t<S>* fetch(const S* p, int64_t stride, int64_t n,
                                  compute_t<S>* buf) {
@@ -110,7 +110,7 @@ inline void narrow(const float* from, int64_t n, S* to) {
   for (; i < n; ++i) to[i] = S(from[i]);
 }
 
-// f.template operator()<S>() for a float type, else Error.
+// Calls f.template operator()<S>() for a float type; throws Error for others.
 template <class F>
 inline void visit_float(DType t, const char* where, F&& f) {
   switch (t) {
@@ -127,8 +127,8 @@ inline void visit_float(DType t, const char* where, F&& f) {
   }
 }
 
-// Memory of this thread's own, kept from call to call: the same slot gives the
-// same bytes. Aligned to 64.
+// Scratch memory of this thread, kept between calls: a slot keeps its bytes.
+// Aligned to 64.
 enum ScratchSlot {
   kScratchPackA,
   kScratchPackB,
@@ -137,7 +137,7 @@ enum ScratchSlot {
   kScratchRows,
   kScratchAttention,
   kScratchTable,
-  kScratchRotary,  // rotary.cc alone: it remembers what is there
+  kScratchRotary,  // only for rotary.cc, which remembers its contents
   kNumScratchSlots
 };
 void* scratch_bytes(ScratchSlot, int64_t bytes);

@@ -12,8 +12,8 @@ namespace {
 
 using namespace cpu;
 
-// Rows that parameter gradients add up in one buffer before it joins the total:
-// two short sums round less than one long one.
+// The gradients of parameters sum this many rows in one buffer before it is
+// added to the total, because two short sums round less than one long one.
 constexpr int64_t kRowBlock = 64;
 
 template <class S>
@@ -35,7 +35,7 @@ struct Typed : NormRows<S, compute_t<S>> {
   using Base::mean, Base::rstd;
   using Base::n, Base::gamma, Base::beta, Base::residual, Base::dsum;
 
-  // The row that is normed: of x, or of the sum, which this makes.
+  // The row to normalize: that of x, or of the sum, which this computes.
   const S* normed(int64_t r) const {
     const S* xr = x_row(r);
     if (!residual) return xr;
@@ -94,7 +94,8 @@ struct Typed : NormRows<S, compute_t<S>> {
   }
 };
 
-// f(row) for every row, with the parameters' gradients summed around it.
+// Calls f(row) for every row, and sums the parameters' gradients in the same
+// pass.
 template <class S, class F>
 void with_params(const Typed<S>& t, void* dgamma, void* dbeta, F&& f) {
   using T = compute_t<S>;

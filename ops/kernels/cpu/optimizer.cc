@@ -10,8 +10,9 @@ namespace {
 
 using namespace cpu;
 
-// update(at, parameter) gives the new parameter's register, for every register
-// of the parameter (or of the master, of which the parameter is the rounding).
+// Calls f(at, parameter) for each register of the parameter (or of the master,
+// if there is one), and stores the register that it returns; the parameter is
+// then the rounded master.
 template <class S, class F>
 void update(int64_t n, S* param, compute_t<S>* master, F&& f) {
   using T = compute_t<S>;
@@ -31,7 +32,7 @@ void update(int64_t n, S* param, compute_t<S>* master, F&& f) {
   if (i < n) step(AtTail{i, n - i}, n - i);
 }
 
-// Writes a register at the reader's place.
+// Writes a register at the reader's position.
 template <class T>
 void put(AtFull at, T* p, Vec<T> v) {
   store(p + at.i, v);
@@ -41,7 +42,7 @@ void put(AtTail at, T* p, Vec<T> v) {
   store_n(p + at.i, v, at.m);
 }
 
-// What gradients are multiplied by.
+// The factor for gradients.
 template <class Options>
 double scale_of(const Options& o) {
   return o.grad_scale * (o.clip ? *o.clip : 1);
@@ -60,7 +61,7 @@ struct StepRates {
   double lr, correction1, correction2;
 };
 
-// f.template operator()<S, G>() for parameters of S and gradients of G.
+// Calls f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, const char* where, F&& f) {
   DT_CHECK(grad == param || grad == stat_of(param), where,

@@ -10,14 +10,14 @@ namespace {
 
 using namespace cpu;
 
-// What a stored type is computed in, a bool as the byte that it is.
+// The type in which a stored type is computed; a bool is computed as its byte.
 template <class S>
 using computed_t =
     std::conditional_t<std::is_same_v<S, bool>, uint8_t, compute_t<S>>;
 
-// Strides, and storage that is not the type computed in, around a loop over K
-// operands: pieces of kChunk elements go through buffers where they are not
-// already contiguous. One output, or two.
+// Runs a loop for contiguous operands on K operands with strides, and of
+// storage types that differ from the compute type: in pieces of kChunk
+// elements, through buffers where needed. One or two outputs.
 template <class S, int K, int outputs = 1>
 void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
   using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;

@@ -1,5 +1,5 @@
-// The contiguous loops behind the pointwise kernels, a table for each type
-// that is computed in. Private to ops/kernels.
+// The contiguous loops of the element-wise kernels, in a table for each compute
+// type. Private to ops/kernels.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 namespace dtensor::kernels::cpu {
 
-// out[0] = f(in...), n elements; and out[1] of what gives two. An output may be
-// an input, element for element.
+// out[0] = f(in...) for n elements; functions with two results also set out[1].
+// An output may be one of the inputs.
 using Loop = void (*)(const double* p, int64_t n, const void* const* in,
                       void* const* out);
 
-// The loop of fn::UnaryFunctions[index], or of its k-th derivative times
-// in[1]; of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null
-// where there is none. T is float or double; int32_t, int64_t or uint8_t (a
-// bool) with k = 0.
+// The loop of fn::UnaryFunctions[index], or of its k-th derivative times in[1];
+// of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null if
+// there is none. T is float or double; or, for k = 0, int32_t, int64_t or
+// uint8_t (a bool).
 template <class T, int k>
 Loop unary_loop(int index);
 template <class T, fn::By by>
 Loop binary_loop(int index);
 
-// f over registers, of `operands` arrays; of one result, or two in an array.
+// Applies f to registers of `operands` arrays. f returns one result, or an
+// array of two.
 template <int operands, class T, class F>
 inline void registers(int64_t n, const void* const* in, void* const* out, F f) {
   using V = Vec<T>;
@@ -48,8 +49,8 @@ inline void registers(int64_t n, const void* const* in, void* const* out, F f) {
   for (; i + V::n <= n; i += V::n)
     put(at([&](const T* p) { return load(p + i); }),
         [&](T* to, V v) { store(to + i, v); });
-  // The tail in a register of its own too, so that a value's bits do not
-  // depend on where it stands. Padded with 1, where few functions are slow.
+  // The tail uses a whole register, so that a value's bits do not depend on its
+  // position. It is padded with 1, for which few functions are slow.
   if (const int64_t m = n - i)
     put(at([&](const T* p) { return load_n(p + i, m, T(1)); }),
         [&](T* to, V v) { store_n(to + i, v, m); });
@@ -102,8 +103,8 @@ void binary_items(const double* p, int64_t n, const void* const* in,
   }
 }
 
-// (Not lambdas in the functions below, which clang 14 does not call for a
-// constant.)
+// Not lambdas in the functions below: clang 14 does not call those in constant
+// expressions.
 template <class F, class T, int k>
 constexpr Loop unary_of() {
   if constexpr (has_kernel<F, T, k>()) return &unary_items<F, T, k>;
@@ -127,7 +128,7 @@ Loop find_binary(fn::FunctionList<F...>, int index) {
   return loops[index];
 }
 
-// For the files that hold the tables.
+// Defines the tables, in a file for each type.
 #define DT_UNARY_LOOPS(T, k)                              \
   template <>                                             \
   Loop unary_loop<T, k>(int index) {                      \

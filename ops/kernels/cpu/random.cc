@@ -14,13 +14,14 @@ using namespace cpu;
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
-// Blocks drawn at a time.
+// The number of blocks drawn at a time.
 constexpr int64_t kBlocks = kChunk / 4;
 
 using U64v = uint64_t __attribute__((vector_size(kVecBytes)));
 
-// The words of n consecutive blocks: philox_block(), a register of blocks at a
-// time. `words` has room for n rounded up to whole registers.
+// The words of n consecutive blocks, as philox_block() gives them, computed a
+// register of blocks at a time. `words` has room for n rounded up to whole
+// registers.
 void draw_words(uint64_t seed, uint64_t stream_id, uint64_t first, int64_t n,
                 uint32_t* words) {
   constexpr int64_t w = kVecBytes / 8;
@@ -52,8 +53,9 @@ void draw_words(uint64_t seed, uint64_t stream_id, uint64_t first, int64_t n,
   }
 }
 
-// What follows makes values of whole blocks: from(words, n, out) fills out with
-// those of n blocks, kPerBlock of each: four words of 32 bits, or two of 64.
+// The types below make values of whole blocks. from(words, n, out) sets out to
+// those of n blocks, kPerBlock for each: four 32-bit words, or two 64-bit
+// words.
 uint64_t wide(const uint32_t* w, int64_t i) {
   return w[2 * i] | uint64_t{w[2 * i + 1]} << 32;
 }
@@ -81,9 +83,9 @@ struct Uniform {
   }
 };
 
-// Box-Muller: a pair of words gives two neighbours, the cosine at the even
-// index and the sine at the odd one. In f64, for f32 with libmvec's functions:
-// their 4 ulp of f64 are far below half an ulp of f32.
+// Box-Muller: a pair of words gives the cosine for the even index and the sine
+// for the odd one. In f64; for f32 with libmvec's functions, whose error of 4
+// ulp of f64 is far below half an ulp of f32.
 template <class S>
 struct Normal {
   static constexpr int kPerBlock = std::is_same_v<S, double> ? 2 : 4;
@@ -187,13 +189,13 @@ void fill_box(const Box& b, const Value& value, S* out) {
   const int64_t step = walk.inner_stride(0), stride = walk.inner_stride(1);
   uint32_t words[4 * kBlocks + 64];
   S values[4 * kBlocks];
-  int64_t have = 0, have_end = 0;  // the indices that `values` holds
+  int64_t have = 0, have_end = 0;  // the indices in `values`
   walk.rows([&](const int64_t(&o)[2]) {
     int64_t i = first + o[0];
     S* to = out + o[1];
     for (int64_t left = n; left > 0;) {
       if (i < have || i >= have_end) {
-        // As many blocks as this run goes on for.
+        // As many blocks as this run needs.
         const int64_t block = i / per;
         const int64_t last = step == 1 ? (i + left - 1) / per : block;
         const int64_t count = std::min(kBlocks, last - block + 1);

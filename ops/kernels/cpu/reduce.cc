@@ -71,7 +71,7 @@ struct Min {
   }
 };
 
-// Sums and products of floats meet in f64.
+// Sums and products of floats are accumulated in f64.
 template <class Op, class T>
 using acc_t = std::conditional_t<std::is_floating_point_v<T> &&
                                      (std::is_same_v<Op, Sum> ||
@@ -124,7 +124,7 @@ acc_t<Op, compute_t<S>> reduce_run(int64_t n, const S* x, int64_t stride) {
 }
 
 // --- Columns ----------------------------------------------------------------
-// acc[j] (+)= the reduction over `rows` of x[r * row + j * col], n <= kChunk.
+// acc[j] (+)= the reduction over `rows` of x[r * row + j * col]; n <= kChunk.
 template <class Op, class S>
 void reduce_columns(int64_t rows, int64_t n, const S* x, int64_t row,
                     int64_t col, acc_t<Op, compute_t<S>>* acc) {
@@ -132,7 +132,7 @@ void reduce_columns(int64_t rows, int64_t n, const S* x, int64_t row,
   using A = acc_t<Op, T>;
   constexpr T identity = Op::template identity<T>;
   T part[kChunk], buf[kChunk];
-  // Short sums in T, which meet in A.
+  // Short sums in T, which are accumulated in A.
   constexpr int64_t kBlock = 32;
   for (int64_t b = 0; b < rows; b += kBlock) {
     const int64_t end = std::min(rows, b + kBlock);
@@ -159,7 +159,7 @@ struct Dim {
 };
 
 int64_t rank_of(int64_t stride) {
-  // Broadcast dimensions go outside.
+  // Broadcast dimensions go to the outside.
   if (stride == 0) return std::numeric_limits<int64_t>::max();
   return stride < 0 ? -stride : stride;
 }
@@ -171,7 +171,7 @@ void reduce_typed(const Shape& shape, const S* in, const Shape& strides,
   using A = acc_t<Op, T>;
   Dim d[kMaxDims];
   int nd = 0;
-  int64_t count = 1;  // of outputs
+  int64_t count = 1;  // number of outputs
   bool empty = false;
   for (int i = shape.size() - 1; i >= 0; --i) {
     const bool reduced = dims >> i & 1;
@@ -201,7 +201,8 @@ void reduce_typed(const Shape& shape, const S* in, const Shape& strides,
   }
   nd = m;
   if (nd == 0) d[nd++] = {1, 1, 1, false};
-  // Columns, if the innermost is kept: next to it a reduced dimension.
+  // If the innermost dimension is kept, reduce columns over a reduced dimension
+  // next to it.
   const bool columns = !d[0].reduced;
   bool has_rows = false;
   if (columns) {
@@ -213,7 +214,7 @@ void reduce_typed(const Shape& shape, const S* in, const Shape& strides,
     }
   }
   const int inner = columns && has_rows ? 2 : 1;
-  // What remains outside decides whether an output is visited once.
+  // If no outer dimension is reduced, every output is visited once.
   bool once = true;
   for (int i = inner; i < nd; ++i) once = once && !d[i].reduced;
   std::vector<A> sums;
@@ -302,7 +303,7 @@ void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
       DT_CHECK(kind != ReduceKind::kSum, "reduce", "no sum of bool");
-      // As bytes of 0 and 1; "all" is a product, whose identity is 1.
+      // As bytes of 0 and 1. "All" is a product, whose empty value is 1.
       using B = uint8_t;
       const auto* x = static_cast<const B*>(in);
       auto* y = static_cast<B*>(out);

@@ -31,8 +31,8 @@ void fill_table(int64_t s, int64_t d, double theta, const int64_t* positions,
   }
 }
 
-// Which table the thread's scratch holds. A model asks for the same one for its
-// queries and keys, in each layer, forward and back.
+// Identifies the table in the thread's scratch. A model needs the same one for
+// queries and keys, in each layer, forward and backward.
 struct TableKey {
   DType type;
   int64_t s, d, offset;
@@ -41,8 +41,8 @@ struct TableKey {
 };
 thread_local std::optional<TableKey> there;
 
-// That of these positions, sines behind cosines. (Positions that are given may
-// have changed: theirs is always filled.)
+// The table for these positions: cosines, then sines. It is always filled anew
+// if `positions` is given, because they may have changed.
 template <class T>
 const T* table_of(const Rotary& a) {
   const TableKey key{dtype_of<T>, a.s, a.d, a.position_offset, a.theta};
@@ -56,7 +56,7 @@ const T* table_of(const Rotary& a) {
   return table;
 }
 
-// Halves of one row; out may be x.
+// Rotates the halves of one row. out may be x.
 template <class S>
 void rotate(int64_t half, const S* x, const compute_t<S>* c,
             const compute_t<S>* s, Vec<compute_t<S>> sign, S* out) {

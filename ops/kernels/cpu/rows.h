@@ -1,7 +1,7 @@
 // Loops over one contiguous row, a register at a time. Private to ops/kernels.
 //
-// The callable gets a reader `at`: at(p) is the register of row p at the
-// current place, in the compute type; at(p, rest) has `rest` beyond the end.
+// Callables get a reader `at`: at(p) is the register of row p at the current
+// position, in the compute type; at(p, rest) has `rest` beyond the end.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct AtTail {
   }
 };
 
-// out[i] = f(at), n elements. out may be a row that f reads.
+// out[i] = f(at) for n elements. f may read the row out.
 template <class S, class F>
 inline void each(int64_t n, S* out, F&& f) {
   constexpr int64_t w = Vec<compute_t<S>>::n;
@@ -34,9 +34,8 @@ inline void each(int64_t n, S* out, F&& f) {
   if (i < n) store_n(out + i, f(AtTail{i, n - i}), n - i);
 }
 
-// The combination over the row of f(at), which must give the operation's
-// identity beyond the end. Four registers
-// accumulate, to hide latency.
+// Combines f(at) over the row. Beyond the end, f must give the operation's
+// identity. Four registers accumulate, to hide latency.
 template <class T, class F, class Op>
 inline T combine(int64_t begin, int64_t end, T identity, F&& f, Op&& op) {
   using V = Vec<T>;
@@ -54,8 +53,8 @@ inline T combine(int64_t begin, int64_t end, T identity, F&& f, Op&& op) {
   return fold(op(op(a, b), op(c, d)), op);
 }
 
-// The sum of f(at): 64 partial sums (in f32) over pieces of 4096, which are
-// added in f64.
+// The sum of f(at): 64 partial sums (for f32) over pieces of 4096 elements,
+// which are added in f64.
 template <class T, class F>
 inline double total(int64_t n, F&& f) {
   constexpr int64_t kPiece = 4096;
@@ -78,7 +77,7 @@ inline compute_t<S> row_maximum(int64_t n, const S* x) {
       [](Vec<T> x, Vec<T> y) { return max(x, y); });
 }
 
-// exp(x - max) of the row, and its sum. to may be x.
+// Sets `to` to exp(x - max) and returns its sum. `to` may be x.
 template <class S>
 inline compute_t<S> exponentials(int64_t n, const S* x, compute_t<S> max,
                                  compute_t<S>* to) {

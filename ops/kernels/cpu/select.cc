@@ -12,7 +12,7 @@ namespace {
 
 using namespace cpu;
 
-// a > b, a NaN above all else.
+// Whether a > b, where a NaN counts as largest.
 template <class T>
 bool above(T a, T b) {
   return a > b || (a != a && b == b);

@@ -31,7 +31,7 @@ compute_t<S> sum_of(int64_t n, const S* x) {
   return static_cast<T>(total<T>(n, [&](auto at) { return at(x); }));
 }
 
-// f(x row, statistics index) for each row of storage S.
+// Calls f(x row, statistics index) for each row of storage type S.
 template <class F>
 void for_rows(DType t, const char* where, int64_t rows, F&& f) {
   visit_float(t, where, [&]<class S>() {
@@ -39,7 +39,7 @@ void for_rows(DType t, const char* where, int64_t rows, F&& f) {
   });
 }
 
-// Null stays null: the memory of an empty tensor.
+// Null, the address of an empty tensor, stays null.
 template <class S>
 const S* at_row(const void* p, int64_t row, int64_t stride) {
   return p ? static_cast<const S*>(p) + row * stride : nullptr;

@@ -1,6 +1,6 @@
-// A register full of floats or doubles, with the operators that pointwise
-// functions and the row kernels are written in (vec_math.h has the functions),
-// by GCC's vector extensions. Private to ops/kernels.
+// A register of floats or doubles by GCC's vector extensions, with the
+// operators that pointwise functions and row kernels use (vec_math.h has
+// functions). Private to ops/kernels.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -74,9 +74,9 @@ template <class T>
 inline Vec<T> operator-(Vec<T> a) {
   return -a.v;
 }
-// a * b + c, rounded once where the CPU can. The compiler fuses nothing by
-// itself (-ffp-contract=off): what it would fuse depends on what stands around
-// it, so that a row's last register would round otherwise than the others.
+// a * b + c, rounded once if the CPU can. The compiler does not fuse on its own
+// (-ffp-contract=off), because that depends on the surrounding code: a row's
+// last register would then be rounded differently from the others.
 template <class T>
 inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #if defined(__FMA__) && defined(__AVX512F__)
@@ -90,7 +90,7 @@ inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
   else
     return (F64v)_mm256_fmadd_pd((__m256d)a.v, (__m256d)b.v, (__m256d)c.v);
 #elif defined(__x86_64__)
-  return a.v * b.v + c.v;  // there is nothing to fuse them with
+  return a.v * b.v + c.v;  // the CPU cannot fuse
 #else
   for (int64_t i = 0; i < Vec<T>::n; ++i)
     c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
@@ -113,7 +113,7 @@ template <class T>
 inline Vec<T> select(typename Raw<T>::mask m, Vec<T> a, Vec<T> b) {
   return m ? a.v : b.v;
 }
-// NaN when either is one.
+// NaN if either is NaN.
 template <class T>
 inline Vec<T> max(Vec<T> a, Vec<T> b) {
   return (a.v > b.v) | (a.v != a.v) ? a.v : b.v;
@@ -142,7 +142,7 @@ inline constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 #endif
 
 // --- Memory -----------------------------------------------------------------
-// The type that storage S computes in.
+// The compute type of storage type S.
 template <class S>
 struct Compute {
   using type = S;
@@ -197,8 +197,8 @@ inline void store(f16* p, Vec<float> a) {
   for (int64_t i = 0; i < Vec<float>::n; ++i) p[i] = f16(a.v[i]);
 #endif
 }
-// The first m < Vec::n elements, the rest being `rest`; and their stores. Every
-// row that is no multiple of a register has one.
+// The first m < Vec::n elements, with `rest` beyond; and their stores. A row
+// uses them unless its length is a multiple of a register's.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 template <int64_t n>
 inline auto first(int64_t m) {
@@ -258,10 +258,10 @@ inline void store_n(S* p, Vec<compute_t<S>> a, int64_t m) {
 #endif
 
 // --- Horizontal, in a fixed order -------------------------------------------
-// The elements from w on, followed by those before it.
+// The elements from w on, followed by those before w.
 template <class T>
 inline Vec<T> rotated(Vec<T> a, int w) {
-#ifdef __clang__  // which has no __builtin_shuffle
+#ifdef __clang__  // it lacks __builtin_shuffle
   Vec<T> b;
   for (int i = 0; i < Vec<T>::n; ++i) b.v[i] = a.v[(i + w) % Vec<T>::n];
   return b;

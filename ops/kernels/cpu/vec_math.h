@@ -1,7 +1,7 @@
 // Functions of registers. Transcendental ones come from glibc's libmvec (at
-// most 4 ulp, exact at the special values), and element by element from <cmath>
-// where there is none. exp of floats is our own: it is the one that matters
-// most, and libmvec's is slow on the -inf of a masked softmax. Private to
+// most 4 ulp, exact at special values), or element by element from <cmath>
+// where libmvec has none. exp of floats is our own, because it matters most,
+// and libmvec's is slow for the -inf of a masked softmax. Private to
 // ops/kernels.
 #pragma once
 #include <cmath>
@@ -31,13 +31,13 @@ inline Vec<float> exp(Vec<float> x) {
   c = c < -104.0f ? F32v{} - 104.0f : c;
   I32v n;
   const F32v p = exp_reduced(c, &n);
-  // In two factors, for results near the ends of the range.
+  // Two factors, for results near the ends of the range.
   const I32v n1 = n >> 1;
   const I32v n2 = n - n1;
   return p * (F32v)((n1 + 127) << 23) * (F32v)((n2 + 127) << 23);
 }
-// For softmax: x <= 0 (or NaN, or inf - inf), and denormal results become 0,
-// which are slow to compute and no loss beside the row's 1.
+// For softmax: x <= 0 (or NaN, or inf - inf). Denormal results become 0: they
+// are slow to compute, and negligible beside the row's 1.
 inline Vec<float> exp_softmax(Vec<float> x) {
   const F32v low = F32v{} - 87.0f;
   const F32v c = x.v < low ? low : x.v;
@@ -134,13 +134,13 @@ DT_LANES2(double, nextafter)
 #undef DT_MATH
 
 inline Vec<double> exp_softmax(Vec<double> x) {
-  // Keeps the slow paths of masked elements away.
+  // Avoids the slow paths for masked elements.
   const F64v low = F64v{} - 708.0;
   const Vec<double> e = exp(Vec<double>(x.v < low ? low : x.v));
   return x.v < low ? F64v{} : e.v;
 }
 
-// The masked forms, since GCC warns of the others' undefined operand.
+// The masked forms, because GCC warns about an undefined operand of the others.
 #if defined(__AVX512F__)
 inline Vec<float> sqrt(Vec<float> a) {
   return (F32v)_mm512_maskz_sqrt_ps(0xffff, a.v);
