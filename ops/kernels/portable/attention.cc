@@ -1,7 +1,8 @@
-// Attention with a running maximum and sum in the forward pass, and the scores
-// recomputed in the backward pass: no memory of [s, t]. A row has a few queries
-// (in the gradient of k and v: a few keys), which go through the keys (queries)
-// in blocks: each lane takes one of the block, for all of the few.
+// Attention with a running maximum and sum in the forward pass, and recomputed
+// scores in the backward pass, so that there is no memory of [s, t]. A row (of
+// lanes) has a few queries, which go through the keys in blocks: each lane
+// takes one key of the block, for all of these queries. For the gradients of k
+// and v, the roles of queries and keys are exchanged.
 #include "dtensor/ops/kernels/attention.h"
 
 #include <algorithm>
@@ -30,13 +31,13 @@ using portable::widened;
 
 constexpr int64_t kBlock = 32;
 
-// The same of each of the few, side by side.
+// One value for each of the few, side by side.
 template <class T, int W>
 struct alignas(std::min<size_t>(16, sizeof(T) * W)) Few {
   T of[W];
 };
 
-// A [b, h, s, d] operand.
+// An operand [b, h, s, d].
 template <class P>
 struct Heads {
   P* p;
@@ -52,7 +53,7 @@ template <class S>
 struct Problem {
   using T = compute_t<S>;
   Attention a;
-  const int* kv_head;  // on the device; or null
+  const int* kv_head;  // in device memory; or null
   Heads<const S> q, k, v;
   T scale;
 
@@ -67,7 +68,7 @@ struct Problem {
   DT_HD int64_t kv(int64_t h) const {
     return kv_head ? kv_head[h] : h * a.hkv / a.hq;
   }
-  // Keys that some query before i may attend to, masks apart.
+  // The end of the keys that causality lets any query before i attend to.
   DT_HD int64_t key_end(int64_t i) const {
     const int64_t end = i + a.query_offset;
     return !a.causal || end > a.t ? a.t : end < 0 ? 0 : end;
@@ -90,8 +91,8 @@ struct Problem {
   }
 };
 
-// Rows from `from` on of an operand, as few[e].of[row]; zeros where there are
-// no more than n.
+// Loads rows from `from` on of an operand into few[e].of[row], with zeros from
+// row n on.
 template <class S, class T, int W>
 DT_HD void fetch(Row& row, int64_t d, int64_t n, const S* from, int64_t stride,
                  T scale, Few<T, W>* few) {
@@ -113,7 +114,7 @@ DT_HD void clear(Row& row, int64_t d, Few<T, W>* few) {
   row.each(d, [&](int64_t e) { few[e] = {}; });
 }
 
-// sums[w] = the sum of x[e] few[e].of[w].
+// sums[w] = the sum over e of x[e] few[e].of[w].
 template <class S, class T, int W>
 DT_HD void products(int64_t d, const S* x, const Few<T, W>* few, T (&sums)[W]) {
   constexpr int P = portable::kPack<S>;
@@ -130,7 +131,8 @@ DT_HD void products(int64_t d, const S* x, const Few<T, W>* few, T (&sums)[W]) {
   for (; e < d; ++e) add(widened(x[e]), few[e]);
 }
 
-// sums[w] += the sum of x[j * stride] of the n in a block times few[j].of[w].
+// sums[w] += the sum over the n elements j of a block of x[j * stride]
+// few[j].of[w].
 template <class S, class T, int W>
 DT_HD void add_block(int64_t n, const S* x, int64_t stride,
                      const Few<T, W>* few, Few<T, W>& sums) {
@@ -162,7 +164,7 @@ void forward(Stream s, const Problem<S>& problem, Heads<S> out, T* lse) {
         F* const p = o + a.d;
         F* const max = p + kBlock;
         F* const sum = max + 1;
-        F* const factor = sum + 1;  // to the maximum of this block
+        F* const factor = sum + 1;  // rescales to the block's maximum
         fetch(row, a.d, nq, problem.q.row(b, h, i0), problem.q.s, problem.scale,
               q);
         clear(row, a.d, o);
@@ -225,7 +227,7 @@ struct Gradient {
   Heads<const S> out, dout;
   Heads<S> dq, dk, dv;
   const T* lse;
-  const T* delta;  // of each query: the sum of out dout
+  const T* delta;  // per query, the sum of out dout
 
   Gradient(const Problem<S>& problem, const AttentionGrad& g, const T* delta)
       : problem(problem),
@@ -248,7 +250,7 @@ struct Gradient {
                ? T(0)
                : fn::exp(problem.masked(b, h, i, j, score) - all);
   }
-  // The gradient of the score, from those of the probability and `p` itself.
+  // The gradient of the score, from the probability p and its gradient dp.
   DT_HD T dscore(int64_t b, int64_t h, int64_t i, int64_t j, T p, T dp) const {
     return problem.sees(i, j) ? p * (dp - delta[query(b, h, i)]) : T(0);
   }
@@ -369,8 +371,8 @@ void backward_kv(Stream s, const Gradient<S>& gradient) {
       (4 * a.d + 2 * kBlock) * static_cast<int64_t>(sizeof(F)));
 }
 
-// The host's array of key heads, on the device for as long as this lives: as
-// many at once as a kernel's arguments may hold.
+// The array of key heads from host memory, in device memory while this lives.
+// It is copied in pieces of the size that a kernel's arguments may have.
 struct SomeHeads {
   static constexpr int64_t kMost = 256;
   int head[kMost];
@@ -398,8 +400,8 @@ class KvHeads {
   const bool given_;
 };
 
-// So many of the few fill 32 bytes; one where heads are so long that their
-// vectors would not fit into fast memory otherwise.
+// The number of the few: as many as fill 32 bytes, or one if heads are so long
+// that their vectors would not fit into fast memory otherwise.
 template <class S>
 constexpr int kFew = 32 / sizeof(compute_t<S>);
 constexpr int64_t kLongHead = 512;

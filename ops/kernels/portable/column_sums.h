@@ -1,7 +1,7 @@
 // Sums of a matrix's columns.
 //
-// Without atomic additions, whose order would change the result: each thread
-// sums some rows of one column, and what they found is summed in a second step.
+// There are no atomic additions, because their order would change the result:
+// each thread sums some rows of one column, and a second step adds these sums.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,11 +11,12 @@
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 
-// Rows of one part, and how many parts a column has.
+// The number of rows in a part, and of parts in a column.
 struct ColumnParts {
   int64_t height, parts;
-  // At least so many rows in each, and at most so many sums in all: as many as
-  // threads that a large GPU runs at once, say. REQUIRES: n > 0.
+  // Each part has at least `least_rows` rows, and there are at most `most` sums
+  // in all: by default, as many as the threads that a large GPU runs at once.
+  // REQUIRES: n > 0.
   ColumnParts(int64_t rows, int64_t n, int64_t least_rows = 16,
               int64_t most = int64_t{1} << 18) {
     const int64_t wanted =
@@ -25,9 +26,9 @@ struct ColumnParts {
   }
 };
 
-// The sums over each `segment` of the parts, [parts, n]. A row of lanes has
-// kColumns columns, which it reads next to each other, and several lanes for
-// each of them, whose sums meet in fast memory.
+// Sums each `segment` of the parts [parts, n]. A row of lanes has kColumns
+// columns, which it reads side by side, and several lanes for each column;
+// their sums are added in fast memory.
 template <class C, class Out>
 void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
                   const C* in, Out* out) {
@@ -60,7 +61,7 @@ void add_segments(Stream s, int64_t parts, int64_t segment, int64_t n,
       lanes * kColumns * static_cast<int64_t>(sizeof(C)));
 }
 
-// The sum over the parts, [parts, n]. REQUIRES: parts > 0.
+// Sums the parts [parts, n]. REQUIRES: parts > 0.
 template <class C, class Out>
 void add_parts(Stream s, int64_t parts, int64_t n, const C* in, Out* out) {
   constexpr int64_t kSegment = 1024;

@@ -30,7 +30,7 @@ void pick(Stream s, int64_t count, const S* logits, int64_t stride,
 }
 
 struct Ends {
-  int64_t largest, inverted;  // ~ of the smallest
+  int64_t largest, inverted;  // ~ of the smallest target
 };
 struct Wider {
   DT_HD Ends operator()(const Ends& a, const Ends& b) const {

@@ -35,8 +35,8 @@ void gather(Stream s, int64_t count, int64_t h, const T* table, int64_t stride,
       });
 }
 
-// As keys to sort by: the table's rows, and one behind the last for what is in
-// none.
+// Converts ids to keys to sort by: rows of the table, and one more than the
+// last row for ids outside of the range.
 template <class I>
 void number(Stream s, int64_t count, const I* ids, int64_t lo, int64_t hi,
             uint64_t* keys, int64_t* places) {
@@ -48,7 +48,7 @@ void number(Stream s, int64_t count, const I* ids, int64_t lo, int64_t hi,
       });
 }
 
-// The end of the equal keys from `i` on: steps that double, and then halve.
+// The end of the equal keys that start at i, by steps that double, then halve.
 DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
                                 const uint64_t* keys) {
   const uint64_t key = keys[i];
@@ -62,7 +62,7 @@ DT_HD inline int64_t end_of_run(int64_t i, int64_t count,
   return out;
 }
 
-// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys: the lanes at
+// Adds the rows dy[places[i]] to table[keys[i]], for sorted keys. The lanes at
 // the first of equal keys add them all.
 template <class S, class G>
 void add_runs(Stream s, int64_t count, int64_t h, const uint64_t* keys,

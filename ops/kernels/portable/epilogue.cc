@@ -1,4 +1,4 @@
-// What is done to a product of matrices, in one pass over it.
+// The epilogues of matrix products, each in one pass over the product.
 #include "dtensor/device/portable/walk.h"
 #include "dtensor/ops/functions/activation.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
@@ -48,7 +48,7 @@ void finish(Stream s, const Gemm& g) {
       });
 }
 
-// Of one that is not contiguous, without its sum.
+// For a c that is not contiguous, without its sum.
 template <class S>
 void finish_back(Stream s, const SummedC& c, const Gemm& g) {
   const Walk<1> walk(c.shape, {c.strides});
@@ -64,7 +64,7 @@ void finish_back(Stream s, const SummedC& c, const Gemm& g) {
       });
 }
 
-// `height` rows of a column by each thread; sums [parts, n] may be null.
+// Each thread takes `height` rows of a column. sums [parts, n] may be null.
 template <class S, class C = compute_t<S>>
 void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
           const S* x, int64_t x_stride, const S* dy, int64_t dy_stride, S* dx,
@@ -75,8 +75,8 @@ void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
         const int64_t j = i % n, begin = i / n * height,
                       end = begin + height < rows ? begin + height : rows;
         C sum = 0;
-        // A few rows are loaded before the first of them is stored: no load
-        // passes a store, which may be to where it loads from.
+        // Loads a few rows before the first of them is stored: the compiler
+        // cannot move a load past a store that may be to the same address.
         constexpr int kRows = 4;
         for (int64_t first = begin; first < end; first += kRows) {
           S v[kRows], d[kRows];

@@ -1,4 +1,4 @@
-// Calling a template for a type known at run time.
+// Calls of templates for a type known at run time.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace dtensor::kernels {
 
-// Throws the Error that says so. (nvcc does not read error.h, that is fmt.)
+// Throws Error. A separate function because nvcc cannot compile error.h (fmt).
 [[noreturn]] void no_kernel(std::string_view where, DType);
 
-// fn.template operator()<T>() for the float type; Error for others.
+// Calls fn.template operator()<T>() for a float type; throws Error for others.
 template <class Fn>
 void visit_float(DType t, std::string_view where, Fn&& fn) {
   switch (t) {
@@ -27,7 +27,7 @@ void visit_float(DType t, std::string_view where, Fn&& fn) {
   }
 }
 
-// fn.template operator()<I>() for the type of indices; Error for others.
+// Calls fn.template operator()<I>() for an index type; throws Error for others.
 template <class Fn>
 void visit_ids(DType t, std::string_view where, Fn&& fn) {
   switch (t) {

@@ -1,4 +1,4 @@
-// Products of matrices that no library takes: integers, strides of any kind.
+// Matrix products that libraries do not take: integers, and arbitrary strides.
 #include "dtensor/ops/kernels/gemm.h"
 
 #include <type_traits>
@@ -19,13 +19,12 @@ using portable::rows;
 using portable::Sum;
 using portable::Walk;
 
-// A thread computes kTile x kTile elements of c, its sums in registers. They
-// are ceil(m / kTile) rows and ceil(n / kTile) columns apart, so that
-// neighbours, whose tiles are next to each other along n, read b and write c
-// next to each other.
+// A thread computes kTile x kTile elements of c, with sums in registers. They
+// are ceil(m / kTile) rows and ceil(n / kTile) columns apart, so that threads
+// that are neighbours along n read b and write c side by side.
 constexpr int kTile = 4;
-// So many products are summed before their sum meets the others': the error of
-// a long sum grows with the number of its pieces.
+// This many products are summed before their sum is added to the total: the
+// error of a long sum grows with the number of its terms.
 constexpr int64_t kPiece = 128;
 
 constexpr int64_t tiles(int64_t n) { return (n + kTile - 1) / kTile; }
@@ -35,7 +34,7 @@ struct Product {
   using T = portable::compute_t<S>;
 
   Walk<3> batches;  // strides in c, a, b
-  Walk<2> sums;     // of the batch dimensions that are summed over: in a, b
+  Walk<2> sums;     // strides of the summed batch dimensions in a, b
   int64_t m, n, k, a_m, a_k, b_k, b_n, c_m, c_n;
   const S* a;
   const S* b;
@@ -54,7 +53,7 @@ struct Product {
                   row = i / across % down;
     int64_t at[3], more[2], a_at[kTile], b_at[kTile];
     batches.at(i / across / down, at);
-    // Beyond the end, the first row and column once more.
+    // Beyond the end, the first row and column are computed again.
     for (int r = 0; r < kTile; ++r) {
       const int64_t to = row + r * down;
       a_at[r] = (to < m ? to : row) * a_m;
@@ -92,7 +91,7 @@ struct Product {
       }
   }
 
-  // One element, by a row.
+  // One element, computed by a row of lanes.
   DT_HD void element(Row& row, int64_t i) const {
     const int64_t column = i % n, r = i / n % m;
     int64_t at[3], more[2];
@@ -148,7 +147,7 @@ template <class S, class C>
 void multiply(Stream s, const FoldedGemm& f) {
   const Product<S, C> p = product_of<S, C>(f);
   const int64_t matrices = p.batches.count(), elements = matrices * p.m * p.n;
-  // Few long sums: tiles would be too few threads.
+  // For few long sums, tiles would give too few threads.
   if (elements <= 1 << 13 && p.k >= 512)
     rows(
         s, elements, p.k, DT_BODY(Row & row, int64_t i) { p.element(row, i); });
@@ -158,7 +157,7 @@ void multiply(Stream s, const FoldedGemm& f) {
         DT_BODY(int64_t i) { p.tile(i); });
 }
 
-// c' = b' a', so that the rows of c are what is contiguous.
+// c' = b' a', for a c with contiguous columns instead of rows.
 Gemm transposed(Gemm g) {
   std::swap(g.m, g.n);
   std::swap(g.a, g.b);
@@ -171,7 +170,7 @@ Gemm transposed(Gemm g) {
 
 void multiply(Stream s, DType in, DType out, const Gemm& g) {
   const FoldedGemm f(g.c_m == 1 && g.c_n != 1 ? transposed(g) : g);
-  // Integers as unsigned ones: they wrap around.
+  // Integers are computed as unsigned, so that they wrap around.
   const auto run = [&]<class S, class C>() {
     if (!f.empty) multiply<S, C>(s, f);
   };

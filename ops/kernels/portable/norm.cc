@@ -20,7 +20,7 @@ using portable::Scratch;
 using portable::Sum;
 using portable::widened;
 
-// Two sums in one pass.
+// Two sums that are taken in one pass.
 template <class C>
 struct Sums {
   C a, b;
@@ -61,7 +61,7 @@ DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
         t.gamma);
 }
 
-// The row that is normed: of x, or of the sum, which this makes.
+// The row to normalize: that of x, or of the sum, which this computes.
 template <class S>
 DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
   if (!t.residual) return t.x_row(r);
@@ -90,8 +90,8 @@ void forward(Stream s, const Typed<S>& t, C eps, C* mean, C* rstd, S* y) {
         if (mean) {
           m = sums.a * inv_n;
           variance -= m * m;
-          // A difference of large numbers: of rows far from zero it is mostly
-          // rounding, and another pass is worth its time.
+          // A difference of large numbers. For rows far from zero it is mostly
+          // rounding error, so they take another pass.
           if (!(m * m <= 4 * variance))
             variance = centered_sumsq(row, t.n, x, m) * inv_n;
           put(row, mean + r, m);
@@ -135,8 +135,8 @@ DT_HD Sums<C> sums_of(Row& row, const Typed<S>& t, int64_t r) {
   return {t.mean ? sums.a : C(0), sums.b * t.rstd[r]};
 }
 
-// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum. Tells also(j, dy, xhat) of
-// every element, before dx is written.
+// dx = rstd dy gamma - c1 - (x - mean) c2 + dsum. Calls also(j, dy, xhat) for
+// every element before dx is written.
 template <class S, class Also, class C = compute_t<S>>
 DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
                     C inv_n, S* dx, Also also) {
@@ -195,7 +195,7 @@ void sums_rows(Stream s, const Typed<S>& t, C* s1, C* s2) {
       });
 }
 
-// The columns' sums over each `height` rows, [parts, n].
+// Sums columns over each `height` rows, [parts, n].
 template <class S, class C = compute_t<S>>
 void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
               C* dgamma, C* dbeta) {
@@ -216,8 +216,8 @@ void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
       });
 }
 
-// What sums(parts, height, dgamma, dbeta) finds for parts of so many rows,
-// summed in a second step where there are several.
+// Calls sums(parts, height, dgamma, dbeta) for parts of rows, and adds the
+// parts in a second step if there are several.
 template <class S, class F, class C = compute_t<S>>
 void in_parts(Stream s, const Typed<S>& t, const ColumnParts& columns,
               C* dgamma, C* dbeta, F&& sums) {
@@ -241,10 +241,10 @@ void param_sums(Stream s, const Typed<S>& t, C* dgamma, C* dbeta) {
            });
 }
 
-// Where the sums of columns lie in fast memory, whose banks a GPU's lanes
-// should not share. The lanes take packs, in step: what has one place in them
-// lies together. Where they take single elements, a pack's are in different
-// banks.
+// The position of a column's sum in fast memory, chosen so that a GPU's lanes
+// do not share banks. If lanes take packs in step, elements with the same
+// position in their packs are stored side by side. If lanes take single
+// elements, those of a pack are in different banks.
 template <class S, class C = compute_t<S>>
 struct Spread {
   static constexpr uint32_t kWidth = portable::kPack<S>,
@@ -260,8 +260,8 @@ struct Spread {
   }
 };
 
-// dx and the parameters' sums over each `height` rows, [parts, n]: dy and x are
-// read once, and what is being summed lies in fast memory.
+// dx, and the parameters' sums over each `height` rows, [parts, n]. dy and x
+// are read once; the sums are accumulated in fast memory.
 template <class S, class C = compute_t<S>>
 void backward_parts(Stream s, const Typed<S>& t, const Spread<S>& spread,
                     int64_t parts, int64_t height, S* dx, C* dgamma, C* dbeta) {
@@ -292,8 +292,8 @@ void backward_parts(Stream s, const Typed<S>& t, const Spread<S>& spread,
 
 template <class S, class C = compute_t<S>>
 void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
-  // What a GPU's block may have so that several run at once; elements of the
-  // parts, few beside those of dy.
+  // kFast: the bytes of fast memory per block of a GPU that let several blocks
+  // run at once. kSummed: the most elements in the parts, few compared with dy.
   constexpr int64_t kFast = 36 << 10, kSummed = int64_t{1} << 21,
                     kLeastRows = 4;
   const Spread<S> spread(t.n);

@@ -1,5 +1,5 @@
-// Steps of optimizers: many parameters in one launch, and all arrays of one in
-// one pass.
+// Optimizer steps: many parameters in one launch, and all arrays of a parameter
+// in one pass.
 #include <cmath>
 
 #include "dtensor/device/portable/pack.h"
@@ -18,14 +18,14 @@ using portable::Pack;
 using portable::rounded;
 using portable::widened;
 
-// What gradients are multiplied by; on the device, where *clip is.
+// The factor for gradients; evaluated on the device, where *clip is.
 struct Scale {
   double number;
   const double* clip;
   DT_HD double operator()() const { return clip ? number * *clip : number; }
 };
 
-// A part as a kernel's arguments hold it.
+// A part in the form that a kernel's arguments hold.
 struct Part {
   int64_t n;
   void* param;
@@ -40,14 +40,15 @@ struct Part {
   }
 };
 
-// Elements that are loaded and stored at once, and that a block of threads
-// takes: of one part, since what differs between parts is read once for them.
+// The elements that are loaded and stored at once, and the elements per block
+// of threads. A block belongs to one part, so that values that differ between
+// parts are read once per block.
 template <class C>
 inline constexpr int kWidth = portable::kPack<C>;
 inline constexpr int64_t kChunk = 4096;
 
-// As many parts as fit into the 4 KiB that a kernel's arguments may have, and
-// in how many chunks those up to each of them are.
+// As many parts as fit into the 4 KiB of a kernel's arguments, and the number
+// of chunks up to the end of each.
 struct Parts {
   static constexpr int kMost = 40;
   int count = 0;
@@ -59,7 +60,7 @@ struct Parts {
     chunks[count] = all() + (p.n + kChunk - 1) / kChunk;
     part[count++] = p;
   }
-  // Which part a chunk is of.
+  // The part that a chunk belongs to.
   DT_HD int of(int64_t chunk) const {
     int lo = 0, hi = count - 1;
     while (lo < hi) {
@@ -74,8 +75,8 @@ struct Parts {
 };
 static_assert(sizeof(Parts) <= 4000);
 
-// W elements of an array from `first` on, of which `left` are there; an array
-// of null is none.
+// Loads W elements of an array from `first` on, of which `left` exist. A null
+// array is skipped.
 template <int W, class T>
 DT_HD void get(const T* from, int64_t first, int64_t left, Pack<T, W>& to) {
   if (!from) return;
@@ -101,9 +102,9 @@ DT_HD void put(T* to, int64_t first, int64_t left, const Pack<T, W>& from) {
     if (w < left) to[w] = from.v[w];
 }
 
-// update_of(part) gives what f(p, g, m, v) is called with, for each element:
-// the parameter (its master, if there is one), the gradient, and references to
-// the state; it returns the new parameter.
+// update_of(part) returns the function f that is called for each element: f(p,
+// g, m, v) gets the parameter (or its master, if there is one), the gradient,
+// and references to the state. It returns the new parameter.
 template <class S, class G, class C, class UpdateOf>
 void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
   constexpr int W = kWidth<C>;
@@ -146,7 +147,7 @@ void each_part(Stream s, const Parts& parts, UpdateOf update_of) {
       });
 }
 
-// In as many launches as the parts need.
+// Runs all parts, in as many launches as they need.
 template <class S, class G, class C = compute_t<S>, class PartOf,
           class UpdateOf>
 void each_launch(Stream s, std::span<const OptimPart> list, PartOf part_of,
@@ -162,7 +163,7 @@ void each_launch(Stream s, std::span<const OptimPart> list, PartOf part_of,
   if (parts.count) each_part<S, G, C>(s, parts, update_of);
 }
 
-// What is the same for all elements of a part, and what is done with one.
+// The values that are constant in a part, and the update of one element.
 template <class C>
 struct AdamWUpdate {
   C keep, c1, b2, c2, eps, root2, step, scale;
@@ -231,7 +232,7 @@ Part part_of(const OptimPart& p) {
           .rates = p.rates};
 }
 
-// f.template operator()<S, G>() for parameters of S and gradients of G.
+// Calls f.template operator()<S, G>() for parameters of S and gradients of G.
 template <class F>
 void visit_pair(DType param, DType grad, std::string_view where, F&& f) {
   if (grad != param && grad != stat_of(param)) no_kernel(where, grad);

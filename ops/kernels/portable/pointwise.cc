@@ -1,4 +1,4 @@
-// Functions of each element by itself: who is called for them.
+// Element-wise functions: the dispatch to their kernels.
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -23,7 +23,7 @@ portable::Walk<4> walk_of<3>(const Pointwise& a) {
 
 namespace {
 
-// A bool is the byte that it is.
+// A bool is stored as a byte.
 template <class S>
 using stored_t = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
 

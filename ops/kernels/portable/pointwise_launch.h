@@ -1,5 +1,5 @@
-// Pointwise functions as kernels, a table for each type that they are stored
-// in: in many files, for nvcc takes its time.
+// Element-wise functions as kernels, in a table for each storage type. They are
+// spread over many files because nvcc compiles slowly.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
 namespace pointwise {
 
-// Gives the stream the kernel of one function.
+// Submits the kernel of one function to the stream.
 using Launch = void (*)(Stream, const double* params, const Pointwise&);
 
-// That of fn::UnaryFunctions[index], or of its k-th derivative times in[1]; of
-// fn::BinaryFunctions[index], or of its derivatives times in[2]. Null where
-// there is none. M is a float type; int32_t, int64_t or uint8_t (a bool) for
-// values alone.
+// The launch of fn::UnaryFunctions[index], or of its k-th derivative times
+// in[1]; of fn::BinaryFunctions[index], or of its derivatives times in[2]. Null
+// if there is none. M is a float type; or, for values only, int32_t, int64_t or
+// uint8_t (a bool).
 template <class M, int k>
 Launch unary_launch(int index);
 template <class M, fn::By by>
 Launch binary_launch(int index);
 
-// K operands behind the output.
+// The output, then K operands.
 template <int K>
 portable::Walk<K + 1> walk_of(const Pointwise&);
 
-// f(x...), f(a, b), as it is stored.
+// f(x...) or f(a, b), in the form that is stored.
 template <class F, class M>
 struct Value {
   double p[fn::kMaxParams];
@@ -42,7 +42,7 @@ struct Value {
       return portable::rounded<M>(y);
   }
 };
-// A derivative times the gradient behind the operands.
+// A derivative times the gradient, which follows the operands.
 template <class F, auto which, class M>
 struct Slope {
   double p[fn::kMaxParams];
@@ -59,7 +59,7 @@ struct Slope {
   }
 };
 
-// Both first derivatives, of what is read once.
+// Both first derivatives, which share what they read.
 template <class F, class M>
 struct Slopes {
   double p[fn::kMaxParams];
@@ -131,7 +131,7 @@ Launch find_binary(fn::FunctionList<F...>, int index) {
 }  // namespace DT_PORTABLE
 }  // namespace dtensor::kernels
 
-// For the files that hold the tables.
+// Define the tables, in a file for each type.
 #define DT_UNARY_LAUNCHES(M, k)                           \
   namespace dtensor::kernels::DT_PORTABLE::pointwise {    \
   template <>                                             \

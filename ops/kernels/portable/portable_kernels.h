@@ -1,5 +1,5 @@
-// Every kernel, written once: what the files of this folder define. nvcc makes
-// CUDA's of them; g++ makes kernels of the host's memory, for tests.
+// All kernels, written once in the files of this folder. nvcc compiles them for
+// CUDA; g++ compiles them for host memory, for tests.
 #pragma once
 #include "dtensor/device/portable/executor.h"
 #include "dtensor/ops/kernels/kernels.h"
@@ -17,6 +17,6 @@ class PortableKernels : public Kernels {
 
 namespace dtensor {
 
-const Kernels& portable_kernels();  // of the host's memory
+const Kernels& portable_kernels();  // for host memory
 
 }  // namespace dtensor

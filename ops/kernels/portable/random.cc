@@ -1,4 +1,4 @@
-// Random numbers, a block of Philox (philox.h) for each index.
+// Random numbers: each block of Philox (philox.h) serves several indices.
 #include <algorithm>
 #include <cmath>
 
@@ -16,8 +16,8 @@ using portable::Pack;
 
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
-// What follows makes the kPerBlock values of a block: of four words of 32 bits,
-// or two of 64.
+// The types below make the kPerBlock values of a block: from four 32-bit words,
+// or two 64-bit words.
 DT_HD inline uint64_t wide(const Philox4& w, int i) {
   return w.x[2 * i] | uint64_t{w.x[2 * i + 1]} << 32;
 }
@@ -47,8 +47,8 @@ struct Uniform {
   }
 };
 
-// Box-Muller: a pair of words gives two neighbours, the cosine at the even
-// index and the sine at the odd one.
+// Box-Muller: a pair of words gives the cosine for the even index and the sine
+// for the odd one.
 template <class S>
 struct Normal {
   static constexpr int kPerBlock = kFloatsPerBlock<S>;
@@ -118,14 +118,14 @@ struct Bits {
   }
 };
 
-// The box as runs of `n` consecutive indices, array 0 of the walk being those
-// of `global` and array 1 the output.
+// The box as runs of `n` consecutive indices. Array 0 of the walk has their
+// positions in `global`, and array 1 those in the output.
 struct Box {
   RandomKey key;
   portable::Walk<2> walk;
   int64_t first, n, out_step;
 
-  // The blocks that a run may need: one more where it starts within one.
+  // The most blocks that a run needs: one more if it starts inside a block.
   int64_t blocks(int64_t per) const { return n == 1 ? 1 : (n - 1) / per + 2; }
 };
 Box box_of(const RandomKey& key, const Shape& global, const Shape& lo,

@@ -30,8 +30,9 @@ struct Prod {
   }
 };
 
-// What Ss are reduced in. Sums and products: floats in f64, integers as
-// unsigned ones, which wrap around. A bool is a byte of 0 or 1.
+// The type in which elements of type S are reduced. Sums and products take
+// floats in f64, and integers as unsigned, which wrap around. A bool is a byte
+// 0 or 1.
 template <class Op, class S>
 constexpr auto accumulator() {
   constexpr bool kArithmetic =
@@ -58,7 +59,7 @@ DT_HD constexpr A identity() {
     return A(std::is_same_v<Op, Prod>);
 }
 
-// An element as it is reduced, and a result as it is stored.
+// Converts an element for the reduction, and a result for storage.
 struct Itself {
   template <class A, class S>
   DT_HD static A get(S x) {
@@ -81,8 +82,8 @@ DT_HD S result(A a) {
 
 // --- The loops --------------------------------------------------------------
 struct Plan {
-  Walk<2> kept;     // the results, and where their elements begin
-  Walk<1> reduced;  // the elements of each, in the order of their memory
+  Walk<2> kept;     // the results, and their first elements
+  Walk<1> reduced;  // the elements of each, in memory order
 };
 
 Plan plan_of(const Shape& kept, const Shape& kept_strides, const Shape& reduced,
@@ -91,9 +92,9 @@ Plan plan_of(const Shape& kept, const Shape& kept_strides, const Shape& reduced,
   return {{kept, {out_strides, kept_strides}}, {reduced, {reduced_strides}}};
 }
 
-// Each result by one thread; or `parts` of it by as many, which take turns.
-// They lie in `out` in the order [kept but its last loop, part, last loop], in
-// which neighbours read neighbours.
+// Computes each result by one thread, or by `parts` threads that take elements
+// in turn. They are stored in `out` in the order [kept but its last loop, part,
+// last loop], in which neighbouring threads read neighbouring elements.
 template <class Op, class Get, class S, class Out>
 void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
                 Out* out) {
@@ -106,7 +107,7 @@ void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
         int64_t start[2], at[1];
         plan.kept.at(r, start);
         const int64_t n = plan.reduced.count();
-        // Four at a time: one need not wait for the other.
+        // Four independent accumulators hide latency.
         A four[4];
         for (A& a : four) a = identity<Op, A>();
         int64_t j = part;
@@ -128,8 +129,9 @@ void by_threads(Stream s, const Plan& plan, const S* x, int64_t parts,
       });
 }
 
-// The elements of a result in runs of `run`, those in pieces of `piece`: one
-// row to a piece, [results, runs, pieces] of them. `contiguous`: a run is.
+// Splits the elements of a result into runs of `run`, and these into pieces of
+// `piece`, one row of lanes for each: [results, runs, pieces]. `contiguous`
+// says whether runs are.
 struct Pieces {
   int64_t run, piece;
   bool contiguous;
@@ -169,7 +171,7 @@ void by_rows(Stream s, const Plan& plan, const Pieces& pieces, const S* x,
       });
 }
 
-// For about as many threads, and rows, has a large GPU work.
+// The numbers of threads, and of rows, that keep a large GPU busy.
 constexpr int64_t kThreads = 1 << 18, kRows = 1 << 10;
 
 template <class Op, class Get = Itself, class S, class Out>
@@ -182,7 +184,7 @@ void reduce_all(Stream s, const Plan& plan, const S* x, Out* out) {
   };
   const int64_t result_step = std::abs(plan.kept.inner_step(1)),
                 step = std::abs(plan.reduced.inner_step(0));
-  // Neighbours in memory belong to different results: columns.
+  // If neighbours in memory belong to different results, reduce columns.
   const bool columns = result_step != 0 && result_step < step;
   if (columns || n <= 16) {
     const int64_t parts =
@@ -202,7 +204,7 @@ void reduce_all(Stream s, const Plan& plan, const S* x, Out* out) {
   const int64_t count = results * (n / p.run),
                 per_run = std::clamp<int64_t>(
                     kRows / count, 1, std::max<int64_t>(p.run / 4096, 1));
-  // A multiple of what is loaded at once.
+  // A multiple of the elements that are loaded at once.
   p.piece = ((p.run + per_run - 1) / per_run + 63) / 64 * 64;
   const int64_t parts = n / p.run * p.per_run();
   if (parts == 1) return by_rows<Op, Get>(s, plan, p, x, out);
@@ -240,16 +242,16 @@ void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
 
 // --- Running sums -----------------------------------------------------------
 // A segment of a row is in fast memory as a whole: its elements, the sums of 8
-// of them, and of 64.
+// elements each, and those of 64.
 constexpr int64_t kSegment = 1024, kFew = 8;
 constexpr int64_t kFast = kSegment + kSegment / kFew + kSegment / kFew / kFew;
 
-// What the sums are taken in. As sums of integers: unsigned.
+// The type of the sums; unsigned for integers.
 template <class S>
 using scan_t = std::conditional_t<portable::is_floating<S>, double, uint64_t>;
 
 struct Scan {
-  int64_t count, n, stride;  // of rows
+  int64_t count, n, stride;  // number and length of rows
   bool reverse;
   DT_HD int64_t segments() const {
     return n <= kSegment ? 1 : (n + kSegment - 1) / kSegment;
@@ -260,7 +262,8 @@ struct Scan {
   }
 };
 
-// v[i] = the sum of v up to i, for a few of them, of n; returns the last.
+// Replaces group `group` of the n elements v, kFew of them, by running sums.
+// Returns the last one.
 template <class A>
 DT_HD A run_few(int64_t group, int64_t n, A* v) {
   A sum = 0;
@@ -269,9 +272,9 @@ DT_HD A run_few(int64_t group, int64_t n, A* v) {
   return sum;
 }
 
-// Each segment from what `before` holds of the segments before it ([rows,
-// segments]: the sums up to the end of each, with the row's carry), or from the
-// row's carry where it is the first.
+// Running sums of each segment. `before` [rows, segments] has the sums up to
+// the end of each segment, including the row's carry. A segment starts from
+// that of the segment before it, and the first one from the row's carry.
 template <class S, class A>
 void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
                    const A* before, S* out, A* total) {
@@ -358,7 +361,7 @@ void PortableKernels::reduce(Stream s, ReduceKind kind, DType t,
   }
   const Plan plan = plan_of(kept, kept_strides, reduced, reduced_strides);
   visit(t, [&]<class S>() {
-    // Of truth values, "all" is a product: its identity is 1.
+    // For bools, "all" is a product, and 1 if empty.
     if constexpr (std::is_same_v<S, bool>)
       reduce_kind<uint8_t>(s,
                            kind == ReduceKind::kMax ? kind : ReduceKind::kProd,

@@ -1,4 +1,4 @@
-// Rotary embedding.
+// Rotary position embedding.
 #include <cmath>
 
 #include "dtensor/device/portable/walk.h"
@@ -21,15 +21,15 @@ using portable::store;
 using portable::Walk;
 using portable::widened;
 
-// The angle of a position, as its cosine and sine.
+// An angle, as its cosine and sine.
 struct Turn {
   double cos, sin;
 };
 
 DT_HD Turn turn_by(double angle) { return {fn::cos(angle), fn::sin(angle)}; }
 
-// (Which product is rounded is said: a compiler may choose another one wherever
-// this stands, and a position would have other bits.)
+// fma() fixes which product is rounded. Otherwise the compiler's choice could
+// depend on the surrounding code, and with it the bits of a position.
 DT_HD Turn operator*(const Turn& a, const Turn& b) {
   return {std::fma(a.cos, b.cos, -(a.sin * b.sin)),
           std::fma(a.sin, b.cos, a.cos * b.sin)};
@@ -39,10 +39,10 @@ DT_HD double frequency_of(int64_t i, int64_t d, double theta) {
   return fn::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
 }
 
-// A power and sines in f64 are dear: they are taken for the first of kRows
-// positions, and for a step to the next, by which the others follow. The first
-// is a multiple of kRows, so that a position's sines are the same bits in
-// whatever part of a sequence it is asked for.
+// Powers and sines in f64 are expensive, so they are computed only for the
+// first of kRows positions and for one step; the other positions follow by
+// rotation. The first position is a multiple of kRows, so that a position's
+// sines have the same bits in every part of a sequence.
 constexpr int64_t kRows = 16;
 
 DT_HD int64_t first_of(int64_t position) { return position & -kRows; }
@@ -83,7 +83,7 @@ void fill_table(Stream stream, int64_t s, int64_t d, double theta,
       });
 }
 
-// W elements of a table, aligned as its packs are.
+// W elements of a table, which is aligned to packs.
 template <int W, class C>
 DT_HD Pack<C, W> load_table(const C* p) {
   constexpr int V = W < portable::kPack<C> ? W : portable::kPack<C>;
@@ -96,8 +96,8 @@ DT_HD Pack<C, W> load_table(const C* p) {
   return all;
 }
 
-// W elements of each half by one thread, in the order of out's memory: heads
-// that lie next to each other share their sines.
+// Each thread rotates W elements of each half, in the order of out's memory:
+// heads that are neighbours in memory share their sines.
 template <int W, class S, class C = compute_t<S>>
 void rotate_packs(Stream stream, const Rotary& a, const C* cos, const C* sin) {
   const int64_t half = a.d / 2;

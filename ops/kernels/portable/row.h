@@ -1,4 +1,4 @@
-// What kernels on rows share.
+// Shared by kernels on rows.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@
 
 namespace dtensor::kernels {
 
-// Row r of a matrix. The memory of an empty one may be null, and stays so.
+// Row r of a matrix. Null, the address of an empty one, stays null.
 template <class T>
 DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
   return p ? p + r * stride : p;
@@ -14,7 +14,7 @@ DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
 
 inline namespace DT_PORTABLE {
 
-// Writes a statistic of the row, by one lane.
+// Writes a statistic of the row, from one lane.
 template <class T>
 DT_HD void put(portable::Row& row, T* to, T value) {
   row.each(1, [&](int64_t) { *to = value; });

@@ -21,14 +21,14 @@ template <class C>
 struct MaxSum {
   C max, sum;
 };
-// With one exponential: this is done for every element of a row. A NaN is in
-// the sum from then on.
+// Merges two with one exponential, because this runs for every element of a
+// row. A NaN enters the sum and stays there.
 template <class C>
 struct Merge {
   DT_HD MaxSum<C> operator()(MaxSum<C> a, MaxSum<C> b) const {
     const C gap = a.max - b.max;
     const bool first = gap > C(0);
-    // Between equal infinities there is no gap.
+    // Avoids inf - inf for equal infinities.
     const C factor = a.max == b.max ? C(1) : fn::exp(first ? -gap : gap);
     return {first ? a.max : b.max,
             first ? a.sum + b.sum * factor : b.sum + a.sum * factor};
@@ -44,7 +44,7 @@ DT_HD MaxSum<C> max_sum(Row& row, int64_t n, const S* x) {
         return MaxSum<C>{widened(v), C(1)};
       },
       x);
-  // +inf - +inf is no number, as in a sum that is taken after the maximum.
+  // inf - inf gives NaN, as a sum that is taken after the maximum does.
   if (all.max != lowest<C>()) all.sum += all.max - all.max;
   return all;
 }
@@ -60,7 +60,7 @@ DT_HD compute_t<S> dot(Row& row, int64_t n, const S* a, const S* b) {
       [](int64_t, S u, S v) { return widened(u) * widened(v); }, a, b);
 }
 
-// With the whole row's max and sum, or null.
+// `max` and `sum` are those of the whole row, or null to compute them.
 template <class S, class C = compute_t<S>>
 void softmax(Stream s, int64_t count, int64_t n, const void* x_, int64_t stride,
              const void* max_, const void* sum_, void* y_, bool log) {
@@ -85,7 +85,8 @@ void softmax(Stream s, int64_t count, int64_t n, const void* x_, int64_t stride,
       });
 }
 
-// With the whole row's sum(y dy), for the log-softmax sum(dy), or null.
+// `dot` is the whole row's sum(y dy) (for the log-softmax, sum(dy)), or null to
+// compute it.
 template <class S, class C = compute_t<S>>
 void backward(Stream s, int64_t count, int64_t n, const void* y_,
               const void* dy_, int64_t dy_stride, const void* sum_, void* dx_,

@@ -1,4 +1,4 @@
-// Elements of rows by their rank and by index.
+// Elements of rows, selected by rank or by index.
 #include "dtensor/ops/kernels/select.h"
 
 #include <type_traits>
@@ -19,15 +19,15 @@ using portable::Row;
 using portable::rows;
 using portable::widened;
 
-// An element of a row; at -1: none, which comes after all.
+// An element of a row. -1 stands for no element, which comes last.
 template <class T>
 struct Candidate {
   T value{};
   int64_t id = 0, at = -1;
 };
 
-// Which of two comes first: the order of the result, in which no two elements
-// are equal.
+// Whether one element comes before another in the result. No two elements are
+// equal in this order.
 struct First {
   bool largest;
   template <class T>
@@ -48,8 +48,8 @@ struct First {
   }
 };
 
-// The first of the row, then the first of those behind it, and so on: k is
-// small.
+// Finds the first element of the row, then the first of the rest, and so on,
+// because k is small.
 template <class S>
 void topk_typed(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
                 const int64_t* ids, int64_t first, int64_t k, bool largest,
@@ -92,7 +92,7 @@ void put_typed(Stream s, int64_t count, int64_t k, const S* dy, int64_t stride,
   const int64_t n = hi - lo;
   map(
       s, count * n, dx, DT_BODY(int64_t) { return S(); });
-  // An index may come twice: each row is one thread's.
+  // An index may occur twice, so one thread handles a whole row.
   each(
       s, count, DT_BODY(int64_t r) {
         for (int64_t j = 0; j < k; ++j) {
