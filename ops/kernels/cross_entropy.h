@@ -29,7 +29,7 @@ class CrossEntropyKernels {
  public:
   virtual ~CrossEntropyKernels() = default;
   // All take logits [rows, hi - lo], which are the columns lo..hi of a
-  // vocabulary. A rank whose columns are several ranges calls them once for
+  // vocabulary. A rank with several ranges of columns calls them once for
   // each. Targets are global columns, i32 or i64. Statistics are `stat`,
   // [rows]. Floats.
   //

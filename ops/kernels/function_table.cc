@@ -6,7 +6,7 @@ namespace dtensor::kernels {
 
 const fn::Function& checked_unary(int index, int order) {
   if (index < 0 || index >= fn::kNumUnary)
-    fail("unary", "there is no function {}", index);
+    fail("unary", "function {} does not exist", index);
   const fn::Function& f = fn::unary_function(index);
   if (order < 0 || order > 2)
     fail(f.name, "order is {}; pass 0, 1 or 2", order);
@@ -15,12 +15,12 @@ const fn::Function& checked_unary(int index, int order) {
 
 const fn::Function& checked_binary(int index) {
   if (index < 0 || index >= fn::kNumBinary)
-    fail("binary", "there is no function {}", index);
+    fail("binary", "function {} does not exist", index);
   return fn::binary_function(index);
 }
 
 void no_kernel(const fn::Function& f, int order, DType t) {
-  fail(f.name, "there is no kernel of order {} for {}", order, name(t));
+  fail(f.name, "does not compute order {} for {}", order, name(t));
 }
 
 }  // namespace dtensor::kernels

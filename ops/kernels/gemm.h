@@ -28,8 +28,8 @@ struct Epilogue {
 
 // c[batch, m, n] = sum over k of a[batch, m, k] b[batch, k, n].
 // Strides are arbitrary; an operand is not copied if one of its two matrix
-// strides is 1. Up to 4 batch dimensions. One whose stride in c is 0 is summed
-// over, like k.
+// strides is 1. Up to 4 batch dimensions. A batch dimension with stride 0 in c
+// is summed over, like k.
 struct Gemm {
   Shape batch;
   int64_t m = 0, n = 0, k = 0;

@@ -7,7 +7,7 @@
 //    memory are read before the call returns. All other pointers are to device
 //    memory.
 //  - Strides are in elements, and may be 0 (broadcast) for inputs. "Row stride"
-//    is that of a [rows, n] operand whose rows are contiguous.
+//    is that of a [rows, n] operand with contiguous rows.
 //  - Outputs are contiguous row-major unless a stride is given for them. They
 //    must not overlap an input unless the kernel allows it.
 //  - Sizes may be 0. Then nothing is read, and outputs that do not depend on

@@ -5,7 +5,7 @@
 namespace dtensor {
 
 void kernels::no_kernel(std::string_view where, DType t) {
-  fail(where, "there is no kernel for {} on this device", name(t));
+  fail(where, "does not take {} on this device", name(t));
 }
 
 void kernels::check_rotary(const Rotary& a) {

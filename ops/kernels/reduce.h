@@ -16,7 +16,7 @@ constexpr DType scan_sum_of(DType t) {
 class ReduceKernels {
  public:
   virtual ~ReduceKernels() = default;
-  // Reduces the dimensions whose bit (1 << dim) is set in `dims`. out is
+  // Reduces the dimensions with a bit (1 << dim) in `dims`. out is
   // contiguous over the others. All dtypes, except the sum of bools; for bools,
   // max is "any", and min and prod are "all". Integer sums wrap around. An
   // empty sum is 0, max the lowest value (-inf), min the highest (+inf), and

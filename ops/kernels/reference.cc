@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// f(index) for every index of the shape, in row-major order.
+// Calls f(index) for every index of the shape, in row-major order.
 template <class F>
 void for_indices(const Shape& shape, F&& f) {
   Shape index = Shape::filled(shape.size(), 0);
@@ -311,7 +311,7 @@ void cross_entropy(int64_t rows, int64_t n, const double* x,
 
 namespace {
 
-// The probabilities of query i, and the log of their sum.
+// Sets p to the probabilities of query i; returns the log of their sum.
 double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
                      int64_t i, double* p) {
   const auto* q = static_cast<const double*>(a.q) + b * a.q_strides[0] +
@@ -503,7 +503,7 @@ double random(Distribution distribution, bool wide, uint64_t seed,
     case Distribution::kBernoulli:
       return static_cast<double>(word(at)) < p0 * 0x1p32;
     default:
-      fail("reference", "no reference for this distribution");
+      fail("reference", "does not have this distribution");
   }
 }
 

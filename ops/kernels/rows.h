@@ -24,7 +24,7 @@ class RowKernels {
   virtual void log_softmax_backward_rows(Stream, DType, int64_t rows, int64_t n,
                                          const void* y, const void* dy,
                                          int64_t dy_stride, void* dx) const = 0;
-  // The same in steps, for rows that are split over ranks: statistics of the
+  // Softmax in steps, for rows that are split over ranks: statistics of the
   // local part, which the caller combines, and passes that apply them.
   // Statistics are `stat`, contiguous [rows]. n may be 0: then max is -inf and
   // sums are 0.

@@ -16,7 +16,8 @@ using namespace cpu;
 template <class F>
 void visit_ids(DType t, const char* where, F&& f) {
   if (t == DType::kI32) return f.template operator()<int32_t>();
-  DT_CHECK(t == DType::kI64, where, "indices are i32 or i64, not {}", name(t));
+  DT_CHECK(t == DType::kI64, where, "indices are {}, but must be i32 or i64",
+           name(t));
   f.template operator()<int64_t>();
 }
 
@@ -56,7 +57,7 @@ void CpuKernels::embedding_backward(Stream, DType t, DType ids_type,
                                     int64_t lo, int64_t hi, DType dtable_type,
                                     bool accumulate, void* dtable) const {
   DT_CHECK(dtable_type == t || dtable_type == stat_of(t), "embedding backward",
-           "no kernel from {} to {}", name(t), name(dtable_type));
+           "does not take {} with a result of {}", name(t), name(dtable_type));
   if (!accumulate && hi > lo)
     std::memset(dtable, 0,
                 static_cast<size_t>((hi - lo) * h * size_of(dtable_type)));

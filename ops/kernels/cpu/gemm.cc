@@ -348,14 +348,14 @@ void multiply(DType in, DType out, const Gemm& g) {
     case DType::kBool:
       break;
   }
-  fail("gemm", "no kernel for bool");
+  fail("gemm", "does not take bools");
 }
 
 }  // namespace
 
 void CpuKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
   DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
-           "no kernel from {} to {}", name(in), name(out));
+           "does not take {} with a result of {}", name(in), name(out));
   multiply(in, out, g);
   if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
 }

@@ -123,7 +123,7 @@ inline void visit_float(DType t, const char* where, F&& f) {
     case DType::kF16:
       return f.template operator()<f16>();
     default:
-      fail(where, "no kernel for {}", name(t));
+      fail(where, "does not take {}", name(t));
   }
 }
 

@@ -65,7 +65,7 @@ struct StepRates {
 template <class F>
 void visit_pair(DType param, DType grad, const char* where, F&& f) {
   DT_CHECK(grad == param || grad == stat_of(param), where,
-           "no kernel for a gradient of {} and a parameter of {}", name(grad),
+           "does not take a gradient of {} with a parameter of {}", name(grad),
            name(param));
   visit_float(param, where, [&]<class S>() {
     if (grad == param)

@@ -244,7 +244,7 @@ void CpuKernels::random_box(Stream, Distribution distribution, DType t,
       if (distribution == Distribution::kBits)
         return run.template operator()<Bits<S>>();
     }
-    fail("random", "no such distribution for {}", name(t));
+    fail("random", "does not draw {} from this distribution", name(t));
   });
 }
 

@@ -302,8 +302,8 @@ void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
                         void* out) const {
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
-      DT_CHECK(kind != ReduceKind::kSum, "reduce", "no sum of bool");
-      // As bytes of 0 and 1. "All" is a product, whose empty value is 1.
+      DT_CHECK(kind != ReduceKind::kSum, "reduce", "does not sum bools");
+      // As bytes of 0 and 1. "All" is a product, and 1 if empty.
       using B = uint8_t;
       const auto* x = static_cast<const B*>(in);
       auto* y = static_cast<B*>(out);
@@ -321,7 +321,7 @@ void CpuKernels::scan_rows(Stream, DType t, int64_t rows, int64_t n,
                            const void* carry, void* out, void* total) const {
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>)
-      fail("scan_rows", "no running sums of bool");
+      fail("scan_rows", "does not sum bools");
     else
       scan_typed<S>(rows, n, static_cast<const S*>(x), x_stride, reverse, carry,
                     static_cast<S*>(out), total);

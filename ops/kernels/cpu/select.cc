@@ -50,7 +50,7 @@ void CpuKernels::topk_rows(Stream, DType t, int64_t rows, int64_t n,
                            int64_t* value_ids) const {
   visit(t, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>)
-      fail("topk", "no order of bool");
+      fail("topk", "bools have no order");
     else
       topk_typed(rows, n, static_cast<const S*>(x), x_stride, ids, first, k,
                  largest, static_cast<S*>(values), value_ids);

@@ -21,7 +21,7 @@ std::string cudnn_attention_library() {
 
 #else
 
-// It brings a JSON library of its own, to save graphs with.
+// cudnn-frontend would otherwise include a JSON library, for saving graphs.
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
@@ -53,7 +53,7 @@ using dtensor::cuda::enter;
 
 constexpr const char* kWhere = "attention";
 
-// Kept for each device and thread. A model has a few.
+// The number of graphs kept per device and thread. A model needs a few.
 constexpr size_t kMostGraphs = 256;
 
 std::atomic<int64_t> declined = 0;
@@ -68,7 +68,7 @@ fe::DataType_t type_of(DType t) {
 
 [[noreturn]] void fail_with(std::string_view words, const AttentionGraph& g) {
   fail(kWhere,
-       "cuDNN says: {}; the {} is of {}, with q [{}, {}, {}, {}] and k "
+       "cuDNN failed: {}; the {} has type {}, q [{}, {}, {}, {}] and k "
        "[{}, {}, {}, {}]",
        words, g.backward ? "gradient" : "attention", name(g.type), g.b, g.hq,
        g.s, g.d, g.b, g.hkv, g.t, g.d);
@@ -94,15 +94,15 @@ struct GraphHash {
 
 using GraphPtr = std::shared_ptr<api::Graph>;
 
-// A graph, compiled; null when cuDNN has no kernel for it.
+// A compiled graph; null if cuDNN has no kernel for it.
 struct Built {
   GraphPtr graph;
   int64_t scratch = 0;
   bool captured = false;
 };
 
-// What CUDA does only while no stream of the process is being captured, or
-// where this thread says that the capture has no part in it.
+// For CUDA calls that are allowed only while no stream of the process is being
+// captured, or if the thread declares that they are not part of the capture.
 class NotCaptured {
  public:
   NotCaptured() { check(cudaThreadExchangeStreamCaptureMode(&mode_), kWhere); }
@@ -129,7 +129,7 @@ void describe_lse(api::Tensor_attributes& x, const AttentionGraph& g) {
       .set_data_type(fe::DataType_t::FLOAT);
 }
 
-// The attributes that both passes have.
+// The attributes common to both passes.
 template <class A>
 A attributes(const AttentionGraph& g) {
   A a;
@@ -187,7 +187,8 @@ Built build(cudnnHandle_t handle, const AttentionGraph& g) {
   return built;
 }
 
-// What one thread at a time has of a device: cuDNN's plans are not for several.
+// State for a device that one thread at a time may use: cuDNN's plans are not
+// thread-safe.
 class Session {
  public:
   Session() {
@@ -201,7 +202,7 @@ class Session {
 
   const Cudnn& cudnn() const { return cudnn_; }
 
-  // The handle, which gives its work to the stream.
+  // The handle, set to submit work to the stream.
   cudnnHandle_t handle(cudaStream_t stream, const AttentionGraph& g) {
     if (!handle_) {
       const NotCaptured apart;
@@ -229,14 +230,14 @@ class Session {
   cudnnHandle_t handle_ = nullptr;
   BoundedCache<AttentionGraph, Built, GraphHash> graphs_{"attention graphs",
                                                          kMostGraphs};
-  // Their kernels may run again whenever what was captured does.
+  // Graphs that were captured: their kernels run again in every replay.
   std::vector<GraphPtr> captured_;
 };
 
 using SessionPtr = std::unique_ptr<Session>;
 
-// Sessions that no thread has now. They outlive all threads, for the next ones:
-// to build a graph takes long.
+// Sessions that no thread uses now. They outlive threads and are reused,
+// because building a graph takes long.
 class Pool {
  public:
   static Pool& instance() {
@@ -259,7 +260,7 @@ class Pool {
   std::multimap<int, SessionPtr> free_;
 };
 
-// This thread's for its device.
+// This thread's session for its device.
 Session& session() {
   struct Mine {
     ~Mine() {
@@ -276,7 +277,7 @@ Session& session() {
   return *session;
 }
 
-// For as long as the work of the stream that is given meanwhile.
+// Scratch memory for the work that is submitted to the stream while this lives.
 class Scratch {
  public:
   Scratch(cudaStream_t stream, int64_t bytes) : stream_(stream) {
@@ -294,17 +295,17 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// Where an operand begins, for batches from b and heads from h on.
+// The address of an operand for batches from b and heads from h on.
 void* begin(const void* p, const int64_t (&strides)[4], DType t, int64_t b,
             int64_t h) {
   return const_cast<char*>(static_cast<const char*>(p)) +
          (b * strides[0] + h * strides[1]) * size_of(t);
 }
 
-// The gradient of k or v where no query sees the key.
+// Clears the gradient of k or v for keys that no query attends to.
 void clear_unseen(cudaStream_t stream, DType type, const Attention& a,
                   int64_t from, void* dx, const int64_t (&strides)[4]) {
-  // Heads that lie side by side are cleared at once.
+  // Heads that are contiguous in memory are cleared together.
   const bool rows = strides[1] == a.d;
   const int64_t heads = rows ? 1 : a.hkv, width = rows ? a.hkv * a.d : a.d;
   for (int64_t b = 0; b < a.b; ++b)
@@ -318,7 +319,8 @@ void clear_unseen(cudaStream_t stream, DType type, const Attention& a,
           kWhere);
 }
 
-// Runs the graph for all batches and heads. False when cuDNN has none.
+// Runs the graph for all batches and heads. Returns false if cuDNN has no
+// kernel.
 bool run(cudaStream_t stream, Session& session, const AttentionGraph& g,
          const Attention& a, const AttentionGrad& grad) {
   const Built& built = session.built(stream, g);

@@ -7,18 +7,19 @@
 
 namespace dtensor::kernels::cuda {
 
-// As in AttentionKernels, whether cuDNN computes it; if not, nothing was given
-// to the stream: another kernel has to. The same bits every time.
+// As in AttentionKernels. Return whether cuDNN does the work. If not, nothing
+// was submitted to the stream, and the caller must use another kernel. Results
+// are bit-identical in every run.
 bool cudnn_attention(Stream, DType, const Attention&, void* out,
                      const int64_t out_strides[4], void* lse);
 bool cudnn_attention_backward(Stream, DType, const Attention&,
                               const AttentionGrad&);
 
-// Calls so far for which cuDNN had no kernel on this GPU, of those that
-// attention_calls.h meant for it.
+// The number of calls so far for which cuDNN had no kernel on this GPU,
+// although attention_calls.h selected it.
 int64_t cudnn_declined();
 
-// "cuDNN 9.19.0, cudnn-frontend 1.32.0", or why not.
+// "cuDNN 9.19.0, cudnn-frontend 1.32.0", or the reason why it is not available.
 std::string cudnn_attention_library();
 
 }  // namespace dtensor::kernels::cuda

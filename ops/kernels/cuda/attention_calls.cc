@@ -7,19 +7,21 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// The oldest that takes any strides and lengths with a bottom-right diagonal.
+// The oldest version that takes arbitrary strides, and lengths with a
+// bottom-right diagonal.
 constexpr int64_t kOldest = 90600;
 
-// In memory, and from row to row: what cuDNN loads at once.
+// Alignment in bytes of addresses and row strides: cuDNN loads this much at
+// once.
 constexpr int64_t kAlignment = 16;
 
-// Batches, and heads of each, are blocks of a grid: with more cuDNN makes a
-// plan, whose launch fails.
+// Batches, and heads of each, are blocks of a grid. With more of them, cuDNN
+// makes a plan that fails to launch.
 constexpr int64_t kMostBlocks = 65535;
 
-// The backward pass that gives the same bits every time keeps an element for
-// each query and key of all heads that it runs for. A run has so many bytes of
-// them if it may be cut into such, and never more than the most.
+// The deterministic backward pass stores an element for each query and key of
+// all heads in a run. Runs are cut to kBytesOfRun of them if possible, and are
+// never larger than kMostBytes.
 constexpr int64_t kBytesOfRun = int64_t{1} << 30;
 constexpr int64_t kMostBytes = int64_t{8} << 30;
 
@@ -38,7 +40,7 @@ int64_t divisor(int64_t n, int64_t most) {
   return d;
 }
 
-// Whether query head h uses head h * hkv / hq, as cuDNN has it.
+// Whether query head h uses head h * hkv / hq, which cuDNN assumes.
 bool is_grouped(const Attention& a) {
   if (a.hq % a.hkv != 0) return false;
   for (int64_t h = 0; a.kv_head && h < a.hq; ++h)
@@ -46,8 +48,8 @@ bool is_grouped(const Attention& a) {
   return true;
 }
 
-// t and diagonal. False where a query sees no key, of which cuDNN makes NaN,
-// or where the diagonal ends elsewhere than in a corner.
+// Sets t and diagonal. Returns false if some query may not attend to any key,
+// for which cuDNN gives NaN, or if the diagonal does not end in a corner.
 bool set_diagonal(const Attention& a, AttentionGraph& g) {
   const int64_t offset = a.query_offset;
   g.t = a.t;
@@ -60,7 +62,7 @@ bool set_diagonal(const Attention& a, AttentionGraph& g) {
   return offset == 0 || offset == g.t - a.s;
 }
 
-// What both passes share, and the operands of the forward pass.
+// The part that both passes share, with the operands of the forward pass.
 std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
                                        const Attention& a, const void* out,
                                        const int64_t out_strides[4],
@@ -86,8 +88,8 @@ std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
   return g;
 }
 
-// Makes one form of strides that mean the same. False for those that cuDNN does
-// not take.
+// Brings equivalent strides to one form. Returns false for strides that cuDNN
+// does not take.
 bool set_strides(AttentionGraph& g) {
   const int64_t per_row = kAlignment / size_of(g.type);
   for (int o = 0; o < g.kNumOperands; ++o) {
@@ -118,7 +120,7 @@ bool cut(AttentionGraph& g) {
   g.b = divisor(b, std::max<int64_t>(groups / hkv, 1));
   g.hkv = divisor(hkv, groups);
   g.hq = g.hkv * group;
-  // Each run's lse is packed, and aligned.
+  // Each run's lse must be packed, and aligned.
   return g.b * g.hq * g.s * size_of(DType::kF32) % kAlignment == 0;
 }
 
@@ -142,11 +144,11 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
       !aligned(grad.dv))
     return {};
   g->backward = true;
-  // Not supported, and not right: github.com/NVIDIA/cudnn-frontend/issues/1072.
+  // Not supported, and wrong: github.com/NVIDIA/cudnn-frontend/issues/1072.
   if (g->s == 1 || g->t == 1) return {};
-  // Up to 9.30, Hopper's kernel takes the upper half of its last 128 keys to
-  // have scores of 0 where there is no diagonal that hides them: NaN in dq for
-  // lse < -88.7. github.com/pytorch/pytorch/issues/196678.
+  // Up to 9.30, Hopper's kernel treats the upper half of its last 128 keys as
+  // having scores of 0, unless a diagonal hides them. That gives NaN in dq for
+  // lse < -88.7: github.com/pytorch/pytorch/issues/196678.
   const bool hidden = g->diagonal != Diagonal::kNone && g->s <= g->t;
   if (cudnn.compute == 9 && g->t % 128 == 64 && !hidden) return {};
   std::copy_n(grad.dout_strides, 4, g->strides[AttentionGraph::kDOut]);
@@ -161,7 +163,7 @@ bool says_not_supported(std::string_view words) {
   const auto says = [words](std::string_view w) {
     return words.find(w) != words.npos;
   };
-  // What it needs at run time and does not find is reported so, too.
+  // These words are also reported if something is missing at run time.
   return (says("NOT_SUPPORTED") || says("No valid engine configs")) &&
          !says("RUNTIME_PREREQUISITE_MISSING") &&
          !says("SUBLIBRARY_UNAVAILABLE") && !says("INCOMPATIBLE_CUD");

@@ -1,4 +1,4 @@
-// Which attention cuDNN computes, and as what graphs.
+// Selects the attention calls that cuDNN computes, and their graphs.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,20 +8,20 @@
 
 namespace dtensor::kernels::cuda {
 
-// What decides besides the call.
+// Facts that decide besides the call.
 struct Cudnn {
   int64_t version = 0;  // 91900 is 9.19.0
   int compute = 0;      // the GPU's: 9 is 9.0, Hopper
 };
 
-// Which keys query i of s sees, of t.
+// Which of t keys query i of s attends to.
 enum class Diagonal : uint8_t {
   kNone,        // all
   kTopLeft,     // j <= i
   kBottomRight  // j <= i + t - s
 };
 
-// All that a graph is built from: calls of one AttentionGraph share it.
+// Everything that a graph is built from. Equal calls share a graph.
 struct AttentionGraph {
   enum Operand { kQ, kK, kV, kOut, kDOut, kDQ, kDK, kDV, kNumOperands };
 
@@ -29,16 +29,17 @@ struct AttentionGraph {
   bool backward = false;
   Diagonal diagonal = Diagonal::kNone;
   float scale = 1;
-  // Of one run of the graph. The call is runs for all batches, b at a time, and
-  // all heads of k and v, hkv at a time; keys from t on are seen by no query.
+  // Sizes of one run of the graph. A call is several runs, which cover all
+  // batches, b at a time, and all heads of k and v, hkv at a time. No query
+  // attends to keys from t on.
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;
-  // The backward pass's after kOut are 0 in the forward pass. Along an extent
-  // of 1, where they say nothing: as if packed.
+  // Those after kOut are for the backward pass, and 0 in the forward pass.
+  // Along an extent of 1, where a stride has no meaning, they are as if packed.
   int64_t strides[kNumOperands][4] = {};
   bool operator==(const AttentionGraph&) const = default;
 };
 
-// Nothing when cuDNN cannot compute it, or not rightly.
+// nullopt if cuDNN cannot compute the call, or computes it wrongly.
 std::optional<AttentionGraph> attention_graph(const Cudnn&, DType,
                                               const Attention&, const void* out,
                                               const int64_t out_strides[4],
@@ -47,8 +48,8 @@ std::optional<AttentionGraph> attention_graph(const Cudnn&, DType,
                                               const Attention&,
                                               const AttentionGrad&);
 
-// Whether these words of cuDNN mean that it has no kernel for a graph on this
-// GPU; otherwise something is wrong.
+// Whether this message of cuDNN means that it has no kernel for a graph on this
+// GPU. Otherwise the message reports an error.
 bool says_not_supported(std::string_view words);
 
 }  // namespace dtensor::kernels::cuda

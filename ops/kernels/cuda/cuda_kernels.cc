@@ -1,4 +1,4 @@
-// For nvcc, as all that sees its PortableKernels.
+// Compiled by nvcc, like everything that includes its PortableKernels.
 #include "dtensor/ops/kernels/cuda/cuda_kernels.h"
 
 #include "dtensor/ops/kernels/cuda/attention.h"
@@ -8,7 +8,7 @@
 namespace dtensor {
 namespace {
 
-// The portable ones, and libraries for what they are faster at.
+// The portable kernels, with libraries where those are faster.
 class CudaKernels final : public kernels::PortableKernels {
  public:
   void gemm(Stream s, DType in, DType out,

@@ -4,7 +4,7 @@
 
 namespace dtensor {
 
-// In libdtensor_cuda.so.
+// Defined in libdtensor_cuda.so.
 const Kernels& cuda_kernels();
 
 }  // namespace dtensor

@@ -27,21 +27,21 @@ namespace {
 
 using dtensor::cuda::check;
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // of each stream
-constexpr int kCandidates = 6;                        // that are timed
-constexpr int kRuns = 3;                              // of each, for its time
-constexpr size_t kPlans = 4096;                       // that are kept
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // for each stream
+constexpr int kCandidates = 6;                        // algorithms to time
+constexpr int kRuns = 3;                              // timed runs of each
+constexpr size_t kPlans = 4096;                       // plans to keep
 
 std::atomic<bool> tf32_allowed = false, tuned = false;
 std::atomic<int64_t> declined = 0;
 
 void check_lt(cublasStatus_t status, const char* what) {
   DT_CHECK(status == CUBLAS_STATUS_SUCCESS, "gemm",
-           "cuBLASLt says {}, of {}; it is version {}",
+           "cuBLASLt failed with {} for {}; its version is {}",
            cublasLtGetStatusString(status), what, cublasLtGetVersion());
 }
 
-// All that an algorithm is chosen by.
+// Everything that the choice of an algorithm depends on.
 struct Key {
   GemmCall call;
   DType in, out;
@@ -77,16 +77,16 @@ struct Plan {
   cublasLtEpilogue_t epilogue;
 };
 
-// Of one call.
+// The operands of one call.
 struct Matrices {
   const void *left, *right;
   void* c;
   bool accumulate;
-  const void* bias;  // or where its gradient goes
+  const void* bias;  // or the address for its gradient
   void* aux;
 };
 
-// It lives for ever: threads may end later than static variables.
+// Never destroyed, because threads may end later than static variables.
 class Library {
  public:
   cublasLtHandle_t handle(int device) {
@@ -95,12 +95,12 @@ class Library {
     if (!handle) check_lt(cublasLtCreate(&handle), "its handle");
     return handle;
   }
-  // Of the stream alone: the products of two streams run at the same time.
+  // One for each stream, because products of two streams run at the same time.
   void* workspace(cudaStream_t stream) {
     std::lock_guard lock(mutex_);
     void*& block = workspaces_[stream];
     if (!block) {
-      // Memory that the graph, if the stream is being captured, does not own.
+      // If the stream is being captured, the graph must not own this memory.
       cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
       check(cudaThreadExchangeStreamCaptureMode(&mode), "gemm");
       const cudaError_t error = cudaMalloc(&block, kWorkspaceBytes);
@@ -114,7 +114,7 @@ class Library {
     const Plan* plan = plans_.find(key);
     return plan ? std::optional(*plan) : std::nullopt;
   }
-  // The plan, or what another thread has kept meanwhile.
+  // Keeps the plan; returns it, or the one that another thread kept first.
   Plan keep(const Key& key, const Plan& plan) {
     std::lock_guard lock(mutex_);
     if (const Plan* kept = plans_.find(key)) return *kept;
@@ -168,8 +168,8 @@ cublasLtMatrixLayoutOpaque_t layout_of(const ColumnMajor& x, cudaDataType type,
   return layout;
 }
 
-// Nothing where the types are none that it takes, or where what it computes is
-// not as good as they are: its gelu_tanh has 16 bits.
+// nullopt if cuBLASLt does not take these types, or computes less precisely
+// than they allow: its gelu_tanh has 16 bits.
 std::optional<cublasLtEpilogue_t> epilogue_of(const Epilogue& e, DType in,
                                               DType out, bool swapped) {
   if (e.kind == Epilogue::kNone) return CUBLASLT_EPILOGUE_DEFAULT;
@@ -201,7 +201,7 @@ bool has_aux(cublasLtEpilogue_t e) {
          e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU ||
          e == CUBLASLT_EPILOGUE_DGELU_BGRAD;
 }
-// A bias, or the gradient of one.
+// Whether the epilogue has a bias, or the gradient of one.
 bool has_bias(cublasLtEpilogue_t e) {
   return e != CUBLASLT_EPILOGUE_GELU_AUX && e != CUBLASLT_EPILOGUE_DGELU;
 }
@@ -233,14 +233,14 @@ Plan describe(const Key& key, const Types& types) {
       set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE,
           key.call.c.next);
   }
-  // Of the pointers, an algorithm is chosen by their alignment: that which
-  // takes_epilogue() asks for.
+  // The choice of an algorithm depends on the alignment of these pointers.
+  // takes_epilogue() requires the alignment assumed here.
   void* const aligned = reinterpret_cast<void*>(16);
   point(plan, has_bias(plan.epilogue) ? aligned : nullptr, aligned);
   return plan;
 }
 
-// The algorithms that cuBLASLt would take, the one that it likes best first.
+// The algorithms that cuBLASLt proposes, best first.
 std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
                                              const Key& key, Plan& plan) {
   cublasLtMatmulPreferenceOpaque_t preference;
@@ -252,8 +252,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
              "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
-  // Parts of a sum meet in the type that it is computed in, and are rounded
-  // once.
+  // Partial sums are added in the compute type, and rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.left_align);
@@ -276,7 +275,7 @@ std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle,
   return algorithms;
 }
 
-// d = left right, and c if that is to be kept; d lies as c does, or is c.
+// d = left right, plus c if that is accumulated to; d has c's layout, or is c.
 cublasStatus_t multiply(cublasLtHandle_t handle, Plan& plan, DType out,
                         const Matrices& m, void* d, void* workspace,
                         cudaStream_t stream) {
@@ -293,7 +292,7 @@ cublasStatus_t multiply(cublasLtHandle_t handle, Plan& plan, DType out,
                         &plan.algorithm, workspace, kWorkspaceBytes, stream);
 }
 
-// A few events, for the time between them.
+// Events, to measure the time between them.
 class Events {
  public:
   explicit Events(size_t n) : events_(n) {
@@ -310,7 +309,7 @@ class Events {
   std::vector<cudaEvent_t> events_;
 };
 
-// Memory of the stream; null when there is none left.
+// Memory in stream order; null if none is left.
 class Scratch {
  public:
   Scratch(size_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -330,8 +329,8 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-// Of all candidates, the fastest on the matrices of this call. c keeps its
-// values if they are needed.
+// Times all candidates on the matrices of this call and returns the fastest. c
+// keeps its values if they are needed.
 cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
                              const Matrices& m, void* workspace,
                              cudaStream_t stream,
@@ -350,7 +349,7 @@ cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const Key& key, Plan plan,
   std::vector<bool> ran(all.size(), true);
   for (size_t i = 0; i < all.size(); ++i) {
     plan.algorithm = all[i];
-    // The first run loads the kernel.
+    // Run 0 loads the kernel, and is not timed.
     for (int run = 0; run <= kRuns && ran[i]; ++run) {
       if (run == 1) check(cudaEventRecord(events[2 * i], stream), "gemm");
       ran[i] = multiply(handle, plan, key.out, m, d, workspace, stream) ==
@@ -387,16 +386,16 @@ Plan plan_of(cublasLtHandle_t handle, const Key& key, const Types& types,
   const auto all = candidates(handle, key, plan);
   plan.possible = !all.empty();
   if (plan.possible) plan.algorithm = all[0];
-  // No lock is held meanwhile: the stream may have to wait for a peer's work,
-  // and the peer's thread for the lock.
+  // Without the lock: the stream may have to wait for a peer's work, and the
+  // peer's thread for the lock.
   if (key.tuned && all.size() > 1 && !captured(stream))
     plan.algorithm =
         fastest(handle, key, plan, m, library().workspace(stream), stream, all);
   return library().keep(key, plan);
 }
 
-// How all matrices of an operand are aligned, of those that begin at `data` and
-// multiples of strides from there.
+// The common alignment of all matrices of an operand, which begin at `data` and
+// at multiples of strides from there.
 uint32_t alignment(const void* data, int64_t item_size, int64_t next,
                    std::span<const GemmBatch> repeats,
                    int64_t GemmBatch::*stride) {
@@ -404,8 +403,8 @@ uint32_t alignment(const void* data, int64_t item_size, int64_t next,
               static_cast<uintptr_t>(next * item_size);
   for (const GemmBatch& d : repeats)
     bits |= static_cast<uintptr_t>(d.*stride * item_size);
-  // The widest load. More would be another algorithm, and other bits, by where
-  // the allocator had room.
+  // The widest load. Using more would let the algorithm, and thus the bits,
+  // depend on the allocator.
   constexpr uintptr_t kMost = 16;
   return uint32_t{1} << std::countr_zero(bits | kMost);
 }
@@ -422,7 +421,7 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   if (!types) return false;
   const FoldedGemm folded(g);
   const std::optional<GemmCalls> calls = gemm_calls(folded);
-  // Each call that adds to 16 bits would round them.
+  // Several calls that add to a half type would each round.
   if (!calls || (calls->sums && is_half_float(out))) return false;
   const Epilogue& e = g.epilogue;
   const auto epilogue = epilogue_of(e, in, out, calls->swapped);
@@ -452,7 +451,7 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
       swapped ? g.b : g.a, swapped ? g.a : g.b, g.c, g.accumulate, bias, e.aux};
   Plan plan = plan_of(handle, key, *types, first, stream);
   if (!plan.possible) {
-    // Without its epilogue it is still a product.
+    // If an epilogue is not available, the product alone may be.
     declined += e.kind == Epilogue::kNone;
     return false;
   }

@@ -4,27 +4,28 @@
 
 namespace dtensor::kernels::cuda {
 
-// As GemmKernels::gemm, whether cuBLASLt computes it, epilogue and all; if not,
-// nothing was given to the stream: another kernel has to, or one for each.
+// As GemmKernels::gemm. Returns whether cuBLASLt does the work, including the
+// epilogue. If not, nothing was submitted to the stream, and the caller must
+// use another kernel, or separate ones for product and epilogue.
 //
-// Of the algorithms that cuBLASLt has, its first proposal: the same in every
-// run, process and GPU of a kind, so that equal calls give equal bits, of
-// copies of a value on several ranks too. See tune_gemm().
+// It uses the first algorithm that cuBLASLt proposes. This is the same in every
+// run and process, and on every GPU of a kind, so equal calls give equal bits,
+// also for copies of a value on several ranks. tune_gemm() changes this.
 bool cublaslt_gemm(Stream, DType in, DType out, const Gemm&);
 
-// Calls so far for which cuBLASLt had no algorithm, of those that gemm_calls.h
-// meant for it.
+// The number of calls so far for which cuBLASLt had no algorithm, although
+// gemm_calls.h selected it.
 int64_t cublaslt_declined();
 
-// Whether products of f32 may round their operands to TF32, of 10 bits. Off
-// unless asked for.
+// Whether products of f32 may round their operands to TF32 (10 bits of
+// mantissa). False by default.
 void allow_tf32(bool);
 
 // Whether the first call of a kind times the algorithms that cuBLASLt proposes,
-// waiting for the stream, and the fastest is kept for all streams of this
-// process and device. Another device, or run, may keep another one, and give
-// other bits. While a stream is captured into a graph nothing is timed: the
-// first proposal is kept. Off unless asked for.
+// which waits for the stream. The fastest one is kept for all streams of this
+// process and device. Another device or run may choose differently, and give
+// other bits. While a stream is being captured nothing is timed, and the first
+// proposal is kept. False by default.
 void tune_gemm(bool);
 
 }  // namespace dtensor::kernels::cuda

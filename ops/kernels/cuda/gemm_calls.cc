@@ -6,12 +6,13 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// A [rows, cols] matrix of a product, as it is or as a transpose.
+// A [rows, cols] matrix of a product in column-major form, itself or
+// transposed.
 std::optional<ColumnMajor> column_major(int64_t rows, int64_t cols, int64_t row,
                                         int64_t col) {
   const auto as_it_lies = [](int64_t rows, int64_t cols, int64_t row,
                              int64_t col) -> std::optional<ColumnMajor> {
-    // A stride along which there is one element may be any.
+    // A stride along a single element has no meaning.
     const int64_t ld = cols == 1 ? rows : col;
     if ((row != 1 && rows != 1) || ld < rows) return {};
     return ColumnMajor{rows, cols, ld};
@@ -19,12 +20,12 @@ std::optional<ColumnMajor> column_major(int64_t rows, int64_t cols, int64_t row,
   std::optional<ColumnMajor> plain = as_it_lies(rows, cols, row, col),
                              turned = as_it_lies(cols, rows, col, row);
   if (turned) turned->transposed = true;
-  // Where it can be either, with the longer dimension contiguous.
+  // If both are possible, the longer dimension becomes contiguous.
   if (plain && turned) return rows >= cols ? plain : turned;
   return plain ? plain : turned;
 }
 
-// Whether one stride leads through all products of the call.
+// Whether a single stride leads through all products of the call.
 bool strided(const GemmBatch& d) {
   return d.a >= 0 && d.b >= 0 && d.c > 0 &&
          d.n <= std::numeric_limits<int32_t>::max();
@@ -40,7 +41,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
                              c = column_major(g.m, g.n, g.c_m, g.c_n);
   if (!a || !b || !c) return {};
   GemmCalls calls;
-  // The largest of them; the others one by one.
+  // The largest one is part of the call; the others repeat it.
   const GemmBatch* at_once = nullptr;
   for (const GemmBatch& d : std::span(f.batch, static_cast<size_t>(f.nb)))
     if (strided(d) && (!at_once || d.n > at_once->n)) at_once = &d;
@@ -57,7 +58,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
   }
   calls.swapped = c->transposed;
   if (calls.swapped) {
-    // The transpose of c is that of b times that of a.
+    // The transpose of c is the transpose of b times that of a.
     std::swap(a, b);
     for (ColumnMajor* x : {&*a, &*b, &*c}) x->transposed = !x->transposed;
   }
@@ -75,7 +76,7 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
     return aligned(reinterpret_cast<uintptr_t>(p));
   };
   const Epilogue& e = g.epilogue;
-  // n is still what it was, and nothing is added to.
+  // n must be unchanged by folding, and nothing may be accumulated.
   if (f.g.n != g.n || f.g.b_n != g.b_n || g.accumulate || calls.sums)
     return false;
   switch (e.kind) {

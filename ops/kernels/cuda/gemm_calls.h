@@ -1,6 +1,6 @@
-// A product of matrices with any strides, as what cuBLASLt takes: products of
-// column-major matrices, several at once where one stride leads from each to
-// the next.
+// Expresses a product of matrices with arbitrary strides in the form that
+// cuBLASLt takes: products of column-major matrices, several at once if one
+// stride leads from each to the next.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace dtensor::kernels::cuda {
 
-// As it lies in memory: element [i, j] of rows x cols at i + j ld.
+// A matrix in memory: element [i, j] of rows x cols is at i + j ld.
 struct ColumnMajor {
   int64_t rows = 0, cols = 0, ld = 0;
-  bool transposed = false;  // the product is with its transpose
-  int64_t next = 0;         // from the matrix of one product to the next's
+  bool transposed = false;  // the product uses its transpose
+  int64_t next = 0;         // distance to the matrix of the next product
   bool operator==(const ColumnMajor&) const = default;
 };
 
@@ -31,7 +31,7 @@ struct GemmCalls {
   bool swapped = false;
   // Whether several calls add to the same c.
   bool sums = false;
-  // What the call is repeated for.
+  // The batch dimensions for which the call is repeated.
   GemmBatch repeated[kMaxDims];
   int num_repeated = 0;
   std::span<const GemmBatch> repeats() const {
@@ -39,14 +39,14 @@ struct GemmCalls {
   }
 };
 
-// Nothing when cuBLASLt cannot take one of the matrices: neither of its strides
+// nullopt if cuBLASLt cannot take one of the matrices: neither of its strides
 // is 1, it overlaps itself, or one of its sizes is 0.
 std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
-// Can an epilogue be part of the calls? cuBLASLt has the bias along the columns
-// of column-major matrices, and the sums of an operand or c in a single
-// product; `item` is the size of an element of c. (Which types it takes is not
-// said.)
+// Whether an epilogue can be part of the calls. cuBLASLt takes a bias along the
+// columns of column-major matrices, and sums of an operand or of c only for a
+// single product. `item` is the size of an element of c. (Whether it takes the
+// types is not checked here.)
 bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&,
                     int64_t item);
 
