@@ -1,4 +1,4 @@
-// The same elements in another shape, order or number, under torch's names.
+// Functions that rearrange or repeat elements, under torch's names.
 // Each function is a few calls of view.h, slice.h and cat.h, which say when
 // they send anything. Every rank of the mesh calls them. All throw Error if a
 // tensor is undefined or a dimension does not exist.

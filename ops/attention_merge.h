@@ -22,7 +22,7 @@ Tensor joined(const std::vector<Sum>& parts, const IntervalList& ranges,
               const Shape& shape, DType type);
 
 // The result of some keys for a range of queries, which more keys can be added
-// to. out [b, s, h, d] is the mean of the values under weights whose sum is
+// to. out [b, s, h, d] is the mean of the values under weights that sum to
 // exp(lse); lse is [b, h, s]. It may overwrite a part that was added.
 struct Online {
   Tensor out, lse;

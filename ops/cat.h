@@ -8,8 +8,8 @@
 
 namespace dtensor {
 
-// Concatenates along a dimension, in which the sizes may differ. Tensors whose
-// other dimensions have different layouts are moved, at the least cost. An
+// Concatenates along a dimension, in which the sizes may differ. If the layouts
+// of other dimensions differ, tensors are moved, at the least cost. An
 // empty vector [0] fits everything, as in torch. Every rank of the mesh calls
 // it. Throws Error for an empty list, or if shapes or dtypes do not fit.
 DistTensor cat(const std::vector<DistTensor>&, int dim = 0);

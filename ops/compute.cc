@@ -129,7 +129,7 @@ InnerExchange* Compute::next_exchange() {
 }
 
 // An operator that needs a collective inside "would have to communicate", as
-// one whose inputs have to move.
+// one with inputs that have to move.
 void Compute::allow(StepKind kind, int64_t bytes) {
   DT_CHECK(!context.explicit_only, op.name(),
            "would have to communicate: its input {} is split along a dimension "

@@ -38,8 +38,8 @@ int dim_at(std::string_view term, size_t at, const DistTensor& x) {
          (dots < at ? static_cast<int>(term.size()) - x.ndim() : 0);
 }
 
-// Replaces each operand whose term has a letter twice by its diagonal, and
-// adapts the rule. Returns false if there is none.
+// Replaces each operand that has a letter twice in its term by its diagonal,
+// and adapts the rule. Returns false if there is none.
 bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
   const size_t arrow = std::min(rule.find("->"), rule.size());
   std::string in;

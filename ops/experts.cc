@@ -24,8 +24,9 @@ using Values = SampleInput::Values;
 enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
 constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 
-// Where the rows of one call go. There is one row for each (token, choice). A
-// rank's rows are ordered by expert, and experts by the rank that holds them.
+// The destinations of the rows of one call. There is one row for each (token,
+// choice). A rank's rows are ordered by expert, and experts by the rank that
+// holds them.
 struct Routing {
   AxisMask axes = 0;  // ranks along these exchange rows; none: no exchange
   std::vector<Region> out;  // per member, its tokens' rows among the group's

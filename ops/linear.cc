@@ -83,7 +83,7 @@ DistTensor gradient_of_product(const GradientCall& g, size_t operand,
   return apply1(*made.op, operands, made.attrs, &made.assignment);
 }
 
-// x, dy -> dweight, dbias: one product whose kernel may also sum dy. i! because
+// x, dy -> dweight, dbias: one product; its kernel may also sum dy. i! because
 // each part of a split i would compute a dbias of its own.
 class LinearWeightGradient : public RuleOp {
  public:
@@ -167,7 +167,7 @@ constexpr std::string_view kLinearGeluTanh = "linear_gelu_tanh";
 // pass in the product's kernel. Either all ranks read it, or none.
 class InputGradient final : public Pending {
  public:
-  // A tensor whose data is this pending product.
+  // A tensor with this pending product as its data.
   static DistTensor make(const GradientCall& g, const DistTensor& dy) {
     const ProductGradient& of = product_gradient_of(g, 0);
     const DistTensor& weight = g.inputs[1];
@@ -381,7 +381,7 @@ void check(const DistTensor& x, const DistTensor& weight,
            to_string(wanted));
 }
 
-// What Linear decides for such inputs.
+// The decision of Linear for such inputs.
 std::shared_ptr<const Decision> decided(const Op& op,
                                         std::span<const DistTensor> in) {
   InlineVec<OpInput, 3> inputs;

@@ -18,7 +18,7 @@ struct NormArgs {
   double eps;
 };
 
-// What the norm is taken of.
+// The operand of the norm.
 enum class Of {
   kInput,
   kThrough,  // the input, which is also an output

@@ -165,7 +165,7 @@ Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
   return {h, op.name(), ctx.kept_path(), ctx.ordinal};
 }
 
-// A tensor whose part on this rank is `part`, as output o of the call.
+// Output o of the call, with `part` as this rank's part.
 DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
                      size_t o, Tensor part) {
   if (d.here)

@@ -68,7 +68,7 @@ class Op {
   // The rule for inputs of these shapes. Throws Error if the shapes do not fit
   // each other.
   virtual BoundRule bind(const std::vector<Shape>& shapes, const Attrs&) const;
-  // False for operators whose layouts no rule describes (views, windows). They
+  // False for operators with layouts that no rule describes (views). They
   // override candidates() instead: it lists at least one set of layouts that
   // compute() can handle for these inputs, and throws Error if there is none.
   virtual bool has_rule() const { return true; }
@@ -114,8 +114,8 @@ class Op {
   virtual bool saves_outputs() const { return false; }
   // The cotangents of the inputs. Calls operators only, so that the result can
   // be differentiated again under create_graph (grad_enabled() is true then).
-  // An operator whose fused backward pass has no gradient must use separate
-  // operators in that case.
+  // If a fused backward pass is not differentiable, use separate operators in
+  // that case.
   virtual std::vector<DistTensor> gradient(const GradientCall&) const;
 
  private:
@@ -149,7 +149,7 @@ struct OpCall {
   int64_t ordinal;        // of this call among those with the path, from 0
 };
 
-// An operator with one fixed rule, whose outputs have the first input's dtype.
+// An operator with one fixed rule and outputs of the first input's dtype.
 // A subclass adds compute() and gradient().
 class RuleOp : public Op {
  public:

@@ -33,7 +33,7 @@ DistTensor multi_dot(const std::vector<DistTensor>& matrices);
 
 // beta input + alpha a b, where `input` broadcasts. The products are: matrix
 // and matrix; matrix and vector; outer product of two vectors; stacks of
-// matrices; stacks whose products are summed. If beta is 0, `input` is ignored,
+// matrices; stacks, with the products summed. If beta is 0, `input` is ignored,
 // even NaNs.
 DistTensor addmm(const DistTensor& input, const DistTensor& a,
                  const DistTensor& b, double beta = 1, double alpha = 1);

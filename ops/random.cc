@@ -35,7 +35,7 @@ void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
   }
 }
 
-// A tensor in this layout, whose part fn(part, region) fills. It is made as if
+// A tensor in this layout, filled by fn(part, region). It is made as if
 // partial axes were replicated, and then becomes partial.
 template <class Fn>
 DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,

@@ -17,7 +17,7 @@ using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
 struct RecomputeOptions {
-  // Selects operators whose outputs are kept from the first run. The second
+  // Selects operators. Their outputs are kept from the first run. The second
   // run, and checkpoints inside it, do not compute them again, and move and
   // gather only those of their inputs that a gradient needs. An operator's
   // calls are kept either all or not at all. Undefined: keep none.

@@ -17,7 +17,7 @@ struct Rows {
 
 // The rule of an operator along dimension `dim` of tensors with `ndim`
 // dimensions, from a rule for the last dimension, written "...n". Throws Error
-// if there is no such dimension.
+// if the dimension does not exist.
 Rule along(std::string_view rule, int ndim, int64_t dim, std::string_view op);
 // A view in which that dimension and the last one are exchanged.
 Tensor with_last(const Tensor&, int64_t dim);
@@ -43,7 +43,7 @@ void row_binary(Compute&, int index, const Tensor& a, const Tensor& b,
 void row_where(Compute&, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out);
 
-// For rows whose elements are split by a factor. On entry, max and sum are
+// For rows that a factor splits. On entry, max and sum are
 // those of row_max_sum() for this rank's part. On return, `max` is that of the
 // whole row, and `sum` is this part's sum of exp(x - max). Collective.
 void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
@@ -63,7 +63,7 @@ void check_rows(std::string_view op, const std::vector<Shape>& shapes,
 // statistics that an operator saves for its gradient cannot have one.
 void check_first_only(const GradientCall&, size_t count = 1);
 
-// The forward's assignment, for a gradient whose rule has the same factors in
+// The forward's assignment, for a gradient rule with the same factors in
 // the same order. Partials that passed through the forward pass are left out.
 Assignment inherited(const GradientCall&);
 

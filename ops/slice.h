@@ -22,7 +22,7 @@ DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
 // One index of a dimension, which is removed. Throws Error if it does not
 // exist.
 DistTensor select(const DistTensor&, int dim, int64_t index);
-// Consecutive pieces of these sizes, whose sum must be the dimension's size.
+// Consecutive pieces of these sizes, which must add up to the dimension's size.
 std::vector<DistTensor> split(const DistTensor&,
                               const std::vector<int64_t>& sizes, int dim = 0);
 // Consecutive pieces of this size; the last one may be smaller. An empty

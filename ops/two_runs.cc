@@ -108,8 +108,9 @@ void SecondRun::used(const DistTensor& x) {
 std::vector<Tensor> SecondRun::take(const Op& op, const Attrs& attrs,
                                     const Decision& d) {
   DT_CHECK(next_ < kept_.size(), "checkpoint",
-           "the function calls {}, whose outputs are kept, more often in its "
-           "second run than in its first; run the same operators in both runs",
+           "the function calls {}, an operator with kept outputs, more often "
+           "in its second run than in its first; run the same operators in "
+           "both runs",
            op.name());
   const KeptCall& k = kept_[next_++];
   DT_CHECK(
@@ -140,8 +141,9 @@ void SecondRun::check_complete() const {
         "gradient of their own",
         x.spec()->to_string());
   DT_CHECK(next_ == kept_.size(), "checkpoint",
-           "the function makes {} calls whose outputs are kept in its second "
-           "run, but made {} in its first; run the same operators in both runs",
+           "the function makes {} calls of operators with kept outputs in its "
+           "second run, but made {} in its first; run the same operators in "
+           "both runs",
            next_, kept_.size());
 }
 

@@ -17,8 +17,8 @@ const internal::ArgsAccess& args_of(int index) {
 
 // f(x) for order 0; f'(x) u and f''(x) u of (x, u) for orders 1 and 2.
 // A "settled" operator takes no partial sums. It is used for a linear function
-// with an infinite or NaN factor, whose results for parts cannot be added, and
-// for slopes that may be infinite.
+// with an infinite or NaN factor, because results for parts cannot be added,
+// and for slopes that may be infinite.
 class Unary : public Op {
  public:
   Unary(int index, int order, bool settled)

@@ -102,7 +102,7 @@ std::optional<Layout> returned(const Spec* s, const Spec* like) {
   return l;
 }
 
-// attrs.like, if set, is a spec in the new shape whose layout is used if
+// attrs.like, if set, is a spec in the new shape; its layout is used if
 // possible. `moves`: if necessary, move to a layout that can be viewed.
 class View : public IndexOp {
  public:

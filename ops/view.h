@@ -1,4 +1,4 @@
-// The same elements in another shape or order. Only reshape and squeeze may
+// Views of a tensor in another shape or order. Only reshape and squeeze may
 // send anything, if the layout cannot be expressed in the new shape. Every rank
 // of the mesh calls these functions.
 #pragma once

@@ -1,6 +1,6 @@
 // Activations of neural networks, by their names in torch.nn.functional.
 //
-// Where a derivative jumps, it has the value of the left branch, as in PyTorch:
+// At a jump, a derivative has the value of its left branch, as in PyTorch:
 // relu'(0) = 0. relu(-0.0) is 0.0. gelu, gelu_tanh, silu and mish are NaN at
 // -inf (-inf times 0).
 #pragma once

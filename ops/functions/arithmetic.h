@@ -175,7 +175,7 @@ struct Minimum {
     return min(a, b);
   }
 };
-// NaN only if both are. Of equal operands, the first gets the gradient.
+// NaN only if both are. If they are equal, the first one gets the gradient.
 struct Fmax {
   static constexpr const char* name = "fmax";
   static constexpr Takes takes = Takes::kAll;

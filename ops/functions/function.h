@@ -1,5 +1,5 @@
 // The description of a pointwise function: a struct with a name and a `value`,
-// and those of the facts below whose default is wrong.
+// and the facts below that differ from their defaults.
 //
 //   struct LeakyRelu {  // slope p[0] for x <= 0
 //     static constexpr const char* name = "leaky_relu";

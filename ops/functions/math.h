@@ -1,5 +1,5 @@
 // The functions that a `value` may call on scalars: float, double, and Int, an
-// integer whose arithmetic is always defined. Vector types have their own
+// integer with arithmetic that is always defined. Vector types have their own
 // overloads, which argument-dependent lookup finds.
 #pragma once
 #include <cmath>
