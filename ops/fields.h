@@ -32,7 +32,7 @@ struct Field {
   constexpr Field() = default;
   constexpr Field(const char* n) : name(n) {}
   std::string_view name;
-  bool decides = true;
+  bool decides = true;  // false: it does not affect decisions
 };
 constexpr Field value(const char* name) {
   Field f(name);

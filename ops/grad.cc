@@ -121,7 +121,7 @@ class Gradients {
 
   // Sends the waiting gradients in one exchange.
   void send(bool meanwhile) {
-    // One bucket on its way at a time bounds what is held.
+    // Sending one bucket at a time bounds the memory that is held.
     for (DistTensor& g : sending_) g.impl()->part();
     sending_.clear();
     sources_.clear();

@@ -103,13 +103,14 @@ class Op {
   // At least one. Pure virtual, so that no operator is left out of the proof.
   virtual std::vector<Sample> samples() const = 0;
 
+  // False if gradient() is never called, and outputs do not want a gradient.
   virtual bool differentiable() const { return true; }
   // Storage shared by compute() and gradient() of one call, passed to both as
   // Attrs::state. Called only if the call will have a gradient. Null by
   // default.
   virtual std::shared_ptr<void> new_state() const { return nullptr; }
+  // Whether gradient() needs the inputs; input i; the outputs.
   virtual bool saves_inputs() const { return true; }
-  // Whether input i is among the saved ones.
   virtual bool saves_input(size_t /*i*/) const { return saves_inputs(); }
   virtual bool saves_outputs() const { return false; }
   // The cotangents of the inputs. Calls operators only, so that the result can

@@ -62,7 +62,7 @@ class SoftmaxBackward : public Op {
     // The kernels take a row stride for dy, but not for y.
     const Rows y(with_last(c.in[0], dim).to_contiguous());
     const Rows dy(with_last(c.in[1], dim));
-    const bool log = log_;  // the lambda needs nothing else of this
+    const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
       if (!axes) {
         (c.k.*(log ? &Kernels::log_softmax_backward_rows
@@ -119,7 +119,7 @@ class Softmax : public Op {
     const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const Rows x(with_last(c.in[0], dim));
-    const bool log = log_;  // the lambda needs nothing else of this
+    const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
       if (!axes) {
         (c.k.*(log ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(

@@ -31,7 +31,7 @@ using portable::widened;
 
 constexpr int64_t kBlock = 32;
 
-// One value for each of the few, side by side.
+// One value for each of a row's W queries (or keys), side by side.
 template <class T, int W>
 struct alignas(std::min<size_t>(16, sizeof(T) * W)) Few {
   T of[W];
@@ -400,8 +400,8 @@ class KvHeads {
   const bool given_;
 };
 
-// The number of the few: as many as fill 32 bytes, or one if heads are so long
-// that their vectors would not fit into fast memory otherwise.
+// The number of queries (or keys) that a row has: as many as fill 32 bytes, or
+// one if heads are so long that they would not fit into fast memory otherwise.
 template <class S>
 constexpr int kFew = 32 / sizeof(compute_t<S>);
 constexpr int64_t kLongHead = 512;
