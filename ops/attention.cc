@@ -437,7 +437,8 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   const DistTensor given[] = {q, k, v};
   check_defined("attention", given);
   DT_CHECK(options.memory_bytes >= 0, "attention",
-           "memory_bytes is {}; write 0 (any) or more", options.memory_bytes);
+           "memory_bytes is {}; write 0 (no limit) or more",
+           options.memory_bytes);
   std::vector<DistTensor> in{q, k, v};
   if (mask.defined()) in.push_back(mask);
   const DistTensor& ids = options.documents;
@@ -452,7 +453,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   RankContext& ctx = RankContext::current();
   DT_CHECK(!ctx.explicit_only, "attention",
            "would have to communicate: q {} is split along the sequence as k "
-           "and v are; write x.redistribute() ahead of it, so that the "
+           "and v are; write x.redistribute() before it, so that the "
            "sequence is whole",
            q.spec()->to_string());
   const Scoped<std::string_view> op(ctx.op, attention_op().name());

@@ -131,11 +131,12 @@ InnerExchange* Compute::next_exchange() {
 // An operator that needs a collective inside "would have to communicate", as
 // one with inputs that have to move.
 void Compute::allow(StepKind kind, int64_t bytes) {
-  DT_CHECK(!context.explicit_only, op.name(),
-           "would have to communicate: its input {} is split along a dimension "
-           "that it works along ({} bytes inside, {}); write "
-           "x.redistribute() ahead of it, so that this dimension is whole",
-           decision.in[0]->to_string(), bytes, name(kind));
+  DT_CHECK(
+      !context.explicit_only, op.name(),
+      "would have to communicate: its input {} is split along the dimension "
+      "that it computes along ({} bytes inside, {}); write "
+      "x.redistribute() before it, so that this dimension is whole",
+      decision.in[0]->to_string(), bytes, name(kind));
   if (context.comm_budget >= 0)
     spend_budget(context, bytes, "a collective inside " + op.name());
 }

@@ -16,10 +16,10 @@ DistTensor product(const Op& op, std::span<const DistTensor> operands,
   if (operands.size() == 2) {
     const DType a = operands[0].dtype(), b = operands[1].dtype();
     DT_CHECK(is_float(a) == is_float(b), op.name(),
-             "the operands are {} and {}; cast the one of integers to {}",
-             name(a), name(b), name(is_float(a) ? a : b));
+             "the operands are {} and {}; cast the integers to {}", name(a),
+             name(b), name(is_float(a) ? a : b));
     DT_CHECK(a == b, op.name(),
-             "the operands are {} and {}; cast them to one type, {} say",
+             "the operands are {} and {}; cast them to one type, such as {}",
              name(a), name(b), name(promote(a, b)));
   }
   return apply1(op, operands, attrs);

@@ -31,8 +31,8 @@ void check_options(const std::vector<DistTensor>& inputs,
       !o.create_graph ||
           (!o.release_graph && o.bucket_bytes == 0 && !o.wire_dtype),
       "grad",
-      "create_graph needs the whole graph and gradients as they are; leave "
-      "release_graph, bucket_bytes and wire_dtype out");
+      "create_graph cannot be combined with release_graph, bucket_bytes or "
+      "wire_dtype; leave these out");
   DT_CHECK(o.bucket_bytes >= 0, "grad", "bucket_bytes is {}; write 0 or more",
            o.bucket_bytes);
   DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), "grad",
@@ -178,7 +178,7 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
            "a cotangent of shape {} does not fit {}",
            to_string(cotangent.shape()), output.spec()->to_string());
   DT_CHECK(cotangent.mesh() == output.mesh(), "grad",
-           "the cotangent {} lies on mesh {} and its output {} on {}; write "
+           "the cotangent {} is on mesh {}, and its output {} on {}; write "
            "cotangent.redistribute(output.mesh(), \"R\")",
            cotangent.spec()->to_string(), cotangent.mesh().to_string(),
            output.spec()->to_string(), output.mesh().to_string());

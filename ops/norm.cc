@@ -160,9 +160,10 @@ class Norm : public RuleOp {
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    DT_CHECK(of_ != Of::kSum || shapes[0] == shapes[1], name(),
-             "adds {} and {}, which must be of one shape; expand() the smaller",
-             to_string(shapes[0]), to_string(shapes[1]));
+    DT_CHECK(
+        of_ != Of::kSum || shapes[0] == shapes[1], name(),
+        "adds {} and {}, which must have one shape; expand() the smaller one",
+        to_string(shapes[0]), to_string(shapes[1]));
     return RuleOp::bind(shapes, attrs);
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,

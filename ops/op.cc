@@ -37,7 +37,7 @@ void check_allowed(RankContext& ctx, const Op& op, const Decision& d,
     DT_CHECK(
         !p.communicates(), op.name(),
         "would have to communicate: input {} is {} and is needed as {} ({}, "
-        "{} bytes); write x.redistribute(\"{}\") ahead of it",
+        "{} bytes); write x.redistribute(\"{}\") before it",
         i, inputs[i].spec()->to_string(), d.in[i]->to_string(),
         name(p.steps.back().kind), p.bytes,
         d.in[i]->layout().to_string(d.in[i]->mesh()));

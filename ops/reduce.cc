@@ -95,10 +95,9 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
     const bool reduced = times[static_cast<size_t>(d)] > 0;
     if (!reduced) continue;
     args.dims.push_back(d);
-    DT_CHECK(
-        x.size(d) > 0, op.name(),
-        "dimension {} of {} is empty, and the {} of nothing is not defined", d,
-        x.spec()->to_string(), max ? "maximum" : "minimum");
+    DT_CHECK(x.size(d) > 0, op.name(),
+             "dimension {} of {} is empty, so its {} is not defined", d,
+             x.spec()->to_string(), max ? "maximum" : "minimum");
     kept[d] = 1;
   }
   if (args.dims.empty()) return alias(x);

@@ -114,7 +114,7 @@ class View : public IndexOp {
     const Mesh& mesh = s->mesh();
     const Shape& to = attrs.as<ViewArgs>().shape;
     DT_CHECK(numel(to) == numel(s->shape()), name(),
-             "{} has {} elements and {} has {}; write a shape of as many",
+             "{} has {} elements, but {} has {}; write a shape with as many",
              s->to_string(), numel(s->shape()), to_string(to), numel(to));
     auto seen = [&](const Spec* from, const Layout& l) {
       return Candidate{{from}, {Spec::get(mesh, to, l, s->dtype())}};
@@ -136,12 +136,11 @@ class View : public IndexOp {
       const OpInput free{in[0].spec};
       const Choice nearest = choose(list, {&free, 1}, work(),
                                     RankContext::current().planner, name());
-      fail(
-          name(),
-          "{} cannot be seen as {} where it lies; write x.redistribute(\"{}\") "
-          "ahead of it, or reshape(), which does that",
-          in[0].spec->to_string(), to_string(to),
-          nearest.in[0]->layout().to_string(mesh));
+      fail(name(),
+           "{} cannot be viewed as {} in its layout; write "
+           "x.redistribute(\"{}\") before it, or reshape(), which does that",
+           in[0].spec->to_string(), to_string(to),
+           nearest.in[0]->layout().to_string(mesh));
     }
     return list;
   }

@@ -67,28 +67,28 @@ TEST(TorchRules, TypesThatAreRefused) {
     EXPECT_EQ(error_of([&] { where(i, 1, x); }),
               "[where] the condition is i64, not bool; write ne(condition, 0)");
     EXPECT_EQ(error_of([&] { matmul(x, i); }),
-              "[matmul] the operands are f32 and i64; cast the one of integers "
-              "to f32");
+              "[matmul] the operands are f32 and i64; cast the integers to "
+              "f32");
     const DistTensor half = cast(x, DType::kBF16), n = cast(i, DType::kI32);
     EXPECT_EQ(error_of([&] { matmul(x, half); }),
               "[matmul] the operands are f32 and bf16; cast them to one type, "
-              "f32 say");
+              "such as f32");
     EXPECT_EQ(error_of([&] { matmul(half, cast(x, DType::kF16)); }),
               "[matmul] the operands are bf16 and f16; cast them to one type, "
-              "f32 say");
+              "such as f32");
     EXPECT_EQ(error_of([&] { matmul(n, i); }),
               "[matmul] the operands are i32 and i64; cast them to one type, "
-              "i64 say");
+              "such as i64");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc->ac", {x, cast(x, DType::kF64)});
               }),
               "[einsum] the operands are f32 and f64; cast them to one type, "
-              "f64 say");
+              "such as f64");
     EXPECT_EQ(error_of([&] {
                 einsum("ab,bc->ac", {i, x});
               }),
-              "[einsum] the operands are i64 and f32; cast the one of integers "
-              "to f32");
+              "[einsum] the operands are i64 and f32; cast the integers to "
+              "f32");
   });
 }
 

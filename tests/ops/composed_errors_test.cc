@@ -132,8 +132,7 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { trace(v); }, "[trace] f32[", "is not a matrix"},
         {[&] { arange(0, 4, 0, rt.mesh()); },
          "[arange] cannot count from 0 to 4 in steps of 0; write finite "
-         "numbers "
-         "and a step other than 0"},
+         "numbers and a step other than 0"},
         {[&] { arange(0, 4, -1, rt.mesh()); },
          "[arange] steps of -1 do not lead from 0 to 4; write a step of the "
          "other sign"},

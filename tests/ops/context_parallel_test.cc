@@ -435,7 +435,7 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
             }),
             "[attention] would have to communicate: its keys "
             "f64[1, 4, 2, 2](S1) are split along the sequence (128 bytes in a "
-            "ring); write x.redistribute() ahead of it, so that the sequence "
+            "ring); write x.redistribute() before it, so that the sequence "
             "is whole");
   EXPECT_EQ(error([&](const DistTensor& x) {
               ExplicitOnly scope;
@@ -443,7 +443,7 @@ TEST(ContextParallelTest, RefusedBeforeAnythingIsSent) {
             }),
             "[attention] would have to communicate: q f64[1, 4, 2, 2](S1) is "
             "split along the sequence as k and v are; write x.redistribute() "
-            "ahead of it, so that the sequence is whole");
+            "before it, so that the sequence is whole");
   EXPECT_NE(error([&](const DistTensor& x) {
               CommBudget scope(127);
               return attention(x, x, x, ring);
@@ -464,7 +464,7 @@ TEST(ContextParallelTest, BadLimit) {
                        options.memory_bytes = -1;
                        attention(x, x, x, options);
                      }),
-            "[attention] memory_bytes is -1; write 0 (any) or more");
+            "[attention] memory_bytes is -1; write 0 (no limit) or more");
 }
 
 TEST(ContextParallelTest, BadDocuments) {

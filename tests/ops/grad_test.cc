@@ -83,7 +83,7 @@ TEST(Grad, OfSeveralOutputs) {
                 grad(std::vector{constant, constant},
                      std::vector{of_constant, of_constant}, {w});
               }),
-              "[grad] none of 2 outputs depends on anything that wants a "
+              "[grad] none of the 2 outputs depends on anything that wants a "
               "gradient");
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
@@ -215,8 +215,8 @@ TEST(Grad, OptionsThatDoNotFitAreRefused) {
     DistTensor w = full({4}, 3, m, {}, kF64).set_requires_grad();
     const DistTensor loss = sum(square(w));
     const std::string all =
-        "[grad] create_graph needs the whole graph and gradients as they are; "
-        "leave release_graph, bucket_bytes and wire_dtype out";
+        "[grad] create_graph cannot be combined with release_graph, "
+        "bucket_bytes or wire_dtype; leave these out";
     EXPECT_EQ(error_of([&] {
                 grad(loss, {w}, {.create_graph = true, .release_graph = true});
               }),

@@ -216,8 +216,8 @@ TEST(AddNormTest, Errors) {
   };
   for (const char* at : {"", "P"}) {
     EXPECT_EQ(of({2, 3}, {3}, DType::kF64, at),
-              "[add_rms_norm] adds [2, 3] and [3], which must be of one shape; "
-              "expand() the smaller");
+              "[add_rms_norm] adds [2, 3] and [3], which must have one shape; "
+              "expand() the smaller one");
     EXPECT_EQ(of({2, 3}, {2, 3}, DType::kF32, at),
               "[add_rms_norm] input 0 is f64 and input 1 is f32; cast one to "
               "the other's type");

@@ -157,7 +157,7 @@ TEST(OpTest, ViewsThatNoTreeSaysAreRefusedAndReshapeMoves) {
   run(3, [&](Runtime&) {
     DistTensor x = numbers({6}, mesh, "S0");
     std::string m = error_of([&] { view(x, {2, 3}); });
-    EXPECT_NE(m.find("[view] f64[6](S0) cannot be seen as [2, 3]"), m.npos)
+    EXPECT_NE(m.find("[view] f64[6](S0) cannot be viewed as [2, 3]"), m.npos)
         << m;
     EXPECT_NE(m.find("x.redistribute(\""), m.npos) << m;
     Tensor whole = x.full(), shaped = reshape(x, {2, 3}).full();

@@ -647,15 +647,13 @@ TEST(Checkpoint, AFunctionThatDoesSomethingElseTheSecondTime) {
             with_exp, [](const DistTensor& v) { return Tensors{exp(exp(v))}; },
             keep),
         "[checkpoint] the function calls exp, an operator with kept outputs, "
-        "more "
-        "often in its second run than in its first; run the same operators "
-        "in both runs");
+        "more often in its second run than in its first; run the same "
+        "operators in both runs");
     EXPECT_EQ(
         error(with_exp, square_of, keep),
         "[checkpoint] the function makes 0 calls of operators with kept "
-        "outputs "
-        "in its second run, but made 1 in its first; run the same operators "
-        "in both runs");
+        "outputs in its second run, but made 1 in its first; run the same "
+        "operators in both runs");
     EXPECT_EQ(error_of([&] {
                 checkpoint([](const Tensors&) { return Tensors(1); }, {x});
               }),

@@ -89,8 +89,8 @@ TEST(ReduceTest, Errors) {
                      [&](const Mesh& m) {
                        amin(zeros({0, 3}, m), {0});
                      }),
-            "[amin] dimension 0 of f32[0, 3](R) is empty, and the minimum of "
-            "nothing is not defined");
+            "[amin] dimension 0 of f32[0, 3](R) is empty, so its minimum is "
+            "not defined");
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(View, EveryLayoutAsEveryShape) {
                 if (first) ++refused;
                 if (first && possible) ++unsaid;
                 EXPECT_EQ(message.find("[view] " + x.spec()->to_string() +
-                                       " cannot be seen as " + to_string(to)),
+                                       " cannot be viewed as " + to_string(to)),
                           0u)
                     << message;
                 DistTensor moved =
@@ -198,10 +198,11 @@ TEST(View, ImpossibleOnesAreSentences) {
   on_mesh("x=3", [](const Mesh& mesh) {
     DistTensor x = put(counted({6}), mesh, "S0");
     std::string message = error_of([&] { view(x, {2, 3}); });
-    EXPECT_EQ(message,
-              "[view] f64[6](S0) cannot be seen as [2, 3] where it lies; write "
-              "x.redistribute(\"S0/3\") ahead of it, or reshape(), which does "
-              "that");
+    EXPECT_EQ(
+        message,
+        "[view] f64[6](S0) cannot be viewed as [2, 3] in its layout; write "
+        "x.redistribute(\"S0/3\") before it, or reshape(), which does "
+        "that");
     EXPECT_EQ(reshape(x, {2, 3}).layout().to_string(mesh), "S0");
     ExplicitOnly scope;
     message = error_of([&] { reshape(x, {2, 3}); });
