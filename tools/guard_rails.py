@@ -18,9 +18,9 @@ import headers_reached  # noqa: E402
 
 LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
 LIMITS = {
-    "lines of the library": 76_500,
+    "lines of the library": 77_000,
     "headers over 250 lines": 2,
-    "sources over 650 lines": 2,
+    "sources over 650 lines": 1,
     "headers that dtensor.h reaches": 144,
     "public headers that include kernels": 1,
     "comparisons with a model's name": 22,
