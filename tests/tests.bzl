@@ -1,0 +1,29 @@
+"""Tests as this tree's folders write them."""
+
+def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
+    """The cc_test of NAME.cc, on the library and on tests/testing.h.
+
+    Args:
+      name: the test's, and its source's without ".cc".
+      library: the floor that it tests, or a higher one that it needs.
+      deps: what it needs beside that.
+      srcs: further sources.
+      **kwargs: as always.
+    """
+    native.cc_test(
+        name = name,
+        srcs = [name + ".cc"] + srcs,
+        deps = deps + [
+            library,
+            "//tests:testing",
+            "@googletest//:gtest_main",
+        ],
+        **kwargs
+    )
+
+def dt_tests(library = "//:dtensor", deps = [], exclude = []):
+    """A dt_test for each *_test.cc that no rule above this call is named after."""
+    for source in native.glob(["*_test.cc"], exclude):
+        name = source[:-len(".cc")]
+        if not native.existing_rule(name):
+            dt_test(name, library, deps)
