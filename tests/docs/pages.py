@@ -91,7 +91,8 @@ def snippets(pages):
                         for x in text]
                 # main() alone may end without a return.
                 text.insert(len(text) - text[::-1].index("}") - 1, "return 0;")
-                scope += text
+                mains[-1] = f"{main}::{main}"
+                scope += [f"namespace {main} {{", *text, f"}}  // namespace {main}"]
             elif fence.mark == "namespace scope":
                 scope += text
             else:
