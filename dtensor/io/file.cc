@@ -147,7 +147,8 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 void remove_file(const std::string& path) {
-  if (::unlink(path.c_str()) != 0) refused(path, "removed", errno);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    refused(path, "removed", errno);
 }
 
 void remove_folder(const std::string& path) {

@@ -53,6 +53,7 @@ void make_folder(const std::string& path);
 // not support this, returns at once.)
 void sync_folder(const std::string& path);
 void rename_file(const std::string& from, const std::string& to);
+// Does nothing if the file does not exist: another process may have removed it.
 void remove_file(const std::string& path);
 // Removes the folder and its contents; does nothing if it does not exist.
 void remove_folder(const std::string& path);

@@ -28,5 +28,17 @@ TEST(File, TheEndAfterAnInterruptedRead) {
   remove_file(path);
 }
 
+// Another rank's clean-up may have been quicker.
+TEST(File, MayBeGoneWhenItIsRemoved) {
+  const std::string path = ::testing::TempDir() + "/gone";
+  File::create(path).write("abc", 3, 0);
+  remove_file(path);
+  remove_file(path);
+  EXPECT_EQ(testing::error_of([&] {
+              remove_file(::testing::TempDir());
+            }).substr(0, 7),
+            "[file] ");
+}
+
 }  // namespace
 }  // namespace dtensor::io
