@@ -266,6 +266,19 @@ TEST(AttentionTest, Errors) {
             std::string::npos);
   EXPECT_NE(with({2, 6, 4}, {2, 2, 4}, {2, 2}).find("[b, t, kv_heads, d]"),
             std::string::npos);
+  auto of_types = [](DType k, DType mask) {
+    return error_of(2, [=](const Mesh& m) {
+      const Array x = values({1, 2, 1, 4}, 1);
+      attention(put(x, m), put(x, m, "", k), put(x, m), {},
+                put(zeros_like({2, 2}, mask), m));
+    });
+  };
+  EXPECT_EQ(of_types(DType::kF32, DType::kBool),
+            "[attention] input 0 is f64 and input 1 is f32; cast one to the "
+            "other's type");
+  EXPECT_EQ(of_types(DType::kF64, DType::kF32),
+            "[attention] q is f64 and the mask is f32; write a mask of bool or "
+            "f64");
 }
 
 Array rotated(const Array& x, double theta, int64_t offset) {

@@ -44,6 +44,21 @@ TEST(EmbeddingTest, Layouts) {
   check_problem(problem(7, 3, narrow), {{"x=2", {"S0", "R"}}});
 }
 
+// A rank that holds two ranges of the rows, of different sizes.
+TEST(EmbeddingTest, RowsInTwoRanges) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    Layout l;
+    const Split halves = Split::over({0});
+    l.dims = {Dim::concat({Dim(2, halves), Dim(5, halves)}), Dim(3)};
+    const Array table = values({7, 3}, 1);
+    const DistTensor split = put(table, mesh).redistribute(mesh, l);
+    EXPECT_EQ(split.region()[0].size(), 2u);
+    const DistTensor y =
+        embedding(split, put(kIds, mesh), {.zeros_outside = true});
+    expect_near(array_of(y.full()), reference(table, kIds), 1e-12, "value");
+  });
+}
+
 TEST(EmbeddingTest, EmptyParts) {
   check_problem(problem(2, 1, integers({2}, {1, 0})),
                 {{"x=3", {"S0", "R"}},

@@ -92,6 +92,28 @@ TEST(Gather, OperatorsSeeItWhole) {
   });
 }
 
+// When there is no room for all of them, the least recently used one goes.
+TEST(Gather, TheLatestUsedStay) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  run(2, [&](Runtime& rt) {
+    auto ws = weights(mesh, 3);
+    for (DistTensor& w : ws) w.gather_on_use({});
+    rt.context().gather_budget = 4 * kBytes;  // half of it to hold two
+    Sent sent(rt);
+    DistTensor x = numbers({6, kN}, mesh, "S0", 1);
+    const auto use = [&](size_t i) {
+      x = tanh(matmul(x, ws[i]));
+      return sent.gathers();
+    };
+    EXPECT_EQ(use(0), 1);
+    EXPECT_EQ(use(1), 1);
+    EXPECT_EQ(use(0), 0);
+    EXPECT_EQ(use(2), 1);
+    EXPECT_EQ(use(0), 0);
+    EXPECT_EQ(use(1), 1);
+  });
+}
+
 TEST(Gather, FreedBehindTheOperator) {
   const Mesh mesh = Mesh::parse("dp=2");
   run(2, [&](Runtime& rt) {

@@ -309,6 +309,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
               c.rms ? nullptr : s1.data(), s2.data(),
               1.0 / static_cast<double>(n), dx.data());
           EXPECT_TRUE(near(dx, dx64, tol * scale));
+          dgamma = Array(st, n, 3);
           under_test().norm_backward_params({}, t, a, m2_p, r2.data(),
                                             dy.data(), stride, dgamma.data(),
                                             nullptr);

@@ -65,6 +65,10 @@ TEST(SplitGrad, IsTheGradient) {
     const auto rest = settle(layer.weights(), split.later());
     ASSERT_EQ(rest.size(), 5u);
     for (size_t i = 0; i < rest.size(); ++i) expect_near(rest[i], whole[i + 1]);
+    // Nothing of it is recorded, even where it is added to a leaf.
+    SplitGrad again(layer(), {}, {layer.x}, layer.weights());
+    for (const DistTensor& g : again.later({.add_arrived = layer.weights()}))
+      EXPECT_FALSE(g.requires_grad());
   });
 }
 

@@ -1,0 +1,26 @@
+#include "dtensor/ops/create.h"
+
+#include "tests/ops/structured_testing.h"
+
+namespace dtensor::testing {
+namespace {
+
+TEST(Linspace, HasBothEndsAndEqualDistances) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    for (const char* layout : {"R", "S0"}) {
+      const auto numbers = [&](double start, double end, int64_t n) {
+        return array_of(linspace(start, end, n, mesh, layout).full()).v;
+      };
+      EXPECT_EQ(numbers(2, 4, 5), (std::vector<double>{2, 2.5, 3, 3.5, 4}));
+      EXPECT_EQ(numbers(1, -2, 4), (std::vector<double>{1, 0, -1, -2}));
+      EXPECT_EQ(numbers(3, 7, 2), (std::vector<double>{3, 7}));
+      EXPECT_EQ(numbers(3, 7, 1), (std::vector<double>{3}));
+    }
+    // Ten steps of 0.1 from 0 are not 1.
+    const DistTensor x = linspace(0, 1, 11, mesh, {}, DType::kF64);
+    EXPECT_EQ(x.full().at(10), 1);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
