@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -157,6 +158,15 @@ TEST(DimCanonicalTest, OneTreeForOneLayout) {
   EXPECT_EQ(same(leaf(1, {kB, kA}), leaf(1, {kA, kB})), leaf(1, {kA, kB}));
   EXPECT_NE(leaf(2, {kB, kA}).canonical(grid()),
             leaf(2, {kA, kB}).canonical(grid()));
+  // Fewer indices than parts: a balanced split, and no list of boundaries.
+  std::vector<int> axes = {kA, kB, kC};
+  do {
+    for (int64_t n = 1; n < 12; ++n)
+      for (int64_t granule : {1, 2, 3}) {
+        if (n % granule > 0) continue;
+        EXPECT_FALSE(leaf(n, axes, granule).canonical(grid()).split().points());
+      }
+  } while (std::next_permutation(axes.begin(), axes.end()));
   // More segments than are searched for products.
   std::vector<Dim> many = {a6};
   for (int i = 0; i < 100; ++i) many.push_back(a4);

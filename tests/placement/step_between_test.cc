@@ -107,6 +107,9 @@ TEST(StepBetween, WhatIsFreeOnTheWay) {
   EXPECT_EQ(sliced("S0,R", "S0,S0"), "S0,S0");
   EXPECT_EQ(sliced("S0,R", "S1,R"), "S0,R") << "the axis is not free";
   EXPECT_EQ(sliced("P,S0", "S1,R"), "P,S0");
+  Direct d("2x2", {8, 8}, "R,S0", "S1,R");
+  EXPECT_EQ(d.steps->largest(d.s), 32);
+  EXPECT_EQ(d.steps->largest(d.steps->sliced(d.s, d.t)), 16);
 }
 
 TEST(StepBetween, ReplicasServeIfThatCostsNothing) {
