@@ -154,8 +154,8 @@ TEST(PlanProgram, PrintsTheAnswer) {
   EXPECT_EQ(r.err, "");
   for (const char* text :
        {"f32[64, 64, 64](R,S1) on x=2,y=4", "step  kind", "98,304",
-        "exactly the lower bound", "source 262,144 + destination 131,072",
-        "planned in"})
+        "   1  exchange  x,y   R,S1  S0,S0  ", "exactly the lower bound",
+        "source 262,144 + destination 131,072", "planned in"})
     EXPECT_NE(r.out.find(text), r.out.npos) << text << "\n" << r.out;
   const Ran partial =
       run_program("plan", "--mesh 2 --shape 8 --from P --to S0");

@@ -56,5 +56,23 @@ TEST(GlobalNorm, OfMeshesThatShareARank) {
     });
 }
 
+// A dry run runs the last rank. It counts what is sent to ranks that lack a
+// part, even where that rank lacks none.
+TEST(GlobalNorm, OfADryRunIsThatOfAllRanks) {
+  RunOptions dry;
+  dry.world = 4;
+  dry.dry_run = true;
+  run(dry, [&](Runtime& rt) {
+    RankContext& context = rt.context();
+    const DistTensor a = zeros({5}, Mesh::parse("a=2 of ranks 1,3")),
+                     b = zeros({7}, Mesh::parse("b=3 of ranks 0,2,3"));
+    context.record = true;
+    grad_norm({a, b});
+    int to_all = 0;
+    for (const CommEvent& e : context.events) to_all += e.mesh.num_ranks() > 3;
+    EXPECT_EQ(to_all, 2);
+  });
+}
+
 }  // namespace
 }  // namespace dtensor::nn

@@ -98,6 +98,7 @@ TEST_F(OutOfMemory, OtherMemoryOfARank) {
     });
   });
   expect_sentence(e, "[allocate] there is no more memory for rank 1: ");
+  EXPECT_EQ(e.text.find("uses 0 bytes"), std::string::npos) << e.text;
 }
 
 // Each has a stack of its own, and the ranks that run hear of it. Stacks are

@@ -178,6 +178,24 @@ TEST_P(Recomputing, NothingWithoutGradients) {
   });
 }
 
+TEST(LanguageModel, TokensThatDoNotFit) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    const auto model = make_model(tiny("gpt"), m, 1);
+    const auto zeros_of = [&](const Shape& s) {
+      return zeros(s, m, {}, DType::kI64);
+    };
+    const std::string longer =
+        "[model] tokens are [2, 17], longer than the model's sequence of 16; "
+        "cut them, or make the model with seq 17";
+    const DistTensor tokens = zeros_of({2, 17});
+    EXPECT_EQ(error_of([&] { model->loss(tokens, tokens); }), longer);
+    EXPECT_EQ(error_of([&] { model->logits(tokens); }), longer);
+    EXPECT_EQ(error_of([&] { model->loss(zeros_of({17}), tokens); }),
+              "[model] tokens are [17]; they must be [batch, sequence]");
+    return 0;
+  });
+}
+
 TEST(Recompute, HasNames) {
   for (const char* text : {"none", "block", "attention"})
     EXPECT_EQ(name(parse_recompute(text)), text);

@@ -41,6 +41,13 @@ TEST(Svg, TextIsMadeToFit) {
   EXPECT_LE(text_width(arrow, 8) * static_cast<double>(shown), 200);
 }
 
+TEST(Svg, TextThatIsTooWideIsSmallerBeforeItIsCut) {
+  const double width = text_width("a longer text", 10);
+  Svg svg(1000, "");
+  svg.text_within(width, 0, 0, 20, "a longer text");
+  EXPECT_EQ(count(svg.finish(50), "font-size=\"10.00\" >a longer text<"), 1u);
+}
+
 TEST(Svg, EqualStripesAreOnePattern) {
   Svg svg(100, "");
   const std::string a = svg.stripes("#111111 #222222", 5, 45);
