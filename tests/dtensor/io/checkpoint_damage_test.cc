@@ -182,7 +182,8 @@ TEST_F(Damage, HolesAndOverlaps) {
                {"matrix", "boxes [0:4, 0:3] and [0:4, 0:3] overlap"});
   // As many elements as before, elsewhere.
   expect_error(edited(all, "\"box\":[0,3]", "\"box\":[0,2]"),
-               {"matrix", "[0:4, 5:6] are in no box", "overlap"});
+               {"matrix", "[0:4, 5:6] are in no box",
+                "boxes [0:4, 0:3] and [0:4, 2:5] overlap"});
   // Two boxes in one place of a file.
   const size_t at = box.find("\"offset\":");
   expect_error(edited(all, box,

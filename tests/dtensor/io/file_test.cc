@@ -1,9 +1,11 @@
 #include "dtensor/io/file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "tests/testing.h"
 
@@ -38,6 +40,29 @@ TEST(File, MayBeGoneWhenItIsRemoved) {
               remove_file(::testing::TempDir());
             }).substr(0, 7),
             "[file] ");
+}
+
+// A program that was started without standard input gets 0 for its first file.
+TEST(File, MayBeNumberZero) {
+  const int input = dup(STDIN_FILENO);
+  ASSERT_EQ(close(STDIN_FILENO), 0);
+  EXPECT_TRUE(File::lock_folder(::testing::TempDir()));
+  const std::string path = ::testing::TempDir() + "/zero";
+  File::create(path).write("abc", 3, 0);
+  EXPECT_EQ(File::open(path).size(), 3);
+  remove_file(path);
+  ASSERT_EQ(dup2(input, STDIN_FILENO), STDIN_FILENO);
+  close(input);
+}
+
+TEST(File, HasNoSizeWhenItIsGivenAway) {
+  const std::string path = ::testing::TempDir() + "/given";
+  File file = File::create(path);
+  const File other = std::move(file);
+  EXPECT_EQ(other.size(), 0);
+  EXPECT_NE(testing::error_of([&] { file.size(); }).find("cannot be measured"),
+            std::string::npos);
+  remove_file(path);
 }
 
 }  // namespace

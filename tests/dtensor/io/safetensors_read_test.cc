@@ -164,6 +164,7 @@ TEST_F(SafetensorsRead, WindowsThatDoNotFitAreRefused) {
              {.order = {0, 0}, .offset = {}},
              {.order = {0, 2}, .offset = {}},
              {.order = {0}, .offset = {}},
+             {.order = {}, .offset = {0}},
              {.order = {}, .offset = {7, 0}},
              {.order = {}, .offset = {-1, 0}},
              {.order = {}, .offset = {2, 0}, .shape = {5, 5}},
