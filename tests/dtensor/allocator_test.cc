@@ -1,6 +1,7 @@
 #include "dtensor/allocator.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstdint>
 #include <cstring>
@@ -176,6 +177,20 @@ TEST(AllocatorTest, BlocksThatEndOnAnotherStreamGoBack) {
     device->synchronize(two);
   }
   EXPECT_EQ(device->memory().free, 4 << 20);
+}
+
+TEST(AllocatorTest, BlocksThatEndOnAnotherStreamAreForgotten) {
+  auto a = Allocator::on(cpu());
+  const Stream other{&a};
+  const auto used = [] {
+    const auto info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const size_t before = used();
+  for (int i = 0; i < 100'000; ++i)
+    a->release_behind(a->allocate(64, kStream, "t"), 64, kStream, other,
+                      MemoryKind::kActivations);
+  EXPECT_LT(used(), before + (64 << 10));
 }
 
 TEST(AllocatorTest, ACaptureHasMemoryOfItsOwn) {

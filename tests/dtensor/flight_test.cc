@@ -213,6 +213,7 @@ TEST(Flight, HasEveryCollectiveOfARun) {
     EXPECT_LE(lane["now_ns"], mine["written_ns"]);
     for (const Json& c : lane["collectives"]) {
       EXPECT_EQ(c["state"], "ended");
+      EXPECT_FALSE(c.contains("reduce")) << c["kind"] << " adds nothing";
       EXPECT_LE(c["begun_ns"], lane["now_ns"]);
       EXPECT_GE(c["begun_ns"], lane["now_ns"].get<int64_t>() - took);
       const auto ranks = lane["groups"]

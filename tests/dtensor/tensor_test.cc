@@ -356,6 +356,12 @@ TEST(TensorTest, Errors) {
   EXPECT_THROW(t.as_strided({2, 2}, {int64_t{1} << 62, int64_t{1} << 62}, 0),
                Error);
   EXPECT_EQ(values(t.as_strided({2}, {-1}, 1)), (std::vector<double>{1, 0}));
+  // Entries that a shape has lost do not count.
+  Shape shape{2, 9}, strides{3, 9};
+  shape.pop_back();
+  strides.pop_back();
+  EXPECT_EQ(values(t.as_strided(shape, strides, 0)),
+            (std::vector<double>{0, 3}));
   EXPECT_EQ(error_of([&] {
               t.copy_from(iota({3, 2}));
             }),
