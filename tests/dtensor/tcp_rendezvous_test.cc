@@ -148,6 +148,26 @@ TEST(TcpRendezvous, TheFirstMayBeLate) {
   EXPECT_TRUE(others.all()) << others.texts[0];
 }
 
+// A process has the whole time to come, and then again to reach the others.
+TEST(TcpRendezvous, BothPartsMayTakeAsLong) {
+  const uint16_t port = free_port();
+  Met first;
+  std::jthread rest([&] { first = meet({place(0, 2, port, 1s)}); });
+  std::this_thread::sleep_for(600ms);
+  const Socket other = connected(port);
+  say(other, Note{});
+  std::this_thread::sleep_for(600ms);
+  say(other, Note{.kind = 3});
+  rest.join();
+  EXPECT_TRUE(first.all()) << first.texts[0];
+}
+
+TEST(Sockets, AddressesOfBothFamilies) {
+  EXPECT_EQ(addresses_of("127.0.0.1", 29500).at(0).to_string(),
+            "127.0.0.1:29500");
+  EXPECT_EQ(addresses_of("::1", 29500).at(0).to_string(), "[::1]:29500");
+}
+
 // Whatever else knocks, before the others come and while they do.
 TEST(TcpRendezvous, StrangersHaveNoEffect) {
   const uint16_t port = free_port();

@@ -380,6 +380,18 @@ TEST(KilledTest, IsNamedBeforeTheLauncherEndsTheOthers) {
     }
 }
 
+// A failed rank gives up its requests once: MPI ends a job that frees a request
+// again, and then nobody says why the run has failed.
+TEST(GivenUpTest, TheErrorIsSaidWhereMpiHasTheMessages) {
+  const char* backend = std::getenv("FAULTS_BACKEND");
+  if (!backend || std::string(backend) != "mpi")
+    GTEST_SKIP() << "only MPI has requests";
+  const FaultyRun run =
+      run_faulty("--case throws", 4, "DTENSOR_MPI_SHARED_MEMORY=0");
+  EXPECT_EQ(run.code, 1) << run.all;
+  EXPECT_EQ(run.sentence, "faulty: [run] rank 1 threw: no luck\n") << run.all;
+}
+
 // A connection breaks between two processes that live on: every rank hears of
 // it at once, and nobody says that a process is dead.
 TEST(CutTest, IsToldAsWhatItIs) {
