@@ -141,7 +141,7 @@ Panels cut_panels(std::span<const Step> steps, int64_t count) {
     while (left > 1) {
       size_t best = counts.size();
       for (size_t d = 0; d < counts.size(); ++d) {
-        if (done[d] || longest[d] <= counts[d]) continue;
+        if (done[d]) continue;
         const bool better =
             best == counts.size() ||
             (longest[best] / counts[best] < left &&
