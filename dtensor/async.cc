@@ -109,7 +109,6 @@ class AsyncMoves {
   bool carry_out(RankContext& ctx) {
     std::exception_ptr error;
     Event made;
-    ctx.events.clear();
     try {
       // The worker carries out moves in order, so `after_` is done.
       if (after_ && after_->error_) std::rethrow_exception(after_->error_);
@@ -153,7 +152,7 @@ class AsyncMoves {
       if (results_[i].defined())
         versions_[i] = results_[i].storage()->version();
     error_ = error;
-    events_ = std::move(ctx.events);
+    events_ = std::exchange(ctx.events, {});
     progress_->given(made);
     return error == nullptr;
   }
