@@ -163,7 +163,7 @@ TEST(TcpProgram, RefusesBadInputOnce) {
        "--mesh dp=2",
        "01_mesh: [tcp] RANK 0 cannot listen at 192.0.2.1:12345: "},
       {2, "TCPRUN_BARE=1 ", "--mesh dp=2",
-       "01_mesh: [--backend] the environment has RANK, WORLD_SIZE, and not "
+       "01_mesh: [--backend] the environment has RANK, WORLD_SIZE, but not "
        "MASTER_ADDR, MASTER_PORT: set all four"},
   };
   for (const Bad& bad : all) {
