@@ -232,8 +232,7 @@ ModelConfig from_mixtral(Members& m) {
   c.top_k = m.number<int64_t>("num_experts_per_tok");
   DT_CHECK(
       c.experts >= 1 && c.top_k >= 1, "load",
-      "num_local_experts is {} and num_experts_per_tok {}; both must be at "
-      "least 1",
+      "num_local_experts {} and num_experts_per_tok {} must both be at least 1",
       c.experts, c.top_k);
   m.only("router_jitter_noise", {0.0});
   const double coefficient = m.number<double>("router_aux_loss_coef", 0.001);

@@ -447,8 +447,8 @@ TEST(ThreadsTest, ACommunicatorIsForOneAtATime) {
   EXPECT_EQ(own[0],
             "[barrier] this communicator is used by another thread; let one "
             "thread of a rank make its collectives, one after the other");
-  EXPECT_EQ(own[1].find("[run] this thread is no rank"), 0u) << run.all;
-  EXPECT_EQ(odd[0].find("[run] this thread is no rank"), 0u) << run.all;
+  EXPECT_EQ(own[1].find("[run] this thread is not a rank"), 0u) << run.all;
+  EXPECT_EQ(odd[0].find("[run] this thread is not a rank"), 0u) << run.all;
 }
 
 // 23: whoever waits for whom, and in whatever pieces gradients travel.

@@ -185,13 +185,13 @@ TEST(LanguageModel, TokensThatDoNotFit) {
       return zeros(s, m, {}, DType::kI64);
     };
     const std::string longer =
-        "[model] tokens are [2, 17], longer than the model's sequence of 16; "
-        "cut them, or make the model with seq 17";
+        "[model] tokens [2, 17] are longer than the model's sequence of 16; "
+        "shorten them, or make the model with seq 17";
     const DistTensor tokens = zeros_of({2, 17});
     EXPECT_EQ(error_of([&] { model->loss(tokens, tokens); }), longer);
     EXPECT_EQ(error_of([&] { model->logits(tokens); }), longer);
     EXPECT_EQ(error_of([&] { model->loss(zeros_of({17}), tokens); }),
-              "[model] tokens are [17]; they must be [batch, sequence]");
+              "[model] tokens have the shape [17]; pass [batch, sequence]");
     return 0;
   });
 }

@@ -222,8 +222,8 @@ TEST(RecordingDevice, APartOfAnotherDeviceIsRefused) {
     } catch (const Error& e) {
       ++told;
       EXPECT_EQ(e.what(),
-                fmt::format("[dist_tensor] a local part of f32[4](R) lies "
-                            "on the CPU, and rank {} computes on a GPU; "
+                fmt::format("[dist_tensor] a local part of f32[4](R) is "
+                            "on the CPU, but rank {} computes on a GPU; "
                             "write part.to_rank()",
                             RankContext::current().world_rank));
     }
