@@ -166,7 +166,7 @@ TEST(FlightProgram, RefusesWhatItCannotRead) {
       write_file("half.json", text.substr(0, text.size() / 2));
   const Ran r = run_program("flight", dir + "/rank-0.json " + half);
   EXPECT_EQ(r.code, 2);
-  EXPECT_NE(r.err.find("flight: [flight] " + half + " is damaged"), r.err.npos)
+  EXPECT_NE(r.err.find("flight: [flight] " + half + " is not JSON"), r.err.npos)
       << r.err;
   const std::string before = read_file(dir + "/rank-0.json");
   const Ran over = lined_up(dir, "--json");

@@ -209,7 +209,7 @@ TEST_F(CudaDeviceTest, RefusesWhatIsWrong) {
   const int n = cuda_devices();
   EXPECT_EQ(error_of([&] {
               cuda(n);
-            }).find("[cuda] cuda:" + std::to_string(n) + " is not there"),
+            }).find("[cuda] cuda:" + std::to_string(n) + " does not exist"),
             0u);
 }
 

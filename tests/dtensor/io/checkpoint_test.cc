@@ -324,10 +324,10 @@ TEST(Checkpoint, MisuseIsRefusedAlikeOnEveryRank) {
   });
   expect_error("step -1 is negative",
                [&](Runtime&) { save_checkpoint(dir.path(), -1, {}, {}); });
-  expect_error("no UTF-8", [&](Runtime&) {
+  expect_error("is not UTF-8", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {{"x\xff", x("S0")}}, {});
   });
-  expect_error("no UTF-8", [&](Runtime&) {
+  expect_error("is not UTF-8", [&](Runtime&) {
     save_checkpoint(dir.path(), 1, {}, {{"v", std::string("\xc0\x80")}});
   });
   expect_error("bytes in the index", [&](Runtime&) {
