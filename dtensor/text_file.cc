@@ -30,7 +30,8 @@ std::string caller_path(const std::string& path) {
 
 std::string read_text_file(std::string_view where, const std::string& path) {
   File file(std::fopen(caller_path(path).c_str(), "rb"), std::fclose);
-  DT_CHECK(file != nullptr, where, "cannot read {}: {}; name an existing file",
+  DT_CHECK(file != nullptr, where,
+           "cannot read {}: {}; name a file that exists and that you may read",
            path, std::strerror(errno));
   std::string text;
   std::array<char, 1 << 16> chunk;

@@ -200,8 +200,9 @@ std::vector<Compared> compare(
   const bool none = std::all_of(all.begin(), all.end(), [](const Compared& c) {
     return !c.strategy.refused.empty();
   });
-  DT_CHECK(!none, "--compare", "'{}': {}", all[0].strategy.name,
-           all[0].strategy.refused);
+  DT_CHECK(!none, "--compare",
+           "no strategy can be trained; '{}' was refused: {}",
+           all[0].strategy.name, all[0].strategy.refused);
   return all;
 }
 

@@ -44,9 +44,9 @@ struct Compared {
   int64_t communication_ps = 0;  // as if nothing overlapped with it
   double bubble = 0;             // of a pipeline, simulated (bubble.h)
 };
-// Runs a step of each strategy dry, under the prices that `cost_of` returns for
-// its mesh. A strategy that does not fit only has `refused`; throws Error if
-// none fits.
+// Dry-runs one step of each strategy, with the prices that `cost_of` returns
+// for its mesh. For a strategy that cannot be trained, only Strategy::refused
+// is set. Throws Error if none can be trained.
 std::vector<Compared> compare(
     const std::vector<Strategy>&,
     const std::function<CostTable(const Mesh&)>& cost_of);

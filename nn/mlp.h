@@ -1,4 +1,4 @@
-// The two feed-forward layers.
+// The two kinds of feed-forward block: GPT-2's MLP and Llama's SwiGLU.
 #pragma once
 #include "dtensor/nn/linear.h"
 

@@ -83,8 +83,9 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
       "d]",
       to_string(q), to_string(k));
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
-           "{} query heads share {} heads of k and v; write a multiple", q[2],
-           k[2]);
+           "q has {} heads, and k and v have {}; write a number of query heads "
+           "that is a multiple of the heads of k and v",
+           q[2], k[2]);
   // s~: if several ranks held a query, each would meet the blocks in another
   // order, and their results would differ. In the backward pass, summing over s
   // already implies this.

@@ -200,10 +200,10 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
       args.sizes.push_back(shape[d]);
     if (d < extra) continue;
     int64_t n = x.shape()[d - extra];
-    DT_CHECK(
-        n == shape[d] || n == 1, "expand",
-        "{} cannot become {}: dimension {} is {}, and only 1 can be repeated",
-        x.spec()->to_string(), to_string(shape), d - extra, n);
+    DT_CHECK(n == shape[d] || n == 1, "expand",
+             "{} cannot become {}: dimension {} has size {}, and only a "
+             "dimension of size 1 can be repeated",
+             x.spec()->to_string(), to_string(shape), d - extra, n);
     same &= n == shape[d];
     in += n == shape[d] ? out[static_cast<size_t>(d)] : '1';
   }

@@ -193,7 +193,7 @@ Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
                 to.mutable_data());
   return to;
 }
-// Sets `to` [n, m] to 0, then adds row i to its row index[i].
+// Sets `to` [n, m] to 0, then adds rows[i] to its row index[i] for every i.
 void put(Compute& c, const Tensor& rows, const Tensor& index,
          const Tensor& to) {
   const int64_t width = rows.shape().back();

@@ -95,8 +95,8 @@ Dim FactorDims::make(int f, AxisMask mask) const {
     Dim d = dim_on(rule_, inputs_[i].spec, i, f);
     if (d.axes() == mask) return d;
     Dim kept = restricted(d, mesh, mask);
-    // A tree is taken as it is or not at all, since no axis can be pushed onto
-    // it.
+    // A tree is used only if it is split by all axes of the mask: axes can be
+    // added (Split::pushed()) to a leaf only.
     bool fits = kept.kind() == Dim::Kind::kLeaf || kept.axes() == mask;
     if (base.whole() && fits) base = kept;
     if (!d.split().points()) granule = std::lcm(granule, d.split().granule());

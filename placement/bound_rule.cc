@@ -78,8 +78,8 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
         rest *= n / rest;
       }
       DT_CHECK(rest == n, op,
-               "dimension {} of input {} is {}, which the factors "
-               "of the rule {} do not divide",
+               "dimension {} of input {} is {}, which is not the product of "
+               "its factors in the rule {}",
                d, i, n, rule_.to_string());
     }
   for (size_t f = 0; f < sizes_.size(); ++f)

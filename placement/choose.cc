@@ -78,7 +78,8 @@ class Candidates {
   }
 
  private:
-  // An input or output for one combination of the axes' effects on it.
+  // What one combination of effects (see Term), one for each axis, costs for
+  // one input or output.
   struct Leaf {
     Needed needed;
     int64_t ps;     // the price of its move, or a lower bound

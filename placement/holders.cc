@@ -45,7 +45,7 @@ Holders of_product(const Dim& d, const Mesh& mesh) {
   AxisMask used = 0;
   for (const Dim& p : d.parts()) {
     DT_CHECK(!(used & p.axes()), "layout",
-             "axis {} of mesh {} splits two parts of one product; let it "
+             "axis {} of mesh {} splits two parts of one dimension; let it "
              "split one of them",
              mesh.axes_to_string(used & p.axes()), mesh.to_string());
     used |= p.axes();

@@ -197,8 +197,8 @@ class PerAxis {
       if (!has_tree) dim = std::move(tree);
     }
     DT_CHECK(dim.kind != Dim::Kind::kLeaf, "layout",
-             "'{}' is the first axis that splits dimension {}; write its tree, "
-             "as in S{}(3 h=4 8:h)",
+             "'{}' is the first placement that splits dimension {}; let it say "
+             "how the dimension is divided, as in S{}(3 h=4 8:h)",
              item, d, d);
     if (!c.take(':')) c.wrong("':' and the name of the part that is split");
     do {

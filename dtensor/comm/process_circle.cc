@@ -56,8 +56,8 @@ void ProcessRun::seek_circles() {
     }
 }
 
-// Continues a search at a thread here that others await in `awaited`; null
-// where the search begins.
+// Continues a search at the thread `to` of this process. `awaited` is the
+// collective in which others await it; null if the search begins here.
 void ProcessRun::follow(Thread to, const Awaited* awaited, Search s) {
   const auto [rank, lane] = to;
   const Thread other = {rank, 1 - lane};

@@ -50,12 +50,11 @@ SafetensorsReader::SafetensorsReader(std::string path)
              size);
     uint64_t length = 0;
     read_exactly(file_, &length, 8, 0, path_);
-    DT_CHECK(
-        length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
-        "safetensors",
-        "{} says its header has {} bytes, but after the length there are {}, "
-        "and at most {} are allowed",
-        path_, length, size - 8, kMaxHeader);
+    DT_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
+             "safetensors",
+             "{} declares a header of {} bytes, but only {} bytes follow the "
+             "length, and a header may have at most {}",
+             path_, length, size - 8, kMaxHeader);
     std::string header(length, '\0');
     read_exactly(file_, header.data(), std::ssize(header), 8, path_);
     data_start_ = 8 + std::ssize(header);

@@ -257,8 +257,8 @@ TEST(AttentionTest, Errors) {
     });
   };
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 4, 4}, {2, 2}),
-            "[attention] 6 query heads share 4 heads of k and v; write a "
-            "multiple");
+            "[attention] q has 6 heads, and k and v have 4; write a number of "
+            "query heads that is a multiple of the heads of k and v");
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 2, 4}, {3, 2}),
             "[attention] a mask of shape [3, 2] does not broadcast to "
             "[b, h, s, t] = [1, 6, 2, 2]");

@@ -299,7 +299,7 @@ TEST(DimErrorTest, Construction) {
               (void)Dim::product({b, b}).canonical(grid());
             }),
             "[layout] axis b of mesh a=2,b=2,c=3,one=1 splits two parts of one "
-            "product; let it split one of them");
+            "dimension; let it split one of them");
   EXPECT_EQ(error_of([&] {
               Dim::product({Dim(2), leaf(9, {kA}, 2)}).canonical(grid());
             }),

@@ -396,8 +396,8 @@ TEST(LayoutTextErrorTest, Trees) {
             "[layout] in 'S0(3 h=8)' there is ')' where ':' and the name of "
             "the part that is split should be");
   EXPECT_EQ(error("S0(:h),R"),
-            "[layout] 'S0(:h)' is the first axis that splits dimension 0; "
-            "write its tree, as in S0(3 h=4 8:h)");
+            "[layout] 'S0(:h)' is the first placement that splits dimension 0; "
+            "let it say how the dimension is divided, as in S0(3 h=4 8:h)");
   EXPECT_EQ(error("S0(3 h=8:h),S0"),
             "[layout] 'S0' does not say which part of '3 h=8' it splits; write "
             "S0(:h) with the name of the part");

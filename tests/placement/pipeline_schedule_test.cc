@@ -174,7 +174,8 @@ TEST(PipelineSimulation, UnevenStages) {
   EXPECT_EQ(error_of([&] {
               simulate(s, {{1, -1, 1}});
             }),
-            "[pipeline] a stage takes 1, -1 and 1; write times of at least 0");
+            "[pipeline] a stage takes 1 forward, -1 backward and 1 for the "
+            "gradient of the weights; write times of at least 0");
 }
 
 PipelineSchedule table(std::vector<std::vector<PipelineTask>> tasks,

@@ -288,8 +288,8 @@ TEST(BoundRule, SizesFromShapes) {
             "input 0 is 2, not 1");
   EXPECT_EQ(
       error("b(hd),d->bh", {{2, 10}, {4}}),
-      "[test] dimension 1 of input 0 is 10, which the factors of the rule "
-      "b(hd),d->bh do not divide");
+      "[test] dimension 1 of input 0 is 10, which is not the product of its "
+      "factors in the rule b(hd),d->bh");
   EXPECT_EQ(error("m->mn", {{2}}),
             "[test] the size of 'n' in the rule m->mn is unknown");
   int64_t big = int64_t{1} << 40;

@@ -216,7 +216,8 @@ void say(const Socket& s, const Note& about, Kind kind, std::string_view text,
   Note n = about;
   n.kind = kind;
   n.bytes = static_cast<uint32_t>(text.size());
-  // A process that can no longer receive it does not answer, either.
+  // A failure is ignored: a process that can no longer receive does not answer
+  // either, and the caller notices that.
   if (s.send(&n, sizeof(n), end))
     s.send(text.data(), static_cast<int64_t>(text.size()), end);
 }

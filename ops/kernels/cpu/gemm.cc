@@ -123,7 +123,8 @@ struct Operand {
       : p(p), ld(ld), transposed(transposed) {}
 };
 
-// Calls call(a, b, c, ldc, accumulate) with operands that the libraries take.
+// Calls call(m, n, a, b, c, ldc, accumulate) with operands that the libraries
+// take; m and n are swapped if the product is transposed.
 // REQUIRES: sizes > 0.
 template <class T, class TC, class Call>
 void normalized(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
