@@ -57,7 +57,7 @@ std::vector<Case> train_cases() {
       {"--device cuda:9999", "cuda"},
       {"--device cuda --mesh dp=1000", "cuda"},
       {"--ranks-per-gpu 2", "it is for --device cuda"},
-      {"--cuda-graph", "it is for --device cuda, and this is --device cpu"},
+      {"--cuda-graph", "it is for --device cuda, but this is --device cpu"},
       {"--dtype f16 --cuda-graph", "the loss scale of 65536 changes"},
       {"--loss-scale -1", "-1 is too small"},
       {"--device cuda --ranks-per-gpu 0", "0 is too small"},
@@ -250,7 +250,7 @@ std::vector<Case> other_cases() {
       {"04_dp_tp_train", "--mesh dp=2", "tp=1"},
       {"04_dp_tp_train", "--mesh 2x2", "a0"},
       {"05_fsdp", "--mesh tp=2", "knows only dp"},
-      {"08_ring_attention", "--mesh tp=2", "knows cp"},
+      {"08_ring_attention", "--mesh tp=2", "knows only cp"},
       {"04_dp_tp_train", "--steps 3", "--steps"},
   };
 }
