@@ -78,8 +78,8 @@ class Candidates {
   }
 
  private:
-  // What one combination of effects (see Term), one for each axis, costs for
-  // one input or output.
+  // The cost of one input or output under one combination of effects, one for
+  // each axis (see Term).
   struct Leaf {
     Needed needed;
     int64_t ps;     // the price of its move, or a lower bound

@@ -1,4 +1,4 @@
-// Who waits for whom among thread ranks; see dtensor/comm/thread_hub.h.
+// Which thread rank waits for which; see dtensor/comm/thread_hub.h.
 #include "dtensor/comm/thread_hub.h"
 
 #include <gtest/gtest.h>
