@@ -2,9 +2,9 @@
 // read with --cost.
 #include <nlohmann/json.hpp>
 
-#include "dtensor/cost_file.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/cost_file.h"
+#include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
 #include "examples/calibration.h"
 #include "examples/measure.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "dtensor/cost_file.h"
+#include "dtensor/program/cost_file.h"
 #include "dtensor/text_table.h"
 #include "examples/fit.h"
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "dtensor/comm_table.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"

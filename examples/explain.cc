@@ -2,8 +2,8 @@
 // assignments with their prices, and the collectives. Nothing is allocated.
 #include <nlohmann/json.hpp>
 
-#include "dtensor/comm_table.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "examples/compare.h"

@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "dtensor/autograd.h"
-#include "dtensor/comm_table.h"
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
 #include "examples/product_ways.h"
 

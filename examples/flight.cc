@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
 #include "examples/report/flight_report.h"
 #include "examples/report/flight_svg.h"

@@ -9,7 +9,7 @@
 
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
 #include "examples/report/plan_report.h"
 #include "examples/report/plan_svg.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/comm_table.h"
+#include "dtensor/program/comm_table.h"
 
 namespace dtensor::examples {
 

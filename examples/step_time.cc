@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "dtensor/comm_table.h"
+#include "dtensor/program/comm_table.h"
 
 namespace dtensor::examples {
 

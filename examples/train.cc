@@ -15,11 +15,11 @@
 #include <optional>
 
 #include "dtensor/all_gather_bytes.h"
-#include "dtensor/comm_table.h"
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"

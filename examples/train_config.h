@@ -8,7 +8,7 @@
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/pipeline_model.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 
 namespace dtensor::examples {
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "dtensor/autograd.h"
-#include "dtensor/comm_table.h"
 #include "dtensor/data_check.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/clip.h"
@@ -16,6 +15,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/replicas.h"
 #include "dtensor/trace.h"

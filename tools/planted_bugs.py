@@ -329,12 +329,12 @@ BUGS = [
          'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
     ], ['thread_hub_test']),
     Bug(50, "merge: the last rank's bytes are counted, not the most", [
-        ('dtensor/comm_table.cc',
+        ('dtensor/program/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
          'm.counted = MUT(50) ? e.counted : std::max(m.counted, e.counted);'),
     ], ['comm_table_test']),
     Bug(51, 'table: a collective in several parts counts once', [
-        ('dtensor/comm_table.cc',
+        ('dtensor/program/comm_table.cc',
          'row.count += e.times;',
          'row.count += MUT(51) ? 1 : e.times;'),
     ], ['comm_table_test']),
@@ -414,12 +414,12 @@ BUGS = [
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
     ], ['op_test']),
     Bug(66, 'bad input exits with status 1', [
-        ('dtensor/program.cc',
+        ('dtensor/program/program.cc',
          's.attempt(2, [&] {',
          's.attempt(MUT(66) ? 1 : 2, [&] {'),
     ], ['bad_input_test']),
     Bug(67, 'flags with real values refuse their minimum', [
-        ('dtensor/flags.cc',
+        ('dtensor/program/flags.cc',
          'DT_CHECK(x >= min, flag, "{} is too small; write a number of',
          'DT_CHECK(MUT(67) ? x > min : x >= min, flag, "{} is too small; write a '
          'number of'),
@@ -1306,7 +1306,7 @@ BUGS = [
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['mixtral_test']),
     Bug(350, 'table: every rank counts the events of every stage', [
-        ('dtensor/comm_table.cc',
+        ('dtensor/program/comm_table.cc',
          'if (flags[known.at(e.mesh.hash())]) lists.back()',
          'if (MUT(350) || flags[known.at(e.mesh.hash())]) lists.back()'),
     ], ['comm_table_test', 'explain_test']),
@@ -1397,7 +1397,7 @@ BUGS = [
          'DT_CHECK(MUT(363) || shown(m).gpu != shown(before).gpu, "nccl",'),
     ], ['nccl_processes_test', 'nccl_train_test']),
     Bug(364, 'device_choice: every process takes the first GPU', [
-        ('dtensor/device_choice.cc',
+        ('dtensor/program/device_choice.cc',
          'return choice.index(index * ranks.count);',
          'return choice.index(MUT(364) ? 0 : index * ranks.count);'),
     ], ['device_choice_test', 'nccl_train_test']),
@@ -1685,7 +1685,7 @@ BUGS = [
          '    if (n < (MUT(475) ? 1 : 0) && errno == EINTR) continue;'),
     ], ['file_test']),
     Bug(476, "program: one of srun's two variables is enough", [
-        ('dtensor/program.cc',
+        ('dtensor/program/program.cc',
          'if (!tasks || !task) return',
          'if (MUT(476) ? !tasks && !task : !tasks || !task) return'),
     ], ['tcp_train_test']),

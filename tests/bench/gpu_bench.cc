@@ -30,7 +30,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/scopes.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

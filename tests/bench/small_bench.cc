@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

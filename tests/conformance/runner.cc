@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "tests/conformance/calls.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/walk.h"

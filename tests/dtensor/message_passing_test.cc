@@ -15,8 +15,8 @@
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/comm/mpi.h"
-#include "dtensor/comm_table.h"
 #include "dtensor/dist_tensor.h"
+#include "dtensor/program/comm_table.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/tcp_processes.h"
 #include "tests/testing.h"

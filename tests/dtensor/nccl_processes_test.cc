@@ -16,11 +16,11 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/nccl.h"
-#include "dtensor/device_choice.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/graph.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/device_choice.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/dtensor/fake_nccl.h"

@@ -6,7 +6,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/io/safetensors.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 

@@ -27,7 +27,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "dtensor/replicas.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"

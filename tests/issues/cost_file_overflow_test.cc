@@ -3,9 +3,9 @@
 // may say now can be computed with, for tensors of 64 GiB.
 #include <gtest/gtest.h>
 
-#include "dtensor/cost_file.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/plan.h"
+#include "dtensor/program/cost_file.h"
 #include "tests/examples/running.h"
 
 namespace dtensor {

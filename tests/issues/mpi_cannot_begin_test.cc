@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 #include "tests/mpirun.h"
 
 #if __has_include(<mpi.h>)

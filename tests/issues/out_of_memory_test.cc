@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "dtensor/dtensor.h"
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 
 namespace dtensor {
 namespace {

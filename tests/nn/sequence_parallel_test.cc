@@ -5,13 +5,13 @@
 
 #include <cmath>
 
-#include "dtensor/comm_table.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/program/comm_table.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

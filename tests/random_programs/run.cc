@@ -7,8 +7,8 @@
 #include <set>
 #include <span>
 
-#include "dtensor/comm_table.h"
 #include "dtensor/dtensor.h"
+#include "dtensor/program/comm_table.h"
 #include "tests/random_programs/program.h"
 #include "tests/random_programs/reference.h"
 #include "tests/random_programs/subject.h"

@@ -1,4 +1,4 @@
-#include "dtensor/flight_signal.h"
+#include "dtensor/program/flight_signal.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // What a cost file says, and what it may not say.
-#include "dtensor/cost_file.h"
+#include "dtensor/program/cost_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "dtensor/program.h"
+#include "dtensor/program/program.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,17 +23,17 @@
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/tcp.h"
-#include "dtensor/comm_table.h"
-#include "dtensor/cost_file.h"
 #include "dtensor/device/cuda.h"
 #include "dtensor/device/out_of_memory.h"
 #include "dtensor/device/reserve.h"
-#include "dtensor/device_choice.h"
 #include "dtensor/flight.h"
-#include "dtensor/flight_signal.h"
 #include "dtensor/interrupt.h"
-#include "dtensor/json_text.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
+#include "dtensor/program/cost_file.h"
+#include "dtensor/program/device_choice.h"
+#include "dtensor/program/flight_signal.h"
+#include "dtensor/program/json_text.h"
 #include "dtensor/text_table.h"
 #include "dtensor/trace.h"
 #include "dtensor/version.h"

@@ -68,7 +68,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/flags.h"
+#include "dtensor/program/flags.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_file.h"
 

@@ -1,4 +1,4 @@
-#include "dtensor/json_text.h"
+#include "dtensor/program/json_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

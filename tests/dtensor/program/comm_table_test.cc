@@ -1,4 +1,4 @@
-#include "dtensor/comm_table.h"
+#include "dtensor/program/comm_table.h"
 
 #include <gtest/gtest.h>
 

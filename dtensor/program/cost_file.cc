@@ -1,4 +1,4 @@
-#include "dtensor/cost_file.h"
+#include "dtensor/program/cost_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/flags.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/named_cost.h"
 #include "dtensor/placement/step_kind.h"
+#include "dtensor/program/flags.h"
 #include "dtensor/text_file.h"
 
 namespace dtensor {

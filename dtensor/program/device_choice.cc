@@ -1,4 +1,4 @@
-#include "dtensor/device_choice.h"
+#include "dtensor/program/device_choice.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "dtensor/flags.h"
+#include "dtensor/program/flags.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
