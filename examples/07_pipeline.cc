@@ -35,7 +35,7 @@ void example(Runtime& rt) {
   const std::vector<double> shares(kMicros, 1.0 / kMicros);
   rt.context().record = true;
   for (const char* name : {"gpipe", "1f1b"}) {
-    const PipelineSchedule schedule = make_schedule(name, p, kMicros);
+    const nn::PipelineSchedule schedule = nn::make_schedule(name, p, kMicros);
     nn::Pipeline pipeline(schedule, stages);
     pipeline.run(inputs, shares);  // warm-up: makes the plans
     rt.context().events.clear();

@@ -8,7 +8,7 @@ namespace dtensor::examples {
 
 BubbleReport bubble_report(const TrainConfig& config, const Mesh& mesh,
                            const nn::PipelineTimes& measured) {
-  const PipelineSchedule& s = config.pipeline();
+  const nn::PipelineSchedule& s = config.pipeline();
   BubbleReport report;
   report.formula = bubble_formula(s);
   report.simulated =
@@ -39,7 +39,7 @@ std::string bubble_text(const BubbleReport& r) {
       percent(r.formula), percent(r.simulated), percent(r.measured));
 }
 
-void BubbleMeter::add(const std::vector<TimedTask>& tasks) {
+void BubbleMeter::add(const std::vector<nn::TimedTask>& tasks) {
   steps_.push_back(nn::pipeline_times(tasks));
 }
 

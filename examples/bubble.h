@@ -28,7 +28,7 @@ std::string bubble_text(const BubbleReport&);
 class BubbleMeter {
  public:
   // Adds a step: the rank's PipelineResult::tasks.
-  void add(const std::vector<TimedTask>&);
+  void add(const std::vector<nn::TimedTask>&);
   // The times of the rank with the longest span, summed over its steps.
   // Collective over all ranks of the run.
   nn::PipelineTimes longest() const;

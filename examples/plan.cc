@@ -50,8 +50,8 @@ report::PlanReport make_plan(const Program& program, const Flags& flags) {
                              program.cost(mesh));
 }
 
-StageTimes stage_times(const std::string& text) {
-  StageTimes t;
+nn::StageTimes stage_times(const std::string& text) {
+  nn::StageTimes t;
   int end = -1;
   const int read = std::sscanf(text.c_str(), "%lf,%lf,%lf%n", &t.forward,
                                &t.backward, &t.weight, &end);

@@ -129,7 +129,7 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
   if (mesh.has_axis("cp")) text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
   if (mesh.has_axis("pp")) {
-    const PipelineSchedule& s = pipeline();
+    const nn::PipelineSchedule& s = pipeline();
     text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
     if (s.chunks > 1) text += fmt::format(" in {} chunks", s.chunks);
   }
@@ -202,7 +202,7 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
   const int64_t places = mesh.axis_size(mesh.axis("pp"));
   pipeline_ =
       report::read_schedule(schedule, places,
-                            is_schedule_name(schedule) && micro_batches == 0
+                            nn::is_schedule_name(schedule) && micro_batches == 0
                                 ? std::min(batch, 2 * places)
                                 : micro_batches,
                             chunks);

@@ -54,13 +54,13 @@ struct TrainConfig {
   nn::ParallelPlan plan(const Mesh&) const;
   // The schedule that validate() has read. REQUIRES: validate() was called with
   // a mesh with an axis pp.
-  const PipelineSchedule& pipeline() const { return *pipeline_; }
+  const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
 
  private:
   void validate_pipeline(const Mesh&);
-  std::optional<PipelineSchedule> pipeline_;
+  std::optional<nn::PipelineSchedule> pipeline_;
 };
 
 // Adds the flags --model, --layers, ..., which set the fields of a config.

@@ -83,7 +83,7 @@ Trainer::Trainer(const TrainConfig& config, const Mesh& mesh)
 }
 
 void Trainer::make_pipeline() {
-  const PipelineSchedule& schedule = config_.pipeline();
+  const nn::PipelineSchedule& schedule = config_.pipeline();
   const nn::PipelineCut cut =
       nn::cut_pipeline(config_.model, mesh_, schedule.chunks);
   first_mesh_ = cut.meshes.front();

@@ -46,7 +46,7 @@ class Trainer {
   const nn::LanguageModel& model() const { return *model_; }
   const nn::GradScaler& scaler() const { return scaler_; }
   // This rank's pipeline tasks in the last step; empty without a pipeline.
-  const std::vector<TimedTask>& tasks() const { return tasks_; }
+  const std::vector<nn::TimedTask>& tasks() const { return tasks_; }
   // Saves the parameters, the optimizer and the scaler as DIR/step-i in the
   // background; step i is the next one to train. `keep`: how many checkpoints
   // stay (CheckpointOptions).
@@ -95,7 +95,7 @@ class Trainer {
   std::unique_ptr<nn::Pipeline> pipeline_;
   std::vector<std::pair<size_t, size_t>> places_;
   std::vector<DistTensor> targets_;
-  std::vector<TimedTask> tasks_;
+  std::vector<nn::TimedTask> tasks_;
   int64_t steps_run_ = 0;
   // With a graph: the tensors that a replay reads and writes.
   std::vector<Windows> windows_;

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_simulation.h"
 
 namespace dtensor::nn {
 

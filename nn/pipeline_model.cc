@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/nn/pipeline_balance.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/placement/error.h"
-#include "dtensor/placement/pipeline_balance.h"
 #include "dtensor/scopes.h"
 
 namespace dtensor::nn {

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_simulation.h"
 
 namespace dtensor::nn {
 

@@ -1245,12 +1245,12 @@ BUGS = [
          'zigzag(tokens[1], mesh, mesh.axis("cp"));'),
     ], ['sequence_parallel_test']),
     Bug(300, 'pipelines: 1F1B begins with one forward too many', [
-        ('placement/pipeline_schedule.cc',
+        ('nn/pipeline_schedule.cc',
          'const int64_t warm = std::min(ahead, total);',
          'const int64_t warm = std::min(ahead + (MUT(300) ? 1 : 0), total);'),
     ], ['pipeline_schedule_test']),
     Bug(301, 'pipelines: the cost of the first of two stages is ignored', [
-        ('placement/pipeline_balance.cc',
+        ('nn/pipeline_balance.cc',
          'const double dearest = std::max(first, best[k - 1][end].dearest);',
          'const double dearest =\n'
          '            std::max(MUT(301) ? 0 : first, '
@@ -1272,7 +1272,7 @@ BUGS = [
          'shares_[static_cast<size_t>(MUT(304) ? 0 : t.micro)]'),
     ], ['pipeline_test', 'pipeline_model_test']),
     Bug(305, 'pipelines: a micro-batch is released before its weight gradient', [
-        ('placement/pipeline_simulation.cc',
+        ('nn/pipeline_simulation.cc',
          'else if (t.work == PipelineWork::kWeight || !s.weight_tasks)',
          'else if (MUT(305) ? t.work == PipelineWork::kBackward\n'
          '                      : t.work == PipelineWork::kWeight || '

@@ -22,7 +22,7 @@ class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
-  PipelineSchedule read() {
+  nn::PipelineSchedule read() {
     // The parser would take the last of several entries with one name.
     std::set<std::string> names;
     std::string twice;
@@ -40,7 +40,7 @@ class Reader {
       if (name != "micro_batches" && name != "chunks" && name != "tasks")
         wrong("has an entry '{}'; write only micro_batches, chunks and tasks",
               name);
-    PipelineSchedule s;
+    nn::PipelineSchedule s;
     s.name = path_;
     s.micros = whole(json, "micro_batches");
     s.chunks = json.contains("chunks") ? whole(json, "chunks") : 1;
@@ -57,7 +57,7 @@ class Reader {
       for (const Json& one : list) {
         of_position.push_back(
             task(one, static_cast<int64_t>(s.tasks.size()) - 1, s));
-        s.weight_tasks |= of_position.back().work == PipelineWork::kWeight;
+        s.weight_tasks |= of_position.back().work == nn::PipelineWork::kWeight;
       }
     }
     return checked(std::move(s), "--schedule " + path_);
@@ -85,8 +85,8 @@ class Reader {
   }
 
   // "F3" or "F3.1".
-  PipelineTask task(const Json& json, int64_t position,
-                    const PipelineSchedule& s) const {
+  nn::PipelineTask task(const Json& json, int64_t position,
+                        const nn::PipelineSchedule& s) const {
     const std::string text = json.is_string() ? json.get<std::string>() : "";
     const size_t work = text.empty() ? std::string::npos
                                      : std::string_view("FBW").find(text[0]);
@@ -101,8 +101,8 @@ class Reader {
     if (*chunk >= s.chunks)
       wrong("has the task {}, but its chunks are 0 to {}; write \"chunks\": {}",
             json.dump(), s.chunks - 1, *chunk + 1);
-    return {static_cast<PipelineWork>(work), *chunk * s.positions + position,
-            *micro};
+    return {static_cast<nn::PipelineWork>(work),
+            *chunk * s.positions + position, *micro};
   }
 
   static std::optional<int64_t> number(std::string_view digits) {
@@ -124,26 +124,27 @@ std::string schedule_of(const std::string& text) {
   std::string lower = text;
   for (char& c : lower)
     c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return is_schedule_name(lower) ? lower : text;
+  return nn::is_schedule_name(lower) ? lower : text;
 }
 
-PipelineSchedule read_schedule(const std::string& name_or_path,
-                               int64_t positions, int64_t micros,
-                               int64_t chunks) {
+nn::PipelineSchedule read_schedule(const std::string& name_or_path,
+                                   int64_t positions, int64_t micros,
+                                   int64_t chunks) {
   if (const std::string name = schedule_of(name_or_path);
-      is_schedule_name(name)) {
+      nn::is_schedule_name(name)) {
     DT_CHECK(
         positions > 0 && micros > 0, "--schedule",
         "{} needs numbers of positions and micro-batches; write --stages 4 "
         "--micro 8",
         name);
-    return make_schedule(name, positions, micros, std::max<int64_t>(chunks, 1));
+    return nn::make_schedule(name, positions, micros,
+                             std::max<int64_t>(chunks, 1));
   }
   DT_CHECK(std::filesystem::exists(caller_path(name_or_path)), "--schedule",
            "there is no file {}, and no schedule of that name; name a file "
            "that exists, or one of {}",
-           name_or_path, fmt::join(schedule_names(), ", "));
-  PipelineSchedule s = Reader(name_or_path).read();
+           name_or_path, fmt::join(nn::schedule_names(), ", "));
+  nn::PipelineSchedule s = Reader(name_or_path).read();
   const auto same = [&](const char* what, int64_t here, int64_t there) {
     DT_CHECK(there == 0 || here == there, "--schedule",
              "{} has {} {}, but the flags ask for {}; write the same number",
@@ -162,7 +163,7 @@ std::string schedule_help() {
       "[\"F0\", "
       "\"B0\"]]}}: F forward, B backward, W weight gradient; F0.1 for chunk 1, "
       "with \"chunks\": 2",
-      fmt::join(schedule_names(), ", "));
+      fmt::join(nn::schedule_names(), ", "));
 }
 
 }  // namespace dtensor::report

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dtensor/placement/pipeline_schedule.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
 namespace dtensor::report {
 
@@ -26,9 +26,9 @@ std::string schedule_of(const std::string& text);
 // micro-batches, while a file has its own. Throws Error, which names the file,
 // the problem and a fix, also if a file has other numbers than the flags, or
 // the same entry twice.
-PipelineSchedule read_schedule(const std::string& name_or_path,
-                               int64_t positions, int64_t micros,
-                               int64_t chunks);
+nn::PipelineSchedule read_schedule(const std::string& name_or_path,
+                                   int64_t positions, int64_t micros,
+                                   int64_t chunks);
 std::string schedule_help();
 
 }  // namespace dtensor::report

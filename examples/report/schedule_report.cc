@@ -9,13 +9,14 @@
 
 namespace dtensor::report {
 
-ScheduleReport schedule_report(PipelineSchedule s, const StageTimes& times) {
+ScheduleReport schedule_report(nn::PipelineSchedule s,
+                               const nn::StageTimes& times) {
   ScheduleReport r{{}, simulate(s, {times}), bubble_formula(s, times)};
   r.schedule = std::move(s);
   return r;
 }
 
-std::string title(const PipelineSchedule& s) {
+std::string title(const nn::PipelineSchedule& s) {
   const std::string chunks =
       s.chunks > 1 ? fmt::format(" of {} chunks", s.chunks) : "";
   return fmt::format("{}: {} positions{}, {} micro-batches", s.name,
@@ -32,17 +33,17 @@ std::string bubble_text(const ScheduleReport& r) {
 }
 
 std::string to_text(const ScheduleReport& r) {
-  const PipelineSchedule& s = r.schedule;
+  const nn::PipelineSchedule& s = r.schedule;
   size_t width = 0;
   for (const auto& list : s.tasks)
-    for (const PipelineTask& t : list)
+    for (const nn::PipelineTask& t : list)
       width = std::max(width, short_name(t, s).size());
   std::string text = title(s) + "\n";
   const auto label = std::to_string(s.positions - 1).size();
   for (size_t p = 0; p < s.tasks.size(); ++p) {
     text += fmt::format("{:>{}}", p, label);
     int64_t slot = 0;
-    for (const PipelineTask& t : s.tasks[p]) {
+    for (const nn::PipelineTask& t : s.tasks[p]) {
       for (; slot < t.slot; ++slot) text += std::string(width + 1, ' ');
       text += fmt::format(" {:<{}}", short_name(t, s), width);
       ++slot;
@@ -56,7 +57,7 @@ std::string to_text(const ScheduleReport& r) {
 }
 
 nlohmann::ordered_json to_json(const ScheduleReport& r) {
-  const PipelineSchedule& s = r.schedule;
+  const nn::PipelineSchedule& s = r.schedule;
   nlohmann::ordered_json json = {
       {"schedule", s.name},
       {"positions", s.positions},
@@ -70,7 +71,7 @@ nlohmann::ordered_json to_json(const ScheduleReport& r) {
   json["bubble"]["simulated"] = r.run.bubble();
   json["tasks"] = nlohmann::ordered_json::array();
   for (const auto& list : r.run.tasks)
-    for (const TimedTask& t : list)
+    for (const nn::TimedTask& t : list)
       json["tasks"].push_back({{"stage", t.task.stage},
                                {"slot", t.task.slot},
                                {"micro_batch", t.task.micro},

@@ -5,22 +5,22 @@
 #include <optional>
 #include <string>
 
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_simulation.h"
 
 namespace dtensor::report {
 
 struct ScheduleReport {
-  PipelineSchedule schedule;
-  PipelineSimulation run;
+  nn::PipelineSchedule schedule;
+  nn::PipelineSimulation run;
   std::optional<double> formula;  // the bubble in theory (bubble_formula())
 };
 
 // Simulates the schedule; every stage takes these times. REQUIRES: a checked
 // schedule.
-ScheduleReport schedule_report(PipelineSchedule, const StageTimes&);
+ScheduleReport schedule_report(nn::PipelineSchedule, const nn::StageTimes&);
 
 // "interleaved: 4 positions of 2 chunks, 8 micro-batches".
-std::string title(const PipelineSchedule&);
+std::string title(const nn::PipelineSchedule&);
 
 // The bubble next to its formula: "27.3 %, equal to the formula".
 std::string bubble_text(const ScheduleReport&);

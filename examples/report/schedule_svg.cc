@@ -17,7 +17,7 @@ constexpr std::string_view kGrey = "#68727f";
 
 // Forwards are blue, backwards green, weight gradients orange; a position's
 // later chunks are darker.
-std::string fill(const PipelineTask& t, const PipelineSchedule& s) {
+std::string fill(const nn::PipelineTask& t, const nn::PipelineSchedule& s) {
   constexpr const char* kColours[3][3] = {{"#a9cdf5", "#6fa8e8", "#4384d0"},
                                           {"#b5e3b5", "#7cc67f", "#4fa356"},
                                           {"#fbd49b", "#f2b04f", "#d78f24"}};
@@ -29,10 +29,10 @@ std::string fill(const PipelineTask& t, const PipelineSchedule& s) {
 }  // namespace
 
 std::string schedule_svg(const ScheduleReport& r) {
-  const PipelineSchedule& s = r.schedule;
+  const nn::PipelineSchedule& s = r.schedule;
   double shortest = r.run.makespan;
   for (const auto& list : r.run.tasks)
-    for (const TimedTask& t : list)
+    for (const nn::TimedTask& t : list)
       if (t.finish > t.start) shortest = std::min(shortest, t.finish - t.start);
   const double makespan = std::max(r.run.makespan, 1e-300);
   const double units = makespan / std::max(shortest, 1e-300);
@@ -51,7 +51,7 @@ std::string schedule_svg(const ScheduleReport& r) {
   for (size_t p = 0; p < r.run.tasks.size(); ++p) {
     svg.text(kMargin, y + 22, 13, fmt::format("position {}", p));
     svg.rect(left, y, length, kLane - 4, R"(fill="#eef0f3")");
-    for (const TimedTask& t : r.run.tasks[p]) {
+    for (const nn::TimedTask& t : r.run.tasks[p]) {
       const double x = left + t.start * per, w = (t.finish - t.start) * per;
       svg.rect(x, y, w, kLane - 4,
                fmt::format(R"(fill="{}" stroke="#fff")", fill(t.task, s)),
@@ -68,16 +68,17 @@ std::string schedule_svg(const ScheduleReport& r) {
   }
   y += 18;
   double x = left;
-  const auto legend = [&](PipelineWork work, const char* text) {
+  const auto legend = [&](nn::PipelineWork work, const char* text) {
     svg.rect(x, y - 11, 14, 14,
              fmt::format(R"(fill="{}")", fill({work, 0, 0}, s)));
     svg.text(x + 20, y, 12, text);
     x += 34 + text_width(text, 12);
   };
-  legend(PipelineWork::kForward, "forward");
-  legend(PipelineWork::kBackward,
+  legend(nn::PipelineWork::kForward, "forward");
+  legend(nn::PipelineWork::kBackward,
          s.weight_tasks ? "gradient of the input" : "backward");
-  if (s.weight_tasks) legend(PipelineWork::kWeight, "gradient of the weights");
+  if (s.weight_tasks)
+    legend(nn::PipelineWork::kWeight, "gradient of the weights");
   svg.text(x, y, 12,
            s.chunks > 1 ? "the number is the micro-batch; darker: later chunks"
                         : "the number is the micro-batch",

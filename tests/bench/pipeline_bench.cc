@@ -86,7 +86,7 @@ bool compare(int64_t positions, int64_t micros, double milliseconds,
                   {"schedule", "formula", "simulated", "measured", "ratio"});
   bool good = true;
   run(positions, [&](Runtime& rt) {
-    for (const std::string& name : schedule_names()) {
+    for (const std::string& name : nn::schedule_names()) {
       const bool interleaved = name == "interleaved";
       if (interleaved && micros < positions) {
         if (rt.rank() == 0)
@@ -95,7 +95,8 @@ bool compare(int64_t positions, int64_t micros, double milliseconds,
       }
       const int64_t chunks = interleaved ? 2 : 1;
       const double seconds = milliseconds / 1e3 / static_cast<double>(chunks);
-      const PipelineSchedule s = make_schedule(name, positions, micros, chunks);
+      const nn::PipelineSchedule s =
+          nn::make_schedule(name, positions, micros, chunks);
       std::vector<nn::PipelineStage> stages;
       for (int64_t i = 0; i < s.stages(); ++i) {
         const Mesh mesh({{"dp", 1}}, {s.position(i)});

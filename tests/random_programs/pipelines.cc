@@ -50,22 +50,22 @@ struct Pipe {
 double share(size_t micro) { return 0.25 + static_cast<double>(micro); }
 
 // Draws the next task among all that could run, until none is left.
-PipelineSchedule random_order(const Pipe& p) {
-  PipelineSchedule s;
+nn::PipelineSchedule random_order(const Pipe& p) {
+  nn::PipelineSchedule s;
   s.name = p.schedule;
   s.positions = p.positions;
   s.chunks = p.chunks;
   s.micros = p.micros;
   s.weight_tasks = p.weight_tasks;
   s.tasks.resize(static_cast<size_t>(p.positions));
-  std::vector<PipelineTask> done, left;
-  for (auto work :
-       {PipelineWork::kForward, PipelineWork::kBackward, PipelineWork::kWeight})
+  std::vector<nn::PipelineTask> done, left;
+  for (auto work : {nn::PipelineWork::kForward, nn::PipelineWork::kBackward,
+                    nn::PipelineWork::kWeight})
     for (int64_t stage = 0; stage < s.stages(); ++stage)
       for (int64_t micro = 0; micro < p.micros; ++micro)
-        if (work != PipelineWork::kWeight || p.weight_tasks)
+        if (work != nn::PipelineWork::kWeight || p.weight_tasks)
           left.push_back({work, stage, micro});
-  auto is_done = [&](const PipelineTask& t) {
+  auto is_done = [&](const nn::PipelineTask& t) {
     return std::find(done.begin(), done.end(), t) != done.end();
   };
   for (Random r(p.order); !left.empty();) {
@@ -84,9 +84,9 @@ PipelineSchedule random_order(const Pipe& p) {
   return checked(s);
 }
 
-PipelineSchedule schedule_of(const Pipe& p) {
+nn::PipelineSchedule schedule_of(const Pipe& p) {
   if (p.schedule == "random") return random_order(p);
-  return make_schedule(p.schedule, p.positions, p.micros, p.chunks);
+  return nn::make_schedule(p.schedule, p.positions, p.micros, p.chunks);
 }
 
 // Weights, then inputs.
@@ -144,7 +144,7 @@ std::vector<Array> run_on_rank(const Pipe& p, Runtime& rt) {
     if (p.two_axes) axes.push_back({"y", p.ranks});
     meshes.emplace_back(axes, ranks);
   }
-  const PipelineSchedule schedule = schedule_of(p);
+  const nn::PipelineSchedule schedule = schedule_of(p);
   const std::vector<Array> numbers = numbers_of(p);
   auto laid = [&](const Array& a, const Mesh& mesh, const Lay& lay) {
     return DistTensor::from_global(to_tensor(a), mesh, lay.on(mesh, a.shape));
@@ -340,7 +340,7 @@ class RandomPipeline : public Subject {
 
 std::optional<Pipe> draw(Random& r) {
   Pipe p;
-  std::vector<std::string> names = schedule_names();
+  std::vector<std::string> names = nn::schedule_names();
   names.push_back("random");
   p.schedule = names[static_cast<size_t>(
       r.between(0, static_cast<int64_t>(names.size()) - 1))];

@@ -1,5 +1,5 @@
 // Layers in stages.
-#include "dtensor/placement/pipeline_balance.h"
+#include "dtensor/nn/pipeline_balance.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,10 @@
 
 #include "tests/testing.h"
 
-namespace dtensor::testing {
+namespace dtensor::nn {
 namespace {
+
+using testing::error_of;
 
 using Starts = std::vector<int64_t>;
 
@@ -79,4 +81,4 @@ TEST(PipelineBalance, Refuses) {
 }
 
 }  // namespace
-}  // namespace dtensor::testing
+}  // namespace dtensor::nn

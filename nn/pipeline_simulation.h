@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "dtensor/placement/pipeline_schedule.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
-namespace dtensor {
+namespace dtensor::nn {
 
 // The times of a stage's tasks, in any unit. In a schedule without weight
 // tasks, a backward takes backward + weight.
@@ -55,4 +55,4 @@ PipelineSimulation simulate(const PipelineSchedule&,
 std::optional<double> bubble_formula(const PipelineSchedule&,
                                      const StageTimes& = {});
 
-}  // namespace dtensor
+}  // namespace dtensor::nn

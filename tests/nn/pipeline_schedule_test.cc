@@ -1,16 +1,18 @@
 // Schedules of pipelines, and what they take.
-#include "dtensor/placement/pipeline_schedule.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_simulation.h"
 #include "tests/testing.h"
 
-namespace dtensor::testing {
+namespace dtensor::nn {
 namespace {
+
+using testing::error_of;
 
 constexpr auto kF = PipelineWork::kForward;
 constexpr auto kB = PipelineWork::kBackward;
@@ -320,4 +322,4 @@ TEST(PipelineSchedule, RefusesSizes) {
 }
 
 }  // namespace
-}  // namespace dtensor::testing
+}  // namespace dtensor::nn

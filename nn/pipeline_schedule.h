@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::nn {
 
 enum class PipelineWork : uint8_t { kForward, kBackward, kWeight };
 // "forward", "backward", "weight".
@@ -84,4 +84,4 @@ PipelineSchedule checked(PipelineSchedule, std::string_view where = "pipeline");
 // The tasks that must be done before this one.
 std::vector<PipelineTask> needs(const PipelineTask&, const PipelineSchedule&);
 
-}  // namespace dtensor
+}  // namespace dtensor::nn

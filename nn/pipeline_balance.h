@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace dtensor {
+namespace dtensor::nn {
 
 // Cuts layers, in order, into `stages` runs of at least one layer so that the
 // most expensive run costs least. Among equally good cuts, early stages get
@@ -14,4 +14,4 @@ namespace dtensor {
 std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages);
 
-}  // namespace dtensor
+}  // namespace dtensor::nn

@@ -1,4 +1,4 @@
-#include "dtensor/placement/pipeline_schedule.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 
 #include "dtensor/placement/error.h"
 
-namespace dtensor {
+namespace dtensor::nn {
 namespace {
 
 constexpr auto kF = PipelineWork::kForward;
@@ -326,4 +326,4 @@ PipelineSchedule make_schedule(std::string_view name, int64_t positions,
   return checked(std::move(s));
 }
 
-}  // namespace dtensor
+}  // namespace dtensor::nn

@@ -1,10 +1,10 @@
-#include "dtensor/placement/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_simulation.h"
 
 #include <algorithm>
 
 #include "dtensor/placement/error.h"
 
-namespace dtensor {
+namespace dtensor::nn {
 
 double StageTimes::of(const PipelineTask& t, const PipelineSchedule& s) const {
   if (t.work == PipelineWork::kForward) return forward;
@@ -90,4 +90,4 @@ std::optional<double> bubble_formula(const PipelineSchedule& s,
   return busy + idle > 0 ? idle / (busy + idle) : 0;
 }
 
-}  // namespace dtensor
+}  // namespace dtensor::nn

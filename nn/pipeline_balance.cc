@@ -1,11 +1,11 @@
-#include "dtensor/placement/pipeline_balance.h"
+#include "dtensor/nn/pipeline_balance.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "dtensor/placement/error.h"
 
-namespace dtensor {
+namespace dtensor::nn {
 
 std::vector<int64_t> balanced_stages(std::span<const double> costs,
                                      int64_t stages) {
@@ -47,4 +47,4 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
   return starts;
 }
 
-}  // namespace dtensor
+}  // namespace dtensor::nn
