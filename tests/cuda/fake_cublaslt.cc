@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "dtensor/device/cuda/launch.cuh"
-#include "dtensor/ops/kernels/reference.h"
 #include "dtensor/placement/error.h"
+#include "tests/ops/reference.h"
 
 namespace dtensor {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/ops/kernels/reference.h"
 #include "tests/cuda/random_gemm.h"
+#include "tests/ops/reference.h"
 
 namespace dtensor::kernels::cuda {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "dtensor/ops/kernels/reference.h"
 #include "tests/cuda/fake_cublaslt.cuh"
 #include "tests/cuda/random_gemm.h"
+#include "tests/ops/reference.h"
 
 namespace dtensor::kernels::cuda {
 namespace {

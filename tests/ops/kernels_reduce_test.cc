@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/kernels/reference.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels_testing.h"
+#include "tests/ops/reference.h"
 
 namespace dtensor::kernels {
 namespace {

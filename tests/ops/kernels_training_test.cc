@@ -9,9 +9,9 @@
 
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/philox.h"
-#include "dtensor/ops/kernels/reference.h"
 #include "dtensor/placement/error.h"
 #include "tests/ops/kernels_testing.h"
+#include "tests/ops/reference.h"
 
 namespace dtensor::kernels {
 namespace {

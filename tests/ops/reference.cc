@@ -1,4 +1,4 @@
-#include "dtensor/ops/kernels/reference.h"
+#include "tests/ops/reference.h"
 
 #include <algorithm>
 #include <cmath>
