@@ -411,7 +411,23 @@ Context context_of(const DistTensor& q, const DistTensor& k,
   return how;
 }
 
+// The sum of 1 ... n.
+int64_t triangle(int64_t n) { return n > 0 ? n * (n + 1) / 2 : 0; }
+
 }  // namespace
+
+int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
+                    bool causal) {
+  if (!causal) return length(queries) * length(keys);
+  int64_t pairs = 0;
+  // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most
+  // all.
+  for (const Interval& q : queries)
+    for (const Interval& k : keys)
+      pairs += triangle(q.hi - k.lo) - triangle(q.lo - k.lo) -
+               triangle(q.hi - k.hi) + triangle(q.lo - k.hi);
+  return pairs;
+}
 
 ContextParallel parse_context(std::string_view text) {
   for (ContextParallel c : {ContextParallel::kAuto, ContextParallel::kRing,

@@ -82,4 +82,10 @@ DistTensor rotary(const DistTensor& x, double theta = 10000,
 // For all_ops().
 std::vector<const Op*> attention_ops();
 
+// The number of (query, key) pairs that an attention head computes for these
+// queries and keys of one sequence. If `causal`, query i meets only keys j <=
+// i.
+int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
+                    bool causal);
+
 }  // namespace dtensor

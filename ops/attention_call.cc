@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "dtensor/ops/attention.h"
 #include "dtensor/ops/attention_merge.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"

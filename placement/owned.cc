@@ -15,9 +15,6 @@ std::vector<int> axes_in(AxisMask mask) {
   return list;
 }
 
-// The sum of 1 ... n.
-int64_t triangle(int64_t n) { return n > 0 ? n * (n + 1) / 2 : 0; }
-
 }  // namespace
 
 Dim owned(int64_t size, const Mesh& mesh, AxisMask axes,
@@ -109,19 +106,6 @@ Dim subdivided(const Dim& dim, const Mesh& mesh, int axis) {
     parts.push_back(std::move(mine));
   }
   return owned(dim.size(), mesh, axes, parts);
-}
-
-int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
-                    bool causal) {
-  if (!causal) return length(queries) * length(keys);
-  int64_t pairs = 0;
-  // Query i meets i + 1 - k.lo keys of [k.lo, k.hi), at least 0 and at most
-  // all.
-  for (const Interval& q : queries)
-    for (const Interval& k : keys)
-      pairs += triangle(q.hi - k.lo) - triangle(q.lo - k.lo) -
-               triangle(q.hi - k.hi) + triangle(q.lo - k.hi);
-  return pairs;
 }
 
 }  // namespace dtensor

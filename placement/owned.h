@@ -35,10 +35,4 @@ Dim zigzag(int64_t size, const Mesh&, int axis);
 // the axis already splits the dimension.
 Dim subdivided(const Dim&, const Mesh&, int axis);
 
-// The number of (query, key) pairs that an attention head computes for these
-// queries and keys of one sequence. If `causal`, query i meets only keys j <=
-// i.
-int64_t score_pairs(const IntervalList& queries, const IntervalList& keys,
-                    bool causal);
-
 }  // namespace dtensor

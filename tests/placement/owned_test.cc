@@ -101,35 +101,6 @@ TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {
   }
 }
 
-// Against counting, and the balance that the order is for.
-TEST(ZigzagTest, PairsAreCountedAndBalanced) {
-  const IntervalList queries = {{1, 4}, {6, 7}}, keys = {{0, 2}, {3, 8}};
-  for (bool causal : {false, true}) {
-    int64_t count = 0;
-    for (int64_t i : indices(queries))
-      for (int64_t j : indices(keys)) count += !causal || j <= i;
-    EXPECT_EQ(score_pairs(queries, keys, causal), count);
-  }
-  for (int p : {2, 3, 4, 8}) {
-    const Mesh mesh = Mesh::parse("cp=" + std::to_string(p));
-    const auto spread = [&](const Dim& d) {
-      int64_t most = 0, least = int64_t{1} << 60, all = 0;
-      for (const IntervalList& q : parts_of(d, mesh)) {
-        const int64_t n = score_pairs(q, {{0, d.size()}}, true);
-        most = std::max(most, n);
-        least = std::min(least, n);
-        all += n;
-      }
-      EXPECT_EQ(all, d.size() * (d.size() + 1) / 2);
-      return static_cast<double>(most) / static_cast<double>(least);
-    };
-    for (int64_t n : {4096, 4099, 10007}) {
-      EXPECT_LE(spread(zigzag(n, mesh, 0)), 1.02) << p << " ranks, " << n;
-      EXPECT_GE(spread(Dim(n, Split::over({0}))), 2.9);
-    }
-  }
-}
-
 TEST(SubdividedTest, CutsWhatARankHas) {
   const Mesh mesh = Mesh::parse("cp=2,tp=3");
   const Dim d = subdivided(zigzag(13, mesh, 0), mesh, 1);
