@@ -101,7 +101,7 @@ void run_forward(const OpQuestion& q, RankContext& context,
                  const std::vector<DistTensor>& inputs,
                  std::vector<DistTensor>& outputs, DryAnswer& answer) {
   bool first = true;
-  context.trace = [&](const OpCall& call) {
+  op_trace(context) = [&](const OpCall& call) {
     const Op& op = call.op;
     const Decision& d = call.decision;
     DT_CHECK(first, "explain",
@@ -119,7 +119,7 @@ void run_forward(const OpQuestion& q, RankContext& context,
     outputs = {einsum(q.op, inputs)};
   else
     outputs = apply(*find_op(q.op), inputs, q.attrs);
-  context.trace = {};
+  op_trace(context) = {};
   answer.forward = std::move(context.events);
   context.events.clear();
 }
@@ -136,11 +136,11 @@ void run_backward(RankContext& context, const std::vector<DistTensor>& inputs,
   std::vector<DistTensor> wanted;
   for (const DistTensor& t : inputs)
     if (t.requires_grad()) wanted.push_back(t);
-  context.trace = [&](const OpCall& call) {
+  op_trace(context) = [&](const OpCall& call) {
     answer.backward_ops.add(call.op, call.decision);
   };
   const std::vector<DistTensor> grads = grad(output, wanted, options);
-  context.trace = {};
+  op_trace(context) = {};
   answer.backward = std::move(context.events);
   size_t next = 0;
   for (const DistTensor& t : inputs)

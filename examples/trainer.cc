@@ -388,11 +388,11 @@ Prediction predict(const TrainConfig& config, const RunOptions& options,
     context.record = true;
     // Operators of other stages are traced on the ranks of those stages.
     if (trace)
-      context.trace = [&](const OpCall& call) {
+      op_trace(context) = [&](const OpCall& call) {
         if (call.out[0].here()) trace(call);
       };
     trainer.step(0, TextData::none());
-    context.trace = {};
+    op_trace(context) = {};
     events.push_back(std::move(context.events));
     context.record = false;
     // Parameters are gathered ahead in the order of the previous step, so

@@ -106,8 +106,8 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
   RecomputeOptions options;
   if (recompute_ == Recompute::kAttention)
     // The products of a block are those of its linear layers; see Linear.
-    options.save = [](const Op& op) {
-      return op.name() == "linear" || op.name() == "linear_gelu_tanh";
+    options.save = [](std::string_view op) {
+      return op == "linear" || op == "linear_gelu_tanh";
     };
   return checkpoint(block, in, options);
 }

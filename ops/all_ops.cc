@@ -1,26 +1,10 @@
 #include "dtensor/ops/all_ops.h"
 
-#include "dtensor/ops/attention.h"
-#include "dtensor/ops/cat.h"
-#include "dtensor/ops/contraction.h"
-#include "dtensor/ops/cross_entropy.h"
-#include "dtensor/ops/embedding.h"
-#include "dtensor/ops/experts.h"
-#include "dtensor/ops/linear.h"
-#include "dtensor/ops/norm.h"
-#include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/reduce.h"
-#include "dtensor/ops/slice.h"
-#include "dtensor/ops/softmax.h"
-#include "dtensor/ops/topk.h"
-#include "dtensor/ops/view.h"
-
 namespace dtensor {
 
-const std::vector<const Op*>& all_ops() {
+const OpList& all_ops() {
   static const auto* list = [] {
-    auto* all = new std::vector<const Op*>;
+    auto* all = new OpList;
     for (const auto& ops :
          {contraction_ops(), linear_ops(), pointwise_ops(), reduce_ops(),
           view_ops(), slice_ops(), cat_ops(), softmax_ops(), norm_ops(),

@@ -8,6 +8,7 @@
 #include "dtensor/ops/attention_call.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
@@ -17,6 +18,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -480,7 +482,7 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
   return relayout(apply(attention_op(), in, args)[0], q.spec()->with(back));
 }
 
-std::vector<const Op*> attention_ops() {
+OpList attention_ops() {
   return {&attention_op(), &backward_op(), &internal::rotary_operator()};
 }
 

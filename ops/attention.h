@@ -2,9 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -78,9 +77,6 @@ int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
 // Positions start at `offset` and run along s. Throws Error if d is odd.
 DistTensor rotary(const DistTensor& x, double theta = 10000,
                   int64_t offset = 0);
-
-// For all_ops().
-std::vector<const Op*> attention_ops();
 
 // The number of (query, key) pairs that an attention head computes for these
 // queries and keys of one sequence. If `causal`, query i meets only keys j <=

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
@@ -229,8 +230,8 @@ DistTensor binary(int index, Number a, const DistTensor& b, Numbers numbers) {
   return binary(index, constant_like(b, a, in), cast(b, in), numbers);
 }
 
-std::vector<const Op*> binary_ops() {
-  std::vector<const Op*> all;
+OpList binary_ops() {
+  OpList all;
   for (int i = 0; i < fn::kNumBinary; ++i) all.push_back(&binary_op(i));
   all.push_back(&binary_op(fn::index_of<fn::Maximum>, By::kA));
   all.push_back(&binary_op(fn::index_of<fn::Div>, By::kB));

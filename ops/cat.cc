@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtensor/ops/index_op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
@@ -121,7 +122,7 @@ const Cat& cat_op() {
 
 }  // namespace
 
-std::vector<const Op*> cat_ops() { return {&cat_op()}; }
+OpList cat_ops() { return {&cat_op()}; }
 
 DistTensor cat(const std::vector<DistTensor>& all, int dim) {
   check_defined("cat", all);

@@ -4,7 +4,7 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -15,8 +15,5 @@ namespace dtensor {
 DistTensor cat(const std::vector<DistTensor>&, int dim = 0);
 // Joins tensors of equal shapes along a new dimension at `dim`.
 DistTensor stack(const std::vector<DistTensor>&, int dim = 0);
-
-// For the list of operators.
-std::vector<const Op*> cat_ops();
 
 }  // namespace dtensor

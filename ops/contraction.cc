@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
@@ -83,7 +84,7 @@ const Op& matmul_op() {
   return op;
 }
 
-std::vector<const Op*> contraction_ops() {
+OpList contraction_ops() {
   return {&matmul_op(),
           &product_op("einsum", "bshd,bthd->bhst"),
           &product_op("einsum", "ab,c->ac"),

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -33,9 +33,5 @@ DistTensor mean(const DistTensor&, std::vector<int> dims = {},
 // Sums x over the dimensions in which broadcasting `shape` to x's shape repeats
 // elements: the gradient of a broadcast.
 DistTensor sum_to(const DistTensor& x, const Shape& shape);
-
-// For the list of operators.
-const Op& matmul_op();
-std::vector<const Op*> contraction_ops();
 
 }  // namespace dtensor

@@ -7,12 +7,14 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -302,8 +304,6 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
   return div(total, sum(cast(ne(targets, ignored), loss.dtype())));
 }
 
-std::vector<const Op*> cross_entropy_ops() {
-  return {&forward_op(), &backward_op()};
-}
+OpList cross_entropy_ops() { return {&forward_op(), &backward_op()}; }
 
 }  // namespace dtensor

@@ -2,9 +2,8 @@
 // holds more than its own columns.
 #pragma once
 #include <string_view>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -20,8 +19,5 @@ DistTensor cross_entropy(const DistTensor& logits, const DistTensor& targets,
                          Reduction = Reduction::kMean,
                          int64_t ignore_index = -100,
                          double label_smoothing = 0);
-
-// For all_ops().
-std::vector<const Op*> cross_entropy_ops();
 
 }  // namespace dtensor

@@ -1,6 +1,7 @@
 #include "dtensor/ops/decision.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/candidates.h"
@@ -63,6 +64,7 @@ struct Same {
 struct OpMemory : RankContext::Memory {
   BoundedCache<Key, std::shared_ptr<const Decision>, HashOf, Same> decisions{
       "decisions", cache_limit::kDecisions};
+  std::function<void(const OpCall&)> trace;
 };
 
 OpMemory& memory(RankContext& ctx) {
@@ -158,6 +160,10 @@ std::shared_ptr<const Decision> decide(const Op& op,
   auto made = std::make_shared<const Decision>(
       decide_anew(ctx, op, inputs, attrs, assignment));
   return known.insert(Key(q), std::move(made));
+}
+
+std::function<void(const OpCall&)>& op_trace(RankContext& ctx) {
+  return memory(ctx).trace;
 }
 
 CacheUse decision_use(RankContext& ctx) { return memory(ctx).decisions.use(); }

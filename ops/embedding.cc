@@ -3,6 +3,7 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
@@ -179,8 +180,6 @@ DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                 EmbeddingArgs{options.zeros_outside});
 }
 
-std::vector<const Op*> embedding_ops() {
-  return {&forward_op(), &backward_op()};
-}
+OpList embedding_ops() { return {&forward_op(), &backward_op()}; }
 
 }  // namespace dtensor

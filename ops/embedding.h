@@ -1,8 +1,7 @@
 // Table look-up.
 #pragma once
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -17,8 +16,5 @@ struct EmbeddingOptions {
 // are split, the ranks exchange 16 bytes to find out (id_range.h).
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& = {});
-
-// For all_ops().
-std::vector<const Op*> embedding_ops();
 
 }  // namespace dtensor

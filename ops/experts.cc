@@ -8,12 +8,14 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -558,6 +560,6 @@ bool data_decide_bytes(std::string_view op) {
   return op == experts_op().name() || op == backward_op().name();
 }
 
-std::vector<const Op*> experts_ops() { return {&experts_op(), &backward_op()}; }
+OpList experts_ops() { return {&experts_op(), &backward_op()}; }
 
 }  // namespace dtensor

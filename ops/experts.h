@@ -2,9 +2,8 @@
 // that a router chose for it (Shazeer et al., arXiv 1701.06538).
 #pragma once
 #include <string_view>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -39,8 +38,5 @@ DistTensor experts(const DistTensor& x, const DistTensor& ids,
 // Whether the bytes of this operator's events depend on the data, so that they
 // differ between steps, and from a dry run.
 bool data_decide_bytes(std::string_view op);
-
-// For all_ops().
-std::vector<const Op*> experts_ops();
 
 }  // namespace dtensor

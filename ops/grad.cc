@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/split_grad.h"

@@ -14,11 +14,13 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/local_product.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/inline_vec.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -416,7 +418,7 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
   return apply1(gelu_tanh_op(n == 3), all, {}, &d->assignment);
 }
 
-std::vector<const Op*> linear_ops() {
+OpList linear_ops() {
   return {&with_bias_op(),
           &product_of_linear(),
           &gelu_tanh_op(true),

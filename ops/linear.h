@@ -1,9 +1,8 @@
 // The linear layer, with an activation that its kernel can include.
 #pragma once
 #include <cstdint>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -24,8 +23,5 @@ enum class Activation : uint8_t { kNone, kGeluTanh };
 DistTensor linear(const DistTensor& x, const DistTensor& weight,
                   const DistTensor& bias = {},
                   Activation then = Activation::kNone);
-
-// For the list of operators.
-std::vector<const Op*> linear_ops();
 
 }  // namespace dtensor

@@ -5,10 +5,12 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -361,8 +363,8 @@ Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,
   return normed(false, Of::kThrough, {x, gamma}, eps);
 }
 
-std::vector<const Op*> norm_ops() {
-  std::vector<const Op*> ops;
+OpList norm_ops() {
+  OpList ops;
   for (Of of : {Of::kInput, Of::kThrough, Of::kSum})
     for (bool layer : {true, false}) ops.push_back(&forward_op(layer, of));
   for (bool more : {false, true})

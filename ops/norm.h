@@ -3,9 +3,8 @@
 // one or two sums per row, never the rows. Every rank of the mesh calls these
 // functions. They throw Error if shapes or types do not fit.
 #pragma once
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -38,8 +37,5 @@ Normed layer_norm_through(const DistTensor& x, const DistTensor& gamma,
                           const DistTensor& beta, double eps = 1e-5);
 Normed rms_norm_through(const DistTensor& x, const DistTensor& gamma,
                         double eps = 1e-6);
-
-// For all_ops().
-std::vector<const Op*> norm_ops();
 
 }  // namespace dtensor

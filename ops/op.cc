@@ -10,6 +10,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/trace.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {
@@ -259,7 +260,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   DT_CHECK(!given.empty() && given.size() <= kMost, op.name(),
            "takes 1 to {} inputs, but got {}", kMost, given.size());
   check_defined(op.name(), given);
-  Captures* const captures = ctx.captures;
+  OpCaptures* const captures = captures_of(ctx);
   if (captures)
     for (const DistTensor& in : given) captures->used(in);
   const bool known = captures && captures->has(op);  // its outputs were kept
@@ -336,8 +337,8 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   if (gathered)
     for (const DistTensor& in : given) free_gathered(ctx, in);
   const int64_t ordinal = ctx.ordinal++;
-  if (ctx.trace && !known)
-    ctx.trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
+  if (const auto& trace = op_trace(ctx); trace && !known)
+    trace({op, attrs, *d, given, outputs, ctx.path, ordinal});
   if (ctx.tracer) [[unlikely]]
     note(*ctx.tracer, begin, op, *d, given, ordinal);
 }

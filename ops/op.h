@@ -10,6 +10,7 @@
 //   4. record a graph node if a gradient is wanted
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -140,7 +141,27 @@ DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
 // well.
 void check_defined(std::string_view op, std::span<const DistTensor> inputs);
 
-// A call that has run, as passed to RankContext::trace.
+// Observes the operators of a function that will be recomputed, or is being
+// recomputed (recompute.h).
+class OpCaptures : public Captures {
+ public:
+  // Whether the outputs of the next call were kept, provided that it is a call
+  // of this operator.
+  virtual bool has(const Op&) = 0;
+  // Returns this rank's parts of these outputs, those that had to be kept.
+  // Throws Error if the kept outputs belong to a different call.
+  virtual std::vector<Tensor> take(const Op&, const Attrs&,
+                                   const Decision&) = 0;
+  // Called after a call, with its outputs.
+  virtual void ran(const Op&, const Attrs&, const Decision&,
+                   std::span<const DistTensor> outputs) = 0;
+};
+// RankContext::captures, which is always an OpCaptures; null if there is none.
+inline OpCaptures* captures_of(const RankContext& context) {
+  return static_cast<OpCaptures*>(context.captures);
+}
+
+// A call that has run, as passed to op_trace().
 struct OpCall {
   const Op& op;
   const Attrs& attrs;
@@ -149,6 +170,9 @@ struct OpCall {
   std::string_view path;  // of the module that made the call; see PathScope
   int64_t ordinal;        // of this call among those with the path, from 0
 };
+
+// If set, called after every operator that this rank runs.
+std::function<void(const OpCall&)>& op_trace(RankContext&);
 
 // An operator with one fixed rule and outputs of the first input's dtype.
 // A subclass adds compute() and gradient().

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
@@ -234,8 +235,8 @@ const Where& where_op() {
 
 }  // namespace
 
-std::vector<const Op*> pointwise_ops() {
-  std::vector<const Op*> all = internal::unary_ops();
+OpList pointwise_ops() {
+  OpList all = internal::unary_ops();
   for (const Op* op : internal::binary_ops()) all.push_back(op);
   all.push_back(&where_op());
   all.push_back(&cast_op(DType::kF64, DType::kF64));

@@ -13,12 +13,10 @@
 #pragma once
 #include <initializer_list>
 #include <string_view>
-#include <vector>
 
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/number.h"
-#include "dtensor/ops/op.h"
 
 namespace dtensor {
 
@@ -91,9 +89,6 @@ DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
 // Converts to a dtype. A partial sum is reduced first if the conversion rounds
 // (to a narrower float, or from an integer to a float).
 DistTensor cast(const DistTensor&, DType);
-
-// For the list of operators.
-std::vector<const Op*> pointwise_ops();
 
 #define DT_OPERATOR(op, name)                                               \
   inline DistTensor operator op(const DistTensor& a, const DistTensor& b) { \

@@ -9,6 +9,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/number.h"
 #include "dtensor/ops/op.h"
+#include "dtensor/ops/op_lists.h"
 
 namespace dtensor::internal {
 
@@ -87,7 +88,7 @@ DistTensor constant_like(const DistTensor& x, Number, DType);
 // f'(x) u, for the function at this index. REQUIRES: it has no parameters.
 DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u);
 
-std::vector<const Op*> unary_ops();
-std::vector<const Op*> binary_ops();
+OpList unary_ops();
+OpList binary_ops();
 
 }  // namespace dtensor::internal

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "dtensor/capture.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
@@ -313,6 +315,6 @@ DistTensor dropout(const DistTensor& x, double p, Generator g) {
   return apply1(dropout_op(), {&x, 1}, dropout_attrs(p, resolved(g, x.mesh())));
 }
 
-std::vector<const Op*> random_ops() { return {&dropout_op()}; }
+OpList random_ops() { return {&dropout_op()}; }
 
 }  // namespace dtensor

@@ -4,9 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -66,8 +65,5 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
 // Sets each element of x to 0 with probability p, and scales the others by
 // 1/(1-p). The mask depends on the global index; the gradient draws it again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
-
-// For all_ops().
-std::vector<const Op*> random_ops();
 
 }  // namespace dtensor

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/two_runs.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -164,7 +166,7 @@ std::vector<DistTensor> checkpoint(const Recomputed& fn,
   RankContext& ctx = RankContext::current();
   if (!ctx.grad_enabled) return fn(inputs);
   Where where(ctx);
-  FirstRun run(options.save, ctx.captures);
+  FirstRun run(options.save, captures_of(ctx));
   std::vector<DistTensor> results;
   {
     const Scoped<bool> grad(ctx.grad_enabled, false);

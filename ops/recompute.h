@@ -6,10 +6,10 @@
 // that run.
 #pragma once
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/ops/op.h"
 
 namespace dtensor {
 
@@ -17,11 +17,11 @@ using Recomputed =
     std::function<std::vector<DistTensor>(const std::vector<DistTensor>&)>;
 
 struct RecomputeOptions {
-  // Selects operators. Their outputs are kept from the first run. The second
-  // run, and checkpoints inside it, do not compute them again, and move and
-  // gather only those of their inputs that a gradient needs. An operator's
+  // Selects operators by name. Their outputs are kept from the first run. The
+  // second run, and checkpoints inside it, do not compute them again, and move
+  // and gather only those of their inputs that a gradient needs. An operator's
   // calls are kept either all or not at all. Undefined: keep none.
-  std::function<bool(const Op&)> save = {};
+  std::function<bool(std::string_view op)> save = {};
 };
 
 // Computes fn(inputs), like torch.utils.checkpoint. Collective as fn is. Values

@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -188,7 +189,7 @@ const Cumsum& cumsum_op() {
 
 }  // namespace
 
-std::vector<const Op*> reduce_ops() {
+OpList reduce_ops() {
   return {&extremum_op(true), &extremum_op(false), &cumsum_op()};
 }
 

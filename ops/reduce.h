@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -17,8 +17,5 @@ DistTensor amin(const DistTensor&, std::vector<int> dims = {},
 // Running sums along one dimension: y[i] = x[0] + ... + x[i]. Integers and
 // bools give i64. Floats are summed in f64 and keep their dtype.
 DistTensor cumsum(const DistTensor&, int dim);
-
-// For the list of operators.
-std::vector<const Op*> reduce_ops();
 
 }  // namespace dtensor

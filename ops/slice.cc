@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dtensor/ops/index_op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -225,7 +226,7 @@ DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
 
 }  // namespace
 
-std::vector<const Op*> slice_ops() { return {&slice_op(), &pad_op()}; }
+OpList slice_ops() { return {&slice_op(), &pad_op()}; }
 
 DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {

@@ -7,7 +7,7 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -31,8 +31,5 @@ std::vector<DistTensor> split(const DistTensor&, int64_t size, int dim = 0);
 // At most `chunks` pieces of ceil(size / chunks); the last one may be smaller.
 // An empty dimension gives `chunks` empty pieces.
 std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
-
-// For the list of operators.
-std::vector<const Op*> slice_ops();
 
 }  // namespace dtensor

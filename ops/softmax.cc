@@ -2,9 +2,11 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -179,7 +181,7 @@ DistTensor log_softmax(const DistTensor& x, int dim) {
   return run_softmax(x, dim, true);
 }
 
-std::vector<const Op*> softmax_ops() {
+OpList softmax_ops() {
   return {&forward_op(false), &forward_op(true), &backward_op(false),
           &backward_op(true)};
 }

@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
@@ -302,8 +303,6 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   return {best[0], best[1]};
 }
 
-std::vector<const Op*> topk_ops() {
-  return {&topk_op(), &put_op(), &take_op()};
-}
+OpList topk_ops() { return {&topk_op(), &put_op(), &take_op()}; }
 
 }  // namespace dtensor

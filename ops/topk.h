@@ -1,9 +1,8 @@
 // The largest elements along a dimension, and their indices.
 #pragma once
 #include <cstdint>
-#include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -18,8 +17,5 @@ struct TopK {
 // mesh calls it. Throws Error if the dimension has fewer than k elements, or
 // for bools.
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
-
-// For all_ops().
-std::vector<const Op*> topk_ops();
 
 }  // namespace dtensor

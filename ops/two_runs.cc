@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -63,7 +64,7 @@ void FirstRun::ran(const Op& op, const Attrs& attrs, const Decision& d,
                    std::span<const DistTensor> outputs) {
   if (outer_) outer_->ran(op, attrs, d, outputs);
   // Outputs that an outer checkpoint kept cost nothing to keep here.
-  if (!std::exchange(taken_, false) && (!save_ || !save_(op))) return;
+  if (!std::exchange(taken_, false) && (!save_ || !save_(op.name()))) return;
   KeptCall call{&op, attrs, {d.out.begin(), d.out.end()}, {}, {}};
   for (size_t o = 0; o < outputs.size(); ++o) {
     const bool keep = op.outputs_to_keep() >> o & 1;

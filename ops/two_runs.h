@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/op.h"
 
 namespace dtensor {
@@ -59,11 +61,12 @@ class Uses {
   std::vector<Use> list_;
 };
 
-// Used while nothing is recorded. `outer` is the Captures that was active
-// before; it is notified as well.
-class FirstRun final : public Captures {
+// Used while nothing is recorded. `outer` is the one that was active before;
+// it is notified as well.
+class FirstRun final : public OpCaptures {
  public:
-  FirstRun(const std::function<bool(const Op&)>& save, Captures* outer)
+  FirstRun(const std::function<bool(std::string_view op)>& save,
+           OpCaptures* outer)
       : save_(save), outer_(outer) {}
 
   void used(const DistTensor&) override;
@@ -80,8 +83,8 @@ class FirstRun final : public Captures {
   const Uses& uses() const { return uses_; }
 
  private:
-  const std::function<bool(const Op&)>& save_;
-  Captures* const outer_;
+  const std::function<bool(std::string_view op)>& save_;
+  OpCaptures* const outer_;
   Uses uses_;
   std::vector<DistTensor> captured_;
   std::vector<KeptCall> kept_;
@@ -89,7 +92,7 @@ class FirstRun final : public Captures {
 };
 
 // Throws Error if the second run differs from the first.
-class SecondRun final : public Captures {
+class SecondRun final : public OpCaptures {
  public:
   // Graph nodes numbered below `first` are older than the first run.
   SecondRun(const std::vector<KeptCall>& kept,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
@@ -144,8 +145,8 @@ DistTensor unary_slope(int index, const DistTensor& x, const DistTensor& u) {
   return apply1(unary_op(index, 1), both);
 }
 
-std::vector<const Op*> unary_ops() {
-  std::vector<const Op*> all;
+OpList unary_ops() {
+  OpList all;
   for (int i = 0; i < fn::kNumUnary; ++i) all.push_back(&unary_op(i, 0));
   // Slopes have one of two rules, so one of each is listed. The tests of
   // functions run the slopes of all functions.

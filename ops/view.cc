@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "dtensor/ops/index_op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
@@ -245,9 +246,7 @@ Shape resolve_shape(const DistTensor& x, const Shape& shape,
 
 }  // namespace
 
-std::vector<const Op*> view_ops() {
-  return {&view_op(false), &view_op(true), &permute_op()};
-}
+OpList view_ops() { return {&view_op(false), &view_op(true), &permute_op()}; }
 
 static DistTensor shaped(const DistTensor& x, const Shape& shape, bool moves) {
   const Op& op = view_op(moves);

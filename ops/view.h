@@ -4,7 +4,7 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/ops/op.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 
@@ -25,8 +25,5 @@ DistTensor squeeze(const DistTensor&);
 DistTensor unsqueeze(const DistTensor&, int dim);
 // Repeats dimensions of size 1, and adds new ones in front. -1 keeps a size.
 DistTensor expand(const DistTensor&, const Shape&);
-
-// For the list of operators.
-std::vector<const Op*> view_ops();
 
 }  // namespace dtensor

@@ -23,7 +23,9 @@
 
 namespace dtensor {
 
-struct Kernels;  // dtensor/ops/kernels/kernels.h
+// The functions that compute on a device. They know their own type: Kernels of
+// ops/kernels/kernels.h.
+struct KernelTable {};
 
 // A stream of one device, which defines what null means.
 struct Stream {
@@ -62,7 +64,7 @@ class Device {
   virtual ~Device() = default;
   virtual Kind kind() const = 0;
   // Kernels for this device only; null: those of its kind.
-  virtual const Kernels* own_kernels() const { return nullptr; }
+  virtual const KernelTable* own_kernels() const { return nullptr; }
 
   // A stream for one thread of a rank. It lasts as long as the device, because
   // tensors outlive their rank. If work runs immediately, the stream is null

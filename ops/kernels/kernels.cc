@@ -5,7 +5,8 @@
 namespace dtensor {
 
 const Kernels& kernels_of(const Device& device) {
-  if (const Kernels* own = device.own_kernels()) return *own;
+  if (const KernelTable* own = device.own_kernels())
+    return static_cast<const Kernels&>(*own);
   switch (device.kind()) {
     case Device::Kind::kCpu:
       return cpu_kernels();

@@ -17,7 +17,8 @@
 
 namespace dtensor {
 
-struct Kernels : kernels::GemmKernels,
+struct Kernels : KernelTable,
+                 kernels::GemmKernels,
                  kernels::PointwiseKernels,
                  kernels::ReduceKernels,
                  kernels::RowKernels,

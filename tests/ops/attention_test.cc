@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <optional>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 

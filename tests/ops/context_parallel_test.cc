@@ -1,8 +1,10 @@
 // Attention whose queries, keys and values are split along the sequence: in a
 // ring, and by an all-to-all to heads.
 #include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
 

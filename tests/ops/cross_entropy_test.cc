@@ -1,8 +1,10 @@
 #include "dtensor/ops/cross_entropy.h"
 
 #include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -3,6 +3,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/testing.h"

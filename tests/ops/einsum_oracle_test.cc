@@ -12,6 +12,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/conformance/cases.h"
 

@@ -1,5 +1,6 @@
 #include "dtensor/ops/embedding.h"
 
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

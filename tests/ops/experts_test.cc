@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/testing.h"

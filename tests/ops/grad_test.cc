@@ -5,11 +5,14 @@
 
 #include <cmath>
 
+#include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
@@ -13,6 +14,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

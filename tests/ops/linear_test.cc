@@ -2,9 +2,13 @@
 
 #include <array>
 
+#include "dtensor/comm_event.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/recompute.h"
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {
@@ -277,7 +281,7 @@ Sent send(const std::string& x, const std::string& w, const std::string& b,
     }
     Sent mine;
     context.record = true;
-    context.trace = [&](const OpCall& call) {
+    op_trace(context) = [&](const OpCall& call) {
       mine.operators.push_back(call.op.name());
     };
     const auto bytes = [&] {
@@ -298,7 +302,7 @@ Sent send(const std::string& x, const std::string& w, const std::string& b,
          {.cotangent = put(values({8, 32}, 4), mesh,
                            mine.layout == "P" ? "" : mine.layout)});
     mine.backward = bytes() - mine.forward;
-    context.trace = nullptr;
+    op_trace(context) = nullptr;
     if (rt.rank() == 0) sent = mine;
   });
   return sent;
@@ -463,11 +467,11 @@ Back back_through(
                        .set_requires_grad());
     Back mine;
     context.record = true;
-    context.trace = [&](const OpCall& call) {
+    op_trace(context) = [&](const OpCall& call) {
       if (context.phase == "backward") mine.operators.push_back(call.op.name());
     };
     const auto g = gradients(in, put(values({2, 5, 4}, 8), mesh, "", t));
-    context.trace = nullptr;
+    op_trace(context) = nullptr;
     for (const CommEvent& e : context.events) mine.bytes += e.predicted;
     for (const DistTensor& x : g) mine.grads.push_back(array_of(x.full()));
     if (rt.rank() == 0) back = mine;

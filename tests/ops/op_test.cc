@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/softmax.h"

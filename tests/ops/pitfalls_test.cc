@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
@@ -17,6 +18,7 @@
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

@@ -18,6 +18,7 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/ops/op.h"
+#include "dtensor/ops/op_lists.h"
 
 namespace dtensor::proof {
 

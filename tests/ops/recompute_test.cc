@@ -8,12 +8,18 @@
 #include <map>
 #include <stdexcept>
 
+#include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scoped.h"
 #include "dtensor/scopes.h"
 #include "tests/testing.h"
 
@@ -49,12 +55,12 @@ DistTensor leaf(const Shape& shape, const Mesh& m, const Placements& layout,
 class Calls {
  public:
   Calls() {
-    RankContext::current().trace = [this](const OpCall& c) {
+    op_trace(RankContext::current()) = [this](const OpCall& c) {
       ++count_[c.op.name()];
       ++count_[RankContext::current().phase + " " + c.op.name()];
     };
   }
-  ~Calls() { RankContext::current().trace = nullptr; }
+  ~Calls() { op_trace(RankContext::current()) = nullptr; }
   int operator[](const std::string& op) { return count_[op]; }
 
  private:
@@ -320,7 +326,7 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
     RankContext& ctx = RankContext::current();
     const DistTensor x = leaf({4, 4}, m, "S0", 1), w = leaf({4, 4}, m, "S0", 2);
     std::vector<std::string> seen;
-    ctx.trace = [&](const OpCall& c) {
+    op_trace(ctx) = [&](const OpCall& c) {
       if (ctx.phase != "backward")
         seen.push_back(fmt::format("{} {}.{} {}", ctx.phase, c.path, c.ordinal,
                                    c.op.name()));
@@ -354,7 +360,7 @@ TEST(Checkpoint, PathsOrdinalsAndPhases) {
     EXPECT_EQ(ctx.events[1].predicted, ctx.events[0].predicted);
     EXPECT_EQ(ctx.events[2].phase, "backward");
     EXPECT_EQ(ctx.phase, "forward");
-    ctx.trace = nullptr;
+    op_trace(ctx) = nullptr;
     ctx.record = false;
   });
 }

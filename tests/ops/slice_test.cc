@@ -10,6 +10,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 

@@ -1,5 +1,7 @@
 #include "dtensor/ops/softmax.h"
 
+#include "dtensor/comm_event.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -139,7 +139,7 @@ TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
   run(1, [&](Runtime& rt) {
     const Layer layer(Mesh::parse("dp=1,tp=1"));
     std::vector<std::string> ops;
-    rt.context().trace = [&](const OpCall& call) {
+    op_trace(rt.context()) = [&](const OpCall& call) {
       ops.push_back(call.op.name());
     };
     const auto products = [&] {
@@ -156,7 +156,7 @@ TEST(SplitGrad, WhatOnlyWeightsNeedComesLater) {
     EXPECT_EQ(products(), 3);
     split.later();
     EXPECT_EQ(products(), 3);
-    rt.context().trace = {};
+    op_trace(rt.context()) = {};
   });
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

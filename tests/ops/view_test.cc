@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/parts_testing.h"
 #include "tests/testing.h"

@@ -9,6 +9,7 @@
 
 #include "dtensor/dtensor.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "tests/random_programs/program.h"
 #include "tests/random_programs/reference.h"
 #include "tests/random_programs/subject.h"
@@ -118,7 +119,7 @@ void recompute(const Program& p, size_t from, size_t to,
   };
   RecomputeOptions options;
   if (p.keeps_products)
-    options.save = [](const Op& op) { return op.name() == "matmul"; };
+    options.save = [](std::string_view op) { return op == "matmul"; };
   const auto outputs = checkpoint(fn, inputs, options);
   for (size_t i = 0; i < block.size(); ++i) values[block[i]] = outputs[i];
 }

@@ -82,7 +82,7 @@ class CudaGraph final : public CapturedWork {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, const Kernels& kernels)
+  CudaDevice(int index, const KernelTable& kernels)
       : index_(index), kernels_(kernels) {
     use(index_);
     check(cudaDeviceGetDefaultMemPool(&pool_, index_), "memory pool");
@@ -93,7 +93,7 @@ class CudaDevice final : public Device {
   }
 
   Kind kind() const override { return Kind::kCuda; }
-  const Kernels* own_kernels() const override { return &kernels_; }
+  const KernelTable* own_kernels() const override { return &kernels_; }
   Stream open_stream() override { return cuda::open_stream(index_); }
 
   void* allocate(int64_t bytes, Stream s) override {
@@ -295,7 +295,7 @@ class CudaDevice final : public Device {
     return bytes <= few_.bytes() ? few_ : many_;
   }
   const int index_;
-  const Kernels& kernels_;
+  const KernelTable& kernels_;
   cudaMemPool_t pool_ = nullptr;
   std::atomic<int64_t> waits_{0};
   Events events_;
@@ -327,7 +327,7 @@ int count(std::string& why) {
   return 0;
 }
 
-std::unique_ptr<Device> make_device(int index, const Kernels& kernels) {
+std::unique_ptr<Device> make_device(int index, const KernelTable& kernels) {
   return std::make_unique<CudaDevice>(index, kernels);
 }
 

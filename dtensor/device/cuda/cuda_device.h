@@ -12,7 +12,7 @@ namespace dtensor::cuda {
 int count(std::string& why);
 
 // The device with CUDA's number `index`. Made once, and never destroyed.
-std::unique_ptr<Device> make_device(int index, const Kernels&);
+std::unique_ptr<Device> make_device(int index, const KernelTable&);
 
 // Lets the work of each device read and write memory that the other one has
 // allocated or will allocate, if the machine can do that (can_access_peer()).

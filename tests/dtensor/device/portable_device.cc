@@ -11,7 +11,9 @@ using portable::host_boxes;
 class PortableDevice final : public Device {
  public:
   Kind kind() const override { return Kind::kCpu; }
-  const Kernels* own_kernels() const override { return &portable_kernels(); }
+  const KernelTable* own_kernels() const override {
+    return &portable_kernels();
+  }
 
   void* allocate(int64_t bytes, Stream s) override {
     return cpu().allocate(bytes, s);

@@ -127,7 +127,7 @@ class Recording final : public RecordingDevice {
   }
 
   Kind kind() const override { return Kind::kCuda; }  // it is like one
-  const Kernels* own_kernels() const override { return kernels_.get(); }
+  const KernelTable* own_kernels() const override { return kernels_.get(); }
 
   Stream open_stream() override {
     std::lock_guard lock(mutex_);
