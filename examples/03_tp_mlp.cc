@@ -13,7 +13,7 @@ constexpr int64_t kTokens = 64, kHidden = 32, kWide = 128;
 
 void example(Runtime& rt) {
   const Mesh mesh = rt.mesh();
-  rt.context().record = true;
+  const CommRecord record;
   const auto init = [&](Shape shape, uint64_t stream, const Placements& at) {
     return randn(shape, mesh, at, DType::kF32, {.seed = 0, .stream = stream}, 0,
                  0.1);
@@ -30,7 +30,7 @@ void example(Runtime& rt) {
   const auto g = grad(mean(square(y)), {x, w1, w2});
 
   // The events of one rank; they are the same on every rank.
-  const std::vector<CommEvent>& events = rt.context().events;
+  const std::span<const CommEvent> events = record.events();
   if (rt.rank() == 0) {
     fmt::print("y: {}\n", y.spec()->to_string());
     for (size_t i = 0; i < g.size(); ++i)

@@ -3,7 +3,9 @@
 // the bytes sent in a step and held by a rank with formulas.
 //
 //   bazel run //examples:05_fsdp -- --mesh dp=4
+#include "dtensor/allocator.h"
 #include "dtensor/dtensor.h"
+#include "dtensor/rank_context.h"
 
 using namespace dtensor;
 
@@ -27,11 +29,11 @@ void example(Runtime& rt) {
   nn::AdamW optimizer(weights);
   const DistTensor x = randn({kBatch, kWidth}, mesh, {{"dp", Shard(0)}});
 
-  RankContext& context = rt.context();
+  Allocator& allocator = *rt.context().allocator;
+  int64_t gathered = 0, scattered = 0;
   for (int step = 0; step < 2; ++step) {
-    context.record = true;
-    context.events.clear();
-    context.allocator->reset_peak();
+    const CommRecord record;
+    allocator.reset_peak();
     DistTensor y = x;
     for (const DistTensor& w : weights) y = gelu(matmul(y, w));
     const DistTensor loss = mean(square(sub(y, x)));
@@ -40,16 +42,15 @@ void example(Runtime& rt) {
     const auto grads =
         grad(loss, weights, {.release_graph = true, .bucket_bytes = 1});
     optimizer.step(grads, {.lr = 1e-3});
-    context.record = false;
-  }
-  int64_t gathered = 0, scattered = 0;
-  for (const CommEvent& e : context.events) {
-    gathered += e.kind == StepKind::kAllGather ? e.predicted : 0;
-    scattered += e.kind == StepKind::kReduceScatter ? e.predicted : 0;
+    gathered = scattered = 0;
+    for (const CommEvent& e : record.events()) {
+      gathered += e.kind == StepKind::kAllGather ? e.predicted : 0;
+      scattered += e.kind == StepKind::kReduceScatter ? e.predicted : 0;
+    }
   }
   if (rt.rank() != 0) return;
   const double one = kWidth * kWidth * sizeof(float), all = kLayers * one;
-  const Allocator::Stats memory = context.allocator->stats();
+  const Allocator::Stats memory = allocator.stats();
   const auto most = [&](MemoryKind k) {
     return static_cast<double>(memory.of(k).peak_bytes);
   };

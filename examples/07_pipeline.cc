@@ -33,15 +33,14 @@ void example(Runtime& rt) {
   const std::vector<DistTensor> inputs(kMicros,
                                        randn({kRows, kWidth}, stages[0].mesh));
   const std::vector<double> shares(kMicros, 1.0 / kMicros);
-  rt.context().record = true;
   for (const char* name : {"gpipe", "1f1b"}) {
     const nn::PipelineSchedule schedule = nn::make_schedule(name, p, kMicros);
     nn::Pipeline pipeline(schedule, stages);
     pipeline.run(inputs, shares);  // warm-up: makes the plans
-    rt.context().events.clear();
+    const CommRecord record;
     const auto tasks = pipeline.run(inputs, shares).tasks;
     int64_t mine = 0, bytes = 0;
-    for (const CommEvent& e : rt.context().events) mine += e.counted;
+    for (const CommEvent& e : record.events()) mine += e.counted;
     for (int64_t n : all_gather(name, mine)) bytes += n;
     const double idle = nn::longest(nn::pipeline_times(tasks)).bubble();
     // The batch crosses p - 1 stage boundaries, forward and backward.

@@ -15,13 +15,13 @@ void row(std::string_view how, const char* pass, double found, double formula) {
   fmt::print("{:<11}{:<9} {:>13.0f} {:>9.0f}\n", how, pass, found, formula);
 }
 
-// Returns the bytes that this rank received in the events from number `seen`
-// on.
-double received(const RankContext& c, size_t& seen) {
+// Calls fn; returns the bytes that this rank received meanwhile.
+double received(bool dry_run, const std::function<void()>& fn) {
+  const CommRecord record;
+  fn();
   double bytes = 0;
-  for (; seen < c.events.size(); ++seen)
-    bytes +=
-        double(c.dry_run ? c.events[seen].predicted : c.events[seen].counted);
+  for (const CommEvent& e : record.events())
+    bytes += double(dry_run ? e.predicted : e.counted);
   return bytes;
 }
 
@@ -39,20 +39,19 @@ void example(Runtime& rt) {
   const DistTensor q = draw(1).set_requires_grad(), seed = draw(4),
                    k = draw(2).set_requires_grad(),
                    v = draw(3).set_requires_grad();
-  RankContext& context = rt.context();
-  context.record = true;
-  const bool is_rank_0 = rt.rank() == 0 || context.dry_run;
-  size_t seen = 0;
+  const bool dry = rt.dry_run(), is_rank_0 = rt.rank() == 0 || dry;
   const double one = kTokens * kHeads * kHeadSize * sizeof(float),
                others = (p - 1) / p;
   if (is_rank_0)
     fmt::print("{:<20} {:>13} {:>9}\n", "bytes per rank", "found", "formula");
   for (const auto how : {ContextParallel::kRing, ContextParallel::kAllToAll}) {
     const bool ring = how == ContextParallel::kRing;
-    const DistTensor y = attention(q, k, v, {.causal = true, .context = how});
-    const double forward = received(context, seen);
-    grad(y, {q, k, v}, {.cotangent = seed});
-    const double backward = received(context, seen);
+    DistTensor y;
+    const double forward = received(
+        dry, [&] { y = attention(q, k, v, {.causal = true, .context = how}); });
+    const double backward = received(dry, [&] {
+      grad(y, {q, k, v}, {.cotangent = seed});
+    });
     // The ring receives p - 1 blocks of keys and values, and in the backward
     // pass also their gradients. The all-to-all receives all but 1/p of a
     // rank's q, k, v and result, and of their gradients.

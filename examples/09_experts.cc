@@ -34,13 +34,11 @@ void example(Runtime& rt) {
 
   const TopK chosen = topk(softmax(linear(x, router), -1), kTopK);
   const DistTensor weights = chosen.values / sum(chosen.values, {1}, true);
-  RankContext& context = rt.context();
-  context.record = true;
+  const CommRecord record;
   const DistTensor y = experts(x, chosen.indices, weights, gate, up, down);
   grad(sum(square(y)), {x, router, gate, up, down});
-  context.record = false;
   std::vector<CommEvent> sent;
-  for (const CommEvent& e : context.events)
+  for (const CommEvent& e : record.events())
     if (data_decide_bytes(e.op)) sent.push_back(e);
   if (rt.dry_run()) return;
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/summa.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
@@ -66,16 +67,15 @@ int64_t dry_bytes(const ProductWay& way, int64_t m, int64_t k, int64_t n,
   const Mesh mesh = Mesh::parse(way.mesh);
   options.world = mesh.num_ranks();
   int64_t bytes = 0;
-  run(options, [&](Runtime& rt) {
-    RankContext& context = rt.context();
-    context.record = true;
+  run(options, [&](Runtime&) {
+    const CommRecord record;
     const auto matrix = [&](const Shape& shape, const std::string& layout) {
       return DistTensor::empty(Spec::get(
           mesh, shape, Placements(layout).resolve(mesh, shape), dtype));
     };
     const DistTensor a = matrix({m, k}, way.a), b = matrix({k, n}, way.b);
     summa(a, b).redistribute(Placements(way.c));
-    for (const CommEvent& e : context.events) bytes += e.predicted;
+    for (const CommEvent& e : record.events()) bytes += e.predicted;
   });
   return bytes;
 }
