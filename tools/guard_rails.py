@@ -21,14 +21,17 @@ LIMITS = {
     "lines of the library": 77_000,
     "headers over 250 lines": 2,
     "sources over 650 lines": 1,
-    "headers that dtensor.h reaches": 144,
-    "public headers that include kernels": 1,
+    "headers that dtensor.h reaches": 99,
+    "public headers that include kernels": 0,
+    "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 22,
     "commits over 600 lines that do more than move": 0,
 }
 # The last figure counts commits after this one.
 SINCE = "56ded4371ed5a1edb13aa738a3f51ba222799fe6"
 MOST = 600
+# Operators, which the runtime must not know: not even by a forward declaration.
+OPERATOR = re.compile(r"^(?:class|struct) (?:Op|OpCall|Attrs|Decision|Kernels);")
 MODEL = re.compile(r'[=!]= "(?:gpt|llama|mixtral)"')
 
 
@@ -89,6 +92,8 @@ def figures():
              longer([f for f in texts if f.endswith(".cc")], 650)),
             ("headers that dtensor.h reaches", reached),
             ("public headers that include kernels", lines(public, kernels)),
+            ("classes of ops/ that the runtime declares",
+             lines([f for f in texts if f.startswith("dtensor/")], OPERATOR)),
             ("comparisons with a model's name", lines(texts, MODEL)),
             ("commits over 600 lines that do more than move", large_commits())):
         yield name, None if found is None else len(found), found
