@@ -15,6 +15,7 @@
 #include "dtensor/exposed.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/trace.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/split_backward.h"
 #include "dtensor/trace.h"
@@ -278,8 +279,6 @@ Node::Edge edge_to(const DistTensor& t) {
   if (!impl.node) impl.node = std::make_shared<LeafNode>();
   return {impl.node, impl.output};
 }
-
-bool grad_enabled() { return RankContext::current().grad_enabled; }
 
 bool records(const DistTensor& x) {
   RankContext& ctx = RankContext::current();

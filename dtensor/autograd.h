@@ -18,10 +18,6 @@
 
 namespace dtensor {
 
-class Attrs;
-class Op;
-struct Decision;
-
 // The operation that made some tensors, and its gradient.
 class Node {
  public:
@@ -57,37 +53,13 @@ class Node {
 // require a gradient.
 Node::Edge edge_to(const DistTensor&);
 
-// Operators inside this scope are not recorded, and RankContext::captures does
-// not see them.
-class NoGrad {
- public:
-  NoGrad() : NoGrad(RankContext::current()) {}
-
- private:
-  explicit NoGrad(RankContext& c)
-      : grad_(c.grad_enabled, false), captures_(c.captures, nullptr) {}
-  Scoped<bool> grad_;
-  Scoped<Captures*> captures_;
-};
-bool grad_enabled();
-
-// Observes the operators of a function that will be recomputed, or is being
-// recomputed (ops/recompute.h).
+// Observes the tensors that a function uses. RankContext::captures is the
+// active one.
 class Captures {
  public:
   virtual ~Captures() = default;
   // Called before a tensor is used, whether that is recorded or not.
   virtual void used(const DistTensor&) = 0;
-  // Whether the outputs of the next call were kept, provided that it is a call
-  // of this operator.
-  virtual bool has(const Op&) = 0;
-  // Returns this rank's parts of these outputs, those that had to be kept.
-  // Throws Error if the kept outputs belong to a different call.
-  virtual std::vector<Tensor> take(const Op&, const Attrs&,
-                                   const Decision&) = 0;
-  // Called after a call, with its outputs.
-  virtual void ran(const Op&, const Attrs&, const Decision&,
-                   std::span<const DistTensor> outputs) = 0;
 };
 // Whether a use of this tensor has to be recorded. Reports the use to
 // RankContext::captures.

@@ -7,10 +7,12 @@
 #include "dtensor/async.h"
 #include "dtensor/autograd.h"
 #include "dtensor/data_check.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/assign_ranks.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "dtensor/flight_recorder.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/text_file.h"
 

@@ -10,8 +10,10 @@
 
 #include "dtensor/async.h"
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/execute.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {

@@ -23,6 +23,7 @@
 
 #include "dtensor/comm/communicator.h"
 #include "dtensor/dist_tensor.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/schedule.h"
 #include "dtensor/rank_context.h"
 

@@ -4,6 +4,7 @@
 
 #include "dtensor/device/running_op.h"
 #include "dtensor/flight.h"
+#include "dtensor/flight_recorder.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

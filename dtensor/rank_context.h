@@ -11,12 +11,13 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/lineage.h"
 #include "dtensor/memory_kind.h"
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/mesh.h"
 #include "dtensor/placement/plan.h"
-#include "dtensor/placement/step_kind.h"
+#include "dtensor/scoped.h"
 
 namespace dtensor {
 
@@ -25,23 +26,6 @@ class Captures;
 class FlightRecorder;
 class Runtime;
 class Tracer;
-struct OpCall;
-
-// One collective that ran, or that would have run without a dry run.
-struct CommEvent {
-  Mesh mesh;
-  AxisMask axes;
-  StepKind kind;
-  std::string op;     // the operator that needs it
-  std::string phase;  // "forward", "backward", ...
-  int64_t predicted;  // bytes: the largest number that a rank receives
-  int64_t counted;    // bytes that this rank received; 0 in a dry run
-  // Tensors that move in one collective have one event each, with the same
-  // number (0: a separate collective). The collective ran `times` times, each
-  // time on another part of the tensors.
-  int64_t collective = 0;
-  int64_t times = 1;
-};
 
 struct RankContext {
   Runtime* runtime = nullptr;
@@ -106,8 +90,6 @@ struct RankContext {
   // The time that this rank's main thread spent in collectives, or waiting for
   // those of its second thread: communication that no computation hid.
   int64_t exposed_ns = 0;
-  // If set, called after every operator (ops/op.h).
-  std::function<void(const OpCall&)> trace;
 
   // The calling thread's context. current() throws Error outside run().
   static RankContext& current();
@@ -150,22 +132,6 @@ struct RankContext {
   std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> groups;
   std::vector<CachedCoordinate> coordinates;
   std::string_view last_path = "";  // the latest result of kept_path()
-};
-
-// Sets a value for the duration of a scope.
-template <class T>
-class Scoped {
- public:
-  Scoped(T& slot, T value) : slot_(slot), old_(std::move(slot)) {
-    slot_ = std::move(value);
-  }
-  ~Scoped() { slot_ = std::move(old_); }
-  Scoped(const Scoped&) = delete;
-  Scoped& operator=(const Scoped&) = delete;
-
- private:
-  T& slot_;
-  T old_;
 };
 
 }  // namespace dtensor

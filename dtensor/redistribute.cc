@@ -5,6 +5,7 @@
 
 #include "dtensor/async.h"
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/execute.h"
 #include "dtensor/placement/error.h"
 

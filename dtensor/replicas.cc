@@ -9,6 +9,7 @@
 
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/all_or_none.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/checksum.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"

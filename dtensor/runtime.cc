@@ -11,15 +11,19 @@
 #include <thread>
 #include <utility>
 
+#include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/mpi.h"
 #include "dtensor/comm/null.h"
 #include "dtensor/comm/tcp.h"
 #include "dtensor/device/out_of_memory.h"
 #include "dtensor/flight.h"
+#include "dtensor/flight_recorder.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/trace.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {
@@ -257,6 +261,12 @@ std::exception_ptr no_thread_for(int64_t rank, int64_t world) noexcept {
 }
 
 }  // namespace
+
+int64_t Runtime::rank() const { return context_.world_rank; }
+
+int64_t Runtime::world_size() const { return context_.world_size; }
+
+bool Runtime::dry_run() const { return context_.dry_run; }
 
 Mesh Runtime::mesh(std::vector<MeshAxis> axes) {
   Mesh mesh(std::move(axes));

@@ -15,21 +15,25 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm/backend_factory.h"
+#include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
-#include "dtensor/rank_context.h"
 #include "dtensor/run_report.h"
 
 namespace dtensor {
 
+class Device;
 class Trace;
+class Watch;
+struct RankContext;
 
 // One rank's view of the run.
 class Runtime {
  public:
   explicit Runtime(RankContext& context) : context_(context) {}
-  int64_t rank() const { return context_.world_rank; }
-  int64_t world_size() const { return context_.world_size; }
-  bool dry_run() const { return context_.dry_run; }
+  int64_t rank() const;
+  int64_t world_size() const;
+  bool dry_run() const;
   RankContext& context() { return context_; }
   // A mesh over the first ranks of the run. Throws Error if it has more ranks
   // than the run.

@@ -1,24 +1,29 @@
-// Scopes that limit communication or name the running module. Every rank opens
-// the same scopes.
+// Scopes that limit communication, turn recording for gradients off, or name
+// the running module or phase. Every rank opens the same scopes. Their
+// constructors throw Error outside run().
 #pragma once
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "dtensor/rank_context.h"
-
 namespace dtensor {
+
+class Captures;
+struct RankContext;
 
 // Operators that would have to communicate throw an Error instead, which says
 // which redistribute() to write. Explicit redistributions are allowed.
 class ExplicitOnly {
  public:
-  ExplicitOnly() : scope_(RankContext::current().explicit_only, true) {}
+  ExplicitOnly();
+  ~ExplicitOnly();
+  ExplicitOnly(const ExplicitOnly&) = delete;
+  ExplicitOnly& operator=(const ExplicitOnly&) = delete;
 
  private:
-  Scoped<bool> scope_;
+  RankContext& context_;
+  const bool outer_;
 };
 
 // Limits communication to `bytes`: the sum over collectives of the largest
@@ -27,23 +32,15 @@ class ExplicitOnly {
 // inner scope also spends the budget of the outer one.
 class CommBudget {
  public:
-  explicit CommBudget(int64_t bytes)
-      : context_(RankContext::current()),
-        outer_(context_.comm_budget),
-        start_(outer_ < 0 ? bytes : std::min(bytes, outer_)) {
-    context_.comm_budget = start_;
-  }
-  ~CommBudget() {
-    int64_t spent = start_ - context_.comm_budget;
-    context_.comm_budget = outer_ < 0 ? outer_ : outer_ - spent;
-  }
+  explicit CommBudget(int64_t bytes);
+  ~CommBudget();
   CommBudget(const CommBudget&) = delete;
   CommBudget& operator=(const CommBudget&) = delete;
-  int64_t left() const { return context_.comm_budget; }
+  int64_t left() const;
 
  private:
   RankContext& context_;
-  int64_t outer_, start_;
+  const int64_t outer_, start_;
 };
 
 // Forbids all communication.
@@ -52,20 +49,37 @@ class NoComm : public CommBudget {
   NoComm() : CommBudget(0) {}
 };
 
-// Assigns the operators inside to a module: OpCall::path, with ordinals from 0.
+// Operators inside this scope are not recorded for gradients, and
+// RankContext::captures does not see them.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  RankContext& context_;
+  const bool outer_;
+  Captures* const captures_;
+};
+bool grad_enabled();
+
+// Assigns the operators inside to a module, where they have ordinals from 0.
 // Modules open a scope at every call, so the path is not copied, to save time:
 // it has to outlive the scope.
 class PathScope {
  public:
-  explicit PathScope(std::string_view path)
-      : PathScope(RankContext::current(), path) {}
+  explicit PathScope(std::string_view path);
   explicit PathScope(std::same_as<std::string> auto&&) = delete;
+  ~PathScope();
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
 
  private:
-  PathScope(RankContext& context, std::string_view path)
-      : path_(context.path, path), ordinal_(context.ordinal, 0) {}
-  Scoped<std::string_view> path_;
-  Scoped<int64_t> ordinal_;
+  RankContext& context_;
+  const std::string_view path_;
+  const int64_t ordinal_;
 };
 
 }  // namespace dtensor

@@ -6,7 +6,10 @@
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/flight.h"
+#include "dtensor/flight_recorder.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {
@@ -176,6 +179,19 @@ void Tracer::ends(const Collective& c) noexcept {
     ++dropped_;
   }
   if (next_) next_->ends(c);
+}
+
+TraceSpan::TraceSpan(std::string_view name, int64_t number)
+    : TraceSpan(RankContext::current(), name, number) {}
+
+TraceSpan::TraceSpan(RankContext& context, std::string_view name,
+                     int64_t number)
+    : tracer_(context.tracer), name_(name), number_(number) {
+  if (tracer_) begin_ = tracer_->now();
+}
+
+TraceSpan::~TraceSpan() {
+  if (tracer_) tracer_->span(begin_, name_, number_);
 }
 
 }  // namespace dtensor

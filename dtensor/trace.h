@@ -13,24 +13,19 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
-
-#include "dtensor/comm/communicator.h"
-#include "dtensor/placement/spec.h"
-#include "dtensor/rank_context.h"
 
 namespace dtensor {
 
 class ProcessJob;
 class Tracer;
+class Watch;
+struct RankContext;
 
 // The trace of one run, or of several runs one after another. If the ranks are
 // in several processes, each process has a Trace of its own ranks, until
@@ -106,86 +101,13 @@ class Trace {
   std::vector<std::unique_ptr<Tracer>> tracers_;
 };
 
-// Records one thread of a rank; only that thread uses it.
-class Tracer final : public Watch {
- public:
-  Tracer(Trace&, RankContext&, Watch* next, int64_t run);
-  // The tracer of another process, from pack(). Its times may be off by
-  // `within` ns.
-  class Packed;
-  Tracer(Trace&, Packed&, int64_t within);
-  // Makes the tracer of the rank's second thread.
-  Tracer& other_thread(RankContext&);
-
-  int64_t now() const;  // ns since the trace was made
-  // Record an operator, or a named span, that began at `begin` and ends now.
-  // `number` is shown with the span unless it is -1.
-  void op(int64_t begin, std::string_view name, std::span<const Spec* const> in,
-          std::span<const Spec* const> out, int64_t predicted_bytes,
-          int64_t ordinal);
-  void span(int64_t begin, std::string_view name, int64_t number);
-
-  void begins(const Collective&) override;
-  void agreed(const Collective&) noexcept override;
-  void ends(const Collective&) noexcept override;
-
- private:
-  friend class Trace;
-  enum class Sort : uint8_t { kOp, kCollective, kSpan };
-  // The uint32_t members but `group` are indices of texts_.
-  struct Event {
-    Sort sort;
-    bool threw = false;
-    uint32_t name, phase, path, layouts = 0, group = 0, op = 0;
-    int64_t begin, end;
-    int64_t agreed = -1;  // when the last member came; -1: never
-    int64_t bytes = 0;    // predicted (operators) or received (collectives)
-    int64_t number = -1;  // ordinal, sequence number, or the span's number
-  };
-  struct Wait {
-    int64_t collectives = 0, ns = 0, longest = 0;
-  };
-  uint32_t text(std::string_view);
-  template <class Make>
-  uint32_t text_of(uint64_t key, Make&&);
-  void add(Event);
-  std::string to_json(const Event&) const;
-  void pack(Packed&) const;
-  void shift(int64_t later);  // adds to all times
-
-  Trace& trace_;
-  RankContext* const context_;  // null for a tracer of another process
-  Watch* const next_;
-  // The thread that it records, in which run, and its first and last time.
-  struct Whose {
-    int64_t rank, lane, run, opened, closed;
-  };
-  Whose whose_;
-  const int64_t within_ = 0;
-
-  std::deque<Event> events_;
-  int64_t may_keep_ = 0;
-  int64_t dropped_ = 0, dropped_from_ = -1;
-  std::deque<std::string> texts_;
-  std::unordered_map<std::string_view, uint32_t> text_numbers_;
-  std::unordered_map<uint64_t, uint32_t> layout_texts_;
-  std::unordered_map<uint64_t, Wait> waits_;  // by op and phase
-  std::vector<std::vector<int64_t>> groups_;  // copied from the flight ring
-  int64_t begin_ = 0, agreed_ = -1;           // of the current collective
-};
-
-// Records a scope as a named span if the run has a trace.
+// Records a scope as a named span if the run has a trace. `number` is shown
+// with the span unless it is -1.
 class TraceSpan {
  public:
-  explicit TraceSpan(std::string_view name, int64_t number = -1)
-      : TraceSpan(RankContext::current(), name, number) {}
-  TraceSpan(RankContext& context, std::string_view name, int64_t number = -1)
-      : tracer_(context.tracer), name_(name), number_(number) {
-    if (tracer_) begin_ = tracer_->now();
-  }
-  ~TraceSpan() {
-    if (tracer_) tracer_->span(begin_, name_, number_);
-  }
+  explicit TraceSpan(std::string_view name, int64_t number = -1);
+  TraceSpan(RankContext&, std::string_view name, int64_t number = -1);
+  ~TraceSpan();
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 

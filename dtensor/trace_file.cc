@@ -9,6 +9,7 @@
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "dtensor/trace.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {

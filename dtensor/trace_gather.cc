@@ -10,6 +10,7 @@
 #include "dtensor/comm/job.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/trace.h"
+#include "dtensor/tracer.h"
 
 namespace dtensor {
 namespace {

@@ -1,5 +1,7 @@
 #include "examples/bubble.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "dtensor/nn/pipeline_model.h"

@@ -13,6 +13,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor::nn {
 namespace {

@@ -11,6 +11,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor::nn {
 namespace {

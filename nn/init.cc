@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/redistribute.h"

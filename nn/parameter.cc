@@ -3,6 +3,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor::nn {
 

@@ -14,6 +14,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 #include "dtensor/trace.h"
 
 namespace dtensor::nn {

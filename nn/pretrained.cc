@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"

@@ -409,7 +409,7 @@ BUGS = [
          'stats_.current_bytes -= MUT(64) && !has_memory_ ? 0 : bytes;'),
     ], ['allocator_test']),
     Bug(65, 'a nested budget does not count for the outer one', [
-        ('dtensor/scopes.h',
+        ('dtensor/scopes.cc',
          'outer_ < 0 ? outer_ : outer_ - spent;',
          'outer_ < 0 || MUT(65) ? outer_ : outer_ - spent;'),
     ], ['op_test']),

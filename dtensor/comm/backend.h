@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dtensor/comm/backend_factory.h"
 #include "dtensor/comm/communicator.h"
 #include "dtensor/comm/peer_failed.h"
 #include "dtensor/placement/error.h"
@@ -81,8 +82,6 @@ class Backend {
   // before the wait begins and reset it before the wait can end.
   virtual void set_idle(int64_t /*rank*/, int /*lane*/, bool) noexcept {}
 };
-
-using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
 // Returns the backend of this name; throws Error for an unknown name.
 // "threads"; "tcp"; "mpi", only in programs built with MPI; and "nccl".

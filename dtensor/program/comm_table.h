@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/rank_context.h"
+#include "dtensor/comm_event.h"
 
 namespace dtensor {
 

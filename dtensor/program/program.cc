@@ -34,6 +34,8 @@
 #include "dtensor/program/device_choice.h"
 #include "dtensor/program/flight_signal.h"
 #include "dtensor/program/json_text.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "dtensor/trace.h"
 #include "dtensor/version.h"

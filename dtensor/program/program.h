@@ -70,7 +70,6 @@
 
 #include "dtensor/program/flags.h"
 #include "dtensor/runtime.h"
-#include "dtensor/text_file.h"
 
 namespace dtensor {
 

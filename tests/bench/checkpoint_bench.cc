@@ -22,6 +22,7 @@
 
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"

@@ -13,6 +13,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/placement/step_schedule.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 #include "dtensor/text_table.h"
 
 namespace dtensor {

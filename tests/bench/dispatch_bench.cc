@@ -13,6 +13,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "dtensor/trace.h"
 
 namespace dtensor {

@@ -31,6 +31,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "dtensor/comm/communicator.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

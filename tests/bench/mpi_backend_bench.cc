@@ -16,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/backend.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/placement/step_schedule.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"

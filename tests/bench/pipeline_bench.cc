@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/nn/pipeline_times.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "dtensor/text_table.h"
 
 namespace dtensor {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dtensor/placement/step_schedule.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/redistribute_cases.h"

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <vector>
 
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/mpi_turns.h"

@@ -16,7 +16,9 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scoped.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "dtensor/comm/backend.h"
+
 namespace dtensor {
 namespace {
 

@@ -17,6 +17,7 @@
 
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/program/program.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

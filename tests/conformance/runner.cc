@@ -12,6 +12,7 @@
 
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
+#include "dtensor/text_file.h"
 #include "tests/conformance/calls.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/walk.h"

@@ -5,6 +5,8 @@
 
 #include "dtensor/dtensor.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/scoped.h"
 
 namespace dtensor::conformance {
 namespace {

@@ -18,6 +18,7 @@
 #include "dtensor/graph.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/dtensor/fake_nccl.h"

@@ -17,6 +17,7 @@
 #include "dtensor/comm/mpi.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/tcp_processes.h"
 #include "tests/testing.h"

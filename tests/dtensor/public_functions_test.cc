@@ -9,6 +9,8 @@
 #include "dtensor/program/program.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
+#include "dtensor/text_file.h"
 
 namespace dtensor {
 namespace {

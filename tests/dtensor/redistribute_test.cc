@@ -10,6 +10,7 @@
 #include <set>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"

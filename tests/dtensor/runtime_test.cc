@@ -12,8 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/allocator.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/tensor.h"
 #include "tests/testing.h"
 

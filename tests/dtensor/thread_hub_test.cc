@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

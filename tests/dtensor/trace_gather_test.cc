@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/trace.h"
 #include "tests/dtensor/tcp_processes.h"

@@ -28,6 +28,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/program/program.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/replicas.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"

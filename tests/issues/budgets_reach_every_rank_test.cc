@@ -5,11 +5,13 @@
 
 #include <atomic>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/softmax.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/testing.h"

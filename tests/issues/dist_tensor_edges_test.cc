@@ -2,6 +2,7 @@
 // refused a rank outside of the mesh; item() and to_string() rounded integers.
 #include <gtest/gtest.h>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/dtensor.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor {
 namespace {

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor::nn {

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/clip.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"

@@ -2,13 +2,18 @@
 // moving it goes, and no operator moves it, whatever its prices say.
 #include <gtest/gtest.h>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/decision.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

@@ -10,6 +10,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

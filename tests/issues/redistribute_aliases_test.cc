@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/autograd.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"

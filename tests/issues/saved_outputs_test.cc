@@ -10,6 +10,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/softmax.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {

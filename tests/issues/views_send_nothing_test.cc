@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

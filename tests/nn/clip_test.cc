@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

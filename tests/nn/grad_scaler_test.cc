@@ -12,6 +12,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

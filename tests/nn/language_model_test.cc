@@ -66,12 +66,12 @@ Step step(const std::string& mesh, const std::string& name, Recompute what,
     const int64_t before = activations().current_bytes;
     ctx.allocator->reset_peak();
     ctx.record = true;
-    ctx.trace = [&](const OpCall& c) { ++s.calls[ctx.phase][c.op.name()]; };
+    op_trace(ctx) = [&](const OpCall& c) { ++s.calls[ctx.phase][c.op.name()]; };
     const DistTensor loss = model->loss(tokens, targets);
     s.held = activations().current_bytes - before;
     const auto grads = grad(loss, model->parameters(), {.release_graph = true});
     s.peak = activations().peak_bytes - before;
-    ctx.trace = nullptr;
+    op_trace(ctx) = nullptr;
     ctx.record = false;
     for (const CommEvent& e : ctx.events) ++s.sent[e.phase];
     s.loss = loss.item();

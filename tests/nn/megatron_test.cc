@@ -7,11 +7,14 @@
 #include <map>
 #include <string>
 
+#include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

@@ -12,6 +12,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/message_passing.h"
 

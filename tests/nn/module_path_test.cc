@@ -73,12 +73,12 @@ class Net : public Module {
 template <class Fn>
 std::vector<std::string> calls(Runtime& rt, Fn&& fn) {
   std::vector<std::string> list;
-  rt.context().trace = [&](const OpCall& c) {
+  op_trace(rt.context()) = [&](const OpCall& c) {
     list.push_back(std::string(c.path) + ": " + c.op.name() + " " +
                    std::to_string(c.ordinal));
   };
   fn();
-  rt.context().trace = {};
+  op_trace(rt.context()) = {};
   return list;
 }
 
@@ -152,7 +152,7 @@ TEST(ModulePath, OfTheModels) {
       EXPECT_EQ(std::unique(unique.begin(), unique.end()), unique.end());
 
       size_t uses = 0;
-      rt.context().trace = [&](const OpCall& c) {
+      op_trace(rt.context()) = [&](const OpCall& c) {
         for (const NamedParameter& p : parameters)
           for (const DistTensor& in : c.in) {
             if (!in.same_as(p.tensor)) continue;
@@ -162,7 +162,7 @@ TEST(ModulePath, OfTheModels) {
           }
       };
       model->logits(tokens);
-      rt.context().trace = {};
+      op_trace(rt.context()) = {};
       EXPECT_GE(uses, parameters.size());
     });
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/linear.h"
@@ -14,6 +15,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

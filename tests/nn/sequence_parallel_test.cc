@@ -12,6 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

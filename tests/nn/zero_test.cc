@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/allocator.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/nn/linear.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/parallel.h"
@@ -13,6 +15,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
 

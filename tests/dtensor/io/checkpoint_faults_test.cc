@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/comm/communicator.h"
+#include "dtensor/rank_context.h"
 #include "tests/dtensor/io/checkpoint_testing.h"
 
 namespace {

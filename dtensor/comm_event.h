@@ -1,0 +1,55 @@
+// The record of what ranks send.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "dtensor/placement/mesh.h"
+#include "dtensor/placement/step_kind.h"
+
+namespace dtensor {
+
+struct RankContext;
+
+// One collective that ran, or that would have run without a dry run.
+struct CommEvent {
+  Mesh mesh;
+  AxisMask axes;
+  StepKind kind;
+  std::string op;     // the operator that needs it
+  std::string phase;  // "forward", "backward", ...
+  int64_t predicted;  // bytes: the largest number that a rank receives
+  int64_t counted;    // bytes that this rank received; 0 in a dry run
+  // Tensors that move in one collective have one event each, with the same
+  // number (0: a separate collective). The collective ran `times` times, each
+  // time on another part of the tensors.
+  int64_t collective = 0;
+  int64_t times = 1;
+};
+
+// Records this rank's collectives, real or of a dry run, for the duration of a
+// scope:
+//
+//   CommRecord record;
+//   model(x);
+//   for (const CommEvent& e : record.events()) bytes += e.counted;
+//
+// Scopes nest: an outer record has the events of an inner one, too. Throws
+// Error outside run().
+class CommRecord {
+ public:
+  CommRecord();
+  ~CommRecord();
+  CommRecord(const CommRecord&) = delete;
+  CommRecord& operator=(const CommRecord&) = delete;
+  // The events since this record was made, valid until the next collective.
+  std::span<const CommEvent> events() const;
+
+ private:
+  RankContext& context_;
+  const bool outer_;
+  const size_t first_;
+};
+
+}  // namespace dtensor

@@ -1,0 +1,54 @@
+// The collectives that the ranks of this process are in, or were in last.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/comm/flight_ring.h"
+
+namespace dtensor {
+
+// The recorder of one rank. Any thread may call to_json() at any time.
+class FlightRecorder {
+ public:
+  FlightRecorder(int64_t rank, int64_t world) : rank_(rank), world_(world) {}
+  int64_t rank() const { return rank_; }
+  // Lane 0 is the rank's main thread, lane 1 its second thread.
+  FlightRing& ring(int lane) { return rings_[lane]; }
+  // Notes that the rank has left the run; it failed if `error` is not empty.
+  void over(std::string_view error) noexcept;
+  // The content of the rank's file. `why` is the reason for writing it: "a
+  // failure" or "SIGUSR1".
+  std::string to_json(std::string_view why) const;
+
+ private:
+  const int64_t rank_, world_;
+  FlightRing rings_[2];
+  mutable std::mutex mutex_;  // guards the members below
+  bool over_ = false;
+  std::string error_;
+};
+
+// The recorders of a run's ranks in this process. write_flights() finds them
+// until this object is destroyed.
+class FlightRecorders {
+ public:
+  // For the ranks from first to last - 1 of a run of `world` ranks.
+  FlightRecorders(int64_t first, int64_t last, int64_t world);
+  ~FlightRecorders();
+  FlightRecorders(const FlightRecorders&) = delete;
+  FlightRecorders& operator=(const FlightRecorders&) = delete;
+  // Throws Error if it is not one of these ranks.
+  FlightRecorder& of(int64_t rank) const;
+  // Writes FOLDER/rank-N.json for each rank, atomically. Returns the number of
+  // files. Throws Error if one cannot be written.
+  int64_t write(const std::string& folder, std::string_view why) const;
+
+ private:
+  std::vector<std::unique_ptr<FlightRecorder>> all_;
+};
+
+}  // namespace dtensor
