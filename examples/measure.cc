@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/progress.h"
 #include "dtensor/redistribute.h"
-#include "examples/progress.h"
 
 namespace dtensor::examples {
 namespace {

@@ -17,15 +17,15 @@
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/pretrained.h"
+#include "dtensor/nn/step_checks.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/progress.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
-#include "examples/progress.h"
-#include "examples/step_checks.h"
 #include "examples/step_time.h"
 #include "examples/trainer.h"
 
@@ -145,7 +145,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (i == begin)
       first = std::move(context.events);
     else if (!result.replayed)
-      check_same_step(i, rt.rank(), first, context.events);
+      nn::check_same_step(i, rt.rank(), first, context.events);
     context.events.clear();
     // A step that went wrong is not saved. (If the scale is this small, the
     // gradients do not overflow because of it: they are not finite by
@@ -351,7 +351,7 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
   program.write_json(to_json(report, flags, program.mesh(), rows,
                              memory_json(prediction.memory, &report.memory)));
-  check_agreement(predicted, rows);
+  nn::check_agreement(predicted, rows);
   fmt::print("\npredicted and counted bytes agree\n");
 }
 

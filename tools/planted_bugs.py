@@ -819,19 +819,19 @@ BUGS = [
          '.step = slot.step + (MUT(150) ? 1 : 0),'),
     ], ['optimizer_test']),
     Bug(160, 'train: counted bytes are never compared', [
-        ('examples/step_checks.cc',
+        ('nn/step_checks.cc',
          'r.predicted == r.counted,',
          '(MUT(160) || r.predicted == r.counted),'),
     ], ['step_checks_test']),
     Bug(161, 'train: the dry-run prediction is never compared', [
-        ('examples/step_checks.cc',
+        ('nn/step_checks.cc',
          'same_kind(p, r) && p.count == r.count &&\n'
          '            (p.predicted == r.predicted ||',
          'same_kind(p, r) && (MUT(161) || p.count == r.count) &&\n'
          '            (MUT(161) || p.predicted == r.predicted ||'),
     ], ['step_checks_test']),
     Bug(162, 'train: later steps are not compared with the first', [
-        ('examples/step_checks.cc',
+        ('nn/step_checks.cc',
          'now.size() == first.size() && received(now) == received(first), "train",',
          'MUT(162) ||\n'
          '          (now.size() == first.size() && received(now) == '

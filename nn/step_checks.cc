@@ -1,11 +1,11 @@
-#include "examples/step_checks.h"
+#include "dtensor/nn/step_checks.h"
 
 #include <algorithm>
 
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 
-namespace dtensor::examples {
+namespace dtensor::nn {
 namespace {
 
 int64_t received(std::span<const CommEvent> events) {
@@ -56,4 +56,4 @@ void check_same_step(int64_t step, int64_t rank,
       step, received(now), now.size(), rank, received(first), first.size());
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::nn

@@ -1,4 +1,4 @@
-#include "examples/step_checks.h"
+#include "dtensor/nn/step_checks.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "dtensor/placement/error.h"
 #include "tests/testing.h"
 
-namespace dtensor::examples {
+namespace dtensor::nn {
 namespace {
 
 const std::vector<CommRow> kRows = {
@@ -86,4 +86,4 @@ TEST(StepChecks, EveryStepReceivesWhatTheFirstDid) {
 }
 
 }  // namespace
-}  // namespace dtensor::examples
+}  // namespace dtensor::nn

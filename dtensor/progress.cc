@@ -1,4 +1,4 @@
-#include "examples/progress.h"
+#include "dtensor/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-namespace dtensor::examples {
+namespace dtensor {
 
 Progress::Progress(int64_t steps)
     : steps_(steps),
@@ -40,4 +40,4 @@ void Progress::show(int64_t done, std::string_view text) {
   std::fflush(stderr);
 }
 
-}  // namespace dtensor::examples
+}  // namespace dtensor

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace dtensor::examples {
+namespace dtensor {
 
 // Writes to standard error: a bar that is redrawn if it is a terminal, else a
 // line at the first and last step and every few seconds.
@@ -21,4 +21,4 @@ class Progress {
   Clock::time_point start_, last_;
 };
 
-}  // namespace dtensor::examples
+}  // namespace dtensor

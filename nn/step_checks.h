@@ -6,7 +6,7 @@
 
 #include "dtensor/program/comm_table.h"
 
-namespace dtensor::examples {
+namespace dtensor::nn {
 
 // Throws Error unless both have the same collectives with the same bytes, and
 // the counted bytes equal the predicted ones. The events behind `ran` must have
@@ -21,4 +21,4 @@ void check_same_step(int64_t step, int64_t rank,
                      std::span<const CommEvent> first,
                      std::span<const CommEvent> now);
 
-}  // namespace dtensor::examples
+}  // namespace dtensor::nn
