@@ -41,10 +41,6 @@ std::string bubble_text(const BubbleReport& r) {
       percent(r.formula), percent(r.simulated), percent(r.measured));
 }
 
-void BubbleMeter::add(const std::vector<nn::TimedTask>& tasks) {
-  steps_.push_back(nn::pipeline_times(tasks));
-}
-
 nn::PipelineTimes BubbleMeter::longest() const {
   nn::PipelineTimes mine;
   for (size_t i = steps_.size() > 1 ? 1 : 0; i < steps_.size(); ++i) {

@@ -27,8 +27,8 @@ std::string bubble_text(const BubbleReport&);
 // Measures one rank's steps, except the first, which makes all plans.
 class BubbleMeter {
  public:
-  // Adds a step: the rank's PipelineResult::tasks.
-  void add(const std::vector<nn::TimedTask>&);
+  // Adds a step of the rank.
+  void add(const nn::PipelineTimes& step) { steps_.push_back(step); }
   // The times of the rank with the longest span, summed over its steps.
   // Collective over all ranks of the run.
   nn::PipelineTimes longest() const;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "dtensor/ops/op.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/text_table.h"
@@ -221,7 +222,7 @@ std::string compare_table(const std::vector<Compared>& all) {
       table.add(std::move(row));
       continue;
     }
-    const MemoryUse& m = c.prediction.memory;
+    const nn::MemoryUse& m = c.prediction.memory;
     const auto kind = [&](MemoryKind k) {
       return grouped(m.kinds[static_cast<size_t>(k)]);
     };

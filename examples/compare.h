@@ -9,7 +9,7 @@
 
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
-#include "examples/trainer.h"
+#include "examples/train_config.h"
 
 namespace dtensor::examples {
 
@@ -37,7 +37,7 @@ std::vector<Strategy> parse_strategies(std::string_view text,
 
 struct Compared {
   Strategy strategy;
-  Prediction prediction;
+  nn::Prediction prediction;
   // The largest values of any rank, in one step:
   int64_t bytes = 0;             // received
   int64_t work_ps = 0;           // the time of its operators, by their prices

@@ -10,7 +10,7 @@
 #include "examples/explain_op.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
-#include "examples/trainer.h"
+#include "examples/train_config.h"
 
 namespace dtensor::examples {
 namespace {
@@ -25,7 +25,7 @@ nlohmann::ordered_json explain_model(const TrainConfig& config,
                                      const RunOptions& options,
                                      const Mesh& mesh) {
   Decisions decisions;
-  const Prediction p = predict(config, options, [&](const OpCall& call) {
+  const nn::Prediction p = predict(config, options, [&](const OpCall& call) {
     decisions.add(call.op, call.decision);
   });
   const int64_t time = communication_ps(p.events, options.cost);

@@ -9,7 +9,8 @@ namespace {
 
 // fn(name, predicted, measured) for each row.
 template <class Fn>
-void for_rows(const MemoryUse& predicted, const MemoryUse* measured, Fn&& fn) {
+void for_rows(const nn::MemoryUse& predicted, const nn::MemoryUse* measured,
+              Fn&& fn) {
   for (const MemoryKind k :
        {MemoryKind::kParameters, MemoryKind::kGradients, MemoryKind::kState,
         MemoryKind::kActivations, MemoryKind::kGathered}) {
@@ -22,8 +23,8 @@ void for_rows(const MemoryUse& predicted, const MemoryUse* measured, Fn&& fn) {
 
 }  // namespace
 
-std::string memory_table(const MemoryUse& predicted,
-                         const MemoryUse* measured) {
+std::string memory_table(const nn::MemoryUse& predicted,
+                         const nn::MemoryUse* measured) {
   std::vector<std::string> head = {"memory of a rank", "predicted"};
   if (measured) head.push_back("measured");
   TextTable table(measured ? "lrr" : "lr", head);
@@ -36,8 +37,8 @@ std::string memory_table(const MemoryUse& predicted,
   return table.to_string();
 }
 
-nlohmann::ordered_json memory_json(const MemoryUse& predicted,
-                                   const MemoryUse* measured) {
+nlohmann::ordered_json memory_json(const nn::MemoryUse& predicted,
+                                   const nn::MemoryUse* measured) {
   nlohmann::ordered_json json;
   for_rows(predicted, measured,
            [&](const std::string& row, int64_t expected, int64_t found) {

@@ -3,15 +3,16 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "examples/trainer.h"
+#include "dtensor/nn/trainer.h"
 
 namespace dtensor::examples {
 
 // A row for each kind of memory and one for the total, in bytes of the rank
 // that holds the most. `measured` may be null.
-std::string memory_table(const MemoryUse& predicted, const MemoryUse* measured);
+std::string memory_table(const nn::MemoryUse& predicted,
+                         const nn::MemoryUse* measured);
 // {"parameters": {"predicted": 1, "measured": 1}, ..., "peak": {...}}.
-nlohmann::ordered_json memory_json(const MemoryUse& predicted,
-                                   const MemoryUse* measured);
+nlohmann::ordered_json memory_json(const nn::MemoryUse& predicted,
+                                   const nn::MemoryUse* measured);
 
 }  // namespace dtensor::examples

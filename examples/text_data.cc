@@ -15,8 +15,8 @@ namespace {
 
 // Row r has the n bytes at offset(r) as inputs, and the n bytes from the next
 // one on as targets.
-Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
-                 const std::function<int64_t(int64_t)>& offset) {
+nn::Batch make_batch(const std::string& bytes, int64_t rows, int64_t n,
+                     const std::function<int64_t(int64_t)>& offset) {
   const Shape shape = {rows, n};
   // A dry run has no data.
   if (const auto* rank = RankContext::current_or_null(); rank && rank->dry_run)
@@ -64,8 +64,8 @@ void TextData::require(int64_t n) const {
            name_, size(), n);
 }
 
-Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,
-                        int64_t step) const {
+nn::Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,
+                            int64_t step) const {
   return make_batch(bytes_, rows, seq, [&](int64_t r) {
     const kernels::Philox4 p = kernels::philox_block(
         seed, static_cast<uint64_t>(step), static_cast<uint64_t>(r));
@@ -76,7 +76,8 @@ Batch TextData::windows(int64_t rows, int64_t seq, uint64_t seed,
   });
 }
 
-Batch TextData::consecutive(int64_t first, int64_t rows, int64_t seq) const {
+nn::Batch TextData::consecutive(int64_t first, int64_t rows,
+                                int64_t seq) const {
   return make_batch(bytes_, rows, seq - 1,
                     [&](int64_t r) { return (first + r) * seq; });
 }

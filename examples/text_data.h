@@ -3,16 +3,12 @@
 #include <cstdint>
 #include <string>
 
-#include "dtensor/tensor.h"
+#include "dtensor/nn/trainer.h"
 
 namespace dtensor::examples {
 
-// The windows of a batch: inputs[r] and targets[r] are windows of n bytes, both
-// tensors [rows, n] in i64. The target of a byte is the next one.
-struct Batch {
-  Tensor inputs, targets;
-};
-
+// In its batches, inputs[r] and targets[r] are windows of n bytes, both tensors
+// [rows, n] in i64. The target of a byte is the next one.
 class TextData {
  public:
   // Reads a file. Throws Error if it cannot be read.
@@ -36,10 +32,11 @@ class TextData {
   // floor(x * (size - seq) / 2^64), where x is the first 64 bits (low word
   // first) of Philox block r of stream `step` under the seed. The batch is the
   // same on every mesh.
-  Batch windows(int64_t rows, int64_t seq, uint64_t seed, int64_t step) const;
+  nn::Batch windows(int64_t rows, int64_t seq, uint64_t seed,
+                    int64_t step) const;
   // Rows `first` to first + rows - 1 of the text cut into consecutive windows
   // of seq bytes; in each, bytes 2 to seq are the targets.
-  Batch consecutive(int64_t first, int64_t rows, int64_t seq) const;
+  nn::Batch consecutive(int64_t first, int64_t rows, int64_t seq) const;
 
  private:
   TextData(std::string name, std::string bytes)

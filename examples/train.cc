@@ -15,9 +15,13 @@
 #include <optional>
 
 #include "dtensor/all_gather_bytes.h"
+#include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/generate.h"
+#include "dtensor/nn/grad_scaler.h"
+#include "dtensor/nn/language_model.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/step_checks.h"
+#include "dtensor/nn/trainer.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
@@ -27,7 +31,7 @@
 #include "examples/bubble.h"
 #include "examples/memory_report.h"
 #include "examples/step_time.h"
-#include "examples/trainer.h"
+#include "examples/train_config.h"
 
 namespace dtensor::examples {
 namespace {
@@ -59,7 +63,7 @@ struct Report {
   std::vector<ParameterRow> parameters;  // rank 0's
   BubbleReport bubble;
   std::vector<CommEvent> events;  // of the first step, of all ranks
-  MemoryUse memory;               // the most of any rank
+  nn::MemoryUse memory;           // the most of any rank
   double eval_loss = 0;
   std::string sample;
 };
@@ -107,7 +111,7 @@ int64_t step_tokens(const TrainConfig& c) { return c.batch * c.model.seq; }
 
 // Runs the steps of one rank. Rank 0 prints and fills the report.
 void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
-                 Trainer& trainer, Report& report) {
+                 nn::Trainer& trainer, Report& report) {
   const bool is_rank_0 = rt.rank() == 0;
   const TrainConfig& config = flags.train;
   const auto tokens = static_cast<double>(step_tokens(config));
@@ -117,8 +121,9 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
       flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
   const std::optional<std::string> last =
       flags.resume ? latest_checkpoint(folder) : std::nullopt;
-  if (!folder.empty()) claim_checkpoints(folder);
-  const int64_t begin = last ? trainer.load(*last) : 0;
+  if (last) trainer.load(*last);
+  const int64_t begin = trainer.next_step();
+  const nn::Batches batches = config.batches(text);
   if (is_rank_0 && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("resuming from {}", *last)
                               : "no checkpoint yet: starting from step 0");
@@ -136,12 +141,12 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   for (int64_t i = begin; i < config.steps; ++i) {
     const auto start = std::chrono::steady_clock::now();
     const int64_t exposed = context.exposed_ns;
-    const StepResult result = trainer.step(i, text);
+    const nn::StepResult result = trainer.step(batches);
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
     const double waited =
         static_cast<double>(context.exposed_ns - exposed) / 1e9;
-    bubble.add(trainer.tasks());
+    bubble.add(result.pipeline);
     if (i == begin)
       first = std::move(context.events);
     else if (!result.replayed)
@@ -151,7 +156,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     // gradients do not overflow because of it: they are not finite by
     // themselves.)
     constexpr double kLeastScale = 1e-4;
-    const double scale = trainer.scaler().get_scale();
+    const double scale = result.loss_scale;
     DT_CHECK(std::isfinite(result.loss) &&
                  (std::isfinite(result.grad_norm) ||
                   (result.skipped && scale >= kLeastScale)),
@@ -163,8 +168,7 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
     if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
       trainer.check_copies();
     const bool ends = i + 1 == config.steps;
-    if (!folder.empty() && (ends || (i + 1) % flags.every == 0))
-      trainer.save(folder, i + 1, text, flags.keep);
+    if (!folder.empty() && (ends || (i + 1) % flags.every == 0)) trainer.save();
     context.record = true;
     if (!is_rank_0) continue;
     report.losses.push_back(result.loss);
@@ -179,22 +183,38 @@ void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
   context.record = false;
   finish_saves();
   std::vector<CommEvent> events = merge_events(first);
-  const std::vector<MemoryUse> memory =
-      all_gather("memory", memory_use(context.allocator->stats()));
+  const std::vector<nn::MemoryUse> memory =
+      all_gather("memory", nn::memory_use(context.allocator->stats()));
   const nn::PipelineTimes times = bubble.longest();
   if (!is_rank_0) return;
   if (rt.mesh().has_axis("pp"))
     report.bubble = bubble_report(config, rt.mesh(), times);
   report.events = std::move(events);
-  for (const MemoryUse& m : memory) report.memory = largest(report.memory, m);
+  for (const nn::MemoryUse& m : memory)
+    report.memory = nn::largest(report.memory, m);
+}
+
+// The mean cross-entropy of the text, in windows of seq bytes.
+double evaluate(const nn::Trainer& trainer, const TrainConfig& config,
+                const TextData& text) {
+  const int64_t windows = text.size() / config.model.seq, rows = config.batch;
+  return trainer.evaluate((windows + rows - 1) / rows, [&](int64_t i) {
+    return text.consecutive(i * rows, std::min(rows, windows - i * rows),
+                            config.model.seq);
+  });
 }
 
 void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
                 const TextData* eval, Report& report) {
   const bool is_rank_0 = rt.rank() == 0;
-  Trainer trainer(flags.train, rt.mesh());
+  const auto model = flags.train.make_model(rt.mesh());
+  nn::TrainerOptions options = flags.train.trainer_options(text);
+  if (!flags.checkpoint.empty())
+    options.checkpoints = caller_path(flags.checkpoint);
+  options.keep = flags.keep;
+  nn::Trainer trainer(*model, options);
   if (is_rank_0) {
-    report.parameters = parameter_rows(trainer.model());
+    report.parameters = parameter_rows(*model);
     fmt::print("{}\n", parameter_table(report.parameters));
     std::fflush(stdout);
   }
@@ -202,16 +222,15 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
   double eval_loss = 0;
   if (eval) {
     const Scoped<std::string> phase(rt.context().phase, "eval");
-    eval_loss = trainer.evaluate(*eval);
+    eval_loss = evaluate(trainer, flags.train, *eval);
   }
   std::vector<int64_t> sample;
   const Scoped<std::string> phase(rt.context().phase, "sample");
   if (flags.sample)
-    sample = nn::generate(trainer.model(),
-                          {.tokens = flags.sample,
-                           .seed = static_cast<uint64_t>(flags.train.seed)});
-  if (!flags.save.empty())
-    nn::save_pretrained(trainer.model(), caller_path(flags.save));
+    sample =
+        nn::generate(*model, {.tokens = flags.sample,
+                              .seed = static_cast<uint64_t>(flags.train.seed)});
+  if (!flags.save.empty()) nn::save_pretrained(*model, caller_path(flags.save));
   if (!is_rank_0) return;
   report.eval_loss = eval_loss;
   for (int64_t token : sample)
@@ -259,6 +278,49 @@ void make_folder(std::string_view flag, const std::string& folder) {
            error.message());
 }
 
+// Throws Error if this training cannot resume from the checkpoint: it was saved
+// with another batch, sequence, seed or size of the text, or has all the steps.
+// If the flags do not say over how many steps the learning rate falls, takes
+// the number from the checkpoint.
+void check_goes_on(const std::string& checkpoint, TrainConfig& config,
+                   const TextData& text) {
+  const nn::TrainingState saved =
+      nn::training_state(CheckpointReader(checkpoint));
+  for (const auto& [name, value] : config.trainer_options(text).data) {
+    const auto found = saved.values.find(name);
+    const auto* before = found == saved.values.end()
+                             ? nullptr
+                             : std::get_if<int64_t>(&found->second);
+    const int64_t now = std::get<int64_t>(value);
+    DT_CHECK(before && *before == now, "--resume",
+             "{} was saved with {} {}, but this training has {}; give the same "
+             "flags, except for the mesh and the strategy",
+             checkpoint, name, before ? std::to_string(*before) : "(none)",
+             now);
+  }
+  DT_CHECK(saved.step < config.steps, "--resume",
+           "{} has {} steps of {}; there is nothing left to do, so write a "
+           "larger --steps",
+           checkpoint, saved.step, config.steps);
+  if (config.loss_scale > 0)
+    for (const auto& [name, value] : nn::GradScaler().state())
+      DT_CHECK(
+          saved.values.contains(name), "--resume",
+          "{} was saved without a loss scale; write --loss-scale 0 to resume "
+          "without one",
+          checkpoint);
+  if (config.lr_steps) return;
+  const auto found = saved.values.find(nn::kLrSteps);
+  const auto* before = found == saved.values.end()
+                           ? nullptr
+                           : std::get_if<int64_t>(&found->second);
+  DT_CHECK(before, "--resume",
+           "{} does not say over how many steps its learning rate falls; "
+           "write --lr-steps {}, or as many as that training had",
+           checkpoint, config.steps);
+  config.lr_steps = *before;
+}
+
 // Checks the checkpoint flags as far as possible before ranks start.
 void check_checkpoint_flags(const Program& program, Flags& flags,
                             const TextData& text) {
@@ -283,7 +345,7 @@ void check_checkpoint_flags(const Program& program, Flags& flags,
 }
 
 // Refuses a training that would run out of memory and be killed.
-void check_memory(const Prediction& p, int64_t ranks) {
+void check_memory(const nn::Prediction& p, int64_t ranks) {
   struct sysinfo info;
   if (sysinfo(&info) != 0) return;
   const double have = static_cast<double>(info.totalram) * info.mem_unit;
@@ -297,7 +359,7 @@ void check_memory(const Prediction& p, int64_t ranks) {
 }
 
 void print_header(const Flags& flags, const Mesh& mesh, const TextData& text,
-                  const Prediction& p) {
+                  const nn::Prediction& p) {
   const TrainConfig& c = flags.train;
   fmt::print("{} on {}: {} parameters in {}, {} bytes of them per rank\n",
              c.model.name, c.strategy(mesh), grouped(p.parameters), c.dtype,
@@ -314,7 +376,7 @@ void note_data(std::span<const CommRow> rows, std::string_view of) {
 }
 
 void train(const Program& program, const Flags& flags, const TextData& text,
-           const TextData* eval, const Prediction& prediction) {
+           const TextData* eval, const nn::Prediction& prediction) {
   const RunOptions options = program.run_options();
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
@@ -384,7 +446,7 @@ int train_main(int argc, char** argv) {
               "steps between two checks that the copies of parameters and "
               "state are equal, 0: no checks");
   std::optional<TextData> text, eval;
-  Prediction prediction;
+  nn::Prediction prediction;
   const auto prepare = [&] {
     TrainConfig& config = flags.train;
     config.validate(program.mesh());

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "dtensor/nn/grad_scaler.h"
+#include "dtensor/nn/models.h"
 #include "dtensor/placement/error.h"
 #include "examples/report/schedule_file.h"
 
@@ -216,6 +217,53 @@ void TrainConfig::validate_pipeline(const Mesh& mesh) {
   DT_CHECK(!cuda_graph, "--cuda-graph",
            "a pipeline cannot be replayed as a graph; leave it out");
   nn::cut_pipeline(model, mesh, chunks);
+}
+
+std::unique_ptr<nn::LanguageModel> TrainConfig::make_model(
+    const Mesh& mesh) const {
+  auto made =
+      nn::make_model(model, mesh, plan(mesh), static_cast<uint64_t>(seed));
+  made->set_recompute(nn::parse_recompute(recompute));
+  return made;
+}
+
+nn::TrainerOptions TrainConfig::trainer_options(const TextData& text) const {
+  nn::TrainerOptions options{
+      .steps = steps,
+      .lr = lr,
+      .lr_steps = lr_steps,
+      .warmup = warmup,
+      .weight_decay = weight_decay,
+      .clip = clip,
+      .micro_batches = accumulate,
+      .loss_scale = loss_scale,
+      .gather_budget = gather_budget,
+      .cuda_graph = cuda_graph,
+      .schedule = pipeline_,
+      .data = {{"batch", batch},
+               {"seq", model.seq},
+               {"seed", seed},
+               {"text bytes", text.size()}},
+  };
+  if (!wire.empty()) options.wire_dtype = parse_dtype(wire);
+  return options;
+}
+
+nn::Batches TrainConfig::batches(const TextData& text) const {
+  return [this, &text](int64_t step) {
+    return text.windows(batch, model.seq, static_cast<uint64_t>(seed), step);
+  };
+}
+
+nn::Prediction predict(const TrainConfig& config, const RunOptions& options,
+                       const nn::OnOp& on_op) {
+  const TextData text = TextData::none();
+  return nn::predict(options, {config.batch, config.model.seq},
+                     [&](Runtime& rt) {
+                       const auto model = config.make_model(rt.mesh());
+                       return nn::Trainer(*model, config.trainer_options(text))
+                           .predict(config.batches(text), on_op);
+                     });
 }
 
 }  // namespace dtensor::examples

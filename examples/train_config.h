@@ -1,6 +1,7 @@
-// The flags of train and explain that describe a training.
+// The flags of train and explain that describe a training, and that training.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,7 +9,9 @@
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/trainer.h"
 #include "dtensor/program/program.h"
+#include "examples/text_data.h"
 
 namespace dtensor::examples {
 
@@ -26,7 +29,7 @@ struct TrainConfig {
   double clip = 1;
   int64_t seed = 0;
   int64_t zero = 0;            // ZeRO's stage, over fsdp, dp or ep
-  int64_t gather_budget = -1;  // bytes; -1: as Trainer::set_gather_budget()
+  int64_t gather_budget = -1;  // bytes; -1: as nn::TrainerOptions
   int64_t accumulate = 1;      // micro-batches in a step
   // For a mesh with an axis pp. micro_batches 0: twice the axis's size, at most
   // the batch. chunks 0: one, or as the schedule's file says. The schedule is a
@@ -58,10 +61,21 @@ struct TrainConfig {
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
 
+  // The training on a text, which has to outlive it. REQUIRES: validate() was
+  // called.
+  std::unique_ptr<nn::LanguageModel> make_model(const Mesh&) const;
+  nn::TrainerOptions trainer_options(const TextData&) const;
+  nn::Batches batches(const TextData&) const;
+
  private:
   void validate_pipeline(const Mesh&);
   std::optional<nn::PipelineSchedule> pipeline_;
 };
+
+// Predicts one training step; `on_op` (may be empty) is called for its
+// operators.
+nn::Prediction predict(const TrainConfig&, const RunOptions&,
+                       const nn::OnOp& on_op = {});
 
 // Adds the flags --model, --layers, ..., which set the fields of a config.
 void add_train_flags(Program&, TrainConfig&);

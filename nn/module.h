@@ -105,6 +105,8 @@ class Module {
                const std::function<std::unique_ptr<Module>(
                    const Scope&, const Module& old)>& make);
   const Mesh& mesh() const { return scope_.mesh; }
+  // Null: all parameters are replicated.
+  const ParallelPlan* plan() const { return scope_.plan.get(); }
   DType dtype() const { return scope_.dtype; }
   const std::string& path() const { return scope_.path; }
 

@@ -23,3 +23,4 @@
 #include "dtensor/nn/pipeline_times.h"
 #include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/schedule.h"
+#include "dtensor/nn/trainer.h"

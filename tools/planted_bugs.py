@@ -839,9 +839,9 @@ BUGS = [
          '      "train",'),
     ], ['step_checks_test']),
     Bug(163, 'evaluate: the smaller last batch counts as a whole one', [
-        ('examples/trainer.cc',
+        ('nn/trainer.cc',
          'static_cast<double>(rows) * loss.item();',
-         'static_cast<double>(MUT(163) ? config_.batch : rows) * loss.item();'),
+         'static_cast<double>(MUT(163) ? 1 : rows) * loss.item();'),
     ], ['train_test']),
     Bug(164, 'targets are not shifted by one', [
         ('examples/text_data.cc',
@@ -945,7 +945,7 @@ BUGS = [
          'if (!MUT(184) && t.defined() && (!consume || t.storage().use_count() > 1))'),
     ], ['async_test']),
     Bug(185, 'train: each micro-batch counts as the whole batch', [
-        ('examples/trainer.cc',
+        ('nn/trainer.cc',
          'static_cast<double>(hi - lo) / static_cast<double>(rows)};',
          '(MUT(185) ? 1 : static_cast<double>(hi - lo)) / (MUT(185) ? 1 : static_cast<double>(rows))};'),
     ], ['fifty_steps_test']),
@@ -975,9 +975,9 @@ BUGS = [
          '.stop_at_inputs = !MUT(190)},'),
     ], ['recompute_test']),
     Bug(191, 'train: resuming repeats the last step', [
-        ('examples/trainer.cc',
-         'return at.step;',
-         'return at.step - (MUT(191) ? 1 : 0);'),
+        ('nn/trainer.cc',
+         'e.next = at.step;',
+         'e.next = at.step - (MUT(191) ? 1 : 0);'),
     ], ['checkpoint_train_test']),
     Bug(192, 'checkpoint: moments are not loaded', [
         ('nn/checkpoint.cc',

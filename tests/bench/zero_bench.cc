@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/nn/language_model.h"
+#include "dtensor/nn/trainer.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
-#include "examples/trainer.h"
+#include "examples/train_config.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {
@@ -24,19 +26,21 @@ using Clock = std::chrono::steady_clock;
 struct Stage {
   std::string name;
   examples::TrainConfig config;
-  std::unique_ptr<examples::Trainer> trainer = nullptr;
+  std::unique_ptr<nn::LanguageModel> model = nullptr;
+  std::unique_ptr<nn::Trainer> trainer = nullptr;
   std::vector<double> exposed = {};
 };
 
 // Seconds of a step, behind one that learns in which order it gathers.
-double time_steps(Stage& s, const examples::TextData& text, int64_t& at) {
+double time_steps(Stage& s, const examples::TextData& text) {
   constexpr int kSteps = 3;
   RankContext& context = RankContext::current();
-  s.trainer->step(at++, text);
+  const nn::Batches batches = s.config.batches(text);
+  s.trainer->step(batches);
   const Scoped<bool> record(context.record, true);
   const auto start = Clock::now();
   const int64_t exposed = context.exposed_ns;
-  for (int i = 0; i < kSteps; ++i) s.trainer->step(at++, text);
+  for (int i = 0; i < kSteps; ++i) s.trainer->step(batches);
   const std::chrono::duration<double> took = Clock::now() - start;
   context.events.clear();
   s.exposed.push_back(static_cast<double>(context.exposed_ns - exposed) / 1e9 /
@@ -62,13 +66,14 @@ void compare(int ranks, int rounds, int64_t batch) {
     none.gather_budget = 0;
     stages.push_back({"zero 3, nothing held or ahead", none});
     std::vector<Contender> contenders;
-    int64_t at = 0;
     for (Stage& s : stages) {
       s.config.validate(mesh);
-      s.trainer = std::make_unique<examples::Trainer>(s.config, mesh);
+      s.model = s.config.make_model(mesh);
+      s.trainer = std::make_unique<nn::Trainer>(*s.model,
+                                                s.config.trainer_options(text));
       contenders.push_back({s.name, [&] {
                               s.trainer->set_gather_budget();
-                              return time_steps(s, text, at);
+                              return time_steps(s, text);
                             }});
     }
     const auto times = take_turns(

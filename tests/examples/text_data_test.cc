@@ -20,7 +20,7 @@ TEST(TextData, TheTargetOfAByteIsTheNext) {
   const TextData text = counting();
   std::set<int64_t> starts;
   for (int64_t step = 0; step < 20; ++step) {
-    const Batch b = text.windows(5, 8, 3, step);
+    const nn::Batch b = text.windows(5, 8, 3, step);
     ASSERT_EQ(b.inputs.shape(), (Shape{5, 8}));
     ASSERT_EQ(b.targets.shape(), (Shape{5, 8}));
     const auto *in = b.inputs.ptr<int64_t>(), *out = b.targets.ptr<int64_t>();
@@ -42,7 +42,7 @@ TEST(TextData, TheTargetOfAByteIsTheNext) {
 TEST(TextData, WindowsDependOnSeedAndStepAlone) {
   const TextData text = counting();
   const auto starts = [&](int64_t rows, uint64_t seed, int64_t step) {
-    const Batch b = text.windows(rows, 8, seed, step);
+    const nn::Batch b = text.windows(rows, 8, seed, step);
     std::vector<int64_t> list;
     for (int64_t r = 0; r < rows; ++r)
       list.push_back(b.inputs.ptr<int64_t>()[r * 8]);
@@ -58,7 +58,7 @@ TEST(TextData, WindowsDependOnSeedAndStepAlone) {
 
 TEST(TextData, ConsecutiveWindowsNeitherOverlapNorSkip) {
   const TextData text = counting();
-  const Batch b = text.consecutive(3, 4, 10);
+  const nn::Batch b = text.consecutive(3, 4, 10);
   ASSERT_EQ(b.inputs.shape(), (Shape{4, 9}));
   const auto *in = b.inputs.ptr<int64_t>(), *out = b.targets.ptr<int64_t>();
   for (int64_t r = 0; r < 4; ++r)

@@ -1,0 +1,489 @@
+#include "dtensor/nn/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "dtensor/autograd.h"
+#include "dtensor/data_check.h"
+#include "dtensor/graph.h"
+#include "dtensor/nn/between_meshes.h"
+#include "dtensor/nn/checkpoint.h"
+#include "dtensor/nn/clip.h"
+#include "dtensor/nn/grad_scaler.h"
+#include "dtensor/nn/language_model.h"
+#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/schedule.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
+#include "dtensor/placement/error.h"
+#include "dtensor/program/comm_table.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/redistribute.h"
+#include "dtensor/replicas.h"
+#include "dtensor/runtime.h"
+#include "dtensor/trace.h"
+
+namespace dtensor::nn {
+namespace {
+
+// The bytes of the largest transformer block, as operators see it, on the rank
+// that has the most of it. Blocks are numbered: "transformer.h.0.".
+int64_t block_bytes(const Module& model) {
+  std::map<std::string, int64_t> blocks;
+  for (const NamedParameter& p : model.named_parameters()) {
+    const size_t digit = p.name.find_first_of("0123456789");
+    if (digit == std::string::npos) continue;
+    blocks[p.name.substr(0, p.name.find('.', digit))] +=
+        p.tensor.use_spec()->largest_part_bytes();
+  }
+  int64_t most = 0;
+  for (const auto& [name, bytes] : blocks) most = std::max(most, bytes);
+  return most;
+}
+
+GradScalerOptions scaler_options(double loss_scale) {
+  GradScalerOptions options{.enabled = loss_scale > 0};
+  if (options.enabled) options.init_scale = loss_scale;
+  return options;
+}
+
+}  // namespace
+
+MemoryUse memory_use(const Allocator::Stats& stats) {
+  MemoryUse use;
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    use.kinds[k] = stats.kinds[k].peak_bytes;
+  use.peak = stats.peak_bytes;
+  return use;
+}
+
+// The larger value of the two, element by element.
+MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
+  MemoryUse use;
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    use.kinds[k] = std::max(a.kinds[k], b.kinds[k]);
+  use.peak = std::max(a.peak, b.peak);
+  return use;
+}
+
+// What a Trainer holds, and the steps that it takes.
+class Trainer::Engine {
+ public:
+  // `language` is the model if it is one, else null.
+  Engine(Module& model, const LanguageModel* language, Loss loss,
+         TrainerOptions options);
+
+  StepResult step(const Batches&);
+  DistTensor spread(const Tensor& rows, const Mesh&) const;
+  int zero() const { return model.plan() ? model.plan()->zero_stage : 0; }
+
+  Module& model;
+  const LanguageModel* const language;
+  const Loss loss;
+  TrainerOptions options;
+  const Mesh mesh;
+  AdamW optimizer;
+  GradScaler scaler;
+  int64_t next = 0, data_position = 0;
+
+ private:
+  struct Windows {
+    DistTensor inputs, targets;
+    double share;  // the share of the step's rows, from 0 to 1
+  };
+  Windows micro_batch(const Batch&, int64_t m) const;
+  // The gradients of the parameters and the loss, over all micro-batches.
+  using MicroBatches = std::function<Windows(int64_t m)>;
+  std::vector<DistTensor> gradients(const MicroBatches&,
+                                    DistTensor& total) const;
+  std::vector<DistTensor> pipeline_gradients(const MicroBatches&,
+                                             DistTensor& total);
+  void make_pipeline();
+  // Gives a whole step to the device. Returns a device tensor with the loss and
+  // the norm.
+  Tensor run(const MicroBatches&, double lr);
+  Tensor replay(const Batch&, double lr);
+
+  int64_t bucket_bytes_;
+  // The meshes of a micro-batch's inputs and targets.
+  Mesh first_mesh_, last_mesh_;
+  int64_t micros_;
+  // With an axis pp: the pipeline; for each of the optimizer's parameters its
+  // stage and its position there; and the targets of the running step.
+  std::unique_ptr<Pipeline> pipeline_;
+  std::vector<std::pair<size_t, size_t>> places_;
+  std::vector<DistTensor> targets_;
+  std::vector<TimedTask> tasks_;
+  int64_t steps_run_ = 0;
+  // With a graph: the tensors that a replay reads and writes.
+  std::vector<Windows> windows_;
+  Tensor report_;
+  std::unique_ptr<Graph> graph_;
+};
+
+Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
+                        TrainerOptions o)
+    : model(m),
+      language(lm),
+      loss(std::move(l)),
+      options(std::move(o)),
+      mesh(m.mesh()),
+      optimizer(decay_matrices(m.named_parameters()),
+                {.weight_decay = options.weight_decay}),
+      scaler(scaler_options(options.loss_scale)),
+      first_mesh_(mesh),
+      last_mesh_(mesh),
+      micros_(options.micro_batches) {
+  DT_CHECK(options.steps >= 1 && options.micro_batches >= 1, "trainer",
+           "steps is {} and micro_batches {}; write 1 or more for each",
+           options.steps, options.micro_batches);
+  // The bucket size of torch's DDP; smaller for stages 2 and 3, whose purpose
+  // is to hold less.
+  constexpr int64_t kBucket = 25 << 20;
+  bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
+  if (language && mesh.has_axis("pp")) make_pipeline();
+  DT_CHECK(!options.cuda_graph || !pipeline_, "trainer",
+           "a pipeline cannot be replayed as a graph; leave cuda_graph out");
+  if (!options.checkpoints.empty()) claim_checkpoints(options.checkpoints);
+}
+
+void Trainer::Engine::make_pipeline() {
+  if (!options.schedule)
+    options.schedule =
+        make_schedule("1f1b", mesh.axis_size(mesh.axis("pp")), micros_);
+  const PipelineSchedule& schedule = *options.schedule;
+  const PipelineCut cut =
+      cut_pipeline(language->config(), mesh, schedule.chunks);
+  first_mesh_ = cut.meshes.front();
+  last_mesh_ = cut.meshes.back();
+  micros_ = schedule.micros;
+  const std::vector<PipelineStage> stages = pipeline_stages(
+      *language, cut,
+      [this](int64_t m) { return targets_[static_cast<size_t>(m)]; });
+  for (const DistTensor& p : optimizer.parameters())
+    for (size_t s = 0; s < stages.size(); ++s)
+      for (size_t k = 0; k < stages[s].parameters.size(); ++k)
+        if (stages[s].parameters[k].same_as(p)) places_.emplace_back(s, k);
+  pipeline_ = std::make_unique<Pipeline>(schedule, stages,
+                                         stage_times(language->config(), cut));
+}
+
+DistTensor Trainer::Engine::spread(const Tensor& rows, const Mesh& on) const {
+  return DistTensor::from_global(
+      rows, on,
+      language ? Placements(batch_layout(on, rows.shape()))
+               : batch_placements(on));
+}
+
+Trainer::Engine::Windows Trainer::Engine::micro_batch(const Batch& batch,
+                                                      int64_t m) const {
+  const int64_t rows = batch.inputs.shape()[0], n = micros_;
+  const int64_t lo = m * rows / n, hi = (m + 1) * rows / n;
+  return {spread(batch.inputs.slice(0, lo, hi), first_mesh_),
+          spread(batch.targets.slice(0, lo, hi), last_mesh_),
+          static_cast<double>(hi - lo) / static_cast<double>(rows)};
+}
+
+std::vector<DistTensor> Trainer::Engine::gradients(
+    const MicroBatches& micro_batches, DistTensor& total) const {
+  std::vector<DistTensor> sum;
+  for (int64_t m = 0; m < micros_; ++m) {
+    DistTensor part;
+    double share = 0;
+    {  // ends before grad(), which can then free the windows early
+      const Windows windows = micro_batches(m);
+      const TraceSpan span("forward");
+      part = loss(windows.inputs, windows.targets);
+      share = windows.share;
+    }
+    const bool last = m + 1 == micros_;
+    // The gradient is that of the mean over all windows.
+    GradOptions grad_options{.keep_partial = !last,
+                             .cotangent = full({}, share * scaler.get_scale(),
+                                               mesh, {}, part.dtype()),
+                             .release_graph = true,
+                             .bucket_bytes = zero() == 1 ? 0 : bucket_bytes_,
+                             .add_to = std::move(sum)};
+    grad_options.wire_dtype = options.wire_dtype;
+    sum = grad(part, optimizer.parameters(), std::move(grad_options));
+    const NoGrad no_grad;
+    const DistTensor weighted =
+        micros_ == 1 ? part.detach() : part.detach() * share;
+    total = total.defined() ? total + weighted : weighted;
+  }
+  return sum;
+}
+
+std::vector<DistTensor> Trainer::Engine::pipeline_gradients(
+    const MicroBatches& micro_batches, DistTensor& total) {
+  std::vector<DistTensor> inputs;
+  std::vector<double> shares, scaled;
+  targets_.clear();
+  for (int64_t m = 0; m < micros_; ++m) {
+    Windows windows = micro_batches(m);
+    inputs.push_back(std::move(windows.inputs));
+    targets_.push_back(std::move(windows.targets));
+    shares.push_back(windows.share);
+    scaled.push_back(windows.share * scaler.get_scale());
+  }
+  // If gradients are sharded, they are sent in each micro-batch.
+  PipelineResult result =
+      pipeline_->run(inputs, scaled,
+                     {.wire_dtype = options.wire_dtype,
+                      .bucket_bytes = zero() < 2 ? 0 : bucket_bytes_});
+  const NoGrad no_grad;
+  for (size_t m = 0; m < shares.size(); ++m) {
+    const DistTensor weighted = result.losses[m] * shares[m];
+    total = total.defined() ? total + weighted : weighted;
+  }
+  total = onto(mesh, total);
+  tasks_ = std::move(result.tasks);
+  std::vector<DistTensor> grads;
+  for (const auto& [stage, which] : places_)
+    grads.push_back(result.grads[stage][which]);
+  return grads;
+}
+
+Tensor Trainer::Engine::run(const MicroBatches& micro_batches, double lr) {
+  DistTensor total;
+  const std::vector<DistTensor> grads =
+      pipeline_ ? pipeline_gradients(micro_batches, total)
+                : gradients(micro_batches, total);
+  const GradNorm norm = grad_norm(grads, options.clip, 1 / scaler.get_scale());
+  scaler.step(optimizer, grads, {.lr = lr, .clip = norm.clip}, norm);
+  scaler.update();
+  const Scoped<std::string> phase(RankContext::current().phase, "report");
+  const Tensor report = Tensor::empty({2}, DType::kF64);
+  report.slice(0, 0, 1).copy_from(
+      converted(total.full(), DType::kF64).reshape({1}));
+  report.slice(0, 1, 2).copy_from(norm.norm.reshape({1}));
+  return report;
+}
+
+Tensor Trainer::Engine::replay(const Batch& batch, double lr) {
+  const bool first = !graph_;
+  for (int64_t m = 0; m < micros_; ++m) {
+    Windows now = micro_batch(batch, m);
+    if (first) {
+      windows_.push_back(std::move(now));
+      continue;
+    }
+    const Windows& place = windows_[static_cast<size_t>(m)];
+    Tensor(place.inputs.local()).copy_from(now.inputs.local());
+    Tensor(place.targets.local()).copy_from(now.targets.local());
+  }
+  if (first)
+    graph_ = std::make_unique<Graph>([&] {
+      report_ =
+          run([&](int64_t m) { return windows_[static_cast<size_t>(m)]; }, lr);
+    });
+  optimizer.set_replay_lr(lr);
+  graph_->replay();
+  return report_;
+}
+
+StepResult Trainer::Engine::step(const Batches& batches) {
+  RankContext& context = RankContext::current();
+  const TraceSpan span(context, "step", next);
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const int64_t exposed = context.exposed_ns;
+  const Batch batch = batches(next);
+  const int64_t rows = batch.inputs.shape()[0];
+  DT_CHECK(rows >= micros_ && rows == batch.targets.shape()[0], "trainer",
+           "the batch of step {} has {} inputs and {} targets for {} "
+           "micro-batches; give each input a target, and each micro-batch an "
+           "input",
+           next, rows, batch.targets.shape()[0], micros_);
+  const double lr = CosineSchedule{.lr = options.lr,
+                                   .steps = options.lr_steps ? options.lr_steps
+                                                             : options.steps,
+                                   .warmup = options.warmup}
+                        .at(next);
+  // By then the plans exist, as does the order in which ZeRO's stage 3 gathers
+  // ahead.
+  constexpr int64_t kBeforeGraph = 2;
+  const bool replays =
+      options.cuda_graph && !context.dry_run && steps_run_++ >= kBeforeGraph;
+  const Tensor report =
+      replays ? replay(batch, lr)
+              : run([&](int64_t m) { return micro_batch(batch, m); }, lr);
+  // The host waits for the device once in a step: here.
+  const Scoped<std::string> phase(context.phase, "report");
+  const std::vector<double> values = read_checked(context, mesh, report);
+  ++next;
+  data_position += rows;
+  return {values[0],
+          values[1],
+          scaler.get_scale(),
+          replays,
+          scaler.is_enabled() && !std::isfinite(values[1]),
+          std::chrono::duration<double>(Clock::now() - start).count(),
+          static_cast<double>(context.exposed_ns - exposed) / 1e9,
+          pipeline_times(tasks_)};
+}
+
+Trainer::Trainer(Module& model, Loss loss, TrainerOptions options)
+    : engine_(std::make_unique<Engine>(model, nullptr, std::move(loss),
+                                       std::move(options))) {
+  set_gather_budget();
+}
+
+Trainer::Trainer(LanguageModel& model, TrainerOptions options)
+    : engine_(std::make_unique<Engine>(
+          model, &model,
+          [&model](const DistTensor& inputs, const DistTensor& targets) {
+            return model.loss(inputs, targets);
+          },
+          std::move(options))) {
+  set_gather_budget();
+}
+
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+StepResult Trainer::step(const Batches& b) { return engine_->step(b); }
+int64_t Trainer::next_step() const { return engine_->next; }
+const TrainerOptions& Trainer::options() const { return engine_->options; }
+
+void Trainer::set_gather_budget() const {
+  const Engine& e = *engine_;
+  int64_t bytes = e.options.gather_budget;
+  // A recomputed block is gathered again; half of the budget then holds it
+  // until its gradient has been taken.
+  if (bytes < 0)
+    bytes =
+        block_bytes(e.model) *
+        (e.language && e.language->recompute() == Recompute::kBlock ? 2 : 1);
+  RankContext::current().gather_budget = bytes;
+}
+
+double Trainer::evaluate(int64_t count, const Batches& batches) const {
+  const Engine& e = *engine_;
+  const NoGrad no_grad;
+  double sum = 0;
+  int64_t all = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const Batch batch = batches(i);
+    const int64_t rows = batch.inputs.shape()[0];
+    const DistTensor inputs = e.spread(batch.inputs, e.mesh),
+                     targets = e.spread(batch.targets, e.mesh);
+    const DistTensor loss = e.language ? e.language->text_loss(inputs, targets)
+                                       : e.loss(inputs, targets);
+    sum += static_cast<double>(rows) * loss.item();
+    all += rows;
+  }
+  return sum / static_cast<double>(all);
+}
+
+void Trainer::save() const {
+  const Engine& e = *engine_;
+  CheckpointValues values = e.options.data;
+  values[kLrSteps] = e.options.lr_steps ? e.options.lr_steps : e.options.steps;
+  values.merge(e.scaler.state());
+  save_checkpoint(e.options.checkpoints, e.model, e.optimizer,
+                  {.step = e.next,
+                   .data_position = e.data_position,
+                   .values = std::move(values)},
+                  {.background = true, .keep = e.options.keep});
+}
+
+void Trainer::load(const std::string& checkpoint) {
+  Engine& e = *engine_;
+  const TrainingState at = load_checkpoint(checkpoint, e.model, e.optimizer);
+  e.scaler.load_state(at.values);
+  e.data_position = at.data_position;
+  e.next = at.step;
+}
+
+void Trainer::check_copies() const {
+  std::vector<NamedTensor> all = engine_->model.named_parameters();
+  for (const OptimizerState& s : engine_->optimizer.state())
+    all.push_back({s.name, s.value});
+  check_replicas(all);
+}
+
+Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
+  Engine& e = *engine_;
+  RankContext& context = RankContext::current();
+  DT_CHECK(context.dry_run, "predict",
+           "this run has data; call it in a dry run");
+  Prediction p;
+  for (const DistTensor& t : e.model.parameters()) {
+    p.parameters += numel(t.shape());
+    if (t.here()) p.parameter_bytes += t.local().bytes();
+  }
+  context.allocator->reset_peak();
+  {
+    const Scoped<bool> record(context.record, true);
+    const Scoped<std::vector<CommEvent>> events(context.events, {});
+    // Operators of other stages are called on the ranks of those stages.
+    const Scoped<OnOp> trace(context.trace, on_op
+                                                ? OnOp([&](const OpCall& call) {
+                                                    if (call.out[0].here())
+                                                      on_op(call);
+                                                  })
+                                                : OnOp());
+    step(batches);
+    p.events = std::move(context.events);
+  }
+  // Parameters are gathered ahead in the order of the previous step, so memory
+  // is that of a second step.
+  if (e.zero() == 3) step(batches);
+  p.memory = memory_use(context.allocator->stats());
+  return p;
+}
+
+// For each position along pp, the rank with the largest parts: the last one of
+// those with the most of a sequence (in zig-zag order that is not always the
+// last rank).
+static std::vector<int64_t> largest_ranks(const Mesh& mesh,
+                                          const Shape& inputs) {
+  const Layout windows = inputs.size() == 2
+                             ? batch_layout(mesh, inputs)
+                             : batch_placements(mesh).resolve(mesh, inputs);
+  struct Largest {
+    int64_t items = -1, rank = 0;
+  };
+  std::map<int64_t, Largest> at;  // by position
+  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
+    const Coord c = mesh.coordinate(r);
+    const int64_t place = mesh.has_axis("pp") ? c[mesh.axis("pp")] : 0;
+    IntervalList items;
+    windows.dims[inputs.size() - 1].intervals(mesh, c, items);
+    if (const int64_t n = length(items); n >= at[place].items)
+      at[place] = {n, mesh.world_rank(r)};
+  }
+  std::vector<int64_t> ranks;
+  for (const auto& [place, largest] : at) ranks.push_back(largest.rank);
+  return ranks;
+}
+
+Prediction predict(const RunOptions& options, const Shape& inputs,
+                   const std::function<Prediction(Runtime&)>& on_rank) {
+  RunOptions dry = options;
+  dry.dry_run = true;
+  const Mesh mesh = options.mesh.empty() ? Mesh({{"ranks", options.world}})
+                                         : Mesh::parse(options.mesh);
+  Prediction all;
+  std::vector<std::vector<CommEvent>> events;
+  for (const int64_t rank : largest_ranks(mesh, inputs))
+    run(dry, [&](Runtime& rt) {
+      rt.context().world_rank = rank;
+      Prediction p = on_rank(rt);
+      events.push_back(std::move(p.events));
+      all.memory = largest(all.memory, p.memory);
+      all.parameter_bytes = std::max(all.parameter_bytes, p.parameter_bytes);
+      all.parameters = p.parameters;
+    });
+  all.events = merge_events(events);
+  return all;
+}
+
+}  // namespace dtensor::nn
