@@ -41,13 +41,4 @@ std::string bubble_text(const BubbleReport& r) {
       percent(r.formula), percent(r.simulated), percent(r.measured));
 }
 
-nn::PipelineTimes BubbleMeter::longest() const {
-  nn::PipelineTimes mine;
-  for (size_t i = steps_.size() > 1 ? 1 : 0; i < steps_.size(); ++i) {
-    mine.span += steps_[i].span;
-    mine.busy += steps_[i].busy;
-  }
-  return nn::longest(mine);
-}
-
 }  // namespace dtensor::examples

@@ -3,7 +3,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "dtensor/nn/pipeline_times.h"
 #include "examples/train_config.h"
@@ -17,24 +16,11 @@ struct BubbleReport {
   double simulated = 0;           // with the times of nn::stage_times()
   std::optional<double> measured;
 };
-// `measured` is BubbleMeter::longest(); by default nothing was measured.
+// `measured` is TrainingReport::pipeline; by default nothing was measured.
 // REQUIRES: the mesh has an axis pp.
 BubbleReport bubble_report(const TrainConfig&, const Mesh&,
                            const nn::PipelineTimes& measured = {});
 nlohmann::ordered_json bubble_json(const BubbleReport&);
 std::string bubble_text(const BubbleReport&);
-
-// Measures one rank's steps, except the first, which makes all plans.
-class BubbleMeter {
- public:
-  // Adds a step of the rank.
-  void add(const nn::PipelineTimes& step) { steps_.push_back(step); }
-  // The times of the rank with the longest span, summed over its steps.
-  // Collective over all ranks of the run.
-  nn::PipelineTimes longest() const;
-
- private:
-  std::vector<nn::PipelineTimes> steps_;
-};
 
 }  // namespace dtensor::examples

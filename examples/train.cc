@@ -8,24 +8,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "dtensor/all_gather_bytes.h"
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/generate.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/pretrained.h"
-#include "dtensor/nn/step_checks.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
-#include "dtensor/progress.h"
 #include "dtensor/text_file.h"
 #include "dtensor/text_table.h"
 #include "examples/bubble.h"
@@ -55,18 +50,26 @@ struct ParameterRow {
 
 // The results of the training, collected by rank 0.
 struct Report {
-  int64_t begin = 0;  // the first step
-  std::vector<double> losses, norms, seconds;
-  std::vector<double> exposed;           // seconds of unhidden communication
-  int64_t skipped = 0;                   // steps whose gradients overflowed
-  double loss_scale = 1;                 // after the last step
+  nn::TrainingReport training;
   std::vector<ParameterRow> parameters;  // rank 0's
   BubbleReport bubble;
-  std::vector<CommEvent> events;  // of the first step, of all ranks
-  nn::MemoryUse memory;           // the most of any rank
   double eval_loss = 0;
   std::string sample;
 };
+
+// A number of each step.
+std::vector<double> each(const Report& report, double nn::StepResult::*number) {
+  std::vector<double> all;
+  for (const nn::StepResult& r : report.training.steps)
+    all.push_back(r.*number);
+  return all;
+}
+
+int64_t skipped(const Report& report) {
+  const auto& steps = report.training.steps;
+  return std::count_if(steps.begin(), steps.end(),
+                       [](const nn::StepResult& r) { return r.skipped; });
+}
 
 std::string dimensions(const Shape& s) {
   std::string text;
@@ -109,89 +112,23 @@ std::string printable(std::string text) {
 
 int64_t step_tokens(const TrainConfig& c) { return c.batch * c.model.seq; }
 
-// Runs the steps of one rank. Rank 0 prints and fills the report.
-void train_steps(Runtime& rt, const Flags& flags, const TextData& text,
-                 nn::Trainer& trainer, Report& report) {
-  const bool is_rank_0 = rt.rank() == 0;
+// Runs the steps of one rank. Rank 0 prints.
+nn::TrainingReport train_steps(Runtime& rt, const Flags& flags,
+                               const TextData& text, nn::Trainer& trainer) {
   const TrainConfig& config = flags.train;
-  const auto tokens = static_cast<double>(step_tokens(config));
-  Progress progress(config.steps);
-  BubbleMeter bubble;
-  const std::string folder =
-      flags.checkpoint.empty() ? "" : caller_path(flags.checkpoint);
-  const std::optional<std::string> last =
-      flags.resume ? latest_checkpoint(folder) : std::nullopt;
-  if (last) trainer.load(*last);
-  const int64_t begin = trainer.next_step();
-  const nn::Batches batches = config.batches(text);
-  if (is_rank_0 && flags.resume)
+  std::optional<std::string> last;
+  if (flags.resume) last = trainer.resume();
+  if (rt.rank() == 0 && flags.resume)
     fmt::print("{}\n\n", last ? fmt::format("resuming from {}", *last)
                               : "no checkpoint yet: starting from step 0");
-  if (is_rank_0 && last && config.lr_steps && config.lr_steps != config.steps)
+  if (rt.rank() == 0 && last && config.lr_steps &&
+      config.lr_steps != config.steps)
     fmt::print(
         "the learning rate falls over {} steps (as saved, or as --lr-steps "
         "says), but --steps is {}\n\n",
         config.lr_steps, config.steps);
   std::fflush(stdout);  // before the progress lines, also through a pipe
-  if (is_rank_0) report.begin = begin;
-  RankContext& context = rt.context();
-  std::vector<CommEvent> first;
-  context.record = true;
-  context.allocator->reset_peak();
-  for (int64_t i = begin; i < config.steps; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const int64_t exposed = context.exposed_ns;
-    const nn::StepResult result = trainer.step(batches);
-    const std::chrono::duration<double> took =
-        std::chrono::steady_clock::now() - start;
-    const double waited =
-        static_cast<double>(context.exposed_ns - exposed) / 1e9;
-    bubble.add(result.pipeline);
-    if (i == begin)
-      first = std::move(context.events);
-    else if (!result.replayed)
-      nn::check_same_step(i, rt.rank(), first, context.events);
-    context.events.clear();
-    // A step that went wrong is not saved. (If the scale is this small, the
-    // gradients do not overflow because of it: they are not finite by
-    // themselves.)
-    constexpr double kLeastScale = 1e-4;
-    const double scale = result.loss_scale;
-    DT_CHECK(std::isfinite(result.loss) &&
-                 (std::isfinite(result.grad_norm) ||
-                  (result.skipped && scale >= kLeastScale)),
-             "train",
-             "step {} has loss {}, gradient norm {} and loss scale {}; try a "
-             "smaller --lr or --clip",
-             i, result.loss, result.grad_norm, scale);
-    context.record = false;
-    if (flags.check_replicas && (i + 1) % flags.check_replicas == 0)
-      trainer.check_copies();
-    const bool ends = i + 1 == config.steps;
-    if (!folder.empty() && (ends || (i + 1) % flags.every == 0)) trainer.save();
-    context.record = true;
-    if (!is_rank_0) continue;
-    report.losses.push_back(result.loss);
-    report.norms.push_back(result.grad_norm);
-    report.skipped += result.skipped;
-    report.loss_scale = scale;
-    report.seconds.push_back(took.count());
-    report.exposed.push_back(waited);
-    progress.show(i + 1, fmt::format("loss {:.4f}  {:.0f} tokens/s",
-                                     result.loss, tokens / took.count()));
-  }
-  context.record = false;
-  finish_saves();
-  std::vector<CommEvent> events = merge_events(first);
-  const std::vector<nn::MemoryUse> memory =
-      all_gather("memory", nn::memory_use(context.allocator->stats()));
-  const nn::PipelineTimes times = bubble.longest();
-  if (!is_rank_0) return;
-  if (rt.mesh().has_axis("pp"))
-    report.bubble = bubble_report(config, rt.mesh(), times);
-  report.events = std::move(events);
-  for (const nn::MemoryUse& m : memory)
-    report.memory = nn::largest(report.memory, m);
+  return trainer.train(config.batches(text));
 }
 
 // The mean cross-entropy of the text, in windows of seq bytes.
@@ -211,14 +148,16 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
   nn::TrainerOptions options = flags.train.trainer_options(text);
   if (!flags.checkpoint.empty())
     options.checkpoints = caller_path(flags.checkpoint);
+  options.save_every = flags.every;
   options.keep = flags.keep;
+  options.check_copies_every = flags.check_replicas;
   nn::Trainer trainer(*model, options);
   if (is_rank_0) {
     report.parameters = parameter_rows(*model);
     fmt::print("{}\n", parameter_table(report.parameters));
     std::fflush(stdout);
   }
-  train_steps(rt, flags, text, trainer, report);
+  nn::TrainingReport training = train_steps(rt, flags, text, trainer);
   double eval_loss = 0;
   if (eval) {
     const Scoped<std::string> phase(rt.context().phase, "eval");
@@ -232,6 +171,9 @@ void train_rank(Runtime& rt, const Flags& flags, const TextData& text,
                               .seed = static_cast<uint64_t>(flags.train.seed)});
   if (!flags.save.empty()) nn::save_pretrained(*model, caller_path(flags.save));
   if (!is_rank_0) return;
+  if (rt.mesh().has_axis("pp"))
+    report.bubble = bubble_report(flags.train, rt.mesh(), training.pipeline);
+  report.training = std::move(training);
   report.eval_loss = eval_loss;
   for (int64_t token : sample)
     report.sample += static_cast<char>(static_cast<unsigned char>(token));
@@ -248,18 +190,20 @@ Json to_json(const Report& report, const Flags& flags, const Mesh& mesh,
           std::vector<int64_t>(p.local_shape.begin(), p.local_shape.end())},
          {"layout", p.layout},
          {"bytes_per_rank", p.bytes}});
-  Json json = {{"losses", report.losses},
-               {"grad_norms", report.norms},
-               {"first_step", report.begin},
-               {"loss_scale", report.loss_scale},
-               {"skipped_steps", report.skipped},
+  const std::vector<double> seconds = each(report, &nn::StepResult::seconds);
+  Json json = {{"losses", each(report, &nn::StepResult::loss)},
+               {"grad_norms", each(report, &nn::StepResult::grad_norm)},
+               {"first_step", report.training.first_step},
+               {"loss_scale", report.training.steps.back().loss_scale},
+               {"skipped_steps", skipped(report)},
                {"strategy", flags.train.strategy(mesh)},
                {"memory", std::move(memory)},
                {"parameters", std::move(parameters)},
                {"collectives", comm_json(rows, true)},
                {"tokens_per_second",
-                tokens_per_second(report.seconds, step_tokens(flags.train))},
-               {"exposed_communication_seconds", typical(report.exposed)},
+                tokens_per_second(seconds, step_tokens(flags.train))},
+               {"exposed_communication_seconds",
+                typical(each(report, &nn::StepResult::exposed))},
                {"sample", report.sample},
                {"eval_loss", nullptr}};
   if (!flags.eval.empty()) json["eval_loss"] = report.eval_loss;
@@ -278,47 +222,27 @@ void make_folder(std::string_view flag, const std::string& folder) {
            error.message());
 }
 
-// Throws Error if this training cannot resume from the checkpoint: it was saved
-// with another batch, sequence, seed or size of the text, or has all the steps.
-// If the flags do not say over how many steps the learning rate falls, takes
-// the number from the checkpoint.
+// Throws Error if this training cannot resume from the checkpoint. If the flags
+// do not say over how many steps the learning rate falls, takes the number from
+// the checkpoint.
 void check_goes_on(const std::string& checkpoint, TrainConfig& config,
                    const TextData& text) {
+  nn::TrainerOptions options = config.trainer_options(text);
+  nn::check_resume("--resume", checkpoint, options);
+  config.lr_steps = options.lr_steps;
   const nn::TrainingState saved =
       nn::training_state(CheckpointReader(checkpoint));
-  for (const auto& [name, value] : config.trainer_options(text).data) {
-    const auto found = saved.values.find(name);
-    const auto* before = found == saved.values.end()
-                             ? nullptr
-                             : std::get_if<int64_t>(&found->second);
-    const int64_t now = std::get<int64_t>(value);
-    DT_CHECK(before && *before == now, "--resume",
-             "{} was saved with {} {}, but this training has {}; give the same "
-             "flags, except for the mesh and the strategy",
-             checkpoint, name, before ? std::to_string(*before) : "(none)",
-             now);
-  }
   DT_CHECK(saved.step < config.steps, "--resume",
            "{} has {} steps of {}; there is nothing left to do, so write a "
            "larger --steps",
            checkpoint, saved.step, config.steps);
-  if (config.loss_scale > 0)
-    for (const auto& [name, value] : nn::GradScaler().state())
-      DT_CHECK(
-          saved.values.contains(name), "--resume",
-          "{} was saved without a loss scale; write --loss-scale 0 to resume "
-          "without one",
-          checkpoint);
-  if (config.lr_steps) return;
-  const auto found = saved.values.find(nn::kLrSteps);
-  const auto* before = found == saved.values.end()
-                           ? nullptr
-                           : std::get_if<int64_t>(&found->second);
-  DT_CHECK(before, "--resume",
-           "{} does not say over how many steps its learning rate falls; "
-           "write --lr-steps {}, or as many as that training had",
-           checkpoint, config.steps);
-  config.lr_steps = *before;
+  if (config.loss_scale == 0) return;
+  for (const auto& [name, value] : nn::GradScaler().state())
+    DT_CHECK(
+        saved.values.contains(name), "--resume",
+        "{} was saved without a loss scale; write --loss-scale 0 to resume "
+        "without one",
+        checkpoint);
 }
 
 // Checks the checkpoint flags as far as possible before ranks start.
@@ -382,26 +306,28 @@ void train(const Program& program, const Flags& flags, const TextData& text,
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
   if (!program.is_main_process()) return;
 
-  const std::vector<CommRow> predicted = comm_rows(prediction.events);
-  const std::vector<CommRow> rows = comm_rows(report.events);
+  const nn::TrainingReport& ran = report.training;
+  const std::vector<CommRow> rows = comm_rows(ran.events);
+  const std::vector<double> seconds = each(report, &nn::StepResult::seconds);
   fmt::print(
       "\ncollectives of a step, with the most bytes that a rank "
       "receives:\n{}\n",
-      comm_table(report.events, true));
+      comm_table(ran.events, true));
   note_data(rows, "those of the first step; the data decide them");
-  fmt::print("{}\n", memory_table(prediction.memory, &report.memory));
-  fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", report.losses.front(),
-             report.losses.back(),
-             tokens_per_second(report.seconds, step_tokens(flags.train)));
+  fmt::print("{}\n", memory_table(prediction.memory, &ran.memory));
+  fmt::print("loss {:.4f} -> {:.4f}, {:.0f} tokens/s\n", ran.steps.front().loss,
+             ran.steps.back().loss,
+             tokens_per_second(seconds, step_tokens(flags.train)));
   fmt::print(
       "a step takes {:.1f} ms, including {:.1f} ms of communication that does "
       "not overlap with work\n",
-      1e3 * typical(report.seconds), 1e3 * typical(report.exposed));
+      1e3 * typical(seconds),
+      1e3 * typical(each(report, &nn::StepResult::exposed)));
   if (flags.train.loss_scale > 0)
     fmt::print(
         "the loss scale is {}; {} of {} steps were skipped because their "
         "gradients overflowed\n",
-        report.loss_scale, report.skipped, std::ssize(report.losses));
+        ran.steps.back().loss_scale, skipped(report), std::ssize(ran.steps));
   if (program.mesh().has_axis("pp"))
     fmt::print("{}\n", bubble_text(report.bubble));
   if (eval)
@@ -412,8 +338,8 @@ void train(const Program& program, const Flags& flags, const TextData& text,
     fmt::print("checkpoints in {}\n", flags.checkpoint);
   if (flags.sample) fmt::print("\nsample:\n{}\n", printable(report.sample));
   program.write_json(to_json(report, flags, program.mesh(), rows,
-                             memory_json(prediction.memory, &report.memory)));
-  nn::check_agreement(predicted, rows);
+                             memory_json(prediction.memory, &ran.memory)));
+  nn::check_agreement(prediction, ran);
   fmt::print("\npredicted and counted bytes agree\n");
 }
 

@@ -1,11 +1,14 @@
 #include "dtensor/nn/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
 #include <utility>
 
+#include "dtensor/all_gather_bytes.h"
 #include "dtensor/autograd.h"
 #include "dtensor/data_check.h"
 #include "dtensor/graph.h"
@@ -17,12 +20,14 @@
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/schedule.h"
+#include "dtensor/nn/step_checks.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/program/comm_table.h"
+#include "dtensor/progress.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/replicas.h"
@@ -47,13 +52,25 @@ int64_t block_bytes(const Module& model) {
   return most;
 }
 
+constexpr const char* kLrSteps = "learning rate steps";
+
+// A value of a checkpoint; null if it has none of this name.
+const CheckpointValue* find(const CheckpointValues& values,
+                            const std::string& name) {
+  const auto found = values.find(name);
+  return found == values.end() ? nullptr : &found->second;
+}
+
+std::string to_text(const CheckpointValue* value) {
+  if (!value) return "(none)";
+  return std::visit([](const auto& x) { return fmt::format("{}", x); }, *value);
+}
+
 GradScalerOptions scaler_options(double loss_scale) {
   GradScalerOptions options{.enabled = loss_scale > 0};
   if (options.enabled) options.init_scale = loss_scale;
   return options;
 }
-
-}  // namespace
 
 MemoryUse memory_use(const Allocator::Stats& stats) {
   MemoryUse use;
@@ -71,6 +88,8 @@ MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
   use.peak = std::max(a.peak, b.peak);
   return use;
 }
+
+}  // namespace
 
 // What a Trainer holds, and the steps that it takes.
 class Trainer::Engine {
@@ -91,6 +110,7 @@ class Trainer::Engine {
   AdamW optimizer;
   GradScaler scaler;
   int64_t next = 0, data_position = 0;
+  int64_t items = 0;  // tokens, or rows, of the latest step
 
  private:
   struct Windows {
@@ -140,9 +160,13 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       first_mesh_(mesh),
       last_mesh_(mesh),
       micros_(options.micro_batches) {
-  DT_CHECK(options.steps >= 1 && options.micro_batches >= 1, "trainer",
-           "steps is {} and micro_batches {}; write 1 or more for each",
-           options.steps, options.micro_batches);
+  DT_CHECK(
+      options.steps >= 1 && options.micro_batches >= 1 &&
+          options.save_every >= 1,
+      "trainer",
+      "steps is {}, micro_batches {} and save_every {}; write 1 or more for "
+      "each",
+      options.steps, options.micro_batches, options.save_every);
   // The bucket size of torch's DDP; smaller for stages 2 and 3, whose purpose
   // is to hold less.
   constexpr int64_t kBucket = 25 << 20;
@@ -319,6 +343,7 @@ StepResult Trainer::Engine::step(const Batches& batches) {
   const std::vector<double> values = read_checked(context, mesh, report);
   ++next;
   data_position += rows;
+  items = language ? batch.inputs.numel() : rows;
   return {values[0],
           values[1],
           scaler.get_scale(),
@@ -362,6 +387,86 @@ void Trainer::set_gather_budget() const {
         block_bytes(e.model) *
         (e.language && e.language->recompute() == Recompute::kBlock ? 2 : 1);
   RankContext::current().gather_budget = bytes;
+}
+
+std::optional<std::string> Trainer::resume() {
+  Engine& e = *engine_;
+  DT_CHECK(!e.options.checkpoints.empty(), "resume",
+           "there is no folder to resume from; set the option checkpoints");
+  // A dry run loads nothing.
+  if (RankContext::current().dry_run) return std::nullopt;
+  const std::optional<std::string> last =
+      latest_checkpoint(e.options.checkpoints);
+  if (!last) return last;
+  check_resume("resume", *last, e.options);
+  load(*last);
+  return last;
+}
+
+TrainingReport Trainer::train(const Batches& batches) {
+  Engine& e = *engine_;
+  const TrainerOptions& o = e.options;
+  RankContext& context = RankContext::current();
+  const bool saves = !o.checkpoints.empty() && !context.dry_run;
+  if (saves && e.next == 0)
+    if (const auto last = latest_checkpoint(o.checkpoints))
+      fail("train",
+           "{} exists from an earlier training; call resume() to continue from "
+           "it, or name another folder",
+           *last);
+  Progress progress(o.steps);
+  TrainingReport report;
+  report.first_step = e.next;
+  std::vector<CommEvent> first;
+  const Scoped<std::vector<CommEvent>> events(context.events, {});
+  context.allocator->reset_peak();
+  while (e.next < o.steps) {
+    const int64_t i = e.next;
+    StepResult r;
+    {
+      const Scoped<bool> record(context.record,
+                                context.record || o.check_bytes);
+      r = step(batches);
+    }
+    if (i == report.first_step)
+      first = std::move(context.events);
+    else if (o.check_bytes && !r.replayed)
+      check_same_step(i, context.world_rank, first, context.events);
+    context.events.clear();
+    // A step that went wrong is not saved. (If the scale is this small, the
+    // gradients do not overflow because of it: they are not finite by
+    // themselves.)
+    constexpr double kLeastScale = 1e-4;
+    DT_CHECK(
+        std::isfinite(r.loss) && (std::isfinite(r.grad_norm) ||
+                                  (r.skipped && r.loss_scale >= kLeastScale)),
+        "train",
+        "step {} has loss {}, gradient norm {} and loss scale {}; try a "
+        "smaller lr or clip",
+        i, r.loss, r.grad_norm, r.loss_scale);
+    report.steps.push_back(r);
+    if (o.check_copies_every && e.next % o.check_copies_every == 0)
+      check_copies();
+    if (saves && (e.next == o.steps || e.next % o.save_every == 0)) save();
+    if (o.progress && context.world_rank == 0 && !context.dry_run)
+      progress.show(e.next,
+                    fmt::format("loss {:.4f}  {:.0f} {}/s", r.loss,
+                                static_cast<double>(e.items) / r.seconds,
+                                e.language ? "tokens" : "rows"));
+  }
+  finish_saves();
+  report.events = merge_events(first);
+  for (const MemoryUse& m :
+       all_gather("memory", memory_use(context.allocator->stats())))
+    report.memory = largest(report.memory, m);
+  for (size_t i = report.steps.size() > 1; i < report.steps.size(); ++i) {
+    report.pipeline.span += report.steps[i].pipeline.span;
+    report.pipeline.busy += report.steps[i].pipeline.busy;
+  }
+  report.pipeline = longest(report.pipeline);
+  const std::vector<CommRow> rows = comm_rows(report.events);
+  if (o.check_bytes && !context.dry_run) check_agreement(rows, rows);
+  return report;
 }
 
 double Trainer::evaluate(int64_t count, const Batches& batches) const {
@@ -484,6 +589,31 @@ Prediction predict(const RunOptions& options, const Shape& inputs,
     });
   all.events = merge_events(events);
   return all;
+}
+
+void check_agreement(const Prediction& predicted, const TrainingReport& ran) {
+  check_agreement(comm_rows(predicted.events), comm_rows(ran.events));
+}
+
+void check_resume(std::string_view where, const std::string& checkpoint,
+                  TrainerOptions& options) {
+  const CheckpointValues saved =
+      training_state(CheckpointReader(checkpoint)).values;
+  for (const auto& [name, now] : options.data) {
+    const CheckpointValue* before = find(saved, name);
+    DT_CHECK(before && *before == now, where,
+             "{} was saved with {} {}, but this training has {}; only the mesh "
+             "and the strategy may differ",
+             checkpoint, name, to_text(before), to_text(&now));
+  }
+  if (options.lr_steps) return;
+  const CheckpointValue* steps = find(saved, kLrSteps);
+  const auto* before = steps ? std::get_if<int64_t>(steps) : nullptr;
+  DT_CHECK(before, where,
+           "{} does not say over how many steps its learning rate falls; set "
+           "lr_steps to {}, or to as many as that training had",
+           checkpoint, options.steps);
+  options.lr_steps = *before;
 }
 
 }  // namespace dtensor::nn

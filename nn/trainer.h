@@ -1,8 +1,10 @@
-// Training steps: gradients over micro-batches, clipping, the learning rate and
-// checkpoints.
+// The training loop: gradients over micro-batches, clipping, the learning rate,
+// checkpoints, progress, and the check that every step sends what was planned.
 //
-//   nn::Trainer trainer(net, loss, {.steps = 200, .lr = 2e-2});
-//   while (trainer.next_step() < 200) trainer.step(batches);
+//   nn::Trainer trainer(net, loss,
+//                       {.steps = 200, .lr = 2e-2, .checkpoints = "run"});
+//   trainer.resume();
+//   const nn::TrainingReport report = trainer.train(batches);
 //
 // In a run with a trace (dtensor/trace.h), each step is a span.
 #pragma once
@@ -15,7 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/allocator.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/io/checkpoint_value.h"
 #include "dtensor/memory_kind.h"
@@ -33,9 +34,6 @@ namespace dtensor::nn {
 class LanguageModel;
 class Module;
 
-// The value in a checkpoint that has lr_steps.
-inline constexpr const char* kLrSteps = "learning rate steps";
-
 // A batch, which every rank has in full: row r of both tensors is one example.
 // Each rank keeps the rows that the mesh gives it.
 struct Batch {
@@ -50,14 +48,14 @@ using Loss = std::function<DistTensor(const DistTensor& inputs,
 
 struct TrainerOptions {
   int64_t steps = 1000;
-  // Of AdamW; the rate warms up and then falls as CosineSchedule says, over
-  // lr_steps (0: `steps`).
+  // AdamW's learning rate warms up and then falls, as CosineSchedule says, over
+  // lr_steps (0: `steps`, or as many as the resumed training had).
   double lr = 1e-3;
   int64_t lr_steps = 0;
   int64_t warmup = -1;
   double weight_decay = 0.01;  // of matrices; see decay_matrices()
   double clip = 1;             // the largest norm of the gradient; 0: no limit
-  // A step adds the gradients of so many equal parts of its batch.
+  // A step cuts its batch into this many parts and adds their gradients.
   int64_t micro_batches = 1;
   // The type that gradients are sent in; their own if not set.
   std::optional<DType> wire_dtype = {};
@@ -69,16 +67,24 @@ struct TrainerOptions {
   // Whether the third step becomes a graph (dtensor/graph.h), which later steps
   // replay. Not for a pipeline or with a loss scale.
   bool cuda_graph = false;
-  // Of a language model on a mesh with an axis pp; its micro-batches replace
-  // those above. The default is 1F1B.
+  // The schedule of a language model on a mesh with an axis pp; its
+  // micro-batches replace those above. The default is 1F1B.
   std::optional<PipelineSchedule> schedule = {};
 
-  // The folder of save(); `keep` as in CheckpointOptions.
+  // The folder that train() saves checkpoints in, after every save_every steps
+  // and after the last one; "": none. `keep` as in CheckpointOptions.
   std::string checkpoints = {};
+  int64_t save_every = 100;
   int64_t keep = 0;
   // Values that decide the data of a step, such as the seed of a shuffle. They
-  // are saved.
+  // are saved, and a training with other values is not resumed.
   CheckpointValues data = {};
+  // Steps between two calls of check_copies() in train(); 0: none.
+  int64_t check_copies_every = 0;
+  // Whether train() counts what it sends; see train(). Turn it off if batches
+  // differ in their shapes.
+  bool check_bytes = true;
+  bool progress = true;  // on rank 0, on standard error
 };
 
 struct StepResult {
@@ -100,9 +106,16 @@ struct MemoryUse {
   int64_t peak = 0;
 };
 
-MemoryUse memory_use(const Allocator::Stats&);
-// The larger value of the two, element by element.
-MemoryUse largest(const MemoryUse&, const MemoryUse&);
+// The steps of train(), on this rank, and what all ranks sent and held.
+struct TrainingReport {
+  int64_t first_step = 0;
+  std::vector<StepResult> steps;
+  std::vector<CommEvent> events;  // of the first of these steps, merged
+  MemoryUse memory;               // the most of any rank
+  // The times of the rank with the longest span, over the steps without the
+  // first, which makes all plans.
+  PipelineTimes pipeline;
+};
 
 // The predicted memory of the rank that holds most, and the predicted messages
 // of one training step.
@@ -129,6 +142,16 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
+  // Loads the last checkpoint of the folder, if there is one, and returns its
+  // path. It may come from another mesh and other layouts. Throws Error as
+  // check_resume() does.
+  std::optional<std::string> resume();
+  // Trains up to options().steps. Throws Error, on every rank, if loss or norm
+  // are not finite (apart from steps that the loss scaler skips), unless every
+  // step receives as many bytes as its plans predicted and as the first one
+  // did, and if the folder has checkpoints that were not resumed.
+  TrainingReport train(const Batches&);
+
   // Trains the next step. Loss and norm are 0 in a dry run.
   StepResult step(const Batches&);
   int64_t next_step() const;
@@ -146,7 +169,7 @@ class Trainer {
   // Sets RankContext::gather_budget as the constructor does, for a run with
   // several trainers.
   void set_gather_budget() const;
-  // What this rank sends and holds in the next step. REQUIRES: a dry run.
+  // Predicts what this rank sends and holds in a step. REQUIRES: a dry run.
   // on_op (may be empty) is called for the operators of the step.
   Prediction predict(const Batches&, const OnOp& on_op = {});
 
@@ -161,4 +184,13 @@ class Trainer {
 // Trainer::predict(). Not for use inside a run.
 Prediction predict(const RunOptions&, const Shape& inputs,
                    const std::function<Prediction(Runtime&)>& on_rank);
+// Throws Error unless the training sent what was predicted (step_checks.h).
+void check_agreement(const Prediction&, const TrainingReport&);
+
+// Throws Error, headed by `where`, if a training with these options cannot
+// resume from the checkpoint, which was saved with other `data`. If lr_steps is
+// 0, takes it from the checkpoint. Any thread may call it.
+void check_resume(std::string_view where, const std::string& checkpoint,
+                  TrainerOptions&);
+
 }  // namespace dtensor::nn

@@ -60,7 +60,7 @@ TEST(FlightProgram, ReadsWhatATrainingLeavesThatFails) {
       "--mesh dp=2,tp=2 --lr 1e30 --flight " +
           dir);
   EXPECT_EQ(bad.code, 1);
-  EXPECT_NE(bad.err.find("a smaller --lr"), bad.err.npos) << bad.err;
+  EXPECT_NE(bad.err.find("try a smaller lr or clip"), bad.err.npos) << bad.err;
   const Ran r = lined_up(dir);
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("4 of 4 ranks, written "), r.out.npos) << r.out;
