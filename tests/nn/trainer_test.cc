@@ -2,16 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <numbers>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dtensor/io/checkpoint.h"
+#include "dtensor/nn/linear.h"
 #include "dtensor/nn/models.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/losses.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
@@ -123,6 +131,369 @@ TEST(Trainer, ReplaysItsSteps) {
       EXPECT_EQ(want.size(), 16u);
       EXPECT_EQ(run_in(true), want) << name << " " << micros;
     }
+}
+
+// Without a schedule it is 1F1B, with as many micro-batches as the options say.
+TEST(Trainer, APipelineTrainsAsOneRankDoes) {
+  const auto losses = [](const char* name) {
+    std::vector<double> all;
+    const Mesh mesh = Mesh::parse(name);
+    run(mesh.num_ranks(), [&](Runtime& rt) {
+      const auto model = tiny_gpt(mesh, 0, DType::kF64);
+      Trainer trainer(*model,
+                      {.steps = 3, .micro_batches = 4, .progress = false});
+      const TrainingReport report = trainer.train(tokens);
+      EXPECT_EQ(report.pipeline.span > 0, mesh.has_axis("pp"));
+      for (const StepResult& r : report.steps)
+        if (rt.rank() == 0) all.push_back(r.loss);
+    });
+    return all;
+  };
+  const std::vector<double> one = losses("dp=1"), two = losses("pp=2");
+  ASSERT_EQ(two.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-12);
+}
+
+// ---- Of a module of one's own ----
+
+constexpr int64_t kRows = 7, kIn = 3, kWide = 5;
+
+class Net : public Module {
+ public:
+  explicit Net(const Scope& at)
+      : Module(at),
+        up_(add<Linear>("up", kIn, kWide)),
+        down_(add<Linear>("down", kWide, 1)) {}
+  DistTensor forward(const DistTensor& x) const { return down_(tanh(up_(x))); }
+
+ private:
+  Child<Linear> up_, down_;
+};
+
+std::unique_ptr<Net> make_net(const Mesh& mesh, int stage = 0) {
+  ParallelPlan plan;
+  if (mesh.has_axis("tp"))
+    plan = {{"up.*", {{"tp", Shard(0)}}}, {"down.weight", {{"tp", Shard(1)}}}};
+  plan = zero(plan, stage, "dp");
+  return std::make_unique<Net>(
+      Scope{.mesh = mesh,
+            .plan = std::make_shared<const ParallelPlan>(std::move(plan)),
+            .dtype = DType::kF64,
+            .seed = 3});
+}
+
+Loss loss_of(const Net& net) {
+  return [&net](const DistTensor& x, const DistTensor& y) {
+    return mse_loss(net.forward(x), y);
+  };
+}
+
+// The rows of a step, as plain numbers.
+struct Rows {
+  std::vector<double> x, y;
+};
+Rows rows_of(int64_t step, int64_t rows = kRows) {
+  Rows r;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t c = 0; c < kIn; ++c)
+      r.x.push_back(
+          std::sin(1.7 * static_cast<double>(31 * step + kIn * i + c)));
+    r.y.push_back(r.x[r.x.size() - 3] * r.x[r.x.size() - 2]);
+  }
+  return r;
+}
+Batch as_batch(const Rows& r) {
+  const auto n = std::ssize(r.y);
+  return {Tensor::from({n, kIn}, r.x.data()), Tensor::from({n, 1}, r.y.data())};
+}
+Batch examples(int64_t step) { return as_batch(rows_of(step)); }
+
+// The same training in plain loops: the formulas of the network's gradient, of
+// clip_grad_norm_, of AdamW and of the schedule, on vectors of doubles.
+struct Plain {
+  // up.weight, up.bias, down.weight, down.bias
+  std::vector<std::vector<double>> p, m, v;
+
+  explicit Plain(const Net& net) {
+    for (const DistTensor& t : net.parameters())
+      p.push_back(t.full().to_doubles());
+    for (const auto& x : p) m.emplace_back(x.size(), 0.0);
+    v = m;
+  }
+  // The mean squared error, and its gradient if g is given.
+  double loss(const Rows& rows, std::vector<std::vector<double>>* g) const {
+    double sum = 0;
+    const size_t n = rows.y.size();
+    for (size_t r = 0; r < n; ++r) {
+      double h[kWide], out = p[3][0];
+      for (size_t k = 0; k < kWide; ++k) {
+        double z = p[1][k];
+        for (size_t c = 0; c < kIn; ++c)
+          z += p[0][k * kIn + c] * rows.x[r * kIn + c];
+        h[k] = std::tanh(z);
+        out += p[2][k] * h[k];
+      }
+      const double e = out - rows.y[r], d = 2 * e / static_cast<double>(n);
+      sum += e * e / static_cast<double>(n);
+      if (!g) continue;
+      (*g)[3][0] += d;
+      for (size_t k = 0; k < kWide; ++k) {
+        const double dz = d * p[2][k] * (1 - h[k] * h[k]);
+        (*g)[2][k] += d * h[k];
+        (*g)[1][k] += dz;
+        for (size_t c = 0; c < kIn; ++c)
+          (*g)[0][k * kIn + c] += dz * rows.x[r * kIn + c];
+      }
+    }
+    return sum;
+  }
+  // {loss, norm} of step i (from 0).
+  std::pair<double, double> step(int64_t i, double lr, double decay,
+                                 double clip) {
+    std::vector<std::vector<double>> g;
+    for (const auto& x : p) g.emplace_back(x.size(), 0.0);
+    const double before = loss(rows_of(i), &g);
+    double norm = 0;
+    for (const auto& x : g)
+      for (const double a : x) norm += a * a;
+    norm = std::sqrt(norm);
+    const double factor = clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1;
+    const auto t = static_cast<double>(i + 1);
+    for (size_t j = 0; j < p.size(); ++j)
+      for (size_t k = 0; k < p[j].size(); ++k) {
+        const double a = factor * g[j][k];
+        m[j][k] = 0.9 * m[j][k] + 0.1 * a;
+        v[j][k] = 0.999 * v[j][k] + 0.001 * a * a;
+        if (j % 2 == 0) p[j][k] *= 1 - lr * decay;  // matrices only
+        p[j][k] -= lr * m[j][k] / (1 - std::pow(0.9, t)) /
+                   (std::sqrt(v[j][k] / (1 - std::pow(0.999, t))) + 1e-8);
+      }
+    return {before, norm};
+  }
+};
+
+// With 6 steps, 2 of them to warm up, towards a tenth.
+double rate(int64_t i) {
+  if (i < 2) return 0.05 * static_cast<double>(i + 1) / 2;
+  return 0.05 * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi *
+                                            static_cast<double>(i - 2) / 4)));
+}
+
+TEST(Trainer, TrainsAsPlainLoopsDo) {
+  for (const int stage : {0, 1, 3})
+    for (const int64_t micros : {1, 3})
+      for (const double clip : {0.0, 0.2})
+        run(4, [&](Runtime& rt) {
+          const auto net = make_net(rt.mesh({{"dp", 2}, {"tp", 2}}), stage);
+          Plain plain(*net);
+          Trainer trainer(*net, loss_of(*net),
+                          {.steps = 6,
+                           .lr = 0.05,
+                           .warmup = 2,
+                           .weight_decay = 0.3,
+                           .clip = clip,
+                           .micro_batches = micros,
+                           .check_copies_every = 2,
+                           .progress = false});
+          const TrainingReport report = trainer.train(examples);
+          ASSERT_EQ(report.steps.size(), 6u);
+          bool clipped = false;
+          for (int64_t i = 0; i < 6; ++i) {
+            const auto [loss, norm] = plain.step(i, rate(i), 0.3, clip);
+            const StepResult& r = report.steps[static_cast<size_t>(i)];
+            EXPECT_NEAR(r.loss, loss, 1e-12) << i;
+            EXPECT_NEAR(r.grad_norm, norm, 1e-12) << i;
+            clipped = clipped || norm > 0.2;
+          }
+          EXPECT_TRUE(clipped);
+          const std::vector<DistTensor> parameters = net->parameters();
+          for (size_t j = 0; j < parameters.size(); ++j) {
+            const std::vector<double> now = parameters[j].full().to_doubles();
+            for (size_t k = 0; k < now.size(); ++k)
+              EXPECT_NEAR(now[k], plain.p[j][k], 1e-11) << j << " " << k;
+          }
+          // Seven rows and one: the mean is over rows, not over batches.
+          double want = 0;
+          for (const int64_t i : {0, 1})
+            want += plain.loss(rows_of(i, i ? 1 : 7), nullptr) * (i ? 1 : 7);
+          EXPECT_NEAR(
+              trainer.evaluate(
+                  2, [](int64_t i) { return as_batch(rows_of(i, i ? 1 : 7)); }),
+              want / 8, 1e-12);
+        });
+}
+
+// The losses of a training of 12 steps, which saves every 4, from its first
+// step here.
+std::vector<double> saved_losses(const std::string& mesh, int stage,
+                                 const TrainerOptions& options, bool resumes) {
+  std::vector<double> losses;
+  const Mesh on = Mesh::parse(mesh);
+  run(on.num_ranks(), [&](Runtime& rt) {
+    const auto net = make_net(on, stage);
+    Trainer trainer(*net, loss_of(*net), options);
+    if (resumes) trainer.resume();
+    const TrainingReport report = trainer.train(examples);
+    if (rt.rank() != 0) return;
+    EXPECT_EQ(report.first_step + std::ssize(report.steps), options.steps);
+    for (const StepResult& r : report.steps) losses.push_back(r.loss);
+  });
+  return losses;
+}
+
+TEST(Trainer, ResumesAsIfItHadNotStopped) {
+  const std::string folder = fresh_folder("resumed");
+  TrainerOptions options{.steps = 12,
+                         .lr = 0.05,
+                         .checkpoints = folder,
+                         .save_every = 4,
+                         .keep = 2,
+                         .data = {{"seed", int64_t{7}}},
+                         .progress = false};
+  const std::vector<double> whole =
+      saved_losses("dp=2,tp=2", 1, options, false);
+  ASSERT_EQ(whole.size(), 12u);
+  EXPECT_EQ(list_checkpoints(folder).size(), 2u);
+  const auto forget_the_last = [&] {
+    std::filesystem::remove_all(folder + "/step-00000012");
+  };
+  forget_the_last();
+  const std::vector<double> end(whole.begin() + 8, whole.end());
+  EXPECT_EQ(saved_losses("dp=2,tp=2", 1, options, true), end);
+  forget_the_last();
+  const std::vector<double> elsewhere = saved_losses("dp=3", 3, options, true);
+  ASSERT_EQ(elsewhere.size(), end.size());
+  for (size_t i = 0; i < end.size(); ++i)
+    EXPECT_NEAR(elsewhere[i], end[i], 1e-12) << i;
+  forget_the_last();
+  // The rate falls as it did when the training was saved.
+  TrainerOptions longer = options;
+  longer.steps = 14;
+  const std::vector<double> more = saved_losses("dp=2,tp=2", 1, longer, true);
+  ASSERT_EQ(more.size(), 6u);
+  EXPECT_EQ(std::vector<double>(more.begin(), more.begin() + 4), end);
+
+  options.steps = 16;
+  EXPECT_NE(error_of([&] {
+              saved_losses("dp=2", 0, options, false);
+            }).find("exists from an earlier training; call resume()"),
+            std::string::npos);
+  options.data = {{"seed", int64_t{8}}};
+  EXPECT_NE(error_of([&] {
+              saved_losses("dp=2", 0, options, true);
+            }).find("was saved with seed 7, but this training has 8"),
+            std::string::npos);
+  options.checkpoints = "";
+  EXPECT_NE(error_of([&] {
+              saved_losses("dp=2", 0, options, true);
+            }).find("there is no folder to resume from"),
+            std::string::npos);
+}
+
+// Trains three steps on dp=2,tp=2, with batches(context, step).
+std::string error_of_training(
+    const std::function<Batch(RankContext&, int64_t)>& batches,
+    const TrainerOptions& options) {
+  return error_of([&] {
+    run(4, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh({{"dp", 2}, {"tp", 2}}));
+      Trainer(*net, loss_of(*net), options).train([&](int64_t i) {
+        return batches(rt.context(), i);
+      });
+    });
+  });
+}
+
+// Sends one number from each rank to all.
+void send_more() {
+  const Mesh mesh = Mesh::parse("dp=2,tp=2");
+  ones({4}, mesh, {{"dp", Shard(0)}}).redistribute("R,R");
+}
+
+TEST(Trainer, BytesThatWereNotPlannedAreAnError) {
+  TrainerOptions options{.steps = 3, .progress = false};
+  const auto at_step = [](int64_t which, bool miscounts) {
+    return [=](RankContext& context, int64_t i) {
+      if (i == which) send_more();
+      if (i == which && miscounts && context.world_rank == 1)
+        context.events.back().counted += 8;
+      return examples(i);
+    };
+  };
+  EXPECT_EQ(error_of_training(at_step(-1, false), options), "no error");
+  EXPECT_EQ(error_of_training(at_step(0, false), {.steps = 1}), "no error");
+  // The plan says 8 bytes.
+  EXPECT_NE(error_of_training(at_step(0, true), {.steps = 1})
+                .find("with 8 bytes planned and 16 counted"),
+            std::string::npos)
+      << error_of_training(at_step(0, true), {.steps = 1});
+  EXPECT_NE(error_of_training(at_step(2, false), options)
+                .find("[train] step 2 received "),
+            std::string::npos);
+  options.check_bytes = false;
+  EXPECT_EQ(error_of_training(at_step(2, false), options), "no error");
+}
+
+TEST(Trainer, ADryRunPredictsTheStep) {
+  for (const int stage : {0, 3}) {
+    RunOptions options;
+    options.world = 4;
+    options.mesh = "dp=2,tp=2";
+    const auto predicted = [&](int64_t micros) {
+      return predict(options, {kRows, kIn}, [&](Runtime& rt) {
+        const auto net = make_net(rt.mesh(), stage);
+        return Trainer(*net, loss_of(*net), {.micro_batches = micros})
+            .predict(examples);
+      });
+    };
+    const Prediction right = predicted(1), wrong = predicted(2);
+    EXPECT_EQ(right.parameters, kIn * kWide + kWide + kWide + 1);
+    run(options, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh(), stage);
+      Trainer trainer(*net, loss_of(*net), {.steps = 3, .progress = false});
+      const TrainingReport report = trainer.train(examples);
+      EXPECT_FALSE(report.events.empty());
+      EXPECT_EQ(error_of([&] { check_agreement(right, report); }), "no error");
+      EXPECT_NE(error_of([&] { check_agreement(wrong, report); }), "no error");
+      EXPECT_GT(report.memory.peak, 0);
+      for (const MemoryKind k : {MemoryKind::kParameters, MemoryKind::kState})
+        EXPECT_EQ(report.memory.kinds[static_cast<size_t>(k)],
+                  right.memory.kinds[static_cast<size_t>(k)]);
+      EXPECT_NE(error_of([&] { trainer.predict(examples); }).find("dry run"),
+                std::string::npos);
+    });
+    // A program that trains can run dry as it is.
+    options.dry_run = true;
+    run(options, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh(), stage);
+      Trainer trainer(*net, loss_of(*net),
+                      {.steps = 3, .checkpoints = fresh_folder("dry")});
+      EXPECT_EQ(trainer.resume(), std::nullopt);
+      EXPECT_EQ(trainer.train(examples).steps.size(), 3u);
+    });
+    EXPECT_FALSE(std::filesystem::exists(::testing::TempDir() + "/dry"));
+  }
+}
+
+TEST(Trainer, OptionsAndBatchesThatDoNotFit) {
+  const auto error = [](const TrainerOptions& options, int64_t rows) {
+    return error_of([&] {
+      run(2, [&](Runtime& rt) {
+        const auto net = make_net(rt.mesh({{"dp", 2}}));
+        Trainer(*net, loss_of(*net), options).step([&](int64_t i) {
+          return as_batch(rows_of(i, rows));
+        });
+      });
+    });
+  };
+  EXPECT_EQ(error({.micro_batches = 3}, 3), "no error");
+  EXPECT_EQ(error({.micro_batches = 4}, 3),
+            "[trainer] the batch of step 0 has 3 inputs and 3 targets for 4 "
+            "micro-batches; give each input a target, and each micro-batch an "
+            "input");
+  EXPECT_EQ(error({.save_every = 0}, 3),
+            "[trainer] steps is 1000, micro_batches 1 and save_every 0; write "
+            "1 or more for each");
 }
 
 }  // namespace
