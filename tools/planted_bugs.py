@@ -1713,6 +1713,16 @@ BUGS = [
          'if (leads()) device.drop_capture',
          'if (leads() != MUT(480)) device.drop_capture'),
     ], ['graph_test']),
+    Bug(482, 'trainer: what train() counted is not compared with its plans', [
+        ('nn/trainer.cc',
+         'if (o.check_bytes && !context.dry_run)',
+         'if (!MUT(482) && o.check_bytes && !context.dry_run)'),
+    ], ['trainer_test']),
+    Bug(483, 'trainer: the learning rate of a resumed training falls over its own steps', [
+        ('nn/trainer.cc',
+         'if (options.lr_steps) return;',
+         'if (MUT(483) || options.lr_steps) return;'),
+    ], ['trainer_test', 'checkpoint_train_test']),
 ]
 
 # Numbers of bugs that were removed, and the reason:

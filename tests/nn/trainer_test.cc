@@ -378,6 +378,15 @@ TEST(Trainer, ResumesAsIfItHadNotStopped) {
               saved_losses("dp=2", 0, options, false);
             }).find("exists from an earlier training; call resume()"),
             std::string::npos);
+  const std::string last = *latest_checkpoint(folder);
+  TrainerOptions asks{.data = options.data};
+  check_resume("here", last, asks);
+  EXPECT_EQ(asks.lr_steps, 12);
+  asks.data["shuffle"] = "yes";
+  EXPECT_EQ(error_of([&] { check_resume("here", last, asks); }),
+            "[here] " + last +
+                " was saved with shuffle (none), but this training has yes; "
+                "only the mesh and the strategy may differ");
   options.data = {{"seed", int64_t{8}}};
   EXPECT_NE(error_of([&] {
               saved_losses("dp=2", 0, options, true);
@@ -446,11 +455,13 @@ TEST(Trainer, ADryRunPredictsTheStep) {
             .predict(examples);
       });
     };
+    const std::string folder = fresh_folder("dry");
     const Prediction right = predicted(1), wrong = predicted(2);
     EXPECT_EQ(right.parameters, kIn * kWide + kWide + kWide + 1);
     run(options, [&](Runtime& rt) {
       const auto net = make_net(rt.mesh(), stage);
-      Trainer trainer(*net, loss_of(*net), {.steps = 3, .progress = false});
+      Trainer trainer(*net, loss_of(*net),
+                      {.steps = 3, .checkpoints = folder, .progress = false});
       const TrainingReport report = trainer.train(examples);
       EXPECT_FALSE(report.events.empty());
       EXPECT_EQ(error_of([&] { check_agreement(right, report); }), "no error");
@@ -462,16 +473,15 @@ TEST(Trainer, ADryRunPredictsTheStep) {
       EXPECT_NE(error_of([&] { trainer.predict(examples); }).find("dry run"),
                 std::string::npos);
     });
-    // A program that trains can run dry as it is.
+    // A program that trains can run dry as it is; nothing is loaded or saved.
     options.dry_run = true;
     run(options, [&](Runtime& rt) {
       const auto net = make_net(rt.mesh(), stage);
-      Trainer trainer(*net, loss_of(*net),
-                      {.steps = 3, .checkpoints = fresh_folder("dry")});
+      Trainer trainer(*net, loss_of(*net), {.steps = 3, .checkpoints = folder});
       EXPECT_EQ(trainer.resume(), std::nullopt);
       EXPECT_EQ(trainer.train(examples).steps.size(), 3u);
     });
-    EXPECT_FALSE(std::filesystem::exists(::testing::TempDir() + "/dry"));
+    EXPECT_EQ(list_checkpoints(folder).size(), 1u);
   }
 }
 
