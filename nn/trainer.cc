@@ -526,17 +526,15 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   }
   context.allocator->reset_peak();
   {
-    const Scoped<bool> record(context.record, true);
-    const Scoped<std::vector<CommEvent>> events(context.events, {});
+    const CommRecord record;
     // Operators of other stages are called on the ranks of those stages.
-    const Scoped<OnOp> trace(context.trace, on_op
-                                                ? OnOp([&](const OpCall& call) {
-                                                    if (call.out[0].here())
-                                                      on_op(call);
-                                                  })
-                                                : OnOp());
+    const Scoped<OnOp> trace(op_trace(context),
+                             on_op ? OnOp([&](const OpCall& call) {
+                               if (call.out[0].here()) on_op(call);
+                             })
+                                   : OnOp());
     step(batches);
-    p.events = std::move(context.events);
+    p.events.assign(record.events().begin(), record.events().end());
   }
   // Parameters are gathered ahead in the order of the previous step, so memory
   // is that of a second step.

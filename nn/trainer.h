@@ -17,14 +17,14 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/io/checkpoint_value.h"
 #include "dtensor/memory_kind.h"
 #include "dtensor/nn/pipeline_times.h"
 
 namespace dtensor {
-struct CommEvent;  // dtensor/rank_context.h
-struct OpCall;     // dtensor/ops/op.h
+struct OpCall;  // dtensor/ops/op.h
 struct RunOptions;
 class Runtime;
 }  // namespace dtensor
