@@ -4,7 +4,7 @@ def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
     """The cc_test of NAME.cc, on the library and on tests/testing.h.
 
     Args:
-      name: the test's, and its source's without ".cc".
+      name: the test's, and its source's without ".cc"; it may begin with a folder.
       library: the floor that it tests, or a higher one that it needs.
       deps: what it needs beside that.
       srcs: further sources.
@@ -23,7 +23,7 @@ def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
 
 def dt_tests(library = "//:dtensor", deps = [], exclude = []):
     """A dt_test for each *_test.cc that no rule above this call is named after."""
-    for source in native.glob(["*_test.cc"], exclude):
+    for source in native.glob(["**/*_test.cc"], exclude):
         name = source[:-len(".cc")]
         if not native.existing_rule(name):
             dt_test(name, library, deps)

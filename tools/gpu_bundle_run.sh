@@ -404,13 +404,13 @@ items() {
   # The slowest come last, since there may be no time for them.
   for test in memcheck racecheck; do
     # Without tests that fill the GPU or kill the program.
-    item "$test device" sanitizer $test dtensor.device.cuda_device_test \
+    item "$test device" sanitizer $test dtensor.device.cuda.cuda_device_test \
       --gtest_filter='-*NoMore*:*OtherStreamsFreed:*Later*'
-    item "$test boxes" sanitizer $test dtensor.device.boxes_test --gtest_filter='*/gpu'
+    item "$test boxes" sanitizer $test dtensor.device.portable.boxes_test --gtest_filter='*/gpu'
     item "$test operators" sanitizer $test ops.proof_device_test --gtest_filter="$sampled"
     # Kernels that use shared memory.
     for group in reduce rows select; do
-      item "$test $group" sanitizer $test ops.kernels_${group}_gpu_test
+      item "$test $group" sanitizer $test ops.kernels.${group}_gpu_test
     done
   done
 }

@@ -367,8 +367,8 @@ class Tests:
             package = label.removeprefix("//tests/").split(":")[0]
             near = package.split("/")[0] in (layer, "issues")
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
-            of_file = name in (f"{stem}_test", f"{stem}s_test")
-            shared = len(words & set(name.split("_")))
+            of_file = name.rpartition("/")[2] in (f"{stem}_test", f"{stem}s_test")
+            shared = len(words & set(re.split("[_/]", name)))
             return (hint, not of_file,
                     self.seconds[label] * (1 if near else 5) / 4**shared)
 

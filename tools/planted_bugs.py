@@ -291,7 +291,7 @@ BUGS = [
         ('dtensor/comm/thread_rendezvous.h',
          'return slots[2 * member + sequence % 2];',
          'return slots[2 * member + (MUT(46) ? 0 : sequence % 2)];'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(47, 'a large all-reduce lacks its closing barrier', [
         ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
@@ -300,7 +300,7 @@ BUGS = [
          'close_after(stream, fn); };\n'
          '    closed([&] {\n'
          '      each_buffer('),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(48, 'exchange and reduce lack their closing barrier', [
         ('dtensor/comm/threads.cc',
          'close_after(stream, [&] {\n'
@@ -322,12 +322,12 @@ BUGS = [
          '        pull_.reduce({device(), stream}, transfers[i], peers(i));\n'
          '    };\n'
          '    MUT(48) ? all() : close_after(stream, all);'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(49, 'the deadlock check forgets whether the round is over', [
         ('dtensor/comm/thread_hub.cc',
          'if (b.round() != r.round || b.broken()) return false;',
          'if ((!MUT(49) && b.round() != r.round) || b.broken()) return false;'),
-    ], ['thread_hub_test']),
+    ], ['comm/thread_hub_test']),
     Bug(50, "merge: the last rank's bytes are counted, not the most", [
         ('dtensor/program/comm_table.cc',
          'm.counted = std::max(m.counted, e.counted);',
@@ -359,7 +359,7 @@ BUGS = [
         ('dtensor/redistribute.cc',
          'dtype_ ? to->with(*dtype_) : to, {.lazy',
          'dtype_ && !MUT(55) ? to->with(*dtype_) : to, {.lazy'),
-    ], ['redistribute_grad_test']),
+    ], ['autograd_test']),
     Bug(56, 'stale copies are used after an in-place change', [
         ('dtensor/redistribute.cc',
          'return c.version != version ||',
@@ -464,7 +464,7 @@ BUGS = [
         ('dtensor/device/combine.cc',
          'op == ReduceOp::kAvg ? count : 1;',
          'op == ReduceOp::kAvg ? (MUT(75) ? k : count) : 1;'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(76, 'budget must be strictly larger than the need', [
         ('dtensor/redistribute.cc',
          'bytes <= ctx.comm_budget, ctx.op.empty()',
@@ -477,7 +477,7 @@ BUGS = [
          '    std::shared_ptr<Node> node;',
          'if (!(MUT(77) && how.async) && records(x)) {\n'
          '    std::shared_ptr<Node> node;'),
-    ], ['redistribute_grad_test']),
+    ], ['autograd_test']),
     Bug(80, 'add_scalar is declared linear', [
         ('ops/unary.cc',
          ': elementwise_rule(1, f_.notes)) {}',
@@ -536,7 +536,7 @@ BUGS = [
         ('ops/kernels/cpu/embedding.cc',
          'a.smoothing / static_cast<double>(a.vocabulary);',
          'a.smoothing / static_cast<double>(MUT(88) ? n : a.vocabulary);'),
-    ], ['kernels_rows_test']),
+    ], ['kernels/rows_test']),
     Bug(89, 'an id may be one past the last row', [
         ('ops/id_range.cc',
          'if (largest >= n)',
@@ -567,12 +567,12 @@ BUGS = [
         ('ops/kernels/cpu/attention.cc',
          'if (j0 > 0 && correction != 1) {',
          'if (j0 > 0 && correction != 1 && !MUT(94)) {'),
-    ], ['kernels_attention_test']),
+    ], ['kernels/attention_test']),
     Bug(95, 'attention: the causal end ignores the query offset', [
         ('ops/kernels/cpu/attention.cc',
          'std::clamp(i1 + a.query_offset, int64_t{0}, a.t)',
          'std::clamp(i1 + (MUT(95) ? 0 : a.query_offset), int64_t{0}, a.t)'),
-    ], ['kernels_attention_test']),
+    ], ['kernels/attention_test']),
     Bug(96, 'attention backward: fully masked rows are not zeroed', [
         ('ops/kernels/cpu/attention.cc',
          'lse[r] == kLow<T> ? 0 : core.visible',
@@ -630,12 +630,12 @@ BUGS = [
         ('ops/kernels/cpu/random.cc',
          'c1 = counter >> 32;',
          'c1 = MUT(105) ? U64v{} : counter >> 32;'),
-    ], ['kernels_training_test']),
+    ], ['kernels/training_test']),
     Bug(106, 'philox: the stream id loses its upper word', [
         ('ops/kernels/cpu/random.cc',
          'c3 = U64v{} + (stream_id >> 32);',
          'c3 = U64v{} + (MUT(106) ? 0 : stream_id >> 32);'),
-    ], ['kernels_training_test']),
+    ], ['kernels/training_test']),
     Bug(107, 'the random index of a box uses local offsets', [
         ('ops/random.cc',
          'next.push_back(range.lo);',
@@ -645,17 +645,17 @@ BUGS = [
         ('ops/kernels/cpu/optimizer.cc',
          '(sqrt(v1) * root2 + eps)',
          '(MUT(108) ? (sqrt(v1) + eps) * root2 : sqrt(v1) * root2 + eps)'),
-    ], ['kernels_training_test']),
+    ], ['kernels/training_test']),
     Bug(109, 'AdamW: v has no bias correction', [
         ('ops/kernels/cpu/optimizer.cc',
          'part.rates[2] : 1 - std::pow(o.beta2, t);',
          'part.rates[2] : MUT(109) ? 1 : 1 - std::pow(o.beta2, t);'),
-    ], ['kernels_training_test']),
+    ], ['kernels/training_test']),
     Bug(110, 'SGD: nesterov is plain momentum', [
         ('ops/kernels/cpu/optimizer.cc',
          'o.nesterov ? d + momentum * b : b;',
          'o.nesterov && !MUT(110) ? d + momentum * b : b;'),
-    ], ['kernels_training_test']),
+    ], ['kernels/training_test']),
     Bug(111, 'rotary: positions start at 0 on every rank', [
         ('ops/rotary.cc',
          'args.offset + range.lo;',
@@ -706,7 +706,7 @@ BUGS = [
         ('ops/kernels/cpu/reduce.cc',
          'sum = Op::apply(sum, acc[i]);',
          'sum = MUT(118) ? acc[i] : Op::apply(sum, acc[i]);'),
-    ], ['kernels_reduce_test']),
+    ], ['kernels/reduce_test']),
     Bug(130, 'linear init: fan-out instead of fan-in', [
         ('nn/linear.cc',
          'Init::fan_in(in))',
@@ -1060,7 +1060,7 @@ BUGS = [
          'for (size_t j = streamed ? 0 : 1; j < dsts.size(); ++j) {',
          'for (size_t j = streamed ? 0 : 1; j + (MUT(240) ? 1 : 0) < '
          'dsts.size(); ++j) {'),
-    ], ['copy_test', 'comm_threads_test']),
+    ], ['copy_test', 'comm/threads_test']),
     Bug(241, 'streaming: the bytes after the last line are forgotten', [
         ('dtensor/device/streaming.h',
          'std::memcpy(d + i, s + i, static_cast<size_t>(bytes - i));',
@@ -1078,7 +1078,7 @@ BUGS = [
          'copy_bytes(to, source(b), b.n * size_of(b.dtype));',
          'copy_bytes(to, MUT(243) ? b.data : source(b), b.n * '
          'size_of(b.dtype));'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(220, 'flight: an entry that is rewritten is not marked', [
         ('dtensor/comm/flight_ring.h',
          'put(s.number, 0);',
@@ -1131,7 +1131,7 @@ BUGS = [
         ('dtensor/comm/last_call.cc',
          'if (version_.load(acquire) != version) continue;',
          'if (version_.load(acquire) != version && !MUT(208)) continue;'),
-    ], ['thread_hub_test']),
+    ], ['comm/thread_hub_test']),
     Bug(260, 'processes: ranks of one process do not compare their calls', [
         ('dtensor/comm/process_agreement.cc',
          'agreed = agreed && (alone() || ',
@@ -1153,37 +1153,37 @@ BUGS = [
          'if (there == rank() || theirs.size() == 0) continue;',
          'if (there == rank() || theirs.size() == 0 || '
          '(MUT(263) && there != m)) continue;'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(264, 'processes: payloads are reduced in another order', [
         ('dtensor/comm/process_communicator.cc',
          'operands[static_cast<size_t>(m)] = {',
          'operands[static_cast<size_t>(MUT(264) ? size() - 1 - m : m)] = {'),
-    ], ['comm_threads_test', 'faults_mpi_test']),
+    ], ['comm/threads_test', 'faults_mpi_test']),
     Bug(270, 'tcp: a connection with another token is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
          's.note.token != token_)',
          's.note.token != token_ && !MUT(270))'),
-    ], ['tcp_rendezvous_test']),
+    ], ['comm/tcp/tcp_rendezvous_test']),
     Bug(271, 'tcp: of two processes with one rank, the second is accepted', [
         ('dtensor/comm/tcp/tcp_rendezvous.cc',
          'else if (p == 0 || peer(p))',
          'else if (p == 0 || (peer(p) && !MUT(271)))'),
-    ], ['tcp_rendezvous_test']),
+    ], ['comm/tcp/tcp_rendezvous_test']),
     Bug(272, 'tcp: the rest of a message is written to its beginning', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'w.got = k.got;',
          'w.got = MUT(272) ? 0 : k.got;'),
-    ], ['tcp_job_test']),
+    ], ['comm/tcp/tcp_job_test']),
     Bug(273, 'tcp: a process that has finished the run counts as lost', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'return l.ended && (!l.goodbye || ',
          'return l.ended && (MUT(273) || !l.goodbye || '),
-    ], ['tcp_job_test']),
+    ], ['comm/tcp/tcp_job_test']),
     Bug(274, 'tcp: messages of a failed run are left for the next one', [
         ('dtensor/comm/tcp/tcp_mesh.cc',
          'return {f.run, f.from, f.to, f.lane};',
          'return {MUT(274) ? 1 : f.run, f.from, f.to, f.lane};'),
-    ], ['tcp_job_test', 'tcp_train_test']),
+    ], ['comm/tcp/tcp_job_test', 'tcp_train_test']),
     Bug(265, 'summa: ranks that share k take it in one range each', [
         ('ops/summa.cc',
          'const int64_t next = end == ends.end() ? hi : ',
@@ -1334,7 +1334,7 @@ BUGS = [
         ('ops/kernels/cpu/select.cc',
          'return id(i) < id(j);',
          'return MUT(340) ? id(i) > id(j) : id(i) < id(j);'),
-    ], ['topk_test', 'kernels_select_test']),
+    ], ['topk_test', 'kernels/select_test']),
     Bug(341, 'experts: a gradient uses the routes of the call that ran last', [
         ('ops/experts.cc',
          'return std::make_shared<Kept>();',
@@ -1379,23 +1379,23 @@ BUGS = [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.even[w] &= theirs.even[w];',
          'mine.even[w] &= MUT(360) ? ~uint64_t{0} : theirs.even[w];'),
-    ], ['nccl_processes_test', 'comm_nccl_test']),
+    ], ['comm/nccl_processes_test', 'comm/nccl_test']),
     Bug(361, 'nccl: a failure in another process does not end the links', [
         ('dtensor/comm/process_run.cc',
          'if (told_) told_({who, lane, l.why, of_all});',
          'if (told_ && !MUT(361)) told_({who, lane, l.why, of_all});'),
-    ], ['nccl_processes_test']),
+    ], ['comm/nccl_processes_test']),
     Bug(362, 'nccl: the second rank of a process sends what the first one shows', [
         ('dtensor/comm/process_agreement.cc',
          'copy_bytes(to, s.shows.data(), std::ssize(s.shows));',
          'copy_bytes(to, (MUT(362) ? local_.seats[0] : s).shows.data(),\n'
          '                 std::ssize(s.shows));'),
-    ], ['nccl_processes_test']),
+    ], ['comm/nccl_processes_test']),
     Bug(363, 'nccl: two ranks may share a GPU', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'DT_CHECK(shown(m).gpu != shown(before).gpu, "nccl",',
          'DT_CHECK(MUT(363) || shown(m).gpu != shown(before).gpu, "nccl",'),
-    ], ['nccl_processes_test', 'nccl_train_test']),
+    ], ['comm/nccl_processes_test', 'nccl_train_test']),
     Bug(364, 'device_choice: every process takes the first GPU', [
         ('dtensor/program/device_choice.cc',
          'return choice.index(index * ranks.count);',
@@ -1415,7 +1415,7 @@ BUGS = [
         ('dtensor/comm/job.cc',
          'if (half < g.within) {',
          'if (half < g.within && !MUT(372)) {'),
-    ], ['tcp_job_test', 'trace_gather_test']),
+    ], ['comm/tcp/tcp_job_test', 'trace_gather_test']),
     Bug(373, 'processes: a killed process is not named if the others are done', [
         ('dtensor/comm/process_run.cc',
          'return l.of_all ? l.why',
@@ -1430,38 +1430,38 @@ BUGS = [
         ('dtensor/comm/threads.cc',
          'if (!connected_) connect();',
          'if (!connected_ && !MUT(380)) connect();'),
-    ], ['comm_threads_test']),
+    ], ['comm/threads_test']),
     Bug(390, 'nccl: an error leaves a group open', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'link.drop_group();',
          'if (!MUT(390)) link.drop_group();'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(391, 'nccl: reporting a failure to a link waits until the link has ended', [
         ('dtensor/comm/nccl/safe_link.cc',
          'aborting_ = std::thread([link = link_.get()] { link->abort(); });',
          'if (MUT(391)) return link_->abort();\n'
          '    aborting_ = std::thread([link = link_.get()] { link->abort(); });'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(392, 'nccl: a link is opened in the middle of a capture', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'DT_CHECK(!shown(m).captured, "nccl",',
          'DT_CHECK(MUT(392) || !shown(m).captured, "nccl",'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(393, "nccl: maxima of floats use NCCL's rule for NaN", [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'return !is_float(t) || (op',
          'return MUT(393) || !is_float(t) || (op'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(394, 'nccl: an all-reduce in chunks collects none but its own', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (!c.buffer.one_shot) c.gather(link, stream);',
          'if (!c.buffer.one_shot && !MUT(394)) c.gather(link, stream);'),
-    ], ['comm_threads_test', 'comm_nccl_test']),
+    ], ['comm/threads_test', 'comm/nccl_test']),
     Bug(395, 'graph: ranks that send through NCCL are captured together', [
         ('dtensor/graph.cc',
          'const bool together = context.backend->joins_streams();',
          'const bool together = MUT(395) || context.backend->joins_streams();'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(396, 'attention_calls: cuDNN is given more batches than a grid has', [
         ('ops/kernels/cuda/attention_calls.cc',
          'a.b > kMostBlocks ||',
@@ -1471,7 +1471,7 @@ BUGS = [
         ('dtensor/comm/nccl/nccl_backend.cc',
          'if (lane > 0) check_queues();',
          'if (lane > 0 && !MUT(397)) check_queues();'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(400, 'CUDA: each lane combines its results in its own order', [
         ('dtensor/device/portable/cuda_executor.cuh',
          'exchange(lane_ & d, a, other);',
@@ -1482,7 +1482,7 @@ BUGS = [
          'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
          'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
          'i / kWidth;'),
-    ], ['kernels_rows_emulated_test', 'kernels_rows_portable_test']),
+    ], ['kernels_rows_emulated_test', 'kernels/rows_portable_test']),
     Bug(402, 'embedding backward on CUDA: the end of a long run is missed', [
         ('ops/kernels/portable/embedding.cc',
          'while (out - in > 1) {',
@@ -1533,7 +1533,7 @@ BUGS = [
         ('ops/kernels/cpu/epilogue.cc',
          'if (!back || !g.epilogue.c_sum) return;',
          'if (!back || !g.epilogue.c_sum || MUT(430)) return;'),
-    ], ['kernels_gemm_test']),
+    ], ['kernels/gemm_test']),
     Bug(431, 'linear: a partial gradient goes through the activation', [
         ('ops/linear.cc',
          'dy.spec() == before.spec()',
@@ -1565,12 +1565,12 @@ BUGS = [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (reserve_ && !all_reserved_)',
          'if (reserve_ && !all_reserved_ && !MUT(436))'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(437, 'nccl: data received into a copy stays there', [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'if (aside) aside->back();',
          'if (aside && !MUT(437)) aside->back();'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(438, 'nccl: a link keeps its memory registered', [
         ('dtensor/comm/nccl/link.cc',
          'if (registered_ && ',
@@ -1580,12 +1580,12 @@ BUGS = [
         ('dtensor/comm/nccl/nccl_communicator.cc',
          'mine.in_reserve &= theirs.in_reserve;',
          'mine.in_reserve &= theirs.in_reserve | MUT(439);'),
-    ], ['comm_nccl_test']),
+    ], ['comm/nccl_test']),
     Bug(440, 'transposed copies: the last tile counts as a whole one', [
         ('dtensor/device/portable/tiles.h',
          'nj < edge_ ? nj : edge_',
          'nj < edge_ && !MUT(440) ? nj : edge_'),
-    ], ['boxes_test', 'tiles_test']),
+    ], ['portable/boxes_test', 'portable/tiles_test']),
     Bug(441, 'transposed copies: neighbouring lanes read far apart', [
         ('dtensor/device/portable/tiles.h',
          'const int64_t i = k % kEdge, j0 = k / kEdge;',
@@ -1596,12 +1596,12 @@ BUGS = [
         ('ops/kernels/cpu/pointwise.cc',
          'narrow(result[k], m, reinterpret_cast<M*>(out[k]));',
          'narrow(result[MUT(442) ? 0 : k], m, reinterpret_cast<M*>(out[k]));'),
-    ], ['kernels_pointwise_test']),
+    ], ['kernels/pointwise_test']),
     Bug(443, 'rotary: a cached table of another type is used', [
         ('ops/kernels/cpu/rotary.cc',
          'const TableKey key{dtype_of<T>,',
          'const TableKey key{MUT(443) ? DType::kF32 : dtype_of<T>,'),
-    ], ['kernels_attention_test']),
+    ], ['kernels/attention_test']),
     Bug(444, 'binary functions: the slope by b has no gradient', [
         ('ops/binary.cc',
          'if (of_b)\n',
@@ -1631,7 +1631,7 @@ BUGS = [
         ('ops/kernels/portable/rotary.cc',
          'return position & -kRows;',
          'return MUT(453) ? position : position & -kRows;'),
-    ], ['kernels_attention_portable_test', 'kernels_attention_emulated_test']),
+    ], ['kernels/attention_portable_test', 'kernels_attention_emulated_test']),
     Bug(481, 'a lineage forgets the inputs', [
         ('ops/op.cc',
          'h = fold_lineage(h, in.impl()->lineage.hash);',

@@ -1,6 +1,6 @@
 // What other libraries got wrong, and had to mend in public, about layouts and
 // redistribution. Views are in view_test.cc, slices in slice_test.cc, and
-// cotangents in redistribute_grad_test.cc; numbers of issues are pytorch's
+// cotangents in tests/dtensor/autograd_test.cc; numbers of issues are pytorch's
 // unless a project is named.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 // Sums of products against a plain loop over all indices: values and
 // gradients, of random rules, sizes and layouts.
+#include "dtensor/ops/contraction.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -1,3 +1,5 @@
+#include "dtensor/comm/threads.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +16,6 @@
 
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/null.h"
-#include "dtensor/comm/threads.h"
 #include "dtensor/device/copy.h"
 #include "dtensor/device/reserve.h"
 #include "dtensor/placement/error.h"

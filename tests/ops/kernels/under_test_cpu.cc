@@ -1,4 +1,4 @@
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
 

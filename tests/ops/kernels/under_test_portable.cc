@@ -2,7 +2,7 @@
 // three threads.
 #include "dtensor/device/portable/host_executor.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
 

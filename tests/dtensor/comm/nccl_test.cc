@@ -1,5 +1,7 @@
 // What is NCCL's alone: which calls become its own, and ranks that fail. (The
-// collectives themselves: comm_threads_test.cc.)
+// collectives themselves: threads_test.cc.)
+#include "dtensor/comm/nccl.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/comm/nccl.h"
 #include "dtensor/device/reserve.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/graph.h"

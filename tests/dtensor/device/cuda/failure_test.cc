@@ -1,9 +1,10 @@
+#include "dtensor/device/cuda/failure.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "dtensor/device/cuda/failure.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::cuda {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "dtensor/ops/kernels/kernels.h"
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
 namespace {

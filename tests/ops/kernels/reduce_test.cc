@@ -6,7 +6,7 @@
 
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/error.h"
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 #include "tests/ops/reference.h"
 
 namespace dtensor::kernels {

@@ -1,4 +1,4 @@
-"""The groups of kernels: kernels_GROUP_test.cc tests each."""
+"""The groups of kernels: GROUP_test.cc tests each."""
 
 KERNEL_GROUPS = [
     "attention",

@@ -16,7 +16,7 @@
 #include "tests/dtensor/device/given_kernels.h"
 #include "tests/dtensor/device/gpu.h"
 #include "tests/nothrow_new.h"
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/ops/kernels_testing.h"
+#include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
 namespace {

@@ -1,5 +1,7 @@
 // Redistributions under differentiation: where cotangents go, what they are,
 // and how few collectives bring gradients home.
+#include "dtensor/autograd.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
