@@ -1,0 +1,50 @@
+#include "dtensor/placement/inline_vec.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+TEST(InlineVec, HoldsWhatItWasGiven) {
+  InlineVec<std::string, 3> v;
+  EXPECT_TRUE(v.empty());
+  v.push_back("a");
+  EXPECT_EQ(v.push_back(std::string(100, 'b')), std::string(100, 'b'));
+  v.resize(3);
+  EXPECT_EQ(v.back(), "");
+  EXPECT_EQ(v.size(), 3u);
+  std::string all;
+  for (const std::string& s : v) all += s;
+  EXPECT_EQ(all, "a" + std::string(100, 'b'));
+  v.resize(1);
+  EXPECT_EQ(v.back(), "a");
+  EXPECT_EQ(v.data(), &v[0]);
+}
+
+TEST(InlineVec, DestroysItsElements) {
+  const auto counted = std::make_shared<int>();
+  {
+    InlineVec<std::shared_ptr<int>, 4> v;
+    for (int i = 0; i < 3; ++i) v.push_back(counted);
+    EXPECT_EQ(counted.use_count(), 4);
+    v.resize(2);
+    EXPECT_EQ(counted.use_count(), 3);
+  }
+  EXPECT_EQ(counted.use_count(), 1);
+}
+
+TEST(InlineVec, RefusesOneMoreThanItHolds) {
+  InlineVec<int, 2> v;
+  v.resize(2);
+  EXPECT_EQ(testing::error_of([&] { v.push_back(1); }),
+            "[inline_vec] there are more than 2 elements");
+  EXPECT_EQ(v.size(), 2u);
+}
+
+}  // namespace
+}  // namespace dtensor

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Each public header has a test of its name, or a line in tests/mirror.txt.
+
+The test of ops/softmax.h is tests/ops/softmax_test.cc. A header is public if a
+target outside its folder and outside tests/ may depend on it. Internal headers,
+such as those of the CPU's kernels, are tested through the public ones.
+
+A line of tests/mirror.txt is "HEADERS: TEST, REASON". HEADERS is a path, or a
+pattern: "*" also matches "/", and "{a,b}" stands for a or b. The line fails if
+a pattern matches no public header without a test of its name, or if TEST, a path
+or a pattern, does not exist.
+"""
+
+import fnmatch
+import itertools
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+FOLDERS = "placement", "dtensor", "ops", "nn", "examples"
+LIST = "tests/mirror.txt"
+
+
+def files(root, *folders, ends):
+    return sorted(os.path.relpath(os.path.join(at, name), root)
+                  for folder in folders
+                  for at, _, names in os.walk(os.path.join(root, folder))
+                  for name in names if name.endswith(ends))
+
+
+def read(root, path):
+    with open(os.path.join(root, path)) as f:
+        return f.read()
+
+
+def strings(attribute, target):
+    """What a target's text lists as an attribute."""
+    return [text for list_ in re.findall(
+                rf"\b{attribute} = (?:glob\()?\[(.*?)\]", target, re.S)
+            for text in re.findall(r'"([^"]+)"', list_)]
+
+
+def public_headers(root):
+    headers = files(root, *FOLDERS, ends=".h")
+    public = set()
+    for build in files(root, *FOLDERS, ends="BUILD"):
+        package = os.path.dirname(build)
+        text = read(root, build)
+        default = strings("default_visibility", text)
+        for target in re.findall(r"^\w+\(\n(.*?)^\)", text, re.S | re.M):
+            seen_by = strings("visibility", target) or default
+            if "testonly = True" in target or all(
+                    re.match(rf"//(tests|{package}:|visibility:private)", label)
+                    for label in seen_by):
+                continue
+            for pattern in strings("(?:textual_)?hdrs", target):
+                public.update(fnmatch.filter(headers, f"{package}/{pattern}"))
+    return sorted(public)
+
+
+def alternatives(pattern):
+    """The patterns that one with {a,b} stands for."""
+    parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
+    return list(map("".join, itertools.product(*parts)))
+
+
+def complaints(root):
+    untested = [h for h in public_headers(root) if not os.path.exists(
+        os.path.join(root, "tests", h.removesuffix(".h") + "_test.cc"))]
+    tests = files(root, "tests", ends=(".cc", ".py", ".sh"))
+    wrong, listed = [], set()
+    for number, line in enumerate(read(root, LIST).splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        where = f"{LIST}:{number}"
+        match = re.match(r"(\S+): ([^\s,]+), \S", line)
+        if not match:
+            wrong.append(f'{where} is not "HEADERS: TEST, REASON"')
+            continue
+        for pattern in alternatives(match[1]):
+            found = fnmatch.filter(untested, pattern)
+            listed.update(found)
+            if not found:
+                wrong.append(f"{where}: {pattern} matches no public header "
+                             "without a test of its name; remove it")
+        if not fnmatch.filter(tests, match[2]):
+            wrong.append(f"{where}: there is no {match[2]}")
+    wrong += [f"{h} has no tests/{h.removesuffix('.h')}_test.cc; write it, or "
+              f"name the test that covers it in {LIST}"
+              for h in untested if h not in listed]
+    return wrong
+
+
+BUILD = """
+package(default_visibility = ["//visibility:private"])
+
+cc_library(
+    name = "x",
+    srcs = ["hidden.h"],
+    hdrs = ["x.h"],
+    visibility = ["//:use_ops"],
+)
+
+cc_library(
+    name = "y",
+    hdrs = ["y.h"],
+    visibility = ["//tests/ops:__pkg__"],
+)
+
+cc_library(
+    name = "z",
+    hdrs = ["z.h"],
+)
+"""
+
+
+class Complaints(unittest.TestCase):
+    def check(self, list_, *wanted, tests=()):
+        """What is said of a tree with the headers ops/{x,y,z,hidden}.h, of which
+        x.h is public, these tests and this list."""
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in {
+                    "ops/BUILD": BUILD, LIST: list_, "ops/x.h": "",
+                    "ops/y.h": "", "ops/z.h": "", "ops/hidden.h": "",
+                    **dict.fromkeys(tests, "")}.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)),
+                            exist_ok=True)
+                with open(os.path.join(root, path), "w") as f:
+                    f.write(text)
+            self.assertEqual(complaints(root), list(wanted))
+
+    UNTESTED = ("ops/x.h has no tests/ops/x_test.cc; write it, or name the test "
+                "that covers it in tests/mirror.txt")
+
+    def stale(self, pattern):
+        return (f"tests/mirror.txt:1: {pattern} matches no public header without "
+                "a test of its name; remove it")
+
+    def test_a_public_header_without_a_test(self):
+        self.check("", self.UNTESTED)
+        self.check("# ops/x.h\n\n", self.UNTESTED)
+        self.check("", tests=["tests/ops/x_test.cc"])
+
+    def test_listed_headers(self):
+        a = ["tests/ops/a_test.cc"]
+        for pattern in "ops/x.h", "ops/*.h", "*/x.h", "{ops/x,*/x}.h":
+            self.check(f"{pattern}: tests/*/a_test.cc, tests it\n", tests=a)
+        self.check("ops/{x,y}.h: tests/ops/a_test.cc, tests it\n",
+                   self.stale("ops/y.h"), tests=a)
+        self.check("ops/gone.h: tests/ops/a_test.cc, tests it\n",
+                   self.stale("ops/gone.h"), self.UNTESTED, tests=a)
+        self.check("ops/x.h: tests/ops/a_test.cc, tests it\n",
+                   self.stale("ops/x.h"), tests=[*a, "tests/ops/x_test.cc"])
+
+    def test_the_named_test_and_the_reason(self):
+        self.check("ops/x.h: tests/ops/a_test.cc, tests it\n",
+                   "tests/mirror.txt:1: there is no tests/ops/a_test.cc")
+        self.check("ops/x.h: tests/ops/a_test.cc\n",
+                   'tests/mirror.txt:1 is not "HEADERS: TEST, REASON"',
+                   self.UNTESTED, tests=["tests/ops/a_test.cc"])
+
+
+class ThisTree(unittest.TestCase):
+    def test_mirror(self):
+        # A header that is new is no input that Bazel knows: the tree itself is
+        # read, which this file links to.
+        root = os.path.dirname(os.path.realpath(__file__))
+        while not os.path.exists(os.path.join(root, "WORKSPACE")):
+            self.assertNotEqual(root, "/", "the tree is not there")
+            root = os.path.dirname(root)
+        self.assertGreater(len(public_headers(root)), 200)
+        self.assertEqual(complaints(root), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
