@@ -4,7 +4,7 @@
 //   FAKE_GPUS=n           of this machine, 4 unless set, of which
 //   CUDA_VISIBLE_DEVICES  "2,0" shows some
 //   FAKE_HOST=n           which machine this is, 0 unless set
-//   FILE_NCCL=DIR         see file_nccl.h
+//   FILE_NCCL=DIR         the folder of FakeNccl::make(), see there
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -17,7 +17,7 @@
 #include "dtensor/device/cuda.h"
 #include "dtensor/placement/error.h"
 #include "tests/dtensor/device/recording_device.h"
-#include "tests/dtensor/file_nccl.h"
+#include "tests/dtensor/fake_nccl.h"
 
 namespace dtensor {
 namespace {
@@ -54,14 +54,14 @@ std::map<int, std::unique_ptr<RecordingDevice>>& made() {
   return *all;
 }
 
-testing::FileGpu gpu_of(Stream stream) {
+NcclLibrary::Gpu gpu_of(Stream stream) {
   std::lock_guard lock(mutex);
   for (const auto& [number, device] : made())
     if (device->has(stream)) {
       NcclLibrary::Gpu gpu{};
       gpu[0] = static_cast<char>(number + 1);
       gpu[1] = static_cast<char>(std::stoi(variable("FAKE_HOST", "0")));
-      return {device.get(), gpu};
+      return gpu;
     }
   fail("nccl", "a stream of no GPU");
 }
@@ -84,7 +84,7 @@ void cuda_tune_gemm(bool) {}
 
 NcclLibrary& cuda_nccl() {
   static auto* const library =
-      testing::file_nccl(variable("FILE_NCCL", "/none"), gpu_of).release();
+      testing::FakeNccl::make(variable("FILE_NCCL", "/none"), gpu_of).release();
   return *library;
 }
 

@@ -1,14 +1,22 @@
 #include "tests/dtensor/fake_nccl.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,7 +68,7 @@ struct Shared {
   std::set<const FakeLink*> links;  // that there are
   FakeNccl::Counts counts;
   int64_t ids = 0;
-  std::map<int64_t, Room> rooms;
+  std::map<int64_t, std::shared_ptr<Room>> rooms;
   std::vector<RecordingDevice*> devices;
   struct Given {
     const Device* device;
@@ -71,16 +79,52 @@ struct Shared {
   int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
 };
 
+// What members of a group in several processes give a call, in files of its
+// folder: CALL.MEMBER.
+class Files {
+ public:
+  explicit Files(std::string folder) : folder_(std::move(folder)) {
+    std::filesystem::create_directories(folder_);
+  }
+  void write(int64_t call, size_t member, std::span<const char> text) const {
+    const std::string at = path(call, member);
+    std::ofstream(at + ".part", std::ios::binary)
+        .write(text.data(), std::ssize(text));
+    std::filesystem::rename(at + ".part", at);
+  }
+  bool all_there(int64_t call, size_t members) const {
+    for (size_t m = 0; m < members; ++m)
+      if (access(path(call, m).c_str(), F_OK) != 0) return false;
+    return true;
+  }
+  std::ifstream read(int64_t call, size_t member) const {
+    return std::ifstream(path(call, member), std::ios::binary);
+  }
+  void remove(int64_t call, size_t member) const {
+    std::remove(path(call, member).c_str());
+  }
+
+ private:
+  std::string path(int64_t call, size_t member) const {
+    return fmt::format("{}/{}.{}", folder_, call, member);
+  }
+  const std::string folder_;
+};
+
 class FakeLink final : public NcclLink {
  public:
-  FakeLink(Shared& shared, Room& room, int rank, Stream stream)
+  // With files, the room is this member's alone.
+  FakeLink(Shared& shared, std::shared_ptr<Room> room,
+           std::unique_ptr<Files> files, int rank, Stream stream)
       : shared_(shared),
-        room_(room),
+        room_(std::move(room)),
+        files_(std::move(files)),
         rank_(static_cast<size_t>(rank)),
         device_(*RankContext::current().device),
         stream_(stream) {
     std::lock_guard lock(shared_.mutex);
-    ++room_.linked;
+    ++room_->linked;
+    if (files_) files_->write(0, rank_, {});
     ++shared_.counts.links;
     shared_.links.insert(this);
   }
@@ -92,15 +136,18 @@ class FakeLink final : public NcclLink {
   bool settled() override {
     std::lock_guard lock(shared_.mutex);
     DT_CHECK(!aborted_, "nccl", "a link is used after abort()");
-    if (!linked_) return linked_ = room_.linked == room_.size;
+    if (!linked_)
+      return linked_ = files_ ? files_->all_there(0, room_->size)
+                              : room_->linked == room_->size;
     if (!open_) return true;
     DT_CHECK(
         shared_.fails != static_cast<int>(rank_) || shared_.fails_at != call_,
         "nccl", "unhandled system error");
     if (shared_.hangs == static_cast<int>(rank_) && shared_.hangs_at == call_)
       return false;
-    Round& r = room_.rounds.at(call_);
-    if (r.came < room_.size) return false;
+    Round& r = room_->rounds.at(call_);
+    if (files_ && !read_ && files_->all_there(call_, room_->size)) read(r);
+    if (r.came < room_->size) return false;
     if (!read_) {
       Round::In all = Round::kNothing;
       for (const Round::In i : r.in) {
@@ -115,13 +162,16 @@ class FakeLink final : public NcclLink {
       ++r.read;
       read_ = true;
     }
-    if (r.read < room_.size) return false;
+    if (r.read < room_->size) return false;
     for (const Event& e : r.done) device_.wait(stream_, e);
     for (const auto& [work, result] : results_)
       copy(work.out, result.data(), work.n * size_of(work.dtype));
     results_.clear();
+    received_.clear();
+    // All have read what this member gave the call before.
+    if (files_) files_->remove(call_ - 1, rank_);
     open_ = read_ = false;
-    if (++r.left == room_.size) room_.rounds.erase(call_);
+    if (++r.left == room_->size) room_->rounds.erase(call_);
     return true;
   }
 
@@ -214,18 +264,74 @@ class FakeLink final : public NcclLink {
     DT_CHECK(linked_ && !open_ && !aborted_, "nccl",
              "a call before the one ahead of it is settled");
     open_ = true;
-    Round& r = room_.rounds.try_emplace(++call_, room_.size).first->second;
+    Round& r = room_->rounds.try_emplace(++call_, room_->size).first->second;
     r.works[rank_] = std::exchange(works_, {});
     r.in[rank_] = in(r.works[rank_]);
     shared_.counts.in_registered += r.in[rank_] == Round::kAll;
     r.ready[rank_] = device_.record(stream_);
     ++r.came;
+    if (files_) write(r.works[rank_]);
     auto* const recording = dynamic_cast<RecordingDevice*>(&device_);
     if (!recording || !device_.is_captured(stream_)) return;
     // As long as what was captured is there.
     auto token = captured_.lock();
     if (!token) captured_ = token = std::make_shared<char>();
     recording->later(stream_, [token] {});
+  }
+
+  // The bytes of a work that other members read.
+  int64_t bytes_in(const Work& w) const {
+    const auto p = static_cast<int64_t>(room_->size);
+    switch (w.what) {
+      case Work::kGather:
+      case Work::kSend:
+        return w.n;
+      case Work::kScatter:
+        return p * w.n * size_of(w.dtype);
+      case Work::kReduce:
+        return w.n * size_of(w.dtype);
+      case Work::kReceive:
+        return 0;
+    }
+    return 0;
+  }
+  void write(const std::vector<Work>& works) {
+    int member = 0;
+    int64_t at = 0;
+    if (const char* kill = std::getenv("FILE_NCCL_KILL"))
+      if (std::sscanf(kill, "%d %ld", &member, &at) == 2 && at == call_ &&
+          member == static_cast<int>(rank_))
+        std::raise(SIGKILL);
+    std::vector<char> text;
+    for (const Work& w : works) {
+      const auto* head = reinterpret_cast<const char*>(&w);
+      text.insert(text.end(), head, head + sizeof(Work));
+      const size_t begin = text.size();
+      text.resize(begin + static_cast<size_t>(bytes_in(w)));
+      if (w.in)
+        device_.to_host(stream_, text.data() + begin, w.in, bytes_in(w));
+    }
+    files_->write(call_, rank_, text);
+  }
+  // The others' works, with operands in this member's memory.
+  void read(Round& r) {
+    for (size_t m = 0; m < room_->size; ++m) {
+      if (m == rank_) continue;
+      std::ifstream in = files_->read(call_, m);
+      for (Work w; in.read(reinterpret_cast<char*>(&w), sizeof(w));) {
+        const int64_t bytes = bytes_in(w);
+        std::vector<char> data(static_cast<size_t>(bytes));
+        in.read(data.data(), bytes);
+        received_.emplace_back(device_, stream_, bytes, "nccl");
+        w.in = received_.back().data();
+        if (w.in)
+          device_.from_host(stream_, received_.back().data(), data.data(),
+                            bytes);
+        r.works[m].push_back(w);
+      }
+    }
+    r.came = room_->size;
+    r.read = r.left = room_->size - 1;
   }
 
   Round::In in(const std::vector<Work>& works) const {
@@ -242,10 +348,10 @@ class FakeLink final : public NcclLink {
       if (begins && !whole) ++all, ++none;
     };
     for (const Work& w : works) {
-      const auto p = static_cast<int64_t>(room_.size);
+      const auto p = static_cast<int64_t>(room_->size);
       const bool reduces = w.what == Work::kScatter || w.what == Work::kReduce;
       const int64_t bytes = w.n * (reduces ? size_of(w.dtype) : 1);
-      look(w.in, w.what == Work::kScatter ? p * bytes : bytes);
+      look(w.in, bytes_in(w));
       look(w.out, w.what == Work::kGather ? p * bytes : bytes);
     }
     if (all + none == 0) return Round::kNothing;
@@ -286,7 +392,7 @@ class FakeLink final : public NcclLink {
     const bool scatters = mine.what == Work::kScatter;
     const int64_t item = size_of(mine.dtype), unit[] = {1};
     std::vector<Operand> operands;
-    for (size_t m = 0; m < room_.size; ++m) {
+    for (size_t m = 0; m < room_->size; ++m) {
       const Work& other = kth(r, m, mine.what, -1, k);
       DT_CHECK(
           other.n == mine.n && other.op == mine.op && other.dtype == mine.dtype,
@@ -311,7 +417,7 @@ class FakeLink final : public NcclLink {
       return drop_nans(mine, to, operands);
     const int64_t shape[] = {mine.n};
     device_.reduce(stream_, mine.op, mine.dtype, shape, to, unit, operands,
-                   static_cast<int64_t>(room_.size));
+                   static_cast<int64_t>(room_->size));
   }
 
   // As it finds the largest and smallest float.
@@ -334,12 +440,14 @@ class FakeLink final : public NcclLink {
   }
 
   Shared& shared_;
-  Room& room_;
+  const std::shared_ptr<Room> room_;
+  const std::unique_ptr<Files> files_;
   const size_t rank_;
   Device& device_;
   const Stream stream_;
   std::vector<Work> works_;
   std::vector<std::pair<Work, Scratch>> results_;
+  std::vector<Scratch> received_;
   std::weak_ptr<char> captured_;
   void* registered_ = nullptr;
   int64_t registered_bytes_ = 0;
@@ -350,9 +458,14 @@ class FakeLink final : public NcclLink {
 
 class Fake final : public FakeNccl {
  public:
+  Fake() = default;
+  Fake(std::string folder, std::function<Gpu(Stream)> gpu_of)
+      : folder_(std::move(folder)), gpu_of_(std::move(gpu_of)), joins_(false) {}
+
   bool joins_streams() const override { return joins_; }
   void captures_no_collectives() override { joins_ = false; }
-  Gpu gpu(Stream) override {
+  Gpu gpu(Stream stream) override {
+    if (gpu_of_) return gpu_of_(stream);
     const Device* device = RankContext::current().device;
     Gpu gpu{};
     std::memcpy(gpu.data(), &device, sizeof(device));
@@ -360,22 +473,31 @@ class Fake final : public FakeNccl {
   }
   Id make_id() override {
     std::lock_guard lock(shared_.mutex);
+    const Made made{++shared_.ids, getpid()};
     Id id{};
-    ++shared_.ids;
-    std::memcpy(id.data(), &shared_.ids, sizeof(shared_.ids));
+    std::memcpy(id.data(), &made, sizeof(made));
     return id;
   }
   std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
                                  Stream stream) override {
-    int64_t number = 0;
-    std::memcpy(&number, id.data(), sizeof(number));
-    Room* room = nullptr;
-    {
+    Made made{};
+    std::memcpy(&made, id.data(), sizeof(made));
+    std::shared_ptr<Room> room;
+    std::unique_ptr<Files> files;
+    if (folder_.empty()) {
       std::lock_guard lock(shared_.mutex);
-      DT_CHECK(number > 0 && number <= shared_.ids, "nccl", "no such id");
-      room = &shared_.rooms.try_emplace(number, size).first->second;
+      DT_CHECK(made.number > 0 && made.number <= shared_.ids, "nccl",
+               "no such id");
+      auto& there = shared_.rooms[made.number];
+      if (!there) there = std::make_shared<Room>(size);
+      room = there;
+    } else {
+      room = std::make_shared<Room>(size);
+      files = std::make_unique<Files>(
+          fmt::format("{}/{}.{}", folder_, made.process, made.number));
     }
-    return std::make_unique<FakeLink>(shared_, *room, rank, stream);
+    return std::make_unique<FakeLink>(shared_, std::move(room),
+                                      std::move(files), rank, stream);
   }
   void add(RecordingDevice& device) override {
     std::lock_guard lock(shared_.mutex);
@@ -418,6 +540,11 @@ class Fake final : public FakeNccl {
   }
 
  private:
+  struct Made {
+    int64_t number, process;
+  };
+  const std::string folder_;  // "": members are threads of this process
+  const std::function<Gpu(Stream)> gpu_of_;
   bool joins_ = true;
   mutable Shared shared_;
 };
@@ -425,5 +552,9 @@ class Fake final : public FakeNccl {
 }  // namespace
 
 std::unique_ptr<FakeNccl> FakeNccl::make() { return std::make_unique<Fake>(); }
+std::unique_ptr<FakeNccl> FakeNccl::make(std::string folder,
+                                         std::function<Gpu(Stream)> gpu_of) {
+  return std::make_unique<Fake>(std::move(folder), std::move(gpu_of));
+}
 
 }  // namespace dtensor::testing

@@ -1,13 +1,15 @@
-// NCCL as its manual words it, among thread ranks whose devices reach each
-// other's memory: calls return before they are settled, streams carry out what
-// all members have called, and what does not fit together, where NCCL would
-// hang, is an Error; so is a call to which some pass registered memory, and
-// some other. The largest and smallest f32 are found without NaNs. abort()
-// returns when no other link of its device has a call under way, and when no
-// graph holds one of its own.
+// NCCL as its manual words it, among ranks whose devices are recording ones:
+// calls return before they are settled, streams carry out what all members have
+// called, and what does not fit together, where NCCL would hang, is an Error;
+// so is a call to which some pass registered memory, and some other. The
+// largest and smallest f32 are found without NaNs. abort() returns when no
+// other link of its device has a call under way, and when no graph holds one of
+// its own.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "dtensor/comm/nccl/link.h"
 #include "tests/dtensor/device/recording_device.h"
@@ -16,7 +18,15 @@ namespace dtensor::testing {
 
 class FakeNccl : public NcclLibrary {
  public:
+  // Its members are thread ranks, whose devices reach each other's memory.
   static std::unique_ptr<FakeNccl> make();
+  // Its members may be in several processes of this machine. What they give a
+  // call, others read in files of the folder, which is there, and empty at
+  // first. gpu_of() gives a stream's GPU as all processes know it. In the
+  // environment, FILE_NCCL_KILL="MEMBER CALL" kills the process of that member
+  // where it makes that call of a link, from 1.
+  static std::unique_ptr<FakeNccl> make(std::string folder,
+                                        std::function<Gpu(Stream)> gpu_of);
 
   // Its members wait for each other's events, as threads do, unless told that
   // no collectives are captured.
