@@ -6,7 +6,6 @@
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <optional>
 
 #include "dtensor/placement/error.h"
@@ -63,23 +62,26 @@ std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-template <class T, class To>
-void append(const char* data, size_t n, std::vector<To>& to) {
+template <class T>
+void append(const char* data, size_t n, std::vector<double>& to) {
   for (size_t i = 0; i < n; ++i) {
     T x;
     std::memcpy(&x, data + i * sizeof(T), sizeof(T));
-    to.push_back(static_cast<To>(x));
+    to.push_back(static_cast<double>(x));
+    if constexpr (std::is_integral_v<T>)
+      DT_CHECK(std::abs(to.back()) < 0x1p53, "conformance",
+               "{} is too large to be compared as a double", x);
   }
 }
 
 Array read_array(DType dtype, const Shape& shape, const char* data) {
-  Array a{shape, dtype, {}, {}};
+  Array a{shape, {}, dtype};
   auto n = static_cast<size_t>(numel(shape));
-  if (dtype == DType::kF64) append<double>(data, n, a.real);
-  if (dtype == DType::kF32) append<float>(data, n, a.real);
-  if (dtype == DType::kI64) append<int64_t>(data, n, a.whole);
-  if (dtype == DType::kI32) append<int32_t>(data, n, a.whole);
-  if (dtype == DType::kBool) append<uint8_t>(data, n, a.whole);
+  if (dtype == DType::kF64) append<double>(data, n, a.v);
+  if (dtype == DType::kF32) append<float>(data, n, a.v);
+  if (dtype == DType::kI64) append<int64_t>(data, n, a.v);
+  if (dtype == DType::kI32) append<int32_t>(data, n, a.v);
+  if (dtype == DType::kBool) append<uint8_t>(data, n, a.v);
   return a;
 }
 
@@ -118,12 +120,6 @@ void each_index(const Region& region, const Shape& shape,
 }
 
 }  // namespace
-
-bool Array::finite() const {
-  for (double x : real)
-    if (!std::isfinite(x)) return false;
-  return true;
-}
 
 Cases::Cases(const std::string& folder) {
   const std::string path = folder + "/cases.jsonl";
@@ -187,46 +183,11 @@ const Array& Cases::tensor(const std::string& name) const {
 
 Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which) {
   const Region region = spec->region(c);
-  Array part{local_shape(region), whole.dtype, {}, {}};
-  const int64_t times = coefficient(spec, c, which);
-  each_index(region, whole.shape, [&](size_t i) {
-    if (whole.floating())
-      part.real.push_back(whole.real[i] * static_cast<double>(times));
-    else
-      part.whole.push_back(whole.whole[i] * times);
-  });
+  Array part{local_shape(region), {}, whole.dtype};
+  const auto times = static_cast<double>(coefficient(spec, c, which));
+  each_index(region, whole.shape,
+             [&](size_t i) { part.v.push_back(whole.v[i] * times); });
   return part;
-}
-
-Tensor to_tensor(const Array& a) {
-  return visit(a.dtype, [&]<class T>() {
-    const size_t n = a.floating() ? a.real.size() : a.whole.size();
-    auto values = std::make_unique<T[]>(n + 1);  // vector<bool> has no data()
-    for (size_t i = 0; i < n; ++i)
-      if constexpr (is_half<T>)
-        values[i] = T(static_cast<float>(a.real[i]));
-      else if constexpr (std::is_floating_point_v<T>)
-        values[i] = static_cast<T>(a.real[i]);
-      else
-        values[i] = static_cast<T>(a.whole[i]);
-    return Tensor::from(a.shape, values.get());
-  });
-}
-
-Array to_array(const Tensor& t) {
-  Array a{t.shape(), t.dtype(), {}, {}};
-  visit(t.dtype(), [&]<class T>() {
-    const auto values = std::make_unique<T[]>(static_cast<size_t>(t.numel()));
-    t.to_host(values.get());
-    for (int64_t i = 0; i < t.numel(); ++i)
-      if constexpr (is_half<T>)
-        a.real.push_back(static_cast<float>(values[i]));
-      else if constexpr (std::is_floating_point_v<T>)
-        a.real.push_back(values[i]);
-      else
-        a.whole.push_back(values[i]);
-  });
-  return a;
 }
 
 std::string difference(const Array& got, const Array& want, double rtol,
@@ -239,25 +200,20 @@ std::string difference(const Array& got, const Array& want, double rtol,
   }
   std::string text;
   double largest = 0;
-  auto differs = [&](size_t i, auto g, auto w, double error) {
+  auto differs = [&](size_t i, double g, double w, double error) {
     if (!(error <= largest)) {  // the first NaN stays
       largest =
           std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
       text = fmt::format("element {} is {}, not {}", i, g, w);
     }
   };
-  for (size_t i = 0; i < want.real.size(); ++i) {
-    const double g = got.real[i], w = want.real[i];
+  const bool exact = !is_float(want.dtype);
+  for (size_t i = 0; i < want.v.size(); ++i) {
+    const double g = got.v[i], w = want.v[i];
     if (g == w || (std::isnan(g) && std::isnan(w))) continue;
     const double error = std::abs(g - w);
     if (std::isfinite(error)) worst = std::max(worst, error);
-    if (!(error <= atol + rtol * std::abs(w))) differs(i, g, w, error);
-  }
-  for (size_t i = 0; i < want.whole.size(); ++i) {
-    const int64_t g = got.whole[i], w = want.whole[i];
-    if (g != w)
-      differs(i, g, w,
-              std::abs(static_cast<double>(g) - static_cast<double>(w)));
+    if (exact || !(error <= atol + rtol * std::abs(w))) differs(i, g, w, error);
   }
   worst = std::max(worst, largest);
   return text;

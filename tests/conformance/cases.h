@@ -4,29 +4,17 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/placement/spec.h"
-#include "dtensor/tensor.h"
+#include "tests/array.h"
 
 namespace dtensor::conformance {
 
-// A tensor as plain numbers, row-major: `real` of a floating type, `whole` of
-// the others (a bool is 0 or 1).
-struct Array {
-  Shape shape;
-  DType dtype = DType::kF64;
-  std::vector<double> real;
-  std::vector<int64_t> whole;
-
-  bool floating() const { return is_float(dtype); }
-  // All numbers are: a sum of parts of it can be exact.
-  bool finite() const;
-};
+using testing::Array;
 
 struct Case {
   std::string id, op;
@@ -61,10 +49,6 @@ class Cases {
 // c_i x with small integers c_i that add up to one, other ones for every
 // `which`; never (1, 0, 0), which hides a rule that takes f(x) + f(0).
 Array part_of(const Array& whole, const Spec*, const Coord&, int which);
-
-// Of the calling rank.
-Tensor to_tensor(const Array&);
-Array to_array(const Tensor&);
 
 // Empty when `got` is `want` within the tolerance (NaN equals NaN, integers and
 // booleans are exact); else a sentence. `worst` grows to the largest error.

@@ -46,7 +46,7 @@ class OneRank {
     const Spec* spec = Spec::get(
         mesh, whole.shape, placements.resolve(mesh, whole.shape), whole.dtype);
     return DistTensor::from_local(
-        to_tensor(part_of(whole, spec, context_.coordinate(mesh),
+        tensor_of(part_of(whole, spec, context_.coordinate(mesh),
                           static_cast<int>(which))),
         mesh, placements, whole.shape);
   }
@@ -100,11 +100,11 @@ class OneRank {
 
   void check(const DistTensor& got, const std::string& want,
              std::string_view what) {
-    const Array whole = to_array(got.full());
+    const Array whole = testing::array_of(got.full());
     // Cases of booleans and integers ask for exact outputs, which only an
     // output of such a type can be.
     double rtol = case_.rtol, atol = case_.atol;
-    if (whole.floating() && rtol == 0) {
+    if (is_float(whole.dtype) && rtol == 0) {
       rtol = whole.dtype == DType::kF64 ? 1e-9 : 1e-5;
       atol = whole.dtype == DType::kF64 ? 1e-11 : 1e-6;
     }

@@ -20,11 +20,10 @@
 namespace dtensor {
 namespace {
 
-using conformance::Array;
 using conformance::difference;
 using conformance::part_of;
-using conformance::to_array;
-using conformance::to_tensor;
+using testing::Array;
+using testing::array_of;
 
 struct Problem {
   std::vector<std::string> in;
@@ -46,7 +45,7 @@ struct Problem {
 Array zeros(const std::string& letters, const std::map<char, int64_t>& sizes) {
   Array a;
   for (char c : letters) a.shape.push_back(sizes.at(c));
-  a.real.assign(static_cast<size_t>(numel(a.shape)), 0.0);
+  a.v.assign(static_cast<size_t>(numel(a.shape)), 0.0);
   return a;
 }
 
@@ -77,14 +76,14 @@ void solve(Problem& p) {
         double product = 1;
         for (size_t k = 0; k < p.in.size(); ++k) {
           from.push_back(offset(p.in[k], p.operands[k].shape, at));
-          product *= p.operands[k].real[from[k]];
+          product *= p.operands[k].v[from[k]];
         }
-        p.value.real[o] += product;
+        p.value.v[o] += product;
         for (size_t k = 0; k < p.in.size(); ++k) {
-          double others = p.cotangent.real[o];
+          double others = p.cotangent.v[o];
           for (size_t j = 0; j < p.in.size(); ++j)
-            if (j != k) others *= p.operands[j].real[from[j]];
-          p.gradients[k].real[from[k]] += others;
+            if (j != k) others *= p.operands[j].v[from[j]];
+          p.gradients[k].v[from[k]] += others;
         }
       };
   loop(p.sizes.begin());
@@ -111,7 +110,7 @@ Problem make(std::mt19937& random, size_t operands) {
   p.out = used.substr(0, random() % (used.size() + 1));
   auto filled = [&](const std::string& letters) {
     Array a = zeros(letters, p.sizes);
-    for (double& x : a.real)
+    for (double& x : a.v)
       x = (static_cast<double>(random() % 2001) - 1000) / 256;
     return a;
   };
@@ -135,7 +134,7 @@ DistTensor place(const Array& a, const Mesh& mesh, std::mt19937& random,
   const Spec* spec = Spec::get(
       mesh, a.shape, Placements(text).resolve(mesh, a.shape), a.dtype);
   return DistTensor::from_local(
-      to_tensor(
+      tensor_of(
           part_of(a, spec, RankContext::current().coordinate(mesh), which)),
       mesh, Placements(text), a.shape);
 }
@@ -163,11 +162,11 @@ TEST(EinsumOracle, ValuesAndGradients) {
           what += " " + x.back().spec()->to_string();
         }
         const DistTensor y = einsum(p.text(), x);
-        check(to_array(y.full()), p.value, what);
+        check(array_of(y.full()), p.value, what);
         const auto g =
             grad(y, x, {.cotangent = place(p.cotangent, mesh, layouts, 5)});
         for (size_t k = 0; k < x.size(); ++k)
-          check(to_array(g[k].full()), p.gradients[k],
+          check(array_of(g[k].full()), p.gradients[k],
                 fmt::format("gradient {} of {}", k, what));
       }
     });

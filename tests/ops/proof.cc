@@ -45,7 +45,7 @@ class OneRank {
     }
     std::vector<DType> types = op_.out_dtypes(dtypes, r_.sample.attrs);
     for (const DistTensor& t : eval(r_.in, Level::kValues).out)
-      r_.out.push_back(to_array(t.local()));
+      r_.out.push_back(testing::array_of(t.local()));
     int wanted = 0;
     for (const SampleInput& in : r_.sample.inputs) wanted += has_gradient(in);
     if (!op_.differentiable() || !is_float(types[0]) || wanted == 0) return;
@@ -100,7 +100,8 @@ class OneRank {
   }
   static std::vector<Array> arrays(const std::vector<DistTensor>& list) {
     std::vector<Array> all;
-    for (const DistTensor& t : list) all.push_back(to_array(t.local()));
+    for (const DistTensor& t : list)
+      all.push_back(testing::array_of(t.local()));
     return all;
   }
   static double product(const Array& a, const Array& b) {
@@ -139,7 +140,7 @@ class OneRank {
                            int order, Fn&& f) {
     size_t at = 0;
     auto differences = [&](Array& x, size_t input) {
-      Array d = Array::zeros(x.shape);
+      Array d = testing::zeros_like(x.shape);
       for (size_t e = 0; e < x.v.size(); ++e) {
         double old = x.v[e];
         x.v[e] = old + kStep;
@@ -203,7 +204,7 @@ DistTensor place(const Array& whole, const Spec* spec, int which) {
   RankContext& ctx = RankContext::current();
   Array part = part_of(whole, spec, ctx.coordinate(spec->mesh()), which);
   return DistTensor::wrap(
-      ctx.dry_run ? Tensor::empty(part.shape, part.dtype) : to_tensor(part),
+      ctx.dry_run ? Tensor::empty(part.shape, part.dtype) : tensor_of(part),
       spec);
 }
 

@@ -36,7 +36,7 @@ struct Published {
   void add(const std::vector<DistTensor>& list, bool data) {
     for (const DistTensor& t : list) {
       specs.push_back(t.spec());
-      if (data) parts.push_back(to_array(t.local()));
+      if (data) parts.push_back(testing::array_of(t.local()));
     }
   }
 };

@@ -34,10 +34,10 @@ std::optional<std::vector<Array>> run_whole(const Op& op, const Attrs& attrs,
   try {
     std::vector<DistTensor> tensors;
     for (const Array& a : in)
-      tensors.push_back(DistTensor::from_global(to_tensor(a), mesh, {}));
+      tensors.push_back(DistTensor::from_global(tensor_of(a), mesh, {}));
     std::vector<Array> out;
     for (const DistTensor& t : apply(op, tensors, attrs))
-      out.push_back(to_array(t.local()));
+      out.push_back(testing::array_of(t.local()));
     return out;
   } catch (const Error&) {
     return std::nullopt;

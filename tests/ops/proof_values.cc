@@ -148,13 +148,8 @@ struct Comparison {
 
 }  // namespace
 
-Array Array::zeros(const Shape& shape) {
-  return {shape, DType::kF64,
-          std::vector<double>(static_cast<size_t>(numel(shape)), 0.0)};
-}
-
 Array make_values(const SampleInput& in, int which, bool coarse) {
-  Array a = Array::zeros(in.shape);
+  Array a = testing::zeros_like(in.shape);
   std::mt19937 gen(static_cast<uint32_t>(1234 + which));
   using Values = SampleInput::Values;
   if (in.values == Values::kIndex) {
@@ -218,23 +213,6 @@ Array rounded(Array a, DType dtype) {
       }
     });
   return a;
-}
-
-Tensor to_tensor(const Array& a) {
-  return visit(a.dtype, [&]<class T>() {
-    // vector<bool> has no data().
-    auto values = std::make_unique<T[]>(a.v.size() + 1);
-    for (size_t i = 0; i < a.v.size(); ++i)
-      if constexpr (is_half<T>)
-        values[i] = T(static_cast<float>(a.v[i]));
-      else
-        values[i] = static_cast<T>(a.v[i]);
-    return Tensor::from(a.shape, values.get());
-  });
-}
-
-Array to_array(const Tensor& t) {
-  return {t.shape(), t.dtype(), t.to_doubles()};
 }
 
 double distance(const Spec* spec, const std::vector<Array>& parts,

@@ -8,18 +8,11 @@
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/placement/spec.h"
-#include "dtensor/tensor.h"
+#include "tests/array.h"
 
 namespace dtensor::proof {
 
-// A tensor as plain numbers, row-major. Exact for the types and sizes used.
-struct Array {
-  Shape shape;
-  DType dtype = DType::kF64;
-  std::vector<double> v;
-
-  static Array zeros(const Shape& shape);
-};
+using testing::Array;
 
 // What a sample's input holds: neither symmetric nor of zero mean, no value
 // twice, none where a piecewise function has a kink, few significant bits (so
@@ -38,9 +31,6 @@ Array part_of(const Array& whole, const Spec* spec, const Coord& c, int which);
 
 // f64 values that a float of this type has; integers as they are.
 Array rounded(Array, DType);
-
-Tensor to_tensor(const Array&);
-Array to_array(const Tensor&);
 
 // How far the parts (by mesh rank) are from being `want` under `spec`: the
 // largest difference over the largest value, infinity when a part has not the

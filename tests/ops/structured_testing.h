@@ -14,22 +14,9 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 
 namespace dtensor::testing {
-
-// A global value, in f64 whatever its type.
-struct Array {
-  Shape shape;
-  std::vector<double> v;
-  DType dtype = DType::kF64;
-
-  double& at(int64_t i) { return v[static_cast<size_t>(i)]; }
-  double at(int64_t i) const { return v[static_cast<size_t>(i)]; }
-};
-
-inline Array zeros_like(const Shape& shape, DType t = DType::kF64) {
-  return {shape, std::vector<double>(static_cast<size_t>(numel(shape))), t};
-}
 
 // Values of both signs, without symmetry and of no zero mean.
 inline Array values(const Shape& shape, int seed, double scale = 1) {
@@ -45,21 +32,6 @@ inline Array integers(const Shape& shape, const std::vector<double>& v,
   return {shape, v, t};
 }
 
-inline Tensor tensor_of(const Array& a, DType t) {
-  Tensor out = Tensor::empty(a.shape, t);
-  if (!out.data()) return out;
-  visit(t, [&]<class T>() {
-    T* to = out.mutable_ptr<T>();
-    for (int64_t i = 0; i < out.numel(); ++i) {
-      if constexpr (is_half<T>)
-        to[i] = T(static_cast<float>(a.at(i)));
-      else
-        to[i] = static_cast<T>(a.at(i));
-    }
-  });
-  return out;
-}
-
 // `floats` is the type that f64 arrays get. "R" replicates on any mesh.
 inline DistTensor put(const Array& a, const Mesh& mesh,
                       const std::string& layout = "",
@@ -67,12 +39,6 @@ inline DistTensor put(const Array& a, const Mesh& mesh,
   return DistTensor::from_global(
       tensor_of(a, a.dtype == DType::kF64 ? floats : a.dtype), mesh,
       Placements(layout == "R" ? "" : layout));
-}
-
-inline Array array_of(const Tensor& t) {
-  Array a = zeros_like(t.shape());
-  for (int64_t i = 0; i < t.numel(); ++i) a.at(i) = t.at(i);
-  return a;
 }
 
 // Within `tolerance` of the larger of 1 and the wanted value.
@@ -141,10 +107,7 @@ inline Results evaluate(const Problem& p, const std::vector<Array>& inputs,
                         const std::vector<std::string>& layouts,
                         const Array& weights, bool second_order) {
   Results r;
-  auto whole = [](const DistTensor& t) {
-    Tensor f = t.full();
-    return f.data() ? array_of(f) : Array{};
-  };
+  auto whole = [](const DistTensor& t) { return array_of(t.full()); };
   std::vector<DistTensor> x, wanted;
   for (size_t i = 0; i < inputs.size(); ++i) {
     x.push_back(put(inputs[i], mesh, i < layouts.size() ? layouts[i] : ""));

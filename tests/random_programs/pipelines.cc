@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "dtensor/dtensor.h"
+#include "tests/array.h"
+#include "tests/conformance/cases.h"
 #include "tests/random_programs/program.h"
 #include "tests/random_programs/reference.h"
 #include "tests/random_programs/subject.h"
@@ -15,7 +17,8 @@
 namespace dtensor::random_programs {
 namespace {
 
-using conformance::Array;
+using conformance::difference;
+using testing::Array;
 
 struct Stage {
   enum : int { kPlain, kMove, kGatherOnUse, kGathered };
@@ -94,9 +97,9 @@ std::vector<Array> numbers_of(const Pipe& p) {
   Random r(p.numbers);
   std::vector<Array> all;
   auto add = [&](const Shape& shape) {
-    Array& a = all.emplace_back(Array{shape, DType::kF64, {}, {}});
+    Array& a = all.emplace_back(Array{shape, {}});
     for (int64_t i = numel(shape); i > 0; --i)
-      a.real.push_back(static_cast<double>(r.between(-1000, 1000)) / 1000);
+      a.v.push_back(static_cast<double>(r.between(-1000, 1000)) / 1000);
   };
   for (size_t i = 0; i < p.stages.size(); ++i) add(p.weight_shape(i));
   for (size_t m = 0; m < p.inputs.size(); ++m) add({p.batch, p.widths[0]});
@@ -127,7 +130,7 @@ Program program_of(const Pipe& p, std::vector<size_t>& losses) {
     }
     losses.push_back(add({"sum", {add({"square", {x}})}, {0}}));
     Step weight{"leaf"};
-    weight.value = {{}, DType::kF64, {share(m)}, {}};
+    weight.value = {{}, {share(m)}};
     const size_t factor = add(weight);
     add({"mul", {losses.back(), factor}});
   }
@@ -147,7 +150,7 @@ std::vector<Array> run_on_rank(const Pipe& p, Runtime& rt) {
   const nn::PipelineSchedule schedule = schedule_of(p);
   const std::vector<Array> numbers = numbers_of(p);
   auto laid = [&](const Array& a, const Mesh& mesh, const Lay& lay) {
-    return DistTensor::from_global(to_tensor(a), mesh, lay.on(mesh, a.shape));
+    return DistTensor::from_global(tensor_of(a), mesh, lay.on(mesh, a.shape));
   };
   std::vector<DistTensor> weights, inputs;
   for (size_t i = 0; i < p.stages.size(); ++i) {
@@ -197,7 +200,7 @@ std::vector<Array> run_on_rank(const Pipe& p, Runtime& rt) {
   std::vector<Array> all;
   auto take = [&](const DistTensor& x) {
     const DistTensor whole = x.redistribute(first, {});
-    if (rt.rank() == 0) all.push_back(conformance::to_array(whole.local()));
+    if (rt.rank() == 0) all.push_back(testing::array_of(whole.local()));
   };
   for (const DistTensor& loss : result.losses) take(loss);
   for (const auto& grads : result.grads) take(grads[0]);
@@ -221,7 +224,7 @@ class RandomPipeline : public Subject {
     for (size_t i : losses) wants.push_back(expected.values[i]);
     for (Array g : expected.gradients) {
       // A Program's loss takes its values times cos(1).
-      for (double& x : g.real) x /= std::cos(1.0);
+      for (double& x : g.v) x /= std::cos(1.0);
       wants.push_back(g);
     }
     RunOptions options;
@@ -240,7 +243,7 @@ class RandomPipeline : public Subject {
       }
       for (size_t i = 0; i < wants.size(); ++i) {
         double scale = 1, worst = 0;
-        for (double w : wants[i].real) scale = std::max(scale, std::abs(w));
+        for (double w : wants[i].v) scale = std::max(scale, std::abs(w));
         const std::string text =
             difference(got[i], wants[i], 1e-10, 1e-10 * scale, worst);
         const std::string name =
@@ -248,7 +251,7 @@ class RandomPipeline : public Subject {
                 ? fmt::format("the loss of micro-batch {}", i)
                 : fmt::format("the gradient of weight {}", i - losses.size());
         if (!text.empty()) return name + ": " + text;
-        if (times && before[i].real != got[i].real)
+        if (times && before[i].v != got[i].v)
           return name + ": other bits when it runs again";
       }
       before = std::move(got);

@@ -15,7 +15,7 @@
 namespace dtensor::random_programs {
 namespace {
 
-using conformance::Array;
+using testing::Array;
 
 // Each operator with the names of its arguments; the last name stands for all
 // that are left. Operators that move parts stand here more often than others.
@@ -261,13 +261,11 @@ class Builder {
   size_t add_leaf(const Other& o) {
     Step leaf{"leaf"};
     leaf.lay = random_lay(r_, p_.axes.size(), o.shape, Partials::kSums);
-    leaf.value = {o.shape, o.rows ? DType::kI64 : DType::kF64, {}, {}};
+    leaf.value = {o.shape, {}, o.rows ? DType::kI64 : DType::kF64};
     for (int64_t i = numel(o.shape); i > 0; --i)
-      if (o.rows)
-        leaf.value.whole.push_back(r_.between(0, o.rows - 1));
-      else
-        leaf.value.real.push_back(static_cast<double>(r_.between(-2000, 2000)) /
-                                  1000);
+      leaf.value.v.push_back(
+          o.rows ? static_cast<double>(r_.between(0, o.rows - 1))
+                 : static_cast<double>(r_.between(-2000, 2000)) / 1000);
     leaf.wants_grad = !o.rows && r_.chance(75);
     if (leaf.wants_grad && r_.chance(35)) make_parameter(r_, leaf);
     return add(std::move(leaf));
@@ -277,7 +275,7 @@ class Builder {
   size_t operand(const Other& o) {
     std::vector<size_t> fits;
     for (size_t i = 0; i < values_.size(); ++i)
-      if (values_[i].shape == o.shape && values_[i].floating())
+      if (values_[i].shape == o.shape && is_float(values_[i].dtype))
         fits.push_back(i);
     if (o.rows || fits.empty() || r_.chance(40)) return add_leaf(o);
     return any_of(fits);
@@ -295,7 +293,7 @@ class Builder {
             .name;
     std::vector<size_t> numbers;
     for (size_t i = 0; i < values_.size(); ++i)
-      if (values_[i].floating()) numbers.push_back(i);
+      if (is_float(values_[i].dtype)) numbers.push_back(i);
     const size_t x = r_.chance(60) ? numbers.back() : any_of(numbers);
     auto drawn = draw(r_, op, values_[x].shape);
     if (!drawn) return false;
@@ -354,8 +352,7 @@ Program resized(Program p, int64_t from, int64_t to) {
       for (int k = d + 1; k < s.value.shape.size(); ++k)
         inner *= s.value.shape[k];
       auto cut = [&](const auto&) { return at++ / inner % from >= to; };
-      std::erase_if(s.value.real, cut);
-      std::erase_if(s.value.whole, cut);
+      std::erase_if(s.value.v, cut);
       s.value.shape[d] = to;
     }
   }
@@ -459,10 +456,7 @@ std::string to_text(const Program& p) {
       if (s.keep >= 0) text += fmt::format(", as_parameter {}", s.keep);
       if (s.use.defined()) text += ", gather_on_use " + text_of(s.use);
       if (s.grad.defined()) text += ", set_grad_layout " + text_of(s.grad);
-      text += fmt::format(
-          ": [{}]", value.floating()
-                        ? fmt::format("{}", fmt::join(value.real, ", "))
-                        : fmt::format("{}", fmt::join(value.whole, ", ")));
+      text += fmt::format(": [{}]", fmt::join(value.v, ", "));
     } else {
       std::vector<std::string> words;
       for (size_t in : s.in) words.push_back(fmt::format("v{}", in));

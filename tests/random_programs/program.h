@@ -10,7 +10,7 @@
 
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/mesh.h"
-#include "tests/conformance/cases.h"
+#include "tests/array.h"
 
 namespace dtensor::random_programs {
 
@@ -56,9 +56,9 @@ struct Step {
   std::string op;
   std::vector<size_t> in = {};
   Ints args = {};
-  Lay lay = {};                   // of a leaf, and where a move goes
-  conformance::Array value = {};  // of a leaf
-  bool wants_grad = false;        // a leaf
+  Lay lay = {};               // of a leaf, and where a move goes
+  testing::Array value = {};  // of a leaf
+  bool wants_grad = false;    // a leaf
   // A leaf that is a parameter: as_parameter() with this, if it is at least 0.
   int keep = -1;
   Lay use = {};   // gather_on_use(), where defined

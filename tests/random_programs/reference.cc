@@ -440,19 +440,14 @@ Value computed(const std::string& op, const Values& in, const Ints& a) {
   });
 }
 
-Value from_array(const conformance::Array& a) {
-  Value x{a.shape, {}, !a.floating()};
-  for (double v : a.real) x.at.push_back({v});
-  for (int64_t v : a.whole) x.at.push_back({static_cast<double>(v)});
+Value from_array(const testing::Array& a) {
+  Value x{a.shape, {}, !is_float(a.dtype)};
+  for (double v : a.v) x.at.push_back({v});
   return x;
 }
-conformance::Array to_array(const Value& x) {
-  conformance::Array a{x.shape, x.ids ? DType::kI64 : DType::kF64, {}, {}};
-  for (Dual e : x.at)
-    if (x.ids)
-      a.whole.push_back(static_cast<int64_t>(e.v));
-    else
-      a.real.push_back(e.v);
+testing::Array to_array(const Value& x) {
+  testing::Array a{x.shape, {}, x.ids ? DType::kI64 : DType::kF64};
+  for (Dual e : x.at) a.v.push_back(e.v);
   return a;
 }
 
@@ -478,8 +473,8 @@ std::vector<Value> along(const Program& p, size_t leaf, size_t e,
 
 }  // namespace
 
-conformance::Array value_of(const Step& step,
-                            const std::vector<conformance::Array>& values) {
+testing::Array value_of(const Step& step,
+                        const std::vector<testing::Array>& values) {
   std::vector<Value> all;
   for (const auto& a : values) all.push_back(from_array(a));
   return to_array(next(step, all));
@@ -492,8 +487,8 @@ Expected reference(const Program& p, std::string_view wrong) {
   const std::vector<bool> used = p.used();
   for (size_t leaf = 0; leaf < p.steps.size(); ++leaf) {
     if (!p.steps[leaf].wants_grad) continue;
-    conformance::Array g{p.steps[leaf].value.shape, DType::kF64, {}, {}};
-    for (size_t e = 0; e < p.steps[leaf].value.real.size(); ++e) {
+    testing::Array g{p.steps[leaf].value.shape, {}};
+    for (size_t e = 0; e < p.steps[leaf].value.v.size(); ++e) {
       double slope = 0;
       const std::vector<Value> values = along(p, leaf, e, wrong);
       for (size_t i = 0; i < values.size(); ++i)
@@ -502,7 +497,7 @@ Expected reference(const Program& p, std::string_view wrong) {
             slope += values[i].at[k].d * std::cos(static_cast<double>(k) + 1);
       fit(std::abs(slope) < 1e4);
       out.differentiable |= slope != 0;
-      g.real.push_back(slope);
+      g.v.push_back(slope);
     }
     out.gradients.push_back(g);
   }

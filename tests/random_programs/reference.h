@@ -18,9 +18,9 @@ namespace dtensor::random_programs {
 struct Unfit {};
 
 struct Expected {
-  std::vector<conformance::Array> values;     // of each step
-  std::vector<conformance::Array> gradients;  // of leaves that want one
-  bool differentiable = false;  // the loss depends on one of those
+  std::vector<testing::Array> values;     // of each step
+  std::vector<testing::Array> gradients;  // of leaves that want one
+  bool differentiable = false;            // the loss depends on one of those
 };
 
 // With `wrong`, the values of that operator come out wrong, to see that this is
@@ -28,7 +28,6 @@ struct Expected {
 Expected reference(const Program&, std::string_view wrong = "");
 
 // The value of one more step. `values` are those of the steps before it.
-conformance::Array value_of(const Step&,
-                            const std::vector<conformance::Array>& values);
+testing::Array value_of(const Step&, const std::vector<testing::Array>& values);
 
 }  // namespace dtensor::random_programs

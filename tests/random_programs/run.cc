@@ -10,6 +10,8 @@
 #include "dtensor/dtensor.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
+#include "tests/array.h"
+#include "tests/conformance/cases.h"
 #include "tests/random_programs/program.h"
 #include "tests/random_programs/reference.h"
 #include "tests/random_programs/subject.h"
@@ -17,7 +19,10 @@
 namespace dtensor::random_programs {
 namespace {
 
-using conformance::Array;
+using conformance::difference;
+using conformance::part_of;
+using testing::Array;
+using testing::array_of;
 
 struct Case {
   Program program;
@@ -80,7 +85,7 @@ DistTensor leaf(const Step& s, size_t i, const Mesh& mesh, Runtime& rt) {
   const Layout layout = s.lay.on(mesh, shape);
   const Spec* spec = Spec::get(mesh, shape, layout, s.value.dtype);
   DistTensor x = DistTensor::from_local(
-      to_tensor(part_of(s.value, spec, rt.context().coordinate(mesh),
+      tensor_of(part_of(s.value, spec, rt.context().coordinate(mesh),
                         static_cast<int>(i))),
       mesh, layout, shape);
   if (s.wants_grad) x.set_requires_grad();
@@ -157,27 +162,26 @@ std::vector<Held> run_on_rank(const Case& c, Runtime& rt) {
   DistTensor loss;
   for (size_t i = 0; i < p.steps.size(); ++i) {
     if (used[i] || p.steps[i].op == "leaf") continue;
-    Array weights{values[i].shape(), DType::kF64, {}, {}};
+    Array weights{values[i].shape(), {}};
     for (int64_t k = 0; k < numel(weights.shape); ++k)
-      weights.real.push_back(std::cos(static_cast<double>(k) + 1));
+      weights.v.push_back(std::cos(static_cast<double>(k) + 1));
     const DistTensor term = sum(
-        mul(values[i], DistTensor::from_global(to_tensor(weights), mesh, {})));
+        mul(values[i], DistTensor::from_global(tensor_of(weights), mesh, {})));
     loss = loss.defined() ? add(loss, term) : term;
   }
   if (c.expected.differentiable)
     for (const DistTensor& g : grad(loss, wanted)) values.push_back(g);
   std::vector<Held> held;
   for (const DistTensor& x : values)
-    held.push_back({conformance::to_array(x.full()),
-                    conformance::to_array(x.local()), x.region(), x.spec()});
+    held.push_back(
+        {array_of(x.full()), array_of(x.local()), x.region(), x.spec()});
   return held;
 }
 
 bool same_bits(const Array& a, const Array& b) {
-  return a.shape == b.shape && a.whole == b.whole &&
-         a.real.size() == b.real.size() &&
-         (a.real.empty() || std::memcmp(a.real.data(), b.real.data(),
-                                        a.real.size() * sizeof(double)) == 0);
+  return a.shape == b.shape && a.v.size() == b.v.size() &&
+         (a.v.empty() || std::memcmp(a.v.data(), b.v.data(),
+                                     a.v.size() * sizeof(double)) == 0);
 }
 
 // Empty when all ranks hold what is expected and copies have the same bits.
@@ -199,7 +203,7 @@ std::string compare(const Case& c, const std::vector<std::vector<Held>>& all) {
                            mine.spec->to_string(), r, what);
       };
       double scale = 1, worst = 0;
-      for (double w : wants[i].real) scale = std::max(scale, std::abs(w));
+      for (double w : wants[i].v) scale = std::max(scale, std::abs(w));
       const std::string text =
           difference(mine.whole, wants[i], 1e-9, 1e-9 * scale, worst);
       if (!text.empty()) return differs(text);
@@ -224,8 +228,9 @@ std::string compare_bytes(std::span<const std::vector<CommEvent>> ranks) {
 }
 
 nlohmann::json json_of(const Array& a) {
-  if (a.floating()) return {{"shape", a.shape}, {"real", a.real}};
-  return {{"shape", a.shape}, {"whole", a.whole}};
+  if (is_float(a.dtype)) return {{"shape", a.shape}, {"real", a.v}};
+  return {{"shape", a.shape},
+          {"whole", std::vector<int64_t>(a.v.begin(), a.v.end())}};
 }
 
 void append(const std::string& file, const Program& p,

@@ -1,0 +1,58 @@
+// Whole values as plain numbers, which tests compute and compare.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+#include "dtensor/placement/dtype.h"
+#include "dtensor/placement/shape.h"
+#include "dtensor/tensor.h"
+
+namespace dtensor::testing {
+
+// Row-major. Exact for every type but for integers beyond 2^53.
+struct Array {
+  Shape shape;
+  std::vector<double> v;
+  DType dtype = DType::kF64;
+
+  double& at(int64_t i) { return v[static_cast<size_t>(i)]; }
+  double at(int64_t i) const { return v[static_cast<size_t>(i)]; }
+};
+
+inline Array zeros_like(const Shape& shape, DType t = DType::kF64) {
+  return {shape, std::vector<double>(static_cast<size_t>(numel(shape))), t};
+}
+
+// On the calling rank's device.
+inline Tensor tensor_of(const Array& a, DType t) {
+  return visit(t, [&]<class T>() {
+    // vector<bool> has no data().
+    const auto values = std::make_unique<T[]>(a.v.size() + 1);
+    for (size_t i = 0; i < a.v.size(); ++i)
+      if constexpr (is_half<T>)
+        values[i] = T(static_cast<float>(a.v[i]));
+      else if constexpr (std::is_floating_point_v<T>)
+        values[i] = static_cast<T>(a.v[i]);
+      else  // what is beyond T wraps around
+        values[i] = static_cast<T>(static_cast<int64_t>(a.v[i]));
+    return Tensor::from(a.shape, values.get());
+  });
+}
+inline Tensor tensor_of(const Array& a) { return tensor_of(a, a.dtype); }
+
+inline Array array_of(const Tensor& t) {
+  return {t.shape(), t.to_doubles(), t.dtype()};
+}
+
+// In row-major order.
+inline std::vector<double> values(const Tensor& t) { return t.to_doubles(); }
+// The whole value's. Collective.
+inline std::vector<double> values(const DistTensor& x) {
+  return x.full().to_doubles();
+}
+
+}  // namespace dtensor::testing
