@@ -12,12 +12,14 @@
 #include "dtensor/allocator.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
 using testing::error_of;
+using testing::values;
 
 // 0, 1, 2, ... in row-major order.
 Tensor iota(const Shape& shape, DType dtype = DType::kF64) {
@@ -25,12 +27,6 @@ Tensor iota(const Shape& shape, DType dtype = DType::kF64) {
   for (int64_t i = 0; i < t.numel(); ++i)
     t.as_strided({1}, {1}, i).fill(static_cast<double>(i));
   return t;
-}
-
-std::vector<double> values(const Tensor& t) {
-  std::vector<double> v;
-  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
-  return v;
 }
 
 // Row-major position of every index of `shape`, fn(index).
@@ -227,6 +223,8 @@ TEST(TensorTest, ViewsAgainstBruteForce) {
       ASSERT_EQ(t.shape(), m.shape);
       ASSERT_EQ(t.numel(), numel(m.shape));
       ASSERT_EQ(values(t), m.v);
+      for (int64_t i = 0; i < t.numel(); ++i)
+        ASSERT_EQ(t.at(i), m.v[static_cast<size_t>(i)]);
     }
   }
   // The walk met both.

@@ -64,11 +64,8 @@ std::vector<std::vector<double>> gradients(const Op& op, const Sample& sample,
   if (!y.requires_grad()) return all;
   GradOptions options;
   options.cotangent = values({y.shape()}, y.dtype(), mesh, 77);
-  for (const DistTensor& g : grad(y, wanted, options)) {
-    all.emplace_back();
-    for (int64_t i = 0; i < numel(g.shape()); ++i)
-      all.back().push_back(g.local().at(i));
-  }
+  for (const DistTensor& g : grad(y, wanted, options))
+    all.push_back(g.local().to_doubles());
   return all;
 }
 

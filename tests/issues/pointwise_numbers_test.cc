@@ -14,6 +14,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -23,6 +24,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 using Values = std::vector<double>;
 using testing::error_of;
+using testing::values;
 
 template <class Fn>
 void on_one_rank(Fn&& fn) {
@@ -32,12 +34,6 @@ template <class T>
 DistTensor tensor(const Mesh& mesh, const std::vector<T>& v) {
   return DistTensor::from_global(
       Tensor::from<T>({static_cast<int64_t>(v.size())}, v.data()), mesh, {});
-}
-Values values(const DistTensor& x) {
-  Values v;
-  const Tensor t = x.full();
-  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
-  return v;
 }
 
 TEST(PointwiseNumbers, PowersOfZeroHaveNoSlope) {

@@ -6,16 +6,12 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 
 namespace dtensor {
 namespace {
 
-std::vector<double> values(const DistTensor& x) {
-  const Tensor whole = x.full();
-  std::vector<double> v;
-  for (int64_t i = 0; i < whole.numel(); ++i) v.push_back(whole.at(i));
-  return v;
-}
+using testing::values;
 
 // What a program draws, one call after the other.
 std::vector<std::vector<double>> program(const Mesh& mesh,

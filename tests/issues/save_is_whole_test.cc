@@ -94,7 +94,7 @@ uint64_t saved(const std::string& dir, const std::vector<Model>& known) {
 
 TEST(SaveIsWhole, WhereverItEnds) {
   const std::string dir =
-      (fs::path(testing::TempDir()) / ("whole_" + std::to_string(::getpid())))
+      (fs::path(::testing::TempDir()) / ("whole_" + std::to_string(::getpid())))
           .string();
   const Model before{1e-5, 1};
   for (const Model& after : {Model{1e-5, 2}, Model{1e-3, 2}}) {

@@ -13,24 +13,20 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
 using testing::error_of;
+using testing::values;
 using Values = std::vector<double>;
 
 template <class T>
 DistTensor tensor(const Shape& shape, const std::vector<T>& v, const Mesh& mesh,
                   const Placements& p = {}) {
   return DistTensor::from_global(Tensor::from<T>(shape, v.data()), mesh, p);
-}
-Values values(const DistTensor& x) {
-  Values v;
-  const Tensor t = x.full();
-  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
-  return v;
 }
 
 TEST(TorchRules, ClampWithOneBound) {

@@ -68,8 +68,8 @@ Outcome train(const std::string& model_name, const std::string& mesh_text,
     ctx.record = false;
     std::vector<double> values{loss.full().at(0)};
     for (const DistTensor& p : model->parameters()) {
-      const Tensor full = p.full();
-      for (int64_t i = 0; i < full.numel(); ++i) values.push_back(full.at(i));
+      const std::vector<double> whole = p.full().to_doubles();
+      values.insert(values.end(), whole.begin(), whole.end());
     }
     std::lock_guard lock(mutex);
     events[static_cast<size_t>(rt.rank())] = ctx.events;

@@ -6,8 +6,11 @@
 
 #include "dtensor/dist_tensor.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 
 namespace dtensor {
+
+using testing::values;
 
 // fn(mesh) on every rank; returns what rank 0 returned.
 template <class T>
@@ -19,17 +22,6 @@ T on_mesh(const std::string& text, const std::function<T(const Mesh&)>& fn) {
     if (rt.rank() == 0) result = std::move(mine);
   });
   return result;
-}
-
-inline std::vector<double> values(const Tensor& t) {
-  std::vector<double> out;
-  for (int64_t i = 0; i < t.numel(); ++i) out.push_back(t.at(i));
-  return out;
-}
-
-// The whole value, in row-major order. Collective.
-inline std::vector<double> values(const DistTensor& x) {
-  return values(x.full());
 }
 
 // The meshes on which everything must come out as on one rank.

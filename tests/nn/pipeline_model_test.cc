@@ -13,12 +13,14 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
 
 using testing::error_of;
+using testing::values;
 
 constexpr int64_t kRows = 9;
 
@@ -70,11 +72,6 @@ struct Values {
   double loss = 0;
   std::map<std::string, std::vector<double>> grads;
 };
-
-std::vector<double> values(const DistTensor& g) {
-  const Tensor t = g.full();
-  return t.reshape({t.numel()}).to_doubles();
-}
 
 // The rows of a micro-batch, and their share of all.
 struct Rows {

@@ -17,12 +17,14 @@
 #include "dtensor/placement/owned.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
 
 using testing::error_of;
+using testing::values;
 
 constexpr DType kF64 = DType::kF64;
 constexpr int64_t kHidden = 5, kFfn = 7;
@@ -82,13 +84,6 @@ struct Values {
   double loss = 0;
   std::vector<std::vector<double>> grads;
 };
-
-std::vector<double> values(const Tensor& t) {
-  std::vector<double> v;
-  for (int64_t i = 0; i < t.numel(); ++i)
-    v.push_back(t.reshape({t.numel()}).at(i));
-  return v;
-}
 
 Values on_one_rank(const Case& c) {
   Values v;

@@ -88,8 +88,8 @@ void expect_equal(const Gradients& got, const Gradients& want) {
   }
 }
 
-class Sequences : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, Sequences, testing::Values("gpt", "llama"));
+class Sequences : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, Sequences, ::testing::Values("gpt", "llama"));
 
 TEST_P(Sequences, LossAndGradientsAreThoseOfOneRank) {
   constexpr auto kRing = ContextParallel::kRing;

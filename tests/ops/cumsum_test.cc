@@ -6,21 +6,17 @@
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
+using testing::values;
+
 constexpr double kX[] = {3, -1, 4, 1, -5, 9, 2, -6, 5, 3, 5, -8};
 constexpr double kAlong0[] = {3, -1, 4, 4, -6, 13, 6, -12, 18, 9, -7, 10};
 constexpr double kAlong1[] = {3, 2, 6, 1, -4, 5, 2, -4, 1, 3, 8, 0};
-
-std::vector<double> whole(const DistTensor& x) {
-  const Tensor t = x.full();
-  std::vector<double> v;
-  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
-  return v;
-}
 
 std::vector<double> listed(std::span<const double> v) {
   return {v.begin(), v.end()};
@@ -41,13 +37,13 @@ TEST(Cumsum, ByValueInEveryLayout) {
       DistTensor x = DistTensor::from_global(Tensor::from(shape, kX), mesh, {})
                          .redistribute(l)
                          .detach();
-      EXPECT_EQ(whole(cumsum(x, 0)), listed(kAlong0)) << layout;
-      EXPECT_EQ(whole(cumsum(x, -1)), listed(kAlong1)) << layout;
+      EXPECT_EQ(values(cumsum(x, 0)), listed(kAlong0)) << layout;
+      EXPECT_EQ(values(cumsum(x, -1)), listed(kAlong1)) << layout;
       // dx[i] = how many sums have x[i], weighted: here by 1.
       x.set_requires_grad();
       GradOptions options;
       options.cotangent = ones(shape, mesh, {}, DType::kF64);
-      const auto g = whole(grad(cumsum(x, 0), {x}, options)[0]);
+      const auto g = values(grad(cumsum(x, 0), {x}, options)[0]);
       for (size_t i = 0; i < 12; ++i)
         EXPECT_EQ(g[i], 4 - static_cast<double>(i / 3)) << layout;
     });
@@ -76,7 +72,7 @@ TEST(Cumsum, NoRows) {
   run(4, [&](Runtime&) {
     const Tensor all = Tensor::from(Shape{1, 4}, kX);
     const DistTensor x = DistTensor::from_global(all, mesh, "S0,S1");
-    EXPECT_EQ(whole(cumsum(x, 1)), (std::vector<double>{3, 2, 6, 7}));
+    EXPECT_EQ(values(cumsum(x, 1)), (std::vector<double>{3, 2, 6, 7}));
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -20,17 +21,12 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 using Values = std::vector<double>;
 using testing::error_of;
+using testing::values;
 
 DistTensor tensor(const Mesh& mesh, const Values& v, DType t) {
   const Tensor x =
       Tensor::from<double>({static_cast<int64_t>(v.size())}, v.data());
   return cast(DistTensor::from_global(x, mesh, {}), t);
-}
-Values values(const DistTensor& x) {
-  Values v;
-  const Tensor t = x.full();
-  for (int64_t i = 0; i < t.numel(); ++i) v.push_back(t.at(i));
-  return v;
 }
 double tolerance(DType t) {
   return t == DType::kF64 ? 1e-13 : t == DType::kF32 ? 3e-6 : 1.0 / 64;

@@ -21,23 +21,19 @@
 #include "dtensor/runtime.h"
 #include "dtensor/scoped.h"
 #include "dtensor/scopes.h"
+#include "tests/array.h"
 #include "tests/testing.h"
 
 namespace dtensor {
 namespace {
 
 using testing::error_of;
+using testing::values;
 using Tensors = std::vector<DistTensor>;
 using Values = std::vector<double>;
 
 constexpr DType kF64 = DType::kF64;
 
-Values values(const DistTensor& x) {
-  const Tensor t = x.full();
-  Values out;
-  for (int64_t i = 0; i < t.numel(); ++i) out.push_back(t.at(i));
-  return out;
-}
 std::vector<Values> values(const Tensors& list) {
   std::vector<Values> out;
   for (const DistTensor& x : list) out.push_back(values(x));

@@ -11,16 +11,19 @@
 #include "dtensor/io/safetensors.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 
 namespace dtensor {
 namespace {
 
+using testing::values;
+
 namespace fs = std::filesystem;
 
-class SafetensorsRead : public testing::Test {
+class SafetensorsRead : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = (fs::path(testing::TempDir()) /
+    path_ = (fs::path(::testing::TempDir()) /
              ("read_" + std::to_string(::getpid()) + ".safetensors"))
                 .string();
   }
@@ -51,12 +54,6 @@ Tensor counting(const Shape& shape) {
   std::vector<float> v(static_cast<size_t>(numel(shape)));
   for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i);
   return Tensor::from<float>(shape, v.data());
-}
-
-std::vector<double> values(const Tensor& t) {
-  std::vector<double> out;
-  for (int64_t i = 0; i < t.numel(); ++i) out.push_back(t.at(i));
-  return out;
 }
 
 TEST_F(SafetensorsRead, EveryLayoutAndWindow) {

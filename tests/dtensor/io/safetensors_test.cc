@@ -11,16 +11,19 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "tests/array.h"
 
 namespace dtensor {
 namespace {
 
+using testing::values;
+
 namespace fs = std::filesystem;
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = fs::path(testing::TempDir()) /
+    dir_ = fs::path(::testing::TempDir()) /
            ("safetensors_" + std::to_string(::getpid()));
     fs::create_directories(dir_);
     path_ = (dir_ / "x.safetensors").string();
@@ -55,12 +58,6 @@ Tensor counting(const Shape& shape, DType t = DType::kF32) {
       out.mutable_ptr<f16>()[i] = f16(static_cast<float>(v[i] % 2048));
     if (t == DType::kBool) out.mutable_ptr<bool>()[i] = v[i] % 2;
   }
-  return out;
-}
-
-std::vector<double> values(const Tensor& t) {
-  std::vector<double> out;
-  for (int64_t i = 0; i < t.numel(); ++i) out.push_back(t.at(i));
   return out;
 }
 
