@@ -340,8 +340,8 @@ TEST(BoundRule, LargestShareAndText) {
 // ---------------------------------------------------------------------------
 // Contractions on integers, by loops over all factors' values.
 
-using Point = std::vector<int64_t>;  // a value of each factor
-using Array = std::vector<int64_t>;  // row-major
+using Point = std::vector<int64_t>;    // a value of each factor
+using Numbers = std::vector<int64_t>;  // row-major
 
 template <class Fn>
 void each_point(const Point& sizes, Fn&& fn) {
@@ -367,12 +367,12 @@ size_t offset(const Rule::Term& term, const Point& p, const Point& sizes) {
 
 // Sums the products of the operands at the points that `here` accepts.
 template <class Here>
-Array contraction(const BoundRule& r, const std::vector<Array>& in,
-                  Here&& here) {
+Numbers contraction(const BoundRule& r, const std::vector<Numbers>& in,
+                    Here&& here) {
   Point sizes;
   for (size_t f = 0; f < r.rule().factors().size(); ++f)
     sizes.push_back(r.size(static_cast<int>(f)));
-  Array out(static_cast<size_t>(numel(r.output_shape(0))), 0);
+  Numbers out(static_cast<size_t>(numel(r.output_shape(0))), 0);
   each_point(sizes, [&](const Point& p) {
     if (!here(p)) return;
     int64_t product = 1;
@@ -383,8 +383,8 @@ Array contraction(const BoundRule& r, const std::vector<Array>& in,
   return out;
 }
 
-Array numbers(int64_t n, std::mt19937& gen) {
-  Array a;
+Numbers numbers(int64_t n, std::mt19937& gen) {
+  Numbers a;
   for (int64_t i = 0; i < n; ++i)
     a.push_back(static_cast<int64_t>(gen() % 19) - 7);
   return a;
@@ -417,13 +417,13 @@ TEST(Rule, GradientOfAContraction) {
   auto everywhere = [](const Point&) { return true; };
   for (const Contraction& c : contractions()) {
     BoundRule r(Rule(c.text), c.shapes, "test", c.extra);
-    std::vector<Array> in;
+    std::vector<Numbers> in;
     for (const Shape& s : c.shapes) in.push_back(numbers(numel(s), gen));
-    Array cotangent = numbers(numel(r.output_shape(0)), gen);
+    Numbers cotangent = numbers(numel(r.output_shape(0)), gen);
     for (size_t i = 0; i < in.size(); ++i) {
       Rule g = r.rule().gradient(static_cast<int>(i));
       EXPECT_EQ(Rule(g.to_string()).to_string(), g.to_string());
-      std::vector<Array> operands = in;
+      std::vector<Numbers> operands = in;
       std::vector<Shape> shapes = c.shapes;
       operands[i] = cotangent;
       shapes[i] = r.output_shape(0);
@@ -433,14 +433,14 @@ TEST(Rule, GradientOfAContraction) {
             {r.rule().factors()[f].letter, r.size(static_cast<int>(f))});
       BoundRule bound(g, shapes, "test", sizes);
       ASSERT_EQ(bound.output_shape(0), c.shapes[i]) << g.to_string();
-      Array got = contraction(bound, operands, everywhere);
+      Numbers got = contraction(bound, operands, everywhere);
       // The contraction is linear in each operand: its change when one element
       // grows by 1 is the derivative.
       for (size_t e = 0; e < in[i].size(); ++e) {
-        std::vector<Array> unit = in;
+        std::vector<Numbers> unit = in;
         std::fill(unit[i].begin(), unit[i].end(), 0);
         unit[i][e] = 1;
-        Array change = contraction(r, unit, everywhere);
+        Numbers change = contraction(r, unit, everywhere);
         int64_t want = 0;
         for (size_t o = 0; o < change.size(); ++o)
           want += change[o] * cotangent[o];
@@ -506,7 +506,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
     std::string what = r.rule().to_string() + " on " + mesh.to_string() + ": " +
                        r.to_string(a, mesh);
 
-    std::vector<Array> whole, in;
+    std::vector<Numbers> whole, in;
     for (const Shape& s : c.shapes) whole.push_back(numbers(numel(s), gen));
     AxisMask partial = 0;
     for (const auto& p : a.passes) partial |= AxisMask{1} << p.axis;
@@ -515,7 +515,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
         partial |= a.dims[f].canonical(mesh).axes();
     Layout out = r.output_layout(a, mesh, 0);
     ASSERT_EQ(out.partial_axes(), partial) << what;
-    Array sum(static_cast<size_t>(numel(r.output_shape(0))), 0);
+    Numbers sum(static_cast<size_t>(numel(r.output_shape(0))), 0);
     for (int64_t rank = 0; rank < mesh.num_ranks(); ++rank) {
       Coord at = mesh.coordinate(rank);
       auto here = [&](const Point& p) {
@@ -528,7 +528,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
       // Regions as sets of offsets.
       auto check_region = [&](const Layout& l, const Rule::Term& term) {
         std::vector<int> want, got;
-        Array has(static_cast<size_t>(numel(l.shape())), 0);
+        Numbers has(static_cast<size_t>(numel(l.shape())), 0);
         Point only;  // the factors that the term lacks do not matter
         for (size_t f = 0; f < factors; ++f) {
           bool in_term = false;
@@ -550,7 +550,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
           }
           has[offset(term, p, sizes)] = 1;
         });
-        Array region(has.size(), 0);
+        Numbers region(has.size(), 0);
         Region boxes = l.region(mesh, at);
         Point shape;
         for (int64_t n : l.shape()) shape.push_back(n);
@@ -588,7 +588,7 @@ TEST(BoundRule, LayoutsAgainstBruteForce) {
         }
       }
       if (!owner) continue;
-      Array local = contraction(r, in, here);
+      Numbers local = contraction(r, in, here);
       for (size_t o = 0; o < sum.size(); ++o) sum[o] += local[o];
     }
     ASSERT_EQ(sum, contraction(r, whole, [](const Point&) { return true; }))

@@ -38,10 +38,10 @@ void run(DType t, const Case& c) {
                std::to_string(static_cast<int>(c.mask)));
   const DType st = stat_of(t);
   const int64_t nq = c.b * c.hq * c.s * c.d, nkv = c.b * c.hkv * c.t * c.d;
-  const Array q = Array::random(t, nq, -2, 2, 1);
-  const Array k = Array::random(t, nkv, -2, 2, 2);
-  const Array v = Array::random(t, nkv, -1, 1, 3);
-  const Array dout = Array::random(t, nq, -1, 1, 4);
+  const Elements q = Elements::random(t, nq, -2, 2, 1);
+  const Elements k = Elements::random(t, nkv, -2, 2, 2);
+  const Elements v = Elements::random(t, nkv, -1, 1, 3);
+  const Elements dout = Elements::random(t, nq, -1, 1, 4);
   Attention a;
   a.b = c.b, a.hq = c.hq, a.hkv = c.hkv, a.s = c.s, a.t = c.t, a.d = c.d;
   set_strides(a.q_strides, c.bshd, c.hq, c.s, c.d);
@@ -52,9 +52,9 @@ void run(DType t, const Case& c) {
   a.causal = c.causal;
   a.query_offset = c.offset;
   const bool is_bool = c.mask == Mask::kBool || c.mask == Mask::kBoolPerKey;
-  Array mask(is_bool ? DType::kBool : t, c.b * c.hq * c.s * c.t);
+  Elements mask(is_bool ? DType::kBool : t, c.b * c.hq * c.s * c.t);
   if (c.mask != Mask::kNone) {
-    mask = Array::random(mask.type(), mask.size(), -1, 1, 5);
+    mask = Elements::random(mask.type(), mask.size(), -1, 1, 5);
     a.mask_is_bool = is_bool;
     const int64_t full[] = {c.hq * c.s * c.t, c.s * c.t, c.t, 1};
     const int64_t key[] = {c.t, 0, 0, 1};
@@ -68,7 +68,7 @@ void run(DType t, const Case& c) {
     if (c.mask == Mask::kBool)
       for (int64_t j = 0; j < c.t; ++j) mask.set(j, 0);
   }
-  Array out(t, nq, 9), lse(st, c.b * c.hq * c.s, 9), dq(t, nq, 9),
+  Elements out(t, nq, 9), lse(st, c.b * c.hq * c.s, 9), dq(t, nq, 9),
       dk(t, nkv, 9), dv(t, nkv, 9);
   AttentionGrad g;
   set_strides(g.out_strides, !c.bshd, c.hq, c.s, c.d);
@@ -84,11 +84,11 @@ void run(DType t, const Case& c) {
   g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
   under_test().attention_backward({}, t, a, g);
 
-  const Array q64(DType::kF64, q.doubles()), k64(DType::kF64, k.doubles()),
+  const Elements q64(DType::kF64, q.doubles()), k64(DType::kF64, k.doubles()),
       v64(DType::kF64, v.doubles()), dout64(DType::kF64, dout.doubles());
-  Array out64(DType::kF64, nq), lse64(DType::kF64, lse.size()),
+  Elements out64(DType::kF64, nq), lse64(DType::kF64, lse.size()),
       dq64(DType::kF64, nq), dk64(DType::kF64, nkv), dv64(DType::kF64, nkv);
-  const Array mask64(is_bool ? DType::kBool : DType::kF64, mask.doubles());
+  const Elements mask64(is_bool ? DType::kBool : DType::kF64, mask.doubles());
   a.q = q64.data(), a.k = k64.data(), a.v = v64.data();
   a.mask = c.mask == Mask::kNone ? nullptr : mask64.data();
   reference::attention(a, static_cast<double*>(out64.data()), g.out_strides,
@@ -153,15 +153,15 @@ TEST(AttentionTest, EmptyParts) {
 // The keys in two parts, joined through their lse, as ring attention does.
 TEST(AttentionTest, PartsOfTheKeysCombine) {
   const int64_t s = 9, t = 30, d = 8, cut = 13;
-  const Array q = Array::random(DType::kF64, s * d, -1, 1, 1);
-  Array k = Array::random(DType::kF64, t * d, -1, 1, 2);
-  Array v = Array::random(DType::kF64, t * d, -1, 1, 3);
+  const Elements q = Elements::random(DType::kF64, s * d, -1, 1, 1);
+  Elements k = Elements::random(DType::kF64, t * d, -1, 1, 2);
+  Elements v = Elements::random(DType::kF64, t * d, -1, 1, 3);
   Attention a;
   a.b = a.hq = a.hkv = 1;
   a.s = s, a.d = d;
   a.q = q.data();
   set_strides(a.q_strides, false, 1, s, d);
-  auto part = [&](int64_t lo, int64_t hi, Array& out, Array& lse) {
+  auto part = [&](int64_t lo, int64_t hi, Elements& out, Elements& lse) {
     a.t = hi - lo;
     a.k = k.at(lo * d), a.v = v.at(lo * d);
     set_strides(a.k_strides, false, 1, a.t, d);
@@ -171,8 +171,8 @@ TEST(AttentionTest, PartsOfTheKeysCombine) {
     under_test().attention({}, DType::kF64, a, out.data(), a.q_strides,
                            lse.data());
   };
-  Array o(DType::kF64, s * d), o1 = o, o2 = o, l(DType::kF64, s), l1 = l,
-                               l2 = l;
+  Elements o(DType::kF64, s * d), o1 = o, o2 = o, l(DType::kF64, s), l1 = l,
+                                  l2 = l;
   part(0, t, o, l);
   part(0, cut, o1, l1);
   part(cut, t, o2, l2);
@@ -189,27 +189,27 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
     for (int64_t d : {2, 6, 32, 70})
       for (bool inverse : {false, true}) {
         const int64_t b = 2, h = 3, s = 11, n = b * h * s * d;
-        Array x = Array::random(t, n);
+        Elements x = Elements::random(t, n);
         Rotary r;
         r.b = b, r.h = h, r.s = s, r.d = d;
         set_strides(r.x_strides, true, h, s, d);
         set_strides(r.out_strides, false, h, s, d);
         r.position_offset = 1000;
         r.inverse = inverse;
-        const Array x64(DType::kF64, x.doubles());
-        Array y(t, n), y64(DType::kF64, n);
+        const Elements x64(DType::kF64, x.doubles());
+        Elements y(t, n), y64(DType::kF64, n);
         r.x = x64.data(), r.out = y64.data();
         reference::rotary(r);
         r.x = x.data(), r.out = y.data();
         under_test().rotary({}, t, r);
         EXPECT_TRUE(near(y, y64.doubles()));
         // From tables, and from positions.
-        Array c(stat_of(t), s * d / 2), sn = c;
+        Elements c(stat_of(t), s * d / 2), sn = c;
         std::vector<int64_t> positions;
         for (int64_t i = 0; i < s; ++i) positions.push_back(1000 + i);
         under_test().rotary_table({}, stat_of(t), s, d, r.theta,
                                   positions.data(), 0, c.data(), sn.data());
-        Array again(t, n);
+        Elements again(t, n);
         r.cos = c.data(), r.sin = sn.data(), r.out = again.data();
         under_test().rotary({}, t, r);
         EXPECT_TRUE(near(again, y.doubles(), 0));
@@ -251,8 +251,9 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
   };
   for (const Call& c : calls) {
     const int64_t n = 2 * c.s * c.d;
-    const Array x = Array::random(c.type, n), x64(DType::kF64, x.doubles());
-    Array y(c.type, n), y64(DType::kF64, n);
+    const Elements x = Elements::random(c.type, n),
+                   x64(DType::kF64, x.doubles());
+    Elements y(c.type, n), y64(DType::kF64, n);
     Rotary r;
     r.b = 1, r.h = 2, r.s = c.s, r.d = c.d;
     set_strides(r.x_strides, false, 2, c.s, c.d);
@@ -278,8 +279,9 @@ TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
   constexpr int64_t kS = 50, kD = 8;
   for (DType t : kFloats)
     for (int64_t offset : {-20, 0, 7, 1003}) {
-      const Array x = Array::random(t, kS * kD), x64(DType::kF64, x.doubles());
-      Array whole(t, kS * kD), y64(DType::kF64, kS * kD);
+      const Elements x = Elements::random(t, kS * kD),
+                     x64(DType::kF64, x.doubles());
+      Elements whole(t, kS * kD), y64(DType::kF64, kS * kD);
       Rotary r;
       r.b = r.h = 1, r.s = kS, r.d = kD;
       set_strides(r.x_strides, false, 1, kS, kD);
@@ -294,9 +296,9 @@ TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
       for (int64_t begin : {1, 15, 16, 17, 33})
         for (int64_t end : {begin + 1, kS}) {
           const std::vector<double> all = x.doubles();
-          const Array part(t,
-                           {all.begin() + begin * kD, all.begin() + end * kD});
-          Array y(t, (end - begin) * kD);
+          const Elements part(
+              t, {all.begin() + begin * kD, all.begin() + end * kD});
+          Elements y(t, (end - begin) * kD);
           r.s = end - begin, r.position_offset = offset + begin;
           r.x = part.data(), r.out = y.data();
           under_test().rotary({}, t, r);

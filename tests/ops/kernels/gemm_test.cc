@@ -17,14 +17,14 @@ namespace {
 void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
                     int64_t c_size, unsigned seed = 1) {
   const bool whole = !is_float(in);
-  const Array a =
-      Array::random(in, a_size, whole ? -9 : -1, whole ? 9 : 1, seed);
-  const Array b =
-      Array::random(in, b_size, whole ? -9 : -1, whole ? 9 : 1, seed + 1);
-  Array c =
-      Array::random(out, c_size, whole ? -9 : -1, whole ? 9 : 1, seed + 2);
-  const Array a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles());
-  Array c64(DType::kF64, c.doubles());
+  const Elements a =
+      Elements::random(in, a_size, whole ? -9 : -1, whole ? 9 : 1, seed);
+  const Elements b =
+      Elements::random(in, b_size, whole ? -9 : -1, whole ? 9 : 1, seed + 1);
+  Elements c =
+      Elements::random(out, c_size, whole ? -9 : -1, whole ? 9 : 1, seed + 2);
+  const Elements a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles());
+  Elements c64(DType::kF64, c.doubles());
   g.a = a64.data();
   g.b = b64.data();
   g.c = c64.data();
@@ -228,7 +228,7 @@ TEST(GemmTest, EmptyBatches) {
 TEST(GemmTest, NaNAndInfinityReachTheResult) {
   for (DType t : kFloats)
     for (int64_t n : {4, 40}) {
-      Array a(t, n * n, 0), b(t, n * n, 1), c(t, n * n);
+      Elements a(t, n * n, 0), b(t, n * n, 1), c(t, n * n);
       a.set(0, NAN);
       a.set(n, INFINITY);
       Gemm g;
@@ -248,18 +248,19 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
 // included. Without `all` there is no bias, or no sum of c.
 void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
                      int64_t c_size, bool all = true) {
-  const Array a = Array::random(t, a_size, -1, 1, 1),
-              b = Array::random(t, b_size, -1, 1, 2),
-              bias = Array::random(t, g.n, -2, 2, 3);
-  Array c(t, c_size, 5), aux = Array::random(t, c_size, -4, 4, 4),
-                         sum(t, g.n, 9);
-  const Array a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles()),
+  const Elements a = Elements::random(t, a_size, -1, 1, 1),
+                 b = Elements::random(t, b_size, -1, 1, 2),
+                 bias = Elements::random(t, g.n, -2, 2, 3);
+  Elements c(t, c_size, 5), aux = Elements::random(t, c_size, -4, 4, 4),
+                            sum(t, g.n, 9);
+  const Elements a64(DType::kF64, a.doubles()), b64(DType::kF64, b.doubles()),
       bias64(DType::kF64, bias.doubles());
-  Array c64(DType::kF64, c_size, 5), aux64(DType::kF64, aux.doubles()),
+  Elements c64(DType::kF64, c_size, 5), aux64(DType::kF64, aux.doubles()),
       sum64(DType::kF64, g.n, 9);
   const bool back = g.epilogue.kind == Epilogue::kGeluTanhBackward;
-  const auto point = [&](const Array& a, const Array& b, const Array& bias,
-                         Array& c, Array& aux, Array& sum) {
+  const auto point = [&](const Elements& a, const Elements& b,
+                         const Elements& bias, Elements& c, Elements& aux,
+                         Elements& sum) {
     g.a = a.data(), g.b = b.data(), g.c = c.data();
     g.epilogue.bias = all ? bias.data() : nullptr;
     g.epilogue.aux = aux.data();
@@ -357,9 +358,9 @@ TEST(EpilogueTest, GeluBackwardAndItsSum) {
              {1, 1}, {7, 5}, {300, 3}, {131, 67}, {3, 1025}, {0, 4}, {4, 0}})
       for (const bool sums : {true, false}) {
         const int64_t x_stride = n + 3, dy_stride = n + 1;
-        const Array x = Array::random(t, rows * x_stride, -4, 4, 1),
-                    dy = Array::random(t, rows * dy_stride, -1, 1, 2);
-        Array dx(t, rows * n), sum(t, n, 9);
+        const Elements x = Elements::random(t, rows * x_stride, -4, 4, 1),
+                       dy = Elements::random(t, rows * dy_stride, -1, 1, 2);
+        Elements dx(t, rows * n), sum(t, n, 9);
         std::vector<double> want_dx, want(static_cast<size_t>(n), sums ? 0 : 9);
         for (int64_t r = 0; r < rows; ++r)
           for (int64_t j = 0; j < n; ++j) {
@@ -381,9 +382,9 @@ TEST(EpilogueTest, GeluBackwardAndItsSum) {
 
 TEST(EpilogueTest, GeluBackwardInPlace) {
   for (DType t : kFloats) {
-    const Array x = Array::random(t, 35, -4, 4, 1);
-    Array dy = Array::random(t, 35, -1, 1, 2), dx(t, 35);
-    for (Array* to : {&dx, &dy})
+    const Elements x = Elements::random(t, 35, -4, 4, 1);
+    Elements dy = Elements::random(t, 35, -1, 1, 2), dx(t, 35);
+    for (Elements* to : {&dx, &dy})
       under_test().gelu_tanh_backward({}, t, 5, 7, x.data(), 7, dy.data(), 7,
                                       to->data(), nullptr);
     EXPECT_EQ(dx.doubles(), dy.doubles());

@@ -37,9 +37,10 @@ TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
         SCOPED_TRACE(std::string(facts.name) + " " + std::string(name(t)) +
                      " " + to_string(l.shape) + to_string(l.strides));
         const Parameters d(facts);
-        const Array x = Array::random(t, span_of(l.shape, l.strides),
-                                      facts.domain[0].lo, facts.domain[0].hi);
-        Array y(facts.gives_bool ? DType::kBool : t, numel(l.shape), 77);
+        const Elements x =
+            Elements::random(t, span_of(l.shape, l.strides), facts.domain[0].lo,
+                             facts.domain[0].hi);
+        Elements y(facts.gives_bool ? DType::kBool : t, numel(l.shape), 77);
         Pointwise p;
         p.shape = l.shape;
         p.strides[0] = l.strides;
@@ -68,9 +69,9 @@ TEST(UnaryTest, IsAccurate) {
           std::end(close))
         continue;
       const Parameters d(facts);
-      const Array x =
-          Array::random(t, n, facts.domain[0].lo, facts.domain[0].hi, 5);
-      Array y(t, n);
+      const Elements x =
+          Elements::random(t, n, facts.domain[0].lo, facts.domain[0].hi, 5);
+      Elements y(t, n);
       Pointwise p;
       p.shape = {n};
       p.strides[0] = {1};
@@ -103,10 +104,11 @@ TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
       const fn::Function& facts = fn::unary_function(f);
       if (!has_slope(facts)) continue;
       const Parameters d(facts);
-      const Array x = Array::random(DType::kF64, n, facts.domain[0].lo + 0.1,
-                                    facts.domain[0].hi - 0.1, 9);
-      const Array dy = Array::random(DType::kF64, n, -1, 1, 4);
-      Array y(DType::kF64, n);
+      const Elements x =
+          Elements::random(DType::kF64, n, facts.domain[0].lo + 0.1,
+                           facts.domain[0].hi - 0.1, 9);
+      const Elements dy = Elements::random(DType::kF64, n, -1, 1, 4);
+      Elements y(DType::kF64, n);
       Pointwise p;
       p.shape = {n};
       p.strides[0] = p.strides[1] = {1};
@@ -138,11 +140,11 @@ TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
         if (!has_slope(facts) || !reference::has_value(facts, t)) continue;
         const Parameters d(facts);
         const Shape shape = {7, 83};
-        const Array x =
-            Array::random(t, 7 * 83, facts.domain[0].lo, facts.domain[0].hi);
-        const Array dy = Array::random(t, 83);
-        Array y(t, 7 * 83), y64(DType::kF64, 7 * 83);
-        const Array x64(DType::kF64, x.doubles()),
+        const Elements x =
+            Elements::random(t, 7 * 83, facts.domain[0].lo, facts.domain[0].hi);
+        const Elements dy = Elements::random(t, 83);
+        Elements y(t, 7 * 83), y64(DType::kF64, 7 * 83);
+        const Elements x64(DType::kF64, x.doubles()),
             dy64(DType::kF64, dy.doubles());
         Pointwise p;
         p.shape = shape;
@@ -162,8 +164,8 @@ TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
 }
 
 double apply(int f, int order, DType t, double x, const double* params) {
-  const Array in(t, {x}), dy(t, {1.0});
-  Array out(t, 1);
+  const Elements in(t, {x}), dy(t, {1.0});
+  Elements out(t, 1);
   Pointwise p;
   p.in[0] = in.data();
   p.in[1] = dy.data();
@@ -272,7 +274,7 @@ TEST(UnaryTest, Integers) {
   }
 }
 
-bool same_bits(const Array& a, const Array& b) {
+bool same_bits(const Elements& a, const Elements& b) {
   return std::memcmp(a.data(), b.data(),
                      static_cast<size_t>(a.size() * size_of(a.type()))) == 0;
 }
@@ -287,10 +289,11 @@ TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
         if (facts.gives_bool || !reference::has_value(facts, t)) continue;
         if (order > 0 && !has_slope(facts)) continue;
         const Parameters d(facts);
-        Array x = Array::random(t, n, facts.domain[0].lo, facts.domain[0].hi);
-        Array dy = Array::random(t, n, -2, 2, 5);
-        Array row(t, n), alone(t, n);
-        const auto compute = [&](int64_t from, int64_t size, Array& y) {
+        Elements x =
+            Elements::random(t, n, facts.domain[0].lo, facts.domain[0].hi);
+        Elements dy = Elements::random(t, n, -2, 2, 5);
+        Elements row(t, n), alone(t, n);
+        const auto compute = [&](int64_t from, int64_t size, Elements& y) {
           Pointwise p;
           p.shape = {size};
           p.strides[0] = p.strides[1] = {1};
@@ -308,8 +311,8 @@ TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
 
 TEST(UnaryTest, InPlace) {
   for (DType t : kFloats) {
-    Array x = Array::random(t, 1031);
-    const Array dy = Array::random(t, 1031);
+    Elements x = Elements::random(t, 1031);
+    const Elements dy = Elements::random(t, 1031);
     std::vector<double> want = x.doubles();
     for (size_t i = 0; i < want.size(); ++i)
       want[i] = 2 * want[i] * dy[static_cast<int64_t>(i)];
@@ -338,11 +341,11 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
           const Shape zeros = Shape::filled(l.shape.size(), 0);
           const Shape bs = other == 0 ? dense : other == 1 ? zeros : l.strides;
           const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
-          const Array a =
-              Array::random(t, span_of(l.shape, l.strides), da.lo, da.hi);
-          const Array b =
-              Array::random(t, span_of(l.shape, bs), db.lo, db.hi, 3);
-          Array y(facts.gives_bool ? DType::kBool : t, numel(l.shape));
+          const Elements a =
+              Elements::random(t, span_of(l.shape, l.strides), da.lo, da.hi);
+          const Elements b =
+              Elements::random(t, span_of(l.shape, bs), db.lo, db.hi, 3);
+          Elements y(facts.gives_bool ? DType::kBool : t, numel(l.shape));
           Pointwise p;
           p.shape = l.shape;
           p.strides[0] = l.strides;
@@ -376,10 +379,10 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
           by == fn::By::kBoth)
         continue;
       const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
-      const Array a = Array::random(DType::kF64, n, da.lo, da.hi, 9);
-      const Array b = Array::random(DType::kF64, n, db.lo, db.hi, 8);
-      const Array dy = Array::random(DType::kF64, n, -1, 1, 4);
-      Array y(DType::kF64, n);
+      const Elements a = Elements::random(DType::kF64, n, da.lo, da.hi, 9);
+      const Elements b = Elements::random(DType::kF64, n, db.lo, db.hi, 8);
+      const Elements dy = Elements::random(DType::kF64, n, -1, 1, 4);
+      Elements y(DType::kF64, n);
       Pointwise p;
       p.shape = {n};
       p.strides[0] = p.strides[1] = p.strides[2] = {1};
@@ -419,12 +422,12 @@ TEST(BinaryTest, ValuesDoNotDependOnTheirPosition) {
         if (k > 0 && !has_slope(facts)) continue;
         const Parameters d(facts);
         const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
-        Array a = Array::random(t, n, da.lo, da.hi);
-        Array b = Array::random(t, n, db.lo, db.hi, 3);
-        Array dy = Array::random(t, n, -2, 2, 5);
-        Array row(t, n), alone(t, n), second_row(t, n), second_alone(t, n);
-        const auto compute = [&](int64_t from, int64_t size, Array& y,
-                                 Array& second) {
+        Elements a = Elements::random(t, n, da.lo, da.hi);
+        Elements b = Elements::random(t, n, db.lo, db.hi, 3);
+        Elements dy = Elements::random(t, n, -2, 2, 5);
+        Elements row(t, n), alone(t, n), second_row(t, n), second_alone(t, n);
+        const auto compute = [&](int64_t from, int64_t size, Elements& y,
+                                 Elements& second) {
           Pointwise p;
           p.shape = {size};
           p.strides[0] = p.strides[1] = p.strides[2] = {1};
@@ -455,11 +458,11 @@ TEST(BinaryTest, BothDerivativesAtOnce) {
           const fn::Domain &da = facts.domain[0], &db = facts.domain[1];
           const Shape dense = contiguous_strides(l.shape);
           const int64_t n = numel(l.shape);
-          Array a = Array::random(t, n, da.lo, da.hi),
-                dy = Array::random(t, n, -1, 1, 4);
-          const Array b =
-              Array::random(t, span_of(l.shape, l.strides), db.lo, db.hi, 3);
-          Array one(t, n), other(t, n), first(t, n), second(t, n);
+          Elements a = Elements::random(t, n, da.lo, da.hi),
+                   dy = Elements::random(t, n, -1, 1, 4);
+          const Elements b =
+              Elements::random(t, span_of(l.shape, l.strides), db.lo, db.hi, 3);
+          Elements one(t, n), other(t, n), first(t, n), second(t, n);
           Pointwise p;
           p.shape = l.shape;
           p.strides[0] = p.strides[2] = dense;
@@ -484,8 +487,9 @@ TEST(BinaryTest, BothDerivativesAtOnce) {
 
 TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
   for (DType t : kFloats) {
-    const Array a(t, {1, kNaN, 2, kNaN, -kInf}), b(t, {kNaN, 1, 3, kNaN, kInf});
-    Array y(t, 5);
+    const Elements a(t, {1, kNaN, 2, kNaN, -kInf}),
+        b(t, {kNaN, 1, 3, kNaN, kInf});
+    Elements y(t, 5);
     Pointwise p;
     p.shape = {5};
     p.strides[0] = p.strides[1] = {1};
@@ -530,8 +534,8 @@ TEST(BinaryTest, IntegerCorners) {
 
 TEST(BinaryTest, InPlace) {
   for (DType t : kFloats) {
-    Array a = Array::random(t, 2 * 700);
-    const Array b = Array::random(t, 700);
+    Elements a = Elements::random(t, 2 * 700);
+    const Elements b = Elements::random(t, 700);
     std::vector<double> want = a.doubles();
     for (size_t i = 0; i < want.size(); ++i)
       want[i] += b[static_cast<int64_t>(i % 700)];
@@ -552,10 +556,12 @@ TEST(WhereTest, EveryTypeAndLayout) {
     for (const Layout& l : layouts()) {
       SCOPED_TRACE(to_string(l.shape) + to_string(l.strides));
       const Shape dense = contiguous_strides(l.shape);
-      const Array c = Array::random(DType::kBool, span_of(l.shape, l.strides));
-      const Array a = Array::random(t, span_of(l.shape, l.strides), -9, 9);
-      const Array b = Array::random(t, numel(l.shape), -9, 9, 2);
-      Array y(t, numel(l.shape));
+      const Elements c =
+          Elements::random(DType::kBool, span_of(l.shape, l.strides));
+      const Elements a =
+          Elements::random(t, span_of(l.shape, l.strides), -9, 9);
+      const Elements b = Elements::random(t, numel(l.shape), -9, 9, 2);
+      Elements y(t, numel(l.shape));
       Pointwise p;
       p.shape = l.shape;
       p.in[0] = c.data();
@@ -577,8 +583,9 @@ TEST(CastTest, EveryPairAndLayout) {
   for (DType from : kAll)
     for (DType to : kAll)
       for (const Layout& l : layouts()) {
-        const Array x = Array::random(from, span_of(l.shape, l.strides), -9, 9);
-        Array y(to, numel(l.shape));
+        const Elements x =
+            Elements::random(from, span_of(l.shape, l.strides), -9, 9);
+        Elements y(to, numel(l.shape));
         cpu().cast({}, l.shape, to, y.data(), contiguous_strides(l.shape), from,
                    x.data(), l.strides);
         std::vector<double> want = gathered(x, l.shape, l.strides);
@@ -596,11 +603,12 @@ TEST(CastTest, EveryPairAndLayout) {
 
 TEST(CastTest, Saturates) {
   for (DType from : kFloats) {
-    const Array x(from, {kNaN, kInf, -kInf, 1e30, -1e30, 2147483648.0, -0.5});
+    const Elements x(from,
+                     {kNaN, kInf, -kInf, 1e30, -1e30, 2147483648.0, -0.5});
     // What f16 has instead is infinite.
     const double beyond = from == DType::kF16 ? 0x1p63 : 0x1p31;
     const auto cast_to = [&](DType to) {
-      Array y(to, 7);
+      Elements y(to, 7);
       cpu().cast({}, Shape{7}, to, y.data(), Shape{1}, from, x.data(),
                  Shape{1});
       return y;

@@ -15,11 +15,11 @@ namespace {
 constexpr uint64_t kSeed = 0x0123456789abcdefu;
 constexpr uint64_t kStream = 0xfedcba9876543210u;
 
-Array draw(const Kernels& kernels, Distribution d, DType t, double p0,
-           double p1) {
+Elements draw(const Kernels& kernels, Distribution d, DType t, double p0,
+              double p1) {
   // From within a block on, in rows that begin anywhere in one.
   const Shape size = {3, 1001};
-  Array a(t, numel(size));
+  Elements a(t, numel(size));
   kernels.random_box({}, d, t, {kSeed, kStream}, {5, 1013}, {1, 6}, size,
                      a.data(), contiguous_strides(size), p0, p1);
   return a;
@@ -41,8 +41,8 @@ TEST(AgreeTest, RandomBits) {
                         Case{Distribution::kInteger, -0x1p31, 0x1p31, integers},
                         Case{Distribution::kBits, 0, 0, integers}})
     for (DType t : c.types) {
-      const Array want = draw(cpu_kernels(), c.d, t, c.p0, c.p1),
-                  got = draw(under_test(), c.d, t, c.p0, c.p1);
+      const Elements want = draw(cpu_kernels(), c.d, t, c.p0, c.p1),
+                     got = draw(under_test(), c.d, t, c.p0, c.p1);
       EXPECT_EQ(std::memcmp(got.data(), want.data(),
                             static_cast<size_t>(got.size() * size_of(t))),
                 0)
@@ -55,8 +55,8 @@ TEST(AgreeTest, RandomBits) {
 TEST(AgreeTest, NormalNumbers) {
   for (DType t : kFloats) {
     const int digits = t == DType::kF64 ? 53 : t == DType::kF32 ? 24 : 8;
-    const Array want = draw(cpu_kernels(), Distribution::kNormal, t, 0, 1),
-                got = draw(under_test(), Distribution::kNormal, t, 0, 1);
+    const Elements want = draw(cpu_kernels(), Distribution::kNormal, t, 0, 1),
+                   got = draw(under_test(), Distribution::kNormal, t, 0, 1);
     for (int64_t i = 0; i < got.size(); ++i) {
       const double ulp = std::ldexp(1, std::ilogb(want[i]) + 1 - digits);
       ASSERT_LE(std::fabs(got[i] - want[i]), 2 * ulp) << name(t) << " " << i;

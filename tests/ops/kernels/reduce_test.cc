@@ -38,16 +38,16 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
       for (const Layout& l : all)
         for (uint32_t dims = 0; dims < 1u << l.shape.size(); ++dims) {
           // Products near 1, so that they neither vanish nor overflow.
-          const Array x = Array::random(t, span_of(l.shape, l.strides),
-                                        !product       ? -2
-                                        : !is_float(t) ? 0
-                                                       : 0.9995,
-                                        !product       ? 2
-                                        : !is_float(t) ? 3
-                                                       : 1.0005);
-          const Array x64(DType::kF64, x.doubles());
+          const Elements x = Elements::random(t, span_of(l.shape, l.strides),
+                                              !product       ? -2
+                                              : !is_float(t) ? 0
+                                                             : 0.9995,
+                                              !product       ? 2
+                                              : !is_float(t) ? 3
+                                                             : 1.0005);
+          const Elements x64(DType::kF64, x.doubles());
           const int64_t n = kept_size(l.shape, dims);
-          Array y(t, n, 5), want(DType::kF64, n);
+          Elements y(t, n, 5), want(DType::kF64, n);
           reference::reduce(kind, l.shape,
                             static_cast<const double*>(x64.data()), l.strides,
                             dims, static_cast<double*>(want.data()));
@@ -65,7 +65,7 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
 
 TEST(ReduceTest, EmptyReductionsGiveTheIdentity) {
   auto of = [](DType t, ReduceKind kind) {
-    Array y(t, 2, 7);
+    Elements y(t, 2, 7);
     under_test().reduce({}, kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
     EXPECT_EQ(y[0], y[1]);
     return y[0];
@@ -89,9 +89,9 @@ TEST(ReduceTest, NaNWins) {
   for (DType t : kFloats)
     for (ReduceKind kind : kKinds)
       for (int64_t at : {0, 1, 40, 99}) {
-        Array x = Array::random(t, 200);
+        Elements x = Elements::random(t, 200);
         x.set(at, NAN);
-        Array row(t, 2), column(t, 100);
+        Elements row(t, 2), column(t, 100);
         under_test().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 2,
                             row.data());
         EXPECT_TRUE(std::isnan(row[0])) << at;
@@ -105,10 +105,10 @@ TEST(ReduceTest, NaNWins) {
 
 TEST(ReduceTest, LongSumsAreAccurate) {
   const int64_t n = 1 << 20;
-  const Array x = Array::random(DType::kF32, n, 0, 1);
+  const Elements x = Elements::random(DType::kF32, n, 0, 1);
   const std::vector<double> d = x.doubles();
   const double want = std::accumulate(d.begin(), d.end(), 0.0);
-  Array y(DType::kF32, 1), column(DType::kF32, 2);
+  Elements y(DType::kF32, 1), column(DType::kF32, 2);
   under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
                       y.data());
   EXPECT_NEAR(y[0] / want, 1, 2e-7);
@@ -117,8 +117,8 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   EXPECT_NEAR((column[0] + column[1]) / want, 1, 4e-7);
   for (const auto& [t, each, error] :
        {std::tuple{DType::kBF16, 1.0, 400.0}, {DType::kF16, 0.5, 16.0}}) {
-    const Array values(t, 100000, each);
-    Array half(t, 1);
+    const Elements values(t, 100000, each);
+    Elements half(t, 1);
     under_test().reduce({}, ReduceKind::kSum, t, {100000}, values.data(), {1},
                         1, half.data());
     EXPECT_NEAR(half[0], 100000 * each, error);
@@ -130,12 +130,12 @@ TEST(ReduceTest, LongRowsAreWhole) {
   const int64_t n = 40007;
   for (DType t : {DType::kF64, DType::kBF16, DType::kI32})
     for (int64_t step : {1, 2}) {
-      Array x(t, 3 * n * step, 7);
+      Elements x(t, 3 * n * step, 7);
       for (int64_t i = 0; i < 3 * n; ++i) x.set(i * step, 0);
       for (int64_t r = 0; r < 3; ++r)
         for (int64_t at : {int64_t{0}, int64_t{4096}, n / 2, n - 1})
           x.set((r * n + at) * step, static_cast<double>(r + 1));
-      Array sum(t, 3), max(t, 3);
+      Elements sum(t, 3), max(t, 3);
       under_test().reduce({}, ReduceKind::kSum, t, {3, n}, x.data(),
                           {n * step, step}, 2, sum.data());
       x.set((2 * n - 1) * step, 9);
@@ -157,7 +157,7 @@ TEST(ReduceTest, IntegerSumsWrapAround) {
 TEST(SumSquaresTest, EveryFloat) {
   for (DType t : kFloats)
     for (int64_t n : {0, 1, 17, 5003, 100003}) {
-      const Array x = Array::random(t, n);
+      const Elements x = Elements::random(t, n);
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
       std::vector<double> sum = {1};
@@ -167,7 +167,7 @@ TEST(SumSquaresTest, EveryFloat) {
 }
 
 // The naive reference: each sum from its beginning.
-double naive_scan(const Array& x, int64_t row, int64_t stride, int64_t n,
+double naive_scan(const Elements& x, int64_t row, int64_t stride, int64_t n,
                   int64_t at, bool reverse, double carry) {
   double sum = carry;
   for (int64_t i = 0; i < n; ++i)
@@ -183,10 +183,10 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
         for (bool carried : {false, true}) {
           constexpr int64_t kRows = 3;
           const int64_t stride = n + 2;
-          const Array x = Array::random(t, kRows * stride, -3, 3);
+          const Elements x = Elements::random(t, kRows * stride, -3, 3);
           const DType wide = scan_sum_of(t);
-          const Array carry = Array::random(wide, kRows, -3, 3);
-          Array y(t, kRows * n, 9), total(wide, kRows, 9);
+          const Elements carry = Elements::random(wide, kRows, -3, 3);
+          Elements y(t, kRows * n, 9), total(wide, kRows, 9);
           under_test().scan_rows({}, t, kRows, n, x.data(), stride, reverse,
                                  carried ? carry.data() : nullptr, y.data(),
                                  total.data());
@@ -210,10 +210,11 @@ TEST(ScanRowsTest, LongRows) {
     for (int64_t n : {511, 1024, 1025, 5000, 1100000})
       for (bool reverse : {false, true}) {
         if (n > 5000 && (reverse || t != DType::kI32)) continue;  // slow
-        const Array x = Array::random(t, kRows * n, -3, 3);
+        const Elements x = Elements::random(t, kRows * n, -3, 3);
         const DType wide = scan_sum_of(t);
-        const Array carry = Array::random(wide, kRows, -3, 3);
-        Array y(t, kRows * n, 9), total(wide, kRows, 9), alone(wide, kRows, 9);
+        const Elements carry = Elements::random(wide, kRows, -3, 3);
+        Elements y(t, kRows * n, 9), total(wide, kRows, 9),
+            alone(wide, kRows, 9);
         under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,
                                carry.data(), y.data(), total.data());
         under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,

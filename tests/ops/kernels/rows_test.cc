@@ -24,7 +24,7 @@ std::vector<double> zeros(int64_t n) {
 }
 
 // The rows of a matrix with a row stride, without what lies between.
-std::vector<double> dense(const Array& x, int64_t rows, int64_t n,
+std::vector<double> dense(const Elements& x, int64_t rows, int64_t n,
                           int64_t stride) {
   return gathered(x, {rows, n}, {stride, 1});
 }
@@ -32,7 +32,7 @@ std::vector<double> dense(const Array& x, int64_t rows, int64_t n,
 TEST(CrossEntropyTest, EndsOfTheTargetsThatCount) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
   const auto ends = [](DType t, const std::vector<double>& targets) {
-    const Array x(t, targets);
+    const Elements x(t, targets);
     std::vector<int64_t> r(2, 5);
     under_test().ce_range({}, t, x.size(), x.data(), -100, r.data());
     return r;
@@ -55,12 +55,12 @@ TEST(SoftmaxTest, ForwardAndBackward) {
       for (int64_t pad : {0, 3}) {
         SCOPED_TRACE(std::string(name(t)) + " " + std::to_string(n));
         const int64_t stride = n + pad, size = kRows * n;
-        const Array x = Array::random(t, kRows * stride, -6, 6);
-        const Array dy = Array::random(t, kRows * stride, -1, 1, 7);
+        const Elements x = Elements::random(t, kRows * stride, -6, 6);
+        const Elements dy = Elements::random(t, kRows * stride, -1, 1, 7);
         const auto x64 = dense(x, kRows, n, stride);
         const auto dy64 = dense(dy, kRows, n, stride);
         auto y64 = zeros(size), dx64 = zeros(size);
-        Array y(t, size), dx(t, size);
+        Elements y(t, size), dx(t, size);
 
         under_test().softmax_rows({}, t, kRows, n, x.data(), stride, y.data());
         reference::softmax(kRows, n, x64.data(), y64.data());
@@ -88,21 +88,21 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
   for (DType t : kFloats) {
     const DType st = stat_of(t);
     const int64_t n = 100, cuts[] = {0, 37, 37, 100};
-    const Array x = Array::random(t, kRows * n, -6, 6);
-    Array dy = Array::random(t, kRows * n, -1, 1, 7);
-    auto part = [&](const Array& a, int p) {
-      Array r(t, kRows * (cuts[p + 1] - cuts[p]));
+    const Elements x = Elements::random(t, kRows * n, -6, 6);
+    Elements dy = Elements::random(t, kRows * n, -1, 1, 7);
+    auto part = [&](const Elements& a, int p) {
+      Elements r(t, kRows * (cuts[p + 1] - cuts[p]));
       for (int64_t i = 0, k = 0; i < kRows; ++i)
         for (int64_t j = cuts[p]; j < cuts[p + 1]; ++j)
           r.set(k++, a[i * n + j]);
       return r;
     };
-    Array max(st, kRows, -INFINITY), sum(st, kRows), dot(st, kRows),
+    Elements max(st, kRows, -INFINITY), sum(st, kRows), dot(st, kRows),
         sum_dy(st, kRows);
-    std::vector<Array> max_of, sum_of;
+    std::vector<Elements> max_of, sum_of;
     for (int p = 0; p < 3; ++p) {
       const int64_t w = cuts[p + 1] - cuts[p];
-      Array m(st, kRows, 9), e(st, kRows, 9);
+      Elements m(st, kRows, 9), e(st, kRows, 9);
       under_test().row_max_sum({}, t, kRows, w, part(x, p).data(), w, m.data(),
                                e.data());
       for (int64_t i = 0; i < kRows; ++i) max.set(i, std::fmax(max[i], m[i]));
@@ -123,10 +123,10 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
                                 want_dx.data());
     reference::log_softmax_backward(kRows, n, log_want.data(),
                                     dy.doubles().data(), log_want_dx.data());
-    const Array y(t, want), log_y(t, log_want);
+    const Elements y(t, want), log_y(t, log_want);
     for (int p = 0; p < 3; ++p) {
       const int64_t w = cuts[p + 1] - cuts[p];
-      Array d(st, kRows, 9), s(st, kRows, 9);
+      Elements d(st, kRows, 9), s(st, kRows, 9);
       under_test().row_dot({}, t, kRows, w, part(y, p).data(), w,
                            part(dy, p).data(), w, d.data());
       under_test().row_sum({}, t, kRows, w, part(dy, p).data(), w, s.data());
@@ -137,14 +137,14 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
     }
     for (int p = 0; p < 3; ++p) {
       const int64_t w = cuts[p + 1] - cuts[p];
-      auto expect = [&](const Array& got, const std::vector<double>& whole) {
+      auto expect = [&](const Elements& got, const std::vector<double>& whole) {
         EXPECT_TRUE(
-            near(got, part(Array(t, whole), p).doubles(), 4 * tolerance(t)))
+            near(got, part(Elements(t, whole), p).doubles(), 4 * tolerance(t)))
             << p;
       };
-      const Array xp = part(x, p), yp = part(y, p), lp = part(log_y, p),
-                  dp = part(dy, p);
-      Array r(t, kRows * w);
+      const Elements xp = part(x, p), yp = part(y, p), lp = part(log_y, p),
+                     dp = part(dy, p);
+      Elements r(t, kRows * w);
       under_test().softmax_apply({}, t, kRows, w, xp.data(), w, max.data(),
                                  sum.data(), r.data());
       expect(r, want);
@@ -165,8 +165,8 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
 TEST(SoftmaxTest, SumsOfMaskedParts) {
   for (DType t : kFloats) {
     const double inf = INFINITY;
-    const Array x(t, {-inf, 1, -inf, 1, -inf, -inf, -inf, -inf});
-    Array max(stat_of(t), 2), sum(stat_of(t), 2);
+    const Elements x(t, {-inf, 1, -inf, 1, -inf, -inf, -inf, -inf});
+    Elements max(stat_of(t), 2), sum(stat_of(t), 2);
     under_test().row_max_sum({}, t, 2, 4, x.data(), 4, max.data(), sum.data());
     EXPECT_TRUE(near(max, {1, -inf}, 0));
     EXPECT_TRUE(near(sum, {2, 4}, 0));
@@ -176,10 +176,10 @@ TEST(SoftmaxTest, SumsOfMaskedParts) {
 TEST(SoftmaxTest, MaskedAndExtremeRows) {
   for (DType t : kFloats) {
     const double inf = INFINITY;
-    const Array x(t, {-inf, 0,     -inf, 0,     // half masked
-                      -inf, -inf,  -inf, -inf,  // all masked
-                      1000, -1000, 1000, -1000, NAN, 1, 2, 3, 1, inf, 2, 3});
-    Array y(t, 20);
+    const Elements x(t, {-inf, 0,     -inf, 0,     // half masked
+                         -inf, -inf,  -inf, -inf,  // all masked
+                         1000, -1000, 1000, -1000, NAN, 1, 2, 3, 1, inf, 2, 3});
+    Elements y(t, 20);
     under_test().softmax_rows({}, t, 5, 4, x.data(), 4, y.data());
     EXPECT_TRUE(near(y, {0,   0.5, 0,   0.5, NAN, NAN, NAN, NAN, 0.5, 0,
                          0.5, 0,   NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN}));
@@ -191,7 +191,7 @@ TEST(SoftmaxTest, MaskedAndExtremeRows) {
 
 TEST(SoftmaxTest, InPlaceAndEmpty) {
   for (DType t : kFloats) {
-    Array x = Array::random(t, 3 * 50);
+    Elements x = Elements::random(t, 3 * 50);
     auto want = zeros(150);
     reference::softmax(3, 50, x.doubles().data(), want.data());
     under_test().softmax_rows({}, t, 3, 50, x.data(), 50, x.data());
@@ -224,18 +224,19 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           const DType st = stat_of(t);
           const int64_t stride = n + 5, size = rows * n;
           const double eps = 1e-3, tol = 8 * tolerance(t);
-          const Array x = Array::random(t, rows * stride, -1, 3);
-          const Array dy = Array::random(t, rows * stride, -1, 1, 3);
-          const Array gamma = Array::random(t, n, 0.5, 1.5, 4);
-          const Array beta = Array::random(t, n, -1, 1, 5);
+          const Elements x = Elements::random(t, rows * stride, -1, 3);
+          const Elements dy = Elements::random(t, rows * stride, -1, 1, 3);
+          const Elements gamma = Elements::random(t, n, 0.5, 1.5, 4);
+          const Elements beta = Elements::random(t, n, -1, 1, 5);
           Norm a;
           a.rows = rows, a.n = n;
           a.x = x.data(), a.x_stride = stride;
           a.gamma = gamma.data();
           a.beta = c.beta ? beta.data() : nullptr;
-          const Array residual = Array::random(t, rows * stride, -2, 2, 6);
-          const Array dsum = Array::random(t, rows * stride, -1, 1, 7);
-          Array sum(t, size);
+          const Elements residual =
+              Elements::random(t, rows * stride, -2, 2, 6);
+          const Elements dsum = Elements::random(t, rows * stride, -1, 1, 7);
+          Elements sum(t, size);
           if (c.added) {
             a.residual = residual.data(), a.residual_stride = stride;
             a.sum = sum.data();
@@ -244,7 +245,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           auto x64 = dense(x, rows, n, stride);
           if (c.added) {
             const auto r64 = dense(residual, rows, n, stride);
-            Array rounded(t, size);
+            Elements rounded(t, size);
             for (int64_t i = 0; i < size; ++i) rounded.set(i, x64[i] + r64[i]);
             x64 = rounded.doubles();
           }
@@ -266,7 +267,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           // n = 1: rstd is 1 / sqrt(eps), and dx a difference of equals.
           const double scale = c.rms || n > 1 ? 1 : 40;
 
-          Array mean(st, rows), rstd(st, rows), y(t, size), dx(t, size),
+          Elements mean(st, rows), rstd(st, rows), y(t, size), dx(t, size),
               dgamma(st, n, 3), dbeta(st, n, 3);
           void* mean_p = c.rms ? nullptr : mean.data();
           under_test().norm_forward({}, t, a, eps, mean_p, rstd.data(),
@@ -289,7 +290,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           EXPECT_TRUE(near(dbeta, dbeta64, sum_tol));
 
           // In pieces.
-          Array sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
+          Elements sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
               s1(st, rows), s2(st, rows);
           under_test().row_sum({}, t, rows, n, a.x, a.x_stride, sums.data());
           for (int64_t i = 0; i < rows; ++i)
@@ -309,13 +310,13 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
               c.rms ? nullptr : s1.data(), s2.data(),
               1.0 / static_cast<double>(n), dx.data());
           EXPECT_TRUE(near(dx, dx64, tol * scale));
-          dgamma = Array(st, n, 3);
+          dgamma = Elements(st, n, 3);
           under_test().norm_backward_params({}, t, a, m2_p, r2.data(),
                                             dy.data(), stride, dgamma.data(),
                                             nullptr);
           EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
           // dx in place of a contiguous dy.
-          Array in_place(t, dy64);
+          Elements in_place(t, dy64);
           under_test().norm_backward({}, t, a, mean_p, rstd.data(),
                                      in_place.data(), n, in_place.data(),
                                      dgamma.data(), dbeta.data());
@@ -329,9 +330,9 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
 TEST(NormTest, ParametersOfManyRows) {
   constexpr DType t = DType::kF64;
   const int64_t rows = 4200, n = 33, size = rows * n;
-  const Array x = Array::random(t, size, -1, 3);
-  const Array dy = Array::random(t, size, -1, 1, 3);
-  const Array gamma(t, n, 1.25), mean(t, rows, 0.5), rstd(t, rows, 0.75);
+  const Elements x = Elements::random(t, size, -1, 3);
+  const Elements dy = Elements::random(t, size, -1, 1, 3);
+  const Elements gamma(t, n, 1.25), mean(t, rows, 0.5), rstd(t, rows, 0.75);
   Norm a;
   a.rows = rows, a.n = a.x_stride = n;
   a.x = x.data(), a.gamma = gamma.data();
@@ -340,7 +341,7 @@ TEST(NormTest, ParametersOfManyRows) {
                            false, mean.doubles().data(), rstd.doubles().data(),
                            dy.doubles().data(), dx64.data(), dgamma64.data(),
                            dbeta64.data());
-  Array dx(t, size), dgamma(t, n, 3), dbeta(t, n, 3);
+  Elements dx(t, size), dgamma(t, n, 3), dbeta(t, n, 3);
   under_test().norm_backward({}, t, a, mean.data(), rstd.data(), dy.data(), n,
                              dx.data(), dgamma.data(), dbeta.data());
   EXPECT_TRUE(near(dgamma, dgamma64, 1e-11));
@@ -354,10 +355,12 @@ TEST(NormTest, SumsInPlace) {
     for (bool second : {false, true}) {
       const DType st = stat_of(t);
       const double tol = 8 * tolerance(t);
-      Array x = Array::random(t, size, -1, 3), dsum = Array::random(t, size);
-      Array other = Array::random(t, size, -2, 2, 6);
-      const Array dy = Array::random(t, size, -1, 1, 3), gamma(t, n, 1.25);
-      Array sum(t, size), y(t, size), rstd(st, rows), want_y(t, size),
+      Elements x = Elements::random(t, size, -1, 3),
+               dsum = Elements::random(t, size);
+      Elements other = Elements::random(t, size, -2, 2, 6);
+      const Elements dy = Elements::random(t, size, -1, 1, 3),
+                     gamma(t, n, 1.25);
+      Elements sum(t, size), y(t, size), rstd(st, rows), want_y(t, size),
           want_dx(t, size);
       Norm a;
       a.rows = rows, a.n = a.x_stride = a.residual_stride = a.dsum_stride = n;
@@ -365,7 +368,7 @@ TEST(NormTest, SumsInPlace) {
       a.sum = sum.data();
       under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(),
                                 want_y.data());
-      Array& place = second ? other : x;
+      Elements& place = second ? other : x;
       a.sum = place.data();
       under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(), y.data());
       EXPECT_TRUE(near(y, want_y.doubles(), tol));
@@ -381,10 +384,10 @@ TEST(NormTest, SumsInPlace) {
 
 TEST(NormTest, StableFarFromZero) {
   const int64_t n = 512;
-  Array x(DType::kF32, n), y(DType::kF32, n), mean(DType::kF32, 1),
+  Elements x(DType::kF32, n), y(DType::kF32, n), mean(DType::kF32, 1),
       rstd(DType::kF32, 1);
   for (int64_t i = 0; i < n; ++i) x.set(i, 10000 + i % 2);
-  const Array gamma(DType::kF32, n, 1);
+  const Elements gamma(DType::kF32, n, 1);
   Norm a;
   a.rows = 1, a.n = n, a.x = x.data(), a.x_stride = n, a.gamma = gamma.data();
   under_test().norm_forward({}, DType::kF32, a, 0, mean.data(), rstd.data(),
@@ -396,7 +399,7 @@ TEST(NormTest, StableFarFromZero) {
 TEST(NormTest, EmptyParts) {
   for (DType t : kFloats) {
     const DType st = stat_of(t);
-    Array stat(st, 3, 1), s1(st, 3, 9), s2(st, 3, 9), g(st, 4, 9);
+    Elements stat(st, 3, 1), s1(st, 3, 9), s2(st, 3, 9), g(st, 4, 9);
     Norm a;
     a.rows = 3, a.x_stride = 10;
     under_test().norm_apply({}, t, a, stat.data(), stat.data(), nullptr);
@@ -418,11 +421,11 @@ TEST(EmbeddingTest, ForwardAndBackward) {
     for (DType it : {DType::kI32, DType::kI64})
       for (int64_t h : {1, 7, 64, 100}) {
         const int64_t lo = 10, hi = 17, count = 40, stride = h + 3;
-        const Array table = Array::random(t, (hi - lo) * stride);
-        Array ids = Array::random(it, count, 5, 22);
-        const Array dy = Array::random(t, count * stride, -1, 1, 2);
+        const Elements table = Elements::random(t, (hi - lo) * stride);
+        Elements ids = Elements::random(it, count, 5, 22);
+        const Elements dy = Elements::random(t, count * stride, -1, 1, 2);
         ids.set(3, lo), ids.set(4, hi - 1), ids.set(5, hi), ids.set(6, lo - 1);
-        Array out(t, count * h, 9);
+        Elements out(t, count * h, 9);
         under_test().embedding({}, t, it, count, h, table.data(), stride,
                                ids.data(), lo, hi, out.data());
         auto want = zeros(count * h), dwant = zeros((hi - lo) * h);
@@ -437,21 +440,21 @@ TEST(EmbeddingTest, ForwardAndBackward) {
         }
         EXPECT_TRUE(near(out, want, 0));
         for (DType dt : {t, stat_of(t)}) {
-          Array dtable(dt, (hi - lo) * h, 9);
+          Elements dtable(dt, (hi - lo) * h, 9);
           under_test().embedding_backward({}, t, it, count, h, dy.data(),
                                           stride, ids.data(), lo, hi, dt, false,
                                           dtable.data());
           EXPECT_TRUE(near(dtable, dwant, 3 * tolerance(dt)));
         }
-        Array sum(t, (hi - lo) * h, 1);
+        Elements sum(t, (hi - lo) * h, 1);
         under_test().embedding_backward({}, t, it, count, h, dy.data(), stride,
                                         ids.data(), lo, hi, t, true,
                                         sum.data());
         for (double& v : dwant) v += 1;
         EXPECT_TRUE(near(sum, dwant, 3 * tolerance(t)));
       }
-  Array none(DType::kF32, 6, 9);
-  const Array ids(DType::kI64, {0, 5});
+  Elements none(DType::kF32, 6, 9);
+  const Elements ids(DType::kI64, {0, 5});
   under_test().embedding({}, DType::kF32, DType::kI64, 2, 3, nullptr, 3,
                          ids.data(), 4, 4, none.data());
   EXPECT_TRUE(near(none, {0, 0, 0, 0, 0, 0}));
@@ -470,12 +473,12 @@ TEST(EmbeddingTest, AddsAllThatAskedForARow) {
                static_cast<double>(i));
   std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
   const auto count = std::ssize(ids);
-  const Array dy(DType::kF32, count * h, 1);
-  Array dtable(DType::kF32, table_rows * h, 9);
-  under_test().embedding_backward({}, DType::kF32, DType::kI64, count, h,
-                                  dy.data(), h, Array(DType::kI64, ids).data(),
-                                  0, table_rows, DType::kF32, false,
-                                  dtable.data());
+  const Elements dy(DType::kF32, count * h, 1);
+  Elements dtable(DType::kF32, table_rows * h, 9);
+  under_test().embedding_backward(
+      {}, DType::kF32, DType::kI64, count, h, dy.data(), h,
+      Elements(DType::kI64, ids).data(), 0, table_rows, DType::kF32, false,
+      dtable.data());
   for (int64_t i = 0; i < table_rows * h; ++i)
     EXPECT_EQ(dtable[i], static_cast<double>(times[i / h])) << i;
 }
@@ -486,8 +489,8 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
       for (DType it : {DType::kI32, DType::kI64}) {
         const DType st = stat_of(t);
         const int64_t v = 101, stride = v + 2, cuts[] = {0, 33, 33, 101};
-        const Array x = Array::random(t, kRows * stride, -5, 5);
-        Array targets(it, kRows), scale(st, kRows), max(st, kRows),
+        const Elements x = Elements::random(t, kRows * stride, -5, 5);
+        Elements targets(it, kRows), scale(st, kRows), max(st, kRows),
             sum(st, kRows), log_sum(st, kRows), picked(st, kRows);
         const int64_t ids[] = {0, 32, 33, 100, -100};
         for (int64_t i = 0; i < kRows; ++i) {
@@ -501,12 +504,12 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
                                  dx64.data());
         under_test().row_max_sum({}, t, kRows, v, x.data(), stride, max.data(),
                                  sum.data());
-        Array total(st, kRows);
+        Elements total(st, kRows);
         under_test().row_sum({}, t, kRows, v, x.data(), stride, total.data());
         for (int64_t i = 0; i < kRows; ++i) log_sum.set(i, std::log(sum[i]));
-        Array dx(t, kRows * v, 9);
+        Elements dx(t, kRows * v, 9);
         for (int p = 0; p < 3; ++p) {
-          const Array& in = x;
+          const Elements& in = x;
           const auto* base = static_cast<const char*>(in.data());
           const void* logits = base + cuts[p] * size_of(t);
           under_test().ce_pick({}, t, it, kRows, logits, stride, targets.data(),
@@ -534,7 +537,7 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
         }
         EXPECT_EQ(picked[4], 0);
         // In place of the logits.
-        Array y(t, x64);
+        Elements y(t, x64);
         CeBackward b;
         b.rows = kRows, b.logits = b.dlogits = y.data();
         b.stride = b.dlogits_stride = v;

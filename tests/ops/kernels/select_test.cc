@@ -36,10 +36,10 @@ TEST(TopKRows, AgainstAFullSort) {
         for (bool largest : {true, false}) {
           const int64_t stride = n + 3;
           // Of few values, so that many are equal.
-          Array x = Array::random(t, kRows * stride, -4, 4);
+          Elements x = Elements::random(t, kRows * stride, -4, 4);
           for (int64_t i = 0; i < x.size(); ++i) x.set(i, std::floor(x[i]));
           if (is_float(t) && n > 2) x.set(1, kNaN);
-          Array values(t, kRows * k, 9);
+          Elements values(t, kRows * k, 9);
           std::vector<int64_t> ids(static_cast<size_t>(kRows * k), -1);
           under_test().topk_rows({}, t, kRows, n, x.data(), stride, nullptr, 10,
                                  k, largest, values.data(), ids.data());
@@ -63,9 +63,9 @@ TEST(TopKRows, AgainstAFullSort) {
 
 // Equal elements come in the order of their ids, wherever they lie.
 TEST(TopKRows, IdsOfTheirOwn) {
-  const Array x(DType::kF32, {1, 5, 5, 0, 2, 2, 2, 2});
+  const Elements x(DType::kF32, {1, 5, 5, 0, 2, 2, 2, 2});
   const std::vector<int64_t> ids{0, 9, 3, 4, 7, 1, 8, 2};
-  Array values(DType::kF32, 4);
+  Elements values(DType::kF32, 4);
   std::vector<int64_t> got(4);
   under_test().topk_rows({}, DType::kF32, 2, 4, x.data(), 4, ids.data(), 0, 2,
                          true, values.data(), got.data());
@@ -75,9 +75,9 @@ TEST(TopKRows, IdsOfTheirOwn) {
 
 TEST(TakeRows, ElementsOrZero) {
   for (DType t : kAll) {
-    const Array x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
+    const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{5, 4, 7, 6, 6, -1};
-    Array out(t, 6, 1);
+    Elements out(t, 6, 1);
     under_test().take_rows({}, t, 2, 3, x.data(), 4, index.data(), 5, 8,
                            out.data());
     EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 1, 1, 0}))
@@ -87,9 +87,10 @@ TEST(TakeRows, ElementsOrZero) {
 
 TEST(PutRows, AddsWhatMeets) {
   for (DType t : kFloats) {
-    const Array dy(t, {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
+    const Elements dy(t,
+                      {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
-    Array dx(t, 6, 7);
+    Elements dx(t, 6, 7);
     under_test().put_rows({}, t, 2, 3, dy.data(), 4, index.data(), 0, 3,
                           dx.data());
     EXPECT_EQ(dx.doubles(), (std::vector<double>{3, 0, 3, 0, 4, 6})) << name(t);

@@ -1,4 +1,4 @@
-// Arrays of any dtype for the kernels' tests, with a copy in f64 beside them.
+// Elements of any type in memory, for the tests of kernels.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -35,27 +35,27 @@ inline double tolerance(DType t) {
 
 // n elements in memory of exactly that size, so that the address sanitizer sees
 // every access beyond it.
-class Array {
+class Elements {
  public:
-  Array(DType t, int64_t n, double value = 0)
+  Elements(DType t, int64_t n, double value = 0)
       : type_(t), n_(n), raw_(static_cast<size_t>(n * size_of(t))) {
     for (int64_t i = 0; i < n; ++i) set(i, value);
   }
-  Array(DType t, std::initializer_list<double> values)
-      : Array(t, static_cast<int64_t>(values.size())) {
+  Elements(DType t, std::initializer_list<double> values)
+      : Elements(t, static_cast<int64_t>(values.size())) {
     int64_t i = 0;
     for (double v : values) set(i++, v);
   }
-  Array(DType t, const std::vector<double>& values)
-      : Array(t, static_cast<int64_t>(values.size())) {
+  Elements(DType t, const std::vector<double>& values)
+      : Elements(t, static_cast<int64_t>(values.size())) {
     for (int64_t i = 0; i < n_; ++i) set(i, values[static_cast<size_t>(i)]);
   }
   // Uniform in [lo, hi), rounded to the type (integers: whole numbers).
-  static Array random(DType t, int64_t n, double lo = -2, double hi = 2,
-                      unsigned seed = 1) {
+  static Elements random(DType t, int64_t n, double lo = -2, double hi = 2,
+                         unsigned seed = 1) {
     std::mt19937 rng(seed + static_cast<unsigned>(n));
     std::uniform_real_distribution<double> d(lo, hi);
-    Array a(t, n);
+    Elements a(t, n);
     for (int64_t i = 0; i < n; ++i)
       a.set(i, t == DType::kBool ? static_cast<double>(rng() % 2) : d(rng));
     return a;
@@ -106,7 +106,7 @@ class Array {
 
 // Every element within tol of the expected one (relative above 1); NaN and
 // infinities as they are.
-inline testing::AssertionResult near(const Array& got,
+inline testing::AssertionResult near(const Elements& got,
                                      const std::vector<double>& want,
                                      double tol) {
   if (got.size() != static_cast<int64_t>(want.size()))
@@ -124,7 +124,7 @@ inline testing::AssertionResult near(const Array& got,
   }
   return testing::AssertionSuccess();
 }
-inline testing::AssertionResult near(const Array& got,
+inline testing::AssertionResult near(const Elements& got,
                                      const std::vector<double>& want) {
   return near(got, want, tolerance(got.type()));
 }
@@ -154,7 +154,7 @@ void for_elements(const Shape& shape, const Shape& strides, F&& f) {
   }
 }
 // The elements in row-major order.
-inline std::vector<double> gathered(const Array& a, const Shape& shape,
+inline std::vector<double> gathered(const Elements& a, const Shape& shape,
                                     const Shape& strides) {
   std::vector<double> r;
   for_elements(shape, strides,

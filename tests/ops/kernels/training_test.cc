@@ -22,8 +22,8 @@ TEST(AdamWTest, MatchesTheReference) {
       for (bool with_master : {false, true})
         for (int64_t n : {0, 1, 5, 16, 1031}) {
           const DType st = stat_of(t);
-          Array p = Array::random(t, n), m(st, n), v(st, n);
-          Array master(st, p.doubles());
+          Elements p = Elements::random(t, n), m(st, n), v(st, n);
+          Elements master(st, p.doubles());
           std::vector<double> p64 = p.doubles(), m64(p64.size()),
                               v64(p64.size());
           AdamW o;
@@ -43,8 +43,8 @@ TEST(AdamWTest, MatchesTheReference) {
           if (n % 2) o.clip = clip.data();
           for (int64_t step = 1; step <= 3; ++step) {
             part.step = part64.step = step;
-            const Array g =
-                Array::random(gt, n, -1, 1, static_cast<unsigned>(step));
+            const Elements g =
+                Elements::random(gt, n, -1, 1, static_cast<unsigned>(step));
             part.grad = g.data();
             under_test().adamw({}, t, gt, o, {&part, 1});
             const std::vector<double> g64 = g.doubles();
@@ -56,7 +56,7 @@ TEST(AdamWTest, MatchesTheReference) {
           EXPECT_TRUE(near(v, v64, tolerance(st)));
           if (with_master) {
             EXPECT_TRUE(near(master, p64, 4 * tolerance(st)));
-            EXPECT_TRUE(near(p, Array(t, master.doubles()).doubles(), 0));
+            EXPECT_TRUE(near(p, Elements(t, master.doubles()).doubles(), 0));
           }
         }
 }
@@ -64,8 +64,8 @@ TEST(AdamWTest, MatchesTheReference) {
 // The first step of torch.optim.AdamW moves each weight by lr times the sign of
 // its gradient, after the decay.
 TEST(AdamWTest, FirstStepIsTheSign) {
-  Array p(DType::kF32, {1, -2, 3}), m(DType::kF32, 3), v(DType::kF32, 3);
-  const Array g(DType::kF32, {0.5, -1e-3, 0});
+  Elements p(DType::kF32, {1, -2, 3}), m(DType::kF32, 3), v(DType::kF32, 3);
+  const Elements g(DType::kF32, {0.5, -1e-3, 0});
   const OptimPart part = {.n = 3,
                           .param = p.data(),
                           .grad = g.data(),
@@ -102,8 +102,8 @@ TEST(SgdTest, MatchesTheReference) {
       for (bool nesterov : {false, true})
         for (int64_t n : {1, 16, 103}) {
           const DType st = stat_of(t);
-          Array p = Array::random(t, n), buffer(st, n);
-          Array master(st, p.doubles());
+          Elements p = Elements::random(t, n), buffer(st, n);
+          Elements master(st, p.doubles());
           std::vector<double> p64 = p.doubles(), b64(p64.size());
           Sgd o;
           o.momentum = momentum ? 0.9 : 0;
@@ -111,7 +111,7 @@ TEST(SgdTest, MatchesTheReference) {
           const std::vector<double> clip = {0.75};
           if (n % 2) o.clip = clip.data();
           for (unsigned step = 1; step <= 3; ++step) {
-            const Array g = Array::random(t, n, -1, 1, step);
+            const Elements g = Elements::random(t, n, -1, 1, step);
             const std::vector<double> g64 = g.doubles();
             OptimPart part = {.n = n,
                               .param = p.data(),
@@ -141,7 +141,7 @@ TEST(SgdTest, RefusesOtherGradients) {
 class PartsTest : public testing::Test {
  protected:
   struct Arrays {
-    Array param, grad, m, v, master;
+    Elements param, grad, m, v, master;
   };
   static constexpr int64_t kGuard = 3;
   static constexpr double kUntouched = 7;
@@ -155,12 +155,13 @@ class PartsTest : public testing::Test {
   }
   static Arrays arrays(DType t, DType gt, int64_t n, unsigned seed) {
     const DType st = stat_of(t);
-    Arrays a = {Array::random(t, n + kGuard, -1, 1, seed),
-                Array::random(gt, n + kGuard, -1, 1, seed + 1),
-                Array::random(st, n + kGuard, -1, 1, seed + 2),
-                Array::random(st, n + kGuard, 0, 1, seed + 3), Array(st, 0)};
-    a.master = Array(st, a.param.doubles());
-    for (Array* x : {&a.param, &a.m, &a.v, &a.master})
+    Arrays a = {Elements::random(t, n + kGuard, -1, 1, seed),
+                Elements::random(gt, n + kGuard, -1, 1, seed + 1),
+                Elements::random(st, n + kGuard, -1, 1, seed + 2),
+                Elements::random(st, n + kGuard, 0, 1, seed + 3),
+                Elements(st, 0)};
+    a.master = Elements(st, a.param.doubles());
+    for (Elements* x : {&a.param, &a.m, &a.v, &a.master})
       for (int64_t i = 0; i < kGuard; ++i) x->set(n + i, kUntouched);
     return a;
   }
@@ -195,7 +196,7 @@ class PartsTest : public testing::Test {
           const OptimPart one = part_of(alone[i], n[i], i, is_half_float(t));
           const std::vector<double> before = alone[i].param.doubles();
           call(t, gt, {&one, 1});
-          const auto same = [&](const Array& a, const Array& b) {
+          const auto same = [&](const Elements& a, const Elements& b) {
             EXPECT_TRUE(near(a, b.doubles(), 0))
                 << name(t) << " part " << i << " of " << n[i];
           };
@@ -237,7 +238,7 @@ TEST_F(PartsTest, AnyAlignment) {
   for (DType t : kFloats) {
     const int64_t n = 37;
     Arrays a = arrays(t, t, n, 1), b = arrays(t, t, n - 1, 1);
-    const auto cut = [&](const Array& from, Array& to) {
+    const auto cut = [&](const Elements& from, Elements& to) {
       for (int64_t i = 0; i < to.size(); ++i) to.set(i, from[i + 1]);
     };
     cut(a.param, b.param), cut(a.grad, b.grad), cut(a.m, b.m), cut(a.v, b.v);
@@ -312,9 +313,9 @@ TEST(PhiloxTest, KnownAnswers) {
 constexpr uint64_t kSeed = 0x0123456789abcdefu;
 constexpr uint64_t kStream = 0xfedcba9876543210u;
 
-Array draw(Distribution d, DType t, const Shape& global, const Shape& lo,
-           const Shape& size, double p0, double p1) {
-  Array a(t, numel(size));
+Elements draw(Distribution d, DType t, const Shape& global, const Shape& lo,
+              const Shape& size, double p0, double p1) {
+  Elements a(t, numel(size));
   under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
                           a.data(), contiguous_strides(size), p0, p1);
   return a;
@@ -328,7 +329,7 @@ TEST(RandomTest, MatchesTheReferenceByIndex) {
                              std::tuple{Distribution::kNormal, 0.0, 1.0},
                              std::tuple{Distribution::kNormal, 1.0, 0.5},
                              std::tuple{Distribution::kBernoulli, 0.3, 0.0}}) {
-      const Array a = draw(d, t, {n}, {0}, {n}, p0, p1);
+      const Elements a = draw(d, t, {n}, {0}, {n}, p0, p1);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i)
         want.push_back(reference::random(d, t == DType::kF64, kSeed, kStream,
@@ -351,12 +352,12 @@ TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
           (whole && (is_float(t) || t == DType::kBool)))
         continue;
       const double p1 = whole ? 1000 : 1;
-      const Array all = draw(d, t, global, {0, 0, 0}, global, 0.25, p1);
+      const Elements all = draw(d, t, global, {0, 0, 0}, global, 0.25, p1);
       for (const Shape& lo : {Shape{0, 0, 0}, Shape{1, 3, 5}, Shape{4, 0, 8}})
         for (const Shape& size : {Shape{1, 4, 1}, Shape{1, 0, 1}}) {
           // Into a transposed, strided place.
           const Shape strides = {1, 3, 20};
-          Array part(t, 60);
+          Elements part(t, 60);
           under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
                                   part.data(), strides, 0.25, p1);
           for (int64_t i = 0; i < size[0]; ++i)
@@ -372,10 +373,10 @@ TEST(RandomTest, LongBoxesAndSingleElementsAgree) {
   const int64_t n = 3000;
   for (DType t : kFloats)
     for (auto d : {Distribution::kUniform, Distribution::kNormal}) {
-      const Array all = draw(d, t, {n}, {0}, {n}, 0, 1);
+      const Elements all = draw(d, t, {n}, {0}, {n}, 0, 1);
       for (int64_t i = 0; i < n; i += 7)
         ASSERT_EQ(draw(d, t, {n}, {i}, {1}, 0, 1)[0], all[i]);
-      const Array tail = draw(d, t, {n}, {1001}, {n - 1001}, 0, 1);
+      const Elements tail = draw(d, t, {n}, {1001}, {n - 1001}, 0, 1);
       for (int64_t i = 0; i < tail.size(); ++i)
         ASSERT_EQ(tail[i], all[1001 + i]);
     }
@@ -384,8 +385,8 @@ TEST(RandomTest, LongBoxesAndSingleElementsAgree) {
 TEST(RandomTest, MomentsAndRanges) {
   const int64_t n = 200000;
   for (DType t : kFloats) {
-    const Array u = draw(Distribution::kUniform, t, {n}, {0}, {n}, 0, 1);
-    const Array z = draw(Distribution::kNormal, t, {n}, {0}, {n}, 0, 1);
+    const Elements u = draw(Distribution::kUniform, t, {n}, {0}, {n}, 0, 1);
+    const Elements z = draw(Distribution::kNormal, t, {n}, {0}, {n}, 0, 1);
     double mean = 0, square = 0, zm = 0, zs = 0, z4 = 0;
     for (int64_t i = 0; i < n; ++i) {
       ASSERT_GE(u[i], 0);
@@ -402,7 +403,7 @@ TEST(RandomTest, MomentsAndRanges) {
     EXPECT_NEAR(zs, 1, 0.015);
     EXPECT_NEAR(z4, 3, 0.1);
   }
-  const Array k =
+  const Elements k =
       draw(Distribution::kInteger, DType::kI64, {n}, {0}, {n}, -3, 4);
   std::vector<int> counts(7);
   for (int64_t i = 0; i < n; ++i) {
@@ -415,13 +416,13 @@ TEST(RandomTest, MomentsAndRanges) {
 
 TEST(RandomTest, BernoulliIsTheSameInEveryTypeAndExactAtTheEnds) {
   const int64_t n = 1000;
-  const Array a =
+  const Elements a =
       draw(Distribution::kBernoulli, DType::kF32, {n}, {0}, {n}, 0.3, 0);
   for (DType t : kAll)
     EXPECT_TRUE(near(draw(Distribution::kBernoulli, t, {n}, {0}, {n}, 0.3, 0),
                      a.doubles(), 0));
   for (double p : {0.0, 1.0}) {
-    const Array e =
+    const Elements e =
         draw(Distribution::kBernoulli, DType::kBool, {n}, {0}, {n}, p, 0);
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(e[i], p);
   }
@@ -430,9 +431,9 @@ TEST(RandomTest, BernoulliIsTheSameInEveryTypeAndExactAtTheEnds) {
 // A block's number has two words: index 2^36 is in block 2^34.
 TEST(RandomTest, BoxesFarIntoALargeTensor) {
   const int64_t n = 150, lo = (int64_t{1} << 36) - 6;
-  const Array far = draw(Distribution::kBits, DType::kI32, {int64_t{1} << 40},
-                         {lo}, {n}, 0, 0);
-  const Array rows =
+  const Elements far = draw(Distribution::kBits, DType::kI32,
+                            {int64_t{1} << 40}, {lo}, {n}, 0, 0);
+  const Elements rows =
       draw(Distribution::kBits, DType::kI32,
            {int64_t{1} << 30, int64_t{1} << 10}, {lo >> 10, 7}, {2, 70}, 0, 0);
   auto want = [](int64_t index) {
@@ -450,7 +451,7 @@ TEST(RandomTest, KeysInMemory) {
   for (DType t : {DType::kF32, DType::kI64}) {
     const auto d =
         t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
-    Array a(t, 103);
+    Elements a(t, 103);
     under_test().random_box({}, d, t,
                             {.seed = 1, .stream = 2, .at = key.data()}, {103},
                             {0}, {103}, a.data(), {1}, 0, 1);

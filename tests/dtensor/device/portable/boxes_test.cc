@@ -30,7 +30,7 @@ constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
                             DType::kI32, DType::kI64, DType::kBool};
 
 // A box in some memory.
-struct Array {
+struct Box {
   std::vector<int64_t> strides;
   int64_t first = 0;  // the element of index 0
   std::vector<char> bytes;
@@ -69,7 +69,7 @@ class DeviceBoxes final : public Boxes {
 };
 
 // Equal bits, or neither a number: whose bits each processor chooses.
-testing::AssertionResult same(DType t, const Array& got, const Array& want) {
+testing::AssertionResult same(DType t, const Box& got, const Box& want) {
   return visit(t, [&]<class T>() -> testing::AssertionResult {
     for (size_t i = 0; i + sizeof(T) <= want.bytes.size(); i += sizeof(T)) {
       const char *x = got.bytes.data() + i, *y = want.bytes.data() + i;
@@ -105,31 +105,30 @@ class BoxesTest : public testing::TestWithParam<int> {
                    : portable::host_boxes();
   }
 
-  // An array where the boxes under test are, for the length of a call.
+  // A copy of a box where the code under test runs, for the length of a call.
   class There {
    public:
-    There(BoxesTest& test, Array& array)
-        : test_(test), array_(array), data_(array.bytes.data()) {
+    There(BoxesTest& test, Box& box)
+        : test_(test), box_(box), data_(box.bytes.data()) {
       if (!test_.device_) return;
       data_ =
           static_cast<char*>(test_.device_->allocate(size(), test_.stream_));
-      test_.device_->from_host(test_.stream_, data_, array_.bytes.data(),
-                               size());
+      test_.device_->from_host(test_.stream_, data_, box_.bytes.data(), size());
     }
     There(There&& o) noexcept
-        : test_(o.test_), array_(o.array_), data_(std::exchange(o.data_, {})) {}
+        : test_(o.test_), box_(o.box_), data_(std::exchange(o.data_, {})) {}
     There& operator=(There&&) = delete;
     ~There() {
       if (!test_.device_ || !data_) return;
-      test_.device_->to_host(test_.stream_, array_.bytes.data(), data_, size());
+      test_.device_->to_host(test_.stream_, box_.bytes.data(), data_, size());
       test_.device_->release(data_, size(), test_.stream_);
     }
-    char* at(int64_t item) const { return data_ + array_.first * item; }
+    char* at(int64_t item) const { return data_ + box_.first * item; }
 
    private:
-    int64_t size() const { return static_cast<int64_t>(array_.bytes.size()); }
+    int64_t size() const { return static_cast<int64_t>(box_.bytes.size()); }
     BoxesTest& test_;
-    Array& array_;
+    Box& box_;
     char* data_;
   };
 
@@ -146,11 +145,11 @@ class BoxesTest : public testing::TestWithParam<int> {
 
   // In some order of the dimensions, some with gaps, some backwards; what is a
   // source may repeat its elements.
-  Array array(const std::vector<int64_t>& shape, int64_t item, bool source) {
+  Box box(const std::vector<int64_t>& shape, int64_t item, bool source) {
     std::vector<size_t> order(shape.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (number(0, 1)) std::shuffle(order.begin(), order.end(), random_);
-    Array a;
+    Box a;
     a.strides.resize(shape.size());
     int64_t step = number(0, 3) ? 1 : 2, lowest = 0, highest = 0;
     for (size_t k = order.size(); k-- > 0;) {
@@ -168,7 +167,7 @@ class BoxesTest : public testing::TestWithParam<int> {
   }
 
   // Values of the type; of floats some that are no numbers.
-  void fill(Array& a, DType t) {
+  void fill(Box& a, DType t) {
     const int64_t n = static_cast<int64_t>(a.bytes.size()) / size_of(t);
     visit(t, [&]<class T>() {
       auto* x = reinterpret_cast<T*>(a.bytes.data());
@@ -202,7 +201,7 @@ TEST_P(BoxesTest, CopiesAsTheCpu) {
     constexpr int64_t kItems[] = {1, 2, 4, 8, 3, 16};
     const int64_t item = kItems[number(0, 5)];
     const auto n = shape();
-    Array got = array(n, item, false), want = got, src = array(n, item, true);
+    Box got = box(n, item, false), want = got, src = box(n, item, true);
     for (char& c : src.bytes) c = static_cast<char>(number(1, 127));
     const int64_t bytes = copy_strided(item, n, want.at(item), want.strides,
                                        src.at(item), src.strides);
@@ -253,7 +252,7 @@ TEST_P(BoxesTest, Transposes) {
     for (int64_t item : {1, 2, 4, 8})
       for (int64_t gap : {0, 3}) {
         const size_t dims = c.shape.size();
-        Array dst, src;
+        Box dst, src;
         dst.strides.resize(dims);
         src.strides.resize(dims);
         int64_t to = 1, from = 1;
@@ -273,7 +272,7 @@ TEST_P(BoxesTest, Transposes) {
         dst.bytes.resize(static_cast<size_t>((to + c.first) * item), 'd');
         src.bytes.resize(static_cast<size_t>((from + c.first) * item));
         for (char& b : src.bytes) b = static_cast<char>(number(-128, 127));
-        Array want = dst;
+        Box want = dst;
         int64_t count = 1;
         for (int64_t n : c.shape) count *= n;
         for (int64_t i = 0; i < count; ++i) {
@@ -304,8 +303,8 @@ TEST_P(BoxesTest, CastsAsTheCpu) {
       for (int round = 0; round < 30; ++round) {
         const auto n = shape();
         const int64_t to_size = size_of(to), from_size = size_of(from);
-        Array got = array(n, to_size, false), want = got,
-              src = array(n, from_size, true);
+        Box got = box(n, to_size, false), want = got,
+            src = box(n, from_size, true);
         fill(src, from);
         cast_strided(n, to, want.at(to_size), want.strides, from,
                      src.at(from_size), src.strides);
@@ -322,7 +321,7 @@ TEST_P(BoxesTest, CastsAsTheCpu) {
 // Also a byte that is no bool.
 TEST_P(BoxesTest, CastsAnyByteAsTheCpu) {
   const std::vector<int64_t> n = {4}, unit = {1};
-  Array src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
+  Box src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
       want = got;
   cast_strided(n, DType::kF32, want.at(4), unit, DType::kBool, src.at(1), unit);
   {
@@ -340,7 +339,7 @@ TEST_P(BoxesTest, FillsAsTheCpu) {
       for (int round = 0; round < 5; ++round) {
         const auto n = shape();
         const int64_t item = size_of(t);
-        Array got = array(n, item, false), want = got;
+        Box got = box(n, item, false), want = got;
         fill_strided(t, n, want.at(item), want.strides, value);
         {
           const There to(*this, got);
@@ -353,10 +352,10 @@ TEST_P(BoxesTest, FillsAsTheCpu) {
 TEST_P(BoxesTest, DividesAsTheCpu) {
   for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
     const auto bytes = static_cast<size_t>(77 * size_of(t));
-    Array a{{1}, 0, std::vector<char>(bytes)}, b = a;
+    Box a{{1}, 0, std::vector<char>(bytes)}, b = a;
     fill(a, t);
     fill(b, t);
-    Array got = a, want = a;
+    Box got = a, want = a;
     divide(t, 77, want.bytes.data(), a.bytes.data(), b.bytes.data());
     {
       const There to(*this, got), by(*this, b);
@@ -384,18 +383,18 @@ TEST_P(BoxesTest, ReducesAsTheCpu) {
                           : round % 4 == 1 ? number(0, 2)
                                            : number(2, 8);
         const bool alike = number(0, 1);
-        Array got = array(n, item, false);
+        Box got = box(n, item, false);
         fill(got, t);
-        Array want = got;
-        std::vector<Array> srcs;
+        Box want = got;
+        std::vector<Box> srcs;
         for (int64_t j = 0; j < k; ++j) {
-          srcs.push_back(alike && j > 0 ? srcs[0] : array(n, item, true));
+          srcs.push_back(alike && j > 0 ? srcs[0] : box(n, item, true));
           fill(srcs.back(), t);
         }
         const int64_t self = number(-1, k - 1), count = std::max<int64_t>(k, 1);
         std::vector<Operand> operands;
         for (int64_t j = 0; j < k; ++j) {
-          const Array& src = j == self ? want : srcs[static_cast<size_t>(j)];
+          const Box& src = j == self ? want : srcs[static_cast<size_t>(j)];
           operands.push_back({src.at(item), src.strides});
         }
         const int64_t bytes = reduce_strided(reduce_op, t, n, want.at(item),
