@@ -62,4 +62,11 @@ LocalProcess local_process(bool over_mpi) {
        "torchrun does");
 }
 
+std::pair<int64_t, int64_t> tasks_of_srun() {
+  const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"),
+             *task = std::getenv("SLURM_PROCID");
+  if (!tasks || !task) return {1, 0};
+  return {std::atoll(tasks), std::atoll(task)};
+}
+
 }  // namespace dtensor

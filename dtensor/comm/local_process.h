@@ -7,6 +7,7 @@
 //   SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE        srun's
 #pragma once
 #include <cstdint>
+#include <utility>
 
 namespace dtensor {
 
@@ -18,5 +19,9 @@ struct LocalProcess {
 // torchrun's variables are read last for a job over MPI, and first for one over
 // TCP. Throws an Error that says what to set if none of the variables is set.
 LocalProcess local_process(bool over_mpi);
+
+// The number of tasks that srun has started with this process, and its number
+// among them; 1 and 0 without srun.
+std::pair<int64_t, int64_t> tasks_of_srun();
 
 }  // namespace dtensor

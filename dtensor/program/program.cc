@@ -78,15 +78,6 @@ std::string writable(std::string_view flag, const std::string& given) {
   return path;
 }
 
-// The number of tasks that srun has started with this process, and its number
-// among them; 1 and 0 without srun.
-std::pair<int64_t, int64_t> tasks_of_srun() {
-  const char *tasks = std::getenv("SLURM_STEP_NUM_TASKS"),
-             *task = std::getenv("SLURM_PROCID");
-  if (!tasks || !task) return {1, 0};
-  return {std::atoll(tasks), std::atoll(task)};
-}
-
 }  // namespace
 
 struct Program::State {
@@ -166,13 +157,16 @@ struct Program::State {
     if (given && !is_of_processes()) process = 0;
     if (given && backend == "tcp") process = process_by_torchrun();
     if (process > 0) silence();
-    DT_CHECK(is_of_processes() || !flags.given("--ranks-per-process"),
-             "--ranks-per-process",
-             "it is for --backend mpi and tcp, and this is --backend {}",
-             named);
+    DT_CHECK(
+        is_of_processes() || !flags.given("--ranks-per-process"),
+        "--ranks-per-process",
+        "it is for --backend mpi and tcp, but this is --backend {}; leave it "
+        "out",
+        named);
     DT_CHECK(backend == "tcp" || !flags.given("--rendezvous") || is_dry(),
              "--rendezvous",
-             "it is for --backend tcp, and this is --backend {}", named);
+             "it is for --backend tcp, but this is --backend {}; leave it out",
+             named);
     if (is_job()) join();
   }
 
@@ -272,19 +266,19 @@ struct Program::State {
 
   void read_device() {
     device = parse_device(device_text);
-    DT_CHECK(device.cuda || !flags.given("--ranks-per-gpu"), "--ranks-per-gpu",
-             "it is for --device cuda, and this is --device cpu");
-    DT_CHECK(device.cuda || !tf32, "--tf32",
-             "it is for --device cuda, and this is --device cpu");
-    DT_CHECK(device.cuda || !tune_gemm, "--tune-gemm",
-             "it is for --device cuda, and this is --device cpu");
+    for (const char* flag : {"--ranks-per-gpu", "--tf32", "--tune-gemm"})
+      DT_CHECK(
+          device.cuda || !flags.given(flag), flag,
+          "it is for --device cuda, but this is --device cpu; leave it out");
     device.ranks_per_gpu = ranks_per_gpu;
-    DT_CHECK(device.cuda || !nccl, "--backend",
-             "nccl is for --device cuda, and this is --device cpu");
+    DT_CHECK(
+        device.cuda || !nccl, "--backend",
+        "nccl is for --device cuda, but this is --device cpu; add --device "
+        "cuda");
     // MPI and TCP themselves only send CPU memory.
     nccl = nccl || (device.cuda && is_of_processes());
     DT_CHECK(!nccl || ranks_per_gpu == 1, "--backend",
-             "nccl takes one rank per GPU, and this is --ranks-per-gpu {}; "
+             "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
              "write --backend threads, in one process",
              ranks_per_gpu);
     DT_CHECK(nccl || nccl_memory == 0, "--nccl-memory",

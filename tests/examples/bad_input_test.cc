@@ -38,7 +38,7 @@ std::vector<Case> train_cases() {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--schedule 1f1b", "mesh dp=2,tp=2 has no axis pp for stages"},
       {"--ranks-per-process 2",
-       "for --backend mpi and tcp, and this is --back"},
+       "for --backend mpi and tcp, but this is --back"},
       {"--mesh 2,tp=2", "'2' in '2,tp=2' has no name; write dp=2"},
       {"--schedule 2f1b --mesh pp=2",
        "no schedule of that name; name a file that exists, or one of gpipe, "

@@ -153,10 +153,11 @@ TEST(TcpProgram, RefusesBadInputOnce) {
       {2, "", "--mesh dp=2 --json /no/such/folder/x.json",
        "cannot write /no/such/folder/x.json"},
       {2, "", "--mesh dp=2 --device cuda --ranks-per-gpu 2",
-       "[--backend] nccl takes one rank per GPU, and this is --ranks-per-gpu "
+       "[--backend] nccl takes one rank per GPU, but this is --ranks-per-gpu "
        "2; write --backend threads, in one process\n"},
       {2, "", "--mesh dp=2 --backend nccl",
-       "[--backend] nccl is for --device cuda, and this is --device cpu\n"},
+       "[--backend] nccl is for --device cuda, but this is --device cpu; add "
+       "--device cuda\n"},
       {2, "DTENSOR_JOIN_TIMEOUT=soon ", "--mesh dp=2",
        "[tcp] DTENSOR_JOIN_TIMEOUT is 'soon'; write seconds"},
       {2, "MASTER_ADDR=192.0.2.1 MASTER_PORT=12345 DTENSOR_JOIN_TIMEOUT=0.2 ",
@@ -243,7 +244,8 @@ TEST(TcpProgram, SaysWhatIsMissing) {
   says("", "--rendezvous meet",
        "for tcp the environment has to set RANK, WORLD_SIZE, as torchrun does");
   says("", "--backend threads --rendezvous meet",
-       "[--rendezvous] it is for --backend tcp, and this is --backend threads");
+       "[--rendezvous] it is for --backend tcp, but this is --backend threads; "
+       "leave it out");
   says("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost", "--mesh dp=2",
        "but not MASTER_PORT: set all four");
   EXPECT_EQ(run_program("01_mesh", "--mesh dp=2 --backend threads",
