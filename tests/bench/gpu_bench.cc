@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/graph.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
@@ -25,6 +26,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/linear.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"

@@ -13,7 +13,9 @@
 
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/trainer.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scoped.h"
 #include "dtensor/text_table.h"
 #include "examples/train_config.h"
 #include "tests/bench/rounds.h"

@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "dtensor/comm/flight_ring.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"

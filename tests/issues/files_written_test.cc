@@ -16,6 +16,7 @@
 
 #include "dtensor/comm/rendezvous.h"
 #include "dtensor/dtensor.h"
+#include "dtensor/nn/pretrained_config.h"
 #include "dtensor/text_file.h"
 #include "tests/testing.h"
 

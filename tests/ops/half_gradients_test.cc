@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "dtensor/autograd.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/norm.h"
 #include "tests/ops/structured_testing.h"
