@@ -40,7 +40,7 @@ WITHOUT_CASES = [
      "tests/ops/norm_test.cc",
      "add_layer_norm add_rms_norm layer_norm_through rms_norm_through"),
     ("torch has no such function; compared with a plain loop",
-     "tests/ops/attention_test.cc", "rotary"),
+     "tests/ops/attention_test.cc", "rotary score_pairs"),
     ("torch has no such function; compared with a plain loop",
      "tests/ops/experts_test.cc", "experts data_decide_bytes"),
     ("matmul() by another algorithm; compared with it",
