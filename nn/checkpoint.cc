@@ -166,7 +166,8 @@ RandomState random_state_of(const CheckpointReader& saved) {
     const char *begin = name.data() + kTimes.size(),
                *end = name.data() + name.size();
     DT_CHECK(std::from_chars(begin, end, ranks).ptr == end, "checkpoint",
-             "{} has a value {}, which does not name a random generator",
+             "{} has the value {}, whose name is not that of a random "
+             "generator; load another checkpoint",
              saved.path(), name);
     random.times[ranks] = value_of<uint64_t>(saved, name);
   }

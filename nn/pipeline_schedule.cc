@@ -192,8 +192,8 @@ void check_sizes(const PipelineSchedule& s, std::string_view where) {
 // Checks that every task is there once, in the list of its position.
 void check_tasks(const PipelineSchedule& s, std::string_view where) {
   DT_CHECK(static_cast<int64_t>(s.tasks.size()) == s.positions, where,
-           "there are tasks for {} positions, but {} positions; write a list "
-           "for each",
+           "there are {} lists of tasks for {} positions; write one list for "
+           "each position",
            s.tasks.size(), s.positions);
   std::set<std::tuple<int64_t, int64_t, PipelineWork>> seen;
   for (int64_t r = 0; r < s.positions; ++r)

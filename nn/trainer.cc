@@ -518,7 +518,7 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   Engine& e = *engine_;
   RankContext& context = RankContext::current();
   DT_CHECK(context.dry_run, "predict",
-           "this run has data; call it in a dry run");
+           "this run is not a dry run; set RunOptions::dry_run");
   Prediction p;
   for (const DistTensor& t : e.model.parameters()) {
     p.parameters += numel(t.shape());

@@ -23,14 +23,16 @@ namespace {
 std::string mask_term(const Shape& mask, const Shape& scores,
                       const char* letters) {
   DT_CHECK(mask.size() <= 4, "attention",
-           "a mask of shape {} does not broadcast to [b, h, s, t] = {}",
+           "the mask has shape {}, with more dimensions than [b, h, s, t] = "
+           "{}; pass a mask that broadcasts to it",
            to_string(mask), to_string(scores));
   std::string term;
   for (int d = 0; d < mask.size(); ++d) {
     const int at = d + 4 - mask.size();
     DT_CHECK(mask[d] == 1 || mask[d] == scores[at], "attention",
-             "a mask of shape {} does not broadcast to [b, h, s, t] = {}",
-             to_string(mask), to_string(scores));
+             "dimension {} of the mask, whose shape is {}, does not broadcast "
+             "to [b, h, s, t] = {}; pass a mask whose dimension {} is 1 or {}",
+             d, to_string(mask), to_string(scores), d, scores[at]);
     term += mask[d] == 1 && scores[at] != 1 ? '1' : letters[at];
   }
   return term;
@@ -80,12 +82,12 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
   const Shape &q = shapes[0], &k = shapes[1];
   DT_CHECK(
       q.size() == 4 && k.size() == 4, op,
-      "q has shape {} and k {}; write [b, s, heads, d] and [b, t, kv_heads, "
-      "d]",
+      "q has shape {} and k {}; pass q as [b, s, heads, d] and k as [b, t, "
+      "kv_heads, d]",
       to_string(q), to_string(k));
   DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
-           "q has {} heads, and k and v have {}; write a number of query heads "
-           "that is a multiple of the heads of k and v",
+           "q has {} heads, and k and v have {}; pass a q with a multiple of "
+           "the heads of k and v",
            q[2], k[2]);
   // s~: if several ranks held a query, each would meet the blocks in another
   // order, and their results would differ. In the backward pass, summing over s

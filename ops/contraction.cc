@@ -56,8 +56,9 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
         if (term[i] == '.' || term[i] != term[j]) continue;
         const int a = dim_at(term, i, x), b = dim_at(term, j, x);
         DT_CHECK(x.size(a) == x.size(b), "einsum",
-                 "'{}' asks for the diagonal of sizes {} and {}", rule,
-                 x.size(a), x.size(b));
+                 "'{}' takes the diagonal of two dimensions, but their sizes "
+                 "are {} and {}; pass equal sizes",
+                 rule, x.size(a), x.size(b));
         // `where` ignores other elements; times 0, infinities would give NaN.
         const auto along = [&](int d) {
           std::string shape(static_cast<size_t>(x.ndim()), '1');

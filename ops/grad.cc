@@ -167,7 +167,8 @@ DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
                            DistTensor cotangent, bool create_graph) {
   DT_CHECK(output.requires_grad(), "grad",
-           "{} does not depend on anything that wants a gradient",
+           "{} does not depend on a tensor that requires a gradient; call "
+           "set_requires_grad() on one first",
            output.spec()->to_string());
   if (!cotangent.defined()) {
     DT_CHECK(numel(output.shape()) == 1, "grad",
@@ -176,7 +177,8 @@ DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
     cotangent = ones(output.shape(), output.mesh(), {}, output.dtype());
   }
   DT_CHECK(cotangent.shape() == output.shape(), "grad",
-           "a cotangent of shape {} does not fit {}",
+           "the cotangent has shape {}, but its output is {}; pass a cotangent "
+           "of the output's shape",
            to_string(cotangent.shape()), output.spec()->to_string());
   DT_CHECK(cotangent.mesh() == output.mesh(), "grad",
            "the cotangent {} is on mesh {}, and its output {} on {}; write "
@@ -209,7 +211,8 @@ Start start_of(RankContext& ctx, const std::vector<DistTensor>& outputs,
         first_cotangent(ctx, outputs[i], cotangents[i], create_graph));
   }
   DT_CHECK(!start.outputs.empty(), "grad",
-           "none of the {} outputs depends on anything that wants a gradient",
+           "none of the {} outputs depends on a tensor that requires a "
+           "gradient; call set_requires_grad() on one first",
            outputs.size());
   return start;
 }

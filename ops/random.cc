@@ -71,7 +71,7 @@ class CapturedDraws {
     const auto found = before_.times.find(ranks);
     const uint64_t first = found == before_.times.end() ? 0 : found->second;
     DT_CHECK(times > first, "cuda graph",
-             "the random state was set inside a captured step; set it before");
+             "the random state was set during a capture; set it before");
     const auto [use, added] =
         places_.try_emplace({ranks, times - first}, places_.size());
     const size_t block = use->second / kBlock, word = use->second % kBlock;

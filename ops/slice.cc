@@ -84,7 +84,9 @@ class Slice : public IndexOp {
     const Spec* s = settled(in[0].spec);
     const Indices indices(attrs.as<SliceArgs>());
     DT_CHECK(indices.dim < s->ndim() && indices.hi <= s->shape()[indices.dim],
-             name(), "{} has no indices [{}, {}) in dimension {}",
+             name(),
+             "{} has no indices [{}, {}) in dimension {}; pass indices within "
+             "its shape",
              s->to_string(), indices.lo, indices.hi, indices.dim);
     auto dim = static_cast<size_t>(indices.dim);
     Layout from = s->layout(), to = from;

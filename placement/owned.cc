@@ -85,7 +85,8 @@ Dim zigzag(int64_t size, const Mesh& mesh, int axis) {
 
 Dim subdivided(const Dim& dim, const Mesh& mesh, int axis) {
   DT_CHECK(!(dim.axes() >> axis & 1), "subdivided",
-           "mesh axis {} already splits this dimension", mesh.axis_name(axis));
+           "mesh axis {} already splits this dimension; write another axis",
+           mesh.axis_name(axis));
   const Dim own = partitioned(dim, mesh);
   const AxisMask axes = dim.axes() | AxisMask{1} << axis;
   const int64_t p = mesh.axis_size(axis);

@@ -83,7 +83,9 @@ class Search {
   Plan run(int64_t block, bool may_chunk) {
     block = std::max<int64_t>(block, 1);
     Way best = attempt(1, kNever);
-    DT_CHECK(best.found, "redistribute", "{} cannot become {}",
+    DT_CHECK(best.found, "redistribute",
+             "{} cannot become {}, because no steps lead to its partials; "
+             "write a layout without partials",
              from_->to_string(), to_->to_string());
     int64_t needed = (best.between + block - 1) / block;
     if (needed > 1) {

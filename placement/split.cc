@@ -125,7 +125,8 @@ Split Split::prefix(const Mesh& m, int count) const {
 
 Split Split::pushed(const Mesh& m, int64_t n, int new_axis) const {
   DT_CHECK(!(mask() >> new_axis & 1), "split",
-           "mesh axis {} already splits this dimension", m.axis_name(new_axis));
+           "mesh axis {} already splits this dimension; write another axis",
+           m.axis_name(new_axis));
   Split s = *this;
   s.axes_[s.count_++] = static_cast<uint8_t>(new_axis);
   if (!points_) return s;

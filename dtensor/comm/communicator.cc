@@ -107,9 +107,10 @@ void Communicator::check(const Call& call, Transfer& t, bool in_place) const {
     DT_CHECK(strides->size() == ndim, where,
              "a part of {} dimensions has {} strides", ndim, strides->size());
   DT_CHECK(t.src != nullptr || s.held == 0, where,
-           "a part of {} elements has no memory", s.held);
+           "the source of {} elements is null; pass its memory", s.held);
   DT_CHECK(t.dst != nullptr || s.pieces.empty() || in_place, where,
-           "a part of {} elements has no memory", volume(s.wants.ascending()));
+           "the destination of {} elements is null; pass its memory",
+           volume(s.wants.ascending()));
 }
 
 void Communicator::copy_source(Buffer& b, Stream stream) {
@@ -166,7 +167,8 @@ void Communicator::all_reduce(const Call& call, Stream stream,
   for (Buffer& b : buffers) {
     check_reducible(b.op, b.dtype, name(call.kind));
     b.counted = 0;
-    DT_CHECK(b.n >= 0, name(call.kind), "{} elements", b.n);
+    DT_CHECK(b.n >= 0, name(call.kind),
+             "the number of elements is {}; pass 0 or more", b.n);
     DT_CHECK(b.data != nullptr || b.n == 0 || !has_memory(), name(call.kind),
              "{} elements have no memory", b.n);
   }

@@ -193,7 +193,9 @@ std::string ProcessJob::hear_from(int process,
       return text;
     }
     DT_CHECK(!nobody && ended_with() == 0, "gather",
-             "process {} has ended before it sent its data", process);
+             "process {} ended before it sent its data; look for the error in "
+             "its output",
+             process);
     // A request for the clock is answered soon.
     if (Clock::now() - start < 2ms)
       std::this_thread::yield();

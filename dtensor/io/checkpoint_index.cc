@@ -37,11 +37,12 @@ std::string line_of(const Json& object) {
   try {
     line = object.dump();
   } catch (const nlohmann::json::exception&) {
-    fail("checkpoint", "{} is not UTF-8, but the index has to be",
+    fail("checkpoint",
+         "{} is not UTF-8; write names and values of the checkpoint in UTF-8",
          object.dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-           "{}... takes {} bytes in the index; at most {} are allowed",
+           "{}... takes {} bytes in the index; shorten it to at most {}",
            line.substr(0, 80), line.size(), kLine - 1);
   return line;
 }
@@ -101,11 +102,15 @@ class Lines {
       }
       line.append(buffer_, used_);
       DT_CHECK(std::ssize(line) < kLine, "checkpoint",
-               "{} has a line of more than {} bytes", file_.path(), kLine);
+               "{} is damaged: it has a line of {} bytes or more; load another "
+               "checkpoint",
+               file_.path(), kLine);
       const int64_t n = std::min<int64_t>(64 << 10, end_ - at_);
       if (n == 0) {
-        DT_CHECK(line.empty(), "checkpoint", "{} ends within a line",
-                 file_.path());
+        DT_CHECK(
+            line.empty(), "checkpoint",
+            "{} is damaged: it ends within a line; load another checkpoint",
+            file_.path());
         return false;
       }
       buffer_.resize(static_cast<size_t>(n));
@@ -133,40 +138,41 @@ class Line {
     if (!json_.is_object()) bad("it is not a JSON object");
   }
   [[noreturn]] void bad(std::string_view why) const {
-    fail("checkpoint", "line {} of {} is bad: {}; it begins {}", number_, path_,
-         why,
+    fail("checkpoint",
+         "line {} of {} is wrong: {}; it begins {}; load another checkpoint",
+         number_, path_, why,
          Json(text_.substr(0, 120))
              .dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   bool has(const char* key) const { return json_.contains(key); }
   const nlohmann::json& member(const char* key) const {
-    if (!has(key)) bad(fmt::format("it has no {}", key));
+    if (!has(key)) bad(fmt::format("it lacks the member {}", key));
     return json_[key];
   }
   int64_t size(const char* key) const { return size(key, member(key)); }
   Shape shape(const char* key) const {
     const nlohmann::json& list = member(key);
     if (!list.is_array() || list.size() > kMaxDims)
-      bad(fmt::format("{} is not a list of at most {}", key, kMaxDims));
+      bad(fmt::format("{} is not a list of at most {} sizes", key, kMaxDims));
     Shape s;
     for (const nlohmann::json& x : list) s.push_back(size(key, x));
     return s;
   }
   std::string text(const char* key) const {
-    if (!member(key).is_string()) bad(fmt::format("{} is not a text", key));
+    if (!member(key).is_string()) bad(fmt::format("{} is not a string", key));
     return member(key).get<std::string>();
   }
   uint64_t sum(const char* key) const {
     const std::string digits = text(key);
     if (digits.size() != 16 ||
         digits.find_first_not_of("0123456789abcdef") != digits.npos)
-      bad(fmt::format("{} is not a checksum of 16 digits", key));
+      bad(fmt::format("{} is not a checksum of 16 hexadecimal digits", key));
     return std::stoull(digits, nullptr, 16);
   }
   // Compares the line with `made`, written from the values that were read. This
   // detects duplicate and unknown members, and other ways to write a number.
   void expect(const std::string& made) const {
-    if (made != text_) bad("it is not as this library writes it: " + made);
+    if (made != text_) bad("this library would write it as " + made);
   }
 
  private:
@@ -319,8 +325,8 @@ std::string Index::text() const {
   DT_CHECK(tensors_.size() <= kTensors && values.size() <= kValues &&
                files.size() <= kFiles,
            "checkpoint",
-           "{} tensors, {} values and {} files do not fit into one checkpoint, "
-           "which has at most {}, {} and {}",
+           "{} tensors, {} values and {} files do not fit into one checkpoint; "
+           "save at most {}, {} and {}",
            tensors_.size(), values.size(), files.size(), kTensors, kValues,
            kFiles);
   std::string rest = step_line(step) + '\n';
@@ -340,7 +346,7 @@ Index Index::read(const io::File& file) {
   const int64_t size = file.size();
   std::string text;
   DT_CHECK(Lines(file, 0, std::min(size, kFirstLine)).next(text), "checkpoint",
-           "{} is empty", path);
+           "{} is empty; load another checkpoint", path);
   Index index;
   const int64_t from = std::ssize(text) + 1;
   {
@@ -353,7 +359,8 @@ Index Index::read(const io::File& file) {
     const uint64_t sum = first.sum("xxh3");
     first.expect(first_line(bytes, sum));
     DT_CHECK(bytes == size - from, "checkpoint",
-             "{} has {} bytes after its first line, but that line says {}",
+             "{} is damaged: it has {} bytes after its first line, but that "
+             "line says {}; load another checkpoint",
              path, size - from, bytes);
     Checksum found;
     std::string buffer(256 << 10, '\0');
@@ -364,7 +371,7 @@ Index Index::read(const io::File& file) {
     }
     DT_CHECK(found.value() == sum, "checkpoint",
              "{} is damaged: the text after its first line has the checksum "
-             "{}, but that line says {}",
+             "{}, but that line says {}; load another checkpoint",
              path, checksum_text(found.value()), checksum_text(sum));
   }
 
@@ -373,7 +380,8 @@ Index Index::read(const io::File& file) {
   for (int64_t number = 2; lines.next(text); ++number) {
     const Line line(path, number, text);
     if (line.has("box")) {
-      if (index.tensors_.empty()) line.bad("there is no tensor above it");
+      if (index.tensors_.empty())
+        line.bad("it is a box, but no line above it names a tensor");
       const TensorInfo& info = index.tensors_.back().info;
       const StoredBox p{{line.shape("box"), line.shape("size")},
                         line.size("rank"),
@@ -393,7 +401,7 @@ Index Index::read(const io::File& file) {
       index.add(p);
       if (index.piece(index.tensors_.back(), index.stored_.size() - 1).bytes !=
           p.bytes)
-        line.bad("its size gives another number of bytes");
+        line.bad("its bytes do not match its size");
     } else if (line.has("tensor")) {
       TensorInfo info{line.text("tensor"), DType::kF32, line.shape("shape")};
       const std::string type = line.text("dtype");
@@ -421,23 +429,25 @@ Index Index::read(const io::File& file) {
       const std::string name = line.text("value");
       line.expect(value_line(name, v));
       if (!index.values.emplace(name, std::move(v)).second)
-        line.bad("that value occurs above it");
+        line.bad("an earlier line has that value, too");
       if (index.values.size() > kValues)
         line.bad(fmt::format("it has more than {} values", kValues));
     } else if (line.has("step")) {
-      if (index.step >= 0) line.bad("a step occurs above it");
+      if (index.step >= 0) line.bad("an earlier line has a step, too");
       index.step = line.size("step");
       line.expect(step_line(index.step));
     } else {
       const int64_t rank = line.size("rank"), bytes = line.size("bytes");
       line.expect(file_line(rank, bytes));
       if (rank > INT32_MAX || !index.files.emplace(rank, bytes).second)
-        line.bad("that rank occurs above it, or does not exist");
+        line.bad(
+            "an earlier line has that rank, too, or the rank is too large");
       if (index.files.size() > kFiles)
         line.bad(fmt::format("it has more than {} files", kFiles));
     }
   }
-  DT_CHECK(index.step >= 0, "checkpoint", "{} has no step", path);
+  DT_CHECK(index.step >= 0, "checkpoint",
+           "{} lacks the line with its step; load another checkpoint", path);
   index.sort_names(path);
   index.check_cover(path);
   index.check_files(path);
@@ -454,7 +464,8 @@ void Index::sort_names(const std::string& path) {
             [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
   for (size_t i = 1; i < by_name_.size(); ++i)
     DT_CHECK(name(by_name_[i]) != name(by_name_[i - 1]), "checkpoint",
-             "{} has two tensors {}", path, name(by_name_[i]));
+             "{} has two tensors with the name {}; load another checkpoint",
+             path, name(by_name_[i]));
 }
 
 const Index::Entry* Index::find(std::string_view name) const {
@@ -484,7 +495,8 @@ void Index::check_cover(const std::string& path) const {
       why = ": " + holes(whole, boxes) + overlap_of(boxes);
     }
     fail("checkpoint",
-         "the {} boxes of {} {} in {} do not have every element once{}",
+         "the {} boxes of {} {} in {} do not hold every element exactly "
+         "once{}; load another checkpoint",
          e.pieces, e.info.name, dtensor::to_string(e.info.shape), path, why);
   }
 }
@@ -503,15 +515,17 @@ void Index::check_files(const std::string& path) const {
       const Entry& e = owner(order[next]);
       const StoredBox p = piece(e, order[next]);
       DT_CHECK(p.offset == end && p.bytes <= bytes - end, "checkpoint",
-               "{} has {} of {} at byte {} of {}, to byte {} of {}; the boxes "
-               "before it end at {}",
-               path, to_string(p.box), e.info.name, p.offset, file_name(rank),
-               static_cast<uint64_t>(p.offset) + uint64_t(p.bytes), bytes, end);
+               "{} puts {} of {} at bytes {} to {} of {}, which has {} bytes; "
+               "the boxes before it end at {}; load another checkpoint",
+               path, to_string(p.box), e.info.name, p.offset,
+               static_cast<uint64_t>(p.offset) + uint64_t(p.bytes),
+               file_name(rank), bytes, end);
       end += p.bytes;
     }
     DT_CHECK(end == bytes, "checkpoint",
-             "{} has boxes in {} up to byte {}, but says it has {}", path,
-             file_name(rank), end, bytes);
+             "{} has boxes in {} up to byte {}, but says that the file has {} "
+             "bytes; load another checkpoint",
+             path, file_name(rank), end, bytes);
   }
 }
 

@@ -113,7 +113,8 @@ TEST(TorchRules, EinsumTakesDiagonals) {
     EXPECT_EQ(error_of([&] {
                 einsum("iij->i", {full({2, 3, 1}, 1, rt.mesh())});
               }),
-              "[einsum] 'iij->i' asks for the diagonal of sizes 2 and 3");
+              "[einsum] 'iij->i' takes the diagonal of two dimensions, but "
+              "their sizes are 2 and 3; pass equal sizes");
     EXPECT_EQ(error_of([&] { einsum("ii,i->i", {m}); }),
               "[einsum] 'i,i->i' is for 2 operands, but got 1");
     EXPECT_NE(error_of([&] { einsum("i->ii", {v}); }), "no error");

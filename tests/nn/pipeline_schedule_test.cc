@@ -234,8 +234,8 @@ TEST(PipelineSchedule, RefusesTables) {
       "[mine] the weight gradient of micro-batch 0 at stage 0 is missing; add "
       "W0 to the list of position 0");
   EXPECT_EQ(error_of([] { checked(table({kFirst}), "mine"); }),
-            "[mine] there are tasks for 1 positions, but 2 positions; write a "
-            "list for each");
+            "[mine] there are 1 lists of tasks for 2 positions; write one list "
+            "for each position");
   // Position 0 wants a gradient first for which 1 needs another activation.
   EXPECT_EQ(error({{kF, 0, 0}, {kB, 0, 0}, {kF, 0, 1}, {kB, 0, 1}},
                   {{kF, 1, 0}, {kF, 1, 1}, {kB, 1, 0}, {kB, 1, 1}}),

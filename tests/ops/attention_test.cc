@@ -264,11 +264,12 @@ TEST(AttentionTest, Errors) {
     });
   };
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 4, 4}, {2, 2}),
-            "[attention] q has 6 heads, and k and v have 4; write a number of "
-            "query heads that is a multiple of the heads of k and v");
+            "[attention] q has 6 heads, and k and v have 4; pass a q with a "
+            "multiple of the heads of k and v");
   EXPECT_EQ(with({1, 2, 6, 4}, {1, 2, 2, 4}, {3, 2}),
-            "[attention] a mask of shape [3, 2] does not broadcast to "
-            "[b, h, s, t] = [1, 6, 2, 2]");
+            "[attention] dimension 0 of the mask, whose shape is [3, 2], does "
+            "not broadcast to [b, h, s, t] = [1, 6, 2, 2]; pass a mask whose "
+            "dimension 0 is 1 or 2");
   EXPECT_NE(with({1, 2, 6, 4}, {1, 2, 2, 3}, {2, 2}).find("'d' of the rule"),
             std::string::npos);
   EXPECT_NE(with({2, 6, 4}, {2, 2, 4}, {2, 2}).find("[b, t, kv_heads, d]"),

@@ -86,8 +86,8 @@ TEST(Grad, OfSeveralOutputs) {
                 grad(std::vector{constant, constant},
                      std::vector{of_constant, of_constant}, {w});
               }),
-              "[grad] none of the 2 outputs depends on anything that wants a "
-              "gradient");
+              "[grad] none of the 2 outputs depends on a tensor that requires "
+              "a gradient; call set_requires_grad() on one first");
     EXPECT_EQ(error_of([&] {
                 grad(std::vector{twice, sums}, std::vector{of_twice}, {w});
               }),

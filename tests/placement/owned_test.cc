@@ -116,7 +116,8 @@ TEST(SubdividedTest, CutsWhatARankHas) {
   EXPECT_EQ(subdivided(Dim(13, Split::over({0})), mesh, 1),
             Dim(13, Split::over({0, 1})));
   EXPECT_EQ(error_of([&] { subdivided(d, mesh, 0); }),
-            "[subdivided] mesh axis cp already splits this dimension");
+            "[subdivided] mesh axis cp already splits this dimension; write "
+            "another axis");
 }
 
 }  // namespace

@@ -242,8 +242,9 @@ TEST(SplitErrorTest, Canonical) {
 }
 
 TEST(SplitErrorTest, Push) {
-  EXPECT_EQ(error_of([] { (void)Split::over({kA}).pushed(grid(), 4, kA); }),
-            "[split] mesh axis a already splits this dimension");
+  EXPECT_EQ(
+      error_of([] { (void)Split::over({kA}).pushed(grid(), 4, kA); }),
+      "[split] mesh axis a already splits this dimension; write another axis");
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kBool:
       return ncclUint8;
   }
-  fail("nccl", "NCCL does not have this dtype");
+  fail("nccl", "NCCL does not have dtype {}; cast to another one",
+       static_cast<int>(dtype));
 }
 
 // Handles all reductions that check_reducible() accepts. For bytes that are 0

@@ -40,25 +40,26 @@ std::string for_op(std::string_view op) {
 }  // namespace
 
 void refused(const Failure& f) {
-  fail("cuda", "{} on cuda:{}{}: CUDA says {} ({}){}", f.what, f.device,
+  fail("cuda", "{} failed on cuda:{}{}: CUDA says {} ({}){}", f.what, f.device,
        for_op(f.op), f.name, f.text,
        f.name == "cudaErrorNoKernelImageForDevice"
            ? "; build libdtensor_cuda.so for this GPU too: "
-             "DTENSOR_CUDA_ARCHS=86-real,90 is for compute capability 8.6 and "
-             "from 9.0 on"
+             "DTENSOR_CUDA_ARCHS=86-real,90 covers compute capability 8.6, and "
+             "9.0 and later"
            : "");
 }
 
 void failed_later(const Failure& f, const std::vector<std::string>& given) {
   const std::string suspects =
       given.empty() ? ""
-                    : fmt::format("; since the last wait it was given {}",
+                    : fmt::format("; the work since the last wait is from {}",
                                   fmt::join(given, ", "));
-  fail("cuda",
-       "earlier work of cuda:{} has failed: CUDA says {} ({}), at the next "
-       "{}{}{}; run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and "
-       "restart, because the device accepts no more work from this program",
-       f.device, f.name, f.text, f.what, for_op(f.op), suspects);
+  fail(
+      "cuda",
+      "earlier work of cuda:{} has failed: CUDA says {} ({}) in reply to "
+      "'{}'{}{}; run with CUDA_LAUNCH_BLOCKING=1 to see which work failed, and "
+      "restart, because the device accepts no more work from this program",
+      f.device, f.name, f.text, f.what, for_op(f.op), suspects);
 }
 
 }  // namespace dtensor::cuda

@@ -328,7 +328,7 @@ TEST(ThreadsErrorTest, OwnMistakes) {
                 "of 2");
     } else {
       EXPECT_EQ(exchange(nullptr, {1}),
-                "[exchange] a part of 2 elements has no memory");
+                "[exchange] the source of 2 elements is null; pass its memory");
       EXPECT_EQ(exchange(x, {1, 1}),
                 "[exchange] a part of 1 dimensions has 2 strides");
     }

@@ -427,7 +427,8 @@ TEST(TcpJob, GathersNothingWithoutTheOthers) {
   std::jthread leaves([&] { jobs[1] = nullptr; });
   EXPECT_EQ(
       error_of([&] { jobs[0]->gather("x", [](ProcessJob::Gathered) {}); }),
-      "[gather] process 1 has ended before it sent its data");
+      "[gather] process 1 ended before it sent its data; look for the error in "
+      "its output");
   jobs[0] = nullptr;
 }
 

@@ -233,8 +233,8 @@ TEST_F(CudaDeviceTest, WorkThatFailsLaterNamesTheOperators) {
       },
       testing::ExitedWithCode(0),
       "\\[cuda\\] earlier work of cuda:0 has failed: CUDA says "
-      "cudaErrorIllegalAddress .*, at the next .* for 'loss'; since the last "
-      "wait it was given matmul, loss; run with CUDA_LAUNCH_BLOCKING=1");
+      "cudaErrorIllegalAddress .* in reply to .* for 'loss'; the work since "
+      "the last wait is from matmul, loss; run with CUDA_LAUNCH_BLOCKING=1");
 }
 
 }  // namespace

@@ -59,22 +59,22 @@ TEST(FailureTest, SaysWhatCudaSays) {
               refused({"cudaErrorInvalidValue", "invalid argument", 1, "launch",
                        "matmul"});
             }),
-            "[cuda] launch on cuda:1 for 'matmul': CUDA says "
+            "[cuda] launch failed on cuda:1 for 'matmul': CUDA says "
             "cudaErrorInvalidValue (invalid argument)");
   EXPECT_EQ(
       message([] {
         refused({"cudaErrorInvalidValue", "invalid argument", 0, "copy", ""});
       }),
-      "[cuda] copy on cuda:0: CUDA says cudaErrorInvalidValue (invalid "
+      "[cuda] copy failed on cuda:0: CUDA says cudaErrorInvalidValue (invalid "
       "argument)");
   EXPECT_EQ(message([] {
               refused({"cudaErrorNoKernelImageForDevice", "no kernel image", 0,
                        "launch", "randn"});
             }),
-            "[cuda] launch on cuda:0 for 'randn': CUDA says "
+            "[cuda] launch failed on cuda:0 for 'randn': CUDA says "
             "cudaErrorNoKernelImageForDevice (no kernel image); build "
             "libdtensor_cuda.so for this GPU too: DTENSOR_CUDA_ARCHS="
-            "86-real,90 is for compute capability 8.6 and from 9.0 on");
+            "86-real,90 covers compute capability 8.6, and 9.0 and later");
   EXPECT_EQ(
       message([] {
         failed_later({"cudaErrorIllegalAddress",
@@ -83,19 +83,21 @@ TEST(FailureTest, SaysWhatCudaSays) {
                      {"matmul", "add"});
       }),
       "[cuda] earlier work of cuda:0 has failed: CUDA says "
-      "cudaErrorIllegalAddress (an illegal memory access was encountered), at "
-      "the next copy to the host for 'loss'; since the last wait it was given "
-      "matmul, add; run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and "
+      "cudaErrorIllegalAddress (an illegal memory access was encountered) in "
+      "reply to 'copy to the host' for 'loss'; the work since the last wait is "
+      "from matmul, add; run with CUDA_LAUNCH_BLOCKING=1 to see which work "
+      "failed, and restart, because the device accepts no more work from this "
+      "program");
+  EXPECT_EQ(
+      message([] {
+        failed_later(
+            {"cudaErrorAssert", "device-side assert triggered", 2, "wait", ""},
+            {});
+      }),
+      "[cuda] earlier work of cuda:2 has failed: CUDA says "
+      "cudaErrorAssert (device-side assert triggered) in reply to 'wait'; "
+      "run with CUDA_LAUNCH_BLOCKING=1 to see which work failed, and "
       "restart, because the device accepts no more work from this program");
-  EXPECT_EQ(message([] {
-              failed_later({"cudaErrorAssert", "device-side assert triggered",
-                            2, "wait", ""},
-                           {});
-            }),
-            "[cuda] earlier work of cuda:2 has failed: CUDA says "
-            "cudaErrorAssert (device-side assert triggered), at the next wait; "
-            "run with CUDA_LAUNCH_BLOCKING=1 to see which it is, and restart, "
-            "because the device accepts no more work from this program");
 }
 
 }  // namespace
