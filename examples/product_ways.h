@@ -21,9 +21,9 @@ struct ProductWay {
 };
 
 // The possible ways. 1-D: one of the three matrices is gathered or reduced. 2-D
-// and 2.5-D: summa(), on the grid of ranks that minimizes the formula; they are
-// left out if this number of ranks has no grid of two, or three, axes longer
-// than 1.
+// and 2.5-D: summa() on the grid of two or three axes longer than 1 that
+// minimizes the formula. They are left out if the ranks do not form such a
+// grid.
 std::vector<ProductWay> product_ways(int64_t m, int64_t k, int64_t n,
                                      int64_t ranks, DType);
 

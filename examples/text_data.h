@@ -34,8 +34,9 @@ class TextData {
   // same on every mesh.
   nn::Batch windows(int64_t rows, int64_t seq, uint64_t seed,
                     int64_t step) const;
-  // Rows `first` to first + rows - 1 of the text cut into consecutive windows
-  // of seq bytes; in each, bytes 2 to seq are the targets.
+  // Cuts the text into consecutive windows of seq bytes, and returns `rows` of
+  // them from window `first` on. The targets of a window are its bytes 2 to
+  // seq.
   nn::Batch consecutive(int64_t first, int64_t rows, int64_t seq) const;
 
  private:

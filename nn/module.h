@@ -67,7 +67,7 @@ class Child {
     const PathScope inside((*this)->path());
     return (*this)->forward(std::forward<Args>(args)...);
   }
-  // Calls another function than forward: table_.call(&Embedding::first, n).
+  // Calls a function other than forward: table_.call(&Embedding::first, n).
   template <class Function, class... Args>
   decltype(auto) call(Function function, Args&&... args) const {
     const PathScope inside((*this)->path());

@@ -19,8 +19,8 @@ DistTensor slice(const DistTensor&, int dim, int64_t lo, int64_t hi,
 // The `length` indices from `start` on, which counts from the end if negative.
 // Throws Error if some of them do not exist.
 DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
-// One index of a dimension, which is removed. Throws Error if it does not
-// exist.
+// Selects one index of a dimension, and removes the dimension. Throws Error if
+// the index does not exist.
 DistTensor select(const DistTensor&, int dim, int64_t index);
 // Consecutive pieces of these sizes, which must add up to the dimension's size.
 std::vector<DistTensor> split(const DistTensor&,

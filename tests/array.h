@@ -48,9 +48,9 @@ inline Array array_of(const Tensor& t) {
   return {t.shape(), t.to_doubles(), t.dtype()};
 }
 
-// In row-major order.
+// The values of a tensor, in row-major order.
 inline std::vector<double> values(const Tensor& t) { return t.to_doubles(); }
-// The whole value's. Collective.
+// The values of the whole tensor. Collective.
 inline std::vector<double> values(const DistTensor& x) {
   return x.full().to_doubles();
 }

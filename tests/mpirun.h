@@ -64,8 +64,8 @@ constexpr const char* kJobFolders[] = {"TMPDIR",
                                        "OMPI_MCA_btl_vader_backing_directory",
                                        "OMPI_MCA_osc_sm_backing_directory"};
 
-// The address sanitizer's options for their programs: what Open MPI leaks
-// itself, some 120 KB, is not told.
+// The address sanitizer's options for programs under mpirun. Leaks are not
+// reported, because Open MPI itself leaks some 120 KB.
 inline std::string asan_options() {
   const char* given = std::getenv("ASAN_OPTIONS");
   return std::string(given ? given : "") + ":detect_leaks=0";

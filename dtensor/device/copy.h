@@ -36,9 +36,9 @@ void fill_strided(DType, Sizes shape, void* dst, Sizes dst_strides,
 // The value that a reduction ignores: 0 for kSum, -infinity for kMax, ...
 double identity(ReduceOp);
 
-// Throws Error, headed by `where`, if values of this type are not reduced by
-// this operation: sum and avg of bool, avg of integers, any and all of other
-// types than bool, and kMean, which reduces (sum, count) pairs.
+// Throws Error, headed by `where`, if the operation cannot reduce values of
+// this type: sum and avg of bool, avg of integers, any and all of types other
+// than bool, and kMean, which reduces (sum, count) pairs.
 void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`

@@ -48,7 +48,7 @@ class Reserve {
   // Waits until no stream uses released memory, except captured streams. Called
   // when there is no memory left.
   void wait();
-  // The bytes that nobody holds.
+  // The number of bytes that are not in use.
   int64_t free() const;
 
  private:

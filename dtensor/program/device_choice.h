@@ -37,9 +37,9 @@ struct ProcessRanks {
 };
 std::function<Device&(int64_t rank)> devices_for(const DeviceChoice&,
                                                  const ProcessRanks&);
-// The GPU of the process's first rank by that rule, given `there` visible GPUs.
-// `chosen_for_it`: CUDA_VISIBLE_DEVICES is set. Throws Error if the GPUs do not
-// suffice.
+// The GPU of the process's first rank by the rule above, if `there` GPUs are
+// visible. `chosen_for_it` says whether CUDA_VISIBLE_DEVICES is set. Throws
+// Error if there are too few GPUs.
 int64_t gpu_of_first(const DeviceChoice&, const ProcessRanks&, int64_t there,
                      bool chosen_for_it);
 

@@ -21,10 +21,10 @@ namespace dtensor::report {
 std::string schedule_of(const std::string& text);
 
 // Reads and checks the schedule of a program's --schedule: one of
-// schedule_names(), or else a file. The numbers are those of the program's
-// other flags, or 0 if they were not given: a name needs positions and
-// micro-batches, while a file has its own. Throws Error, which names the file,
-// the problem and a fix, also if a file has other numbers than the flags, or
+// schedule_names(), or else a file. The numbers come from the
+// program's other flags, and are 0 if those were not given. A name needs
+// positions and micro-batches; a file states them itself. Throws Error, with
+// the file, the problem and a fix, also if a file contradicts the flags or has
 // the same entry twice.
 nn::PipelineSchedule read_schedule(const std::string& name_or_path,
                                    int64_t positions, int64_t micros,

@@ -16,15 +16,15 @@ struct RedistributeCase {
   std::string name;
   int64_t ranks;
   const Spec *from, *to;
-  // What it has to read and write of memory, in units of what it writes.
+  // The bytes that it has to read and write, as a multiple of those it writes.
   int passes = 2;
   // dst = what `rank` needs, read from every rank's source.
   std::function<void(int rank, const std::vector<const char*>& src, char* dst)>
       direct;
-  int repeats = 1;  // so many times for one measurement
+  int repeats = 1;  // in one measurement
 };
 
-// Of matrices of n x n (n a multiple of 128), and small ones.
+// Cases with n x n matrices (n a multiple of 128), and with small ones.
 std::vector<RedistributeCase> redistribute_cases(int64_t n);
 
 // Called by the ranks of a run of c.ranks: contenders 0, 1, ... are a memcpy of

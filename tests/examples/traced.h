@@ -1,5 +1,5 @@
-// What --trace FILE and --json - say of a run whose ranks are in several
-// processes.
+// Checks the output of --trace FILE and --json - for runs whose ranks are in
+// several processes.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 
 namespace dtensor::testing {
 
-// One file has all ranks, as many spans of each, and arrows between those of
-// different processes; who was waited for is known.
+// One file has all ranks, equally many spans of each, and arrows between spans
+// of different processes, and it tells which rank was waited for.
 inline void expect_one_trace(const std::string& path, int64_t ranks,
                              int64_t ranks_per_process,
                              const nlohmann::json& result) {

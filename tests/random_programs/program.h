@@ -84,7 +84,7 @@ Mesh elsewhere(const Step&, const Mesh&);
 // REQUIRES: the reference fits (reference.h).
 std::string to_text(const Program&);
 
-// The program of a seed, whose reference fits.
+// The random program of a seed. Its reference fits.
 Program random_program(uint64_t seed);
 
 // Programs with one thing less, the largest cuts first. Some do not fit.

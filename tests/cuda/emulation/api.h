@@ -1,4 +1,4 @@
-// What the files that define CUDA's functions share.
+// Helpers of the files that define CUDA's functions.
 #pragma once
 #include <mutex>
 
@@ -12,11 +12,11 @@ using Lock = std::unique_lock<std::mutex>;
 int current_device();
 cudaError_t say(cudaError_t);
 
-// Of what the machine's mutex guards.
+// REQUIRES: the caller holds the machine's mutex.
 inline cudaError_t failed(int device) {
   return Machine::get().devices[static_cast<size_t>(device)].failed;
 }
-// What cannot be captured is told, and the capture cannot go on.
+// Returns the error for a call that cannot be captured, and ends the capture.
 inline cudaError_t break_capture(Capture& c, cudaError_t why) {
   c.broken = true;
   return why;

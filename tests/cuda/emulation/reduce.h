@@ -1,4 +1,4 @@
-// What NCCL reduces, on the host.
+// NCCL's reductions, computed on the host.
 #pragma once
 #include <nccl.h>
 

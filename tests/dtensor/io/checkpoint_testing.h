@@ -117,7 +117,7 @@ inline std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-// What each rank's fn() threw, by rank.
+// Runs fn() on every rank. Returns the errors that it threw, by rank.
 inline std::vector<std::string> errors_on(
     const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   std::vector<std::string> errors(static_cast<size_t>(options.world));
