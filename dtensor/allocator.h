@@ -22,7 +22,7 @@ class Allocator {
     int64_t current_bytes = 0;  // requested and not yet freed
     int64_t peak_bytes = 0;
     int64_t allocations = 0;
-    // Bytes in use of one MemoryKind, now and at most.
+    // The bytes of one MemoryKind that are in use, and their peak.
     struct Kind {
       int64_t current_bytes = 0, peak_bytes = 0;
     };
@@ -43,13 +43,15 @@ class Allocator {
   // running op) for Stats and errors. 0 bytes are allowed.
   virtual void* allocate(int64_t bytes, Stream, std::string_view tag,
                          MemoryKind = MemoryKind::kActivations) = 0;
-  // `bytes` and the stream as for allocate(); the kind that it counts as now.
+  // Takes the `bytes` and stream that were given to allocate(), and the kind
+  // that the block counts as now (see recount()).
   virtual void release(void* block, int64_t bytes, Stream,
                        MemoryKind = MemoryKind::kActivations) = 0;
   // Releases a block that was allocated on `from` and is used last by work on
   // `last`; that stream has already waited for all other work on the block. The
   // block goes back to the device rather than to a cache: otherwise `from`
-  // would allocate new memory for ever, and `last` would accumulate it.
+  // would keep allocating new memory, which would pile up in the cache of
+  // `last`.
   virtual void release_behind(void* block, int64_t bytes, Stream from,
                               Stream last, MemoryKind) = 0;
   // Counts `bytes` of the memory in use as kind `to` instead of `from`.
@@ -59,18 +61,19 @@ class Allocator {
   virtual void reset_peak() = 0;
 
   // Begins a capture (see Device). A replay uses the addresses of the capture,
-  // so that the captured work needs memory of its own, which the returned
-  // handle owns. Until end_capture(), blocks are allocated from that memory and
+  // so the captured work needs memory of its own, which the returned handle
+  // owns. Until end_capture(), blocks are allocated from that memory and
   // released to it, for later allocations on the same stream. The handle also
-  // keeps blocks that were allocated before and are released meanwhile. When it
-  // is destroyed, the blocks that nobody holds are given back to the device,
-  // behind the work of `stream`. Throws Error if a capture is already active.
+  // keeps blocks that were allocated before the capture and are released during
+  // it. When the handle is destroyed, its blocks that are not in use go back to
+  // the device, after the work on `stream`. Throws Error if a capture is
+  // already active.
   virtual std::shared_ptr<void> begin_capture(Stream stream) = 0;
-  // While set, allocate() returns only blocks that the capture has not used:
-  // for memory that is written ahead of a replay and that no captured work may
-  // overwrite.
+  // While set, allocate() returns only blocks that the capture has not used.
+  // Set it for memory that is written before a replay, which the captured work
+  // must not overwrite.
   virtual void set_unused_only(bool) = 0;
-  // Ends the capture. Returns when the device has made all its allocations.
+  // Ends the capture, and waits until the device has made all its allocations.
   virtual void end_capture() = 0;
 };
 

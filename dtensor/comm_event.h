@@ -1,4 +1,4 @@
-// The record of what ranks send.
+// A record of a rank's collectives, and of the bytes that it receives in them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,30 +12,30 @@ namespace dtensor {
 
 struct RankContext;
 
-// One collective that ran, or that would have run without a dry run.
+// A collective that ran, or that would have run if this were not a dry run.
 struct CommEvent {
   Mesh mesh;
   AxisMask axes;
   StepKind kind;
   std::string op;     // the operator that needs it
   std::string phase;  // "forward", "backward", ...
-  int64_t predicted;  // bytes: the largest number that a rank receives
+  int64_t predicted;  // the most bytes that a rank receives
   int64_t counted;    // bytes that this rank received; 0 in a dry run
-  // Tensors that move in one collective have one event each, with the same
-  // number (0: a separate collective). The collective ran `times` times, each
-  // time on another part of the tensors.
+  // If a collective moves several tensors, each tensor has an event with the
+  // same `collective` number; 0 means that the tensor moved alone. The
+  // collective ran `times` times, each time on another part of the tensors.
   int64_t collective = 0;
   int64_t times = 1;
 };
 
-// Records this rank's collectives, real or of a dry run, for the duration of a
-// scope:
+// Records this rank's collectives, also those of a dry run, for the duration of
+// a scope:
 //
 //   CommRecord record;
 //   model(x);
 //   for (const CommEvent& e : record.events()) bytes += e.counted;
 //
-// Scopes nest: an outer record has the events of an inner one, too. Throws
+// Records nest: an outer one also has the events of those inside it. Throws
 // Error outside run().
 class CommRecord {
  public:

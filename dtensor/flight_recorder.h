@@ -1,4 +1,4 @@
-// The collectives that the ranks of this process are in, or were in last.
+// Records the latest collectives of the ranks of this process.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -36,12 +36,12 @@ class FlightRecorder {
 // until this object is destroyed.
 class FlightRecorders {
  public:
-  // For the ranks from first to last - 1 of a run of `world` ranks.
+  // Makes recorders for the ranks [first, last) of a run with `world` ranks.
   FlightRecorders(int64_t first, int64_t last, int64_t world);
   ~FlightRecorders();
   FlightRecorders(const FlightRecorders&) = delete;
   FlightRecorders& operator=(const FlightRecorders&) = delete;
-  // Throws Error if it is not one of these ranks.
+  // The recorder of a rank. Throws Error if `rank` is not one of these ranks.
   FlightRecorder& of(int64_t rank) const;
   // Writes FOLDER/rank-N.json for each rank, atomically. Returns the number of
   // files. Throws Error if one cannot be written.

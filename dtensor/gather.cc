@@ -20,7 +20,7 @@ namespace {
 
 using Impl = DistTensor::Impl;
 
-// The largest size of any rank, so that all ranks decide alike.
+// The bytes of the largest part on any rank, so that all ranks decide alike.
 int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 
 // A parameter that has been gathered, or is being gathered.
@@ -35,7 +35,7 @@ struct Entry {
 
 class Entries {
  public:
-  // Null if there is none, or if the parameter has been written to since.
+  // Null if p has no entry, or has been written to since it was gathered.
   Entry* find(const Impl& p) {
     const auto it = places_.find(&p);
     if (it == places_.end()) return nullptr;
@@ -46,7 +46,7 @@ class Entries {
     erase(p);
     return nullptr;
   }
-  // Adds it as the most recently used.
+  // Adds an entry as the most recently used one.
   void add(Entry e) {
     e.key = e.of.lock().get();
     erase(*e.key);
@@ -54,7 +54,7 @@ class Entries {
     list_.push_back(std::move(e));
     places_[list_.back().key] = std::prev(list_.end());
   }
-  // REQUIRES: it is there.
+  // REQUIRES: p has an entry.
   void make_latest(const Impl& p) {
     list_.splice(list_.end(), list_, places_.at(&p));
   }
@@ -65,8 +65,8 @@ class Entries {
     list_.erase(it->second);
     places_.erase(it);
   }
-  // Drops the least recently used, except those in use, until at most `most`
-  // bytes are left.
+  // Drops entries, the least recently used first, until at most `most` bytes
+  // are left. Entries in use stay.
   void shrink(int64_t most, const std::vector<Tensor>& used) {
     for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
       const bool in_use =
@@ -90,8 +90,8 @@ class Entries {
 
 class Gathered final : public RankContext::Memory {
  public:
-  // A parameter to read directly from the members, if it is missing and they
-  // allow it.
+  // A parameter to read directly from the members if there is no copy of it and
+  // will_do() accepts their boxes.
   struct Reading {
     std::shared_ptr<Impl> parameter;
     std::function<bool(std::span<const SourceBox>)> will_do;
@@ -101,8 +101,8 @@ class Gathered final : public RankContext::Memory {
     bool done = false;
   };
 
-  // Returns each parameter's part under its use_spec(); undefined on ranks
-  // outside its mesh, and for the parameter that was read directly.
+  // Returns each parameter's part under its use_spec(). A part is undefined on
+  // ranks outside its mesh, and for the parameter that was read directly.
   std::vector<Tensor> take(RankContext& ctx,
                            const std::vector<std::shared_ptr<Impl>>& wanted,
                            Reading* reading = nullptr) {
@@ -129,7 +129,8 @@ class Gathered final : public RankContext::Memory {
     for (size_t i : missing) {
       expected_ = expected_ && misses_.size() < learned_.size() &&
                   learned_[misses_.size()].lock() == wanted[i];
-      // Bound the list: text generation, say, never ends a step.
+      // Bound the list, because text generation, for example, never ends a
+      // step.
       if (misses_.size() < kMostLearned) misses_.push_back(wanted[i]);
       const Entry* ahead = ahead_.find(*wanted[i]);
       if (!ahead) {
@@ -203,7 +204,7 @@ class Gathered final : public RankContext::Memory {
 
   void run_ahead(RankContext& ctx) {
     const int64_t most = ctx.gather_budget - ctx.gather_budget / 2;
-    // A communication budget has to account for bytes when they are needed.
+    // Under a communication budget, bytes must count when they are needed.
     if (!expected_ || most == 0 || ctx.comm_budget >= 0) return;
     int64_t bytes = ahead_.bytes();
     std::vector<std::shared_ptr<Impl>> list;

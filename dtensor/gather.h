@@ -1,21 +1,22 @@
 // Sharded parameters that are gathered where operators use them (ZeRO stage 3;
 // see DistTensor::gather_on_use()).
 //
-// A parameter is gathered when an operator needs it, and freed afterwards. If a
-// gradient will need it again, its copy is held: always that of the latest
-// operator, and others as long as they fit into half of
-// RankContext::gather_budget; the least recently used go first. Thus the last
-// parameters of the forward pass are still there when the backward pass begins.
-// The order of uses alone decides, so that all ranks hold the same copies.
+// A parameter is gathered when an operator needs it, and the copy is freed
+// afterwards unless a gradient will need it again. Copies for gradients are
+// held as long as they fit into half of RankContext::gather_budget, and the
+// latest operator's always; the least recently used are freed first. So the
+// last parameters of the forward pass are still there when the backward pass
+// begins. Only the order of uses decides, so that all ranks hold the same
+// copies.
 //
 // The other half of the budget is for prefetching: the rank's second thread
 // gathers ahead, in the order of the previous step (between two calls of
-// end_gather_step()). A step that uses parameters in another order gathers on
-// demand from there on.
+// end_gather_step()). Once a step uses a parameter out of that order, it
+// gathers on demand until it ends.
 //
 // A copy that would be freed at once is not made if the ranks share memory and
-// the operator can read the other ranks' shards directly. Events count the same
-// bytes.
+// the operator can read the other ranks' shards directly. Events count the
+// same bytes either way.
 #pragma once
 #include <functional>
 #include <span>
@@ -38,27 +39,27 @@ inline bool gathers(const DistTensor& x) {
 // use_spec() that has no part before gather_inputs().
 void see_inputs(std::span<const DistTensor> x, std::span<DistTensor> seen);
 
-// An input that need not be gathered, if will_do() accepts the boxes that the
-// members have of it: then read() is called with the members' memory once the
-// other inputs are complete, and the input's part stays undefined.
+// An input that need not be gathered if will_do() accepts the boxes of it that
+// the members hold. In that case, read() is called with the members' memory
+// once the other inputs are complete, and the input's part stays undefined.
 struct ReadInput {
   size_t input;
   std::function<bool(std::span<const SourceBox>)> will_do;
   Communicator::ReadSources read;
 };
-// Gathers all missing copies of inputs together, except one that can be read
-// that way. Returns whether it was read. Collective over the mesh.
+// Gathers all missing copies of inputs together, except that of `read` if it
+// can be read directly. Returns whether it was. Collective over the mesh.
 bool gather_inputs(RankContext&, std::span<const DistTensor> x,
                    std::span<DistTensor> seen, const ReadInput* = nullptr);
 
-// The parameter in layout `to`. Its part is made when it is first read, by
-// gathering, or by moving if gather_on_use() was not called. The first read is
-// collective over the mesh.
+// The parameter in layout `to`. Its part is made when it is first read:
+// gathered, or moved if gather_on_use() was not called for the parameter. The
+// first read is collective over the mesh.
 DistTensor gathered_when_read(const DistTensor& parameter, const Spec* to);
 
-// Count a gradient that will need the parameter gathered, and one that no
-// longer does. forget_gather() also frees the copy if no other gradient needs
-// it; its context is null if the run has ended.
+// await_gather() counts a gradient that will need the gathered parameter, and
+// forget_gather() one that no longer does. The latter also frees the copy if no
+// other gradient needs it; its context is null if the run has ended.
 void await_gather(const DistTensor& parameter);
 void forget_gather(RankContext*, const DistTensor& parameter);
 // Frees the copy after an operator has used it, unless a gradient will need it.

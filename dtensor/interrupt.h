@@ -13,12 +13,14 @@ extern std::atomic<int> signal;
 [[noreturn]] void stop();
 }  // namespace interrupt_internal
 
-// The first signal that arrived while a StopOnSignals existed: 2 or 15; 0 if
-// none has. It is never reset: a program that was told to stop starts nothing.
+// The first signal that arrived while a StopOnSignals existed: SIGINT (2) or
+// SIGTERM (15); 0 if none has. It is never reset: a program that was told to
+// stop starts nothing new.
 inline int interrupted() {
   return interrupt_internal::signal.load(std::memory_order_relaxed);
 }
-// "[run] interrupted by SIGINT" or "... SIGTERM". REQUIRES: interrupted().
+// Returns "[run] interrupted by SIGINT" or "... SIGTERM". REQUIRES:
+// interrupted().
 const char* interrupted_text();
 // Throws Error with that text if a signal has arrived.
 inline void check_interrupted() {
@@ -26,11 +28,11 @@ inline void check_interrupted() {
     interrupt_internal::stop();
 }
 
-// While it exists, the first SIGINT or SIGTERM sets interrupted(), and a second
-// one ends the process at once with exit code 128 + its number. Signals within
-// 0.25 s of the first count as one, since some senders deliver a signal twice.
-// A signal that was ignored stays ignored. At most one object may exist at a
-// time.
+// While an object exists, the first SIGINT or SIGTERM sets interrupted(), and a
+// second one ends the process at once with exit code 128 + its number. Signals
+// within 0.25 s of the first count as one, since some senders deliver a signal
+// twice. A signal that the process already ignored stays ignored. At most one
+// object may exist at a time.
 class StopOnSignals {
  public:
   StopOnSignals();

@@ -36,7 +36,7 @@ struct RankContext {
   Stream stream;  // of this thread's work on the device
   std::shared_ptr<Allocator> allocator;
   Planner planner;  // the prices, and the plans made under them
-  std::set<std::string, std::less<>> paths;  // of kept_path()
+  std::set<std::string, std::less<>> paths;  // the texts of kept_path()
   // State that other files keep for this rank.
   struct Memory {
     virtual ~Memory() = default;
@@ -54,8 +54,8 @@ struct RankContext {
   std::unique_ptr<Memory> save;
   // Checks to be made at the next item() (data_check.cc).
   std::unique_ptr<Memory> checks;
-  // Parameters gathered on use (gather.cc), and the bytes of their copies that
-  // may be held beyond those that the running operator needs.
+  // Parameters gathered on use (gather.cc), and how many bytes of copies may be
+  // held besides those that the running operator needs.
   std::unique_ptr<Memory> gathered;
   int64_t gather_budget = 0;
 
@@ -66,7 +66,7 @@ struct RankContext {
   int64_t comm_budget = -1;      // bytes left; -1: no limit
   std::string_view op = "";      // the running operator, for tags and errors
   // The lineage of the value that the running operator makes, or that is being
-  // moved. Null if the members of a collective have none to compare.
+  // moved; null if the members of a collective have none to compare.
   const Lineage* about = nullptr;
   std::string phase = "forward";
   // The running module ("blocks.3.mlp"), and how many operators it has called.
@@ -74,8 +74,9 @@ struct RankContext {
   int64_t ordinal = 0;
   MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
 
-  // For a collective about `about`: Call::lineage, and the end of a sentence
-  // that describes the value: ", made by mean, operator 4 of gpt.loss".
+  // For a collective on the value with the lineage `about`: its Call::lineage,
+  // and an ending for a sentence about the value, such as ", made by mean,
+  // operator 4 of gpt.loss".
   uint64_t lineage() const { return about ? about->hash : 0; }
   std::string about_text() const;
   // `path`, in memory that lives until the run ends.
@@ -98,14 +99,14 @@ struct RankContext {
   static void set_current(RankContext* c);
 
   // The group of ranks that differ from this one only in `axes`. Does not
-  // communicate, but all members have to request it to use it. Throws Error if
-  // this rank is not in the mesh or the mesh has no such axes.
+  // communicate, but the group works only if all its members request it. Throws
+  // Error if this rank is not in the mesh or the mesh lacks one of the axes.
   Communicator& communicator(const Mesh&, AxisMask axes);
-  // The group of these ranks of the run, which all give in the same order.
+  // The group of these ranks of the run. All members pass the same list.
   Communicator& communicator(const std::vector<int64_t>& world_ranks);
   // This rank's coordinate; throws Error if the rank is not in the mesh.
   const Coord& coordinate(const Mesh&);
-  // The same; null if the rank is not in the mesh.
+  // Like coordinate(), but returns null if the rank is not in the mesh.
   const Coord* coordinate_or_null(const Mesh&);
 
   // Set by run().
@@ -117,7 +118,7 @@ struct RankContext {
   Tracer* tracer = nullptr;          // records a timeline (trace.h)
   std::string mesh_text;             // --mesh
 
-  // Every step of every operator looks these up. There are few, and a linear
+  // Every step of every operator looks these up. They are so few that a linear
   // search is fastest.
   struct CachedCommunicator {
     Mesh mesh;

@@ -1,6 +1,6 @@
-// Scopes that limit communication, turn recording for gradients off, or name
-// the running module or phase. Every rank opens the same scopes. Their
-// constructors throw Error outside run().
+// Scopes that limit communication, turn off recording for gradients, or name
+// the running module. Every rank must open the same scopes. Their constructors
+// throw Error outside run().
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace dtensor {
 class Captures;
 struct RankContext;
 
-// Operators that would have to communicate throw an Error instead, which says
+// Inside, operators that would have to communicate throw an Error that says
 // which redistribute() to write. Explicit redistributions are allowed.
 class ExplicitOnly {
  public:
@@ -65,9 +65,9 @@ class NoGrad {
 };
 bool grad_enabled();
 
-// Assigns the operators inside to a module, where they have ordinals from 0.
-// Modules open a scope at every call, so the path is not copied, to save time:
-// it has to outlive the scope.
+// Assigns the operators inside to a module, in which they are numbered from 0.
+// The path has to outlive the scope: it is not copied, because every call of a
+// module opens a scope.
 class PathScope {
  public:
   explicit PathScope(std::string_view path);

@@ -15,11 +15,11 @@
 
 namespace dtensor {
 
-// Records one thread of a rank; only that thread uses it.
+// Records one thread of a rank. Only that thread may use it.
 class Tracer final : public Watch {
  public:
   Tracer(Trace&, RankContext&, Watch* next, int64_t run);
-  // The tracer of another process, from pack(). Its times may be off by
+  // A tracer that pack() packed in another process. Its times may be off by
   // `within` ns.
   class Packed;
   Tracer(Trace&, Packed&, int64_t within);
@@ -27,8 +27,8 @@ class Tracer final : public Watch {
   Tracer& other_thread(RankContext&);
 
   int64_t now() const;  // ns since the trace was made
-  // Record an operator, or a named span, that began at `begin` and ends now.
-  // `number` is shown with the span unless it is -1.
+  // op() and span() record an operator or a named span that began at `begin`
+  // and ends now. `number` is shown with the span unless it is -1.
   void op(int64_t begin, std::string_view name, std::span<const Spec* const> in,
           std::span<const Spec* const> out, int64_t predicted_bytes,
           int64_t ordinal);
@@ -41,13 +41,13 @@ class Tracer final : public Watch {
  private:
   friend class Trace;
   enum class Sort : uint8_t { kOp, kCollective, kSpan };
-  // The uint32_t members but `group` are indices of texts_.
+  // The uint32_t members other than `group` are indices into texts_.
   struct Event {
     Sort sort;
     bool threw = false;
     uint32_t name, phase, path, layouts = 0, group = 0, op = 0;
     int64_t begin, end;
-    int64_t agreed = -1;  // when the last member came; -1: never
+    int64_t agreed = -1;  // when the last member arrived; -1: never
     int64_t bytes = 0;    // predicted (operators) or received (collectives)
     int64_t number = -1;  // ordinal, sequence number, or the span's number
   };
@@ -65,7 +65,7 @@ class Tracer final : public Watch {
   Trace& trace_;
   RankContext* const context_;  // null for a tracer of another process
   Watch* const next_;
-  // The thread that it records, in which run, and its first and last time.
+  // The recorded thread and its run, and when recording began and ended.
   struct Whose {
     int64_t rank, lane, run, opened, closed;
   };

@@ -20,9 +20,9 @@ class LastCall {
     uint64_t sequence = 0;
     std::string op;  // at most its first 64 bytes
   };
-  // By the thread itself.
+  // Called by the thread itself.
   void set(const Group&, StepKind, uint64_t sequence, std::string_view op);
-  // A consistent value, by any thread.
+  // Returns a consistent value. Any thread may call it.
   Value get() const;
 
  private:

@@ -1,7 +1,7 @@
 // The messages for one transfer between members that do not share memory. A
 // message from one member to another holds the pieces of the schedule one after
-// the other, each packed in row-major order. Members that share memory may read
-// their parts from one message to all of them.
+// another, each packed in row-major order. Members that share memory with each
+// other may get one message, from which each of them reads its pieces.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace dtensor {
 
-// One thread changes the object; share() of the other members' objects reads
-// it. Reusable for other transfers; it keeps its memory.
+// Only one thread may change an object, but share() of other members' objects
+// reads it. reset() prepares it for another transfer, and keeps its memory.
 class PackedMessages {
  public:
   // The device and stream for packing, unpacking and reducing.
@@ -27,16 +27,16 @@ class PackedMessages {
   };
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
-  // Prepares the messages of `t`. Its schedule must have `serves` filled. The
-  // transfer must outlive this object, or the next reset().
+  // Prepares the messages of `t`, whose schedule must have `serves` filled. `t`
+  // must live until the next reset(), or as long as this object.
   void reset(const Transfer&);
-  // Sends to `peers` peers instead, each standing for the members that peer_of
-  // maps to it; nothing is sent to a member with -1. A piece that several
-  // members of one peer want is sent to it once.
+  // Prepares messages to `peers` peers instead of to members. Peer p stands for
+  // the members m with peer_of[m] = p; a member with -1 is sent nothing. A
+  // piece that several members of a peer want is sent to the peer once.
   void reset(const Transfer&, std::span<const int> peer_of, int peers);
 
-  // The size of the message to a peer (a member, unless reset() was given
-  // peers). 0: no message is sent.
+  // The size of the message to a peer (to a member, unless reset() was given
+  // peers), or 0 if no message is sent.
   int64_t bytes_to(int peer) const { return bytes(to_[index(peer)]); }
   // The bytes that this member takes from member m's message.
   int64_t bytes_from(int m) const { return bytes(from_[index(m)]); }
@@ -44,28 +44,28 @@ class PackedMessages {
   bool same(int peer, int other) const {
     return to_[index(peer)] == to_[index(other)];
   }
-  // For a message of member m that serves all `takers`: finds where in it the
-  // pieces of this member lie. Returns the size of the message in bytes.
+  // For a message from member m that serves all `takers`: finds where this
+  // member's pieces lie in it. Returns the size of the message in bytes.
   int64_t share(int m, std::span<const PackedMessages* const> takers);
 
-  // The address of the message to a peer, if it already lies in the source as
-  // it is sent; null: it has to be packed.
+  // The address of the message to a peer if it lies packed in the source
+  // already; null if it has to be packed.
   const void* whole_to(int peer) const;
   void pack(const Place&, int peer, void* out) const;
 
-  // For an exchange: where in the destination the message of member m can be
-  // received as it is; null: it has to be unpacked.
+  // For an exchange: the address in the destination at which the message of
+  // member m can be received directly; null if it has to be unpacked.
   void* whole_from(int m) const;
   void unpack(const Place&, int m, const void* in) const;
-  // Copies what this member holds itself.
+  // Copies the wanted pieces that this member holds itself.
   void copy_own(const Place& on) const { copy_from(on, s_->self, *t_); }
-  // Copies what member m holds; its memory must be readable here.
+  // Copies those that member m holds; its memory must be readable here.
   void copy_from(const Place&, int m, const Transfer& theirs) const;
 
-  // Set if, as far as this member can tell, the whole collective is an even one
-  // of `bytes` bytes per member: an all-gather from `in` to `out`, or a
-  // reduce-scatter of one chunk per member at `in` to `out`, all contiguous.
-  // Only if every member has it set may they do it that way.
+  // Set if this member's pieces allow an ordinary collective with `bytes` bytes
+  // per member: an all-gather from `in` to `out`, or a reduce-scatter from one
+  // chunk per member at `in` to `out`, all contiguous. The members may use it
+  // only if all of them have it set.
   struct Even {
     const void* in;
     void* out;
@@ -85,7 +85,8 @@ class PackedMessages {
 
  private:
   using Pieces = std::vector<const Piece*>;
-  // Indices of an array in memory; `held` null: the array holds nothing else.
+  // An array in memory and the indices that it holds, in order. If `held` is
+  // null, it holds exactly the piece that is copied.
   struct At {
     const void* data;
     const HeldRegion* held;

@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kLine = 256 << 10;  // bytes
 constexpr int64_t kFirstLine = 4096;
 constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
-// Errors explain what is wrong with at most this many boxes of a tensor.
+// Errors explain what is wrong with a tensor's boxes only if it has at most
+// this many.
 constexpr size_t kExplained = 20'000;
 constexpr const char* kFormat = "dtensor checkpoint";
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
@@ -126,8 +127,8 @@ class Lines {
   size_t used_ = 0;
 };
 
-// A line, parsed as a JSON object. Throws Error if it, or a member that is
-// asked for, is not as expected.
+// A line, parsed as a JSON object. Throws Error if the line, or a member that
+// is read, is not as expected.
 class Line {
  public:
   Line(const std::string& path, int64_t number, const std::string& text)
@@ -184,13 +185,12 @@ class Line {
   const std::string& path_;
   const int64_t number_;
   const std::string& text_;
-  // (Unlike Json, it keeps members in a tree, so that lines with many members
-  // do not take long.)
+  // (Unlike Json, this type keeps members in a tree, so that lines with many
+  // members do not take long.)
   const nlohmann::json json_;
 };
 
-// A random number for each (dimension, index), modulo a prime: see
-// check_cover().
+// The weights of check_cover() are numbers modulo this prime.
 constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
 
 uint64_t times(uint64_t a, uint64_t b) {
@@ -215,8 +215,8 @@ uint64_t weight(const Box& b) {
   return product;
 }
 
-// Describes the elements that are in no box, or says that some are in two.
-// Gives up early, since it is only for errors.
+// Describes the elements that are not in any box, or says that some are in two.
+// It is only for errors, so it gives up early.
 std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   constexpr size_t kMost = 16;
   std::vector<Region> left = {region_of(whole)};
@@ -238,8 +238,8 @@ std::string holes(const Box& whole, const std::vector<Box>& boxes) {
   return text + (left.size() > 4 ? ", ..." : "") + " are in no box";
 }
 
-// Names two boxes that share elements. Gives up early, since it is only for
-// errors.
+// Names two boxes that share elements. It is only for errors, so it gives up
+// early.
 std::string overlap_of(const std::vector<Box>& boxes) {
   constexpr int64_t kMost = 10'000'000;
   std::vector<size_t> order(boxes.size());
@@ -478,9 +478,9 @@ const Index::Entry* Index::find(std::string_view name) const {
 
 void Index::check_cover(const std::string& path) const {
   // The weight of a box is the product over its dimensions of f(end) - f(begin)
-  // for a random function f. Boxes that have every element once add up to the
-  // weight of the whole; any others do so with a probability of about 2^-58.
-  // The check is linear in the number of boxes.
+  // for a random function f. Boxes that hold every element exactly once add up
+  // to the weight of the whole; any others do so with a probability of about
+  // 2^-58. The check is linear in the number of boxes.
   for (const Entry& e : tensors_) {
     const Box whole{Shape::filled(e.info.shape.size(), 0), e.info.shape};
     uint64_t sum = 0;
