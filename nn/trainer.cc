@@ -54,7 +54,7 @@ int64_t block_bytes(const Module& model) {
 
 constexpr const char* kLrSteps = "learning rate steps";
 
-// A value of a checkpoint; null if it has none of this name.
+// The value of a checkpoint with this name; null if there is none.
 const CheckpointValue* find(const CheckpointValues& values,
                             const std::string& name) {
   const auto found = values.find(name);
@@ -80,7 +80,7 @@ MemoryUse memory_use(const Allocator::Stats& stats) {
   return use;
 }
 
-// The larger value of the two, element by element.
+// The larger of the two values in each element.
 MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
   MemoryUse use;
   for (size_t k = 0; k < kMemoryKinds; ++k)
@@ -91,10 +91,10 @@ MemoryUse largest(const MemoryUse& a, const MemoryUse& b) {
 
 }  // namespace
 
-// What a Trainer holds, and the steps that it takes.
+// The state of a Trainer, and its training step.
 class Trainer::Engine {
  public:
-  // `language` is the model if it is one, else null.
+  // `language` is the model if that is a language model, else null.
   Engine(Module& model, const LanguageModel* language, Loss loss,
          TrainerOptions options);
 
@@ -125,8 +125,8 @@ class Trainer::Engine {
   std::vector<DistTensor> pipeline_gradients(const MicroBatches&,
                                              DistTensor& total);
   void make_pipeline();
-  // Gives a whole step to the device. Returns a device tensor with the loss and
-  // the norm.
+  // Enqueues a whole step on the device. Returns a device tensor with the loss
+  // and the norm.
   Tensor run(const MicroBatches&, double lr);
   Tensor replay(const Batch&, double lr);
 
@@ -134,8 +134,8 @@ class Trainer::Engine {
   // The meshes of a micro-batch's inputs and targets.
   Mesh first_mesh_, last_mesh_;
   int64_t micros_;
-  // With an axis pp: the pipeline; for each of the optimizer's parameters its
-  // stage and its position there; and the targets of the running step.
+  // With an axis pp: the pipeline; for each of the optimizer's parameters, its
+  // stage and its position in the stage; and the targets of the running step.
   std::unique_ptr<Pipeline> pipeline_;
   std::vector<std::pair<size_t, size_t>> places_;
   std::vector<DistTensor> targets_;
@@ -167,8 +167,8 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       "steps is {}, micro_batches {} and save_every {}; write 1 or more for "
       "each",
       options.steps, options.micro_batches, options.save_every);
-  // The bucket size of torch's DDP; smaller for stages 2 and 3, whose purpose
-  // is to hold less.
+  // The bucket size of PyTorch's DDP; stages 2 and 3 of ZeRO use smaller
+  // buckets, because they are there to save memory.
   constexpr int64_t kBucket = 25 << 20;
   bucket_bytes_ = zero() < 2 ? kBucket : std::min(block_bytes(model), kBucket);
   if (language && mesh.has_axis("pp")) make_pipeline();
@@ -220,7 +220,7 @@ std::vector<DistTensor> Trainer::Engine::gradients(
   for (int64_t m = 0; m < micros_; ++m) {
     DistTensor part;
     double share = 0;
-    {  // ends before grad(), which can then free the windows early
+    {  // grad() can free the windows early, because this scope ends before it
       const Windows windows = micro_batches(m);
       const TraceSpan span("forward");
       part = loss(windows.inputs, windows.targets);
@@ -256,7 +256,7 @@ std::vector<DistTensor> Trainer::Engine::pipeline_gradients(
     shares.push_back(windows.share);
     scaled.push_back(windows.share * scaler.get_scale());
   }
-  // If gradients are sharded, they are sent in each micro-batch.
+  // Sharded gradients (ZeRO stages 2 and 3) are sent in each micro-batch.
   PipelineResult result =
       pipeline_->run(inputs, scaled,
                      {.wire_dtype = options.wire_dtype,
@@ -330,8 +330,8 @@ StepResult Trainer::Engine::step(const Batches& batches) {
                                                              : options.steps,
                                    .warmup = options.warmup}
                         .at(next);
-  // By then the plans exist, as does the order in which ZeRO's stage 3 gathers
-  // ahead.
+  // After this many steps, all plans exist, and so does the order in which ZeRO
+  // stage 3 gathers ahead.
   constexpr int64_t kBeforeGraph = 2;
   const bool replays =
       options.cuda_graph && !context.dry_run && steps_run_++ >= kBeforeGraph;
@@ -380,8 +380,8 @@ const TrainerOptions& Trainer::options() const { return engine_->options; }
 void Trainer::set_gather_budget() const {
   const Engine& e = *engine_;
   int64_t bytes = e.options.gather_budget;
-  // A recomputed block is gathered again; half of the budget then holds it
-  // until its gradient has been taken.
+  // A block that is recomputed is gathered again. Half of the budget then holds
+  // it until its gradient has been computed.
   if (bytes < 0)
     bytes =
         block_bytes(e.model) *
@@ -433,9 +433,8 @@ TrainingReport Trainer::train(const Batches& batches) {
     else if (o.check_bytes && !r.replayed)
       check_same_step(i, context.world_rank, first, context.events);
     context.events.clear();
-    // A step that went wrong is not saved. (If the scale is this small, the
-    // gradients do not overflow because of it: they are not finite by
-    // themselves.)
+    // A step that went wrong is not saved. (With a scale this small, the scale
+    // cannot be the reason why gradients are not finite.)
     constexpr double kLeastScale = 1e-4;
     DT_CHECK(
         std::isfinite(r.loss) && (std::isfinite(r.grad_norm) ||
@@ -527,7 +526,7 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
   context.allocator->reset_peak();
   {
     const CommRecord record;
-    // Operators of other stages are called on the ranks of those stages.
+    // This rank does not run the operators of other stages: leave them out.
     const Scoped<OnOp> trace(op_trace(context),
                              on_op ? OnOp([&](const OpCall& call) {
                                if (call.out[0].here()) on_op(call);
@@ -536,16 +535,16 @@ Prediction Trainer::predict(const Batches& batches, const OnOp& on_op) {
     step(batches);
     p.events.assign(record.events().begin(), record.events().end());
   }
-  // Parameters are gathered ahead in the order of the previous step, so memory
-  // is that of a second step.
+  // Parameters are gathered ahead in the order of the previous step, so the
+  // memory must be that of a second step.
   if (e.zero() == 3) step(batches);
   p.memory = memory_use(context.allocator->stats());
   return p;
 }
 
-// For each position along pp, the rank with the largest parts: the last one of
-// those with the most of a sequence (in zig-zag order that is not always the
-// last rank).
+// For each position along pp, the rank with the largest part of a batch: the
+// last of the ranks with the most items of a sequence. (In zig-zag order, this
+// is not always the last rank.)
 static std::vector<int64_t> largest_ranks(const Mesh& mesh,
                                           const Shape& inputs) {
   const Layout windows = inputs.size() == 2

@@ -34,15 +34,15 @@ namespace dtensor::nn {
 class LanguageModel;
 class Module;
 
-// A batch, which every rank has in full: row r of both tensors is one example.
-// Each rank keeps the rows that the mesh gives it.
+// A batch: row r of both tensors is one example. Every rank passes the whole
+// batch, and keeps the rows that the mesh gives it.
 struct Batch {
   Tensor inputs, targets;
 };
-// Makes the batch of a step (0, 1, ...). Every rank calls it. If it depends on
-// nothing but the step, a resumed training continues with the same data.
+// Makes the batch of a step (0, 1, ...). Every rank calls it. If the batch
+// depends only on the step, a resumed training continues with the same data.
 using Batches = std::function<Batch(int64_t step)>;
-// A scalar: the mean over the rows of its arguments.
+// Returns a scalar: the mean loss over the rows of its arguments.
 using Loss = std::function<DistTensor(const DistTensor& inputs,
                                       const DistTensor& targets)>;
 
@@ -57,22 +57,24 @@ struct TrainerOptions {
   double clip = 1;             // the largest norm of the gradient; 0: no limit
   // A step cuts its batch into this many parts and adds their gradients.
   int64_t micro_batches = 1;
-  // The type that gradients are sent in; their own if not set.
+  // The type in which gradients are sent; their own type if not set.
   std::optional<DType> wire_dtype = {};
-  double loss_scale = 0;  // the first one (GradScaler); 0: none
-  // Bytes of parameters that ZeRO's stage 3 may hold, or gather ahead, besides
-  // those in use; -1: those of the largest block (of two if blocks are
-  // recomputed). Blocks are numbered in the names of their parameters: "h.0.".
+  double loss_scale = 0;  // the initial one (GradScaler); 0: none
+  // How many bytes of parameters ZeRO stage 3 may hold or gather ahead, besides
+  // those in use; -1: as many as the largest block has, or twice that if blocks
+  // are recomputed. Blocks are numbered in the names of their parameters:
+  // "h.0.".
   int64_t gather_budget = -1;
   // Whether the third step becomes a graph (dtensor/graph.h), which later steps
-  // replay. Not for a pipeline or with a loss scale.
+  // replay. Leave it off for a pipeline or with a loss scale.
   bool cuda_graph = false;
-  // The schedule of a language model on a mesh with an axis pp; its
-  // micro-batches replace those above. The default is 1F1B.
+  // The schedule of a language model on a mesh with an axis pp. Its number of
+  // micro-batches replaces `micro_batches`. The default is 1F1B.
   std::optional<PipelineSchedule> schedule = {};
 
-  // The folder that train() saves checkpoints in, after every save_every steps
-  // and after the last one; "": none. `keep` as in CheckpointOptions.
+  // The folder in which train() saves checkpoints, after every save_every steps
+  // and after the last one; "": none. `keep` means what it does in
+  // CheckpointOptions.
   std::string checkpoints = {};
   int64_t save_every = 100;
   int64_t keep = 0;
@@ -91,16 +93,17 @@ struct StepResult {
   double loss;        // before the update
   double grad_norm;   // global, before clipping
   double loss_scale;  // for the next step; 1 without scaling
-  bool replayed;      // as a graph, so its collectives were not counted
-  // The loss scaler skipped the update, since grad_norm is not finite.
+  bool replayed;      // from a graph, so that its collectives were not counted
+  // Whether the loss scaler skipped the update, because grad_norm is not
+  // finite.
   bool skipped;
   double seconds;  // on this rank, including the making of the batch
   double exposed;  // seconds of communication that no computation hid
   PipelineTimes pipeline = {};
 };
 
-// The most bytes that a rank holds during a step, of each MemoryKind and of all
-// together. (The maxima need not occur at the same time.)
+// The most bytes that a rank holds during a step: of each MemoryKind, and of
+// all kinds together. (The maxima need not occur at the same time.)
 struct MemoryUse {
   std::array<int64_t, kMemoryKinds> kinds = {};
   int64_t peak = 0;
@@ -110,10 +113,10 @@ struct MemoryUse {
 struct TrainingReport {
   int64_t first_step = 0;
   std::vector<StepResult> steps;
-  std::vector<CommEvent> events;  // of the first of these steps, merged
-  MemoryUse memory;               // the most of any rank
-  // The times of the rank with the longest span, over the steps without the
-  // first, which makes all plans.
+  std::vector<CommEvent> events;  // of all ranks in the first of these steps
+  MemoryUse memory;               // the largest values of any rank
+  // The times of the rank with the longest span, summed over all steps but the
+  // first, which makes the plans.
   PipelineTimes pipeline;
 };
 
@@ -127,13 +130,13 @@ struct Prediction {
 };
 using OnOp = std::function<void(const OpCall&)>;
 
-// Every rank makes one, for a module that outlives it, and makes the same
-// calls. They are collective over all ranks of the run.
+// Every rank makes a trainer, for a module that outlives it, and makes the same
+// calls, which are collective over all ranks of the run.
 class Trainer {
  public:
-  // Rows are split over those of the module's mesh axes dp, fsdp and ep that
-  // exist. Throws Error for options out of range, and if another job saves to
-  // the folder of checkpoints.
+  // Rows are split over the axes dp, fsdp and ep, as far as the module's mesh
+  // has them. Throws Error for options out of range, and if another job saves
+  // to the folder of checkpoints.
   Trainer(Module&, Loss, TrainerOptions = {});
   // Trains with the model's loss(). Inputs and targets are tokens [rows, s],
   // whose sequences are split over cp (batch_layout()). On a mesh with an axis
@@ -146,10 +149,11 @@ class Trainer {
   // path. It may come from another mesh and other layouts. Throws Error as
   // check_resume() does.
   std::optional<std::string> resume();
-  // Trains up to options().steps. Throws Error, on every rank, if loss or norm
-  // are not finite (apart from steps that the loss scaler skips), unless every
-  // step receives as many bytes as its plans predicted and as the first one
-  // did, and if the folder has checkpoints that were not resumed.
+  // Trains up to options().steps. Throws Error on every rank if a loss or norm
+  // is not finite (except in steps that the loss scaler skips), if a step
+  // does not receive as many bytes as its plans predicted and as the first step
+  // received, or if the folder has checkpoints from which the training was not
+  // resumed.
   TrainingReport train(const Batches&);
 
   // Trains the next step. Loss and norm are 0 in a dry run.
@@ -163,8 +167,8 @@ class Trainer {
   // step-N of the options' folder for the next step N.
   void save() const;
   void load(const std::string& checkpoint);
-  // Throws Error on every rank, which names a rank, if its copies of parameters
-  // or state differ from those of others.
+  // Throws Error on every rank if the copies of a parameter or of optimizer
+  // state differ between ranks. The error lists the ranks that differ.
   void check_copies() const;
   // Sets RankContext::gather_budget as the constructor does, for a run with
   // several trainers.
@@ -178,18 +182,18 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
 };
 
-// Predicts by dry runs of one training step: the same code, without data, as
-// each rank that has the largest part of a batch of inputs (one for each
-// position along pp). `on_rank` makes a model and its trainer, and returns
-// Trainer::predict(). Not for use inside a run.
+// Predicts by dry runs of one training step: the same code, without data. For
+// each position along pp, one dry run stands for the rank with the largest part
+// of a batch of inputs. `on_rank` makes a model and its trainer, and returns
+// Trainer::predict(). Must not be called inside a run.
 Prediction predict(const RunOptions&, const Shape& inputs,
                    const std::function<Prediction(Runtime&)>& on_rank);
 // Throws Error unless the training sent what was predicted (step_checks.h).
 void check_agreement(const Prediction&, const TrainingReport&);
 
 // Throws Error, headed by `where`, if a training with these options cannot
-// resume from the checkpoint, which was saved with other `data`. If lr_steps is
-// 0, takes it from the checkpoint. Any thread may call it.
+// resume from the checkpoint, because it was saved with other `data`. If
+// lr_steps is 0, takes it from the checkpoint. Any thread may call it.
 void check_resume(std::string_view where, const std::string& checkpoint,
                   TrainerOptions&);
 

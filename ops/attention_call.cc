@@ -18,8 +18,8 @@
 namespace dtensor::internal {
 namespace {
 
-// The mask's term in the rule: the letters of its dimensions, aligned with
-// [b, h, s, t] at the right, and 1 for dimensions that are repeated.
+// The rule's term for the mask. Each dimension, aligned with [b, h, s, t] at
+// the right, gives its letter, or 1 if it is broadcast.
 std::string mask_term(const Shape& mask, const Shape& scores,
                       const char* letters) {
   DT_CHECK(mask.size() <= 4, "attention",
@@ -38,9 +38,10 @@ std::string mask_term(const Shape& mask, const Shape& scores,
   return term;
 }
 
-// Moves a block's keys and values (or their gradients) by the rank's other
-// thread. Without one (in a dry run, or under a budget) they move when
-// arrived() is called; a dry run counts them as held until then.
+// Moves a block's keys and values (or their gradients) on the rank's second
+// thread. In a dry run or under a communication budget, they move when
+// arrived() is called instead; a dry run counts their memory as held until
+// then.
 class Passing {
  public:
   Passing() = default;
@@ -89,9 +90,9 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
            "q has {} heads, and k and v have {}; pass a q with a multiple of "
            "the heads of k and v",
            q[2], k[2]);
-  // s~: if several ranks held a query, each would meet the blocks in another
-  // order, and their results would differ. In the backward pass, summing over s
-  // already implies this.
+  // s~: if several ranks held the same query, each would add up the blocks in a
+  // different order, and their results would differ. In the backward pass, the
+  // sum over s already implies this.
   std::string rule = !args.ring ? "bs^hd!,bt!gd,btgd"
                      : backward ? "bshd!,bt~gd,btgd"
                                 : "bs~hd!,bt~gd,btgd";
@@ -118,10 +119,10 @@ Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
   return owned(keys.size(), mesh, keys.axes(), parts);
 }
 
-// The blocks of every step of the ring; cached with the decision.
+// The blocks at each step of the ring, cached with the decision.
 struct AttentionCall::Ring : Decision::Memo {
-  std::vector<const Spec*> k, v;   // of all ranks' blocks, per step
-  std::vector<IntervalList> keys;  // of this rank's block, per step
+  std::vector<const Spec*> k, v;   // by step: the specs of the blocks
+  std::vector<IntervalList> keys;  // by step: the keys of this rank's block
 };
 
 const AttentionCall::Ring& AttentionCall::ring() {
@@ -143,7 +144,7 @@ const AttentionCall::Ring& AttentionCall::ring() {
   return static_cast<const Ring&>(*c_.decision.memo);
 }
 
-// Checks the whole ring at once, so that it is refused before anything is sent.
+// Checks the whole ring at once, to refuse it before anything is sent.
 void AttentionCall::check_allowed(const Ring& ring, bool backward) const {
   const RankContext& ctx = c_.context;
   if (ring.k.size() == 1 || (!ctx.explicit_only && ctx.comm_budget < 0)) return;
@@ -172,7 +173,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       q_(with_unit_rows(c.in[0])) {
   if (c.in.size() > fixed) mask_ = c.in[fixed];
   if (args_.documents) key_ids_ = c.in[fixed + 1];
-  // A mask from ids is made for at most this many queries at once.
+  // A mask made from document ids covers at most this many queries at a time.
   constexpr int64_t kQueriesOfIds = 256;
   int64_t row = 0;
   for (const Interval& range : c.ranges_of('s'))
@@ -184,7 +185,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       row += hi - lo;
       lo = hi;
     }
-  // The position of each local query head's key head in a block.
+  // For each local query head, the position of its key head in a block.
   const IntervalList have =
       c.axes_of('g') ? used_heads(c.coord()) : held(c.coord(), 0)[2];
   for (const Interval& range : c.ranges_of('h'))
@@ -201,7 +202,7 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
     }
 }
 
-// Query head i uses head floor(i kv_heads / heads).
+// Query head i uses key head floor(i kv_heads / heads).
 IntervalList AttentionCall::used_heads(const Coord& at) const {
   IntervalList list;
   const Region queries = c_.decision.in[0]->region(at);
@@ -369,8 +370,8 @@ void AttentionCall::backward() {
   const Tensor out = with_unit_rows(c_.in[3]), dout = with_unit_rows(c_.in[5]);
   const bool apart = c_.axes_of('g') != 0;  // see used_of()
   std::vector<Sum> dq(queries_.size());
-  Sum home[2];                    // for this rank's keys and values
-  std::optional<Passing> coming;  // others' gradients of them
+  Sum home[2];  // the gradients of this rank's keys and values
+  std::optional<Passing> coming;  // other ranks' terms of these gradients
   bool direct = false;
 
   const auto arrive = [&] {

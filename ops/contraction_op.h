@@ -16,17 +16,17 @@ struct ContractionArgs {
 // The letters of the factors that occur only in the output.
 std::string only_in_output(const Rule&);
 
-// A rule from text, with notes that it is linear in each operand. Each thread
-// parses a text once. Throws Error if the text is not a rule.
+// The rule that the text states, with notes that it is linear in each operand.
+// Each thread parses a text once. Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
 
-// The contraction with this rule and name. It lives as long as the process.
+// The contraction with this rule and name, which lives as long as the process.
 const Op& contraction_op(std::string_view name, const Rule&);
 // contraction_op(name, product_rule(text)).
 const Op& product_op(std::string_view name, std::string_view text);
 
-// The gradient of one operand: the product of the cotangent, in the operand's
-// place, and the other operand. Made once per decision.
+// The gradient of one operand: the product of the cotangent, which takes the
+// operand's place, and the other operand. It is made once per decision.
 struct ProductGradient {
   const Op* op;
   Attrs attrs;

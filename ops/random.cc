@@ -22,8 +22,9 @@ namespace {
 
 using kernels::Distribution;
 
-// Calls fn(part, lo) for every box of a local tensor that holds `region`: its
-// window, and its first index in the global tensor.
+// Calls fn(part, lo) for every box of a local tensor that holds `region`:
+// `part` is the box's window of the tensor, and `lo` its first index in the
+// global one.
 template <class Fn>
 void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
                Shape lo = {}) {
@@ -37,8 +38,8 @@ void for_boxes(const Tensor& t, const Region& region, Fn&& fn, int dim = 0,
   }
 }
 
-// A tensor in this layout, filled by fn(part, region). It is made as if
-// partial axes were replicated, and then becomes partial.
+// A tensor in this layout, filled by fn(part, region). It is made
+// replicated over the partial axes, and then becomes partial.
 template <class Fn>
 DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
                 DType t, Fn&& fn) {
@@ -50,7 +51,8 @@ DistTensor make(const Shape& shape, const Mesh& mesh, const Placements& layout,
   return relayout(x, spec);
 }
 
-// Adds the values to x's lineage, so that it differs from others with its spec.
+// Adds `with`, which determines x's values, to its lineage. Tensors with the
+// same spec but other values then have another lineage.
 DistTensor filled(DistTensor x, uint64_t with) {
   uint64_t& hash = x.impl()->lineage.hash;
   hash = fold_lineage(hash, with);
@@ -66,7 +68,7 @@ class CapturedDraws {
   const RandomState& before() const { return before_; }
 
   // The address for the times-th use. A use that runs again (ops/recompute.h)
-  // has the same one.
+  // gets the same address.
   const uint64_t* at(uint64_t ranks, uint64_t times) {
     const auto found = before_.times.find(ranks);
     const uint64_t first = found == before_.times.end() ? 0 : found->second;
@@ -97,8 +99,8 @@ class CapturedDraws {
                                words.data() + 2 * kBlock * b, block.bytes());
     }
   }
-  // Streams that users name are small numbers or 64-bit hashes. These are
-  // 64-bit hashes of other texts, so they are unlikely to coincide.
+  // Streams that users name are small numbers or 64-bit hashes. Those returned
+  // here are 64-bit hashes of other texts, so they are unlikely to coincide.
   static uint64_t stream_of(uint64_t ranks, uint64_t times) {
     return hash_mix(hash_mix(hash_text("the run's own"), ranks), times);
   }
@@ -110,10 +112,10 @@ class CapturedDraws {
   std::vector<Tensor> blocks_;
 };
 
-// The run's own generators on this rank (a rank is a thread).
+// The run's own generators, as this rank has them (a rank is a thread).
 struct Drawn : RandomState {
   uint64_t run = 0;
-  // While a graph is captured.
+  // Set while a graph is captured.
   std::shared_ptr<CapturedDraws> captured = nullptr;
 };
 Drawn& drawn() {
@@ -151,7 +153,8 @@ Generator resolved(const Generator& g, const Mesh& mesh) {
     for (int64_t r : list) ranks = hash_mix(ranks, static_cast<uint64_t>(r));
   }
   Drawn& d = drawn();
-  // Before this use is counted, so that captured uses follow the earlier ones.
+  // This must come before the use is counted: captured_draws() copies the
+  // counts of the earlier uses.
   CapturedDraws* captured =
       context.capture ? &captured_draws(d, *context.capture) : nullptr;
   const uint64_t times = ++d.times[ranks];

@@ -20,7 +20,7 @@ AxisMask bit(int axis) { return AxisMask{1} << axis; }
 // An intermediate layout.
 struct Node : Waypoint {
   bool goal = false;   // the destination, or a partial-fill away from it
-  int64_t to_go = -1;  // a lower bound of the way to a goal; -1: not known
+  int64_t to_go = -1;  // a lower bound of the price to a goal; -1: not known
   // The best way here so far: its price, collectives and steps.
   int64_t time = kNever;
   int collectives = 0, steps = 0;
@@ -78,8 +78,8 @@ class Search {
     steps_.emplace(route_, from, cost.one_shot_bytes / item_);
   }
 
-  // `block` limits the memory in between; if `may_chunk`, for one part of the
-  // tensor at a time.
+  // `block` limits the bytes held in between; if `may_chunk`, those of one
+  // chunk of the tensor at a time.
   Plan run(int64_t block, bool may_chunk) {
     block = std::max<int64_t>(block, 1);
     Way best = attempt(1, kNever);
@@ -98,14 +98,16 @@ class Search {
         if (k == needed) break;
         k = std::min(2 * k, needed);
       }
-      // With chunks, some way always fits. Without, a partial of sums of maxima
-      // may have none that fits, and takes the memory that it needs.
+      // With chunks, some way always fits. Without chunks, none may fit if
+      // partials of several kinds lie within each other; the best way then
+      // takes the memory that it needs.
       if (fits.found) best = std::move(fits);
     }
     return finished(std::move(best));
   }
 
-  // The plan, if the direct step is as cheap as any way.
+  // The plan if no way is cheaper than the direct step; else a lower bound of
+  // its time alone.
   QuickPlan quick(int64_t block) {
     Way way = attempt(1, kNever, /*only_direct=*/true);
     QuickPlan quick;
@@ -126,9 +128,9 @@ class Search {
     return std::move(plan);
   }
 
-  // The cheapest way that pays alphas `chunks` times and holds at most `limit`
-  // bytes in between. If `only_direct`, it is only returned if it takes no
-  // search; else least_ becomes a lower bound of any way's time.
+  // The cheapest way that pays each alpha `chunks` times and holds at most
+  // `limit` bytes in between. If `only_direct` is set, returns it only if that
+  // takes no search; otherwise, least_ becomes a lower bound of any way's time.
   Way attempt(int64_t chunks, int64_t limit, bool only_direct = false) {
     Prices prices(cost_, mesh_, chunks);
     prices_ = &prices;
@@ -159,9 +161,9 @@ class Search {
     // Goals come first, because they bound the search.
     std::stable_partition(nodes_.begin() + 2, nodes_.end(),
                           [](const Node& n) { return n.goal; });
-    // A goal that is split over the axis of a fillable partial receives less
-    // (see fillable()). Leave the other goals out if every dimension could be
-    // split so.
+    // Ranks receive less under a goal that is split over the axis of a fillable
+    // partial (see fillable()). Leave the other goals out if every dimension
+    // could be split that way.
     bool maximal = route_.ndim() > 0 && route_.has_all_orders();
     goals_.clear();
     for (Node& n : nodes_) {
@@ -225,7 +227,8 @@ class Search {
       int want = route_.to()[static_cast<size_t>(d)];
       if (have == want) continue;
       const Cut &x = route_.cut(d, have), &y = route_.cut(d, want);
-      // (In a tree several ranks may hold an index, and all would add it.)
+      // (In a tree, several ranks may hold an index, and all of them would add
+      // it to the partial.)
       n.goal = !(x.axes & ~y.axes & ~in_place_) && !x.tree && !y.tree &&
                (route_.common_prefix(d, have, want) == y.num_axes ||
                 route_.merges(d, have, want));
@@ -233,13 +236,13 @@ class Search {
     return n;
   }
 
-  // Whether it is the destination itself, without a partial-fill.
+  // Whether the node is the destination itself, without a partial-fill.
   bool arrived(const Node& n) const {
     return n.goal && n.cuts == route_.to() && n.partial == to_->partial_axes();
   }
 
-  // Adds every layout: for each dimension a cut over axes of its own, and on
-  // the other axes any of the source's partials.
+  // Adds every layout that cuts each dimension over axes of its own and has any
+  // of the source's partials on the other axes.
   void enumerate(int d, Cuts cuts, AxisMask used) {
     if (d == route_.ndim()) {
       AxisMask free = from_->partial_axes() & ~used;
@@ -275,10 +278,12 @@ class Search {
         lack = route_.lack(n.cuts, goal, 1);
         if (lack == 0 && !combine) return 0;
       } else {
-        // Every rank that needs an index receives it, even if it has a summand.
+        // Every rank that needs an index receives it, even if it holds one of
+        // its summands.
         lack = route_.largest(goal);
-        // Each index is received q - 1 times before a rank can know its total,
-        // and once by each further holder after that: averaged over the ranks.
+        // An index is received q - 1 times before some rank knows its total,
+        // and then once by each further holder. This is averaged over the
+        // ranks.
         if (!(n.partial & keep_)) {
           int64_t holders =
               mesh_.size_of(mesh_.all_axes() & ~route_.axes(goal));
@@ -300,9 +305,9 @@ class Search {
     return least;
   }
 
-  // The amount that has to cross an axis: the indices that ranks receive from
-  // others with another coordinate on it, on average, as a multiple of all
-  // indices / ranks.
+  // The amount that has to cross axis a: the average number of indices that a
+  // rank receives from ranks with another coordinate on it, as a multiple of
+  // the number of all indices / ranks.
   double crossing(const Node& n, AxisMask combine, const Cuts& goal,
                   int a) const {
     double size = static_cast<double>(mesh_.axis_size(a));
@@ -319,31 +324,33 @@ class Search {
       if (y.axes & bit(a)) return 0;  // it may cut the same indices
       int64_t n_d = from_->shape()[d];
       if (n_d == 0) return 0;
-      // Before, the ranks of one coordinate have at most this share of the
-      // dimension; after, they want a part of the tensor that another axis or
-      // dimension cuts.
+      // The ranks of one coordinate hold at most this share of the dimension.
+      // The part that they want is cut along another dimension or by other
+      // axes, so they lack the rest of it.
       return 1 - std::min(1.0, static_cast<double>(x.largest * x.parts) / size /
                                    static_cast<double>(n_d));
     }
     return 0;
   }
 
-  // The bytes that a step needs beside source and destination.
+  // The bytes that a step needs besides the source and the destination.
   int64_t between(int from, int to, const StepBetween& e) {
     const Node &s = node(from), &t = node(to);
-    // (A layout that no collective made is the source, or a view of it.)
+    // (A layout that was reached without a collective is the source or a view
+    // of it.)
     return steps_->held(s, s.collectives == 0, t, arrived(t), e) * item_;
   }
 
-  // With empty parts, ranks may happen to have everything that they need.
+  // Whether the step may turn out to be a slice: if some parts are empty, ranks
+  // may happen to have everything that they need.
   bool may_be_slice(Node& s, Node& t) const {
     return route_.some_part_empty() && s.partial == t.partial &&
            steps_->largest(t) <= steps_->largest(s);
   }
 
-  // Whether a way over `to` takes two more collectives although only one can be
-  // paid for. (Then only a slice may come before the last collective, and a
-  // slice of a slice is one slice.)
+  // Whether a way through `to` takes two more collectives although a way with
+  // two costs more than the best one. (With one, only a slice may come before
+  // the last collective, and two slices in a row are one slice.)
   bool too_far(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (best_ < 0 ||
@@ -357,8 +364,8 @@ class Search {
                                     : (s.split & ~t.split) != 0;
   }
 
-  // Updates `to` if the way over `from` is its best so far. Returns whether it
-  // is.
+  // Updates `to` if the way through `from` is the best one to it so far.
+  // Returns whether it is.
   bool relax(int from, int to) {
     Node &s = node(from), &t = node(to);
     if (t.partial & ~s.partial) return false;
@@ -376,8 +383,8 @@ class Search {
     way.collectives = s.collectives;
     way.steps = s.steps + 1;
     if (sends(e.kind)) {
-      // The bytes that s lacks must come in this step or later, and later means
-      // another collective.
+      // The bytes that s lacks must come in this step or in a later one, which
+      // would be another collective.
       LinkCost link = prices_->link(e.kind, e.group);
       bool dear =
           s.time + prices_->alpha(link) > std::min(bound, t.time) ||

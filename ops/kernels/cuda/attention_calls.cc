@@ -7,21 +7,21 @@
 namespace dtensor::kernels::cuda {
 namespace {
 
-// The oldest version that takes arbitrary strides, and lengths with a
-// bottom-right diagonal.
+// The oldest version of cuDNN that takes arbitrary strides, and arbitrary
+// lengths with a bottom-right diagonal.
 constexpr int64_t kOldest = 90600;
 
-// Alignment in bytes of addresses and row strides: cuDNN loads this much at
-// once.
+// The alignment of addresses and row strides, in bytes: cuDNN loads this much
+// at once.
 constexpr int64_t kAlignment = 16;
 
-// Batches, and heads of each, are blocks of a grid. With more of them, cuDNN
-// makes a plan that fails to launch.
+// cuDNN makes the number of batches and that of heads dimensions of a grid of
+// blocks. If one is larger than this, it makes a plan that fails to launch.
 constexpr int64_t kMostBlocks = 65535;
 
-// The deterministic backward pass stores an element for each query and key of
-// all heads in a run. Runs are cut to kBytesOfRun of them if possible, and are
-// never larger than kMostBytes.
+// The deterministic backward pass stores one element for each pair of a query
+// and a key, for all heads in a run. The pass is cut into runs that store at
+// most kBytesOfRun if possible, and never more than kMostBytes.
 constexpr int64_t kBytesOfRun = int64_t{1} << 30;
 constexpr int64_t kMostBytes = int64_t{8} << 30;
 
@@ -48,8 +48,8 @@ bool is_grouped(const Attention& a) {
   return true;
 }
 
-// Sets t and diagonal. Returns false if some query may not attend to any key,
-// for which cuDNN gives NaN, or if the diagonal does not end in a corner.
+// Sets t and diagonal. Returns false if a query must not attend to any key, for
+// which cuDNN gives NaN, or if the diagonal does not begin or end in a corner.
 bool set_diagonal(const Attention& a, AttentionGraph& g) {
   const int64_t offset = a.query_offset;
   g.t = a.t;
@@ -62,7 +62,8 @@ bool set_diagonal(const Attention& a, AttentionGraph& g) {
   return offset == 0 || offset == g.t - a.s;
 }
 
-// The part that both passes share, with the operands of the forward pass.
+// Fills the part of the graph that both passes share, including the operands of
+// the forward pass.
 std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
                                        const Attention& a, const void* out,
                                        const int64_t out_strides[4],
@@ -120,7 +121,7 @@ bool cut(AttentionGraph& g) {
   g.b = divisor(b, std::max<int64_t>(groups / hkv, 1));
   g.hkv = divisor(hkv, groups);
   g.hq = g.hkv * group;
-  // Each run's lse must be packed, and aligned.
+  // The lse of each run must be packed and aligned.
   return g.b * g.hq * g.s * size_of(DType::kF32) % kAlignment == 0;
 }
 
@@ -163,7 +164,7 @@ bool says_not_supported(std::string_view words) {
   const auto says = [words](std::string_view w) {
     return words.find(w) != words.npos;
   };
-  // These words are also reported if something is missing at run time.
+  // cuDNN also says NOT_SUPPORTED if something is missing at run time.
   return (says("NOT_SUPPORTED") || says("No valid engine configs")) &&
          !says("RUNTIME_PREREQUISITE_MISSING") &&
          !says("SUBLIBRARY_UNAVAILABLE") && !says("INCOMPATIBLE_CUD");

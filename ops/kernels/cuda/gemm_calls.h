@@ -27,7 +27,7 @@ struct GemmCall {
 
 struct GemmCalls {
   GemmCall call;
-  // Whether left is b, and c is written as its transpose.
+  // Whether left is b instead of a, and c is written as its transpose.
   bool swapped = false;
   // Whether several calls add to the same c.
   bool sums = false;
@@ -43,10 +43,10 @@ struct GemmCalls {
 // is 1, it overlaps itself, or one of its sizes is 0.
 std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
-// Whether an epilogue can be part of the calls. cuBLASLt takes a bias along the
-// columns of column-major matrices, and sums of an operand or of c only for a
-// single product. `item` is the size of an element of c. (Whether it takes the
-// types is not checked here.)
+// Whether an epilogue can be part of the calls. cuBLASLt takes a bias only
+// along the columns of column-major matrices, and sums up an operand or c only
+// for a single product. `item` is the size of an element of c, in bytes. (The
+// types are not checked here.)
 bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&,
                     int64_t item);
 
