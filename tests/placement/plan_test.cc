@@ -489,6 +489,44 @@ TEST(Plan, TimeIsThePriceOfItsCollectives) {
   EXPECT_EQ(plan(spec("2", "4", "R"), spec("2", "4", "S0"), cost).time_ps, 0);
 }
 
+// One that is found without a search is the best one; the bound of any other
+// holds for the best one.
+TEST(Plan, QuickPlansAndTheirBounds) {
+  const CostTable cost;
+  int quick = 0, bounded = 0;
+  for (const char* from : {"R,R", "S0,R", "S0,S1", "S1,S0", "P,S0", "P,P"})
+    for (const char* to : {"R,R", "S0,R", "S1,R", "S0,S1", "S1,S0", "R,S0"}) {
+      const Spec *a = spec("2x3", "5x7", from), *b = spec("2x3", "5x7", to);
+      const QuickPlan found = quick_plan(a, b, cost);
+      const int64_t best = plan(a, b, cost).time_ps;
+      EXPECT_LE(found.least_ps, best) << from << " to " << to;
+      if (found.plan) {
+        EXPECT_EQ(found.plan->time_ps, best) << from << " to " << to;
+        EXPECT_EQ(found.least_ps, best) << from << " to " << to;
+      }
+      ++(found.plan ? quick : bounded);
+    }
+  EXPECT_GT(quick, 0);
+  EXPECT_GT(bounded, 0);
+  // Between two meshes there is neither a plan nor a bound.
+  const QuickPlan none =
+      quick_plan(spec("2x3", "5x7", "R,R"), spec("6", "5x7", "R"), cost);
+  EXPECT_FALSE(none.plan);
+  EXPECT_EQ(none.least_ps, 0);
+}
+
+TEST(Plan, SmallPartsAreReducedInOneStep) {
+  CostTable cost;
+  cost.one_shot_bytes = 40;
+  EXPECT_TRUE(one_shot(spec("2", "10", "P"), cost));
+  EXPECT_FALSE(one_shot(spec("2", "11", "P"), cost));
+  EXPECT_TRUE(one_shot(spec("2x2", "20", "S0,P"), cost));
+  // The largest part of any rank decides, here 11 of 21 elements.
+  EXPECT_FALSE(one_shot(spec("2x2", "21", "S0,P"), cost));
+  cost.one_shot_bytes = 0;
+  EXPECT_FALSE(one_shot(spec("2", "0", "P"), cost));
+}
+
 TEST(Plan, EmptyTensorsSendNothing) {
   for (const char* from : {"S0", "S1", "R", "P", "P(max)"})
     for (const char* to : {"S0", "S1", "R", "P", "P(max)"})
