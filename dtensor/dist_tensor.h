@@ -63,10 +63,10 @@ class Placements {
 // Options of a redistribution.
 struct RedistributeOptions {
   // Converts the parts to this type before sending; the result has this type.
-  std::optional<DType> forward_dtype;
+  std::optional<DType> forward_dtype = {};
   // Converts the cotangent to this type before sending it back, and to the
   // source's type afterwards.
-  std::optional<DType> backward_dtype;
+  std::optional<DType> backward_dtype = {};
   // Between two meshes: permutes the ranks of the destination so that the
   // fewest bytes move. The result's mesh() has the permuted ranks.
   bool assign_ranks = false;

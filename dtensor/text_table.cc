@@ -45,7 +45,7 @@ std::string grouped(int64_t n) {
   const size_t first = n < 0 ? 1 : 0;
   for (size_t at = digits.size(); at > first + 3;) {
     at -= 3;
-    digits.insert(at, ",");
+    digits.insert(at, 1, ',');
   }
   return digits;
 }

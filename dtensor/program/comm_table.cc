@@ -17,7 +17,7 @@ auto sort_of(const CommEvent& e) {
 }
 
 std::string pack(std::span<const CommEvent> events) {
-  auto list = nlohmann::json::array();
+  auto list = nlohmann::ordered_json::array();
   for (const CommEvent& e : events)
     list.push_back({e.mesh.to_string(), e.axes, static_cast<int>(e.kind), e.op,
                     e.phase, e.predicted, e.counted, e.collective, e.times});
@@ -26,7 +26,7 @@ std::string pack(std::span<const CommEvent> events) {
 std::vector<CommEvent> unpack(const std::string& text) {
   std::vector<CommEvent> events;
   std::map<std::string, Mesh> meshes;
-  for (const nlohmann::json& e : nlohmann::json::parse(text)) {
+  for (const nlohmann::ordered_json& e : nlohmann::ordered_json::parse(text)) {
     const std::string mesh = e[0];
     const auto it = meshes.try_emplace(mesh, Mesh::parse(mesh)).first;
     events.push_back({it->second, e[1], static_cast<StepKind>(e[2].get<int>()),
