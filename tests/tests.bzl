@@ -1,6 +1,6 @@
 """Tests as this tree's folders write them."""
 
-def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
+def dt_test(name, library = "//:dtensor", deps = [], srcs = [], precompiled = True, **kwargs):
     """The cc_test of NAME.cc, on the library and on tests/testing.h.
 
     Args:
@@ -8,6 +8,7 @@ def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
       library: the floor that it tests, or a higher one that it needs.
       deps: what it needs beside that.
       srcs: further sources.
+      precompiled: false if .bazelrc has the optimizer on for it.
       **kwargs: as always.
     """
     native.cc_test(
@@ -17,7 +18,8 @@ def dt_test(name, library = "//:dtensor", deps = [], srcs = [], **kwargs):
             library,
             "//tests:testing",
             "@googletest//:gtest_main",
-        ],
+        ] + (["//tests:std"] if precompiled else []),
+        copts = ["-include", "dtensor_test_std.h", "-Winvalid-pch"] if precompiled else [],
         **kwargs
     )
 

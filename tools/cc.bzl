@@ -90,6 +90,9 @@ def cc_library(
             links = name + "_private_headers"
             _header_links(name = links, private_hdrs = private, testonly = testonly)
             implementation_deps = implementation_deps + [links]
+    if srcs and not copts:  # with other options, it would not be used
+        copts = ["-include", "dtensor_std.h", "-Winvalid-pch"]
+        implementation_deps = implementation_deps + [Label("//tools:std")]
     compiled = name + "_compiled" if implementation_deps else name
     _cc_library(
         name = compiled,
