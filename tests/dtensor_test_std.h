@@ -1,4 +1,5 @@
-// What most tests include; the compiler parses it once (tools/precompiled.bzl).
+// Headers that most tests include. The compiler parses them once
+// (tools/precompiled.bzl).
 #include <gtest/gtest.h>
 
 #include "dtensor_std.h"

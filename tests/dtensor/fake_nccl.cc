@@ -79,8 +79,8 @@ struct Shared {
   int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
 };
 
-// What members of a group in several processes give a call, in files of its
-// folder: CALL.MEMBER.
+// The arguments that members of a group in several processes give a call, each
+// in a file CALL.MEMBER of the group's folder.
 class Files {
  public:
   explicit Files(std::string folder) : folder_(std::move(folder)) {
