@@ -1,5 +1,8 @@
 // Headers of the standard library, and {fmt}, that most sources include. The
 // compiler parses them once (precompiled.bzl).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,6 +28,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>

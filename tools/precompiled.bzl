@@ -22,9 +22,13 @@ def _precompiled(ctx):
     header = ctx.actions.declare_file(folder + ctx.file.header.basename)
     outputs = [header]
 
-    # Only GCC takes a precompiled header from the include path. For others, and
-    # with --features=-precompiled, sources include an empty header instead.
-    if toolchain.compiler == "clang" or "precompiled" in ctx.disabled_features:
+    # Only GCC takes a precompiled header from the include path, and only for
+    # sources with its options; some toolchains compile each source twice, once
+    # with -fPIC. Otherwise, and with --features=-precompiled, sources include an
+    # empty header.
+    if (toolchain.compiler == "clang" or
+        toolchain.needs_pic_for_dynamic_libraries(feature_configuration = features) or
+        "precompiled" in ctx.disabled_features):
         ctx.actions.write(header, "")
     else:
         ctx.actions.symlink(output = header, target_file = ctx.file.header)
