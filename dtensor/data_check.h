@@ -27,13 +27,13 @@ struct DataCheck {
 };
 
 // Judges at once on the CPU. On other devices, keeps the check for the next
-// item() of a float tensor on its mesh, or the end of the run. Collective: all
+// item() of a tensor on its mesh, or the end of the run. Collective: all
 // ranks of the mesh make the same checks in the same order. Not for dry runs.
 void check(RankContext&, DataCheck);
 
-// Returns the values of a float tensor after making the checks that were kept
-// for `mesh`; waits for the device only once. Collective over the mesh if there
-// are such checks.
+// Returns the values of a float tensor, or none of Tensor(), after making the
+// checks that were kept for `mesh`; waits for the device only once. Collective
+// over the mesh if there are such checks.
 std::vector<double> read_checked(RankContext&, const Mesh& mesh, const Tensor&);
 
 }  // namespace dtensor

@@ -11,6 +11,7 @@
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
+#include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -61,6 +62,24 @@ TEST(BadTarget, AgreementIsFree) {
                   .layout()
                   .to_string(mesh),
               "S0");
+  });
+}
+
+// On a device, a check is made when the host waits anyway. item() of an integer
+// used to return without making it.
+TEST(BadTarget, IsFoundByTheItemOfAnInteger) {
+  const auto device = RecordingDevice::make();
+  RunOptions options;
+  options.world = 2;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [](Runtime& rt) {
+    const DistTensor logits = ones({4, 3}, rt.mesh(), "S0");
+    cross_entropy(logits, targets_of(rt.mesh(), 7, "S0"));
+    const DistTensor count = sum(randint(1, 2, {4}, rt.mesh()));
+    EXPECT_NE(
+        testing::error_of([&] { count.item<int64_t>(); }).find("target 7"),
+        std::string::npos);
+    EXPECT_EQ(count.item<int64_t>(), 4);
   });
 }
 
