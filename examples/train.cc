@@ -301,7 +301,9 @@ void note_data(std::span<const CommRow> rows, std::string_view of) {
 
 void train(const Program& program, const Flags& flags, const TextData& text,
            const TextData* eval, const nn::Prediction& prediction) {
-  const RunOptions options = program.run_options();
+  RunOptions options = program.run_options();
+  options.record = false;  // the report has the events of a step
+  options.finish = {};
   Report report;
   run(options, [&](Runtime& rt) { train_rank(rt, flags, text, eval, report); });
   if (!program.is_main_process()) return;

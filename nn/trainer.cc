@@ -174,6 +174,10 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
   if (language && mesh.has_axis("pp")) make_pipeline();
   DT_CHECK(!options.cuda_graph || !pipeline_, "trainer",
            "a pipeline cannot be replayed as a graph; leave cuda_graph out");
+  DT_CHECK(!options.cuda_graph || !scaler.is_enabled(), "trainer",
+           "loss_scale is {}, but a graph cannot skip a step whose gradients "
+           "overflow; set loss_scale to 0, or cuda_graph to false",
+           options.loss_scale);
   if (!options.checkpoints.empty()) claim_checkpoints(options.checkpoints);
 }
 
@@ -418,21 +422,17 @@ TrainingReport Trainer::train(const Batches& batches) {
   TrainingReport report;
   report.first_step = e.next;
   std::vector<CommEvent> first;
-  const Scoped<std::vector<CommEvent>> events(context.events, {});
   context.allocator->reset_peak();
   while (e.next < o.steps) {
     const int64_t i = e.next;
-    StepResult r;
-    {
-      const Scoped<bool> record(context.record,
-                                context.record || o.check_bytes);
-      r = step(batches);
-    }
-    if (i == report.first_step)
-      first = std::move(context.events);
+    std::optional<CommRecord> record;
+    if (context.record || o.check_bytes) record.emplace();
+    const StepResult r = step(batches);
+    if (record && i == report.first_step)
+      first.assign(record->events().begin(), record->events().end());
     else if (o.check_bytes && !r.replayed)
-      check_same_step(i, context.world_rank, first, context.events);
-    context.events.clear();
+      check_same_step(i, context.world_rank, first, record->events());
+    record.reset();
     // A step that went wrong is not saved. (With a scale this small, the scale
     // cannot be the reason why gradients are not finite.)
     constexpr double kLeastScale = 1e-4;
@@ -464,6 +464,7 @@ TrainingReport Trainer::train(const Batches& batches) {
   }
   report.pipeline = longest(report.pipeline);
   const std::vector<CommRow> rows = comm_rows(report.events);
+  // Compares the planned bytes of each row with the counted ones.
   if (o.check_bytes && !context.dry_run) check_agreement(rows, rows);
   return report;
 }

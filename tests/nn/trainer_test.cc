@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm_event.h"
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/nn/linear.h"
 #include "dtensor/nn/models.h"
@@ -443,6 +444,22 @@ TEST(Trainer, BytesThatWereNotPlannedAreAnError) {
   EXPECT_EQ(error_of_training(at_step(2, false), options), "no error");
 }
 
+TEST(Trainer, ARecordHasTheCollectivesOfAllSteps) {
+  for (const bool checks : {false, true})
+    run(2, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh({{"dp", 2}}));
+      Trainer trainer(*net, loss_of(*net),
+                      {.steps = 3, .check_bytes = checks, .progress = false});
+      const CommRecord record;
+      trainer.step(examples);
+      const size_t of_a_step = record.events().size();
+      EXPECT_GT(of_a_step, 0u);
+      trainer.train(examples);
+      // And those with which the ranks compare their reports.
+      EXPECT_GE(record.events().size(), 3 * of_a_step);
+    });
+}
+
 TEST(Trainer, ADryRunPredictsTheStep) {
   for (const int stage : {0, 3}) {
     RunOptions options;
@@ -504,6 +521,9 @@ TEST(Trainer, OptionsAndBatchesThatDoNotFit) {
   EXPECT_EQ(error({.save_every = 0}, 3),
             "[trainer] steps is 1000, micro_batches 1 and save_every 0; write "
             "1 or more for each");
+  EXPECT_EQ(error({.loss_scale = 64, .cuda_graph = true}, 3),
+            "[trainer] loss_scale is 64, but a graph cannot skip a step whose "
+            "gradients overflow; set loss_scale to 0, or cuda_graph to false");
 }
 
 }  // namespace
