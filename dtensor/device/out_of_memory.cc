@@ -77,6 +77,7 @@ void give_reserve() {
   throw std::bad_alloc();
 }
 
+std::new_handler others_new = nullptr;
 std::terminate_handler others_end = nullptr;
 
 // Called if a destructor throws after all; nothing can catch the exception
@@ -130,13 +131,13 @@ MemoryReserve::MemoryReserve() {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     r = p == MAP_FAILED ? nullptr : p;
   }
-  std::set_new_handler(give_reserve);
+  others_new = std::set_new_handler(give_reserve);
   others_end = std::set_terminate(end);
 }
 
 MemoryReserve::~MemoryReserve() {
   std::set_terminate(others_end);
-  std::set_new_handler(nullptr);
+  std::set_new_handler(others_new);
   for (std::atomic<void*>& r : reserves) release(r);
 }
 

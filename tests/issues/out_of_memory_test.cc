@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -136,6 +137,14 @@ TEST_F(OutOfMemory, WhileJsonIsBuilt) {
     });
     expect_sentence(e, "[allocate] there is no more memory: ");
   }
+}
+
+// It used to leave no handler at all.
+TEST(MemoryReserve, LeavesTheHandlersThatWereThere) {
+  const auto others = [] { throw std::bad_alloc(); };
+  const std::new_handler before = std::set_new_handler(others);
+  { const MemoryReserve reserve; }
+  EXPECT_EQ(std::set_new_handler(before), std::new_handler(others));
 }
 
 TEST(Amount, IsInTheLargestUnit) {
