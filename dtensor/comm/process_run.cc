@@ -28,7 +28,6 @@ constexpr auto kStraggles = 20ms;
 // When some rank has failed, a rank that waits for others goes on for kGrace; a
 // process waits about kEnd for the ranks of others to end.
 constexpr auto kGrace = 500ms, kEnd = 1000ms;
-constexpr auto kMostBetweenLooks = 300ms;
 // A signal may be seen at most this long before the death that caused it.
 constexpr auto kSignals = 200ms;
 // How long other processes may take to say where their ranks are.
@@ -135,8 +134,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
   } const waits(p.waits);
   const auto at = static_cast<size_t>(lane);
   const Clock::time_point start = Clock::now();
-  Clock::time_point looked = start;
-  Clock::duration waited{};
+  TimeWaited waited(start);
   std::optional<Clock::time_point> lost;
   int64_t awaited = -1;
   for (int64_t i = 0;; ++i) {
@@ -155,9 +153,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
       sched_yield();
     if (i % kLook && !rests) continue;
     const Clock::time_point now = Clock::now();
-    // Time in which this process was stopped does not count as waiting.
-    waited += std::min<Clock::duration>(now - looked, kMostBetweenLooks);
-    looked = now;
+    const Clock::duration so_far = waited.look(now);
     if (!lost) {
       for (const PendingMessages::Receipt& r : messages.receipts()) {
         if (r.bytes >= 0) continue;
@@ -178,7 +174,7 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
       if (lanes_[at].failed) released(rank, lane);
       check_interrupted();
     }
-    if (timeout_.count() > 0 && waited >= timeout_) {
+    if (timeout_.count() > 0 && so_far >= timeout_) {
       const std::string text = who_is_missing(rank, lane);
       if (messages.done()) return;
       messages.give_up();
@@ -193,12 +189,13 @@ void ProcessRun::wait(PendingMessages& messages, int64_t rank, int lane) {
 }
 
 bool ProcessRun::meet(LocalGroup& group, int64_t rank, int lane) {
-  const Clock::time_point start = Clock::now();
+  TimeWaited waited;
   return group.barrier.wait(threads_->waited(rank, lane), [&](uint32_t) {
+    const Clock::duration so_far = waited.look();
     try {
       if (interrupted())
         fail_all(rank, interrupted_text());
-      else if (timeout_.count() > 0 && Clock::now() - start >= timeout_)
+      else if (timeout_.count() > 0 && so_far >= timeout_)
         fail_all(rank, who_is_missing(rank, lane));
     } catch (...) {
       // There is no memory for the text: the next check tries again.

@@ -20,6 +20,7 @@
 
 #include "dtensor/comm/agreement.h"
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm/barrier.h"
 #include "dtensor/comm/hub_backend.h"
 #include "dtensor/comm/local_group.h"
 #include "dtensor/comm/transport.h"

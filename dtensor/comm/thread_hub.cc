@@ -123,19 +123,16 @@ void ThreadHub::look(const Group& group, uint32_t round, int64_t rank) {
     lock.lock();
   }
   Rank& me = ranks_[static_cast<size_t>(rank)];
-  const Clock::time_point now = Clock::now();
   if (!me.waits_in) {
     me.waits_in = &group;
     me.round = round;
-    me.waited = Barrier::kLate;
-  } else {
-    me.waited += std::min<Clock::duration>(now - me.looked, 3 * Barrier::kLate);
+    me.waited = TimeWaited(Clock::now(), Barrier::kLate);
   }
-  me.looked = now;
+  const Clock::duration waited = me.waited.look();
   if (failure_) return;
   if (interrupted()) return fail_both(rank, interrupted_text());
   const std::string_view where = name(me.last.get().kind);
-  if (timeout_.count() > 0 && me.waited >= timeout_)
+  if (timeout_.count() > 0 && waited >= timeout_)
     return fail_both(
         rank, fmt::format("[{}] {}", where, who_is_missing(group, rank)));
   if (!all_wait() || (companion_ && !companion_->all_wait())) return;

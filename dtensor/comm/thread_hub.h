@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm/barrier.h"
 #include "dtensor/comm/last_call.h"
 #include "dtensor/comm/thread_rendezvous.h"
 
@@ -85,10 +86,7 @@ class ThreadHub {
     bool idle = false;
     const Group* waits_in = nullptr;
     uint32_t round = 0;
-    // How long it has waited, and when it last looked. A process that was
-    // stopped looks too rarely; that time does not count.
-    Clock::duration waited;
-    Clock::time_point looked;
+    TimeWaited waited;
   };
   const Rank& of(int64_t rank) const {
     return ranks_[static_cast<size_t>(rank)];

@@ -80,6 +80,18 @@ TEST(ThreadHubTest, ARoundThatIsOverIsNotWaitedFor) {
   EXPECT_TRUE(a.barrier.broken());
 }
 
+// A process that was stopped has not waited meanwhile. A rank that waited for
+// others of its own process once counted that time, too.
+TEST(TimeWaitedTest, StoppedTimeDoesNotCount) {
+  using std::chrono::milliseconds;
+  const TimeWaited::Clock::time_point start;
+  TimeWaited waited(start, milliseconds(100));
+  EXPECT_EQ(waited.look(start + milliseconds(50)), milliseconds(150));
+  EXPECT_EQ(waited.look(start + milliseconds(350)), milliseconds(450));
+  EXPECT_EQ(waited.look(start + milliseconds(60'000)), milliseconds(750));
+  EXPECT_EQ(waited.look(start + milliseconds(60'001)), milliseconds(751));
+}
+
 // More ranks than cores, each late in turn for longer than a wait is looked
 // at: the others are seen waiting in rounds that end meanwhile.
 TEST(ThreadHubTest, LateRanksAreNoCircle) {
