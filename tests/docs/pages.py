@@ -5,11 +5,12 @@
   pages.py run PAGE...                runs the pages' commands, compares output
   pages.py quoted PAGE...             compares quoted files with the tree
 
-A fence ```sh holds commands. After "$ " stands one, and below it the output that
-it prints: "..." stands for any text, a line of "..." for any lines. In a fence
-without "$ " each line is a command whose output is not compared. The commands of
-a page run in one folder. "bazel run -c opt //:train -- FLAGS" runs the program
-that is built. A fence below "<!-- not run: REASON -->" is counted, not run.
+A fence ```sh holds commands. After "$ " stands one, and below it the output
+that it prints: "..." stands for any text, a line of "..." for any lines. In a
+fence without "$ " each line is a command whose output is not compared. The
+commands of a page run in one folder. "bazel run -c opt //:train -- FLAGS" runs
+the program that is built, and "tools/X" is the tree's. A fence below "<!-- not
+run: REASON -->" is counted, not run.
 
 A fence ```cpp holds C++. With an "int main" it is a program, which runs without
 arguments. The others of a page are one function's body, run on four ranks, with
@@ -181,6 +182,7 @@ def run_commands(pages):
 
     for page in pages:
         with tempfile.TemporaryDirectory() as folder:
+            os.symlink(os.path.join(root, "tools"), os.path.join(folder, "tools"))
             for fence in fences(page):
                 if fence.language != "sh":
                     continue
