@@ -25,7 +25,6 @@
 #include "dtensor/comm/tcp.h"
 #include "dtensor/device/cuda.h"
 #include "dtensor/device/out_of_memory.h"
-#include "dtensor/device/reserve.h"
 #include "dtensor/flight.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/placement/error.h"
@@ -47,7 +46,6 @@ namespace {
 constexpr int64_t kMostThreads = 1024;
 // About thirty years.
 constexpr double kLongestTimeout = 1e9;
-constexpr double kMostGiB = 1e6;  // of a GPU
 
 // Redirects standard output to standard error, and returns a descriptor of the
 // original standard output.
@@ -95,12 +93,10 @@ struct Program::State {
   std::string flight, trace_path, cost;
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
-  double timeout = 60;     // seconds
-  double nccl_memory = 0;  // GiB
+  double timeout = 60;  // seconds
   bool dry_run = false, tf32 = false, tune_gemm = false;
   Mesh mesh;
   std::function<Device&(int64_t)> devices;
-  std::vector<std::shared_ptr<Reserve>> reserves;  // of the ranks here
   std::shared_ptr<Trace> trace;
   bool gathered = false;  // the main process has the trace of all
   int json_fd = -1;       // the original standard output
@@ -281,11 +277,6 @@ struct Program::State {
              "nccl takes one rank per GPU, but this is --ranks-per-gpu {}; "
              "write --backend threads, in one process",
              ranks_per_gpu);
-    DT_CHECK(nccl || nccl_memory == 0, "--nccl-memory",
-             "it is for ranks that send through NCCL; add --backend nccl, or "
-             "start several processes");
-    DT_CHECK(nccl_memory <= kMostGiB, "--nccl-memory",
-             "{} GiB are more than {}", nccl_memory, kMostGiB);
     // Report missing GPUs once, rather than from every rank.
     if (device.cuda && is_job())
       devices = devices_for(
@@ -297,16 +288,6 @@ struct Program::State {
       devices = devices_for(device, mesh.num_ranks());
     if (devices && tf32) cuda_allow_tf32(true);
     if (devices && tune_gemm) cuda_tune_gemm(true);
-    if (devices && nccl_memory > 0) reserve();
-  }
-
-  void reserve() {
-    const auto bytes = static_cast<int64_t>(
-        std::ceil(nccl_memory * static_cast<double>(int64_t{1} << 30)));
-    const int64_t first = is_job() ? process * ranks_per_process : 0,
-                  n = is_job() ? ranks_per_process : mesh.num_ranks();
-    for (int64_t rank = first; rank < first + n; ++rank)
-      reserves.push_back(reserve_for_nccl(devices(rank), bytes, cuda_nccl()));
   }
 
   CostTable prices(const Mesh& m) const {
@@ -432,11 +413,6 @@ void Program::State::add_rank_flags() {
                "use NCCL between GPUs), or through NCCL, as threads or as "
                "processes of either kind",
                {"threads", "mpi", "tcp", "nccl"});
-  s->flags.add("--nccl-memory", &s->nccl_memory,
-               "for ranks that use NCCL (2.19 or later): GiB of each GPU's "
-               "memory that NCCL reads and writes directly, without internal "
-               "copies; tensors are allocated there while there is room",
-               0);
   s->flags.add("--ranks-per-process", &s->ranks_per_process,
                "with --backend mpi or tcp: the number of ranks that are "
                "threads of each process",

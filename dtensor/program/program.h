@@ -26,9 +26,6 @@
 //                      either kind of process. Processes with GPUs always use
 //                      NCCL between them; each process uses the GPUs matching
 //                      its local rank (comm/local_process.h)
-//   --nccl-memory 4    for ranks that use NCCL: GiB of each GPU's memory (0 by
-//                      default) that NCCL reads and writes directly, without
-//                      internal copies (comm/nccl.h)
 //   --ranks-per-process 2
 //                      the number of ranks in each process; 1 by default
 //   --rendezvous PATH  with --backend tcp: a file through which the processes

@@ -71,8 +71,7 @@ TEST_P(EmulatedTrain, LosesWhatTheCpuLoses) {
 
 const std::string kDp = "--mesh dp=2", kTp = "--mesh tp=2",
                   kBoth = "--mesh dp=2,tp=2", kNccl = " --backend nccl",
-                  kGraph = " --cuda-graph", kMemory = " --nccl-memory 0.5",
-                  kLittle = " --nccl-memory 1e-9";  // 2 MiB
+                  kGraph = " --cuda-graph";
 
 INSTANTIATE_TEST_SUITE_P(
     Runs, EmulatedTrain,
@@ -86,16 +85,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"nccl_dp", kDp, kNccl}, Case{"nccl_tp", kTp, kNccl},
         Case{"nccl_dp_tp", kBoth, kNccl, 4},
         Case{"nccl_graph", kBoth, kNccl + kGraph, 4},
-        Case{"nccl_memory", kBoth, kNccl + kMemory, 4},
-        Case{"nccl_memory_graph", kBoth, kNccl + kMemory + kGraph, 4},
-        Case{"nccl_little_memory", kTp + " --hidden 176", kNccl + kLittle},
-        Case{"nccl_little_memory_graph", kTp + " --hidden 176",
-             kNccl + kLittle + kGraph},
         Case{"nccl_apart", kTp, kNccl, 2, "CUDA_EMULATION_APART=01,10"},
         Case{"zero", kBoth + " --zero 3 --recompute block", "", 4},
-        Case{"nccl_zero", kBoth + " --zero 3 --recompute block", kNccl, 4},
-        Case{"nccl_zero_memory", kBoth + " --zero 3 --recompute block",
-             kNccl + kMemory, 4}),
+        Case{"nccl_zero", kBoth + " --zero 3 --recompute block", kNccl, 4}),
     [](const auto& info) { return info.param.name; });
 
 // What is said when it cannot be.
@@ -135,11 +127,6 @@ INSTANTIATE_TEST_SUITE_P(
               "4 ranks, 1 per GPU from cuda:0 on, need 4 GPUs"},
         Wrong{"one_for_two", "--mesh dp=2 --ranks-per-gpu 2 --backend nccl", "",
               2, "[--backend] nccl takes one rank per GPU"},
-        Wrong{"no_memory_for_nccl",
-              "--mesh dp=2 --backend nccl --nccl-memory 3", "", 2,
-              "[nccl] allocating memory: unhandled cuda error (out of memory)"},
-        Wrong{"memory_for_no_nccl", "--mesh dp=2 --nccl-memory 1", "", 2,
-              "[--nccl-memory] it is for ranks that send through NCCL"},
         // Nobody waits for ever.
         Wrong{"a_gpu_fails", "--mesh dp=2 --ranks-per-gpu 2",
               "CUDA_EMULATION_FAILS=0:700", 1,

@@ -64,8 +64,6 @@ std::vector<Case> train_cases() {
       {"--tf32", "it is for --device cuda"},
       {"--tune-gemm", "it is for --device cuda"},
       {"--backend nccl", "nccl is for --device cuda"},
-      {"--nccl-memory 1", "it is for ranks that send through NCCL"},
-      {"--nccl-memory -1", "-1 is too small"},
       {"--backend nccl --device cuda --ranks-per-gpu 2", "one rank per GPU"},
       {"--backend gloo", "'gloo'; write one of threads, mpi, tcp, nccl"},
       {"--text /no/such/file", "/no/such/file"},

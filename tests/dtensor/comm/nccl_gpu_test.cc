@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dtensor/comm/nccl.h"
-#include "dtensor/device/reserve.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/gpu.h"
@@ -64,33 +63,6 @@ TEST_F(NcclGpu, AMemberAloneKeepsWhatItHas) {
   device.release(b, bytes, s);
 }
 
-// The same from memory that NCCL reads and writes itself.
-TEST_F(NcclGpu, AMemberAloneInMemoryThatItKnows) {
-  Device& device = *gpu();
-  const Stream s = device.open_stream();
-  const Device::Memory before = device.memory();
-  const auto reserve = reserve_for_nccl(device, 1, cuda_nccl());
-  EXPECT_GE(before.free - device.memory().free, reserve->bytes());
-  std::unique_ptr<NcclLink> link =
-      cuda_nccl().link(cuda_nccl().make_id(), 1, 0, s);
-  settle(*link);
-  link->register_memory(reserve->data(), reserve->bytes());
-  settle(*link);
-  const std::vector<float> values = {1, -2, 3.5, 4};
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
-  void *a = reserve->allocate(bytes, s), *b = reserve->allocate(bytes, s);
-  device.from_host(s, a, values.data(), bytes);
-  link->all_gather(s, a, b, bytes);
-  settle(*link);
-  link->all_reduce(s, ReduceOp::kSum, DType::kF32, b, 4);
-  settle(*link);
-  std::vector<float> host(values.size());
-  device.to_host(s, host.data(), b, bytes);
-  EXPECT_EQ(host, values);
-  reserve->release(a, s);
-  reserve->release(b, s);
-}
-
 // Of two processes that say so NCCL takes one GPU for two.
 TEST_F(NcclGpu, AnotherHostHasOtherGpus) {
   const Stream s = gpu()->open_stream();
@@ -107,7 +79,7 @@ TEST_F(NcclGpu, AnotherHostHasOtherGpus) {
 }
 
 // Numbers that every order of summands gives exactly.
-void move_on_each(const BackendFactory& backend, int64_t reserved = 0) {
+void move_on_each(const BackendFactory& backend) {
   const int64_t n = cuda_devices();
   constexpr const char* kLayouts[] = {"R", "S0", "S1", "P", "P(max)"};
   std::vector<float> values(7 * 8);
@@ -119,9 +91,6 @@ void move_on_each(const BackendFactory& backend, int64_t reserved = 0) {
   options.device = [](int64_t rank) -> Device& {
     return cuda(static_cast<int>(rank));
   };
-  std::vector<std::shared_ptr<Reserve>> reserves;
-  for (int i = 0; i < n && reserved > 0; ++i)
-    reserves.push_back(reserve_for_nccl(cuda(i), reserved, cuda_nccl()));
   run(options, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh();
     const Tensor whole = Tensor::from({7, 8}, values.data());
@@ -139,10 +108,6 @@ void move_on_each(const BackendFactory& backend, int64_t reserved = 0) {
 
 TEST_F(NcclGpu, ARankOnEachMovesAsTheCpuDoes) {
   move_on_each([](int64_t world) { return nccl_backend(world); });
-}
-
-TEST_F(NcclGpu, InMemoryThatItKnows) {
-  move_on_each([](int64_t world) { return nccl_backend(world); }, 1 << 20);
 }
 
 // They agree by messages, as processes do.

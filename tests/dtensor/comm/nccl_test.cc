@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/device/reserve.h"
 #include "dtensor/dist_tensor.h"
 #include "dtensor/graph.h"
 #include "dtensor/ops/pointwise.h"
@@ -46,17 +45,8 @@ struct World {
   void run(const std::function<void(Runtime&)>& fn) {
     dtensor::run(options, fn);
   }
-  // For what rank i sends and receives, bytes[i].
-  void reserve(const std::vector<int64_t>& bytes) {
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      nccl->add(*devices[i]);
-      reserves.push_back(reserve_for_nccl(*devices[i], bytes[i], *nccl));
-    }
-  }
-
   std::unique_ptr<testing::FakeNccl> nccl = testing::FakeNccl::make();
   std::vector<std::unique_ptr<RecordingDevice>> devices;
-  std::vector<std::shared_ptr<Reserve>> reserves;
   RunOptions options;
 };
 
@@ -285,82 +275,19 @@ void move_all(Runtime& rt) {
       }
 }
 
-// Memory that NCCL gives is known to all links, and what is in it, is sent from
-// there.
-TEST(NcclTest, WhatIsInItsMemoryIsSentFromThere) {
+TEST(NcclTest, MovesBetweenAllLayouts) {
   World world(2);
-  world.reserve({kMiB, kMiB});
-  EXPECT_EQ(world.reserves[0]->bytes(), 2 * kMiB);
-  world.run([](Runtime& rt) {
-    const DistTensor x =
-        DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
-    for (const char* to : {"R", "S1"}) x.redistribute(to);
-    for (const char* to : {"R", "S0", "S1"})
-      DistTensor::from_global(numbers({6, 4}), rt.mesh(), "P").redistribute(to);
-  });
-  // An all-gather, an all-reduce, a reduce-scatter, and an all-to-all and
-  // another reduce-scatter, which are packed there.
-  EXPECT_EQ(world.nccl->counts().registered, 2);
-  EXPECT_EQ(world.nccl->counts().in_registered, 2 * 5);
-  EXPECT_EQ(world.reserves[0]->free(), 2 * kMiB);
-  world.reserves.clear();
-  EXPECT_EQ(world.nccl->counts().given, 0);
-  World again(2);
-  again.reserve({kMiB, kMiB});
-  again.run(move_all);
-  const Counts counts = again.nccl->counts();
-  EXPECT_EQ(counts.registered, counts.links);
-  EXPECT_GT(counts.in_registered, 50);
+  world.run(move_all);
+  EXPECT_GT(world.nccl->counts().all_gathers, 0);
+  EXPECT_GT(world.nccl->counts().sends, 0);
 }
 
-// Of a member that has no more of it, or less at times, others' go through a
-// copy.
-TEST(NcclTest, OperandsAreAllInItsMemoryOrNone) {
-  for (const int64_t left : {int64_t{0}, int64_t{2048}}) {
-    World world(2);
-    world.reserve({kMiB, kMiB});
-    const auto none = [&, s = world.devices[1]->open_stream()] {
-      return world.reserves[1]->allocate(2 * kMiB - left, s);
-    };
-    EXPECT_NE(none(), nullptr);
-    world.run(move_all);
-    const Counts counts = world.nccl->counts();
-    EXPECT_EQ(counts.registered, counts.links);
-    EXPECT_EQ(counts.in_registered > 0, left > 0);
-    EXPECT_GT(counts.all_gathers, 0);
-  }
-}
-
-TEST(NcclTest, GraphsSendFromItsMemory) {
-  for (const bool all : {true, false}) {
-    World world(2);
-    world.reserve({kMiB, kMiB});
-    const Stream s = world.devices[1]->open_stream();
-    if (!all) {
-      EXPECT_NE(world.reserves[1]->allocate(2 * kMiB, s), nullptr);
-    }
-    world.run([&](Runtime& rt) {
-      const DistTensor x =
-          DistTensor::from_global(numbers({6, 4}), rt.mesh(), "S0");
-      x.redistribute("R");
-      DistTensor y;
-      Graph graph([&] { y = (x + x).redistribute("R"); });
-      for (int i = 0; i < 3; ++i) graph.replay();
-      EXPECT_EQ(y.local().to_doubles()[5], 10);
-    });
-    EXPECT_EQ(world.nccl->counts().all_gathers, 4);
-    EXPECT_EQ(world.nccl->counts().in_registered, all ? 4 : 0);
-  }
-}
-
-// Of a reduction that is even on one member alone, that one has no room for
-// packed: all go through copies.
+// A reduction that is even on one member only is sent in packed messages.
 TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
   World world(2);
-  world.reserve({kMiB, kMiB});
   world.run([&](Runtime& rt) {
     RankContext& ctx = rt.context();
-    Reserve& reserve = *Reserve::of(*ctx.device);
+    Device& device = *ctx.device;
     const int64_t row = rt.rank() == 1 ? 5 : 3, me = rt.rank();
     const Region whole{{{0, 4}}, {{0, 3}}};
     const std::vector<Region> has{whole, whole},
@@ -369,84 +296,20 @@ TEST(NcclTest, AReductionThatIsEvenOnOneMember) {
     for (int64_t i = 0; i < 12; ++i)
       all[static_cast<size_t>(i / 3 * row + i % 3)] =
           static_cast<float>(i + 10 * me);
-    void* src = reserve.allocate(16 * row, ctx.stream);
-    void* dst = reserve.allocate(6 * 4, ctx.stream);
-    ctx.device->from_host(ctx.stream, src, all.data(), 16 * row);
+    void* src = device.allocate(16 * row, ctx.stream);
+    void* dst = device.allocate(6 * 4, ctx.stream);
+    device.from_host(ctx.stream, src, all.data(), 16 * row);
     ctx.communicator({0, 1}).reduce(
         {StepKind::kReduceScatter, "test"}, ctx.stream, ReduceOp::kSum,
         DType::kF32, {src, {row, 1}, &whole}, has,
         {dst, {3, 1}, &wants[static_cast<size_t>(me)]}, wants);
-    ctx.device->to_host(ctx.stream, part.data(), dst, 6 * 4);
+    device.to_host(ctx.stream, part.data(), dst, 6 * 4);
     for (int64_t i = 0; i < 6; ++i)
       EXPECT_EQ(part[static_cast<size_t>(i)], 2 * (6 * me + i) + 10);
-    reserve.release(src, ctx.stream);
-    reserve.release(dst, ctx.stream);
+    device.release(src, 16 * row, ctx.stream);
+    device.release(dst, 6 * 4, ctx.stream);
   });
   EXPECT_EQ(world.nccl->counts().reduce_scatters, 0);
-  EXPECT_EQ(world.nccl->counts().in_registered, 0);
-}
-
-// There is room for all packed messages of a call, or for none: however little
-// is left, none is beyond it.
-TEST(NcclTest, RoomForPackedMessages) {
-  int64_t in_registered = 0;
-  for (int64_t left = 4; left <= 36; left += 2) {
-    World world(2);
-    world.reserve({kMiB, kMiB});
-    for (size_t i = 0; i < 2; ++i)
-      EXPECT_NE(world.reserves[i]->allocate(2 * kMiB - left * 1024,
-                                            world.devices[i]->open_stream()),
-                nullptr);
-    world.run([](Runtime& rt) {
-      const Tensor want = numbers({64, 24});  // 6 KiB, 3 of them sent
-      for (const char* from : {"S0", "P"}) {
-        const DistTensor x = DistTensor::from_global(want, rt.mesh(), from);
-        const DistTensor y = x.redistribute("S1");
-        EXPECT_EQ(y.full().to_doubles(), want.to_doubles());
-      }
-    });
-    in_registered += world.nccl->counts().in_registered;
-  }
-  EXPECT_GT(in_registered, 0);
-}
-
-TEST(NcclTest, AllReserveAsMuch) {
-  World world(2);
-  world.reserve({3 * kMiB, kMiB});
-  EXPECT_EQ(error_of([&] { world.run(move_all); }),
-            "[nccl] rank 1 has reserved 2 MiB for what it sends and receives, "
-            "but rank 0 has reserved 4; write the same --nccl-memory for all");
-  EXPECT_EQ(world.nccl->counts().links, 0);
-}
-
-// Also when the run fails, what links know is freed behind them.
-TEST(NcclTest, ItsMemoryIsGivenBackWhenARunFails) {
-  World world(2);
-  world.reserve({kMiB, kMiB});
-  world.nccl->fail(1, 3);
-  EXPECT_EQ(error_of([&] { world.run(move_all); }),
-            "[nccl] unhandled system error");
-  world.reserves.clear();
-  EXPECT_EQ(world.nccl->counts().given, 0);
-}
-
-TEST(NcclTest, MemoryThatItHasNot) {
-  World world(1);
-  RecordingDevice& device = *world.devices[0];
-  const auto error = [&](int64_t bytes) {
-    return error_of([&] { reserve_for_nccl(device, bytes, *world.nccl); });
-  };
-  EXPECT_EQ(error(0), "[nccl] cannot reserve 0 bytes; write 1 or more");
-  EXPECT_EQ(error(1),
-            "[nccl] this NCCL cannot register memory; install NCCL 2.19 or "
-            "later, or run without --nccl-memory");
-  world.nccl->add(device);
-  EXPECT_EQ(error(int64_t{1} << 40), "[nccl] out of memory");
-  const auto held = reserve_for_nccl(device, 1, *world.nccl);
-  EXPECT_NE(
-      error(1).find("[reserve] the device has already reserved 2097152 bytes"),
-      std::string::npos);
-  EXPECT_EQ(world.nccl->counts().given, 2 * kMiB);
 }
 
 TEST(NcclTest, OneRankPerGpu) {

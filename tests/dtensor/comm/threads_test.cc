@@ -17,7 +17,6 @@
 #include "dtensor/comm/nccl.h"
 #include "dtensor/comm/null.h"
 #include "dtensor/device/copy.h"
-#include "dtensor/device/reserve.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/placement/step_schedule.h"
@@ -68,7 +67,7 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
   const auto on_host = [&](std::shared_ptr<HostBackend> host) {
     return nccl_backend(std::move(host), *nccl);
   };
-  if (world.backend == "nccl" || world.backend == "nccl_memory")
+  if (world.backend == "nccl")
     options.backend = [&](int64_t n) { return nccl_backend(n, *nccl); };
   if (world.backend == "nccl_processes")
     options.backend = [&](int64_t n) {
@@ -87,17 +86,9 @@ void run_on(const World& world, const std::function<void(Runtime&)>& fn) {
       return *devices[one ? 0 : static_cast<size_t>(rank)];
     };
   }
-  std::vector<std::shared_ptr<Reserve>> reserves;
-  if (world.backend == "nccl_memory")
-    for (const auto& d : devices) {
-      nccl->add(*d);
-      reserves.push_back(reserve_for_nccl(*d, 4 << 20, *nccl));
-    }
   run(options, fn);
   // No collective waits for the device.
   for (const auto& d : devices) EXPECT_EQ(d->synchronized(), 0);
-  reserves.clear();
-  EXPECT_EQ(nccl->counts().given, 0);
 }
 
 // Of the rank that asks.
@@ -112,14 +103,7 @@ class There {
   There() = default;
   There(void* host, int64_t bytes) : host_(host), bytes_(bytes), data_(host) {
     if (on_host() || bytes == 0) return;
-    thread_local int64_t made = 0;
-    const int64_t which = made++, rank = RankContext::current().world_rank;
-    reserve_ = Reserve::of(device());
-    data_ = nullptr;
-    if (reserve_ && (which % 24 < 8 || (which % 24 < 16 && (which + rank) % 2)))
-      data_ = reserve_->allocate(bytes, stream());
-    if (!data_) reserve_ = nullptr;
-    if (!data_) data_ = device().allocate(bytes, stream());
+    data_ = device().allocate(bytes, stream());
     device().from_host(stream(), data_, host, bytes);
   }
   There(There&& o) noexcept { *this = std::move(o); }
@@ -127,15 +111,11 @@ class There {
     std::swap(host_, o.host_);
     std::swap(bytes_, o.bytes_);
     std::swap(data_, o.data_);
-    std::swap(reserve_, o.reserve_);
     return *this;
   }
   // Freed at once, as far as the host can tell: the device may use it still.
   ~There() {
-    if (reserve_)
-      reserve_->release(data_, stream());
-    else if (data_ != host_)
-      device().release(data_, bytes_, stream());
+    if (data_ != host_) device().release(data_, bytes_, stream());
   }
   void* data() const { return data_; }
   void fetch() const {
@@ -151,7 +131,6 @@ class There {
   void* host_ = nullptr;
   int64_t bytes_ = 0;
   void* data_ = nullptr;
-  std::shared_ptr<Reserve> reserve_ = {};  // that it is of
 };
 
 // fn(comm, rank) on every rank of a group that is the whole run.
@@ -538,14 +517,15 @@ void check_all_reduce(Communicator& comm, ReduceOp op, int64_t n) {
 class CommunicatorTest : public ::testing::TestWithParam<World> {};
 INSTANTIATE_TEST_SUITE_P(
     Worlds, CommunicatorTest,
-    ::testing::Values(
-        World{1}, World{2}, World{3}, World{4}, World{8}, World{1, "messages"},
-        World{3, "messages"}, World{4, "messages"}, World{3, "processes_of_2"},
-        World{4, "tcp"}, World{3, "tcp_of_2"}, World{4, "processes_of_2"},
-        World{1, "device"}, World{2, "device"}, World{4, "device"},
-        World{3, "devices"}, World{1, "nccl"}, World{2, "nccl"},
-        World{4, "nccl"}, World{3, "nccl_processes"}, World{4, "nccl_tcp_of_2"},
-        World{2, "nccl_memory"}, World{3, "nccl_memory"}),
+    ::testing::Values(World{1}, World{2}, World{3}, World{4}, World{8},
+                      World{1, "messages"}, World{3, "messages"},
+                      World{4, "messages"}, World{3, "processes_of_2"},
+                      World{4, "tcp"}, World{3, "tcp_of_2"},
+                      World{4, "processes_of_2"}, World{1, "device"},
+                      World{2, "device"}, World{4, "device"},
+                      World{3, "devices"}, World{1, "nccl"}, World{2, "nccl"},
+                      World{4, "nccl"}, World{3, "nccl_processes"},
+                      World{4, "nccl_tcp_of_2"}),
     [](const auto& info) {
       return fmt::format("{}{}", info.param.backend, info.param.ranks);
     });
