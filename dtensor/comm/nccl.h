@@ -10,16 +10,6 @@
 // The members of a group are linked by their first collective that moves data.
 // This call must not be captured into a graph (graph.h), so a step runs once
 // before it is captured.
-//
-// NCCL copies data through buffers of its own unless the operands lie in
-// registered memory. On one machine it then reads and writes the operands
-// directly, and NVLink switches can do the reductions. reserve_for_nccl()
-// allocates such memory, which every group registers when it is linked. NCCL
-// requires that either all members' operands of a call are registered or none
-// ("User Buffer Registration" in its manual). If only some are, those are
-// copied through bounce buffers. This is off unless requested, because NCCL up
-// to at least 2.31.2 is reported to hang when registered memory is sent between
-// machines (its issue 2389).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,14 +18,6 @@
 #include "dtensor/comm/nccl/link.h"
 
 namespace dtensor {
-
-class Reserve;
-
-// Allocates `bytes` bytes of a GPU (rounded up to 2 MiB) for data that ranks
-// send and receive; device/reserve.h says which tensors use it. All ranks of a
-// run must reserve the same size. Throws Error if NCCL is older than 2.19 or
-// the GPU does not have enough memory. The library outlives the result.
-std::shared_ptr<Reserve> reserve_for_nccl(Device&, int64_t bytes, NcclLibrary&);
 
 // NCCL over the ranks of a host backend (threads or processes), which nothing
 // else may use from now on. The library outlives the backend. The timeout also

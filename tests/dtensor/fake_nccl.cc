@@ -43,14 +43,10 @@ struct Work {
 // One call of all members: what they gave it, from when on that is there, and
 // when they have read it.
 struct Round {
-  // What a member's operands are in, if it has any: registered memory, no such,
-  // or both.
-  enum In : uint8_t { kNothing, kNone, kAll, kSome };
   explicit Round(size_t members)
-      : works(members), ready(members), done(members), in(members) {}
+      : works(members), ready(members), done(members) {}
   std::vector<std::vector<Work>> works;
   std::vector<Event> ready, done;
-  std::vector<In> in;
   size_t came = 0, read = 0, left = 0;
 };
 
@@ -69,12 +65,6 @@ struct Shared {
   FakeNccl::Counts counts;
   int64_t ids = 0;
   std::map<int64_t, std::shared_ptr<Room>> rooms;
-  std::vector<RecordingDevice*> devices;
-  struct Given {
-    const Device* device;
-    int64_t bytes;
-  };
-  std::map<void*, Given> given;
   int fails = -1, refuses = -1, hangs = -1;
   int64_t fails_at = 0, refuses_at = 0, hangs_at = 0;
 };
@@ -149,13 +139,6 @@ class FakeLink final : public NcclLink {
     if (files_ && !read_ && files_->all_there(call_, room_->size)) read(r);
     if (r.came < room_->size) return false;
     if (!read_) {
-      Round::In all = Round::kNothing;
-      for (const Round::In i : r.in) {
-        DT_CHECK(i != Round::kSome && (i == Round::kNothing ||
-                                       all == Round::kNothing || i == all),
-                 "nccl", "registered memory in a call with other memory");
-        if (i != Round::kNothing) all = i;
-      }
       for (const Event& e : r.ready) device_.wait(stream_, e);
       for (size_t i = 0; i < r.works[rank_].size(); ++i) carry_out(r, i);
       r.done[rank_] = device_.record(stream_);
@@ -207,18 +190,6 @@ class FakeLink final : public NcclLink {
   void receive(Stream s, void* data, int64_t bytes, int from) override {
     add(s, {Work::kReceive, nullptr, data, bytes, from}, nullptr);
   }
-  void register_memory(void* memory, int64_t bytes) override {
-    std::lock_guard lock(shared_.mutex);
-    const auto it = shared_.given.find(memory);
-    DT_CHECK(linked_ && !open_ && !aborted_ && !device_.is_captured(stream_),
-             "nccl", "memory is registered in a call, or a capture");
-    DT_CHECK(it != shared_.given.end() && it->second.device == &device_ &&
-                 it->second.bytes == bytes && !registered_,
-             "nccl", "memory that cannot be registered, or is already");
-    registered_ = memory;
-    registered_bytes_ = bytes;
-    ++shared_.counts.registered;
-  }
   void abort() noexcept override {
     std::unique_lock lock(shared_.mutex);
     aborted_ = true;
@@ -266,8 +237,6 @@ class FakeLink final : public NcclLink {
     open_ = true;
     Round& r = room_->rounds.try_emplace(++call_, room_->size).first->second;
     r.works[rank_] = std::exchange(works_, {});
-    r.in[rank_] = in(r.works[rank_]);
-    shared_.counts.in_registered += r.in[rank_] == Round::kAll;
     r.ready[rank_] = device_.record(stream_);
     ++r.came;
     if (files_) write(r.works[rank_]);
@@ -334,29 +303,6 @@ class FakeLink final : public NcclLink {
     r.read = r.left = room_->size - 1;
   }
 
-  Round::In in(const std::vector<Work>& works) const {
-    size_t all = 0, none = 0;
-    const auto look = [&](const void* data, int64_t bytes) {
-      const auto* at = static_cast<const char*>(data);
-      const auto* begin = static_cast<const char*>(registered_);
-      if (!at) return;
-      const bool begins =
-          begin && begin <= at && at < begin + registered_bytes_;
-      const bool whole = begins && at + bytes <= begin + registered_bytes_;
-      all += whole;
-      none += !begins;
-      if (begins && !whole) ++all, ++none;
-    };
-    for (const Work& w : works) {
-      const auto p = static_cast<int64_t>(room_->size);
-      const bool reduces = w.what == Work::kScatter || w.what == Work::kReduce;
-      const int64_t bytes = w.n * (reduces ? size_of(w.dtype) : 1);
-      look(w.in, bytes_in(w));
-      look(w.out, w.what == Work::kGather ? p * bytes : bytes);
-    }
-    if (all + none == 0) return Round::kNothing;
-    return all == 0 ? Round::kNone : none == 0 ? Round::kAll : Round::kSome;
-  }
   void copy(void* to, const void* from, int64_t bytes) {
     const int64_t shape[] = {bytes}, unit[] = {1};
     device_.copy(stream_, 1, shape, to, unit, from, unit);
@@ -449,8 +395,6 @@ class FakeLink final : public NcclLink {
   std::vector<std::pair<Work, Scratch>> results_;
   std::vector<Scratch> received_;
   std::weak_ptr<char> captured_;
-  void* registered_ = nullptr;
-  int64_t registered_bytes_ = 0;
   int64_t call_ = 0;
   bool linked_ = false, group_ = false, open_ = false, read_ = false,
        aborted_ = false;
@@ -498,29 +442,6 @@ class Fake final : public FakeNccl {
     }
     return std::make_unique<FakeLink>(shared_, std::move(room),
                                       std::move(files), rank, stream);
-  }
-  void add(RecordingDevice& device) override {
-    std::lock_guard lock(shared_.mutex);
-    shared_.devices.push_back(&device);
-  }
-  void* allocate(Stream stream, int64_t bytes) override {
-    std::lock_guard lock(shared_.mutex);
-    for (RecordingDevice* d : shared_.devices) {
-      if (!d->has(stream)) continue;
-      void* const memory = d->allocate(bytes, stream);
-      DT_CHECK(memory, "nccl", "out of memory");
-      shared_.given[memory] = {d, bytes};
-      shared_.counts.given += bytes;
-      return memory;
-    }
-    return nullptr;
-  }
-  void release(Stream stream, void* memory) noexcept override {
-    std::lock_guard lock(shared_.mutex);
-    const Shared::Given given = shared_.given.at(memory);
-    shared_.given.erase(memory);
-    shared_.counts.given -= given.bytes;
-    const_cast<Device*>(given.device)->release(memory, given.bytes, stream);
   }
   Counts counts() const override {
     std::lock_guard lock(shared_.mutex);

@@ -1,8 +1,7 @@
 // NCCL as its manual words it, among ranks whose devices are recording ones:
 // calls return before they are settled, streams carry out what all members have
-// called, and what does not fit together, where NCCL would hang, is an Error;
-// so is a call to which some pass registered memory, and some other. The
-// largest and smallest f32 are found without NaNs. abort() returns when no
+// called, and what does not fit together, where NCCL would hang, is an Error.
+// The largest and smallest f32 are found without NaNs. abort() returns when no
 // other link of its device has a call under way, and when no graph holds one of
 // its own.
 #pragma once
@@ -31,16 +30,12 @@ class FakeNccl : public NcclLibrary {
   // Its members wait for each other's events, as threads do, unless told that
   // no collectives are captured.
   virtual void captures_no_collectives() = 0;
-  // Of this one it gives memory, too.
-  virtual void add(RecordingDevice&) = 0;
   // What was called so far, of all members.
   struct Counts {
     int64_t links = 0, all_gathers = 0, reduce_scatters = 0, all_reduces = 0,
             sends = 0, aborts = 0;
     int64_t groups = 0;  // begun and not ended
     int64_t stuck = 0;   // aborts that would have waited for ever
-    int64_t registered = 0, in_registered = 0;  // links, calls
-    int64_t given = 0;  // bytes of memory, and not released
   };
   virtual Counts counts() const = 0;
   // Call `call` of that member's link, from 1, fails when it is to settle.

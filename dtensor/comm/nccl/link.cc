@@ -13,21 +13,6 @@
 #include "dtensor/device/cuda/launch.cuh"
 #include "dtensor/placement/error.h"
 
-// Available from NCCL 2.19 on. The NCCL that is loaded may be older, so the
-// functions are weak symbols.
-#if NCCL_VERSION_CODE < 21900
-extern "C" {
-ncclResult_t ncclMemAlloc(void**, size_t);
-ncclResult_t ncclMemFree(void*);
-ncclResult_t ncclCommRegister(ncclComm_t, void*, size_t, void** handle);
-ncclResult_t ncclCommDeregister(ncclComm_t, void* handle);
-}
-#endif
-extern decltype(ncclMemAlloc) ncclMemAlloc [[gnu::weak]];
-extern decltype(ncclMemFree) ncclMemFree [[gnu::weak]];
-extern decltype(ncclCommRegister) ncclCommRegister [[gnu::weak]];
-extern decltype(ncclCommDeregister) ncclCommDeregister [[gnu::weak]];
-
 namespace dtensor {
 namespace {
 
@@ -94,12 +79,6 @@ class Link final : public NcclLink {
   }
   ~Link() override {
     if (!comm_) return;
-    // Deregister before the other members, which have mapped the memory, leave,
-    // and only if the link works: a member that is gone does not answer.
-    ncclResult_t error = ncclSuccess;
-    if (registered_ && ncclCommGetAsyncError(comm_, &error) == ncclSuccess &&
-        error == ncclSuccess)
-      (void)ncclCommDeregister(comm_, registered_);
     // Errors are not reported any more: earlier work has been waited for, or
     // has failed. Other members may be gone and not answer. A link that has not
     // settled by then, or has failed, is aborted, because ncclCommDestroy would
@@ -159,13 +138,6 @@ class Link final : public NcclLink {
           comm_, "receive");
   }
 
-  // registered_ may be null if the user has disabled registration.
-  void register_memory(void* memory, int64_t bytes) override {
-    check(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes),
-                           &registered_),
-          comm_, "registering memory");
-  }
-
   void abort() noexcept override {
     if (comm_) (void)ncclCommAbort(comm_);
     comm_ = nullptr;
@@ -173,7 +145,6 @@ class Link final : public NcclLink {
 
  private:
   ncclComm_t comm_ = nullptr;
-  void* registered_ = nullptr;
 };
 
 class Library final : public NcclLibrary {
@@ -200,25 +171,6 @@ class Library final : public NcclLibrary {
     Id id;
     std::memcpy(id.data(), &made, sizeof(made));
     return id;
-  }
-  void* allocate(Stream stream, int64_t bytes) override {
-    if (!ncclMemAlloc || !ncclMemFree || !ncclCommRegister ||
-        !ncclCommDeregister)
-      return nullptr;
-    cuda::enter(stream);
-    void* memory = nullptr;
-    const ncclResult_t result =
-        ncclMemAlloc(&memory, static_cast<size_t>(bytes));
-    if (result != ncclSuccess)
-      (void)cudaGetLastError();  // already reported here
-    check(result, nullptr, "allocating memory");
-    return memory;
-  }
-  void release(Stream stream, void* memory) noexcept override try {
-    cuda::enter(stream);
-    (void)ncclMemFree(memory);
-  } catch (...) {
-    // The device has failed.
   }
   std::unique_ptr<NcclLink> link(const Id& id, int size, int rank,
                                  Stream stream) override {

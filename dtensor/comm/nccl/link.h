@@ -46,12 +46,6 @@ class NcclLink {
   virtual void send(Stream, const void* data, int64_t bytes, int to) = 0;
   virtual void receive(Stream, void* data, int64_t bytes, int from) = 0;
 
-  // From the next call on, NCCL reads and writes this memory, which comes from
-  // NcclLibrary::allocate(), in place. Called once, by all members, not during
-  // a capture. If one member passes registered memory to a call, all members
-  // must, for all operands. The memory outlives the link.
-  virtual void register_memory(void* memory, int64_t bytes) = 0;
-
   // Ends running work. Any thread may call it while no other call runs; the
   // link is not used again. It may return late: NCCL frees a link only when its
   // GPU has no work, so other links of the GPU must end as well, and when
@@ -75,13 +69,6 @@ class NcclLibrary {
   // The GPU of the stream.
   virtual Gpu gpu(Stream) = 0;
   virtual Id make_id() = 0;
-  // Allocates memory of the stream's device that links may register; null if
-  // this NCCL cannot (before 2.19). Throws Error if the device does not have
-  // enough memory.
-  virtual void* allocate(Stream, int64_t /*bytes*/) { return nullptr; }
-  // Frees that memory, which no stream uses any more and no link has
-  // registered.
-  virtual void release(Stream, void* /*memory*/) noexcept {}
   // Begins to link member `rank` of `size`, which computes on the stream's
   // device.
   virtual std::unique_ptr<NcclLink> link(const Id&, int size, int rank,

@@ -2,7 +2,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,7 +14,6 @@
 #include "dtensor/comm/nccl/nccl_communicator.h"
 #include "dtensor/comm/threads.h"
 #include "dtensor/device/cuda.h"
-#include "dtensor/device/reserve.h"
 
 namespace dtensor {
 namespace {
@@ -176,28 +174,6 @@ class NcclBackend final : public Backend {
 };
 
 }  // namespace
-
-std::shared_ptr<Reserve> reserve_for_nccl(Device& device, int64_t bytes,
-                                          NcclLibrary& library) {
-  constexpr int64_t kPiece = int64_t{2} << 20;
-  DT_CHECK(0 < bytes && bytes <= std::numeric_limits<int64_t>::max() - kPiece,
-           "nccl", "cannot reserve {} bytes; write 1 or more", bytes);
-  bytes = (bytes + kPiece - 1) / kPiece * kPiece;
-  const Stream stream = device.open_stream();
-  void* const memory = library.allocate(stream, bytes);
-  DT_CHECK(memory, "nccl",
-           "this NCCL cannot register memory; install NCCL 2.19 or later, "
-           "or run without --nccl-memory");
-  const auto free = [&library, stream, memory] {
-    library.release(stream, memory);
-  };
-  try {
-    return Reserve::add(device, memory, bytes, free);
-  } catch (...) {
-    free();
-    throw;
-  }
-}
 
 std::shared_ptr<Backend> nccl_backend(std::shared_ptr<HostBackend> host,
                                       NcclLibrary& library) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "dtensor/comm/nccl/bounce_buffer_link.h"
 #include "dtensor/comm/pull.h"
 #include "dtensor/comm/scratch.h"
 #include "dtensor/placement/error.h"
@@ -18,9 +17,6 @@ bool has_reduction(ReduceOp op, DType t) {
   return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }
 
-// The space that so many bytes take in room_.
-int64_t in_room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
-
 }  // namespace
 
 // The data that a member shows with its call. All of it until the group is
@@ -29,15 +25,13 @@ struct NcclCommunicator::Shown {
   // Further transfers go in packed messages.
   static constexpr size_t kMost = 512;
 
-  uint64_t in_reserve;
   std::array<uint64_t, kMost / 64> even;  // one bit per transfer
   uint16_t has_gpu, captured;
-  uint32_t reserved;  // MiB
   NcclLibrary::Gpu gpu;
   NcclLibrary::Id id;  // of member 0
 
   static int64_t bytes_of(size_t transfers) {
-    return static_cast<int64_t>((1 + (transfers + 63) / 64) * sizeof(uint64_t));
+    return static_cast<int64_t>((transfers + 63) / 64 * sizeof(uint64_t));
   }
 };
 
@@ -74,69 +68,15 @@ void NcclCommunicator::agree(const Collective& c) {
     mine.even[i / 64] |= uint64_t{even_[i].has_value()} << i % 64;
   }
   if (!linked) introduce(mine, c.stream);
-  mine.in_reserve = in_reserve(c);
   agreement_channel_->open(c, &mine,
                            linked ? Shown::bytes_of(shared) : sizeof(Shown));
-  std::array<uint64_t, Shown::kMost / 64> some = mine.even;
   for (int m = 0; m < size(); ++m) {
     const Shown& theirs = shown(m);
-    mine.in_reserve &= theirs.in_reserve;
-    for (size_t w = 0; w * 64 < shared; ++w) {
-      mine.even[w] &= theirs.even[w];
-      some[w] |= theirs.even[w];
-    }
+    for (size_t w = 0; w * 64 < shared; ++w) mine.even[w] &= theirs.even[w];
   }
   for (size_t i = 0; i < shared; ++i)
     if (!(mine.even[i / 64] >> i % 64 & 1)) even_[i].reset();
-  // A member with an even reduce-scatter has no room for packed messages, which
-  // it needs if another member's is not even.
-  all_reserved_ = mine.in_reserve && (!reduces(kind) || some == mine.even);
-  if (!all_reserved_) room_ = nullptr;
   if (!linked) open_link(c);
-}
-
-// Whether everything that this member sends and receives is in its reserve.
-// Messages that have to be packed are packed there, if there is room. Not
-// during a capture, in which memory belongs to the graph.
-bool NcclCommunicator::in_reserve(const Collective& c) {
-  room_ = nullptr;
-  if (!reserve_) return false;
-  const bool reduce = reduces(c.call->kind);
-  int64_t room = 0;
-  const auto has = [&](const void* data, int64_t bytes) {
-    return reserve_->has(data, bytes);
-  };
-  const auto message = [&](const void* whole, int64_t bytes) {
-    if (!whole) room += in_room(bytes);
-    return !whole || bytes == 0 || has(whole, bytes);
-  };
-  for (size_t i = 0; i < c.transfers.size(); ++i) {
-    const PackedMessages& p = packed_[i];
-    if (even_[i]) {
-      const auto& [in, out, bytes] = *even_[i];
-      const int64_t all = size() * bytes;
-      if (!has(in, reduce ? all : bytes) || !has(out, reduce ? bytes : all))
-        return false;
-      if (reduce) continue;
-    }
-    // Checked for even transfers too, because another member's may not be even.
-    for (int m = 0; m < size(); ++m)
-      if (m != rank() &&
-          (!message(p.whole_to(m), p.bytes_to(m)) ||
-           !message(reduce ? nullptr : p.whole_from(m), p.bytes_from(m))))
-        return false;
-  }
-  for (const Buffer& b : c.buffers)
-    if (b.n > 0 &&
-        (!has_reduction(b.op, b.dtype) || !has(b.data, b.n * size_of(b.dtype))))
-      return false;
-  if (room == 0) return true;
-  if (device().is_captured(c.stream)) return false;
-  void* const block = reserve_->allocate(room, c.stream);
-  if (!block) return false;
-  room_ = {block,
-           [of = reserve_, s = c.stream](void* p) { of->release(p, s); }};
-  return true;
 }
 
 // Fills in the facts that the others need before they are linked.
@@ -144,8 +84,6 @@ void NcclCommunicator::introduce(Shown& mine, Stream stream) {
   mine.has_gpu = device().kind() == Device::Kind::kCuda;
   mine.gpu = mine.has_gpu ? library_.gpu(stream) : NcclLibrary::Gpu{};
   mine.captured = device().is_captured(stream);
-  reserve_ = Reserve::of(device());
-  mine.reserved = reserve_ ? static_cast<uint32_t>(reserve_->bytes() >> 20) : 0;
   mine.id = rank() == 0 ? library_.make_id() : NcclLibrary::Id{};
 }
 
@@ -169,36 +107,23 @@ void NcclCommunicator::open_link(const Collective& c) {
              "but rank {} calls it while it is captured into a graph; call the "
              "step once before the graph is made",
              ranks_to_string(ranks_), world(m));
-  for (int m = 1; m < size(); ++m)
-    DT_CHECK(shown(m).reserved == shown(0).reserved, "nccl",
-             "rank {} has reserved {} MiB for what it sends and receives, but "
-             "rank {} has reserved {}; write the same --nccl-memory for all",
-             world(m), shown(m).reserved, world(0), shown(0).reserved);
   link_->open(c.call->kind,
               library_.link(shown(0).id, size(), rank(), c.stream));
-  if (reserve_)
-    link_->use(c.call->kind, device(), c.stream, [&](NcclLink& link) {
-      link.register_memory(reserve_->data(), reserve_->bytes());
-    });
 }
 
 // Makes all calls of calls(NcclLink&) as one group.
 template <class Calls>
 void NcclCommunicator::at_once(const Call& call, Stream stream, Calls&& calls) {
-  std::optional<BounceBufferLink> aside;
   link_->use(call.kind, device(), stream, [&](NcclLink& link) {
-    if (reserve_ && !all_reserved_)
-      aside.emplace(link, size(), *reserve_, device(), stream, name(call.kind));
     link.begin_group();
     try {
-      calls(aside ? static_cast<NcclLink&>(*aside) : link);
+      calls(link);
     } catch (...) {
       link.drop_group();
       throw;
     }
     link.end_group();
   });
-  if (aside) aside->back();
 }
 
 void NcclCommunicator::prepare(std::span<const Transfer> transfers) {
@@ -217,9 +142,7 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
   std::vector<const void*> out(transfers.size() * members);
   std::vector<void*> in(out.size()), packed(out.size());
   std::vector<Scratch> scratch;
-  char* room = static_cast<char*>(room_.get());
-  const auto memory = [&](int64_t bytes) -> void* {
-    if (room) return std::exchange(room, room + in_room(bytes));
+  const auto memory = [&](int64_t bytes) {
     return scratch.emplace_back(device(), stream, bytes, name(call.kind))
         .data();
   };
@@ -277,7 +200,6 @@ void NcclCommunicator::travel(const Call& call, Stream stream,
       if (const void* from = parts[static_cast<size_t>(m)])
         packed_[i].unpack(here, m, from);
   }
-  room_ = nullptr;  // freed after that work
 }
 
 void NcclCommunicator::do_exchange(const Call& call, Stream stream,

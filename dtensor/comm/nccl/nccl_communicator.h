@@ -10,7 +10,6 @@
 #include "dtensor/comm/communicator.h"
 #include "dtensor/comm/nccl/safe_link.h"
 #include "dtensor/comm/packed_messages.h"
-#include "dtensor/device/reserve.h"
 
 namespace dtensor {
 
@@ -18,8 +17,7 @@ class NcclCommunicator final : public Communicator {
  public:
   // The agreement channel is that of `ranks`, of which this member is
   // ranks[index]. The link, which other threads may abort, is opened by the
-  // first collective that moves data, and registers the memory that the device
-  // has reserved by then.
+  // first collective that moves data.
   NcclCommunicator(std::unique_ptr<AgreementChannel>,
                    std::vector<int64_t> ranks, int index, NcclLibrary&,
                    std::shared_ptr<SafeLink>);
@@ -39,7 +37,6 @@ class NcclCommunicator final : public Communicator {
   struct Shown;
   const Shown& shown(int m) const;
   int64_t world(int m) const { return ranks_[static_cast<size_t>(m)]; }
-  bool in_reserve(const Collective&);
   void introduce(Shown& mine, Stream);
   void open_link(const Collective&);
   template <class Calls>
@@ -51,16 +48,11 @@ class NcclCommunicator final : public Communicator {
   const std::unique_ptr<AgreementChannel> agreement_channel_;
   const std::vector<int64_t> ranks_;
   NcclLibrary& library_;
-  std::shared_ptr<Reserve> reserve_;  // registered with the link
   const std::shared_ptr<SafeLink> link_;
   // The collective that is open: the packed messages of each transfer, and the
   // even collective that replaces them if all members can make it.
   std::vector<PackedMessages> packed_;
   std::vector<std::optional<PackedMessages::Even>> even_;
-  // Whether all members' operands are in reserved memory. If so, room_ is this
-  // member's reserved memory for packing and unpacking.
-  bool all_reserved_ = false;
-  std::shared_ptr<void> room_;
 };
 
 }  // namespace dtensor
