@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "dtensor/device/out_of_memory.h"
-#include "dtensor/device/reserve.h"
 #include "dtensor/placement/error.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -52,8 +51,7 @@ class CachingAllocator final
   explicit CachingAllocator(Device& device)
       : device_(device),
         has_memory_(device.kind() != Device::Kind::kNone),
-        at_once_(device.kind() == Device::Kind::kCpu),
-        reserve_(Reserve::of(device)) {}
+        at_once_(device.kind() == Device::Kind::kCpu) {}
   ~CachingAllocator() override { drop_cache(); }
 
   Device& device() const override { return device_; }
@@ -67,9 +65,8 @@ class CachingAllocator final
       const int64_t cached =
           cached_;  // take() empties the cache before failing
       if (bytes <= kMost)
-        block = capturing_
-                    ? take_captured(stream, size_class(bytes), kind)
-                    : take(pool(pools_, stream), size_class(bytes), kind);
+        block = capturing_ ? take_captured(stream, size_class(bytes))
+                           : take(pool(pools_, stream), size_class(bytes));
       if (!block) no_memory(bytes, tag, cached);
       unpoison(block, bytes);
     }
@@ -102,7 +99,7 @@ class CachingAllocator final
     size_t& blocks = class_of(pool(pools_, from), c).blocks;
     if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
-    give_back(block, c.bytes, last);
+    device_.release(block, c.bytes, last);
   }
 
   void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
@@ -171,29 +168,7 @@ class CachingAllocator final
     std::vector<Pool> pools;  // reusable blocks, during the capture
   };
 
-  // Allocates new memory. The optimizer's state is never sent, and leaves the
-  // reserve to other kinds while the device has memory. When both are
-  // exhausted, waits for the work that still uses released blocks of the
-  // reserve, and tries it once more.
-  void* fresh(int64_t bytes, Stream stream, MemoryKind kind) {
-    void* block = nullptr;
-    if (reserve_ && kind != MemoryKind::kState)
-      block = reserve_->allocate(bytes, stream);
-    if (!block) block = device_.allocate(bytes, stream);
-    if (!block && reserve_) {
-      reserve_->wait();
-      block = reserve_->allocate(bytes, stream);
-    }
-    return block;
-  }
-  void give_back(void* block, int64_t bytes, Stream stream) {
-    if (reserve_ && reserve_->has(block))
-      reserve_->release(block, stream);
-    else
-      device_.release(block, bytes, stream);
-  }
-
-  void* take_captured(Stream stream, SizeClass c, MemoryKind kind) {
+  void* take_captured(Stream stream, SizeClass c) {
     Class& mine = class_of(pool(capturing_->pools, stream), c);
     void* block = nullptr;
     if (!mine.cached.empty() && !unused_only_) {
@@ -205,7 +180,7 @@ class CachingAllocator final
     make_room(mine);
     // On a stream that is not captured: a captured one would make the memory
     // part of the graph.
-    block = fresh(c.bytes, *source_, kind);
+    block = device_.allocate(c.bytes, *source_);
     if (!block) return nullptr;
     ++mine.blocks;
     capturing_->blocks[block] = {c, true};
@@ -233,7 +208,7 @@ class CachingAllocator final
     for (const auto& [block, b] : arena->blocks) {
       if (b.held) continue;
       unpoison(block, b.size.bytes);
-      give_back(block, b.size.bytes, stream);
+      device_.release(block, b.size.bytes, stream);
     }
     std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
   }
@@ -268,7 +243,7 @@ class CachingAllocator final
   }
 
   // A cached or new block of the class; null when out of memory.
-  void* take(Pool& from, SizeClass c, MemoryKind kind) {
+  void* take(Pool& from, SizeClass c) {
     Class& mine = class_of(from, c);
     if (!mine.cached.empty()) {
       void* block = mine.cached.back();
@@ -277,10 +252,10 @@ class CachingAllocator final
       return block;
     }
     make_room(mine);
-    void* block = fresh(c.bytes, from.stream, kind);
+    void* block = device_.allocate(c.bytes, from.stream);
     if (!block) {
       drop_cache();
-      block = fresh(c.bytes, from.stream, kind);
+      block = device_.allocate(c.bytes, from.stream);
     }
     if (!block) return nullptr;
     ++mine.blocks;
@@ -294,7 +269,7 @@ class CachingAllocator final
       for (Class& c : p.classes) {
         for (void* block : c.cached) {
           unpoison(block, c.bytes);
-          give_back(block, c.bytes, p.stream);
+          device_.release(block, c.bytes, p.stream);
         }
         c.blocks -= std::min(c.blocks, c.cached.size());
         c.cached.clear();
@@ -307,8 +282,7 @@ class CachingAllocator final
     std::string device;
     if (const auto m = device_.memory(); m.total > 0)
       device = fmt::format(", and {} of {} are free on the device",
-                           amount(m.free + (reserve_ ? reserve_->free() : 0)),
-                           amount(m.total));
+                           amount(m.free), amount(m.total));
     std::vector<std::pair<int64_t, std::string_view>> largest;
     for (const auto& [name, most] : stats_.largest_by_tag)
       largest.push_back({most, name});
@@ -353,8 +327,7 @@ class CachingAllocator final
 
   Device& device_;
   const bool has_memory_, at_once_;
-  const std::shared_ptr<Reserve> reserve_;  // of the device; may be null
-  int64_t cached_ = 0;                      // bytes
+  int64_t cached_ = 0;  // bytes
   mutable std::mutex mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
