@@ -48,7 +48,7 @@ void tell_leaks() {
   Machine& machine = Machine::get();
   for (int d = 0; d < std::ssize(machine.devices); ++d) {
     const Memory::Sizes sizes = machine.memory().sizes(d);
-    if (const size_t left = sizes.used + sizes.others)
+    if (const size_t left = sizes.used)
       std::fprintf(stderr,
                    "[cuda emulation] cuda:%d has %zu bytes that nobody freed\n",
                    d, left);

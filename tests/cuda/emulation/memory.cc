@@ -143,7 +143,7 @@ bool Memory::granted(int owner, int device) const {
 }
 
 char* Memory::take_addresses(Device& device, size_t bytes) {
-  if (device.reserved + device.of_graphs + device.others + bytes > total_ ||
+  if (device.reserved + device.of_graphs + bytes > total_ ||
       bytes > static_cast<size_t>(device.end - device.next))
     return nullptr;
   char* const block = device.next;
@@ -245,37 +245,6 @@ bool Memory::is_of_graph(const void* p) const {
   return it != blocks_.end() && it->second.of_graph;
 }
 
-void* Memory::allocate_other(int index, size_t bytes) {
-  if (bytes > total_) return nullptr;
-  bytes = rounded(std::max<size_t>(bytes, 1), kChunk);
-  std::lock_guard lock(mutex_);
-  Device& device = at(index);
-  char* const block = take_addresses(device, bytes);
-  if (!block) return nullptr;
-  device.others += bytes;
-  blocks_[block] = {bytes, index, false, true};
-  return block;
-}
-
-bool Memory::free_other(void* p) {
-  std::lock_guard lock(mutex_);
-  const auto it = blocks_.find(static_cast<char*>(p));
-  if (it == blocks_.end() || !it->second.other) return false;
-  at(it->second.device).others -= it->second.bytes;
-  madvise(p, it->second.bytes, MADV_DONTNEED);
-  blocks_.erase(it);
-  return true;
-}
-
-bool Memory::is_other(const void* p, size_t bytes) const {
-  const char* at = static_cast<const char*>(p);
-  std::lock_guard lock(mutex_);
-  auto it = blocks_.upper_bound(at);
-  if (it == blocks_.begin()) return false;
-  --it;
-  return it->second.other && at + bytes <= it->first + it->second.bytes;
-}
-
 int Memory::device_of(const void* p) const { return arena_of(p); }
 
 bool Memory::has(const void* p, size_t bytes) const {
@@ -330,8 +299,8 @@ void Memory::spoil(Range r) {
 Memory::Sizes Memory::sizes(int index) const {
   std::lock_guard lock(mutex_);
   const Device& device = at(index);
-  return {total_ - device.reserved - device.of_graphs - device.others,
-          device.reserved, device.used, device.others, device.threshold};
+  return {total_ - device.reserved - device.of_graphs, device.reserved,
+          device.used, device.threshold};
 }
 
 void Memory::set_threshold(int index, uint64_t bytes) {

@@ -46,12 +46,6 @@ class Memory {
   void* allocate_for_graph(int device, size_t bytes);
   void free_of_graph(void*);
   bool is_of_graph(const void*) const;
-  // Of no pool, until free_other(), which is false where there is none; open to
-  // those that the device's pool is open to.
-  void* allocate_other(int device, size_t bytes);
-  bool free_other(void*);
-  // Is all of it of one such block?
-  bool is_other(const void*, size_t bytes) const;
   // Whose it is, -1 if it is no GPU's; whether so many bytes are allocated.
   int device_of(const void*) const;
   bool has(const void*, size_t bytes) const;
@@ -64,7 +58,7 @@ class Memory {
   static void spoil(Range);
 
   struct Sizes {
-    size_t free, reserved, used, others;
+    size_t free, reserved, used;
     uint64_t threshold;
   };
   Sizes sizes(int device) const;
@@ -88,7 +82,7 @@ class Memory {
     char *base = nullptr, *end = nullptr, *next = nullptr;
     std::map<char*, size_t> ready;  // that nobody has
     std::vector<std::pair<const void*, std::shared_ptr<Released>>> released;
-    size_t reserved = 0, used = 0, of_graphs = 0, others = 0;
+    size_t reserved = 0, used = 0, of_graphs = 0;
     uint64_t threshold = 0;
     std::vector<bool> grants;
     char* opened = nullptr;  // up to here; null: closed

@@ -28,9 +28,6 @@ struct Op {
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t op = ncclSum;
   int peer = -1;
-  // Are its operands in registered memory?
-  enum In : uint8_t { kNone, kAll, kSome };
-  In in_registered = kNone;
 
   bool collective() const { return peer < 0; }
   size_t bytes() const { return count * size_of(type); }
@@ -165,10 +162,6 @@ class Call final : public Meeting {
   std::vector<size_t> with_;
 };
 
-void tell(const char* what) {
-  std::fprintf(stderr, "[cuda emulation] NCCL: %s\n", what);
-}
-
 // As that member's GPU reads it; through the host where it cannot.
 std::vector<char> Call::read(size_t rank, size_t from, const void* data,
                              size_t bytes) const {
@@ -217,15 +210,6 @@ void Call::run() {
   std::vector<Result> results;
   for (const size_t m : with_)
     for (const Op& op : of(m))
-      if (op.in_registered == Op::kSome ||
-          op.in_registered != of(with_[0])[0].in_registered) {
-        Lock lock(machine().mutex);
-        tell("a call has operands in registered memory, and others");
-        return room_->fail(ncclInvalidUsage,
-                           "registered memory in a call with other memory");
-      }
-  for (const size_t m : with_)
-    for (const Op& op : of(m))
       if (!add(m, op, results)) {
         Lock lock(machine().mutex);
         return room_->fail(ncclInvalidUsage,
@@ -255,17 +239,6 @@ ncclResult_t refuse(ncclResult_t error, const std::string& why) {
   last_error = why;
   return error;
 }
-ncclResult_t misused(const char* why) {
-  tell(why);
-  return refuse(ncclInvalidUsage, why);
-}
-
-// How many communicators know what ncclMemAlloc() gave; with the mutex held.
-std::map<void*, int>& given() {
-  static auto* const all = new std::map<void*, int>;
-  return *all;
-}
-
 }  // namespace
 }  // namespace emulation
 
@@ -281,7 +254,6 @@ struct ncclComm {
   bool called = false;
   int asked = 0;
   bool finalized = false;
-  std::map<char*, size_t> registered = {};
 
   Room::Member& me() const { return room->members[rank]; }
 };
@@ -293,26 +265,6 @@ ncclResult_t end_call(ncclComm_t c) {
   c->called = true;
   c->asked = 0;
   return ncclInProgress;
-}
-
-bool knows(ncclComm_t c, cudaStream_t s, const void* data, size_t bytes) {
-  if (s->capture && machine().memory().is_other(data, bytes)) return true;
-  const char* const at = static_cast<const char*>(data);
-  return std::ranges::any_of(c->registered, [&](const auto& r) {
-    return r.first <= at && at + bytes <= r.first + r.second;
-  });
-}
-Op::In in_registered(ncclComm_t c, cudaStream_t s, const Op& op) {
-  const size_t p = c->room->members.size(), bytes = op.bytes();
-  int known = 0, operands = 0;
-  const auto look = [&](const void* data, size_t all) {
-    if (!data) return;
-    ++operands;
-    known += knows(c, s, data, all);
-  };
-  look(op.in, op.what == Op::kScatter ? p * bytes : bytes);
-  look(op.out, op.what == Op::kGather ? p * bytes : bytes);
-  return known == 0 ? Op::kNone : known == operands ? Op::kAll : Op::kSome;
 }
 
 ncclResult_t add(ncclComm_t c, cudaStream_t s, const Op& op) {
@@ -327,15 +279,9 @@ ncclResult_t add(ncclComm_t c, cudaStream_t s, const Op& op) {
     return refuse(ncclInvalidUsage, "a group of calls in two streams");
   c->stream = s;
   c->ops.push_back(op);
-  c->ops.back().in_registered = in_registered(c, s, op);
   if (groups == 0) return end_call(c);
   if (!std::ranges::count(in_group, c)) in_group.push_back(c);
   return ncclSuccess;
-}
-
-// What it has registered goes with it.
-void forget(ncclComm_t c) {
-  for (const auto& [memory, bytes] : c->registered) --given()[memory];
 }
 
 // Gives the stream what was called.
@@ -426,74 +372,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
-  const int device = current_device();
-  Lock lock(machine().mutex);
-  if (const cudaError_t e = failed(device))
-    return refuse(ncclUnhandledCudaError, cudaGetErrorString(e));
-  *memory = machine().memory().allocate_other(device, bytes);
-  if (!*memory) return refuse(ncclUnhandledCudaError, "out of memory");
-  given()[*memory] = 0;
-  return ncclSuccess;
-}
-ncclResult_t ncclMemFree(void* memory) {
-  Lock lock(machine().mutex);
-  const auto it = given().find(memory);
-  if (it == given().end()) return misused("memory is freed that is none of it");
-  if (it->second > 0) return misused("memory is freed that is registered");
-  given().erase(it);
-  machine().memory().free_other(memory);
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommRegister(ncclComm_t c, void* memory, size_t bytes,
-                              void** handle) {
-  *handle = nullptr;
-  Lock lock(machine().mutex);
-  const auto it = given().find(memory);
-  if (it == given().end() || !machine().memory().is_other(memory, bytes) ||
-      machine().memory().bytes_of(memory) != bytes)
-    return misused("memory is registered that ncclMemAlloc() did not give");
-  if (machine().memory().device_of(memory) != c->device)
-    return misused("memory of another device is registered");
-  if (c->registered.contains(static_cast<char*>(memory)))
-    return misused("memory is registered twice");
-  if (c->called || !c->ops.empty() || c->finalized || !c->room->all_came())
-    return misused("memory is registered in a call");
-  for (const auto& s :
-       machine().devices[static_cast<size_t>(c->device)].streams)
-    if (s->capture) return misused("memory is registered in a capture");
-  c->registered[static_cast<char*>(memory)] = bytes;
-  ++it->second;
-  *handle = memory;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommDeregister(ncclComm_t c, void* handle) {
-  Lock lock(machine().mutex);
-  const auto it = c->registered.find(static_cast<char*>(handle));
-  if (it == c->registered.end())
-    return misused("memory is deregistered that is not registered");
-  if (c->finalized || c->called || !c->me().planned.empty())
-    return misused("memory is deregistered that is in use");
-  c->registered.erase(it);
-  --given()[handle];
-  return ncclSuccess;
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t c) {
   Lock lock(machine().mutex);
-  if (!c->registered.empty() && c->me().error == ncclSuccess)
-    return misused("a communicator ends with memory registered");
   c->finalized = true;
   c->me().gone = true;
   return c->room->all_gone() && c->me().planned.empty() ? ncclSuccess
                                                         : ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
-  {
-    Lock lock(machine().mutex);
-    forget(c);
-  }
   delete c;
   return ncclSuccess;
 }
@@ -501,7 +387,6 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
   {
     Lock lock(machine().mutex);
     c->me().aborted = true;
-    forget(c);
     machine().poke();
   }
   delete c;

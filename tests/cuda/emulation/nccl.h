@@ -6,15 +6,7 @@
 // what it may not touch it may not touch here.
 //
 // What does not fit together, where NCCL would hang or mix things up, is told
-// by all members as ncclInvalidUsage. So is a call with operands in registered
-// memory (in a capture, in that of ncclMemAlloc(), which NCCL registers then),
-// of which others, or others' are elsewhere.
-//
-// More strictly than by NCCL, memory is registered as ncclMemAlloc() gave it,
-// once with a communicator, of its device, in no call and while nothing there
-// is captured; and deregistered before that is finalized, when its calls are
-// over. It is freed when no communicator knows it. What breaks this is said on
-// standard error, too.
+// by all members as ncclInvalidUsage.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -66,11 +58,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
-
-ncclResult_t ncclMemAlloc(void**, size_t bytes);
-ncclResult_t ncclMemFree(void*);
-ncclResult_t ncclCommRegister(ncclComm_t, void*, size_t bytes, void** handle);
-ncclResult_t ncclCommDeregister(ncclComm_t, void* handle);
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
