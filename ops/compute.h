@@ -33,6 +33,11 @@ class Compute {
   // All work on data goes through these; in a dry run they do nothing.
   const Kernels& k;
   Stream stream;
+  // Runs a kernel on this rank's device.
+  template <class Kernel>
+  void run(const Kernel& kernel) const {
+    k.run(stream, kernel);
+  }
   Device& device() const { return *context.device; }
 
   InlineVec<Tensor, kMostInputs> in =

@@ -192,8 +192,8 @@ class CrossEntropy : public Op {
     auto part = [&](int i) { return sums.slice(0, i, i + 1); };
     const Tensor exp_sum = part(0), picked = part(1);
     sums.fill(0);
-    c.k.row_max_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                    max.mutable_data(), exp_sum.mutable_data());
+    c.run(kernels::RowMaxSum{
+        .x = x, .max = max.mutable_data(), .sum = exp_sum.mutable_data()});
     to_common_max(c, 'v', max, exp_sum);
     p.for_ranges([&](Interval range, int64_t offset) {
       c.k.ce_pick(c.stream, p.type, p.targets.dtype(), x.rows,
@@ -202,8 +202,7 @@ class CrossEntropy : public Op {
                   picked.mutable_data());
     });
     if (smoothing != 0)
-      c.k.row_sum(c.stream, p.type, x.rows, x.n, x.data(), x.stride,
-                  part(2).mutable_data());
+      c.run(kernels::RowSum{.x = x, .sum = part(2).mutable_data()});
     c.reduce_rows(sums, 'v', ReduceOp::kSum, count);
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;

@@ -439,10 +439,9 @@ class ExpertsBackward : public Op {
   // For each choice: the dot product of its expert's result and the cotangent.
   static void weights_gradient(Compute& c, const Kept& kept, const Tensor& dy) {
     const Routing& r = kept.routing;
-    const int64_t hidden = dy.shape()[1];
     const Tensor dot = c.scratch({r.sent(), 1}, c.out[1].dtype());
-    c.k.row_dot(c.stream, dy.dtype(), r.sent(), hidden, kept.y.data(), hidden,
-                dy.data(), hidden, dot.mutable_data());
+    c.run(kernels::RowDot{
+        .y = Rows(kept.y), .dy = Rows(dy), .dot = dot.mutable_data()});
     put(c, dot, r.choices, c.out[1].reshape({c.out[1].numel(), 1}));
   }
 };

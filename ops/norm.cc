@@ -228,8 +228,7 @@ class Norm : public RuleOp {
     // pass would cancel digits.
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
     if (layer_) {
-      c.k.row_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
-                  mean.mutable_data());
+      c.run(kernels::RowSum{.x = x, .sum = mean.mutable_data()});
       c.reduce_rows(mean, 'n', ReduceOp::kSum);
       row_unary(c, fn::index_of<fn::MulScalar>, mean, mean, inv_n);
     }

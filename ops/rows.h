@@ -10,6 +10,9 @@ namespace dtensor {
 struct Rows {
   explicit Rows(const Tensor& x);
   const void* data() const { return t.data(); }
+  operator kernels::Matrix() const {
+    return {t.dtype(), rows, n, data(), stride};
+  }
 
   Tensor t;
   int64_t rows, n, stride;
@@ -44,8 +47,8 @@ void row_where(Compute&, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out);
 
 // For rows that a factor splits. On entry, max and sum are
-// those of row_max_sum() for this rank's part. On return, `max` is that of the
-// whole row, and `sum` is this part's sum of exp(x - max). Collective.
+// those of kernels::RowMaxSum for this rank's part. On return, `max` is that of
+// the whole row, and `sum` is this part's sum of exp(x - max). Collective.
 void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
 
 // Throws Error unless input 0 is a float type and inputs `from` and later have

@@ -66,25 +66,17 @@ class SoftmaxBackward : public Op {
     const Rows dy(with_last(c.in[1], dim));
     const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], dim, [&](const Tensor& dx) {
-      if (!axes) {
-        (c.k.*(log ? &Kernels::log_softmax_backward_rows
-                   : &Kernels::softmax_backward_rows))(
-            c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride,
-            dx.mutable_data());
-        return;
-      }
+      kernels::SoftmaxBackward a{
+          .dy = dy, .y = y.data(), .dx = dx.mutable_data(), .log = log};
+      if (!axes) return c.run(a);
       Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
       if (log)
-        c.k.row_sum(c.stream, t, y.rows, y.n, dy.data(), dy.stride,
-                    sum.mutable_data());
+        c.run(kernels::RowSum{.x = dy, .sum = sum.mutable_data()});
       else
-        c.k.row_dot(c.stream, t, y.rows, y.n, y.data(), y.stride, dy.data(),
-                    dy.stride, sum.mutable_data());
+        c.run(kernels::RowDot{.y = y, .dy = dy, .dot = sum.mutable_data()});
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
-      (c.k.*(log ? &Kernels::log_softmax_backward_apply
-                 : &Kernels::softmax_backward_apply))(
-          c.stream, t, y.rows, y.n, y.data(), dy.data(), dy.stride, sum.data(),
-          dx.mutable_data());
+      a.sum = sum.data();
+      c.run(a);
     });
   }
 
@@ -123,21 +115,18 @@ class Softmax : public Op {
     const Rows x(with_last(c.in[0], dim));
     const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
-      if (!axes) {
-        (c.k.*(log ? &Kernels::log_softmax_rows : &Kernels::softmax_rows))(
-            c.stream, t, x.rows, x.n, x.data(), x.stride, y.mutable_data());
-        return;
-      }
+      kernels::Softmax a{.x = x, .y = y.mutable_data(), .log = log};
+      if (!axes) return c.run(a);
       // The maximum and the sum of the whole row, from those of its parts.
       Tensor max = c.scratch({x.rows}, kernels::stat_of(t));
       Tensor sum = c.scratch({x.rows}, kernels::stat_of(t));
-      c.k.row_max_sum(c.stream, t, x.rows, x.n, x.data(), x.stride,
-                      max.mutable_data(), sum.mutable_data());
+      c.run(kernels::RowMaxSum{
+          .x = x, .max = max.mutable_data(), .sum = sum.mutable_data()});
       to_common_max(c, 'n', max, sum);
       c.reduce_rows(sum, 'n', ReduceOp::kSum);
-      (c.k.*(log ? &Kernels::log_softmax_apply : &Kernels::softmax_apply))(
-          c.stream, t, x.rows, x.n, x.data(), x.stride, max.data(), sum.data(),
-          y.mutable_data());
+      a.max = max.data();
+      a.sum = sum.data();
+      c.run(a);
     });
   }
 

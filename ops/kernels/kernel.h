@@ -1,13 +1,11 @@
 // The conventions of all kernels.
 //
-// A kernel takes raw pointers, sizes and a stream, but no tensor, mesh or
-// autograd type. Throughout:
+// A kernel takes a stream and a struct of raw pointers and sizes, but no
+// tensor, mesh or autograd type. Throughout:
 //  - A kernel is work for the stream's device, and may run after the call has
-//    returned (device.h). Structs, Shapes and the few arrays marked as host
-//    memory are read before the call returns. All other pointers are to device
-//    memory.
-//  - Strides are in elements, and may be 0 (broadcast) for inputs. "Row stride"
-//    is that of a [rows, n] operand with contiguous rows.
+//    returned (device.h). Structs, and the arrays of spans, which are in host
+//    memory, are read before the call returns. Pointers are to device memory.
+//  - Strides are in elements, and may be 0 (broadcast) for inputs.
 //  - Outputs are contiguous row-major unless a stride is given for them. They
 //    must not overlap an input unless the kernel allows it.
 //  - Sizes may be 0. Then nothing is read, and outputs that do not depend on
@@ -26,6 +24,7 @@
 #include <cstdint>
 
 #include "dtensor/device/device.h"
+#include "dtensor/ops/kernels/operands.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/shape.h"
 

@@ -1,6 +1,11 @@
-// The local kernels of one device: what it computes on memory that it holds. A
-// new kernel is a pure virtual function of its family, so that a device without
-// it does not compile.
+// The local kernels of one device: what it computes on memory that it holds.
+//
+//   kernels_of(device).run(stream, kernels::Softmax{.type = t, .rows = rows,
+//   ...
+//
+// A kernel is a struct of its arguments, with its contract, in the header of
+// its family, and an entry in the list below. The list declares it for all
+// devices, so that one without it does not link.
 #pragma once
 #include "dtensor/ops/kernels/attention.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
@@ -15,13 +20,20 @@
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/kernels/select.h"
 
+// Each kernel, as X(the struct of its arguments).
+#define DT_KERNELS(X) \
+  X(Softmax)          \
+  X(SoftmaxBackward)  \
+  X(RowMaxSum)        \
+  X(RowSum)           \
+  X(RowDot)
+
 namespace dtensor {
 
 struct Kernels : KernelTable,
                  kernels::GemmKernels,
                  kernels::PointwiseKernels,
                  kernels::ReduceKernels,
-                 kernels::RowKernels,
                  kernels::SelectKernels,
                  kernels::NormKernels,
                  kernels::EmbeddingKernels,
@@ -29,7 +41,14 @@ struct Kernels : KernelTable,
                  kernels::AttentionKernels,
                  kernels::RotaryKernels,
                  kernels::OptimKernels,
-                 kernels::RandomKernels {};
+                 kernels::RandomKernels {
+  virtual ~Kernels() = default;
+#define DT_KERNEL(A) virtual void run(Stream, const kernels::A&) const = 0;
+  DT_KERNELS(DT_KERNEL)
+#undef DT_KERNEL
+};
+// The declaration of one kernel in the class of a device.
+#define DT_OVERRIDE(A) void run(Stream, const kernels::A&) const override;
 
 // The CPU's kernels; and those of a dry run, which do nothing.
 const Kernels& cpu_kernels();

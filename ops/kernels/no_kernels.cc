@@ -6,6 +6,10 @@ namespace {
 
 class NoKernels final : public Kernels {
  public:
+#define DT_NOTHING(A) \
+  void run(Stream, const A&) const override {}
+  DT_KERNELS(DT_NOTHING)
+#undef DT_NOTHING
   void gemm(Stream, DType, DType, const Gemm&) const override {}
   void finish_gemm(Stream, DType, const Gemm&) const override {}
   void gelu_tanh_backward(Stream, DType, int64_t, int64_t, const void*, int64_t,
@@ -20,30 +24,6 @@ class NoKernels final : public Kernels {
   void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}
   void scan_rows(Stream, DType, int64_t, int64_t, const void*, int64_t, bool,
                  const void*, void*, void*) const override {}
-  void softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                    void*) const override {}
-  void log_softmax_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                        void*) const override {}
-  void softmax_backward_rows(Stream, DType, int64_t, int64_t, const void*,
-                             const void*, int64_t, void*) const override {}
-  void log_softmax_backward_rows(Stream, DType, int64_t, int64_t, const void*,
-                                 const void*, int64_t, void*) const override {}
-  void row_max_sum(Stream, DType, int64_t, int64_t, const void*, int64_t, void*,
-                   void*) const override {}
-  void row_sum(Stream, DType, int64_t, int64_t, const void*, int64_t,
-               void*) const override {}
-  void softmax_apply(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                     const void*, const void*, void*) const override {}
-  void log_softmax_apply(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                         const void*, const void*, void*) const override {}
-  void row_dot(Stream, DType, int64_t, int64_t, const void*, int64_t,
-               const void*, int64_t, void*) const override {}
-  void softmax_backward_apply(Stream, DType, int64_t, int64_t, const void*,
-                              const void*, int64_t, const void*,
-                              void*) const override {}
-  void log_softmax_backward_apply(Stream, DType, int64_t, int64_t, const void*,
-                                  const void*, int64_t, const void*,
-                                  void*) const override {}
   void topk_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
                  const int64_t*, int64_t, int64_t, bool, void*,
                  int64_t*) const override {}

@@ -31,23 +31,14 @@ compute_t<S> sum_of(int64_t n, const S* x) {
   return static_cast<T>(total<T>(n, [&](auto at) { return at(x); }));
 }
 
-// Calls f(x row, statistics index) for each row of storage type S.
+// Calls f.template operator()<S>(r) for each row, of storage type S.
 template <class F>
-void for_rows(DType t, const char* where, int64_t rows, F&& f) {
-  visit_float(t, where, [&]<class S>() {
-    for (int64_t r = 0; r < rows; ++r) f.template operator()<S>(r);
+void for_rows(const Matrix& x, const char* where, F&& f) {
+  visit_float(x.type, where, [&]<class S>() {
+    for (int64_t r = 0; r < x.rows; ++r) f.template operator()<S>(r);
   });
 }
 
-// Null, the address of an empty tensor, stays null.
-template <class S>
-const S* at_row(const void* p, int64_t row, int64_t stride) {
-  return p ? static_cast<const S*>(p) + row * stride : nullptr;
-}
-template <class S>
-S* out_row(void* p, int64_t row, int64_t stride) {
-  return p ? static_cast<S*>(p) + row * stride : nullptr;
-}
 template <class S>
 compute_t<S>& stat(void* p, int64_t row) {
   return static_cast<compute_t<S>*>(p)[row];
@@ -57,141 +48,70 @@ compute_t<S> stat(const void* p, int64_t row) {
   return static_cast<const compute_t<S>*>(p)[row];
 }
 
-template <class S>
-void subtract_dot(int64_t n, const S* y, const S* dy, compute_t<S> dot, S* dx) {
-  const Vec<compute_t<S>> d(dot);
-  each(n, dx, [&](auto at) { return at(y) * (at(dy) - d); });
-}
-template <class S>
-void subtract_sum(int64_t n, const S* y, const S* dy, compute_t<S> sum, S* dx) {
-  const Vec<compute_t<S>> s(sum);
-  each(n, dx, [&](auto at) { return at(dy) - exp_softmax(at(y)) * s; });
-}
-template <class S>
-void subtract_lse(int64_t n, const S* x, compute_t<S> max, compute_t<S> sum,
-                  S* y) {
-  using V = Vec<compute_t<S>>;
-  const V m(max), l(std::log(sum));
-  each(n, y, [&](auto at) { return at(x) - m - l; });
-}
-
 }  // namespace
 
-void CpuKernels::softmax_rows(Stream, DType t, int64_t rows, int64_t n,
-                              const void* x, int64_t x_stride, void* y) const {
-  for_rows(t, "softmax", rows, [&]<class S>(int64_t r) {
+void CpuKernels::run(Stream, const Softmax& a) const {
+  const int64_t n = a.x.n;
+  for_rows(a.x, "softmax", [&]<class S>(int64_t r) {
     using T = compute_t<S>;
-    const S* xr = at_row<S>(x, r, x_stride);
-    S* yr = out_row<S>(y, r, n);
-    T* e;
-    if constexpr (std::is_same_v<S, T>)
-      e = yr;
+    const S* x = row_at<S>(a.x, r);
+    S* y = row_at(static_cast<S*>(a.y), r, n);
+    const T max = a.max ? stat<S>(a.max, r) : row_maximum(n, x);
+    if (a.log) {
+      const T sum = a.sum ? stat<S>(a.sum, r) : exp_sum(n, x, max);
+      const Vec<T> m(max), l(std::log(sum));
+      each(n, y, [&](auto at) { return at(x) - m - l; });
+    } else if (a.sum) {
+      const Vec<T> m(max), scale(1 / stat<S>(a.sum, r));
+      each(n, y, [&](auto at) { return exp_softmax(at(x) - m) * scale; });
+    } else {
+      T* e;
+      if constexpr (std::is_same_v<S, T>)
+        e = y;
+      else
+        e = scratch<T>(kScratchRows, n);
+      const Vec<T> scale(T(1) / exponentials(n, x, max, e));
+      each(n, y, [&](auto at) { return at(e) * scale; });
+    }
+  });
+}
+
+void CpuKernels::run(Stream, const SoftmaxBackward& a) const {
+  const int64_t n = a.dy.n;
+  for_rows(a.dy, "softmax backward", [&]<class S>(int64_t r) {
+    const S* y = row_at(static_cast<const S*>(a.y), r, n);
+    const S* dy = row_at<S>(a.dy, r);
+    S* dx = row_at(static_cast<S*>(a.dx), r, n);
+    const Vec<compute_t<S>> sum(a.sum   ? stat<S>(a.sum, r)
+                                : a.log ? sum_of(n, dy)
+                                        : dot(n, y, dy));
+    if (a.log)
+      each(n, dx, [&](auto at) { return at(dy) - exp_softmax(at(y)) * sum; });
     else
-      e = scratch<T>(kScratchRows, n);
-    const Vec<T> scale(T(1) / exponentials(n, xr, row_maximum(n, xr), e));
-    each(n, yr, [&](auto at) { return at(e) * scale; });
+      each(n, dx, [&](auto at) { return at(y) * (at(dy) - sum); });
   });
 }
 
-void CpuKernels::log_softmax_rows(Stream, DType t, int64_t rows, int64_t n,
-                                  const void* x, int64_t x_stride,
-                                  void* y) const {
-  for_rows(t, "log_softmax", rows, [&]<class S>(int64_t r) {
-    const S* xr = at_row<S>(x, r, x_stride);
-    const auto max = row_maximum(n, xr);
-    subtract_lse(n, xr, max, exp_sum(n, xr, max), out_row<S>(y, r, n));
-  });
-}
-
-void CpuKernels::softmax_backward_rows(Stream, DType t, int64_t rows, int64_t n,
-                                       const void* y, const void* dy,
-                                       int64_t dy_stride, void* dx) const {
-  for_rows(t, "softmax backward", rows, [&]<class S>(int64_t r) {
-    const S* yr = at_row<S>(y, r, n);
-    const S* dr = at_row<S>(dy, r, dy_stride);
-    subtract_dot(n, yr, dr, dot(n, yr, dr), out_row<S>(dx, r, n));
-  });
-}
-
-void CpuKernels::log_softmax_backward_rows(Stream, DType t, int64_t rows,
-                                           int64_t n, const void* y,
-                                           const void* dy, int64_t dy_stride,
-                                           void* dx) const {
-  for_rows(t, "log_softmax backward", rows, [&]<class S>(int64_t r) {
-    const S* dr = at_row<S>(dy, r, dy_stride);
-    subtract_sum(n, at_row<S>(y, r, n), dr, sum_of(n, dr),
-                 out_row<S>(dx, r, n));
-  });
-}
-
-void CpuKernels::row_max_sum(Stream, DType t, int64_t rows, int64_t n,
-                             const void* x, int64_t x_stride, void* max,
-                             void* sum) const {
-  for_rows(t, "row_max_sum", rows, [&]<class S>(int64_t r) {
+void CpuKernels::run(Stream, const RowMaxSum& a) const {
+  const int64_t n = a.x.n;
+  for_rows(a.x, "row_max_sum", [&]<class S>(int64_t r) {
     using T = compute_t<S>;
-    const S* xr = at_row<S>(x, r, x_stride);
-    const T m = row_maximum(n, xr);
-    stat<S>(max, r) = m;
-    stat<S>(sum, r) = m == kLow<T> ? static_cast<T>(n) : exp_sum(n, xr, m);
+    const S* x = row_at<S>(a.x, r);
+    const T m = row_maximum(n, x);
+    stat<S>(a.max, r) = m;
+    stat<S>(a.sum, r) = m == kLow<T> ? static_cast<T>(n) : exp_sum(n, x, m);
   });
 }
 
-void CpuKernels::row_sum(Stream, DType t, int64_t rows, int64_t n,
-                         const void* x, int64_t x_stride, void* sum) const {
-  for_rows(t, "row_sum", rows, [&]<class S>(int64_t r) {
-    stat<S>(sum, r) = sum_of(n, at_row<S>(x, r, x_stride));
+void CpuKernels::run(Stream, const RowSum& a) const {
+  for_rows(a.x, "row_sum", [&]<class S>(int64_t r) {
+    stat<S>(a.sum, r) = sum_of(a.x.n, row_at<S>(a.x, r));
   });
 }
 
-void CpuKernels::softmax_apply(Stream, DType t, int64_t rows, int64_t n,
-                               const void* x, int64_t x_stride, const void* max,
-                               const void* sum, void* y) const {
-  for_rows(t, "softmax_apply", rows, [&]<class S>(int64_t r) {
-    using V = Vec<compute_t<S>>;
-    const S* xr = at_row<S>(x, r, x_stride);
-    const V m(stat<S>(max, r)), scale(1 / stat<S>(sum, r));
-    each(n, out_row<S>(y, r, n),
-         [&](auto at) { return exp_softmax(at(xr) - m) * scale; });
-  });
-}
-
-void CpuKernels::log_softmax_apply(Stream, DType t, int64_t rows, int64_t n,
-                                   const void* x, int64_t x_stride,
-                                   const void* max, const void* sum,
-                                   void* y) const {
-  for_rows(t, "log_softmax_apply", rows, [&]<class S>(int64_t r) {
-    subtract_lse(n, at_row<S>(x, r, x_stride), stat<S>(max, r), stat<S>(sum, r),
-                 out_row<S>(y, r, n));
-  });
-}
-
-void CpuKernels::row_dot(Stream, DType t, int64_t rows, int64_t n,
-                         const void* y, int64_t y_stride, const void* dy,
-                         int64_t dy_stride, void* result) const {
-  for_rows(t, "row_dot", rows, [&]<class S>(int64_t r) {
-    stat<S>(result, r) =
-        dot(n, at_row<S>(y, r, y_stride), at_row<S>(dy, r, dy_stride));
-  });
-}
-
-void CpuKernels::softmax_backward_apply(Stream, DType t, int64_t rows,
-                                        int64_t n, const void* y,
-                                        const void* dy, int64_t dy_stride,
-                                        const void* dot, void* dx) const {
-  for_rows(t, "softmax backward", rows, [&]<class S>(int64_t r) {
-    subtract_dot(n, at_row<S>(y, r, n), at_row<S>(dy, r, dy_stride),
-                 stat<S>(dot, r), out_row<S>(dx, r, n));
-  });
-}
-
-void CpuKernels::log_softmax_backward_apply(Stream, DType t, int64_t rows,
-                                            int64_t n, const void* y,
-                                            const void* dy, int64_t dy_stride,
-                                            const void* sum_dy,
-                                            void* dx) const {
-  for_rows(t, "log_softmax backward", rows, [&]<class S>(int64_t r) {
-    subtract_sum(n, at_row<S>(y, r, n), at_row<S>(dy, r, dy_stride),
-                 stat<S>(sum_dy, r), out_row<S>(dx, r, n));
+void CpuKernels::run(Stream, const RowDot& a) const {
+  for_rows(a.y, "row_dot", [&]<class S>(int64_t r) {
+    stat<S>(a.dot, r) = dot(a.y.n, row_at<S>(a.y, r), row_at<S>(a.dy, r));
   });
 }
 

@@ -9,6 +9,7 @@ inline namespace DT_PORTABLE {
 
 class PortableKernels : public Kernels {
  public:
+  DT_KERNELS(DT_OVERRIDE)
 #include "dtensor/ops/kernels/overrides.inc"
 };
 

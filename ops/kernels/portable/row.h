@@ -3,14 +3,9 @@
 #include <cstdint>
 
 #include "dtensor/device/portable/executor.h"
+#include "dtensor/ops/kernels/operands.h"
 
 namespace dtensor::kernels {
-
-// Row r of a matrix. Null, the address of an empty one, stays null.
-template <class T>
-DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
-  return p ? p + r * stride : p;
-}
 
 inline namespace DT_PORTABLE {
 

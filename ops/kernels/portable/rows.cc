@@ -60,188 +60,96 @@ DT_HD compute_t<S> dot(Row& row, int64_t n, const S* a, const S* b) {
       [](int64_t, S u, S v) { return widened(u) * widened(v); }, a, b);
 }
 
-// `max` and `sum` are those of the whole row, or null to compute them.
 template <class S, class C = compute_t<S>>
-void softmax(Stream s, int64_t count, int64_t n, const void* x_, int64_t stride,
-             const void* max_, const void* sum_, void* y_, bool log) {
-  const auto* x = static_cast<const S*>(x_);
-  const auto* max = static_cast<const C*>(max_);
-  const auto* sum = static_cast<const C*>(sum_);
-  auto* y = static_cast<S*>(y_);
+void softmax(Stream s, const Softmax& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        const S* in = row_at(x, r, stride);
-        const MaxSum<C> all =
-            max ? MaxSum<C>{max[r], sum[r]} : max_sum(row, n, in);
-        const C scale = log ? fn::log(all.sum) : C(1) / all.sum;
+      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+        const int64_t n = a.x.n;
+        const S* x = row_at<S>(a.x, r);
+        const MaxSum<C> all = a.max ? MaxSum<C>{static_cast<const C*>(a.max)[r],
+                                                static_cast<const C*>(a.sum)[r]}
+                                    : max_sum(row, n, x);
+        const C scale = a.log ? fn::log(all.sum) : C(1) / all.sum;
         row.map(
-            n, row_at(y, r, n),
+            n, row_at(static_cast<S*>(a.y), r, n),
             [&](int64_t, S v) {
               const C shifted = widened(v) - all.max;
-              return rounded<S>(log ? shifted - scale
-                                    : fn::exp(shifted) * scale);
+              return rounded<S>(a.log ? shifted - scale
+                                      : fn::exp(shifted) * scale);
             },
-            in);
+            x);
       });
 }
 
-// `dot` is the whole row's sum(y dy) (for the log-softmax, sum(dy)), or null to
-// compute it.
 template <class S, class C = compute_t<S>>
-void backward(Stream s, int64_t count, int64_t n, const void* y_,
-              const void* dy_, int64_t dy_stride, const void* sum_, void* dx_,
-              bool log) {
-  const auto* y = static_cast<const S*>(y_);
-  const auto* dy = static_cast<const S*>(dy_);
-  const auto* given = static_cast<const C*>(sum_);
-  auto* dx = static_cast<S*>(dx_);
+void backward(Stream s, const SoftmaxBackward& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        const S* yr = row_at(y, r, n);
-        const S* dr = row_at(dy, r, dy_stride);
-        const C sum = given ? given[r]
-                      : log ? sum_of(row, n, dr)
-                            : dot(row, n, yr, dr);
+      s, a.dy.rows, a.dy.n, DT_BODY(Row & row, int64_t r) {
+        const int64_t n = a.dy.n;
+        const S* y = row_at(static_cast<const S*>(a.y), r, n);
+        const S* dy = row_at<S>(a.dy, r);
+        const C sum = a.sum   ? static_cast<const C*>(a.sum)[r]
+                      : a.log ? sum_of(row, n, dy)
+                              : dot(row, n, y, dy);
         row.map(
-            n, row_at(dx, r, n),
+            n, row_at(static_cast<S*>(a.dx), r, n),
             [&](int64_t, S v, S d) {
               const C w = widened(v), g = widened(d);
-              return rounded<S>(log ? g - fn::exp(w) * sum : w * (g - sum));
+              return rounded<S>(a.log ? g - fn::exp(w) * sum : w * (g - sum));
             },
-            yr, dr);
+            y, dy);
       });
 }
 
 template <class S, class C = compute_t<S>>
-void max_sums(Stream s, int64_t count, int64_t n, const void* x_,
-              int64_t stride, void* max_, void* sum_) {
-  const auto* x = static_cast<const S*>(x_);
-  auto *max = static_cast<C*>(max_), *sum = static_cast<C*>(sum_);
+void max_sums(Stream s, const RowMaxSum& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        const MaxSum<C> all = max_sum(row, n, row_at(x, r, stride));
-        put(row, max + r, all.max);
-        put(row, sum + r, all.sum);
+      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+        const MaxSum<C> all = max_sum(row, a.x.n, row_at<S>(a.x, r));
+        put(row, static_cast<C*>(a.max) + r, all.max);
+        put(row, static_cast<C*>(a.sum) + r, all.sum);
       });
 }
 
 template <class S, class C = compute_t<S>>
-void sums(Stream s, int64_t count, int64_t n, const void* x_, int64_t stride,
-          void* sum_) {
-  const auto* x = static_cast<const S*>(x_);
-  auto* sum = static_cast<C*>(sum_);
+void sums(Stream s, const RowSum& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        put(row, sum + r, sum_of(row, n, row_at(x, r, stride)));
+      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+        put(row, static_cast<C*>(a.sum) + r,
+            sum_of(row, a.x.n, row_at<S>(a.x, r)));
       });
 }
 
 template <class S, class C = compute_t<S>>
-void dots(Stream s, int64_t count, int64_t n, const void* y_, int64_t y_stride,
-          const void* dy_, int64_t dy_stride, void* dot_) {
-  const auto* y = static_cast<const S*>(y_);
-  const auto* dy = static_cast<const S*>(dy_);
-  auto* to = static_cast<C*>(dot_);
+void dots(Stream s, const RowDot& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        put(row, to + r,
-            dot(row, n, row_at(y, r, y_stride), row_at(dy, r, dy_stride)));
+      s, a.y.rows, a.y.n, DT_BODY(Row & row, int64_t r) {
+        put(row, static_cast<C*>(a.dot) + r,
+            dot(row, a.y.n, row_at<S>(a.y, r), row_at<S>(a.dy, r)));
       });
 }
 
 }  // namespace
 
-void PortableKernels::softmax_rows(Stream s, DType t, int64_t count, int64_t n,
-                                   const void* x, int64_t x_stride,
-                                   void* y) const {
-  visit_float(t, "softmax", [&]<class S>() {
-    softmax<S>(s, count, n, x, x_stride, nullptr, nullptr, y, false);
-  });
+void PortableKernels::run(Stream s, const Softmax& a) const {
+  visit_float(a.x.type, "softmax", [&]<class S>() { softmax<S>(s, a); });
 }
 
-void PortableKernels::log_softmax_rows(Stream s, DType t, int64_t count,
-                                       int64_t n, const void* x,
-                                       int64_t x_stride, void* y) const {
-  visit_float(t, "log_softmax", [&]<class S>() {
-    softmax<S>(s, count, n, x, x_stride, nullptr, nullptr, y, true);
-  });
+void PortableKernels::run(Stream s, const SoftmaxBackward& a) const {
+  visit_float(a.dy.type, "softmax backward",
+              [&]<class S>() { backward<S>(s, a); });
 }
 
-void PortableKernels::softmax_backward_rows(Stream s, DType t, int64_t count,
-                                            int64_t n, const void* y,
-                                            const void* dy, int64_t dy_stride,
-                                            void* dx) const {
-  visit_float(t, "softmax backward", [&]<class S>() {
-    backward<S>(s, count, n, y, dy, dy_stride, nullptr, dx, false);
-  });
+void PortableKernels::run(Stream s, const RowMaxSum& a) const {
+  visit_float(a.x.type, "row_max_sum", [&]<class S>() { max_sums<S>(s, a); });
 }
 
-void PortableKernels::log_softmax_backward_rows(Stream s, DType t,
-                                                int64_t count, int64_t n,
-                                                const void* y, const void* dy,
-                                                int64_t dy_stride,
-                                                void* dx) const {
-  visit_float(t, "log_softmax backward", [&]<class S>() {
-    backward<S>(s, count, n, y, dy, dy_stride, nullptr, dx, true);
-  });
+void PortableKernels::run(Stream s, const RowSum& a) const {
+  visit_float(a.x.type, "row_sum", [&]<class S>() { sums<S>(s, a); });
 }
 
-void PortableKernels::row_max_sum(Stream s, DType t, int64_t count, int64_t n,
-                                  const void* x, int64_t x_stride, void* max,
-                                  void* sum) const {
-  visit_float(t, "row_max_sum", [&]<class S>() {
-    max_sums<S>(s, count, n, x, x_stride, max, sum);
-  });
-}
-
-void PortableKernels::row_sum(Stream s, DType t, int64_t count, int64_t n,
-                              const void* x, int64_t x_stride,
-                              void* sum) const {
-  visit_float(t, "row_sum",
-              [&]<class S>() { sums<S>(s, count, n, x, x_stride, sum); });
-}
-
-void PortableKernels::softmax_apply(Stream s, DType t, int64_t count, int64_t n,
-                                    const void* x, int64_t x_stride,
-                                    const void* max, const void* sum,
-                                    void* y) const {
-  visit_float(t, "softmax_apply", [&]<class S>() {
-    softmax<S>(s, count, n, x, x_stride, max, sum, y, false);
-  });
-}
-
-void PortableKernels::log_softmax_apply(Stream s, DType t, int64_t count,
-                                        int64_t n, const void* x,
-                                        int64_t x_stride, const void* max,
-                                        const void* sum, void* y) const {
-  visit_float(t, "log_softmax_apply", [&]<class S>() {
-    softmax<S>(s, count, n, x, x_stride, max, sum, y, true);
-  });
-}
-
-void PortableKernels::row_dot(Stream s, DType t, int64_t count, int64_t n,
-                              const void* y, int64_t y_stride, const void* dy,
-                              int64_t dy_stride, void* to) const {
-  visit_float(t, "row_dot", [&]<class S>() {
-    dots<S>(s, count, n, y, y_stride, dy, dy_stride, to);
-  });
-}
-
-void PortableKernels::softmax_backward_apply(Stream s, DType t, int64_t count,
-                                             int64_t n, const void* y,
-                                             const void* dy, int64_t dy_stride,
-                                             const void* sum, void* dx) const {
-  visit_float(t, "softmax backward", [&]<class S>() {
-    backward<S>(s, count, n, y, dy, dy_stride, sum, dx, false);
-  });
-}
-
-void PortableKernels::log_softmax_backward_apply(
-    Stream s, DType t, int64_t count, int64_t n, const void* y, const void* dy,
-    int64_t dy_stride, const void* sum_dy, void* dx) const {
-  visit_float(t, "log_softmax backward", [&]<class S>() {
-    backward<S>(s, count, n, y, dy, dy_stride, sum_dy, dx, true);
-  });
+void PortableKernels::run(Stream s, const RowDot& a) const {
+  visit_float(a.y.type, "row_dot", [&]<class S>() { dots<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

@@ -1,25 +1,23 @@
-// Kernels that somebody else runs: each call, with what it needs, is given to
-// one function.
+// Kernels that somebody else runs: each call is given to one function.
 //
 //   class Counted final : public GivenKernels<Counted> {
 //    public:
-//     template <class Kernel, class... Arguments>
-//     void given(Stream s, Kernel kernel, const Arguments&... arguments) const
-//     {
+//     template <class Kernel>
+//     void given(Stream s, const Kernel& kernel) const {
 //       ++calls;
-//       (kernels.*kernel)(s, arguments...);
+//       kernels.run(s, kernel);
 //     }
 //   };
-//
-// The arguments may be copied and used later: of arrays of the host's there is
-// a copy in them. Other pointers are to memory of the device.
 #pragma once
-#include <cstdint>
+#include <array>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "tests/dtensor/device/members.h"
 
 namespace dtensor::kernels {
 
@@ -54,6 +52,12 @@ struct HostAttention {
 template <class Self>
 class GivenKernels : public Kernels {
  public:
+#define DT_GIVE(A)                               \
+  void run(Stream s, const A& a) const final {   \
+    static_cast<const Self&>(*this).given(s, a); \
+  }
+  DT_KERNELS(DT_GIVE)
+#undef DT_GIVE
   void unary(Stream s, int index, int order, DType t, const double* params,
              const Pointwise& a) const override {
     const int n = params ? fn::unary_function(index).num_params : 0;
@@ -103,62 +107,6 @@ class GivenKernels : public Kernels {
   void sum_squares(Stream s, DType a1, int64_t n, const void* x,
                    void* sum) const override {
     give(s, &Kernels::sum_squares, a1, n, x, sum);
-  }
-  void softmax_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                    int64_t x_stride, void* y) const override {
-    give(s, &Kernels::softmax_rows, a1, rows, n, x, x_stride, y);
-  }
-  void log_softmax_rows(Stream s, DType a1, int64_t rows, int64_t n,
-                        const void* x, int64_t x_stride,
-                        void* y) const override {
-    give(s, &Kernels::log_softmax_rows, a1, rows, n, x, x_stride, y);
-  }
-  void softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
-                             const void* y, const void* dy, int64_t dy_stride,
-                             void* dx) const override {
-    give(s, &Kernels::softmax_backward_rows, a1, rows, n, y, dy, dy_stride, dx);
-  }
-  void log_softmax_backward_rows(Stream s, DType a1, int64_t rows, int64_t n,
-                                 const void* y, const void* dy,
-                                 int64_t dy_stride, void* dx) const override {
-    give(s, &Kernels::log_softmax_backward_rows, a1, rows, n, y, dy, dy_stride,
-         dx);
-  }
-  void row_max_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                   int64_t x_stride, void* max, void* sum) const override {
-    give(s, &Kernels::row_max_sum, a1, rows, n, x, x_stride, max, sum);
-  }
-  void row_sum(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-               int64_t x_stride, void* sum) const override {
-    give(s, &Kernels::row_sum, a1, rows, n, x, x_stride, sum);
-  }
-  void softmax_apply(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                     int64_t x_stride, const void* max, const void* sum,
-                     void* y) const override {
-    give(s, &Kernels::softmax_apply, a1, rows, n, x, x_stride, max, sum, y);
-  }
-  void log_softmax_apply(Stream s, DType a1, int64_t rows, int64_t n,
-                         const void* x, int64_t x_stride, const void* max,
-                         const void* sum, void* y) const override {
-    give(s, &Kernels::log_softmax_apply, a1, rows, n, x, x_stride, max, sum, y);
-  }
-  void row_dot(Stream s, DType a1, int64_t rows, int64_t n, const void* y,
-               int64_t y_stride, const void* dy, int64_t dy_stride,
-               void* dot) const override {
-    give(s, &Kernels::row_dot, a1, rows, n, y, y_stride, dy, dy_stride, dot);
-  }
-  void softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
-                              const void* y, const void* dy, int64_t dy_stride,
-                              const void* dot, void* dx) const override {
-    give(s, &Kernels::softmax_backward_apply, a1, rows, n, y, dy, dy_stride,
-         dot, dx);
-  }
-  void log_softmax_backward_apply(Stream s, DType a1, int64_t rows, int64_t n,
-                                  const void* y, const void* dy,
-                                  int64_t dy_stride, const void* sum_dy,
-                                  void* dx) const override {
-    give(s, &Kernels::log_softmax_backward_apply, a1, rows, n, y, dy, dy_stride,
-         sum_dy, dx);
   }
   void topk_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
                  int64_t x_stride, const int64_t* ids, int64_t first, int64_t k,
@@ -282,6 +230,48 @@ class GivenKernels : public Kernels {
   void give(Stream s, Kernel kernel, const Arguments&... arguments) const {
     static_cast<const Self&>(*this).given(s, kernel, arguments...);
   }
+};
+
+// Copies of the arrays in host memory that a call reads, so that it can be run
+// later.
+class HostArrays {
+ public:
+  // Makes the spans of a struct refer to copies, which last as long as any copy
+  // of this. Calls pointer(p) for each pointer (to device memory) in the struct
+  // and in these arrays.
+  template <class T, class F>
+  void keep(T& x, F&& pointer) {
+    if constexpr (std::is_pointer_v<T>) {
+      pointer(x);
+    } else if constexpr (std::is_aggregate_v<T>) {
+      for_each(x, [&](auto& part) { keep(part, pointer); });
+    } else if constexpr (requires { typename T::element_type; }) {
+      auto copy = std::make_shared<std::vector<typename T::value_type>>(
+          x.begin(), x.end());
+      for (auto& element : *copy) keep(element, pointer);
+      x = *copy;
+      kept_.push_back(std::move(copy));
+    } else {
+      static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                    std::is_same_v<T, Shape>);
+    }
+  }
+  template <class T>
+  void keep(T& x) {
+    keep(x, [](auto*&) {});
+  }
+
+ private:
+  template <class T, size_t n, class F>
+  static void for_each(std::array<T, n>& x, F&& f) {
+    for (T& element : x) f(element);
+  }
+  template <class T, class F>
+  static void for_each(T& x, F&& f) {
+    for_members(x, f);
+  }
+
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 }  // namespace dtensor::kernels

@@ -10,6 +10,12 @@ class RecordingKernels final : public kernels::GivenKernels<RecordingKernels> {
   RecordingKernels(RecordingDevice& device, const Kernels& host)
       : device_(device), host_(host) {}
 
+  template <class Kernel>
+  void given(Stream s, Kernel kernel) const {
+    kernels::HostArrays arrays;
+    arrays.keep(kernel);
+    device_.later(s, [this, kernel, arrays] { host_.run(Stream{}, kernel); });
+  }
   template <class Kernel, class... Arguments>
   void given(Stream s, Kernel kernel, const Arguments&... arguments) const {
     device_.later(s, [=, this] { (host_.*kernel)(Stream{}, arguments...); });

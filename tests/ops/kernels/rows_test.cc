@@ -62,21 +62,24 @@ TEST(SoftmaxTest, ForwardAndBackward) {
         auto y64 = zeros(size), dx64 = zeros(size);
         Elements y(t, size), dx(t, size);
 
-        under_test().softmax_rows({}, t, kRows, n, x.data(), stride, y.data());
+        run(Softmax{.x = matrix(x, kRows, n, stride), .y = y.data()});
         reference::softmax(kRows, n, x64.data(), y64.data());
         EXPECT_TRUE(near(y, y64));
-        under_test().softmax_backward_rows({}, t, kRows, n, y.data(), dy.data(),
-                                           stride, dx.data());
+        run(SoftmaxBackward{.dy = matrix(dy, kRows, n, stride),
+                            .y = y.data(),
+                            .dx = dx.data()});
         reference::softmax_backward(kRows, n, y.doubles().data(), dy64.data(),
                                     dx64.data());
         EXPECT_TRUE(near(dx, dx64));
 
-        under_test().log_softmax_rows({}, t, kRows, n, x.data(), stride,
-                                      y.data());
+        run(Softmax{
+            .x = matrix(x, kRows, n, stride), .y = y.data(), .log = true});
         reference::log_softmax(kRows, n, x64.data(), y64.data());
         EXPECT_TRUE(near(y, y64));
-        under_test().log_softmax_backward_rows({}, t, kRows, n, y.data(),
-                                               dy.data(), stride, dx.data());
+        run(SoftmaxBackward{.dy = matrix(dy, kRows, n, stride),
+                            .y = y.data(),
+                            .dx = dx.data(),
+                            .log = true});
         reference::log_softmax_backward(kRows, n, y.doubles().data(),
                                         dy64.data(), dx64.data());
         EXPECT_TRUE(near(dx, dx64, 4 * tolerance(t)));
@@ -103,8 +106,8 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
     for (int p = 0; p < 3; ++p) {
       const int64_t w = cuts[p + 1] - cuts[p];
       Elements m(st, kRows, 9), e(st, kRows, 9);
-      under_test().row_max_sum({}, t, kRows, w, part(x, p).data(), w, m.data(),
-                               e.data());
+      const Elements xp = part(x, p);
+      run(RowMaxSum{matrix(xp, kRows, w), m.data(), e.data()});
       for (int64_t i = 0; i < kRows; ++i) max.set(i, std::fmax(max[i], m[i]));
       if (w == 0) {
         EXPECT_EQ(m[0], -INFINITY);
@@ -127,9 +130,9 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
     for (int p = 0; p < 3; ++p) {
       const int64_t w = cuts[p + 1] - cuts[p];
       Elements d(st, kRows, 9), s(st, kRows, 9);
-      under_test().row_dot({}, t, kRows, w, part(y, p).data(), w,
-                           part(dy, p).data(), w, d.data());
-      under_test().row_sum({}, t, kRows, w, part(dy, p).data(), w, s.data());
+      const Elements yp = part(y, p), dp = part(dy, p);
+      run(RowDot{matrix(yp, kRows, w), matrix(dp, kRows, w), d.data()});
+      run(RowSum{matrix(dp, kRows, w), s.data()});
       for (int64_t i = 0; i < kRows; ++i) {
         dot.set(i, dot[i] + d[i]);
         sum_dy.set(i, sum_dy[i] + s[i]);
@@ -145,18 +148,20 @@ TEST(SoftmaxTest, PiecesOfSplitRowsGiveTheWhole) {
       const Elements xp = part(x, p), yp = part(y, p), lp = part(log_y, p),
                      dp = part(dy, p);
       Elements r(t, kRows * w);
-      under_test().softmax_apply({}, t, kRows, w, xp.data(), w, max.data(),
-                                 sum.data(), r.data());
-      expect(r, want);
-      under_test().log_softmax_apply({}, t, kRows, w, xp.data(), w, max.data(),
-                                     sum.data(), r.data());
-      expect(r, log_want);
-      under_test().softmax_backward_apply({}, t, kRows, w, yp.data(), dp.data(),
-                                          w, dot.data(), r.data());
-      expect(r, want_dx);
-      under_test().log_softmax_backward_apply(
-          {}, t, kRows, w, lp.data(), dp.data(), w, sum_dy.data(), r.data());
-      expect(r, log_want_dx);
+      for (bool log : {false, true}) {
+        run(Softmax{.x = matrix(xp, kRows, w),
+                    .max = max.data(),
+                    .sum = sum.data(),
+                    .y = r.data(),
+                    .log = log});
+        expect(r, log ? log_want : want);
+        run(SoftmaxBackward{.dy = matrix(dp, kRows, w),
+                            .y = (log ? lp : yp).data(),
+                            .sum = (log ? sum_dy : dot).data(),
+                            .dx = r.data(),
+                            .log = log});
+        expect(r, log ? log_want_dx : want_dx);
+      }
     }
   }
 }
@@ -167,7 +172,7 @@ TEST(SoftmaxTest, SumsOfMaskedParts) {
     const double inf = INFINITY;
     const Elements x(t, {-inf, 1, -inf, 1, -inf, -inf, -inf, -inf});
     Elements max(stat_of(t), 2), sum(stat_of(t), 2);
-    under_test().row_max_sum({}, t, 2, 4, x.data(), 4, max.data(), sum.data());
+    run(RowMaxSum{matrix(x, 2, 4, 4), max.data(), sum.data()});
     EXPECT_TRUE(near(max, {1, -inf}, 0));
     EXPECT_TRUE(near(sum, {2, 4}, 0));
   }
@@ -180,10 +185,10 @@ TEST(SoftmaxTest, MaskedAndExtremeRows) {
                          -inf, -inf,  -inf, -inf,  // all masked
                          1000, -1000, 1000, -1000, NAN, 1, 2, 3, 1, inf, 2, 3});
     Elements y(t, 20);
-    under_test().softmax_rows({}, t, 5, 4, x.data(), 4, y.data());
+    run(Softmax{.x = matrix(x, 5, 4, 4), .y = y.data()});
     EXPECT_TRUE(near(y, {0,   0.5, 0,   0.5, NAN, NAN, NAN, NAN, 0.5, 0,
                          0.5, 0,   NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN}));
-    under_test().log_softmax_rows({}, t, 2, 4, x.data(), 4, y.data());
+    run(Softmax{.x = matrix(x, 2, 4, 4), .y = y.data(), .log = true});
     EXPECT_EQ(y[0], -inf);
     EXPECT_TRUE(std::isnan(y[4]));
   }
@@ -194,13 +199,12 @@ TEST(SoftmaxTest, InPlaceAndEmpty) {
     Elements x = Elements::random(t, 3 * 50);
     auto want = zeros(150);
     reference::softmax(3, 50, x.doubles().data(), want.data());
-    under_test().softmax_rows({}, t, 3, 50, x.data(), 50, x.data());
+    run(Softmax{.x = matrix(x, 3, 50, 50), .y = x.data()});
     EXPECT_TRUE(near(x, want));
-    under_test().softmax_rows({}, t, 3, 0, nullptr, 7, nullptr);
-    under_test().softmax_rows({}, t, 0, 7, nullptr, 7, nullptr);
-    EXPECT_THROW(
-        under_test().softmax_rows({}, DType::kI32, 0, 7, nullptr, 7, nullptr),
-        Error);
+    run(Softmax{{.type = t, .rows = 3, .stride = 7}});
+    run(Softmax{{.type = t, .n = 7, .stride = 7}});
+    EXPECT_THROW(run(Softmax{{.type = DType::kI32, .n = 7, .stride = 7}}),
+                 Error);
   }
 }
 
@@ -292,7 +296,7 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           // In pieces.
           Elements sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
               s1(st, rows), s2(st, rows);
-          under_test().row_sum({}, t, rows, n, a.x, a.x_stride, sums.data());
+          run(RowSum{{t, rows, n, a.x, a.x_stride}, sums.data()});
           for (int64_t i = 0; i < rows; ++i)
             m2.set(i, sums[i] / static_cast<double>(n));
           void* m2_p = c.rms ? nullptr : m2.data();
@@ -502,10 +506,9 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
         reference::cross_entropy(kRows, v, x64.data(), ids, smoothing,
                                  scale.doubles().data(), loss.data(),
                                  dx64.data());
-        under_test().row_max_sum({}, t, kRows, v, x.data(), stride, max.data(),
-                                 sum.data());
+        run(RowMaxSum{matrix(x, kRows, v, stride), max.data(), sum.data()});
         Elements total(st, kRows);
-        under_test().row_sum({}, t, kRows, v, x.data(), stride, total.data());
+        run(RowSum{matrix(x, kRows, v, stride), total.data()});
         for (int64_t i = 0; i < kRows; ++i) log_sum.set(i, std::log(sum[i]));
         Elements dx(t, kRows * v, 9);
         for (int p = 0; p < 3; ++p) {

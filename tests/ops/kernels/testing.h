@@ -18,6 +18,11 @@ namespace dtensor::kernels {
 
 // The kernels that the test is linked with.
 const Kernels& under_test();
+// Runs one of them.
+template <class Kernel>
+void run(const Kernel& kernel) {
+  under_test().run({}, kernel);
+}
 
 inline constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kBF16,
                                     DType::kF16};
@@ -103,6 +108,15 @@ class Elements {
   int64_t n_;
   std::vector<char> raw_;
 };
+
+// n of every `stride` elements, as rows.
+inline Matrix matrix(const Elements& x, int64_t rows, int64_t n,
+                     int64_t stride) {
+  return {x.type(), rows, n, x.data(), stride};
+}
+inline Matrix matrix(const Elements& x, int64_t rows, int64_t n) {
+  return matrix(x, rows, n, n);
+}
 
 // Every element within tol of the expected one (relative above 1); NaN and
 // infinities as they are.

@@ -203,6 +203,14 @@ class OnGpu final : public GivenKernels<OnGpu> {
         kernels_(kernels_of(device)),
         stream_(device.open_stream()) {}
 
+  template <class Kernel>
+  void given(Stream, Kernel kernel) const {
+    Copies copies(device_, stream_);
+    HostArrays arrays;
+    arrays.keep(kernel, [&](auto*& p) { copies.to_device(p); });
+    kernels_.run(stream_, kernel);
+    copies.to_host();
+  }
   template <class Kernel, class... Arguments>
   void given(Stream, Kernel kernel, Arguments... arguments) const {
     Copies copies(device_, stream_);

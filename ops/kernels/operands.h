@@ -1,0 +1,39 @@
+// Operands that many kernels have.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "dtensor/ops/functions/math.h"
+#include "dtensor/placement/dtype.h"
+
+namespace dtensor::kernels {
+
+// An operand [rows, n] whose rows are contiguous; `stride` leads from one to
+// the next.
+struct Matrix {
+  DType type = DType::kF32;
+  int64_t rows = 0, n = 0;
+  const void* data = nullptr;
+  int64_t stride = 0;
+};
+
+// Row r of a matrix. Null, the address of an empty one, stays null.
+template <class T>
+DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
+  return p ? p + r * stride : p;
+}
+template <class S>
+DT_HD const S* row_at(const Matrix& m, int64_t r) {
+  return row_at(static_cast<const S*>(m.data), r, m.stride);
+}
+
+// [b, h, s, d], with strides in that order; the last one is 1.
+template <class P>
+struct Heads {
+  P* data = nullptr;
+  std::array<int64_t, 4> strides = {};
+};
+using HeadsIn = Heads<const void>;
+using HeadsOut = Heads<void>;
+
+}  // namespace dtensor::kernels
