@@ -31,14 +31,7 @@ enum class Of {
 // `layer` says which.
 kernels::Norm arguments(const Rows& x, const Tensor& gamma,
                         const Tensor* beta) {
-  kernels::Norm a;
-  a.rows = x.rows;
-  a.n = x.n;
-  a.x = x.data();
-  a.x_stride = x.stride;
-  a.gamma = gamma.data();
-  a.beta = beta ? beta->data() : nullptr;
-  return a;
+  return {.x = x, .gamma = gamma.data(), .beta = beta ? beta->data() : nullptr};
 }
 
 using Values = SampleInput::Values;
@@ -94,36 +87,36 @@ class NormBackward : public RuleOp {
   }
 
   void compute(Compute& c) const override {
-    const DType t = c.in[0].dtype(), stat = kernels::stat_of(t);
     const AxisMask axes = c.axes_of('n');
     const Rows x(c.in[0]), dy(c.in[this->dy()]),
         more(more_ ? c.in.back() : x.t);
     const Tensor gamma = c.in[1].to_contiguous();
     const Tensor mean = layer_ ? c.in[2].to_contiguous() : Tensor();
     const Tensor rstd = c.in[this->dy() - 1].to_contiguous();
-    const void* mean_data = layer_ ? mean.data() : nullptr;
-    void* dbeta = layer_ ? c.out[2].mutable_data() : nullptr;
     kernels::Norm a = arguments(x, gamma, nullptr);
-    if (more_) a.dsum = more.data(), a.dsum_stride = more.stride;
-    if (!axes) {
-      c.k.norm_backward(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                        dy.stride, c.out[0].mutable_data(),
-                        c.out[1].mutable_data(), dbeta);
-      return;
-    }
+    if (layer_) a.mean = mean.data();
+    a.rstd = rstd.data();
+    a.dy = dy;
+    if (more_) a.dsum = more;
+    void* const dx = c.out[0].mutable_data();
+    const kernels::NormBackward whole{
+        .of = a,
+        .dx = axes ? nullptr : dx,
+        .dgamma = c.out[1].mutable_data(),
+        .dbeta = layer_ ? c.out[2].mutable_data() : nullptr};
+    if (!axes) return c.run(whole);
     // Two sums over whole rows (one for RMS norm), in one message.
-    Tensor sums = c.scratch({layer_ ? 2 : 1, x.rows}, stat);
+    Tensor sums =
+        c.scratch({layer_ ? 2 : 1, x.rows}, kernels::stat_of(x.t.dtype()));
     const Tensor s2 = sums.slice(0, layer_ ? 1 : 0, layer_ ? 2 : 1);
     void* s1 = layer_ ? sums.mutable_data() : nullptr;
-    c.k.norm_backward_rows(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                           dy.stride, s1, s2.mutable_data());
+    c.run(
+        kernels::NormBackwardSums{.of = a, .s1 = s1, .s2 = s2.mutable_data()});
     c.reduce_rows(sums, 'n', ReduceOp::kSum, layer_ ? 2 : 1);
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
-    c.k.norm_backward_params(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                             dy.stride, c.out[1].mutable_data(), dbeta);
-    c.k.norm_backward_apply(c.stream, t, a, mean_data, rstd.data(), dy.data(),
-                            dy.stride, s1, s2.data(), inv_n,
-                            c.out[0].mutable_data());
+    c.run(whole);
+    c.run(kernels::NormBackwardApply{
+        .of = a, .s1 = s1, .s2 = s2.data(), .inv_n = inv_n, .dx = dx});
   }
 
  private:
@@ -200,7 +193,6 @@ class Norm : public RuleOp {
         c.out[o] = o == 1 ? c.in[0]
                           : Tensor::empty(c.decision.out_local[o],
                                           c.decision.out[o]->dtype());
-    const DType t = c.in[0].dtype();
     const AxisMask axes = c.axes_of('n');
     const double eps = c.attrs.as<NormArgs>().eps;
     // If rows are split, the sum is made first, in a separate pass.
@@ -217,12 +209,14 @@ class Norm : public RuleOp {
     void* mean_data = layer_ ? mean.mutable_data() : nullptr;
     if (!axes) {
       if (of_ == Of::kSum) {
-        a.residual = residual.data(), a.residual_stride = residual.stride;
+        a.residual = residual;
         a.sum = c.out[1].mutable_data();
       }
-      c.k.norm_forward(c.stream, t, a, eps, mean_data, rstd.mutable_data(),
-                       c.out[0].mutable_data());
-      return;
+      return c.run(kernels::NormForward{.of = a,
+                                        .eps = eps,
+                                        .mean = mean_data,
+                                        .rstd = rstd.mutable_data(),
+                                        .y = c.out[0].mutable_data()});
     }
     // First the mean, then squared distances from it: computing both in one
     // pass would cancel digits.
@@ -232,14 +226,15 @@ class Norm : public RuleOp {
       c.reduce_rows(mean, 'n', ReduceOp::kSum);
       row_unary(c, fn::index_of<fn::MulScalar>, mean, mean, inv_n);
     }
-    c.k.row_centered_sumsq(c.stream, t, x.rows, x.n, x.data(), x.stride,
-                           mean_data, rstd.mutable_data());
+    c.run(kernels::RowCenteredSumSquares{
+        .x = x, .mean = mean_data, .sum = rstd.mutable_data()});
     c.reduce_rows(rstd, 'n', ReduceOp::kSum);
     row_unary(c, fn::index_of<fn::MulScalar>, rstd, rstd, inv_n);
     row_unary(c, fn::index_of<fn::AddScalar>, rstd, rstd, eps);
     row_unary(c, fn::index_of<fn::Rsqrt>, rstd, rstd);
-    c.k.norm_apply(c.stream, t, a, mean_data, rstd.data(),
-                   c.out[0].mutable_data());
+    a.mean = mean_data;
+    a.rstd = rstd.data();
+    c.run(kernels::NormApply{.of = a, .y = c.out[0].mutable_data()});
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {

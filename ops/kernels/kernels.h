@@ -21,12 +21,18 @@
 #include "dtensor/ops/kernels/select.h"
 
 // Each kernel, as X(the struct of its arguments).
-#define DT_KERNELS(X) \
-  X(Softmax)          \
-  X(SoftmaxBackward)  \
-  X(RowMaxSum)        \
-  X(RowSum)           \
-  X(RowDot)
+#define DT_KERNELS(X)      \
+  X(Softmax)               \
+  X(SoftmaxBackward)       \
+  X(RowMaxSum)             \
+  X(RowSum)                \
+  X(RowDot)                \
+  X(NormForward)           \
+  X(NormBackward)          \
+  X(RowCenteredSumSquares) \
+  X(NormApply)             \
+  X(NormBackwardSums)      \
+  X(NormBackwardApply)
 
 namespace dtensor {
 
@@ -35,7 +41,6 @@ struct Kernels : KernelTable,
                  kernels::PointwiseKernels,
                  kernels::ReduceKernels,
                  kernels::SelectKernels,
-                 kernels::NormKernels,
                  kernels::EmbeddingKernels,
                  kernels::CrossEntropyKernels,
                  kernels::AttentionKernels,

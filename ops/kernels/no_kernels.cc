@@ -31,23 +31,6 @@ class NoKernels final : public Kernels {
                  const int64_t*, int64_t, int64_t, void*) const override {}
   void put_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
                 const int64_t*, int64_t, int64_t, void*) const override {}
-  void norm_forward(Stream, DType, const Norm&, double, void*, void*,
-                    void*) const override {}
-  void norm_backward(Stream, DType, const Norm&, const void*, const void*,
-                     const void*, int64_t, void*, void*, void*) const override {
-  }
-  void row_centered_sumsq(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                          const void*, void*) const override {}
-  void norm_apply(Stream, DType, const Norm&, const void*, const void*,
-                  void*) const override {}
-  void norm_backward_rows(Stream, DType, const Norm&, const void*, const void*,
-                          const void*, int64_t, void*, void*) const override {}
-  void norm_backward_apply(Stream, DType, const Norm&, const void*, const void*,
-                           const void*, int64_t, const void*, const void*,
-                           double, void*) const override {}
-  void norm_backward_params(Stream, DType, const Norm&, const void*,
-                            const void*, const void*, int64_t, void*,
-                            void*) const override {}
   void embedding(Stream, DType, DType, int64_t, int64_t, const void*, int64_t,
                  const void*, int64_t, int64_t, void*) const override {}
   void embedding_backward(Stream, DType, DType, int64_t, int64_t, const void*,

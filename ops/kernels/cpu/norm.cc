@@ -31,16 +31,16 @@ struct Typed : NormRows<S, compute_t<S>> {
   using T = compute_t<S>;
   using V = Vec<T>;
   using Base = NormRows<S, T>;
-  using Base::Base, Base::row, Base::x_row, Base::dy_row, Base::mean_of;
+  using Base::Base, Base::x_row, Base::dy_row, Base::mean_of;
   using Base::mean, Base::rstd;
   using Base::n, Base::gamma, Base::beta, Base::residual, Base::dsum;
 
   // The row to normalize: that of x, or of the sum, which this computes.
   const S* normed(int64_t r) const {
     const S* xr = x_row(r);
-    if (!residual) return xr;
-    const S* other = row(residual, r, this->residual_stride);
-    S* to = row(this->sum, r, n);
+    if (!residual.data) return xr;
+    const S* other = row_at<S>(residual, r);
+    S* to = row_at(this->sum, r, n);
     each(n, to, [&](auto at) { return at(xr) + at(other); });
     return to;
   }
@@ -76,11 +76,11 @@ struct Typed : NormRows<S, compute_t<S>> {
     const auto of_norm = [&](auto at) {
       return s * (at(dr) * at(gamma)) - c1 - (at(xr) - m) * c2;
     };
-    const S* hr = row(dsum, r, this->dsum_stride);
+    const S* hr = row_at<S>(dsum, r);
     if (hr)
-      each(n, row(dx, r, n), [&](auto at) { return of_norm(at) + at(hr); });
+      each(n, row_at(dx, r, n), [&](auto at) { return of_norm(at) + at(hr); });
     else
-      each(n, row(dx, r, n), of_norm);
+      each(n, row_at(dx, r, n), of_norm);
   }
 
   // Adds row r's share of dgamma and dbeta.
@@ -122,105 +122,82 @@ void with_params(const Typed<S>& t, void* dgamma, void* dbeta, F&& f) {
 
 }  // namespace
 
-void CpuKernels::norm_forward(Stream, DType type, const Norm& a, double eps,
-                              void* mean, void* rstd, void* y) const {
-  visit_float(type, "norm", [&]<class S>() {
+void CpuKernels::run(Stream, const NormForward& a) const {
+  visit_float(a.of.x.type, "norm", [&]<class S>() {
     using T = compute_t<S>;
-    const Typed<S> t(a, mean, rstd);
-    const double inv_n = 1.0 / static_cast<double>(a.n);
-    for (int64_t r = 0; r < a.rows; ++r) {
+    const Typed<S> t(a.of);
+    const double inv_n = 1.0 / static_cast<double>(t.n);
+    for (int64_t r = 0; r < t.rows; ++r) {
       const S* x = t.normed(r);
       T m = 0;
-      if (mean) {
-        m = static_cast<T>(total<T>(a.n, [&](auto at) { return at(x); }) *
+      if (a.mean) {
+        m = static_cast<T>(total<T>(t.n, [&](auto at) { return at(x); }) *
                            inv_n);
-        static_cast<T*>(mean)[r] = m;
+        static_cast<T*>(a.mean)[r] = m;
       }
       const T s = static_cast<T>(
-          1.0 / std::sqrt(centered_sumsq(a.n, x, m) * inv_n + eps));
-      static_cast<T*>(rstd)[r] = s;
-      t.apply(x, m, s, t.row(static_cast<S*>(y), r, a.n));
+          1.0 / std::sqrt(centered_sumsq(t.n, x, m) * inv_n + a.eps));
+      static_cast<T*>(a.rstd)[r] = s;
+      t.apply(x, m, s, row_at(static_cast<S*>(a.y), r, t.n));
     }
   });
 }
 
-void CpuKernels::norm_backward(Stream, DType type, const Norm& a,
-                               const void* mean, const void* rstd,
-                               const void* dy, int64_t dy_stride, void* dx,
-                               void* dgamma, void* dbeta) const {
-  visit_float(type, "norm backward", [&]<class S>() {
+void CpuKernels::run(Stream, const NormBackward& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
-    const Typed<S> t(a, mean, rstd, dy, dy_stride);
-    const double inv_n = 1.0 / static_cast<double>(a.n);
+    const Typed<S> t(a.of);
+    const double inv_n = 1.0 / static_cast<double>(t.n);
     auto row = [&](int64_t r) {
-      if (!dx) return;
+      if (!a.dx) return;
       T s1, s2;
       t.sums(r, &s1, &s2);
-      t.backward(r, s1, s2, inv_n, static_cast<S*>(dx));
+      t.backward(r, s1, s2, inv_n, static_cast<S*>(a.dx));
     };
-    if (dgamma || dbeta) return with_params(t, dgamma, dbeta, row);
-    for (int64_t r = 0; r < a.rows; ++r) row(r);
+    if (a.dgamma || a.dbeta) return with_params(t, a.dgamma, a.dbeta, row);
+    for (int64_t r = 0; r < t.rows; ++r) row(r);
   });
 }
 
-void CpuKernels::row_centered_sumsq(Stream, DType type, int64_t rows, int64_t n,
-                                    const void* x, int64_t x_stride,
-                                    const void* mean, void* sumsq) const {
-  visit_float(type, "row_centered_sumsq", [&]<class S>() {
+void CpuKernels::run(Stream, const RowCenteredSumSquares& a) const {
+  visit_float(a.x.type, "row_centered_sumsq", [&]<class S>() {
     using T = compute_t<S>;
-    for (int64_t r = 0; r < rows; ++r)
-      static_cast<T*>(sumsq)[r] = static_cast<T>(centered_sumsq(
-          n, Typed<S>::row(static_cast<const S*>(x), r, x_stride),
-          mean ? static_cast<const T*>(mean)[r] : T(0)));
+    for (int64_t r = 0; r < a.x.rows; ++r)
+      static_cast<T*>(a.sum)[r] = static_cast<T>(
+          centered_sumsq(a.x.n, row_at<S>(a.x, r),
+                         a.mean ? static_cast<const T*>(a.mean)[r] : T(0)));
   });
 }
 
-void CpuKernels::norm_apply(Stream, DType type, const Norm& a, const void* mean,
-                            const void* rstd, void* y) const {
-  visit_float(type, "norm", [&]<class S>() {
-    const Typed<S> t(a, mean, rstd);
-    for (int64_t r = 0; r < a.rows; ++r)
+void CpuKernels::run(Stream, const NormApply& a) const {
+  visit_float(a.of.x.type, "norm", [&]<class S>() {
+    const Typed<S> t(a.of);
+    for (int64_t r = 0; r < t.rows; ++r)
       t.apply(t.x_row(r), t.mean_of(r), t.rstd[r],
-              t.row(static_cast<S*>(y), r, a.n));
+              row_at(static_cast<S*>(a.y), r, t.n));
   });
 }
 
-void CpuKernels::norm_backward_rows(Stream, DType type, const Norm& a,
-                                    const void* mean, const void* rstd,
-                                    const void* dy, int64_t dy_stride, void* s1,
-                                    void* s2) const {
-  visit_float(type, "norm backward", [&]<class S>() {
+void CpuKernels::run(Stream, const NormBackwardSums& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
-    const Typed<S> t(a, mean, rstd, dy, dy_stride);
-    for (int64_t r = 0; r < a.rows; ++r) {
+    const Typed<S> t(a.of);
+    for (int64_t r = 0; r < t.rows; ++r) {
       T first;
-      t.sums(r, &first, static_cast<T*>(s2) + r);
-      if (s1) static_cast<T*>(s1)[r] = first;
+      t.sums(r, &first, static_cast<T*>(a.s2) + r);
+      if (a.s1) static_cast<T*>(a.s1)[r] = first;
     }
   });
 }
 
-void CpuKernels::norm_backward_apply(Stream, DType type, const Norm& a,
-                                     const void* mean, const void* rstd,
-                                     const void* dy, int64_t dy_stride,
-                                     const void* s1, const void* s2,
-                                     double inv_n, void* dx) const {
-  visit_float(type, "norm backward", [&]<class S>() {
+void CpuKernels::run(Stream, const NormBackwardApply& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using T = compute_t<S>;
-    const Typed<S> t(a, mean, rstd, dy, dy_stride);
-    for (int64_t r = 0; r < a.rows; ++r)
-      t.backward(r, mean ? static_cast<const T*>(s1)[r] : T(0),
-                 static_cast<const T*>(s2)[r], inv_n, static_cast<S*>(dx));
-  });
-}
-
-void CpuKernels::norm_backward_params(Stream, DType type, const Norm& a,
-                                      const void* mean, const void* rstd,
-                                      const void* dy, int64_t dy_stride,
-                                      void* dgamma, void* dbeta) const {
-  visit_float(type, "norm backward", [&]<class S>() {
-    const Typed<S> t(a, mean, rstd, dy, dy_stride);
-    with_params(t, dgamma, dbeta, [](int64_t) {});
+    const Typed<S> t(a.of);
+    for (int64_t r = 0; r < t.rows; ++r)
+      t.backward(r, t.mean ? static_cast<const T*>(a.s1)[r] : T(0),
+                 static_cast<const T*>(a.s2)[r], a.inv_n,
+                 static_cast<S*>(a.dx));
   });
 }
 

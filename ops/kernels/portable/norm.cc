@@ -44,7 +44,7 @@ DT_HD C centered_sumsq(Row& row, int64_t n, const S* x, C mean) {
 template <class S, class C = compute_t<S>>
 DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
                  S* y) {
-  S* to = t.row(y, r, t.n);
+  S* to = row_at(y, r, t.n);
   const auto scaled = [&](S v, S g) {
     return (widened(v) - m) * s * widened(g);
   };
@@ -64,12 +64,12 @@ DT_HD void apply(Row& row, const Typed<S>& t, const S* x, int64_t r, C m, C s,
 // The row to normalize: that of x, or of the sum, which this computes.
 template <class S>
 DT_HD const S* normed(Row& row, const Typed<S>& t, int64_t r) {
-  if (!t.residual) return t.x_row(r);
-  S* to = t.row(t.sum, r, t.n);
+  if (!t.residual.data) return t.x_row(r);
+  S* to = row_at(t.sum, r, t.n);
   row.map(
       t.n, to,
       [](int64_t, S a, S b) { return rounded<S>(widened(a) + widened(b)); },
-      t.x_row(r), t.row(t.residual, r, t.residual_stride));
+      t.x_row(r), row_at<S>(t.residual, r));
   return to;
 }
 
@@ -111,13 +111,12 @@ void apply_rows(Stream s, const Typed<S>& t, S* y) {
 }
 
 template <class S, class C = compute_t<S>>
-void sumsq_rows(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
-                const C* mean, C* sumsq) {
+void sumsq_rows(Stream s, const RowCenteredSumSquares& a) {
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        put(row, sumsq + r,
-            centered_sumsq(row, n, Typed<S>::row(x, r, stride),
-                           mean ? mean[r] : C(0)));
+      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+        put(row, static_cast<C*>(a.sum) + r,
+            centered_sumsq(row, a.x.n, row_at<S>(a.x, r),
+                           a.mean ? static_cast<const C*>(a.mean)[r] : C(0)));
       });
 }
 
@@ -148,14 +147,14 @@ DT_HD void backward(Row& row, const Typed<S>& t, int64_t r, Sums<C> sums,
     return s * (widened(d) * widened(g)) - c1 - centered * c2;
   };
   const S *x = t.x_row(r), *dy = t.dy_row(r);
-  S* to = t.row(dx, r, t.n);
-  if (t.dsum)
+  S* to = row_at(dx, r, t.n);
+  if (t.dsum.data)
     row.map(
         t.n, to,
         [&](int64_t j, S d, S v, S g, S h) {
           return rounded<S>(of_norm(j, d, v, g) + widened(h));
         },
-        dy, x, t.gamma, t.row(t.dsum, r, t.dsum_stride));
+        dy, x, t.gamma, row_at<S>(t.dsum, r));
   else
     row.map(
         t.n, to,
@@ -205,11 +204,10 @@ void add_rows(Stream s, const Typed<S>& t, int64_t parts, int64_t height,
                       end = begin + height < t.rows ? begin + height : t.rows;
         C gamma = 0, beta = 0;
         for (int64_t r = begin; r < end; ++r) {
-          const C d = widened(t.dy[r * t.dy_stride + j]);
+          const C d = widened(t.dy_row(r)[j]);
           beta += d;
           if (dgamma)
-            gamma += d * ((widened(t.x[r * t.x_stride + j]) - t.mean_of(r)) *
-                          t.rstd[r]);
+            gamma += d * ((widened(t.x_row(r)[j]) - t.mean_of(r)) * t.rstd[r]);
         }
         if (dgamma) dgamma[i] = gamma;
         if (dbeta) dbeta[i] = beta;
@@ -312,79 +310,46 @@ void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
 
 }  // namespace
 
-void PortableKernels::norm_forward(Stream s, DType type, const Norm& a,
-                                   double eps, void* mean, void* rstd,
-                                   void* y) const {
-  visit_float(type, "norm", [&]<class S>() {
+void PortableKernels::run(Stream s, const NormForward& a) const {
+  visit_float(a.of.x.type, "norm", [&]<class S>() {
     using C = compute_t<S>;
-    forward(s, Typed<S>(a, mean, rstd), static_cast<C>(eps),
-            static_cast<C*>(mean), static_cast<C*>(rstd), static_cast<S*>(y));
+    forward(s, Typed<S>(a.of), static_cast<C>(a.eps), static_cast<C*>(a.mean),
+            static_cast<C*>(a.rstd), static_cast<S*>(a.y));
   });
 }
 
-void PortableKernels::norm_backward(Stream s, DType type, const Norm& a,
-                                    const void* mean, const void* rstd,
-                                    const void* dy, int64_t dy_stride, void* dx,
-                                    void* dgamma, void* dbeta) const {
-  visit_float(type, "norm backward", [&]<class S>() {
+void PortableKernels::run(Stream s, const NormBackward& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
-    whole_backward(s, Typed<S>(a, mean, rstd, dy, dy_stride),
-                   static_cast<S*>(dx), static_cast<C*>(dgamma),
-                   static_cast<C*>(dbeta));
+    whole_backward(s, Typed<S>(a.of), static_cast<S*>(a.dx),
+                   static_cast<C*>(a.dgamma), static_cast<C*>(a.dbeta));
   });
 }
 
-void PortableKernels::row_centered_sumsq(Stream s, DType type, int64_t count,
-                                         int64_t n, const void* x,
-                                         int64_t x_stride, const void* mean,
-                                         void* sumsq) const {
-  visit_float(type, "row_centered_sumsq", [&]<class S>() {
-    using C = compute_t<S>;
-    sumsq_rows(s, count, n, static_cast<const S*>(x), x_stride,
-               static_cast<const C*>(mean), static_cast<C*>(sumsq));
+void PortableKernels::run(Stream s, const RowCenteredSumSquares& a) const {
+  visit_float(a.x.type, "row_centered_sumsq",
+              [&]<class S>() { sumsq_rows<S>(s, a); });
+}
+
+void PortableKernels::run(Stream s, const NormApply& a) const {
+  visit_float(a.of.x.type, "norm", [&]<class S>() {
+    apply_rows(s, Typed<S>(a.of), static_cast<S*>(a.y));
   });
 }
 
-void PortableKernels::norm_apply(Stream s, DType type, const Norm& a,
-                                 const void* mean, const void* rstd,
-                                 void* y) const {
-  visit_float(type, "norm", [&]<class S>() {
-    apply_rows(s, Typed<S>(a, mean, rstd), static_cast<S*>(y));
+void PortableKernels::run(Stream s, const NormBackwardSums& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
+    using C = compute_t<S>;
+    sums_rows(s, Typed<S>(a.of), static_cast<C*>(a.s1), static_cast<C*>(a.s2));
   });
 }
 
-void PortableKernels::norm_backward_rows(Stream s, DType type, const Norm& a,
-                                         const void* mean, const void* rstd,
-                                         const void* dy, int64_t dy_stride,
-                                         void* s1, void* s2) const {
-  visit_float(type, "norm backward", [&]<class S>() {
+void PortableKernels::run(Stream s, const NormBackwardApply& a) const {
+  visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
-    sums_rows(s, Typed<S>(a, mean, rstd, dy, dy_stride), static_cast<C*>(s1),
-              static_cast<C*>(s2));
-  });
-}
-
-void PortableKernels::norm_backward_apply(Stream s, DType type, const Norm& a,
-                                          const void* mean, const void* rstd,
-                                          const void* dy, int64_t dy_stride,
-                                          const void* s1, const void* s2,
-                                          double inv_n, void* dx) const {
-  visit_float(type, "norm backward", [&]<class S>() {
-    using C = compute_t<S>;
-    apply_backward(s, Typed<S>(a, mean, rstd, dy, dy_stride),
-                   static_cast<const C*>(s1), static_cast<const C*>(s2),
-                   static_cast<C>(inv_n), static_cast<S*>(dx));
-  });
-}
-
-void PortableKernels::norm_backward_params(Stream s, DType type, const Norm& a,
-                                           const void* mean, const void* rstd,
-                                           const void* dy, int64_t dy_stride,
-                                           void* dgamma, void* dbeta) const {
-  visit_float(type, "norm backward", [&]<class S>() {
-    using C = compute_t<S>;
-    param_sums(s, Typed<S>(a, mean, rstd, dy, dy_stride),
-               static_cast<C*>(dgamma), static_cast<C*>(dbeta));
+    apply_backward(s, Typed<S>(a.of), static_cast<const C*>(a.s1),
+                   static_cast<const C*>(a.s2), static_cast<C>(a.inv_n),
+                   static_cast<S*>(a.dx));
   });
 }
 

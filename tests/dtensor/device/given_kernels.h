@@ -125,46 +125,6 @@ class GivenKernels : public Kernels {
                 void* dx) const override {
     give(s, &Kernels::put_rows, a1, rows, k, dy, dy_stride, index, lo, hi, dx);
   }
-  void norm_forward(Stream s, DType a1, const Norm& a2, double eps, void* mean,
-                    void* rstd, void* y) const override {
-    give(s, &Kernels::norm_forward, a1, a2, eps, mean, rstd, y);
-  }
-  void norm_backward(Stream s, DType a1, const Norm& a2, const void* mean,
-                     const void* rstd, const void* dy, int64_t dy_stride,
-                     void* dx, void* dgamma, void* dbeta) const override {
-    give(s, &Kernels::norm_backward, a1, a2, mean, rstd, dy, dy_stride, dx,
-         dgamma, dbeta);
-  }
-  void row_centered_sumsq(Stream s, DType a1, int64_t rows, int64_t n,
-                          const void* x, int64_t x_stride, const void* mean,
-                          void* sumsq) const override {
-    give(s, &Kernels::row_centered_sumsq, a1, rows, n, x, x_stride, mean,
-         sumsq);
-  }
-  void norm_apply(Stream s, DType a1, const Norm& a2, const void* mean,
-                  const void* rstd, void* y) const override {
-    give(s, &Kernels::norm_apply, a1, a2, mean, rstd, y);
-  }
-  void norm_backward_rows(Stream s, DType a1, const Norm& a2, const void* mean,
-                          const void* rstd, const void* dy, int64_t dy_stride,
-                          void* s1, void* s2) const override {
-    give(s, &Kernels::norm_backward_rows, a1, a2, mean, rstd, dy, dy_stride, s1,
-         s2);
-  }
-  void norm_backward_apply(Stream s, DType a1, const Norm& a2, const void* mean,
-                           const void* rstd, const void* dy, int64_t dy_stride,
-                           const void* s1, const void* s2, double inv_n,
-                           void* dx) const override {
-    give(s, &Kernels::norm_backward_apply, a1, a2, mean, rstd, dy, dy_stride,
-         s1, s2, inv_n, dx);
-  }
-  void norm_backward_params(Stream s, DType a1, const Norm& a2,
-                            const void* mean, const void* rstd, const void* dy,
-                            int64_t dy_stride, void* dgamma,
-                            void* dbeta) const override {
-    give(s, &Kernels::norm_backward_params, a1, a2, mean, rstd, dy, dy_stride,
-         dgamma, dbeta);
-  }
   void embedding(Stream s, DType a1, DType ids_type, int64_t count, int64_t h,
                  const void* table, int64_t table_stride, const void* ids,
                  int64_t lo, int64_t hi, void* out) const override {

@@ -232,17 +232,14 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           const Elements dy = Elements::random(t, rows * stride, -1, 1, 3);
           const Elements gamma = Elements::random(t, n, 0.5, 1.5, 4);
           const Elements beta = Elements::random(t, n, -1, 1, 5);
-          Norm a;
-          a.rows = rows, a.n = n;
-          a.x = x.data(), a.x_stride = stride;
-          a.gamma = gamma.data();
+          Norm a{.x = matrix(x, rows, n, stride), .gamma = gamma.data()};
           a.beta = c.beta ? beta.data() : nullptr;
           const Elements residual =
               Elements::random(t, rows * stride, -2, 2, 6);
           const Elements dsum = Elements::random(t, rows * stride, -1, 1, 7);
           Elements sum(t, size);
           if (c.added) {
-            a.residual = residual.data(), a.residual_stride = stride;
+            a.residual = matrix(residual, rows, n, stride);
             a.sum = sum.data();
           }
 
@@ -274,19 +271,25 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           Elements mean(st, rows), rstd(st, rows), y(t, size), dx(t, size),
               dgamma(st, n, 3), dbeta(st, n, 3);
           void* mean_p = c.rms ? nullptr : mean.data();
-          under_test().norm_forward({}, t, a, eps, mean_p, rstd.data(),
-                                    y.data());
+          run(NormForward{.of = a,
+                          .eps = eps,
+                          .mean = mean_p,
+                          .rstd = rstd.data(),
+                          .y = y.data()});
           EXPECT_TRUE(near(y, y64, tol * scale));
           EXPECT_TRUE(near(rstd, rstd64, 1e-5));
           if (c.added) {
             EXPECT_TRUE(near(sum, x64, 0));
-            a.x = sum.data(), a.x_stride = n;
-            a.residual = a.sum = nullptr;
-            a.dsum = dsum.data(), a.dsum_stride = stride;
+            a.x = matrix(sum, rows, n);
+            a.residual = {}, a.sum = nullptr;
+            a.dsum = matrix(dsum, rows, n, stride);
           }
-          under_test().norm_backward({}, t, a, mean_p, rstd.data(), dy.data(),
-                                     stride, dx.data(), dgamma.data(),
-                                     dbeta.data());
+          a.mean = mean_p, a.rstd = rstd.data();
+          a.dy = matrix(dy, rows, n, stride);
+          run(NormBackward{.of = a,
+                           .dx = dx.data(),
+                           .dgamma = dgamma.data(),
+                           .dbeta = dbeta.data()});
           EXPECT_TRUE(near(dx, dx64, tol * scale));
           const double sum_tol =
               (st == DType::kF64 ? 1e-12 : 1e-5) * scale * std::sqrt(rows);
@@ -296,34 +299,35 @@ TEST(NormTest, ForwardAndBackwardWholeAndInPieces) {
           // In pieces.
           Elements sums(st, rows), sq(st, rows), m2(st, rows), r2(st, rows),
               s1(st, rows), s2(st, rows);
-          run(RowSum{{t, rows, n, a.x, a.x_stride}, sums.data()});
+          run(RowSum{a.x, sums.data()});
           for (int64_t i = 0; i < rows; ++i)
             m2.set(i, sums[i] / static_cast<double>(n));
           void* m2_p = c.rms ? nullptr : m2.data();
-          under_test().row_centered_sumsq({}, t, rows, n, a.x, a.x_stride, m2_p,
-                                          sq.data());
+          run(RowCenteredSumSquares{a.x, m2_p, sq.data()});
           for (int64_t i = 0; i < rows; ++i)
             r2.set(i, 1 / std::sqrt(sq[i] / static_cast<double>(n) + eps));
-          under_test().norm_apply({}, t, a, m2_p, r2.data(), y.data());
+          Norm b = a;
+          b.mean = m2_p, b.rstd = r2.data();
+          run(NormApply{.of = b, .y = y.data()});
           EXPECT_TRUE(near(y, y64, tol * scale));
-          under_test().norm_backward_rows({}, t, a, m2_p, r2.data(), dy.data(),
-                                          stride, c.rms ? nullptr : s1.data(),
-                                          s2.data());
-          under_test().norm_backward_apply(
-              {}, t, a, m2_p, r2.data(), dy.data(), stride,
-              c.rms ? nullptr : s1.data(), s2.data(),
-              1.0 / static_cast<double>(n), dx.data());
+          void* s1_p = c.rms ? nullptr : s1.data();
+          run(NormBackwardSums{.of = b, .s1 = s1_p, .s2 = s2.data()});
+          run(NormBackwardApply{.of = b,
+                                .s1 = s1_p,
+                                .s2 = s2.data(),
+                                .inv_n = 1.0 / static_cast<double>(n),
+                                .dx = dx.data()});
           EXPECT_TRUE(near(dx, dx64, tol * scale));
           dgamma = Elements(st, n, 3);
-          under_test().norm_backward_params({}, t, a, m2_p, r2.data(),
-                                            dy.data(), stride, dgamma.data(),
-                                            nullptr);
+          run(NormBackward{.of = b, .dgamma = dgamma.data()});
           EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
           // dx in place of a contiguous dy.
           Elements in_place(t, dy64);
-          under_test().norm_backward({}, t, a, mean_p, rstd.data(),
-                                     in_place.data(), n, in_place.data(),
-                                     dgamma.data(), dbeta.data());
+          a.dy = matrix(in_place, rows, n);
+          run(NormBackward{.of = a,
+                           .dx = in_place.data(),
+                           .dgamma = dgamma.data(),
+                           .dbeta = dbeta.data()});
           EXPECT_TRUE(near(in_place, dx64, tol * scale));
           EXPECT_TRUE(near(dgamma, dgamma64, sum_tol));
           if (HasFailure()) return;
@@ -337,17 +341,21 @@ TEST(NormTest, ParametersOfManyRows) {
   const Elements x = Elements::random(t, size, -1, 3);
   const Elements dy = Elements::random(t, size, -1, 1, 3);
   const Elements gamma(t, n, 1.25), mean(t, rows, 0.5), rstd(t, rows, 0.75);
-  Norm a;
-  a.rows = rows, a.n = a.x_stride = n;
-  a.x = x.data(), a.gamma = gamma.data();
+  const Norm a{.x = matrix(x, rows, n),
+               .gamma = gamma.data(),
+               .mean = mean.data(),
+               .rstd = rstd.data(),
+               .dy = matrix(dy, rows, n)};
   auto dx64 = zeros(size), dgamma64 = zeros(n), dbeta64 = zeros(n);
   reference::norm_backward(rows, n, x.doubles().data(), gamma.doubles().data(),
                            false, mean.doubles().data(), rstd.doubles().data(),
                            dy.doubles().data(), dx64.data(), dgamma64.data(),
                            dbeta64.data());
   Elements dx(t, size), dgamma(t, n, 3), dbeta(t, n, 3);
-  under_test().norm_backward({}, t, a, mean.data(), rstd.data(), dy.data(), n,
-                             dx.data(), dgamma.data(), dbeta.data());
+  run(NormBackward{.of = a,
+                   .dx = dx.data(),
+                   .dgamma = dgamma.data(),
+                   .dbeta = dbeta.data()});
   EXPECT_TRUE(near(dgamma, dgamma64, 1e-11));
   EXPECT_TRUE(near(dbeta, dbeta64, 1e-11));
 }
@@ -366,22 +374,27 @@ TEST(NormTest, SumsInPlace) {
                      gamma(t, n, 1.25);
       Elements sum(t, size), y(t, size), rstd(st, rows), want_y(t, size),
           want_dx(t, size);
-      Norm a;
-      a.rows = rows, a.n = a.x_stride = a.residual_stride = a.dsum_stride = n;
-      a.x = x.data(), a.residual = other.data(), a.gamma = gamma.data();
-      a.sum = sum.data();
-      under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(),
-                                want_y.data());
+      Norm a{.x = matrix(x, rows, n),
+             .gamma = gamma.data(),
+             .residual = matrix(other, rows, n),
+             .sum = sum.data()};
+      const auto forward = [&](Elements& to) {
+        run(NormForward{
+            .of = a, .eps = 1e-3, .rstd = rstd.data(), .y = to.data()});
+      };
+      forward(want_y);
       Elements& place = second ? other : x;
       a.sum = place.data();
-      under_test().norm_forward({}, t, a, 1e-3, nullptr, rstd.data(), y.data());
+      forward(y);
       EXPECT_TRUE(near(y, want_y.doubles(), tol));
       EXPECT_TRUE(near(place, sum.doubles(), 0));
-      a.x = place.data(), a.residual = nullptr, a.dsum = dsum.data();
-      under_test().norm_backward({}, t, a, nullptr, rstd.data(), dy.data(), n,
-                                 want_dx.data(), nullptr, nullptr);
-      under_test().norm_backward({}, t, a, nullptr, rstd.data(), dy.data(), n,
-                                 dsum.data(), nullptr, nullptr);
+      a = {.x = matrix(place, rows, n),
+           .gamma = gamma.data(),
+           .rstd = rstd.data(),
+           .dy = matrix(dy, rows, n),
+           .dsum = matrix(dsum, rows, n)};
+      run(NormBackward{.of = a, .dx = want_dx.data()});
+      run(NormBackward{.of = a, .dx = dsum.data()});
       EXPECT_TRUE(near(dsum, want_dx.doubles(), tol));
     }
 }
@@ -392,10 +405,10 @@ TEST(NormTest, StableFarFromZero) {
       rstd(DType::kF32, 1);
   for (int64_t i = 0; i < n; ++i) x.set(i, 10000 + i % 2);
   const Elements gamma(DType::kF32, n, 1);
-  Norm a;
-  a.rows = 1, a.n = n, a.x = x.data(), a.x_stride = n, a.gamma = gamma.data();
-  under_test().norm_forward({}, DType::kF32, a, 0, mean.data(), rstd.data(),
-                            y.data());
+  run(NormForward{.of = {.x = matrix(x, 1, n), .gamma = gamma.data()},
+                  .mean = mean.data(),
+                  .rstd = rstd.data(),
+                  .y = y.data()});
   EXPECT_NEAR(y[0], -1, 1e-5);
   EXPECT_NEAR(y[1], 1, 1e-5);
 }
@@ -404,18 +417,16 @@ TEST(NormTest, EmptyParts) {
   for (DType t : kFloats) {
     const DType st = stat_of(t);
     Elements stat(st, 3, 1), s1(st, 3, 9), s2(st, 3, 9), g(st, 4, 9);
-    Norm a;
-    a.rows = 3, a.x_stride = 10;
-    under_test().norm_apply({}, t, a, stat.data(), stat.data(), nullptr);
-    under_test().row_centered_sumsq({}, t, 3, 0, nullptr, 10, stat.data(),
-                                    s1.data());
+    Norm a{.x = {.type = t, .rows = 3, .stride = 10}};
+    a.mean = a.rstd = stat.data();
+    a.dy = a.x;
+    run(NormApply{.of = a});
+    run(RowCenteredSumSquares{a.x, stat.data(), s1.data()});
     EXPECT_TRUE(near(s1, {0, 0, 0}));
-    under_test().norm_backward_rows({}, t, a, stat.data(), stat.data(), nullptr,
-                                    10, s1.data(), s2.data());
+    run(NormBackwardSums{.of = a, .s1 = s1.data(), .s2 = s2.data()});
     EXPECT_TRUE(near(s2, {0, 0, 0}));
-    a.rows = 0, a.n = 4;  // no rows: the parameters' gradients are zeros
-    under_test().norm_backward_params({}, t, a, stat.data(), stat.data(),
-                                      nullptr, 4, g.data(), nullptr);
+    a.x.rows = 0, a.x.n = 4;  // no rows: the parameters' gradients are zeros
+    run(NormBackward{.of = a, .dgamma = g.data()});
     EXPECT_TRUE(near(g, {0, 0, 0, 0}));
   }
 }
