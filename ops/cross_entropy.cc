@@ -127,22 +127,21 @@ class CrossEntropyBackward : public Op {
     const Tensor valid = p.valid(c);
     Tensor scale = Tensor::full(p.rows, p.stat, 0);
     row_where(c, valid, dloss, scale, scale);
-    kernels::CeBackward a;
-    a.rows = p.logits.rows;
-    a.stride = p.logits.stride;
+    kernels::CeBackward a{.logits = p.logits};
     a.max = max.data();
     a.log_sum = log_sum.data();
+    a.target_type = p.targets.dtype();
     a.targets = p.targets.data();
     a.scale = scale.data();
     a.smoothing = c.attrs.as<Args>().label_smoothing;
     a.vocabulary = c.global_size('v');
     a.dlogits_stride = p.logits.n;
     p.for_ranges([&](Interval range, int64_t offset) {
-      a.logits = static_cast<const char*>(p.logits.data()) + offset;
+      a.logits.data = static_cast<const char*>(p.logits.data()) + offset;
       a.dlogits = static_cast<char*>(c.out[0].mutable_data()) + offset;
       a.lo = range.lo;
       a.hi = range.hi;
-      c.k.ce_backward(c.stream, p.type, p.targets.dtype(), a);
+      c.run(a);
     });
   }
 };
@@ -196,10 +195,15 @@ class CrossEntropy : public Op {
         .x = x, .max = max.mutable_data(), .sum = exp_sum.mutable_data()});
     to_common_max(c, 'v', max, exp_sum);
     p.for_ranges([&](Interval range, int64_t offset) {
-      c.k.ce_pick(c.stream, p.type, p.targets.dtype(), x.rows,
-                  static_cast<const char*>(x.data()) + offset, x.stride,
-                  p.targets.data(), range.lo, range.hi, true,
-                  picked.mutable_data());
+      kernels::Matrix logits = x;
+      logits.data = static_cast<const char*>(x.data()) + offset;
+      c.run(kernels::CePick{.logits = logits,
+                            .target_type = p.targets.dtype(),
+                            .targets = p.targets.data(),
+                            .lo = range.lo,
+                            .hi = range.hi,
+                            .accumulate = true,
+                            .picked = picked.mutable_data()});
     });
     if (smoothing != 0)
       c.run(kernels::RowSum{.x = x, .sum = part(2).mutable_data()});

@@ -64,11 +64,16 @@ class Embedding : public Op {
     if (!c.attrs.as<EmbeddingArgs>().zeros_outside) check_range(c, ids);
     // Every id is in at most one range; the lookups in others give zeros.
     auto look_up = [&](Interval range, int64_t row, const Tensor& to) {
-      const auto* from = static_cast<const char*>(table.data()) +
-                         row * table.stride * size_of(t);
-      c.k.embedding(c.stream, t, ids.dtype(), ids.numel(), table.n, from,
-                    table.stride, ids.data(), range.lo, range.hi,
-                    to.mutable_data());
+      kernels::Matrix from = table;
+      from.data = static_cast<const char*>(table.data()) +
+                  row * table.stride * size_of(t);
+      c.run(kernels::Embedding{.table = from,
+                               .ids_type = ids.dtype(),
+                               .count = ids.numel(),
+                               .ids = ids.data(),
+                               .lo = range.lo,
+                               .hi = range.hi,
+                               .out = to.mutable_data()});
     };
     const IntervalList ranges = c.ranges_of('v');
     look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
@@ -141,10 +146,14 @@ class EmbeddingBackward : public Op {
     const Tensor& out = c.out[0];
     int64_t row = 0;
     for (const Interval& range : c.ranges_of('v')) {
-      c.k.embedding_backward(
-          c.stream, c.in[0].dtype(), ids.dtype(), ids.numel(), dy.n, dy.data(),
-          dy.stride, ids.data(), range.lo, range.hi, out.dtype(), false,
-          out.slice(0, row, row + range.size()).mutable_data());
+      const Tensor to = out.slice(0, row, row + range.size());
+      c.run(kernels::EmbeddingBackward{.dy = dy,
+                                       .ids_type = ids.dtype(),
+                                       .ids = ids.data(),
+                                       .lo = range.lo,
+                                       .hi = range.hi,
+                                       .dtable_type = out.dtype(),
+                                       .dtable = to.mutable_data()});
       row += range.size();
     }
   }

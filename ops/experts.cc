@@ -190,18 +190,21 @@ Tensor combine(Compute& c, const Routing& r, const Tensor& rows) {
 // The rows of a matrix that `index` names, as [index size, n].
 Tensor taken(Compute& c, const Rows& from, const Tensor& index) {
   const Tensor to = c.scratch({index.numel(), from.n}, from.t.dtype());
-  c.k.embedding(c.stream, to.dtype(), DType::kI64, index.numel(), from.n,
-                from.data(), from.stride, index.data(), 0, from.rows,
-                to.mutable_data());
+  c.run(kernels::Embedding{.table = from,
+                           .count = index.numel(),
+                           .ids = index.data(),
+                           .hi = from.rows,
+                           .out = to.mutable_data()});
   return to;
 }
 // Sets `to` [n, m] to 0, then adds rows[i] to its row index[i] for every i.
 void put(Compute& c, const Tensor& rows, const Tensor& index,
          const Tensor& to) {
-  const int64_t width = rows.shape().back();
-  c.k.embedding_backward(c.stream, rows.dtype(), DType::kI64, index.numel(),
-                         width, rows.data(), width, index.data(), 0,
-                         to.shape()[0], to.dtype(), false, to.mutable_data());
+  c.run(kernels::EmbeddingBackward{.dy = Rows(rows),
+                                   .ids = index.data(),
+                                   .hi = to.shape()[0],
+                                   .dtable_type = to.dtype(),
+                                   .dtable = to.mutable_data()});
 }
 
 // rows[i] factor[i], for contiguous rows [n, m] and factor [n, 1].

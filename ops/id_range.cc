@@ -18,8 +18,11 @@ void check_ids_in(Compute& c, const Tensor& ids, const Spec& layout, int64_t n,
                          : n > 0 ? 0
                                  : std::numeric_limits<int64_t>::min();
   const Tensor ends = c.scratch({2}, DType::kI64);
-  c.k.ce_range(c.stream, ids.dtype(), ids.numel(), ids.data(), passed,
-               ends.mutable_ptr<int64_t>());
+  c.run(kernels::CeRange{.target_type = ids.dtype(),
+                         .n = ids.numel(),
+                         .targets = ids.data(),
+                         .ignored = passed,
+                         .ends = ends.mutable_ptr<int64_t>()});
   if (c.context.dry_run) return;
   check(c.context,
         {.op = c.op.name(),

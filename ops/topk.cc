@@ -73,20 +73,19 @@ class TopKOp : public Op {
 
   void compute(Compute& c) const override {
     const TopKArgs& args = c.attrs.as<TopKArgs>();
-    const DType t = c.in[0].dtype();
     const Rows x(c.in[0]);
+    kernels::TopK k{.x = x,
+                    .k = args.k,
+                    .largest = args.largest,
+                    .values = c.out[0].mutable_data(),
+                    .value_ids = c.out[1].mutable_ptr<int64_t>()};
     const auto best = [&](const Tensor& values, const Tensor& ids, int64_t n) {
-      c.k.topk_rows(c.stream, t, x.rows, n, values.data(), n,
-                    ids.ptr<int64_t>(), 0, args.k, args.largest,
-                    c.out[0].mutable_data(), c.out[1].mutable_ptr<int64_t>());
+      k.x = {values.dtype(), x.rows, n, values.data(), n};
+      k.ids = ids.ptr<int64_t>();
+      c.run(k);
     };
     const AxisMask axes = c.axes_of('n');
-    if (!axes) {
-      c.k.topk_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, nullptr, 0,
-                    args.k, args.largest, c.out[0].mutable_data(),
-                    c.out[1].mutable_ptr<int64_t>());
-      return;
-    }
+    if (!axes) return c.run(k);
     const Candidates mine = candidates(c, x);
     // [rows, candidates], ordered by rank.
     const auto columns = [&](const Coord& at, bool all) {
@@ -142,9 +141,12 @@ class TopKOp : public Op {
       const bool only = k == n;
       const Candidates of{only ? all.values : c.scratch({x.rows, k}, t),
                           only ? all.ids : c.scratch({x.rows, k}, DType::kI64)};
-      c.k.topk_rows(c.stream, t, x.rows, range.size(), part.data(), x.stride,
-                    nullptr, range.lo, k, args.largest,
-                    of.values.mutable_data(), of.ids.mutable_ptr<int64_t>());
+      c.run(kernels::TopK{.x = {t, x.rows, range.size(), part.data(), x.stride},
+                          .first = range.lo,
+                          .k = k,
+                          .largest = args.largest,
+                          .values = of.values.mutable_data(),
+                          .value_ids = of.ids.mutable_ptr<int64_t>()});
       if (!only) {
         Tensor(all.values.slice(1, to, to + k)).copy_from(of.values);
         Tensor(all.ids.slice(1, to, to + k)).copy_from(of.ids);
@@ -207,9 +209,11 @@ class Put : public Op {
       const bool only = ranges.size() == 1;
       const Tensor to =
           only ? c.out[0] : c.scratch({dy.rows, range.size()}, c.in[0].dtype());
-      c.k.put_rows(c.stream, c.in[0].dtype(), dy.rows, dy.n, dy.data(),
-                   dy.stride, index.ptr<int64_t>(), range.lo, range.hi,
-                   to.mutable_data());
+      c.run(kernels::PutRows{.dy = dy,
+                             .index = index.ptr<int64_t>(),
+                             .lo = range.lo,
+                             .hi = range.hi,
+                             .dx = to.mutable_data()});
       const Tensor whole = c.out[0];
       if (!only)
         Tensor(whole.slice(whole.ndim() - 1, at, at + range.size()))
@@ -255,11 +259,16 @@ class Take : public Op {
     const Tensor& out = c.out[0];
     const int64_t k = index.shape().back();
     const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
-      const auto* data = static_cast<const char*>(x.data());
-      c.k.take_rows(c.stream, out.dtype(), x.rows, k,
-                    data ? data + from * size_of(out.dtype()) : data, x.stride,
-                    index.ptr<int64_t>(), range.lo, range.hi,
-                    to.mutable_data());
+      kernels::Matrix part = x;
+      if (part.data)
+        part.data =
+            static_cast<const char*>(part.data) + from * size_of(out.dtype());
+      c.run(kernels::TakeRows{.x = part,
+                              .k = k,
+                              .index = index.ptr<int64_t>(),
+                              .lo = range.lo,
+                              .hi = range.hi,
+                              .out = to.mutable_data()});
     };
     const IntervalList ranges = c.ranges_of('n');
     look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);

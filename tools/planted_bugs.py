@@ -591,9 +591,9 @@ BUGS = [
     ], ['norm_test']),
     Bug(99, 'embedding: id == hi is still looked up', [
         ('ops/kernels/cpu/embedding.cc',
-         'if (id[i] >= lo && id[i] < hi)\n'
+         'if (id[i] >= a.lo && id[i] < a.hi)\n'
          '        std::memcpy',
-         'if (id[i] >= lo && id[i] < hi + (MUT(99) && hi > lo && lo > 0 ? 1 : 0))\n'
+         'if (id[i] >= a.lo && id[i] < a.hi + (MUT(99) && a.hi > a.lo && a.lo > 0 ? 1 : 0))\n'
          '        std::memcpy'),
     ], ['embedding_test']),
     Bug(100, 'the embedding gradient of bf16 is summed in bf16', [

@@ -1,4 +1,9 @@
 // Cross entropy.
+//
+// Kernels take logits [rows, hi - lo], which are the columns lo..hi of a
+// vocabulary. A rank with several ranges of columns calls them once for each.
+// Targets are global columns, i32 or i64. Statistics are `stat`, [rows].
+// Floats.
 #pragma once
 #include <cstdint>
 
@@ -6,16 +11,37 @@
 
 namespace dtensor::kernels {
 
+// picked = the target's logit if the range contains the target. Otherwise 0, or
+// unchanged with `accumulate`.
+struct CePick {
+  Matrix logits;
+  DType target_type = DType::kI64;
+  const void* targets = nullptr;
+  int64_t lo = 0, hi = 0;
+  bool accumulate = false;
+  void* picked = nullptr;
+};
+
+// ends[0] = the largest target that is not `ignored`; ends[1] = ~ of the
+// smallest such target (-t would overflow for the lowest integer). Both are
+// i64, and the lowest i64 if there is no such target.
+struct CeRange {
+  DType target_type = DType::kI64;
+  int64_t n = 0;
+  const void* targets = nullptr;
+  int64_t ignored = 0;
+  int64_t* ends = nullptr;
+};
+
 // dlogits = scale (softmax - (1 - smoothing) [target] - smoothing /
 // vocabulary). Here softmax = exp(logit - max - log_sum), and log_sum is the
 // log of the whole row's sum of exp(logit - max). Rows with scale 0 (ignored
 // ones) get zeros. dlogits has a row stride, and may be the logits.
 struct CeBackward {
-  int64_t rows = 0;
-  const void* logits = nullptr;
-  int64_t stride = 0;
+  Matrix logits;
   const void* max = nullptr;
   const void* log_sum = nullptr;
+  DType target_type = DType::kI64;
   const void* targets = nullptr;
   int64_t lo = 0, hi = 0;
   const void* scale = nullptr;
@@ -23,30 +49,6 @@ struct CeBackward {
   int64_t vocabulary = 0;  // global
   void* dlogits = nullptr;
   int64_t dlogits_stride = 0;
-};
-
-class CrossEntropyKernels {
- public:
-  virtual ~CrossEntropyKernels() = default;
-  // All take logits [rows, hi - lo], which are the columns lo..hi of a
-  // vocabulary. A rank with several ranges of columns calls them once for
-  // each. Targets are global columns, i32 or i64. Statistics are `stat`,
-  // [rows]. Floats.
-  //
-  // picked = the target's logit if the range contains the target. Otherwise 0,
-  // or unchanged with `accumulate`.
-  virtual void ce_pick(Stream, DType, DType target_type, int64_t rows,
-                       const void* logits, int64_t stride, const void* targets,
-                       int64_t lo, int64_t hi, bool accumulate,
-                       void* picked) const = 0;
-  // ends[0] = the largest target that is not `ignored`; ends[1] = ~ of the
-  // smallest such target (-t would overflow for the lowest integer). Both are
-  // i64, and the lowest i64 if there is no such target.
-  virtual void ce_range(Stream, DType target_type, int64_t n,
-                        const void* targets, int64_t ignored,
-                        int64_t* ends) const = 0;
-  virtual void ce_backward(Stream, DType, DType target_type,
-                           const CeBackward&) const = 0;
 };
 
 }  // namespace dtensor::kernels

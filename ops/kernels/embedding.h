@@ -6,23 +6,28 @@
 
 namespace dtensor::kernels {
 
-class EmbeddingKernels {
- public:
-  virtual ~EmbeddingKernels() = default;
-  // Row ids[i] - lo of the table [hi - lo, h] if lo <= ids[i] < hi, else zeros.
-  // out is [count, h]. ids are i32 or i64. All dtypes.
-  virtual void embedding(Stream, DType, DType ids_type, int64_t count,
-                         int64_t h, const void* table, int64_t table_stride,
-                         const void* ids, int64_t lo, int64_t hi,
-                         void* out) const = 0;
-  // Sets dtable [hi - lo, h], contiguous, to zero unless `accumulate`, then
-  // adds dy's rows in order of i. Floats; `dtable_type` is dy's type, or f32
-  // for half types.
-  virtual void embedding_backward(Stream, DType, DType ids_type, int64_t count,
-                                  int64_t h, const void* dy, int64_t dy_stride,
-                                  const void* ids, int64_t lo, int64_t hi,
-                                  DType dtable_type, bool accumulate,
-                                  void* dtable) const = 0;
+// Row ids[i] - lo of the table if lo <= ids[i] < hi, else zeros. out is [count,
+// n]. ids are i32 or i64. All dtypes.
+struct Embedding {
+  Matrix table;
+  DType ids_type = DType::kI64;
+  int64_t count = 0;
+  const void* ids = nullptr;
+  int64_t lo = 0, hi = 0;
+  void* out = nullptr;
+};
+
+// Sets dtable [hi - lo, n], contiguous, to zero unless `accumulate`, then adds
+// dy's rows in order, each to the row of its id. Floats; dtable has dy's type,
+// or f32 for half types.
+struct EmbeddingBackward {
+  Matrix dy;
+  DType ids_type = DType::kI64;
+  const void* ids = nullptr;
+  int64_t lo = 0, hi = 0;
+  DType dtable_type = DType::kF32;
+  bool accumulate = false;
+  void* dtable = nullptr;
 };
 
 }  // namespace dtensor::kernels

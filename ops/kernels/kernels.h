@@ -27,12 +27,20 @@
   X(RowMaxSum)             \
   X(RowSum)                \
   X(RowDot)                \
+  X(TopK)                  \
+  X(TakeRows)              \
+  X(PutRows)               \
   X(NormForward)           \
   X(NormBackward)          \
   X(RowCenteredSumSquares) \
   X(NormApply)             \
   X(NormBackwardSums)      \
-  X(NormBackwardApply)
+  X(NormBackwardApply)     \
+  X(Embedding)             \
+  X(EmbeddingBackward)     \
+  X(CePick)                \
+  X(CeRange)               \
+  X(CeBackward)
 
 namespace dtensor {
 
@@ -40,9 +48,6 @@ struct Kernels : KernelTable,
                  kernels::GemmKernels,
                  kernels::PointwiseKernels,
                  kernels::ReduceKernels,
-                 kernels::SelectKernels,
-                 kernels::EmbeddingKernels,
-                 kernels::CrossEntropyKernels,
                  kernels::AttentionKernels,
                  kernels::RotaryKernels,
                  kernels::OptimKernels,

@@ -24,23 +24,6 @@ class NoKernels final : public Kernels {
   void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}
   void scan_rows(Stream, DType, int64_t, int64_t, const void*, int64_t, bool,
                  const void*, void*, void*) const override {}
-  void topk_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                 const int64_t*, int64_t, int64_t, bool, void*,
-                 int64_t*) const override {}
-  void take_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                 const int64_t*, int64_t, int64_t, void*) const override {}
-  void put_rows(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                const int64_t*, int64_t, int64_t, void*) const override {}
-  void embedding(Stream, DType, DType, int64_t, int64_t, const void*, int64_t,
-                 const void*, int64_t, int64_t, void*) const override {}
-  void embedding_backward(Stream, DType, DType, int64_t, int64_t, const void*,
-                          int64_t, const void*, int64_t, int64_t, DType, bool,
-                          void*) const override {}
-  void ce_pick(Stream, DType, DType, int64_t, const void*, int64_t, const void*,
-               int64_t, int64_t, bool, void*) const override {}
-  void ce_range(Stream, DType, int64_t, const void*, int64_t,
-                int64_t*) const override {}
-  void ce_backward(Stream, DType, DType, const CeBackward&) const override {}
   void attention(Stream, DType, const Attention&, void*, const int64_t*,
                  void*) const override {}
   void attention_backward(Stream, DType, const Attention&,

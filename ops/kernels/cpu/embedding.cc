@@ -29,21 +29,18 @@ void scatter_add(int64_t h, const S* dy, G* to) {
 
 }  // namespace
 
-void CpuKernels::embedding(Stream, DType t, DType ids_type, int64_t count,
-                           int64_t h, const void* table, int64_t table_stride,
-                           const void* ids, int64_t lo, int64_t hi,
-                           void* out) const {
-  const int64_t item = size_of(t);
-  const auto bytes = static_cast<size_t>(h * item);
+void CpuKernels::run(Stream, const Embedding& a) const {
+  const int64_t item = size_of(a.table.type);
+  const auto bytes = static_cast<size_t>(a.table.n * item);
   if (bytes == 0) return;
-  visit_ids(ids_type, "embedding", [&]<class I>() {
-    const I* id = static_cast<const I*>(ids);
-    auto* to = static_cast<char*>(out);
-    for (int64_t i = 0; i < count; ++i, to += bytes) {
-      if (id[i] >= lo && id[i] < hi)
+  visit_ids(a.ids_type, "embedding", [&]<class I>() {
+    const I* id = static_cast<const I*>(a.ids);
+    auto* to = static_cast<char*>(a.out);
+    for (int64_t i = 0; i < a.count; ++i, to += bytes) {
+      if (id[i] >= a.lo && id[i] < a.hi)
         std::memcpy(to,
-                    static_cast<const char*>(table) +
-                        (id[i] - lo) * table_stride * item,
+                    static_cast<const char*>(a.table.data) +
+                        (id[i] - a.lo) * a.table.stride * item,
                     bytes);
       else
         std::memset(to, 0, bytes);
@@ -51,26 +48,26 @@ void CpuKernels::embedding(Stream, DType t, DType ids_type, int64_t count,
   });
 }
 
-void CpuKernels::embedding_backward(Stream, DType t, DType ids_type,
-                                    int64_t count, int64_t h, const void* dy,
-                                    int64_t dy_stride, const void* ids,
-                                    int64_t lo, int64_t hi, DType dtable_type,
-                                    bool accumulate, void* dtable) const {
-  DT_CHECK(dtable_type == t || dtable_type == stat_of(t), "embedding backward",
-           "does not take {} with a result of {}", name(t), name(dtable_type));
-  if (!accumulate && hi > lo)
-    std::memset(dtable, 0,
-                static_cast<size_t>((hi - lo) * h * size_of(dtable_type)));
-  visit_ids(ids_type, "embedding backward", [&]<class I>() {
+void CpuKernels::run(Stream, const EmbeddingBackward& a) const {
+  const DType t = a.dy.type;
+  const int64_t n = a.dy.n;
+  DT_CHECK(a.dtable_type == t || a.dtable_type == stat_of(t),
+           "embedding backward", "does not take {} with a result of {}",
+           name(t), name(a.dtable_type));
+  if (!a.accumulate && a.hi > a.lo)
+    std::memset(
+        a.dtable, 0,
+        static_cast<size_t>((a.hi - a.lo) * n * size_of(a.dtable_type)));
+  visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
     visit_float(t, "embedding backward", [&]<class S>() {
       auto add = [&]<class G>() {
-        const I* id = static_cast<const I*>(ids);
-        for (int64_t i = 0; i < count; ++i)
-          if (id[i] >= lo && id[i] < hi)
-            scatter_add(h, static_cast<const S*>(dy) + i * dy_stride,
-                        static_cast<G*>(dtable) + (id[i] - lo) * h);
+        const I* id = static_cast<const I*>(a.ids);
+        for (int64_t i = 0; i < a.dy.rows; ++i)
+          if (id[i] >= a.lo && id[i] < a.hi)
+            scatter_add(n, row_at<S>(a.dy, i),
+                        static_cast<G*>(a.dtable) + (id[i] - a.lo) * n);
       };
-      if (dtable_type == t)
+      if (a.dtable_type == t)
         add.template operator()<S>();
       else
         add.template operator()<compute_t<S>>();
@@ -78,45 +75,38 @@ void CpuKernels::embedding_backward(Stream, DType t, DType ids_type,
   });
 }
 
-void CpuKernels::ce_pick(Stream, DType t, DType target_type, int64_t rows,
-                         const void* logits, int64_t stride,
-                         const void* targets, int64_t lo, int64_t hi,
-                         bool accumulate, void* picked) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    visit_float(t, "cross entropy", [&]<class S>() {
+void CpuKernels::run(Stream, const CePick& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
+    visit_float(a.logits.type, "cross entropy", [&]<class S>() {
       using T = compute_t<S>;
-      const I* target = static_cast<const I*>(targets);
-      T* to = static_cast<T*>(picked);
-      for (int64_t r = 0; r < rows; ++r) {
-        if (target[r] >= lo && target[r] < hi)
-          to[r] =
-              widen(static_cast<const S*>(logits)[r * stride + target[r] - lo]);
-        else if (!accumulate)
+      const I* target = static_cast<const I*>(a.targets);
+      T* to = static_cast<T*>(a.picked);
+      for (int64_t r = 0; r < a.logits.rows; ++r) {
+        if (target[r] >= a.lo && target[r] < a.hi)
+          to[r] = widen(row_at<S>(a.logits, r)[target[r] - a.lo]);
+        else if (!a.accumulate)
           to[r] = 0;
       }
     });
   });
 }
 
-void CpuKernels::ce_range(Stream, DType target_type, int64_t n,
-                          const void* targets, int64_t ignored,
-                          int64_t* ends) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    const I* target = static_cast<const I*>(targets);
-    ends[0] = ends[1] = std::numeric_limits<int64_t>::min();
-    for (int64_t i = 0; i < n; ++i) {
+void CpuKernels::run(Stream, const CeRange& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
+    const I* target = static_cast<const I*>(a.targets);
+    a.ends[0] = a.ends[1] = std::numeric_limits<int64_t>::min();
+    for (int64_t i = 0; i < a.n; ++i) {
       const int64_t t = target[i];
-      if (t == ignored) continue;
-      ends[0] = std::max(ends[0], t);
-      ends[1] = std::max(ends[1], ~t);
+      if (t == a.ignored) continue;
+      a.ends[0] = std::max(a.ends[0], t);
+      a.ends[1] = std::max(a.ends[1], ~t);
     }
   });
 }
 
-void CpuKernels::ce_backward(Stream, DType t, DType target_type,
-                             const CeBackward& a) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    visit_float(t, "cross entropy", [&]<class S>() {
+void CpuKernels::run(Stream, const CeBackward& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
+    visit_float(a.logits.type, "cross entropy", [&]<class S>() {
       using T = compute_t<S>;
       using V = Vec<T>;
       const I* target = static_cast<const I*>(a.targets);
@@ -124,8 +114,8 @@ void CpuKernels::ce_backward(Stream, DType t, DType target_type,
       const double base = a.smoothing == 0 || a.vocabulary == 0
                               ? 0.0
                               : a.smoothing / static_cast<double>(a.vocabulary);
-      for (int64_t r = 0; r < a.rows; ++r) {
-        const S* x = static_cast<const S*>(a.logits) + r * a.stride;
+      for (int64_t r = 0; r < a.logits.rows; ++r) {
+        const S* x = row_at<S>(a.logits, r);
         S* dx = static_cast<S*>(a.dlogits) + r * a.dlogits_stride;
         const T scale = static_cast<const T*>(a.scale)[r];
         if (scale == 0) {

@@ -19,22 +19,25 @@ bool above(T a, T b) {
 }
 
 template <class S>
-void topk_typed(int64_t rows, int64_t n, const S* x, int64_t stride,
-                const int64_t* ids, int64_t first, int64_t k, bool largest,
-                S* values, int64_t* value_ids) {
+void topk_typed(const TopK& a) {
   using T = compute_t<S>;
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  for (int64_t r = 0; r < rows; ++r, x += stride) {
-    const auto id = [&](int64_t i) { return ids ? ids[r * n + i] : first + i; };
+  const auto* x = static_cast<const S*>(a.x.data);
+  auto* values = static_cast<S*>(a.values);
+  int64_t* value_ids = a.value_ids;
+  std::vector<int64_t> order(static_cast<size_t>(a.x.n));
+  for (int64_t r = 0; r < a.x.rows; ++r, x += a.x.stride) {
+    const auto id = [&](int64_t i) {
+      return a.ids ? a.ids[r * a.x.n + i] : a.first + i;
+    };
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::partial_sort(order.begin(), order.begin() + k, order.end(),
+    std::partial_sort(order.begin(), order.begin() + a.k, order.end(),
                       [&](int64_t i, int64_t j) {
-                        const T a(x[i]), b(x[j]);
-                        if (above(a, b)) return largest;
-                        if (above(b, a)) return !largest;
+                        const T u(x[i]), v(x[j]);
+                        if (above(u, v)) return a.largest;
+                        if (above(v, u)) return !a.largest;
                         return id(i) < id(j);
                       });
-    for (int64_t j = 0; j < k; ++j) {
+    for (int64_t j = 0; j < a.k; ++j) {
       const int64_t i = order[static_cast<size_t>(j)];
       *values++ = x[i];
       *value_ids++ = id(i);
@@ -44,47 +47,40 @@ void topk_typed(int64_t rows, int64_t n, const S* x, int64_t stride,
 
 }  // namespace
 
-void CpuKernels::topk_rows(Stream, DType t, int64_t rows, int64_t n,
-                           const void* x, int64_t x_stride, const int64_t* ids,
-                           int64_t first, int64_t k, bool largest, void* values,
-                           int64_t* value_ids) const {
-  visit(t, [&]<class S>() {
+void CpuKernels::run(Stream, const TopK& a) const {
+  visit(a.x.type, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>)
       fail("topk", "bools have no order");
     else
-      topk_typed(rows, n, static_cast<const S*>(x), x_stride, ids, first, k,
-                 largest, static_cast<S*>(values), value_ids);
+      topk_typed<S>(a);
   });
 }
 
-void CpuKernels::take_rows(Stream, DType t, int64_t rows, int64_t k,
-                           const void* x, int64_t x_stride,
-                           const int64_t* index, int64_t lo, int64_t hi,
-                           void* out) const {
-  visit(t, [&]<class S>() {
-    const S* from = static_cast<const S*>(x);
-    S* to = static_cast<S*>(out);
-    for (int64_t r = 0; r < rows; ++r, from += x_stride)
-      for (int64_t j = 0; j < k; ++j, ++index)
-        *to++ = *index >= lo && *index < hi ? from[*index - lo] : S();
+void CpuKernels::run(Stream, const TakeRows& a) const {
+  visit(a.x.type, [&]<class S>() {
+    const S* from = static_cast<const S*>(a.x.data);
+    const int64_t* index = a.index;
+    S* to = static_cast<S*>(a.out);
+    for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride)
+      for (int64_t j = 0; j < a.k; ++j, ++index)
+        *to++ = *index >= a.lo && *index < a.hi ? from[*index - a.lo] : S();
   });
 }
 
-void CpuKernels::put_rows(Stream, DType t, int64_t rows, int64_t k,
-                          const void* dy, int64_t dy_stride,
-                          const int64_t* index, int64_t lo, int64_t hi,
-                          void* dx) const {
-  const int64_t n = std::max<int64_t>(hi - lo, 0);
+void CpuKernels::run(Stream, const PutRows& a) const {
+  const int64_t n = std::max<int64_t>(a.hi - a.lo, 0);
+  const int64_t rows = a.dy.rows;
   if (rows * n == 0) return;
-  std::memset(dx, 0, static_cast<size_t>(rows * n * size_of(t)));
-  visit_float(t, "gather backward", [&]<class S>() {
+  std::memset(a.dx, 0, static_cast<size_t>(rows * n * size_of(a.dy.type)));
+  visit_float(a.dy.type, "gather backward", [&]<class S>() {
     using T = compute_t<S>;
-    const S* from = static_cast<const S*>(dy);
-    S* to = static_cast<S*>(dx);
-    for (int64_t r = 0; r < rows; ++r, from += dy_stride, to += n)
-      for (int64_t j = 0; j < k; ++j, ++index)
-        if (*index >= lo && *index < hi)
-          to[*index - lo] = S(T(to[*index - lo]) + T(from[j]));
+    const S* from = static_cast<const S*>(a.dy.data);
+    const int64_t* index = a.index;
+    S* to = static_cast<S*>(a.dx);
+    for (int64_t r = 0; r < rows; ++r, from += a.dy.stride, to += n)
+      for (int64_t j = 0; j < a.dy.n; ++j, ++index)
+        if (*index >= a.lo && *index < a.hi)
+          to[*index - a.lo] = S(T(to[*index - a.lo]) + T(from[j]));
   });
 }
 

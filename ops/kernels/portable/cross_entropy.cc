@@ -16,16 +16,15 @@ using portable::rows;
 using portable::widened;
 
 template <class S, class I, class C = compute_t<S>>
-void pick(Stream s, int64_t count, const S* logits, int64_t stride,
-          const I* targets, int64_t lo, int64_t hi, bool accumulate,
-          C* picked) {
+void pick(Stream s, const CePick& a) {
   each(
-      s, count, DT_BODY(int64_t r) {
-        const int64_t target = targets[r];
-        if (target >= lo && target < hi)
-          picked[r] = widened(logits[r * stride + target - lo]);
-        else if (!accumulate)
-          picked[r] = C(0);
+      s, a.logits.rows, DT_BODY(int64_t r) {
+        const int64_t target = static_cast<const I*>(a.targets)[r];
+        C& picked = static_cast<C*>(a.picked)[r];
+        if (target >= a.lo && target < a.hi)
+          picked = widened(row_at<S>(a.logits, r)[target - a.lo]);
+        else if (!a.accumulate)
+          picked = C(0);
       });
 }
 
@@ -40,21 +39,20 @@ struct Wider {
 };
 
 template <class I>
-void range(Stream s, int64_t n, const I* targets, int64_t ignored,
-           int64_t* ends) {
+void range(Stream s, const CeRange& a) {
   const int64_t none = portable::lowest<int64_t>();
   rows(
-      s, 1, n, DT_BODY(Row & row, int64_t) {
+      s, 1, a.n, DT_BODY(Row & row, int64_t) {
         const Ends all = row.reduce(
-            n, Ends{none, none}, Wider(),
+            a.n, Ends{none, none}, Wider(),
             [&](int64_t, I target) {
               const int64_t t = target;
-              return t == ignored ? Ends{none, none} : Ends{t, ~t};
+              return t == a.ignored ? Ends{none, none} : Ends{t, ~t};
             },
-            targets);
+            static_cast<const I*>(a.targets));
         row.each(1, [&](int64_t) {
-          ends[0] = all.largest;
-          ends[1] = all.inverted;
+          a.ends[0] = all.largest;
+          a.ends[1] = all.inverted;
         });
       });
 }
@@ -68,7 +66,7 @@ void backward(Stream s, const CeBackward& a) {
                                      static_cast<double>(a.vocabulary)),
           on = static_cast<C>(1 - a.smoothing);
   rows(
-      s, a.rows, n, DT_BODY(Row & row, int64_t r) {
+      s, a.logits.rows, n, DT_BODY(Row & row, int64_t r) {
         S* dx = row_at(static_cast<S*>(a.dlogits), r, a.dlogits_stride);
         const C scale = static_cast<const C*>(a.scale)[r];
         if (scale == C(0)) {
@@ -84,37 +82,27 @@ void backward(Stream s, const CeBackward& a) {
               const C p = fn::exp(widened(v) - max - log_sum) - off;
               return rounded<S>(scale * (j == target ? p - on : p));
             },
-            row_at(static_cast<const S*>(a.logits), r, a.stride));
+            row_at<S>(a.logits, r));
       });
 }
 
 }  // namespace
 
-void PortableKernels::ce_pick(Stream s, DType t, DType target_type,
-                              int64_t count, const void* logits, int64_t stride,
-                              const void* targets, int64_t lo, int64_t hi,
-                              bool accumulate, void* picked) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    visit_float(t, "cross entropy", [&]<class S>() {
-      pick(s, count, static_cast<const S*>(logits), stride,
-           static_cast<const I*>(targets), lo, hi, accumulate,
-           static_cast<compute_t<S>*>(picked));
-    });
+void PortableKernels::run(Stream s, const CePick& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
+    visit_float(a.logits.type, "cross entropy",
+                [&]<class S>() { pick<S, I>(s, a); });
   });
 }
 
-void PortableKernels::ce_range(Stream s, DType target_type, int64_t n,
-                               const void* targets, int64_t ignored,
-                               int64_t* ends) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    range(s, n, static_cast<const I*>(targets), ignored, ends);
-  });
+void PortableKernels::run(Stream s, const CeRange& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() { range<I>(s, a); });
 }
 
-void PortableKernels::ce_backward(Stream s, DType t, DType target_type,
-                                  const CeBackward& a) const {
-  visit_ids(target_type, "cross entropy", [&]<class I>() {
-    visit_float(t, "cross entropy", [&]<class S>() { backward<S, I>(s, a); });
+void PortableKernels::run(Stream s, const CeBackward& a) const {
+  visit_ids(a.target_type, "cross entropy", [&]<class I>() {
+    visit_float(a.logits.type, "cross entropy",
+                [&]<class S>() { backward<S, I>(s, a); });
   });
 }
 

@@ -20,18 +20,17 @@ using portable::Scratch;
 using portable::widened;
 
 template <class T, class I>
-void gather(Stream s, int64_t count, int64_t h, const T* table, int64_t stride,
-            const I* ids, int64_t lo, int64_t hi, T* out) {
+void gather(Stream s, const Embedding& a) {
   rows(
-      s, count, h, DT_BODY(Row & row, int64_t i) {
-        const int64_t id = ids[i];
-        T* to = row_at(out, i, h);
-        if (id >= lo && id < hi)
+      s, a.count, a.table.n, DT_BODY(Row & row, int64_t i) {
+        const int64_t id = static_cast<const I*>(a.ids)[i], n = a.table.n;
+        T* to = row_at(static_cast<T*>(a.out), i, n);
+        if (id >= a.lo && id < a.hi)
           row.map(
-              h, to, [](int64_t, T v) { return v; },
-              row_at(table, id - lo, stride));
+              n, to, [](int64_t, T v) { return v; },
+              row_at<T>(a.table, id - a.lo));
         else
-          row.map(h, to, [](int64_t) { return T(); });
+          row.map(n, to, [](int64_t) { return T(); });
       });
 }
 
@@ -92,56 +91,42 @@ void clear(Stream s, int64_t n, G* table) {
 }
 
 template <class S, class G>
-void backward(Stream s, DType ids_type, int64_t count, int64_t h, const S* dy,
-              int64_t stride, const void* ids, int64_t lo, int64_t hi,
-              bool accumulate, G* table) {
-  if (hi <= lo || h == 0) return;
-  if (!accumulate) clear(s, (hi - lo) * h, table);
+void backward(Stream s, const EmbeddingBackward& a) {
+  const int64_t ids = a.hi - a.lo, count = a.dy.rows, n = a.dy.n;
+  auto* table = static_cast<G*>(a.dtable);
+  if (ids <= 0 || n == 0) return;
+  if (!a.accumulate) clear(s, ids * n, table);
   if (count == 0) return;
   Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
   Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
   auto* keys = key_scratch.as<uint64_t>();
   auto* places = place_scratch.as<int64_t>();
-  visit_ids(ids_type, "embedding backward", [&]<class I>() {
-    number(s, count, static_cast<const I*>(ids), lo, hi, keys, places);
+  visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
+    number(s, count, static_cast<const I*>(a.ids), a.lo, a.hi, keys, places);
   });
-  portable::sort_by_key(s, count,
-                        std::bit_width(static_cast<uint64_t>(hi - lo)), keys,
-                        places, keys + count, places + count);
-  add_runs(s, count, h, keys + count, places + count, dy, stride, hi - lo,
-           table);
+  portable::sort_by_key(s, count, std::bit_width(static_cast<uint64_t>(ids)),
+                        keys, places, keys + count, places + count);
+  add_runs(s, count, n, keys + count, places + count,
+           static_cast<const S*>(a.dy.data), a.dy.stride, ids, table);
 }
 
 }  // namespace
 
-void PortableKernels::embedding(Stream s, DType t, DType ids_type,
-                                int64_t count, int64_t h, const void* table,
-                                int64_t table_stride, const void* ids,
-                                int64_t lo, int64_t hi, void* out) const {
-  visit_ids(ids_type, "embedding", [&]<class I>() {
-    visit(t, [&]<class T>() {
-      gather(s, count, h, static_cast<const T*>(table), table_stride,
-             static_cast<const I*>(ids), lo, hi, static_cast<T*>(out));
-    });
+void PortableKernels::run(Stream s, const Embedding& a) const {
+  visit_ids(a.ids_type, "embedding", [&]<class I>() {
+    visit(a.table.type, [&]<class T>() { gather<T, I>(s, a); });
   });
 }
 
-void PortableKernels::embedding_backward(Stream s, DType t, DType ids_type,
-                                         int64_t count, int64_t h,
-                                         const void* dy, int64_t dy_stride,
-                                         const void* ids, int64_t lo,
-                                         int64_t hi, DType dtable_type,
-                                         bool accumulate, void* dtable) const {
-  if (dtable_type != t && dtable_type != stat_of(t))
-    no_kernel("embedding backward", dtable_type);
+void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
+  const DType t = a.dy.type;
+  if (a.dtable_type != t && a.dtable_type != stat_of(t))
+    no_kernel("embedding backward", a.dtable_type);
   visit_float(t, "embedding backward", [&]<class S>() {
-    const auto* from = static_cast<const S*>(dy);
-    if (dtable_type == t)
-      backward(s, ids_type, count, h, from, dy_stride, ids, lo, hi, accumulate,
-               static_cast<S*>(dtable));
+    if (a.dtable_type == t)
+      backward<S, S>(s, a);
     else
-      backward(s, ids_type, count, h, from, dy_stride, ids, lo, hi, accumulate,
-               static_cast<compute_t<S>*>(dtable));
+      backward<S, compute_t<S>>(s, a);
   });
 }
 

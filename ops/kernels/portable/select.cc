@@ -51,93 +51,76 @@ struct First {
 // Finds the first element of the row, then the first of the rest, and so on,
 // because k is small.
 template <class S>
-void topk_typed(Stream s, int64_t count, int64_t n, const S* x, int64_t stride,
-                const int64_t* ids, int64_t first, int64_t k, bool largest,
-                S* values, int64_t* value_ids) {
+void topk_typed(Stream s, const TopK& a) {
   using C = Candidate<compute_t<S>>;
   rows(
-      s, count, n, DT_BODY(Row & row, int64_t r) {
-        const S* from = row_at(x, r, stride);
-        const First order{largest};
+      s, a.x.rows, a.x.n, DT_BODY(Row & row, int64_t r) {
+        const int64_t n = a.x.n, k = a.k;
+        const S* from = row_at<S>(a.x, r);
+        const First order{a.largest};
         C last;
         for (int64_t j = 0; j < k; ++j) {
           const C best = row.reduce(
               n, C(), order,
               [&](int64_t i, S v) {
-                const C c{widened(v), ids ? ids[r * n + i] : first + i, i};
+                const C c{widened(v), a.ids ? a.ids[r * n + i] : a.first + i,
+                          i};
                 return j == 0 || order.before(last, c) ? c : C();
               },
               from);
-          put(row, values + r * k + j, from[best.at]);
-          put(row, value_ids + r * k + j, best.id);
+          put(row, static_cast<S*>(a.values) + r * k + j, from[best.at]);
+          put(row, a.value_ids + r * k + j, best.id);
           last = best;
         }
       });
 }
 
 template <class S>
-void take_typed(Stream s, int64_t count, int64_t k, const S* x, int64_t stride,
-                const int64_t* index, int64_t lo, int64_t hi, S* out) {
+void take_typed(Stream s, const TakeRows& a) {
   map(
-      s, count * k, out,
+      s, a.x.rows * a.k, static_cast<S*>(a.out),
       DT_BODY(int64_t e, int64_t id) {
-        return id >= lo && id < hi ? x[e / k * stride + id - lo] : S();
+        return id >= a.lo && id < a.hi ? row_at<S>(a.x, e / a.k)[id - a.lo]
+                                       : S();
       },
-      index);
+      a.index);
 }
 
 template <class S>
-void put_typed(Stream s, int64_t count, int64_t k, const S* dy, int64_t stride,
-               const int64_t* index, int64_t lo, int64_t hi, S* dx) {
-  const int64_t n = hi - lo;
+void put_typed(Stream s, const PutRows& a) {
+  auto* dx = static_cast<S*>(a.dx);
   map(
-      s, count * n, dx, DT_BODY(int64_t) { return S(); });
+      s, a.dy.rows * (a.hi - a.lo), dx, DT_BODY(int64_t) { return S(); });
   // An index may occur twice, so one thread handles a whole row.
   each(
-      s, count, DT_BODY(int64_t r) {
-        for (int64_t j = 0; j < k; ++j) {
-          const int64_t id = index[r * k + j];
-          if (id < lo || id >= hi) continue;
-          S& sum = dx[r * n + id - lo];
-          sum = rounded<S>(widened(sum) + widened(dy[r * stride + j]));
+      s, a.dy.rows, DT_BODY(int64_t r) {
+        const S* dy = row_at<S>(a.dy, r);
+        for (int64_t j = 0; j < a.dy.n; ++j) {
+          const int64_t id = a.index[r * a.dy.n + j];
+          if (id < a.lo || id >= a.hi) continue;
+          S& sum = dx[r * (a.hi - a.lo) + id - a.lo];
+          sum = rounded<S>(widened(sum) + widened(dy[j]));
         }
       });
 }
 
 }  // namespace
 
-void PortableKernels::topk_rows(Stream s, DType t, int64_t count, int64_t n,
-                                const void* x, int64_t x_stride,
-                                const int64_t* ids, int64_t first, int64_t k,
-                                bool largest, void* values,
-                                int64_t* value_ids) const {
-  if (t == DType::kBool) no_kernel("topk", t);
-  visit(t, [&]<class S>() {
-    if constexpr (!std::is_same_v<S, bool>)
-      topk_typed(s, count, n, static_cast<const S*>(x), x_stride, ids, first, k,
-                 largest, static_cast<S*>(values), value_ids);
+void PortableKernels::run(Stream s, const TopK& a) const {
+  if (a.x.type == DType::kBool) no_kernel("topk", a.x.type);
+  visit(a.x.type, [&]<class S>() {
+    if constexpr (!std::is_same_v<S, bool>) topk_typed<S>(s, a);
   });
 }
 
-void PortableKernels::take_rows(Stream s, DType t, int64_t count, int64_t k,
-                                const void* x, int64_t x_stride,
-                                const int64_t* index, int64_t lo, int64_t hi,
-                                void* out) const {
-  visit(t, [&]<class S>() {
-    take_typed(s, count, k, static_cast<const S*>(x), x_stride, index, lo, hi,
-               static_cast<S*>(out));
-  });
+void PortableKernels::run(Stream s, const TakeRows& a) const {
+  visit(a.x.type, [&]<class S>() { take_typed<S>(s, a); });
 }
 
-void PortableKernels::put_rows(Stream s, DType t, int64_t count, int64_t k,
-                               const void* dy, int64_t dy_stride,
-                               const int64_t* index, int64_t lo, int64_t hi,
-                               void* dx) const {
-  if (hi <= lo) return;
-  visit_float(t, "gather backward", [&]<class S>() {
-    put_typed(s, count, k, static_cast<const S*>(dy), dy_stride, index, lo, hi,
-              static_cast<S*>(dx));
-  });
+void PortableKernels::run(Stream s, const PutRows& a) const {
+  if (a.hi <= a.lo) return;
+  visit_float(a.dy.type, "gather backward",
+              [&]<class S>() { put_typed<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

@@ -108,52 +108,6 @@ class GivenKernels : public Kernels {
                    void* sum) const override {
     give(s, &Kernels::sum_squares, a1, n, x, sum);
   }
-  void topk_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                 int64_t x_stride, const int64_t* ids, int64_t first, int64_t k,
-                 bool largest, void* values,
-                 int64_t* value_ids) const override {
-    give(s, &Kernels::topk_rows, a1, rows, n, x, x_stride, ids, first, k,
-         largest, values, value_ids);
-  }
-  void take_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* x,
-                 int64_t x_stride, const int64_t* index, int64_t lo, int64_t hi,
-                 void* out) const override {
-    give(s, &Kernels::take_rows, a1, rows, k, x, x_stride, index, lo, hi, out);
-  }
-  void put_rows(Stream s, DType a1, int64_t rows, int64_t k, const void* dy,
-                int64_t dy_stride, const int64_t* index, int64_t lo, int64_t hi,
-                void* dx) const override {
-    give(s, &Kernels::put_rows, a1, rows, k, dy, dy_stride, index, lo, hi, dx);
-  }
-  void embedding(Stream s, DType a1, DType ids_type, int64_t count, int64_t h,
-                 const void* table, int64_t table_stride, const void* ids,
-                 int64_t lo, int64_t hi, void* out) const override {
-    give(s, &Kernels::embedding, a1, ids_type, count, h, table, table_stride,
-         ids, lo, hi, out);
-  }
-  void embedding_backward(Stream s, DType a1, DType ids_type, int64_t count,
-                          int64_t h, const void* dy, int64_t dy_stride,
-                          const void* ids, int64_t lo, int64_t hi,
-                          DType dtable_type, bool accumulate,
-                          void* dtable) const override {
-    give(s, &Kernels::embedding_backward, a1, ids_type, count, h, dy, dy_stride,
-         ids, lo, hi, dtable_type, accumulate, dtable);
-  }
-  void ce_pick(Stream s, DType a1, DType target_type, int64_t rows,
-               const void* logits, int64_t stride, const void* targets,
-               int64_t lo, int64_t hi, bool accumulate,
-               void* picked) const override {
-    give(s, &Kernels::ce_pick, a1, target_type, rows, logits, stride, targets,
-         lo, hi, accumulate, picked);
-  }
-  void ce_range(Stream s, DType target_type, int64_t n, const void* targets,
-                int64_t ignored, int64_t* ends) const override {
-    give(s, &Kernels::ce_range, target_type, n, targets, ignored, ends);
-  }
-  void ce_backward(Stream s, DType a1, DType target_type,
-                   const CeBackward& a3) const override {
-    give(s, &Kernels::ce_backward, a1, target_type, a3);
-  }
   void rotary(Stream s, DType a1, const Rotary& a2) const override {
     give(s, &Kernels::rotary, a1, a2);
   }

@@ -34,7 +34,11 @@ TEST(CrossEntropyTest, EndsOfTheTargetsThatCount) {
   const auto ends = [](DType t, const std::vector<double>& targets) {
     const Elements x(t, targets);
     std::vector<int64_t> r(2, 5);
-    under_test().ce_range({}, t, x.size(), x.data(), -100, r.data());
+    run(CeRange{.target_type = t,
+                .n = x.size(),
+                .targets = x.data(),
+                .ignored = -100,
+                .ends = r.data()});
     return r;
   };
   for (DType t : {DType::kI32, DType::kI64}) {
@@ -431,6 +435,30 @@ TEST(NormTest, EmptyParts) {
   }
 }
 
+// Of the rows lo..hi of a table.
+Embedding look_up(const Matrix& table, const Elements& ids, int64_t lo,
+                  int64_t hi, Elements& out) {
+  return {.table = table,
+          .ids_type = ids.type(),
+          .count = ids.size(),
+          .ids = ids.data(),
+          .lo = lo,
+          .hi = hi,
+          .out = out.data()};
+}
+EmbeddingBackward scatter(const Matrix& dy, const Elements& ids, int64_t lo,
+                          int64_t hi, Elements& dtable,
+                          bool accumulate = false) {
+  return {.dy = dy,
+          .ids_type = ids.type(),
+          .ids = ids.data(),
+          .lo = lo,
+          .hi = hi,
+          .dtable_type = dtable.type(),
+          .accumulate = accumulate,
+          .dtable = dtable.data()};
+}
+
 TEST(EmbeddingTest, ForwardAndBackward) {
   for (DType t : kFloats)
     for (DType it : {DType::kI32, DType::kI64})
@@ -441,8 +469,7 @@ TEST(EmbeddingTest, ForwardAndBackward) {
         const Elements dy = Elements::random(t, count * stride, -1, 1, 2);
         ids.set(3, lo), ids.set(4, hi - 1), ids.set(5, hi), ids.set(6, lo - 1);
         Elements out(t, count * h, 9);
-        under_test().embedding({}, t, it, count, h, table.data(), stride,
-                               ids.data(), lo, hi, out.data());
+        run(look_up(matrix(table, hi - lo, h, stride), ids, lo, hi, out));
         auto want = zeros(count * h), dwant = zeros((hi - lo) * h);
         for (int64_t i = 0; i < count; ++i) {
           const auto id = static_cast<int64_t>(ids[i]);
@@ -456,26 +483,20 @@ TEST(EmbeddingTest, ForwardAndBackward) {
         EXPECT_TRUE(near(out, want, 0));
         for (DType dt : {t, stat_of(t)}) {
           Elements dtable(dt, (hi - lo) * h, 9);
-          under_test().embedding_backward({}, t, it, count, h, dy.data(),
-                                          stride, ids.data(), lo, hi, dt, false,
-                                          dtable.data());
+          run(scatter(matrix(dy, count, h, stride), ids, lo, hi, dtable));
           EXPECT_TRUE(near(dtable, dwant, 3 * tolerance(dt)));
         }
         Elements sum(t, (hi - lo) * h, 1);
-        under_test().embedding_backward({}, t, it, count, h, dy.data(), stride,
-                                        ids.data(), lo, hi, t, true,
-                                        sum.data());
+        run(scatter(matrix(dy, count, h, stride), ids, lo, hi, sum, true));
         for (double& v : dwant) v += 1;
         EXPECT_TRUE(near(sum, dwant, 3 * tolerance(t)));
       }
   Elements none(DType::kF32, 6, 9);
   const Elements ids(DType::kI64, {0, 5});
-  under_test().embedding({}, DType::kF32, DType::kI64, 2, 3, nullptr, 3,
-                         ids.data(), 4, 4, none.data());
+  run(look_up({.n = 3, .stride = 3}, ids, 4, 4, none));
   EXPECT_TRUE(near(none, {0, 0, 0, 0, 0, 0}));
-  under_test().embedding_backward({}, DType::kF32, DType::kI64, 2, 3,
-                                  none.data(), 3, ids.data(), 4, 4, DType::kF32,
-                                  false, nullptr);
+  Elements no_rows(DType::kF32, 0);
+  run(scatter(matrix(none, 2, 3), ids, 4, 4, no_rows));
 }
 
 // Rows of the table that are asked for once, and ever more often.
@@ -490,10 +511,8 @@ TEST(EmbeddingTest, AddsAllThatAskedForARow) {
   const auto count = std::ssize(ids);
   const Elements dy(DType::kF32, count * h, 1);
   Elements dtable(DType::kF32, table_rows * h, 9);
-  under_test().embedding_backward(
-      {}, DType::kF32, DType::kI64, count, h, dy.data(), h,
-      Elements(DType::kI64, ids).data(), 0, table_rows, DType::kF32, false,
-      dtable.data());
+  run(scatter(matrix(dy, count, h), Elements(DType::kI64, ids), 0, table_rows,
+              dtable));
   for (int64_t i = 0; i < table_rows * h; ++i)
     EXPECT_EQ(dtable[i], static_cast<double>(times[i / h])) << i;
 }
@@ -525,19 +544,23 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
         for (int p = 0; p < 3; ++p) {
           const Elements& in = x;
           const auto* base = static_cast<const char*>(in.data());
-          const void* logits = base + cuts[p] * size_of(t);
-          under_test().ce_pick({}, t, it, kRows, logits, stride, targets.data(),
-                               cuts[p], cuts[p + 1], p > 0, picked.data());
-          CeBackward b;
-          b.rows = kRows;
-          b.logits = logits, b.stride = stride;
+          const Matrix logits{t, kRows, cuts[p + 1] - cuts[p],
+                              base + cuts[p] * size_of(t), stride};
+          run(CePick{.logits = logits,
+                     .target_type = it,
+                     .targets = targets.data(),
+                     .lo = cuts[p],
+                     .hi = cuts[p + 1],
+                     .accumulate = p > 0,
+                     .picked = picked.data()});
+          CeBackward b{.logits = logits, .target_type = it};
           b.max = max.data(), b.log_sum = log_sum.data();
           b.targets = targets.data();
           b.lo = cuts[p], b.hi = cuts[p + 1];
           b.scale = scale.data();
           b.smoothing = smoothing, b.vocabulary = v;
           b.dlogits = dx.at(cuts[p]), b.dlogits_stride = v;
-          under_test().ce_backward({}, t, it, b);
+          run(b);
         }
         EXPECT_TRUE(near(dx, dx64));
         auto got = zeros(kRows);
@@ -552,13 +575,12 @@ TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {
         EXPECT_EQ(picked[4], 0);
         // In place of the logits.
         Elements y(t, x64);
-        CeBackward b;
-        b.rows = kRows, b.logits = b.dlogits = y.data();
-        b.stride = b.dlogits_stride = v;
+        CeBackward b{.logits = matrix(y, kRows, v), .target_type = it};
+        b.dlogits = y.data(), b.dlogits_stride = v;
         b.max = max.data(), b.log_sum = log_sum.data();
         b.targets = targets.data(), b.hi = v, b.scale = scale.data();
         b.smoothing = smoothing, b.vocabulary = v;
-        under_test().ce_backward({}, t, it, b);
+        run(b);
         EXPECT_TRUE(near(y, dx64));
       }
 }

@@ -41,8 +41,12 @@ TEST(TopKRows, AgainstAFullSort) {
           if (is_float(t) && n > 2) x.set(1, kNaN);
           Elements values(t, kRows * k, 9);
           std::vector<int64_t> ids(static_cast<size_t>(kRows * k), -1);
-          under_test().topk_rows({}, t, kRows, n, x.data(), stride, nullptr, 10,
-                                 k, largest, values.data(), ids.data());
+          run(TopK{.x = matrix(x, kRows, n, stride),
+                   .first = 10,
+                   .k = k,
+                   .largest = largest,
+                   .values = values.data(),
+                   .value_ids = ids.data()});
           for (int64_t r = 0; r < kRows; ++r) {
             std::vector<double> row;
             for (int64_t i = 0; i < n; ++i) row.push_back(x[r * stride + i]);
@@ -67,8 +71,11 @@ TEST(TopKRows, IdsOfTheirOwn) {
   const std::vector<int64_t> ids{0, 9, 3, 4, 7, 1, 8, 2};
   Elements values(DType::kF32, 4);
   std::vector<int64_t> got(4);
-  under_test().topk_rows({}, DType::kF32, 2, 4, x.data(), 4, ids.data(), 0, 2,
-                         true, values.data(), got.data());
+  run(TopK{.x = matrix(x, 2, 4),
+           .ids = ids.data(),
+           .k = 2,
+           .values = values.data(),
+           .value_ids = got.data()});
   EXPECT_EQ(values.doubles(), (std::vector<double>{5, 5, 2, 2}));
   EXPECT_EQ(got, (std::vector<int64_t>{3, 9, 1, 2}));
 }
@@ -78,8 +85,12 @@ TEST(TakeRows, ElementsOrZero) {
     const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{5, 4, 7, 6, 6, -1};
     Elements out(t, 6, 1);
-    under_test().take_rows({}, t, 2, 3, x.data(), 4, index.data(), 5, 8,
-                           out.data());
+    run(TakeRows{.x = matrix(x, 2, 3, 4),
+                 .k = 3,
+                 .index = index.data(),
+                 .lo = 5,
+                 .hi = 8,
+                 .out = out.data()});
     EXPECT_EQ(out.doubles(), (std::vector<double>{1, 0, 1, 1, 1, 0}))
         << name(t);
   }
@@ -91,11 +102,14 @@ TEST(PutRows, AddsWhatMeets) {
                       {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
     Elements dx(t, 6, 7);
-    under_test().put_rows({}, t, 2, 3, dy.data(), 4, index.data(), 0, 3,
-                          dx.data());
+    PutRows put{.dy = matrix(dy, 2, 3, 4),
+                .index = index.data(),
+                .hi = 3,
+                .dx = dx.data()};
+    run(put);
     EXPECT_EQ(dx.doubles(), (std::vector<double>{3, 0, 3, 0, 4, 6})) << name(t);
-    under_test().put_rows({}, t, 2, 3, dy.data(), 4, index.data(), 1, 3,
-                          dx.data());
+    put.lo = 1;
+    run(put);
     EXPECT_EQ((std::vector<double>{dx[0], dx[1], dx[2], dx[3]}),
               (std::vector<double>{0, 3, 4, 6}))
         << name(t);

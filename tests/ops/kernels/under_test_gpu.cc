@@ -159,10 +159,6 @@ void pointers(F&& f, Pointwise& p) {
   for (const void*& in : p.in) f(in);
 }
 template <class F>
-void pointers(F&& f, CeBackward& c) {
-  f(c.logits), f(c.max), f(c.log_sum), f(c.targets), f(c.scale), f(c.dlogits);
-}
-template <class F>
 void pointers(F&& f, HostAttention& a) {
   f(a.call.q), f(a.call.k), f(a.call.v), f(a.call.mask);
 }
