@@ -57,8 +57,11 @@ class Sums {
         (own == has ? g.local() : window(g.local(), has, own)).to_contiguous();
     if (part.numel() == 0) return;
     kernels_of(*context.device)
-        .sum_squares(context.stream, part.dtype(), part.numel(), part.data(),
-                     group->second.mutable_data());
+        .run(context.stream,
+             kernels::SumSquares{.type = part.dtype(),
+                                 .n = part.numel(),
+                                 .x = part.data(),
+                                 .sum = group->second.mutable_data()});
   }
 
   // Undefined on ranks outside the mesh.

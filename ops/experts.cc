@@ -264,7 +264,7 @@ void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
     if (!add) c.device().fill(c.stream, out.t.dtype(), shape, to, strides, 0);
     return;
   }
-  kernels::Gemm g;
+  kernels::Gemm g{.type = a.t.dtype(), .c_type = out.t.dtype()};
   g.m = out.rows;
   g.n = out.cols;
   g.k = a.cols;
@@ -278,7 +278,7 @@ void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
   g.c_m = out.row_stride;
   g.c_n = out.col_stride;
   g.accumulate = add;
-  c.k.gemm(c.stream, a.t.dtype(), out.t.dtype(), g);
+  c.run(g);
 }
 
 // Calls fn(e, lo, hi) for every local expert and its range of rows.

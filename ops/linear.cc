@@ -48,14 +48,15 @@ ProductMemo& memo(const Decision& d, size_t first = 0) {
 void multiply(Compute& c, const Epilogue& e) {
   if (memo(c.decision).local.run(c, e)) return;
   const Tensor& out = c.out[0];
-  kernels::Gemm g;
+  kernels::FinishGemm finish{{.type = out.dtype(), .c_type = out.dtype()}};
+  kernels::Gemm& g = finish.of;
   g.n = out.shape().back();
   g.m = g.n ? out.numel() / g.n : 0;
   g.c_m = out.ndim() > 1 ? out.strides()[out.ndim() - 2] : g.n;
   g.c_n = 1;
   g.c = out.mutable_data();
   g.epilogue = e;
-  c.k.finish_gemm(c.stream, out.dtype(), g);
+  c.run(finish);
 }
 
 // Only the weight may be read in boxes: a box of its rows gives some columns of
@@ -100,8 +101,12 @@ class LinearWeightGradient : public RuleOp {
     e.b_sum = dbias.mutable_data();
     if (memo(c.decision).local.run(c, e)) return;
     const uint32_t rows = (uint32_t{1} << (dy.ndim() - 1)) - 1;
-    c.k.reduce(c.stream, kernels::ReduceKind::kSum, dy.dtype(), dy.shape(),
-               dy.data(), dy.strides(), rows, dbias.mutable_data());
+    c.run(kernels::Reduce{.type = dy.dtype(),
+                          .shape = dy.shape(),
+                          .in = dy.data(),
+                          .strides = dy.strides(),
+                          .dims = rows,
+                          .out = dbias.mutable_data()});
   }
 };
 
@@ -114,9 +119,10 @@ class GeluTanhBackward : public RuleOp {
 
   void compute(Compute& c) const override {
     const Rows x(c.in[0]), dy(c.in[1]);
-    c.k.gelu_tanh_backward(c.stream, c.in[0].dtype(), x.rows, x.n, x.data(),
-                           x.stride, dy.data(), dy.stride,
-                           c.out[0].mutable_data(), c.out[1].mutable_data());
+    c.run(kernels::GeluTanhBackward{.x = x,
+                                    .dy = dy,
+                                    .dx = c.out[0].mutable_data(),
+                                    .sum = c.out[1].mutable_data()});
   }
 };
 
@@ -140,9 +146,8 @@ class InputGeluTanhBackward : public RuleOp {
     e.c_sum = sum;
     if (memo(c.decision, 1).local.run(c, e)) return;
     const Rows x(before), dx(out);
-    c.k.gelu_tanh_backward(c.stream, out.dtype(), x.rows, x.n, x.data(),
-                           x.stride, dx.data(), dx.stride, out.mutable_data(),
-                           sum);
+    c.run(kernels::GeluTanhBackward{
+        .x = x, .dy = dx, .dx = out.mutable_data(), .sum = sum});
   }
 
  private:

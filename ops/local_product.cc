@@ -54,8 +54,12 @@ void LocalProduct::one_operand(Compute& c) const {
     for (int d = 0; d < t.ndim(); ++d)
       if (!(reduced_ >> d & 1)) shape.push_back(t.shape()[d]);
     const Tensor sum = in_order_ ? out : c.scratch(shape, t.dtype());
-    c.k.reduce(c.stream, kernels::ReduceKind::kSum, t.dtype(), t.shape(),
-               t.data(), t.strides(), reduced_, sum.mutable_data());
+    c.run(kernels::Reduce{.type = t.dtype(),
+                          .shape = t.shape(),
+                          .in = t.data(),
+                          .strides = t.strides(),
+                          .dims = reduced_,
+                          .out = sum.mutable_data()});
     if (in_order_) return;
     t = sum;
   }
@@ -135,7 +139,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
   InlineVec<const Loop*, kMostLoops> batch;
   for (const Loop& l : list)
     if (&l != m && &l != n && &l != k) batch.push_back(&l);
-  kernels::Gemm g;
+  kernels::Gemm g{.type = out.dtype(), .c_type = out.dtype()};
   g.m = m->size, g.a_m = m->a, g.c_m = m->out;
   g.n = n->size, g.b_n = n->b, g.c_n = n->out;
   g.k = k->size, g.a_k = k->a, g.b_k = k->b;
@@ -166,7 +170,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
     g.b = b.ptr<char>() + ob * item;
     g.c = out.mutable_ptr<char>() + oc * item;
     g.accumulate = again || c.accumulate;
-    c.k.gemm(c.stream, out.dtype(), out.dtype(), g);
+    c.run(g);
     size_t i = outer;
     while (i > 0 && ++at[i - 1] == batch[i - 1]->size) at[--i] = 0;
     if (i == 0) return outer == 0;

@@ -41,10 +41,14 @@ class Extremum : public Op {
     uint32_t dims = 0;
     for (int64_t d : c.attrs.as<ExtremumArgs>().dims) dims |= 1u << d;
     const Tensor& x = c.in[0];
-    c.k.reduce(c.stream,
-               max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
-               x.dtype(), x.shape(), x.data(), x.strides(), dims,
-               c.out[0].mutable_data());
+    c.run(kernels::Reduce{
+        .kind = max_ ? kernels::ReduceKind::kMax : kernels::ReduceKind::kMin,
+        .type = x.dtype(),
+        .shape = x.shape(),
+        .in = x.data(),
+        .strides = x.strides(),
+        .dims = dims,
+        .out = c.out[0].mutable_data()});
   }
   bool saves_outputs() const override { return true; }
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
@@ -139,11 +143,12 @@ class Cumsum : public Op {
     const bool reverse = c.attrs.as<CumsumArgs>().reverse;
     const DType t = c.in[0].dtype(), sum = kernels::scan_sum_of(t);
     const Rows x(with_last(c.in[0], dim));
+    kernels::ScanRows scan{.x = x, .reverse = reverse};
     Tensor carry;
     if (const AxisMask axes = c.axes_of('n')) {
       const Tensor total = c.scratch({1, x.rows}, sum);
-      c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
-                    nullptr, nullptr, total.mutable_data());
+      scan.total = total.mutable_data();
+      c.run(scan);
       // [parts, rows]; a rank may have no rows.
       const auto sums_of = [&](const Coord& at, int64_t lo, int64_t hi) {
         const int64_t rows = c.rows_at('n', at);
@@ -164,13 +169,18 @@ class Cumsum : public Op {
                            : sums_of(at, 0, i);
           });
       carry = c.scratch({x.rows}, sum);
-      c.k.reduce(c.stream, kernels::ReduceKind::kSum, sum, others.shape(),
-                 others.data(), others.strides(), 1u, carry.mutable_data());
+      c.run(kernels::Reduce{.type = sum,
+                            .shape = others.shape(),
+                            .in = others.data(),
+                            .strides = others.strides(),
+                            .dims = 1,
+                            .out = carry.mutable_data()});
+      scan.carry = carry.data();
+      scan.total = nullptr;
     }
     into_rows(c, c.out[0], dim, [&](const Tensor& y) {
-      c.k.scan_rows(c.stream, t, x.rows, x.n, x.data(), x.stride, reverse,
-                    carry.defined() ? carry.data() : nullptr, y.mutable_data(),
-                    nullptr);
+      scan.out = y.mutable_data();
+      c.run(scan);
     });
   }
 

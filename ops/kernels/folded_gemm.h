@@ -6,6 +6,7 @@
 #include <span>
 
 #include "dtensor/ops/kernels/gemm.h"
+#include "dtensor/ops/kernels/reduce.h"
 
 namespace dtensor::kernels {
 
@@ -77,36 +78,44 @@ struct FoldedGemm {
   }
 };
 
-// The operand b, described as the input of the reduction for Epilogue::kSumB.
-struct SummedB {
-  Shape shape, strides;
-  uint32_t dims;  // all but n
-  explicit SummedB(const Gemm& g) {
-    for (int i = 0; i < g.batch.size(); ++i) {
-      if (g.c_batch_strides[i] != 0) continue;
-      shape.push_back(g.batch[i]);
-      strides.push_back(g.b_batch_strides[i]);
-    }
-    shape.push_back(g.k);
-    strides.push_back(g.b_k);
-    dims = (uint32_t{1} << shape.size()) - 1;
-    shape.push_back(g.n);
-    strides.push_back(g.b_n);
+// The sum for Epilogue::kSumB.
+inline Reduce sum_of_b(const Gemm& g) {
+  Reduce r{.type = g.type, .in = g.b, .out = g.epilogue.b_sum};
+  for (int i = 0; i < g.batch.size(); ++i) {
+    if (g.c_batch_strides[i] != 0) continue;
+    r.shape.push_back(g.batch[i]);
+    r.strides.push_back(g.b_batch_strides[i]);
   }
-};
+  r.shape.push_back(g.k);
+  r.strides.push_back(g.b_k);
+  r.dims = (uint32_t{1} << r.shape.size()) - 1;  // all but n
+  r.shape.push_back(g.n);
+  r.strides.push_back(g.b_n);
+  return r;
+}
 
-// c as the input of the reduction for Epilogue::kGeluTanhBackward.
-struct SummedC {
-  Shape shape, strides;
-  uint32_t dims;  // all but n
-  explicit SummedC(const Gemm& g) : shape(g.batch), strides(g.c_batch_strides) {
-    shape.push_back(g.m);
-    strides.push_back(g.c_m);
-    dims = (uint32_t{1} << shape.size()) - 1;
-    shape.push_back(g.n);
-    strides.push_back(g.c_n);
-  }
-};
+// The sum of c for Epilogue::kGeluTanhBackward.
+inline Reduce sum_of_c(const Gemm& g) {
+  Reduce r{.type = g.type,
+           .shape = g.batch,
+           .in = g.c,
+           .strides = g.c_batch_strides,
+           .out = g.epilogue.c_sum};
+  r.shape.push_back(g.m);
+  r.strides.push_back(g.c_m);
+  r.dims = (uint32_t{1} << r.shape.size()) - 1;  // all but n
+  r.shape.push_back(g.n);
+  r.strides.push_back(g.c_n);
+  return r;
+}
+
+// Epilogue::kGeluTanhBackward for a contiguous c.
+inline GeluTanhBackward gelu_tanh_backward_of(const Gemm& g) {
+  return {.x = {g.type, g.m, g.n, g.epilogue.aux, g.n},
+          .dy = {g.type, g.m, g.n, g.c, g.n},
+          .dx = g.c,
+          .sum = g.epilogue.c_sum};
+}
 
 // Whether c is contiguous: m rows of n.
 inline bool is_contiguous(const Gemm& g) {

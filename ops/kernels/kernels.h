@@ -22,6 +22,12 @@
 
 // Each kernel, as X(the struct of its arguments).
 #define DT_KERNELS(X)      \
+  X(Gemm)                  \
+  X(FinishGemm)            \
+  X(GeluTanhBackward)      \
+  X(Reduce)                \
+  X(SumSquares)            \
+  X(ScanRows)              \
   X(Softmax)               \
   X(SoftmaxBackward)       \
   X(RowMaxSum)             \
@@ -45,9 +51,7 @@
 namespace dtensor {
 
 struct Kernels : KernelTable,
-                 kernels::GemmKernels,
                  kernels::PointwiseKernels,
-                 kernels::ReduceKernels,
                  kernels::AttentionKernels,
                  kernels::RotaryKernels,
                  kernels::OptimKernels,

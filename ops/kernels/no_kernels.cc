@@ -10,20 +10,11 @@ class NoKernels final : public Kernels {
   void run(Stream, const A&) const override {}
   DT_KERNELS(DT_NOTHING)
 #undef DT_NOTHING
-  void gemm(Stream, DType, DType, const Gemm&) const override {}
-  void finish_gemm(Stream, DType, const Gemm&) const override {}
-  void gelu_tanh_backward(Stream, DType, int64_t, int64_t, const void*, int64_t,
-                          const void*, int64_t, void*, void*) const override {}
   void unary(Stream, int, int, DType, const double*,
              const Pointwise&) const override {}
   void binary(Stream, int, fn::By, DType, const double*,
               const Pointwise&) const override {}
   void where(Stream, DType, const Pointwise&) const override {}
-  void reduce(Stream, ReduceKind, DType, const Shape&, const void*,
-              const Shape&, uint32_t, void*) const override {}
-  void sum_squares(Stream, DType, int64_t, const void*, void*) const override {}
-  void scan_rows(Stream, DType, int64_t, int64_t, const void*, int64_t, bool,
-                 const void*, void*, void*) const override {}
   void attention(Stream, DType, const Attention&, void*, const int64_t*,
                  void*) const override {}
   void attention_backward(Stream, DType, const Attention&,

@@ -13,29 +13,39 @@ constexpr DType scan_sum_of(DType t) {
   return is_float(t) ? DType::kF64 : DType::kI64;
 }
 
-class ReduceKernels {
- public:
-  virtual ~ReduceKernels() = default;
-  // Reduces the dimensions with a bit (1 << dim) in `dims`. out is
-  // contiguous over the others. All dtypes, except the sum of bools; for bools,
-  // max is "any", and min and prod are "all". Integer sums wrap around. An
-  // empty sum is 0, max the lowest value (-inf), min the highest (+inf), and
-  // prod 1. In max and min, a NaN wins.
-  virtual void reduce(Stream, ReduceKind, DType, const Shape& shape,
-                      const void* in, const Shape& strides, uint32_t dims,
-                      void* out) const = 0;
-  // Adds the sum of squares of n contiguous floats, taken in f64, to *sum
-  // (f64).
-  virtual void sum_squares(Stream, DType, int64_t n, const void* x,
-                           void* sum) const = 0;
-  // Running sums of the rows of [rows, n]. out = the row's carry plus the sum
-  // of the elements up to each one (in reverse: from each one on). total = the
-  // sum of the whole row. x has a row stride; everything else is contiguous.
-  // carry and total [rows] have type scan_sum_of(dtype). carry, out and total
-  // may be null.
-  virtual void scan_rows(Stream, DType, int64_t rows, int64_t n, const void* x,
-                         int64_t x_stride, bool reverse, const void* carry,
-                         void* out, void* total) const = 0;
+// Reduces the dimensions with a bit (1 << dim) in `dims`. out is contiguous
+// over the others. All dtypes, except the sum of bools; for bools, max is
+// "any", and min and prod are "all". Integer sums wrap around. An empty sum is
+// 0, max the lowest value (-inf), min the highest (+inf), and prod 1. In max
+// and min, a NaN wins.
+struct Reduce {
+  ReduceKind kind = ReduceKind::kSum;
+  DType type = DType::kF32;
+  Shape shape = {};
+  const void* in = nullptr;
+  Shape strides = {};
+  uint32_t dims = 0;
+  void* out = nullptr;
+};
+
+// Adds the sum of squares of n contiguous floats, taken in f64, to *sum (f64).
+struct SumSquares {
+  DType type = DType::kF32;
+  int64_t n = 0;
+  const void* x = nullptr;
+  void* sum = nullptr;
+};
+
+// Running sums of rows. out = the row's carry plus the sum of the elements up
+// to each one (in reverse: from each one on). total = the sum of the whole row.
+// All but x is contiguous. carry and total [rows] have type
+// scan_sum_of(x.type). carry, out and total may be null. All dtypes but bool.
+struct ScanRows {
+  Matrix x;
+  bool reverse = false;
+  const void* carry = nullptr;
+  void* out = nullptr;
+  void* total = nullptr;
 };
 
 }  // namespace dtensor::kernels

@@ -84,7 +84,7 @@ void MatmulKernel(benchmark::State& state) {
     g.c = c.local().mutable_data();
     g.a_m = g.b_k = g.c_m = kSize;
     g.a_k = g.b_n = g.c_n = 1;
-    for (auto _ : state) cpu_kernels().gemm({}, DType::kF32, DType::kF32, g);
+    for (auto _ : state) cpu_kernels().run({}, g);
   });
 }
 BENCHMARK(MatmulKernel);

@@ -160,7 +160,7 @@ class Bench {
 
 // c = a b, bare.
 std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
-  kernels::Gemm g;
+  kernels::Gemm g{.type = x.dtype(), .c_type = x.dtype()};
   g.m = x.shape()[0], g.k = x.shape()[1], g.n = w.shape()[1];
   g.a_m = x.strides()[0], g.a_k = x.strides()[1];
   g.b_k = w.strides()[0], g.b_n = w.strides()[1];
@@ -168,7 +168,7 @@ std::function<void()> product(Bench& b, const Tensor& x, const Tensor& w) {
   g.c_m = g.n, g.c_n = 1;
   return [&b, g, x, w, y]() mutable {
     g.a = x.data(), g.b = w.data(), g.c = y.mutable_data();
-    b.kernels().gemm(b.stream(), x.dtype(), x.dtype(), g);
+    b.kernels().run(b.stream(), g);
   };
 }
 

@@ -164,7 +164,7 @@ TEST(GemmCallsTest, NothingForWhatTheLibraryCannotTake) {
 TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
   alignas(16) static char memory[64];
   const auto takes = [](Epilogue::Kind kind, auto&& change) {
-    Gemm g;
+    Gemm g{.type = DType::kBF16, .c_type = DType::kBF16};
     g.m = 6, g.n = 16, g.k = 4;
     g.a_m = 4, g.a_k = 1, g.b_k = 1, g.b_n = 4, g.c_m = 16, g.c_n = 1;
     g.epilogue = {kind, memory, memory + 16, memory + 32, memory + 48};
@@ -172,7 +172,7 @@ TEST(GemmCallsTest, EpiloguesWhereTheyLieAsTheLibraryWantsThem) {
     const FoldedGemm f(g);
     const auto calls = gemm_calls(f);
     EXPECT_TRUE(calls);
-    return calls && takes_epilogue(*calls, f, g, 2);
+    return calls && takes_epilogue(*calls, f, g);
   };
   const auto nothing = [](Gemm&) {};
   const auto turned = [](Gemm& g) { g.c_m = 1, g.c_n = 6; };

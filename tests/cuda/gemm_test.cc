@@ -41,9 +41,7 @@ struct Square {
     g.a_k = g.b_n = g.c_n = 1;
     g.a = a.data(), g.b = b.data(), g.c = c.data();
   }
-  bool run(uintptr_t on = 1) {
-    return cublaslt_gemm(stream(on), DType::kF32, DType::kF32, g);
-  }
+  bool run(uintptr_t on = 1) { return cublaslt_gemm(stream(on), g); }
   std::vector<float> a, b, c;
   Gemm g;
 };
@@ -83,7 +81,8 @@ TEST_F(CublasLtTest, IsTheProduct) {
     auto c_out = as(want, out);
     const auto before = c_out;
     g.a = a_in.data(), g.b = b_in.data(), g.c = c_out.data();
-    if (!cublaslt_gemm(stream(1), in, out, g)) {
+    g.type = in, g.c_type = out;
+    if (!cublaslt_gemm(stream(1), g)) {
       ++left_alone;
       ASSERT_EQ(0, memcmp(before.data(), c_out.data(), before.size() * 8));
       continue;
@@ -174,7 +173,8 @@ TEST_F(CublasLtTest, EpiloguesAreDoneOrLeftAlone) {
     g.epilogue.aux = at(out_aux);
     g.epilogue.*to_sum = back && no_bias ? nullptr : at(out_sum);
     const auto before = out, before_aux = out_aux, before_sum = out_sum;
-    if (!cublaslt_gemm(stream(1), t, t, g)) {
+    g.type = g.c_type = t;
+    if (!cublaslt_gemm(stream(1), g)) {
       ++left_alone;
       ASSERT_EQ(before, out);
       ASSERT_EQ(before_aux, out_aux);
@@ -219,7 +219,10 @@ struct Layer {
     g.a = memory[0], g.b = memory[1], g.c = memory[2];
     g.epilogue = {kind, memory[3], memory[4], memory[5], memory[5]};
   }
-  bool run(DType t) { return cublaslt_gemm(stream(1), t, t, g); }
+  bool run(DType t) {
+    g.type = g.c_type = t;
+    return cublaslt_gemm(stream(1), g);
+  }
   Gemm g;
   alignas(64) static inline double memory[6][64 * 128];
 };
@@ -326,7 +329,7 @@ TEST_F(CublasLtTest, IsToldHowTheMatricesLie) {
   g.m = g.n = g.k = g.a_m = g.b_k = g.c_m = 16;
   g.a_k = g.b_n = g.c_n = 1;
   g.a = memory[0] + 1, g.b = memory[1] + 8, g.c = memory[2];
-  ASSERT_TRUE(cublaslt_gemm(stream(1), DType::kF32, DType::kF32, g));
+  ASSERT_TRUE(cublaslt_gemm(stream(1), g));
   // The transpose of c is that of b times that of a.
   EXPECT_EQ(world.alignment[0], 16u);
   EXPECT_EQ(world.alignment[1], 4u);
@@ -338,7 +341,7 @@ TEST_F(CublasLtTest, IsToldHowTheMatricesLie) {
   g.batch = {2};
   g.a_batch_strides = {258}, g.b_batch_strides = {256},
   g.c_batch_strides = {256};
-  ASSERT_TRUE(cublaslt_gemm(stream(1), DType::kF32, DType::kF32, g));
+  ASSERT_TRUE(cublaslt_gemm(stream(1), g));
   EXPECT_EQ(world.alignment[1], 8u);
 }
 

@@ -15,7 +15,7 @@ void expect_sum_alone() {
   const std::vector<T> a(kBatches * kM * kK, T(1.f)),
       b(kBatches * kK * kN, T(0.5f));
   std::vector<T> c(kM * kN), sum(3 * kN, T(7.f));
-  Gemm g;
+  Gemm g{.type = dtype_of<T>, .c_type = dtype_of<T>};
   g.batch = {kBatches};
   g.m = kM, g.n = kN, g.k = kK;
   g.a = a.data(), g.a_batch_strides = {kM * kK}, g.a_m = 1, g.a_k = kM;
@@ -24,7 +24,7 @@ void expect_sum_alone() {
   g.c = c.data(), g.c_batch_strides = {0}, g.c_m = kN, g.c_n = 1;
   g.epilogue.kind = Epilogue::kSumB;
   g.epilogue.b_sum = sum.data() + kN;
-  cpu_kernels().gemm({}, dtype_of<T>, dtype_of<T>, g);
+  cpu_kernels().run({}, g);
   for (const T x : c) EXPECT_EQ(static_cast<float>(x), kBatches * kK * 0.5f);
   for (int64_t i = 0; i < 3 * kN; ++i)
     EXPECT_EQ(static_cast<float>(sum[static_cast<size_t>(i)]),

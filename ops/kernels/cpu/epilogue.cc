@@ -74,20 +74,21 @@ void finish(const Gemm& g) {
 }
 
 template <class S>
-void back(int64_t rows, int64_t n, const S* x, int64_t x_stride, const S* dy,
-          int64_t dy_stride, S* dx, S* sum) {
+void back(const GeluTanhBackward& a) {
   using T = compute_t<S>;
   using V = Vec<T>;
+  auto *dx = static_cast<S*>(a.dx), *sum = static_cast<S*>(a.sum);
+  const int64_t rows = a.x.rows, n = a.x.n;
   T* const block = sum ? scratch<T>(kScratchRows, n) : nullptr;
   double* const total = sum ? scratch<double>(kScratchTable, n) : nullptr;
   if (sum) std::fill_n(total, n, 0.0);
   for (int64_t b = 0; b < rows; b += kRowBlock) {
     if (sum) std::fill_n(block, n, T(0));
     for (int64_t r = b; r < std::min(rows, b + kRowBlock); ++r) {
-      const S *xr = x + r * x_stride, *dyr = dy + r * dy_stride;
+      const S *x = row_at<S>(a.x, r), *dy = row_at<S>(a.dy, r);
       S* const to = dx + r * n;
       each(n, to, [&](auto at) {
-        return fn::derivative<fn::GeluTanh, 1>(V(at(xr)), nullptr) * at(dyr);
+        return fn::derivative<fn::GeluTanh, 1>(V(at(x)), nullptr) * at(dy);
       });
       if (sum) each(n, block, [&](auto at) { return at(block) + at(to); });
     }
@@ -99,31 +100,17 @@ void back(int64_t rows, int64_t n, const S* x, int64_t x_stride, const S* dy,
 
 }  // namespace
 
-void CpuKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
-  if (g.epilogue.kind == Epilogue::kSumB) {
-    const SummedB b(g);
-    return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
-                  g.epilogue.b_sum);
-  }
+void CpuKernels::run(Stream s, const FinishGemm& a) const {
+  const Gemm& g = a.of;
+  if (g.epilogue.kind == Epilogue::kSumB) return run(s, sum_of_b(g));
   const bool back = g.epilogue.kind == Epilogue::kGeluTanhBackward;
-  if (back && is_contiguous(g))
-    return gelu_tanh_backward(s, t, g.m, g.n, g.epilogue.aux, g.n, g.c, g.n,
-                              g.c, g.epilogue.c_sum);
-  visit_float(t, "gemm", [&]<class S>() { finish<S>(g); });
-  if (!back || !g.epilogue.c_sum) return;
-  const SummedC c(g);
-  reduce(s, ReduceKind::kSum, t, c.shape, g.c, c.strides, c.dims,
-         g.epilogue.c_sum);
+  if (back && is_contiguous(g)) return run(s, gelu_tanh_backward_of(g));
+  visit_float(g.type, "gemm", [&]<class S>() { finish<S>(g); });
+  if (back && g.epilogue.c_sum) run(s, sum_of_c(g));
 }
 
-void CpuKernels::gelu_tanh_backward(Stream, DType t, int64_t rows, int64_t n,
-                                    const void* x, int64_t x_stride,
-                                    const void* dy, int64_t dy_stride, void* dx,
-                                    void* sum) const {
-  visit_float(t, "gelu_tanh backward", [&]<class S>() {
-    back(rows, n, static_cast<const S*>(x), x_stride, static_cast<const S*>(dy),
-         dy_stride, static_cast<S*>(dx), static_cast<S*>(sum));
-  });
+void CpuKernels::run(Stream, const GeluTanhBackward& a) const {
+  visit_float(a.x.type, "gelu_tanh backward", [&]<class S>() { back<S>(a); });
 }
 
 }  // namespace dtensor::kernels

@@ -315,14 +315,15 @@ void gemm_rounding_once(const Gemm& g) {
     for (size_t i = 0; i < count; ++i) sum[i] = static_cast<float>(rounded[i]);
   }
   wide.c = sum.data();
-  cpu_kernels().gemm({}, dtype_of<T>, DType::kF32, wide);
+  wide.c_type = DType::kF32;
+  cpu_kernels().run({}, wide);
   narrow(sum.data(), static_cast<int64_t>(count), rounded.data());
   copy_strided(2, sizes, g.c, strides, rounded.data(), dense);
 }
 
 template <class T>
-void gemm_of_halves(DType out, const FoldedGemm& f, const Gemm& g) {
-  if (out == DType::kF32)
+void gemm_of_halves(const FoldedGemm& f, const Gemm& g) {
+  if (g.c_type == DType::kF32)
     for_each<T, float>(f, gemm_halves<T, float>);
   else if (sums_batches(f))
     gemm_rounding_once<T>(g);
@@ -330,18 +331,18 @@ void gemm_of_halves(DType out, const FoldedGemm& f, const Gemm& g) {
     for_each<T, T>(f, gemm_halves<T, T>);
 }
 
-void multiply(DType in, DType out, const Gemm& g) {
+void multiply(const Gemm& g) {
   const FoldedGemm f(g);
   if (f.empty) return;
-  switch (in) {
+  switch (g.type) {
     case DType::kF32:
       return for_each<float, float>(f, gemm2d<float>);
     case DType::kF64:
       return for_each<double, double>(f, gemm2d<double>);
     case DType::kBF16:
-      return gemm_of_halves<bf16>(out, f, g);
+      return gemm_of_halves<bf16>(f, g);
     case DType::kF16:
-      return gemm_of_halves<f16>(out, f, g);
+      return gemm_of_halves<f16>(f, g);
     case DType::kI32:
       return for_each<uint32_t, uint32_t>(f, gemm_integers<uint32_t>);
     case DType::kI64:
@@ -354,11 +355,13 @@ void multiply(DType in, DType out, const Gemm& g) {
 
 }  // namespace
 
-void CpuKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
-  DT_CHECK(in == out || (is_half_float(in) && out == DType::kF32), "gemm",
-           "does not take {} with a result of {}", name(in), name(out));
-  multiply(in, out, g);
-  if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
+void CpuKernels::run(Stream s, const Gemm& g) const {
+  DT_CHECK(
+      g.type == g.c_type || (is_half_float(g.type) && g.c_type == DType::kF32),
+      "gemm", "does not take {} with a result of {}", name(g.type),
+      name(g.c_type));
+  multiply(g);
+  if (g.epilogue.kind != Epilogue::kNone) run(s, FinishGemm{g});
 }
 
 }  // namespace dtensor::kernels

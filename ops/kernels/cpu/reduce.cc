@@ -281,64 +281,60 @@ void reduce_kind(ReduceKind kind, const Shape& shape, const void* in,
 }
 
 template <class S>
-void scan_typed(int64_t rows, int64_t n, const S* x, int64_t stride,
-                bool reverse, const void* carry, S* out, void* total) {
+void scan_typed(const ScanRows& a) {
   using A = std::conditional_t<std::is_integral_v<S>, int64_t, double>;
-  for (int64_t r = 0; r < rows; ++r) {
-    A sum = carry ? static_cast<const A*>(carry)[r] : A(0);
+  const int64_t n = a.x.n;
+  auto* out = static_cast<S*>(a.out);
+  for (int64_t r = 0; r < a.x.rows; ++r) {
+    const S* x = row_at<S>(a.x, r);
+    A sum = a.carry ? static_cast<const A*>(a.carry)[r] : A(0);
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = reverse ? n - 1 - i : i;
-      sum = Sum::apply(sum, static_cast<A>(compute_t<S>(x[r * stride + at])));
+      const int64_t at = a.reverse ? n - 1 - i : i;
+      sum = Sum::apply(sum, static_cast<A>(compute_t<S>(x[at])));
       if (out) out[r * n + at] = rounded<S>(sum);
     }
-    if (total) static_cast<A*>(total)[r] = sum;
+    if (a.total) static_cast<A*>(a.total)[r] = sum;
   }
 }
 
 }  // namespace
 
-void CpuKernels::reduce(Stream, ReduceKind kind, DType t, const Shape& shape,
-                        const void* in, const Shape& strides, uint32_t dims,
-                        void* out) const {
-  visit(t, [&]<class S>() {
+void CpuKernels::run(Stream, const Reduce& a) const {
+  visit(a.type, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>) {
-      DT_CHECK(kind != ReduceKind::kSum, "reduce", "does not sum bools");
+      DT_CHECK(a.kind != ReduceKind::kSum, "reduce", "does not sum bools");
       // As bytes of 0 and 1. "All" is a product, and 1 if empty.
       using B = uint8_t;
-      const auto* x = static_cast<const B*>(in);
-      auto* y = static_cast<B*>(out);
-      if (kind == ReduceKind::kMax)
-        return reduce_typed<Max>(shape, x, strides, dims, y);
-      return reduce_typed<Prod>(shape, x, strides, dims, y);
+      const auto* x = static_cast<const B*>(a.in);
+      auto* y = static_cast<B*>(a.out);
+      if (a.kind == ReduceKind::kMax)
+        return reduce_typed<Max>(a.shape, x, a.strides, a.dims, y);
+      return reduce_typed<Prod>(a.shape, x, a.strides, a.dims, y);
     } else {
-      reduce_kind<S>(kind, shape, in, strides, dims, out);
+      reduce_kind<S>(a.kind, a.shape, a.in, a.strides, a.dims, a.out);
     }
   });
 }
 
-void CpuKernels::scan_rows(Stream, DType t, int64_t rows, int64_t n,
-                           const void* x, int64_t x_stride, bool reverse,
-                           const void* carry, void* out, void* total) const {
-  visit(t, [&]<class S>() {
+void CpuKernels::run(Stream, const ScanRows& a) const {
+  visit(a.x.type, [&]<class S>() {
     if constexpr (std::is_same_v<S, bool>)
       fail("scan_rows", "does not sum bools");
     else
-      scan_typed<S>(rows, n, static_cast<const S*>(x), x_stride, reverse, carry,
-                    static_cast<S*>(out), total);
+      scan_typed<S>(a);
   });
 }
 
-void CpuKernels::sum_squares(Stream, DType t, int64_t n, const void* x,
-                             void* sum) const {
+void CpuKernels::run(Stream, const SumSquares& a) const {
   double r = 0;
-  visit_float(t, "sum_squares", [&]<class S>() {
-    const S* p = static_cast<const S*>(x);
-    r = total<compute_t<S>>(n, [&](auto at) {
+  visit_float(a.type, "sum_squares", [&]<class S>() {
+    const S* p = static_cast<const S*>(a.x);
+    r = total<compute_t<S>>(a.n, [&](auto at) {
       const auto v = at(p);
       return v * v;
     });
   });
-  *static_cast<double*>(sum) += r;
+  *static_cast<double*>(a.sum) += r;
 }
 
 }  // namespace dtensor::kernels

@@ -11,15 +11,15 @@ namespace {
 // The portable kernels, with libraries where those are faster.
 class CudaKernels final : public kernels::PortableKernels {
  public:
-  void gemm(Stream s, DType in, DType out,
-            const kernels::Gemm& g) const override {
-    if (kernels::cuda::cublaslt_gemm(s, in, out, g)) return;
+  using PortableKernels::run;
+  void run(Stream s, const kernels::Gemm& g) const override {
+    if (kernels::cuda::cublaslt_gemm(s, g)) return;
     if (g.epilogue.kind == kernels::Epilogue::kNone)
-      return PortableKernels::gemm(s, in, out, g);
+      return PortableKernels::run(s, g);
     kernels::Gemm product = g;
     product.epilogue = {};
-    gemm(s, in, out, product);
-    finish_gemm(s, out, g);
+    run(s, product);
+    run(s, kernels::FinishGemm{g});
   }
   void attention(Stream s, DType t, const kernels::Attention& a, void* out,
                  const int64_t out_strides[4], void* lse) const override {

@@ -415,7 +415,8 @@ void allow_tf32(bool allow) { tf32_allowed = allow; }
 void tune_gemm(bool tune) { tuned = tune; }
 int64_t cublaslt_declined() { return declined; }
 
-bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
+bool cublaslt_gemm(Stream s, const Gemm& g) {
+  const DType in = g.type, out = g.c_type;
   const bool tf32 = in == DType::kF32 && tf32_allowed;
   const std::optional<Types> types = types_of(in, out, tf32);
   if (!types) return false;
@@ -425,8 +426,8 @@ bool cublaslt_gemm(Stream s, DType in, DType out, const Gemm& g) {
   if (!calls || (calls->sums && is_half_float(out))) return false;
   const Epilogue& e = g.epilogue;
   const auto epilogue = epilogue_of(e, in, out, calls->swapped);
-  if (!epilogue || (e.kind != Epilogue::kNone &&
-                    !takes_epilogue(*calls, folded, g, size_of(out))))
+  if (!epilogue ||
+      (e.kind != Epilogue::kNone && !takes_epilogue(*calls, folded, g)))
     return false;
 
   const cudaStream_t stream = dtensor::cuda::enter(s);

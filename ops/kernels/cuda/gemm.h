@@ -4,14 +4,14 @@
 
 namespace dtensor::kernels::cuda {
 
-// As GemmKernels::gemm. Returns whether cuBLASLt does the work, including the
+// Returns whether cuBLASLt does the work, including the
 // epilogue. If not, nothing was submitted to the stream, and the caller must
 // use another kernel, or separate ones for product and epilogue.
 //
 // It uses the first algorithm that cuBLASLt proposes. This is the same in every
 // run and process, and on every GPU of a kind, so equal calls give equal bits,
 // also for copies of a value on several ranks. tune_gemm() changes this.
-bool cublaslt_gemm(Stream, DType in, DType out, const Gemm&);
+bool cublaslt_gemm(Stream, const Gemm&);
 
 // The number of calls so far for which cuBLASLt had no algorithm, although
 // gemm_calls.h selected it.

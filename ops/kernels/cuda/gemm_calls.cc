@@ -68,8 +68,8 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm& f) {
   return calls;
 }
 
-bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
-                    int64_t item) {
+bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f,
+                    const Gemm& g) {
   constexpr uintptr_t kAlign = 16;
   const auto aligned = [](uintptr_t bytes) { return bytes % kAlign == 0; };
   const auto at = [&](const void* p) {
@@ -91,6 +91,7 @@ bool takes_epilogue(const GemmCalls& calls, const FoldedGemm& f, const Gemm& g,
       break;
   }
   const GemmCall& call = calls.call;
+  const int64_t item = size_of(g.c_type);
   bool lies = at(e.aux) && aligned(static_cast<uintptr_t>(call.c.ld * item)) &&
               aligned(static_cast<uintptr_t>(call.c.next * item));
   for (const GemmBatch& d : calls.repeats())

@@ -45,9 +45,7 @@ std::optional<GemmCalls> gemm_calls(const FoldedGemm&);
 
 // Whether an epilogue can be part of the calls. cuBLASLt takes a bias only
 // along the columns of column-major matrices, and sums up an operand or c only
-// for a single product. `item` is the size of an element of c, in bytes. (The
-// types are not checked here.)
-bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&,
-                    int64_t item);
+// for a single product. (The types are not checked here.)
+bool takes_epilogue(const GemmCalls&, const FoldedGemm&, const Gemm&);
 
 }  // namespace dtensor::kernels::cuda

@@ -50,7 +50,7 @@ void finish(Stream s, const Gemm& g) {
 
 // For a c that is not contiguous, without its sum.
 template <class S>
-void finish_back(Stream s, const SummedC& c, const Gemm& g) {
+void finish_back(Stream s, const Reduce& c, const Gemm& g) {
   const Walk<1> walk(c.shape, {c.strides});
   const auto* aux = static_cast<const S*>(g.epilogue.aux);
   auto* to = static_cast<S*>(g.c);
@@ -66,10 +66,10 @@ void finish_back(Stream s, const SummedC& c, const Gemm& g) {
 
 // Each thread takes `height` rows of a column. sums [parts, n] may be null.
 template <class S, class C = compute_t<S>>
-void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
-          const S* x, int64_t x_stride, const S* dy, int64_t dy_stride, S* dx,
+void back(Stream s, const GeluTanhBackward& a, const ColumnParts& columns,
           C* sums) {
-  const int64_t height = columns.height;
+  const int64_t rows = a.x.rows, n = a.x.n, height = columns.height;
+  auto* dx = static_cast<S*>(a.dx);
   each(
       s, columns.parts * n, DT_BODY(int64_t i) {
         const int64_t j = i % n, begin = i / n * height,
@@ -83,8 +83,8 @@ void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
           DT_UNROLL(kRows)
           for (int k = 0; k < kRows; ++k) {
             const int64_t r = first + k < end ? first + k : first;
-            v[k] = x[r * x_stride + j];
-            d[k] = dy[r * dy_stride + j];
+            v[k] = row_at<S>(a.x, r)[j];
+            d[k] = row_at<S>(a.dy, r)[j];
           }
           DT_UNROLL(kRows)
           for (int k = 0; k < kRows; ++k) {
@@ -102,42 +102,28 @@ void back(Stream s, int64_t rows, int64_t n, const ColumnParts& columns,
 
 }  // namespace
 
-void PortableKernels::finish_gemm(Stream s, DType t, const Gemm& g) const {
-  if (g.epilogue.kind == Epilogue::kSumB) {
-    const SummedB b(g);
-    return reduce(s, ReduceKind::kSum, t, b.shape, g.b, b.strides, b.dims,
-                  g.epilogue.b_sum);
-  }
+void PortableKernels::run(Stream s, const FinishGemm& a) const {
+  const Gemm& g = a.of;
+  if (g.epilogue.kind == Epilogue::kSumB) return run(s, sum_of_b(g));
   if (g.epilogue.kind != Epilogue::kGeluTanhBackward)
-    return visit_float(t, "gemm", [&]<class S>() { finish<S>(s, g); });
-  if (is_contiguous(g))
-    return gelu_tanh_backward(s, t, g.m, g.n, g.epilogue.aux, g.n, g.c, g.n,
-                              g.c, g.epilogue.c_sum);
-  const SummedC c(g);
-  visit_float(t, "gemm", [&]<class S>() { finish_back<S>(s, c, g); });
-  if (g.epilogue.c_sum)
-    reduce(s, ReduceKind::kSum, t, c.shape, g.c, c.strides, c.dims,
-           g.epilogue.c_sum);
+    return visit_float(g.type, "gemm", [&]<class S>() { finish<S>(s, g); });
+  if (is_contiguous(g)) return run(s, gelu_tanh_backward_of(g));
+  const Reduce c = sum_of_c(g);
+  visit_float(g.type, "gemm", [&]<class S>() { finish_back<S>(s, c, g); });
+  if (c.out) run(s, c);
 }
 
-void PortableKernels::gelu_tanh_backward(Stream s, DType t, int64_t rows,
-                                         int64_t n, const void* x,
-                                         int64_t x_stride, const void* dy,
-                                         int64_t dy_stride, void* dx,
-                                         void* sum) const {
+void PortableKernels::run(Stream s, const GeluTanhBackward& a) const {
+  const int64_t n = a.x.n;
   if (n == 0) return;
-  visit_float(t, "gelu_tanh backward", [&]<class S>() {
+  visit_float(a.x.type, "gelu_tanh backward", [&]<class S>() {
     using C = compute_t<S>;
-    const auto run = [&](const ColumnParts& columns, C* sums) {
-      back(s, rows, n, columns, static_cast<const S*>(x), x_stride,
-           static_cast<const S*>(dy), dy_stride, static_cast<S*>(dx), sums);
-    };
-    const ColumnParts columns(rows, n);
-    if (!sum) return run(columns, nullptr);
+    const ColumnParts columns(a.x.rows, n);
+    if (!a.sum) return back<S, C>(s, a, columns, nullptr);
     Scratch scratch(s, columns.parts * n * static_cast<int64_t>(sizeof(C)));
     C* const sums = scratch.template as<C>();
-    run(columns, sums);
-    add_parts(s, columns.parts, n, sums, static_cast<S*>(sum));
+    back<S>(s, a, columns, sums);
+    add_parts(s, columns.parts, n, sums, static_cast<S*>(a.sum));
   });
 }
 

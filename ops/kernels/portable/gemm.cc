@@ -168,7 +168,8 @@ Gemm transposed(Gemm g) {
   return g;
 }
 
-void multiply(Stream s, DType in, DType out, const Gemm& g) {
+void multiply(Stream s, const Gemm& g) {
+  const DType in = g.type, out = g.c_type;
   const FoldedGemm f(g.c_m == 1 && g.c_n != 1 ? transposed(g) : g);
   // Integers are computed as unsigned, so that they wrap around.
   const auto run = [&]<class S, class C>() {
@@ -188,9 +189,9 @@ void multiply(Stream s, DType in, DType out, const Gemm& g) {
 
 }  // namespace
 
-void PortableKernels::gemm(Stream s, DType in, DType out, const Gemm& g) const {
-  multiply(s, in, out, g);
-  if (g.epilogue.kind != Epilogue::kNone) finish_gemm(s, out, g);
+void PortableKernels::run(Stream s, const Gemm& g) const {
+  multiply(s, g);
+  if (g.epilogue.kind != Epilogue::kNone) run(s, FinishGemm{g});
 }
 
 }  // namespace DT_PORTABLE

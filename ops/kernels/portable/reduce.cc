@@ -348,47 +348,43 @@ void scan_all(Stream s, const Scan& scan, const S* x, const A* carry, S* out,
 
 }  // namespace
 
-void PortableKernels::reduce(Stream s, ReduceKind kind, DType t,
-                             const Shape& shape, const void* in,
-                             const Shape& strides, uint32_t dims,
-                             void* out) const {
-  if (t == DType::kBool && kind == ReduceKind::kSum) no_kernel("reduce", t);
+void PortableKernels::run(Stream s, const Reduce& a) const {
+  if (a.type == DType::kBool && a.kind == ReduceKind::kSum)
+    no_kernel("reduce", a.type);
   Shape kept, kept_strides, reduced, reduced_strides;
-  for (int i = 0; i < shape.size(); ++i) {
-    const bool reduces = dims >> i & 1;
-    (reduces ? reduced : kept).push_back(shape[i]);
-    (reduces ? reduced_strides : kept_strides).push_back(strides[i]);
+  for (int i = 0; i < a.shape.size(); ++i) {
+    const bool reduces = a.dims >> i & 1;
+    (reduces ? reduced : kept).push_back(a.shape[i]);
+    (reduces ? reduced_strides : kept_strides).push_back(a.strides[i]);
   }
   const Plan plan = plan_of(kept, kept_strides, reduced, reduced_strides);
-  visit(t, [&]<class S>() {
+  visit(a.type, [&]<class S>() {
     // For bools, "all" is a product, and 1 if empty.
     if constexpr (std::is_same_v<S, bool>)
-      reduce_kind<uint8_t>(s,
-                           kind == ReduceKind::kMax ? kind : ReduceKind::kProd,
-                           plan, in, out);
+      reduce_kind<uint8_t>(
+          s, a.kind == ReduceKind::kMax ? a.kind : ReduceKind::kProd, plan,
+          a.in, a.out);
     else
-      reduce_kind<S>(s, kind, plan, in, out);
+      reduce_kind<S>(s, a.kind, plan, a.in, a.out);
   });
 }
 
-void PortableKernels::sum_squares(Stream s, DType t, int64_t n, const void* x,
-                                  void* sum) const {
-  visit_float(t, "sum_squares", [&]<class S>() {
-    sum_of_squares(s, n, static_cast<const S*>(x), static_cast<double*>(sum));
+void PortableKernels::run(Stream s, const SumSquares& a) const {
+  visit_float(a.type, "sum_squares", [&]<class S>() {
+    sum_of_squares(s, a.n, static_cast<const S*>(a.x),
+                   static_cast<double*>(a.sum));
   });
 }
 
-void PortableKernels::scan_rows(Stream s, DType t, int64_t rows, int64_t n,
-                                const void* x, int64_t x_stride, bool reverse,
-                                const void* carry, void* out,
-                                void* total) const {
-  if (t == DType::kBool) no_kernel("scan_rows", t);
-  visit(t, [&]<class S>() {
+void PortableKernels::run(Stream s, const ScanRows& a) const {
+  if (a.x.type == DType::kBool) no_kernel("scan_rows", a.x.type);
+  visit(a.x.type, [&]<class S>() {
     using A = scan_t<S>;
     if constexpr (!std::is_same_v<S, bool>)
-      scan_all<S, A>(s, {rows, n, x_stride, reverse}, static_cast<const S*>(x),
-                     static_cast<const A*>(carry), static_cast<S*>(out),
-                     static_cast<A*>(total));
+      scan_all<S, A>(s, {a.x.rows, a.x.n, a.x.stride, a.reverse},
+                     static_cast<const S*>(a.x.data),
+                     static_cast<const A*>(a.carry), static_cast<S*>(a.out),
+                     static_cast<A*>(a.total));
   });
 }
 

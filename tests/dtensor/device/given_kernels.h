@@ -77,36 +77,8 @@ class GivenKernels : public Kernels {
                           const AttentionGrad& g) const override {
     give(s, &Kernels::attention_backward, t, HostAttention(a), g);
   }
-  void gemm(Stream s, DType in, DType out, const Gemm& a3) const override {
-    give(s, &Kernels::gemm, in, out, a3);
-  }
-  void finish_gemm(Stream s, DType t, const Gemm& a2) const override {
-    give(s, &Kernels::finish_gemm, t, a2);
-  }
-  void gelu_tanh_backward(Stream s, DType t, int64_t rows, int64_t n,
-                          const void* x, int64_t x_stride, const void* dy,
-                          int64_t dy_stride, void* dx,
-                          void* sum) const override {
-    give(s, &Kernels::gelu_tanh_backward, t, rows, n, x, x_stride, dy,
-         dy_stride, dx, sum);
-  }
   void where(Stream s, DType a1, const Pointwise& a2) const override {
     give(s, &Kernels::where, a1, a2);
-  }
-  void reduce(Stream s, ReduceKind a1, DType a2, const Shape& shape,
-              const void* in, const Shape& strides, uint32_t dims,
-              void* out) const override {
-    give(s, &Kernels::reduce, a1, a2, shape, in, strides, dims, out);
-  }
-  void scan_rows(Stream s, DType a1, int64_t rows, int64_t n, const void* x,
-                 int64_t x_stride, bool reverse, const void* carry, void* out,
-                 void* total) const override {
-    give(s, &Kernels::scan_rows, a1, rows, n, x, x_stride, reverse, carry, out,
-         total);
-  }
-  void sum_squares(Stream s, DType a1, int64_t n, const void* x,
-                   void* sum) const override {
-    give(s, &Kernels::sum_squares, a1, n, x, sum);
   }
   void rotary(Stream s, DType a1, const Rotary& a2) const override {
     give(s, &Kernels::rotary, a1, a2);

@@ -29,10 +29,11 @@ void expect_matches(DType in, DType out, Gemm g, int64_t a_size, int64_t b_size,
   g.b = b64.data();
   g.c = c64.data();
   reference::gemm(g);
+  g.type = in, g.c_type = out;
   g.a = a.data();
   g.b = b.data();
   g.c = c.data();
-  under_test().gemm({}, in, out, g);
+  run(g);
   const double k = std::sqrt(static_cast<double>(g.k + 1));
   const double tol = out == DType::kF64    ? 1e-14 * k
                      : out == DType::kF32  ? 1e-6 * k
@@ -231,11 +232,11 @@ TEST(GemmTest, NaNAndInfinityReachTheResult) {
       Elements a(t, n * n, 0), b(t, n * n, 1), c(t, n * n);
       a.set(0, NAN);
       a.set(n, INFINITY);
-      Gemm g;
+      Gemm g{.type = t, .c_type = t};
       g.m = g.n = g.k = n;
       g.a_m = g.b_k = g.c_m = n, g.a_k = g.b_n = g.c_n = 1;
       g.a = a.data(), g.b = b.data(), g.c = c.data();
-      under_test().gemm({}, t, t, g);
+      run(g);
       EXPECT_TRUE(std::isnan(c[0]));
       EXPECT_EQ(c[n], INFINITY);
       EXPECT_EQ(c[2 * n], 0);
@@ -272,7 +273,8 @@ void expect_finished(DType t, Gemm g, int64_t a_size, int64_t b_size,
   point(a64, b64, bias64, c64, aux64, sum64);
   reference::gemm(g);
   point(a, b, bias, c, aux, sum);
-  under_test().gemm({}, t, t, g);
+  g.type = g.c_type = t;
+  run(g);
   const double k = std::sqrt(static_cast<double>(g.k + 1));
   const double tol = t == DType::kF64    ? 1e-14 * k
                      : t == DType::kF32  ? 2e-6 * k
@@ -369,9 +371,10 @@ TEST(EpilogueTest, GeluBackwardAndItsSum) {
             want_dx.push_back(slope * dy[r * dy_stride + j]);
             if (sums) want[static_cast<size_t>(j)] += want_dx.back();
           }
-        under_test().gelu_tanh_backward({}, t, rows, n, x.data(), x_stride,
-                                        dy.data(), dy_stride, dx.data(),
-                                        sums ? sum.data() : nullptr);
+        run(GeluTanhBackward{.x = matrix(x, rows, n, x_stride),
+                             .dy = matrix(dy, rows, n, dy_stride),
+                             .dx = dx.data(),
+                             .sum = sums ? sum.data() : nullptr});
         SCOPED_TRACE(testing::Message() << rows << " x " << n);
         ASSERT_TRUE(near(dx, want_dx));
         // Of rounded terms.
@@ -385,23 +388,26 @@ TEST(EpilogueTest, GeluBackwardInPlace) {
     const Elements x = Elements::random(t, 35, -4, 4, 1);
     Elements dy = Elements::random(t, 35, -1, 1, 2), dx(t, 35);
     for (Elements* to : {&dx, &dy})
-      under_test().gelu_tanh_backward({}, t, 5, 7, x.data(), 7, dy.data(), 7,
-                                      to->data(), nullptr);
+      run(GeluTanhBackward{
+          .x = matrix(x, 5, 7), .dy = matrix(dy, 5, 7), .dx = to->data()});
     EXPECT_EQ(dx.doubles(), dy.doubles());
   }
 }
 
 TEST(EpilogueTest, RefusesIntegers) {
-  Gemm g;
-  g.epilogue.kind = Epilogue::kBias;
-  EXPECT_THROW(under_test().gemm({}, DType::kI64, DType::kI64, g), Error);
+  EXPECT_THROW(run(Gemm{.type = DType::kI64,
+                        .c_type = DType::kI64,
+                        .epilogue = {.kind = Epilogue::kBias}}),
+               Error);
 }
 
 TEST(GemmTest, RefusesWhatItDoesNotHave) {
   Gemm g;
   g.m = g.n = g.k = 1;
-  EXPECT_THROW(under_test().gemm({}, DType::kBool, DType::kBool, g), Error);
-  EXPECT_THROW(under_test().gemm({}, DType::kF32, DType::kF64, g), Error);
+  g.type = g.c_type = DType::kBool;
+  EXPECT_THROW(run(g), Error);
+  g.type = DType::kF32, g.c_type = DType::kF64;
+  EXPECT_THROW(run(g), Error);
 }
 
 }  // namespace

@@ -15,6 +15,17 @@ namespace {
 constexpr ReduceKind kKinds[] = {ReduceKind::kSum, ReduceKind::kMax,
                                  ReduceKind::kMin, ReduceKind::kProd};
 
+void reduce(ReduceKind kind, DType t, const Shape& shape, const void* in,
+            const Shape& strides, uint32_t dims, void* out) {
+  run(Reduce{.kind = kind,
+             .type = t,
+             .shape = shape,
+             .in = in,
+             .strides = strides,
+             .dims = dims,
+             .out = out});
+}
+
 int64_t kept_size(const Shape& shape, uint32_t dims) {
   int64_t n = 1;
   for (int i = 0; i < shape.size(); ++i)
@@ -53,8 +64,7 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
                             dims, static_cast<double*>(want.data()));
           // Integers and bool have lowest and highest values, no infinities.
           if (!is_float(t) && n > 0 && numel(l.shape) == 0) continue;
-          under_test().reduce({}, kind, t, l.shape, x.data(), l.strides, dims,
-                              y.data());
+          reduce(kind, t, l.shape, x.data(), l.strides, dims, y.data());
           ASSERT_TRUE(
               near(y, want.doubles(), (product ? 20 : 5) * tolerance(t)))
               << to_string(l.shape) << to_string(l.strides) << " dims " << dims
@@ -66,7 +76,7 @@ TEST(ReduceTest, EverySetOfDimensionsInEveryLayout) {
 TEST(ReduceTest, EmptyReductionsGiveTheIdentity) {
   auto of = [](DType t, ReduceKind kind) {
     Elements y(t, 2, 7);
-    under_test().reduce({}, kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
+    reduce(kind, t, {2, 0}, nullptr, {1, 1}, 2, y.data());
     EXPECT_EQ(y[0], y[1]);
     return y[0];
   };
@@ -92,12 +102,10 @@ TEST(ReduceTest, NaNWins) {
         Elements x = Elements::random(t, 200);
         x.set(at, NAN);
         Elements row(t, 2), column(t, 100);
-        under_test().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 2,
-                            row.data());
+        reduce(kind, t, {2, 100}, x.data(), {100, 1}, 2, row.data());
         EXPECT_TRUE(std::isnan(row[0])) << at;
         EXPECT_FALSE(std::isnan(row[1])) << at;
-        under_test().reduce({}, kind, t, {2, 100}, x.data(), {100, 1}, 1,
-                            column.data());
+        reduce(kind, t, {2, 100}, x.data(), {100, 1}, 1, column.data());
         EXPECT_TRUE(std::isnan(column[at])) << at;
         EXPECT_FALSE(std::isnan(column[(at + 1) % 100])) << at;
       }
@@ -109,18 +117,16 @@ TEST(ReduceTest, LongSumsAreAccurate) {
   const std::vector<double> d = x.doubles();
   const double want = std::accumulate(d.begin(), d.end(), 0.0);
   Elements y(DType::kF32, 1), column(DType::kF32, 2);
-  under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1,
-                      y.data());
+  reduce(ReduceKind::kSum, DType::kF32, {n}, x.data(), {1}, 1, y.data());
   EXPECT_NEAR(y[0] / want, 1, 2e-7);
-  under_test().reduce({}, ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(),
-                      {2, 1}, 1, column.data());
+  reduce(ReduceKind::kSum, DType::kF32, {n / 2, 2}, x.data(), {2, 1}, 1,
+         column.data());
   EXPECT_NEAR((column[0] + column[1]) / want, 1, 4e-7);
   for (const auto& [t, each, error] :
        {std::tuple{DType::kBF16, 1.0, 400.0}, {DType::kF16, 0.5, 16.0}}) {
     const Elements values(t, 100000, each);
     Elements half(t, 1);
-    under_test().reduce({}, ReduceKind::kSum, t, {100000}, values.data(), {1},
-                        1, half.data());
+    reduce(ReduceKind::kSum, t, {100000}, values.data(), {1}, 1, half.data());
     EXPECT_NEAR(half[0], 100000 * each, error);
   }
 }
@@ -136,11 +142,11 @@ TEST(ReduceTest, LongRowsAreWhole) {
         for (int64_t at : {int64_t{0}, int64_t{4096}, n / 2, n - 1})
           x.set((r * n + at) * step, static_cast<double>(r + 1));
       Elements sum(t, 3), max(t, 3);
-      under_test().reduce({}, ReduceKind::kSum, t, {3, n}, x.data(),
-                          {n * step, step}, 2, sum.data());
+      reduce(ReduceKind::kSum, t, {3, n}, x.data(), {n * step, step}, 2,
+             sum.data());
       x.set((2 * n - 1) * step, 9);
-      under_test().reduce({}, ReduceKind::kMax, t, {3, n}, x.data(),
-                          {n * step, step}, 2, max.data());
+      reduce(ReduceKind::kMax, t, {3, n}, x.data(), {n * step, step}, 2,
+             max.data());
       EXPECT_TRUE(near(sum, {4, 8, 12}, 0));
       EXPECT_TRUE(near(max, {1, 9, 3}, 0));
     }
@@ -149,8 +155,7 @@ TEST(ReduceTest, LongRowsAreWhole) {
 TEST(ReduceTest, IntegerSumsWrapAround) {
   const std::vector<int32_t> x = {2147483647, 1};
   std::vector<int32_t> y(1);
-  under_test().reduce({}, ReduceKind::kSum, DType::kI32, {2}, x.data(), {1}, 1,
-                      y.data());
+  reduce(ReduceKind::kSum, DType::kI32, {2}, x.data(), {1}, 1, y.data());
   EXPECT_EQ(y[0], std::numeric_limits<int32_t>::min());
 }
 
@@ -161,7 +166,7 @@ TEST(SumSquaresTest, EveryFloat) {
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want += x[i] * x[i];
       std::vector<double> sum = {1};
-      under_test().sum_squares({}, t, n, x.data(), sum.data());
+      run(SumSquares{.type = t, .n = n, .x = x.data(), .sum = sum.data()});
       EXPECT_NEAR(sum[0] - 1, want, 2e-7 * (want + 1));
     }
 }
@@ -187,9 +192,11 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
           const DType wide = scan_sum_of(t);
           const Elements carry = Elements::random(wide, kRows, -3, 3);
           Elements y(t, kRows * n, 9), total(wide, kRows, 9);
-          under_test().scan_rows({}, t, kRows, n, x.data(), stride, reverse,
-                                 carried ? carry.data() : nullptr, y.data(),
-                                 total.data());
+          run(ScanRows{.x = matrix(x, kRows, n, stride),
+                       .reverse = reverse,
+                       .carry = carried ? carry.data() : nullptr,
+                       .out = y.data(),
+                       .total = total.data()});
           for (int64_t r = 0; r < kRows; ++r) {
             const double from = carried ? carry[r] : 0;
             for (int64_t i = 0; i < n; ++i)
@@ -215,10 +222,14 @@ TEST(ScanRowsTest, LongRows) {
         const Elements carry = Elements::random(wide, kRows, -3, 3);
         Elements y(t, kRows * n, 9), total(wide, kRows, 9),
             alone(wide, kRows, 9);
-        under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,
-                               carry.data(), y.data(), total.data());
-        under_test().scan_rows({}, t, kRows, n, x.data(), n, reverse,
-                               carry.data(), nullptr, alone.data());
+        ScanRows scan{.x = matrix(x, kRows, n, n),
+                      .reverse = reverse,
+                      .carry = carry.data(),
+                      .out = y.data(),
+                      .total = total.data()};
+        run(scan);
+        scan.out = nullptr, scan.total = alone.data();
+        run(scan);
         for (int64_t r = 0; r < kRows; ++r) {
           double sum = carry[r];
           for (int64_t i = 0; i < n; ++i) {

@@ -148,12 +148,6 @@ void pointers(F&& f, T*& p) {
   f(p);
 }
 template <class F>
-void pointers(F&& f, Gemm& g) {
-  f(g.a), f(g.b), f(g.c);
-  Epilogue& e = g.epilogue;
-  f(e.bias), f(e.aux), f(e.b_sum), f(e.c_sum);
-}
-template <class F>
 void pointers(F&& f, Pointwise& p) {
   f(p.out), f(p.second);
   for (const void*& in : p.in) f(in);
