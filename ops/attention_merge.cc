@@ -9,26 +9,24 @@ namespace {
 // out = f(a, b), element by element; out may be a.
 template <class F>
 void apply_to(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out) {
-  kernels::Pointwise p;
-  p.shape = out.shape();
-  p.in[0] = a.data();
-  p.strides[0] = a.strides();
-  p.in[1] = b.data();
-  p.strides[1] = b.strides();
-  p.out = out.mutable_data();
-  c.k.binary(c.stream, fn::index_of<F>, fn::By::kNone, a.dtype(), nullptr, p);
+  c.run(kernels::Binary{.index = fn::index_of<F>,
+                        .of = {.type = a.dtype(),
+                               .shape = out.shape(),
+                               .out = out.mutable_data(),
+                               .in = {a.data(), b.data()},
+                               .strides = {a.strides(), b.strides()}}});
 }
 
 // exp(a - b), with a's shape.
 Tensor exp_of_difference(Compute& c, const Tensor& a, const Tensor& b) {
   const Tensor y = c.scratch(a.shape(), a.dtype());
   apply_to<fn::Sub>(c, a, b, y);
-  kernels::Pointwise p;
-  p.shape = y.shape();
-  p.in[0] = y.data();
-  p.strides[0] = y.strides();
-  p.out = y.mutable_data();
-  c.k.unary(c.stream, fn::index_of<fn::Exp>, 0, y.dtype(), nullptr, p);
+  c.run(kernels::Unary{.index = fn::index_of<fn::Exp>,
+                       .of = {.type = y.dtype(),
+                              .shape = y.shape(),
+                              .out = y.mutable_data(),
+                              .in = {y.data()},
+                              .strides = {y.strides()}}});
   return y;
 }
 

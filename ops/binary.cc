@@ -44,8 +44,11 @@ class Binary : public Op {
                        f_.gives_bool ? DType::kBool : in[0]);
   }
   void compute(Compute& c) const override {
-    c.k.binary(c.stream, index_, by_, c.in[0].dtype(), args().read(c.attrs),
-               internal::pointwise_arguments(c));
+    c.run(kernels::Binary{
+        .index = index_,
+        .by = by_,
+        .params = args().read(c.attrs),
+        .of = internal::pointwise_arguments(c, c.in[0].dtype())});
   }
   InBoxes in_boxes(size_t, DType) const override {
     return InBoxes::kContiguous;

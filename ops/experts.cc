@@ -210,15 +210,12 @@ void put(Compute& c, const Tensor& rows, const Tensor& index,
 // rows[i] factor[i], for contiguous rows [n, m] and factor [n, 1].
 Tensor scaled(Compute& c, const Tensor& rows, const Tensor& factor) {
   const Tensor out = c.scratch(rows.shape(), rows.dtype());
-  kernels::Pointwise p;
-  p.shape = rows.shape();
-  p.out = out.mutable_data();
-  p.in[0] = rows.data();
-  p.strides[0] = rows.strides();
-  p.in[1] = factor.data();
-  p.strides[1] = {1, 0};
-  c.k.binary(c.stream, fn::index_of<fn::Mul>, fn::By::kNone, rows.dtype(),
-             nullptr, p);
+  c.run(kernels::Binary{.index = fn::index_of<fn::Mul>,
+                        .of = {.type = rows.dtype(),
+                               .shape = rows.shape(),
+                               .out = out.mutable_data(),
+                               .in = {rows.data(), factor.data()},
+                               .strides = {rows.strides(), Shape{1, 0}}}});
   return out;
 }
 
@@ -296,18 +293,18 @@ std::pair<Tensor, Tensor> swiglu_rows(Compute& c, const Kept& kept,
   const DType t = kept.gate.dtype();
   const Tensor out = c.scratch(shape, t),
                second = dy.defined() ? c.scratch(shape, t) : Tensor();
-  kernels::Pointwise p;
-  p.shape = {out.numel()};
-  p.out = out.mutable_data();
-  p.in[0] = kept.gate.data();
-  p.in[1] = kept.up.data();
+  kernels::Binary k{.index = fn::index_of<fn::SwiGlu>,
+                    .of = {.type = t,
+                           .shape = {out.numel()},
+                           .out = out.mutable_data(),
+                           .in = {kept.gate.data(), kept.up.data()}}};
   if (dy.defined()) {
-    p.second = second.mutable_data();
-    p.in[2] = dy.data();
+    k.by = fn::By::kBoth;
+    k.of.second = second.mutable_data();
+    k.of.in[2] = dy.data();
   }
-  for (Shape& s : p.strides) s = {1};
-  c.k.binary(c.stream, fn::index_of<fn::SwiGlu>,
-             dy.defined() ? fn::By::kBoth : fn::By::kNone, t, nullptr, p);
+  for (Shape& s : k.of.strides) s = {1};
+  c.run(k);
   return {out, second};
 }
 

@@ -14,21 +14,21 @@
 namespace dtensor {
 namespace internal {
 
-kernels::Pointwise pointwise_arguments(Compute& c) {
-  kernels::Pointwise p;
+kernels::Pointwise pointwise_arguments(Compute& c, DType t) {
+  kernels::Pointwise p{.type = t};
   p.shape = c.out[0].shape();
   p.out = c.out[0].mutable_data();
   if (c.out.size() > 1) p.second = c.out[1].mutable_data();
   for (size_t i = 0; i < c.in.size(); ++i) {
     p.in[i] = c.in[i].data();
     // Missing leading dimensions, and those of size 1, repeat.
-    const Tensor& t = c.in[i];
-    int extra = p.shape.size() - t.ndim();
+    const Tensor& x = c.in[i];
+    int extra = p.shape.size() - x.ndim();
     for (int d = 0; d < p.shape.size(); ++d)
       p.strides[i].push_back(
-          d < extra || (t.shape()[d - extra] == 1 && p.shape[d] != 1)
+          d < extra || (x.shape()[d - extra] == 1 && p.shape[d] != 1)
               ? 0
-              : t.strides()[d - extra]);
+              : x.strides()[d - extra]);
   }
   return p;
 }
@@ -144,7 +144,7 @@ class Where : public Op {
     return {in[1]};
   }
   void compute(Compute& c) const override {
-    c.k.where(c.stream, c.in[1].dtype(), pointwise_arguments(c));
+    c.run(kernels::Where{pointwise_arguments(c, c.in[1].dtype())});
   }
   InBoxes in_boxes(size_t, DType) const override {
     return InBoxes::kContiguous;

@@ -35,16 +35,16 @@ struct FunctionArgs<F, 3> {
   double p0, p1, p2;
 };
 // Converts between these and a plain array. Without parameters: empty Attrs,
-// and null.
+// and an empty array.
 struct ArgsAccess {
   Attrs (*make)(const double* p);
-  const double* (*read)(const Attrs&);
+  std::span<const double> (*read)(const Attrs&);
 };
 template <class F>
 constexpr ArgsAccess args_access() {
   if constexpr (fn::facts<F>().num_params == 0) {
     return {[](const double*) { return Attrs(); },
-            [](const Attrs&) -> const double* { return nullptr; }};
+            [](const Attrs&) { return std::span<const double>(); }};
   } else {
     using Args = FunctionArgs<F>;
     return {[](const double* p) {
@@ -53,7 +53,8 @@ constexpr ArgsAccess args_access() {
               return Attrs(args);
             },
             [](const Attrs& a) {
-              return reinterpret_cast<const double*>(&a.as<Args>());
+              const Args& args = a.as<Args>();
+              return std::span(&args.p0, sizeof(args) / sizeof(double));
             }};
   }
 }
@@ -65,7 +66,7 @@ const ArgsAccess& args_of(fn::FunctionList<F...>, int index) {
 
 // The operands of an element-wise kernel, with one or two outputs. Strides are
 // 0 where an input is repeated.
-kernels::Pointwise pointwise_arguments(Compute&);
+kernels::Pointwise pointwise_arguments(Compute&, DType);
 // "...,...->... | notes".
 std::string elementwise_rule(int inputs, std::string_view notes,
                              int outputs = 1);

@@ -7,16 +7,13 @@
 namespace dtensor {
 namespace {
 
-kernels::Pointwise flat(const Tensor& out) {
-  kernels::Pointwise p;
-  p.shape = {out.numel()};
-  p.out = out.mutable_data();
-  return p;
-}
-
-void operand(kernels::Pointwise& p, int i, const Tensor& t) {
-  p.in[i] = t.data();
-  p.strides[i] = {1};
+kernels::Pointwise flat(const Tensor& out, DType t,
+                        std::array<const void*, 3> in) {
+  return {.type = t,
+          .shape = {out.numel()},
+          .out = out.mutable_data(),
+          .in = in,
+          .strides = {Shape{1}, Shape{1}, Shape{1}}};
 }
 
 }  // namespace
@@ -55,26 +52,21 @@ Tensor with_last(const Tensor& x, int64_t dim) {
 
 void row_unary(Compute& c, int index, const Tensor& a, const Tensor& out,
                double parameter) {
-  kernels::Pointwise p = flat(out);
-  operand(p, 0, a);
-  c.k.unary(c.stream, index, 0, a.dtype(), &parameter, p);
+  c.run(kernels::Unary{.index = index,
+                       .params = {&parameter, 1},
+                       .of = flat(out, a.dtype(), {a.data()})});
 }
 
 void row_binary(Compute& c, int index, const Tensor& a, const Tensor& b,
                 const Tensor& out) {
-  kernels::Pointwise p = flat(out);
-  operand(p, 0, a);
-  operand(p, 1, b);
-  c.k.binary(c.stream, index, fn::By::kNone, a.dtype(), nullptr, p);
+  c.run(kernels::Binary{.index = index,
+                        .of = flat(out, a.dtype(), {a.data(), b.data()})});
 }
 
 void row_where(Compute& c, const Tensor& condition, const Tensor& a,
                const Tensor& b, const Tensor& out) {
-  kernels::Pointwise p = flat(out);
-  operand(p, 0, condition);
-  operand(p, 1, a);
-  operand(p, 2, b);
-  c.k.where(c.stream, a.dtype(), p);
+  c.run(kernels::Where{
+      flat(out, a.dtype(), {condition.data(), a.data(), b.data()})});
 }
 
 void to_common_max(Compute& c, char factor, const Tensor& max,

@@ -41,8 +41,11 @@ class Unary : public Op {
     return {f_.gives_bool ? DType::kBool : in[0]};
   }
   void compute(Compute& c) const override {
-    c.k.unary(c.stream, index_, order_, c.in[0].dtype(), args().read(c.attrs),
-              internal::pointwise_arguments(c));
+    c.run(kernels::Unary{
+        .index = index_,
+        .order = order_,
+        .params = args().read(c.attrs),
+        .of = internal::pointwise_arguments(c, c.in[0].dtype())});
   }
   bool differentiable() const override { return f_.differentiable(); }
   bool saves_inputs() const override {

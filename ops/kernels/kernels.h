@@ -25,6 +25,9 @@
   X(Gemm)                  \
   X(FinishGemm)            \
   X(GeluTanhBackward)      \
+  X(Unary)                 \
+  X(Binary)                \
+  X(Where)                 \
   X(Reduce)                \
   X(SumSquares)            \
   X(ScanRows)              \
@@ -51,7 +54,6 @@
 namespace dtensor {
 
 struct Kernels : KernelTable,
-                 kernels::PointwiseKernels,
                  kernels::AttentionKernels,
                  kernels::RotaryKernels,
                  kernels::OptimKernels,

@@ -10,11 +10,6 @@ class NoKernels final : public Kernels {
   void run(Stream, const A&) const override {}
   DT_KERNELS(DT_NOTHING)
 #undef DT_NOTHING
-  void unary(Stream, int, int, DType, const double*,
-             const Pointwise&) const override {}
-  void binary(Stream, int, fn::By, DType, const double*,
-              const Pointwise&) const override {}
-  void where(Stream, DType, const Pointwise&) const override {}
   void attention(Stream, DType, const Attention&, void*, const int64_t*,
                  void*) const override {}
   void attention_backward(Stream, DType, const Attention&,

@@ -1,6 +1,8 @@
 // Element-wise functions.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "dtensor/ops/kernels/kernel.h"
 
@@ -14,29 +16,37 @@ namespace dtensor::kernels {
 // may be in[i] if that input is contiguous and its items have the output's
 // size. `second` may be another such input.
 struct Pointwise {
-  Shape shape;
+  DType type = DType::kF32;
+  Shape shape = {};
   void* out = nullptr;
   void* second = nullptr;  // for By::kBoth: the derivative by b
-  const void* in[3] = {};
-  Shape strides[3];
+  std::array<const void*, 3> in = {};
+  std::array<Shape, 3> strides = {};
 };
 
-class PointwiseKernels {
- public:
-  virtual ~PointwiseKernels() = default;
-  // A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders
-  // 1 and 2: out = f'(in[0]) in[1] and f''(in[0]) in[1], for functions that are
-  // not linear. For the types that the function takes. `params` is host memory;
-  // null if it has no parameters.
-  virtual void unary(Stream, int index, int order, DType, const double* params,
-                     const Pointwise&) const = 0;
-  // A function of fn::BinaryFunctions, by index; or its derivative by the named
-  // operands times in[2]. By::kBoth has two outputs. Outputs (of unary(), too)
-  // have the given type, or bool if the function gives bools.
-  virtual void binary(Stream, int index, fn::By, DType, const double* params,
-                      const Pointwise&) const = 0;
-  // out = in[0] (bool) ? in[1] : in[2]. All dtypes.
-  virtual void where(Stream, DType, const Pointwise&) const = 0;
+// A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders 1
+// and 2: out = f'(in[0]) in[1] and f''(in[0]) in[1], for functions that are not
+// linear. For the types that the function takes. `params` are at least as many
+// as the function has.
+struct Unary {
+  int index = 0, order = 0;
+  std::span<const double> params = {};
+  Pointwise of;
+};
+
+// A function of fn::BinaryFunctions, by index; or its derivative by the named
+// operands times in[2]. By::kBoth has two outputs. Outputs (of Unary, too) have
+// the given type, or bool if the function gives bools.
+struct Binary {
+  int index = 0;
+  fn::By by = {};  // kNone
+  std::span<const double> params = {};
+  Pointwise of;
+};
+
+// out = in[0] (bool) ? in[1] : in[2], which have the type. All dtypes.
+struct Where {
+  Pointwise of;
 };
 
 }  // namespace dtensor::kernels

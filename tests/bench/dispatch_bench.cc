@@ -39,15 +39,13 @@ DistTensor operand(const Mesh& mesh, uint64_t stream) {
 void AddKernel(benchmark::State& state) {
   on_one_rank(state, [&](const Mesh& mesh) {
     DistTensor a = operand(mesh, 1), b = operand(mesh, 2), c = operand(mesh, 3);
-    kernels::Pointwise p;
-    p.shape = {kSize, kSize};
-    p.out = c.local().mutable_data();
-    p.in[0] = a.local().data();
-    p.in[1] = b.local().data();
-    p.strides[0] = p.strides[1] = {kSize, 1};
-    for (auto _ : state)
-      cpu_kernels().binary({}, fn::index_of<fn::Add>, fn::By::kNone,
-                           DType::kF32, nullptr, p);
+    const Shape strides{kSize, 1};
+    const kernels::Binary sum{.index = fn::index_of<fn::Add>,
+                              .of = {.shape = {kSize, kSize},
+                                     .out = c.local().mutable_data(),
+                                     .in = {a.local().data(), b.local().data()},
+                                     .strides = {strides, strides}}};
+    for (auto _ : state) cpu_kernels().run({}, sum);
   });
 }
 BENCHMARK(AddKernel);

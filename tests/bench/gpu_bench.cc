@@ -234,16 +234,16 @@ void host_cost(Bench& b) {
   const DistTensor x = b.random({8, 8}), y = b.random({8, 8});
   const NoGrad no_grad;
   const Tensor out = Tensor::empty({8, 8}, x.dtype());
-  kernels::Pointwise p;
-  p.shape = {64};
-  p.strides[0] = p.strides[1] = {1};
+  kernels::Binary sum{
+      .index = fn::index_of<fn::Add>,
+      .of = {
+          .type = x.dtype(), .shape = {64}, .strides = {Shape{1}, Shape{1}}}};
   b.compare(
       "G2 add 8x8 (best: its kernel)", 3 * 64.0 * 2, false, [&] { x + y; },
       [&] {
-        p.in[0] = x.local().data(), p.in[1] = y.local().data();
-        p.out = out.mutable_data();
-        b.kernels().binary(b.stream(), fn::index_of<fn::Add>, fn::By::kNone,
-                           x.dtype(), nullptr, p);
+        sum.of.in = {x.local().data(), y.local().data()};
+        sum.of.out = out.mutable_data();
+        b.kernels().run(b.stream(), sum);
       });
 }
 

@@ -19,7 +19,7 @@ using computed_t =
 // storage types that differ from the compute type: in pieces of kChunk
 // elements, through buffers where needed. One or two outputs.
 template <class S, int K, int outputs = 1>
-void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
+void run_loop(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
   using M = std::conditional_t<std::is_same_v<S, bool>, uint8_t, S>;
   using T = computed_t<S>;
   constexpr bool kSame = std::is_same_v<M, T>;
@@ -75,12 +75,15 @@ void run(Loop loop, const double* p, const Pointwise& a, bool gives_bool) {
 }
 
 template <int K, int outputs = 1>
-void run_float(DType t, Loop f32, Loop f64, const double* p, const Pointwise& a,
+void run_float(Loop f32, Loop f64, const double* p, const Pointwise& a,
                bool gives_bool) {
-  if (t == DType::kF64) return run<double, K, outputs>(f64, p, a, gives_bool);
-  if (t == DType::kF32) return run<float, K, outputs>(f32, p, a, gives_bool);
-  if (t == DType::kF16) return run<f16, K, outputs>(f32, p, a, gives_bool);
-  run<bf16, K, outputs>(f32, p, a, gives_bool);
+  const DType t = a.type;
+  if (t == DType::kF64)
+    return run_loop<double, K, outputs>(f64, p, a, gives_bool);
+  if (t == DType::kF32)
+    return run_loop<float, K, outputs>(f32, p, a, gives_bool);
+  if (t == DType::kF16) return run_loop<f16, K, outputs>(f32, p, a, gives_bool);
+  run_loop<bf16, K, outputs>(f32, p, a, gives_bool);
 }
 
 void check(const fn::Function& f, bool exists, DType t, int order) {
@@ -89,8 +92,10 @@ void check(const fn::Function& f, bool exists, DType t, int order) {
 
 }  // namespace
 
-void CpuKernels::unary(Stream, int index, int order, DType t,
-                       const double* params, const Pointwise& a) const {
+void CpuKernels::run(Stream, const Unary& a) const {
+  const int index = a.index, order = a.order;
+  const DType t = a.of.type;
+  const double* const params = a.params.data();
   const fn::Function& f = checked_unary(index, order);
   Loop loop = nullptr, wide = nullptr;
   auto look = [&]<int k>() {
@@ -107,15 +112,18 @@ void CpuKernels::unary(Stream, int index, int order, DType t,
   if (order == 0 && t == DType::kBool) loop = unary_loop<uint8_t, 0>(index);
   check(f, loop, t, order);
   const bool b = f.gives_bool;
-  if (t == DType::kI32) return run<int32_t, 1>(loop, params, a, b);
-  if (t == DType::kI64) return run<int64_t, 1>(loop, params, a, b);
-  if (t == DType::kBool) return run<bool, 1>(loop, params, a, b);
-  if (order > 0) return run_float<2>(t, loop, wide, params, a, b);
-  run_float<1>(t, loop, wide, params, a, b);
+  if (t == DType::kI32) return run_loop<int32_t, 1>(loop, params, a.of, b);
+  if (t == DType::kI64) return run_loop<int64_t, 1>(loop, params, a.of, b);
+  if (t == DType::kBool) return run_loop<bool, 1>(loop, params, a.of, b);
+  if (order > 0) return run_float<2>(loop, wide, params, a.of, b);
+  run_float<1>(loop, wide, params, a.of, b);
 }
 
-void CpuKernels::binary(Stream, int index, fn::By by, DType t,
-                        const double* params, const Pointwise& a) const {
+void CpuKernels::run(Stream, const Binary& a) const {
+  const int index = a.index;
+  const fn::By by = a.by;
+  const DType t = a.of.type;
+  const double* const params = a.params.data();
   const fn::Function& f = checked_binary(index);
   const int order = fn::order_of(by);
   Loop loop = nullptr, wide = nullptr;
@@ -139,12 +147,12 @@ void CpuKernels::binary(Stream, int index, fn::By by, DType t,
     loop = binary_loop<uint8_t, kNone>(index);
   check(f, loop, t, order);
   const bool b = f.gives_bool;
-  if (t == DType::kI32) return run<int32_t, 2>(loop, params, a, b);
-  if (t == DType::kI64) return run<int64_t, 2>(loop, params, a, b);
-  if (t == DType::kBool) return run<bool, 2>(loop, params, a, b);
-  if (by == fn::By::kBoth) return run_float<3, 2>(t, loop, wide, params, a, b);
-  if (order > 0) return run_float<3>(t, loop, wide, params, a, b);
-  run_float<2>(t, loop, wide, params, a, b);
+  if (t == DType::kI32) return run_loop<int32_t, 2>(loop, params, a.of, b);
+  if (t == DType::kI64) return run_loop<int64_t, 2>(loop, params, a.of, b);
+  if (t == DType::kBool) return run_loop<bool, 2>(loop, params, a.of, b);
+  if (by == fn::By::kBoth) return run_float<3, 2>(loop, wide, params, a.of, b);
+  if (order > 0) return run_float<3>(loop, wide, params, a.of, b);
+  run_float<2>(loop, wide, params, a.of, b);
 }
 
 }  // namespace dtensor::kernels

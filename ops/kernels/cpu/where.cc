@@ -37,16 +37,16 @@ void where_items(const Pointwise& p) {
 
 }  // namespace
 
-void CpuKernels::where(Stream, DType t, const Pointwise& p) const {
-  switch (size_of(t)) {
+void CpuKernels::run(Stream, const Where& a) const {
+  switch (size_of(a.of.type)) {
     case 1:
-      return where_items<uint8_t>(p);
+      return where_items<uint8_t>(a.of);
     case 2:
-      return where_items<uint16_t>(p);
+      return where_items<uint16_t>(a.of);
     case 4:
-      return where_items<uint32_t>(p);
+      return where_items<uint32_t>(a.of);
     default:
-      return where_items<uint64_t>(p);
+      return where_items<uint64_t>(a.of);
   }
 }
 

@@ -62,36 +62,34 @@ void where(Stream s, const Pointwise& a) {
 }  // namespace
 }  // namespace pointwise
 
-void PortableKernels::unary(Stream s, int index, int order, DType t,
-                            const double* params, const Pointwise& a) const {
-  const fn::Function& f = checked_unary(index, order);
-  const auto launch = visit(t, [&]<class S>() {
-    return pointwise::unary_of<pointwise::stored_t<S>>(index, order);
+void PortableKernels::run(Stream s, const Unary& a) const {
+  const fn::Function& f = checked_unary(a.index, a.order);
+  const auto launch = visit(a.of.type, [&]<class S>() {
+    return pointwise::unary_of<pointwise::stored_t<S>>(a.index, a.order);
   });
-  if (!launch) no_kernel(f, order, t);
-  launch(s, params, a);
+  if (!launch) no_kernel(f, a.order, a.of.type);
+  launch(s, a.params.data(), a.of);
 }
 
-void PortableKernels::binary(Stream s, int index, fn::By by, DType t,
-                             const double* params, const Pointwise& a) const {
-  const fn::Function& f = checked_binary(index);
-  const auto launch = visit(t, [&]<class S>() {
-    return pointwise::binary_of<pointwise::stored_t<S>>(index, by);
+void PortableKernels::run(Stream s, const Binary& a) const {
+  const fn::Function& f = checked_binary(a.index);
+  const auto launch = visit(a.of.type, [&]<class S>() {
+    return pointwise::binary_of<pointwise::stored_t<S>>(a.index, a.by);
   });
-  if (!launch) no_kernel(f, fn::order_of(by), t);
-  launch(s, params, a);
+  if (!launch) no_kernel(f, fn::order_of(a.by), a.of.type);
+  launch(s, a.params.data(), a.of);
 }
 
-void PortableKernels::where(Stream s, DType t, const Pointwise& a) const {
-  switch (size_of(t)) {
+void PortableKernels::run(Stream s, const Where& a) const {
+  switch (size_of(a.of.type)) {
     case 1:
-      return pointwise::where<uint8_t>(s, a);
+      return pointwise::where<uint8_t>(s, a.of);
     case 2:
-      return pointwise::where<uint16_t>(s, a);
+      return pointwise::where<uint16_t>(s, a.of);
     case 4:
-      return pointwise::where<uint32_t>(s, a);
+      return pointwise::where<uint32_t>(s, a.of);
     default:
-      return pointwise::where<uint64_t>(s, a);
+      return pointwise::where<uint64_t>(s, a.of);
   }
 }
 

@@ -15,7 +15,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "tests/dtensor/device/members.h"
 
@@ -58,16 +57,6 @@ class GivenKernels : public Kernels {
   }
   DT_KERNELS(DT_GIVE)
 #undef DT_GIVE
-  void unary(Stream s, int index, int order, DType t, const double* params,
-             const Pointwise& a) const override {
-    const int n = params ? fn::unary_function(index).num_params : 0;
-    give(s, &Kernels::unary, index, order, t, HostArray(params, n), a);
-  }
-  void binary(Stream s, int index, fn::By by, DType t, const double* params,
-              const Pointwise& a) const override {
-    const int n = params ? fn::binary_function(index).num_params : 0;
-    give(s, &Kernels::binary, index, by, t, HostArray(params, n), a);
-  }
   void attention(Stream s, DType t, const Attention& a, void* out,
                  const int64_t out_strides[4], void* lse) const override {
     give(s, &Kernels::attention, t, HostAttention(a), out,
@@ -76,9 +65,6 @@ class GivenKernels : public Kernels {
   void attention_backward(Stream s, DType t, const Attention& a,
                           const AttentionGrad& g) const override {
     give(s, &Kernels::attention_backward, t, HostAttention(a), g);
-  }
-  void where(Stream s, DType a1, const Pointwise& a2) const override {
-    give(s, &Kernels::where, a1, a2);
   }
   void rotary(Stream s, DType a1, const Rotary& a2) const override {
     give(s, &Kernels::rotary, a1, a2);

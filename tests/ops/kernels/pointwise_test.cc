@@ -28,6 +28,25 @@ struct Parameters {
   double p[fn::kMaxParams] = {};
 };
 
+void run_unary(int index, int order, DType t, const double* params,
+               Pointwise of) {
+  const int n = params ? fn::unary_function(index).num_params : 0;
+  of.type = t;
+  run(Unary{.index = index,
+            .order = order,
+            .params = {params, static_cast<size_t>(n)},
+            .of = of});
+}
+void run_binary(int index, fn::By by, DType t, const double* params,
+                Pointwise of) {
+  const int n = params ? fn::binary_function(index).num_params : 0;
+  of.type = t;
+  run(Binary{.index = index,
+             .by = by,
+             .params = {params, static_cast<size_t>(n)},
+             .of = of});
+}
+
 TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
   for (DType t : kAll)
     for (int f = 0; f < fn::kNumUnary; ++f)
@@ -46,7 +65,7 @@ TEST(UnaryTest, MatchesTheReferenceInEveryLayout) {
         p.strides[0] = l.strides;
         p.in[0] = x.data();
         p.out = y.data();
-        under_test().unary({}, f, 0, t, d.p, p);
+        run_unary(f, 0, t, d.p, p);
         std::vector<double> want = gathered(x, l.shape, l.strides);
         for (double& v : want) v = reference::unary(f, t, v, d.p);
         ASSERT_TRUE(near(y, want));
@@ -77,7 +96,7 @@ TEST(UnaryTest, IsAccurate) {
       p.strides[0] = {1};
       p.in[0] = x.data();
       p.out = y.data();
-      under_test().unary({}, f, 0, t, d.p, p);
+      run_unary(f, 0, t, d.p, p);
       double worst = 0, at = 0;
       for (int64_t i = 0; i < n; ++i) {
         const double want = reference::unary(f, t, x[i], d.p);
@@ -115,7 +134,7 @@ TEST(UnaryTest, DerivativesMatchFiniteDifferences) {
       p.in[0] = x.data();
       p.in[1] = dy.data();
       p.out = y.data();
-      under_test().unary({}, f, order, DType::kF64, d.p, p);
+      run_unary(f, order, DType::kF64, d.p, p);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i) {
         auto at = [&](double h) {
@@ -153,11 +172,11 @@ TEST(UnaryTest, DerivativesInEveryTypeAndLayout) {
         p.in[0] = x.data();
         p.in[1] = dy.data();
         p.out = y.data();
-        under_test().unary({}, f, order, t, d.p, p);
+        run_unary(f, order, t, d.p, p);
         p.in[0] = x64.data();
         p.in[1] = dy64.data();
         p.out = y64.data();
-        under_test().unary({}, f, order, DType::kF64, d.p, p);
+        run_unary(f, order, DType::kF64, d.p, p);
         EXPECT_TRUE(near(y, y64.doubles(), 10 * tolerance(t)))
             << facts.name << " " << order;
       }
@@ -170,7 +189,7 @@ double apply(int f, int order, DType t, double x, const double* params) {
   p.in[0] = in.data();
   p.in[1] = dy.data();
   p.out = out.data();
-  under_test().unary({}, f, order, t, params, p);
+  run_unary(f, order, t, params, p);
   return out[0];
 }
 
@@ -300,7 +319,7 @@ TEST(UnaryTest, ValuesDoNotDependOnTheirPosition) {
           p.in[0] = x.at(from);
           p.in[1] = dy.at(from);
           p.out = y.at(from);
-          under_test().unary({}, f, order, t, d.p, p);
+          run_unary(f, order, t, d.p, p);
         };
         compute(0, n, row);
         for (int64_t i = 0; i < n; ++i) compute(i, 1, alone);
@@ -321,7 +340,7 @@ TEST(UnaryTest, InPlace) {
     p.strides[0] = p.strides[1] = {1};
     p.in[0] = p.out = x.data();
     p.in[1] = dy.data();
-    under_test().unary({}, fn::index_of<fn::Square>, 1, t, nullptr, p);
+    run_unary(fn::index_of<fn::Square>, 1, t, nullptr, p);
     EXPECT_TRUE(near(x, want));
   }
 }
@@ -353,7 +372,7 @@ TEST(BinaryTest, MatchesTheReferenceInEveryLayout) {
           p.in[0] = a.data();
           p.in[1] = b.data();
           p.out = y.data();
-          under_test().binary({}, f, fn::By::kNone, t, d.p, p);
+          run_binary(f, fn::By::kNone, t, d.p, p);
           std::vector<double> want = gathered(a, l.shape, l.strides);
           const std::vector<double> wb = gathered(b, l.shape, bs);
           for (size_t i = 0; i < want.size(); ++i) {
@@ -390,7 +409,7 @@ TEST(BinaryTest, DerivativesMatchFiniteDifferences) {
       p.in[1] = b.data();
       p.in[2] = dy.data();
       p.out = y.data();
-      under_test().binary({}, f, by, DType::kF64, nullptr, p);
+      run_binary(f, by, DType::kF64, nullptr, p);
       std::vector<double> want;
       for (int64_t i = 0; i < n; ++i) {
         auto at = [&](double ha, double hb) {
@@ -436,7 +455,7 @@ TEST(BinaryTest, ValuesDoNotDependOnTheirPosition) {
           p.in[2] = dy.at(from);
           p.out = y.at(from);
           p.second = second.at(from);
-          under_test().binary({}, f, static_cast<fn::By>(k), t, d.p, p);
+          run_binary(f, static_cast<fn::By>(k), t, d.p, p);
         };
         compute(0, n, row, second_row);
         for (int64_t i = 0; i < n; ++i) compute(i, 1, alone, second_alone);
@@ -471,12 +490,12 @@ TEST(BinaryTest, BothDerivativesAtOnce) {
           p.in[1] = b.data();
           p.in[2] = dy.data();
           p.out = one.data();
-          under_test().binary({}, f, fn::By::kA, t, nullptr, p);
+          run_binary(f, fn::By::kA, t, nullptr, p);
           p.out = other.data();
-          under_test().binary({}, f, fn::By::kB, t, nullptr, p);
+          run_binary(f, fn::By::kB, t, nullptr, p);
           p.out = in_place ? dy.data() : first.data();
           p.second = in_place ? a.data() : second.data();
-          under_test().binary({}, f, fn::By::kBoth, t, nullptr, p);
+          run_binary(f, fn::By::kBoth, t, nullptr, p);
           SCOPED_TRACE(std::string(facts.name) + " " + std::string(name(t)) +
                        " " + to_string(l.shape) + to_string(l.strides));
           ASSERT_TRUE(near(in_place ? dy : first, one.doubles()));
@@ -496,11 +515,9 @@ TEST(BinaryTest, NaNPropagatesInMaximumAndMinimum) {
     p.in[0] = a.data();
     p.in[1] = b.data();
     p.out = y.data();
-    under_test().binary({}, fn::index_of<fn::Maximum>, fn::By::kNone, t,
-                        nullptr, p);
+    run_binary(fn::index_of<fn::Maximum>, fn::By::kNone, t, nullptr, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 3, kNaN, kInf}));
-    under_test().binary({}, fn::index_of<fn::Minimum>, fn::By::kNone, t,
-                        nullptr, p);
+    run_binary(fn::index_of<fn::Minimum>, fn::By::kNone, t, nullptr, p);
     EXPECT_TRUE(near(y, {kNaN, kNaN, 2, kNaN, -kInf}));
   }
 }
@@ -516,19 +533,17 @@ TEST(BinaryTest, IntegerCorners) {
   p.in[0] = a.data();
   p.in[1] = b.data();
   p.out = y.data();
-  under_test().binary({}, fn::index_of<fn::TruncDivide>, fn::By::kNone,
-                      DType::kI32, nullptr, p);
+  run_binary(fn::index_of<fn::TruncDivide>, fn::By::kNone, DType::kI32, nullptr,
+             p);
   const int32_t quotients[] = {3, -3, lowest, 0, lowest, -1, 0, 0};
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(y[i], quotients[i]) << i;
-  under_test().binary({}, fn::index_of<fn::Pow>, fn::By::kNone, DType::kI32,
-                      nullptr, p);
+  run_binary(fn::index_of<fn::Pow>, fn::By::kNone, DType::kI32, nullptr, p);
   const int32_t powers[] = {49, 49, 0, 1, lowest, 0, -1, 1};
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(y[i], powers[i]) << i;
-  under_test().binary({}, fn::index_of<fn::Sub>, fn::By::kNone, DType::kI32,
-                      nullptr, p);
+  run_binary(fn::index_of<fn::Sub>, fn::By::kNone, DType::kI32, nullptr, p);
   EXPECT_EQ(y[4], std::numeric_limits<int32_t>::max());
-  EXPECT_THROW(under_test().binary({}, fn::index_of<fn::Sub>, fn::By::kNone,
-                                   DType::kBool, nullptr, p),
+  EXPECT_THROW(run_binary(fn::index_of<fn::Sub>, fn::By::kNone, DType::kBool,
+                          nullptr, p),
                Error);
 }
 
@@ -545,8 +560,7 @@ TEST(BinaryTest, InPlace) {
     p.strides[1] = {0, 1};
     p.in[0] = p.out = a.data();
     p.in[1] = b.data();
-    under_test().binary({}, fn::index_of<fn::Add>, fn::By::kNone, t, nullptr,
-                        p);
+    run_binary(fn::index_of<fn::Add>, fn::By::kNone, t, nullptr, p);
     EXPECT_TRUE(near(a, want));
   }
 }
@@ -570,7 +584,8 @@ TEST(WhereTest, EveryTypeAndLayout) {
       p.strides[0] = p.strides[1] = l.strides;
       p.strides[2] = dense;
       p.out = y.data();
-      under_test().where({}, t, p);
+      p.type = t;
+      run(Where{p});
       std::vector<double> want = gathered(a, l.shape, l.strides);
       const std::vector<double> wc = gathered(c, l.shape, l.strides);
       for (size_t i = 0; i < want.size(); ++i)
@@ -639,15 +654,14 @@ TEST(FunctionsTest, TheListsAreConsistent) {
     for (int j = 0; j < i; ++j)
       EXPECT_NE(fn::binary_function(i).name, fn::binary_function(j).name);
   Pointwise p;
-  EXPECT_THROW(
-      under_test().unary({}, fn::kNumUnary, 0, DType::kF32, nullptr, p), Error);
-  EXPECT_THROW(under_test().unary({}, 0, 3, DType::kF32, nullptr, p), Error);
+  EXPECT_THROW(run_unary(fn::kNumUnary, 0, DType::kF32, nullptr, p), Error);
+  EXPECT_THROW(run_unary(0, 3, DType::kF32, nullptr, p), Error);
 }
 
 TEST(FunctionsTest, WhatThereIsNotIsRefused) {
   const Pointwise p;
   const auto binary = [&](int f, fn::By by, DType t) {
-    under_test().binary({}, f, by, t, nullptr, p);
+    run_binary(f, by, t, nullptr, p);
   };
   const auto refused = [&](int f, fn::By by, DType t) {
     EXPECT_THROW(binary(f, by, t), Error) << f << " " << name(t);
@@ -666,9 +680,9 @@ TEST(FunctionsTest, WhatThereIsNotIsRefused) {
   }
   refused(fn::index_of<fn::Maximum>, fn::By::kB, DType::kI32);
   for (int order : {1, 2})
-    EXPECT_THROW(under_test().unary({}, fn::index_of<fn::AddScalar>, order,
-                                    DType::kF64, nullptr, p),
-                 Error);
+    EXPECT_THROW(
+        run_unary(fn::index_of<fn::AddScalar>, order, DType::kF64, nullptr, p),
+        Error);
 }
 
 }  // namespace

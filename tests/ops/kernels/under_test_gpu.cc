@@ -148,11 +148,6 @@ void pointers(F&& f, T*& p) {
   f(p);
 }
 template <class F>
-void pointers(F&& f, Pointwise& p) {
-  f(p.out), f(p.second);
-  for (const void*& in : p.in) f(in);
-}
-template <class F>
 void pointers(F&& f, HostAttention& a) {
   f(a.call.q), f(a.call.k), f(a.call.v), f(a.call.mask);
 }
