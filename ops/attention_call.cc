@@ -77,6 +77,14 @@ void set_strides(const Tensor& x, int64_t (&strides)[4]) {
   for (int i = 0; i < 4; ++i) strides[i] = x.strides()[order[i]];
 }
 
+kernels::HeadsIn heads_in(const Tensor& x) {
+  const Shape& s = x.strides();
+  return {x.data(), {s[0], s[2], s[1], s[3]}};
+}
+kernels::HeadsOut heads_out(const Tensor& x) {
+  return {x.mutable_data(), heads_in(x).strides};
+}
+
 BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
                          const AttentionArgs& args, bool backward) {
   const size_t fixed = backward ? 6 : 3;

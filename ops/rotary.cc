@@ -42,19 +42,17 @@ class RotaryOp : public RuleOp {
       const Tensor from = x.slice(1, row, row + range.size());
       const Tensor to = c.out[0].slice(1, row, row + range.size());
       row += range.size();
-      kernels::Rotary a;
+      kernels::Rotary a{.type = x.dtype()};
       a.b = from.shape()[0];
       a.s = from.shape()[1];
       a.h = from.shape()[2];
       a.d = from.shape()[3];
-      a.x = from.data();
-      a.out = to.mutable_data();
-      internal::set_strides(from, a.x_strides);
-      internal::set_strides(to, a.out_strides);
+      a.x = internal::heads_in(from);
+      a.out = internal::heads_out(to);
       a.theta = args.theta;
       a.position_offset = args.offset + range.lo;
       a.inverse = args.inverse;
-      c.k.rotary(c.stream, x.dtype(), a);
+      c.run(a);
     }
   }
 

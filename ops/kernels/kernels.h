@@ -49,13 +49,14 @@
   X(EmbeddingBackward)     \
   X(CePick)                \
   X(CeRange)               \
-  X(CeBackward)
+  X(CeBackward)            \
+  X(Rotary)                \
+  X(RotaryTable)
 
 namespace dtensor {
 
 struct Kernels : KernelTable,
                  kernels::AttentionKernels,
-                 kernels::RotaryKernels,
                  kernels::OptimKernels,
                  kernels::RandomKernels {
   virtual ~Kernels() = default;

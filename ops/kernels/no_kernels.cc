@@ -14,9 +14,6 @@ class NoKernels final : public Kernels {
                  void*) const override {}
   void attention_backward(Stream, DType, const Attention&,
                           const AttentionGrad&) const override {}
-  void rotary(Stream, DType, const Rotary&) const override {}
-  void rotary_table(Stream, DType, int64_t, int64_t, double, const int64_t*,
-                    int64_t, void*, void*) const override {}
   void adamw(Stream, DType, DType, const AdamW&,
              std::span<const OptimPart>) const override {}
   void sgd(Stream, DType, DType, const Sgd&,

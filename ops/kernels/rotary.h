@@ -11,11 +11,10 @@ namespace dtensor::kernels {
 // Angles are computed in f64; sines and cosines are rounded to stat_of(x's
 // type).
 struct Rotary {
+  DType type = DType::kF32;
   int64_t b = 0, h = 0, s = 0, d = 0;  // d must be even
-  const void* x = nullptr;
-  int64_t x_strides[4] = {};  // the last is 1
-  void* out = nullptr;        // may be x, with x's strides
-  int64_t out_strides[4] = {};
+  HeadsIn x = {};
+  HeadsOut out = {};  // may be x, with its strides
   // Tables [s, d/2] of that type. If null, the kernel computes them: row i is
   // at position positions[i], or position_offset + i if `positions` is null.
   const void* cos = nullptr;
@@ -30,15 +29,28 @@ struct Rotary {
 // compile error.h.
 void check_rotary(const Rotary&);
 
-class RotaryKernels {
- public:
-  virtual ~RotaryKernels() = default;
-  virtual void rotary(Stream, DType, const Rotary&) const = 0;
-  // Fills the tables of a Rotary. They are worth keeping between calls.
-  virtual void rotary_table(Stream, DType stat, int64_t s, int64_t d,
-                            double theta, const int64_t* positions,
-                            int64_t position_offset, void* cos,
-                            void* sin) const = 0;
+// Fills the tables of a Rotary. They are worth keeping between calls.
+struct RotaryTable {
+  DType type = DType::kF32;  // of the tables
+  int64_t s = 0, d = 0;
+  double theta = 10000;
+  const int64_t* positions = nullptr;
+  int64_t position_offset = 0;
+  void* cos = nullptr;
+  void* sin = nullptr;
 };
+
+// The tables for a Rotary without tables.
+inline RotaryTable table_for(const Rotary& a, DType type, void* cos,
+                             void* sin) {
+  return {.type = type,
+          .s = a.s,
+          .d = a.d,
+          .theta = a.theta,
+          .positions = a.positions,
+          .position_offset = a.position_offset,
+          .cos = cos,
+          .sin = sin};
+}
 
 }  // namespace dtensor::kernels

@@ -352,6 +352,14 @@ P* row(P* p, const int64_t* strides, int64_t b, int64_t h, int64_t i) {
   return p + b * strides[0] + h * strides[1] + i * strides[2];
 }
 
+const double* row(const HeadsIn& x, int64_t b, int64_t h, int64_t i) {
+  return static_cast<const double*>(x.data) + b * x.strides[0] +
+         h * x.strides[1] + i * x.strides[2];
+}
+double* row(const HeadsOut& x, int64_t b, int64_t h, int64_t i) {
+  return const_cast<double*>(row(HeadsIn{x.data, x.strides}, b, h, i));
+}
+
 template <class F>
 void for_queries(const Attention& a, F&& f) {
   for (int64_t b = 0; b < a.b; ++b)
@@ -436,9 +444,8 @@ void rotary(const Rotary& a) {
                                           static_cast<double>(a.d));
           const double c = std::cos(angle);
           const double s = std::sin(angle) * (a.inverse ? -1 : 1);
-          const auto* x =
-              row(static_cast<const double*>(a.x), a.x_strides, b, h, r);
-          auto* y = row(static_cast<double*>(a.out), a.out_strides, b, h, r);
+          const auto* x = row(a.x, b, h, r);
+          auto* y = row(a.out, b, h, r);
           const double x1 = x[i], x2 = x[i + half];
           y[i] = x1 * c - x2 * s;
           y[i + half] = x2 * c + x1 * s;

@@ -14,15 +14,16 @@ namespace {
 using namespace cpu;
 
 template <class T>
-void fill_table(int64_t s, int64_t d, double theta, const int64_t* positions,
-                int64_t offset, T* c, T* sn) {
-  const int64_t half = d / 2;
+void fill_table(const RotaryTable& a) {
+  const int64_t half = a.d / 2;
+  auto *c = static_cast<T*>(a.cos), *sn = static_cast<T*>(a.sin);
   std::vector<double> frequency(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i)
-    frequency[static_cast<size_t>(i)] =
-        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-  for (int64_t r = 0; r < s; ++r) {
-    const auto pos = static_cast<double>(positions ? positions[r] : r + offset);
+    frequency[static_cast<size_t>(i)] = std::pow(
+        a.theta, -2.0 * static_cast<double>(i) / static_cast<double>(a.d));
+  for (int64_t r = 0; r < a.s; ++r) {
+    const auto pos = static_cast<double>(a.positions ? a.positions[r]
+                                                     : r + a.position_offset);
     for (int64_t i = 0; i < half; ++i) {
       const double angle = pos * frequency[static_cast<size_t>(i)];
       c[r * half + i] = static_cast<T>(std::cos(angle));
@@ -50,8 +51,7 @@ const T* table_of(const Rotary& a) {
   const int64_t size = a.s * (a.d / 2);
   T* const table = scratch<T>(kScratchRotary, 2 * size);
   if (there) return table;
-  fill_table(a.s, a.d, a.theta, a.positions, a.position_offset, table,
-             table + size);
+  fill_table<T>(table_for(a, dtype_of<T>, table, table + size));
   if (!a.positions) there = key;
   return table;
 }
@@ -75,21 +75,16 @@ void rotate(int64_t half, const S* x, const compute_t<S>* c,
 
 }  // namespace
 
-void CpuKernels::rotary_table(Stream, DType stat, int64_t s, int64_t d,
-                              double theta, const int64_t* positions,
-                              int64_t position_offset, void* cos,
-                              void* sin) const {
-  if (stat == DType::kF64)
-    fill_table(s, d, theta, positions, position_offset,
-               static_cast<double*>(cos), static_cast<double*>(sin));
+void CpuKernels::run(Stream, const RotaryTable& a) const {
+  if (a.type == DType::kF64)
+    fill_table<double>(a);
   else
-    fill_table(s, d, theta, positions, position_offset,
-               static_cast<float*>(cos), static_cast<float*>(sin));
+    fill_table<float>(a);
 }
 
-void CpuKernels::rotary(Stream, DType t, const Rotary& a) const {
+void CpuKernels::run(Stream, const Rotary& a) const {
   check_rotary(a);
-  visit_float(t, "rotary", [&]<class S>() {
+  visit_float(a.type, "rotary", [&]<class S>() {
     using T = compute_t<S>;
     const int64_t half = a.d / 2;
     const T* c = static_cast<const T*>(a.cos);
@@ -99,15 +94,17 @@ void CpuKernels::rotary(Stream, DType t, const Rotary& a) const {
       s = c + a.s * half;
     }
     const Vec<T> sign(a.inverse ? -1 : 1);
-    const auto& xs = a.x_strides;
-    const auto& os = a.out_strides;
+    const auto& xs = a.x.strides;
+    const auto& os = a.out.strides;
     for (int64_t b = 0; b < a.b; ++b)
       for (int64_t h = 0; h < a.h; ++h)
         for (int64_t i = 0; i < a.s; ++i)
-          rotate(half,
-                 static_cast<const S*>(a.x) + b * xs[0] + h * xs[1] + i * xs[2],
-                 c + i * half, s + i * half, sign,
-                 static_cast<S*>(a.out) + b * os[0] + h * os[1] + i * os[2]);
+          rotate(
+              half,
+              static_cast<const S*>(a.x.data) + b * xs[0] + h * xs[1] +
+                  i * xs[2],
+              c + i * half, s + i * half, sign,
+              static_cast<S*>(a.out.data) + b * os[0] + h * os[1] + i * os[2]);
   });
 }
 

@@ -1,4 +1,5 @@
 // Rotary position embedding.
+#include <array>
 #include <cmath>
 
 #include "dtensor/device/portable/walk.h"
@@ -48,18 +49,18 @@ constexpr int64_t kRows = 16;
 DT_HD int64_t first_of(int64_t position) { return position & -kRows; }
 
 template <class T>
-void fill_table(Stream stream, int64_t s, int64_t d, double theta,
-                const int64_t* positions, int64_t offset, T* cos, T* sin) {
-  const int64_t half = d / 2;
+void fill_table(Stream stream, const RotaryTable& a) {
+  const int64_t half = a.d / 2, offset = a.position_offset;
+  auto *cos = static_cast<T*>(a.cos), *sin = static_cast<T*>(a.sin);
   const auto put = DT_BODY(int64_t e, const Turn& turn) {
     cos[e] = static_cast<T>(turn.cos);
     sin[e] = static_cast<T>(turn.sin);
   };
-  if (positions)
+  if (a.positions)
     return each(
-        stream, s * half, DT_BODY(int64_t e) {
-          const int64_t position = positions[e / half];
-          const double f = frequency_of(e % half, d, theta);
+        stream, a.s * half, DT_BODY(int64_t e) {
+          const int64_t position = a.positions[e / half];
+          const double f = frequency_of(e % half, a.d, a.theta);
           Turn turn = turn_by(static_cast<double>(first_of(position)) * f);
           const Turn step = turn_by(f);
           for (int64_t k = first_of(position); k < position; ++k)
@@ -67,17 +68,18 @@ void fill_table(Stream stream, int64_t s, int64_t d, double theta,
           put(e, turn);
         });
   const int64_t first = first_of(offset),
-                blocks =
-                    s == 0 ? 0 : (first_of(offset + s - 1) - first) / kRows + 1;
+                blocks = a.s == 0
+                             ? 0
+                             : (first_of(offset + a.s - 1) - first) / kRows + 1;
   each(
       stream, blocks * half, DT_BODY(int64_t e) {
         const int64_t i = e % half, position = first + e / half * kRows;
-        const double f = frequency_of(i, d, theta);
+        const double f = frequency_of(i, a.d, a.theta);
         Turn turn = turn_by(static_cast<double>(position) * f);
         const Turn step = turn_by(f);
         for (int64_t k = 0; k < kRows; ++k) {
           const int64_t row = position + k - offset;
-          if (row >= 0 && row < s) put(row * half + i, turn);
+          if (row >= 0 && row < a.s) put(row * half + i, turn);
           turn = turn * step;
         }
       });
@@ -102,13 +104,13 @@ template <int W, class S, class C = compute_t<S>>
 void rotate_packs(Stream stream, const Rotary& a, const C* cos, const C* sin) {
   const int64_t half = a.d / 2;
   const Shape shape = {a.b, a.h, a.s, half / W};
-  const auto strides = [](const int64_t(&of)[4]) {
+  const auto strides = [](const std::array<int64_t, 4>& of) {
     return Shape{of[0], of[1], of[2], W};
   };
-  const Walk<3> walk(shape, {strides(a.out_strides), strides(a.x_strides),
+  const Walk<3> walk(shape, {strides(a.out.strides), strides(a.x.strides),
                              Shape{0, 0, half, W}});
-  const auto* from = static_cast<const S*>(a.x);
-  auto* to = static_cast<S*>(a.out);
+  const auto* from = static_cast<const S*>(a.x.data);
+  auto* to = static_cast<S*>(a.out.data);
   const C sign = a.inverse ? C(-1) : C(1);
   each(
       stream, walk.count(), DT_BODY(int64_t i) {
@@ -135,11 +137,12 @@ void rotate_packs(Stream stream, const Rotary& a, const C* cos, const C* sin) {
 template <class S, class C = compute_t<S>>
 void rotate(Stream stream, const Rotary& a, const C* cos, const C* sin) {
   constexpr int W = portable::kPack<S>, V = portable::kPack<C>;
-  bool packs = a.d / 2 % W == 0 && aligned(static_cast<const S*>(a.x), W) &&
-               aligned(static_cast<const S*>(a.out), W) && aligned(cos, V) &&
-               aligned(sin, V);
-  for (int i = 0; i < 3; ++i)
-    packs &= a.x_strides[i] % W == 0 && a.out_strides[i] % W == 0;
+  bool packs = a.d / 2 % W == 0 &&
+               aligned(static_cast<const S*>(a.x.data), W) &&
+               aligned(static_cast<const S*>(a.out.data), W) &&
+               aligned(cos, V) && aligned(sin, V);
+  for (size_t i = 0; i < 3; ++i)
+    packs &= a.x.strides[i] % W == 0 && a.out.strides[i] % W == 0;
   if (packs)
     rotate_packs<W, S>(stream, a, cos, sin);
   else
@@ -148,33 +151,26 @@ void rotate(Stream stream, const Rotary& a, const C* cos, const C* sin) {
 
 }  // namespace
 
-void PortableKernels::rotary_table(Stream stream, DType stat, int64_t s,
-                                   int64_t d, double theta,
-                                   const int64_t* positions,
-                                   int64_t position_offset, void* cos,
-                                   void* sin) const {
-  if (stat == DType::kF64)
-    fill_table(stream, s, d, theta, positions, position_offset,
-               static_cast<double*>(cos), static_cast<double*>(sin));
+void PortableKernels::run(Stream s, const RotaryTable& a) const {
+  if (a.type == DType::kF64)
+    fill_table<double>(s, a);
   else
-    fill_table(stream, s, d, theta, positions, position_offset,
-               static_cast<float*>(cos), static_cast<float*>(sin));
+    fill_table<float>(s, a);
 }
 
-void PortableKernels::rotary(Stream stream, DType t, const Rotary& a) const {
+void PortableKernels::run(Stream s, const Rotary& a) const {
   check_rotary(a);
-  visit_float(t, "rotary", [&]<class S>() {
+  visit_float(a.type, "rotary", [&]<class S>() {
     using C = compute_t<S>;
     if (a.d == 0) return;
     if (a.cos)
-      return rotate<S>(stream, a, static_cast<const C*>(a.cos),
+      return rotate<S>(s, a, static_cast<const C*>(a.cos),
                        static_cast<const C*>(a.sin));
     const int64_t size = a.s * (a.d / 2);
-    Scratch table(stream, 2 * size * static_cast<int64_t>(sizeof(C)));
+    Scratch table(s, 2 * size * static_cast<int64_t>(sizeof(C)));
     C* cos = table.template as<C>();
-    fill_table(stream, a.s, a.d, a.theta, a.positions, a.position_offset, cos,
-               cos + size);
-    rotate<S>(stream, a, cos, cos + size);
+    fill_table<C>(s, table_for(a, stat_of(a.type), cos, cos + size));
+    rotate<S>(s, a, cos, cos + size);
   });
 }
 

@@ -66,15 +66,6 @@ class GivenKernels : public Kernels {
                           const AttentionGrad& g) const override {
     give(s, &Kernels::attention_backward, t, HostAttention(a), g);
   }
-  void rotary(Stream s, DType a1, const Rotary& a2) const override {
-    give(s, &Kernels::rotary, a1, a2);
-  }
-  void rotary_table(Stream s, DType stat, int64_t rows, int64_t d, double theta,
-                    const int64_t* positions, int64_t offset, void* cos,
-                    void* sin) const override {
-    give(s, &Kernels::rotary_table, stat, rows, d, theta, positions, offset,
-         cos, sin);
-  }
   void adamw(Stream s, DType param_type, DType grad_type, const AdamW& a3,
              std::span<const OptimPart> parts) const override {
     give(s, &Kernels::adamw, param_type, grad_type, a3,

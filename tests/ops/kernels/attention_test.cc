@@ -1,6 +1,7 @@
 // Attention and the rotary embedding.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -27,6 +28,13 @@ void set_strides(int64_t (&to)[4], bool bshd, int64_t h, int64_t s, int64_t d) {
   const int64_t bhsd_strides[] = {h * s * d, s * d, d, 1};
   const int64_t bshd_strides[] = {h * s * d, d, h * d, 1};
   std::copy_n(bshd ? bshd_strides : bhsd_strides, 4, to);
+}
+
+using Strides = std::array<int64_t, 4>;
+
+Strides strides_of(bool bshd, int64_t h, int64_t s, int64_t d) {
+  return bshd ? Strides{h * s * d, d, h * d, 1}
+              : Strides{h * s * d, s * d, d, 1};
 }
 
 void run(DType t, const Case& c) {
@@ -190,45 +198,48 @@ TEST(RotaryTest, MatchesTheReferenceAndInverts) {
       for (bool inverse : {false, true}) {
         const int64_t b = 2, h = 3, s = 11, n = b * h * s * d;
         Elements x = Elements::random(t, n);
-        Rotary r;
+        Rotary r{.type = t};
         r.b = b, r.h = h, r.s = s, r.d = d;
-        set_strides(r.x_strides, true, h, s, d);
-        set_strides(r.out_strides, false, h, s, d);
+        r.x.strides = strides_of(true, h, s, d);
+        r.out.strides = strides_of(false, h, s, d);
         r.position_offset = 1000;
         r.inverse = inverse;
         const Elements x64(DType::kF64, x.doubles());
         Elements y(t, n), y64(DType::kF64, n);
-        r.x = x64.data(), r.out = y64.data();
+        r.x.data = x64.data(), r.out.data = y64.data();
         reference::rotary(r);
-        r.x = x.data(), r.out = y.data();
-        under_test().rotary({}, t, r);
+        r.x.data = x.data(), r.out.data = y.data();
+        run(r);
         EXPECT_TRUE(near(y, y64.doubles()));
         // From tables, and from positions.
         Elements c(stat_of(t), s * d / 2), sn = c;
         std::vector<int64_t> positions;
         for (int64_t i = 0; i < s; ++i) positions.push_back(1000 + i);
-        under_test().rotary_table({}, stat_of(t), s, d, r.theta,
-                                  positions.data(), 0, c.data(), sn.data());
+        run(RotaryTable{.type = stat_of(t),
+                        .s = s,
+                        .d = d,
+                        .theta = r.theta,
+                        .positions = positions.data(),
+                        .cos = c.data(),
+                        .sin = sn.data()});
         Elements again(t, n);
-        r.cos = c.data(), r.sin = sn.data(), r.out = again.data();
-        under_test().rotary({}, t, r);
+        r.cos = c.data(), r.sin = sn.data(), r.out.data = again.data();
+        run(r);
         EXPECT_TRUE(near(again, y.doubles(), 0));
         r.cos = r.sin = nullptr;
         r.positions = positions.data(), r.position_offset = 0;
-        under_test().rotary({}, t, r);
+        run(r);
         EXPECT_TRUE(near(again, y.doubles(), 0));
         // And back, in place.
-        r.x = r.out = again.data();
-        std::copy_n(r.out_strides, 4, r.x_strides);
+        r.out.data = again.data();
+        r.x = {r.out.data, r.out.strides};
         r.inverse = !inverse;
-        under_test().rotary({}, t, r);
+        run(r);
         std::vector<double> want =
             gathered(x, {b, h, s, d}, {h * s * d, d, h * d, 1});
         EXPECT_TRUE(near(again, want, 3 * tolerance(t)));
       }
-  Rotary odd;
-  odd.d = 3;
-  EXPECT_THROW(under_test().rotary({}, DType::kF32, odd), Error);
+  EXPECT_THROW(run(Rotary{.d = 3}), Error);
 }
 
 // Whatever was rotated before, by a table of its own that may be kept: calls
@@ -254,10 +265,10 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
     const Elements x = Elements::random(c.type, n),
                    x64(DType::kF64, x.doubles());
     Elements y(c.type, n), y64(DType::kF64, n);
-    Rotary r;
+    Rotary r{.type = c.type};
     r.b = 1, r.h = 2, r.s = c.s, r.d = c.d;
-    set_strides(r.x_strides, false, 2, c.s, c.d);
-    set_strides(r.out_strides, false, 2, c.s, c.d);
+    r.x.strides = strides_of(false, 2, c.s, c.d);
+    r.out.strides = strides_of(false, 2, c.s, c.d);
     r.theta = c.theta;
     std::vector<int64_t> positions;
     for (int64_t i = 0; i < c.s; ++i) positions.push_back(7 * i % 5);
@@ -265,10 +276,10 @@ TEST(RotaryTest, TurnsByItsOwnAngles) {
       r.positions = positions.data();
     else
       r.position_offset = c.offset;
-    r.x = x64.data(), r.out = y64.data();
+    r.x.data = x64.data(), r.out.data = y64.data();
     reference::rotary(r);
-    r.x = x.data(), r.out = y.data();
-    under_test().rotary({}, c.type, r);
+    r.x.data = x.data(), r.out.data = y.data();
+    run(r);
     ASSERT_TRUE(near(y, y64.doubles())) << "call " << &c - calls;
   }
 }
@@ -282,15 +293,15 @@ TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
       const Elements x = Elements::random(t, kS * kD),
                      x64(DType::kF64, x.doubles());
       Elements whole(t, kS * kD), y64(DType::kF64, kS * kD);
-      Rotary r;
+      Rotary r{.type = t};
       r.b = r.h = 1, r.s = kS, r.d = kD;
-      set_strides(r.x_strides, false, 1, kS, kD);
-      set_strides(r.out_strides, false, 1, kS, kD);
+      r.x.strides = strides_of(false, 1, kS, kD);
+      r.out.strides = strides_of(false, 1, kS, kD);
       r.position_offset = offset;
-      r.x = x64.data(), r.out = y64.data();
+      r.x.data = x64.data(), r.out.data = y64.data();
       reference::rotary(r);
-      r.x = x.data(), r.out = whole.data();
-      under_test().rotary({}, t, r);
+      r.x.data = x.data(), r.out.data = whole.data();
+      run(r);
       EXPECT_TRUE(near(whole, y64.doubles()));
       const std::vector<double> want = whole.doubles();
       for (int64_t begin : {1, 15, 16, 17, 33})
@@ -300,8 +311,8 @@ TEST(RotaryTest, PartsOfASequenceHaveTheBitsOfTheWhole) {
               t, {all.begin() + begin * kD, all.begin() + end * kD});
           Elements y(t, (end - begin) * kD);
           r.s = end - begin, r.position_offset = offset + begin;
-          r.x = part.data(), r.out = y.data();
-          under_test().rotary({}, t, r);
+          r.x.data = part.data(), r.out.data = y.data();
+          run(r);
           EXPECT_TRUE(
               near(y, {want.begin() + begin * kD, want.begin() + end * kD}, 0))
               << name(t) << " offset " << offset << " from " << begin << " to "

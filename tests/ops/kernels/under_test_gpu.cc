@@ -156,10 +156,6 @@ void pointers(F&& f, AttentionGrad& g) {
   f(g.out), f(g.dout), f(g.lse), f(g.dq), f(g.dk), f(g.dv);
 }
 template <class F>
-void pointers(F&& f, Rotary& r) {
-  f(r.x), f(r.out), f(r.cos), f(r.sin), f(r.positions);
-}
-template <class F>
 void pointers(F&& f, AdamW& o) {
   f(o.clip);
 }
