@@ -72,11 +72,6 @@ Tensor with_unit_rows(const Tensor& x) {
                                                          : x;
 }
 
-void set_strides(const Tensor& x, int64_t (&strides)[4]) {
-  const int order[] = {0, 2, 1, 3};
-  for (int i = 0; i < 4; ++i) strides[i] = x.strides()[order[i]];
-}
-
 kernels::HeadsIn heads_in(const Tensor& x) {
   const Shape& s = x.strides();
   return {x.data(), {s[0], s[2], s[1], s[3]}};
@@ -284,20 +279,17 @@ kernels::Attention AttentionCall::call(size_t query, const Block& block,
   const Tensor q = of_queries(q_);
   const Tensor k = block.k.slice(1, row, row + keys.size());
   const Tensor v = block.v.slice(1, row, row + keys.size());
-  kernels::Attention a;
+  kernels::Attention a{.type = q.dtype()};
   a.b = q.shape()[0];
   a.s = q.shape()[1];
   a.hq = q.shape()[2];
   a.d = q.shape()[3];
   a.t = k.shape()[1];
   a.hkv = k.shape()[2];
-  a.q = q.data();
-  a.k = k.data();
-  a.v = v.data();
-  set_strides(q, a.q_strides);
-  set_strides(k, a.k_strides);
-  set_strides(v, a.v_strides);
-  a.kv_head = kv_head_.data();
+  a.q = heads_in(q);
+  a.k = heads_in(k);
+  a.v = heads_in(v);
+  a.kv_head = kv_head_;
   a.scale = args_.scale_of(a.d);
   a.causal = args_.causal;
   a.query_offset = queries.lo - keys.lo;
@@ -315,10 +307,8 @@ void AttentionCall::set_mask(kernels::Attention& a, size_t query,
     const Shape &q = of_query.strides(), &k = of_key.strides();
     may_ = equal(c_, of_query.as_strided(shape, {q[0], q[1], 0}),
                  of_key.as_strided(shape, {k[0], 0, k[1]}));
-    a.mask = may_.data();
+    a.mask = {may_.data(), {a.s * a.t, 0, a.t, 1}};
     a.mask_is_bool = true;
-    const int64_t strides[] = {a.s * a.t, 0, a.t, 1};
-    std::copy_n(strides, 4, a.mask_strides);
     return;
   }
   Tensor mask = mask_;
@@ -327,10 +317,11 @@ void AttentionCall::set_mask(kernels::Attention& a, size_t query,
     mask = mask.slice(n - 1, keys.lo, keys.hi);
   if (n >= 2 && mask.shape()[n - 2] != 1)
     mask = mask.slice(n - 2, row, row + a.s);
-  a.mask = mask.data();
+  a.mask.data = mask.data();
   a.mask_is_bool = mask.dtype() == DType::kBool;
   for (int d = 0; d < n; ++d)
-    a.mask_strides[d + 4 - n] = mask_.shape()[d] == 1 ? 0 : mask.strides()[d];
+    a.mask.strides[static_cast<size_t>(d + 4 - n)] =
+        mask_.shape()[d] == 1 ? 0 : mask.strides()[d];
 }
 
 bool AttentionCall::one_block(const Block& block) {
@@ -352,10 +343,8 @@ void AttentionCall::forward() {
             direct ? c_.out[0] : c_.scratch({a.b, a.s, a.hq, a.d}, type);
         const Tensor lse =
             direct ? c_.out[1] : c_.scratch({a.b, a.hq, a.s}, stat);
-        int64_t strides[4];
-        set_strides(out, strides);
-        c_.k.attention(c_.stream, type, a, out.mutable_data(), strides,
-                       lse.mutable_data());
+        c_.run(kernels::AttentionForward{
+            .of = a, .out = heads_out(out), .lse = lse.mutable_data()});
         if (!direct) found[i].add(c_, out, lse);
       }
   });
@@ -405,19 +394,13 @@ void AttentionCall::backward() {
         const Tensor to_q = direct ? c_.out[0] : c_.scratch(q, type);
         const Tensor to_k = own ? c_.out[1] : c_.scratch(k, type);
         const Tensor to_v = own ? c_.out[2] : c_.scratch(k, type);
-        kernels::AttentionGrad g;
-        g.out = y.data();
-        g.dout = dy.data();
-        g.lse = lse.data();
-        g.dq = to_q.mutable_data();
-        g.dk = to_k.mutable_data();
-        g.dv = to_v.mutable_data();
-        set_strides(y, g.out_strides);
-        set_strides(dy, g.dout_strides);
-        set_strides(to_q, g.dq_strides);
-        set_strides(to_k, g.dk_strides);
-        set_strides(to_v, g.dv_strides);
-        c_.k.attention_backward(c_.stream, type, a, g);
+        c_.run(kernels::AttentionBackward{.of = a,
+                                          .out = heads_in(y),
+                                          .dout = heads_in(dy),
+                                          .lse = lse.data(),
+                                          .dq = heads_out(to_q),
+                                          .dk = heads_out(to_k),
+                                          .dv = heads_out(to_v)});
         if (direct) {
           if (apart) c_.out[1] = held_of(to_k, 0);
           if (apart) c_.out[2] = held_of(to_v, 0);

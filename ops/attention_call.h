@@ -37,8 +37,6 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
 
 // x itself if its last stride is 1, else a contiguous copy.
 Tensor with_unit_rows(const Tensor&);
-// Sets the strides of a local [b, s, h, d] in the kernels' order [b, h, s, d].
-void set_strides(const Tensor&, int64_t (&strides)[4]);
 // A local [b, s, h, d] in the kernels' order [b, h, s, d].
 kernels::HeadsIn heads_in(const Tensor&);
 kernels::HeadsOut heads_out(const Tensor&);

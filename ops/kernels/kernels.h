@@ -50,15 +50,14 @@
   X(CePick)                \
   X(CeRange)               \
   X(CeBackward)            \
+  X(AttentionForward)      \
+  X(AttentionBackward)     \
   X(Rotary)                \
   X(RotaryTable)
 
 namespace dtensor {
 
-struct Kernels : KernelTable,
-                 kernels::AttentionKernels,
-                 kernels::OptimKernels,
-                 kernels::RandomKernels {
+struct Kernels : KernelTable, kernels::OptimKernels, kernels::RandomKernels {
   virtual ~Kernels() = default;
 #define DT_KERNEL(A) virtual void run(Stream, const kernels::A&) const = 0;
   DT_KERNELS(DT_KERNEL)

@@ -10,10 +10,6 @@ class NoKernels final : public Kernels {
   void run(Stream, const A&) const override {}
   DT_KERNELS(DT_NOTHING)
 #undef DT_NOTHING
-  void attention(Stream, DType, const Attention&, void*, const int64_t*,
-                 void*) const override {}
-  void attention_backward(Stream, DType, const Attention&,
-                          const AttentionGrad&) const override {}
   void adamw(Stream, DType, DType, const AdamW&,
              std::span<const OptimPart>) const override {}
   void sgd(Stream, DType, DType, const Sgd&,

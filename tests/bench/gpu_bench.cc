@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -334,11 +335,13 @@ void sdpa(Bench& b) {
     const double flops = 2 * 2 * 0.5 * static_cast<double>(heads) *
                          static_cast<double>(s) * static_cast<double>(s) *
                          static_cast<double>(d);
-    kernels::Attention a;
+    kernels::AttentionForward f;
+    kernels::Attention& a = f.of;
+    a.type = b.dtype;
     a.b = 1, a.hq = a.hkv = heads, a.s = a.t = s, a.d = d;
-    const Shape strides = q.local().strides();
-    for (int i = 0; i < 4; ++i)
-      a.q_strides[i] = a.k_strides[i] = a.v_strides[i] = strides[i];
+    std::array<int64_t, 4> strides;
+    std::ranges::copy(q.local().strides(), strides.begin());
+    a.q.strides = a.k.strides = a.v.strides = f.out.strides = strides;
     a.scale = 1 / std::sqrt(static_cast<double>(d));
     a.causal = true;
     const Tensor out = Tensor::empty(shape, b.dtype),
@@ -349,19 +352,18 @@ void sdpa(Bench& b) {
           fmt::format("G4 attention {} forward", s), flops, true,
           [&] { attention(q, k, v, {.causal = true}); },
           [&] {
-            a.q = q.local().data(), a.k = k.local().data();
-            a.v = v.local().data();
-            b.kernels().attention(b.stream(), b.dtype, a, out.mutable_data(),
-                                  a.q_strides, lse.mutable_data());
+            a.q.data = q.local().data(), a.k.data = k.local().data();
+            a.v.data = v.local().data();
+            f.out.data = out.mutable_data(), f.lse = lse.mutable_data();
+            b.kernels().run(b.stream(), f);
           });
     }
     const Tensor dq = Tensor::empty(shape, b.dtype),
                  dk = Tensor::empty(shape, b.dtype),
                  dv = Tensor::empty(shape, b.dtype);
-    kernels::AttentionGrad g;
-    for (int i = 0; i < 4; ++i)
-      g.out_strides[i] = g.dout_strides[i] = g.dq_strides[i] = g.dk_strides[i] =
-          g.dv_strides[i] = strides[i];
+    kernels::AttentionBackward g;
+    g.out.strides = g.dout.strides = strides;
+    g.dq.strides = g.dk.strides = g.dv.strides = strides;
     const DistTensor qp = b.parameter(shape), kp = b.parameter(shape),
                      vp = b.parameter(shape);
     b.compare(
@@ -372,12 +374,14 @@ void sdpa(Bench& b) {
                {.cotangent = dy});
         },
         [&] {
-          b.kernels().attention(b.stream(), b.dtype, a, out.mutable_data(),
-                                a.q_strides, lse.mutable_data());
-          g.out = out.data(), g.dout = dy.local().data(), g.lse = lse.data();
-          g.dq = dq.mutable_data(), g.dk = dk.mutable_data();
-          g.dv = dv.mutable_data();
-          b.kernels().attention_backward(b.stream(), b.dtype, a, g);
+          f.out.data = out.mutable_data(), f.lse = lse.mutable_data();
+          b.kernels().run(b.stream(), f);
+          g.of = a;
+          g.out.data = out.data(), g.dout.data = dy.local().data();
+          g.lse = lse.data();
+          g.dq.data = dq.mutable_data(), g.dk.data = dk.mutable_data();
+          g.dv.data = dv.mutable_data();
+          b.kernels().run(b.stream(), g);
         });
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -16,28 +17,25 @@ namespace {
 
 constexpr Cudnn kHopper = {91900, 9}, kAmpere = {91900, 8};
 
-void set_strides(int64_t (&to)[4], int64_t h, int64_t s, int64_t d) {
-  const int64_t bshd[] = {h * s * d, d, h * d, 1};
-  std::copy_n(bshd, 4, to);
+std::array<int64_t, 4> bshd(int64_t h, int64_t s, int64_t d) {
+  return {h * s * d, d, h * d, 1};
 }
 
 // A call, its memory [b, s, h, d]. Nobody reads it.
 struct Call {
-  Attention a;
-  AttentionGrad g;
-  int64_t out_strides[4];
-  DType type = DType::kBF16;
+  Attention a{.type = DType::kBF16};
+  AttentionBackward g;
+  std::array<int64_t, 4> out_strides;
   alignas(16) static inline char memory[32];
 
   Call(int64_t b, int64_t hq, int64_t hkv, int64_t s, int64_t t, int64_t d) {
     a.b = b, a.hq = hq, a.hkv = hkv, a.s = s, a.t = t, a.d = d;
-    a.q = a.k = a.v = g.out = g.dout = g.lse = memory;
-    g.dq = g.dk = g.dv = memory;
-    for (auto* x : {&a.q_strides, &g.out_strides, &g.dout_strides,
-                    &g.dq_strides, &out_strides})
-      set_strides(*x, hq, s, d);
-    for (auto* x : {&a.k_strides, &a.v_strides, &g.dk_strides, &g.dv_strides})
-      set_strides(*x, hkv, t, d);
+    a.q = g.out = g.dout = {memory, bshd(hq, s, d)};
+    a.k = a.v = {memory, bshd(hkv, t, d)};
+    g.dq = {memory, bshd(hq, s, d)};
+    g.dk = g.dv = {memory, bshd(hkv, t, d)};
+    g.lse = memory;
+    out_strides = bshd(hq, s, d);
   }
   Call& causal(int64_t offset) {
     a.causal = true;
@@ -45,10 +43,15 @@ struct Call {
     return *this;
   }
   std::optional<AttentionGraph> forward(Cudnn c = kHopper) const {
-    return attention_graph(c, type, a, g.out, out_strides, g.lse);
+    return attention_graph(
+        c, AttentionForward{.of = a,
+                            .out = {const_cast<void*>(g.out.data), out_strides},
+                            .lse = const_cast<void*>(g.lse)});
   }
   std::optional<AttentionGraph> backward(Cudnn c = kHopper) const {
-    return attention_graph(c, type, a, g);
+    AttentionBackward call = g;
+    call.of = a;
+    return attention_graph(c, call);
   }
 };
 
@@ -66,25 +69,25 @@ TEST(AttentionCallsTest, TakesWhatModelsDo) {
     EXPECT_EQ(std::vector({g.b, g.hq, g.hkv, g.s, g.t, g.d}),
               (std::vector<int64_t>{2, 8, 2, 256, 256, 64}));
     for (int o : {g.kQ, g.kOut})
-      EXPECT_TRUE(std::ranges::equal(g.strides[o], c.a.q_strides));
+      EXPECT_TRUE(std::ranges::equal(g.strides[o], c.a.q.strides));
     for (int o : {g.kK, g.kV})
-      EXPECT_TRUE(std::ranges::equal(g.strides[o], c.a.k_strides));
+      EXPECT_TRUE(std::ranges::equal(g.strides[o], c.a.k.strides));
   }
   for (int o : {AttentionGraph::kDOut, AttentionGraph::kDQ}) {
     EXPECT_EQ(f->strides[o][3], 0);
-    EXPECT_TRUE(std::ranges::equal(b->strides[o], c.a.q_strides));
+    EXPECT_TRUE(std::ranges::equal(b->strides[o], c.a.q.strides));
   }
   for (int o : {AttentionGraph::kDK, AttentionGraph::kDV})
-    EXPECT_TRUE(std::ranges::equal(b->strides[o], c.a.k_strides));
+    EXPECT_TRUE(std::ranges::equal(b->strides[o], c.a.k.strides));
 }
 
 TEST(AttentionCallsTest, LeavesTheRest) {
   using Change = std::function<void(Call&)>;
   const int turned[] = {0, 0, 0, 0, 1, 1, 1, 0};
   const std::pair<const char*, Change> both[] = {
-      {"f32", [](Call& c) { c.type = DType::kF32; }},
-      {"f64", [](Call& c) { c.type = DType::kF64; }},
-      {"a mask", [](Call& c) { c.a.mask = c.memory; }},
+      {"f32", [](Call& c) { c.a.type = DType::kF32; }},
+      {"f64", [](Call& c) { c.a.type = DType::kF64; }},
+      {"a mask", [](Call& c) { c.a.mask.data = c.memory; }},
       {"heads that share none evenly", [](Call& c) { c.a.hkv = 3; }},
       {"other heads", [&](Call& c) { c.a.kv_head = turned; }},
       {"d of 60", [](Call& c) { c = Call(2, 8, 2, 256, 256, 60); }},
@@ -106,15 +109,15 @@ TEST(AttentionCallsTest, LeavesTheRest) {
       {"a negative scale", [](Call& c) { c.a.scale = -1; }},
       {"an infinite scale", [](Call& c) { c.a.scale = INFINITY; }},
       {"a scale that no float has", [](Call& c) { c.a.scale = 1e300; }},
-      {"q apart", [](Call& c) { c.a.q = c.memory + 8; }},
-      {"k apart", [](Call& c) { c.a.k = c.memory + 8; }},
-      {"v apart", [](Call& c) { c.a.v = c.memory + 8; }},
+      {"q apart", [](Call& c) { c.a.q.data = c.memory + 8; }},
+      {"k apart", [](Call& c) { c.a.k.data = c.memory + 8; }},
+      {"v apart", [](Call& c) { c.a.v.data = c.memory + 8; }},
       {"lse apart", [](Call& c) { c.g.lse = c.memory + 4; }},
-      {"out apart", [](Call& c) { c.g.out = c.memory + 8; }},
-      {"repeated batches", [](Call& c) { c.a.q_strides[0] = 0; }},
-      {"turned heads", [](Call& c) { c.a.k_strides[1] = -64; }},
-      {"rows of odd strides", [](Call& c) { c.a.v_strides[2] = 132; }},
-      {"columns", [](Call& c) { c.a.q_strides[3] = 8; }},
+      {"out apart", [](Call& c) { c.g.out.data = c.memory + 8; }},
+      {"repeated batches", [](Call& c) { c.a.q.strides[0] = 0; }},
+      {"turned heads", [](Call& c) { c.a.k.strides[1] = -64; }},
+      {"rows of odd strides", [](Call& c) { c.a.v.strides[2] = 132; }},
+      {"columns", [](Call& c) { c.a.q.strides[3] = 8; }},
   };
   for (const auto& [what, change] : both) {
     SCOPED_TRACE(what);
@@ -127,15 +130,15 @@ TEST(AttentionCallsTest, LeavesTheRest) {
   out.out_strides[2] += 4;
   EXPECT_FALSE(out.forward());
   const std::pair<const char*, Change> backward[] = {
-      {"dout apart", [](Call& c) { c.g.dout = c.memory + 8; }},
-      {"dq apart", [](Call& c) { c.g.dq = c.memory + 8; }},
-      {"dk apart", [](Call& c) { c.g.dk = c.memory + 8; }},
-      {"dv apart", [](Call& c) { c.g.dv = c.memory + 8; }},
-      {"repeated dout", [](Call& c) { c.g.dout_strides[2] = 0; }},
-      {"odd out", [](Call& c) { c.g.out_strides[2] += 4; }},
-      {"odd dq", [](Call& c) { c.g.dq_strides[2] += 4; }},
-      {"odd dk", [](Call& c) { c.g.dk_strides[2] += 4; }},
-      {"odd dv", [](Call& c) { c.g.dv_strides[2] += 4; }},
+      {"dout apart", [](Call& c) { c.g.dout.data = c.memory + 8; }},
+      {"dq apart", [](Call& c) { c.g.dq.data = c.memory + 8; }},
+      {"dk apart", [](Call& c) { c.g.dk.data = c.memory + 8; }},
+      {"dv apart", [](Call& c) { c.g.dv.data = c.memory + 8; }},
+      {"repeated dout", [](Call& c) { c.g.dout.strides[2] = 0; }},
+      {"odd out", [](Call& c) { c.g.out.strides[2] += 4; }},
+      {"odd dq", [](Call& c) { c.g.dq.strides[2] += 4; }},
+      {"odd dk", [](Call& c) { c.g.dk.strides[2] += 4; }},
+      {"odd dv", [](Call& c) { c.g.dv.strides[2] += 4; }},
       {"one query", [](Call& c) { c = Call(2, 8, 2, 1, 256, 64); }},
       {"one key", [](Call& c) { c = Call(2, 8, 2, 256, 1, 64); }},
   };
@@ -216,8 +219,8 @@ TEST(AttentionCallsTest, StridesThatSayNothingMakeNoOtherGraph) {
   Call c(1, 4, 1, 1, 256, 64);
   const auto g = c.forward();
   ASSERT_TRUE(g);
-  c.a.q_strides[0] = 3, c.a.q_strides[2] = 0, c.a.k_strides[0] = -1;
-  c.a.v_strides[1] = 7;
+  c.a.q.strides[0] = 3, c.a.q.strides[2] = 0, c.a.k.strides[0] = -1;
+  c.a.v.strides[1] = 7;
   EXPECT_EQ(c.forward(), g);
   const int64_t q[] = {256, 64, 64, 1}, k[] = {16384, 16384, 64, 1};
   EXPECT_TRUE(std::ranges::equal(g->strides[g->kQ], q));
@@ -226,7 +229,7 @@ TEST(AttentionCallsTest, StridesThatSayNothingMakeNoOtherGraph) {
   Call one(2, 4, 1, 256, 384, 64);
   const auto b = one.backward();
   ASSERT_TRUE(b);
-  one.g.dk_strides[1] = one.g.dv_strides[1] = 5;
+  one.g.dk.strides[1] = one.g.dv.strides[1] = 5;
   EXPECT_EQ(one.backward(), b);
 }
 
@@ -240,8 +243,8 @@ TEST(AttentionCallsTest, EachPartOfTheCallIsInTheGraph) {
       [](Call& c) { c.a.hkv = 4; },
       [](Call& c) { c.a.d = 32; },
       [](Call& c) { c.a.s = 128; },
-      [](Call& c) { c.a.v_strides[2] += 8; },
-      [](Call& c) { c.g.dv_strides[2] += 8; },
+      [](Call& c) { c.a.v.strides[2] += 8; },
+      [](Call& c) { c.g.dv.strides[2] += 8; },
   };
   std::vector<AttentionGraph> graphs;
   for (const auto& change : changes) {

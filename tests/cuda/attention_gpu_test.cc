@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -84,10 +85,9 @@ std::vector<double> doubles(const std::vector<float>& x) {
 
 enum class Layout { kBshd, kBhsd };
 
-void set_strides(int64_t (&to)[4], Layout l, int64_t h, int64_t s, int64_t d) {
-  const int64_t bshd[] = {h * s * d, d, h * d, 1};
-  const int64_t bhsd[] = {h * s * d, s * d, d, 1};
-  std::copy_n(l == Layout::kBshd ? bshd : bhsd, 4, to);
+std::array<int64_t, 4> strides_of(Layout l, int64_t h, int64_t s, int64_t d) {
+  if (l == Layout::kBshd) return {h * s * d, d, h * d, 1};
+  return {h * s * d, s * d, d, 1};
 }
 
 struct Case {
@@ -115,15 +115,16 @@ struct Sizes {
   int64_t q, k, lse;
 };
 
-void set_sizes(const Case& c, Attention& a, AttentionGrad& g) {
+void set_sizes(const Case& c, AttentionBackward& g) {
+  Attention& a = g.of;
   a.b = c.b, a.hq = c.hq, a.hkv = c.hkv, a.s = c.s, a.t = c.t, a.d = c.d;
   a.causal = c.causal;
   a.query_offset = c.offset;
   a.scale = 1 / std::sqrt(static_cast<double>(c.d));
-  for (auto* x : {&a.q_strides, &g.out_strides, &g.dout_strides, &g.dq_strides})
-    set_strides(*x, c.layout, c.hq, c.s, c.d);
-  for (auto* x : {&a.k_strides, &a.v_strides, &g.dk_strides, &g.dv_strides})
-    set_strides(*x, c.layout, c.hkv, c.t, c.d);
+  a.q.strides = g.out.strides = g.dout.strides = g.dq.strides =
+      strides_of(c.layout, c.hq, c.s, c.d);
+  a.k.strides = a.v.strides = g.dk.strides = g.dv.strides =
+      strides_of(c.layout, c.hkv, c.t, c.d);
 }
 
 // Of the largest of what is expected.
@@ -183,20 +184,23 @@ class AttentionGpuTest : public testing::Test {
   // Both passes; the second one only where cuDNN is to take it.
   Results run(const Case& c, const Inputs& in) {
     const Sizes n(c);
-    Attention a;
-    AttentionGrad g;
-    set_sizes(c, a, g);
+    AttentionBackward g;
+    Attention& a = g.of;
+    set_sizes(c, g);
     const OnGpu<bf16> q(in.q), k(in.k), v(in.v), dout(in.dout);
     const auto size = [](int64_t n) { return static_cast<size_t>(n); };
     OnGpu<bf16> out(size(n.q)), dq(size(n.q)), dk(size(n.k)), dv(size(n.k));
     OnGpu<float> lse(size(n.lse));
-    a.q = q.data(), a.k = k.data(), a.v = v.data();
-    g.out = out.data(), g.dout = dout.data(), g.lse = lse.data();
-    g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
+    a.q.data = q.data(), a.k.data = k.data(), a.v.data = v.data();
+    g.out.data = out.data(), g.dout.data = dout.data(), g.lse = lse.data();
+    g.dq.data = dq.data(), g.dk.data = dk.data(), g.dv.data = dv.data();
+    a.type = DType::kBF16;
     const Stream s{stream_};
-    EXPECT_TRUE(cudnn_attention(s, DType::kBF16, a, out.data(), g.out_strides,
-                                lse.data()));
-    EXPECT_EQ(cudnn_attention_backward(s, DType::kBF16, a, g), c.backward);
+    EXPECT_TRUE(cudnn_attention(
+        s,
+        AttentionForward{
+            .of = a, .out = {out.data(), g.out.strides}, .lse = lse.data()}));
+    EXPECT_EQ(cudnn_attention(s, g), c.backward);
     check(cudaStreamSynchronize(stream_), "synchronize");
     return {out.read(), lse.read(), dq.read(), dk.read(), dv.read()};
   }
@@ -208,9 +212,9 @@ class AttentionGpuTest : public testing::Test {
     if (HasFailure()) return;
 
     const Sizes n(c);
-    Attention a;
-    AttentionGrad g;
-    set_sizes(c, a, g);
+    AttentionBackward g;
+    Attention& a = g.of;
+    set_sizes(c, g);
     const std::vector<double> q = doubles(in.q), k = doubles(in.k),
                               v = doubles(in.v), dout = doubles(in.dout);
     const auto room = [](int64_t n) {
@@ -218,15 +222,17 @@ class AttentionGpuTest : public testing::Test {
     };
     std::vector<double> out = room(n.q), lse = room(n.lse), dq = room(n.q),
                         dk = room(n.k), dv = room(n.k);
-    a.q = q.data(), a.k = k.data(), a.v = v.data();
-    g.out = out.data(), g.dout = dout.data(), g.lse = lse.data();
-    g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
-    cpu_kernels().attention({}, DType::kF64, a, out.data(), g.out_strides,
-                            lse.data());
+    a.q.data = q.data(), a.k.data = k.data(), a.v.data = v.data();
+    g.out.data = out.data(), g.dout.data = dout.data(), g.lse = lse.data();
+    g.dq.data = dq.data(), g.dk.data = dk.data(), g.dv.data = dv.data();
+    a.type = DType::kF64;
+    cpu_kernels().run({}, AttentionForward{.of = a,
+                                           .out = {out.data(), g.out.strides},
+                                           .lse = lse.data()});
     expect_near("out", doubles(got.out), out, 2e-2);
     expect_near("lse", doubles(got.lse), lse, 1e-4);
     if (!c.backward || HasFailure()) return;
-    cpu_kernels().attention_backward({}, DType::kF64, a, g);
+    cpu_kernels().run({}, g);
     expect_near("dq", doubles(got.dq), dq, 2e-2);
     expect_near("dk", doubles(got.dk), dk, 2e-2);
     expect_near("dv", doubles(got.dv), dv, 2e-2);

@@ -314,21 +314,21 @@ namespace {
 // Sets p to the probabilities of query i; returns the log of their sum.
 double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
                      int64_t i, double* p) {
-  const auto* q = static_cast<const double*>(a.q) + b * a.q_strides[0] +
-                  h * a.q_strides[1] + i * a.q_strides[2];
+  const auto* q = static_cast<const double*>(a.q.data) + b * a.q.strides[0] +
+                  h * a.q.strides[1] + i * a.q.strides[2];
   double max = -kInf, sum = 0;
   for (int64_t j = 0; j < a.t; ++j) {
-    const auto* k = static_cast<const double*>(a.k) + b * a.k_strides[0] +
-                    kv * a.k_strides[1] + j * a.k_strides[2];
+    const auto* k = static_cast<const double*>(a.k.data) + b * a.k.strides[0] +
+                    kv * a.k.strides[1] + j * a.k.strides[2];
     double s = 0;
     for (int64_t e = 0; e < a.d; ++e) s += a.scale * q[e] * k[e];
-    if (a.mask) {
-      const int64_t at = b * a.mask_strides[0] + h * a.mask_strides[1] +
-                         i * a.mask_strides[2] + j * a.mask_strides[3];
+    if (a.mask.data) {
+      const int64_t at = b * a.mask.strides[0] + h * a.mask.strides[1] +
+                         i * a.mask.strides[2] + j * a.mask.strides[3];
       if (a.mask_is_bool)
-        s = static_cast<const bool*>(a.mask)[at] ? s : -kInf;
+        s = static_cast<const bool*>(a.mask.data)[at] ? s : -kInf;
       else
-        s += static_cast<const double*>(a.mask)[at];
+        s += static_cast<const double*>(a.mask.data)[at];
     }
     if (a.causal && j > i + a.query_offset) s = -kInf;
     p[j] = s;
@@ -343,15 +343,11 @@ double probabilities(const Attention& a, int64_t b, int64_t h, int64_t kv,
 }
 
 int64_t kv_of(const Attention& a, int64_t h) {
-  return a.kv_head ? a.kv_head[h] : h * a.hkv / a.hq;
+  return a.kv_head.empty() ? h * a.hkv / a.hq
+                           : a.kv_head[static_cast<size_t>(h)];
 }
 
 // Row i of a [b, h, s, d] operand.
-template <class P>
-P* row(P* p, const int64_t* strides, int64_t b, int64_t h, int64_t i) {
-  return p + b * strides[0] + h * strides[1] + i * strides[2];
-}
-
 const double* row(const HeadsIn& x, int64_t b, int64_t h, int64_t i) {
   return static_cast<const double*>(x.data) + b * x.strides[0] +
          h * x.strides[1] + i * x.strides[2];
@@ -369,46 +365,43 @@ void for_queries(const Attention& a, F&& f) {
 
 }  // namespace
 
-void attention(const Attention& a, double* out, const int64_t out_strides[4],
-               double* lse) {
+void attention(const AttentionForward& f) {
+  const Attention& a = f.of;
+  auto* lse = static_cast<double*>(f.lse);
   std::vector<double> p(static_cast<size_t>(a.t));
   for_queries(a, [&](int64_t b, int64_t h, int64_t i) {
     const int64_t kv = kv_of(a, h);
     lse[(b * a.hq + h) * a.s + i] = probabilities(a, b, h, kv, i, p.data());
-    double* o = row(out, out_strides, b, h, i);
+    auto* o = row(f.out, b, h, i);
     std::fill_n(o, a.d, 0.0);
     for (int64_t j = 0; j < a.t; ++j) {
-      const auto* v =
-          row(static_cast<const double*>(a.v), a.v_strides, b, kv, j);
+      const auto* v = row(a.v, b, kv, j);
       for (int64_t e = 0; e < a.d; ++e)
         o[e] += p[static_cast<size_t>(j)] * v[e];
     }
   });
 }
 
-void attention_backward(const Attention& a, const AttentionGrad& g) {
+void attention_backward(const AttentionBackward& g) {
+  const Attention& a = g.of;
   std::vector<double> p(static_cast<size_t>(a.t)), dp = p;
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t h = 0; h < a.hkv; ++h)
       for (int64_t j = 0; j < a.t; ++j) {
-        std::fill_n(row(static_cast<double*>(g.dk), g.dk_strides, b, h, j), a.d,
-                    0.0);
-        std::fill_n(row(static_cast<double*>(g.dv), g.dv_strides, b, h, j), a.d,
-                    0.0);
+        std::fill_n(row(g.dk, b, h, j), a.d, 0.0);
+        std::fill_n(row(g.dv, b, h, j), a.d, 0.0);
       }
   for_queries(a, [&](int64_t b, int64_t h, int64_t i) {
     const int64_t kv = kv_of(a, h);
     probabilities(a, b, h, kv, i, p.data());
-    const auto* q = row(static_cast<const double*>(a.q), a.q_strides, b, h, i);
-    const auto* dy =
-        row(static_cast<const double*>(g.dout), g.dout_strides, b, h, i);
-    auto* dq = row(static_cast<double*>(g.dq), g.dq_strides, b, h, i);
+    const auto* q = row(a.q, b, h, i);
+    const auto* dy = row(g.dout, b, h, i);
+    auto* dq = row(g.dq, b, h, i);
     std::fill_n(dq, a.d, 0.0);
     double dot = 0;
     for (int64_t j = 0; j < a.t; ++j) {
-      const auto* v =
-          row(static_cast<const double*>(a.v), a.v_strides, b, kv, j);
-      auto* dv = row(static_cast<double*>(g.dv), g.dv_strides, b, kv, j);
+      const auto* v = row(a.v, b, kv, j);
+      auto* dv = row(g.dv, b, kv, j);
       const auto at = static_cast<size_t>(j);
       dp[at] = 0;
       for (int64_t e = 0; e < a.d; ++e) {
@@ -420,9 +413,8 @@ void attention_backward(const Attention& a, const AttentionGrad& g) {
     for (int64_t j = 0; j < a.t; ++j) {
       const auto at = static_cast<size_t>(j);
       const double ds = a.scale * p[at] * (dp[at] - dot);
-      const auto* k =
-          row(static_cast<const double*>(a.k), a.k_strides, b, kv, j);
-      auto* dk = row(static_cast<double*>(g.dk), g.dk_strides, b, kv, j);
+      const auto* k = row(a.k, b, kv, j);
+      auto* dk = row(g.dk, b, kv, j);
       for (int64_t e = 0; e < a.d; ++e) {
         dq[e] += ds * k[e];
         dk[e] += ds * q[e];

@@ -48,11 +48,10 @@ void cross_entropy(int64_t rows, int64_t n, const double* x,
                    const int64_t* targets, double smoothing,
                    const double* scale, double* loss, double* dx);
 
-// As kernels::attention, but computes whole matrices of scores. The gradient
-// does not read out and lse.
-void attention(const Attention&, double* out, const int64_t out_strides[4],
-               double* lse);
-void attention_backward(const Attention&, const AttentionGrad&);
+// As the kernels, but computes whole matrices of scores. The gradient does not
+// read out and lse.
+void attention(const AttentionForward&);
+void attention_backward(const AttentionBackward&);
 
 void rotary(const Rotary&);
 

@@ -41,9 +41,14 @@ class Arena {
 };
 
 // The [s, d] matrix of one batch and head. Null stays null, because t may be 0.
-template <class P>
-P* head(P* p, const int64_t (&strides)[4], int64_t b, int64_t h) {
-  return p ? p + b * strides[0] + h * strides[1] : p;
+template <class S>
+const S* head(const HeadsIn& x, int64_t b, int64_t h) {
+  return row_at(static_cast<const S*>(x.data), 1,
+                b * x.strides[0] + h * x.strides[1]);
+}
+template <class S>
+S* head(const HeadsOut& x, int64_t b, int64_t h) {
+  return const_cast<S*>(head<S>(HeadsIn{x.data, x.strides}, b, h));
 }
 
 // Converts rows of storage type S to the compute type, times `scale`.
@@ -80,7 +85,8 @@ struct Core {
   const Attention& a;
 
   int64_t kv(int64_t h) const {
-    return a.kv_head ? a.kv_head[h] : h * a.hkv / a.hq;
+    return a.kv_head.empty() ? h * a.hkv / a.hq
+                             : a.kv_head[static_cast<size_t>(h)];
   }
   // The end of the keys that any query in rows [.., i1) may attend to.
   int64_t key_end(int64_t i1) const {
@@ -95,17 +101,17 @@ struct Core {
   // Adds the mask to n scores of query i, starting at key j0.
   void add_mask(int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n,
                 T* score) const {
-    if (!a.mask) return;
-    const int64_t at = b * a.mask_strides[0] + h * a.mask_strides[1] +
-                       i * a.mask_strides[2] + j0 * a.mask_strides[3];
-    const int64_t step = a.mask_strides[3];
+    if (!a.mask.data) return;
+    const int64_t at = b * a.mask.strides[0] + h * a.mask.strides[1] +
+                       i * a.mask.strides[2] + j0 * a.mask.strides[3];
+    const int64_t step = a.mask.strides[3];
     if (a.mask_is_bool) {
-      const auto* m = static_cast<const uint8_t*>(a.mask) + at;
+      const auto* m = static_cast<const uint8_t*>(a.mask.data) + at;
       for (int64_t j = 0; j < n; ++j)
         score[j] = m[j * step] ? score[j] : kLow<T>;
       return;
     }
-    const S* m = static_cast<const S*>(a.mask) + at;
+    const S* m = static_cast<const S*>(a.mask.data) + at;
     T buf[kKeys];
     const T* p = fetch(m, step, n, buf);
     each(n, score, [&](auto at) { return at(score) + at(p); });
@@ -121,10 +127,11 @@ struct Core {
 };
 
 template <class S>
-void forward(const Attention& a, S* out, const int64_t (&os)[4],
-             compute_t<S>* lse) {
+void forward(const AttentionForward& f) {
   using T = compute_t<S>;
   using V = Vec<T>;
+  const Attention& a = f.of;
+  auto* lse = static_cast<T*>(f.lse);
   const Core<S> core{a};
   const int64_t d = a.d, nq_max = queries(a);
   const int64_t nk_max = std::min(kKeys, a.t);
@@ -140,10 +147,8 @@ void forward(const Attention& a, S* out, const int64_t (&os)[4],
 
   auto block = [&](int64_t b, int64_t h, int64_t i0, int64_t nq, Mat<const T> k,
                    Mat<const T> v) {
-    scaled(nq, d,
-           head(static_cast<const S*>(a.q), a.q_strides, b, h) +
-               i0 * a.q_strides[2],
-           a.q_strides[2], static_cast<T>(a.scale), q);
+    scaled(nq, d, head<S>(a.q, b, h) + i0 * a.q.strides[2], a.q.strides[2],
+           static_cast<T>(a.scale), q);
     std::fill_n(row_m, nq, kLow<T>);
     std::fill_n(row_l, nq, T(0));
     const int64_t end = core.key_end(i0 + nq);
@@ -173,24 +178,22 @@ void forward(const Attention& a, S* out, const int64_t (&os)[4],
       gemm2d<T>(nq, d, nk, {score, nk, 1}, {v.p + j0 * v.row, v.row, 1},
                 {o, d, 1}, j0 > 0);
     }
-    S* to = head(out, os, b, h) + i0 * os[2];
+    const int64_t os = f.out.strides[2];
+    S* to = head<S>(f.out, b, h) + i0 * os;
     for (int64_t r = 0; r < nq; ++r) {
       const T l = row_l[r];
       lse[(b * a.hq + h) * a.s + i0 + r] =
           l == 0 ? kLow<T> : row_m[r] + std::log(l);
-      store_scaled(1, d, o + r * d, l == 0 ? T(0) : T(1) / l, to + r * os[2],
-                   os[2]);
+      store_scaled(1, d, o + r * d, l == 0 ? T(0) : T(1) / l, to + r * os, os);
     }
   };
 
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t g = 0; g < a.hkv; ++g) {
       const auto k =
-          operand(a.t, d, head(static_cast<const S*>(a.k), a.k_strides, b, g),
-                  a.k_strides[2], k_copy);
+          operand(a.t, d, head<S>(a.k, b, g), a.k.strides[2], k_copy);
       const auto v =
-          operand(a.t, d, head(static_cast<const S*>(a.v), a.v_strides, b, g),
-                  a.v_strides[2], v_copy);
+          operand(a.t, d, head<S>(a.v, b, g), a.v.strides[2], v_copy);
       for (int64_t h = 0; h < a.hq; ++h) {
         if (core.kv(h) != g) continue;
         for (int64_t i0 = 0; i0 < a.s; i0 += nq_max)
@@ -200,9 +203,10 @@ void forward(const Attention& a, S* out, const int64_t (&os)[4],
 }
 
 template <class S>
-void backward(const Attention& a, const AttentionGrad& g) {
+void backward(const AttentionBackward& g) {
   using T = compute_t<S>;
   using V = Vec<T>;
+  const Attention& a = g.of;
   const Core<S> core{a};
   constexpr bool narrows = !std::is_same_v<S, T>;
   const int64_t d = a.d, nq_max = queries(a);
@@ -223,19 +227,15 @@ void backward(const Attention& a, const AttentionGrad& g) {
 
   auto block = [&](int64_t b, int64_t h, int64_t i0, int64_t nq, Mat<const T> k,
                    Mat<const T> v, Mat<T> dk, Mat<T> dv) {
-    scaled(nq, d,
-           head(static_cast<const S*>(a.q), a.q_strides, b, h) +
-               i0 * a.q_strides[2],
-           a.q_strides[2], scale, q);
-    const int64_t dos = g.dout_strides[2];
-    const S* dout =
-        head(static_cast<const S*>(g.dout), g.dout_strides, b, h) + i0 * dos;
-    const S* out = head(static_cast<const S*>(g.out), g.out_strides, b, h) +
-                   i0 * g.out_strides[2];
+    scaled(nq, d, head<S>(a.q, b, h) + i0 * a.q.strides[2], a.q.strides[2],
+           scale, q);
+    const int64_t dos = g.dout.strides[2];
+    const S* dout = head<S>(g.dout, b, h) + i0 * dos;
+    const S* out = head<S>(g.out, b, h) + i0 * g.out.strides[2];
     const T* lse = static_cast<const T*>(g.lse) + (b * a.hq + h) * a.s + i0;
     for (int64_t r = 0; r < nq; ++r) {
       const S* x = dout + r * dos;
-      const S* y = out + r * g.out_strides[2];
+      const S* y = out + r * g.out.strides[2];
       delta[r] =
           static_cast<T>(total<T>(d, [&](auto at) { return at(x) * at(y); }));
     }
@@ -265,10 +265,8 @@ void backward(const Attention& a, const AttentionGrad& g) {
                 {dk.p + j0 * dk.row, dk.row, 1}, true);
       gemm2d<T>(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > 0);
     }
-    store_scaled(
-        nq, d, dq, scale,
-        head(static_cast<S*>(g.dq), g.dq_strides, b, h) + i0 * g.dq_strides[2],
-        g.dq_strides[2]);
+    store_scaled(nq, d, dq, scale, head<S>(g.dq, b, h) + i0 * g.dq.strides[2],
+                 g.dq.strides[2]);
   };
 
   // The sums of a head's gradient: the result itself, if its type and strides
@@ -284,41 +282,33 @@ void backward(const Attention& a, const AttentionGrad& g) {
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t kvh = 0; kvh < a.hkv; ++kvh) {
       const auto k =
-          operand(a.t, d, head(static_cast<const S*>(a.k), a.k_strides, b, kvh),
-                  a.k_strides[2], k_copy);
+          operand(a.t, d, head<S>(a.k, b, kvh), a.k.strides[2], k_copy);
       const auto v =
-          operand(a.t, d, head(static_cast<const S*>(a.v), a.v_strides, b, kvh),
-                  a.v_strides[2], v_copy);
-      S* dk_head = head(static_cast<S*>(g.dk), g.dk_strides, b, kvh);
-      S* dv_head = head(static_cast<S*>(g.dv), g.dv_strides, b, kvh);
-      const Mat<T> dk = cleared(dk_head, g.dk_strides[2], dk_sum);
-      const Mat<T> dv = cleared(dv_head, g.dv_strides[2], dv_sum);
+          operand(a.t, d, head<S>(a.v, b, kvh), a.v.strides[2], v_copy);
+      S* dk_head = head<S>(g.dk, b, kvh);
+      S* dv_head = head<S>(g.dv, b, kvh);
+      const Mat<T> dk = cleared(dk_head, g.dk.strides[2], dk_sum);
+      const Mat<T> dv = cleared(dv_head, g.dv.strides[2], dv_sum);
       for (int64_t h = 0; h < a.hq; ++h) {
         if (core.kv(h) != kvh) continue;
         for (int64_t i0 = 0; i0 < a.s; i0 += nq_max)
           block(b, h, i0, std::min(nq_max, a.s - i0), k, v, dk, dv);
       }
       if (dk.p == dk_sum)
-        store_scaled(a.t, d, dk_sum, T(1), dk_head, g.dk_strides[2]);
+        store_scaled(a.t, d, dk_sum, T(1), dk_head, g.dk.strides[2]);
       if (dv.p == dv_sum)
-        store_scaled(a.t, d, dv_sum, T(1), dv_head, g.dv_strides[2]);
+        store_scaled(a.t, d, dv_sum, T(1), dv_head, g.dv.strides[2]);
     }
 }
 
 }  // namespace
 
-void CpuKernels::attention(Stream, DType t, const Attention& a, void* out,
-                           const int64_t out_strides[4], void* lse) const {
-  const int64_t os[4] = {out_strides[0], out_strides[1], out_strides[2],
-                         out_strides[3]};
-  visit_float(t, "attention", [&]<class S>() {
-    forward<S>(a, static_cast<S*>(out), os, static_cast<compute_t<S>*>(lse));
-  });
+void CpuKernels::run(Stream, const AttentionForward& a) const {
+  visit_float(a.of.type, "attention", [&]<class S>() { forward<S>(a); });
 }
 
-void CpuKernels::attention_backward(Stream, DType t, const Attention& a,
-                                    const AttentionGrad& g) const {
-  visit_float(t, "attention", [&]<class S>() { backward<S>(a, g); });
+void CpuKernels::run(Stream, const AttentionBackward& a) const {
+  visit_float(a.of.type, "attention", [&]<class S>() { backward<S>(a); });
 }
 
 }  // namespace dtensor::kernels

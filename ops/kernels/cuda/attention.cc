@@ -4,14 +4,8 @@
 
 namespace dtensor::kernels::cuda {
 
-bool cudnn_attention(Stream, DType, const Attention&, void*, const int64_t[4],
-                     void*) {
-  return false;
-}
-bool cudnn_attention_backward(Stream, DType, const Attention&,
-                              const AttentionGrad&) {
-  return false;
-}
+bool cudnn_attention(Stream, const AttentionForward&) { return false; }
+bool cudnn_attention(Stream, const AttentionBackward&) { return false; }
 int64_t cudnn_declined() { return 0; }
 std::string cudnn_attention_library() {
   return "no cuDNN: built without cudnn_frontend.h";
@@ -27,7 +21,6 @@ std::string cudnn_attention_library() {
 #include <cudnn_frontend.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <map>
@@ -296,33 +289,34 @@ class Scratch {
 };
 
 // The address of an operand for batches from b and heads from h on.
-void* begin(const void* p, const int64_t (&strides)[4], DType t, int64_t b,
-            int64_t h) {
-  return const_cast<char*>(static_cast<const char*>(p)) +
-         (b * strides[0] + h * strides[1]) * size_of(t);
+template <class P>
+void* begin(const Heads<P>& x, DType t, int64_t b, int64_t h) {
+  return const_cast<char*>(static_cast<const char*>(x.data)) +
+         (b * x.strides[0] + h * x.strides[1]) * size_of(t);
 }
 
 // Clears the gradient of k or v for keys that no query attends to.
 void clear_unseen(cudaStream_t stream, DType type, const Attention& a,
-                  int64_t from, void* dx, const int64_t (&strides)[4]) {
+                  int64_t from, const HeadsOut& dx) {
   // Heads that are contiguous in memory are cleared together.
+  const auto& strides = dx.strides;
   const bool rows = strides[1] == a.d;
   const int64_t heads = rows ? 1 : a.hkv, width = rows ? a.hkv * a.d : a.d;
   for (int64_t b = 0; b < a.b; ++b)
     for (int64_t h = 0; h < heads; ++h)
-      check(
-          cudaMemset2DAsync(static_cast<char*>(begin(dx, strides, type, b, h)) +
-                                from * strides[2] * size_of(type),
-                            static_cast<size_t>(strides[2] * size_of(type)), 0,
-                            static_cast<size_t>(width * size_of(type)),
-                            static_cast<size_t>(a.t - from), stream),
-          kWhere);
+      check(cudaMemset2DAsync(static_cast<char*>(begin(dx, type, b, h)) +
+                                  from * strides[2] * size_of(type),
+                              static_cast<size_t>(strides[2] * size_of(type)),
+                              0, static_cast<size_t>(width * size_of(type)),
+                              static_cast<size_t>(a.t - from), stream),
+            kWhere);
 }
 
 // Runs the graph for all batches and heads. Returns false if cuDNN has no
 // kernel.
 bool run(cudaStream_t stream, Session& session, const AttentionGraph& g,
-         const Attention& a, const AttentionGrad& grad) {
+         const AttentionBackward& grad) {
+  const Attention& a = grad.of;
   const Built& built = session.built(stream, g);
   if (!built.graph) {
     ++declined;
@@ -334,49 +328,45 @@ bool run(cudaStream_t stream, Session& session, const AttentionGraph& g,
     for (int64_t h = 0; h < a.hkv; h += g.hkv) {
       const int64_t hq = h * (a.hq / a.hkv);
       std::unordered_map<int64_t, void*> data = {
-          {id(g.kQ), begin(a.q, a.q_strides, g.type, b, hq)},
-          {id(g.kK), begin(a.k, a.k_strides, g.type, b, h)},
-          {id(g.kV), begin(a.v, a.v_strides, g.type, b, h)},
-          {id(g.kOut), begin(grad.out, grad.out_strides, g.type, b, hq)},
-          {kLse, begin(grad.lse, {a.hq * a.s, a.s, 1, 1}, DType::kF32, b, hq)},
+          {id(g.kQ), begin(a.q, g.type, b, hq)},
+          {id(g.kK), begin(a.k, g.type, b, h)},
+          {id(g.kV), begin(a.v, g.type, b, h)},
+          {id(g.kOut), begin(grad.out, g.type, b, hq)},
+          {kLse, begin(HeadsIn{grad.lse, {a.hq * a.s, a.s, 1, 1}}, DType::kF32,
+                       b, hq)},
       };
       if (g.backward) {
-        data[id(g.kDOut)] = begin(grad.dout, grad.dout_strides, g.type, b, hq);
-        data[id(g.kDQ)] = begin(grad.dq, grad.dq_strides, g.type, b, hq);
-        data[id(g.kDK)] = begin(grad.dk, grad.dk_strides, g.type, b, h);
-        data[id(g.kDV)] = begin(grad.dv, grad.dv_strides, g.type, b, h);
+        data[id(g.kDOut)] = begin(grad.dout, g.type, b, hq);
+        data[id(g.kDQ)] = begin(grad.dq, g.type, b, hq);
+        data[id(g.kDK)] = begin(grad.dk, g.type, b, h);
+        data[id(g.kDV)] = begin(grad.dv, g.type, b, h);
       }
       fe::error_t e = built.graph->execute(handle, data, scratch.data());
       if (e.is_bad()) fail_with(e.get_message(), g);
     }
   if (g.backward && g.t < a.t) {
-    clear_unseen(stream, g.type, a, g.t, grad.dk, grad.dk_strides);
-    clear_unseen(stream, g.type, a, g.t, grad.dv, grad.dv_strides);
+    clear_unseen(stream, g.type, a, g.t, grad.dk);
+    clear_unseen(stream, g.type, a, g.t, grad.dv);
   }
   return true;
 }
 
 }  // namespace
 
-bool cudnn_attention(Stream s, DType type, const Attention& a, void* out,
-                     const int64_t out_strides[4], void* lse) {
+bool cudnn_attention(Stream s, const AttentionForward& a) {
   const cudaStream_t stream = enter(s);
   Session& mine = session();
-  const auto g = attention_graph(mine.cudnn(), type, a, out, out_strides, lse);
-  if (!g) return false;
-  AttentionGrad operands;
-  operands.out = out;
-  std::copy_n(out_strides, 4, operands.out_strides);
-  operands.lse = lse;
-  return run(stream, mine, *g, a, operands);
+  const auto g = attention_graph(mine.cudnn(), a);
+  return g &&
+         run(stream, mine, *g,
+             {.of = a.of, .out = {a.out.data, a.out.strides}, .lse = a.lse});
 }
 
-bool cudnn_attention_backward(Stream s, DType type, const Attention& a,
-                              const AttentionGrad& grad) {
+bool cudnn_attention(Stream s, const AttentionBackward& a) {
   const cudaStream_t stream = enter(s);
   Session& mine = session();
-  const auto g = attention_graph(mine.cudnn(), type, a, grad);
-  return g && run(stream, mine, *g, a, grad);
+  const auto g = attention_graph(mine.cudnn(), a);
+  return g && run(stream, mine, *g, a);
 }
 
 int64_t cudnn_declined() { return declined; }

@@ -7,13 +7,11 @@
 
 namespace dtensor::kernels::cuda {
 
-// As in AttentionKernels. Return whether cuDNN does the work. If not, nothing
-// was submitted to the stream, and the caller must use another kernel. Results
-// are bit-identical in every run.
-bool cudnn_attention(Stream, DType, const Attention&, void* out,
-                     const int64_t out_strides[4], void* lse);
-bool cudnn_attention_backward(Stream, DType, const Attention&,
-                              const AttentionGrad&);
+// Return whether cuDNN does the work. If not, nothing was submitted to the
+// stream, and the caller must use another kernel. Results are bit-identical in
+// every run.
+bool cudnn_attention(Stream, const AttentionForward&);
+bool cudnn_attention(Stream, const AttentionBackward&);
 
 // The number of calls so far for which cuDNN had no kernel on this GPU,
 // although attention_calls.h selected it.

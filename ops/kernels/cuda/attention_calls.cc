@@ -43,8 +43,8 @@ int64_t divisor(int64_t n, int64_t most) {
 // Whether query head h uses head h * hkv / hq, which cuDNN assumes.
 bool is_grouped(const Attention& a) {
   if (a.hq % a.hkv != 0) return false;
-  for (int64_t h = 0; a.kv_head && h < a.hq; ++h)
-    if (a.kv_head[h] != h * a.hkv / a.hq) return false;
+  for (int64_t h = 0; !a.kv_head.empty() && h < a.hq; ++h)
+    if (a.kv_head[static_cast<size_t>(h)] != h * a.hkv / a.hq) return false;
   return true;
 }
 
@@ -64,28 +64,27 @@ bool set_diagonal(const Attention& a, AttentionGraph& g) {
 
 // Fills the part of the graph that both passes share, including the operands of
 // the forward pass.
-std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, DType type,
-                                       const Attention& a, const void* out,
-                                       const int64_t out_strides[4],
-                                       const void* lse) {
+template <class Pass>
+std::optional<AttentionGraph> graph_of(const Cudnn& cudnn, const Pass& pass) {
+  const Attention& a = pass.of;
   AttentionGraph g;
-  g.type = type;
+  g.type = a.type;
   g.scale = static_cast<float>(a.scale);
   g.b = a.b, g.hq = a.hq, g.hkv = a.hkv, g.s = a.s, g.d = a.d;
-  if (!has_type(type) || a.mask || cudnn.version < kOldest ||
+  if (!has_type(a.type) || a.mask.data || cudnn.version < kOldest ||
       cudnn.compute < 8 || a.b < 1 || a.hq < 1 || a.hkv < 1 || a.s < 1 ||
       a.t < 1 || a.d < 1 || a.b > kMostBlocks || a.hq > kMostBlocks ||
       a.d % 8 != 0 || a.d > (cudnn.compute == 9 ? 256 : 128) ||
       !is_grouped(a) || !set_diagonal(a, g) || !(g.scale > 0) ||
       !std::isfinite(g.scale))
     return {};
-  if (!aligned(a.q) || !aligned(a.k) || !aligned(a.v) || !aligned(out) ||
-      !aligned(lse))
+  if (!aligned(a.q.data) || !aligned(a.k.data) || !aligned(a.v.data) ||
+      !aligned(pass.out.data) || !aligned(pass.lse))
     return {};
-  std::copy_n(a.q_strides, 4, g.strides[AttentionGraph::kQ]);
-  std::copy_n(a.k_strides, 4, g.strides[AttentionGraph::kK]);
-  std::copy_n(a.v_strides, 4, g.strides[AttentionGraph::kV]);
-  std::copy_n(out_strides, 4, g.strides[AttentionGraph::kOut]);
+  std::ranges::copy(a.q.strides, g.strides[AttentionGraph::kQ]);
+  std::ranges::copy(a.k.strides, g.strides[AttentionGraph::kK]);
+  std::ranges::copy(a.v.strides, g.strides[AttentionGraph::kV]);
+  std::ranges::copy(pass.out.strides, g.strides[AttentionGraph::kOut]);
   return g;
 }
 
@@ -127,22 +126,18 @@ bool cut(AttentionGraph& g) {
 
 }  // namespace
 
-std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
-                                              const Attention& a,
-                                              const void* out,
-                                              const int64_t out_strides[4],
-                                              const void* lse) {
-  auto g = graph_of(cudnn, type, a, out, out_strides, lse);
+std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
+                                              const AttentionForward& a) {
+  auto g = graph_of(cudnn, a);
   if (!g || !set_strides(*g)) return {};
   return g;
 }
 
-std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
-                                              const Attention& a,
-                                              const AttentionGrad& grad) {
-  auto g = graph_of(cudnn, type, a, grad.out, grad.out_strides, grad.lse);
-  if (!g || !aligned(grad.dout) || !aligned(grad.dq) || !aligned(grad.dk) ||
-      !aligned(grad.dv))
+std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn,
+                                              const AttentionBackward& grad) {
+  auto g = graph_of(cudnn, grad);
+  if (!g || !aligned(grad.dout.data) || !aligned(grad.dq.data) ||
+      !aligned(grad.dk.data) || !aligned(grad.dv.data))
     return {};
   g->backward = true;
   // Not supported, and wrong: github.com/NVIDIA/cudnn-frontend/issues/1072.
@@ -152,10 +147,10 @@ std::optional<AttentionGraph> attention_graph(const Cudnn& cudnn, DType type,
   // lse < -88.7: github.com/pytorch/pytorch/issues/196678.
   const bool hidden = g->diagonal != Diagonal::kNone && g->s <= g->t;
   if (cudnn.compute == 9 && g->t % 128 == 64 && !hidden) return {};
-  std::copy_n(grad.dout_strides, 4, g->strides[AttentionGraph::kDOut]);
-  std::copy_n(grad.dq_strides, 4, g->strides[AttentionGraph::kDQ]);
-  std::copy_n(grad.dk_strides, 4, g->strides[AttentionGraph::kDK]);
-  std::copy_n(grad.dv_strides, 4, g->strides[AttentionGraph::kDV]);
+  std::ranges::copy(grad.dout.strides, g->strides[AttentionGraph::kDOut]);
+  std::ranges::copy(grad.dq.strides, g->strides[AttentionGraph::kDQ]);
+  std::ranges::copy(grad.dk.strides, g->strides[AttentionGraph::kDK]);
+  std::ranges::copy(grad.dv.strides, g->strides[AttentionGraph::kDV]);
   if (!cut(*g) || !set_strides(*g)) return {};
   return g;
 }

@@ -40,13 +40,10 @@ struct AttentionGraph {
 };
 
 // nullopt if cuDNN cannot compute the call, or computes it wrongly.
-std::optional<AttentionGraph> attention_graph(const Cudnn&, DType,
-                                              const Attention&, const void* out,
-                                              const int64_t out_strides[4],
-                                              const void* lse);
-std::optional<AttentionGraph> attention_graph(const Cudnn&, DType,
-                                              const Attention&,
-                                              const AttentionGrad&);
+std::optional<AttentionGraph> attention_graph(const Cudnn&,
+                                              const AttentionForward&);
+std::optional<AttentionGraph> attention_graph(const Cudnn&,
+                                              const AttentionBackward&);
 
 // Whether this message of cuDNN means that it has no kernel for a graph on this
 // GPU. Otherwise the message reports an error.

@@ -21,15 +21,11 @@ class CudaKernels final : public kernels::PortableKernels {
     run(s, product);
     run(s, kernels::FinishGemm{g});
   }
-  void attention(Stream s, DType t, const kernels::Attention& a, void* out,
-                 const int64_t out_strides[4], void* lse) const override {
-    if (!kernels::cuda::cudnn_attention(s, t, a, out, out_strides, lse))
-      PortableKernels::attention(s, t, a, out, out_strides, lse);
+  void run(Stream s, const kernels::AttentionForward& a) const override {
+    if (!kernels::cuda::cudnn_attention(s, a)) PortableKernels::run(s, a);
   }
-  void attention_backward(Stream s, DType t, const kernels::Attention& a,
-                          const kernels::AttentionGrad& g) const override {
-    if (!kernels::cuda::cudnn_attention_backward(s, t, a, g))
-      PortableKernels::attention_backward(s, t, a, g);
+  void run(Stream s, const kernels::AttentionBackward& a) const override {
+    if (!kernels::cuda::cudnn_attention(s, a)) PortableKernels::run(s, a);
   }
 };
 

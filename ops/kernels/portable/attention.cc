@@ -37,13 +37,17 @@ struct alignas(std::min<size_t>(16, sizeof(T) * W)) Few {
   T of[W];
 };
 
-// An operand [b, h, s, d].
+// Heads of one type.
 template <class P>
-struct Heads {
+struct HeadsOf {
   P* p;
   int64_t b, h, s;
-  Heads(P* p, const int64_t (&strides)[4])
-      : p(p), b(strides[0]), h(strides[1]), s(strides[2]) {}
+  template <class Untyped>
+  HeadsOf(const Heads<Untyped>& x)
+      : p(static_cast<P*>(x.data)),
+        b(x.strides[0]),
+        h(x.strides[1]),
+        s(x.strides[2]) {}
   DT_HD P* row(int64_t ib, int64_t ih, int64_t is) const {
     return p + ib * b + ih * h + is * s;
   }
@@ -54,15 +58,15 @@ struct Problem {
   using T = compute_t<S>;
   Attention a;
   const int* kv_head;  // in device memory; or null
-  Heads<const S> q, k, v;
+  HeadsOf<const S> q, k, v;
   T scale;
 
   Problem(const Attention& a, const int* kv_head)
       : a(a),
         kv_head(kv_head),
-        q(static_cast<const S*>(a.q), a.q_strides),
-        k(static_cast<const S*>(a.k), a.k_strides),
-        v(static_cast<const S*>(a.v), a.v_strides),
+        q(a.q),
+        k(a.k),
+        v(a.v),
         scale(static_cast<T>(a.scale)) {}
 
   DT_HD int64_t kv(int64_t h) const {
@@ -82,12 +86,12 @@ struct Problem {
   }
   DT_HD T masked(int64_t b, int64_t h, int64_t i, int64_t j, T score) const {
     if (!sees(i, j)) return lowest<T>();
-    if (!a.mask) return score;
-    const int64_t at = b * a.mask_strides[0] + h * a.mask_strides[1] +
-                       i * a.mask_strides[2] + j * a.mask_strides[3];
+    if (!a.mask.data) return score;
+    const int64_t at = b * a.mask.strides[0] + h * a.mask.strides[1] +
+                       i * a.mask.strides[2] + j * a.mask.strides[3];
     if (a.mask_is_bool)
-      return static_cast<const uint8_t*>(a.mask)[at] ? score : lowest<T>();
-    return score + widened(static_cast<const S*>(a.mask)[at]);
+      return static_cast<const uint8_t*>(a.mask.data)[at] ? score : lowest<T>();
+    return score + widened(static_cast<const S*>(a.mask.data)[at]);
   }
 };
 
@@ -148,7 +152,7 @@ DT_HD void add_block(int64_t n, const S* x, int64_t stride,
 DT_HD int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 template <int W, class S, class T = compute_t<S>>
-void forward(Stream s, const Problem<S>& problem, Heads<S> out, T* lse) {
+void forward(Stream s, const Problem<S>& problem, HeadsOf<S> out, T* lse) {
   using F = Few<T, W>;
   const Attention& a = problem.a;
   const int64_t blocks = (a.s + W - 1) / W;
@@ -224,18 +228,19 @@ template <class S>
 struct Gradient {
   using T = compute_t<S>;
   Problem<S> problem;
-  Heads<const S> out, dout;
-  Heads<S> dq, dk, dv;
+  HeadsOf<const S> out, dout;
+  HeadsOf<S> dq, dk, dv;
   const T* lse;
   const T* delta;  // per query, the sum of out dout
 
-  Gradient(const Problem<S>& problem, const AttentionGrad& g, const T* delta)
+  Gradient(const Problem<S>& problem, const AttentionBackward& g,
+           const T* delta)
       : problem(problem),
-        out(static_cast<const S*>(g.out), g.out_strides),
-        dout(static_cast<const S*>(g.dout), g.dout_strides),
-        dq(static_cast<S*>(g.dq), g.dq_strides),
-        dk(static_cast<S*>(g.dk), g.dk_strides),
-        dv(static_cast<S*>(g.dv), g.dv_strides),
+        out(g.out),
+        dout(g.dout),
+        dq(g.dq),
+        dk(g.dk),
+        dv(g.dv),
         lse(static_cast<const T*>(g.lse)),
         delta(delta) {}
 
@@ -380,11 +385,12 @@ struct SomeHeads {
 class KvHeads {
  public:
   KvHeads(Stream s, const Attention& a)
-      : heads_(s, a.kv_head ? a.hq * static_cast<int64_t>(sizeof(int)) : 0),
-        given_(a.kv_head != nullptr) {
+      : heads_(s, static_cast<int64_t>(a.kv_head.size_bytes())),
+        given_(!a.kv_head.empty()) {
     constexpr int64_t kMost = SomeHeads::kMost;
     for (int64_t h = 0; given_ && h < a.hq; h += kMost)
-      put(s, a.kv_head + h, std::min(a.hq - h, kMost), heads_.as<int>() + h);
+      put(s, a.kv_head.data() + h, std::min(a.hq - h, kMost),
+          heads_.as<int>() + h);
   }
   const int* data() { return given_ ? heads_.as<int>() : nullptr; }
 
@@ -407,17 +413,20 @@ constexpr int kFew = 32 / sizeof(compute_t<S>);
 constexpr int64_t kLongHead = 512;
 
 template <class S, class T = compute_t<S>>
-void run_forward(Stream s, const Attention& a, const Heads<S>& out, T* lse) {
-  KvHeads kv(s, a);
-  const Problem<S> problem(a, kv.data());
-  if (a.d <= kLongHead)
+void run_forward(Stream s, const AttentionForward& a) {
+  KvHeads kv(s, a.of);
+  const Problem<S> problem(a.of, kv.data());
+  const HeadsOf<S> out(a.out);
+  auto* lse = static_cast<T*>(a.lse);
+  if (a.of.d <= kLongHead)
     forward<kFew<S>>(s, problem, out, lse);
   else
     forward<1>(s, problem, out, lse);
 }
 
 template <class S, class T = compute_t<S>>
-void run_backward(Stream s, const Attention& a, const AttentionGrad& g) {
+void run_backward(Stream s, const AttentionBackward& g) {
+  const Attention& a = g.of;
   KvHeads kv(s, a);
   Scratch delta(s, a.b * a.hq * a.s * static_cast<int64_t>(sizeof(T)));
   const Gradient<S> gradient(Problem<S>(a, kv.data()), g, delta.as<T>());
@@ -433,20 +442,13 @@ void run_backward(Stream s, const Attention& a, const AttentionGrad& g) {
 
 }  // namespace
 
-void PortableKernels::attention(Stream s, DType t, const Attention& a,
-                                void* out, const int64_t out_strides[4],
-                                void* lse) const {
-  int64_t strides[4];
-  std::copy_n(out_strides, 4, strides);
-  visit_float(t, "attention", [&]<class S>() {
-    run_forward(s, a, Heads<S>(static_cast<S*>(out), strides),
-                static_cast<compute_t<S>*>(lse));
-  });
+void PortableKernels::run(Stream s, const AttentionForward& a) const {
+  visit_float(a.of.type, "attention", [&]<class S>() { run_forward<S>(s, a); });
 }
 
-void PortableKernels::attention_backward(Stream s, DType t, const Attention& a,
-                                         const AttentionGrad& g) const {
-  visit_float(t, "attention", [&]<class S>() { run_backward<S>(s, a, g); });
+void PortableKernels::run(Stream s, const AttentionBackward& a) const {
+  visit_float(a.of.type, "attention",
+              [&]<class S>() { run_backward<S>(s, a); });
 }
 
 }  // namespace DT_PORTABLE

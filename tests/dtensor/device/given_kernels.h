@@ -20,34 +20,6 @@
 
 namespace dtensor::kernels {
 
-// An array that the host reads; may be null.
-template <class T>
-class HostArray {
- public:
-  HostArray(const T* p, int64_t n) : null_(!p) {
-    if (p) array_.assign(p, p + n);
-  }
-  operator const T*() const { return null_ ? nullptr : array_.data(); }
-
- private:
-  bool null_;
-  std::vector<T> array_;
-};
-
-// With heads of its own.
-struct HostAttention {
-  explicit HostAttention(const Attention& a)
-      : call(a), heads(a.kv_head, a.hq) {}
-  operator Attention() const {
-    Attention a = call;
-    a.kv_head = heads;
-    return a;
-  }
-
-  Attention call;
-  HostArray<int> heads;
-};
-
 template <class Self>
 class GivenKernels : public Kernels {
  public:
@@ -57,15 +29,6 @@ class GivenKernels : public Kernels {
   }
   DT_KERNELS(DT_GIVE)
 #undef DT_GIVE
-  void attention(Stream s, DType t, const Attention& a, void* out,
-                 const int64_t out_strides[4], void* lse) const override {
-    give(s, &Kernels::attention, t, HostAttention(a), out,
-         HostArray(out_strides, 4), lse);
-  }
-  void attention_backward(Stream s, DType t, const Attention& a,
-                          const AttentionGrad& g) const override {
-    give(s, &Kernels::attention_backward, t, HostAttention(a), g);
-  }
   void adamw(Stream s, DType param_type, DType grad_type, const AdamW& a3,
              std::span<const OptimPart> parts) const override {
     give(s, &Kernels::adamw, param_type, grad_type, a3,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "dtensor/ops/kernels/kernels.h"
@@ -21,14 +22,8 @@ struct Case {
   int64_t offset;
   Mask mask;
   bool bshd;  // memory as [b, s, h, d], else [b, h, s, d]
-  const int* kv_head;
+  std::span<const int> kv_head = {};
 };
-
-void set_strides(int64_t (&to)[4], bool bshd, int64_t h, int64_t s, int64_t d) {
-  const int64_t bhsd_strides[] = {h * s * d, s * d, d, 1};
-  const int64_t bshd_strides[] = {h * s * d, d, h * d, 1};
-  std::copy_n(bshd ? bshd_strides : bhsd_strides, 4, to);
-}
 
 using Strides = std::array<int64_t, 4>;
 
@@ -50,11 +45,13 @@ void run(DType t, const Case& c) {
   const Elements k = Elements::random(t, nkv, -2, 2, 2);
   const Elements v = Elements::random(t, nkv, -1, 1, 3);
   const Elements dout = Elements::random(t, nq, -1, 1, 4);
-  Attention a;
+  AttentionForward f;
+  Attention& a = f.of;
+  a.type = t;
   a.b = c.b, a.hq = c.hq, a.hkv = c.hkv, a.s = c.s, a.t = c.t, a.d = c.d;
-  set_strides(a.q_strides, c.bshd, c.hq, c.s, c.d);
-  set_strides(a.k_strides, c.bshd, c.hkv, c.t, c.d);
-  set_strides(a.v_strides, !c.bshd, c.hkv, c.t, c.d);
+  a.q.strides = strides_of(c.bshd, c.hq, c.s, c.d);
+  a.k.strides = strides_of(c.bshd, c.hkv, c.t, c.d);
+  a.v.strides = strides_of(!c.bshd, c.hkv, c.t, c.d);
   a.kv_head = c.kv_head;
   a.scale = 1 / std::sqrt(static_cast<double>(c.d));
   a.causal = c.causal;
@@ -64,13 +61,10 @@ void run(DType t, const Case& c) {
   if (c.mask != Mask::kNone) {
     mask = Elements::random(mask.type(), mask.size(), -1, 1, 5);
     a.mask_is_bool = is_bool;
-    const int64_t full[] = {c.hq * c.s * c.t, c.s * c.t, c.t, 1};
-    const int64_t key[] = {c.t, 0, 0, 1};
-    const int64_t head[] = {0, c.s, 1, 0};
-    std::copy_n(c.mask == Mask::kBoolPerKey          ? key
-                : c.mask == Mask::kAdditiveBroadcast ? head
-                                                     : full,
-                4, a.mask_strides);
+    a.mask.strides = c.mask == Mask::kBoolPerKey ? Strides{c.t, 0, 0, 1}
+                     : c.mask == Mask::kAdditiveBroadcast
+                         ? Strides{0, c.s, 1, 0}
+                         : Strides{c.hq * c.s * c.t, c.s * c.t, c.t, 1};
     if (!is_bool && mask.size() > 2) mask.set(1, -INFINITY);
     // A query without any key.
     if (c.mask == Mask::kBool)
@@ -78,32 +72,35 @@ void run(DType t, const Case& c) {
   }
   Elements out(t, nq, 9), lse(st, c.b * c.hq * c.s, 9), dq(t, nq, 9),
       dk(t, nkv, 9), dv(t, nkv, 9);
-  AttentionGrad g;
-  set_strides(g.out_strides, !c.bshd, c.hq, c.s, c.d);
-  set_strides(g.dout_strides, c.bshd, c.hq, c.s, c.d);
-  set_strides(g.dq_strides, !c.bshd, c.hq, c.s, c.d);
-  set_strides(g.dk_strides, c.bshd, c.hkv, c.t, c.d);
-  set_strides(g.dv_strides, c.bshd, c.hkv, c.t, c.d);
+  AttentionBackward g;
+  g.out.strides = strides_of(!c.bshd, c.hq, c.s, c.d);
+  g.dout.strides = strides_of(c.bshd, c.hq, c.s, c.d);
+  g.dq.strides = strides_of(!c.bshd, c.hq, c.s, c.d);
+  g.dk.strides = strides_of(c.bshd, c.hkv, c.t, c.d);
+  g.dv.strides = strides_of(c.bshd, c.hkv, c.t, c.d);
 
-  a.q = q.data(), a.k = k.data(), a.v = v.data();
-  a.mask = c.mask == Mask::kNone ? nullptr : mask.data();
-  under_test().attention({}, t, a, out.data(), g.out_strides, lse.data());
-  g.out = out.data(), g.dout = dout.data(), g.lse = lse.data();
-  g.dq = dq.data(), g.dk = dk.data(), g.dv = dv.data();
-  under_test().attention_backward({}, t, a, g);
+  a.q.data = q.data(), a.k.data = k.data(), a.v.data = v.data();
+  a.mask.data = c.mask == Mask::kNone ? nullptr : mask.data();
+  f.out = {out.data(), g.out.strides}, f.lse = lse.data();
+  run(f);
+  g.of = a;
+  g.out.data = out.data(), g.dout.data = dout.data(), g.lse = lse.data();
+  g.dq.data = dq.data(), g.dk.data = dk.data(), g.dv.data = dv.data();
+  run(g);
 
   const Elements q64(DType::kF64, q.doubles()), k64(DType::kF64, k.doubles()),
       v64(DType::kF64, v.doubles()), dout64(DType::kF64, dout.doubles());
   Elements out64(DType::kF64, nq), lse64(DType::kF64, lse.size()),
       dq64(DType::kF64, nq), dk64(DType::kF64, nkv), dv64(DType::kF64, nkv);
   const Elements mask64(is_bool ? DType::kBool : DType::kF64, mask.doubles());
-  a.q = q64.data(), a.k = k64.data(), a.v = v64.data();
-  a.mask = c.mask == Mask::kNone ? nullptr : mask64.data();
-  reference::attention(a, static_cast<double*>(out64.data()), g.out_strides,
-                       static_cast<double*>(lse64.data()));
-  g.dout = dout64.data();
-  g.dq = dq64.data(), g.dk = dk64.data(), g.dv = dv64.data();
-  reference::attention_backward(a, g);
+  a.q.data = q64.data(), a.k.data = k64.data(), a.v.data = v64.data();
+  a.mask.data = c.mask == Mask::kNone ? nullptr : mask64.data();
+  f.out.data = out64.data(), f.lse = lse64.data();
+  reference::attention(f);
+  g.of = a;
+  g.dout.data = dout64.data();
+  g.dq.data = dq64.data(), g.dk.data = dk64.data(), g.dv.data = dv64.data();
+  reference::attention_backward(g);
   const double tol = 4 * tolerance(t);
   EXPECT_TRUE(near(out, out64.doubles(), tol)) << "out";
   EXPECT_TRUE(near(lse, lse64.doubles(), st == DType::kF64 ? 1e-12 : 1e-5))
@@ -116,19 +113,19 @@ void run(DType t, const Case& c) {
 TEST(AttentionTest, MatchesTheReference) {
   static const int kv_head[] = {1, 0, 1};
   const Case cases[] = {
-      {1, 1, 1, 1, 1, 1, false, 0, Mask::kNone, false, nullptr},
-      {2, 3, 3, 17, 19, 8, false, 0, Mask::kNone, false, nullptr},
-      {2, 4, 2, 33, 33, 16, true, 0, Mask::kNone, true, nullptr},
+      {1, 1, 1, 1, 1, 1, false, 0, Mask::kNone, false},
+      {2, 3, 3, 17, 19, 8, false, 0, Mask::kNone, false},
+      {2, 4, 2, 33, 33, 16, true, 0, Mask::kNone, true},
       {1, 3, 2, 20, 20, 5, true, 0, Mask::kNone, true, kv_head},
-      {1, 2, 1, 150, 300, 16, true, 150, Mask::kNone, true, nullptr},
-      {1, 2, 2, 150, 300, 16, true, 0, Mask::kNone, false, nullptr},
-      {1, 1, 1, 300, 40, 8, true, -100, Mask::kNone, false, nullptr},
-      {1, 1, 1, 5, 6, 8, true, -50, Mask::kNone, false, nullptr},
-      {2, 2, 2, 40, 70, 12, false, 0, Mask::kBool, false, nullptr},
-      {2, 2, 1, 130, 270, 8, false, 0, Mask::kBoolPerKey, true, nullptr},
-      {2, 2, 1, 130, 270, 8, true, 20, Mask::kAdditive, true, nullptr},
-      {1, 2, 2, 40, 600, 32, false, 0, Mask::kAdditiveBroadcast, true, nullptr},
-      {2, 2, 2, 40, 70, 12, true, 0, Mask::kBool, true, nullptr},
+      {1, 2, 1, 150, 300, 16, true, 150, Mask::kNone, true},
+      {1, 2, 2, 150, 300, 16, true, 0, Mask::kNone, false},
+      {1, 1, 1, 300, 40, 8, true, -100, Mask::kNone, false},
+      {1, 1, 1, 5, 6, 8, true, -50, Mask::kNone, false},
+      {2, 2, 2, 40, 70, 12, false, 0, Mask::kBool, false},
+      {2, 2, 1, 130, 270, 8, false, 0, Mask::kBoolPerKey, true},
+      {2, 2, 1, 130, 270, 8, true, 20, Mask::kAdditive, true},
+      {1, 2, 2, 40, 600, 32, false, 0, Mask::kAdditiveBroadcast, true},
+      {2, 2, 2, 40, 70, 12, true, 0, Mask::kBool, true},
   };
   for (DType t : kFloats)
     for (const Case& c : cases) {
@@ -143,18 +140,18 @@ TEST(AttentionTest, ManyHeadsAndLongOnes) {
   std::vector<int> kv_head;
   for (int h = 0; h < 300; ++h) kv_head.push_back(h * 7 % 11 % 3);
   for (DType t : kFloats) {
-    run(t, {1, 300, 4, 3, 5, 2, true, 1, Mask::kNone, true, kv_head.data()});
-    run(t, {1, 2, 1, 5, 37, 777, true, 31, Mask::kNone, true, nullptr});
+    run(t, {1, 300, 4, 3, 5, 2, true, 1, Mask::kNone, true, kv_head});
+    run(t, {1, 2, 1, 5, 37, 777, true, 31, Mask::kNone, true});
   }
 }
 
 TEST(AttentionTest, EmptyParts) {
   for (DType t : kFloats) {
-    run(t, {1, 2, 2, 0, 5, 4, false, 0, Mask::kNone, false, nullptr});
-    run(t, {0, 2, 2, 3, 5, 4, false, 0, Mask::kNone, false, nullptr});
-    run(t, {2, 2, 2, 3, 0, 4, false, 0, Mask::kNone, false, nullptr});
-    run(t, {2, 2, 2, 3, 0, 4, true, 0, Mask::kNone, true, nullptr});
-    run(t, {2, 0, 2, 3, 4, 4, true, 0, Mask::kNone, true, nullptr});
+    run(t, {1, 2, 2, 0, 5, 4, false, 0, Mask::kNone, false});
+    run(t, {0, 2, 2, 3, 5, 4, false, 0, Mask::kNone, false});
+    run(t, {2, 2, 2, 3, 0, 4, false, 0, Mask::kNone, false});
+    run(t, {2, 2, 2, 3, 0, 4, true, 0, Mask::kNone, true});
+    run(t, {2, 0, 2, 3, 4, 4, true, 0, Mask::kNone, true});
   }
 }
 
@@ -164,20 +161,18 @@ TEST(AttentionTest, PartsOfTheKeysCombine) {
   const Elements q = Elements::random(DType::kF64, s * d, -1, 1, 1);
   Elements k = Elements::random(DType::kF64, t * d, -1, 1, 2);
   Elements v = Elements::random(DType::kF64, t * d, -1, 1, 3);
-  Attention a;
+  Attention a{.type = DType::kF64};
   a.b = a.hq = a.hkv = 1;
   a.s = s, a.d = d;
-  a.q = q.data();
-  set_strides(a.q_strides, false, 1, s, d);
+  a.q = {q.data(), strides_of(false, 1, s, d)};
   auto part = [&](int64_t lo, int64_t hi, Elements& out, Elements& lse) {
     a.t = hi - lo;
-    a.k = k.at(lo * d), a.v = v.at(lo * d);
-    set_strides(a.k_strides, false, 1, a.t, d);
-    set_strides(a.v_strides, false, 1, a.t, d);
+    a.k = {k.at(lo * d), strides_of(false, 1, a.t, d)};
+    a.v = {v.at(lo * d), strides_of(false, 1, a.t, d)};
     a.causal = true;
     a.query_offset = 20 - lo;
-    under_test().attention({}, DType::kF64, a, out.data(), a.q_strides,
-                           lse.data());
+    run(AttentionForward{
+        .of = a, .out = {out.data(), a.q.strides}, .lse = lse.data()});
   };
   Elements o(DType::kF64, s * d), o1 = o, o2 = o, l(DType::kF64, s), l1 = l,
                                   l2 = l;

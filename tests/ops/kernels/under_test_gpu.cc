@@ -142,18 +142,8 @@ void pointers(F&&, T&) {}
 template <class F>
 void pointers(F&&, Shape&) {}
 template <class F, class T>
-void pointers(F&&, HostArray<T>&) {}
-template <class F, class T>
 void pointers(F&& f, T*& p) {
   f(p);
-}
-template <class F>
-void pointers(F&& f, HostAttention& a) {
-  f(a.call.q), f(a.call.k), f(a.call.v), f(a.call.mask);
-}
-template <class F>
-void pointers(F&& f, AttentionGrad& g) {
-  f(g.out), f(g.dout), f(g.lse), f(g.dq), f(g.dk), f(g.dv);
 }
 template <class F>
 void pointers(F&& f, AdamW& o) {
