@@ -157,9 +157,11 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
         reduced(ReduceOp::kProd,
                 {sum, Tensor::full({}, DType::kF64, grad_scale * grad_scale)});
   kernels_of(*context.device)
-      .clip(context.stream, sum.ptr<double>(), max_norm,
-            result.norm.mutable_ptr<double>(),
-            result.clip.mutable_ptr<double>());
+      .run(context.stream,
+           kernels::Clip{.squares = sum.ptr<double>(),
+                         .max_norm = max_norm,
+                         .norm = result.norm.mutable_ptr<double>(),
+                         .clip = result.clip.mutable_ptr<double>()});
   return result;
 }
 

@@ -40,9 +40,15 @@ int64_t draw(std::span<const double> logits, double temperature, double u) {
 // The uniform number in [0, 1) for this seed and position.
 double uniform_at(uint64_t seed, int64_t position) {
   double u = 0;
-  cpu_kernels().random_box(Stream{}, kernels::Distribution::kUniform,
-                           DType::kF64, {seed, hash_text("generate")},
-                           {position + 1}, {position}, {1}, &u, {1}, 0, 1);
+  cpu_kernels().run(Stream{},
+                    kernels::RandomBox{.type = DType::kF64,
+                                       .key = {seed, hash_text("generate")},
+                                       .global = {position + 1},
+                                       .lo = {position},
+                                       .size = {1},
+                                       .out = &u,
+                                       .out_strides = {1},
+                                       .p1 = 1});
   return u;
 }
 

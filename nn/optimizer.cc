@@ -351,14 +351,15 @@ SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
 }
 
 void SGD::update(const Update& u) {
-  kernels::Sgd call;
-  call.momentum = options_.momentum;
-  call.nesterov = options_.nesterov;
-  call.grad_scale = u.grad_scale;
-  call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .sgd(context.stream, u.param, u.grad, call, u.parts);
+      .run(context.stream, kernels::Sgd{.param_type = u.param,
+                                        .grad_type = u.grad,
+                                        .momentum = options_.momentum,
+                                        .nesterov = options_.nesterov,
+                                        .grad_scale = u.grad_scale,
+                                        .clip = u.clip,
+                                        .parts = u.parts});
 }
 
 std::array<double, Optimizer::kRates> SGD::rates(double lr, int64_t) const {
@@ -374,15 +375,16 @@ AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
 }
 
 void AdamW::update(const Update& u) {
-  kernels::AdamW call;
-  call.beta1 = options_.beta1;
-  call.beta2 = options_.beta2;
-  call.eps = options_.eps;
-  call.grad_scale = u.grad_scale;
-  call.clip = u.clip;
   const RankContext& context = RankContext::current();
   kernels_of(*context.device)
-      .adamw(context.stream, u.param, u.grad, call, u.parts);
+      .run(context.stream, kernels::AdamW{.param_type = u.param,
+                                          .grad_type = u.grad,
+                                          .beta1 = options_.beta1,
+                                          .beta2 = options_.beta2,
+                                          .eps = options_.eps,
+                                          .grad_scale = u.grad_scale,
+                                          .clip = u.clip,
+                                          .parts = u.parts});
 }
 
 std::array<double, Optimizer::kRates> AdamW::rates(double lr,

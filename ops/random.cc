@@ -172,9 +172,17 @@ DistTensor draw(Distribution distribution, const Shape& shape, const Mesh& mesh,
   const DistTensor x = make(
       shape, mesh, layout, t, [&](const Tensor& part, const Region& region) {
         for_boxes(part, region, [&](const Tensor& box, const Shape& lo) {
-          k.random_box(context.stream, distribution, t,
-                       {g.seed, g.stream, g.at}, shape, lo, box.shape(),
-                       box.mutable_data(), box.strides(), p0, p1);
+          k.run(context.stream,
+                kernels::RandomBox{.distribution = distribution,
+                                   .type = t,
+                                   .key = {g.seed, g.stream, g.at},
+                                   .global = shape,
+                                   .lo = lo,
+                                   .size = box.shape(),
+                                   .out = box.mutable_data(),
+                                   .out_strides = box.strides(),
+                                   .p0 = p0,
+                                   .p1 = p1});
         });
       });
   return filled(x, hash_mix(g.seed, g.stream));
@@ -211,13 +219,19 @@ class Dropout : public RuleOp {
     const Tensor &x = c.in[0], &out = c.out[0];
     const Spec* spec = c.decision.in[0];
     const double keep = 1 - c.attrs.as<DropoutArgs>().p;
-    for_boxes(
-        out, spec->region(c.coord()), [&](const Tensor& box, const Shape& lo) {
-          c.k.random_box(c.stream, Distribution::kBernoulli, out.dtype(),
-                         {c.attrs.seed[0], c.attrs.seed[1], c.attrs.seed_at},
-                         spec->shape(), lo, box.shape(), box.mutable_data(),
-                         box.strides(), keep, 0);
-        });
+    for_boxes(out, spec->region(c.coord()),
+              [&](const Tensor& box, const Shape& lo) {
+                c.run(kernels::RandomBox{
+                    .distribution = Distribution::kBernoulli,
+                    .type = out.dtype(),
+                    .key = {c.attrs.seed[0], c.attrs.seed[1], c.attrs.seed_at},
+                    .global = spec->shape(),
+                    .lo = lo,
+                    .size = box.shape(),
+                    .out = box.mutable_data(),
+                    .out_strides = box.strides(),
+                    .p0 = keep});
+              });
     row_binary(c, fn::index_of<fn::Mul>, out, x.to_contiguous(), out);
     if (keep > 0) row_unary(c, fn::index_of<fn::MulScalar>, out, out, 1 / keep);
   }

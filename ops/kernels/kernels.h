@@ -53,11 +53,15 @@
   X(AttentionForward)      \
   X(AttentionBackward)     \
   X(Rotary)                \
-  X(RotaryTable)
+  X(RotaryTable)           \
+  X(AdamW)                 \
+  X(Sgd)                   \
+  X(Clip)                  \
+  X(RandomBox)
 
 namespace dtensor {
 
-struct Kernels : KernelTable, kernels::OptimKernels, kernels::RandomKernels {
+struct Kernels : KernelTable {
   virtual ~Kernels() = default;
 #define DT_KERNEL(A) virtual void run(Stream, const kernels::A&) const = 0;
   DT_KERNELS(DT_KERNEL)

@@ -1,4 +1,5 @@
-// Optimizer steps.
+// Optimizer steps, of any number of parameters, all of one type, with gradients
+// of one type. They must not overlap.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -29,36 +30,33 @@ struct OptimPart {
 // type, or is f32. It is first multiplied by grad_scale, and by *clip, a number
 // in device memory (null: 1).
 struct AdamW {
+  DType param_type = DType::kF32, grad_type = DType::kF32;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double grad_scale = 1;
   const double* clip = nullptr;
+  std::span<const OptimPart> parts = {};
 };
 
 // torch.optim.SGD: g = grad grad_scale *clip + weight_decay p; the buffer
 // (zeros at first) becomes momentum buffer + g; p -= lr buffer, or with
 // nesterov, lr (g + momentum buffer).
 struct Sgd {
+  DType param_type = DType::kF32, grad_type = DType::kF32;
   double momentum = 0;
   bool nesterov = false;
   double grad_scale = 1;
   const double* clip = nullptr;
+  std::span<const OptimPart> parts = {};
 };
 
-class OptimKernels {
- public:
-  virtual ~OptimKernels() = default;
-  // Any number of parameters, all of one type, with gradients of one type. They
-  // must not overlap. The parts are read before the call returns.
-  virtual void adamw(Stream, DType param_type, DType grad_type, const AdamW&,
-                     std::span<const OptimPart>) const = 0;
-  virtual void sgd(Stream, DType param_type, DType grad_type, const Sgd&,
-                   std::span<const OptimPart>) const = 0;
-  // *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the
-  // factor that scales a gradient with this norm down to max_norm. *clip is 1
-  // if max_norm is 0, and NaN if the norm is. All pointers are to device
-  // memory.
-  virtual void clip(Stream, const double* squares, double max_norm,
-                    double* norm, double* clip) const = 0;
+// *norm = sqrt(*squares); *clip = min(1, max_norm / (*norm + 1e-6)), the factor
+// that scales a gradient with this norm down to max_norm. *clip is 1 if
+// max_norm is 0, and NaN if the norm is. All pointers are to device memory.
+struct Clip {
+  const double* squares = nullptr;
+  double max_norm = 0;
+  double* norm = nullptr;
+  double* clip = nullptr;
 };
 
 }  // namespace dtensor::kernels

@@ -34,15 +34,15 @@ struct RandomKey {
   const uint64_t* at = nullptr;
 };
 
-class RandomKernels {
- public:
-  virtual ~RandomKernels() = default;
-  // Writes the box [lo, lo + size) of the shape `global` to out, with strides.
-  virtual void random_box(Stream, Distribution, DType, const RandomKey&,
-                          const Shape& global, const Shape& lo,
-                          const Shape& size, void* out,
-                          const Shape& out_strides, double p0,
-                          double p1) const = 0;
+// Writes the box [lo, lo + size) of the shape `global` to out, with strides.
+struct RandomBox {
+  Distribution distribution = Distribution::kUniform;
+  DType type = DType::kF32;
+  RandomKey key;
+  Shape global, lo, size;
+  void* out = nullptr;
+  Shape out_strides;
+  double p0 = 0, p1 = 0;
 };
 
 }  // namespace dtensor::kernels

@@ -7,7 +7,6 @@ namespace dtensor::kernels {
 class CpuKernels final : public Kernels {
  public:
   DT_KERNELS(DT_OVERRIDE)
-#include "dtensor/ops/kernels/overrides.inc"
 };
 
 }  // namespace dtensor::kernels

@@ -77,14 +77,13 @@ void visit_pair(DType param, DType grad, const char* where, F&& f) {
 
 }  // namespace
 
-void CpuKernels::adamw(Stream, DType param_type, DType grad_type,
-                       const AdamW& o, std::span<const OptimPart> parts) const {
-  visit_pair(param_type, grad_type, "adamw", [&]<class S, class G>() {
+void CpuKernels::run(Stream, const AdamW& o) const {
+  visit_pair(o.param_type, o.grad_type, "adamw", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;
     const V gs(scale_of(o));
     const V c1(1 - o.beta1), b2(o.beta2), c2(1 - o.beta2), eps(o.eps);
-    for (const OptimPart& part : parts) {
+    for (const OptimPart& part : o.parts) {
       const auto* g = static_cast<const G*>(part.grad);
       auto* pm = static_cast<T*>(part.m);
       auto* pv = static_cast<T*>(part.v);
@@ -105,13 +104,12 @@ void CpuKernels::adamw(Stream, DType param_type, DType grad_type,
   });
 }
 
-void CpuKernels::sgd(Stream, DType param_type, DType grad_type, const Sgd& o,
-                     std::span<const OptimPart> parts) const {
-  visit_pair(param_type, grad_type, "sgd", [&]<class S, class G>() {
+void CpuKernels::run(Stream, const Sgd& o) const {
+  visit_pair(o.param_type, o.grad_type, "sgd", [&]<class S, class G>() {
     using T = compute_t<S>;
     using V = Vec<T>;
     const V momentum(o.momentum), gs(scale_of(o));
-    for (const OptimPart& part : parts) {
+    for (const OptimPart& part : o.parts) {
       const auto* g = static_cast<const G*>(part.grad);
       auto* buf = static_cast<T*>(part.m);
       const V lr(lr_of(part)), decay(part.weight_decay);
@@ -129,10 +127,9 @@ void CpuKernels::sgd(Stream, DType param_type, DType grad_type, const Sgd& o,
   });
 }
 
-void CpuKernels::clip(Stream, const double* squares, double max_norm,
-                      double* norm, double* clip) const {
-  *norm = std::sqrt(*squares);
-  *clip = clip_of(*norm, max_norm);
+void CpuKernels::run(Stream, const Clip& a) const {
+  *a.norm = std::sqrt(*a.squares);
+  *a.clip = clip_of(*a.norm, a.max_norm);
 }
 
 }  // namespace dtensor::kernels

@@ -172,19 +172,15 @@ struct Bits {
   }
 };
 
-struct Box {
-  uint64_t seed, stream_id;
-  const Shape *global, *lo, *size;
-  const Shape* out_strides;
-};
-
 template <class S, class Value>
-void fill_box(const Box& b, const Value& value, S* out) {
+void fill_box(const RandomBox& a, const Value& value, S* out) {
   constexpr int64_t per = Value::kPerBlock;
-  const Shape index_strides = contiguous_strides(*b.global);
+  const uint64_t seed = a.key.at ? a.key.at[0] : a.key.seed,
+                 stream_id = a.key.at ? a.key.at[1] : a.key.stream;
+  const Shape index_strides = contiguous_strides(a.global);
   int64_t first = 0;
-  for (int i = 0; i < b.lo->size(); ++i) first += (*b.lo)[i] * index_strides[i];
-  const Walk<2> walk(*b.size, {&index_strides, b.out_strides});
+  for (int i = 0; i < a.lo.size(); ++i) first += a.lo[i] * index_strides[i];
+  const Walk<2> walk(a.size, {&index_strides, &a.out_strides});
   const int64_t n = walk.inner();
   const int64_t step = walk.inner_stride(0), stride = walk.inner_stride(1);
   uint32_t words[4 * kBlocks + 64];
@@ -199,8 +195,7 @@ void fill_box(const Box& b, const Value& value, S* out) {
         const int64_t block = i / per;
         const int64_t last = step == 1 ? (i + left - 1) / per : block;
         const int64_t count = std::min(kBlocks, last - block + 1);
-        draw_words(b.seed, b.stream_id, static_cast<uint64_t>(block), count,
-                   words);
+        draw_words(seed, stream_id, static_cast<uint64_t>(block), count, words);
         value.from(words, count, values);
         have = block * per;
         have_end = have + count * per;
@@ -216,35 +211,25 @@ void fill_box(const Box& b, const Value& value, S* out) {
 
 }  // namespace
 
-void CpuKernels::random_box(Stream, Distribution distribution, DType t,
-                            const RandomKey& key, const Shape& global,
-                            const Shape& lo, const Shape& size, void* out,
-                            const Shape& out_strides, double p0,
-                            double p1) const {
-  const Box b = {key.at ? key.at[0] : key.seed,
-                 key.at ? key.at[1] : key.stream,
-                 &global,
-                 &lo,
-                 &size,
-                 &out_strides};
-  visit(t, [&]<class S>() {
-    auto run = [&]<class Value>() {
-      fill_box(b, Value(p0, p1), static_cast<S*>(out));
+void CpuKernels::run(Stream, const RandomBox& a) const {
+  visit(a.type, [&]<class S>() {
+    auto draw = [&]<class Value>() {
+      fill_box(a, Value(a.p0, a.p1), static_cast<S*>(a.out));
     };
-    if (distribution == Distribution::kBernoulli)
-      return run.template operator()<Bernoulli<S>>();
+    if (a.distribution == Distribution::kBernoulli)
+      return draw.template operator()<Bernoulli<S>>();
     if constexpr (is_float(dtype_of<S>)) {
-      if (distribution == Distribution::kUniform)
-        return run.template operator()<Uniform<S>>();
-      if (distribution == Distribution::kNormal)
-        return run.template operator()<Normal<S>>();
+      if (a.distribution == Distribution::kUniform)
+        return draw.template operator()<Uniform<S>>();
+      if (a.distribution == Distribution::kNormal)
+        return draw.template operator()<Normal<S>>();
     } else if constexpr (!std::is_same_v<S, bool>) {
-      if (distribution == Distribution::kInteger)
-        return run.template operator()<Integer<S>>();
-      if (distribution == Distribution::kBits)
-        return run.template operator()<Bits<S>>();
+      if (a.distribution == Distribution::kInteger)
+        return draw.template operator()<Integer<S>>();
+      if (a.distribution == Distribution::kBits)
+        return draw.template operator()<Bits<S>>();
     }
-    fail("random", "does not draw {} from this distribution", name(t));
+    fail("random", "does not draw {} from this distribution", name(a.type));
   });
 }
 

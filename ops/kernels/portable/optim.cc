@@ -246,12 +246,10 @@ void visit_pair(DType param, DType grad, std::string_view where, F&& f) {
 
 }  // namespace
 
-void PortableKernels::adamw(Stream s, DType param_type, DType grad_type,
-                            const AdamW& o,
-                            std::span<const OptimPart> parts) const {
-  visit_pair(param_type, grad_type, "adamw", [&]<class S, class G>() {
+void PortableKernels::run(Stream s, const AdamW& o) const {
+  visit_pair(o.param_type, o.grad_type, "adamw", [&]<class S, class G>() {
     each_launch<S, G>(
-        s, parts,
+        s, o.parts,
         [&](const OptimPart& p) {
           Part part = part_of(p);
           const auto t = static_cast<double>(p.step);
@@ -264,22 +262,19 @@ void PortableKernels::adamw(Stream s, DType param_type, DType grad_type,
   });
 }
 
-void PortableKernels::sgd(Stream s, DType param_type, DType grad_type,
-                          const Sgd& o,
-                          std::span<const OptimPart> parts) const {
-  visit_pair(param_type, grad_type, "sgd", [&]<class S, class G>() {
-    each_launch<S, G>(s, parts, part_of,
+void PortableKernels::run(Stream s, const Sgd& o) const {
+  visit_pair(o.param_type, o.grad_type, "sgd", [&]<class S, class G>() {
+    each_launch<S, G>(s, o.parts, part_of,
                       SgdUpdateOf<compute_t<S>>{
                           o.momentum, o.nesterov, {o.grad_scale, o.clip}});
   });
 }
 
-void PortableKernels::clip(Stream s, const double* squares, double max_norm,
-                           double* norm, double* clip) const {
+void PortableKernels::run(Stream s, const Clip& a) const {
   each(
       s, 1, DT_BODY(int64_t) {
-        *norm = fn::sqrt(*squares);
-        *clip = clip_of(*norm, max_norm);
+        *a.norm = fn::sqrt(*a.squares);
+        *a.clip = clip_of(*a.norm, a.max_norm);
       });
 }
 

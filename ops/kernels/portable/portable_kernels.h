@@ -10,7 +10,6 @@ inline namespace DT_PORTABLE {
 class PortableKernels : public Kernels {
  public:
   DT_KERNELS(DT_OVERRIDE)
-#include "dtensor/ops/kernels/overrides.inc"
 };
 
 }  // namespace DT_PORTABLE

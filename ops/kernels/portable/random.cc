@@ -128,14 +128,13 @@ struct Box {
   // The most blocks that a run needs: one more if it starts inside a block.
   int64_t blocks(int64_t per) const { return n == 1 ? 1 : (n - 1) / per + 2; }
 };
-Box box_of(const RandomKey& key, const Shape& global, const Shape& lo,
-           const Shape& size, const Shape& out_strides) {
-  const Shape strides = contiguous_strides(global);
+Box box_of(const RandomBox& a) {
+  const Shape strides = contiguous_strides(a.global);
   int64_t first = 0;
-  for (int i = 0; i < lo.size(); ++i) first += lo[i] * strides[i];
-  const portable::Walk<2> walk(size, {strides, out_strides});
+  for (int i = 0; i < a.lo.size(); ++i) first += a.lo[i] * strides[i];
+  const portable::Walk<2> walk(a.size, {strides, a.out_strides});
   const bool runs = walk.inner_step(0) == 1;
-  return {key, walk, first, runs ? walk.inner() : 1, walk.inner_step(1)};
+  return {a.key, walk, first, runs ? walk.inner() : 1, walk.inner_step(1)};
 }
 
 template <class S, class Make>
@@ -172,28 +171,24 @@ void fill_box(Stream s, const Box& b, Make make, S* out) {
 
 }  // namespace
 
-void PortableKernels::random_box(Stream s, Distribution distribution, DType t,
-                                 const RandomKey& key, const Shape& global,
-                                 const Shape& lo, const Shape& size, void* out,
-                                 const Shape& out_strides, double p0,
-                                 double p1) const {
-  const Box box = box_of(key, global, lo, size, out_strides);
-  visit(t, [&]<class S>() {
-    auto* to = static_cast<S*>(out);
-    if (distribution == Distribution::kBernoulli)
-      return fill_box(s, box, Bernoulli<S>(p0, p1), to);
+void PortableKernels::run(Stream s, const RandomBox& a) const {
+  const Box box = box_of(a);
+  visit(a.type, [&]<class S>() {
+    auto* to = static_cast<S*>(a.out);
+    if (a.distribution == Distribution::kBernoulli)
+      return fill_box(s, box, Bernoulli<S>(a.p0, a.p1), to);
     if constexpr (portable::is_floating<S>) {
-      if (distribution == Distribution::kUniform)
-        return fill_box(s, box, Uniform<S>(p0, p1), to);
-      if (distribution == Distribution::kNormal)
-        return fill_box(s, box, Normal<S>(p0, p1), to);
+      if (a.distribution == Distribution::kUniform)
+        return fill_box(s, box, Uniform<S>(a.p0, a.p1), to);
+      if (a.distribution == Distribution::kNormal)
+        return fill_box(s, box, Normal<S>(a.p0, a.p1), to);
     } else if constexpr (!std::is_same_v<S, bool>) {
-      if (distribution == Distribution::kInteger)
-        return fill_box(s, box, Integer<S>(p0, p1), to);
-      if (distribution == Distribution::kBits)
-        return fill_box(s, box, Bits<S>(p0, p1), to);
+      if (a.distribution == Distribution::kInteger)
+        return fill_box(s, box, Integer<S>(a.p0, a.p1), to);
+      if (a.distribution == Distribution::kBits)
+        return fill_box(s, box, Bits<S>(a.p0, a.p1), to);
     }
-    no_kernel("random", t);
+    no_kernel("random", a.type);
   });
 }
 

@@ -29,33 +29,6 @@ class GivenKernels : public Kernels {
   }
   DT_KERNELS(DT_GIVE)
 #undef DT_GIVE
-  void adamw(Stream s, DType param_type, DType grad_type, const AdamW& a3,
-             std::span<const OptimPart> parts) const override {
-    give(s, &Kernels::adamw, param_type, grad_type, a3,
-         std::vector<OptimPart>(parts.begin(), parts.end()));
-  }
-  void sgd(Stream s, DType param_type, DType grad_type, const Sgd& a3,
-           std::span<const OptimPart> parts) const override {
-    give(s, &Kernels::sgd, param_type, grad_type, a3,
-         std::vector<OptimPart>(parts.begin(), parts.end()));
-  }
-  void clip(Stream s, const double* squares, double max_norm, double* norm,
-            double* clip) const override {
-    give(s, &Kernels::clip, squares, max_norm, norm, clip);
-  }
-  void random_box(Stream s, Distribution a1, DType a2, const RandomKey& key,
-                  const Shape& global, const Shape& lo, const Shape& size,
-                  void* out, const Shape& out_strides, double p0,
-                  double p1) const override {
-    give(s, &Kernels::random_box, a1, a2, key, global, lo, size, out,
-         out_strides, p0, p1);
-  }
-
- private:
-  template <class Kernel, class... Arguments>
-  void give(Stream s, Kernel kernel, const Arguments&... arguments) const {
-    static_cast<const Self&>(*this).given(s, kernel, arguments...);
-  }
 };
 
 // Copies of the arrays in host memory that a call reads, so that it can be run

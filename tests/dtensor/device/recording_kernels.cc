@@ -16,10 +16,6 @@ class RecordingKernels final : public kernels::GivenKernels<RecordingKernels> {
     arrays.keep(kernel);
     device_.later(s, [this, kernel, arrays] { host_.run(Stream{}, kernel); });
   }
-  template <class Kernel, class... Arguments>
-  void given(Stream s, Kernel kernel, const Arguments&... arguments) const {
-    device_.later(s, [=, this] { (host_.*kernel)(Stream{}, arguments...); });
-  }
 
  private:
   RecordingDevice& device_;

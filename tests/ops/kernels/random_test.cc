@@ -20,8 +20,16 @@ Elements draw(const Kernels& kernels, Distribution d, DType t, double p0,
   // From within a block on, in rows that begin anywhere in one.
   const Shape size = {3, 1001};
   Elements a(t, numel(size));
-  kernels.random_box({}, d, t, {kSeed, kStream}, {5, 1013}, {1, 6}, size,
-                     a.data(), contiguous_strides(size), p0, p1);
+  kernels.run({}, RandomBox{.distribution = d,
+                            .type = t,
+                            .key = {kSeed, kStream},
+                            .global = {5, 1013},
+                            .lo = {1, 6},
+                            .size = size,
+                            .out = a.data(),
+                            .out_strides = contiguous_strides(size),
+                            .p0 = p0,
+                            .p1 = p1});
   return a;
 }
 

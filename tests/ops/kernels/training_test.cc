@@ -26,8 +26,6 @@ TEST(AdamWTest, MatchesTheReference) {
           Elements master(st, p.doubles());
           std::vector<double> p64 = p.doubles(), m64(p64.size()),
                               v64(p64.size());
-          AdamW o;
-          o.grad_scale = 0.5;
           OptimPart part = {.n = n,
                             .param = p.data(),
                             .m = m.data(),
@@ -40,13 +38,17 @@ TEST(AdamWTest, MatchesTheReference) {
           part64.m = m64.data();
           part64.v = v64.data();
           const std::vector<double> clip = {0.75};
-          if (n % 2) o.clip = clip.data();
+          const AdamW o{.param_type = t,
+                        .grad_type = gt,
+                        .grad_scale = 0.5,
+                        .clip = n % 2 ? clip.data() : nullptr,
+                        .parts = {&part, 1}};
           for (int64_t step = 1; step <= 3; ++step) {
             part.step = part64.step = step;
             const Elements g =
                 Elements::random(gt, n, -1, 1, static_cast<unsigned>(step));
             part.grad = g.data();
-            under_test().adamw({}, t, gt, o, {&part, 1});
+            run(o);
             const std::vector<double> g64 = g.doubles();
             part64.grad = g64.data();
             reference::adamw(o, part64);
@@ -73,7 +75,7 @@ TEST(AdamWTest, FirstStepIsTheSign) {
                           .v = v.data(),
                           .lr = 0.01,
                           .weight_decay = 0.01};
-  under_test().adamw({}, DType::kF32, DType::kF32, {}, {&part, 1});
+  run(AdamW{.parts = {&part, 1}});
   const double decay = 1 - 0.01 * 0.01;
   EXPECT_TRUE(near(p, {decay - 0.01, -2 * decay + 0.01, 3 * decay}, 1e-6));
 }
@@ -83,7 +85,10 @@ TEST(ClipTest, BringsTheNormDown) {
   const auto clipped = [](double squares, double max_norm) {
     const std::vector<double> in = {squares};
     std::vector<double> out = {-1, -1};
-    under_test().clip({}, in.data(), max_norm, &out[0], &out[1]);
+    run(Clip{.squares = in.data(),
+             .max_norm = max_norm,
+             .norm = &out[0],
+             .clip = &out[1]});
     return std::pair(out[0], out[1]);
   };
   EXPECT_EQ(clipped(16, 1), std::pair(4.0, 1 / (4 + 1e-6)));
@@ -105,11 +110,12 @@ TEST(SgdTest, MatchesTheReference) {
           Elements p = Elements::random(t, n), buffer(st, n);
           Elements master(st, p.doubles());
           std::vector<double> p64 = p.doubles(), b64(p64.size());
-          Sgd o;
-          o.momentum = momentum ? 0.9 : 0;
-          o.nesterov = nesterov;
           const std::vector<double> clip = {0.75};
-          if (n % 2) o.clip = clip.data();
+          Sgd o{.param_type = t,
+                .grad_type = t,
+                .momentum = momentum ? 0.9 : 0,
+                .nesterov = nesterov,
+                .clip = n % 2 ? clip.data() : nullptr};
           for (unsigned step = 1; step <= 3; ++step) {
             const Elements g = Elements::random(t, n, -1, 1, step);
             const std::vector<double> g64 = g.doubles();
@@ -120,7 +126,8 @@ TEST(SgdTest, MatchesTheReference) {
                               .master = master.data(),
                               .lr = 0.25,
                               .weight_decay = 0.1};
-            under_test().sgd({}, t, t, o, {&part, 1});
+            o.parts = {&part, 1};
+            run(o);
             part.param = p64.data();
             part.grad = g64.data();
             part.m = momentum ? b64.data() : nullptr;
@@ -132,7 +139,7 @@ TEST(SgdTest, MatchesTheReference) {
 }
 
 TEST(SgdTest, RefusesOtherGradients) {
-  EXPECT_THROW(under_test().sgd({}, DType::kF32, DType::kF64, {}, {}), Error);
+  EXPECT_THROW(run(Sgd{.grad_type = DType::kF64}), Error);
 }
 
 // Parameters of all sizes, more than one launch takes, each with a rate, a
@@ -221,15 +228,19 @@ class PartsTest : public testing::Test {
 
 TEST_F(PartsTest, AdamWTakesManyAtOnce) {
   check([](DType t, DType gt, std::span<const OptimPart> parts) {
-    under_test().adamw({}, t, gt, {.grad_scale = 0.5}, parts);
+    run(AdamW{
+        .param_type = t, .grad_type = gt, .grad_scale = 0.5, .parts = parts});
   });
 }
 
 TEST_F(PartsTest, SgdTakesManyAtOnce) {
   for (bool nesterov : {false, true})
     check([&](DType t, DType gt, std::span<const OptimPart> parts) {
-      under_test().sgd({}, t, gt, {.momentum = 0.9, .nesterov = nesterov},
-                       parts);
+      run(Sgd{.param_type = t,
+              .grad_type = gt,
+              .momentum = 0.9,
+              .nesterov = nesterov,
+              .parts = parts});
     });
 }
 
@@ -249,8 +260,8 @@ TEST_F(PartsTest, AnyAlignment) {
                                .v = a.v.at(1)};
     OptimPart plain = part_of(b, n - 1, 0, false);
     plain.lr = shifted.lr;
-    under_test().adamw({}, t, t, {}, {&shifted, 1});
-    under_test().adamw({}, t, t, {}, {&plain, 1});
+    for (const OptimPart& part : {shifted, plain})
+      run(AdamW{.param_type = t, .grad_type = t, .parts = {&part, 1}});
     for (int64_t i = 0; i < n - 1; ++i) {
       EXPECT_EQ(a.param[i + 1], b.param[i]);
       EXPECT_EQ(a.m[i + 1], b.m[i]);
@@ -278,9 +289,12 @@ TEST_F(PartsTest, RatesInMemory) {
       other.rates = rates.data();
       for (const OptimPart* p : {&one, &other})
         if (adamw)
-          under_test().adamw({}, t, t, {}, {p, 1});
+          run(AdamW{.param_type = t, .grad_type = t, .parts = {p, 1}});
         else
-          under_test().sgd({}, t, t, {.momentum = 0.9}, {p, 1});
+          run(Sgd{.param_type = t,
+                  .grad_type = t,
+                  .momentum = 0.9,
+                  .parts = {p, 1}});
       EXPECT_TRUE(near(read.master, given.master.doubles(), 0)) << name(t);
       EXPECT_TRUE(near(read.param, given.param.doubles(), 0)) << name(t);
     }
@@ -316,8 +330,16 @@ constexpr uint64_t kStream = 0xfedcba9876543210u;
 Elements draw(Distribution d, DType t, const Shape& global, const Shape& lo,
               const Shape& size, double p0, double p1) {
   Elements a(t, numel(size));
-  under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
-                          a.data(), contiguous_strides(size), p0, p1);
+  run(RandomBox{.distribution = d,
+                .type = t,
+                .key = {kSeed, kStream},
+                .global = global,
+                .lo = lo,
+                .size = size,
+                .out = a.data(),
+                .out_strides = contiguous_strides(size),
+                .p0 = p0,
+                .p1 = p1});
   return a;
 }
 
@@ -358,8 +380,16 @@ TEST(RandomTest, AnyBoxHoldsTheSameNumbers) {
           // Into a transposed, strided place.
           const Shape strides = {1, 3, 20};
           Elements part(t, 60);
-          under_test().random_box({}, d, t, {kSeed, kStream}, global, lo, size,
-                                  part.data(), strides, 0.25, p1);
+          run(RandomBox{.distribution = d,
+                        .type = t,
+                        .key = {kSeed, kStream},
+                        .global = global,
+                        .lo = lo,
+                        .size = size,
+                        .out = part.data(),
+                        .out_strides = strides,
+                        .p0 = 0.25,
+                        .p1 = p1});
           for (int64_t i = 0; i < size[0]; ++i)
             for (int64_t j = 0; j < size[1]; ++j)
               for (int64_t k = 0; k < size[2]; ++k)
@@ -452,9 +482,15 @@ TEST(RandomTest, KeysInMemory) {
     const auto d =
         t == DType::kI64 ? Distribution::kBits : Distribution::kNormal;
     Elements a(t, 103);
-    under_test().random_box({}, d, t,
-                            {.seed = 1, .stream = 2, .at = key.data()}, {103},
-                            {0}, {103}, a.data(), {1}, 0, 1);
+    run(RandomBox{.distribution = d,
+                  .type = t,
+                  .key = {.seed = 1, .stream = 2, .at = key.data()},
+                  .global = {103},
+                  .lo = {0},
+                  .size = {103},
+                  .out = a.data(),
+                  .out_strides = {1},
+                  .p1 = 1});
     EXPECT_TRUE(near(a, draw(d, t, {103}, {0}, {103}, 0, 1).doubles(), 0));
   }
 }
@@ -462,8 +498,14 @@ TEST(RandomTest, KeysInMemory) {
 TEST(RandomTest, SeedsAndStreamsDiffer) {
   auto first = [](uint64_t seed, uint64_t stream) {
     std::vector<int64_t> x(1);
-    under_test().random_box({}, Distribution::kBits, DType::kI64,
-                            {seed, stream}, {1}, {0}, {1}, x.data(), {1}, 0, 0);
+    run(RandomBox{.distribution = Distribution::kBits,
+                  .type = DType::kI64,
+                  .key = {seed, stream},
+                  .global = {1},
+                  .lo = {0},
+                  .size = {1},
+                  .out = x.data(),
+                  .out_strides = {1}});
     return x[0];
   };
   EXPECT_NE(first(1, 1), first(2, 1));

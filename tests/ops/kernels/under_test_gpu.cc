@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -134,35 +133,6 @@ class Copies {
   std::vector<Copy> copies_;
 };
 
-// Of each kind of argument, f(each of the pointers to memory of the device).
-// (What is new here does not compile until it is said.)
-template <class F, class T>
-requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-void pointers(F&&, T&) {}
-template <class F>
-void pointers(F&&, Shape&) {}
-template <class F, class T>
-void pointers(F&& f, T*& p) {
-  f(p);
-}
-template <class F>
-void pointers(F&& f, AdamW& o) {
-  f(o.clip);
-}
-template <class F>
-void pointers(F&& f, Sgd& o) {
-  f(o.clip);
-}
-template <class F>
-void pointers(F&& f, std::vector<OptimPart>& parts) {
-  for (OptimPart& p : parts)
-    f(p.param), f(p.grad), f(p.m), f(p.v), f(p.master), f(p.rates);
-}
-template <class F>
-void pointers(F&& f, RandomKey& k) {
-  f(k.at);
-}
-
 class OnGpu final : public GivenKernels<OnGpu> {
  public:
   explicit OnGpu(Device& device)
@@ -176,14 +146,6 @@ class OnGpu final : public GivenKernels<OnGpu> {
     HostArrays arrays;
     arrays.keep(kernel, [&](auto*& p) { copies.to_device(p); });
     kernels_.run(stream_, kernel);
-    copies.to_host();
-  }
-  template <class Kernel, class... Arguments>
-  void given(Stream, Kernel kernel, Arguments... arguments) const {
-    Copies copies(device_, stream_);
-    const auto to_device = [&](auto*& p) { copies.to_device(p); };
-    (pointers(to_device, arguments), ...);
-    (kernels_.*kernel)(stream_, arguments...);
     copies.to_host();
   }
 
