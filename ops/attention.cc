@@ -452,8 +452,7 @@ int64_t context_bytes(const Spec* q, const Spec* k, const Spec* v,
 DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& options,
                      const DistTensor& mask) {
-  const DistTensor given[] = {q, k, v};
-  check_defined("attention", given);
+  check_defined("attention", {q, k, v});
   DT_CHECK(options.memory_bytes >= 0, "attention",
            "memory_bytes is {}; write 0 (no limit) or more",
            options.memory_bytes);

@@ -110,8 +110,7 @@ DistTensor matmul(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor bmm(const DistTensor& a, const DistTensor& b) {
-  const DistTensor given[] = {a, b};
-  check_defined("bmm", given);
+  check_defined("bmm", {a, b});
   DT_CHECK(a.ndim() == 3 && b.ndim() == 3 && a.size(0) == b.size(0), "bmm",
            "shapes {} and {} must be [b, m, k] and [b, k, n]",
            to_string(a.shape()), to_string(b.shape()));

@@ -97,8 +97,7 @@ DistTensor trace(const DistTensor& x) {
 
 DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        const DistTensor& value) {
-  const DistTensor given[] = {x, mask, value};
-  check_defined("masked_fill", given);
+  check_defined("masked_fill", {x, mask, value});
   DT_CHECK(mask.dtype() == DType::kBool, "masked_fill",
            "the mask is {}; write one of bool", mask.spec()->to_string());
   DT_CHECK(value.ndim() == 0, "masked_fill", "the value is {}, not a scalar",

@@ -370,8 +370,7 @@ const Op& gelu_tanh_op(bool bias) {
 
 void check(const DistTensor& x, const DistTensor& weight,
            const DistTensor& bias) {
-  const DistTensor given[] = {x, weight};
-  check_defined("linear", given);
+  check_defined("linear", {x, weight});
   DT_CHECK(weight.ndim() == 1 || weight.ndim() == 2, "linear",
            "the weight is {}; it has to be [n, k] or [k]",
            weight.spec()->to_string());

@@ -74,8 +74,7 @@ DistTensor kl_div(const DistTensor& x, const DistTensor& y, Reduction r,
 
 DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
                     const DistTensor& weight, int64_t ignore_index) {
-  const DistTensor given[] = {x, targets};
-  check_defined("nll_loss", given);
+  check_defined("nll_loss", {x, targets});
   DT_CHECK(x.ndim() >= 1 && targets.ndim() == x.ndim() - 1, "nll_loss",
            "targets {} do not fit {}", targets.spec()->to_string(),
            x.spec()->to_string());
@@ -99,8 +98,7 @@ DistTensor nll_loss(const DistTensor& x, const DistTensor& targets, Reduction r,
 
 DistTensor cosine_similarity(const DistTensor& x, const DistTensor& y, int dim,
                              double eps) {
-  const DistTensor given[] = {x, y};
-  check_defined("cosine_similarity", given);
+  check_defined("cosine_similarity", {x, y});
   // After expand(), repeated elements count in the norm as in the product.
   const Shape shape =
       broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");

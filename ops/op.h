@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -140,6 +141,10 @@ DistTensor apply1(const Op& op, std::span<const DistTensor> inputs,
 // only by functions that read their inputs before apply(), which checks as
 // well.
 void check_defined(std::string_view op, std::span<const DistTensor> inputs);
+inline void check_defined(std::string_view op,
+                          std::initializer_list<DistTensor> inputs) {
+  check_defined(op, std::span(inputs.begin(), inputs.size()));
+}
 
 // Observes the operators of a function that will be recomputed, or is being
 // recomputed (recompute.h).

@@ -256,8 +256,7 @@ DistTensor clamp_max(const DistTensor& x, Number max) {
 
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b) {
-  const DistTensor given[] = {condition, a, b};
-  check_defined("where", given);
+  check_defined("where", {condition, a, b});
   DT_CHECK(condition.dtype() == DType::kBool, "where",
            "the condition is {}, not bool; write ne(condition, 0)",
            name(condition.dtype()));
@@ -266,8 +265,7 @@ DistTensor where(const DistTensor& condition, const DistTensor& a,
   return apply1(where_op(), all);
 }
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b) {
-  const DistTensor given[] = {condition, a};
-  check_defined("where", given);
+  check_defined("where", {condition, a});
   const DType t = promote(a.dtype(), weight_of(a), b.dtype, Weight::kNumber);
   return where(condition, cast(a, t), constant_like(a, b, t));
 }

@@ -47,8 +47,7 @@ std::string letters(int n, char first) {
 }  // namespace
 
 DistTensor dot(const DistTensor& a, const DistTensor& b) {
-  const DistTensor given[] = {a, b};
-  check_defined("dot", given);
+  check_defined("dot", {a, b});
   check_ndim("dot", a, 1);
   check_ndim("dot", b, 1);
   DT_CHECK(a.size(0) == b.size(0), "dot", "{} and {} have different sizes",
@@ -61,16 +60,14 @@ DistTensor vecdot(const DistTensor& a, const DistTensor& b, int dim) {
 }
 
 DistTensor mv(const DistTensor& matrix, const DistTensor& vector) {
-  const DistTensor given[] = {matrix, vector};
-  check_defined("mv", given);
+  check_defined("mv", {matrix, vector});
   check_ndim("mv", matrix, 2);
   check_ndim("mv", vector, 1);
   return matmul(matrix, vector);
 }
 
 DistTensor outer(const DistTensor& a, const DistTensor& b) {
-  const DistTensor given[] = {a, b};
-  check_defined("outer", given);
+  check_defined("outer", {a, b});
   check_ndim("outer", a, 1);
   check_ndim("outer", b, 1);
   // Not a matrix product, which does not take bools.
@@ -78,8 +75,7 @@ DistTensor outer(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor inner(const DistTensor& a, const DistTensor& b) {
-  const DistTensor given[] = {a, b};
-  check_defined("inner", given);
+  check_defined("inner", {a, b});
   if (a.ndim() == 0 || b.ndim() == 0) return mul(a, b);
   return tensordot(a, b, std::vector<int>{a.ndim() - 1},
                    std::vector<int>{b.ndim() - 1});
@@ -88,8 +84,7 @@ DistTensor inner(const DistTensor& a, const DistTensor& b) {
 DistTensor tensordot(const DistTensor& first, const DistTensor& second,
                      const std::vector<int>& dims_a,
                      const std::vector<int>& dims_b) {
-  const DistTensor given[] = {first, second};
-  check_defined("tensordot", given);
+  check_defined("tensordot", {first, second});
   DistTensor a = first, b = second;
   DT_CHECK(dims_a.size() == dims_b.size(), "tensordot",
            "{} dimensions of {} do not pair with {} of {}", dims_a.size(),
@@ -114,8 +109,7 @@ DistTensor tensordot(const DistTensor& first, const DistTensor& second,
 }
 
 DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
-  const DistTensor given[] = {a, b};
-  check_defined("tensordot", given);
+  check_defined("tensordot", {a, b});
   DT_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), "tensordot",
            "{} and {} cannot be contracted over {} dimensions",
            a.spec()->to_string(), b.spec()->to_string(), dims);
@@ -128,8 +122,7 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims) {
 }
 
 DistTensor kron(const DistTensor& a, const DistTensor& b) {
-  const DistTensor given[] = {a, b};
-  check_defined("kron", given);
+  check_defined("kron", {a, b});
   // [a0, 1, a1, 1, ...] times [1, b0, 1, b1, ...].
   const int n = std::max(a.ndim(), b.ndim());
   Shape of_a, of_b, out;
@@ -155,8 +148,7 @@ DistTensor multi_dot(const std::vector<DistTensor>& matrices) {
 
 DistTensor addmm(const DistTensor& input, const DistTensor& a,
                  const DistTensor& b, double beta, double alpha) {
-  const DistTensor given[] = {input, a, b};
-  check_defined("addmm", given);
+  check_defined("addmm", {input, a, b});
   check_ndim("addmm", a, 2);
   check_ndim("addmm", b, 2);
   return combined("addmm", input, matmul(a, b), beta, alpha);
@@ -164,29 +156,25 @@ DistTensor addmm(const DistTensor& input, const DistTensor& a,
 
 DistTensor addmv(const DistTensor& input, const DistTensor& matrix,
                  const DistTensor& vector, double beta, double alpha) {
-  const DistTensor given[] = {input, matrix, vector};
-  check_defined("addmv", given);
+  check_defined("addmv", {input, matrix, vector});
   return combined("addmv", input, mv(matrix, vector), beta, alpha);
 }
 
 DistTensor addr(const DistTensor& input, const DistTensor& a,
                 const DistTensor& b, double beta, double alpha) {
-  const DistTensor given[] = {input, a, b};
-  check_defined("addr", given);
+  check_defined("addr", {input, a, b});
   return combined("addr", input, outer(a, b), beta, alpha);
 }
 
 DistTensor baddbmm(const DistTensor& input, const DistTensor& a,
                    const DistTensor& b, double beta, double alpha) {
-  const DistTensor given[] = {input, a, b};
-  check_defined("baddbmm", given);
+  check_defined("baddbmm", {input, a, b});
   return combined("baddbmm", input, bmm(a, b), beta, alpha);
 }
 
 DistTensor addbmm(const DistTensor& input, const DistTensor& a,
                   const DistTensor& b, double beta, double alpha) {
-  const DistTensor given[] = {input, a, b};
-  check_defined("addbmm", given);
+  check_defined("addbmm", {input, a, b});
   check_ndim("addbmm", a, 3);
   check_ndim("addbmm", b, 3);
   return combined("addbmm", input, einsum("bmk,bkn->mn", {a, b}), beta, alpha);
@@ -194,8 +182,7 @@ DistTensor addbmm(const DistTensor& input, const DistTensor& a,
 
 DistTensor bilinear(const DistTensor& a, const DistTensor& b,
                     const DistTensor& weight, const DistTensor& bias) {
-  const DistTensor given[] = {a, b, weight};
-  check_defined("bilinear", given);
+  check_defined("bilinear", {a, b, weight});
   check_ndim("bilinear", weight, 3);
   // Rows of a and b: an einsum of three operands does not take "...".
   Shape rows = a.shape();

@@ -119,8 +119,7 @@ int64_t summa_panels(const Spec* a, const Spec* b,
 
 DistTensor summa(const DistTensor& a, const DistTensor& b,
                  const SummaOptions& options) {
-  const DistTensor given[] = {a, b};
-  check_defined("summa", given);
+  check_defined("summa", {a, b});
   if (a.dtype() != b.dtype()) {
     const DType t = promote(a.dtype(), b.dtype());
     return summa(cast(a, t), cast(b, t), options);
