@@ -5,77 +5,16 @@
 #include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
 
-DistTensor product(const Op& op, std::span<const DistTensor> operands,
-                   const Attrs& attrs = {}) {
-  if (operands.size() == 2) {
-    const DType a = operands[0].dtype(), b = operands[1].dtype();
-    DT_CHECK(is_float(a) == is_float(b), op.name(),
-             "the operands are {} and {}; cast the integers to {}", name(a),
-             name(b), name(is_float(a) ? a : b));
-    DT_CHECK(a == b, op.name(),
-             "the operands are {} and {}; cast them to one type, such as {}",
-             name(a), name(b), name(promote(a, b)));
-  }
-  return apply1(op, operands, attrs);
-}
-
 std::string letters(int n, char first = 'a') {
   std::string t;
   for (int i = 0; i < n; ++i) t += static_cast<char>(first + i);
   return t;
-}
-
-// The dimension of x that the letter at position `at` of its term stands for.
-int dim_at(std::string_view term, size_t at, const DistTensor& x) {
-  const size_t dots = term.find("...");
-  return static_cast<int>(at) -
-         (dots < at ? static_cast<int>(term.size()) - x.ndim() : 0);
-}
-
-// Replaces each operand that has a letter twice in its term by its diagonal,
-// and adapts the rule. Returns false if there is none.
-bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
-  const size_t arrow = std::min(rule.find("->"), rule.size());
-  std::string in;
-  bool any = false;
-  size_t begin = 0;
-  for (DistTensor& x : operands) {
-    if (begin > arrow) break;
-    const size_t end = std::min(rule.find(',', begin), arrow);
-    std::string term = rule.substr(begin, end - begin);
-    begin = end + 1;
-    for (size_t i = 0; i < term.size(); ++i)
-      for (size_t j = term.size(); --j > i;) {
-        if (term[i] == '.' || term[i] != term[j]) continue;
-        const int a = dim_at(term, i, x), b = dim_at(term, j, x);
-        DT_CHECK(x.size(a) == x.size(b), "einsum",
-                 "'{}' takes the diagonal of two dimensions, but their sizes "
-                 "are {} and {}; pass equal sizes",
-                 rule, x.size(a), x.size(b));
-        // `where` ignores other elements; times 0, infinities would give NaN.
-        const auto along = [&](int d) {
-          std::string shape(static_cast<size_t>(x.ndim()), '1');
-          shape[static_cast<size_t>(d)] = 'a';
-          const DistTensor index = arange(x.size(d), x.mesh());
-          return apply1(product_op("expand", "a->" + shape), {&index, 1});
-        };
-        x = cast(sum(where(eq(along(a), along(b)), x, 0), {b}), x.dtype());
-        term.erase(j, 1);
-        any = true;
-      }
-    in += (in.empty() ? "" : ",") + term;
-  }
-  // Terms without an operand stay, for the rule's own check to report.
-  if (begin <= arrow) in += "," + rule.substr(begin, arrow - begin);
-  if (any) rule = in + rule.substr(arrow);
-  return any;
 }
 
 }  // namespace
@@ -102,11 +41,12 @@ DistTensor matmul(const DistTensor& a, const DistTensor& b) {
   DT_CHECK(a.ndim() >= 1 && b.ndim() >= 1, "matmul",
            "shapes {} and {} need at least one dimension each",
            to_string(a.shape()), to_string(b.shape()));
-  if (a.ndim() > 1 && b.ndim() > 1) return product(matmul_op(), both);
-  return product(product_op("matmul", b.ndim() > 1   ? "k,...kn->...n"
-                                      : a.ndim() > 1 ? "...mk,k->...m"
-                                                     : "k,k->"),
-                 both);
+  check_types("matmul", both);
+  if (a.ndim() > 1 && b.ndim() > 1) return apply1(matmul_op(), both);
+  return apply1(product_op("matmul", b.ndim() > 1   ? "k,...kn->...n"
+                                     : a.ndim() > 1 ? "...mk,k->...m"
+                                                    : "k,k->"),
+                both);
 }
 
 DistTensor bmm(const DistTensor& a, const DistTensor& b) {
@@ -115,38 +55,6 @@ DistTensor bmm(const DistTensor& a, const DistTensor& b) {
            "shapes {} and {} must be [b, m, k] and [b, k, n]",
            to_string(a.shape()), to_string(b.shape()));
   return matmul(a, b);
-}
-
-DistTensor einsum(std::string_view text,
-                  const std::vector<DistTensor>& operands) {
-  std::string t;
-  for (char c : text)
-    if (c != ' ') t += c;
-  check_defined("einsum", operands);
-  std::vector<DistTensor> own = operands;
-  if (take_diagonals(t, own)) return einsum(t, own);
-  const Rule& rule = product_rule(t);
-  DT_CHECK(rule.inputs().size() == operands.size(), "einsum",
-           "'{}' is for {} operands, but got {}", text, rule.inputs().size(),
-           operands.size());
-  const std::string alone = only_in_output(rule);
-  DT_CHECK(alone.empty(), "einsum",
-           "'{}' has the index '{}' only in its output", text, alone[0]);
-  if (operands.size() <= 2) return product(product_op("einsum", t), operands);
-  // Contract the first two, keeping indices that are used later, then the rest.
-  size_t comma = t.find(',');
-  comma = t.find(',', comma + 1);
-  std::string first = t.substr(0, comma), rest = t.substr(comma + 1), kept;
-  DT_CHECK(!rule.has_ellipsis(), "einsum",
-           "'{}' has '...' and more than two operands; contract two at a time",
-           text);
-  for (char c : first)
-    if (c != ',' && rest.find(c) != rest.npos && kept.find(c) == kept.npos)
-      kept += c;
-  std::vector<DistTensor> next{
-      einsum(first + "->" + kept, {operands[0], operands[1]})};
-  next.insert(next.end(), operands.begin() + 2, operands.end());
-  return einsum(kept + "," + rest, next);
 }
 
 DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {

@@ -120,6 +120,19 @@ std::string only_in_output(const Rule& rule) {
   return letters;
 }
 
+void check_types(std::string_view op, std::span<const DistTensor> operands) {
+  const DType a = operands[0].dtype();
+  for (const DistTensor& x : operands) {
+    const DType b = x.dtype();
+    DT_CHECK(is_float(a) == is_float(b), op,
+             "the operands are {} and {}; cast the integers to {}", name(a),
+             name(b), name(is_float(a) ? a : b));
+    DT_CHECK(a == b, op,
+             "the operands are {} and {}; cast them to one type, such as {}",
+             name(a), name(b), name(promote(a, b)));
+  }
+}
+
 ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
                                  const Assignment& forward, size_t operand) {
   const Rule rule = bound.rule().gradient(static_cast<int>(operand));

@@ -16,6 +16,9 @@ struct ContractionArgs {
 // The letters of the factors that occur only in the output.
 std::string only_in_output(const Rule&);
 
+// Throws Error if the operands of a product have different types.
+void check_types(std::string_view op, std::span<const DistTensor>);
+
 // The rule that the text states, with notes that it is linear in each operand.
 // Each thread parses a text once. Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
