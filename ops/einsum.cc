@@ -1,9 +1,15 @@
 #include <algorithm>
+#include <bit>
+#include <cctype>
+#include <map>
+#include <memory>
 
+#include "dtensor/gather.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -55,6 +61,166 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
   return any;
 }
 
+// Operands of an exact search. Eight took up to 2 s, six take 0.1 s.
+constexpr size_t kMostExact = 6;
+
+// An operand of einsum, or the contraction of one product or two.
+struct Product {
+  std::string term;
+  OpInput value;
+  uint64_t operands = 0;             // a bit for each that it contains
+  int64_t price = 0, own_price = 0;  // of all steps up to it; of the last one
+  std::string rule = {};             // of the last one
+  std::vector<std::shared_ptr<const Product>> from = {};
+};
+using Ref = std::shared_ptr<const Product>;
+
+// Looks for the cheapest order in which to contract pairs.
+class Search {
+ public:
+  Search(const Rule& given, std::span<const DistTensor> inputs)
+      : planner_(RankContext::current().planner) {
+    std::vector<Shape> shapes;
+    for (const DistTensor& x : inputs) {
+      DT_CHECK(x.mesh() == inputs[0].mesh(), "einsum",
+               "operands are on two meshes, {} and {}; move one to the other's "
+               "mesh",
+               inputs[0].mesh().to_string(), x.mesh().to_string());
+      shapes.push_back(x.shape());
+    }
+    const BoundRule bound(given, shapes, "einsum");
+    const auto text = [&](const Rule::Term& term) {
+      std::string t;
+      for (const FactorList& d : term)
+        t += d.empty() ? '1' : bound.rule().factors()[size_t(d[0])].letter;
+      return t;
+    };
+    out_ = text(bound.rule().outputs()[0]);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const DistTensor& x = inputs[i];
+      const Keep keep = gathers(x) ? Keep::kStay : x.keep();
+      operands_.push_back(
+          std::make_shared<Product>(Product{text(bound.rule().inputs()[i]),
+                                            {x.use_spec(), keep},
+                                            uint64_t{1} << i}));
+    }
+  }
+
+  Ref best() {
+    std::vector<Ref> list;
+    for (const Ref& x : operands_) {
+      // Without the indices that it alone has.
+      const Ref sum = product({x});
+      list.push_back(sum && sum->term != x->term ? sum : x);
+    }
+    const Ref best = exact(greedy(list, kMostExact));
+    DT_CHECK(best, "einsum", "no order of pairs is possible: {}", failure_);
+    return best;
+  }
+
+ private:
+  // The product of one or two; null if it is impossible.
+  Ref product(std::vector<Ref> from) {
+    auto made = std::make_shared<Product>();
+    std::string needed = out_;
+    std::vector<OpInput> in;
+    std::vector<Shape> shapes;
+    for (const Ref& x : from) {
+      made->rule += (in.empty() ? "" : ",") + x->term;
+      made->operands |= x->operands;
+      made->price += x->price;
+      in.push_back(x->value);
+      shapes.push_back(x->value.spec->shape());
+    }
+    for (const Ref& x : operands_)
+      if (!(made->operands & x->operands)) needed += ',' + x->term;
+    const bool last = needed == out_;
+    for (char c : made->rule)
+      if (std::isalpha(c) && needed.find(c) != needed.npos &&
+          made->term.find(c) == made->term.npos)
+        made->term += c;
+    if (last) made->term = out_;
+    made->rule += "->" + made->term;
+    made->from = std::move(from);
+    try {
+      const BoundRule rule(product_rule(made->rule), shapes, "einsum");
+      const DType type = in[0].spec->dtype();
+      const Choice c = choose(rule, in, {&type, 1}, {2}, planner_, "einsum");
+      made->value.spec = c.out[0];
+      // A partial result is reduced at the end, or by the step that needs it.
+      made->own_price = c.comm_ps + c.work_ps + (last ? c.reduce_ps : 0);
+      made->price = std::min(kMostPs, made->price + made->own_price);
+    } catch (const Error& e) {
+      failure_ = e.what();
+      return nullptr;
+    }
+    return made;
+  }
+
+  // Contracts the cheapest pair until `most` are left; {} if that fails.
+  std::vector<Ref> greedy(std::vector<Ref> list, size_t most) {
+    while (list.size() > most) {
+      Ref best;
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t k = i + 1; k < list.size(); ++k) {
+          const Ref made = product({list[i], list[k]});
+          if (made && (!best || made->own_price < best->own_price)) best = made;
+        }
+      if (!best) return {};
+      *std::find(list.begin(), list.end(), best->from[0]) = best;
+      std::erase(list, best->from[1]);
+    }
+    return list;
+  }
+
+  // The cheapest product of the whole list; null if there is none.
+  Ref exact(const std::vector<Ref>& list) {
+    // A product that costs more than the greedy order cannot be part of it.
+    const std::vector<Ref> known = greedy(list, 1);
+    Ref best = known.empty() ? nullptr : known[0];
+    // By subset of the list, a bit for each, and by the hash of the layout,
+    // which is alike on all ranks: the cheapest product.
+    std::vector<std::map<uint64_t, Ref>> found(size_t{1} << list.size());
+    for (size_t i = 0; i < list.size(); ++i) found[size_t{1} << i][0] = list[i];
+    for (size_t set = 1; set < found.size(); ++set) {
+      const size_t rest = set & (set - 1);  // without the first
+      for (size_t b = rest; b > 0; b = (b - 1) & rest)
+        for (const auto& x : found[set ^ b])
+          for (const auto& y : found[b]) {
+            const Ref made = product({x.second, y.second});
+            if (!made || (best && made->price >= best->price)) continue;
+            Ref& same = found[set][made->value.spec->hash()];
+            if (!same || made->price < same->price) same = made;
+            if (set + 1 == found.size()) best = made;
+          }
+    }
+    return best;
+  }
+
+  Planner& planner_;
+  std::string out_, failure_;  // failure_: why a product is impossible
+  std::vector<Ref> operands_;
+};
+
+// The order for these operands, searched for once in a run.
+Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
+  thread_local BoundedCache<std::string, Ref> known("orders of einsum",
+                                                    cache_limit::kRules);
+  std::string key = fmt::format("{} {}", text, RankContext::current().run_id);
+  for (const DistTensor& x : operands)
+    key += fmt::format(" {} {}", fmt::ptr(x.use_spec()), int(x.keep()));
+  if (const Ref* order = known.find(key)) return *order;
+  return known.insert(key, Search(product_rule(text), operands).best());
+}
+
+DistTensor computed(const Product& p, const std::vector<DistTensor>& operands) {
+  if (p.from.empty())
+    return operands[static_cast<size_t>(std::countr_zero(p.operands))];
+  std::vector<DistTensor> in;
+  for (const Ref& x : p.from) in.push_back(computed(*x, operands));
+  return apply1(product_op("einsum", p.rule), in);
+}
+
 }  // namespace
 
 DistTensor einsum(std::string_view text,
@@ -74,20 +240,9 @@ DistTensor einsum(std::string_view text,
            "'{}' has the index '{}' only in its output", text, alone[0]);
   check_types("einsum", operands);
   if (operands.size() <= 2) return apply1(product_op("einsum", t), operands);
-  // Contract the first two, keeping indices that are used later, then the rest.
-  size_t comma = t.find(',');
-  comma = t.find(',', comma + 1);
-  std::string first = t.substr(0, comma), rest = t.substr(comma + 1), kept;
-  DT_CHECK(!rule.has_ellipsis(), "einsum",
-           "'{}' has '...' and more than two operands; contract two at a time",
-           text);
-  for (char c : first)
-    if (c != ',' && rest.find(c) != rest.npos && kept.find(c) == kept.npos)
-      kept += c;
-  std::vector<DistTensor> next{
-      einsum(first + "->" + kept, {operands[0], operands[1]})};
-  next.insert(next.end(), operands.begin() + 2, operands.end());
-  return einsum(kept + "," + rest, next);
+  DT_CHECK(operands.size() <= 64, "einsum",
+           "got {} operands; contract at most 64 at a time", operands.size());
+  return computed(*order_of(t, operands), operands);
 }
 
 }  // namespace dtensor

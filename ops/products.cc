@@ -184,15 +184,7 @@ DistTensor bilinear(const DistTensor& a, const DistTensor& b,
                     const DistTensor& weight, const DistTensor& bias) {
   check_defined("bilinear", {a, b, weight});
   check_ndim("bilinear", weight, 3);
-  // Rows of a and b: an einsum of three operands does not take "...".
-  Shape rows = a.shape();
-  rows.pop_back();
-  const int64_t n = numel(rows);
-  rows.push_back(weight.size(0));
-  const DistTensor y =
-      reshape(einsum("ri,oij,rj->ro", {reshape(a, {n, a.size(-1)}), weight,
-                                       reshape(b, {n, b.size(-1)})}),
-              rows);
+  const DistTensor y = einsum("...i,oij,...j->...o", {a, weight, b});
   return bias.defined() ? add(y, bias) : y;
 }
 
