@@ -53,11 +53,11 @@ bool take_diagonals(std::string& rule, std::vector<DistTensor>& operands) {
         term.erase(j, 1);
         any = true;
       }
-    in += (in.empty() ? "" : ",") + term;
+    in += term + ",";
   }
   // Terms without an operand stay, for the rule's own check to report.
-  if (begin <= arrow) in += "," + rule.substr(begin, arrow - begin);
-  if (any) rule = in + rule.substr(arrow);
+  if (begin <= arrow) in += rule.substr(begin, arrow - begin) + ",";
+  if (any) rule = in.substr(0, in.size() - 1) + rule.substr(arrow);
   return any;
 }
 
@@ -229,6 +229,14 @@ DistTensor einsum(std::string_view text,
   for (char c : text)
     if (c != ' ') t += c;
   check_defined("einsum", operands);
+  if (t.find("->") == t.npos) {
+    std::string letters = t;
+    std::sort(letters.begin(), letters.end());
+    t += t.find("...") == t.npos ? "->" : "->...";
+    for (char c : letters)
+      if (std::isalpha(c) && std::count(letters.begin(), letters.end(), c) == 1)
+        t += c;
+  }
   std::vector<DistTensor> own = operands;
   if (take_diagonals(t, own)) return einsum(t, own);
   const Rule& rule = product_rule(t);

@@ -252,6 +252,26 @@ TEST(EinsumOrder, LeavesParametersWhereTheyAre) {
   });
 }
 
+TEST(EinsumRule, WithoutAnArrow) {
+  run(2, [](Runtime& rt) {
+    const DistTensor a = counting({3, 4}, rt.mesh(), "S0"),
+                     b = counting({4, 5}, rt.mesh(), "S1"),
+                     c = counting({5, 2}, rt.mesh(), "R"),
+                     s = counting({2, 3, 3}, rt.mesh(), "S0");
+    const auto same = [](const DistTensor& x, const DistTensor& y) {
+      EXPECT_EQ(x.shape(), y.shape());
+      EXPECT_EQ(values(x), values(y));
+    };
+    same(einsum("ij, jk", {a, b}), matmul(a, b));
+    same(einsum("kj,ji", {a, b}), transpose(matmul(a, b), 0, 1));
+    same(einsum("ba", {a}), transpose(a, 0, 1));
+    same(einsum("aB", {a}), transpose(a, 0, 1));  // as in torch
+    same(einsum("ij,jk,kl", {a, b, c}), matmul(matmul(a, b), c));
+    same(einsum("bii", {s}), einsum("bii->b", {s}));
+    same(einsum("b...i,ij", {s, a}), transpose(matmul(s, a), 0, 1));
+  });
+}
+
 TEST(EinsumRule, BatchesOfManyOperands) {
   run(2, [](Runtime& rt) {
     const DistTensor a = counting({2, 1, 3, 4}, rt.mesh(), "S0"),
@@ -263,6 +283,17 @@ TEST(EinsumRule, BatchesOfManyOperands) {
     EXPECT_EQ(values(y), values(matmul(matmul(matmul(a, b), c), d)));
     EXPECT_EQ(values(einsum("...ij,...jk,kl,...lm->im", {a, b, c, d})),
               values(sum(y, {0, 1})));
+  });
+}
+
+TEST(EinsumRule, ScalarBesideADiagonal) {
+  run(2, [](Runtime& rt) {
+    const DistTensor two = full({}, 2, rt.mesh(), {}, DType::kF64),
+                     m = counting({3, 3}, rt.mesh(), "S0");
+    EXPECT_EQ(values(einsum(",ii->i", {two, m})),
+              (std::vector<double>{-6, 2, 10}));
+    EXPECT_EQ(values(einsum("ii,,->", {m, two, two})),
+              (std::vector<double>{12}));
   });
 }
 
