@@ -7,12 +7,10 @@
 
 namespace dtensor::kernels {
 
-// The operands of attention, which is
-// out = softmax(scale q k^T + mask) v for each batch and query head. q and out
-// are [b, hq, s, d]; k and v are [b, hkv, t, d]. Strides are in that order, and
-// the last one is 1. Query head h uses the local head kv_head[h] (if empty,
-// h * hkv / hq). A query that may not attend to any key gets
-// zeros, and lse -inf.
+// The operands of attention: out = softmax(scale q k^T + mask) v for each batch
+// and query head. q and out are [b, hq, s, d]; k and v are [b, hkv, t, d].
+// Query head h uses the local head kv_head[h] (if empty, h * hkv / hq). A query
+// that may not attend to any key gets zeros, and lse -inf. Floats.
 struct Attention {
   DType type = DType::kF32;
   int64_t b = 0, hq = 0, hkv = 0, s = 0, t = 0, d = 0;
@@ -22,13 +20,13 @@ struct Attention {
   // Query i attends to keys j <= i + query_offset.
   bool causal = false;
   int64_t query_offset = 0;
-  // Null, or [b, hq, s, t] with strides (0 to broadcast): bools, true if a
-  // query may attend; or numbers of q's type to add.
+  // Without data, or [b, hq, s, t], with any strides: bools, true if a query
+  // may attend; or numbers of q's type to add.
   HeadsIn mask = {};
   bool mask_is_bool = false;
 };
 
-// Also writes lse, the log of each query's sum of exponentials: `stat`,
+// Writes out, and lse, the log of each query's sum of exponentials: `stat`,
 // contiguous [b, hq, s]. The scratch memory is at most that for one block of
 // queries and one head of k and v.
 struct AttentionForward {

@@ -1,7 +1,5 @@
 // Layer norm and RMS norm, on [rows, n].
 #pragma once
-#include <cstdint>
-
 #include "dtensor/ops/kernels/kernel.h"
 
 namespace dtensor::kernels {
@@ -29,7 +27,7 @@ struct Norm {
 
 // Whole rows, in one pass. rstd = 1 / sqrt(variance + eps), or of the mean
 // square for RMS norm. Writes mean (null for RMS norm), rstd, and y, which is
-// contiguous. Those of `of` are not read.
+// contiguous. It does not read the mean and rstd of `of`.
 struct NormForward {
   Norm of;
   double eps = 0;
