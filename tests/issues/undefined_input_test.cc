@@ -125,6 +125,8 @@ TEST(UndefinedInput, FunctionsThatLookAtTheirInputsFirst) {
         {"mv", 0, 2, [&] { mv(none, v); }},
         {"outer", 1, 2, [&] { outer(v, none); }},
         {"inner", 0, 2, [&] { inner(none, v); }},
+        {"kron", 0, 2, [&] { kron(none, x); }},
+        {"kron", 1, 2, [&] { kron(x, none); }},
         {"tensordot", 1, 2, [&] { tensordot(x, none, 1); }},
         {"tensordot", 0, 2,
          [&] { tensordot(none, x, std::vector<int>{0}, std::vector<int>{0}); }},

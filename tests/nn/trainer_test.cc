@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numbers>
@@ -418,6 +419,31 @@ std::string error_of_training(
 void send_more() {
   const Mesh mesh = Mesh::parse("dp=2,tp=2");
   ones({4}, mesh, {{"dp", Shard(0)}}).redistribute("R,R");
+}
+
+// A loss scale that has fallen does not rise again because a training resumes.
+TEST(Trainer, TheLossScaleIsSaved) {
+  const std::string folder = fresh_folder("scaled");
+  for (const bool resumes : {false, true})
+    run(2, [&](Runtime& rt) {
+      const auto net = make_net(rt.mesh({{"dp", 2}}));
+      Trainer trainer(*net, loss_of(*net),
+                      {.loss_scale = 1024, .checkpoints = folder});
+      if (resumes) {
+        ASSERT_TRUE(trainer.resume());
+        EXPECT_EQ(trainer.step(examples).loss_scale, 512);
+        return;
+      }
+      const StepResult r = trainer.step([](int64_t i) {
+        Rows rows = rows_of(i);
+        rows.x[0] = std::numeric_limits<double>::infinity();
+        return as_batch(rows);
+      });
+      EXPECT_TRUE(r.skipped);
+      EXPECT_EQ(r.loss_scale, 512);
+      trainer.save();
+      finish_saves();
+    });
 }
 
 TEST(Trainer, BytesThatWereNotPlannedAreAnError) {

@@ -285,6 +285,30 @@ TEST_F(Faults, TheSystemSaysNoAtEveryCall) {
       }
 }
 
+// Here no other rank removes the files of a save that failed.
+TEST_F(Faults, OneRankLeavesNothingEither) {
+  bool hit = true;
+  for (int call = 0; hit; ++call) {
+    ASSERT_LT(call, 200);
+    SCOPED_TRACE(call);
+    const Folder dir("one");
+    const Mesh mesh = Mesh::parse("a=1");
+    at(call, Fault::kOnce, EIO);
+    const auto errors = errors_on(of_ranks(1), [&](Runtime&) {
+      std::vector<NamedTensor> tensors;
+      for (const Sample& s : samples())
+        tensors.push_back({s.name, s.on(mesh, "R", 2)});
+      save_checkpoint(dir.path(), 2, tensors, {{"step", int64_t{2}}});
+    });
+    hit = calls_left < 0;
+    none();
+    EXPECT_EQ(errors[0] == "no error", !hit) << errors[0];
+    if (hit) {
+      EXPECT_EQ(names_in(dir.path()), std::vector<std::string>());
+    }
+  }
+}
+
 TEST_F(Faults, ShortWritesAreContinued) {
   for (int call = 0; call < 30; ++call) {
     const Folder dir("short");

@@ -63,6 +63,7 @@ TEST(Flags, HelpCallsATextWhatItStandsFor) {
   EXPECT_NE(line_of(help, "--choice").find("--choice a|b"), help.npos) << help;
   EXPECT_NE(line_of(help, "--n").find("(default 3)"), help.npos) << help;
   EXPECT_NE(line_of(help, "--version"), "") << help;
+  EXPECT_NE(line_of(help, "--help"), "") << help;
 }
 
 TEST(Flags, SetsWhatIsGivenAndNothingElse) {

@@ -1,0 +1,41 @@
+#include "examples/report/schedule_svg.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace dtensor::report {
+namespace {
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != text.npos;
+       at = text.find(what, at + 1))
+    ++n;
+  return n;
+}
+
+std::string drawn(const char* name) {
+  return schedule_svg(schedule_report(nn::make_schedule(name, 2, 3), {}));
+}
+
+TEST(ScheduleSvg, HasEachTaskOnceAndALegend) {
+  const std::string text = drawn("1f1b");
+  // Two positions run three forwards and three backwards each.
+  EXPECT_EQ(count(text, ", slot "), 12u) << text;
+  for (const char* label : {"position 0", "position 1", "forward", "backward",
+                            "the number is the micro-batch"})
+    EXPECT_EQ(count(text, ">" + std::string(label) + "</text>"), 1u) << label;
+  EXPECT_EQ(count(text, ">0</text>"), 4u);
+}
+
+TEST(ScheduleSvg, TellsTheGradientsApart) {
+  const std::string text = drawn("zb-h1");
+  EXPECT_EQ(count(text, ", slot "), 18u) << text;
+  EXPECT_EQ(count(text, ">backward</text>"), 0u);
+  EXPECT_EQ(count(text, ">gradient of the input</text>"), 1u);
+  EXPECT_EQ(count(text, ">gradient of the weights</text>"), 1u);
+}
+
+}  // namespace
+}  // namespace dtensor::report

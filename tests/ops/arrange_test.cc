@@ -1,0 +1,33 @@
+// Values are compared in tests/conformance, errors in composed_errors_test.cc.
+#include "dtensor/ops/arrange.h"
+
+#include <gtest/gtest.h>
+
+#include "dtensor/ops/create.h"
+#include "dtensor/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor {
+namespace {
+
+// torch: atleast_3d puts dimensions of size 1 around, and leaves three alone.
+TEST(Arrange, AtLeastSoManyDimensions) {
+  run(2, [](Runtime& rt) {
+    const auto ones_of = [&](const Shape& shape) {
+      return ones(shape, rt.mesh());
+    };
+    EXPECT_EQ(atleast_3d(ones_of({})).shape(), (Shape{1, 1, 1}));
+    EXPECT_EQ(atleast_3d(ones_of({5})).shape(), (Shape{1, 5, 1}));
+    EXPECT_EQ(atleast_3d(ones_of({4, 5})).shape(), (Shape{4, 5, 1}));
+    for (const Shape& shape : {Shape{3, 4, 5}, Shape{2, 3, 4, 5}})
+      EXPECT_EQ(atleast_3d(ones_of(shape)).shape(), shape);
+    EXPECT_EQ(atleast_2d(ones_of({})).shape(), (Shape{1, 1}));
+    EXPECT_EQ(atleast_2d(ones_of({5})).shape(), (Shape{1, 5}));
+    EXPECT_EQ(atleast_2d(ones_of({4, 5})).shape(), (Shape{4, 5}));
+    EXPECT_EQ(atleast_1d(ones_of({})).shape(), (Shape{1}));
+    EXPECT_EQ(atleast_1d(ones_of({5})).shape(), (Shape{5}));
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
