@@ -4,16 +4,10 @@
 
 #include <string>
 
+#include "tests/examples/report/counting.h"
+
 namespace dtensor::report {
 namespace {
-
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != text.npos;
-       at = text.find(what, at + 1))
-    ++n;
-  return n;
-}
 
 std::string drawn(const char* name) {
   return schedule_svg(schedule_report(nn::make_schedule(name, 2, 3), {}));

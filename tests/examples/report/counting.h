@@ -1,0 +1,17 @@
+// What tests of pictures share.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace dtensor::report {
+
+// How often a picture's text has `what`.
+inline size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != text.npos;
+       at = text.find(what, at + 1))
+    ++n;
+  return n;
+}
+
+}  // namespace dtensor::report
