@@ -184,6 +184,15 @@ DistTensor bilinear(const DistTensor& a, const DistTensor& b,
                     const DistTensor& weight, const DistTensor& bias) {
   check_defined("bilinear", {a, b, weight});
   check_ndim("bilinear", weight, 3);
+  const auto rows = [](const DistTensor& x) {
+    Shape shape = x.shape();
+    if (!shape.empty()) shape.pop_back();
+    return shape;
+  };
+  DT_CHECK(rows(a) == rows(b), "bilinear",
+           "the inputs have shapes {} and {}; all of their dimensions but the "
+           "last one must be equal",
+           to_string(a.shape()), to_string(b.shape()));
   const DistTensor y = einsum("...i,oij,...j->...o", {a, weight, b});
   return bias.defined() ? add(y, bias) : y;
 }

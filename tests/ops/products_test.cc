@@ -35,5 +35,21 @@ TEST(Tensordot, ADimensionOfSizeOne) {
     });
 }
 
+// torch: y = a W b for each row, and a and b have the same rows.
+TEST(Bilinear, RowsMustBeEqual) {
+  const Array a{{2, 1, 2}, {1, 2, 3, 4}}, b{{2, 1, 1}, {10, 100}},
+      one{{1, 1, 1}, {10}}, w{{1, 2, 1}, {1, -1}};
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    const DistTensor y = bilinear(put(a, mesh), put(b, mesh), put(w, mesh));
+    EXPECT_EQ(array_of(y.full()).v, (Values{-10, -100}));
+  });
+  EXPECT_EQ(error_of(2,
+                     [&](const Mesh& mesh) {
+                       bilinear(put(a, mesh), put(one, mesh), put(w, mesh));
+                     }),
+            "[bilinear] the inputs have shapes [2, 1, 2] and [1, 1, 1]; all of "
+            "their dimensions but the last one must be equal");
+}
+
 }  // namespace
 }  // namespace dtensor::testing
