@@ -19,6 +19,13 @@
 namespace dtensor::nn {
 namespace {
 
+// Runs a kernel on this rank's device and stream.
+template <class Kernel>
+void run_kernel(const Kernel& kernel) {
+  const RankContext& context = RankContext::current();
+  kernels_of(*context.device).run(context.stream, kernel);
+}
+
 // Refuses options out of range; the names are those of torch.
 void check_options(const char* what, double value, double below) {
   DT_CHECK(value >= 0 && value < below, "optimizer",
@@ -351,15 +358,13 @@ SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
 }
 
 void SGD::update(const Update& u) {
-  const RankContext& context = RankContext::current();
-  kernels_of(*context.device)
-      .run(context.stream, kernels::Sgd{.param_type = u.param,
-                                        .grad_type = u.grad,
-                                        .momentum = options_.momentum,
-                                        .nesterov = options_.nesterov,
-                                        .grad_scale = u.grad_scale,
-                                        .clip = u.clip,
-                                        .parts = u.parts});
+  run_kernel(kernels::Sgd{.param_type = u.param,
+                          .grad_type = u.grad,
+                          .momentum = options_.momentum,
+                          .nesterov = options_.nesterov,
+                          .grad_scale = u.grad_scale,
+                          .clip = u.clip,
+                          .parts = u.parts});
 }
 
 std::array<double, Optimizer::kRates> SGD::rates(double lr, int64_t) const {
@@ -375,16 +380,14 @@ AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
 }
 
 void AdamW::update(const Update& u) {
-  const RankContext& context = RankContext::current();
-  kernels_of(*context.device)
-      .run(context.stream, kernels::AdamW{.param_type = u.param,
-                                          .grad_type = u.grad,
-                                          .beta1 = options_.beta1,
-                                          .beta2 = options_.beta2,
-                                          .eps = options_.eps,
-                                          .grad_scale = u.grad_scale,
-                                          .clip = u.clip,
-                                          .parts = u.parts});
+  run_kernel(kernels::AdamW{.param_type = u.param,
+                            .grad_type = u.grad,
+                            .beta1 = options_.beta1,
+                            .beta2 = options_.beta2,
+                            .eps = options_.eps,
+                            .grad_scale = u.grad_scale,
+                            .clip = u.clip,
+                            .parts = u.parts});
 }
 
 std::array<double, Optimizer::kRates> AdamW::rates(double lr,
