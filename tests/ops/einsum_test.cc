@@ -28,7 +28,7 @@ namespace {
 using testing::error_of;
 using testing::values;
 
-// What the operators of a scope computed, sent and cost.
+// The results, the bytes and the price of the operators of a scope.
 class Steps {
  public:
   Steps() {
@@ -194,7 +194,7 @@ TEST(EinsumOrder, IsTheCheapestOfAll) {
     }
 }
 
-// Of more than six operands, the cheapest pair comes first: the vector takes
+// With more than six operands, the cheapest pair comes first: the vector takes
 // up one matrix after the other.
 TEST(EinsumOrder, IsGreedyForManyOperands) {
   for (const char* layout : {"R", "S0"})

@@ -1,4 +1,4 @@
-// What tests of pictures share.
+// Counts texts in pictures, for tests.
 #pragma once
 #include <cstddef>
 #include <string>

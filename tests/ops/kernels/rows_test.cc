@@ -435,7 +435,7 @@ TEST(NormTest, EmptyParts) {
   }
 }
 
-// Of the rows lo..hi of a table.
+// Looks up the rows lo..hi of a table.
 Embedding look_up(const Matrix& table, const Elements& ids, int64_t lo,
                   int64_t hi, Elements& out) {
   return {.table = table,
