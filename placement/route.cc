@@ -79,21 +79,15 @@ Cut Route::measure(const Table& t, const Split& s) const {
 
 void Route::add_own(Table& t, const Dim& dim) {
   Cut cut = measure(t, dim.split());
-  t.dims.resize(t.cuts.size());
   t.dims.push_back(dim);
   if (dim.kind() != Dim::Kind::kLeaf) {
     cut.axes = dim.axes();
     cut.order = ~uint64_t{0};  // not a prefix of any cut
     cut.even = false;
     cut.largest = dim.largest(mesh_);
+    cut.tree = &t.dims.back();
   }
   t.cuts.push_back(cut);
-}
-
-// Sets pointers into t.dims. Call it when t.dims no longer grows.
-void Route::point_to_trees(Table& t) {
-  for (size_t i = 0; i < t.dims.size(); ++i)
-    if (t.dims[i].kind() != Dim::Kind::kLeaf) t.cuts[i].tree = &t.dims[i];
 }
 
 void Route::reset(const Spec* from, const Spec* to) {
@@ -127,7 +121,6 @@ void Route::reset(const Spec* from, const Spec* to) {
     }
     if (a != b) to_[static_cast<size_t>(d)] = 1;
     some_part_empty_ |= !t.balanced || t.n / t.granule < mesh_.num_ranks();
-    point_to_trees(t);
   }
   if (mesh_.num_ranks() > kAll) choose_probes();
 }
@@ -184,7 +177,6 @@ void Route::expand(bool all) {
       for (int k = 1; k < end.split().num_axes(); ++k)
         add(end.split().prefix(mesh_, k).canonical(mesh_, t.n));
     }
-    point_to_trees(t);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "dtensor/placement/spec.h"
@@ -109,14 +110,14 @@ class Route {
     int64_t n = 0, granule = 1;
     bool balanced = false;  // both ends are, with this granule
     std::vector<Cut> cuts;
-    std::vector<Dim> dims;  // of unbalanced cuts, by number
+    // Of unbalanced cuts, by number; a deque, for Cut::tree points into it.
+    std::deque<Dim> dims;
   };
   Table& table(int d) { return tables_[static_cast<size_t>(d)]; }
   const Table& table(int d) const { return tables_[static_cast<size_t>(d)]; }
   Cut measure(const Table&, const Split&) const;
   void add_own(Table&, const Dim&);
   void add_orders(Table&, std::vector<int>& axes);
-  void point_to_trees(Table&);
   // Chooses the ranks that lack() looks at. If all parts are equal, those at
   // the ends of every axis give the exact result.
   void choose_probes();
