@@ -201,4 +201,10 @@ class DistTensor {
   std::shared_ptr<Impl> impl_;
 };
 
+// With the name that files and checks use.
+struct NamedTensor {
+  std::string name;
+  DistTensor tensor;
+};
+
 }  // namespace dtensor

@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "dtensor/named_tensor.h"
+#include "dtensor/dist_tensor.h"
 
 namespace dtensor {
 

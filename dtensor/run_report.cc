@@ -1,8 +1,8 @@
-#include "dtensor/run_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "dtensor/runtime.h"
 
 namespace dtensor {
 

@@ -15,10 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/comm/backend_factory.h"
 #include "dtensor/placement/cost.h"
 #include "dtensor/placement/mesh.h"
-#include "dtensor/run_report.h"
 
 namespace dtensor {
 
@@ -45,6 +43,20 @@ class Runtime {
   RankContext& context_;
 };
 
+class Backend;
+
+struct RunReport {
+  double seconds = 0;
+  // By rank: the seconds for which other ranks slept in collectives that this
+  // rank was the last to reach. Waits too short for sleeping do not count.
+  std::vector<double> waited_for;
+};
+
+// "rank 3 was waited for 4.1 s of 12.0 s (34 %), rank 1 for 2.0 s (17 %)": the
+// ranks for which others waited longer than a second, the longest first. Empty
+// if there are none.
+std::string straggler_text(const RunReport&);
+
 struct RunOptions {
   int64_t world = 1;
   std::string mesh;      // the text of --mesh; "" if not given
@@ -54,7 +66,7 @@ struct RunOptions {
   // memory. In processes started by mpirun or srun (if the program is built
   // with MPI) or by torchrun, it is threads of all these processes: as many in
   // each as DTENSOR_RANKS_PER_PROCESS says, or one.
-  BackendFactory backend;
+  std::function<std::shared_ptr<Backend>(int64_t world)> backend;
   // How long a rank waits for others in a collective before the run fails, with
   // an Error on every rank that names the missing ones; 0: no limit.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);

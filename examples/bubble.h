@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "dtensor/nn/pipeline_times.h"
+#include "dtensor/nn/pipeline.h"
 #include "examples/train_config.h"
 
 namespace dtensor::examples {

@@ -13,10 +13,9 @@
 #include <optional>
 
 #include "dtensor/nn/checkpoint.h"
-#include "dtensor/nn/generate.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
-#include "dtensor/nn/pretrained.h"
+#include "dtensor/nn/models.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/placement/error.h"

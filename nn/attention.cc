@@ -1,6 +1,6 @@
-#include "dtensor/nn/attention.h"
-
 #include "dtensor/ops/attention.h"
+
+#include "dtensor/nn/layers.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 

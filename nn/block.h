@@ -1,9 +1,7 @@
 // The transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 #pragma once
-#include "dtensor/nn/attention.h"
 #include "dtensor/nn/config.h"
-#include "dtensor/nn/mlp.h"
-#include "dtensor/nn/norm.h"
+#include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
 

@@ -1,4 +1,4 @@
-#include "dtensor/nn/clip.h"
+#include "dtensor/ops/kernels/clip.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/local_part.h"
-#include "dtensor/ops/kernels/clip.h"
+#include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"

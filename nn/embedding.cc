@@ -1,7 +1,7 @@
-#include "dtensor/nn/embedding.h"
-
-#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/embedding.h"
+
+#include "dtensor/nn/layers.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/slice.h"
 
 namespace dtensor::nn {

@@ -1,8 +1,8 @@
-#include "dtensor/nn/experts.h"
+#include "dtensor/ops/experts.h"
 
+#include "dtensor/nn/layers.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/experts.h"
 #include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/softmax.h"

@@ -1,5 +1,3 @@
-#include "dtensor/nn/generate.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/nn/between_meshes.h"
+#include "dtensor/nn/models.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/placement/error.h"

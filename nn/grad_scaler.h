@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/io/checkpoint_value.h"
-#include "dtensor/nn/clip.h"
+#include "dtensor/io/stored.h"
 #include "dtensor/nn/optimizer.h"
 
 namespace dtensor::nn {

@@ -1,8 +1,7 @@
-#include "dtensor/nn/init.h"
-
 #include <cmath>
 
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/nn/module.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/redistribute.h"

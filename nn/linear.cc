@@ -1,4 +1,4 @@
-#include "dtensor/nn/linear.h"
+#include "dtensor/nn/layers.h"
 
 #include <typeinfo>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "dtensor/nn/block.h"
-#include "dtensor/nn/embedding.h"
 #include "dtensor/nn/language_model.h"
+#include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
 

@@ -2,11 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "dtensor/nn/attention.h"
-#include "dtensor/nn/embedding.h"
-#include "dtensor/nn/experts.h"
 #include "dtensor/nn/language_model.h"
-#include "dtensor/nn/norm.h"
+#include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
 

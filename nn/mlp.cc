@@ -1,5 +1,4 @@
-#include "dtensor/nn/mlp.h"
-
+#include "dtensor/nn/layers.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {

@@ -1,4 +1,4 @@
-#include "dtensor/nn/norm.h"
+#include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/named_tensor.h"
 
 namespace dtensor::nn {
 

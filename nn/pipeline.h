@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/nn/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
 namespace dtensor::nn {
 
@@ -128,5 +128,21 @@ class Pipeline {
   // The specs of a stage's outputs, by the stage and the specs of its inputs.
   std::map<std::pair<int64_t, Specs>, Specs> made_;
 };
+
+// ---- Times ----
+
+// Times of one rank, in seconds: `span` from the start of its first task to the
+// end of its last one, and `busy` in tasks. In the rest it waits.
+struct PipelineTimes {
+  double span = 0, busy = 0;
+  double bubble() const { return span > 0 ? 1 - busy / span : 0; }
+};
+
+// The times from PipelineResult::tasks; zeros if the rank ran no task.
+PipelineTimes pipeline_times(const std::vector<TimedTask>&);
+
+// The times of the rank with the longest span (as PipelineSimulation::span).
+// Collective over all ranks of the run.
+PipelineTimes longest(const PipelineTimes& mine);
 
 }  // namespace dtensor::nn

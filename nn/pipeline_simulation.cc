@@ -1,7 +1,6 @@
-#include "dtensor/nn/pipeline_simulation.h"
-
 #include <algorithm>
 
+#include "dtensor/nn/pipeline_schedule.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {

@@ -1,6 +1,5 @@
-#include "dtensor/nn/pipeline_times.h"
-
 #include "dtensor/all_gather_bytes.h"
+#include "dtensor/nn/pipeline.h"
 
 namespace dtensor::nn {
 

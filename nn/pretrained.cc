@@ -1,5 +1,3 @@
-#include "dtensor/nn/pretrained.h"
-
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
-#include "dtensor/nn/schedule.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "dtensor/nn/optimizer.h"
 
 namespace dtensor::nn {
 

@@ -19,9 +19,9 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/dist_tensor.h"
-#include "dtensor/io/checkpoint_value.h"
+#include "dtensor/io/stored.h"
 #include "dtensor/memory_kind.h"
-#include "dtensor/nn/pipeline_times.h"
+#include "dtensor/nn/pipeline.h"
 
 namespace dtensor {
 struct OpCall;  // dtensor/ops/op.h

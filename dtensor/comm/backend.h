@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "dtensor/comm/backend_factory.h"
 #include "dtensor/comm/communicator.h"
 #include "dtensor/comm/peer_failed.h"
 #include "dtensor/placement/error.h"
@@ -84,6 +83,8 @@ class Backend {
 };
 
 // Returns the backend of this name; throws Error for an unknown name.
+using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
+
 // "threads"; "tcp"; "mpi", only in programs built with MPI; and "nccl".
 // ranks_per_process is for tcp, mpi and nccl. "nccl" runs over MPI or TCP if
 // this process was started that way, else over threads, and looks for GPUs when

@@ -21,9 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/io/checkpoint_value.h"
-#include "dtensor/io/tensor_info.h"
-#include "dtensor/named_tensor.h"
+#include "dtensor/dist_tensor.h"
+#include "dtensor/io/stored.h"
 
 namespace dtensor {
 

@@ -21,9 +21,8 @@
 #include <vector>
 
 #include "dtensor/io/checkpoint_boxes.h"
-#include "dtensor/io/checkpoint_value.h"
 #include "dtensor/io/file.h"
-#include "dtensor/io/tensor_info.h"
+#include "dtensor/io/stored.h"
 
 namespace dtensor::checkpoint {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/io/tensor_info.h"
+#include "dtensor/io/stored.h"
 
 namespace dtensor {
 

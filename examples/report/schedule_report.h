@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "dtensor/nn/pipeline_simulation.h"
+#include "dtensor/nn/pipeline_schedule.h"
 
 namespace dtensor::report {
 

@@ -16,7 +16,6 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/pipeline.h"
-#include "dtensor/nn/pipeline_times.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"

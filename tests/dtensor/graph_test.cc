@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "dtensor/data_check.h"
-#include "dtensor/nn/clip.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
-#include "dtensor/nn/schedule.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/nn/clip.h"
+#include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -13,7 +13,6 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
-#include "dtensor/nn/clip.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

@@ -10,7 +10,6 @@
 #include <filesystem>
 
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"

@@ -1,10 +1,9 @@
-#include "dtensor/nn/clip.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"

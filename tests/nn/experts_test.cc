@@ -1,9 +1,8 @@
 // The layer's parts against formulas and loops; the whole is in goldens_test.
-#include "dtensor/nn/experts.h"
-
 #include <gtest/gtest.h>
 
 #include "dtensor/nn/config.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/grad.h"
 #include "tests/nn/on_mesh.h"

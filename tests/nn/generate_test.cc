@@ -1,5 +1,3 @@
-#include "dtensor/nn/generate.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -11,7 +11,6 @@
 #include "dtensor/autograd.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/pretrained.h"
 #include "dtensor/nn/pretrained_config.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "dtensor/nn/clip.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/random.h"

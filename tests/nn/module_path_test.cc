@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "dtensor/nn/linear.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/ops/op.h"

@@ -4,10 +4,8 @@
 
 #include <cmath>
 
-#include "dtensor/nn/init.h"
-#include "dtensor/nn/linear.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/norm.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

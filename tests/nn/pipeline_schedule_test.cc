@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "dtensor/nn/pipeline_simulation.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {

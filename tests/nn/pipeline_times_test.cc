@@ -1,7 +1,6 @@
-#include "dtensor/nn/pipeline_times.h"
-
 #include <gtest/gtest.h>
 
+#include "dtensor/nn/pipeline.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor::nn {

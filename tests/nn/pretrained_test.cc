@@ -1,5 +1,3 @@
-#include "dtensor/nn/pretrained.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 

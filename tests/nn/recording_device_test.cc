@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/nn/clip.h"
-#include "dtensor/nn/generate.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
-#include "dtensor/nn/pretrained.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

@@ -1,6 +1,6 @@
-#include "dtensor/nn/schedule.h"
-
 #include <gtest/gtest.h>
+
+#include "dtensor/nn/optimizer.h"
 
 namespace dtensor::nn {
 namespace {

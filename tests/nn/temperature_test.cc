@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dtensor/nn/generate.h"
+#include "dtensor/nn/models.h"
 #include "dtensor/ops/random.h"
 #include "tests/nn/on_mesh.h"
 

@@ -16,7 +16,7 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/io/checkpoint.h"
-#include "dtensor/nn/linear.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/losses.h"

@@ -8,7 +8,7 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
-#include "dtensor/nn/linear.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/contraction.h"

@@ -1,0 +1,206 @@
+// The layers of which models are made.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/nn/module.h"
+#include "dtensor/ops/linear.h"
+#include "dtensor/ops/norm.h"
+
+namespace dtensor::nn {
+
+// weight [out, in], as in PyTorch. Column-parallel is S0; row-parallel is S1,
+// and the product is then a partial sum, to one part of which the bias is
+// added.
+class Linear : public Module {
+ public:
+  Linear(const Scope& at, int64_t in, int64_t out, bool bias = true);
+  // Shares existing parameters (`bias` may be undefined), for a class that
+  // replaces a Linear (Module::replace).
+  Linear(const Scope& at, const DistTensor& weight, const DistTensor& bias);
+  // x [..., in] -> [..., out].
+  virtual DistTensor forward(const DistTensor& x) const;
+  // The activation of forward(x). It is one fused operator, unless a derived
+  // class overrides the layer.
+  DistTensor forward(const DistTensor& x, Activation then) const;
+  const DistTensor& weight() const { return weight_; }
+  const DistTensor& bias() const { return bias_; }  // undefined if none
+
+ private:
+  DistTensor weight_, bias_;
+};
+
+// ---- Embedding ----
+
+class Embedding : public Module {
+ public:
+  Embedding(const Scope& at, int64_t rows, int64_t hidden);
+  // ids [...] -> [..., hidden].
+  virtual DistTensor forward(const DistTensor& ids) const;
+  // Rows 0 to n - 1, [n, hidden], for position embeddings.
+  virtual DistTensor first(int64_t n) const;
+  // A tied head: x [b, s, hidden] times the transpose of `table` [rows, hidden]
+  // gives [b, s, rows]. `table` is this module's table, or a copy of it on the
+  // mesh of x.
+  virtual DistTensor attend(const DistTensor& x, const DistTensor& table) const;
+  const DistTensor& table() const { return weight_; }
+
+ private:
+  DistTensor weight_;
+};
+
+// ---- Layer norm and RMS norm, over the last dimension ----
+
+// Both take x [..., hidden] and return the same shape. Blocks call normed(), so
+// a class that replaces one of these (Module::replace) overrides normed().
+class LayerNorm : public Module {
+ public:
+  LayerNorm(const Scope& at, int64_t hidden, double eps = 1e-5);
+  virtual DistTensor forward(const DistTensor& x) const final;
+  // Returns the sum x + residual and its norm. If residual is undefined, it
+  // returns x and its norm, with x in the layout that the norm used (partial
+  // sums already reduced).
+  virtual Normed normed(const DistTensor& x, const DistTensor& residual) const;
+
+ private:
+  DistTensor weight_, bias_;
+  double eps_;
+};
+
+class RMSNorm : public Module {
+ public:
+  RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6);
+  virtual DistTensor forward(const DistTensor& x) const final;
+  virtual Normed normed(const DistTensor& x, const DistTensor& residual) const;
+
+ private:
+  DistTensor weight_;
+  double eps_;
+};
+
+// ---- Feed-forward blocks ----
+
+// GPT-2: c_proj(gelu_tanh(c_fc(x))), with biases. [..., hidden] -> [...,
+// hidden].
+class MLP : public Module {
+ public:
+  MLP(const Scope& at, int64_t hidden, int64_t ffn);
+  virtual DistTensor forward(const DistTensor& x) const;
+
+ private:
+  Child<Linear> c_fc_, c_proj_;
+};
+
+// Llama: down_proj(swiglu(gate_proj(x), up_proj(x))), without biases. [...,
+// hidden] -> [..., hidden].
+class SwiGLU : public Module {
+ public:
+  SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);
+  virtual DistTensor forward(const DistTensor& x) const;
+
+ private:
+  Child<Linear> gate_proj_, up_proj_, down_proj_;
+};
+
+// ---- Causal self-attention with grouped queries ----
+
+struct AttentionConfig {
+  int64_t hidden = 0, heads = 0, kv_heads = 0;
+  bool bias = true;
+  double rope_theta = 0;  // 0: no rotary embedding
+};
+
+// Parameters, with d the head size: q_proj [heads * d, hidden], k_proj and
+// v_proj [kv_heads * d, hidden], o_proj [hidden, heads * d]. They may be split
+// by heads (granule d) over any number of ranks; each rank computes its own
+// query heads with the kv heads that they use.
+class Attention : public Module {
+ public:
+  Attention(const Scope& at, const AttentionConfig&);
+  // [b, s, hidden] -> [b, s, hidden].
+  virtual DistTensor forward(const DistTensor& x) const;
+
+ private:
+  AttentionConfig config_;
+  ContextParallel context_;  // from the plan, as is context_bytes_
+  int64_t context_bytes_;
+  Child<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
+};
+
+// ---- Experts ----
+//
+// A mixture of experts in place of a feed-forward layer, as in Mixtral (Jiang
+// et al., arXiv 2401.04088).
+
+// How a router distributed a batch, for the load-balancing loss. Both tensors
+// are [experts] in f32 (f64 for f64).
+struct RouterLoad {
+  // The share of the tokens that chose each expert; the shares sum to k.
+  DistTensor chosen;
+  DistTensor probability;  // the mean of the softmax over the tokens
+};
+
+// The sum of the loads of two layers.
+RouterLoad operator+(const RouterLoad&, const RouterLoad&);
+
+// The experts that each token goes to, and their weights.
+struct Routed {
+  DistTensor ids, weights;  // [tokens, k]
+  RouterLoad load;
+};
+
+// Computes softmax(x W^T) over all experts, chooses the k largest, and scales
+// their weights to sum to one. Parameter: weight [experts, hidden].
+class TopKRouter : public Module {
+ public:
+  // Throws Error unless 1 <= k <= experts.
+  TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k);
+  virtual Routed forward(const DistTensor& x) const;  // x [tokens, hidden]
+
+ private:
+  DistTensor weight_;
+  int64_t k_;
+};
+
+// Parameters: gate_proj and up_proj [experts, ffn, hidden], down_proj [experts,
+// hidden, ffn]; see ops/experts.h. If they are split over the first dimension,
+// tokens are sent to the ranks of their experts.
+class Experts : public Module {
+ public:
+  Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts);
+  // x [tokens, hidden], ids and weights [tokens, k] -> [tokens, hidden].
+  virtual DistTensor forward(const DistTensor& x, const DistTensor& ids,
+                             const DistTensor& weights) const;
+
+ private:
+  DistTensor gate_proj_, up_proj_, down_proj_;
+};
+
+struct Mixed {
+  DistTensor y;  // in the shape of x
+  RouterLoad load;
+};
+
+// Submodules: gate (the router) and experts.
+class MixtureOfExperts : public Module {
+ public:
+  MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
+                   int64_t experts, int64_t k);
+  virtual Mixed forward(const DistTensor& x) const;  // x [b, s, hidden]
+
+ private:
+  Child<TopKRouter> gate_;
+  Child<Experts> experts_;
+};
+
+// The auxiliary loss of the Switch Transformer (Fedus et al., arXiv 2101.03961,
+// equation 4) over all layers together, as Hugging Face transformers computes
+// it: average `chosen` and `probability` over the layers, then multiply the
+// number of experts by the sum over experts of chosen * probability. Returns a
+// scalar, which is k if all experts are used equally. REQUIRES: at least one
+// layer, and the same experts and tokens in all.
+DistTensor load_balancing_loss(const std::vector<RouterLoad>& layers);
+// The same loss from the summed load of `layers` layers.
+DistTensor load_balancing_loss(const RouterLoad& sum, int64_t layers);
+
+}  // namespace dtensor::nn
