@@ -13,8 +13,9 @@ namespace {
 using fn::By;
 using internal::elementwise_rule;
 
-constexpr const char* kSuffix[fn::kNumBy] = {"",    "'a",  "'b", "'a'b",
-                                             "'aa", "'ab", "'bb"};
+constexpr const char* kSuffix[fn::kNumBy] = {"",     "'a",   "'b",  "'a'b",
+                                             "'aa",  "'ab",  "'bb", "'aaa",
+                                             "'aab", "'abb", "'bbb"};
 
 const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::BinaryFunctions(), index);
@@ -147,33 +148,31 @@ std::vector<DistTensor> Binary::of_value(const GradientCall& g) const {
 }
 
 std::vector<DistTensor> Binary::of_slope(const GradientCall& g) const {
-  DT_CHECK(fn::order_of(by_) < 2 || !(g.needed[0] || g.needed[1]), name(),
-           "third derivatives are not available");
+  DT_CHECK(fn::order_of(by_) < fn::kMaxOrder || !(g.needed[0] || g.needed[1]),
+           name(),
+           "fourth derivatives are not available; detach() a gradient before");
   std::vector<DistTensor> grads(3);
   const auto add_to = [&](size_t i, const DistTensor& x) {
     grads[i] = grads[i].defined() ? add(grads[i], x) : x;
   };
-  // The derivatives by a and by b of this slope, as far as they exist and are
-  // needed.
-  const bool of_a = by_ == By::kA || by_ == By::kBoth,
-             of_b = by_ == By::kB || by_ == By::kBoth;
-  const auto differentiate = [&](const DistTensor& dy, By slope, By by_a,
-                                 By by_b) {
+  const auto differentiate = [&](const DistTensor& dy, By slope) {
     if (!dy.defined()) return;
-    if (g.needed[0])
-      add_to(0, mul(apply1(binary_op(index_, by_a), g.inputs, g.attrs), dy));
-    if (g.needed[1])
-      add_to(1, mul(apply1(binary_op(index_, by_b), g.inputs, g.attrs), dy));
+    for (size_t i : {0, 1})
+      if (g.needed[i]) {
+        const Binary& next = binary_op(index_, fn::also_by(slope, i == 1));
+        add_to(i, mul(apply1(next, g.inputs, g.attrs), dy));
+      }
     if (g.needed[2]) {
       const DistTensor in[] = {g.inputs[0], g.inputs[1], dy};
       add_to(2, apply1(binary_op(index_, slope), in, g.attrs));
     }
   };
-  if (of_a) differentiate(g.cotangents[0], By::kA, By::kAA, By::kAB);
-  if (of_b)
-    differentiate(g.cotangents[by_ == By::kBoth ? 1 : 0], By::kB, By::kAB,
-                  By::kBB);
-  if (!of_a && !of_b) differentiate(g.cotangents[0], by_, by_, by_);
+  if (by_ == By::kBoth) {
+    differentiate(g.cotangents[0], By::kA);
+    differentiate(g.cotangents[1], By::kB);
+  } else {
+    differentiate(g.cotangents[0], by_);
+  }
   return grads;
 }
 

@@ -16,7 +16,8 @@ const internal::ArgsAccess& args_of(int index) {
   return internal::args_of(fn::UnaryFunctions(), index);
 }
 
-// f(x) for order 0; f'(x) u and f''(x) u of (x, u) for orders 1 and 2.
+// f(x) for order 0; f'(x) u, f''(x) u and f'''(x) u of (x, u) for orders 1 to
+// 3.
 // A "settled" operator takes no partial sums. It is used for a linear function
 // with an infinite or NaN factor, because results for parts cannot be added,
 // and for slopes that may be infinite.
@@ -73,27 +74,27 @@ class Unary : public Op {
 };
 
 const Unary& unary_op(int index, int order, bool settled = false) {
-  using Ops = std::array<std::unique_ptr<const Unary>, 4>;
+  using Ops = std::array<std::unique_ptr<const Unary>, 5>;
   static const auto* table = [] {
     auto* t = new std::vector<Ops>(fn::kNumUnary);
     for (int i = 0; i < fn::kNumUnary; ++i)
-      for (int k = 0; k < 4; ++k) {
-        const bool last = k == 3;
+      for (int k = 0; k < 5; ++k) {
+        const bool last = k == 4;
         (*t)[size_t(i)][size_t(k)] = std::make_unique<const Unary>(
             i, last ? 0 : k,
             last || (k > 0 && fn::unary_function(i).has_domain));
       }
     return t;
   }();
-  return *(*table)[size_t(index)][size_t(settled ? 3 : order)];
+  return *(*table)[size_t(index)][size_t(settled ? 4 : order)];
 }
 
 std::vector<DistTensor> Unary::gradient(const GradientCall& g) const {
   const DistTensor& dy = g.cotangents[0];
   if (f_.affine()) return {dy};
   if (f_.linear()) return {apply1(*this, {&dy, 1}, g.attrs)};
-  DT_CHECK(order_ < 2 || !g.needed[0], name(),
-           "third derivatives are not available");
+  DT_CHECK(order_ < fn::kMaxOrder || !g.needed[0], name(),
+           "fourth derivatives are not available; detach() a gradient before");
   std::vector<DistTensor> grads(g.inputs.size());
   if (order_ == 0) {
     DistTensor both[] = {g.inputs[0], dy};

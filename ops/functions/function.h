@@ -12,10 +12,10 @@
 //
 // A binary function takes (const V& a, const V& b, const double* p). The struct
 // and its line in the list at the end of its family's header are all that it
-// takes. The function then exists on every device, for every type, with first
-// and second derivatives, as an operator with a rule that the proof driver
-// checks, and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with
-// parameters). tests/ops/rules.golden will show its rule.
+// takes. The function then exists on every device, for every type, with
+// three derivatives, as an operator with a rule that the proof driver checks,
+// and as a public function (DT_FUNCTION: f(x), DT_FUNCTION_P: with parameters).
+// tests/ops/rules.golden will show its rule.
 //
 // `value` is generic in V, which is a scalar, a vector register, an Int, or a
 // Dual of one of them (math.h, dual.h). Write every constant as V(c); a plain
@@ -27,6 +27,7 @@
 #include <iterator>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 
 #include "dtensor/ops/functions/dual.h"
 #include "dtensor/ops/functions/math.h"
@@ -124,47 +125,76 @@ constexpr Function facts() {
 
 // The most parameters that any function has.
 inline constexpr int kMaxParams = 4;
+// The highest derivative of a function.
+inline constexpr int kMaxOrder = 3;
 
 // --- Derivatives ------------------------------------------------------------
+// x in n nested dual numbers, the k-th of which moves with x if bit k is set.
+template <int n, class V>
+DT_HD inline auto nested(const V& x, [[maybe_unused]] int moves) {
+  if constexpr (n == 0) {
+    return x;
+  } else {
+    const auto inner = nested<n - 1>(x, moves);
+    using D = std::remove_const_t<decltype(inner)>;
+    return Dual<D>(inner, D(moves >> (n - 1) & 1 ? 1.0 : 0.0));
+  }
+}
+// The derivative by all n of them.
+template <int n, class D>
+DT_HD inline auto innermost(const D& x) {
+  if constexpr (n == 0)
+    return x;
+  else
+    return innermost<n - 1>(x.d);
+}
+
 // The k-th derivative of F at x (k = 0: the value).
 template <class F, int k, class V>
 DT_HD inline V derivative(const V& x, const double* p) {
-  static_assert(k >= 0 && k <= 2);
-  if constexpr (k == 0) {
-    return F::value(x, p);
-  } else if constexpr (k == 1) {
-    return F::value(Dual<V>(x, V(1)), p).d;
-  } else {
-    using D = Dual<V>;
-    return F::value(Dual<D>(D(x, V(1)), D(V(1), V(0))), p).d.d;
-  }
+  static_assert(k >= 0 && k <= kMaxOrder);
+  return innermost<k>(F::value(nested<k>(x, (1 << k) - 1), p));
 }
 
 // The operands of a binary function by which it is differentiated. kBoth: the
 // first derivatives by a and by b, together.
-enum class By : uint8_t { kNone, kA, kB, kBoth, kAA, kAB, kBB };
-inline constexpr int kNumBy = 7;
+enum class By : uint8_t {
+  kNone,
+  kA,
+  kB,
+  kBoth,
+  kAA,
+  kAB,
+  kBB,
+  kAAA,
+  kAAB,
+  kABB,
+  kBBB
+};
+inline constexpr int kNumBy = 11;
 constexpr int order_of(By by) {
-  return by == By::kNone ? 0 : by < By::kAA ? 1 : 2;
+  return by == By::kNone ? 0 : by < By::kAA ? 1 : by < By::kAAA ? 2 : 3;
 }
+// How often `by` names b. Not for kBoth.
+constexpr int times_b(By by) {
+  constexpr By kFirst[] = {By::kNone, By::kA, By::kAA, By::kAAA};
+  return static_cast<int>(by) - static_cast<int>(kFirst[order_of(by)]);
+}
+// `by` and once more a, or b. Not for kBoth or the highest order.
+constexpr By also_by(By by, bool b) {
+  return static_cast<By>(static_cast<int>(by) + (by == By::kNone ? 1 : 3) +
+                         (b ? 1 : 0));
+}
+static_assert(also_by(By::kA, false) == By::kAA);
+static_assert(also_by(By::kAB, true) == By::kABB);
 
 template <class F, By by, class V>
 DT_HD inline V derivative(const V& a, const V& b, const double* p) {
   static_assert(by != By::kBoth);
-  using D = Dual<V>;
-  const V one(1), zero(0);
-  if constexpr (by == By::kNone) {
-    return F::value(a, b, p);
-  } else if constexpr (by == By::kA || by == By::kB) {
-    constexpr bool kFirst = by == By::kA;
-    return F::value(D(a, kFirst ? one : zero), D(b, kFirst ? zero : one), p).d;
-  } else {
-    const V a1 = by == By::kBB ? zero : one, a2 = by == By::kAA ? one : zero;
-    const V b1 = by == By::kBB ? one : zero, b2 = by == By::kAA ? zero : one;
-    return F::value(Dual<D>(D(a, a2), D(a1, zero)),
-                    Dual<D>(D(b, b2), D(b1, zero)), p)
-        .d.d;
-  }
+  constexpr int n = order_of(by), all = (1 << n) - 1,
+                moves_b = (1 << times_b(by)) - 1;
+  return innermost<n>(
+      F::value(nested<n>(a, all - moves_b), nested<n>(b, moves_b), p));
 }
 
 }  // namespace dtensor::fn

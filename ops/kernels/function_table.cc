@@ -8,8 +8,8 @@ const fn::Function& checked_unary(int index, int order) {
   if (index < 0 || index >= fn::kNumUnary)
     fail("unary", "function {} does not exist", index);
   const fn::Function& f = fn::unary_function(index);
-  if (order < 0 || order > 2)
-    fail(f.name, "order is {}; pass 0, 1 or 2", order);
+  if (order < 0 || order > fn::kMaxOrder)
+    fail(f.name, "order is {}; pass 0 to {}", order, fn::kMaxOrder);
   return f;
 }
 

@@ -25,9 +25,9 @@ struct Pointwise {
 };
 
 // A function of fn::UnaryFunctions, by index. Order 0: out = f(in[0]). Orders 1
-// and 2: out = f'(in[0]) in[1] and f''(in[0]) in[1], for functions that are not
-// linear. For the types that the function takes. `params` are at least as many
-// as the function has.
+// to 3: out = f'(in[0]) in[1], and so on with f'' and f''', for functions that
+// are not linear. For the types that the function takes. `params` are at least
+// as many as the function has.
 struct Unary {
   int index = 0, order = 0;
   std::span<const double> params = {};

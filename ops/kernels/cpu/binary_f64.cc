@@ -9,5 +9,9 @@ DT_BINARY_LOOPS(double, fn::By::kBoth)
 DT_BINARY_LOOPS(double, fn::By::kAA)
 DT_BINARY_LOOPS(double, fn::By::kAB)
 DT_BINARY_LOOPS(double, fn::By::kBB)
+DT_BINARY_LOOPS(double, fn::By::kAAA)
+DT_BINARY_LOOPS(double, fn::By::kAAB)
+DT_BINARY_LOOPS(double, fn::By::kABB)
+DT_BINARY_LOOPS(double, fn::By::kBBB)
 
 }  // namespace dtensor::kernels::cpu

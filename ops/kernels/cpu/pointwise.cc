@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "dtensor/ops/kernels/cpu/cpu_kernels.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
@@ -104,9 +105,10 @@ void CpuKernels::run(Stream, const Unary& a) const {
     else if (is_float(t))
       loop = unary_loop<float, k>(index);
   };
-  if (order == 0) look.template operator()<0>();
-  if (order == 1) look.template operator()<1>();
-  if (order == 2) look.template operator()<2>();
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    (void)((order == k && (look.template operator()<k>(), true)) || ...);
+  }
+  (std::make_integer_sequence<int, fn::kMaxOrder + 1>());
   if (order == 0 && t == DType::kI32) loop = unary_loop<int32_t, 0>(index);
   if (order == 0 && t == DType::kI64) loop = unary_loop<int64_t, 0>(index);
   if (order == 0 && t == DType::kBool) loop = unary_loop<uint8_t, 0>(index);
@@ -133,13 +135,11 @@ void CpuKernels::run(Stream, const Binary& a) const {
     else if (is_float(t))
       loop = binary_loop<float, k>(index);
   };
-  if (by == fn::By::kNone) look.template operator()<fn::By::kNone>();
-  if (by == fn::By::kA) look.template operator()<fn::By::kA>();
-  if (by == fn::By::kB) look.template operator()<fn::By::kB>();
-  if (by == fn::By::kBoth) look.template operator()<fn::By::kBoth>();
-  if (by == fn::By::kAA) look.template operator()<fn::By::kAA>();
-  if (by == fn::By::kAB) look.template operator()<fn::By::kAB>();
-  if (by == fn::By::kBB) look.template operator()<fn::By::kBB>();
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    (void)((by == fn::By{k} && (look.template operator()<fn::By{k}>(), true)) ||
+           ...);
+  }
+  (std::make_integer_sequence<int, fn::kNumBy>());
   constexpr auto kNone = fn::By::kNone;
   if (order == 0 && t == DType::kI32) loop = binary_loop<int32_t, kNone>(index);
   if (order == 0 && t == DType::kI64) loop = binary_loop<int64_t, kNone>(index);

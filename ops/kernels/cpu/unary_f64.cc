@@ -5,5 +5,6 @@ namespace dtensor::kernels::cpu {
 DT_UNARY_LOOPS(double, 0)
 DT_UNARY_LOOPS(double, 1)
 DT_UNARY_LOOPS(double, 2)
+DT_UNARY_LOOPS(double, 3)
 
 }  // namespace dtensor::kernels::cpu

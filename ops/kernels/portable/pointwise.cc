@@ -1,4 +1,6 @@
 // Element-wise functions: the dispatch to their kernels.
+#include <utility>
+
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -31,7 +33,9 @@ template <class M>
 Launch unary_of(int index, int order) {
   if (order == 0) return unary_launch<M, 0>(index);
   if constexpr (portable::is_floating<M>)
-    return order == 1 ? unary_launch<M, 1>(index) : unary_launch<M, 2>(index);
+    return order == 1   ? unary_launch<M, 1>(index)
+           : order == 2 ? unary_launch<M, 2>(index)
+                        : unary_launch<M, 3>(index);
   return nullptr;
 }
 
@@ -39,15 +43,14 @@ template <class M>
 Launch binary_of(int index, fn::By by) {
   using fn::By;
   if (by == By::kNone) return binary_launch<M, By::kNone>(index);
-  if constexpr (portable::is_floating<M>) {
-    if (by == By::kA) return binary_launch<M, By::kA>(index);
-    if (by == By::kB) return binary_launch<M, By::kB>(index);
-    if (by == By::kBoth) return binary_launch<M, By::kBoth>(index);
-    if (by == By::kAA) return binary_launch<M, By::kAA>(index);
-    if (by == By::kAB) return binary_launch<M, By::kAB>(index);
-    if (by == By::kBB) return binary_launch<M, By::kBB>(index);
-  }
-  return nullptr;
+  Launch found = nullptr;
+  if constexpr (portable::is_floating<M>)
+    [&]<int... k>(std::integer_sequence<int, k...>) {
+      (void)((by == By{k} && (found = binary_launch<M, By{k}>(index), true)) ||
+             ...);
+    }
+  (std::make_integer_sequence<int, fn::kNumBy>());
+  return found;
 }
 
 template <class T>

@@ -1,3 +1,4 @@
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
 DT_UNARY_LAUNCHES(f16, 2)
+DT_UNARY_LAUNCHES(f16, 3)

@@ -3,3 +3,7 @@
 DT_BINARY_LAUNCHES(double, fn::By::kAA)
 DT_BINARY_LAUNCHES(double, fn::By::kAB)
 DT_BINARY_LAUNCHES(double, fn::By::kBB)
+DT_BINARY_LAUNCHES(double, fn::By::kAAA)
+DT_BINARY_LAUNCHES(double, fn::By::kAAB)
+DT_BINARY_LAUNCHES(double, fn::By::kABB)
+DT_BINARY_LAUNCHES(double, fn::By::kBBB)

@@ -1,3 +1,4 @@
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 
-DT_UNARY_LAUNCHES(bf16, 2)
+DT_UNARY_LAUNCHES(float, 2)
+DT_UNARY_LAUNCHES(float, 3)
