@@ -11,7 +11,7 @@
 //   }
 //
 // A replay computes what step() would compute now: with the current values of
-// the tensors, the next streams of the run's own generator (random.h), and the
+// the tensors, the next streams of the run's own generator (create.h), and the
 // next step of an optimizer. State of the host stays as it was at the capture:
 // shapes, numbers passed by value (a generator's seed and stream, a clip), and
 // branches.

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/summa.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 

@@ -12,7 +12,7 @@
 
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/all_or_none.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"

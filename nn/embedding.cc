@@ -2,7 +2,7 @@
 
 #include "dtensor/nn/layers.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 
 namespace dtensor::nn {
 

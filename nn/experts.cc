@@ -3,10 +3,8 @@
 #include "dtensor/nn/layers.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/softmax.h"
-#include "dtensor/ops/topk.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 

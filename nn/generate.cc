@@ -7,7 +7,7 @@
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 

@@ -2,7 +2,7 @@
 
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/module.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/redistribute.h"
 

@@ -1,7 +1,7 @@
 #include "dtensor/nn/language_model.h"
 
 #include "dtensor/nn/between_meshes.h"
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/redistribute.h"

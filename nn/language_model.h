@@ -7,12 +7,12 @@
 
 #include "dtensor/nn/config.h"
 #include "dtensor/nn/module.h"
-#include "dtensor/ops/recompute.h"
+#include "dtensor/ops/grad.h"
 
 namespace dtensor::nn {
 
 // Which activations the backward pass recomputes instead of saving them
-// (ops/recompute.h).
+// (ops/grad.h).
 enum class Recompute {
   kNone,
   // Every transformer block: only its input is saved.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dtensor/nn/module.h"
-#include "dtensor/ops/linear.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/norm.h"
 
 namespace dtensor::nn {

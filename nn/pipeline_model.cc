@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "dtensor/nn/pipeline_balance.h"
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/scopes.h"
 

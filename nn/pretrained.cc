@@ -17,8 +17,7 @@
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
-#include "dtensor/ops/cat.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 

@@ -1,13 +1,9 @@
-#include "dtensor/ops/arrange.h"
-
 #include <algorithm>
 
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"

@@ -1,10 +1,7 @@
-#include "dtensor/ops/cat.h"
-
 #include <algorithm>
 
 #include "dtensor/ops/index_op.h"
 #include "dtensor/ops/op_lists.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"

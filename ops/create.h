@@ -1,8 +1,12 @@
-// Tensors like others, ranges, and masks of matrices. Every rank of the mesh
-// calls these functions.
+// New tensors: constants, ranges, masks and random numbers. Values depend only
+// on the global index, and random ones also on the seed and the stream, so they
+// are equal on every mesh and in every layout. Every rank of the mesh calls
+// these functions.
 #pragma once
+#include <cstdint>
+#include <map>
+
 #include "dtensor/dist_tensor.h"
-#include "dtensor/ops/random.h"
 
 namespace dtensor {
 
@@ -34,5 +38,64 @@ DistTensor masked_fill(const DistTensor& x, const DistTensor& mask,
                        double value);
 // [..., classes] in i64: 1 at each index (i32 or i64), 0 elsewhere.
 DistTensor one_hot(const DistTensor& indices, int64_t classes);
+
+// ---- Constants and random numbers ----
+
+DistTensor zeros(const Shape&, const Mesh&, const Placements& = {},
+                 DType = DType::kF32);
+DistTensor ones(const Shape&, const Mesh&, const Placements& = {},
+                DType = DType::kF32);
+DistTensor full(const Shape&, double value, const Mesh&, const Placements& = {},
+                DType = DType::kF32);
+// 0, 1, ..., n-1.
+DistTensor arange(int64_t n, const Mesh&, const Placements& = {},
+                  DType = DType::kI64);
+
+// The source of random numbers: Philox4x32-10 with the key (seed, stream).
+struct Generator {
+  uint64_t seed = 0;
+  uint64_t stream = 0;  // one per use: hash of (module path, step, ordinal)
+  bool global = false;  // the run's own generator; ignores the other members
+  // If not null, a pair {seed, stream} in device memory that replaces the two
+  // above. It is read when numbers are drawn, for work that is captured once
+  // and runs many times.
+  const uint64_t* at = nullptr;
+};
+// The run's own generator. Each call takes a new stream from it, as in torch.
+// The numbers depend on manual_seed() and on how many calls came before, so
+// they agree on ranks that make the same calls. Meshes over all ranks of the
+// run share one generator; a mesh over some of them has its own.
+inline constexpr Generator kGlobalGenerator{0, 0, true};
+// Restarts the run's own generators with this seed (0 at first). Every rank
+// calls it.
+void manual_seed(uint64_t seed);
+// The state of the run's own generators on this rank: the seed, and the number
+// of draws by each set of ranks (key 0 for all ranks of the run, else a hash of
+// the set). If all ranks restore a state with set_random_state(), they draw the
+// same numbers as after the random_state() that returned it.
+struct RandomState {
+  uint64_t seed = 0;
+  std::map<uint64_t, uint64_t> times;
+  bool operator==(const RandomState&) const = default;
+};
+RandomState random_state();
+void set_random_state(RandomState);
+
+// Normal with this mean and standard deviation; uniform in [lo, hi). Both throw
+// Error unless the dtype is a float type.
+DistTensor randn(const Shape&, const Mesh&, const Placements& = {},
+                 DType = DType::kF32, Generator = kGlobalGenerator,
+                 double mean = 0, double std = 1);
+DistTensor uniform(const Shape&, const Mesh&, const Placements& = {},
+                   DType = DType::kF32, Generator = kGlobalGenerator,
+                   double lo = 0, double hi = 1);
+// Integers in [lo, hi), i32 or i64.
+DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
+                   const Placements& = {}, DType = DType::kI64,
+                   Generator = kGlobalGenerator);
+
+// Sets each element of x to 0 with probability p, and scales the others by
+// 1/(1-p). The mask depends on the global index; the gradient draws it again.
+DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 
 }  // namespace dtensor

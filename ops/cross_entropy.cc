@@ -1,17 +1,16 @@
-#include "dtensor/ops/cross_entropy.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
-#include "dtensor/ops/softmax.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/scopes.h"

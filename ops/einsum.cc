@@ -7,8 +7,8 @@
 #include "dtensor/gather.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 

@@ -6,11 +6,11 @@
 #include <span>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"

@@ -4,8 +4,8 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"

@@ -1,5 +1,3 @@
-#include "dtensor/ops/linear.h"
-
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -1,10 +1,10 @@
 #include "dtensor/ops/losses.h"
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/statistics.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 

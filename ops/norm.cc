@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/scopes.h"

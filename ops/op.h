@@ -97,7 +97,7 @@ class Op {
     kAdded  // also if tiles share a slice of an output (Compute::accumulate)
   };
   virtual InBoxes in_boxes(size_t /*i*/, DType) const { return InBoxes::kNo; }
-  // For recomputation (recompute.h): bit i is set if output i must be stored.
+  // For recomputation (grad.h): bit i is set if output i must be stored.
   // restore() computes the other outputs from the stored ones, all in c.out,
   // without inputs.
   virtual uint32_t outputs_to_keep() const { return ~uint32_t{0}; }
@@ -147,7 +147,7 @@ inline void check_defined(std::string_view op,
 }
 
 // Observes the operators of a function that will be recomputed, or is being
-// recomputed (recompute.h).
+// recomputed (grad.h).
 class OpCaptures : public Captures {
  public:
   // Whether the outputs of the next call were kept, provided that it is a call

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise_call.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {

@@ -7,9 +7,9 @@
 
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/number.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/op_lists.h"
+#include "dtensor/ops/pointwise.h"
 
 namespace dtensor::internal {
 

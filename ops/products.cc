@@ -1,5 +1,3 @@
-#include "dtensor/ops/products.h"
-
 #include <string>
 
 #include "dtensor/ops/contraction.h"

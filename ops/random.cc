@@ -1,5 +1,3 @@
-#include "dtensor/ops/random.h"
-
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -9,6 +7,7 @@
 
 #include "dtensor/capture.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
@@ -67,7 +66,7 @@ class CapturedDraws {
   explicit CapturedDraws(RandomState before) : before_(std::move(before)) {}
   const RandomState& before() const { return before_; }
 
-  // The address for the times-th use. A use that runs again (ops/recompute.h)
+  // The address for the times-th use. A use that runs again (checkpoint())
   // gets the same address.
   const uint64_t* at(uint64_t ranks, uint64_t times) {
     const auto found = before_.times.find(ranks);

@@ -1,5 +1,3 @@
-#include "dtensor/ops/recompute.h"
-
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -7,8 +5,9 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/two_runs.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/scopes.h"

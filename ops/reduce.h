@@ -1,5 +1,8 @@
-// Reductions other than the sum (contraction.h), and running sums.
+// Reductions other than the sum (contraction.h), running sums, and what is made
+// of them: softmax, statistics and the largest elements.
 #pragma once
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -17,5 +20,74 @@ DistTensor amin(const DistTensor&, std::vector<int> dims = {},
 // Running sums along one dimension: y[i] = x[0] + ... + x[i]. Integers and
 // bools give i64. Floats are summed in f64 and keep their dtype.
 DistTensor cumsum(const DistTensor&, int dim);
+
+// ---- Softmax ----
+//
+// Softmax along a dimension. If that is split, the ranks exchange one maximum
+// and one sum per row (Milakov and Gimelshein, arXiv 1805.02867), never the
+// rows.
+
+// Every rank of the mesh calls them. They throw Error unless x is a float type.
+DistTensor softmax(const DistTensor&, int dim);
+DistTensor log_softmax(const DistTensor&, int dim);
+
+// ---- Statistics ----
+//
+// Over the given dimensions (all if empty), which are removed unless keepdim.
+// Every rank of the mesh calls these functions.
+
+// Whether any element is, or all elements are, nonzero, as bool. For an empty
+// set, any() is false and all() is true.
+DistTensor any(const DistTensor&, std::vector<int> dims = {},
+               bool keepdim = false);
+DistTensor all(const DistTensor&, std::vector<int> dims = {},
+               bool keepdim = false);
+// The number of nonzero elements, as i64.
+DistTensor count_nonzero(const DistTensor&, std::vector<int> dims = {});
+// {amin, amax}.
+std::pair<DistTensor, DistTensor> aminmax(const DistTensor&,
+                                          std::vector<int> dims = {},
+                                          bool keepdim = false);
+
+// var: the sum of squared distances from the mean, divided by n - correction
+// (1 for Bessel's correction). stddev is its square root. The pairs add the
+// mean. They throw Error unless x is a float type.
+DistTensor var(const DistTensor&, std::vector<int> dims = {},
+               double correction = 1, bool keepdim = false);
+DistTensor stddev(const DistTensor&, std::vector<int> dims = {},
+                  double correction = 1, bool keepdim = false);
+std::pair<DistTensor, DistTensor> var_mean(const DistTensor&,
+                                           std::vector<int> dims = {},
+                                           double correction = 1,
+                                           bool keepdim = false);
+std::pair<DistTensor, DistTensor> std_mean(const DistTensor&,
+                                           std::vector<int> dims = {},
+                                           double correction = 1,
+                                           bool keepdim = false);
+
+// log(sum(exp(x))), without overflow. Integers are converted to f32.
+DistTensor logsumexp(const DistTensor&, std::vector<int> dims = {},
+                     bool keepdim = false);
+
+// The p-norm (sum |x|^p)^(1/p) of the elements. For p = inf and -inf it is the
+// largest and the smallest |x|, and for p = 0 the number of nonzero elements. A
+// norm of 0 has the gradient 0, as in torch. Throws Error unless x is a float
+// type.
+DistTensor vector_norm(const DistTensor&, double p = 2,
+                       std::vector<int> dims = {}, bool keepdim = false);
+
+// ---- The largest elements ----
+
+struct TopK {
+  DistTensor values, indices;  // best first; indices are i64
+};
+
+// The k largest (or smallest) elements along a dimension. If that is split, the
+// ranks exchange k candidates each, never the rows. A NaN counts as largest. If
+// elements are equal, the first ones are taken, in any layout. Gradients of the
+// values go to the elements taken; the indices have none. Every rank of the
+// mesh calls it. Throws Error if the dimension has fewer than k elements, or
+// for bools.
+TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 }  // namespace dtensor

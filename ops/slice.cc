@@ -1,5 +1,3 @@
-#include "dtensor/ops/slice.h"
-
 #include <algorithm>
 
 #include "dtensor/ops/index_op.h"

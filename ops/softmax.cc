@@ -1,9 +1,8 @@
-#include "dtensor/ops/softmax.h"
-
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/scopes.h"

@@ -1,13 +1,11 @@
-#include "dtensor/ops/statistics.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"

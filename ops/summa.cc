@@ -1,14 +1,13 @@
-#include "dtensor/ops/summa.h"
-
 #include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/recompute.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/bound_rule.h"
 #include "dtensor/placement/error.h"
 

@@ -1,5 +1,3 @@
-#include "dtensor/ops/topk.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +5,7 @@
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"

@@ -1,4 +1,4 @@
-// The records that checkpoint() (recompute.h) keeps of a function's first run,
+// The records that checkpoint() (grad.h) keeps of a function's first run,
 // and the checks that it makes in the second.
 #pragma once
 #include <cstdint>

@@ -1,12 +1,18 @@
-// Views of a tensor in another shape or order. Only reshape and squeeze may
-// send anything, if the layout cannot be expressed in the new shape. Every rank
-// of the mesh calls these functions.
+// Views of a tensor in another shape or order, windows, concatenation, and
+// functions that rearrange or repeat elements. Every rank of the mesh calls
+// them.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
 
 namespace dtensor {
+
+// ---- Shape and order ----
+//
+// Only reshape and squeeze may send anything, if the layout cannot be expressed
+// in the new shape.
 
 // Another shape; one size may be -1. Throws Error if the layout cannot be
 // expressed in the new shape; the message names a redistribute() that helps.
@@ -25,5 +31,107 @@ DistTensor squeeze(const DistTensor&);
 DistTensor unsqueeze(const DistTensor&, int dim);
 // Repeats dimensions of size 1, and adds new ones in front. -1 keeps a size.
 DistTensor expand(const DistTensor&, const Shape&);
+
+// ---- Windows ----
+//
+// They send nothing: every rank keeps its part of the window, which may be
+// empty. Gradients return to the input's layout without sending, too. There are
+// two exceptions, which gather: select() of a scalar, which no layout can leave
+// on one rank, and a step through a dimension of several sub-dimensions that
+// the step does not fit.
+
+// The indices lo, lo + step, ... below hi of a dimension. lo and hi are
+// clamped, and count from the end if negative, as in Python. Throws Error if
+// step < 1.
+DistTensor slice(const DistTensor&, int dim, int64_t lo, int64_t hi,
+                 int64_t step = 1);
+// The `length` indices from `start` on, which counts from the end if negative.
+// Throws Error if some of them do not exist.
+DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
+// Selects one index of a dimension, and removes the dimension. Throws Error if
+// the index does not exist.
+DistTensor select(const DistTensor&, int dim, int64_t index);
+// Consecutive pieces of these sizes, which must add up to the dimension's size.
+std::vector<DistTensor> split(const DistTensor&,
+                              const std::vector<int64_t>& sizes, int dim = 0);
+// Consecutive pieces of this size; the last one may be smaller. An empty
+// dimension gives one empty piece.
+std::vector<DistTensor> split(const DistTensor&, int64_t size, int dim = 0);
+// At most `chunks` pieces of ceil(size / chunks); the last one may be smaller.
+// An empty dimension gives `chunks` empty pieces.
+std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
+
+// ---- Concatenation ----
+//
+// Nothing is sent if the layouts agree, apart from the dimension to
+// concatenate: along it, every rank keeps its own parts of all tensors, end to
+// end.
+
+// Concatenates along a dimension, in which the sizes may differ. If the layouts
+// of other dimensions differ, tensors are moved, at the least cost. An
+// empty vector [0] fits everything, as in torch. Every rank of the mesh calls
+// it. Throws Error for an empty list, or if shapes or dtypes do not fit.
+DistTensor cat(const std::vector<DistTensor>&, int dim = 0);
+// Joins tensors of equal shapes along a new dimension at `dim`.
+DistTensor stack(const std::vector<DistTensor>&, int dim = 0);
+
+// ---- Rearranging, under torch's names ----
+//
+// Each function is a few calls of those above, which say when they send
+// anything. All throw Error if a tensor is undefined or a dimension does not
+// exist.
+
+// Merges dimensions start to end. A tensor without dimensions becomes [1].
+DistTensor flatten(const DistTensor&, int start = 0, int end = -1);
+// Splits one dimension into several. One of the sizes may be -1.
+DistTensor unflatten(const DistTensor&, int dim, const Shape& sizes);
+// Moves dimension from[i] to position to[i]; the others keep their order.
+DistTensor movedim(const DistTensor&, const std::vector<int>& from,
+                   const std::vector<int>& to);
+// Transposes a matrix. Vectors and scalars are returned unchanged.
+DistTensor transpose(const DistTensor&);
+// Adds dimensions of size 1 until there are at least 1, 2 or 3. A vector [n]
+// becomes [n], [1, n] or [1, n, 1], and a matrix [m, n] becomes [m, n, 1].
+DistTensor atleast_1d(const DistTensor&);
+DistTensor atleast_2d(const DistTensor&);
+DistTensor atleast_3d(const DistTensor&);
+
+// One tensor for each index of a dimension, which is removed.
+std::vector<DistTensor> unbind(const DistTensor&, int dim = 0);
+// As numpy.array_split: `sections` pieces, of which the first may be larger by
+// one. The other form cuts in front of each of the indices.
+std::vector<DistTensor> tensor_split(const DistTensor&, int64_t sections,
+                                     int dim = 0);
+std::vector<DistTensor> tensor_split(const DistTensor&,
+                                     const std::vector<int64_t>& indices,
+                                     int dim = 0);
+
+// cat() along dimension 0 (after atleast_2d), 1 (0 for vectors), and 2 (after
+// atleast_3d). column_stack() makes vectors columns of a matrix.
+DistTensor vstack(const std::vector<DistTensor>&);
+DistTensor hstack(const std::vector<DistTensor>&);
+DistTensor dstack(const std::vector<DistTensor>&);
+DistTensor column_stack(const std::vector<DistTensor>&);
+
+// Expands all tensors to the shape that they broadcast to.
+std::vector<DistTensor> broadcast_tensors(const std::vector<DistTensor>&);
+// One output per vector, which varies along its own dimension and repeats along
+// the others. With `xy`, the first two dimensions are swapped.
+std::vector<DistTensor> meshgrid(const std::vector<DistTensor>&,
+                                 bool xy = false);
+
+// Repeats the whole tensor times[d] times along dimension d. Dimensions are
+// aligned at the right. repeat() needs at least one number per dimension; for
+// tile(), missing numbers are 1.
+DistTensor repeat(const DistTensor&, const std::vector<int64_t>& times);
+DistTensor tile(const DistTensor&, const std::vector<int64_t>& times);
+// Moves index i of a dimension to i + shift, wrapping around the end.
+DistTensor roll(const DistTensor&, const std::vector<int64_t>& shifts,
+                const std::vector<int>& dims);
+
+// Adds `value` around dimensions, the last one first: {left, right, top,
+// bottom, ...}. Negative widths cut.
+DistTensor pad(const DistTensor&, const std::vector<int64_t>& widths,
+               double value = 0);
 
 }  // namespace dtensor

@@ -31,32 +31,29 @@ WITHOUT_RULE = {
     "view": ["5x6"], "reshape": ["5x6"], "permute": ["2x3x4"],
     "slice": ["8x6"], "cat": ["3x4", "3x2"],
 }
+# The title of each header's functions; those below a line "// ---- TITLE ----"
+# have that title.
 HEADERS = {
-    "ops/contraction.h": "Sums of products", "ops/linear.h": "Linear layers",
-    "ops/products.h": "Linear algebra", "ops/summa.h": "Panelled products",
+    "ops/contraction.h": "Sums of products",
     "ops/functions/arithmetic.h": "Arithmetic",
     "ops/functions/exponential.h": "Exponentials and powers",
     "ops/functions/trigonometric.h": "Trigonometry",
     "ops/functions/activation.h": "Activations",
     "ops/functions/comparison.h": "Comparisons",
-    "ops/functions/logical.h": "Logic and bits",
     "ops/functions/rounding.h": "Rounding and remainders",
     "ops/pointwise.h": "Types and conditions",
     "ops/reduce.h": "Reductions and running sums",
-    "ops/statistics.h": "Statistics",
-    "ops/softmax.h": "Softmax", "ops/norm.h": "Norms",
-    "ops/embedding.h": "Embedding", "ops/cross_entropy.h": "Cross entropy",
+    "ops/norm.h": "Norms", "ops/embedding.h": "Embedding",
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
-    "ops/experts.h": "Mixtures of experts", "ops/topk.h": "Top-k",
-    "ops/view.h": "Views", "ops/slice.h": "Slices", "ops/cat.h": "Joins",
-    "ops/arrange.h": "Arrangements", "ops/create.h": "Creation",
-    "ops/random.h": "Random numbers and constants",
+    "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",
+    "ops/create.h": "Creation",
 }
+SECTION = r"^// ---- (.*) ----$"
 
 
 class Function:
-    def __init__(self, name, header, returns, parameters):
-        self.name, self.header = name, header
+    def __init__(self, name, header, section, returns, parameters):
+        self.name, self.header, self.section = name, header, section
         # Whether it returns one or several tensors, not a number, a text or a
         # state.
         self.makes_tensors = re.search(
@@ -70,7 +67,12 @@ def functions(root):
     for header in public.public_headers(root):
         if not header.startswith("ops/"):
             continue
-        for statement in public.top_level((root / header).read_text()):
+        section = None
+        text = re.sub(SECTION, r'section "\1";', (root / header).read_text(),
+                      flags=re.M)
+        for statement in public.top_level(text):
+            if title := re.fullmatch(r'\s*section "(.*)"', statement):
+                section = title.group(1)
             match = re.match(
                 r"\s*(?:template\s*<[^<>]*>\s*)?([\w:<>,&*\s]+?[\s&*>])(\w+)"
                 r"\s*\((.*)", statement, re.S)
@@ -81,15 +83,20 @@ def functions(root):
             name = match.group(2)
             if public.INTERNAL.search(name) or name in public.NOT_FUNCTIONS:
                 continue
-            function = Function(name, header, match.group(1), match.group(3))
+            function = Function(name, header, section, match.group(1),
+                                match.group(3))
             if function.makes_tensors:
                 found.setdefault(name, function)
     for header in sorted((root / "ops/functions").glob("*.h")):
-        for name in re.findall(r"^\s*DT_FUNCTION(?:_P)?\(\w+, (\w+)\)",
-                               header.read_text(), re.M):
-            found.setdefault(name, Function(
-                name, str(header.relative_to(root)), "DistTensor",
-                "DistTensor"))
+        section = None
+        for title, name in re.findall(
+                SECTION + r"|^\s*DT_FUNCTION(?:_P)?\(\w+, (\w+)\)",
+                header.read_text(), re.M):
+            section = title or section
+            if name:
+                found.setdefault(name, Function(
+                    name, str(header.relative_to(root)), section, "DistTensor",
+                    "DistTensor"))
     return found
 
 
@@ -248,13 +255,15 @@ def page(root, explain):
     sources = Sources(root)
     known = set(all_functions) | set(all_rules)
     missing = sorted({f.header for f in all_functions.values()} - set(HEADERS)
-                     - {"ops/grad.h", "ops/recompute.h"})
+                     - {"ops/grad.h"})
     if missing:
         sys.exit(f"HEADERS has no title for {', '.join(missing)}")
     text = INTRODUCTION
-    for header, title in HEADERS.items():
+    for header, section in [
+            (h, s) for h in HEADERS for s in
+            [None, *re.findall(SECTION, (root / h).read_text(), re.M)]]:
         names = sorted(n for n, f in all_functions.items()
-                       if f.header == header)
+                       if (f.header, f.section) == (header, section))
         if not names:
             continue
         operators = [n for n in names if n in all_rules]
@@ -262,7 +271,7 @@ def page(root, explain):
                     if n not in all_rules and not all_functions[n].creates]
         created = [n for n in names
                    if n not in all_rules and all_functions[n].creates]
-        text += f"\n## {title}\n\n`{header}`\n"
+        text += f"\n## {section or HEADERS[header]}\n\n`{header}`\n"
         if operators:
             text += ("\n| function | rule | split along | partial inputs "
                      "| gradient |\n|---|---|---|---|---|\n")

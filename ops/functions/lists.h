@@ -5,7 +5,6 @@
 #include "dtensor/ops/functions/comparison.h"
 #include "dtensor/ops/functions/exponential.h"
 #include "dtensor/ops/functions/function.h"
-#include "dtensor/ops/functions/logical.h"
 #include "dtensor/ops/functions/rounding.h"
 #include "dtensor/ops/functions/trigonometric.h"
 

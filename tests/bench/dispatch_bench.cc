@@ -6,12 +6,11 @@
 #include <benchmark/benchmark.h>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/kernels/kernels.h"
-#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "dtensor/trace.h"

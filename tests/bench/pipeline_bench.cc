@@ -17,7 +17,7 @@
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "dtensor/text_table.h"

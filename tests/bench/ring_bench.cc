@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "dtensor/ops/attention.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

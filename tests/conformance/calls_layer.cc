@@ -1,13 +1,11 @@
 // Normalisations, losses, attention: what a model is made of.
-#include "dtensor/ops/arrange.h"
 #include "dtensor/ops/attention.h"
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
 

@@ -1,9 +1,6 @@
 // The same elements in another shape or order, windows on them, and tensors
 // put together.
-#include "dtensor/ops/arrange.h"
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "tests/conformance/calls.h"
 

@@ -1,11 +1,7 @@
 // Products and reductions.
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/products.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/statistics.h"
-#include "dtensor/ops/topk.h"
 #include "tests/conformance/calls.h"
 
 namespace dtensor::conformance {

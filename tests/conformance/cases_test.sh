@@ -37,7 +37,7 @@ want "a function of the lists without a case" 1 \
   '^no case calls ops/functions/trigonometric.h: hypot; write its entry' \
   edited $cases '/"op": "hypot"/d'
 want "a function without an entry" 1 \
-  '^no case calls ops/products.h: kron; write its entry' \
+  '^no case calls ops/contraction.h: kron; write its entry' \
   edited tests/conformance/calls_sum.cc '/kron/d'
 want "a test that does not call it" 1 \
   '^tests/ops/summa_test.cc does not call summa_panels, which has no case$' \

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "dtensor/comm/flight_ring.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"

@@ -9,10 +9,9 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"

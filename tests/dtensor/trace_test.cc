@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"

@@ -16,7 +16,7 @@
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/runtime.h"
 #include "tests/nothrow_new.h"
 

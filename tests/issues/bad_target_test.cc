@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/cross_entropy.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/dtensor/device/recording_device.h"

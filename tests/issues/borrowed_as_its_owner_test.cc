@@ -6,9 +6,9 @@
 
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "dtensor/execution.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/dist_tensor_impl.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"

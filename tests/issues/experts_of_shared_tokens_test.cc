@@ -3,9 +3,9 @@
 // of them, the gradient on one.
 #include <gtest/gtest.h>
 
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "dtensor/ops/all_ops.h"
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"

@@ -2,13 +2,11 @@
 // in what was made of the source directly.
 #include <gtest/gtest.h>
 
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 

@@ -2,8 +2,8 @@
 // of which there is none, for an error message that was not needed.
 #include <gtest/gtest.h>
 
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 

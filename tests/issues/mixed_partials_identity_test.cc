@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/all_ops.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 

@@ -6,7 +6,7 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/nn/optimizer.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 

@@ -14,9 +14,9 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/runtime.h"
 

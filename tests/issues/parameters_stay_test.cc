@@ -3,15 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/decision.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
 

@@ -8,9 +8,9 @@
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

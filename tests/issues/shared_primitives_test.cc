@@ -6,7 +6,7 @@
 #include <dnnl.hpp>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
 
 namespace dtensor {

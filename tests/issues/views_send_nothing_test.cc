@@ -2,7 +2,7 @@
 // every rank, with the redistribute that helps.
 #include <gtest/gtest.h>
 
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "dtensor/nn/models.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/dtensor/io/checkpoint_testing.h"
 #include "tests/dtensor/message_passing.h"

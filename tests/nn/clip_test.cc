@@ -4,7 +4,7 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/nn/optimizer.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"

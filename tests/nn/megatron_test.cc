@@ -12,8 +12,8 @@
 #include "dtensor/nn/models.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 

@@ -9,8 +9,8 @@
 
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/program/comm_table.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 

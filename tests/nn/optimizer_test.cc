@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "tests/nn/on_mesh.h"
 

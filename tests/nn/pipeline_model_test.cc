@@ -8,9 +8,9 @@
 #include <string>
 
 #include "dtensor/nn/models.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"

@@ -9,11 +9,10 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/linear.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/slice.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -14,10 +14,10 @@
 
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"

@@ -7,8 +7,8 @@
 
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/program/comm_table.h"

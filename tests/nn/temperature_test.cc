@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "dtensor/nn/models.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "tests/nn/on_mesh.h"
 
 namespace dtensor::nn {

@@ -1,9 +1,8 @@
 // Values are compared in tests/conformance, errors in composed_errors_test.cc.
-#include "dtensor/ops/arrange.h"
-
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

@@ -1,6 +1,4 @@
 // Tensors put together: every rank's parts end to end, with nothing sent.
-#include "dtensor/ops/cat.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +7,7 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/slice.h"
-#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"

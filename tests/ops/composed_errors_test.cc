@@ -4,14 +4,12 @@
 #include <functional>
 #include <string>
 
-#include "dtensor/ops/arrange.h"
-#include "dtensor/ops/cat.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/products.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/statistics.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

@@ -1,9 +1,8 @@
-#include "dtensor/ops/cross_entropy.h"
-
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 

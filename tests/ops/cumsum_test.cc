@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

@@ -13,9 +13,9 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

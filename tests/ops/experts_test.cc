@@ -6,7 +6,7 @@
 #include <array>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dtensor/autograd.h"
-#include "dtensor/ops/cross_entropy.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "tests/ops/structured_testing.h"
 

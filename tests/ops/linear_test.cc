@@ -1,11 +1,10 @@
-#include "dtensor/ops/linear.h"
-
 #include <array>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/op_lists.h"
-#include "dtensor/ops/recompute.h"
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"

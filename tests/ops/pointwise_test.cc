@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
 #include "tests/array.h"
 #include "tests/testing.h"

@@ -1,6 +1,4 @@
 // Products of matrices and vectors beside torch's cases (tests/conformance).
-#include "dtensor/ops/products.h"
-
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/contraction.h"

@@ -1,5 +1,4 @@
-#include "dtensor/ops/random.h"
-
+#include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 

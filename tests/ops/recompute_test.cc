@@ -1,6 +1,4 @@
 // checkpoint(): the same values and gradients from less memory.
-#include "dtensor/ops/recompute.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,10 +10,10 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"

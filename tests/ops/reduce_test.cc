@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -1,12 +1,9 @@
 // Windows keep their owners: against one device, with nothing sent.
-#include "dtensor/ops/slice.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/owned.h"

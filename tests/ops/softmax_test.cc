@@ -1,6 +1,5 @@
-#include "dtensor/ops/softmax.h"
-
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 

@@ -7,12 +7,11 @@
 #include <string>
 
 #include "dtensor/ops/contraction.h"
-#include "dtensor/ops/linear.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/recompute.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

@@ -1,6 +1,5 @@
-#include "dtensor/ops/statistics.h"
-
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/reduce.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {

@@ -1,8 +1,7 @@
-#include "dtensor/ops/summa.h"
-
 #include <algorithm>
 #include <array>
 
+#include "dtensor/ops/contraction.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 #include "tests/testing.h"
@@ -59,7 +58,7 @@ TEST(SummaTest, EmptyParts) {
   check_problem(problem(0, 2, 3, 64), {{"x=2,y=2", {"S0,S1", "S0,S1"}}});
 }
 
-// What a rank receives, by the formula in summa.h; forward, and in the whole
+// What a rank receives, by the formula of summa(); forward, and in the whole
 // of a step: both are gathered again, and the gradients go back as they came.
 TEST(SummaTest, Bytes) {
   struct Layouts {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
-#include "dtensor/ops/softmax.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 

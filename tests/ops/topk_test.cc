@@ -1,9 +1,8 @@
-#include "dtensor/ops/topk.h"
-
 #include <gtest/gtest.h>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/random.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/ops/cat.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
-#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
