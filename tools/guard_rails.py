@@ -18,10 +18,10 @@ import headers_reached  # noqa: E402
 
 LIBRARY = "placement", "dtensor", "ops", "nn", "examples"
 LIMITS = {
-    "lines of the library": 76_050,
+    "lines of the library": 75_300,
     "headers over 250 lines": 2,
     "sources over 650 lines": 1,
-    "headers that dtensor.h reaches": 100,
+    "headers that dtensor.h reaches": 70,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 22,
