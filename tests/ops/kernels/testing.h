@@ -2,11 +2,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -42,29 +39,13 @@ inline double tolerance(DType t) {
 // every access beyond it.
 class Elements {
  public:
-  Elements(DType t, int64_t n, double value = 0)
-      : type_(t), n_(n), raw_(static_cast<size_t>(n * size_of(t))) {
-    for (int64_t i = 0; i < n; ++i) set(i, value);
-  }
+  Elements(DType t, int64_t n, double value = 0);
   Elements(DType t, std::initializer_list<double> values)
-      : Elements(t, static_cast<int64_t>(values.size())) {
-    int64_t i = 0;
-    for (double v : values) set(i++, v);
-  }
-  Elements(DType t, const std::vector<double>& values)
-      : Elements(t, static_cast<int64_t>(values.size())) {
-    for (int64_t i = 0; i < n_; ++i) set(i, values[static_cast<size_t>(i)]);
-  }
+      : Elements(t, std::vector<double>(values)) {}
+  Elements(DType t, const std::vector<double>& values);
   // Uniform in [lo, hi), rounded to the type (integers: whole numbers).
   static Elements random(DType t, int64_t n, double lo = -2, double hi = 2,
-                         unsigned seed = 1) {
-    std::mt19937 rng(seed + static_cast<unsigned>(n));
-    std::uniform_real_distribution<double> d(lo, hi);
-    Elements a(t, n);
-    for (int64_t i = 0; i < n; ++i)
-      a.set(i, t == DType::kBool ? static_cast<double>(rng() % 2) : d(rng));
-    return a;
-  }
+                         unsigned seed = 1);
 
   DType type() const { return type_; }
   int64_t size() const { return n_; }
@@ -73,35 +54,9 @@ class Elements {
   // The address of element i.
   void* at(int64_t i) { return raw_.data() + i * size_of(type_); }
 
-  double operator[](int64_t i) const {
-    return visit(type_, [&]<class T>() -> double {
-      T x;
-      std::memcpy(&x, raw_.data() + i * static_cast<int64_t>(sizeof(T)),
-                  sizeof(T));
-      if constexpr (is_half<T>)
-        return static_cast<float>(x);
-      else
-        return static_cast<double>(x);
-    });
-  }
-  void set(int64_t i, double v) {
-    visit(type_, [&]<class T>() {
-      T x;
-      if constexpr (is_half<T>)
-        x = T(static_cast<float>(v));
-      else if constexpr (std::is_same_v<T, bool>)
-        x = v != 0;
-      else
-        x = static_cast<T>(v);
-      std::memcpy(raw_.data() + i * static_cast<int64_t>(sizeof(T)), &x,
-                  sizeof(T));
-    });
-  }
-  std::vector<double> doubles() const {
-    std::vector<double> r(static_cast<size_t>(n_));
-    for (int64_t i = 0; i < n_; ++i) r[static_cast<size_t>(i)] = (*this)[i];
-    return r;
-  }
+  double operator[](int64_t i) const;
+  void set(int64_t i, double v);
+  std::vector<double> doubles() const;
 
  private:
   DType type_;
@@ -120,24 +75,8 @@ inline Matrix matrix(const Elements& x, int64_t rows, int64_t n) {
 
 // Every element within tol of the expected one (relative above 1); NaN and
 // infinities as they are.
-inline testing::AssertionResult near(const Elements& got,
-                                     const std::vector<double>& want,
-                                     double tol) {
-  if (got.size() != static_cast<int64_t>(want.size()))
-    return testing::AssertionFailure() << "sizes differ";
-  for (int64_t i = 0; i < got.size(); ++i) {
-    const double g = got[i], w = want[static_cast<size_t>(i)];
-    const bool same =
-        std::isnan(w)   ? std::isnan(g)
-        : std::isinf(w) ? g == w
-                        : std::fabs(g - w) <= tol * std::fmax(1, std::fabs(w));
-    if (!same)
-      return testing::AssertionFailure()
-             << "element " << i << " is " << g << ", not " << w << " ("
-             << name(got.type()) << ")";
-  }
-  return testing::AssertionSuccess();
-}
+testing::AssertionResult near(const Elements& got,
+                              const std::vector<double>& want, double tol);
 inline testing::AssertionResult near(const Elements& got,
                                      const std::vector<double>& want) {
   return near(got, want, tolerance(got.type()));
