@@ -1578,8 +1578,8 @@ BUGS = [
     ], ['kernels/attention_test']),
     Bug(444, 'binary functions: the slope by b has no gradient', [
         ('ops/binary.cc',
-         'if (of_b)\n',
-         'if (of_b && !(MUT(444) && by_ == By::kBoth))\n'),
+         'differentiate(g.cotangents[1], By::kB);',
+         'if (!MUT(444)) differentiate(g.cotangents[1], By::kB);'),
     ], ['proof_test']),
     Bug(460, 'a background move of several tensors starts from the first one', [
         ('dtensor/async.cc',
