@@ -1,7 +1,6 @@
-#include "dtensor/nn/layers.h"
-
 #include <typeinfo>
 
+#include "dtensor/nn/layers.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor::nn {
