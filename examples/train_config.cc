@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/placement/error.h"
@@ -12,8 +13,10 @@
 namespace dtensor::examples {
 
 void add_train_flags(Program& program, TrainConfig& c) {
-  program.add("--model", &c.model.name, "the architecture",
-              {"gpt", "llama", "mixtral"});
+  std::vector<std::string> models;
+  for (const nn::Architecture& a : nn::architectures())
+    models.emplace_back(a.name);
+  program.add("--model", &c.model.name, "the architecture", models);
   program.add("--layers", &c.model.layers, "the number of blocks", 1);
   program.add("--hidden", &c.model.hidden, "width, a multiple of heads", 1);
   program.add("--heads", &c.model.heads, "query heads", 1);
@@ -143,15 +146,17 @@ void TrainConfig::validate(const Mesh& mesh) {
   if (loss_scale == -1)
     loss_scale =
         model.dtype == DType::kF16 ? nn::GradScalerOptions().init_scale : 0;
-  const bool mixtral = model.name == "mixtral";
-  DT_CHECK(mixtral || router_loss < 0, "--router-loss",
-           "it is for mixtral, but this model is a {}; leave it out",
+  const bool experts = nn::architecture(model.name).experts();
+  DT_CHECK(experts || router_loss < 0, "--router-loss",
+           "it is for {}, but this model is a {}; leave it out",
+           nn::architecture_names([](const auto& a) { return a.experts(); }),
            model.name);
-  if (mixtral) model.router_loss = router_loss < 0 ? 0.001 : router_loss;
+  if (experts) model.router_loss = router_loss < 0 ? 0.001 : router_loss;
   model.validate();
-  DT_CHECK(!mixtral || !cuda_graph, "--cuda-graph",
-           "the data decide how many tokens a mixtral's ranks exchange, but a "
-           "graph always replays the same exchange; leave it out");
+  DT_CHECK(!experts || !cuda_graph, "--cuda-graph",
+           "the data decide how many tokens a {}'s ranks exchange, but a graph "
+           "always replays the same exchange; leave it out",
+           model.name);
   DT_CHECK(loss_scale == 0 || !cuda_graph, "--cuda-graph",
            "the loss scale of {} changes, but a graph always replays the same "
            "one; leave it out, or write --dtype bf16 or --loss-scale 0",

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {
@@ -22,11 +23,22 @@ void check_positive(const char* what, int64_t n, int64_t most) {
 
 }  // namespace
 
+double ModelConfig::eps() const {
+  return norm_eps > 0 ? norm_eps : architecture(name).norm_eps;
+}
+
+int64_t ModelConfig::ffn_size() const {
+  if (ffn) return ffn;
+  if (architecture(name).matrices() == 2) return 4 * hidden;
+  // As many numbers in three matrices.
+  return ((8 * hidden + 2) / 3 + 7) / 8 * 8;
+}
+
 void ModelConfig::validate() const {
-  const bool gpt = name == "gpt";
-  const bool mixtral = name == "mixtral";
-  DT_CHECK(gpt || mixtral || name == "llama", "model",
-           "there is no model \"{}\"; write gpt, llama or mixtral", name);
+  const Architecture& of = architecture(name);
+  // The names of those with experts, for errors.
+  const std::string with_experts =
+      architecture_names([](const Architecture& a) { return a.experts(); });
   // Far beyond any machine's memory, and small enough that a product of two of
   // them and a few small numbers does not overflow (three are checked below).
   constexpr int64_t kMost = int64_t{1} << 28;
@@ -40,25 +52,25 @@ void ModelConfig::validate() const {
   DT_CHECK(hidden % heads == 0, "model",
            "hidden {} is not a multiple of heads {}; write hidden {}", hidden,
            heads, around(hidden, heads));
-  DT_CHECK(!gpt || !kv_heads, "model",
-           "kv-heads {} is not for gpt, which has as many as heads ({})",
-           kv_heads, heads);
+  DT_CHECK(of.grouped || !kv_heads, "model",
+           "kv-heads {} is not for {}, which has as many as heads ({})",
+           kv_heads, name, heads);
   DT_CHECK(heads % kv() == 0, "model",
            "heads {} is not a multiple of kv-heads {}; write kv-heads 1 or {}",
            heads, kv_heads, heads);
-  DT_CHECK(gpt || head_dim() % 2 == 0, "model",
+  DT_CHECK(!of.rotary || head_dim() % 2 == 0, "model",
            "{} rotates pairs of numbers, but the head size hidden {} / heads "
            "{} = {} is odd; write hidden {}",
            name, hidden, heads, head_dim(), around(hidden, 2 * heads));
   for (const auto& [what, n] :
        {std::pair("experts", experts), std::pair("top-k", top_k)})
     DT_CHECK(
-        mixtral || !n, "model",
-        "{} {} is for mixtral only, but this model is a {}; leave it out, or "
-        "write --model mixtral",
-        what, n, name);
+        of.experts() || !n, "model",
+        "{} {} is for {} only, but this model is a {}; leave it out, or write "
+        "--model {}",
+        what, n, with_experts, name, with_experts);
   if (experts) check_positive("experts", experts, 1'000'000);
-  if (mixtral) {
+  if (of.experts()) {
     // The bytes of parameters, gradients and optimizer state must not overflow.
     const double numbers = 3.0 * static_cast<double>(layers) *
                            static_cast<double>(expert_count()) *
@@ -69,18 +81,18 @@ void ModelConfig::validate() const {
              "{:.3g} parameters; write sizes with fewer than 1e17",
              layers, expert_count(), ffn_size(), hidden, numbers);
   }
-  DT_CHECK(
-      !mixtral || (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
-      "model", "top-k is {}, but there are {} experts; write 1 to {}",
-      chosen_experts(), expert_count(), expert_count());
+  DT_CHECK(!of.experts() ||
+               (chosen_experts() >= 1 && chosen_experts() <= expert_count()),
+           "model", "top-k is {}, but there are {} experts; write 1 to {}",
+           chosen_experts(), expert_count(), expert_count());
   DT_CHECK(
       router_loss >= 0 && router_loss <= 1e300, "model",
       "the weight of the router's loss is {}; write a number from 0 to 1e300",
       router_loss);
-  DT_CHECK(mixtral || router_loss == 0, "model",
-           "the router's loss {} is for mixtral only, but this model is a {}; "
-           "leave it out, or write --model mixtral",
-           router_loss, name);
+  DT_CHECK(of.experts() || router_loss == 0, "model",
+           "the router's loss {} is for {} only, but this model is a {}; leave "
+           "it out, or write --model {}",
+           router_loss, with_experts, name, with_experts);
   DT_CHECK(is_float(dtype), "model",
            "dtype {} cannot be trained; write f32, f64, bf16 or f16",
            dtensor::name(dtype));

@@ -9,7 +9,7 @@
 namespace dtensor::nn {
 
 struct ModelConfig {
-  std::string name = "gpt";  // or "llama", "mixtral"
+  std::string name = "gpt";  // of an architecture (architecture.h)
   int64_t layers = 4;
   int64_t hidden = 256;
   int64_t heads = 8;
@@ -40,13 +40,8 @@ struct ModelConfig {
   int64_t chosen_experts() const {
     return top_k ? top_k : std::min<int64_t>(2, expert_count());
   }
-  double eps() const {
-    return norm_eps > 0 ? norm_eps : name == "gpt" ? 1e-5 : 1e-6;
-  }
-  int64_t ffn_size() const {
-    if (ffn) return ffn;
-    return name == "gpt" ? 4 * hidden : ((8 * hidden + 2) / 3 + 7) / 8 * 8;
-  }
+  double eps() const;
+  int64_t ffn_size() const;
 };
 
 }  // namespace dtensor::nn

@@ -46,7 +46,7 @@ DistTensor Experts::forward(const DistTensor& x, const DistTensor& ids,
 
 MixtureOfExperts::MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
                                    int64_t experts, int64_t k)
-    : Module(at),
+    : FeedForward(at),
       gate_(add<TopKRouter>("gate", hidden, experts, k)),
       experts_(add<Experts>("experts", hidden, ffn, experts)) {}
 

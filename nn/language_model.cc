@@ -88,16 +88,6 @@ DistTensor LanguageModel::head(const DistTensor& features) const {
   return project(features, table);
 }
 
-DistTensor LanguageModel::run_block(
-    const std::function<DistTensor(const DistTensor&)>& block,
-    const DistTensor& x) const {
-  return run_recomputed(
-      [block](const std::vector<DistTensor>& in) {
-        return std::vector{block(in[0])};
-      },
-      std::vector{x})[0];
-}
-
 std::vector<DistTensor> LanguageModel::run_recomputed(
     const Recomputed& block, const std::vector<DistTensor>& given) const {
   std::vector<DistTensor> in = given;

@@ -87,13 +87,8 @@ class LanguageModel : public Module {
   Recompute recompute() const { return recompute_; }
 
  protected:
-  // block(x), recomputed as set_recompute() says, with x in the layout of
-  // sequence_parallel().
-  DistTensor run_block(
-      const std::function<DistTensor(const DistTensor&)>& block,
-      const DistTensor& x) const;
-  // The same for a block with several arguments, the first of which is x, and
-  // several results.
+  // block(given), recomputed as set_recompute() says, with given[0], the
+  // activations, in the layout of sequence_parallel().
   std::vector<DistTensor> run_recomputed(
       const Recomputed& block, const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.

@@ -51,27 +51,33 @@ class Embedding : public Module {
 
 // ---- Layer norm and RMS norm, over the last dimension ----
 
-// Both take x [..., hidden] and return the same shape. Blocks call normed(), so
-// a class that replaces one of these (Module::replace) overrides normed().
-class LayerNorm : public Module {
+// Takes x [..., hidden] and returns the same shape. Blocks call normed(), so a
+// class that replaces a norm (Module::replace) overrides normed().
+class Norm : public Module {
  public:
-  LayerNorm(const Scope& at, int64_t hidden, double eps = 1e-5);
-  virtual DistTensor forward(const DistTensor& x) const final;
+  using Module::Module;
+  DistTensor forward(const DistTensor& x) const { return normed(x, {}).y; }
   // Returns the sum x + residual and its norm. If residual is undefined, it
   // returns x and its norm, with x in the layout that the norm used (partial
   // sums already reduced).
-  virtual Normed normed(const DistTensor& x, const DistTensor& residual) const;
+  virtual Normed normed(const DistTensor& x,
+                        const DistTensor& residual) const = 0;
+};
+
+class LayerNorm : public Norm {
+ public:
+  LayerNorm(const Scope& at, int64_t hidden, double eps = 1e-5);
+  Normed normed(const DistTensor& x, const DistTensor& residual) const override;
 
  private:
   DistTensor weight_, bias_;
   double eps_;
 };
 
-class RMSNorm : public Module {
+class RMSNorm : public Norm {
  public:
   RMSNorm(const Scope& at, int64_t hidden, double eps = 1e-6);
-  virtual DistTensor forward(const DistTensor& x) const final;
-  virtual Normed normed(const DistTensor& x, const DistTensor& residual) const;
+  Normed normed(const DistTensor& x, const DistTensor& residual) const override;
 
  private:
   DistTensor weight_;
@@ -80,12 +86,36 @@ class RMSNorm : public Module {
 
 // ---- Feed-forward blocks ----
 
+// How a router distributed a batch, for the load-balancing loss. Both tensors
+// are [experts] in f32 (f64 for f64).
+struct RouterLoad {
+  // The share of the tokens that chose each expert; the shares sum to k.
+  DistTensor chosen;
+  DistTensor probability;  // the mean of the softmax over the tokens
+};
+
+// The sum of the loads of two layers.
+RouterLoad operator+(const RouterLoad&, const RouterLoad&);
+
+struct Mixed {
+  DistTensor y;  // in the shape of x
+  RouterLoad load;
+};
+
+// Blocks call mixed(); its load is undefined if the layer has no router.
+class FeedForward : public Module {
+ public:
+  using Module::Module;
+  virtual Mixed mixed(const DistTensor& x) const = 0;
+};
+
 // GPT-2: c_proj(gelu_tanh(c_fc(x))), with biases. [..., hidden] -> [...,
 // hidden].
-class MLP : public Module {
+class MLP : public FeedForward {
  public:
   MLP(const Scope& at, int64_t hidden, int64_t ffn);
   virtual DistTensor forward(const DistTensor& x) const;
+  Mixed mixed(const DistTensor& x) const final { return {forward(x), {}}; }
 
  private:
   Child<Linear> c_fc_, c_proj_;
@@ -93,10 +123,11 @@ class MLP : public Module {
 
 // Llama: down_proj(swiglu(gate_proj(x), up_proj(x))), without biases. [...,
 // hidden] -> [..., hidden].
-class SwiGLU : public Module {
+class SwiGLU : public FeedForward {
  public:
   SwiGLU(const Scope& at, int64_t hidden, int64_t ffn);
   virtual DistTensor forward(const DistTensor& x) const;
+  Mixed mixed(const DistTensor& x) const final { return {forward(x), {}}; }
 
  private:
   Child<Linear> gate_proj_, up_proj_, down_proj_;
@@ -132,17 +163,6 @@ class Attention : public Module {
 // A mixture of experts in place of a feed-forward layer, as in Mixtral (Jiang
 // et al., arXiv 2401.04088).
 
-// How a router distributed a batch, for the load-balancing loss. Both tensors
-// are [experts] in f32 (f64 for f64).
-struct RouterLoad {
-  // The share of the tokens that chose each expert; the shares sum to k.
-  DistTensor chosen;
-  DistTensor probability;  // the mean of the softmax over the tokens
-};
-
-// The sum of the loads of two layers.
-RouterLoad operator+(const RouterLoad&, const RouterLoad&);
-
 // The experts that each token goes to, and their weights.
 struct Routed {
   DistTensor ids, weights;  // [tokens, k]
@@ -176,17 +196,13 @@ class Experts : public Module {
   DistTensor gate_proj_, up_proj_, down_proj_;
 };
 
-struct Mixed {
-  DistTensor y;  // in the shape of x
-  RouterLoad load;
-};
-
 // Submodules: gate (the router) and experts.
-class MixtureOfExperts : public Module {
+class MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
                    int64_t experts, int64_t k);
   virtual Mixed forward(const DistTensor& x) const;  // x [b, s, hidden]
+  Mixed mixed(const DistTensor& x) const final { return forward(x); }
 
  private:
   Child<TopKRouter> gate_;

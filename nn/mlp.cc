@@ -4,7 +4,7 @@
 namespace dtensor::nn {
 
 MLP::MLP(const Scope& at, int64_t hidden, int64_t ffn)
-    : Module(at),
+    : FeedForward(at),
       c_fc_(add<Linear>("c_fc", hidden, ffn)),
       c_proj_(add<Linear>("c_proj", ffn, hidden)) {}
 
@@ -13,7 +13,7 @@ DistTensor MLP::forward(const DistTensor& x) const {
 }
 
 SwiGLU::SwiGLU(const Scope& at, int64_t hidden, int64_t ffn)
-    : Module(at),
+    : FeedForward(at),
       gate_proj_(add<Linear>("gate_proj", hidden, ffn, false)),
       up_proj_(add<Linear>("up_proj", hidden, ffn, false)),
       down_proj_(add<Linear>("down_proj", ffn, hidden, false)) {}

@@ -1,8 +1,6 @@
 #include "dtensor/nn/models.h"
 
-#include "dtensor/nn/gpt.h"
-#include "dtensor/nn/llama.h"
-#include "dtensor/nn/mixtral.h"
+#include "dtensor/nn/decoder.h"
 #include "dtensor/nn/pipeline_model.h"
 
 namespace dtensor::nn {
@@ -19,13 +17,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
                        std::string_view path) {
       return cut.meshes[static_cast<size_t>(cut.stage_of(path))];
     };
-  std::unique_ptr<LanguageModel> model;
-  if (config.name == "gpt")
-    model = std::make_unique<GPT>(root, config);
-  else if (config.name == "llama")
-    model = std::make_unique<Llama>(root, config);
-  else
-    model = std::make_unique<Mixtral>(root, config);
+  auto model = std::make_unique<Decoder>(root, config);
   check_plan(plan, *model);
   return model;
 }

@@ -17,6 +17,7 @@
 // A forward is ordinary code on DistTensors and does not depend on the mesh;
 // the layouts of the parameters (parallel.h) decide which collectives run.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -85,6 +86,9 @@ template <class M>
 class Child {
  public:
   Child() = default;  // empty; to be assigned before use
+  // A handle to a module of a derived class.
+  template <std::derived_from<M> D>
+  Child(const Child<D>& derived) : slot_(derived.slot_) {}
   const M* operator->() const { return static_cast<const M*>(slot_->get()); }
   const M& operator*() const { return *operator->(); }
   template <class... Args>
@@ -101,6 +105,8 @@ class Child {
 
  private:
   friend class Module;
+  template <class>
+  friend class Child;
   explicit Child(const std::unique_ptr<Module>* slot) : slot_(slot) {}
   const std::unique_ptr<Module>* slot_ = nullptr;
 };

@@ -3,14 +3,10 @@
 namespace dtensor::nn {
 
 LayerNorm::LayerNorm(const Scope& at, int64_t hidden, double eps)
-    : Module(at),
+    : Norm(at),
       weight_(add_parameter("weight", {hidden}, Init::ones())),
       bias_(add_parameter("bias", {hidden}, Init::zeros())),
       eps_(eps) {}
-
-DistTensor LayerNorm::forward(const DistTensor& x) const {
-  return normed(x, {}).y;
-}
 
 Normed LayerNorm::normed(const DistTensor& x,
                          const DistTensor& residual) const {
@@ -19,13 +15,9 @@ Normed LayerNorm::normed(const DistTensor& x,
 }
 
 RMSNorm::RMSNorm(const Scope& at, int64_t hidden, double eps)
-    : Module(at),
+    : Norm(at),
       weight_(add_parameter("weight", {hidden}, Init::ones())),
       eps_(eps) {}
-
-DistTensor RMSNorm::forward(const DistTensor& x) const {
-  return normed(x, {}).y;
-}
 
 Normed RMSNorm::normed(const DistTensor& x, const DistTensor& residual) const {
   if (!residual.defined()) return rms_norm_through(x, weight_, eps_);

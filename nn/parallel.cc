@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 
@@ -106,22 +107,8 @@ ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
       {"*.v_proj.*", on(Shard(0, d))},
       {"*.o_proj.weight", on(Shard(1, d))},
   };
-  if (config.name == "gpt") {
-    plan.insert(plan.end(), {{"*.wte.weight", on(Shard(0))},
-                             {"*.c_fc.*", on(Shard(0))},
-                             {"*.c_proj.weight", on(Shard(1))}});
-  } else {
-    plan.insert(plan.end(), {{"*.embed_tokens.weight", on(Shard(0))},
-                             {"lm_head.weight", on(Shard(0))}});
-  }
-  if (config.name == "llama")
-    plan.insert(plan.end(), {{"*.gate_proj.weight", on(Shard(0))},
-                             {"*.up_proj.weight", on(Shard(0))},
-                             {"*.down_proj.weight", on(Shard(1))}});
-  if (config.name == "mixtral")
-    plan.insert(plan.end(), {{"*.experts.gate_proj", on(Shard(1))},
-                             {"*.experts.up_proj", on(Shard(1))},
-                             {"*.experts.down_proj", on(Shard(2))}});
+  for (const auto& [pattern, dim] : architecture(config.name).split)
+    plan.push_back({pattern, on(Shard(dim))});
   return plan;
 }
 
@@ -150,10 +137,13 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
         mesh.to_string(), axis, mesh.axis_size(a), mesh.axis_size(a));
   }
   const bool tp = mesh.has_axis("tp"), ep = mesh.has_axis("ep");
-  DT_CHECK(!ep || config.name == "mixtral", "plan",
-           "mesh {} has an axis ep, which splits experts, but a {} has none; "
-           "write --model mixtral, or dp={}",
-           mesh.to_string(), config.name, mesh.axis_size(mesh.axis("ep")));
+  DT_CHECK(
+      !ep || architecture(config.name).experts(), "plan",
+      "mesh {} has an axis ep, which splits experts, but a {} has none; write "
+      "--model {}, or dp={}",
+      mesh.to_string(), config.name,
+      architecture_names([](const Architecture& a) { return a.experts(); }),
+      mesh.axis_size(mesh.axis("ep")));
   ParallelPlan plan =
       ep ? expert_parallel("ep", tp ? "tp" : "") : ParallelPlan{};
   if (tp)

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/pipeline_balance.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/placement/error.h"
@@ -16,10 +17,11 @@ ForwardFlops forward_flops(const ModelConfig& c) {
   const auto h = static_cast<double>(c.hidden), s = static_cast<double>(c.seq),
              kv = static_cast<double>(c.head_dim() * c.kv()),
              ffn = static_cast<double>(c.ffn_size());
-  const bool mixtral = c.name == "mixtral";
-  const double matrices = c.name == "gpt" ? 2 : 3,
-               times = mixtral ? static_cast<double>(c.chosen_experts()) : 1,
-               router = mixtral ? h * static_cast<double>(c.expert_count()) : 0;
+  const Architecture& a = architecture(c.name);
+  const bool experts = a.experts();
+  const auto matrices = static_cast<double>(a.matrices());
+  const double times = experts ? static_cast<double>(c.chosen_experts()) : 1,
+               router = experts ? h * static_cast<double>(c.expert_count()) : 0;
   // Each weight is used once for a token; attention's scores and weighted sums
   // involve s / 2 other tokens on average.
   const double mlp = times * matrices * h * ffn + router;
@@ -67,9 +69,9 @@ int64_t PipelineCut::stage_of(std::string_view path) const {
     std::from_chars(path.data() + digit, path.data() + path.size(), block);
     return stage_of_block(block);
   }
-  for (const std::string_view first :
-       {"transformer.wte", "transformer.wpe", "model.embed_tokens"})
-    if (path.starts_with(first)) return 0;
+  for (const Architecture& a : architectures())
+    for (const char* first : {a.embedding, a.positions})
+      if (first && path.starts_with(first)) return 0;
   return stages() - 1;
 }
 

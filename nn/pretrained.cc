@@ -14,6 +14,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/safetensors.h"
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
@@ -24,78 +25,15 @@
 namespace dtensor::nn {
 namespace {
 
-// The place of a parameter, or of a part of it, in the file: a window of a
-// tensor.
-struct Target {
-  std::string name;
-  Shape shape;  // of the whole tensor in the file
-  SafetensorsWindow window;
-  int64_t expert = -1;  // if >= 0, only the part of this expert
-};
-
-// GPT-2's linear layers are Conv1D modules, with weights [in, out]; queries,
-// keys and values are stored side by side in one of them.
-Target gpt2_target(const std::string& name, const Shape& shape) {
-  Target t{name, shape, {}};
-  const auto replace = [&](std::string_view from, std::string_view to) {
-    const size_t at = t.name.find(from);
-    if (at == std::string::npos) return false;
-    t.name.replace(at, from.size(), to);
-    return true;
-  };
-  const bool linear = matches("transformer.h.*.attn.*", name) ||
-                      matches("transformer.h.*.mlp.*", name);
-  if (!linear) return t;
-  if (shape.size() == 2) {
-    t.shape = {shape[1], shape[0]};
-    t.window.order = {1, 0};
-  }
-  t.window.offset = Shape::filled(shape.size(), 0);
-  replace(".attn.o_proj.", ".attn.c_proj.");
-  int part = 0;
-  for (const char* p : {".attn.q_proj.", ".attn.k_proj.", ".attn.v_proj."}) {
-    if (replace(p, ".attn.c_attn.")) {
-      t.window.offset.back() = part * t.shape.back();
-      t.shape.back() *= 3;
-    }
-    ++part;
-  }
-  return t;
-}
-
-// Mixtral stores one tensor for each expert, under other names.
-std::vector<Target> mixtral_targets(const std::string& name,
-                                    const Shape& shape) {
-  const std::string layer = name.substr(0, name.find(".mlp."));
-  if (layer == name) return {{name, shape, {}}};
-  const std::string moe = layer + ".block_sparse_moe.";
-  constexpr std::pair<const char*, const char*> kNames[] = {
-      {"*.experts.gate_proj", "w1"},
-      {"*.experts.down_proj", "w2"},
-      {"*.experts.up_proj", "w3"}};
-  for (const auto& [ours, theirs] : kNames) {
-    if (!matches(ours, name)) continue;
-    std::vector<Target> all;
-    for (int64_t e = 0; e < shape[0]; ++e)
-      all.push_back({fmt::format("{}experts.{}.{}.weight", moe, e, theirs),
-                     {shape[1], shape[2]},
-                     {},
-                     e});
-    return all;
-  }
-  return {{moe + "gate.weight", shape, {}}};
-}
-
-std::vector<Target> targets(const ModelConfig& config, const std::string& name,
-                            const Shape& shape) {
-  if (config.name == "gpt") return {gpt2_target(name, shape)};
-  if (config.name == "mixtral") return mixtral_targets(name, shape);
-  // Our names of Llama's parameters are those of transformers.
-  return {{name, shape, {}}};
+std::vector<PlaceInFile> places(const ModelConfig& config,
+                                const std::string& name, const Shape& shape) {
+  const auto places = architecture(config.name).places;
+  if (places) return places(name, shape);
+  return {{name, shape}};
 }
 
 // The part of the parameter that goes to this target, on the same ranks.
-DistTensor part_of(const DistTensor& parameter, const Target& t) {
+DistTensor part_of(const DistTensor& parameter, const PlaceInFile& t) {
   if (t.expert < 0) return parameter;
   // Not marked as a parameter, so that slice() does not gather it.
   const DistTensor values =
@@ -173,7 +111,7 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
   const std::vector<NamedParameter> parameters = model.named_parameters();
   std::vector<TensorInfo> tensors;
   for (const NamedParameter& p : parameters)
-    for (const Target& t : targets(config, p.name, p.tensor.shape())) {
+    for (const PlaceInFile& t : places(config, p.name, p.tensor.shape())) {
       const bool known =
           std::any_of(tensors.begin(), tensors.end(),
                       [&](const TensorInfo& i) { return i.name == t.name; });
@@ -194,7 +132,7 @@ void save_pretrained(const LanguageModel& model, const std::string& dir) {
                            std::move(tensors));
   const NoGrad no_grad;
   for (const NamedParameter& p : parameters)
-    for (const Target& t : targets(config, p.name, p.tensor.shape()))
+    for (const PlaceInFile& t : places(config, p.name, p.tensor.shape()))
       // Moves the parameters of a pipeline stage to the whole mesh, one at a
       // time.
       writer.write(t.name, onto(mesh, part_of(p.tensor, t)), t.window);
@@ -209,18 +147,18 @@ std::unique_ptr<LanguageModel> load_pretrained(const std::string& dir,
   auto model = options.plan ? make_model(config, mesh, *options.plan)
                             : make_model(config, mesh);
   const SafetensorsReader file(dir + "/model.safetensors");
-  // Older files of GPT-2 omit the first word of the names.
-  const std::string prefix = "transformer.";
-  const bool bare =
-      config.name == "gpt" && !file.contains(prefix + "wte.weight");
+  const Architecture& of = architecture(config.name);
+  const std::string prefix = of.optional_prefix;
+  const bool bare = std::none_of(
+      file.tensors().begin(), file.tensors().end(),
+      [&](const TensorInfo& t) { return t.name.starts_with(prefix); });
   std::set<std::string> unread;
   for (const TensorInfo& t : file.tensors())
     if (!is_buffer(t.name)) unread.insert(t.name);
-  // Some files repeat the tied head.
-  if (config.name == "gpt") unread.erase("lm_head.weight");
+  unread.erase(of.repeated);
   for (NamedParameter& p : model->named_parameters()) {
     std::vector<DistTensor> parts;
-    for (Target& t : targets(config, p.name, p.tensor.shape())) {
+    for (PlaceInFile& t : places(config, p.name, p.tensor.shape())) {
       if (bare) t.name = t.name.substr(prefix.size());
       unread.erase(t.name);
       const auto info =

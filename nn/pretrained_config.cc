@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/placement/error.h"
 
@@ -21,62 +22,14 @@ std::string torch_name(DType t) {
   return t == DType::kBF16 ? "bfloat16" : "float32";
 }
 
-ordered_json gpt2_config(const ModelConfig& c) {
-  return {{"architectures", ordered_json::array({"GPT2LMHeadModel"})},
-          {"model_type", "gpt2"},
-          {"vocab_size", c.vocab},
-          {"n_positions", c.seq},
-          {"n_embd", c.hidden},
-          {"n_layer", c.layers},
-          {"n_head", c.heads},
-          {"n_inner", c.ffn_size()},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", c.eps()},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0},
-          {"summary_first_dropout", 0.0},
-          {"scale_attn_weights", true},
-          {"tie_word_embeddings", true}};
-}
-
-ordered_json llama_config(const ModelConfig& c) {
-  return {{"architectures", ordered_json::array({"LlamaForCausalLM"})},
-          {"model_type", "llama"},
-          {"vocab_size", c.vocab},
-          {"max_position_embeddings", c.seq},
-          {"hidden_size", c.hidden},
-          {"intermediate_size", c.ffn_size()},
-          {"num_hidden_layers", c.layers},
-          {"num_attention_heads", c.heads},
-          {"num_key_value_heads", c.kv()},
-          {"head_dim", c.head_dim()},
-          {"hidden_act", "silu"},
-          {"rms_norm_eps", c.eps()},
-          // Older versions of transformers read rope_theta, newer ones
-          // rope_parameters.
-          {"rope_theta", c.rope_theta},
-          {"rope_parameters",
-           {{"rope_theta", c.rope_theta}, {"rope_type", "default"}}},
-          {"attention_bias", false},
-          {"attention_dropout", 0.0},
-          {"mlp_bias", false},
-          {"tie_word_embeddings", false}};
-}
-
-ordered_json mixtral_config(const ModelConfig& c) {
-  ordered_json json = llama_config(c);
-  json["architectures"] = ordered_json::array({"MixtralForCausalLM"});
-  json["model_type"] = "mixtral";
-  json.erase("attention_bias");
-  json.erase("mlp_bias");
-  json["num_local_experts"] = c.expert_count();
-  json["num_experts_per_tok"] = c.chosen_experts();
-  json["output_router_logits"] = c.router_loss > 0;
-  json["router_aux_loss_coef"] = c.router_loss;
-  json["router_jitter_noise"] = 0.0;
-  json["sliding_window"] = nullptr;
-  return json;
+// The config with all defaults filled in.
+ModelConfig resolved(ModelConfig c) {
+  c.kv_heads = c.kv();
+  c.ffn = c.ffn_size();
+  c.norm_eps = c.eps();
+  c.experts = c.expert_count();
+  c.top_k = c.chosen_experts();
+  return c;
 }
 
 // The members of a config, with a record of those that were read.
@@ -123,6 +76,7 @@ class Members {
     known_.insert(name);
     return all_[name];
   }
+  const std::string& path() const { return path_; }
   [[noreturn]] void refuse(const char* name, const std::string& want) const {
     fail("load",
          "{} says \"{}\": {}, but this library's model has {} there; its "
@@ -172,44 +126,8 @@ class Members {
   std::set<std::string, std::less<>> known_;
 };
 
-ModelConfig from_gpt2(Members& m) {
-  ModelConfig c{.name = "gpt"};
-  c.vocab = m.number<int64_t>("vocab_size");
-  c.seq = m.number<int64_t>("n_positions");
-  c.hidden = m.number<int64_t>("n_embd");
-  c.layers = m.number<int64_t>("n_layer");
-  c.heads = m.number<int64_t>("n_head");
-  c.ffn = m.number<int64_t>("n_inner", 0);
-  c.norm_eps = m.number<double>("layer_norm_epsilon", 1e-5);
-  m.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  m.only("scale_attn_weights", {true});
-  m.only("scale_attn_by_inverse_layer_idx", {false});
-  m.only("reorder_and_upcast_attn", {false, true});
-  m.only("add_cross_attention", {false});
-  m.only("tie_word_embeddings", {true});
-  return c;
-}
-
-ModelConfig from_llama(Members& m) {
-  ModelConfig c{.name = "llama"};
-  c.vocab = m.number<int64_t>("vocab_size");
-  c.seq = m.number<int64_t>("max_position_embeddings");
-  c.hidden = m.number<int64_t>("hidden_size");
-  c.ffn = m.number<int64_t>("intermediate_size");
-  c.layers = m.number<int64_t>("num_hidden_layers");
-  c.heads = m.number<int64_t>("num_attention_heads");
-  c.kv_heads = m.number<int64_t>("num_key_value_heads", c.heads);
-  c.norm_eps = m.number<double>("rms_norm_eps");
-  DT_CHECK(
-      c.heads >= 1 && c.hidden >= 1, "load",
-      "hidden_size is {} and num_attention_heads {}; both must be at least 1",
-      c.hidden, c.heads);
+void read_rotary(Members& m, ModelConfig& c) {
   m.only("head_dim", {c.hidden / c.heads, nullptr});
-  m.only("hidden_act", {"silu", "swish"});
-  m.only("attention_bias", {false});
-  m.only("mlp_bias", {false});
-  m.only("tie_word_embeddings", {false});
-  m.only("rope_scaling", {nullptr});
   c.rope_theta = m.number<double>("rope_theta", 10000.0);
   if (m.has("rope_parameters")) {
     const json& rope = m.at("rope_parameters");
@@ -218,35 +136,68 @@ ModelConfig from_llama(Members& m) {
       m.refuse("rope_parameters", "{\"rope_type\": \"default\"}");
     c.rope_theta = rope.value("rope_theta", c.rope_theta);
   }
-  // A mistral whose window covers all positions is a llama.
   if (m.number<int64_t>("sliding_window", c.seq) < c.seq)
     m.refuse("sliding_window", "null");
-  return c;
 }
 
 // transformers adds the router's loss only if it returns the router's logits.
-ModelConfig from_mixtral(Members& m) {
-  ModelConfig c = from_llama(m);
-  c.name = "mixtral";
-  c.experts = m.number<int64_t>("num_local_experts");
-  c.top_k = m.number<int64_t>("num_experts_per_tok");
-  DT_CHECK(
-      c.experts >= 1 && c.top_k >= 1, "load",
-      "num_local_experts {} and num_experts_per_tok {} must both be at least 1",
-      c.experts, c.top_k);
-  m.only("router_jitter_noise", {0.0});
+void read_router(Members& m, ModelConfig& c) {
   const double coefficient = m.number<double>("router_aux_loss_coef", 0.001);
   if (m.has("output_router_logits") && m.at("output_router_logits") == true)
     c.router_loss = coefficient;
+}
+
+ModelConfig read(Members& m, const Architecture& a) {
+  ModelConfig c{.name = std::string(a.name)};
+  for (const ConfigKey& k : a.keys)
+    std::visit(
+        [&]<class T>(T ModelConfig::*number) {
+          if (!k.required) {
+            c.*number = m.number<T>(k.key, c.*number);
+            return;
+          }
+          c.*number = m.number<T>(k.key);
+          // 0 would stand for a default.
+          DT_CHECK(c.*number > 0, "load", "{} has {} {}; it must be positive",
+                   m.path(), k.key, c.*number);
+        },
+        k.number);
+  for (const ConfigConstant& k : a.constants) {
+    if (k.use == ConfigConstant::Use::kWritten) continue;
+    std::vector<json> values;
+    for (const char* v : k.values) values.push_back(json::parse(v));
+    m.only(k.key, values);
+  }
+  if (a.rotary) read_rotary(m, c);
+  if (a.experts()) read_router(m, c);
   return c;
 }
 
 }  // namespace
 
 std::string config_text(const ModelConfig& config) {
-  ordered_json json = config.name == "gpt"     ? gpt2_config(config)
-                      : config.name == "llama" ? llama_config(config)
-                                               : mixtral_config(config);
+  const Architecture& a = architecture(config.name);
+  const ModelConfig c = resolved(config);
+  ordered_json json{
+      {"architectures", ordered_json::array({std::string(a.class_name)})},
+      {"model_type", a.types[0]}};
+  for (const ConfigKey& k : a.keys)
+    std::visit([&](auto number) { json[k.key] = c.*number; }, k.number);
+  if (a.rotary) {
+    json["head_dim"] = c.head_dim();
+    // Older versions of transformers read rope_theta, newer ones
+    // rope_parameters.
+    json["rope_theta"] = c.rope_theta;
+    json["rope_parameters"] = {{"rope_theta", c.rope_theta},
+                               {"rope_type", "default"}};
+  }
+  if (a.experts()) {
+    json["output_router_logits"] = c.router_loss > 0;
+    json["router_aux_loss_coef"] = c.router_loss;
+  }
+  for (const ConfigConstant& k : a.constants)
+    if (k.use != ConfigConstant::Use::kRead)
+      json[k.key] = ordered_json::parse(k.values[0]);
   json["bos_token_id"] = nullptr;
   json["eos_token_id"] = nullptr;
   json["use_cache"] = true;
@@ -265,18 +216,18 @@ ModelConfig read_config(const std::string& path) {
   DT_CHECK(all.is_object(), "load", "{} is not a JSON object", path);
   Members members(path, all);
   const std::string type = members.text("model_type");
-  ModelConfig config;
-  if (type == "gpt2")
-    config = from_gpt2(members);
-  else if (type == "llama" || type == "mistral")
-    config = from_llama(members);
-  else if (type == "mixtral")
-    config = from_mixtral(members);
-  else
-    fail("load",
-         "{} is the config of a {}, but this library has only gpt2, llama, "
-         "mixtral, and mistral without a sliding window",
-         path, type);
+  const Architecture* found = nullptr;
+  std::string known;
+  for (const Architecture& a : architectures())
+    for (const std::string_view t : a.types) {
+      if (t == type) found = &a;
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", t);
+    }
+  DT_CHECK(found, "load",
+           "{} is the config of a {}, but this library has only {} (a mistral "
+           "without a sliding window)",
+           path, type, known);
+  ModelConfig config = read(members, *found);
   members.finish();
   std::string dtype = "float32";
   for (const char* name : {"torch_dtype", "dtype"})

@@ -24,7 +24,7 @@ LIMITS = {
     "headers that dtensor.h reaches": 70,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
-    "comparisons with a model's name": 22,
+    "comparisons with a model's name": 0,
     "commits over 600 lines that do more than move": 0,
 }
 # The last figure counts commits after this one.

@@ -728,9 +728,9 @@ BUGS = [
          '{"*.k_proj.*", on(Shard(0, MUT(133) ? 1 : d))},'),
     ], ['module_test']),
     Bug(134, 'the c_fc bias is not split (pattern .weight)', [
-        ('nn/parallel.cc',
-         '{"*.c_fc.*", on(Shard(0))},',
-         '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", on(Shard(0))},'),
+        ('nn/architecture.cc',
+         '{"*.c_fc.*", 0},',
+         '{MUT(134) ? "*.c_fc.weight" : "*.c_fc.*", 0},'),
     ], ['module_test']),
     Bug(135, 'positions: the last n instead of the first n', [
         ('nn/embedding.cc',
@@ -770,7 +770,7 @@ BUGS = [
          '                    (MUT(141) ? 1 / temperature : temperature));'),
     ], ['temperature_test']),
     Bug(142, 'saved q and k are swapped', [
-        ('nn/pretrained.cc',
+        ('nn/architecture.cc',
          't.window.offset.back() = part * t.shape.back();',
          't.window.offset.back() = (MUT(142) && part < 2 ? 1 - part : part) * '
          't.shape.back();'),
@@ -781,9 +781,9 @@ BUGS = [
          '.master = slot.master.defined() && !MUT(143) ?'),
     ], ['optimizer_test']),
     Bug(144, 'the MLP is added to x instead of x + attention(x)', [
-        ('nn/block.cc',
-         'return at.x + mlp(at.y)',
-         'return (MUT(144) ? x : at.x) + mlp(at.y)'),
+        ('nn/decoder.cc',
+         'mixed.y = at.x + mixed.y',
+         'mixed.y = (MUT(144) ? x : at.x) + mixed.y'),
     ], ['goldens_test']),
     Bug(145, 'RMS norm: eps is 1e-5 (config says 1e-6)', [
         ('nn/norm.cc',
@@ -1301,7 +1301,7 @@ BUGS = [
          'if (!sums_.empty() && sums_[i].defined() && !MUT(309))'),
     ], ['grad_test', 'pipeline_test']),
     Bug(310, 'mixtral: a stage forgets the loads of the earlier stages', [
-        ('nn/mixtral.cc',
+        ('nn/decoder.cc',
          'if (i > 0) {',
          'if (i > (MUT(310) ? 1 : 0)) {'),
     ], ['mixtral_test']),

@@ -1,6 +1,4 @@
 // What a Mixtral is trained for besides the text, against its definition.
-#include "dtensor/nn/mixtral.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/models.h"
 #include "tests/nn/on_mesh.h"
 

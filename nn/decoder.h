@@ -1,37 +1,39 @@
-// Mixtral: a Llama with mixtures of experts as feed-forward layers.
+// The language model of any architecture (architecture.h): an embedding,
+// pre-norm transformer blocks, a last norm and a head.
 #pragma once
 #include <vector>
 
+#include "dtensor/nn/architecture.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
 
-// Submodules: input_layernorm, self_attn, post_attention_layernorm, mlp.
-// forward: x [b, s, hidden]; returns the activations and the router's load.
-class MixtralBlock : public Module {
+// x + attention(norm(x)), then x + mlp(norm(x)). Submodules: two norms,
+// attention, and mlp.
+class DecoderBlock : public Module {
  public:
-  MixtralBlock(const Scope& at, const ModelConfig&);
+  DecoderBlock(const Scope& at, const ModelConfig&);
+  // [b, s, hidden] -> [b, s, hidden], with the load if the mlp has experts.
   virtual Mixed forward(const DistTensor& x) const;
 
  private:
-  Child<RMSNorm> input_layernorm_;
-  Child<Attention> self_attn_;
-  Child<RMSNorm> post_attention_layernorm_;
-  Child<MixtureOfExperts> mlp_;
+  Child<Norm> norm_1_;
+  Child<Attention> attention_;
+  Child<Norm> norm_2_;
+  Child<FeedForward> mlp_;
 };
 
-// Parameters: as in Llama, but the MLP has mlp.gate.weight and
-// mlp.experts.{gate,up,down}_proj. loss() includes config.router_loss times
-// load_balancing_loss().
-class Mixtral : public LanguageModel {
+// With experts, loss() includes config.router_loss times load_balancing_loss().
+class Decoder : public LanguageModel {
  public:
-  Mixtral(const Scope& at, const ModelConfig&);
+  Decoder(const Scope& at, const ModelConfig&);
   DistTensor embed(const DistTensor& tokens) const override;
   DistTensor block(int64_t i, const DistTensor& x) const override;
   DistTensor last_norm(const DistTensor& x) const override;
   DistTensor project(const DistTensor& features,
                      const DistTensor& table) const override;
+  DistTensor tied() const override;
   // If config.router_loss is not 0, the results after the activations are the
   // summed loads of the blocks so far (chosen, probability).
   std::vector<DistTensor> train_block(
@@ -41,10 +43,12 @@ class Mixtral : public LanguageModel {
 
  private:
   Mixed run(int64_t i, const DistTensor& x) const;
-  Child<Embedding> embed_tokens_;
-  std::vector<Child<MixtralBlock>> blocks_;
-  Child<RMSNorm> norm_;
-  Child<Linear> lm_head_;
+
+  const Architecture& architecture_;
+  Child<Embedding> embedding_, positions_;  // positions_ may be empty
+  std::vector<Child<DecoderBlock>> blocks_;
+  Child<Norm> last_norm_;
+  Child<Linear> head_;  // empty if tied
 };
 
 }  // namespace dtensor::nn
