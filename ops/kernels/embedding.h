@@ -18,8 +18,8 @@ struct Embedding {
 };
 
 // Sets dtable [hi - lo, n], contiguous, to zero unless `accumulate`, then adds
-// dy's rows in order, each to the row of its id. Floats; dtable has dy's type,
-// or f32 for half types.
+// dy's rows in order, each to the row of its id. All dtypes but bool; dtable
+// has dy's type, or f32 for half types.
 struct EmbeddingBackward {
   Matrix dy;
   DType ids_type = DType::kI64;

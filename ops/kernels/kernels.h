@@ -39,6 +39,7 @@
   X(TopK)                  \
   X(TakeRows)              \
   X(PutRows)               \
+  X(LastPlaces)            \
   X(NormForward)           \
   X(NormBackward)          \
   X(RowCenteredSumSquares) \

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include "dtensor/ops/functions/math.h"
 #include "dtensor/placement/dtype.h"
@@ -25,6 +26,15 @@ DT_HD T* row_at(T* p, int64_t r, int64_t stride) {
 template <class S>
 DT_HD const S* row_at(const Matrix& m, int64_t r) {
   return row_at(static_cast<const S*>(m.data), r, m.stride);
+}
+
+// The sum of two elements. Integers wrap around.
+template <class T>
+DT_HD T sum_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return (fn::Int<T>(a) + fn::Int<T>(b)).v;
+  else
+    return a + b;
 }
 
 // [b, h, s, d], with strides in that order; the last one is 1.

@@ -32,12 +32,26 @@ struct TakeRows {
 };
 
 // The transpose of TakeRows: sets dx [rows, hi - lo] to 0, then adds dy[r, j]
-// to dx[r, index[r, j] - lo], in order of j. All but dy is contiguous. Floats.
+// to dx[r, index[r, j] - lo], in order of j. All but dy is contiguous. All
+// dtypes but bool.
 struct PutRows {
   Matrix dy;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* dx = nullptr;
+};
+
+// Writes first + j to places[r, index[r, j] - lo], in order of j, if lo <=
+// index < hi: the last of equal indices wins. Other places keep their value.
+// index [rows, k] has the stride `stride`; places [rows, hi - lo] is
+// contiguous.
+struct LastPlaces {
+  int64_t rows = 0, k = 0;
+  const int64_t* index = nullptr;
+  int64_t stride = 0;
+  int64_t first = 0;
+  int64_t lo = 0, hi = 0;
+  int64_t* places = nullptr;
 };
 
 }  // namespace dtensor::kernels

@@ -23,7 +23,9 @@ void visit_ids(DType t, const char* where, F&& f) {
 
 template <class S, class G>
 void scatter_add(int64_t h, const S* dy, G* to) {
-  if constexpr (std::is_same_v<G, compute_t<S>> || std::is_same_v<G, S>)
+  if constexpr (std::is_integral_v<S>)
+    for (int64_t j = 0; j < h; ++j) to[j] = sum_of(to[j], dy[j]);
+  else
     each(h, to, [&](auto at) { return at(to) + at(dy); });
 }
 
@@ -51,7 +53,7 @@ void CpuKernels::run(Stream, const Embedding& a) const {
 void CpuKernels::run(Stream, const EmbeddingBackward& a) const {
   const DType t = a.dy.type;
   const int64_t n = a.dy.n;
-  DT_CHECK(a.dtable_type == t || a.dtable_type == stat_of(t),
+  DT_CHECK(a.dtable_type == t || (is_float(t) && a.dtable_type == stat_of(t)),
            "embedding backward", "does not take {} with a result of {}",
            name(t), name(a.dtable_type));
   if (!a.accumulate && a.hi > a.lo)
@@ -59,9 +61,9 @@ void CpuKernels::run(Stream, const EmbeddingBackward& a) const {
         a.dtable, 0,
         static_cast<size_t>((a.hi - a.lo) * n * size_of(a.dtable_type)));
   visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
-    visit_float(t, "embedding backward", [&]<class S>() {
+    const I* id = static_cast<const I*>(a.ids);
+    visit_numbers(t, "embedding backward", [&]<class S>() {
       auto add = [&]<class G>() {
-        const I* id = static_cast<const I*>(a.ids);
         for (int64_t i = 0; i < a.dy.rows; ++i)
           if (id[i] >= a.lo && id[i] < a.hi)
             scatter_add(n, row_at<S>(a.dy, i),

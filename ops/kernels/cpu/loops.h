@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 
 #include "dtensor/ops/kernels/cpu/vec_math.h"
 #include "dtensor/placement/error.h"
@@ -125,6 +126,17 @@ inline void visit_float(DType t, const char* where, F&& f) {
     default:
       fail(where, "does not take {}", name(t));
   }
+}
+
+// The same for every type but bool.
+template <class F>
+inline void visit_numbers(DType t, const char* where, F&& f) {
+  visit(t, [&]<class S>() {
+    if constexpr (std::is_same_v<S, bool>)
+      fail(where, "does not take bool");
+    else
+      f.template operator()<S>();
+  });
 }
 
 // Scratch memory of this thread, kept between calls: a slot keeps its bytes.

@@ -45,6 +45,18 @@ void topk_typed(const TopK& a) {
   }
 }
 
+template <class S>
+void put_typed(const PutRows& a, int64_t n) {
+  using T = compute_t<S>;
+  const S* from = static_cast<const S*>(a.dy.data);
+  const int64_t* index = a.index;
+  S* to = static_cast<S*>(a.dx);
+  for (int64_t r = 0; r < a.dy.rows; ++r, from += a.dy.stride, to += n)
+    for (int64_t j = 0; j < a.dy.n; ++j, ++index)
+      if (*index >= a.lo && *index < a.hi)
+        to[*index - a.lo] = S(sum_of(T(to[*index - a.lo]), T(from[j])));
+}
+
 }  // namespace
 
 void CpuKernels::run(Stream, const TopK& a) const {
@@ -72,16 +84,18 @@ void CpuKernels::run(Stream, const PutRows& a) const {
   const int64_t rows = a.dy.rows;
   if (rows * n == 0) return;
   std::memset(a.dx, 0, static_cast<size_t>(rows * n * size_of(a.dy.type)));
-  visit_float(a.dy.type, "gather backward", [&]<class S>() {
-    using T = compute_t<S>;
-    const S* from = static_cast<const S*>(a.dy.data);
-    const int64_t* index = a.index;
-    S* to = static_cast<S*>(a.dx);
-    for (int64_t r = 0; r < rows; ++r, from += a.dy.stride, to += n)
-      for (int64_t j = 0; j < a.dy.n; ++j, ++index)
-        if (*index >= a.lo && *index < a.hi)
-          to[*index - a.lo] = S(T(to[*index - a.lo]) + T(from[j]));
-  });
+  visit_numbers(a.dy.type, "scatter_add",
+                [&]<class S>() { put_typed<S>(a, n); });
+}
+
+void CpuKernels::run(Stream, const LastPlaces& a) const {
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const int64_t* index = row_at(a.index, r, a.stride);
+    int64_t* to = row_at(a.places, r, a.hi - a.lo);
+    for (int64_t j = 0; j < a.k; ++j)
+      if (index[j] >= a.lo && index[j] < a.hi)
+        to[index[j] - a.lo] = a.first + j;
+  }
 }
 
 }  // namespace dtensor::kernels

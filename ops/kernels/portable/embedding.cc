@@ -78,7 +78,8 @@ void add_runs(Stream s, int64_t count, int64_t h, const uint64_t* keys,
           compute_t<G> sum = widened(to[j]);
           DT_UNROLL(4)
           for (int64_t k = i; k < end; ++k)
-            sum += widened(dy[places[k] * stride + j]);
+            sum = sum_of(sum, static_cast<compute_t<G>>(
+                                  widened(dy[places[k] * stride + j])));
           to[j] = rounded<G>(sum);
         });
       });
@@ -120,9 +121,9 @@ void PortableKernels::run(Stream s, const Embedding& a) const {
 
 void PortableKernels::run(Stream s, const EmbeddingBackward& a) const {
   const DType t = a.dy.type;
-  if (a.dtable_type != t && a.dtable_type != stat_of(t))
+  if (a.dtable_type != t && !(is_float(t) && a.dtable_type == stat_of(t)))
     no_kernel("embedding backward", a.dtable_type);
-  visit_float(t, "embedding backward", [&]<class S>() {
+  visit_numbers(t, "embedding backward", [&]<class S>() {
     if (a.dtable_type == t)
       backward<S, S>(s, a);
     else

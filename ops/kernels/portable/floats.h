@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "dtensor/placement/dtype.h"
 
@@ -25,6 +26,15 @@ void visit_float(DType t, std::string_view where, Fn&& fn) {
     default:
       no_kernel(where, t);
   }
+}
+
+// The same for every type but bool.
+template <class Fn>
+void visit_numbers(DType t, std::string_view where, Fn&& fn) {
+  if (t == DType::kBool) no_kernel(where, t);
+  visit(t, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, bool>) fn.template operator()<T>();
+  });
 }
 
 // Calls fn.template operator()<I>() for an index type; throws Error for others.

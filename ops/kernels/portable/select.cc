@@ -99,7 +99,7 @@ void put_typed(Stream s, const PutRows& a) {
           const int64_t id = a.index[r * a.dy.n + j];
           if (id < a.lo || id >= a.hi) continue;
           S& sum = dx[r * (a.hi - a.lo) + id - a.lo];
-          sum = rounded<S>(widened(sum) + widened(dy[j]));
+          sum = rounded<S>(sum_of(widened(sum), widened(dy[j])));
         }
       });
 }
@@ -119,8 +119,19 @@ void PortableKernels::run(Stream s, const TakeRows& a) const {
 
 void PortableKernels::run(Stream s, const PutRows& a) const {
   if (a.hi <= a.lo) return;
-  visit_float(a.dy.type, "gather backward",
-              [&]<class S>() { put_typed<S>(s, a); });
+  visit_numbers(a.dy.type, "scatter_add",
+                [&]<class S>() { put_typed<S>(s, a); });
+}
+
+void PortableKernels::run(Stream s, const LastPlaces& a) const {
+  each(
+      s, a.rows, DT_BODY(int64_t r) {
+        const int64_t* index = row_at(a.index, r, a.stride);
+        int64_t* to = row_at(a.places, r, a.hi - a.lo);
+        for (int64_t j = 0; j < a.k; ++j)
+          if (index[j] >= a.lo && index[j] < a.hi)
+            to[index[j] - a.lo] = a.first + j;
+      });
 }
 
 }  // namespace DT_PORTABLE

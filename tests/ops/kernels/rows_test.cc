@@ -509,12 +509,15 @@ TEST(EmbeddingTest, AddsAllThatAskedForARow) {
                static_cast<double>(i));
   std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
   const auto count = std::ssize(ids);
-  const Elements dy(DType::kF32, count * h, 1);
-  Elements dtable(DType::kF32, table_rows * h, 9);
-  run(scatter(matrix(dy, count, h), Elements(DType::kI64, ids), 0, table_rows,
-              dtable));
-  for (int64_t i = 0; i < table_rows * h; ++i)
-    EXPECT_EQ(dtable[i], static_cast<double>(times[i / h])) << i;
+  for (DType t : {DType::kF32, DType::kI32, DType::kI64}) {
+    const Elements dy(t, count * h, 1);
+    Elements dtable(t, table_rows * h, 9);
+    run(scatter(matrix(dy, count, h), Elements(DType::kI64, ids), 0, table_rows,
+                dtable));
+    for (int64_t i = 0; i < table_rows * h; ++i)
+      EXPECT_EQ(dtable[i], static_cast<double>(times[i / h]))
+          << name(t) << " " << i;
+  }
 }
 
 TEST(CrossEntropyTest, SplitVocabularyMatchesTheWhole) {

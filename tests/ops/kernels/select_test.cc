@@ -97,7 +97,7 @@ TEST(TakeRows, ElementsOrZero) {
 }
 
 TEST(PutRows, AddsWhatMeets) {
-  for (DType t : kFloats) {
+  for (DType t : kOrdered) {
     const Elements dy(t,
                       {1, 2, 3, 9, 4, 5, 6, 9});  // rows of 3, and one beyond
     const std::vector<int64_t> index{2, 2, 0, 1, 9, 2};
@@ -114,6 +114,26 @@ TEST(PutRows, AddsWhatMeets) {
               (std::vector<double>{0, 3, 4, 6}))
         << name(t);
   }
+}
+
+TEST(LastPlaces, TheLastOfEqualIndicesWins) {
+  // Rows of 3, and one beyond.
+  const std::vector<int64_t> index{2, 2, 0, 9, 1, 9, 1, 9};
+  std::vector<int64_t> places(6, -1);
+  LastPlaces last{.rows = 2,
+                  .k = 3,
+                  .index = index.data(),
+                  .stride = 4,
+                  .first = 10,
+                  .hi = 3,
+                  .places = places.data()};
+  run(last);
+  EXPECT_EQ(places, (std::vector<int64_t>{12, -1, 11, -1, 12, -1}));
+  std::vector<int64_t> few(4, -1);
+  last.lo = 1;
+  last.places = few.data();
+  run(last);
+  EXPECT_EQ(few, (std::vector<int64_t>{-1, 11, 12, -1}));
 }
 
 }  // namespace
