@@ -141,7 +141,7 @@ class Cumsum : public Op {
   void compute(Compute& c) const override {
     const int64_t dim = c.attrs.as<CumsumArgs>().dim;
     const bool reverse = c.attrs.as<CumsumArgs>().reverse;
-    const DType t = c.in[0].dtype(), sum = kernels::scan_sum_of(t);
+    const DType t = c.in[0].dtype(), sum = kernels::scan_type_of(t);
     const Rows x(with_last(c.in[0], dim));
     kernels::ScanRows scan{.x = x, .reverse = reverse};
     Tensor carry;

@@ -8,8 +8,9 @@ namespace dtensor::kernels {
 
 enum class ReduceKind : uint8_t { kSum, kMax, kMin, kProd };
 
-// The type in which running sums are taken: f64 for floats, else i64.
-constexpr DType scan_sum_of(DType t) {
+// The type in which running sums and the like are taken: f64 for floats, else
+// i64.
+constexpr DType scan_type_of(DType t) {
   return is_float(t) ? DType::kF64 : DType::kI64;
 }
 
@@ -36,11 +37,14 @@ struct SumSquares {
   void* sum = nullptr;
 };
 
-// Running sums of rows. out = the row's carry plus the sum of the elements up
-// to each one (in reverse: from each one on). total = the sum of the whole row.
-// All but x is contiguous. carry and total [rows] have type
-// scan_sum_of(x.type). carry, out and total may be null. All dtypes but bool.
+// Running sums of rows, or running maxima, minima or products. out = the row's
+// carry plus the sum of the elements up to each one (in reverse: from each one
+// on). total = the sum of the whole row, with the carry. All but x is
+// contiguous. carry and total [rows] have type scan_type_of(x.type). carry, out
+// and total may be null. All dtypes but bool. Integer sums and products wrap
+// around. A NaN wins, as in Reduce.
 struct ScanRows {
+  ReduceKind kind = ReduceKind::kSum;
   Matrix x;
   bool reverse = false;
   const void* carry = nullptr;

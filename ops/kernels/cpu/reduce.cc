@@ -280,17 +280,18 @@ void reduce_kind(ReduceKind kind, const Shape& shape, const void* in,
   }
 }
 
-template <class S>
+template <class Op, class S>
 void scan_typed(const ScanRows& a) {
   using A = std::conditional_t<std::is_integral_v<S>, int64_t, double>;
   const int64_t n = a.x.n;
   auto* out = static_cast<S*>(a.out);
   for (int64_t r = 0; r < a.x.rows; ++r) {
     const S* x = row_at<S>(a.x, r);
-    A sum = a.carry ? static_cast<const A*>(a.carry)[r] : A(0);
+    A sum =
+        a.carry ? static_cast<const A*>(a.carry)[r] : Op::template identity<A>;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t at = a.reverse ? n - 1 - i : i;
-      sum = Sum::apply(sum, static_cast<A>(compute_t<S>(x[at])));
+      sum = Op::apply(sum, static_cast<A>(compute_t<S>(x[at])));
       if (out) out[r * n + at] = rounded<S>(sum);
     }
     if (a.total) static_cast<A*>(a.total)[r] = sum;
@@ -317,11 +318,17 @@ void CpuKernels::run(Stream, const Reduce& a) const {
 }
 
 void CpuKernels::run(Stream, const ScanRows& a) const {
-  visit(a.x.type, [&]<class S>() {
-    if constexpr (std::is_same_v<S, bool>)
-      fail("scan_rows", "does not sum bools");
-    else
-      scan_typed<S>(a);
+  visit_numbers(a.x.type, "scan_rows", [&]<class S>() {
+    switch (a.kind) {
+      case ReduceKind::kSum:
+        return scan_typed<Sum, S>(a);
+      case ReduceKind::kMax:
+        return scan_typed<Max, S>(a);
+      case ReduceKind::kMin:
+        return scan_typed<Min, S>(a);
+      case ReduceKind::kProd:
+        return scan_typed<Prod, S>(a);
+    }
   });
 }
 

@@ -246,9 +246,13 @@ void sum_of_squares(Stream s, int64_t n, const S* x, double* sum) {
 constexpr int64_t kSegment = 1024, kFew = 8;
 constexpr int64_t kFast = kSegment + kSegment / kFew + kSegment / kFew / kFew;
 
-// The type of the sums; unsigned for integers.
-template <class S>
-using scan_t = std::conditional_t<portable::is_floating<S>, double, uint64_t>;
+// The type of the sums. Sums and products of integers are unsigned, and wrap
+// around.
+template <class Op, class S>
+using scan_t = std::conditional_t<
+    portable::is_floating<S>, double,
+    std::conditional_t<std::is_same_v<Op, Max> || std::is_same_v<Op, Min>,
+                       int64_t, uint64_t>>;
 
 struct Scan {
   int64_t count, n, stride;  // number and length of rows
@@ -264,18 +268,18 @@ struct Scan {
 
 // Replaces group `group` of the n elements v, kFew of them, by running sums.
 // Returns the last one.
-template <class A>
+template <class Op, class A>
 DT_HD A run_few(int64_t group, int64_t n, A* v) {
-  A sum = 0;
+  A sum = identity<Op, A>();
   const int64_t end = (group + 1) * kFew < n ? (group + 1) * kFew : n;
-  for (int64_t i = group * kFew; i < end; ++i) v[i] = sum += v[i];
+  for (int64_t i = group * kFew; i < end; ++i) v[i] = sum = Op()(sum, v[i]);
   return sum;
 }
 
 // Running sums of each segment. `before` [rows, segments] has the sums up to
 // the end of each segment, including the row's carry. A segment starts from
 // that of the segment before it, and the first one from the row's carry.
-template <class S, class A>
+template <class Op, class S, class A>
 void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
                    const A* before, S* out, A* total) {
   const int64_t segments = scan.segments();
@@ -290,7 +294,7 @@ void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
         const A start = previous >= 0 && previous < segments
                             ? before[of_row * segments + previous]
                         : carry ? carry[of_row]
-                                : A(0);
+                                : identity<Op, A>();
         A* const v = row.fast<A>();
         A* const sums = v + kSegment;
         A* const starts = sums + kSegment / kFew;
@@ -300,12 +304,13 @@ void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
         row.each(
             n, [&](int64_t i, S e) { v[turned(i)] = Itself::get<A>(e); },
             x + of_row * scan.stride + from);
-        row.each(few, [&](int64_t i) { sums[i] = run_few(i, n, v); });
-        row.each(more, [&](int64_t i) { starts[i] = run_few(i, few, sums); });
+        row.each(few, [&](int64_t i) { sums[i] = run_few<Op>(i, n, v); });
+        row.each(more,
+                 [&](int64_t i) { starts[i] = run_few<Op>(i, few, sums); });
         row.each(1, [&](int64_t) {
           A sum = start;
           for (int64_t i = 0; i < more; ++i) {
-            const A next = sum + starts[i];
+            const A next = Op()(sum, starts[i]);
             starts[i] = sum;
             sum = next;
           }
@@ -315,19 +320,19 @@ void scan_segments(Stream s, const Scan& scan, const S* x, const A* carry,
           row.map(n, out + of_row * scan.n + from, [&](int64_t i) {
             const int64_t at = turned(i), group = at / kFew;
             A sum = starts[group / kFew];
-            if (group % kFew > 0) sum += sums[group - 1];
-            return result<S>(sum + v[at]);
+            if (group % kFew > 0) sum = Op()(sum, sums[group - 1]);
+            return result<S>(Op()(sum, v[at]));
           });
       },
       kFast * static_cast<int64_t>(sizeof(A)));
 }
 
-template <class S, class A>
+template <class Op, class S, class A>
 void scan_all(Stream s, const Scan& scan, const S* x, const A* carry, S* out,
               A* total) {
   const int64_t segments = scan.segments();
   if (segments == 1)
-    return scan_segments<S, A>(s, scan, x, carry, nullptr, out, total);
+    return scan_segments<Op, S, A>(s, scan, x, carry, nullptr, out, total);
   const int64_t bytes = scan.count * segments * static_cast<int64_t>(sizeof(A));
   Scratch sums(s, bytes), running(s, bytes);
   A* const to = sums.as<A>();
@@ -335,15 +340,26 @@ void scan_all(Stream s, const Scan& scan, const S* x, const A* carry, S* out,
       s, scan.count * segments, kSegment, DT_BODY(Row & row, int64_t r) {
         const int64_t of_row = r / segments, segment = r % segments;
         const A sum = row.reduce(
-            scan.length(segment), A(0), Sum(),
+            scan.length(segment), identity<Op, A>(), Op(),
             [](int64_t, S e) { return Itself::get<A>(e); },
             x + of_row * scan.stride + segment * kSegment);
         row.each(1, [&](int64_t) { to[r] = sum; });
       });
-  scan_all<A, A>(s, {scan.count, segments, segments, scan.reverse}, to, carry,
-                 running.as<A>(), total);
+  scan_all<Op, A, A>(s, {scan.count, segments, segments, scan.reverse}, to,
+                     carry, running.as<A>(), total);
   if (out)
-    scan_segments<S, A>(s, scan, x, carry, running.as<A>(), out, nullptr);
+    scan_segments<Op, S, A>(s, scan, x, carry, running.as<A>(), out, nullptr);
+}
+
+template <class Op>
+void scan_kind(Stream s, const ScanRows& a) {
+  visit_numbers(a.x.type, "scan_rows", [&]<class S>() {
+    using A = scan_t<Op, S>;
+    scan_all<Op, S, A>(s, {a.x.rows, a.x.n, a.x.stride, a.reverse},
+                       static_cast<const S*>(a.x.data),
+                       static_cast<const A*>(a.carry), static_cast<S*>(a.out),
+                       static_cast<A*>(a.total));
+  });
 }
 
 }  // namespace
@@ -377,15 +393,16 @@ void PortableKernels::run(Stream s, const SumSquares& a) const {
 }
 
 void PortableKernels::run(Stream s, const ScanRows& a) const {
-  if (a.x.type == DType::kBool) no_kernel("scan_rows", a.x.type);
-  visit(a.x.type, [&]<class S>() {
-    using A = scan_t<S>;
-    if constexpr (!std::is_same_v<S, bool>)
-      scan_all<S, A>(s, {a.x.rows, a.x.n, a.x.stride, a.reverse},
-                     static_cast<const S*>(a.x.data),
-                     static_cast<const A*>(a.carry), static_cast<S*>(a.out),
-                     static_cast<A*>(a.total));
-  });
+  switch (a.kind) {
+    case ReduceKind::kSum:
+      return scan_kind<Sum>(s, a);
+    case ReduceKind::kMax:
+      return scan_kind<Max>(s, a);
+    case ReduceKind::kMin:
+      return scan_kind<Min>(s, a);
+    case ReduceKind::kProd:
+      return scan_kind<Prod>(s, a);
+  }
 }
 
 }  // namespace DT_PORTABLE

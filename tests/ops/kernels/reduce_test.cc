@@ -189,7 +189,7 @@ TEST(ScanRowsTest, AgainstTheNaiveOne) {
           constexpr int64_t kRows = 3;
           const int64_t stride = n + 2;
           const Elements x = Elements::random(t, kRows * stride, -3, 3);
-          const DType wide = scan_sum_of(t);
+          const DType wide = scan_type_of(t);
           const Elements carry = Elements::random(wide, kRows, -3, 3);
           Elements y(t, kRows * n, 9), total(wide, kRows, 9);
           run(ScanRows{.x = matrix(x, kRows, n, stride),
@@ -218,7 +218,7 @@ TEST(ScanRowsTest, LongRows) {
       for (bool reverse : {false, true}) {
         if (n > 5000 && (reverse || t != DType::kI32)) continue;  // slow
         const Elements x = Elements::random(t, kRows * n, -3, 3);
-        const DType wide = scan_sum_of(t);
+        const DType wide = scan_type_of(t);
         const Elements carry = Elements::random(wide, kRows, -3, 3);
         Elements y(t, kRows * n, 9), total(wide, kRows, 9),
             alone(wide, kRows, 9);
@@ -242,6 +242,48 @@ TEST(ScanRowsTest, LongRows) {
           EXPECT_NEAR(alone[r], sum, 1e-6);
         }
       }
+}
+
+// Running maxima, minima and products, of one segment and of several.
+TEST(ScanRowsTest, OtherKinds) {
+  constexpr int64_t kRows = 2;
+  const auto combined = [](ReduceKind kind, double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::nan("");
+    return kind == ReduceKind::kMax   ? std::fmax(a, b)
+           : kind == ReduceKind::kMin ? std::fmin(a, b)
+                                      : a * b;
+  };
+  for (ReduceKind kind :
+       {ReduceKind::kMax, ReduceKind::kMin, ReduceKind::kProd})
+    for (DType t : {DType::kF32, DType::kF64, DType::kI32, DType::kI64})
+      for (int64_t n : {0, 1, 9, 70, 3000})
+        for (bool reverse : {false, true}) {
+          const bool products = kind == ReduceKind::kProd;
+          // Products of 1 and -1 neither vanish nor overflow.
+          Elements x = Elements::random(t, kRows * n, -90, 90);
+          if (products)
+            for (int64_t i = 0; i < x.size(); ++i) x.set(i, x[i] < 0 ? -1 : 1);
+          if (is_float(t) && n == 70) x.set(n + 40, std::nan(""));
+          const DType wide = scan_type_of(t);
+          const Elements carry(wide, {-3, 5});
+          Elements y(t, kRows * n, 9), total(wide, kRows, 9);
+          run(ScanRows{.kind = kind,
+                       .x = matrix(x, kRows, n),
+                       .reverse = reverse,
+                       .carry = carry.data(),
+                       .out = y.data(),
+                       .total = total.data()});
+          for (int64_t r = 0; r < kRows; ++r) {
+            double want = carry[r];
+            for (int64_t i = 0; i < n; ++i) {
+              const int64_t at = r * n + (reverse ? n - 1 - i : i);
+              want = combined(kind, want, x[at]);
+              ASSERT_TRUE(y[at] == want || (std::isnan(want) && y[at] != y[at]))
+                  << name(t) << " " << n << " " << reverse << " " << at;
+            }
+            ASSERT_TRUE(total[r] == want || std::isnan(want));
+          }
+        }
 }
 
 }  // namespace
