@@ -30,13 +30,18 @@ void topk_typed(const TopK& a) {
       return a.ids ? a.ids[r * a.x.n + i] : a.first + i;
     };
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::partial_sort(order.begin(), order.begin() + a.k, order.end(),
-                      [&](int64_t i, int64_t j) {
-                        const T u(x[i]), v(x[j]);
-                        if (above(u, v)) return a.largest;
-                        if (above(v, u)) return !a.largest;
-                        return id(i) < id(j);
-                      });
+    const auto before = [&](int64_t i, int64_t j) {
+      const T u(x[i]), v(x[j]);
+      if (above(u, v)) return a.largest;
+      if (above(v, u)) return !a.largest;
+      return id(i) < id(j);
+    };
+    // A heap is faster if it stays small.
+    if (a.k > a.x.n / 8)
+      std::sort(order.begin(), order.end(), before);
+    else
+      std::partial_sort(order.begin(), order.begin() + a.k, order.end(),
+                        before);
     for (int64_t j = 0; j < a.k; ++j) {
       const int64_t i = order[static_cast<size_t>(j)];
       *values++ = x[i];

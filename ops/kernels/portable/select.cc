@@ -1,8 +1,11 @@
 // Elements of rows, selected by rank or by index.
 #include "dtensor/ops/kernels/select.h"
 
+#include <bit>
 #include <type_traits>
+#include <utility>
 
+#include "dtensor/device/portable/sort.h"
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
@@ -17,6 +20,7 @@ using portable::map;
 using portable::rounded;
 using portable::Row;
 using portable::rows;
+using portable::Scratch;
 using portable::widened;
 
 // An element of a row. -1 stands for no element, which comes last.
@@ -48,8 +52,9 @@ struct First {
   }
 };
 
-// Finds the first element of the row, then the first of the rest, and so on,
-// because k is small.
+// Finds the first element of the row, then the first of the rest, and so on. If
+// k is large, sorting is faster.
+constexpr int64_t kFew = 32;
 template <class S>
 void topk_typed(Stream s, const TopK& a) {
   using C = Candidate<compute_t<S>>;
@@ -72,6 +77,63 @@ void topk_typed(Stream s, const TopK& a) {
           put(row, a.value_ids + r * k + j, best.id);
           last = best;
         }
+      });
+}
+
+// The value as a number that is sorted as values are: a NaN is largest, and the
+// zeros are equal.
+template <class T>
+DT_HD uint64_t sort_key(T v) {
+  constexpr uint64_t kSign = uint64_t{1} << 63;
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<uint64_t>(static_cast<int64_t>(v)) ^ kSign;
+  } else {
+    if (v != v) return ~uint64_t{0};
+    const double d = v == 0 ? 0.0 : static_cast<double>(v);
+    const auto bits = std::bit_cast<uint64_t>(d);
+    return bits & kSign ? ~bits : bits ^ kSign;
+  }
+}
+
+// Sorts the elements of all rows: by id, then by value, then by row, which are
+// stable sorts.
+template <class S>
+void topk_sorted(Stream s, const TopK& a) {
+  const int64_t n = a.x.n, k = a.k, count = a.x.rows * n;
+  Scratch key_scratch(s, 2 * count * static_cast<int64_t>(sizeof(uint64_t)));
+  Scratch place_scratch(s, 2 * count * static_cast<int64_t>(sizeof(int64_t)));
+  auto* keys = key_scratch.as<uint64_t>();
+  auto* places = place_scratch.as<int64_t>();
+  auto* other = places + count;
+  const auto sort = [&](int bits) {
+    portable::sort_by_key(s, count, bits, keys, places, keys + count, other);
+    std::swap(places, other);
+  };
+  each(
+      s, count, DT_BODY(int64_t i) {
+        places[i] = i;
+        if (a.ids) keys[i] = static_cast<uint64_t>(a.ids[i]);
+      });
+  if (a.ids) sort(63);
+  each(
+      s, count, DT_BODY(int64_t i) {
+        const int64_t at = places[i];
+        const uint64_t key = sort_key(widened(row_at<S>(a.x, at / n)[at % n]));
+        keys[i] = a.largest ? ~key : key;
+      });
+  sort(64);
+  if (a.x.rows > 1) {
+    each(
+        s, count,
+        DT_BODY(int64_t i) { keys[i] = static_cast<uint64_t>(places[i] / n); });
+    sort(std::bit_width(static_cast<uint64_t>(a.x.rows)));
+  }
+  auto* values = static_cast<S*>(a.values);
+  each(
+      s, a.x.rows * k, DT_BODY(int64_t i) {
+        const int64_t at = places[i / k * n + i % k];
+        values[i] = row_at<S>(a.x, at / n)[at % n];
+        a.value_ids[i] = a.ids ? a.ids[at] : a.first + at % n;
       });
 }
 
@@ -109,7 +171,12 @@ void put_typed(Stream s, const PutRows& a) {
 void PortableKernels::run(Stream s, const TopK& a) const {
   if (a.x.type == DType::kBool) no_kernel("topk", a.x.type);
   visit(a.x.type, [&]<class S>() {
-    if constexpr (!std::is_same_v<S, bool>) topk_typed<S>(s, a);
+    if constexpr (!std::is_same_v<S, bool>) {
+      if (a.k > kFew)
+        topk_sorted<S>(s, a);
+      else
+        topk_typed<S>(s, a);
+    }
   });
 }
 

@@ -80,6 +80,23 @@ TEST(TopKRows, IdsOfTheirOwn) {
   EXPECT_EQ(got, (std::vector<int64_t>{3, 9, 1, 2}));
 }
 
+// All of many elements, which are sorted.
+TEST(TopKRows, IdsOfTheirOwnSorted) {
+  constexpr int64_t kN = 40;
+  const Elements x(DType::kI32, 2 * kN, 3);
+  std::vector<int64_t> ids, got(2 * kN), want;
+  for (int64_t i = 0; i < 2 * kN; ++i) ids.push_back(2 * kN - i);
+  Elements values(DType::kI32, 2 * kN);
+  run(TopK{.x = matrix(x, 2, kN),
+           .ids = ids.data(),
+           .k = kN,
+           .values = values.data(),
+           .value_ids = got.data()});
+  for (int64_t i = 0; i < 2 * kN; ++i)
+    want.push_back((i < kN ? kN : 0) + i % kN + 1);
+  EXPECT_EQ(got, want);
+}
+
 TEST(TakeRows, ElementsOrZero) {
   for (DType t : kAll) {
     const Elements x(t, {1, 0, 1, 9, 0, 1, 0, 9});  // rows of 3, and one beyond
