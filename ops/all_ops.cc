@@ -8,8 +8,8 @@ const OpList& all_ops() {
     for (const auto& ops :
          {contraction_ops(), linear_ops(), pointwise_ops(), reduce_ops(),
           view_ops(), slice_ops(), cat_ops(), softmax_ops(), norm_ops(),
-          embedding_ops(), cross_entropy_ops(), attention_ops(), topk_ops(),
-          experts_ops(), random_ops()})
+          gather_ops(), embedding_ops(), cross_entropy_ops(), attention_ops(),
+          topk_ops(), experts_ops(), random_ops()})
       all->insert(all->end(), ops.begin(), ops.end());
     return all;
   }();

@@ -1,11 +1,15 @@
 #include "dtensor/ops/embedding.h"
 
+#include <algorithm>
+#include <string>
+
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor {
@@ -19,26 +23,73 @@ void check_ids(std::string_view op, DType ids) {
 }
 
 struct EmbeddingArgs {
-  static constexpr Fields kFields = {"zeros_outside"};
+  static constexpr Fields kFields = {"zeros_outside", value("dim")};
   bool zeros_outside;
+  int64_t dim;  // for the text of an error
 };
 
 struct EmbeddingBackwardArgs {
-  static constexpr Fields kFields = {"vocabulary"};
+  static constexpr Fields kFields = {"vocabulary", "checked", value("dim")};
   int64_t vocabulary;  // rows of the table
+  bool checked;        // an id that names no row is an Error
+  int64_t dim;
 };
 
-const Op& forward_op();
-const Op& backward_op();
+// Whose rows: those of a table [v, h], or of any tensor [v, ...], whose
+// indices index_select() and index_add() name.
+enum class Of : bool { kTable, kTensor };
+
+const Op& forward_op(Of);
+const Op& backward_op(Of);
+
+// The factors of a row with `ndim` dimensions.
+std::string row_factors(int ndim) {
+  return std::string("hijklmno").substr(0, static_cast<size_t>(ndim));
+}
+
+// Moves factor v, the first one of the forward rule, behind the `ndim` factors
+// of a row, as in the backward rule, or vice versa.
+Assignment turned(const GradientCall& c, int ndim, bool forward) {
+  Assignment a = inherited(c);
+  const auto first = a.dims.begin(), end = first + ndim + 1;
+  std::rotate(first, forward ? first + 1 : end - 1, end);
+  return a;
+}
+
+std::string no_index(int64_t id, int64_t n, int64_t dim) {
+  return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
+                     id, n, dim);
+}
+
+// x with `keep` leading dimensions, and the others as one.
+Tensor flat_rows(const Tensor& x, int keep) {
+  Shape shape;
+  int64_t n = 1;
+  for (int d = 0; d < x.ndim(); ++d)
+    if (d < keep)
+      shape.push_back(x.shape()[d]);
+    else
+      n *= x.shape()[d];
+  shape.push_back(n);
+  return x.reshape(shape);
+}
 
 // table "vh", ids "..." -> "...h"
 class Embedding : public Op {
  public:
-  Embedding() : Op("embedding") {}
+  explicit Embedding(Of of)
+      : Op(of == Of::kTable ? "embedding" : "index_select"), of_(of) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
-    return BoundRule(Rule("vh,...->...h | linear 0"), shapes, name());
+    const int dims = shapes[0].size();
+    DT_CHECK(of_ == Of::kTensor ? dims > 0 : dims == 2, name(),
+             "the table has shape {}; write one with {} dimensions",
+             dtensor::to_string(shapes[0]),
+             of_ == Of::kTensor ? "some" : "two");
+    const std::string row = row_factors(dims - 1);
+    return BoundRule(Rule("v" + row + ",...->..." + row + " | linear 0"),
+                     shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
@@ -51,14 +102,18 @@ class Embedding : public Op {
          std::vector<std::tuple<int64_t, int64_t, Shape>>{
              {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}})
       list.push_back({{{{v, h}}, {ids, SampleInput::Values::kIndex, v}},
-                      EmbeddingArgs{false},
+                      EmbeddingArgs{false, 0},
+                      true});
+    if (of_ == Of::kTensor)
+      list.push_back({{{{5, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
+                      EmbeddingArgs{false, 0},
                       true});
     return list;
   }
 
   void compute(Compute& c) const override {
     const DType t = c.in[0].dtype();
-    const Rows table(c.in[0]);
+    const Rows table(flat_rows(c.in[0], 1));
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
     if (!c.attrs.as<EmbeddingArgs>().zeros_outside) check_range(c, ids);
@@ -86,45 +141,52 @@ class Embedding : public Op {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
-    // The backward rule has the factors v and h in reverse order.
-    Assignment a = inherited(c);
-    std::swap(a.dims[0], a.dims[1]);
     const DistTensor& table = c.inputs[0];
+    const Assignment a = turned(c, table.ndim() - 1, true);
     DistTensor d =
-        apply1(backward_op(), std::vector{c.cotangents[0], c.inputs[1]},
-               EmbeddingBackwardArgs{table.size(0)}, &a);
+        apply1(backward_op(of_), std::vector{c.cotangents[0], c.inputs[1]},
+               EmbeddingBackwardArgs{table.size(0), false, 0}, &a);
     if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
     return {d, {}};
   }
 
  private:
-  static void check_range(Compute& c, const Tensor& ids) {
+  void check_range(Compute& c, const Tensor& ids) const {
     const int64_t rows = c.global_size('v');
-    check_ids_in(c, ids, *c.decision.in[1], rows, {}, [=](int64_t id) {
-      return fmt::format(
-          "id {} is not in [0, {}), the rows of the table; for zeros write "
-          "embedding(table, ids, {{.zeros_outside = true}})",
-          id, rows);
-    });
+    check_ids_in(
+        c, ids, *c.decision.in[1], rows, {},
+        [=, of = of_, dim = c.attrs.as<EmbeddingArgs>().dim](int64_t id) {
+          return of == Of::kTensor
+                     ? no_index(id, rows, dim)
+                     : fmt::format(
+                           "id {} is not in [0, {}), the rows of the "
+                           "table; for zeros write embedding(table, "
+                           "ids, {{.zeros_outside = true}})",
+                           id, rows);
+        });
   }
+
+  Of of_;
 };
 
 // dy "...h", ids "..." -> the table's gradient "vh"
 class EmbeddingBackward : public Op {
  public:
-  EmbeddingBackward() : Op("embedding_backward") {}
+  explicit EmbeddingBackward(Of of)
+      : Op(of == Of::kTable ? "embedding_backward" : "index_add"), of_(of) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    return BoundRule(Rule("...h,...->vh | linear 0"), shapes, name(),
+    const std::string row = row_factors(shapes[0].size() - shapes[1].size());
+    return BoundRule(Rule("..." + row + ",...->v" + row + " | linear 0"),
+                     shapes, name(),
                      {{'v', attrs.as<EmbeddingBackwardArgs>().vocabulary}});
   }
   // It sums many rows, so it is f32 for half types.
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
-    check_float(name(), in[0]);
     check_ids(name(), in[1]);
-    return {kernels::stat_of(in[0])};
+    return {is_float(in[0]) ? kernels::stat_of(in[0]) : in[0]};
   }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
@@ -134,16 +196,26 @@ class EmbeddingBackward : public Op {
       Shape dy = ids;
       dy.push_back(h);
       list.push_back({{{dy}, {ids, SampleInput::Values::kIndex, v}},
-                      EmbeddingBackwardArgs{v},
+                      EmbeddingBackwardArgs{v, true, 0},
                       true});
     }
+    if (of_ == Of::kTensor)
+      list.push_back({{{{4, 3, 2}}, {{4}, SampleInput::Values::kIndex, 5}},
+                      EmbeddingBackwardArgs{5, true, 0},
+                      true});
     return list;
   }
 
   void compute(Compute& c) const override {
-    const Rows dy(c.in[0]);
+    const auto& args = c.attrs.as<EmbeddingBackwardArgs>();
+    const Rows dy(flat_rows(c.in[0], c.in[1].ndim()));
     const Tensor ids = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
+    if (args.checked)
+      check_ids_in(c, ids, *c.decision.in[1], args.vocabulary, {},
+                   [args](int64_t id) {
+                     return no_index(id, args.vocabulary, args.dim);
+                   });
     int64_t row = 0;
     for (const Interval& range : c.ranges_of('v')) {
       const Tensor to = out.slice(0, row, row + range.size());
@@ -160,35 +232,94 @@ class EmbeddingBackward : public Op {
 
   // The operator is linear in dy, so its gradient is the look-up.
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
-    Assignment a = inherited(c);
-    std::swap(a.dims[0], a.dims[1]);
+    const DistTensor &dy = c.inputs[0], &ids = c.inputs[1];
+    const Assignment a = turned(c, dy.ndim() - ids.ndim(), false);
     // The forward pass checked the ids.
-    DistTensor d =
-        apply1(forward_op(), std::vector{c.cotangents[0], c.inputs[1]},
-               EmbeddingArgs{true}, &a);
-    if (d.dtype() != c.inputs[0].dtype()) d = cast(d, c.inputs[0].dtype());
+    DistTensor d = apply1(forward_op(of_), std::vector{c.cotangents[0], ids},
+                          EmbeddingArgs{true, 0}, &a);
+    if (d.dtype() != dy.dtype()) d = cast(d, dy.dtype());
     return {d, {}};
   }
+
+ private:
+  Of of_;
 };
 
-const Op& forward_op() {
-  static const Embedding op;
-  return op;
+const Op& forward_op(Of of) {
+  static const Embedding table(Of::kTable), tensor(Of::kTensor);
+  return of == Of::kTable ? table : tensor;
 }
 
-const Op& backward_op() {
-  static const EmbeddingBackward op;
-  return op;
+const Op& backward_op(Of of) {
+  static const EmbeddingBackward table(Of::kTable), tensor(Of::kTensor);
+  return of == Of::kTable ? table : tensor;
+}
+
+// x with dimension `dim` first, and back.
+DistTensor to_first(const DistTensor& x, int dim) {
+  return dim == 0 ? x : transpose(x, 0, dim);
+}
+
+void check_vector(std::string_view op, const DistTensor& index) {
+  DT_CHECK(index.ndim() <= 1, op, "the indices {} are not a vector",
+           index.spec()->to_string());
 }
 
 }  // namespace
 
 DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& options) {
-  return apply1(forward_op(), std::vector{table, ids},
-                EmbeddingArgs{options.zeros_outside});
+  return apply1(forward_op(Of::kTable), std::vector{table, ids},
+                EmbeddingArgs{options.zeros_outside, 0});
 }
 
-OpList embedding_ops() { return {&forward_op(), &backward_op()}; }
+DistTensor index_select(const DistTensor& x, int dim, const DistTensor& index) {
+  check_defined("index_select", {x, index});
+  check_vector("index_select", index);
+  if (x.ndim() == 0)
+    return reshape(index_select(reshape(x, {1}), dim, index), {});
+  if (x.dtype() == DType::kBool)  // a partial sum of bools cannot be reduced
+    return cast(index_select(cast(x, DType::kI32), dim, index), DType::kBool);
+  const int d = normalize_dim(dim, x.ndim(), "index_select");
+  const DistTensor y = apply1(forward_op(Of::kTensor),
+                              std::vector{to_first(x, d), reshape(index, {-1})},
+                              EmbeddingArgs{false, d});
+  return to_first(y, d);
+}
+
+DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
+                     const DistTensor& src, Number alpha) {
+  check_defined("index_add", {x, index, src});
+  check_vector("index_add", index);
+  if (x.ndim() == 0)
+    return reshape(
+        index_add(reshape(x, {1}), dim, index, reshape(src, {1}), alpha), {});
+  if (x.dtype() == DType::kBool)  // a sum of bools is their "or"
+    return cast(index_add(cast(x, DType::kI32), dim, index,
+                          cast(src, DType::kI32), alpha),
+                DType::kBool);
+  const int d = normalize_dim(dim, x.ndim(), "index_add");
+  Shape want = x.shape();
+  want[d] = numel(index.shape());
+  DT_CHECK(src.shape() == want && src.dtype() == x.dtype(), "index_add",
+           "cannot add {} at {} indices of dimension {} of {}; write a tensor "
+           "of the same type and of shape {}",
+           src.spec()->to_string(), numel(index.shape()), d,
+           x.spec()->to_string(), dtensor::to_string(want));
+  const DistTensor scaled =
+      alpha.value == 1 ? src : cast(mul(src, alpha), x.dtype());
+  const DistTensor sum =
+      apply1(backward_op(Of::kTensor),
+             std::vector{to_first(scaled, d), reshape(index, {-1})},
+             EmbeddingBackwardArgs{x.size(d), true, d});
+  return x + to_first(cast(sum, x.dtype()), d);
+}
+
+OpList embedding_ops() {
+  OpList all;
+  for (Of of : {Of::kTable, Of::kTensor})
+    for (const Op* op : {&forward_op(of), &backward_op(of)}) all.push_back(op);
+  return all;
+}
 
 }  // namespace dtensor

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
@@ -13,29 +13,11 @@
 namespace dtensor {
 namespace {
 
-using Values = SampleInput::Values;
-
 struct TopKArgs {
   static constexpr Fields kFields = {"k", "largest"};
   int64_t k;
   bool largest;
 };
-struct PutArgs {
-  static constexpr Fields kFields = {"size"};
-  int64_t size;  // of the dimension to put the elements into
-};
-
-const Op& put_op();
-const Op& take_op();
-
-// The assignment of `put` from `take`, of `take` from `put`, and of `put` from
-// topk: the factors n and k are in reverse order.
-Assignment exchanged(const GradientCall& g) {
-  Assignment a = inherited(g);
-  std::swap(a.dims[0], a.dims[1]);
-  return a;
-}
-
 // The candidates of one rank: at most k of each of its ranges.
 struct Candidates {
   Tensor values, ids;  // [rows, n]
@@ -109,8 +91,7 @@ class TopKOp : public Op {
     check_first_only(g);
     const Assignment a = exchanged(g);
     const int64_t n = g.decision->in[0]->shape().back();
-    return {apply1(put_op(), std::vector{g.cotangents[0], g.outputs[1]},
-                   PutArgs{n}, &a)};
+    return {put(g.cotangents[0], g.outputs[1], n, &a)};
   }
 
  private:
@@ -162,136 +143,6 @@ const Op& topk_op() {
   return op;
 }
 
-std::vector<Sample> row_samples(bool put) {
-  std::vector<Sample> list;
-  for (const auto& [rows, n, k] :
-       std::vector<std::array<int64_t, 3>>{{3, 5, 2}, {5, 3, 4}, {1, 7, 1}}) {
-    Sample s;
-    s.inputs = {{{rows, put ? k : n}}, {{rows, k}, Values::kIndex, n}};
-    if (put) s.attrs = PutArgs{n};
-    list.push_back(s);
-  }
-  return list;
-}
-
-void check_indices(std::string_view op, DType t) {
-  DT_CHECK(t == DType::kI64, op,
-           "the indices are {}, but must be i64; write cast(indices, "
-           "DType::kI64)",
-           name(t));
-}
-
-// dy "...k", indices "...k" -> "...n": dy at the indices, zeros elsewhere
-class Put : public Op {
- public:
-  Put() : Op("topk_backward") {}
-
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs& attrs) const override {
-    return BoundRule(Rule("...k!,...k!->...n | linear 0"), shapes, name(),
-                     {{'n', attrs.as<PutArgs>().size}});
-  }
-  std::vector<DType> out_dtypes(std::span<const DType> in,
-                                const Attrs&) const override {
-    check_float(name(), in[0]);
-    check_indices(name(), in[1]);
-    return {in[0]};
-  }
-  std::vector<Sample> samples() const override { return row_samples(true); }
-
-  void compute(Compute& c) const override {
-    const Rows dy(c.in[0]);
-    const Tensor index = c.in[1].to_contiguous();
-    const IntervalList ranges = c.ranges_of('n');
-    int64_t at = 0;
-    for (const Interval& range : ranges) {
-      const bool only = ranges.size() == 1;
-      const Tensor to =
-          only ? c.out[0] : c.scratch({dy.rows, range.size()}, c.in[0].dtype());
-      c.run(kernels::PutRows{.dy = dy,
-                             .index = index.ptr<int64_t>(),
-                             .lo = range.lo,
-                             .hi = range.hi,
-                             .dx = to.mutable_data()});
-      const Tensor whole = c.out[0];
-      if (!only)
-        Tensor(whole.slice(whole.ndim() - 1, at, at + range.size()))
-            .copy_from(to.reshape(
-                whole.slice(whole.ndim() - 1, at, at + range.size()).shape()));
-      at += range.size();
-    }
-  }
-
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    const Assignment a = exchanged(g);
-    return {
-        apply1(take_op(), std::vector{g.cotangents[0], g.inputs[1]}, {}, &a),
-        {}};
-  }
-};
-
-const Op& put_op() {
-  static const Put op;
-  return op;
-}
-
-// x "...n", indices "...k" -> "...k": the elements at the indices. Every index
-// is in one rank's range; the other ranks contribute zeros.
-class Take : public Op {
- public:
-  Take() : Op("topk_backward_backward") {}
-
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(Rule("...n,...k!->...k | linear 0"), shapes, name());
-  }
-  std::vector<DType> out_dtypes(std::span<const DType> in,
-                                const Attrs&) const override {
-    check_indices(name(), in[1]);
-    return {in[0]};
-  }
-  std::vector<Sample> samples() const override { return row_samples(false); }
-
-  void compute(Compute& c) const override {
-    const Rows x(c.in[0]);
-    const Tensor index = c.in[1].to_contiguous();
-    const Tensor& out = c.out[0];
-    const int64_t k = index.shape().back();
-    const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
-      kernels::Matrix part = x;
-      if (part.data)
-        part.data =
-            static_cast<const char*>(part.data) + from * size_of(out.dtype());
-      c.run(kernels::TakeRows{.x = part,
-                              .k = k,
-                              .index = index.ptr<int64_t>(),
-                              .lo = range.lo,
-                              .hi = range.hi,
-                              .out = to.mutable_data()});
-    };
-    const IntervalList ranges = c.ranges_of('n');
-    look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
-    int64_t from = ranges.empty() ? 0 : ranges[0].size();
-    for (size_t i = 1; i < ranges.size(); from += ranges[i++].size()) {
-      const Tensor more = c.scratch(out.shape(), out.dtype());
-      look_up(ranges[i], from, more);
-      row_binary(c, fn::index_of<fn::Add>, out, more, out);
-    }
-  }
-
-  std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    const Assignment a = exchanged(g);
-    return {apply1(put_op(), std::vector{g.cotangents[0], g.inputs[1]},
-                   PutArgs{g.inputs[0].shape().back()}, &a),
-            {}};
-  }
-};
-
-const Op& take_op() {
-  static const Take op;
-  return op;
-}
-
 }  // namespace
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
@@ -302,15 +153,13 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
     if (k != 1) return row;
     return {reshape(row.values, {}), reshape(row.indices, {})};
   }
-  const int d = normalize_dim(dim, x.ndim(), "topk"), last = x.ndim() - 1;
-  const DistTensor rows = d == last ? x : transpose(x, d, last);
-  std::vector<DistTensor> best =
+  const int d = normalize_dim(dim, x.ndim(), "topk");
+  const DistTensor rows = to_last(x, d);
+  const std::vector<DistTensor> best =
       apply(topk_op(), {&rows, 1}, TopKArgs{k, largest});
-  if (d != last)
-    for (DistTensor& t : best) t = transpose(t, d, last);
-  return {best[0], best[1]};
+  return {to_last(best[0], d), to_last(best[1], d)};
 }
 
-OpList topk_ops() { return {&topk_op(), &put_op(), &take_op()}; }
+OpList topk_ops() { return {&topk_op()}; }
 
 }  // namespace dtensor

@@ -1,5 +1,6 @@
 #include "dtensor/ops/embedding.h"
 
+#include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
 
@@ -125,6 +126,92 @@ TEST(EmbeddingTest, Errors) {
                }),
       "[embedding] the ids are f64, but must be i32 or i64; write "
       "cast(ids, DType::kI64)");
+}
+
+// The bytes that fn() sends; those of checks are not counted.
+template <class Fn>
+int64_t sent(Fn&& fn) {
+  RankContext& context = RankContext::current();
+  context.record = true;
+  context.events.clear();
+  fn();
+  int64_t bytes = 0;
+  for (const CommEvent& e : context.events) bytes += e.counted;
+  return bytes;
+}
+
+// Nobody needs another rank's part to answer, or to sum, the indices in its own
+// range.
+TEST(Indexing, SplitDimensionsSendNothing) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor x = put(values({4, 7}, 1), mesh, "S1").as_parameter();
+    const DistTensor index =
+        put(integers({4, 2}, {0, 6, 3, 3, 5, 4, 1, 2}), mesh);
+    const DistTensor rows = put(integers({3}, {6, 0, 3}), mesh);
+    EXPECT_EQ(sent([&] {
+                EXPECT_EQ(gather(x, 1, index).spec()->to_string(),
+                          "f64[4, 2](P)");
+                EXPECT_EQ(index_select(x, 1, rows).spec()->to_string(),
+                          "f64[4, 3](P)");
+                const DistTensor two = put(values({4, 2}, 2), mesh);
+                for (const DistTensor& y :
+                     {scatter_add(x, 1, index, two), scatter(x, 1, index, two),
+                      scatter(x, 1, index, 0.5),
+                      index_add(x, 1, rows, put(values({4, 3}, 2), mesh))})
+                  EXPECT_EQ(y.spec()->to_string(), "f64[4, 7](S1)");
+              }),
+              0);
+  });
+}
+
+TEST(Indexing, TheLastOfEqualIndicesWinsInEveryLayout) {
+  const Array index = integers({6}, {2, 0, 2, 4, 0, 2});
+  for (const char* layout : {"R,R", "S0,R", "R,S0", "S0,S0"})
+    for (const char* of_x : {"R,R", "S0,R", "R,S0"})
+      on_mesh("a=2,b=3", [&](const Mesh& mesh) {
+        DistTensor src = put(integers({6}, {1, 2, 3, 4, 5, 6}), mesh, layout);
+        DistTensor x = put(values({5}, 3), mesh, of_x);
+        src = cast(src, DType::kF64).detach().set_requires_grad();
+        x.set_requires_grad();
+        const DistTensor y = scatter(x, 0, put(index, mesh, layout), src);
+        Array want = values({5}, 3);
+        want.at(0) = 5, want.at(2) = 6, want.at(4) = 4;
+        expect_near(array_of(y.full()), want, 0, layout);
+        const auto g = grad(sum(y), {x, src});
+        expect_near(array_of(g[0].full()), {{5}, {0, 1, 0, 1, 0}}, 0, "x");
+        expect_near(array_of(g[1].full()), {{6}, {0, 0, 0, 1, 1, 1}}, 0, "src");
+      });
+}
+
+TEST(Indexing, Errors) {
+  const auto error = [](auto fn) {
+    return error_of(2, [&](const Mesh& m) {
+      fn(put(values({3, 4}, 1), m, "S1"),
+         put(integers({1, 2}, {1, 4}), m, "S1"));
+    });
+  };
+  const std::string range =
+      "index 4 is not in [0, 4), dimension 1 of the tensor";
+  EXPECT_EQ(error([](const auto& x, const auto& i) { gather(x, 1, i); }),
+            "[gather] " + range);
+  EXPECT_EQ(
+      error([](const auto& x, const auto& i) { scatter_add(x, 1, i, x); }),
+      "[scatter_add] " + range);
+  EXPECT_EQ(error([](const auto& x, const auto& i) { scatter(x, -1, i, 2); }),
+            "[scatter] " + range);
+  EXPECT_EQ(error([](const auto& x, const auto& i) {
+              index_select(x, 1, select(i, 0, 0));
+            }),
+            "[index_select] " + range);
+  EXPECT_EQ(error([](const auto& x, const auto& i) {
+              index_add(x, 1, select(i, 0, 0), narrow(x, 1, 0, 2));
+            }),
+            "[index_add] " + range);
+  EXPECT_EQ(error([](const auto& x, const auto& i) {
+              gather(x, 1, select(i, 0, 0));
+            }),
+            "[gather] the indices i64[2](S0) and the tensor f64[3, 4](S1) have "
+            "different numbers of dimensions; they must have the same one");
 }
 
 }  // namespace

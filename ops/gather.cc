@@ -1,0 +1,385 @@
+#include <algorithm>
+
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
+#include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/gather_op.h"
+#include "dtensor/ops/id_range.h"
+#include "dtensor/ops/kernels/kernels.h"
+#include "dtensor/ops/op_lists.h"
+#include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/placement/error.h"
+
+namespace dtensor {
+namespace {
+
+using Values = SampleInput::Values;
+
+struct TakeArgs {
+  static constexpr Fields kFields = {"checked", value("dim")};
+  bool checked;  // an index outside of the dimension is an Error
+  int64_t dim;   // for the text of the error
+};
+struct PutArgs {
+  static constexpr Fields kFields = {"size", "checked", value("dim")};
+  int64_t size;  // of the dimension to put the elements into
+  bool checked;
+  int64_t dim;
+};
+
+const Op& take_op();
+const Op& put_op();
+
+void check_indices(std::string_view op, DType t) {
+  DT_CHECK(t == DType::kI64, op,
+           "the indices are {}, but must be i64; write cast(indices, "
+           "DType::kI64)",
+           name(t));
+}
+
+// `input` is that of the indices.
+void check_range(Compute& c, const Tensor& index, size_t input, int64_t dim) {
+  const int64_t n = c.global_size('n');
+  check_ids_in(c, index, *c.decision.in[input], n, {}, [=](int64_t i) {
+    return fmt::format("index {} is not in [0, {}), dimension {} of the tensor",
+                       i, n, dim);
+  });
+}
+
+// Calls fn(range, to) for each of the rank's ranges of n, where `to` is that
+// part of out [..., n], contiguous; copies it to `out` if it is a copy.
+template <class Fn>
+void for_ranges(Compute& c, const Tensor& out, Fn&& fn) {
+  const IntervalList ranges = c.ranges_of('n');
+  int64_t at = 0;
+  for (const Interval& range : ranges) {
+    Tensor part = out.slice(out.ndim() - 1, at, at + range.size());
+    const bool only = ranges.size() == 1;
+    const Tensor to = only ? out : part.clone();
+    fn(range, to);
+    if (!only) part.copy_from(to);
+    at += range.size();
+  }
+}
+
+std::vector<Sample> row_samples(bool put) {
+  std::vector<Sample> list;
+  for (const auto& [rows, n, k] :
+       std::vector<std::array<int64_t, 3>>{{3, 5, 2}, {5, 3, 4}, {1, 7, 1}}) {
+    Sample s;
+    s.inputs = {{{rows, put ? k : n}}, {{rows, k}, Values::kIndex, n}};
+    if (put)
+      s.attrs = PutArgs{n, true, 1};
+    else
+      s.attrs = TakeArgs{true, 1};
+    list.push_back(s);
+  }
+  return list;
+}
+
+// x "...n", indices "...k" -> "...k". Every index is in one rank's range; the
+// other ranks contribute zeros.
+class Take : public Op {
+ public:
+  Take() : Op("gather") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs&) const override {
+    return BoundRule(Rule("...n,...k->...k | linear 0"), shapes, name());
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_indices(name(), in[1]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override { return row_samples(false); }
+
+  void compute(Compute& c) const override {
+    const TakeArgs& args = c.attrs.as<TakeArgs>();
+    const Rows x(c.in[0]);
+    const Tensor index = c.in[1].to_contiguous();
+    const Tensor& out = c.out[0];
+    if (args.checked) check_range(c, index, 1, args.dim);
+    const int64_t k = index.shape().back();
+    const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
+      kernels::Matrix part = x;
+      if (part.data)
+        part.data =
+            static_cast<const char*>(part.data) + from * size_of(out.dtype());
+      c.run(kernels::TakeRows{.x = part,
+                              .k = k,
+                              .index = index.ptr<int64_t>(),
+                              .lo = range.lo,
+                              .hi = range.hi,
+                              .out = to.mutable_data()});
+    };
+    const IntervalList ranges = c.ranges_of('n');
+    look_up(ranges.empty() ? Interval{} : ranges[0], 0, out);
+    int64_t from = ranges.empty() ? 0 : ranges[0].size();
+    for (size_t i = 1; i < ranges.size(); from += ranges[i++].size()) {
+      const Tensor more = c.scratch(out.shape(), out.dtype());
+      look_up(ranges[i], from, more);
+      row_binary(c, fn::index_of<fn::Add>, out, more, out);
+    }
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    const Assignment a = exchanged(g);
+    return {put(g.cotangents[0], g.inputs[1], g.inputs[0].shape().back(), &a),
+            {}};
+  }
+};
+
+// dy "...k", indices "...k" -> "...n"
+class Put : public Op {
+ public:
+  Put() : Op("scatter_add") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(Rule("...k,...k->...n | linear 0"), shapes, name(),
+                     {{'n', attrs.as<PutArgs>().size}});
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_indices(name(), in[1]);
+    return {in[0]};
+  }
+  std::vector<Sample> samples() const override { return row_samples(true); }
+
+  void compute(Compute& c) const override {
+    const PutArgs& args = c.attrs.as<PutArgs>();
+    const Rows dy(c.in[0]);
+    const Tensor index = c.in[1].to_contiguous();
+    if (args.checked) check_range(c, index, 1, args.dim);
+    for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
+      c.run(kernels::PutRows{.dy = dy,
+                             .index = index.ptr<int64_t>(),
+                             .lo = range.lo,
+                             .hi = range.hi,
+                             .dx = to.mutable_data()});
+    });
+  }
+
+  std::vector<DistTensor> gradient(const GradientCall& g) const override {
+    const Assignment a = exchanged(g);
+    return {take(g.cotangents[0], g.inputs[1], &a), {}};
+  }
+};
+
+// indices "...k" -> "...n": the last place of each index, or -1.
+class LastPlace : public Op {
+ public:
+  LastPlace() : Op("scatter") {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(Rule("...k->...n | k:max"), shapes, name(),
+                     {{'n', attrs.as<PutArgs>().size}});
+  }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    check_indices(name(), in[0]);
+    return {DType::kI64};
+  }
+  bool differentiable() const override { return false; }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list = row_samples(true);
+    for (Sample& s : list) s.inputs.erase(s.inputs.begin());
+    return list;
+  }
+
+  void compute(Compute& c) const override {
+    const PutArgs& args = c.attrs.as<PutArgs>();
+    const Rows index(c.in[0]);
+    if (args.checked) check_range(c, index.t.to_contiguous(), 0, args.dim);
+    c.out[0].fill(-1);
+    for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
+      int64_t at = 0;
+      for (const Interval& places : c.ranges_of('k')) {
+        c.run(kernels::LastPlaces{
+            .rows = index.rows,
+            .k = places.size(),
+            .index = index.t.slice(1, at, at + places.size()).ptr<int64_t>(),
+            .stride = index.stride,
+            .first = places.lo,
+            .lo = range.lo,
+            .hi = range.hi,
+            .places = to.mutable_ptr<int64_t>()});
+        at += places.size();
+      }
+    });
+  }
+};
+
+const Op& take_op() {
+  static const Take op;
+  return op;
+}
+const Op& put_op() {
+  static const Put op;
+  return op;
+}
+const Op& last_op() {
+  static const LastPlace op;
+  return op;
+}
+
+// x, and indices of a dimension of it, with that dimension last and the indices
+// in i64. A scalar is a row of one element, as in torch.
+struct Indexed {
+  Indexed(std::string_view op, const DistTensor& tensor, int dim_,
+          const DistTensor& indices, std::initializer_list<DistTensor> more) {
+    check_defined(op, {tensor, indices});
+    check_defined(op, more);
+    const auto row = [](const DistTensor& t) {
+      return t.ndim() == 0 ? reshape(t, {1}) : t;
+    };
+    const DType t = indices.dtype();
+    DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
+             "the indices are {}, but must be i32 or i64; write cast(indices, "
+             "DType::kI64)",
+             name(t));
+    x = row(tensor);
+    index = cast(row(indices), DType::kI64);
+    dim = normalize_dim(dim_, x.ndim(), op);
+    DT_CHECK(x.ndim() == index.ndim(), op,
+             "the indices {} and the tensor {} have different numbers of "
+             "dimensions; they must have the same one",
+             indices.spec()->to_string(), tensor.spec()->to_string());
+    for (int d = 0; d < x.ndim(); ++d)
+      DT_CHECK(d == dim || index.size(d) <= x.size(d), op,
+               "dimension {} of the indices {} is larger than that of {}; "
+               "only dimension {} may be",
+               d, indices.spec()->to_string(), tensor.spec()->to_string(), dim);
+    index = to_last(index, dim);
+    x = to_last(x, dim);
+  }
+  // The elements of src that belong to the indices.
+  DistTensor of(std::string_view op, const DistTensor& src) const {
+    DistTensor s = src.ndim() == 0 ? reshape(src, {1}) : src;
+    DT_CHECK(s.dtype() == x.dtype() && s.ndim() == x.ndim(), op,
+             "the elements {} do not fit the tensor {}; write a tensor of the "
+             "same type and number of dimensions",
+             s.spec()->to_string(), x.spec()->to_string());
+    s = to_last(s, dim);
+    for (int d = 0; d < s.ndim(); ++d) {
+      DT_CHECK(index.size(d) <= s.size(d), op,
+               "there are indices of shape {}, but elements of shape {}; write "
+               "at least one element for each index",
+               dtensor::to_string(to_last(index, dim).shape()),
+               dtensor::to_string(src.shape()));
+      s = narrow(s, d, 0, index.size(d));
+    }
+    return s;
+  }
+  DistTensor back(const DistTensor& y, const DistTensor& like) const {
+    return like.ndim() == 0 ? reshape(y, {}) : to_last(y, dim);
+  }
+
+  DistTensor x, index;
+  int dim = 0;
+};
+
+// Bools as integers, because a partial sum of bools could not be reduced.
+DistTensor taken(const DistTensor& x, const DistTensor& index, TakeArgs args,
+                 const Assignment* a = nullptr) {
+  if (x.dtype() == DType::kBool)
+    return cast(taken(cast(x, DType::kI32), index, args, a), DType::kBool);
+  return apply1(take_op(), std::vector{x, index}, args, a);
+}
+
+// x with f(window) in place of its window: the first like.size(d) indices of
+// every dimension d but the last.
+template <class Fn>
+DistTensor in_window(const DistTensor& x, const DistTensor& like, Fn&& f,
+                     int d = 0) {
+  if (d == x.ndim() - 1) return f(x);
+  const int64_t n = like.size(d);
+  if (n == x.size(d)) return in_window(x, like, f, d + 1);
+  const DistTensor y = in_window(narrow(x, d, 0, n), like, f, d + 1);
+  return cat({y, narrow(x, d, n, x.size(d) - n)}, d);
+}
+
+// `write(window, places)` combines a window of x with the last place of each
+// index among the indices.
+template <class Fn>
+DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
+  return i.back(in_window(i.x, i.index,
+                          [&](const DistTensor& window) {
+                            return write(
+                                window,
+                                apply1(last_op(), {&i.index, 1},
+                                       PutArgs{window.size(-1), true, i.dim}));
+                          }),
+                x);
+}
+
+}  // namespace
+
+DistTensor take(const DistTensor& x, const DistTensor& index,
+                const Assignment* a) {
+  return taken(x, index, {false, 0}, a);
+}
+DistTensor put(const DistTensor& dy, const DistTensor& index, int64_t n,
+               const Assignment* a) {
+  return apply1(put_op(), std::vector{dy, index}, PutArgs{n, false, 0}, a);
+}
+
+Assignment exchanged(const GradientCall& g) {
+  Assignment a = inherited(g);
+  std::swap(a.dims[0], a.dims[1]);
+  return a;
+}
+
+DistTensor to_last(const DistTensor& x, int dim) {
+  return dim == x.ndim() - 1 ? x : transpose(x, dim, x.ndim() - 1);
+}
+
+DistTensor gather(const DistTensor& x, int dim, const DistTensor& index) {
+  const Indexed i("gather", x, dim, index, {});
+  DistTensor window = i.x;
+  for (int d = 0; d + 1 < window.ndim(); ++d)
+    window = narrow(window, d, 0, i.index.size(d));
+  return i.back(taken(window, i.index, {true, i.dim}), index);
+}
+
+DistTensor scatter_add(const DistTensor& x, int dim, const DistTensor& index,
+                       const DistTensor& src) {
+  const Indexed i("scatter_add", x, dim, index, {src});
+  const DistTensor dy = i.of("scatter_add", src);
+  if (x.dtype() == DType::kBool)  // a sum of bools is their "or"
+    return cast(
+        scatter_add(cast(x, DType::kI32), dim, index, cast(src, DType::kI32)),
+        DType::kBool);
+  return i.back(
+      in_window(i.x, i.index,
+                [&](const DistTensor& window) {
+                  return window + apply1(put_op(), std::vector{dy, i.index},
+                                         PutArgs{window.size(-1), true, i.dim});
+                }),
+      x);
+}
+
+DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
+                   const DistTensor& src) {
+  const Indexed i("scatter", x, dim, index, {src});
+  const DistTensor elements = i.of("scatter", src);
+  return scattered(i, x, [&](const DistTensor& to, const DistTensor& places) {
+    return where(ge(places, 0), take(elements, places), to);
+  });
+}
+
+DistTensor scatter(const DistTensor& x, int dim, const DistTensor& index,
+                   Number number) {
+  return scattered(Indexed("scatter", x, dim, index, {}), x,
+                   [&](const DistTensor& to, const DistTensor& places) {
+                     return masked_fill(to, ge(places, 0), number.value);
+                   });
+}
+
+OpList gather_ops() { return {&take_op(), &put_op(), &last_op()}; }
+
+}  // namespace dtensor
