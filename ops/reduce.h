@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/create.h"
 
 namespace dtensor {
 
@@ -89,5 +90,26 @@ struct TopK {
 // mesh calls it. Throws Error if the dimension has fewer than k elements, or
 // for bools.
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
+
+// All elements along a dimension in order, smallest first, and their indices:
+// topk() of all. NaNs count as largest, and equal elements keep their order.
+// Every rank has the whole dimension in the end.
+TopK sort(const DistTensor&, int dim = -1, bool descending = false);
+DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
+// The index of the first largest or smallest element along a dimension, which
+// is removed unless keepdim; or in the flat tensor. A NaN counts as both. Only
+// the best element of each rank is sent. Throws Error if there is no element.
+DistTensor argmax(const DistTensor&, int dim, bool keepdim = false);
+DistTensor argmin(const DistTensor&, int dim, bool keepdim = false);
+DistTensor argmax(const DistTensor&);
+DistTensor argmin(const DistTensor&);
+
+// n indices drawn with probabilities proportional to the weights [..., m], as
+// [..., n] in i64: without replacement the n largest of weight / -log(uniform)
+// (Efraimidis and Spirakis, 2006), with replacement the largest of each of n
+// such rows. An index whose weight is not positive is drawn only after all
+// others. Throws Error if n > m without replacement.
+DistTensor multinomial(const DistTensor& weights, int64_t n,
+                       bool replacement = false, Generator = kGlobalGenerator);
 
 }  // namespace dtensor

@@ -143,6 +143,12 @@ const Op& topk_op() {
   return op;
 }
 
+// x in the reverse order, but for NaNs, which stay largest.
+DistTensor reversed(std::string_view op, const DistTensor& x) {
+  check_defined(op, {&x, 1});
+  return is_float(x.dtype()) ? neg(x.detach()) : bitwise_not(x);
+}
+
 }  // namespace
 
 TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
@@ -158,6 +164,68 @@ TopK topk(const DistTensor& x, int64_t k, int dim, bool largest) {
   const std::vector<DistTensor> best =
       apply(topk_op(), {&rows, 1}, TopKArgs{k, largest});
   return {to_last(best[0], d), to_last(best[1], d)};
+}
+
+TopK sort(const DistTensor& x, int dim, bool descending) {
+  check_defined("sort", {&x, 1});
+  const int64_t n =
+      x.ndim() == 0 ? 1 : x.size(normalize_dim(dim, x.ndim(), "sort"));
+  return topk(x, n, dim, descending);
+}
+
+DistTensor argsort(const DistTensor& x, int dim, bool descending) {
+  return sort(x, dim, descending).indices;
+}
+
+DistTensor argmax(const DistTensor& x, int dim, bool keepdim) {
+  check_defined("argmax", {&x, 1});
+  if (x.ndim() == 0) return topk(x, 1, dim).indices;
+  const int d = normalize_dim(dim, x.ndim(), "argmax");
+  const DistTensor best = topk(x.detach(), 1, d).indices;
+  return keepdim ? best : squeeze(best, d);
+}
+
+// One dimension after the other, so that no rank needs another one's rows.
+DistTensor argmax(const DistTensor& x) {
+  check_defined("argmax", {&x, 1});
+  DistTensor values = x.detach(), index;
+  int64_t stride = 1;
+  for (int d = x.ndim() - 1; d >= 0; --d) {
+    const TopK best = topk(values, 1, d);
+    index =
+        index.defined()
+            ? to_last(take(to_last(index, d), to_last(best.indices, d)), d) +
+                  best.indices * stride
+            : best.indices;
+    stride *= x.size(d);
+    values = best.values;
+  }
+  return x.ndim() == 0 ? argmax(x, 0) : reshape(index, {});
+}
+
+DistTensor argmin(const DistTensor& x, int dim, bool keepdim) {
+  return argmax(reversed("argmin", x), dim, keepdim);
+}
+DistTensor argmin(const DistTensor& x) { return argmax(reversed("argmin", x)); }
+
+DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
+                       Generator g) {
+  check_defined("multinomial", {&weights, 1});
+  DT_CHECK(weights.ndim() > 0 && n >= 0, "multinomial",
+           "cannot draw {} indices from {}; write 0 or more of a vector", n,
+           weights.spec()->to_string());
+  DistTensor w = weights.detach();
+  w = cast(w, w.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
+  if (replacement) {
+    Shape all = w.shape();
+    all.insert(all.size() - 1, n);
+    w = expand(unsqueeze(w, -2), all);
+  }
+  Layout layout = w.layout();
+  layout.partials.clear();
+  const DistTensor u = uniform(w.shape(), w.mesh(), layout, w.dtype(), g);
+  const DistTensor key = where(gt(w, 0), w / -log(u), -1);
+  return replacement ? argmax(key, -1) : topk(key, n).indices;
 }
 
 OpList topk_ops() { return {&topk_op()}; }

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "dtensor/comm_event.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/reduce.h"
@@ -119,6 +122,75 @@ TEST(TopK, BadInput) {
       error_of(
           1, [](const Mesh& m) { topk(full({3}, 1, m, {}, DType::kBool), 1); }),
       "[topk] bools have no order; write cast(x, DType::kI32)");
+}
+
+const double kNaN = std::nan("");
+
+// As torch: a NaN counts as largest and as smallest; of equal elements the
+// first one; sorted last.
+TEST(TopK, NaNsAndEqualElements) {
+  const Array x{{6}, {2, 5, kNaN, 5, -1, -1}}, y{{6}, {2, 5, 0, 5, -1, -1}};
+  for (const char* layout : {"R,R", "S0,R", "R,S0", "S0,S0"})
+    on_mesh("a=2,b=2", [&](const Mesh& mesh) {
+      const DistTensor with = put(x, mesh, layout),
+                       without = put(y, mesh, layout);
+      EXPECT_EQ(argmax(with).item(), 2);
+      EXPECT_EQ(argmin(with, 0).item(), 2);
+      EXPECT_EQ(argmax(without, -1).item(), 1);
+      EXPECT_EQ(argmin(without).item(), 4);
+      const TopK up = sort(with);
+      EXPECT_EQ(up.indices.full().to_integers(),
+                (std::vector<int64_t>{4, 5, 0, 1, 3, 2}));
+      EXPECT_TRUE(std::isnan(up.values.full().at(5)));
+      EXPECT_EQ(argsort(with, 0, true).full().to_integers(),
+                (std::vector<int64_t>{2, 1, 3, 0, 4, 5}));
+    });
+}
+
+// The flat index, without a rank that has the flat tensor.
+TEST(TopK, ArgmaxOfAllSendsOneElementOfEachRow) {
+  on_mesh("a=4", [](const Mesh& mesh) {
+    const DistTensor x = randn({7, 400}, mesh, "S1", DType::kF32, {1, 1});
+    const Tensor whole = x.full();
+    int64_t best = 0;
+    for (int64_t i = 0; i < 7 * 400; ++i)
+      if (whole.at(i) > whole.at(best)) best = i;
+    RankContext& context = RankContext::current();
+    context.record = true;
+    EXPECT_EQ(argmax(x).item(), static_cast<double>(best));
+    int64_t bytes = 0;
+    for (const CommEvent& e : context.events) bytes += e.counted;
+    EXPECT_EQ(bytes, 3 * 7 * (4 + 8));
+  });
+}
+
+TEST(Multinomial, DrawsInProportion) {
+  on_mesh("a=2", [](const Mesh& mesh) {
+    const Array weights{{2, 4}, {1, 0, 2, 1, 5, 5, 0, 0}};
+    for (const char* layout : {"R", "S0", "S1"}) {
+      const DistTensor w = put(weights, mesh, layout);
+      const std::vector<int64_t> drawn =
+          multinomial(w, 4000, true, {3, 5}).full().to_integers();
+      double times[2][4] = {};
+      for (size_t i = 0; i < drawn.size(); ++i)
+        times[i / 4000][drawn[i]] += 1.0 / 4000;
+      for (int r = 0; r < 2; ++r)
+        for (int j = 0; j < 4; ++j) {
+          const double p = weights.at(4 * r + j) / (r == 0 ? 4 : 10);
+          // Three standard deviations are 0.024.
+          EXPECT_NEAR(times[r][j], p, p == 0 ? 0 : 0.03) << layout;
+        }
+      // Without replacement: all that can be drawn, each once.
+      std::vector<int64_t> few =
+          multinomial(w, 2, false, {3, 6}).full().to_integers();
+      std::sort(few.begin() + 2, few.end());
+      EXPECT_EQ(few[2], 0);
+      EXPECT_EQ(few[3], 1);
+      EXPECT_NE(few[0], few[1]);
+      EXPECT_NE(few[0], 1);
+      EXPECT_NE(few[1], 1);
+    }
+  });
 }
 
 }  // namespace
