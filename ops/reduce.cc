@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/op_lists.h"
 #include "dtensor/ops/pointwise.h"
@@ -110,40 +112,50 @@ DistTensor extremum(bool max, const DistTensor& x, std::vector<int> dims,
   return keepdim ? reshape(y, kept) : y;
 }
 
-struct CumsumArgs {
+using Kind = kernels::ReduceKind;
+
+DistTensor last_place(const DistTensor&, const DistTensor&, int dim);
+DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
+                            const DistTensor& dy, int dim);
+
+struct ScanArgs {
   static constexpr Fields kFields = {"dim", "reverse"};
   int64_t dim;
   bool reverse;  // from the end
 };
 
-// If the dimension is split, every rank sums its part, receives the sums of the
-// parts before its own (one number per row and rank), and starts from their
-// sum.
-class Cumsum : public Op {
+// cumsum, cummax, cummin and cumprod. If the dimension is split, every rank
+// sums its part, receives the sums of the parts before its own (one number per
+// row and rank), and starts from their sum; or maximum, minimum, product.
+class Scan : public Op {
  public:
-  Cumsum() : Op("cumsum") {}
+  explicit Scan(Kind kind)
+      : Op(std::string("cum") + kNames[static_cast<size_t>(kind)]),
+        kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
-    const int64_t dim = attrs.as<CumsumArgs>().dim;
+    const int64_t dim = attrs.as<ScanArgs>().dim;
     return BoundRule(
-        along("...n~->...n^ | linear 0", shapes[0].size(), dim, name()), shapes,
-        name());
+        along(std::string("...n~->...n^") + kNotes[static_cast<size_t>(kind_)],
+              shapes[0].size(), dim, name()),
+        shapes, name());
   }
   std::vector<Sample> samples() const override {
-    return {{{{{5, 3}}}, CumsumArgs{0, false}, true},
-            {{{{3, 7}}}, CumsumArgs{1, true}, true},
-            {{{{2, 5, 3}}}, CumsumArgs{1, false}, true}};
+    return {{{{{5, 3}}}, ScanArgs{0, false}, true},
+            {{{{3, 7}}}, ScanArgs{1, sums()}, true},
+            {{{{2, 5, 3}}}, ScanArgs{1, false}, true}};
   }
-  bool saves_inputs() const override { return false; }
+  bool saves_inputs() const override { return !sums(); }
+  bool saves_outputs() const override { return !sums(); }
   OpWork work() const override { return {1, {'n', "", 1}}; }
 
   void compute(Compute& c) const override {
-    const int64_t dim = c.attrs.as<CumsumArgs>().dim;
-    const bool reverse = c.attrs.as<CumsumArgs>().reverse;
+    const int64_t dim = c.attrs.as<ScanArgs>().dim;
+    const bool reverse = c.attrs.as<ScanArgs>().reverse;
     const DType t = c.in[0].dtype(), sum = kernels::scan_type_of(t);
     const Rows x(with_last(c.in[0], dim));
-    kernels::ScanRows scan{.x = x, .reverse = reverse};
+    kernels::ScanRows scan{.kind = kind_, .x = x, .reverse = reverse};
     Tensor carry;
     if (const AxisMask axes = c.axes_of('n')) {
       const Tensor total = c.scratch({1, x.rows}, sum);
@@ -169,7 +181,8 @@ class Cumsum : public Op {
                            : sums_of(at, 0, i);
           });
       carry = c.scratch({x.rows}, sum);
-      c.run(kernels::Reduce{.type = sum,
+      c.run(kernels::Reduce{.kind = kind_,
+                            .type = sum,
                             .shape = others.shape(),
                             .in = others.data(),
                             .strides = others.strides(),
@@ -185,22 +198,107 @@ class Cumsum : public Op {
   }
 
   std::vector<DistTensor> gradient(const GradientCall& g) const override {
-    CumsumArgs args = g.attrs.as<CumsumArgs>();
+    ScanArgs args = g.attrs.as<ScanArgs>();
+    const int dim = static_cast<int>(args.dim);
+    if (kind_ == Kind::kProd)
+      return {
+          product_gradient(g.inputs[0], g.outputs[0], g.cotangents[0], dim)};
+    if (!sums()) {
+      const DistTensor at =
+          to_last(last_place(g.inputs[0], g.outputs[0], dim), dim);
+      return {
+          to_last(put(to_last(g.cotangents[0], dim), at, at.size(-1)), dim)};
+    }
     args.reverse = !args.reverse;
     const Assignment a = inherited(g);
     return {apply1(*this, g.cotangents, args, &a)};
   }
+
+ private:
+  static constexpr const char* kNames[] = {"sum", "max", "min", "prod"};
+  static constexpr const char* kNotes[] = {" | linear 0", " | max 0",
+                                           " | min 0", ""};
+  bool sums() const { return kind_ == Kind::kSum; }
+
+  Kind kind_;
 };
 
-const Cumsum& cumsum_op() {
-  static const Cumsum op;
-  return op;
+const Op& scan_op(Kind kind) {
+  static const Scan ops[] = {Scan(Kind::kSum), Scan(Kind::kMax),
+                             Scan(Kind::kMin), Scan(Kind::kProd)};
+  return ops[static_cast<size_t>(kind)];
+}
+
+DistTensor scan(Kind kind, const DistTensor& x, int dim, bool reverse = false) {
+  return apply1(scan_op(kind), {&x, 1}, ScanArgs{dim, reverse});
+}
+
+// For y = cummax(x) or cummin(x): the last index up to each one at which x is
+// y, or NaN.
+DistTensor last_place(const DistTensor& given, const DistTensor& extreme,
+                      int dim) {
+  const DistTensor x = given.detach(), y = extreme.detach();
+  const int64_t n = x.size(dim);
+  Layout layout = Layout::replicated({n});
+  layout.dims[0] = x.layout().dims[static_cast<size_t>(dim)];
+  Shape shape = Shape::filled(x.ndim(), 1);
+  shape[dim] = n;
+  const DistTensor i = reshape(arange(n, x.mesh(), layout, DType::kI64), shape);
+  const DistTensor taken =
+      is_float(x.dtype()) ? logical_or(eq(x, y), isnan(x)) : eq(x, y);
+  return scan(Kind::kMax, where(taken, i, -1), dim);
+}
+
+// dx[i] is the sum over j >= i of dy[j] times the product of the x[k] with
+// k <= j other than x[i]. That is dy[j] y[j] / x[i] before the first zero of x.
+// At it, it is dy[j] times the running product that leaves it out. Beyond, it
+// is 0. (Second derivatives take x to have no zeros.)
+DistTensor product_gradient(const DistTensor& x, const DistTensor& y,
+                            const DistTensor& dy, int dim) {
+  const DistTensor zero = eq(x.detach(), 0);
+  const DistTensor zeros = scan(Kind::kSum, cast(zero, DType::kI64), dim);
+  const DistTensor first = logical_and(zero, eq(zeros, 1));
+  const DistTensor without = scan(Kind::kProd, where(first, 1, x), dim);
+  const auto rest = [&](const DistTensor& p) {
+    return scan(Kind::kSum, dy * p, dim, true);
+  };
+  return where(eq(zeros, 0), rest(y) / where(zero, 1, x),
+               where(first, rest(without), 0));
+}
+
+// `f` of x; as in torch, a scalar is a row of one element.
+template <class F>
+DistTensor along_row(const DistTensor& x, int dim, std::string_view op, F&& f) {
+  check_defined(op, {&x, 1});
+  if (x.ndim() == 0 && (dim == 0 || dim == -1))
+    return reshape(f(reshape(x, {1}), 0), {});
+  return f(x, normalize_dim(dim, x.ndim(), op));
+}
+
+// Integers and bools as i64.
+DistTensor accumulated(Kind kind, const DistTensor& x, int dim) {
+  return along_row(
+      x, dim, scan_op(kind).name(), [&](const DistTensor& row, int d) {
+        return scan(kind, is_float(x.dtype()) ? row : cast(row, DType::kI64),
+                    d);
+      });
+}
+
+std::pair<DistTensor, DistTensor> running(Kind kind, const DistTensor& x,
+                                          int dim) {
+  const std::string& op = scan_op(kind).name();
+  const DistTensor y = along_row(x, dim, op, [&](const DistTensor& row, int d) {
+    return scan(kind, row, d);
+  });
+  if (x.ndim() == 0) return {y, full({}, 0, x.mesh(), {}, DType::kI64)};
+  return {y, last_place(x, y, normalize_dim(dim, x.ndim(), op))};
 }
 
 }  // namespace
 
 OpList reduce_ops() {
-  return {&extremum_op(true), &extremum_op(false), &cumsum_op()};
+  return {&extremum_op(true),    &extremum_op(false),  &scan_op(Kind::kSum),
+          &scan_op(Kind::kProd), &scan_op(Kind::kMax), &scan_op(Kind::kMin)};
 }
 
 DistTensor amax(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -211,14 +309,16 @@ DistTensor amin(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 }
 
 DistTensor cumsum(const DistTensor& x, int dim) {
-  check_defined("cumsum", {&x, 1});
-  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
-    return cumsum(cast(x, DType::kI64), dim);
-  // As in torch, a scalar is a row of one element.
-  if (x.ndim() == 0 && (dim == 0 || dim == -1))
-    return reshape(cumsum(reshape(x, {1}), 0), {});
-  return apply1(cumsum_op(), {&x, 1},
-                CumsumArgs{normalize_dim(dim, x.ndim(), "cumsum"), false});
+  return accumulated(Kind::kSum, x, dim);
+}
+DistTensor cumprod(const DistTensor& x, int dim) {
+  return accumulated(Kind::kProd, x, dim);
+}
+std::pair<DistTensor, DistTensor> cummax(const DistTensor& x, int dim) {
+  return running(Kind::kMax, x, dim);
+}
+std::pair<DistTensor, DistTensor> cummin(const DistTensor& x, int dim) {
+  return running(Kind::kMin, x, dim);
 }
 
 }  // namespace dtensor

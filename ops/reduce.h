@@ -21,6 +21,13 @@ DistTensor amin(const DistTensor&, std::vector<int> dims = {},
 // Running sums along one dimension: y[i] = x[0] + ... + x[i]. Integers and
 // bools give i64. Floats are summed in f64 and keep their dtype.
 DistTensor cumsum(const DistTensor&, int dim);
+// Running products, likewise.
+DistTensor cumprod(const DistTensor&, int dim);
+// Running maxima and minima, and the index of each in i64: of equal elements
+// the last, as in torch. From a NaN on, the values are NaN. Throws Error for
+// bools.
+std::pair<DistTensor, DistTensor> cummax(const DistTensor&, int dim);
+std::pair<DistTensor, DistTensor> cummin(const DistTensor&, int dim);
 
 // ---- Softmax ----
 //

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/reduce.h"
@@ -92,6 +95,66 @@ TEST(Cumsum, EmptyPartsAndIntegers) {
     EXPECT_EQ(testing::error_of([&] { cumsum(x, 1); }).substr(0, 8),
               "[cumsum]");
   });
+}
+
+// d cumprod, by its definition: the sum over j of the products up to j without
+// element i.
+std::vector<double> product_slopes(const std::vector<double>& x) {
+  std::vector<double> slopes(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    for (size_t j = i; j < x.size(); ++j) {
+      double product = static_cast<double>(j + 1);  // the cotangent
+      for (size_t k = 0; k <= j; ++k)
+        if (k != i) product *= x[k];
+      slopes[i] += product;
+    }
+  return slopes;
+}
+
+TEST(Cumprod, GradientWithZeros) {
+  for (const std::vector<double>& given :
+       {std::vector<double>{2, -1, 0.5, 3, -2},
+        {2, 0, 0.5, 3, -2},
+        {0, 1, 2, 3, 4},
+        {2, 3, 0, 5, 0},
+        {1, 2, 3, 4, 0}})
+    for (const char* layout : {"R", "S0"})
+      run(2, [&](Runtime& rt) {
+        DistTensor x = DistTensor::from_global(Tensor::from({5}, given.data()),
+                                               rt.mesh(), layout);
+        x.set_requires_grad();
+        const double dy[] = {1, 2, 3, 4, 5};
+        const DistTensor y = cumprod(x, 0);
+        const std::vector<double> got =
+            values(grad(y, {x},
+                        {.cotangent = DistTensor::from_global(
+                             Tensor::from({5}, dy), rt.mesh(), {})})[0]);
+        const std::vector<double> want = product_slopes(given);
+        for (size_t i = 0; i < 5; ++i)
+          EXPECT_NEAR(got[i], want[i], 1e-12) << layout << " " << i;
+      });
+}
+
+// As torch: of equal elements the last one, and every NaN.
+TEST(Cummax, EqualElementsAndNaN) {
+  const double given[] = {1, 3, 3, 2, std::nan(""), 9, std::nan("")};
+  for (const char* layout : {"R", "S0"})
+    run(3, [&](Runtime& rt) {
+      DistTensor x =
+          DistTensor::from_global(Tensor::from({7}, given), rt.mesh(), layout);
+      x.set_requires_grad();
+      const auto [most, at] = cummax(x, 0);
+      EXPECT_EQ(values(at), (std::vector<double>{0, 1, 2, 2, 4, 4, 6}))
+          << layout;
+      EXPECT_EQ(values(most)[3], 3);
+      EXPECT_TRUE(std::isnan(values(most)[5]));
+      EXPECT_EQ(values(grad(sum(most), {x})[0]),
+                (std::vector<double>{1, 1, 2, 0, 2, 0, 1}))
+          << layout;
+      EXPECT_EQ(values(cummin(x, 0).second),
+                (std::vector<double>{0, 0, 0, 0, 4, 4, 6}))
+          << layout;
+    });
 }
 
 }  // namespace
