@@ -2,6 +2,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
@@ -226,6 +227,43 @@ DistTensor tile(const DistTensor& x, const std::vector<int64_t>& times) {
   std::vector<int64_t> all(times);
   while (static_cast<int>(all.size()) < x.ndim()) all.insert(all.begin(), 1);
   return repeat(x, all);
+}
+
+DistTensor repeat_interleave(const DistTensor& x, int64_t times, int dim) {
+  check_defined("repeat_interleave", {&x, 1});
+  DT_CHECK(times >= 0, "repeat_interleave", "times is {}; write 0 or more",
+           times);
+  if (x.ndim() == 0) return repeat_interleave(reshape(x, {1}), times, dim);
+  const int d = normalize_dim(dim, x.ndim(), "repeat_interleave");
+  Shape wide = x.shape(), out = x.shape();
+  wide.insert(d + 1, times);
+  out[d] *= times;
+  return reshape(expand(unsqueeze(x, d + 1), wide), out);
+}
+
+DistTensor repeat_interleave(const DistTensor& x,
+                             const std::vector<int64_t>& times, int dim) {
+  check_defined("repeat_interleave", {&x, 1});
+  if (times.size() == 1) return repeat_interleave(x, times[0], dim);
+  const int d = normalize_dim(dim, x.ndim(), "repeat_interleave");
+  DT_CHECK(std::ssize(times) == x.size(d), "repeat_interleave",
+           "got {} numbers for the {} indices of dimension {}; write one for "
+           "each",
+           times.size(), x.size(d), d);
+  std::vector<int64_t> index;
+  for (int64_t i = 0; i < x.size(d); ++i) {
+    const int64_t n = times[static_cast<size_t>(i)];
+    DT_CHECK(n >= 0, "repeat_interleave", "times is {}; write 0 or more", n);
+    index.insert(index.end(), static_cast<size_t>(n), i);
+  }
+  return index_select(
+      x, d,
+      DistTensor::from_global(Tensor::from({std::ssize(index)}, index.data()),
+                              x.mesh(), {}));
+}
+
+DistTensor repeat_interleave(const DistTensor& x, int64_t times) {
+  return repeat_interleave(flatten(x), times, 0);
 }
 
 DistTensor roll(const DistTensor& x, const std::vector<int64_t>& shifts,

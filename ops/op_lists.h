@@ -13,6 +13,7 @@ OpList contraction_ops();
 OpList cross_entropy_ops();
 OpList embedding_ops();
 OpList experts_ops();
+OpList flip_ops();
 OpList gather_ops();
 OpList linear_ops();
 OpList norm_ops();

@@ -254,6 +254,24 @@ DistTensor clamp_max(const DistTensor& x, Number max) {
   return clamp(x, none, max);
 }
 
+DistTensor lerp(const DistTensor& a, const DistTensor& b, Number weight) {
+  check_defined("lerp", {a, b});
+  const DistTensor way = b - a;
+  return weight.value < 0.5 ? a + way * weight
+                            : b - way * Number(1 - weight.value);
+}
+DistTensor lerp(const DistTensor& a, const DistTensor& b,
+                const DistTensor& weight) {
+  check_defined("lerp", {a, b, weight});
+  const DistTensor way = b - a;
+  return where(lt(weight, 0.5), a + way * weight, b - way * (1 - weight));
+}
+
+DistTensor clone(const DistTensor& x) {
+  check_defined("clone", {&x, 1});
+  return x.dtype() == DType::kBool ? bitwise_or(x, x) : positive(x);
+}
+
 DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b) {
   check_defined("where", {condition, a, b});

@@ -52,6 +52,12 @@ DistTensor all(const DistTensor&, std::vector<int> dims = {},
                bool keepdim = false);
 // The number of nonzero elements, as i64.
 DistTensor count_nonzero(const DistTensor&, std::vector<int> dims = {});
+// How often each of 0, 1, 2, ... occurs in a vector of integers, in i64, or the
+// sum of the weights where it occurs. There are max(x) + 1 numbers, at least
+// `minlength`; the largest element is read, so every rank waits. Throws Error
+// for a negative element.
+DistTensor bincount(const DistTensor& x, const DistTensor& weights = {},
+                    int64_t minlength = 0);
 // {amin, amax}.
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor&,
                                           std::vector<int> dims = {},
@@ -84,7 +90,7 @@ DistTensor logsumexp(const DistTensor&, std::vector<int> dims = {},
 DistTensor vector_norm(const DistTensor&, double p = 2,
                        std::vector<int> dims = {}, bool keepdim = false);
 
-// ---- The largest elements ----
+// ---- Largest elements, and order ----
 
 struct TopK {
   DistTensor values, indices;  // best first; indices are i64

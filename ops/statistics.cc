@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/embedding.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -73,6 +74,22 @@ DistTensor all(const DistTensor& x, std::vector<int> dims, bool keepdim) {
 DistTensor count_nonzero(const DistTensor& x, std::vector<int> dims) {
   check_defined("count_nonzero", {&x, 1});
   return sum(cast(x, DType::kBool), known(x, std::move(dims)));
+}
+
+DistTensor bincount(const DistTensor& x, const DistTensor& weights,
+                    int64_t minlength) {
+  check_defined("bincount", {&x, 1});
+  DT_CHECK(x.ndim() == 1 && !is_float(x.dtype()) && x.dtype() != DType::kBool,
+           "bincount", "takes a vector of i32 or i64, but got {}",
+           x.spec()->to_string());
+  DT_CHECK(minlength >= 0, "bincount", "minlength is {}; write 0 or more",
+           minlength);
+  const int64_t largest = x.size(0) > 0 ? amax(x).item<int64_t>() : -1;
+  const DistTensor each =
+      weights.defined() ? weights : cast(full_like(x, 1), DType::kI64);
+  return index_add(
+      full({std::max(largest + 1, minlength)}, 0, x.mesh(), {}, each.dtype()),
+      0, x, each);
 }
 
 std::pair<DistTensor, DistTensor> aminmax(const DistTensor& x,

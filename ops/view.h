@@ -125,6 +125,15 @@ std::vector<DistTensor> meshgrid(const std::vector<DistTensor>&,
 // tile(), missing numbers are 1.
 DistTensor repeat(const DistTensor&, const std::vector<int64_t>& times);
 DistTensor tile(const DistTensor&, const std::vector<int64_t>& times);
+// Repeats every index of a dimension `times` times, or index i times[i] times,
+// one after the other. Without a dimension, the elements of the flat tensor.
+DistTensor repeat_interleave(const DistTensor&, int64_t times, int dim);
+DistTensor repeat_interleave(const DistTensor&,
+                             const std::vector<int64_t>& times, int dim);
+DistTensor repeat_interleave(const DistTensor&, int64_t times);
+// Reverses the order of the indices of these dimensions. If one is split, the
+// ranks send each other the indices that mirror theirs, once.
+DistTensor flip(const DistTensor&, const std::vector<int>& dims);
 // Moves index i of a dimension to i + shift, wrapping around the end.
 DistTensor roll(const DistTensor&, const std::vector<int64_t>& shifts,
                 const std::vector<int>& dims);

@@ -43,7 +43,7 @@ HEADERS = {
     "ops/functions/rounding.h": "Rounding and remainders",
     "ops/pointwise.h": "Types and conditions",
     "ops/reduce.h": "Reductions and running sums",
-    "ops/norm.h": "Norms", "ops/embedding.h": "Embedding",
+    "ops/norm.h": "Norms", "ops/embedding.h": "Elements by index",
     "ops/losses.h": "Losses", "ops/attention.h": "Attention",
     "ops/experts.h": "Mixtures of experts", "ops/view.h": "Views",
     "ops/create.h": "Creation",

@@ -48,6 +48,11 @@ void add_binary_calls(CallTable& t) {
   t["rsub"] = [](A a) -> T {
     return {sub(a.tensor(1), scaled(a, a.tensor(0), "alpha"))};
   };
+  t["lerp"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0), y = a.tensor(1);
+    if (a.is_tensor(2, "weight")) return {lerp(x, y, a.tensor(2, "weight"))};
+    return {lerp(x, y, a.number(2, "weight"))};
+  };
   t["true_divide"] = [](A a) -> T { return {div(a.tensor(0), a.tensor(1))}; };
   t["div"] = rounded_division;
   t["clamp"] = [numbers = t["clamp"]](A a) -> T {

@@ -23,6 +23,8 @@ T along(A a) {
   return {f(x, static_cast<int>(a.integer(1, "dim")))};
 }
 
+int dim(A a) { return static_cast<int>(a.integer(1, "dim")); }
+
 Reduction reduction(A a) {
   const std::string text = a.text(kNamed, "reduction", "mean");
   if (text == "batchmean") throw NotHere("reduction=batchmean");
@@ -105,6 +107,28 @@ void add_layer_calls(CallTable& t) {
   t["log_softmax"] = along<log_softmax>;
   t["nn.functional.embedding"] = [](A a) -> T {
     return {embedding(a.tensor(0), a.tensor(1))};
+  };
+  t["index_select"] = [](A a) -> T {
+    return {index_select(a.tensor(0), dim(a), a.tensor(2))};
+  };
+  t["index_add"] = [](A a) -> T {
+    // torch's alpha of bools is a bool.
+    const bool truth =
+        a.has(kNamed, "alpha") && a.raw(kNamed, "alpha").is_boolean();
+    const Number alpha = truth ? Number(a.flag(kNamed, "alpha", true))
+                               : Number(a.number(kNamed, "alpha", 1));
+    return {index_add(a.tensor(0), dim(a), a.tensor(2), a.tensor(3), alpha)};
+  };
+  t["gather"] = [](A a) -> T {
+    return {gather(a.tensor(0), dim(a), a.tensor(2))};
+  };
+  t["scatter_add"] = [](A a) -> T {
+    return {scatter_add(a.tensor(0), dim(a), a.tensor(2), a.tensor(3))};
+  };
+  t["scatter"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0), index = a.tensor(2);
+    if (a.is_tensor(3)) return {scatter(x, dim(a), index, a.tensor(3))};
+    return {scatter(x, dim(a), index, a.number(3))};
   };
   // Classes are torch's dimension 1 and our last one.
   t["nn.functional.cross_entropy"] = [](A a) -> T {

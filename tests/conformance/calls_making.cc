@@ -51,6 +51,7 @@ void add_making_calls(CallTable& t) {
     return {
         full_like(cast(x, a.dtype(kNamed, "dtype", x.dtype())), a.number(1))};
   };
+  t["clone"] = like<clone>;
   t["tril"] = [](A a) -> T { return {tril(a.tensor(0), a.integer(1, "", 0))}; };
   t["triu"] = [](A a) -> T { return {triu(a.tensor(0), a.integer(1, "", 0))}; };
   t["trace"] = [](A a) -> T { return {trace(a.tensor(0))}; };

@@ -62,6 +62,17 @@ T roll_call(A a) {
   return {reshape(roll(flatten(x), shifts, {0}), x.shape())};
 }
 
+T repeat_interleave_call(A a) {
+  const DistTensor x = a.tensor(0);
+  if (a.has(kNamed, "output_size")) a.integer(kNamed, "output_size");
+  if (a.is_tensor(1, "repeats"))
+    return {repeat_interleave(x, a.tensor(1, "repeats").full().to_integers(),
+                              dim_of(a, 2, "dim", 0))};
+  const int64_t times = a.integer(1, "repeats");
+  if (!a.has(2, "dim")) return {repeat_interleave(x, times)};
+  return {repeat_interleave(x, times, dim_of(a, 2, "dim", 0))};
+}
+
 // Indices that are integers and slices, one for each dimension from the first.
 T getitem_call(A a) {
   DistTensor x = a.tensor(0);
@@ -191,6 +202,10 @@ void add_shape_calls(CallTable& t) {
     return {tile(a.tensor(0), a.integers(1, "dims"))};
   };
   t["roll"] = roll_call;
+  t["flip"] = [](A a) -> T { return {flip(a.tensor(0), a.dims(1, "dims"))}; };
+  t["fliplr"] = [](A a) -> T { return {flip(a.tensor(0), {1})}; };
+  t["flipud"] = [](A a) -> T { return {flip(a.tensor(0), {0})}; };
+  t["repeat_interleave"] = repeat_interleave_call;
   t["nn.functional.pad"] = pad_call;
   t["constant_pad_nd"] = [](A a) -> T {
     return {pad(a.tensor(0), a.integers(1), a.number(2, "value", 0))};

@@ -57,6 +57,24 @@ T extremum(A a) {
   return {one(a.tensor(0), {}, false)};
 }
 
+// Equal elements keep their order, whether `stable` asks for that or not.
+TopK sort_call(A a) {
+  a.flag(kNamed, "stable", false);
+  const DistTensor x = a.tensor(0);
+  const auto dim = static_cast<int>(a.integer(1, "dim", -1));
+  const bool descending = a.flag(2, "descending", false);
+  return {sort(x, dim, descending).values, argsort(x, dim, descending)};
+}
+
+template <DistTensor (*along)(const DistTensor&, int, bool),
+          DistTensor (*flat)(const DistTensor&)>
+T extreme_index(A a) {
+  const DistTensor x = a.tensor(0);
+  if (!a.has(1, "dim")) return {flat(x)};
+  return {along(x, static_cast<int>(a.integer(1, "dim")),
+                a.flag(2, "keepdim", false))};
+}
+
 double order(A a, size_t at, std::string_view name) {
   if (!a.is_text(at, name)) return a.number(at, name, 2);
   if (a.text(at, name, "") != "fro")
@@ -81,6 +99,30 @@ void add_sum_calls(CallTable& t) {
                            static_cast<int>(a.integer(2, "dim", -1)),
                            a.flag(3, "largest", true));
     return {best.values, best.indices};
+  };
+  t["sort"] = [](A a) -> T {
+    const TopK all = sort_call(a);
+    return {all.values, all.indices};
+  };
+  t["argsort"] = [](A a) -> T { return {sort_call(a).indices}; };
+  t["argmax"] = extreme_index<argmax, argmax>;
+  t["argmin"] = extreme_index<argmin, argmin>;
+  t["cumprod"] = [](A a) -> T {
+    const DistTensor x = a.tensor(0);
+    return {cumprod(cast(x, a.dtype(kNamed, "dtype", x.dtype())),
+                    static_cast<int>(a.integer(1, "dim")))};
+  };
+  t["cummax"] = [](A a) {
+    return both(cummax(a.tensor(0), static_cast<int>(a.integer(1, "dim"))));
+  };
+  t["cummin"] = [](A a) {
+    return both(cummin(a.tensor(0), static_cast<int>(a.integer(1, "dim"))));
+  };
+  t["bincount"] = [](A a) -> T {
+    return {
+        bincount(a.tensor(0),
+                 a.has(1, "weights") ? a.tensor(1, "weights") : DistTensor(),
+                 a.integer(2, "minlength", 0))};
   };
   t["matmul"] =
       t["mm"] = [](A a) -> T { return {matmul(a.tensor(0), a.tensor(1))}; };

@@ -3,6 +3,7 @@
 
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
 
@@ -25,6 +26,19 @@ TEST(Arrange, AtLeastSoManyDimensions) {
     EXPECT_EQ(atleast_2d(ones_of({4, 5})).shape(), (Shape{4, 5}));
     EXPECT_EQ(atleast_1d(ones_of({})).shape(), (Shape{1}));
     EXPECT_EQ(atleast_1d(ones_of({5})).shape(), (Shape{5}));
+  });
+}
+
+// Every rank sends its part once, to the rank that mirrors it.
+TEST(Arrange, FlipSendsEachElementOnce) {
+  run(4, [](Runtime& rt) {
+    const DistTensor x = arange(8, rt.mesh(), "S0");
+    rt.context().record = true;
+    const DistTensor y = flip(x, {0});
+    EXPECT_EQ(y.spec()->to_string(), x.spec()->to_string());
+    ASSERT_EQ(rt.context().events.size(), 1u);
+    EXPECT_EQ(rt.context().events[0].counted, 2 * size_of(x.dtype()));
+    EXPECT_EQ(y.full().at(0), 7);
   });
 }
 

@@ -371,5 +371,27 @@ TEST(Pointwise, ByName) {
   });
 }
 
+TEST(Pointwise, LerpIsExactAtBothEnds) {
+  on_one_rank([](const Mesh& m) {
+    const DistTensor a = tensor(m, {1, 1e16}, DType::kF64),
+                     b = tensor(m, {0.1, 3}, DType::kF64);
+    EXPECT_EQ(values(lerp(a, b, 0)), values(a));
+    EXPECT_EQ(values(lerp(a, b, 1)), values(b));
+    const DistTensor ends = tensor(m, {1, 0}, DType::kF64);
+    EXPECT_EQ(values(lerp(a, b, ends)), (Values{0.1, 1e16}));
+  });
+}
+
+TEST(Pointwise, CloneHasItsOwnMemory) {
+  on_one_rank([](const Mesh& m) {
+    for (DType t : {DType::kF32, DType::kI64, DType::kBool}) {
+      const DistTensor x = tensor(m, {1, 0}, t), y = clone(x);
+      EXPECT_EQ(y.dtype(), t);
+      Tensor(x.local()).fill(0);
+      EXPECT_EQ(values(y), (Values{1, 0}));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
