@@ -105,8 +105,8 @@ struct TopK {
 TopK topk(const DistTensor&, int64_t k, int dim = -1, bool largest = true);
 
 // All elements along a dimension in order, smallest first, and their indices:
-// topk() of all. NaNs count as largest, and equal elements keep their order.
-// Every rank has the whole dimension in the end.
+// topk() of all. NaNs count as largest, and equal elements keep their order. A
+// split dimension is gathered: every rank has all of it in the end.
 TopK sort(const DistTensor&, int dim = -1, bool descending = false);
 DistTensor argsort(const DistTensor&, int dim = -1, bool descending = false);
 // The index of the first largest or smallest element along a dimension, which

@@ -67,6 +67,19 @@ class TopKOp : public Op {
     };
     const AxisMask axes = c.axes_of('n');
     if (!axes) return c.run(k);
+    if (args.k == c.global_size('n')) {
+      // All are candidates. Their places say which, so only values are sent.
+      const Tensor all = c.fetch(
+          x.t, axes,
+          [&](const Coord& at) {
+            return Region{rows_of(c, at), c.decision.in[0]->region(at).back()};
+          },
+          [&](const Coord& at) {
+            return Region{rows_of(c, at), range(0, args.k)};
+          });
+      k.x = {all.dtype(), x.rows, args.k, all.data(), args.k};
+      return c.run(k);
+    }
     const Candidates mine = candidates(c, x);
     // [rows, candidates], ordered by rank.
     const auto columns = [&](const Coord& at, bool all) {
@@ -100,12 +113,15 @@ class TopKOp : public Op {
     for (const Interval& range : ranges) n += std::min(k, range.size());
     return n;
   }
+  static IntervalList range(int64_t from, int64_t to) {
+    return from < to ? IntervalList{{from, to}} : IntervalList{};
+  }
+  static IntervalList rows_of(const Compute& c, const Coord& at) {
+    return range(0, c.rows_at('n', at));
+  }
   static Region rows_and(const Compute& c, const Coord& at, int64_t lo,
                          int64_t hi) {
-    const auto range = [](int64_t from, int64_t to) {
-      return from < to ? IntervalList{{from, to}} : IntervalList{};
-    };
-    return {range(0, c.rows_at('n', at)), range(lo, hi)};
+    return {rows_of(c, at), range(lo, hi)};
   }
   static Candidates candidates(Compute& c, const Rows& x) {
     const TopKArgs& args = c.attrs.as<TopKArgs>();
