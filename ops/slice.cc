@@ -1,7 +1,9 @@
 #include <algorithm>
 
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/index_op.h"
 #include "dtensor/ops/op_lists.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -224,6 +226,18 @@ DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
   return apply1(slice_op(), {&x, 1}, SliceArgs{dim, lo, hi, step});
 }
 
+// The indices that exist of those that a user names.
+SliceArgs clamped(std::string_view op, const DistTensor& x, int dim, int64_t lo,
+                  int64_t hi, int64_t step) {
+  DT_CHECK(step >= 1, op, "step is {}; write at least 1", step);
+  const int64_t n = x.size(dim);
+  auto clamp_index = [&](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
+  };
+  lo = clamp_index(lo);
+  return {dim, lo, std::max(lo, clamp_index(hi)), step};
+}
+
 }  // namespace
 
 OpList slice_ops() { return {&slice_op(), &pad_op()}; }
@@ -231,14 +245,9 @@ OpList slice_ops() { return {&slice_op(), &pad_op()}; }
 DistTensor slice(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                  int64_t step) {
   check_defined("slice", {&x, 1});
-  int d = normalize_dim(dim, x.ndim(), "slice");
-  DT_CHECK(step >= 1, "slice", "step is {}; write at least 1", step);
-  int64_t n = x.size(d);
-  auto clamp_index = [&](int64_t i) {
-    return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
-  };
-  lo = clamp_index(lo);
-  return window(x, d, lo, std::max(lo, clamp_index(hi)), step);
+  const int d = normalize_dim(dim, x.ndim(), "slice");
+  const SliceArgs at = clamped("slice", x, d, lo, hi, step);
+  return window(x, d, at.lo, at.hi, step);
 }
 
 DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
@@ -259,6 +268,38 @@ DistTensor select(const DistTensor& x, int dim, int64_t index) {
            "index {} is out of range for dimension {} of {}", index, dim,
            x.spec()->to_string());
   return squeeze(window(x, d, i, i + 1), d);
+}
+
+DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
+                         int64_t lo, int64_t hi, int64_t step) {
+  check_defined("slice_scatter", {x, src});
+  const int d = normalize_dim(dim, x.ndim(), "slice_scatter");
+  const SliceArgs at = clamped("slice_scatter", x, d, lo, hi, step);
+  Shape shape = x.shape();
+  shape[d] = Indices(at).count();
+  DT_CHECK(src.shape() == shape && src.dtype() == x.dtype(), "slice_scatter",
+           "cannot put {} into a slice of {}; write a tensor of the same type "
+           "and of shape {}",
+           src.spec()->to_string(), x.spec()->to_string(), to_string(shape));
+  Attrs attrs = PadArgs{d, at.lo, at.hi, at.step, x.size(d)};
+  attrs.like = x.spec();
+  // The indices of the slice along d.
+  Shape line = Shape::filled(x.ndim(), 1);
+  line[d] = shape[d];
+  const DistTensor in = full(line, 1, x.mesh(), {}, DType::kBool);
+  return where(apply1(pad_op(), {&in, 1}, attrs),
+               apply1(pad_op(), {&src, 1}, attrs), x);
+}
+
+DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
+                          int64_t index) {
+  check_defined("select_scatter", {x, src});
+  const int d = normalize_dim(dim, x.ndim(), "select_scatter");
+  const int64_t n = x.size(d), i = index < 0 ? index + n : index;
+  DT_CHECK(i >= 0 && i < n, "select_scatter",
+           "index {} is out of range for dimension {} of {}", index, dim,
+           x.spec()->to_string());
+  return slice_scatter(x, unsqueeze(src, d), d, i, i + 1);
 }
 
 std::vector<DistTensor> split(const DistTensor& x,

@@ -60,6 +60,13 @@ std::vector<DistTensor> split(const DistTensor&, int64_t size, int dim = 0);
 // At most `chunks` pieces of ceil(size / chunks); the last one may be smaller.
 // An empty dimension gives `chunks` empty pieces.
 std::vector<DistTensor> chunk(const DistTensor&, int64_t chunks, int dim = 0);
+// x with src in the place of slice(x, dim, lo, hi, step) or select(x, dim,
+// index), which has src's shape and type: an assignment to a slice. No part of
+// x is sent.
+DistTensor slice_scatter(const DistTensor& x, const DistTensor& src, int dim,
+                         int64_t lo, int64_t hi, int64_t step = 1);
+DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
+                          int64_t index);
 
 // ---- Concatenation ----
 //

@@ -52,6 +52,8 @@ WITHOUT_CASES = [
      "dropout manual_seed randint randn random_state set_random_state uniform"),
     ("random numbers are the library's own; compared with probabilities",
      "tests/ops/topk_test.cc", "multinomial"),
+    ("torch has no cases; compared with a plain loop",
+     "tests/ops/slice_test.cc", "slice_scatter"),
     ("there is nothing to compute",
      "tests/ops/random_test.cc", "ones zeros"),
     ("reshape() without communication; refuses some layouts of every case",

@@ -135,6 +135,10 @@ void add_shape_calls(CallTable& t) {
   t["select"] = [](A a) -> T {
     return {select(a.tensor(0), dim_of(a, 1, "dim", 0), a.integer(2, "index"))};
   };
+  t["select_scatter"] = [](A a) -> T {
+    return {select_scatter(a.tensor(0), a.tensor(1), dim_of(a, 2, "dim", 0),
+                           a.integer(3, "index"))};
+  };
   t["slice"] = [](A a) -> T {
     const DistTensor x = a.tensor(0);
     const int d = dim_of(a, 1, "dim", 0);

@@ -302,5 +302,46 @@ TEST(Slice, WrongUseIsASentence) {
   says("[chunk] chunks is 0; write at least 1", [](X x) { chunk(x, 0, 1); });
 }
 
+// An assignment to a slice, and its gradients: to src, and to the rest of x.
+TEST(SliceScatter, PutsSrcInPlaceAndSendsNothing) {
+  const Array x = counted({7, 4}), src = counted({3, 4});
+  for (const char* mesh : {"x=2", "x=3"})
+    for (const char* layout : {"R", "S0", "S1"})
+      on_mesh(mesh, [&](const Mesh& m) {
+        DistTensor to = put(x, m, layout), from = put(src, m);
+        to.set_requires_grad();
+        from.set_requires_grad();
+        RankContext& context = RankContext::current();
+        context.record = true;
+        const DistTensor y = slice_scatter(to, from, 0, 1, -1, 2);
+        EXPECT_TRUE(context.events.empty());
+        EXPECT_EQ(y.spec()->to_string(), to.spec()->to_string());
+        Array want = x, dx = x, dsrc = src;
+        for (int64_t i = 0; i < 28; ++i) {
+          const int64_t r = i / 4;
+          const bool in = r == 1 || r == 3 || r == 5;
+          if (in) want.at(i) = src.at((r - 1) / 2 * 4 + i % 4);
+          dx.at(i) = in ? 0 : x.at(i);
+        }
+        expect_near(array_of(y.full()), want, 0, layout);
+        const auto g = grad(y, {to, from}, {.cotangent = put(x, m)});
+        for (int64_t i = 0; i < 12; ++i)
+          dsrc.at(i) = x.at((2 * (i / 4) + 1) * 4 + i % 4);
+        expect_near(array_of(g[0].full()), dx, 0, layout);
+        expect_near(array_of(g[1].full()), dsrc, 0, layout);
+        const DistTensor row = select(from, 0, 0).detach();
+        expect_near(
+            array_of(select(select_scatter(to, row, 0, -1), 0, 6).full()),
+            array_of(row.full()), 0, layout);
+      });
+  EXPECT_EQ(error_of(2,
+                     [](const Mesh& m) {
+                       slice_scatter(put(counted({4, 6}), m),
+                                     put(counted({3, 6}), m), 0, 0, 2);
+                     }),
+            "[slice_scatter] cannot put f64[3, 6](R) into a slice of f64[4, "
+            "6](R); write a tensor of the same type and of shape [2, 6]");
+}
+
 }  // namespace
 }  // namespace dtensor
