@@ -71,7 +71,8 @@ DistTensor tensordot(const DistTensor& a, const DistTensor& b,
 DistTensor tensordot(const DistTensor& a, const DistTensor& b, int dims);
 // Kronecker product: each element of a times all of b.
 DistTensor kron(const DistTensor& a, const DistTensor& b);
-// The product of all, from left to right. The first and last may be vectors.
+// The product of 2 to 51 matrices, in the order that einsum() chooses. The
+// first and last may be vectors.
 DistTensor multi_dot(const std::vector<DistTensor>& matrices);
 
 // beta input + alpha a b, where `input` broadcasts. The products are: matrix

@@ -136,12 +136,32 @@ DistTensor kron(const DistTensor& a, const DistTensor& b) {
 }
 
 DistTensor multi_dot(const std::vector<DistTensor>& matrices) {
-  DT_CHECK(matrices.size() >= 2, "multi_dot",
-           "got {} matrices; pass at least 2", matrices.size());
-  DistTensor product = matrices[0];
-  for (size_t i = 1; i < matrices.size(); ++i)
-    product = matmul(product, matrices[i]);
-  return product;
+  const size_t n = matrices.size();
+  DT_CHECK(n >= 2 && n <= 51, "multi_dot",
+           "got {} matrices; pass at least 2 and at most 51", n);
+  check_defined("multi_dot", matrices);
+  // "ab,bc,cd->ad" for three matrices. A vector in front has no a, and one at
+  // the end no d.
+  std::string text, ends[2];
+  for (size_t i = 0; i < n; ++i) {
+    const DistTensor& x = matrices[i];
+    const bool first = i == 0, end = first || i + 1 == n;
+    DT_CHECK(x.ndim() == 2 || (x.ndim() == 1 && end), "multi_dot",
+             "input {} is {}; it has to be a matrix{}", i,
+             x.spec()->to_string(), end ? " or a vector" : "");
+    DT_CHECK(first || matrices[i - 1].size(-1) == x.size(0), "multi_dot",
+             "inputs {} and {} are {} and {}; the last size of one has to be "
+             "the first size of the next",
+             i - 1, i, matrices[i - 1].spec()->to_string(),
+             x.spec()->to_string());
+    std::string term;
+    for (size_t k : {i, i + 1})
+      term += static_cast<char>(k < 26 ? 'a' + k : 'A' + (k - 26));
+    if (end && x.ndim() == 2) ends[first ? 0 : 1] = term[first ? 0 : 1];
+    if (x.ndim() == 1) term.erase(first ? 0 : 1, 1);
+    text += (first ? "" : ",") + term;
+  }
+  return einsum(text + "->" + ends[0] + ends[1], matrices);
 }
 
 DistTensor addmm(const DistTensor& input, const DistTensor& a,

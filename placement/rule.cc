@@ -109,7 +109,9 @@ Rule Rule::expand(const std::vector<Shape>& shapes, std::string_view op) const {
     // The last batch dimension is Z, the one before it Y. So a gradient, whose
     // inputs may have other numbers of dimensions, uses the same letters.
     char c = static_cast<char>('Z' - (batch.size() - 1 - d));
-    DT_CHECK(factor(c) < 0, op, "the rule {} already has the letter {}",
+    DT_CHECK(factor(c) < 0, op,
+             "the rule {} has the letter {}, which stands for a dimension of "
+             "\"...\"; write another letter",
              to_string(), c);
     r.factors_.push_back({c});
   }

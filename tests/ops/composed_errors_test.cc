@@ -106,7 +106,16 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { tensordot(x, v, -1); }, "[tensordot] f32[",
          "cannot be contracted over -1 dimensions"},
         {[&] { multi_dot({x}); },
-         "[multi_dot] got 1 matrices; pass at least 2"},
+         "[multi_dot] got 1 matrices; pass at least 2 and at most 51"},
+        {[&] {
+           multi_dot({x, x});
+         },
+         "[multi_dot] inputs 0 and 1 are f32[",
+         "has to be the first size of the next"},
+        {[&] {
+           multi_dot({zeros({2, 2, 2}), x});
+         },
+         "[multi_dot] input 0 is f32[", "it has to be a matrix or a vector"},
         {[&] { cat({}); }, "[cat] got an empty list; pass at least one tensor"},
         {[&] {
            cat({x, v});

@@ -254,7 +254,8 @@ TEST(Rule, ExpandBroadcasts) {
   EXPECT_NE(error(kMatmul, {{2, 3, 4}, {3, 4, 5}}).find("[test]"),
             std::string::npos);
   EXPECT_EQ(error("...Z->...", {{3, 4}}),
-            "[test] the rule ...Z->... already has the letter Z");
+            "[test] the rule ...Z->... has the letter Z, which stands for a "
+            "dimension of \"...\"; write another letter");
 }
 
 TEST(BoundRule, SizesFromShapes) {
