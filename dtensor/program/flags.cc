@@ -28,6 +28,22 @@ T parse_number(const std::string& flag, const std::string& text) {
   return x;
 }
 
+int64_t whole_in(const std::string& flag, const std::string& text, int64_t min,
+                 int64_t max) {
+  const int64_t x = parse_number<int64_t>(flag, text);
+  DT_CHECK(x >= min, flag,
+           "{} is too small; write a whole number of at least {}", x, min);
+  DT_CHECK(x <= max, flag,
+           "{} is too large; write a whole number of at most {}", x, max);
+  return x;
+}
+
+void check_choice(const std::string& flag, const std::string& text,
+                  const std::vector<std::string>& choices) {
+  DT_CHECK(std::count(choices.begin(), choices.end(), text) == 1, flag,
+           "there is no '{}'; write one of {}", text, joined(choices));
+}
+
 // The edit distance of a and b.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -83,23 +99,20 @@ void Flags::add(std::string_view name, int64_t* value, std::string_view help,
   Flag& f = add(name, help, "N");
   if (*value >= min && *value <= max) f.shown = std::to_string(*value);
   f.set = [flag = f.name, value, min, max](const std::string& text) {
-    const int64_t x = parse_number<int64_t>(flag, text);
-    DT_CHECK(x >= min, flag,
-             "{} is too small; write a whole number of at least {}", x, min);
-    DT_CHECK(x <= max, flag,
-             "{} is too large; write a whole number of at most {}", x, max);
-    *value = x;
+    *value = whole_in(flag, text, min, max);
   };
 }
 
 void Flags::add(std::string_view name, double* value, std::string_view help,
-                double min) {
+                double min, double max) {
   Flag& f = add(name, help, "X");
-  if (*value >= min) f.shown = fmt::format("{:g}", *value);
-  f.set = [flag = f.name, value, min](const std::string& text) {
+  if (*value >= min && *value <= max) f.shown = fmt::format("{:g}", *value);
+  f.set = [flag = f.name, value, min, max](const std::string& text) {
     const double x = parse_number<double>(flag, text);
     DT_CHECK(x >= min, flag, "{} is too small; write a number of at least {}",
              text, min);
+    DT_CHECK(x <= max, flag, "{} is too large; write a number of at most {}",
+             text, max);
     *value = x;
   };
 }
@@ -116,22 +129,38 @@ void Flags::add(std::string_view name, std::string* value,
 
 void Flags::add(std::string_view name, std::string* value,
                 std::string_view help, std::vector<std::string> choices) {
-  Flag& f = add(name, help, "");
-  for (const std::string& c : choices)
-    f.type += (f.type.empty() ? "" : "|") + c;
+  Flag& f = add(name, help, fmt::to_string(fmt::join(choices, "|")));
   f.shown = *value;
   f.set = [flag = f.name, value, choices](const std::string& text) {
-    DT_CHECK(std::count(choices.begin(), choices.end(), text) == 1, flag,
-             "there is no '{}'; write one of {}", text, joined(choices));
+    check_choice(flag, text, choices);
     *value = text;
   };
 }
 
 void Flags::add(std::string_view name, std::vector<std::string>* values,
-                std::string_view help) {
-  Flag& f = add(name, help, "TEXT");
+                std::string_view help, std::vector<std::string> choices) {
+  const bool any = choices.empty();
+  Flag& f =
+      add(name, help, any ? "TEXT" : fmt::to_string(fmt::join(choices, "|")));
   f.repeats = true;
-  f.set = [values](const std::string& text) { values->push_back(text); };
+  f.shown = joined(*values);
+  f.set = [=, flag = f.name, first = true](const std::string& text) mutable {
+    if (!any) check_choice(flag, text, choices);
+    if (std::exchange(first, false)) values->clear();
+    values->push_back(text);
+  };
+}
+
+void Flags::add(std::string_view name, std::vector<int64_t>* values,
+                std::string_view help, int64_t min, int64_t max) {
+  Flag& f = add(name, help, "N");
+  f.repeats = true;
+  f.shown = fmt::to_string(fmt::join(*values, ", "));
+  f.set = [=, flag = f.name, first = true](const std::string& text) mutable {
+    const int64_t x = whole_in(flag, text, min, max);
+    if (std::exchange(first, false)) values->clear();
+    values->push_back(x);
+  };
 }
 
 void Flags::add(std::string_view name, bool* value, std::string_view help) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,16 +30,19 @@ class Flags {
   void add(std::string_view name, int64_t* value, std::string_view help,
            int64_t min, int64_t max);
   void add(std::string_view name, double* value, std::string_view help,
-           double min);
+           double min, double max = std::numeric_limits<double>::infinity());
   // Any text except the empty one.
   void add(std::string_view name, std::string* value, std::string_view help,
            TextKind);
   // One of `choices`.
   void add(std::string_view name, std::string* value, std::string_view help,
            std::vector<std::string> choices);
-  // A flag that may be given several times.
+  // A flag that may be given several times; the values replace *values. Without
+  // `choices`, they are any text.
   void add(std::string_view name, std::vector<std::string>* values,
-           std::string_view help);
+           std::string_view help, std::vector<std::string> choices = {});
+  void add(std::string_view name, std::vector<int64_t>* values,
+           std::string_view help, int64_t min, int64_t max);
   void add(std::string_view name, bool* value, std::string_view help);
   // Accepts words that belong to no flag, such as files; --help shows them as
   // `type`, such as FILE... Without this call, such a word is an error.

@@ -11,19 +11,22 @@ struct Values {
   int64_t n = 3;
   double x = 0.5;
   std::string text, path, folder, choice = "a";
-  std::vector<std::string> list;
+  std::vector<std::string> list, some{"a", "b"};
+  std::vector<int64_t> sizes{1, 2};
   bool on = false;
 };
 
 void add_all(Flags& flags, Values& v) {
   flags.add("--n", &v.n, "of things", 1, 9);
-  flags.add("--x", &v.x, "a number", 0);
+  flags.add("--x", &v.x, "a number", 0, 2);
   flags.add("--text", &v.text, "of the profile in this folder",
             TextKind::kText);
   flags.add("--path", &v.path, "to read", TextKind::kFile);
   flags.add("--folder", &v.folder, "to write into", TextKind::kFolder);
   flags.add("--choice", &v.choice, "one of two", {"a", "b"});
   flags.add("--list", &v.list, "several");
+  flags.add("--some", &v.some, "some of three", {"a", "b", "c"});
+  flags.add("--sizes", &v.sizes, "of things", 1, 9);
   flags.add("--on", &v.on, "a switch");
 }
 
@@ -62,6 +65,9 @@ TEST(Flags, HelpCallsATextWhatItStandsFor) {
   EXPECT_NE(line_of(help, "--folder").find("--folder DIR"), help.npos) << help;
   EXPECT_NE(line_of(help, "--choice").find("--choice a|b"), help.npos) << help;
   EXPECT_NE(line_of(help, "--n").find("(default 3)"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--some").find("--some a|b|c"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--some").find("(default a, b)"), help.npos) << help;
+  EXPECT_NE(line_of(help, "--sizes").find("(default 1, 2)"), help.npos) << help;
   EXPECT_NE(line_of(help, "--version"), "") << help;
   EXPECT_NE(line_of(help, "--help"), "") << help;
 }
@@ -73,11 +79,20 @@ TEST(Flags, SetsWhatIsGivenAndNothingElse) {
   EXPECT_EQ(p.values.n, 5);  // the last one counts
   EXPECT_EQ(p.values.x, 0.5);
   EXPECT_EQ(p.values.list, (std::vector<std::string>{"p", "q"}));
+  EXPECT_EQ(p.values.some, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(p.values.sizes, (std::vector<int64_t>{1, 2}));
   EXPECT_TRUE(p.values.on);
   EXPECT_TRUE(p.flags.given("--n"));
   EXPECT_TRUE(p.flags.given("--on"));
   EXPECT_FALSE(p.flags.given("--x"));
   EXPECT_FALSE(p.flags.given("--none"));
+}
+
+TEST(Flags, ValuesOfAFlagThatRepeatsReplaceTheDefault) {
+  const Parsed p({"--some", "c", "--some", "a", "--sizes=9", "--sizes", "1"});
+  EXPECT_EQ(p.error, "");
+  EXPECT_EQ(p.values.some, (std::vector<std::string>{"c", "a"}));
+  EXPECT_EQ(p.values.sizes, (std::vector<int64_t>{9, 1}));
 }
 
 TEST(Flags, HelpAndVersionSetNothing) {
@@ -95,6 +110,7 @@ TEST(Flags, LimitsThemselvesAreAllowed) {
   EXPECT_EQ(Parsed({"--n", "1"}).values.n, 1);
   EXPECT_EQ(Parsed({"--n", "9"}).values.n, 9);
   EXPECT_EQ(Parsed({"--x", "0"}).values.x, 0);
+  EXPECT_EQ(Parsed({"--x", "2"}).values.x, 2);
   EXPECT_EQ(Parsed({"--x", "-0.5"}).error,
             "[--x] -0.5 is too small; write a number of at least 0");
 }
@@ -109,6 +125,12 @@ TEST(Flags, ErrorsSayWhatToWrite) {
             "[--n] 10 is too large; write a whole number of at most 9");
   EXPECT_EQ(error({"--n", "x"}),
             "[--n] 'x' is not a whole number; write one, like --n 4");
+  EXPECT_EQ(error({"--x", "2.5"}),
+            "[--x] 2.5 is too large; write a number of at most 2");
+  EXPECT_EQ(error({"--some", "a", "--some", "d"}),
+            "[--some] there is no 'd'; write one of a, b, c");
+  EXPECT_EQ(error({"--sizes", "10"}),
+            "[--sizes] 10 is too large; write a whole number of at most 9");
   EXPECT_EQ(error({"--x", "nan"}),
             "[--x] nan is not finite; write a finite number");
   EXPECT_EQ(error({"--path", ""}),
