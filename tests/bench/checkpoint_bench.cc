@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -26,6 +26,7 @@
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
@@ -35,8 +36,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kBlock = 4 << 20;
 
 struct Options {
-  int64_t ranks = 2, mib = 256;
-  int rounds = 11;
+  int64_t ranks = 2, mib = 256, rounds = 11;
   double steal = 1;  // percent
   std::string dir = (fs::temp_directory_path() / "checkpoint_bench").string();
 };
@@ -121,7 +121,7 @@ std::vector<Round> measure(const Options& o) {
           std::chrono::steady_clock::now() - start;
       return took.count();
     };
-    for (int round = -1; round < o.rounds; ++round) {  // the first warms up
+    for (int64_t round = -1; round < o.rounds; ++round) {  // the first warms up
       const std::string path = fmt::format("{}/step-{:08}", o.dir, round + 1);
       const Ticks before = ticks();
       Round r;
@@ -202,37 +202,28 @@ void print(const Options& o, const std::vector<Round>& all) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  dtensor::Flags flags;
+  dtensor::Options o;
+  flags.add("--ranks", &o.ranks, "thread ranks", 1, INT_MAX);
+  flags.add("--mib", &o.mib, "of each rank", 1, INT_MAX);
+  flags.add("--rounds", &o.rounds, "how often each side runs", 1, INT_MAX);
+  flags.add("--steal", &o.steal,
+            "rounds in which more percent of the cores' time went to others do "
+            "not count",
+            0);
+  flags.add("--dir", &o.dir, "a folder on the disk, made and removed",
+            dtensor::TextKind::kFolder);
+  const char* about =
       "Saving and loading a checkpoint against writing (with fsync) and "
       "reading the same bytes: the rate of the disk alone, that of the "
       "checkpoint, and their ratio, as the median of the rounds and their "
-      "span.");
-  dtensor::Options o;
-  app.add_option("--ranks", o.ranks, "thread ranks")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--mib", o.mib, "of each rank")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--rounds", o.rounds, "how often each side runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--steal", o.steal,
-                 "rounds in which more percent of the cores' time went to "
-                 "others do not count")
-      ->capture_default_str();
-  app.add_option("--dir", o.dir, "a folder on the disk, made and removed")
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
+      "span.";
+  return parse_and_run(flags, about, argc, argv, [&] {
     if (std::filesystem::exists(o.dir))
       dtensor::fail("bench", "{} is there already; name a new folder", o.dir);
     std::filesystem::create_directories(o.dir);
     dtensor::print(o, dtensor::measure(o));
     std::filesystem::remove_all(o.dir);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -235,12 +235,12 @@ std::vector<CommCase> comm_cases() {
           {Kind::kAllReduce, 4, kMB, 10}};
 }
 
-void compare_collectives(int rounds, const std::string& only,
+void compare_collectives(int64_t rounds, const std::string& only,
                          const Rivals& rivals) {
   TextTable table("lrlrrrlr",
                   {"case", "ranks", "contender", "median us", "/ memcpy",
                    "/ redistribute", "quartiles", "fastest / its"});
-  int dropped = 0, taken = 0;
+  int64_t dropped = 0, taken = 0;
   for (const CommCase& c : comm_cases()) {
     if (c.name().find(only) == std::string::npos) continue;
     run_threads(c.ranks, [&](Runtime& rt) {
@@ -275,11 +275,11 @@ void compare_collectives(int rounds, const std::string& only,
     });
   }
   std::fputs(table.to_string().c_str(), stdout);
-  std::printf("(%d of %d rounds dropped: others took the machine)\n", dropped,
+  std::printf("(%ld of %ld rounds dropped: others took the machine)\n", dropped,
               taken);
 }
 
-void compare_matmul(int rounds) {
+void compare_matmul(int64_t rounds) {
   constexpr int64_t kSize = 1024;
   TextTable table(
       "lrrl", {"x of S0, matmul(x, w)", "median us", "/ w whole", "quartiles"});
@@ -327,7 +327,7 @@ void compare_matmul(int rounds) {
   std::fputs(table.to_string().c_str(), stdout);
 }
 
-void compare_agreement(int rounds) {
+void compare_agreement(int64_t rounds) {
   TextTable table("lrrrl", {"redistribute, P -> R", "with us", "without us",
                             "with/", "quartiles"});
   run_threads(2, [&](Runtime& rt) {

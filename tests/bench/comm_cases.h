@@ -39,11 +39,11 @@ using Rivals =
     std::function<std::vector<Contender>(const CommCase& c, Runtime&)>;
 
 // Prints every case as a table. `only`: cases whose name has this.
-void compare_collectives(int rounds, const std::string& only,
+void compare_collectives(int64_t rounds, const std::string& only,
                          const Rivals& rivals);
-void compare_agreement(int rounds);
+void compare_agreement(int64_t rounds);
 // A product of 1024 x 1024 matrices on two ranks, whose second operand is split
 // or whole: what it takes beyond the product alone.
-void compare_matmul(int rounds);
+void compare_matmul(int64_t rounds);
 
 }  // namespace dtensor

@@ -9,11 +9,9 @@
 // another number of ranks than there are processes have no MPI rows.
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <mpi.h>
-#include <sched.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
+#include <climits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,17 +25,6 @@ namespace dtensor {
 namespace {
 
 using Kind = CommCase::Kind;
-
-int process() {
-  int me = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &me);
-  return me;
-}
-int processes() {
-  int count = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &count);
-  return count;
-}
 
 // One raw call of all processes.
 struct RawCall {
@@ -144,49 +131,26 @@ void serve_all(const std::string& only) {
       Raw(c).serve();
 }
 
-int refuse(int level) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof(cpus), &cpus);
-  if (processes() > 1 && level >= MPI_THREAD_SERIALIZED && CPU_COUNT(&cpus) > 1)
-    return 0;
-  if (process() == 0)
-    std::fprintf(stderr,
-                 "%d processes of %d cores; start two that may use two cores "
-                 "each, with mpirun --bind-to none -n 2\n",
-                 processes(), CPU_COUNT(&cpus));
-  return 1;
-}
-
 }  // namespace
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  int level = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
-  CLI::App app(
-      "Collectives of thread ranks against raw MPI calls; start it with "
-      "mpirun --bind-to none -n 2.");
-  int rounds = 41;
+  dtensor::Flags flags;
+  int64_t rounds = 41;
   std::string only;
-  app.add_option("--rounds", rounds, "how often each contender runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--only", only, "cases whose name has this");
-  int code = 0;
-  try {
-    app.parse(argc, argv);
-    code = dtensor::refuse(level);
-    if (code == 0 && dtensor::process() == 0)
-      dtensor::compare_collectives(rounds, only, dtensor::rivals);
-    else if (code == 0)
-      dtensor::serve_all(only);
-  } catch (const CLI::ParseError& e) {
-    code = dtensor::process() == 0 ? app.exit(e) : e.get_exit_code();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return code;
+  flags.add("--rounds", &rounds, "how often each contender runs", 1, INT_MAX);
+  flags.add("--only", &only, "cases whose name has this",
+            dtensor::TextKind::kText);
+  const char* about =
+      "Collectives of thread ranks against raw MPI calls; start it with "
+      "mpirun --bind-to none -n 2.";
+  return parse_and_run_over_mpi(
+      MPI_THREAD_SERIALIZED, flags, about, argc, argv, [&](int level) {
+        if (dtensor::refuse(dtensor::processes() > 1, level)) return 1;
+        if (dtensor::process() == 0)
+          dtensor::compare_collectives(rounds, only, dtensor::rivals);
+        else
+          dtensor::serve_all(only);
+        return 0;
+      });
 }

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -22,6 +22,7 @@
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
+#include "tests/bench/mpi_turns.h"
 #include "tests/bench/rounds.h"
 
 namespace dtensor {
@@ -133,7 +134,7 @@ Contender repeated(const std::string& name, const std::function<void()>& fn,
           }};
 }
 
-void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
+void compare(Runtime& rt, int64_t rounds, const std::vector<int64_t>& sizes) {
   const Mesh mesh = rt.mesh();
   Communicator& comm = rt.context().communicator(mesh, mesh.all_axes());
   TextTable table("lrrrrlll", {"collective", "bytes", "raw us", "ours us",
@@ -178,34 +179,25 @@ void compare(Runtime& rt, int rounds, const std::vector<int64_t>& sizes) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Collectives of --backend mpi against raw MPI calls; start it with "
-      "mpirun --bind-to none -n 2.");
-  int rounds = 21;
-  app.add_option("--rounds", rounds, "how often each contender runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  dtensor::Flags flags;
+  int64_t rounds = 21;
   std::vector<int64_t> sizes{1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20};
-  app.add_option(
-         "--bytes", sizes,
-         "of the whole tensor, 16 MiB at most; rounded up to equal parts")
-      ->check(CLI::Range(1 << 10, 16 << 20));
-  CLI11_PARSE(app, argc, argv);
-  dtensor::RunOptions options;
-  options.backend = dtensor::backend_named("mpi");
-  try {
-    int count = 0, threads = 0;
-    // The backend refuses a lower level than this.
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
-    MPI_Comm_size(MPI_COMM_WORLD, &count);
-    options.world = count;
-    dtensor::run(options, [&](dtensor::Runtime& rt) {
-      dtensor::compare(rt, rounds, sizes);
-    });
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return 0;
+  flags.add("--rounds", &rounds, "how often each contender runs", 1, INT_MAX);
+  flags.add("--bytes", &sizes,
+            "of the whole tensor, 16 MiB at most; rounded up to equal parts",
+            1 << 10, 16 << 20);
+  const char* about =
+      "Collectives of --backend mpi against raw MPI calls; start it with "
+      "mpirun --bind-to none -n 2.";
+  // The backend refuses a lower level than this.
+  return parse_and_run_over_mpi(
+      MPI_THREAD_MULTIPLE, flags, about, argc, argv, [&](int) {
+        dtensor::RunOptions options;
+        options.backend = dtensor::backend_named("mpi");
+        options.world = dtensor::processes();
+        dtensor::run(options, [&](dtensor::Runtime& rt) {
+          dtensor::compare(rt, rounds, sizes);
+        });
+        return 0;
+      });
 }

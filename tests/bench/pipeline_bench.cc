@@ -4,11 +4,9 @@
 //   bazel run -c opt //tests/bench:pipeline_bench -- --help
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "dtensor/text_table.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
@@ -137,21 +136,18 @@ bool compare(int64_t positions, int64_t micros, double milliseconds,
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app("Idle time of pipelines whose stages sleep, and the formulas.");
+  dtensor::Flags flags;
   int64_t positions = 4, micros = 8;
   double milliseconds = 20, tolerance = 0.03;
-  app.add_option("--stages", positions, "ranks")->check(CLI::Range(1, 64));
-  app.add_option("--micro", micros, "micro-batches")->check(CLI::Range(1, 999));
-  app.add_option("--ms", milliseconds, "that each task of a rank takes")
-      ->check(CLI::Range(0.1, 1e4));
-  app.add_option("--tolerance", tolerance,
-                 "how far from the formula is an error (exit code 1)")
-      ->check(CLI::Range(0.0, 1e6));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return dtensor::compare(positions, micros, milliseconds, tolerance) ? 0 : 1;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  flags.add("--stages", &positions, "ranks", 1, 64);
+  flags.add("--micro", &micros, "micro-batches", 1, 999);
+  flags.add("--ms", &milliseconds, "that each task of a rank takes", 0.1, 1e4);
+  flags.add("--tolerance", &tolerance,
+            "how far from the formula is an error (exit code 1)", 0, 1e6);
+  return parse_and_run(
+      flags, "Idle time of pipelines whose stages sleep, and the formulas.",
+      argc, argv, [&] {
+        return dtensor::compare(positions, micros, milliseconds, tolerance) ? 0
+                                                                            : 1;
+      });
 }

@@ -5,14 +5,15 @@
 //   bazel run -c opt //tests/bench:plan_bench
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <string>
 #include <vector>
 
 #include "dtensor/placement/choose.h"
 #include "dtensor/placement/plan.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
@@ -54,7 +55,7 @@ double microseconds(std::chrono::steady_clock::duration d) {
 }
 
 void measure(const std::string& mesh_text, const Shape& shape,
-             const std::string& kind, int rounds, size_t most_pairs) {
+             const std::string& kind, int64_t rounds, size_t most_pairs) {
   Mesh mesh = Mesh::parse(mesh_text);
   CostTable cost = prices(kind, mesh.num_axes());
   Planner planner(cost);
@@ -67,7 +68,7 @@ void measure(const std::string& mesh_text, const Shape& shape,
     if (from == to) continue;
     planner.plan(from, to);
     double least = 1e9, again = 1e9;
-    for (int r = 0; r < rounds; ++r) {
+    for (int64_t r = 0; r < rounds; ++r) {
       auto start = std::chrono::steady_clock::now();
       Plan p = plan(from, to, cost);
       auto end = std::chrono::steady_clock::now();
@@ -90,7 +91,8 @@ void measure(const std::string& mesh_text, const Shape& shape,
 }
 
 void measure_choose(const char* rule_text, const std::string& mesh_text,
-                    const std::string& a, const std::string& b, int rounds) {
+                    const std::string& a, const std::string& b,
+                    int64_t rounds) {
   const Mesh mesh = Mesh::parse(mesh_text);
   auto input = [&](const std::string& text) {
     const size_t colon = text.find(':');
@@ -104,7 +106,7 @@ void measure_choose(const char* rule_text, const std::string& mesh_text,
                        {in[0].spec->shape(), in[1].spec->shape()}, "bench");
   const DType type = DType::kF32;
   double least = 1e9;
-  for (int r = 0; r < rounds; ++r) {
+  for (int64_t r = 0; r < rounds; ++r) {
     Planner planner;
     const auto start = std::chrono::steady_clock::now();
     choose(rule, in, {&type, 1}, {2}, planner, "bench");
@@ -115,39 +117,43 @@ void measure_choose(const char* rule_text, const std::string& mesh_text,
              least);
 }
 
+void measure_all(int64_t rounds) {
+  fmt::print("{:10} {:15} {:12} {:>6} {:>10} {:>10} {:>10} {:>10}\n", "mesh",
+             "shape", "prices", "pairs", "median us", "90 % us", "most us",
+             "cached us");
+  for (const char* kind : {"default", "bytes alone", "axes differ"}) {
+    for (const char* mesh : {"2x4", "4x4", "2x3", "2x2x2"})
+      for (const Shape& shape : {Shape{64, 64, 64}, Shape{5, 7, 3}})
+        measure(mesh, shape, kind, rounds, 4000);
+    for (const char* mesh : {"128x128", "16x32x32"})
+      measure(mesh, {1024, 1000, 64}, kind, 1, 300);
+  }
+  const char* matmul = "mk,kn->mn | linear 0; linear 1";
+  const char* mul = "...,...->... | linear 0; linear 1";
+  const int64_t times = 20 * rounds;
+  fmt::print("{:10} {:34} {:30} {:34} {:>10}\n", "mesh", "choose", "", "",
+             "us");
+  measure_choose(matmul, "2", "64x64:S0", "64x64:R", times);
+  measure_choose(matmul, "2x4", "64x64:S0,S1", "64x64:S0,R", times);
+  measure_choose(matmul, "2x2x2x2", "64x64:S0,S1,P,S1", "64x64:S1,S0,P,S0",
+                 times);
+  measure_choose(mul, "2x2x2x2", "8x8x8x8:P,R,R,P", "8x8x8x8:S3,P(min),S0,S0",
+                 rounds);
+  measure_choose(mul, "2x2x2x2", "1x1x1x1:P,R,R,P", "1x1x1x1:S3,P(min),S0,S0",
+                 rounds);
+}
+
 }  // namespace
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app("Times plan() over pairs of layouts.");
-  int rounds = 5;
-  app.add_option("--rounds", rounds,
-                 "times that each pair is planned; the least counts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  fmt::print("{:10} {:15} {:12} {:>6} {:>10} {:>10} {:>10} {:>10}\n", "mesh",
-             "shape", "prices", "pairs", "median us", "90 % us", "most us",
-             "cached us");
-  using dtensor::Shape;
-  for (const char* kind : {"default", "bytes alone", "axes differ"}) {
-    for (const char* mesh : {"2x4", "4x4", "2x3", "2x2x2"})
-      for (const Shape& shape : {Shape{64, 64, 64}, Shape{5, 7, 3}})
-        dtensor::measure(mesh, shape, kind, rounds, 4000);
-    for (const char* mesh : {"128x128", "16x32x32"})
-      dtensor::measure(mesh, {1024, 1000, 64}, kind, 1, 300);
-  }
-  const char* matmul = "mk,kn->mn | linear 0; linear 1";
-  const char* mul = "...,...->... | linear 0; linear 1";
-  const int times = 20 * rounds;
-  fmt::print("{:10} {:34} {:30} {:34} {:>10}\n", "mesh", "choose", "", "",
-             "us");
-  dtensor::measure_choose(matmul, "2", "64x64:S0", "64x64:R", times);
-  dtensor::measure_choose(matmul, "2x4", "64x64:S0,S1", "64x64:S0,R", times);
-  dtensor::measure_choose(matmul, "2x2x2x2", "64x64:S0,S1,P,S1",
-                          "64x64:S1,S0,P,S0", times);
-  dtensor::measure_choose(mul, "2x2x2x2", "8x8x8x8:P,R,R,P",
-                          "8x8x8x8:S3,P(min),S0,S0", rounds);
-  dtensor::measure_choose(mul, "2x2x2x2", "1x1x1x1:P,R,R,P",
-                          "1x1x1x1:S3,P(min),S0,S0", rounds);
+  dtensor::Flags flags;
+  int64_t rounds = 5;
+  flags.add("--rounds", &rounds,
+            "times that each pair is planned; the least counts", 1, INT_MAX);
+  return parse_and_run(flags, "Times plan() over pairs of layouts.", argc, argv,
+                       [&] {
+                         dtensor::measure_all(rounds);
+                         return 0;
+                       });
 }

@@ -7,9 +7,9 @@
 // compares the fastest round of each.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <tuple>
 #include <vector>
@@ -19,11 +19,12 @@
 #include "dtensor/runtime.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/redistribute_cases.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
 
-void run_cases(int64_t n, int rounds) {
+void run_cases(int64_t n, int64_t rounds) {
   TextTable table("lrlrrr", {"case", "passes", "contender", "median us",
                              "/ memcpy", "fastest"});
   for (const RedistributeCase& c : redistribute_cases(n))
@@ -84,24 +85,17 @@ void schedules() {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Redistribution among thread ranks against a memcpy of the local "
-      "bytes and a direct read.");
-  int rounds = 41;
-  int64_t n = 2048;
-  app.add_option("--rounds", rounds, "how often each contender runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--size", n, "rows and columns, a multiple of 128")
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
+  dtensor::Flags flags;
+  int64_t rounds = 41, n = 2048;
+  flags.add("--rounds", &rounds, "how often each contender runs", 1, INT_MAX);
+  flags.add("--size", &n, "rows and columns, a multiple of 128", 128, INT_MAX);
+  const char* about =
+      "Redistribution among thread ranks against a memcpy of the local bytes "
+      "and a direct read.";
+  return parse_and_run(flags, about, argc, argv, [&] {
     dtensor::run_cases(n, rounds);
     std::puts("");
     dtensor::schedules();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -9,9 +9,8 @@
 #define OMPI_SKIP_MPICXX  // the C interface will do
 #include <fmt/format.h>
 #include <mpi.h>
-#include <sched.h>
 
-#include <CLI/CLI.hpp>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -78,7 +77,7 @@ class PackedExchange {
   std::vector<char> src_, dst_, out_, in_;
 };
 
-void compare(int64_t n, int rounds, int process) {
+void compare(int64_t n, int64_t rounds, int process) {
   TextTable table("llrrr",
                   {"case", "contender", "median us", "/ memcpy", "MPI / it"});
   for (const RedistributeCase& c : redistribute_cases(n)) {
@@ -117,42 +116,17 @@ void compare(int64_t n, int rounds, int process) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  int level = 0, process = 0, processes = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
-  MPI_Comm_rank(MPI_COMM_WORLD, &process);
-  MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  CLI::App app(
+  dtensor::Flags flags;
+  int64_t rounds = 41, n = 2048;
+  flags.add("--rounds", &rounds, "how often each contender runs", 1, INT_MAX);
+  flags.add("--size", &n, "rows and columns, a multiple of 128", 128, INT_MAX);
+  const char* about =
       "Thread ranks against a hand-packed MPI_Alltoallv; start it with "
-      "mpirun --bind-to none -n 2.");
-  int rounds = 41;
-  int64_t n = 2048;
-  app.add_option("--rounds", rounds, "how often each contender runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--size", n, "rows and columns, a multiple of 128")
-      ->capture_default_str();
-  int code = 0;
-  try {
-    app.parse(argc, argv);
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    sched_getaffinity(0, sizeof(cpus), &cpus);
-    if (processes != 2 || level < MPI_THREAD_SERIALIZED ||
-        CPU_COUNT(&cpus) < 2) {
-      std::fprintf(stderr,
-                   "%d processes of %d cores; start two that may use two cores "
-                   "each, with mpirun --bind-to none -n 2\n",
-                   processes, CPU_COUNT(&cpus));
-      code = 1;
-    } else {
-      dtensor::compare(n, rounds, process);
-    }
-  } catch (const CLI::ParseError& e) {
-    code = process == 0 ? app.exit(e) : e.get_exit_code();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return code;
+      "mpirun --bind-to none -n 2.";
+  return parse_and_run_over_mpi(
+      MPI_THREAD_SERIALIZED, flags, about, argc, argv, [&](int level) {
+        if (dtensor::refuse(dtensor::processes() == 2, level)) return 1;
+        dtensor::compare(n, rounds, dtensor::process());
+        return 0;
+      });
 }

@@ -4,7 +4,6 @@
 //   bazel run -c opt //tests/bench:ring_bench -- --help
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include "dtensor/scoped.h"
 #include "dtensor/text_table.h"
 #include "tests/bench/rounds.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
@@ -63,7 +63,7 @@ struct Sequence {
   }
 };
 
-void compare(int64_t ranks, int rounds, int64_t tokens) {
+void compare(int64_t ranks, int64_t rounds, int64_t tokens) {
   run(ranks, [&](Runtime& rt) {
     const Mesh all = rt.mesh({{"cp", ranks}});
     // As many scores on one rank: every rank has a sequence of its own.
@@ -109,25 +109,15 @@ void compare(int64_t ranks, int rounds, int64_t tokens) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app("Causal attention in a ring against one rank's.");
-  int rounds = 15;
-  int64_t ranks = 2, tokens = 4096;
-  app.add_option("--rounds", rounds, "how often each runs")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("--ranks", ranks, "of the ring")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  dtensor::Flags flags;
+  int64_t rounds = 15, ranks = 2, tokens = 4096;
+  flags.add("--rounds", &rounds, "how often each runs", 1, 100000);
+  flags.add("--ranks", &ranks, "of the ring", 1, 64);
   // Every chunk of every rank has some.
-  app.add_option("--tokens", tokens, "of the ring's sequence")
-      ->check(CLI::Range(128, 1 << 20))
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    dtensor::compare(ranks, rounds, tokens);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+  flags.add("--tokens", &tokens, "of the ring's sequence", 128, 1 << 20);
+  return parse_and_run(flags, "Causal attention in a ring against one rank's.",
+                       argc, argv, [&] {
+                         dtensor::compare(ranks, rounds, tokens);
+                         return 0;
+                       });
 }

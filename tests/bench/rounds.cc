@@ -39,7 +39,7 @@ void run_threads(int64_t ranks, const std::function<void(Runtime&)>& fn) {
 }
 
 Turns take_rounds(Communicator& comm, const std::vector<Contender>& contenders,
-                  int rounds) {
+                  int64_t rounds) {
   using Clock = std::chrono::steady_clock;
   struct Stamp {
     Clock::time_point start, end;
@@ -49,7 +49,7 @@ Turns take_rounds(Communicator& comm, const std::vector<Contender>& contenders,
   const Call gather{StepKind::kAllGatherBytes, "benchmark"};
   std::vector<Stamp> stamps(static_cast<size_t>(comm.size()));
   std::vector<std::vector<double>> quiet(contenders.size()), all = quiet;
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+  for (int64_t round = -1; round < rounds; ++round) {  // the first one warms up
     const long before = comm.rank() == 0 ? disturbances(comm.size()) : 0;
     std::vector<double> times;
     for (const Contender& contender : contenders) {
@@ -76,13 +76,14 @@ Turns take_rounds(Communicator& comm, const std::vector<Contender>& contenders,
     }
   }
   if (comm.rank() != 0) return {};
-  const int kept = static_cast<int>(quiet[0].size());
+  const auto kept = static_cast<int64_t>(quiet[0].size());
   if (kept > 0) return {std::move(quiet), rounds - kept};
   return {std::move(all), 0};
 }
 
 std::vector<std::vector<double>> take_turns(
-    Communicator& comm, const std::vector<Contender>& contenders, int rounds) {
+    Communicator& comm, const std::vector<Contender>& contenders,
+    int64_t rounds) {
   auto times = take_rounds(comm, contenders, rounds).times;
   times.resize(contenders.size());
   for (auto& t : times) std::sort(t.begin(), t.end());

@@ -29,14 +29,14 @@ struct Turns {
   // core that a rank had: another virtual machine (the steal of /proc/stat) or
   // another process. Of all rounds when none was so.
   std::vector<std::vector<double>> times;
-  int dropped = 0;  // rounds
+  int64_t dropped = 0;  // rounds
 };
-Turns take_rounds(Communicator&, const std::vector<Contender>&, int rounds);
+Turns take_rounds(Communicator&, const std::vector<Contender>&, int64_t rounds);
 
 // The times alone, by contender, ascending.
 std::vector<std::vector<double>> take_turns(Communicator&,
                                             const std::vector<Contender>&,
-                                            int rounds);
+                                            int64_t rounds);
 
 double median(const std::vector<double>& ascending);
 

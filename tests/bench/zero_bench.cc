@@ -4,8 +4,8 @@
 //   bazel run -c opt //tests/bench:zero_bench -- --help
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -19,6 +19,7 @@
 #include "dtensor/text_table.h"
 #include "examples/train_config.h"
 #include "tests/bench/rounds.h"
+#include "tests/command_line.h"
 
 namespace dtensor {
 namespace {
@@ -50,7 +51,7 @@ double time_steps(Stage& s, const examples::TextData& text) {
   return took.count() / kSteps;
 }
 
-void compare(int ranks, int rounds, int64_t batch) {
+void compare(int64_t ranks, int64_t rounds, int64_t batch) {
   const examples::TextData text = examples::TextData::licences();
   run(ranks, [&](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"dp", ranks}});
@@ -98,24 +99,15 @@ void compare(int ranks, int rounds, int64_t batch) {
 }  // namespace dtensor
 
 int main(int argc, char** argv) {
-  CLI::App app("Steps of //:train's default model under ZeRO's stages.");
-  int rounds = 9, ranks = 2;
-  int64_t batch = 8;
-  app.add_option("--rounds", rounds, "how often each stage runs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--ranks", ranks, "of the axis dp")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batch", batch, "windows of a step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    dtensor::compare(ranks, rounds, batch);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+  dtensor::Flags flags;
+  int64_t rounds = 9, ranks = 2, batch = 8;
+  flags.add("--rounds", &rounds, "how often each stage runs", 1, INT_MAX);
+  flags.add("--ranks", &ranks, "of the axis dp", 1, INT_MAX);
+  flags.add("--batch", &batch, "windows of a step", 1, INT64_MAX);
+  return parse_and_run(flags,
+                       "Steps of //:train's default model under ZeRO's stages.",
+                       argc, argv, [&] {
+                         dtensor::compare(ranks, rounds, batch);
+                         return 0;
+                       });
 }
