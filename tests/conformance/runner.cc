@@ -1,5 +1,4 @@
 // Operators against cases with a known answer, on one rank and on meshes.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/program/program.h"
 #include "dtensor/text_file.h"
+#include "tests/command_line.h"
 #include "tests/conformance/calls.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/walk.h"
@@ -21,11 +21,10 @@
 namespace dtensor::conformance {
 namespace {
 
-struct Flags {
-  std::string folder, json, device = "cpu";
-  std::vector<std::string> ops, meshes;
-  int64_t tier = 0, layouts = 12;
-  uint64_t seed = 0;
+struct Options {
+  std::string json, device = "cpu";
+  std::vector<std::string> folder, ops, meshes{"2,3,4,2x2,2x3,2x2x2"};
+  int64_t tier = 0, layouts = 12, seed = 0;
   bool no_grad = false, strict = false, verbose = false;
 };
 
@@ -53,7 +52,7 @@ std::vector<std::string> split(const std::vector<std::string>& lists) {
 
 class Report {
  public:
-  explicit Report(const Flags& flags) : flags_(flags) {}
+  explicit Report(const Options& options) : options_(options) {}
 
   void skip(const Case& c, const std::string& why) {
     Row& row = rows_[c.op];
@@ -80,7 +79,7 @@ class Report {
       if (a.failure.empty()) continue;
       verdict.failed = true;
       fail_layouts_.push_back(a);
-      if (++shown_[a.of->id] <= (flags_.verbose ? 1000 : 1))
+      if (++shown_[a.of->id] <= (options_.verbose ? 1000 : 1))
         std::printf("FAILED %s on %s with %s: %s\n", a.of->id.c_str(),
                     a.mesh.to_string().c_str(),
                     fmt::format("{}", fmt::join(a.layouts, " ")).c_str(),
@@ -109,22 +108,23 @@ class Report {
     }
     Row sum;
     std::printf("%-32s %6s %8s %7s %7s %7s%s\n", "operator", "cases", "layouts",
-                "passed", "failed", "native", flags_.strict ? " refused" : "");
+                "passed", "failed", "native",
+                options_.strict ? " refused" : "");
     for (const auto& [op, row] : rows_) {
       sum.passed += row.passed;
       sum.failed += row.failed;
       sum.skipped += row.skipped;
       sum.layouts += row.layouts;
       sum.native += row.native;
-      if (row.skipped == row.cases && !flags_.verbose) continue;
+      if (row.skipped == row.cases && !options_.verbose) continue;
       std::printf("%-32s %6ld %8ld %7ld %7ld %7ld", op.c_str(), row.cases,
                   row.layouts, row.passed, row.failed, row.native);
-      if (flags_.strict) std::printf(" %7ld", row.refused);
+      if (options_.strict) std::printf(" %7ld", row.refused);
       std::printf("\n");
     }
     if (sum.skipped > 0) print_skipped();
     std::printf("%ld layouts, %ld of them native\n", sum.layouts, sum.native);
-    if (!flags_.json.empty()) write_json(meshes, sum);
+    if (!options_.json.empty()) write_json(meshes, sum);
     std::printf("%ld passed, %ld failed, %ld skipped\n", sum.passed, sum.failed,
                 sum.skipped);
     return sum.failed > 0 ? 1 : 0;
@@ -138,8 +138,8 @@ class Report {
     std::printf(
         "skipped: %zu operators that the library does not have, and forms of "
         "%zu others%s\n",
-        ops, forms, flags_.verbose ? ":" : " (--verbose names them)");
-    if (!flags_.verbose) return;
+        ops, forms, options_.verbose ? ":" : " (--verbose names them)");
+    if (!options_.verbose) return;
     for (const auto& [op, reasons] : why_)
       for (const std::string& why : reasons)
         std::printf("  %s: %s\n", op.c_str(), why.c_str());
@@ -148,8 +148,8 @@ class Report {
   void write_json(const std::vector<Mesh>& meshes, const Row& sum) const {
     nlohmann::ordered_json out;
     for (const Mesh& m : meshes) out["meshes"].push_back(m.to_string());
-    out["seed"] = flags_.seed;
-    out["layouts_per_case_and_mesh"] = flags_.layouts;
+    out["seed"] = options_.seed;
+    out["layouts_per_case_and_mesh"] = options_.layouts;
     out["operators"] = nlohmann::ordered_json::array();
     for (const auto& [op, row] : rows_)
       out["operators"].push_back({{"operator", op},
@@ -171,13 +171,13 @@ class Report {
     out["passed"] = sum.passed;
     out["failed"] = sum.failed;
     out["skipped"] = sum.skipped;
-    std::ofstream file(caller_path(flags_.json));
+    std::ofstream file(caller_path(options_.json));
     file << out.dump(1) << "\n";
     DT_CHECK(file.good(), "conformance", "cannot write {}; name another file",
-             flags_.json);
+             options_.json);
   }
 
-  const Flags& flags_;
+  const Options& options_;
   std::map<std::string, Row> rows_;
   std::map<const Case*, Verdict> verdicts_;
   std::map<std::string, std::set<std::string>> why_;
@@ -193,12 +193,16 @@ std::string not_known(const Cases& cases, const Case& c) {
   return "";
 }
 
-int conform(const Flags& flags) {
-  const Cases cases(caller_path(flags.folder));
+int conform(const Options& options) {
+  DT_CHECK(options.folder.size() == 1, "conformance",
+           "{} folders are given; name one, with cases.jsonl and "
+           "tensors.safetensors",
+           options.folder.size());
+  const Cases cases(caller_path(options.folder[0]));
   const CallTable table = all_calls();
   std::set<std::string> ops, known;
   for (const Case& c : cases.all()) known.insert(c.op);
-  for (const std::string& op : split(flags.ops)) {
+  for (const std::string& op : split(options.ops)) {
     DT_CHECK(known.contains(op), "--ops",
              "no case is of \"{}\"; name operators as torch does, such as "
              "nn.functional.gelu",
@@ -206,23 +210,23 @@ int conform(const Flags& flags) {
     ops.insert(op);
   }
   std::vector<Mesh> meshes{Mesh({{"ranks", 1}})};
-  for (const std::string& text : split(flags.meshes)) {
+  for (const std::string& text : split(options.meshes)) {
     const Mesh mesh = Mesh::parse(text);
     // A case always runs on one rank first.
     if (mesh.num_ranks() > 1 || mesh.num_axes() > 1) meshes.push_back(mesh);
   }
 
   std::shared_ptr<Device> device;
-  if (flags.device == "late")
+  if (options.device == "late")
     device = make_device(LateDevice::kPortable);
-  else if (flags.device == "cuda")
+  else if (options.device == "cuda")
     device = {std::shared_ptr<void>(), &cuda(0)};
 
-  Report report(flags);
+  Report report(options);
   std::vector<const Case*> chosen;
   for (const Case& c : cases.all()) {
     if (!ops.empty() && !ops.contains(c.op)) continue;
-    if (flags.tier != 0 && c.tier != flags.tier) continue;
+    if (options.tier != 0 && c.tier != options.tier) continue;
     if (!table.contains(c.op)) {
       report.skip(c, "not in the library");
     } else if (const auto why = not_known(cases, c); !why.empty()) {
@@ -237,7 +241,7 @@ int conform(const Flags& flags) {
     for (const Case* c : chosen)
       if (!report.skipped(*c))
         for (auto& layouts :
-             combinations(cases, *c, mesh, flags.layouts, flags.seed)) {
+             combinations(cases, *c, mesh, options.layouts, options.seed)) {
           Attempt a;
           a.of = c;
           a.call = &table.find(c->op)->second;
@@ -246,7 +250,7 @@ int conform(const Flags& flags) {
           attempts.push_back(std::move(a));
         }
     size_t told = 0;
-    walk(cases, attempts, {!flags.no_grad, flags.strict, device.get()},
+    walk(cases, attempts, {!options.no_grad, options.strict, device.get()},
          [&](size_t done) {
            const size_t tenth = done * 10 / attempts.size();
            if (tenth == told) return;
@@ -259,56 +263,43 @@ int conform(const Flags& flags) {
   return report.finish(meshes);
 }
 
-int parse_and_run(int argc, char** argv) {
-  Flags flags;
-  CLI::App app(
-      "Runs the library's operators on cases with a known answer: on one rank, "
-      "then on meshes of thread ranks in many layouts of the inputs, values "
-      "and gradients. Ends with \"N passed, N failed, N skipped\" in cases "
-      "(skipped: an operator, or a form of one, that the library does not "
-      "have); exits with 1 when any failed, with 2 on bad input.");
-  app.add_option("folder", flags.folder,
-                 "with cases.jsonl and tensors.safetensors")
-      ->required();
-  app.add_option("--ops", flags.ops, "only these operators: a,b");
-  app.add_option("--tier", flags.tier, "only those of this tier: 1 or 2")
-      ->check(CLI::IsMember({1, 2}));
-  app.add_option("--mesh", flags.meshes,
-                 "2x2,3 (default: 2,3,4,2x2,2x3,2x2x2); every case runs on one "
-                 "rank, too");
-  app.add_option("--layouts", flags.layouts,
-                 "at most so many layouts per case and mesh (default 12)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_option("--seed", flags.seed, "of the draw of layouts (default 0)");
-  app.add_flag("--no-grad", flags.no_grad, "values alone");
-  app.add_flag("--strict", flags.strict,
-               "forward under ExplicitOnly: an operator that has to "
-               "communicate may refuse, which is counted apart");
-  app.add_option("--device", flags.device,
-                 "what all ranks compute on: cpu; cuda: the first GPU; late: "
-                 "the host as a GPU would, and with what a GPU computes with "
-                 "(default cpu)")
-      ->check(CLI::IsMember({"cpu", "cuda", "late"}));
-  app.add_option("--json", flags.json, "writes the result to this file");
-  app.add_flag("--verbose", flags.verbose,
-               "every failing layout, and what was skipped, by name");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
-  if (flags.meshes.empty()) flags.meshes = {"2,3,4,2x2,2x3,2x2x2"};
-  return conform(flags);
-}
-
 }  // namespace
 }  // namespace dtensor::conformance
 
 int main(int argc, char** argv) {
+  dtensor::Flags flags;
+  dtensor::conformance::Options o;
+  flags.add_words(&o.folder, "with cases.jsonl and tensors.safetensors", "DIR");
+  flags.add("--ops", &o.ops, "only these operators: a,b");
+  flags.add("--tier", &o.tier, "only those of this tier: 1 or 2", 1, 2);
+  flags.add("--mesh", &o.meshes,
+            "several, separated by commas; every case runs on one rank, too");
+  flags.add("--layouts", &o.layouts,
+            "at most so many layouts per case and mesh", 1, int64_t{1} << 40);
+  flags.add("--seed", &o.seed, "of the draw of layouts", 0, INT64_MAX);
+  flags.add("--no-grad", &o.no_grad, "values alone");
+  flags.add("--strict", &o.strict,
+            "forward under ExplicitOnly: an operator that has to communicate "
+            "may refuse, which is counted apart");
+  flags.add("--device", &o.device,
+            "what all ranks compute on: cpu; cuda: the first GPU; late: the "
+            "host as a GPU would, and with what a GPU computes with",
+            {"cpu", "cuda", "late"});
+  flags.add("--json", &o.json, "writes the result to this file",
+            dtensor::TextKind::kFile);
+  flags.add("--verbose", &o.verbose,
+            "every failing layout, and what was skipped, by name");
+  const char* about =
+      "Runs the library's operators on cases with a known answer: on one rank, "
+      "then on\nmeshes of thread ranks in many layouts of the inputs, values "
+      "and gradients. Ends\nwith \"N passed, N failed, N skipped\" in cases "
+      "(skipped: an operator, or a form of\none, that the library does not "
+      "have); exits with 1 when any failed, with 2 on bad\ninput.";
+  if (const auto code = parse(flags, about, argc, argv)) return *code;
   try {
-    return dtensor::conformance::parse_and_run(argc, argv);
+    return dtensor::conformance::conform(o);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    dtensor::print_error(argv, e);
     return 2;
   }
 }
