@@ -304,11 +304,13 @@ TEST(Slice, WrongUseIsASentence) {
 
 // An assignment to a slice, and its gradients: to src, and to the rest of x.
 TEST(SliceScatter, PutsSrcInPlaceAndSendsNothing) {
-  const Array x = counted({7, 4}), src = counted({3, 4});
+  const Array x = counted({7, 4}), other = values({7, 4}, 2),
+              src = sliced(other, 0, 1, 6, 2);
   for (const char* mesh : {"x=2", "x=3"})
     for (const char* layout : {"R", "S0", "S1"})
       on_mesh(mesh, [&](const Mesh& m) {
-        DistTensor to = put(x, m, layout), from = put(src, m);
+        DistTensor to = put(x, m, layout),
+                   from = slice(put(other, m, layout), 0, 1, -1, 2).detach();
         to.set_requires_grad();
         from.set_requires_grad();
         RankContext& context = RankContext::current();
