@@ -404,7 +404,7 @@ DistTensor& DistTensor::gather_on_use(const Placements& use) {
 }
 
 const Spec* DistTensor::use_spec() const {
-  return impl_ && impl_->use ? impl_->use : spec();
+  return impl_ && impl_->use ? impl_->use.get() : spec();
 }
 
 DistTensor& DistTensor::set_grad_layout(const Placements& layout) {

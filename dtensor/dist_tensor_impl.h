@@ -15,22 +15,22 @@ class Node;
 class Pending;
 
 struct DistTensor::Impl {
-  const Spec* spec = nullptr;
+  SpecRef spec;
   uint64_t run = 0;  // RankContext::run_id of its run
   Tensor local;      // undefined on a rank outside the mesh
   Lineage lineage;
   std::shared_ptr<Pending> pending;  // if set, will make `local`
   bool requires_grad = false;
   Keep keep = Keep::kMove;
-  const Spec* use = nullptr;   // of gather_on_use()
-  const Spec* grad = nullptr;  // of set_grad_layout()
+  SpecRef use;      // of gather_on_use()
+  SpecRef grad;     // of set_grad_layout()
   int awaited = 0;  // gradients that will need it gathered (gather.h)
   std::shared_ptr<Node> node;  // the one that made it, or a leaf's own
   int output = 0;              // which output of that node
   // Redistributed copies of this value, for later consumers that need the same
   // layout.
   struct Copy {
-    const Spec* spec;
+    SpecRef spec;
     uint64_t version;  // of this tensor's storage when the copy was made
     DistTensor tensor;
     bool lazy;  // its cotangent passes unmoved, as from relayout()

@@ -269,7 +269,7 @@ class WhenRead final : public Pending {
 
  private:
   const DistTensor parameter_;
-  const Spec* const to_;
+  const SpecRef to_;
   Tensor made_;
   uint64_t version_ = 0;
 };

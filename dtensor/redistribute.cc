@@ -87,7 +87,7 @@ class MoveNode : public Node {
   std::string_view name() const override { return "redistribute"; }
 
  private:
-  const Spec* from_;
+  const SpecRef from_;
   const std::optional<DType> dtype_;
 };
 
@@ -440,7 +440,7 @@ static bool moved_before(const DistTensor& x, const Spec* to) {
 }
 
 void relayout(RankContext& ctx, std::span<const DistTensor> x,
-              std::span<const Spec* const> to,
+              std::span<const SpecRef> to,
               std::shared_ptr<const Execution>& all, std::span<DistTensor> y) {
   std::vector<size_t> places, same;  // same: the same move as an earlier input
   std::vector<Move> moves;

@@ -59,7 +59,7 @@ DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 // execution that moves all x[i] whose layout differs from to[i]; it is made if
 // it is null and needed.
 void relayout(RankContext&, std::span<const DistTensor> x,
-              std::span<const Spec* const> to,
+              std::span<const SpecRef> to,
               std::shared_ptr<const Execution>& all, std::span<DistTensor> y);
 
 // The layout to which a cotangent with spec `g` of a tensor with spec `x` is

@@ -25,7 +25,7 @@ int64_t received(const Collective& c) {
   return bytes;
 }
 
-std::string joined(std::span<const Spec* const> specs) {
+std::string joined(std::span<const SpecRef> specs) {
   std::string text;
   for (const Spec* s : specs)
     text += fmt::format("{}{}", text.empty() ? "" : ", ", s->to_string());
@@ -101,14 +101,11 @@ void Tracer::add(Event e) {
 }
 
 void Tracer::op(int64_t begin, std::string_view name,
-                std::span<const Spec* const> in,
-                std::span<const Spec* const> out, int64_t predicted_bytes,
-                int64_t ordinal) {
-  // Equal specs are one object, which is never deleted.
+                std::span<const SpecRef> in, std::span<const SpecRef> out,
+                int64_t predicted_bytes, int64_t ordinal) {
   uint64_t key = in.size();
   for (const auto specs : {in, out})
-    for (const Spec* s : specs)
-      key = hash_mix(key, reinterpret_cast<uintptr_t>(s));
+    for (const Spec* s : specs) key = hash_mix(key, s->hash());
   const uint32_t layouts =
       text_of(key, [&] { return joined(in) + " -> " + joined(out); });
   add({.sort = Sort::kOp,

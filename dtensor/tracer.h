@@ -29,8 +29,8 @@ class Tracer final : public Watch {
   int64_t now() const;  // ns since the trace was made
   // op() and span() record an operator or a named span that began at `begin`
   // and ends now. `number` is shown with the span unless it is -1.
-  void op(int64_t begin, std::string_view name, std::span<const Spec* const> in,
-          std::span<const Spec* const> out, int64_t predicted_bytes,
+  void op(int64_t begin, std::string_view name, std::span<const SpecRef> in,
+          std::span<const SpecRef> out, int64_t predicted_bytes,
           int64_t ordinal);
   void span(int64_t begin, std::string_view name, int64_t number);
 

@@ -37,7 +37,7 @@ std::string names_of_all_ops() {
 }
 
 // The layouts alone: "S0,R x R,S1".
-std::string layouts(const std::vector<const Spec*>& specs) {
+std::string layouts(const std::vector<SpecRef>& specs) {
   std::string text;
   for (const Spec* s : specs)
     text += (text.empty() ? "" : " | ") + s->layout().to_string(s->mesh());
@@ -82,7 +82,7 @@ struct DryAnswer {
   std::vector<Choice> choices;  // cheapest first; none without a rule
   Decision decision;
   std::vector<CommEvent> forward, backward;
-  std::vector<const Spec*> gradients;  // null for inputs without one
+  std::vector<SpecRef> gradients;  // null for inputs without one
   Decisions backward_ops;
 };
 

@@ -33,8 +33,8 @@ DistTensor sent(const DistTensor& x, const Spec* to) {
 
 DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
 
-std::vector<const Spec*> specs_of(const std::vector<DistTensor>& list) {
-  std::vector<const Spec*> specs;
+std::vector<SpecRef> specs_of(const std::vector<DistTensor>& list) {
+  std::vector<SpecRef> specs;
   for (const DistTensor& x : list) specs.push_back(x.spec());
   return specs;
 }

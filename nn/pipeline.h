@@ -124,7 +124,7 @@ class Pipeline {
   // All tasks of all positions, in the order in which the simulation finishes
   // them.
   std::vector<PipelineTask> order_;
-  using Specs = std::vector<const Spec*>;
+  using Specs = std::vector<SpecRef>;
   // The specs of a stage's outputs, by the stage and the specs of its inputs.
   std::map<std::pair<int64_t, Specs>, Specs> made_;
 };

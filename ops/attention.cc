@@ -259,7 +259,7 @@ void check_documents(const DistTensor& q, const DistTensor& k,
 // moved to (null: they stay).
 struct Context {
   bool ring = false;
-  std::array<const Spec*, 3> heads = {};
+  std::array<SpecRef, 3> heads = {};
 };
 
 // The layout of x without these axes.
@@ -389,7 +389,7 @@ Context context_of(const DistTensor& q, const DistTensor& k,
                    const DistTensor& v, const AttentionOptions& options) {
   struct Last {
     uint64_t run = 0;
-    std::array<const Spec*, 3> in = {};
+    std::array<SpecRef, 3> in = {};
     bool causal = false;
     ContextParallel wanted = ContextParallel::kAuto;
     int64_t memory_bytes = 0;
@@ -403,11 +403,11 @@ Context context_of(const DistTensor& q, const DistTensor& k,
                  options.context,
                  options.memory_bytes};
   if (now == last) return how;
-  const Ways ways(now.in);
+  const Ways ways({q.spec(), k.spec(), v.spec()});
   how = {};
   if (ways.may) {
     how.ring = ways.ring(options);
-    if (!how.ring) how.heads = ways.heads;
+    if (!how.ring) std::copy_n(ways.heads.begin(), 3, how.heads.begin());
   }
   last = now;
   return how;
@@ -474,7 +474,8 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
            "sequence is whole",
            q.spec()->to_string());
   const Scoped<std::string_view> op(ctx.op, attention_op().name());
-  std::vector<DistTensor> moved = relayout({q, k, v}, how.heads);
+  const Spec* const heads[] = {how.heads[0], how.heads[1], how.heads[2]};
+  std::vector<DistTensor> moved = relayout({q, k, v}, heads);
   std::copy(moved.begin(), moved.end(), in.begin());
   Layout back = q.layout();
   back.partials.clear();

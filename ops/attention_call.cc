@@ -124,7 +124,7 @@ Dim passed_on(const Dim& keys, const Mesh& mesh, size_t steps) {
 
 // The blocks at each step of the ring, cached with the decision.
 struct AttentionCall::Ring : Decision::Memo {
-  std::vector<const Spec*> k, v;   // by step: the specs of the blocks
+  std::vector<SpecRef> k, v;       // by step: the specs of the blocks
   std::vector<IntervalList> keys;  // by step: the keys of this rank's block
 };
 

@@ -27,7 +27,7 @@ std::string list_of(const Fields& fields) {
 }  // namespace
 
 uint64_t Attrs::hash() const {
-  const uint64_t h = reinterpret_cast<uint64_t>(like);
+  const uint64_t h = reinterpret_cast<uint64_t>(like.get());
   return type_ ? type_->hash(bytes_, h) : h;
 }
 

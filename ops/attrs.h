@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "dtensor/ops/fields.h"
+#include "dtensor/placement/spec.h"
 
 namespace dtensor {
-
-class Spec;
 
 class Attrs {
  public:
@@ -61,7 +60,7 @@ class Attrs {
 
   // For gradients that return to the layout that the forward's input had: that
   // layout. It affects the decision.
-  const Spec* like = nullptr;
+  SpecRef like;
   // For random numbers: new at every call. It does not affect the decision.
   uint64_t seed[2] = {0, 0};
   const uint64_t* seed_at = nullptr;  // see kernels::RandomKey

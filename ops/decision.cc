@@ -26,6 +26,7 @@ struct Key {
         attrs(q.attrs),
         hash(q.hash) {
     attrs.state.reset();  // it belongs to the call
+    for (const OpInput& in : inputs) held.push_back(in.spec);
     if (q.assignment) assignment = *q.assignment;
   }
   Question question() const {
@@ -33,6 +34,7 @@ struct Key {
   }
   const Op* op;
   std::vector<OpInput> inputs;
+  std::vector<SpecRef> held;  // the inputs' specs
   Attrs attrs;
   std::optional<Assignment> assignment;
   uint64_t hash;

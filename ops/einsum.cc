@@ -204,13 +204,19 @@ class Search {
 
 // The order for these operands, searched for once in a run.
 Ref order_of(const std::string& text, std::span<const DistTensor> operands) {
-  thread_local BoundedCache<std::string, Ref> known("orders of einsum",
-                                                    cache_limit::kRules);
+  struct Order {
+    Ref product;
+    std::vector<SpecRef> held;  // the specs that the key names
+  };
+  thread_local BoundedCache<std::string, Order> known("orders of einsum",
+                                                      cache_limit::kRules);
   std::string key = fmt::format("{} {}", text, RankContext::current().run_id);
   for (const DistTensor& x : operands)
     key += fmt::format(" {} {}", fmt::ptr(x.use_spec()), int(x.keep()));
-  if (const Ref* order = known.find(key)) return *order;
-  return known.insert(key, Search(product_rule(text), operands).best());
+  if (const Order* order = known.find(key)) return order->product;
+  Order made{Search(product_rule(text), operands).best(), {}};
+  for (const DistTensor& x : operands) made.held.push_back(x.use_spec());
+  return known.insert(key, std::move(made)).product;
 }
 
 DistTensor computed(const Product& p, const std::vector<DistTensor>& operands) {

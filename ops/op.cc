@@ -23,7 +23,7 @@ int64_t begin_of(const RankContext& ctx) {
 }
 void note(Tracer& tracer, int64_t begin, const Op& op, const Decision& d,
           std::span<const DistTensor> given, int64_t ordinal) {
-  InlineVec<const Spec*, Compute::kMostInputs> in;
+  InlineVec<SpecRef, Compute::kMostInputs> in;
   for (const DistTensor& t : given) in.push_back(t.spec());
   tracer.op(begin, op.name(), in, d.out, d.bytes, ordinal);
 }

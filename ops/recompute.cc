@@ -152,8 +152,8 @@ class CheckpointNode final : public Node {
   // All tensors that the first run used and did not make, with their versions.
   std::vector<Uses::Left> used_;
   std::vector<KeptCall> kept_;
-  std::vector<const Spec*> specs_;  // of the results
-  std::vector<size_t> places_;      // of the outputs among the results
+  std::vector<SpecRef> specs_;  // of the results
+  std::vector<size_t> places_;  // of the outputs among the results
   bool released_ = false;
 };
 

@@ -24,7 +24,7 @@ namespace dtensor {
 struct KeptCall {
   const Op* op;
   Attrs attrs;
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   std::vector<Tensor> parts;
   std::vector<uint64_t> versions;
 };

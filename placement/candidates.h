@@ -12,7 +12,7 @@ namespace dtensor {
 
 // Inputs in these layouts give outputs in these, without communication.
 struct Candidate {
-  std::vector<const Spec*> in, out;
+  std::vector<SpecRef> in, out;
   // The local work: the number of points that the operator computes in all, and
   // the largest share of them that one rank computes. 0 points for a view.
   double points = 0, share = 1;

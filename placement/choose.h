@@ -65,7 +65,7 @@ struct OpWork {
 
 struct Choice {
   Assignment assignment;
-  std::vector<const Spec*> in, out;
+  std::vector<SpecRef> in, out;
   int64_t comm_ps = 0, work_ps = 0, reduce_ps = 0;
   int steps = 0;         // redistribution steps before the op
   bool feasible = true;  // false if an input moves that may not

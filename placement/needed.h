@@ -16,7 +16,7 @@ namespace dtensor {
 // an input is to where it is needed, or from where an output is left to where
 // it would be settled.
 struct Needed {
-  const Spec *spec, *from, *to;
+  SpecRef spec, from, to;
 };
 
 Needed needed_input(const BoundRule&, std::span<const OpInput>,

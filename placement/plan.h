@@ -32,7 +32,7 @@ namespace dtensor {
 
 // A tensor's change from one layout to another.
 struct Move {
-  const Spec *from, *to;
+  SpecRef from, to;
   bool operator==(const Move&) const = default;
 };
 
@@ -42,7 +42,7 @@ struct Step {
   // communication, and between two meshes, where all ranks of both form the
   // group.
   AxisMask axes;
-  const Spec *from, *to;
+  SpecRef from, to;
   ReduceOp op = ReduceOp::kSum;  // of a reduction
   // The most bytes that one rank receives. An all-reduce counts as the
   // reduce-scatter and the all-gather that it equals.

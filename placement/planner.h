@@ -16,8 +16,8 @@ namespace dtensor {
 
 struct MoveHash {
   size_t operator()(const Move& m) const {
-    return hash_mix(reinterpret_cast<uint64_t>(m.from),
-                    reinterpret_cast<uint64_t>(m.to));
+    return hash_mix(reinterpret_cast<uint64_t>(m.from.get()),
+                    reinterpret_cast<uint64_t>(m.to.get()));
   }
 };
 

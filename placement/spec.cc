@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -20,6 +21,68 @@ Spec::Spec(const Mesh& mesh, const Shape& shape, Layout layout, DType dtype,
       partial_axes_(layout_.partial_axes()),
       hash_(hash) {}
 
+namespace {
+
+// The thread's counter in each spec.
+size_t counter_of_thread(size_t counters) {
+  static std::atomic<size_t> threads{0};
+  thread_local const size_t mine = threads++;
+  return mine % counters;
+}
+
+}  // namespace
+
+Spec::Users& Spec::users() const {
+  return users_[counter_of_thread(users_.size())];
+}
+
+// Reads what was dropped first: every drop that it sees follows a hold, which
+// it sees as well. So if the sums are equal, nothing held the spec in between.
+bool Spec::in_use() const {
+  uint64_t held = 0, dropped = 0;
+  for (const Users& u : users_)
+    dropped += u.dropped.load(std::memory_order_acquire);
+  for (const Users& u : users_) held += u.held.load(std::memory_order_relaxed);
+  return held != dropped;
+}
+
+// All specs of the process.
+struct Spec::Table {
+  std::mutex mutex;
+  std::unordered_multimap<uint64_t, const Spec*> specs;
+  size_t limit = kLeast;
+  int64_t hits = 0, misses = 0;
+
+  static constexpr size_t kLeast = 4096;
+
+  static Table& get() {
+    static auto* table = new Table;
+    return *table;
+  }
+  // Frees what nothing holds. New holds come from SpecRefs that exist, or from
+  // get(), which waits for the mutex.
+  void make_room() {
+    if (specs.size() < limit) return;
+    std::erase_if(specs, [](const auto& entry) {
+      if (entry.second->in_use()) return false;
+      delete entry.second;
+      return true;
+    });
+    limit = std::max(kLeast, 2 * specs.size());
+  }
+};
+
+CacheUse Spec::use() {
+  Table& table = Table::get();
+  std::lock_guard lock(table.mutex);
+  return {"specs",
+          table.hits,
+          table.misses,
+          table.specs.size(),
+          table.specs.size(),
+          table.limit};
+}
+
 const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
                       const Layout& layout, DType dtype) {
   auto hash_of = [&](const Layout& l) {
@@ -35,12 +98,27 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
   // again.
   struct Asked {
     Layout layout;
-    const Spec* spec = nullptr;
+    SpecRef spec;
+    size_t turn = 0;  // when it was last held, see Lately
   };
   thread_local std::array<Asked, 256> recent;
+  // The specs that this thread holds for its callers, in turn.
+  struct Lately {
+    std::array<SpecRef, 2 * kHeldLately> specs;
+    size_t turn = 0;
+    size_t hold(const Spec* s) {
+      specs[turn % specs.size()] = s;
+      return turn++;
+    }
+  };
+  thread_local Lately lately;
   uint64_t h = hash_of(layout);
   Asked& asked = recent[h % recent.size()];
-  if (asked.spec && is(asked.spec, asked.layout, layout)) return asked.spec;
+  if (asked.spec && is(asked.spec, asked.layout, layout)) {
+    if (lately.turn - asked.turn > kHeldLately) [[unlikely]]
+      asked.turn = lately.hold(asked.spec);
+    return asked.spec;
+  }
 
   DT_CHECK(mesh.valid(), "spec", "a tensor needs a mesh");
   DT_CHECK(static_cast<int>(layout.dims.size()) == shape.size(), "spec",
@@ -57,17 +135,20 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
   Layout canonical = layout.canonical(mesh);
   h = hash_of(canonical);
 
-  static std::mutex mutex;
-  static auto* table = new std::unordered_multimap<uint64_t, const Spec*>;
-  std::lock_guard lock(mutex);
-  auto [first, last] = table->equal_range(h);
+  Table& table = Table::get();
+  std::lock_guard lock(table.mutex);
+  auto [first, last] = table.specs.equal_range(h);
   auto it = std::find_if(first, last, [&](const auto& entry) {
     return is(entry.second, entry.second->layout_, canonical);
   });
-  const Spec* s =
-      it != last ? it->second : new Spec(mesh, shape, canonical, dtype, h);
-  if (it == last) table->emplace(h, s);
-  asked = {layout, s};
+  const bool known = it != last;
+  SpecRef s = known ? it->second : new Spec(mesh, shape, canonical, dtype, h);
+  ++(known ? table.hits : table.misses);
+  if (!known) {
+    table.make_room();
+    table.specs.emplace(h, s);
+  }
+  asked = {layout, s, lately.hold(s)};
   return s;
 }
 

@@ -1,10 +1,21 @@
 // A tensor's global description: mesh, layout, shape and dtype. Specs are
 // interned: equal specs share one pointer, so comparing them, or looking up
 // decisions about them, compares pointers. Processes compare hashes.
+//
+// A spec lives while a SpecRef holds it; tensors and caches hold theirs. What
+// get() returns is held for the calling thread as well, until the thread has
+// asked for kHeldLately others, so that a function needs no SpecRef for a spec
+// that it uses at once. A `const Spec*` that is kept longer has to be a
+// SpecRef.
 #pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/mesh.h"
@@ -16,7 +27,6 @@ class Spec {
  public:
   // The spec with these values. Throws Error if the layout does not fit the
   // shape or uses an axis twice, or if the byte size overflows. Thread-safe.
-  // Specs are never freed.
   static const Spec* get(const Mesh&, const Shape&, const Layout&, DType);
   static const Spec* replicated(const Mesh&, const Shape&, DType);
 
@@ -48,14 +58,59 @@ class Spec {
   std::string to_string() const;
   uint64_t hash() const { return hash_; }
 
+  // The number of specs that get() must return before it may forget one.
+  static constexpr size_t kHeldLately = 1024;
+  // The process's table of specs. When it is full, those that nothing holds are
+  // freed; if more than half are held, the limit grows.
+  static CacheUse use();
+
  private:
+  friend class SpecRef;
+  struct Table;
   Spec(const Mesh&, const Shape&, Layout, DType, uint64_t hash);
+  void hold() const { users().held.fetch_add(1, std::memory_order_relaxed); }
+  void drop() const { users().dropped.fetch_add(1, std::memory_order_release); }
+  bool in_use() const;
+
+  // How often the spec has been held, and dropped again, by the threads that
+  // share a counter. Ranks are threads, and share their specs: with one counter
+  // for all of them, every output of an operator would contend for it.
+  struct alignas(64) Users {
+    std::atomic<uint64_t> held{0}, dropped{0};
+  };
+  Users& users() const;
+
+  mutable std::array<Users, 8> users_;
   Mesh mesh_;
   Shape shape_;
   Layout layout_;
   DType dtype_;
   AxisMask split_axes_, partial_axes_;
   uint64_t hash_;
+};
+
+// Holds a spec, or none.
+class SpecRef {
+ public:
+  SpecRef() = default;
+  SpecRef(const Spec* s) : spec_(s) {
+    if (spec_) spec_->hold();
+  }
+  SpecRef(const SpecRef& o) : SpecRef(o.spec_) {}
+  SpecRef(SpecRef&& o) noexcept : spec_(std::exchange(o.spec_, nullptr)) {}
+  SpecRef& operator=(SpecRef o) noexcept {
+    std::swap(spec_, o.spec_);
+    return *this;
+  }
+  ~SpecRef() {
+    if (spec_) spec_->drop();
+  }
+  const Spec* get() const { return spec_; }
+  operator const Spec*() const { return spec_; }
+  const Spec* operator->() const { return spec_; }
+
+ private:
+  const Spec* spec_ = nullptr;
 };
 
 }  // namespace dtensor

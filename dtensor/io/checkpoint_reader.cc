@@ -144,7 +144,7 @@ std::vector<DistTensor> CheckpointReader::read(
     const std::vector<CheckpointRequest>& requests) const {
   RankContext& context = RankContext::current();
   uint64_t asked = hash_text("read_checkpoint");
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   std::vector<const Index::Entry*> tensors;
   for (const CheckpointRequest& r : requests) {
     const Index::Entry* found = contents_->index.find(r.name);

@@ -58,7 +58,7 @@ class Sleep final : public Node {
 
  private:
   const double seconds_;
-  std::vector<const Spec*> weights_;
+  std::vector<SpecRef> weights_;
 };
 
 DistTensor sleeping(const DistTensor& x, const std::vector<DistTensor>& weights,

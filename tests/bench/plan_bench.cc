@@ -19,7 +19,7 @@ namespace dtensor {
 namespace {
 
 // Every placement of every axis; axes that share a dimension in mesh order.
-std::vector<const Spec*> layouts(const Mesh& mesh, const Shape& shape) {
+std::vector<SpecRef> layouts(const Mesh& mesh, const Shape& shape) {
   std::vector<std::string> texts{""};
   for (int a = 0; a < mesh.num_axes(); ++a) {
     std::vector<std::string> longer;
@@ -28,7 +28,7 @@ std::vector<const Spec*> layouts(const Mesh& mesh, const Shape& shape) {
         longer.push_back(t + (t.empty() ? "" : ",") + p);
     texts = std::move(longer);
   }
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   for (const std::string& t : texts)
     specs.push_back(
         Spec::get(mesh, shape, parse_layout(t, mesh, shape), DType::kF32));
@@ -59,7 +59,7 @@ void measure(const std::string& mesh_text, const Shape& shape,
   Mesh mesh = Mesh::parse(mesh_text);
   CostTable cost = prices(kind, mesh.num_axes());
   Planner planner(cost);
-  std::vector<const Spec*> specs = layouts(mesh, shape);
+  std::vector<SpecRef> specs = layouts(mesh, shape);
   size_t pairs = specs.size() * specs.size();
   size_t step = pairs / most_pairs + 1;
   std::vector<double> fresh, cached;

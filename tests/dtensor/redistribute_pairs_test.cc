@@ -164,7 +164,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
   const Case& k = GetParam();
   const Mesh mesh = Mesh::parse(k.mesh);
   const std::vector<Layout> layouts = all_layouts(mesh, k.shape);
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   for (const Layout& l : layouts)
     specs.push_back(Spec::get(mesh, k.shape, l, k.dtype));
   RunOptions options;
@@ -185,7 +185,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     free_axis.alpha_ps = 0;
     options.cost.axes.assign(static_cast<size_t>(mesh.num_axes()), free_axis);
   }
-  std::vector<std::pair<const Spec*, const Spec*>> pairs;
+  std::vector<std::pair<SpecRef, SpecRef>> pairs;
   size_t number = 0, stride = every_pair() ? 1 : static_cast<size_t>(k.stride);
   for (const Spec* from : specs)
     for (const Spec* to : specs)
@@ -203,7 +203,7 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
       return make(s->local_shape(at), s->region(at), k.shape, scale);
     };
     // Parts of the value, and of its sums, made when first needed.
-    std::map<const Spec*, Tensor> parts;
+    std::map<SpecRef, Tensor> parts;
     auto part = [&](const Spec* s, int64_t scale) {
       if (scale != 1) return part_of_value(s, scale);
       Tensor& t = parts[s];

@@ -98,7 +98,7 @@ TEST_P(EveryPair, IsExactAndCountsWhatItPlanned) {
   Mesh mesh = Mesh::parse(GetParam().mesh);
   Shape shape = GetParam().shape;
   auto texts = layouts(mesh.num_axes());
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   for (const std::string& t : texts)
     specs.push_back(
         Spec::get(mesh, shape, parse_layout(t, mesh, shape), DType::kF64));

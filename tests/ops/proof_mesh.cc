@@ -22,14 +22,14 @@ struct Job {
   const Reference* ref;
   std::optional<Assignment> assignment;
   std::string text;  // of the assignment
-  std::vector<const Spec*> in;
+  std::vector<SpecRef> in;
   uint32_t seed;  // of the cotangent's and the probes' layouts
   Level level;
 };
 
 // What one rank has of a job's results.
 struct Published {
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   std::vector<Array> parts;
   std::vector<CommEvent> events;
   std::string error;
@@ -214,7 +214,7 @@ class OnMesh {
     std::vector<Shape> shapes;
     for (const Array& a : ref.in) shapes.push_back(a.shape);
     auto add = [&](std::optional<Assignment> a, std::string text,
-                   std::vector<const Spec*> in) {
+                   std::vector<SpecRef> in) {
       // Second derivatives of some: they are made of operators that have proofs
       // of their own.
       Level level = ref.level;
@@ -231,7 +231,7 @@ class OnMesh {
         sample_of(all, options_.sampled / int(report_.samples));
       add_trees(*rule, all);
       for (Assignment& a : all) {
-        std::vector<const Spec*> in;
+        std::vector<SpecRef> in;
         bool exists = true;  // no parts of an index or a truth value
         for (size_t i = 0; i < shapes.size(); ++i) {
           Layout l = rule->input_layout(a, mesh_, int(i));
@@ -253,7 +253,7 @@ class OnMesh {
     const bool alone = jobs_.size() == before;
     const int chosen = options_.chosen * (alone ? 6 : 1);
     for (int k = 0; k < chosen; ++k) {
-      std::vector<const Spec*> in;
+      std::vector<SpecRef> in;
       for (size_t i = 0; i < shapes.size(); ++i)
         in.push_back(
             Spec::get(mesh_, shapes[i],

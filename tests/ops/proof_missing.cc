@@ -69,7 +69,7 @@ std::vector<std::string> missing_on_one_rank(const Op& op) {
   Mesh mesh = Mesh::parse("2");
   std::vector<Shape> shapes;
   std::vector<Array> whole;
-  std::vector<std::vector<const Spec*>> options;
+  std::vector<std::vector<SpecRef>> options;
   std::vector<DType> dtypes;
   for (const SampleInput& in : sample.inputs)
     dtypes.push_back(make_values(in, 0, false).dtype);
@@ -89,7 +89,7 @@ std::vector<std::string> missing_on_one_rank(const Op& op) {
       options.back().push_back(Spec::get(
           mesh, in.shape, parse_layout(t, mesh, in.shape), whole[i].dtype));
   }
-  std::vector<std::vector<const Spec*>> offered;
+  std::vector<std::vector<SpecRef>> offered;
   try {
     BoundRule rule = op.bind(shapes, sample.attrs);
     constexpr ReduceOp kOps[] = {ReduceOp::kSum};
@@ -108,7 +108,7 @@ std::vector<std::string> missing_on_one_rank(const Op& op) {
 
   std::vector<size_t> at(whole.size(), 0);
   for (;;) {
-    std::vector<const Spec*> in;
+    std::vector<SpecRef> in;
     for (size_t i = 0; i < at.size(); ++i) in.push_back(options[i][at[i]]);
     if (std::find(offered.begin(), offered.end(), in) == offered.end()) {
       std::optional<std::vector<Array>> parts[2];

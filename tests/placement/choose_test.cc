@@ -320,7 +320,7 @@ TEST(Choose, TreesStay) {
     std::vector<OpInput> in{x, w};
     BoundRule rule(Rule(kMatmul), {{3, 10}, {10, 2}}, "test");
     Choice c = choose(rule, in, {&t, 1}, work, planner, "test");
-    EXPECT_EQ(c.in, (std::vector<const Spec*>{x.spec, w.spec}));
+    EXPECT_EQ(c.in, (std::vector<SpecRef>{x.spec, w.spec}));
     EXPECT_EQ(c.out[0]->partial_axes(), d.axes());
     EXPECT_EQ(c.comm_ps, 0);
   }

@@ -667,8 +667,8 @@ TEST(OracleTest, EqualPartsAreEqualSpecs) {
       if (axes.empty()) continue;
       int p = parts_of(axes, g);
       for (int n = 0; n <= kMaxSize; ++n) {
-        std::map<Owners, const Spec*> known;
-        std::map<const Spec*, Owners> back;
+        std::map<Owners, SpecRef> known;
+        std::map<SpecRef, Owners> back;
         auto add = [&](const Tree& t, const Dim& d) {
           auto describe = [&] { return g.mesh.to_string() + " " + text(t); };
           const Spec* s = Spec::get(g.mesh, {n}, Layout{{d}, {}}, DType::kF32);

@@ -154,7 +154,7 @@ TEST(PlanClaims, TiesOfAllPairsGoToFewerCollectives) {
   for (const char* text : {"2x3", "4x2", "2x2x2"}) {
     const Mesh mesh = Mesh::parse(text);
     const bool three = mesh.num_axes() > 2;
-    std::vector<const Spec*> specs;
+    std::vector<SpecRef> specs;
     for (const char* a : {"R", "S0", "S1", "P"})
       for (const char* b : {",R", ",S0", ",S1", ",P"})
         for (const char* c : {",R", ",S0", ",P"}) {

@@ -37,7 +37,7 @@ int64_t combine(ReduceOp op, const Values& parts) {
 // What the ranks hold of each index: 1 where a rank has it. Balanced splits are
 // computed here from the axes alone.
 const std::vector<Values>& held_by(const Spec* spec) {
-  static auto* cache = new std::map<const Spec*, std::vector<Values>>;
+  static auto* cache = new std::map<SpecRef, std::vector<Values>>;
   auto [it, fresh] = cache->try_emplace(spec);
   if (!fresh) return it->second;
   const Mesh& mesh = spec->mesh();
@@ -333,7 +333,7 @@ void every_pair(const char* mesh_text, const char* shape_text) {
         longer.push_back(t + (t.empty() ? "" : ",") + p);
     texts = longer;
   }
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   for (const std::string& t : texts)
     specs.push_back(spec(mesh_text, shape_text, t));
   int bad = 0;
@@ -414,7 +414,7 @@ TEST(Plan, ProductsAndConcatsMeetTheLowerBound) {
       Dim::concat({Dim(8, Split::over({0}, 2)), Dim(2, Split::over({0})),
                    Dim(2, Split::over({0}))}),
       Dim::concat({Dim(5), Dim(7, Split::over({0}))})};
-  std::vector<const Spec*> specs;
+  std::vector<SpecRef> specs;
   for (const Dim& d : dims) {
     specs.push_back(Spec::get(mesh, {12, 3}, {{d, Dim(3)}, {}}, DType::kF32));
     // With partials on the axes that it leaves free.

@@ -134,9 +134,9 @@ std::vector<std::vector<std::string>> all_placements(
   return all;
 }
 
-std::vector<const Spec*> all_specs(const Mesh& mesh, const Shape& shape,
-                                   const std::vector<std::string>& kinds) {
-  std::vector<const Spec*> specs;
+std::vector<SpecRef> all_specs(const Mesh& mesh, const Shape& shape,
+                               const std::vector<std::string>& kinds) {
+  std::vector<SpecRef> specs;
   for (const auto& p : all_placements(mesh.num_axes(), kinds))
     for (bool turned : {false, true}) {
       const Spec* s =
@@ -400,7 +400,7 @@ TEST(ScheduleTest, ThreeAxes) {
 }
 
 // Scalars, pairs of (sum, count), granules, points, products and concats.
-std::vector<const Spec*> odd_specs(const Mesh& mesh) {
+std::vector<SpecRef> odd_specs(const Mesh& mesh) {
   const auto get = [&](Dim d, std::vector<Partial> partials = {}) {
     Layout l;
     l.dims = {std::move(d), Dim(3)};

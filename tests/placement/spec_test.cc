@@ -52,6 +52,42 @@ TEST(SpecTest, SaysWhatItWasMadeOf) {
       "f32[6]([{tp,dp}])");
 }
 
+TEST(SpecTest, FreesWhatNothingHolds) {
+  const SpecRef kept = spec("S0,R", {4001, 3});
+  const SpecRef copy = SpecRef(kept);
+  const size_t before = Spec::use().entries;
+  for (int64_t n = 0; n < 20000; ++n) {
+    const Spec* s = spec("S0,R", {5000 + n, 3});
+    // A thread need not hold what it asked for lately.
+    if (n >= 1000) EXPECT_EQ(spec("S0,R", {4000 + n, 3})->shape()[0], 4000 + n);
+    EXPECT_EQ(s->shape()[0], 5000 + n);
+  }
+  EXPECT_LE(Spec::use().entries, before + 3 * 4096);
+  EXPECT_EQ(spec("S0,R", {4001, 3}), copy);
+  EXPECT_EQ(copy->to_string(), "f32[4001, 3](S0,R)");
+}
+
+// Threads free specs while others take and drop them.
+TEST(SpecTest, ThreadsShareAndFree) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      std::vector<SpecRef> held(64);
+      for (int64_t i = 0; i < 20000; ++i) {
+        const int64_t n = i * (1 + t % 2) + 7;
+        const Spec* s = spec("S0,R", {n, 11});
+        const size_t at = static_cast<size_t>(i) % held.size();
+        if (held[at]) {
+          EXPECT_EQ(held[at]->shape()[1], 11);
+        }
+        held[at] = s;
+        EXPECT_EQ(held[at]->shape()[0], n);
+        EXPECT_EQ(spec("S0,R", {n, 11}), s);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+}
+
 TEST(SpecTest, Replicated) {
   const Spec* s = Spec::replicated(grid(), {4, 6}, kF32);
   EXPECT_TRUE(s->is_replicated());
@@ -89,7 +125,7 @@ TEST(SpecTest, PartialsThatCommuteAreOneSpec) {
 }
 
 TEST(SpecTest, DifferentSpecsDiffer) {
-  std::vector<const Spec*> all = {
+  std::vector<SpecRef> all = {
       spec("S0,R", {6, 6}),
       spec("R,S0", {6, 6}),
       spec("S1,R", {6, 6}),
@@ -118,7 +154,7 @@ TEST(SpecTest, HashIsThatOfEveryProcess) {
 }
 
 TEST(SpecTest, ManyThreadsMakeOneSpec) {
-  std::vector<std::vector<const Spec*>> made(4);
+  std::vector<std::vector<SpecRef>> made(4);
   std::vector<std::thread> threads;
   for (auto& mine : made)
     threads.emplace_back([&mine] {
