@@ -46,6 +46,7 @@ struct SampleShape {
   Shape mask;  // empty: none
   Values mask_values = Values::kAny;
   bool ring = false, documents = false;
+  int64_t length = 0;
 };
 
 std::vector<Sample> attention_samples(bool backward) {
@@ -62,8 +63,11 @@ std::vector<Sample> attention_samples(bool backward) {
       {1, 3, 4, 2, 1, 2, false, {2, 3, 4}, Values::kAny, true},
       {2, 4, 4, 2, 2, 2, true, {}, Values::kAny, false, true},
       {1, 7, 7, 3, 1, 2, false, {}, Values::kAny, true, true},
+      {2, 3, 7, 4, 2, 2, true, {}, Values::kAny, false, false, 5},
+      {1, 2, 6, 2, 2, 3, false, {6}, Values::kAny, false, false, 4},
   };
   for (const SampleShape& x : shapes) {
+    if (backward && x.length) continue;
     const Shape q{x.b, x.s, x.h, x.d}, k{x.b, x.t, x.g, x.d};
     Sample s;
     s.inputs = {{q}, {k}, {k}};
@@ -74,7 +78,8 @@ std::vector<Sample> attention_samples(bool backward) {
       for (const int64_t n : {x.s, x.t})
         s.inputs.push_back({{x.b, n}, Values::kIndex, 3});
     // scale: the default, which explain shows, and another value.
-    s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents};
+    s.attrs = AttentionArgs{x.causal, x.ring ? 0.7 : 0, x.ring, x.documents,
+                            x.length};
     list.push_back(s);
   }
   return list;
@@ -142,8 +147,11 @@ class AttentionOp : public Op {
   std::vector<DistTensor> gradient(const GradientCall& c) const override {
     check_first_only(c);
     const bool masked = c.inputs.size() > 3;
-    // The fused kernel does not compute the gradient of a mask.
-    if (grad_enabled() || (masked && c.needed[3])) return composed(c);
+    // The fused kernel does not compute the gradient of a mask, or of keys of
+    // which only some exist.
+    if (grad_enabled() || (masked && c.needed[3]) ||
+        c.attrs.as<AttentionArgs>().length)
+      return composed(c);
     std::vector<DistTensor> in(c.inputs.begin(), c.inputs.begin() + 3);
     in.insert(in.end(), {c.outputs[0], c.outputs[1], c.cotangents[0]});
     in.insert(in.end(), c.inputs.begin() + 3, c.inputs.end());
@@ -166,9 +174,16 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   const DistTensor& q = c.inputs[0];
   const int64_t s = grouped[3], t = grouped[4];
   Masks m;
-  if (c.attrs.as<AttentionArgs>().causal)
-    m.allowed = le(unsqueeze(arange(t, q.mesh()), 0),
-                   unsqueeze(arange(s, q.mesh()), 1));
+  const AttentionArgs& args = c.attrs.as<AttentionArgs>();
+  const int64_t length = args.length ? args.length : s;
+  const DistTensor keys = unsqueeze(arange(t, q.mesh()), 0);
+  if (args.causal)
+    m.allowed =
+        le(keys,
+           unsqueeze(arange(s, q.mesh()) + static_cast<double>(length - s), 1));
+  else if (args.length)
+    m.allowed = lt(keys, full({}, static_cast<double>(length), q.mesh(), {},
+                              keys.dtype()));
   if (c.inputs.size() < 4) return m;
   DistTensor mask = c.inputs[3];
   if (c.attrs.as<AttentionArgs>().documents)
@@ -463,9 +478,20 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
     check_documents(q, k, ids, mask);
     in.insert(in.end(), {ids, ids});
   }
-  const Context how = context_of(q, k, v, options);
+  const int64_t length = options.length;
+  if (length != 0 && q.ndim() == 4 && k.ndim() == 4)
+    DT_CHECK(
+        length <= k.size(1) &&
+            length >= (options.causal ? std::max<int64_t>(q.size(1), 1) : 1) &&
+            !ids.defined(),
+        "attention",
+        "length is {} for q {} and k {}{}; write at most the number of "
+        "keys, at least that of causal queries, and no documents",
+        length, to_string(q.shape()), to_string(k.shape()),
+        ids.defined() ? " with documents" : "");
+  const Context how = length ? Context() : context_of(q, k, v, options);
   const AttentionArgs args{options.causal, options.scale, how.ring,
-                           ids.defined()};
+                           ids.defined(), length};
   if (!how.heads[0]) return apply(attention_op(), in, args)[0];
   RankContext& ctx = RankContext::current();
   DT_CHECK(!ctx.explicit_only, "attention",

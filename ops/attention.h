@@ -36,6 +36,11 @@ struct AttentionOptions {
   // For kAuto: the bytes that a rank may hold, as context_bytes() counts them.
   // 0: no limit.
   int64_t memory_bytes = 0;
+  // If not 0, only the first `length` of the keys exist, and the queries are
+  // the last ones of these positions: query i is at length - s + i. For keys
+  // and values with room for more (copy_into() in view.h): the decision is the
+  // same for all lengths, and the other keys are not read.
+  int64_t length = 0;
   // Document ids [b, s] (i32 or i64) for self-attention on packed sequences: a
   // query attends only to keys with the same id. May be undefined.
   DistTensor documents = {};

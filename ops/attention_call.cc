@@ -178,12 +178,14 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
   if (args_.documents) key_ids_ = c.in[fixed + 1];
   // A mask made from document ids covers at most this many queries at a time.
   constexpr int64_t kQueriesOfIds = 256;
+  // The queries are the last ones of `length`.
+  const int64_t first = args_.length ? args_.length - c.global_size('s') : 0;
   int64_t row = 0;
   for (const Interval& range : c.ranges_of('s'))
     for (int64_t lo = range.lo; lo < range.hi;) {
       const int64_t hi =
           args_.documents ? std::min(lo + kQueriesOfIds, range.hi) : range.hi;
-      queries_.push_back({lo, hi});
+      queries_.push_back({lo + first, hi + first});
       query_rows_.push_back(row);
       row += hi - lo;
       lo = hi;
@@ -264,13 +266,18 @@ void AttentionCall::for_each_block(
   }
 }
 
+Interval AttentionCall::existing(Interval keys) const {
+  if (args_.length) keys.hi = std::clamp(args_.length, keys.lo, keys.hi);
+  return keys;
+}
+
 bool AttentionCall::meet(size_t query, Interval keys) const {
-  return score_pairs({queries_[query]}, {keys}, args_.causal) > 0;
+  return score_pairs({queries_[query]}, {existing(keys)}, args_.causal) > 0;
 }
 
 kernels::Attention AttentionCall::call(size_t query, const Block& block,
                                        size_t key) {
-  const Interval queries = queries_[query], keys = block.keys[key];
+  const Interval queries = queries_[query], keys = existing(block.keys[key]);
   int64_t row = 0;
   for (size_t i = 0; i < key; ++i) row += block.keys[i].size();
   const auto of_queries = [&](const Tensor& x) {

@@ -17,11 +17,12 @@ namespace dtensor::internal {
 
 struct AttentionArgs {
   static constexpr Fields kFields = {"causal", value("scale"), "ring",
-                                     "documents"};
+                                     "documents", value("length")};
   bool causal;
-  double scale;    // 0: see scale_of()
-  bool ring;       // keys stay split along the sequence
-  bool documents;  // the additional inputs are ids, not a mask
+  double scale;        // 0: see scale_of()
+  bool ring;           // keys stay split along the sequence
+  bool documents;      // the additional inputs are ids, not a mask
+  int64_t length = 0;  // of AttentionOptions
   // 1 / sqrt(d) if no scale was given; d is the size of a head.
   double scale_of(int64_t d) const {
     return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(d));
@@ -91,6 +92,8 @@ class AttentionCall {
 
   // True if there is only this block, and it is one range.
   bool one_block(const Block&);
+  // Those of these keys that exist: see AttentionOptions::length.
+  Interval existing(Interval keys) const;
   // Whether any query of this range may attend to any of these keys.
   bool meet(size_t query, Interval keys) const;
   // The kernel's arguments for range `query` of this rank's queries and range

@@ -28,7 +28,7 @@ std::string list_of(const Fields& fields) {
 
 uint64_t Attrs::hash() const {
   const uint64_t h = reinterpret_cast<uint64_t>(like.get());
-  return type_ ? type_->hash(bytes_, h) : h;
+  return fold_into(h, true);
 }
 
 std::vector<std::string_view> Attrs::names() const {

@@ -48,6 +48,13 @@ class Attrs {
            (!type_ || type_->same(bytes_, o.bytes_));
   }
   uint64_t hash() const;  // of the arguments that affect decisions
+  // Folds these arguments, or the others, into h. Unlike hash(), this is equal
+  // in all processes.
+  uint64_t fold_into(uint64_t h, bool decides) const {
+    return type_ && (decides || type_->has_values)
+               ? type_->hash(bytes_, h, decides)
+               : h;
+  }
 
   // The names of the members, in order.
   std::vector<std::string_view> names() const;
@@ -74,7 +81,8 @@ class Attrs {
   struct Type {
     const Fields* fields;
     bool (*same)(const std::byte*, const std::byte*);
-    uint64_t (*hash)(const std::byte*, uint64_t);
+    uint64_t (*hash)(const std::byte*, uint64_t, bool decides);
+    bool has_values;  // some do not affect decisions
     // These two access member i.
     std::string (*print)(const std::byte*, size_t i);
     void (*read)(std::byte*, size_t i, std::string_view text,
@@ -110,7 +118,10 @@ const Attrs::Type Attrs::kType = {
     [](const std::byte* a, const std::byte* b) {
       return same_fields(cast<A>(a), cast<A>(b));
     },
-    [](const std::byte* a, uint64_t h) { return hash_fields(cast<A>(a), h); },
+    [](const std::byte* a, uint64_t h, bool decides) {
+      return hash_fields(cast<A>(a), h, decides);
+    },
+    A::kFields.has_values(),
     [](const std::byte* a, size_t which) {
       std::string text;
       size_t i = 0;

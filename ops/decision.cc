@@ -89,7 +89,7 @@ uint64_t hash_of(const Op& op, std::span<const OpInput> inputs,
 // Unlike hash_of(), this is equal in all processes.
 uint64_t lineage_of(const Op& op, std::span<const OpInput> inputs,
                     const Attrs& attrs) {
-  uint64_t h = hash_text(attrs.to_string(), hash_text(op.name()));
+  uint64_t h = attrs.fold_into(hash_text(op.name()), true);
   for (const OpInput& in : inputs) h = hash_mix(h, in.spec->hash());
   return attrs.like ? hash_mix(h, attrs.like->hash()) : h;
 }

@@ -22,8 +22,8 @@ struct Decision : Choice {
   std::optional<BoundRule> rule;  // none if Op::has_rule() is false
   std::vector<Shape> out_local;   // shapes of this rank's parts of the outputs
   bool here = true;               // false on ranks outside of the mesh
-  // The operator, its arguments and the specs of its inputs, hashed: part of
-  // the lineage of the outputs.
+  // The operator, the arguments that affect decisions and the specs of its
+  // inputs, hashed: part of the lineage of the outputs.
   uint64_t lineage = 0;
 
   // The inputs that have to move, their moves (done together), and the bytes

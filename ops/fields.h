@@ -47,6 +47,11 @@ class Fields {
     for (const Field& f : list) fields_[size_++] = f;
   }
   constexpr size_t size() const { return size_; }
+  constexpr bool has_values() const {
+    for (size_t i = 0; i < size_; ++i)
+      if (!fields_[i].decides) return true;
+    return false;
+  }
   constexpr const Field& operator[](size_t i) const { return fields_[i]; }
 
  private:
@@ -128,15 +133,17 @@ inline bool same(double a, double b) { return hash_of(a) == hash_of(b); }
 
 }  // namespace internal
 
-// These two use only the members that affect decisions.
+// Hashes the members that affect decisions, or the others.
 template <Arguments A>
-uint64_t hash_fields(const A& a, uint64_t h) {
+uint64_t hash_fields(const A& a, uint64_t h, bool decides = true) {
   size_t i = 0;
   internal::visit_members(a, [&](const auto& m) {
-    if (A::kFields[i++].decides) h = hash_mix(h, internal::hash_of(m));
+    if (A::kFields[i++].decides == decides)
+      h = hash_mix(h, internal::hash_of(m));
   });
   return h;
 }
+// Compares the members that affect decisions.
 template <Arguments A>
 bool same_fields(const A& a, const A& b) {
   // Compares member by member, because structs may have padding.

@@ -159,7 +159,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
 // The lineage of the values that the call makes.
 Lineage lineage_of(RankContext& ctx, const Op& op, const Attrs& attrs,
                    const Decision& d, std::span<const DistTensor> given) {
-  uint64_t h = fold_lineage(d.lineage, attrs.seed[0]);
+  uint64_t h = attrs.fold_into(fold_lineage(d.lineage, attrs.seed[0]), false);
   h = fold_lineage(h, attrs.seed[1]);
   for (const DistTensor& in : given)
     h = fold_lineage(h, in.impl()->lineage.hash);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/index_op.h"
 #include "dtensor/ops/op_lists.h"
@@ -7,7 +8,9 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
+#include "dtensor/scopes.h"
 
 namespace dtensor {
 namespace {
@@ -23,6 +26,14 @@ struct PadArgs {
   int64_t dim, lo, hi, step, size;
 };
 
+// Both, for a dimension that every rank has in full: no layout depends on the
+// bounds, so that a loop which moves a window takes one decision.
+struct WindowArgs {
+  static constexpr Fields kFields = {"dim", value("lo"), "count", "step",
+                                     "size"};
+  int64_t dim, lo, count, step, size;
+};
+
 struct Indices {
   explicit Indices(const SliceArgs& a)
       : dim(static_cast<int>(a.dim)), lo(a.lo), hi(a.hi), step(a.step) {
@@ -33,6 +44,16 @@ struct Indices {
   }
   explicit Indices(const PadArgs& a)
       : Indices(SliceArgs{a.dim, a.lo, a.hi, a.step}) {}
+  explicit Indices(const WindowArgs& a)
+      : Indices(SliceArgs{
+            a.dim, a.lo,
+            a.lo + std::max<int64_t>(0, (a.count - 1) * a.step + 1), a.step}) {}
+  // The arguments that Slice or Pad was given.
+  template <class Args>
+  static Indices of_call(const Attrs& attrs) {
+    const auto* window = attrs.get<WindowArgs>();
+    return window ? Indices(*window) : Indices(attrs.as<Args>());
+  }
 
   int64_t count() const { return (hi - lo + step - 1) / step; }
 
@@ -82,7 +103,7 @@ class Slice : public IndexOp {
   std::vector<Candidate> candidates(std::span<const OpInput> in,
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
-    const Indices indices(attrs.as<SliceArgs>());
+    const auto indices = Indices::of_call<SliceArgs>(attrs);
     DT_CHECK(indices.dim < s->ndim() && indices.hi <= s->shape()[indices.dim],
              name(),
              "{} has no indices [{}, {}) in dimension {}; pass indices within "
@@ -93,7 +114,7 @@ class Slice : public IndexOp {
     Shape shape = s->shape();
     shape[indices.dim] = indices.count();
     auto kept = indices.of(from.dims[dim], s->mesh());
-    if (!kept) {
+    if (!kept || attrs.get<WindowArgs>()) {
       from.dims[dim] = Dim(s->shape()[indices.dim]);
       kept = Dim(indices.count());
     }
@@ -103,7 +124,7 @@ class Slice : public IndexOp {
   // A view if this rank's part of the slice is one run, else a copy.
   bool allocates() const override { return false; }
   void compute(Compute& c) const override {
-    const Indices indices(c.attrs.as<SliceArgs>());
+    const auto indices = Indices::of_call<SliceArgs>(c.attrs);
     const int dim = indices.dim;
     const Tensor& x = c.in[0];
     Tensor& out = c.out[0];
@@ -132,7 +153,9 @@ class Slice : public IndexOp {
     stepped.attrs = SliceArgs{0, 1, 7, 2};
     columns.inputs = {{Shape{2, 12}}};
     columns.attrs = SliceArgs{1, 2, 12, 3};
-    return {rows, stepped, columns};
+    Sample window = stepped;
+    window.attrs = WindowArgs{0, 1, 3, 2, 7};
+    return {rows, stepped, columns, window};
   }
 };
 
@@ -146,15 +169,16 @@ class Pad : public IndexOp {
                                     const Attrs& attrs) const override {
     const Spec* s = settled(in[0].spec);
     const Mesh& mesh = s->mesh();
-    const PadArgs& args = attrs.as<PadArgs>();
-    const Indices indices(args);
-    DT_CHECK(indices.dim < s->ndim() && indices.hi <= args.size &&
+    const auto* window = attrs.get<WindowArgs>();
+    const int64_t size = window ? window->size : attrs.as<PadArgs>().size;
+    const auto indices = Indices::of_call<PadArgs>(attrs);
+    DT_CHECK(indices.dim < s->ndim() && indices.hi <= size &&
                  indices.count() == s->shape()[indices.dim],
              name(), "{} does not fit the indices [{}, {}) of {}",
-             s->to_string(), indices.lo, indices.hi, args.size);
+             s->to_string(), indices.lo, indices.hi, size);
     auto dim = static_cast<size_t>(indices.dim);
-    Dim padded(args.size);
-    if (attrs.like) padded = attrs.like->dim(indices.dim);
+    Dim padded(size);
+    if (attrs.like && !window) padded = attrs.like->dim(indices.dim);
     auto sliced = indices.of(padded, mesh);
     if (!sliced) padded = Dim(padded.size()), sliced = Dim(indices.count());
     // The dimension takes its axes back from other dimensions and partials.
@@ -174,7 +198,7 @@ class Pad : public IndexOp {
              static_cast<double>(numel(shape))}};
   }
   void compute(Compute& c) const override {
-    const Indices indices(c.attrs.as<PadArgs>());
+    const auto indices = Indices::of_call<PadArgs>(c.attrs);
     const int dim = indices.dim;
     c.out[0].fill(0);
     indices.runs(c.decision.out[0]->dim(dim), c.mesh(), c.coord(),
@@ -192,7 +216,9 @@ class Pad : public IndexOp {
     rows.attrs = PadArgs{0, 2, 5, 1, 7};
     stepped.inputs = {{Shape{2, 3}}};
     stepped.attrs = PadArgs{1, 1, 8, 3, 8};
-    return {rows, stepped};
+    Sample window = stepped;
+    window.attrs = WindowArgs{1, 2, 3, 2, 8};
+    return {rows, stepped, window};
   }
 };
 
@@ -205,25 +231,34 @@ const Pad& pad_op() {
   return op;
 }
 
+// Slice for indices that exist.
+DistTensor sliced(const DistTensor& x, const Indices& i) {
+  const int64_t size = x.size(i.dim);
+  if (x.use_spec()->dim(i.dim).whole())
+    return apply1(slice_op(), {&x, 1},
+                  WindowArgs{i.dim, i.lo, i.count(), i.step, size});
+  return apply1(slice_op(), {&x, 1}, SliceArgs{i.dim, i.lo, i.hi, i.step});
+}
+
 std::vector<DistTensor> Slice::gradient(const GradientCall& g) const {
-  const auto& [dim, lo, hi, step] = g.attrs.as<SliceArgs>();
   const Spec* in = g.decision->in[0];
-  Attrs attrs = PadArgs{dim, lo, hi, step, in->shape()[static_cast<int>(dim)]};
+  Attrs attrs = g.attrs;
+  if (const auto* a = g.attrs.get<SliceArgs>())
+    attrs = PadArgs{a->dim, a->lo, a->hi, a->step,
+                    in->shape()[static_cast<int>(a->dim)]};
   attrs.like = in;
   return {apply1(pad_op(), g.cotangents.first(1), attrs)};
 }
 
 std::vector<DistTensor> Pad::gradient(const GradientCall& g) const {
-  const PadArgs& a = g.attrs.as<PadArgs>();
-  return {apply1(slice_op(), g.cotangents.first(1),
-                 SliceArgs{a.dim, a.lo, a.hi, a.step})};
+  return {sliced(g.cotangents[0], Indices::of_call<PadArgs>(g.attrs))};
 }
 
 // slice() for indices that exist.
 DistTensor window(const DistTensor& x, int dim, int64_t lo, int64_t hi,
                   int64_t step = 1) {
   if (lo == 0 && hi == x.size(dim) && step == 1) return alias(x);
-  return apply1(slice_op(), {&x, 1}, SliceArgs{dim, lo, hi, step});
+  return sliced(x, Indices(SliceArgs{dim, lo, hi, step}));
 }
 
 // The indices that exist of those that a user names.
@@ -258,6 +293,68 @@ DistTensor narrow(const DistTensor& x, int dim, int64_t start, int64_t length) {
            "{} indices from {} on are not in dimension {} of {}", length, start,
            dim, x.spec()->to_string());
   return window(x, d, lo, lo + length);
+}
+
+void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
+               int64_t start) {
+  check_defined("copy_into", {x, rows});
+  const int d = normalize_dim(dim, x.ndim(), "copy_into");
+  Shape fits = x.shape();
+  if (rows.ndim() == x.ndim()) fits[d] = rows.size(d);
+  DT_CHECK(rows.shape() == fits && rows.dtype() == x.dtype() && start >= 0 &&
+               start <= x.size(d) - fits[d],
+           "copy_into",
+           "{} does not fit into dimension {} of {} from index {} on; pass "
+           "rows of the same type and of the same other sizes, which end "
+           "within the dimension",
+           rows.spec()->to_string(), d, x.spec()->to_string(), start);
+  DT_CHECK(!x.spec()->partial_axes() && x.mesh() == rows.mesh(), "copy_into",
+           "cannot write {} into {}; write into a tensor of the same mesh that "
+           "is not partial",
+           rows.spec()->to_string(), x.spec()->to_string());
+  DT_CHECK(!grad_enabled() || !(x.requires_grad() || rows.requires_grad()),
+           "copy_into",
+           "{} or {} is being recorded; write inside a NoGrad "
+           "scope",
+           x.spec()->to_string(), rows.spec()->to_string());
+  // Every rank gets the rows that it holds of the other dimensions, and takes
+  // those that lie in its part of this one. So the move does not depend on
+  // `start`.
+  Layout to = x.layout();
+  to.dims[static_cast<size_t>(d)] = Dim(fits[d]);
+  RankContext& ctx = RankContext::current();
+  const Scoped<std::string_view> op(ctx.op, "copy_into");
+  const Spec* whole = Spec::get(x.mesh(), fits, to, x.dtype());
+  DT_CHECK(!ctx.explicit_only ||
+               !ctx.planner.plan(rows.spec(), whole).communicates(),
+           "copy_into",
+           "would have to communicate: the rows are {} and are needed as {}; "
+           "write rows.redistribute() before it",
+           rows.spec()->to_string(), whole->to_string());
+  const DistTensor moved = relayout(rows, whole);
+  DistTensor::Impl& impl = *x.impl();
+  impl.lineage.hash =
+      fold_lineage(fold_lineage(impl.lineage.hash, moved.impl()->lineage.hash),
+                   static_cast<uint64_t>(start));
+  // On all ranks alike, also if they write nothing.
+  impl.copies.clear();
+  const Coord* at = ctx.coordinate_or_null(x.mesh());
+  if (!at) return;
+  const Tensor& part = impl.part();
+  part.storage()->bump_version();
+  Tensor from = moved.local();
+  if (from.storage() == part.storage()) from = from.clone();
+  IntervalList has;
+  x.layout().dims[static_cast<size_t>(d)].intervals(x.mesh(), *at, has);
+  int64_t base = 0;
+  for (const Interval& r : has) {
+    const int64_t lo = std::max(r.lo, start),
+                  hi = std::min(r.hi, start + fits[d]);
+    if (lo < hi)
+      part.slice(d, base + lo - r.lo, base + hi - r.lo)
+          .copy_from(from.slice(d, lo - start, hi - start));
+    base += r.size();
+  }
 }
 
 DistTensor select(const DistTensor& x, int dim, int64_t index) {

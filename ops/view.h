@@ -48,6 +48,13 @@ DistTensor slice(const DistTensor&, int dim, int64_t lo, int64_t hi,
 // The `length` indices from `start` on, which counts from the end if negative.
 // Throws Error if some of them do not exist.
 DistTensor narrow(const DistTensor&, int dim, int64_t start, int64_t length);
+// Writes `rows` into x in place, at the indices from `start` on: a cache with
+// room, such as keys and values whose number grows (see AttentionOptions).
+// Every rank writes to its part; rows that lie elsewhere are moved. The
+// decision does not depend on `start`. Throws Error if the rows do not fit, if
+// x is partial, or while autograd records either.
+void copy_into(const DistTensor& x, const DistTensor& rows, int dim,
+               int64_t start);
 // Selects one index of a dimension, and removes the dimension. Throws Error if
 // the index does not exist.
 DistTensor select(const DistTensor&, int dim, int64_t index);
