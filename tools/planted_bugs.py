@@ -1482,7 +1482,7 @@ BUGS = [
          'i % kWidth * static_cast<uint32_t>(pitch) + i / kWidth;',
          'i % kWidth * static_cast<uint32_t>(MUT(401) ? pitch / 2 : pitch) + '
          'i / kWidth;'),
-    ], ['kernels_rows_emulated_test', 'kernels/rows_portable_test']),
+    ], ['kernels_rows_emulated_test']),
     Bug(402, 'embedding backward on CUDA: the end of a long run is missed', [
         ('ops/kernels/portable/embedding.cc',
          'while (out - in > 1) {',
@@ -1559,7 +1559,7 @@ BUGS = [
         ('dtensor/device/portable/tiles.h',
          'nj < edge_ ? nj : edge_',
          'nj < edge_ && !MUT(440) ? nj : edge_'),
-    ], ['portable/boxes_test', 'portable/tiles_test']),
+    ], ['boxes_emulated_test', 'portable/tiles_test']),
     Bug(441, 'transposed copies: neighbouring lanes read far apart', [
         ('dtensor/device/portable/tiles.h',
          'const int64_t i = k % kEdge, j0 = k / kEdge;',
@@ -1605,7 +1605,7 @@ BUGS = [
         ('ops/kernels/portable/rotary.cc',
          'return position & -kRows;',
          'return MUT(453) ? position : position & -kRows;'),
-    ], ['kernels/attention_portable_test', 'kernels_attention_emulated_test']),
+    ], ['kernels_attention_emulated_test']),
     Bug(481, 'a lineage forgets the inputs', [
         ('ops/op.cc',
          'h = fold_lineage(h, in.impl()->lineage.hash);',

@@ -218,7 +218,7 @@ int conform(const Options& options) {
 
   std::shared_ptr<Device> device;
   if (options.device == "late")
-    device = make_device(LateDevice::kPortable);
+    device = make_device(LateDevice::kRecording);
   else if (options.device == "cuda")
     device = {std::shared_ptr<void>(), &cuda(0)};
 

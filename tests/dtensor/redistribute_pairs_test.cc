@@ -97,7 +97,7 @@ const Bytes& bytes_of(const Tensor& t, Bytes& in) {
 // How the ranks reach each other: as threads on the CPU, through messages, in
 // processes of two ranks, as threads on one device whose work runs later, as
 // processes of mpirun.
-enum class Over { kMemory, kMessages, kProcesses, kPortable, kGpu, kMpi };
+enum class Over { kMemory, kMessages, kProcesses, kRecording, kGpu, kMpi };
 
 struct Case {
   const char* mesh;
@@ -174,9 +174,9 @@ TEST_P(RedistributePairs, AreExactAndWithinBounds) {
     options.backend = testing::message_passing_backend;
   if (k.over == Over::kProcesses) options.backend = testing::processes_of_2;
   std::shared_ptr<Device> device;
-  if (k.over == Over::kPortable || k.over == Over::kGpu) {
+  if (k.over == Over::kRecording || k.over == Over::kGpu) {
     device = make_device(k.over == Over::kGpu ? LateDevice::kGpu
-                                              : LateDevice::kPortable);
+                                              : LateDevice::kRecording);
     if (!device) GTEST_SKIP() << no_gpu();
     options.device = [&](int64_t) -> Device& { return *device; };
   }
@@ -371,8 +371,8 @@ INSTANTIATE_TEST_SUITE_P(Messages, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kMessages)));
 INSTANTIATE_TEST_SUITE_P(Processes, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kProcesses)));
-INSTANTIATE_TEST_SUITE_P(Portable, RedistributePairs,
-                         ::testing::ValuesIn(sampled(Over::kPortable)));
+INSTANTIATE_TEST_SUITE_P(Recording, RedistributePairs,
+                         ::testing::ValuesIn(sampled(Over::kRecording)));
 INSTANTIATE_TEST_SUITE_P(Gpu, RedistributePairs,
                          ::testing::ValuesIn(sampled(Over::kGpu)));
 

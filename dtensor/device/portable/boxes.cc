@@ -20,14 +20,9 @@ namespace {
 
 void copy_bytes(Stream s, void* dst, const void* src, int64_t bytes) {
   const auto n = static_cast<size_t>(bytes);
-#ifdef __CUDACC__
   const cudaStream_t stream = cuda::enter(s);
   cuda::check(cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToDevice, stream),
               "copy");
-#else
-  (void)s;
-  std::memcpy(dst, src, n);
-#endif
 }
 
 template <class T>
@@ -320,17 +315,11 @@ class PortableBoxes final : public Boxes {
 
 }  // namespace
 
-const Boxes& boxes() {
+}  // namespace DT_PORTABLE
+
+const Boxes& cuda_boxes() {
   static const PortableBoxes all;
   return all;
 }
-
-}  // namespace DT_PORTABLE
-
-#ifdef __CUDACC__
-const Boxes& cuda_boxes() { return boxes(); }
-#else
-const Boxes& host_boxes() { return boxes(); }
-#endif
 
 }  // namespace dtensor::portable

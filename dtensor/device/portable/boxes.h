@@ -1,4 +1,4 @@
-// A Device's operations on strided boxes, written once for all devices.
+// A GPU's operations on strided boxes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -27,7 +27,6 @@ class Boxes {
                       const void* b) const = 0;
 };
 
-const Boxes& host_boxes();  // for tests
 const Boxes& cuda_boxes();  // only in code compiled by nvcc
 
 }  // namespace dtensor::portable

@@ -14,26 +14,25 @@
 #include <string>
 
 #include "tests/dtensor/device/gpu.h"
-#include "tests/dtensor/device/portable_device.h"
 #include "tests/dtensor/device/recording_device.h"
 
 namespace dtensor {
 
 enum class LateDevice : uint8_t {
-  kPortable,  // a recording device, with the text that a GPU computes with
-  kGpu        // cuda:0, which all ranks share
+  kRecording,  // a recording device, which computes with the CPU's kernels
+  kGpu         // cuda:0, which all ranks share
 };
-inline constexpr LateDevice kLateDevices[] = {LateDevice::kPortable,
+inline constexpr LateDevice kLateDevices[] = {LateDevice::kRecording,
                                               LateDevice::kGpu};
 
 inline std::string name(LateDevice d) {
-  return d == LateDevice::kGpu ? "Gpu" : "Portable";
+  return d == LateDevice::kGpu ? "Gpu" : "Recording";
 }
 
 // Null for a GPU where there is none.
 inline std::shared_ptr<Device> make_device(LateDevice d) {
   if (d == LateDevice::kGpu) return {std::shared_ptr<void>(), gpu()};
-  return RecordingDevice::make(int64_t{1} << 32, portable_device());
+  return RecordingDevice::make(int64_t{1} << 32);
 }
 
 }  // namespace dtensor

@@ -22,8 +22,8 @@ namespace dtensor {
 
 class RecordingDevice : public Device {
  public:
-  // Has this much memory. What it is given `host` computes, which works at once
-  // and on the host's memory: the CPU, or portable_device().
+  // Has this much memory. `host` computes what it is given, at once and in the
+  // host's memory.
   static std::unique_ptr<RecordingDevice> make(int64_t bytes = int64_t{1} << 32,
                                                Device& host = cpu());
 

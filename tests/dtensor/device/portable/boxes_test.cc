@@ -1,5 +1,3 @@
-#include "dtensor/device/portable/boxes.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,23 +6,18 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <random>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "dtensor/device/copy.h"
-#include "dtensor/device/portable/executor.h"
 #include "dtensor/device/portable/values.h"
 #include "dtensor/placement/error.h"
 #include "tests/dtensor/device/gpu.h"
 
 namespace dtensor {
 namespace {
-
-using portable::Boxes;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kBF16,
                             DType::kI32, DType::kI64, DType::kBool};
@@ -36,36 +29,6 @@ struct Box {
   std::vector<char> bytes;
   void* at(int64_t item) { return bytes.data() + first * item; }
   const void* at(int64_t item) const { return bytes.data() + first * item; }
-};
-
-// What a GPU makes of the text.
-class DeviceBoxes final : public Boxes {
- public:
-  explicit DeviceBoxes(Device& device) : device_(device) {}
-  int64_t copy(Stream s, int64_t item, Sizes shape, void* dst, Sizes to,
-               const void* src, Sizes from) const override {
-    return device_.copy(s, item, shape, dst, to, src, from);
-  }
-  void cast(Stream s, Sizes shape, DType dst_type, void* dst, Sizes to,
-            DType src_type, const void* src, Sizes from) const override {
-    device_.cast(s, shape, dst_type, dst, to, src_type, src, from);
-  }
-  void fill(Stream s, DType t, Sizes shape, void* dst, Sizes to,
-            double value) const override {
-    device_.fill(s, t, shape, dst, to, value);
-  }
-  int64_t reduce(Stream s, ReduceOp op, DType t, Sizes shape, void* dst,
-                 Sizes to, std::span<const Operand> srcs,
-                 int64_t count) const override {
-    return device_.reduce(s, op, t, shape, dst, to, srcs, count);
-  }
-  void divide(Stream s, DType t, int64_t n, void* dst, const void* a,
-              const void* b) const override {
-    device_.divide(s, t, n, dst, a, b);
-  }
-
- private:
-  Device& device_;
 };
 
 // Equal bits, or neither a number: whose bits each processor chooses.
@@ -88,21 +51,12 @@ testing::AssertionResult same(DType t, const Box& got, const Box& want) {
   });
 }
 
-// With so many lanes on the host, or (kGpu) on a GPU.
-constexpr int kGpu = 0;
-class BoxesTest : public testing::TestWithParam<int> {
+class BoxesTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (GetParam() != kGpu) return;
     device_ = gpu();
     if (!device_) GTEST_SKIP() << no_gpu();
     stream_ = device_->open_stream();
-    on_gpu_.emplace(*device_);
-  }
-
-  const Boxes& boxes() {
-    return device_ ? static_cast<const Boxes&>(*on_gpu_)
-                   : portable::host_boxes();
   }
 
   // A copy of a box where the code under test runs, for the length of a call.
@@ -110,7 +64,6 @@ class BoxesTest : public testing::TestWithParam<int> {
    public:
     There(BoxesTest& test, Box& box)
         : test_(test), box_(box), data_(box.bytes.data()) {
-      if (!test_.device_) return;
       data_ =
           static_cast<char*>(test_.device_->allocate(size(), test_.stream_));
       test_.device_->from_host(test_.stream_, data_, box_.bytes.data(), size());
@@ -119,7 +72,7 @@ class BoxesTest : public testing::TestWithParam<int> {
         : test_(o.test_), box_(o.box_), data_(std::exchange(o.data_, {})) {}
     There& operator=(There&&) = delete;
     ~There() {
-      if (!test_.device_ || !data_) return;
+      if (!data_) return;
       test_.device_->to_host(test_.stream_, box_.bytes.data(), data_, size());
       test_.device_->release(data_, size(), test_.stream_);
     }
@@ -184,19 +137,10 @@ class BoxesTest : public testing::TestWithParam<int> {
 
   Device* device_ = nullptr;
   Stream stream_;
-  std::optional<DeviceBoxes> on_gpu_;
-  const portable::Lanes lanes_{std::max(GetParam(), 1)};
-  std::mt19937_64 random_{static_cast<uint64_t>(GetParam())};
+  std::mt19937_64 random_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Lanes, BoxesTest, testing::Values(1, 3, kGpu),
-                         [](const auto& info) {
-                           return info.param == kGpu
-                                      ? "gpu"
-                                      : std::to_string(info.param);
-                         });
-
-TEST_P(BoxesTest, CopiesAsTheCpu) {
+TEST_F(BoxesTest, CopiesAsTheCpu) {
   for (int round = 0; round < 600; ++round) {
     constexpr int64_t kItems[] = {1, 2, 4, 8, 3, 16};
     const int64_t item = kItems[number(0, 5)];
@@ -207,8 +151,8 @@ TEST_P(BoxesTest, CopiesAsTheCpu) {
                                        src.at(item), src.strides);
     {
       const There to(*this, got), from(*this, src);
-      EXPECT_EQ(boxes().copy(stream_, item, n, to.at(item), got.strides,
-                             from.at(item), src.strides),
+      EXPECT_EQ(device_->copy(stream_, item, n, to.at(item), got.strides,
+                              from.at(item), src.strides),
                 bytes);
     }
     ASSERT_EQ(got.bytes, want.bytes) << "round " << round;
@@ -217,7 +161,7 @@ TEST_P(BoxesTest, CopiesAsTheCpu) {
 
 // Boxes whose source runs along another dimension than their destination: by
 // tiles, of which the last ones are not whole; against a plain loop.
-TEST_P(BoxesTest, Transposes) {
+TEST_F(BoxesTest, Transposes) {
   struct Case {
     std::vector<int64_t> shape;
     std::vector<size_t> order;   // of the source's dimensions in memory
@@ -288,8 +232,8 @@ TEST_P(BoxesTest, Transposes) {
         int64_t bytes;
         {
           const There there(*this, dst), of(*this, src);
-          bytes = boxes().copy(stream_, item, c.shape, there.at(item),
-                               dst.strides, of.at(item), src.strides);
+          bytes = device_->copy(stream_, item, c.shape, there.at(item),
+                                dst.strides, of.at(item), src.strides);
         }
         EXPECT_EQ(bytes, count * item);
         ASSERT_EQ(dst.bytes, want.bytes)
@@ -297,7 +241,7 @@ TEST_P(BoxesTest, Transposes) {
       }
 }
 
-TEST_P(BoxesTest, CastsAsTheCpu) {
+TEST_F(BoxesTest, CastsAsTheCpu) {
   for (DType to : kTypes)
     for (DType from : kTypes)
       for (int round = 0; round < 30; ++round) {
@@ -310,8 +254,8 @@ TEST_P(BoxesTest, CastsAsTheCpu) {
                      src.at(from_size), src.strides);
         {
           const There dst(*this, got), of(*this, src);
-          boxes().cast(stream_, n, to, dst.at(to_size), got.strides, from,
-                       of.at(from_size), src.strides);
+          device_->cast(stream_, n, to, dst.at(to_size), got.strides, from,
+                        of.at(from_size), src.strides);
         }
         ASSERT_TRUE(same(to, got, want))
             << name(from) << " to " << name(to) << ", round " << round;
@@ -319,20 +263,20 @@ TEST_P(BoxesTest, CastsAsTheCpu) {
 }
 
 // Also a byte that is no bool.
-TEST_P(BoxesTest, CastsAnyByteAsTheCpu) {
+TEST_F(BoxesTest, CastsAnyByteAsTheCpu) {
   const std::vector<int64_t> n = {4}, unit = {1};
   Box src{unit, 0, {0, 1, 2, '\xff'}}, got{unit, 0, std::vector<char>(16)},
       want = got;
   cast_strided(n, DType::kF32, want.at(4), unit, DType::kBool, src.at(1), unit);
   {
     const There to(*this, got), from(*this, src);
-    boxes().cast(stream_, n, DType::kF32, to.at(4), unit, DType::kBool,
-                 from.at(1), unit);
+    device_->cast(stream_, n, DType::kF32, to.at(4), unit, DType::kBool,
+                  from.at(1), unit);
   }
   EXPECT_EQ(got.bytes, want.bytes);
 }
 
-TEST_P(BoxesTest, FillsAsTheCpu) {
+TEST_F(BoxesTest, FillsAsTheCpu) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (DType t : kTypes)
     for (double value : {0., -3.7, 1e30, infinity, -infinity})
@@ -343,13 +287,13 @@ TEST_P(BoxesTest, FillsAsTheCpu) {
         fill_strided(t, n, want.at(item), want.strides, value);
         {
           const There to(*this, got);
-          boxes().fill(stream_, t, n, to.at(item), got.strides, value);
+          device_->fill(stream_, t, n, to.at(item), got.strides, value);
         }
         ASSERT_TRUE(same(t, got, want)) << name(t) << " " << value;
       }
 }
 
-TEST_P(BoxesTest, DividesAsTheCpu) {
+TEST_F(BoxesTest, DividesAsTheCpu) {
   for (DType t : {DType::kF32, DType::kF64, DType::kBF16}) {
     const auto bytes = static_cast<size_t>(77 * size_of(t));
     Box a{{1}, 0, std::vector<char>(bytes)}, b = a;
@@ -359,7 +303,7 @@ TEST_P(BoxesTest, DividesAsTheCpu) {
     divide(t, 77, want.bytes.data(), a.bytes.data(), b.bytes.data());
     {
       const There to(*this, got), by(*this, b);
-      boxes().divide(stream_, t, 77, to.at(1), to.at(1), by.at(1));
+      device_->divide(stream_, t, 77, to.at(1), to.at(1), by.at(1));
     }
     EXPECT_TRUE(same(t, got, want)) << name(t);
   }
@@ -367,7 +311,7 @@ TEST_P(BoxesTest, DividesAsTheCpu) {
 
 // All operators and types; operands of one layout and of several, more than one
 // pass takes, one of them the destination itself.
-TEST_P(BoxesTest, ReducesAsTheCpu) {
+TEST_F(BoxesTest, ReducesAsTheCpu) {
   for (int op = 0; op <= static_cast<int>(ReduceOp::kMean); ++op)
     for (DType t : kTypes)
       for (int round = 0; round < 40; ++round) {
@@ -409,8 +353,8 @@ TEST_P(BoxesTest, ReducesAsTheCpu) {
                               ? Operand{to.at(item), got.strides}
                               : Operand{from[j].at(item), srcs[j].strides};
           }
-          EXPECT_EQ(boxes().reduce(stream_, reduce_op, t, n, to.at(item),
-                                   got.strides, operands, count),
+          EXPECT_EQ(device_->reduce(stream_, reduce_op, t, n, to.at(item),
+                                    got.strides, operands, count),
                     bytes);
         }
         ASSERT_TRUE(same(t, got, want))
